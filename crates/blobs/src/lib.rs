@@ -1,0 +1,1 @@
+//! Large immutable bytes kept beside the tree, named by their hash.

@@ -1,0 +1,1 @@
+//! The content model over store and blobs; the only door to content.

@@ -1,0 +1,1 @@
+//! The caching proxy: farms, filter, cache, balancing, flush.

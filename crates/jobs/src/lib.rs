@@ -1,0 +1,1 @@
+//! Stored work: queues, schedules, workflows, and the asset jobs.

@@ -1,0 +1,1 @@
+//! From URL to bytes: decomposition, resolution, components, templates.

@@ -1,0 +1,1 @@
+//! Agents author to publish and publish to dispatcher: queue, send, receive, flush.

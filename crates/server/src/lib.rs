@@ -1,0 +1,1 @@
+//! Author and publish instances: routes, login, page serving, the JSON API, health, metrics.

@@ -1,0 +1,1 @@
+//! Chunks and the persistent tree: what content is kept in.

@@ -1,0 +1,9 @@
+//! Public behavior of `tympan-web`.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
+
+tympan_testkit::every_test_file_is_listed!();

@@ -1,0 +1,3 @@
+//! The `tympan` command.
+
+fn main() {}

@@ -1,0 +1,107 @@
+//! The floors: which room may import which. ARCHITECTURE.md draws them; this test holds them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+/// Room, and the rooms below it that it may import. A new arrow is a design decision with its own commit.
+const ALLOWED: &[(&str, &[&str])] = &[
+    ("backup", &["blobs", "store", "web"]),
+    ("blobs", &["store"]),
+    ("content", &["blobs", "store"]),
+    ("dispatcher", &["web"]),
+    ("jobs", &["blobs", "content", "web"]),
+    ("lab", &["web"]),
+    ("render", &["content", "web"]),
+    ("replicate", &["blobs", "content", "jobs", "store", "web"]),
+    ("search", &["content"]),
+    (
+        "server",
+        &["content", "jobs", "render", "replicate", "search", "web"],
+    ),
+    ("store", &[]),
+    ("testkit", &["blobs", "store"]),
+    ("web", &[]),
+];
+
+#[test]
+fn rooms_import_only_downwards() {
+    let allowed: BTreeMap<&str, BTreeSet<&str>> = ALLOWED
+        .iter()
+        .map(|(room, below)| (*room, below.iter().copied().collect()))
+        .collect();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut rooms = BTreeSet::new();
+    let mut faults = Vec::new();
+    for entry in std::fs::read_dir(root.join("crates")).unwrap() {
+        let folder = entry.unwrap().path();
+        let room = folder.file_name().unwrap().to_str().unwrap().to_owned();
+        let manifest: toml::Table = std::fs::read_to_string(folder.join("Cargo.toml"))
+            .unwrap()
+            .parse()
+            .unwrap();
+        if manifest["package"]["name"].as_str() != Some(&format!("tympan-{room}")) {
+            faults.push(format!(
+                "the package in `crates/{room}` must be named `tympan-{room}`"
+            ));
+        }
+        match allowed.get(room.as_str()) {
+            None => faults.push(format!("`{room}` is missing from the table of floors")),
+            Some(below) => faults.extend(
+                ours(&manifest, "dependencies")
+                    .into_iter()
+                    .chain(ours(&manifest, "build-dependencies"))
+                    .filter(|import| !below.contains(import.as_str()))
+                    .map(|import| format!("`{room}` may not import `{import}`")),
+            ),
+        }
+        faults.extend(
+            ours(&manifest, "dev-dependencies")
+                .into_iter()
+                .filter(|import| import != "testkit")
+                .map(|import| {
+                    format!("the tests of `{room}` may import `testkit` only, not `{import}`")
+                }),
+        );
+        if manifest.contains_key("features") {
+            faults.push(format!(
+                "`{room}` declares features: every user runs the program that is tested"
+            ));
+        }
+        rooms.insert(room);
+    }
+    faults.extend(
+        allowed
+            .keys()
+            .filter(|room| !rooms.contains(**room))
+            .map(|room| format!("the table of floors names `{room}`, which does not exist")),
+    );
+    assert_eq!(faults, Vec::<String>::new());
+}
+
+#[test]
+fn floors_have_no_cycle() {
+    let below: BTreeMap<&str, &[&str]> = ALLOWED.iter().copied().collect();
+    fn depth(room: &str, below: &BTreeMap<&str, &[&str]>, trail: usize) -> usize {
+        assert!(trail < below.len(), "`{room}` stands on itself");
+        below[room]
+            .iter()
+            .map(|next| 1 + depth(next, below, trail + 1))
+            .max()
+            .unwrap_or(0)
+    }
+    for (room, _) in ALLOWED {
+        depth(room, &below, 0);
+    }
+}
+
+/// Returns the rooms named in one dependency table of a manifest.
+fn ours(manifest: &toml::Table, table: &str) -> Vec<String> {
+    let Some(table) = manifest.get(table).and_then(toml::Value::as_table) else {
+        return Vec::new();
+    };
+    table
+        .keys()
+        .filter_map(|name| name.strip_prefix("tympan-"))
+        .map(str::to_owned)
+        .collect()
+}
