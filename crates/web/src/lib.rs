@@ -1,3 +1,28 @@
 //! The HTTP ground under all fronts: what author, publish, dispatcher, backup and lab share.
 //!
 //! Entry to this room requires a byte format or a socket; it is no drawer for helpers.
+//!
+//! * Sockets: [`listen`] (bind, limits, TLS, drain), [`limit`] (bounded bodies), [`client`] (pooled HTTP/1.1).
+//! * Formats: [`request_log`] and [`access_log`] lines, written by [`log_file`]; the [`flush_message`] from
+//!   publish to dispatcher; [`cache_path`], the rule from a URL to a file below the document root.
+//!
+//! Not here: content, caching rules, templates, routes.
+
+pub mod access_log;
+pub mod cache_path;
+pub mod client;
+mod error;
+mod escape;
+pub mod flush_message;
+pub mod limit;
+pub mod listen;
+pub mod log_file;
+pub mod log_time;
+pub mod request_log;
+mod stall;
+pub mod tls;
+
+pub use error::Error;
+
+/// The result of binding, serving and opening logs.
+pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -1,0 +1,119 @@
+//! Lines of Sling's `access.log`: one per answered request.
+//!
+//! ```text
+//! 127.0.0.1 - admin 21/Nov/2026:00:50:16 +0000 "POST /content/bench HTTP/1.1" 201 1285 "-" "curl/7.88.1"
+//! ```
+//! Written without brackets round the date, as Sling does; read with or without, so that Apache's combined log reads
+//! too. `docs/formats/request-log.md` has the details.
+
+use std::fmt;
+
+use crate::escape::{Escaped, Place, split_quoted, unescape};
+use crate::log_time::LogTime;
+
+/// One line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Line {
+    /// The client's address.
+    pub client: String,
+    /// Who was logged in.
+    pub user: Option<String>,
+    /// When the answer was complete.
+    pub at: LogTime,
+    /// The request line: method, target, version.
+    pub request: String,
+    /// The answer's status.
+    pub status: u16,
+    /// Bytes of the answer's body; `None` if there was none.
+    pub bytes: Option<u64>,
+    /// The `Referer` header.
+    pub referer: Option<String>,
+    /// The `User-Agent` header.
+    pub user_agent: Option<String>,
+}
+
+/// The text is no line of an `access.log`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "expected `<client> - <user> <date> \"<request>\" <status> <bytes> \"<referer>\" \"<user agent>\"`"
+)]
+pub struct Malformed;
+
+impl fmt::Display for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} - ", Escaped(&self.client, Place::Word))?;
+        match &self.user {
+            Some(user) => write!(f, "{}", Escaped(user, Place::Word))?,
+            None => f.write_str("-")?,
+        }
+        write!(
+            f,
+            " {} \"{}\" {} ",
+            self.at,
+            Escaped(&self.request, Place::Quoted),
+            self.status
+        )?;
+        match self.bytes {
+            Some(bytes) => write!(f, "{bytes}")?,
+            None => f.write_str("-")?,
+        }
+        for value in [&self.referer, &self.user_agent] {
+            match value {
+                Some(value) => write!(f, " \"{}\"", Escaped(value, Place::Quoted))?,
+                None => f.write_str(" \"-\"")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Reads one line, without its line break; fields after the user agent are ignored.
+///
+/// # Errors
+/// [`Malformed`] for any other text.
+pub fn parse_line(text: &str) -> Result<Line, Malformed> {
+    read_line(text).ok_or(Malformed)
+}
+
+fn read_line(text: &str) -> Option<Line> {
+    let (client, rest) = text.split_once(' ')?;
+    let (_identity, rest) = rest.split_once(' ')?;
+    let (user, rest) = rest.split_once(' ')?;
+    let (at, rest) = match rest.strip_prefix('[') {
+        None => LogTime::parse_prefix(rest)?,
+        Some(rest) => {
+            let (at, rest) = LogTime::parse_prefix(rest)?;
+            (at, rest.strip_prefix(']')?)
+        }
+    };
+    let (request, rest) = split_quoted(rest.strip_prefix(' ')?)?;
+    let (status, rest) = rest.strip_prefix(' ')?.split_once(' ')?;
+    let (bytes, rest) = rest.split_once(' ').unwrap_or((rest, ""));
+    let (referer, rest) = read_optional(rest);
+    let (user_agent, _more) = read_optional(rest.trim_start());
+    Some(Line {
+        client: unescape(client),
+        user: (user != "-").then(|| unescape(user)),
+        at,
+        request,
+        status: status.parse().ok()?,
+        bytes: if bytes == "-" {
+            None
+        } else {
+            Some(bytes.parse().ok()?)
+        },
+        referer,
+        user_agent,
+    })
+}
+
+/// Reads a quoted value; the common log format has none, and a bare dash stands for "absent".
+fn read_optional(text: &str) -> (Option<String>, &str) {
+    if let Some(rest) = text.strip_prefix("\"-\"") {
+        return (None, rest);
+    }
+    match split_quoted(text) {
+        Some((value, rest)) => (Some(value), rest),
+        None => (None, text),
+    }
+}

@@ -1,0 +1,146 @@
+//! The rule from a URL path to a file below the document root, shared by the dispatcher's cache and static export.
+//!
+//! In: the path of a request as it came over the wire. Out: [`CanonicalPath`], decoded once, without `//`, `.` and
+//! `..`; and from it the relative file name.
+//!
+//! Invariants
+//! * A canonical path begins with `/`, holds no empty, `.` or `..` segment, no NUL and no segment that another
+//!   program could read as `..` (`..;x`); its file never lies outside the root.
+//! * Two URLs that a server answers alike after decoding share one canonical path.
+//!
+//! Not here: whether a URL may be cached or served.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use percent_encoding::percent_decode_str;
+
+/// The longest name that common file systems take, in bytes.
+pub const MAX_NAME_BYTES: usize = 255;
+
+/// The longest path that Linux takes, in bytes, without its final NUL.
+pub const MAX_PATH_BYTES: usize = 4095;
+
+/// Why a URL path has no canonical form.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Fault {
+    /// The path does not begin with `/`.
+    #[error("the path does not begin with a slash")]
+    NotAbsolute,
+    /// A `%` is not followed by two hexadecimal digits.
+    #[error("the path holds a malformed percent escape")]
+    BadEscape,
+    /// An escape stands for `/`.
+    #[error("the path holds an encoded slash")]
+    EncodedSlash,
+    /// An escape stands for NUL.
+    #[error("the path holds a NUL character")]
+    Nul,
+    /// The decoded bytes are not UTF-8.
+    #[error("the path is not UTF-8")]
+    NotUtf8,
+    /// The path leaves the root.
+    #[error("the path climbs above the root")]
+    Climbs,
+}
+
+/// A decoded URL path in its one form.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct CanonicalPath(String);
+
+impl CanonicalPath {
+    /// Reads the path of a URL, without query.
+    ///
+    /// # Errors
+    /// See [`Fault`]; none of these is a path that a site could have meant.
+    pub fn parse(raw: &str) -> Result<Self, Fault> {
+        if !raw.starts_with('/') {
+            return Err(Fault::NotAbsolute);
+        }
+        check_escapes(raw)?;
+        let decoded = percent_decode_str(raw)
+            .decode_utf8()
+            .map_err(|_invalid| Fault::NotUtf8)?;
+        resolve_dots(&decoded).map(Self)
+    }
+
+    /// Returns the path; it begins with `/` and ends with `/` if the URL named a directory.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Tells whether the path ends with a slash (the root does).
+    #[must_use]
+    pub fn is_directory(&self) -> bool {
+        self.0.ends_with('/')
+    }
+
+    /// Returns the file for this path, relative to the document root; empty for the root.
+    #[must_use]
+    pub fn relative_file(&self) -> PathBuf {
+        PathBuf::from(self.0.trim_matches('/'))
+    }
+
+    /// Returns the non-empty segments in order.
+    pub fn segments(&self) -> impl DoubleEndedIterator<Item = &str> {
+        self.0.split('/').filter(|segment| !segment.is_empty())
+    }
+}
+
+impl fmt::Display for CanonicalPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+fn check_escapes(raw: &str) -> Result<(), Fault> {
+    let mut rest = raw.as_bytes();
+    while let [first, tail @ ..] = rest {
+        rest = tail;
+        match (first, tail) {
+            (0, _) => return Err(Fault::Nul),
+            (b'%', [high, low, ..]) if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() => {
+                match (high, low.to_ascii_lowercase()) {
+                    (b'0', b'0') => return Err(Fault::Nul),
+                    (b'2', b'f') => return Err(Fault::EncodedSlash),
+                    _ => {}
+                }
+            }
+            (b'%', _) => return Err(Fault::BadEscape),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn resolve_dots(decoded: &str) -> Result<String, Fault> {
+    let mut kept: Vec<&str> = Vec::new();
+    let mut names_directory = false;
+    for segment in decoded.split('/') {
+        names_directory = true;
+        // Servlet containers cut `;parameters` before they resolve dots, so `..;x` climbs behind this front.
+        match segment.split(';').next().unwrap_or(segment) {
+            ".." if segment != ".." => return Err(Fault::Climbs),
+            ".." => {
+                kept.pop().ok_or(Fault::Climbs)?;
+            }
+            "." if segment != "." => return Err(Fault::Climbs),
+            "" if segment.is_empty() => {}
+            "." => {}
+            _ => {
+                kept.push(segment);
+                names_directory = false;
+            }
+        }
+    }
+    let mut path = String::with_capacity(decoded.len() + 1);
+    for segment in &kept {
+        path.push('/');
+        path.push_str(segment);
+    }
+    if names_directory {
+        path.push('/');
+    }
+    Ok(path)
+}

@@ -1,0 +1,316 @@
+//! A pooled HTTP/1.1 client with bounds on connecting and on waiting for an answer.
+//!
+//! In: a request with an absolute `http` or `https` URI. Out: the answer's head and its body as it arrives.
+//!
+//! Invariants
+//! * A request that reached the wire is never sent a second time; one that found its pooled connection closed
+//!   before a byte was written is sent again on a new one.
+//! * No connection is kept idle longer than `idle_timeout`.
+//!
+//! Not here: the time that a body may take (the reader knows what it waits for) and the choice to try again
+//! ([`Error::is_transient`] tells whether it can help).
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response, Uri};
+use http_body::Body;
+use http_body_util::BodyExt;
+use http_body_util::combinators::UnsyncBoxBody;
+use hyper::body::Incoming;
+use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper_util::client::legacy::connect::{Connected, Connection};
+use hyper_util::client::legacy::{self, Client as Pool};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use rustls::pki_types::ServerName;
+use tokio::net::TcpStream;
+use tokio_rustls::client::TlsStream;
+use tower::Service;
+
+use crate::tls::Trust;
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+type BoxBody = UnsyncBoxBody<Bytes, BoxError>;
+
+/// Bounds of one client.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Time to resolve, connect and shake hands; `None` waits as long as the kernel does. Default 5 s.
+    pub connect_timeout: Option<Duration>,
+    /// Time from sending the request to the complete head of the answer; `None` waits forever. Default 60 s.
+    pub response_timeout: Option<Duration>,
+    /// How long a connection without a request is kept. Default 60 s.
+    pub idle_timeout: Duration,
+    /// How many connections without a request are kept per host. Default 64.
+    pub max_idle_per_host: usize,
+    /// Whom `https` servers must be signed by; without it `https` is refused. Default none.
+    pub trust: Option<Trust>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            connect_timeout: Some(Duration::from_secs(5)),
+            response_timeout: Some(Duration::from_secs(60)),
+            idle_timeout: Duration::from_secs(60),
+            max_idle_per_host: 64,
+            trust: None,
+        }
+    }
+}
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// No connection: the name is unknown, the port closed, the handshake failed or took too long. Nothing was sent.
+    #[error("cannot connect to `{host}`")]
+    Connect {
+        /// Host and port.
+        host: String,
+        /// The cause.
+        source: BoxError,
+    },
+    /// The head of the answer did not arrive in time.
+    #[error("`{host}` did not answer within {} ms", after.as_millis())]
+    Timeout {
+        /// Host and port.
+        host: String,
+        /// The limit.
+        after: Duration,
+    },
+    /// The connection ended, or the answer was malformed, after the request was at least partly sent.
+    #[error("the connection to `{host}` broke before the answer was complete")]
+    Broken {
+        /// Host and port.
+        host: String,
+        /// The cause.
+        source: BoxError,
+    },
+    /// The request cannot be sent as it is, for example as its URI names no host.
+    #[error("cannot send the request to `{uri}`: {reason}")]
+    Request {
+        /// The request's URI.
+        uri: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+impl Error {
+    /// Tells whether sending the same request again can help.
+    #[must_use]
+    pub fn is_transient(&self) -> bool {
+        !matches!(self, Self::Request { .. })
+    }
+
+    /// Tells whether the server cannot have seen the request.
+    #[must_use]
+    pub fn is_unsent(&self) -> bool {
+        matches!(self, Self::Connect { .. } | Self::Request { .. })
+    }
+}
+
+/// A pool of connections; clones share it.
+#[derive(Debug, Clone)]
+pub struct Client {
+    pool: Pool<Connector, BoxBody>,
+    response_timeout: Option<Duration>,
+}
+
+impl Default for Client {
+    fn default() -> Self {
+        Self::new(Options::default())
+    }
+}
+
+impl Client {
+    /// Returns a client without any connection yet.
+    #[must_use]
+    pub fn new(options: Options) -> Self {
+        let response_timeout = options.response_timeout;
+        let pool = Pool::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(options.idle_timeout)
+            .pool_max_idle_per_host(options.max_idle_per_host)
+            .build(Connector {
+                connect_timeout: options.connect_timeout,
+                trust: options.trust,
+            });
+        Self {
+            pool,
+            response_timeout,
+        }
+    }
+
+    /// Sends `request` and returns the head of the answer; the body follows as it is read.
+    ///
+    /// # Errors
+    /// See [`Error`]; [`Error::is_unsent`] tells whether a request with effects may be sent again.
+    pub async fn send<B>(&self, request: Request<B>) -> Result<Response<Incoming>, Error>
+    where
+        B: Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
+        let host = match request.uri().authority() {
+            Some(authority) => authority.to_string(),
+            None => {
+                return Err(Error::Request {
+                    uri: request.uri().to_string(),
+                    reason: "the URI names no host".to_owned(),
+                });
+            }
+        };
+        let request = request.map(|body| body.map_err(Into::into).boxed_unsync());
+        let answer = self.pool.request(request);
+        let answer = match self.response_timeout {
+            None => answer.await,
+            Some(after) => match tokio::time::timeout(after, answer).await {
+                Ok(answer) => answer,
+                Err(_elapsed) => return Err(Error::Timeout { host, after }),
+            },
+        };
+        answer.map_err(|error| sort(error, host))
+    }
+}
+
+fn sort(error: legacy::Error, host: String) -> Error {
+    let source = error.into();
+    let is_connect = |source: &BoxError| {
+        source
+            .downcast_ref::<legacy::Error>()
+            .is_some_and(legacy::Error::is_connect)
+    };
+    if is_connect(&source) {
+        Error::Connect { host, source }
+    } else {
+        Error::Broken { host, source }
+    }
+}
+
+#[derive(Debug, Clone)]
+struct Connector {
+    connect_timeout: Option<Duration>,
+    trust: Option<Trust>,
+}
+
+impl Connector {
+    async fn connect(self, uri: Uri) -> Result<Stream, BoxError> {
+        let is_tls = uri.scheme_str() == Some("https");
+        let host = uri.host().ok_or("the URI names no host")?;
+        let host = host
+            .trim_start_matches('[')
+            .trim_end_matches(']')
+            .to_owned();
+        let port = uri.port_u16().unwrap_or(if is_tls { 443 } else { 80 });
+        let stream = TcpStream::connect((host.as_str(), port)).await?;
+        stream.set_nodelay(true)?;
+        if !is_tls {
+            return Ok(Stream::Clear(TokioIo::new(stream)));
+        }
+        let trust = self
+            .trust
+            .ok_or("no trusted roots are configured for TLS")?;
+        let stream = trust
+            .connector()
+            .connect(ServerName::try_from(host)?, stream)
+            .await?;
+        Ok(Stream::Tls(Box::new(TokioIo::new(stream))))
+    }
+}
+
+impl Service<Uri> for Connector {
+    type Response = Stream;
+    type Error = BoxError;
+    type Future = Pin<Box<dyn Future<Output = Result<Stream, BoxError>> + Send>>;
+
+    fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        let patience = self.connect_timeout;
+        let stream = self.clone().connect(uri);
+        Box::pin(async move {
+            match patience {
+                None => stream.await,
+                Some(after) => tokio::time::timeout(after, stream).await?,
+            }
+        })
+    }
+}
+
+enum Stream {
+    Clear(TokioIo<TcpStream>),
+    Tls(Box<TokioIo<TlsStream<TcpStream>>>),
+}
+
+impl Connection for Stream {
+    fn connected(&self) -> Connected {
+        match self {
+            Self::Clear(stream) => stream.connected(),
+            Self::Tls(stream) => stream.inner().get_ref().0.connected(),
+        }
+    }
+}
+
+impl Read for Stream {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: ReadBufCursor<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        match self.get_mut() {
+            Self::Clear(stream) => Pin::new(stream).poll_read(cx, buffer),
+            Self::Tls(stream) => Pin::new(stream).poll_read(cx, buffer),
+        }
+    }
+}
+
+impl Write for Stream {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<std::io::Result<usize>> {
+        match self.get_mut() {
+            Self::Clear(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Self::Tls(stream) => Pin::new(stream).poll_write(cx, bytes),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        match self.get_mut() {
+            Self::Clear(stream) => Pin::new(stream).poll_flush(cx),
+            Self::Tls(stream) => Pin::new(stream).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        match self.get_mut() {
+            Self::Clear(stream) => Pin::new(stream).poll_shutdown(cx),
+            Self::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
+        }
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[std::io::IoSlice<'_>],
+    ) -> Poll<std::io::Result<usize>> {
+        match self.get_mut() {
+            Self::Clear(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
+            Self::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match self {
+            Self::Clear(stream) => stream.is_write_vectored(),
+            Self::Tls(stream) => stream.is_write_vectored(),
+        }
+    }
+}

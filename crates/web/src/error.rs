@@ -1,0 +1,40 @@
+//! What can go wrong before a request exists: addresses, certificates, log files.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// Why a front could not be started.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The address is taken, not local, or needs rights that the process lacks.
+    #[error("cannot listen on {addr}; choose another address or stop the program that uses it")]
+    Bind {
+        /// The address that was asked for.
+        addr: SocketAddr,
+        /// What the kernel said.
+        source: std::io::Error,
+    },
+    /// The bound socket cannot be handed to the async runtime.
+    #[error("cannot serve on the listening socket")]
+    Serve {
+        /// What the runtime said.
+        source: std::io::Error,
+    },
+    /// A certificate, key or list of roots cannot be used.
+    #[error("cannot use the TLS {what}: {reason}")]
+    Tls {
+        /// `certificate`, `key` or `roots`.
+        what: &'static str,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A log file cannot be created or appended to.
+    #[error("cannot open the log file `{}`", file.display())]
+    LogFile {
+        /// The file.
+        file: PathBuf,
+        /// What the file system said.
+        source: std::io::Error,
+    },
+}

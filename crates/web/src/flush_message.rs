@@ -1,0 +1,228 @@
+//! The flush message: "this path changed", as a flush agent sends it and a dispatcher receives it.
+//!
+//! `docs/formats/flush-message.md` describes the bytes.
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, header};
+use http_body_util::Full;
+
+/// Where agents send flushes by habit; dispatchers recognize the headers, not the path.
+pub const FLUSH_PATH: &str = "/dispatcher/invalidate.cache";
+
+/// `CQ-Action`.
+pub const ACTION: HeaderName = HeaderName::from_static("cq-action");
+/// `CQ-Handle`.
+pub const HANDLE: HeaderName = HeaderName::from_static("cq-handle");
+/// `CQ-Path`.
+pub const PATH: HeaderName = HeaderName::from_static("cq-path");
+/// `CQ-Action-Scope`.
+pub const ACTION_SCOPE: HeaderName = HeaderName::from_static("cq-action-scope");
+/// `X-Tympan-Seq`: the number of the change at its publisher.
+pub const SEQUENCE: HeaderName = HeaderName::from_static("x-tympan-seq");
+
+const OLD_ACTION: HeaderName = HeaderName::from_static("action");
+const OLD_HANDLE: HeaderName = HeaderName::from_static("handle");
+
+/// What happened to the path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    /// It was published or changed.
+    Activate,
+    /// It was taken offline.
+    Deactivate,
+    /// It was deleted.
+    Delete,
+    /// Nothing; the agent tries the connection.
+    Test,
+    /// Its children changed their order.
+    Reorder,
+}
+
+impl Action {
+    /// All actions.
+    pub const ALL: [Self; 5] = [
+        Self::Activate,
+        Self::Deactivate,
+        Self::Delete,
+        Self::Test,
+        Self::Reorder,
+    ];
+
+    /// Returns the action's name on the wire.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Activate => "Activate",
+            Self::Deactivate => "Deactivate",
+            Self::Delete => "Delete",
+            Self::Test => "Test",
+            Self::Reorder => "Reorder",
+        }
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        Self::ALL
+            .into_iter()
+            .find(|action| action.as_str().eq_ignore_ascii_case(text.trim()))
+    }
+}
+
+/// How far the message reaches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// Only the path's own files; no `.stat` file is touched.
+    ResourceOnly,
+}
+
+const RESOURCE_ONLY: &str = "ResourceOnly";
+
+/// One flush.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FlushMessage {
+    /// What happened.
+    pub action: Action,
+    /// The absolute path that it happened to.
+    pub handle: String,
+    /// How far it reaches; `None` also makes other files below the same `.stat` files stale.
+    pub scope: Option<Scope>,
+    /// URIs to fetch again while their old files stay in use.
+    pub refetch: Vec<String>,
+    /// The number of the change at its publisher, rising.
+    pub sequence: Option<u64>,
+}
+
+/// Why a message cannot be sent, or is not obeyed: answer 400.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Fault {
+    /// `CQ-Action` holds none of the known actions.
+    #[error("unknown action `{0}`; known are Activate, Deactivate, Delete, Test and Reorder")]
+    Action(String),
+    /// `CQ-Handle` is missing, relative, not UTF-8, climbs, or holds control characters.
+    #[error("the handle must be an absolute path without `..` segments and control characters")]
+    Handle,
+    /// A URI to fetch again holds a line break or does not begin with a slash.
+    #[error("cannot re-fetch `{0}`: expected an absolute path on one line")]
+    Refetch(String),
+}
+
+impl FlushMessage {
+    /// Returns the request that carries this message to the dispatcher at `host` (`host:port`).
+    ///
+    /// # Errors
+    /// [`Fault::Handle`] and [`Fault::Refetch`] for values that cannot be written into a request.
+    pub fn to_request(&self, host: &str) -> Result<Request<Full<Bytes>>, Fault> {
+        check_handle(&self.handle)?;
+        let handle =
+            HeaderValue::from_bytes(self.handle.as_bytes()).map_err(|_invalid| Fault::Handle)?;
+        let body = self.body()?;
+        let mut request = Request::new(Full::from(body));
+        *request.method_mut() = Method::POST;
+        *request.uri_mut() = format!("http://{host}{FLUSH_PATH}")
+            .parse()
+            .map_err(|_invalid| Fault::Handle)?;
+        let headers = request.headers_mut();
+        headers.insert(ACTION, HeaderValue::from_static(self.action.as_str()));
+        headers.insert(HANDLE, handle.clone());
+        headers.insert(PATH, handle);
+        if self.scope == Some(Scope::ResourceOnly) {
+            headers.insert(ACTION_SCOPE, HeaderValue::from_static(RESOURCE_ONLY));
+        }
+        if let Some(sequence) = self.sequence {
+            headers.insert(SEQUENCE, HeaderValue::from(sequence));
+        }
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain"));
+        Ok(request)
+    }
+
+    fn body(&self) -> Result<String, Fault> {
+        let mut body = String::new();
+        for uri in &self.refetch {
+            if !uri.starts_with('/') || uri.contains(char::is_control) {
+                return Err(Fault::Refetch(uri.clone()));
+            }
+            body.push_str(uri);
+            body.push('\n');
+        }
+        Ok(body)
+    }
+
+    /// Tells whether a request with these headers is a flush.
+    ///
+    /// Only `CQ-Action` makes one: `Action` and `Handle` are too common to refuse a visitor for them, and count
+    /// only where both stand together.
+    #[must_use]
+    pub fn is_flush(headers: &HeaderMap) -> bool {
+        headers.contains_key(ACTION)
+            || (headers.contains_key(OLD_ACTION) && headers.contains_key(OLD_HANDLE))
+    }
+
+    /// Reads a message from a request's headers and complete body.
+    ///
+    /// # Errors
+    /// [`Fault::Action`] and [`Fault::Handle`]; a line of the body that is no absolute path is skipped, as old
+    /// agents send their own text there.
+    pub fn parse(headers: &HeaderMap, body: &[u8]) -> Result<Self, Fault> {
+        let action = text_of(headers, &ACTION, &OLD_ACTION).unwrap_or_default();
+        let action = Action::parse(&action).ok_or(Fault::Action(action))?;
+        let handle = text_of(headers, &HANDLE, &OLD_HANDLE).unwrap_or_default();
+        // A test names no path that anything happens to.
+        if action != Action::Test {
+            check_handle(&handle)?;
+        }
+        let scope = headers
+            .get(ACTION_SCOPE)
+            .is_some_and(|value| {
+                value
+                    .as_bytes()
+                    .eq_ignore_ascii_case(RESOURCE_ONLY.as_bytes())
+            })
+            .then_some(Scope::ResourceOnly);
+        let refetch = if is_plain_text(headers) {
+            parse_lines(body)
+        } else {
+            Vec::new()
+        };
+        let sequence = headers
+            .get(SEQUENCE)
+            .and_then(|value| value.to_str().ok()?.trim().parse().ok());
+        Ok(Self {
+            action,
+            handle,
+            scope,
+            refetch,
+            sequence,
+        })
+    }
+}
+
+fn text_of(headers: &HeaderMap, name: &HeaderName, old: &HeaderName) -> Option<String> {
+    let value = headers.get(name).or_else(|| headers.get(old))?;
+    let text = std::str::from_utf8(value.as_bytes()).ok()?;
+    Some(text.trim().to_owned())
+}
+
+fn check_handle(handle: &str) -> Result<(), Fault> {
+    let is_sound = handle.starts_with('/')
+        && !handle.contains(char::is_control)
+        && handle
+            .split('/')
+            .all(|segment| segment != ".." && segment != ".");
+    is_sound.then_some(()).ok_or(Fault::Handle)
+}
+
+fn is_plain_text(headers: &HeaderMap) -> bool {
+    headers
+        .get(header::CONTENT_TYPE)
+        .and_then(|value| value.to_str().ok())
+        .and_then(|value| value.split(';').next())
+        .is_some_and(|media_type| media_type.trim().eq_ignore_ascii_case("text/plain"))
+}
+
+fn parse_lines(body: &[u8]) -> Vec<String> {
+    String::from_utf8_lossy(body)
+        .lines()
+        .map(str::trim)
+        .filter(|line| line.starts_with('/') && !line.contains(char::is_control))
+        .map(str::to_owned)
+        .collect()
+}

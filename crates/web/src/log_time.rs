@@ -1,0 +1,75 @@
+//! The time in log lines: `21/Nov/2026:00:50:16 +0000`, to the second, with its offset.
+
+use std::fmt;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use jiff::Timestamp;
+use jiff::tz::Offset;
+
+/// A second with the offset that it is written in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LogTime {
+    unix_seconds: i64,
+    offset_seconds: i32,
+}
+
+impl LogTime {
+    /// Returns the second that `time` lies in, written in UTC.
+    #[must_use]
+    pub fn from_system(time: SystemTime) -> Self {
+        let unix_seconds = match time.duration_since(UNIX_EPOCH) {
+            Ok(since) => i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
+            Err(before) => i64::try_from(before.duration().as_secs()).map_or(i64::MIN, |s| -s),
+        };
+        Self {
+            unix_seconds,
+            offset_seconds: 0,
+        }
+    }
+
+    /// Returns the seconds since 1970 in UTC.
+    #[must_use]
+    pub fn unix_seconds(self) -> i64 {
+        self.unix_seconds
+    }
+
+    /// Returns the length of a time at the start of `text` and the time.
+    pub(crate) fn parse_prefix(text: &str) -> Option<(Self, &str)> {
+        const LENGTH: usize = "21/Nov/2026:00:50:16 +0000".len();
+        let (stamp, rest) = (text.get(..LENGTH)?, text.get(LENGTH..)?);
+        let zoned = jiff::fmt::strtime::parse("%d/%b/%Y:%H:%M:%S %z", stamp).ok()?;
+        let time = Self {
+            unix_seconds: zoned.to_timestamp().ok()?.as_second(),
+            offset_seconds: zoned.offset()?.seconds(),
+        };
+        Some((time, rest))
+    }
+}
+
+impl fmt::Display for LogTime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let timestamp = Timestamp::from_second(self.unix_seconds).map_err(|_range| fmt::Error)?;
+        let offset = Offset::from_seconds(self.offset_seconds).map_err(|_range| fmt::Error)?;
+        let at = offset.to_datetime(timestamp);
+        const MONTHS: [&str; 12] = [
+            "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
+        ];
+        let month = usize::try_from(at.month() - 1)
+            .ok()
+            .and_then(|index| MONTHS.get(index))
+            .ok_or(fmt::Error)?;
+        let sign = if self.offset_seconds < 0 { '-' } else { '+' };
+        let minutes = self.offset_seconds.unsigned_abs() / 60;
+        write!(
+            f,
+            "{:02}/{month}/{:04}:{:02}:{:02}:{:02} {sign}{:02}{:02}",
+            at.day(),
+            at.year(),
+            at.hour(),
+            at.minute(),
+            at.second(),
+            minutes / 60,
+            minutes % 60,
+        )
+    }
+}
