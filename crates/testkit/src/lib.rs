@@ -4,3 +4,4 @@
 //! second copy of its own crate here.
 
 pub mod listed;
+pub mod origin;

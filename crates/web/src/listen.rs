@@ -196,6 +196,8 @@ where
             () = &mut shutdown => break,
             accepted = accept(&listener) => accepted,
         };
+        front.counters.accepted.fetch_add(1, Ordering::Relaxed);
+        front.counters.open.fetch_add(1, Ordering::Relaxed);
         let connection = Connection {
             peer: Peer::new(addr, front.tls.is_some()),
             front: front.clone(),
@@ -259,8 +261,6 @@ where
 {
     async fn run(self, stream: TcpStream, watcher: Watcher) {
         let counters = Arc::clone(&self.front.counters);
-        counters.accepted.fetch_add(1, Ordering::Relaxed);
-        counters.open.fetch_add(1, Ordering::Relaxed);
         if let Err(error) = self.serve(stream, watcher).await {
             counters.failed.fetch_add(1, Ordering::Relaxed);
             debug!(reason = %error, "connection ended early");

@@ -6,4 +6,12 @@
     reason = "a test fails by panicking"
 )]
 
+mod cache_path;
+mod client;
+mod flush_message;
+mod limit;
+mod listen;
+mod logs;
+mod tls;
+
 tympan_testkit::every_test_file_is_listed!();

@@ -1,0 +1,70 @@
+//! URL path to file.
+
+use proptest::prelude::*;
+use tympan_web::cache_path::{CanonicalPath, Fault};
+
+#[track_caller]
+fn check(raw: &str, expected: Result<&str, Fault>) {
+    let path = CanonicalPath::parse(raw);
+    assert_eq!(
+        path.as_ref().map(CanonicalPath::as_str),
+        expected.as_ref().copied(),
+        "{raw}"
+    );
+}
+
+#[test]
+fn paths_have_one_form() {
+    check("/", Ok("/"));
+    check("/content/en.html", Ok("/content/en.html"));
+    check("//content///en.html", Ok("/content/en.html"));
+    check("/content/./en.html", Ok("/content/en.html"));
+    check("/content/../libs/x", Ok("/libs/x"));
+    check("/content/", Ok("/content/"));
+    check("/content/.", Ok("/content/"));
+    check("/content/a/..", Ok("/content/"));
+    check("/a/..", Ok("/"));
+    check("/page.qu%65ry.js%6Fn", Ok("/page.query.json"));
+    check("/a%20b/%C3%A4.html", Ok("/a b/\u{e4}.html"));
+    check("/a/%2e%2e/b", Ok("/b"));
+    check("/a;x=1/b", Ok("/a;x=1/b"));
+    check("/a/%252e%252e/b", Ok("/a/%2e%2e/b"));
+    check("/a/.../b", Ok("/a/.../b"));
+    check("/a\\..\\b", Ok("/a\\..\\b"));
+}
+
+#[test]
+fn dangerous_paths_are_refused() {
+    check("", Err(Fault::NotAbsolute));
+    check("content", Err(Fault::NotAbsolute));
+    check("/..", Err(Fault::Climbs));
+    check("/a/../../etc/passwd", Err(Fault::Climbs));
+    check("/%2e%2e/etc", Err(Fault::Climbs));
+    check("/a/..;/b", Err(Fault::Climbs));
+    check("/a/.;x/b", Err(Fault::Climbs));
+    check("/a/..%3bx/b", Err(Fault::Climbs));
+    check("/a%00.html", Err(Fault::Nul));
+    check("/a\0.html", Err(Fault::Nul));
+    check("/a%2fb", Err(Fault::EncodedSlash));
+    check("/a%2Fb", Err(Fault::EncodedSlash));
+    check("/a%zz", Err(Fault::BadEscape));
+    check("/a%2", Err(Fault::BadEscape));
+    check("/%ff", Err(Fault::NotUtf8));
+}
+
+proptest! {
+    #[test]
+    fn a_canonical_path_stays_below_the_root(raw in "/([a-z.%;/]|%2e|%2E|\\.\\.|/){0,40}") {
+        let Ok(path) = CanonicalPath::parse(&raw) else { return Ok(()) };
+        let file = path.relative_file();
+        prop_assert!(file.is_relative());
+        prop_assert!(file.components().all(|part| matches!(part, std::path::Component::Normal(_))));
+        prop_assert!(!path.as_str().contains("//"));
+    }
+
+    #[test]
+    fn a_path_that_was_resolved_stays_as_it_is(raw in "(/[a-z.]{1,3}){1,6}/?") {
+        let Ok(path) = CanonicalPath::parse(&raw) else { return Ok(()) };
+        prop_assert_eq!(CanonicalPath::parse(path.as_str()), Ok(path.clone()));
+    }
+}

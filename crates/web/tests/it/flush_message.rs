@@ -1,0 +1,146 @@
+//! The flush message on the wire.
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+use http_body_util::BodyExt;
+use proptest::prelude::*;
+use tympan_web::flush_message::{Action, Fault, FlushMessage, Scope};
+
+fn headers(pairs: &[(&str, &str)]) -> HeaderMap {
+    pairs
+        .iter()
+        .map(|(name, value)| {
+            (
+                HeaderName::from_bytes(name.as_bytes()).unwrap(),
+                HeaderValue::from_bytes(value.as_bytes()).unwrap(),
+            )
+        })
+        .collect()
+}
+
+fn message(action: Action, handle: &str) -> FlushMessage {
+    FlushMessage {
+        action,
+        handle: handle.to_owned(),
+        scope: None,
+        refetch: Vec::new(),
+        sequence: None,
+    }
+}
+
+#[test]
+fn an_old_agent_is_understood() {
+    let sent = headers(&[
+        ("CQ-Action", "activate"),
+        ("CQ-Handle", "/content/en"),
+        ("CQ-Path", "/content/en"),
+        ("Content-Length", "0"),
+        ("Content-Type", "application/octet-stream"),
+    ]);
+    assert!(FlushMessage::is_flush(&sent));
+    assert_eq!(
+        FlushMessage::parse(&sent, b""),
+        Ok(message(Action::Activate, "/content/en"))
+    );
+}
+
+#[test]
+fn a_body_counts_only_as_plain_text() {
+    let body = b"/content/en.html\r\n/content/de.html?x=1\n\nnonsense\n";
+    let check = |content_type: &str, expected: &[&str]| {
+        let sent = headers(&[
+            ("cq-action", "Activate"),
+            ("cq-handle", "/content"),
+            ("content-type", content_type),
+        ]);
+        assert_eq!(
+            FlushMessage::parse(&sent, body).unwrap().refetch,
+            expected,
+            "{content_type}"
+        );
+    };
+    check("text/plain", &["/content/en.html", "/content/de.html?x=1"]);
+    check(
+        "Text/Plain; charset=utf-8",
+        &["/content/en.html", "/content/de.html?x=1"],
+    );
+    check("application/octet-stream", &[]);
+    check("application/x-www-form-urlencoded", &[]);
+}
+
+#[test]
+fn broken_messages_are_refused() {
+    let check = |pairs: &[(&str, &str)], expected: Fault| {
+        assert_eq!(
+            FlushMessage::parse(&headers(pairs), b""),
+            Err(expected),
+            "{pairs:?}"
+        );
+    };
+    check(
+        &[("CQ-Action", "Explode"), ("CQ-Handle", "/a")],
+        Fault::Action("Explode".into()),
+    );
+    check(&[("CQ-Action", "Activate")], Fault::Handle);
+    check(
+        &[("CQ-Action", "Activate"), ("CQ-Handle", "")],
+        Fault::Handle,
+    );
+    check(
+        &[("CQ-Action", "Delete"), ("CQ-Handle", "content")],
+        Fault::Handle,
+    );
+    check(
+        &[("CQ-Action", "Delete"), ("CQ-Handle", "/a/../b")],
+        Fault::Handle,
+    );
+}
+
+#[test]
+fn ordinary_headers_make_no_flush() {
+    assert!(!FlushMessage::is_flush(&headers(&[("Action", "x")])));
+    assert!(!FlushMessage::is_flush(&headers(&[("Handle", "/x")])));
+    assert!(FlushMessage::is_flush(&headers(&[
+        ("Action", "Delete"),
+        ("Handle", "/x")
+    ])));
+}
+
+#[test]
+fn a_line_break_cannot_be_smuggled_out() {
+    let mut sent = message(Action::Activate, "/a\nb");
+    assert_eq!(sent.to_request("h:1").unwrap_err(), Fault::Handle);
+    sent.handle = "/a".into();
+    sent.refetch = vec!["/a\n/etc".into()];
+    assert_eq!(
+        sent.to_request("h:1").unwrap_err(),
+        Fault::Refetch("/a\n/etc".into())
+    );
+}
+
+fn any_message() -> impl Strategy<Value = FlushMessage> {
+    (
+        prop::sample::select(Action::ALL.to_vec()),
+        "(/[a-z\u{e4} %]{1,8}[a-z]){1,4}",
+        prop::option::of(Just(Scope::ResourceOnly)),
+        prop::collection::vec("/[a-z.?=&/]{0,20}", 0..5),
+        prop::option::of(any::<u64>()),
+    )
+        .prop_map(|(action, handle, scope, refetch, sequence)| FlushMessage {
+            action,
+            handle,
+            scope,
+            refetch,
+            sequence,
+        })
+}
+
+proptest! {
+    #[test]
+    fn what_is_sent_is_received(sent in any_message()) {
+        let (head, body) = sent.to_request("127.0.0.1:80").unwrap().into_parts();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let body = runtime.block_on(body.collect()).unwrap().to_bytes();
+        prop_assert!(FlushMessage::is_flush(&head.headers));
+        prop_assert_eq!(FlushMessage::parse(&head.headers, &body), Ok(sent));
+    }
+}

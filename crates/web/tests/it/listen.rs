@@ -1,0 +1,207 @@
+//! The listener against raw clients.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use tokio::sync::oneshot;
+use tower::service_fn;
+use tympan_testkit::origin::exchange;
+use tympan_web::limit::{BodyLimit, is_too_large, limited};
+use tympan_web::listen::{Counters, Front, Limits, Peer, Reuse, bind, serve};
+
+const ANY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
+
+/// Reads the body within its limit and tells what it knows about the peer.
+async fn echo(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
+    let BodyLimit(max) = *request.extensions().get().unwrap();
+    let peer: Peer = *request.extensions().get().unwrap();
+    let path = request.uri().path().to_owned();
+    let answer = match limited(request.into_body(), max).collect().await {
+        Ok(body) => Response::new(Full::from(format!(
+            "{path} {} bytes, loopback {}, tls {}",
+            body.to_bytes().len(),
+            peer.is_loopback,
+            peer.is_tls
+        ))),
+        Err(error) => {
+            let mut answer = Response::new(Full::default());
+            *answer.status_mut() = if is_too_large(&*error) {
+                StatusCode::PAYLOAD_TOO_LARGE
+            } else {
+                StatusCode::BAD_REQUEST
+            };
+            answer
+        }
+    };
+    Ok(answer)
+}
+
+struct Server {
+    addr: SocketAddr,
+    counters: Arc<Counters>,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Server {
+    fn start(limits: Limits) -> Self {
+        let listener = bind(ANY, Reuse::Exclusive).unwrap();
+        let addr = listener.local_addr().unwrap();
+        let front = Front::from(limits);
+        let counters = Arc::clone(&front.counters);
+        let (stop, stopped) = oneshot::channel();
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .unwrap();
+            let until = async { drop(stopped.await) };
+            runtime
+                .block_on(serve(listener, service_fn(echo), front, until))
+                .unwrap();
+        });
+        Self {
+            addr,
+            counters,
+            stop: Some(stop),
+            thread: Some(thread),
+        }
+    }
+
+    fn ask(&self, bytes: &str) -> String {
+        String::from_utf8(exchange(self.addr, bytes.as_bytes())).unwrap()
+    }
+
+    fn stop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            thread.join().unwrap();
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+#[test]
+fn requests_carry_their_peer() {
+    let server = Server::start(Limits::default());
+    let answer = server.ask("GET /x HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    assert!(
+        answer.ends_with("/x 0 bytes, loopback true, tls false"),
+        "{answer}"
+    );
+}
+
+#[test]
+fn http_1_0_is_answered_and_closed() {
+    let server = Server::start(Limits::default());
+    let answer = server.ask("POST /x HTTP/1.0\r\nContent-Length: 3\r\n\r\nabc");
+    assert!(answer.starts_with("HTTP/1.0 200"), "{answer}");
+    assert!(
+        answer.ends_with("/x 3 bytes, loopback true, tls false"),
+        "{answer}"
+    );
+}
+
+#[test]
+fn a_large_head_is_answered_431() {
+    let server = Server::start(Limits {
+        header_bytes: 8 * 1024,
+        ..Limits::default()
+    });
+    let filler = "a".repeat(9 * 1024);
+    let answer = server.ask(&format!("GET / HTTP/1.1\r\nHost: h\r\nX: {filler}\r\n\r\n"));
+    assert!(answer.starts_with("HTTP/1.1 431"), "{answer}");
+    let answer = server.ask(&format!("GET / HTTP/1.1\r\nHost: h\r\nX: {filler}{filler}"));
+    assert!(
+        answer.starts_with("HTTP/1.1 431"),
+        "a head that never ends: {answer}"
+    );
+}
+
+#[test]
+fn a_large_body_is_answered_413() {
+    let server = Server::start(Limits {
+        body_bytes: 5,
+        ..Limits::default()
+    });
+    let sized =
+        "POST / HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: 6\r\n\r\nabcdef";
+    assert!(server.ask(sized).starts_with("HTTP/1.1 413"));
+    assert_eq!(server.counters.bodies_refused.load(Ordering::Relaxed), 1);
+    let chunked = "POST / HTTP/1.1\r\nHost: h\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n\
+                   3\r\nabc\r\n3\r\ndef\r\n0\r\n\r\n";
+    assert!(server.ask(chunked).starts_with("HTTP/1.1 413"));
+    assert_eq!(server.counters.bodies_refused.load(Ordering::Relaxed), 1);
+    let fits = "POST / HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: 5\r\n\r\nabcde";
+    assert!(server.ask(fits).starts_with("HTTP/1.1 200"));
+}
+
+#[test]
+fn a_head_that_does_not_arrive_closes_the_connection() {
+    let server = Server::start(Limits {
+        header_timeout: Duration::from_millis(50),
+        ..Limits::default()
+    });
+    assert_eq!(server.ask("GET / HTTP/1.1\r\nHo"), "");
+    assert_eq!(server.ask(""), "");
+}
+
+#[test]
+fn connections_over_the_limit_wait_for_their_turn() {
+    let server = Server::start(Limits {
+        max_connections: 1,
+        ..Limits::default()
+    });
+    let first = std::net::TcpStream::connect(server.addr).unwrap();
+    let addr = server.addr;
+    let second = std::thread::spawn(move || {
+        exchange(
+            addr,
+            b"GET /second HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n",
+        )
+    });
+    while server.counters.saturated.load(Ordering::Relaxed) == 0 {
+        std::thread::yield_now();
+    }
+    assert_eq!(server.counters.accepted.load(Ordering::Relaxed), 1);
+    drop(first);
+    assert!(
+        String::from_utf8(second.join().unwrap())
+            .unwrap()
+            .contains("/second")
+    );
+}
+
+#[test]
+fn a_taken_port_is_named() {
+    let first = bind(ANY, Reuse::Exclusive).unwrap();
+    let addr = first.local_addr().unwrap();
+    let error = bind(addr, Reuse::Exclusive).unwrap_err();
+    assert!(error.to_string().contains(&addr.to_string()), "{error}");
+    assert!(bind(ANY, Reuse::PerCore).is_ok());
+}
+
+#[test]
+fn shutdown_answers_what_is_open_and_refuses_what_is_new() {
+    let mut server = Server::start(Limits::default());
+    let keep_alive = std::net::TcpStream::connect(server.addr).unwrap();
+    while server.counters.open.load(Ordering::Relaxed) == 0 {
+        std::thread::yield_now();
+    }
+    server.stop();
+    assert!(std::net::TcpStream::connect(server.addr).is_err());
+    drop(keep_alive);
+}

@@ -1,0 +1,234 @@
+//! `request.log` and `access.log`: writing, reading, the writer's thread.
+
+use std::time::{Duration, SystemTime};
+
+use proptest::prelude::*;
+use tympan_web::log_file::LogFile;
+use tympan_web::log_time::LogTime;
+use tympan_web::request_log::{Event, Line, Numbers};
+use tympan_web::{access_log, request_log};
+
+#[track_caller]
+fn reads(text: &str, number: u64, event: &Event) {
+    let line = request_log::parse_line(text).unwrap();
+    assert_eq!((line.request, &line.event), (number, event), "{text}");
+    assert_eq!(line.at.unix_seconds(), 1_795_222_216);
+    assert_eq!(line.to_string(), text);
+}
+
+#[test]
+fn real_request_lines_read_and_write_back() {
+    let entry = Event::Entry {
+        method: "POST".into(),
+        target: "/content/bench/p1?a=b".into(),
+        version: "HTTP/1.1".into(),
+    };
+    reads(
+        "21/Nov/2026:00:50:16 +0000 [2] -> POST /content/bench/p1?a=b HTTP/1.1",
+        2,
+        &entry,
+    );
+    reads(
+        "21/Nov/2026:01:50:16 +0100 [2] -> POST /content/bench/p1?a=b HTTP/1.1",
+        2,
+        &entry,
+    );
+    reads(
+        "20/Nov/2026:19:20:16 -0530 [2] -> POST /content/bench/p1?a=b HTTP/1.1",
+        2,
+        &entry,
+    );
+    let exit = |media_type: Option<&str>| Event::Exit {
+        status: 201,
+        media_type: media_type.map(str::to_owned),
+        elapsed: Duration::from_millis(98),
+    };
+    reads(
+        "21/Nov/2026:00:50:16 +0000 [41246] <- 201 text/html 98ms",
+        41246,
+        &exit(Some("text/html")),
+    );
+    reads(
+        "21/Nov/2026:00:50:16 +0000 [7] <- 201 - 98ms",
+        7,
+        &exit(None),
+    );
+    reads(
+        "21/Nov/2026:00:50:16 +0000 [7] <- 201 text/html; charset=utf-8 98ms",
+        7,
+        &exit(Some("text/html; charset=utf-8")),
+    );
+}
+
+#[test]
+fn cut_and_foreign_lines_are_malformed() {
+    let whole = "21/Nov/2026:00:50:16 +0000 [2] <- 200 text/html 98ms";
+    for length in 0..whole.len() {
+        assert!(
+            request_log::parse_line(&whole[..length]).is_err(),
+            "{}",
+            &whole[..length]
+        );
+    }
+    for text in [
+        "21/Foo/2026:00:50:16 +0000 [2] <- 200 text/html 98ms",
+        "21/Nov/2026:00:50:16 +0000 [x] <- 200 text/html 98ms",
+        "21/Nov/2026:00:50:16 +0000 [2] ?? 200 text/html 98ms",
+        "\u{e4}\u{e4}\u{e4}",
+    ] {
+        assert!(request_log::parse_line(text).is_err(), "{text}");
+    }
+}
+
+#[test]
+fn access_lines_read_with_and_without_brackets() {
+    let sling = "127.0.0.1 - admin 21/Nov/2026:00:50:16 +0000 \"POST /a HTTP/1.1\" 201 1285 \"-\" \"curl/7.88.1\"";
+    let line = access_log::parse_line(sling).unwrap();
+    assert_eq!(line.to_string(), sling);
+    assert_eq!(line.user.as_deref(), Some("admin"));
+    assert_eq!((line.status, line.bytes), (201, Some(1285)));
+    assert_eq!(
+        (line.referer.as_deref(), line.user_agent.as_deref()),
+        (None, Some("curl/7.88.1"))
+    );
+    let apache = sling
+        .replace("21/Nov", "[21/Nov")
+        .replace("+0000", "+0000]");
+    assert_eq!(access_log::parse_line(&apache), Ok(line));
+    let common = "10.0.0.1 - - [21/Nov/2026:00:50:16 +0000] \"GET / HTTP/1.1\" 304 -";
+    let line = access_log::parse_line(common).unwrap();
+    assert_eq!((line.bytes, line.user_agent, line.user), (None, None, None));
+}
+
+#[test]
+fn a_line_break_in_a_value_starts_no_line() {
+    let line = Line {
+        at: LogTime::from_system(SystemTime::UNIX_EPOCH),
+        request: 1,
+        event: Event::Entry {
+            method: "GET".into(),
+            target: "/x\r\n01/Jan/1970:00:00:00 +0000 [2] <- 200 - 1ms".into(),
+            version: "HTTP/1.1".into(),
+        },
+    };
+    assert_eq!(line.to_string().lines().count(), 1);
+}
+
+fn any_time() -> impl Strategy<Value = LogTime> {
+    (0_u64..4_000_000_000)
+        .prop_map(|at| LogTime::from_system(SystemTime::UNIX_EPOCH + Duration::from_secs(at)))
+}
+
+fn any_event() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        ("[A-Z]{1,7}", any::<String>(), "HTTP/1.[01]").prop_filter_map(
+            "a target is not empty",
+            |(method, target, version)| {
+                (!target.is_empty()).then_some(Event::Entry {
+                    method,
+                    target,
+                    version,
+                })
+            }
+        ),
+        (
+            100_u16..600,
+            prop::option::of("[ -~]{1,30}|-|\\PC{1,8}"),
+            0_u64..10_000_000
+        )
+            .prop_map(|(status, media_type, elapsed)| Event::Exit {
+                status,
+                media_type,
+                elapsed: Duration::from_millis(elapsed),
+            }),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn request_lines_survive_any_value(at in any_time(), request in any::<u64>(), event in any_event()) {
+        let line = Line { at, request, event };
+        let text = line.to_string();
+        prop_assert!(!text.chars().any(char::is_control));
+        prop_assert_eq!(request_log::parse_line(&text), Ok(line));
+    }
+
+    #[test]
+    fn access_lines_survive_any_value(
+        at in any_time(),
+        words in ("\\PC{1,12}|-", prop::option::of("\\PC{1,12}|-"), any::<String>()),
+        status in 100_u16..600,
+        bytes in prop::option::of(any::<u64>()),
+        quoted in (prop::option::of(any::<String>()), prop::option::of(any::<String>())),
+    ) {
+        let line = access_log::Line {
+            client: words.0, user: words.1, at, request: words.2, status, bytes,
+            referer: quoted.0, user_agent: quoted.1,
+        };
+        let text = line.to_string();
+        prop_assert!(!text.chars().any(char::is_control));
+        prop_assert_eq!(access_log::parse_line(&text), Ok(line));
+    }
+
+    #[test]
+    fn no_text_makes_the_readers_panic(text in any::<String>()) {
+        let _ = request_log::parse_line(&text).is_ok();
+        let _ = access_log::parse_line(&text).is_ok();
+    }
+}
+
+#[test]
+fn lines_of_several_threads_arrive_whole_and_in_order() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("request.log");
+    let log = LogFile::open(&file).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let log = log.clone();
+            scope.spawn(move || (0..500).for_each(|line| log.write(format!("{thread} {line}"))));
+        }
+    });
+    log.flush();
+    let text = std::fs::read_to_string(&file).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines.len() as u64 + log.dropped(), 2000);
+    for thread in 0..4 {
+        let numbers: Vec<usize> = lines
+            .iter()
+            .filter_map(|line| line.strip_prefix(&format!("{thread} "))?.parse().ok())
+            .collect();
+        assert!(numbers.is_sorted(), "thread {thread}");
+    }
+}
+
+#[test]
+fn a_rotated_log_goes_on_in_a_new_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("request.log");
+    let log = LogFile::open(&file).unwrap();
+    log.write("before");
+    log.flush();
+    std::fs::rename(&file, folder.path().join("request.log.1")).unwrap();
+    log.reopen();
+    log.write("after");
+    drop(log);
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "after\n");
+    assert_eq!(
+        std::fs::read_to_string(folder.path().join("request.log.1")).unwrap(),
+        "before\n"
+    );
+}
+
+#[test]
+fn numbers_count_from_one() {
+    let numbers = Numbers::default();
+    assert_eq!([numbers.take_next(), numbers.take_next()], [1, 2]);
+}
+
+#[test]
+fn a_log_in_a_missing_folder_names_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("absent/request.log");
+    let error = LogFile::<String>::open(&file).unwrap_err();
+    assert!(error.to_string().contains("absent/request.log"), "{error}");
+}
