@@ -1,1 +1,36 @@
 //! Chunks and the persistent tree: what content is kept in.
+//!
+//! In: sorted maps of records, bodies, small blobs, and names for states.
+//! Out: one hash per state ([`ChunkId`] of a [`Root`]), from which everything is read back, compared and checked.
+//!
+//! Invariants
+//! * Equal content has equal chunk ids, however it came about.
+//! * What a ref points to is durable before the ref moves; both become visible together.
+//! * A chunk lists what it refers to, so that walking what is reachable needs no knowledge of values.
+//! * Readers never wait for a write to reach the disk.
+//!
+//! On failure: a write that cannot be completed leaves nothing behind; a failed sync or a damaged record closes the
+//! store for writing and leaves it open for reading.
+//!
+//! Not here: what a record means (`content`), blobs above a few KiB (`blobs`).
+
+mod batch;
+pub mod body;
+mod byte_size;
+mod chunk;
+mod chunk_store;
+mod error;
+mod hex;
+mod id;
+pub mod key;
+mod root;
+mod tree;
+
+pub use batch::{Batch, RefUpdate, Staged};
+pub use byte_size::ByteSize;
+pub use chunk::{Chunk, ChunkKind, MAX_CHUNK_BYTES};
+pub use chunk_store::{ChunkStore, ReadChunks};
+pub use error::{Error, Result};
+pub use id::{BlobId, ChunkId};
+pub use root::Root;
+pub use tree::{Change, Diff, MAX_KEY_BYTES, MAX_VALUE_BYTES, Map, Scan, Value};

@@ -1,0 +1,151 @@
+//! What one commit stores: chunks, small blobs, and at most one move of a ref.
+
+use std::collections::HashMap;
+use std::time::SystemTime;
+
+use bytes::Bytes;
+
+use crate::chunk::Chunk;
+use crate::chunk_store::ReadChunks;
+use crate::error::Result;
+use crate::id::{BlobId, ChunkId};
+
+/// Staged writes, not stored yet. Each chunk and blob is kept once.
+#[derive(Debug, Default)]
+pub struct Batch {
+    chunks: Vec<(ChunkId, Bytes)>,
+    positions: HashMap<ChunkId, usize>,
+    blobs: Vec<(BlobId, Bytes)>,
+    blob_positions: HashMap<BlobId, usize>,
+    ref_update: Option<RefUpdate>,
+}
+
+impl Batch {
+    /// An empty batch.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Stages a chunk and returns its id. The structure is checked by the commit.
+    pub fn add_chunk(&mut self, bytes: Bytes) -> ChunkId {
+        let id = ChunkId::of(&bytes);
+        self.add_named(id, bytes);
+        id
+    }
+
+    /// Stages a chunk whose id has been computed from these bytes.
+    pub(crate) fn add_named(&mut self, id: ChunkId, bytes: Bytes) {
+        let chunks = &mut self.chunks;
+        self.positions.entry(id).or_insert_with(|| {
+            chunks.push((id, bytes));
+            chunks.len() - 1
+        });
+    }
+
+    /// Stages a small blob. The caller has computed `id` from `bytes`.
+    pub fn add_blob(&mut self, id: BlobId, bytes: Bytes) {
+        let blobs = &mut self.blobs;
+        self.blob_positions.entry(id).or_insert_with(|| {
+            blobs.push((id, bytes));
+            blobs.len() - 1
+        });
+    }
+
+    /// Sets the ref to move; a later call replaces an earlier one.
+    pub fn set_ref(&mut self, update: RefUpdate) {
+        self.ref_update = Some(update);
+    }
+
+    /// Returns the staged chunks in the order of staging: children come before what refers to them.
+    pub fn chunks(&self) -> impl ExactSizeIterator<Item = (&ChunkId, &Bytes)> {
+        self.chunks.iter().map(|(id, bytes)| (id, bytes))
+    }
+
+    /// Returns the staged blobs in the order of staging.
+    pub fn blobs(&self) -> impl ExactSizeIterator<Item = (&BlobId, &Bytes)> {
+        self.blobs.iter().map(|(id, bytes)| (id, bytes))
+    }
+
+    /// Returns a staged blob.
+    #[must_use]
+    pub fn blob(&self, id: &BlobId) -> Option<&Bytes> {
+        let (_, bytes) = self.blobs.get(*self.blob_positions.get(id)?)?;
+        Some(bytes)
+    }
+
+    /// Returns the ref to move.
+    #[must_use]
+    pub fn ref_update(&self) -> Option<&RefUpdate> {
+        self.ref_update.as_ref()
+    }
+
+    /// Tells whether there is nothing to store.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.chunks.is_empty() && self.blobs.is_empty() && self.ref_update.is_none()
+    }
+
+    /// Returns a staged chunk.
+    #[must_use]
+    pub fn chunk(&self, id: &ChunkId) -> Option<&Bytes> {
+        let (_, bytes) = self.chunks.get(*self.positions.get(id)?)?;
+        Some(bytes)
+    }
+}
+
+/// A ref's move from one state to another, by compare-and-swap.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RefUpdate {
+    /// The ref, 1 to 255 bytes.
+    pub name: String,
+    /// Where it must be now; `None` if it must be absent.
+    pub expected: Option<ChunkId>,
+    /// Where it goes; `None` removes it.
+    pub new: Option<ChunkId>,
+    /// When.
+    pub at: SystemTime,
+    /// Who moves it.
+    pub author: String,
+    /// Why.
+    pub message: String,
+}
+
+/// A store as it will be after a batch: reads the batch first, then the store.
+#[derive(Clone, Copy)]
+pub struct Staged<'a> {
+    batch: &'a Batch,
+    store: &'a dyn ReadChunks,
+}
+
+impl<'a> Staged<'a> {
+    /// Lays `batch` over `store`.
+    #[must_use]
+    pub fn new(batch: &'a Batch, store: &'a dyn ReadChunks) -> Self {
+        Self { batch, store }
+    }
+}
+
+impl std::fmt::Debug for Staged<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Staged")
+            .field("chunks", &self.batch.chunks.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl ReadChunks for Staged<'_> {
+    fn read(&self, id: &ChunkId) -> Result<Chunk> {
+        match self.batch.chunk(id) {
+            Some(bytes) => Chunk::parse(bytes.clone()),
+            None => self.store.read(id),
+        }
+    }
+
+    fn read_many(&self, ids: &[ChunkId]) -> Result<Vec<Chunk>> {
+        if self.batch.chunks.is_empty() {
+            return self.store.read_many(ids);
+        }
+        ids.iter().map(|id| self.read(id)).collect()
+    }
+}

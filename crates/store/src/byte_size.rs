@@ -1,0 +1,47 @@
+//! A number of bytes, as options and messages state it.
+
+use std::fmt;
+
+/// A number of bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct ByteSize(u64);
+
+impl ByteSize {
+    /// A number of bytes.
+    #[must_use]
+    pub const fn bytes(count: u64) -> Self {
+        Self(count)
+    }
+
+    /// A number of KiB.
+    #[must_use]
+    pub const fn kib(count: u64) -> Self {
+        Self(count << 10)
+    }
+
+    /// A number of MiB.
+    #[must_use]
+    pub const fn mib(count: u64) -> Self {
+        Self(count << 20)
+    }
+
+    /// Returns the number of bytes.
+    #[must_use]
+    pub const fn as_bytes(self) -> u64 {
+        self.0
+    }
+}
+
+impl fmt::Display for ByteSize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            count if count >= 1 << 20 && count.trailing_zeros() >= 20 => {
+                write!(f, "{} MiB", count >> 20)
+            }
+            count if count >= 1 << 10 && count.trailing_zeros() >= 10 => {
+                write!(f, "{} KiB", count >> 10)
+            }
+            count => write!(f, "{count} bytes"),
+        }
+    }
+}

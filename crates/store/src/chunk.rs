@@ -1,0 +1,226 @@
+//! One chunk: checked bytes, and the references in its header.
+//!
+//! Invariants
+//! * A [`Chunk`] has been checked for its structure, so that its parts are read without further checks.
+//! * A clone shares the bytes.
+//!
+//! Not here: what the payload of a kind holds (`tree`, `body`, `root`). The format is `docs/formats/chunk.md`.
+
+use std::fmt;
+
+use bytes::Bytes;
+
+use crate::error::{Error, Result};
+use crate::id::{BlobId, ChunkId};
+use crate::{body, root, tree};
+
+/// The length that no chunk exceeds.
+pub const MAX_CHUNK_BYTES: usize = 65_535;
+
+pub(crate) const HEADER_BYTES: usize = 6;
+pub(crate) const CHUNK_REF_BYTES: usize = 32;
+pub(crate) const BLOB_REF_BYTES: usize = 40;
+const VERSION: u8 = 1;
+
+/// What a chunk is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ChunkKind {
+    /// Records of a map.
+    Leaf,
+    /// Children of a map's tree.
+    Interior,
+    /// A body that is kept beside its record, or a piece of one.
+    Body,
+    /// The pieces of a large body.
+    BodyList,
+    /// The named maps of one state.
+    Root,
+}
+
+impl ChunkKind {
+    fn code(self) -> u8 {
+        match self {
+            Self::Leaf => 1,
+            Self::Interior => 2,
+            Self::Body => 3,
+            Self::BodyList => 4,
+            Self::Root => 5,
+        }
+    }
+
+    fn from_code(code: u8) -> Option<Self> {
+        Some(match code {
+            1 => Self::Leaf,
+            2 => Self::Interior,
+            3 => Self::Body,
+            4 => Self::BodyList,
+            5 => Self::Root,
+            _ => return None,
+        })
+    }
+}
+
+/// One immutable piece of a state, checked for its structure. Cheap to clone.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Chunk {
+    bytes: Bytes,
+    kind: ChunkKind,
+    chunk_refs: u16,
+    blob_refs: u16,
+}
+
+impl Chunk {
+    /// Checks the structure of `bytes`; the hash is the caller's concern.
+    ///
+    /// # Errors
+    /// [`Error::ChunkMalformed`] for bytes that no writer of this format makes.
+    pub fn parse(bytes: Bytes) -> Result<Self> {
+        let malformed = |fault| Error::ChunkMalformed { fault };
+        if bytes.len() > MAX_CHUNK_BYTES {
+            return Err(malformed("longer than a chunk can be"));
+        }
+        let Some(&[kind, version, c0, c1, b0, b1]) = bytes.first_chunk::<HEADER_BYTES>() else {
+            return Err(malformed("shorter than the header"));
+        };
+        if version != VERSION {
+            return Err(malformed("of another format version"));
+        }
+        let chunk = Self {
+            kind: ChunkKind::from_code(kind).ok_or_else(|| malformed("of an unknown kind"))?,
+            chunk_refs: u16::from_le_bytes([c0, c1]),
+            blob_refs: u16::from_le_bytes([b0, b1]),
+            bytes,
+        };
+        if chunk.payload_start() > chunk.bytes.len() {
+            return Err(malformed("references run past the end"));
+        }
+        let check = match chunk.kind {
+            ChunkKind::Leaf => tree::check_leaf(&chunk),
+            ChunkKind::Interior => tree::check_interior(&chunk),
+            ChunkKind::Body | ChunkKind::BodyList => body::check(&chunk),
+            ChunkKind::Root => root::check(&chunk),
+        };
+        check.map_err(malformed)?;
+        Ok(chunk)
+    }
+
+    /// Returns what the chunk is for.
+    #[must_use]
+    pub fn kind(&self) -> ChunkKind {
+        self.kind
+    }
+
+    /// Returns all bytes, header included: what the id is the hash of.
+    #[must_use]
+    pub fn bytes(&self) -> &Bytes {
+        &self.bytes
+    }
+
+    /// Returns the chunks that this one refers to, in the order of the header.
+    pub fn chunk_refs(&self) -> impl ExactSizeIterator<Item = ChunkId> + '_ {
+        let end = HEADER_BYTES + usize::from(self.chunk_refs) * CHUNK_REF_BYTES;
+        let refs = self.bytes.get(HEADER_BYTES..end).unwrap_or_default();
+        let (refs, _) = refs.as_chunks::<CHUNK_REF_BYTES>();
+        refs.iter().map(|bytes| ChunkId::from_bytes(*bytes))
+    }
+
+    /// Returns the blobs that this chunk refers to, in the order of the header.
+    pub fn blob_refs(&self) -> impl ExactSizeIterator<Item = BlobId> + '_ {
+        let start = HEADER_BYTES + usize::from(self.chunk_refs) * CHUNK_REF_BYTES;
+        let refs = self
+            .bytes
+            .get(start..self.payload_start())
+            .unwrap_or_default();
+        let (refs, _) = refs.as_chunks::<BLOB_REF_BYTES>();
+        refs.iter().map(decode_blob_ref)
+    }
+
+    /// Returns the number of chunks that this one refers to.
+    pub(crate) fn chunk_ref_count(&self) -> usize {
+        usize::from(self.chunk_refs)
+    }
+
+    /// Returns the number of blobs that this chunk refers to.
+    pub(crate) fn blob_ref_count(&self) -> usize {
+        usize::from(self.blob_refs)
+    }
+
+    /// Returns chunk reference `index`, without walking the others.
+    pub(crate) fn chunk_ref(&self, index: usize) -> Option<ChunkId> {
+        if index >= usize::from(self.chunk_refs) {
+            return None;
+        }
+        let start = HEADER_BYTES + index * CHUNK_REF_BYTES;
+        let id = self.bytes.get(start..)?.first_chunk::<CHUNK_REF_BYTES>()?;
+        Some(ChunkId::from_bytes(*id))
+    }
+
+    /// Returns what follows the references.
+    #[must_use]
+    pub fn payload(&self) -> &[u8] {
+        self.bytes.get(self.payload_start()..).unwrap_or_default()
+    }
+
+    /// Returns a part of the payload, shared with the chunk.
+    pub(crate) fn share(&self, part: &[u8]) -> Bytes {
+        self.bytes.slice_ref(part)
+    }
+
+    fn payload_start(&self) -> usize {
+        HEADER_BYTES
+            + usize::from(self.chunk_refs) * CHUNK_REF_BYTES
+            + usize::from(self.blob_refs) * BLOB_REF_BYTES
+    }
+}
+
+impl fmt::Debug for Chunk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Chunk")
+            .field("kind", &self.kind)
+            .field("bytes", &self.bytes.len())
+            .field("chunk_refs", &self.chunk_refs)
+            .field("blob_refs", &self.blob_refs)
+            .finish()
+    }
+}
+
+/// Writes the common header; the payload follows.
+///
+/// # Panics
+/// Never: the counts are bounded by [`MAX_CHUNK_BYTES`], which writers keep.
+pub(crate) fn encode_header(
+    kind: ChunkKind,
+    chunk_refs: &[ChunkId],
+    blob_refs: &[BlobId],
+    payload_length: usize,
+) -> Vec<u8> {
+    let length =
+        HEADER_BYTES + chunk_refs.len() * CHUNK_REF_BYTES + blob_refs.len() * BLOB_REF_BYTES;
+    let mut bytes = Vec::with_capacity(length + payload_length);
+    bytes.extend_from_slice(&[kind.code(), VERSION]);
+    bytes.extend_from_slice(&to_u16(chunk_refs.len()));
+    bytes.extend_from_slice(&to_u16(blob_refs.len()));
+    for id in chunk_refs {
+        bytes.extend_from_slice(id.as_bytes());
+    }
+    for id in blob_refs {
+        bytes.extend_from_slice(id.digest());
+        bytes.extend_from_slice(&id.length().to_le_bytes());
+    }
+    bytes
+}
+
+/// Encodes a count or length that the limits of the format keep below 65,536.
+pub(crate) fn to_u16(count: usize) -> [u8; 2] {
+    debug_assert!(count <= MAX_CHUNK_BYTES, "the limits of the format hold");
+    u16::try_from(count).unwrap_or(u16::MAX).to_le_bytes()
+}
+
+fn decode_blob_ref(bytes: &[u8; BLOB_REF_BYTES]) -> BlobId {
+    let mut digest = [0; 32];
+    let mut length = [0; 8];
+    let (head, tail) = bytes.split_at(digest.len());
+    digest.copy_from_slice(head);
+    length.copy_from_slice(tail);
+    BlobId::new(digest, u64::from_le_bytes(length))
+}

@@ -1,0 +1,166 @@
+//! What can go wrong in the store, one variant per decision of a caller.
+
+use std::io;
+use std::path::PathBuf;
+
+use crate::id::{BlobId, ChunkId};
+
+/// The result of a store operation.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What can go wrong in the store.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Someone else moved the ref: read it again, rebase, commit again.
+    #[error("ref `{name}` moved meanwhile: expected {}, found {}", state(.expected), state(.actual))]
+    RefMoved {
+        /// The ref.
+        name: String,
+        /// Where the writer believed it to be; `None` if absent.
+        expected: Option<ChunkId>,
+        /// Where it is; `None` if absent.
+        actual: Option<ChunkId>,
+    },
+    /// No store holds the chunk.
+    #[error("chunk `{id}` is missing; run `tympan repo check` to see what it affects")]
+    ChunkMissing {
+        /// The chunk.
+        id: ChunkId,
+    },
+    /// The stored bytes do not have the hash that names them, or cannot be decoded.
+    #[error("chunk `{id}` is damaged: {fault}; run `tympan repo check` to see what it affects")]
+    ChunkDamaged {
+        /// The chunk.
+        id: ChunkId,
+        /// What is wrong with it.
+        fault: &'static str,
+    },
+    /// The stored bytes of a small blob fail their checksum.
+    #[error("blob `{id}` is damaged: {fault}; run `tympan repo check` to see what it affects")]
+    BlobDamaged {
+        /// The blob.
+        id: BlobId,
+        /// What is wrong with it.
+        fault: &'static str,
+    },
+    /// Bytes offered as a chunk are not one.
+    #[error("not a chunk: {fault}")]
+    ChunkMalformed {
+        /// What is wrong with the bytes.
+        fault: &'static str,
+    },
+    /// A chunk of one kind stands where another belongs.
+    #[error("chunk `{id}` is not a {expected}")]
+    ChunkKind {
+        /// The chunk.
+        id: ChunkId,
+        /// What the caller needs.
+        expected: &'static str,
+    },
+    /// Text is not an id.
+    #[error("`{text}` is not an id: expected {expected}")]
+    IdMalformed {
+        /// The text.
+        text: String,
+        /// The form of an id.
+        expected: &'static str,
+    },
+    /// A key, value, name or blob is beyond the limits of the format.
+    #[error("{what} of {length} bytes is too long: at most {limit} are possible")]
+    TooLong {
+        /// What is too long.
+        what: &'static str,
+        /// Its length in bytes.
+        length: usize,
+        /// The limit in bytes.
+        limit: usize,
+    },
+    /// A path component cannot be part of a key.
+    #[error("`{}` cannot be part of a key: {fault}", component.escape_debug())]
+    KeyMalformed {
+        /// The component.
+        component: String,
+        /// What is wrong with it.
+        fault: &'static str,
+    },
+    /// Records offered to a bulk build are not in strictly ascending order.
+    #[error("record {position} is not in ascending order of keys")]
+    Unsorted {
+        /// Number of the record, from 0.
+        position: u64,
+    },
+    /// Another process has the store open.
+    #[error("`{}` is in use by {}; stop it first", dir.display(), holder(.pid))]
+    Locked {
+        /// The directory.
+        dir: PathBuf,
+        /// The process that holds the lock, if its lock file says.
+        pid: Option<u32>,
+    },
+    /// An earlier failure closed the store for writing.
+    #[error(
+        "the store accepts no more writes: {reason}; reading goes on; \
+         restart, then run `tympan repo check`"
+    )]
+    Poisoned {
+        /// The earlier failure.
+        reason: String,
+    },
+    /// A file cannot be written; nothing of the write is kept.
+    #[error("cannot write `{file}`")]
+    Write {
+        /// The file, relative to the store's directory.
+        file: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// A file cannot be read.
+    #[error("cannot read `{file}`")]
+    Read {
+        /// The file, relative to the store's directory.
+        file: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// A file is not of a format that this program reads.
+    #[error("`{file}` cannot be used: {fault}")]
+    FileMalformed {
+        /// The file, relative to the store's directory.
+        file: String,
+        /// What is wrong with it.
+        fault: &'static str,
+    },
+    /// The database of small mutable state refuses.
+    #[error("{action}")]
+    State {
+        /// What was tried.
+        action: String,
+        /// Why it failed.
+        source: sqlx::Error,
+    },
+}
+
+impl Error {
+    /// Tells whether the same call can succeed later, with nothing changed but time.
+    #[must_use]
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::Write { .. } | Self::Locked { .. } => true,
+            Self::State { source, .. } => {
+                matches!(source, sqlx::Error::PoolTimedOut | sqlx::Error::Io(_))
+            }
+            _ => false,
+        }
+    }
+}
+
+fn state(id: &Option<ChunkId>) -> String {
+    id.map_or_else(|| "none".to_owned(), |id| format!("`{id}`"))
+}
+
+fn holder(pid: &Option<u32>) -> String {
+    pid.map_or_else(
+        || "another process".to_owned(),
+        |pid| format!("process {pid}"),
+    )
+}

@@ -1,0 +1,176 @@
+//! Names of immutable bytes: chunks by BLAKE3-256, blobs by SHA-256 and length.
+
+use std::fmt;
+use std::str::FromStr;
+
+use sha2::{Digest, Sha256};
+
+use crate::error::{Error, Result};
+use crate::hex;
+
+/// The name of a chunk: BLAKE3-256 of its uncompressed bytes.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ChunkId([u8; 32]);
+
+impl ChunkId {
+    /// Hashes the bytes of a chunk.
+    #[must_use]
+    pub fn of(bytes: &[u8]) -> Self {
+        Self(*blake3::hash(bytes).as_bytes())
+    }
+
+    /// Names a chunk by a hash known already.
+    #[must_use]
+    pub const fn from_bytes(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
+    /// Returns the hash.
+    #[must_use]
+    pub const fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+}
+
+impl fmt::Display for ChunkId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        hex::write(&self.0, f)
+    }
+}
+
+impl fmt::Debug for ChunkId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl FromStr for ChunkId {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        hex::parse_32(text)
+            .map(Self)
+            .ok_or_else(|| Error::IdMalformed {
+                text: text.to_owned(),
+                expected: "64 hexadecimal digits",
+            })
+    }
+}
+
+/// The name of a blob: SHA-256 of its bytes, and their number. Written `<hex>#<length>`, as Oak does.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BlobId {
+    digest: [u8; 32],
+    length: u64,
+}
+
+impl BlobId {
+    /// Names a blob by a digest and length known already.
+    #[must_use]
+    pub const fn new(digest: [u8; 32], length: u64) -> Self {
+        Self { digest, length }
+    }
+
+    /// Hashes the bytes of a blob.
+    #[must_use]
+    pub fn of(bytes: &[u8]) -> Self {
+        Self {
+            digest: Sha256::digest(bytes).into(),
+            length: bytes.len() as u64,
+        }
+    }
+
+    /// Returns the SHA-256 digest.
+    #[must_use]
+    pub const fn digest(&self) -> &[u8; 32] {
+        &self.digest
+    }
+
+    /// Returns the length in bytes.
+    #[must_use]
+    pub const fn length(&self) -> u64 {
+        self.length
+    }
+}
+
+impl fmt::Display for BlobId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        hex::write(&self.digest, f)?;
+        write!(f, "#{}", self.length)
+    }
+}
+
+impl fmt::Debug for BlobId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl FromStr for BlobId {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        text.split_once('#')
+            .and_then(|(digest, length)| {
+                // `parse` alone would also take a sign, and then one blob had two names.
+                let is_plain = length.bytes().all(|byte| byte.is_ascii_digit());
+                is_plain
+                    .then(|| Some(Self::new(hex::parse_32(digest)?, length.parse().ok()?)))
+                    .flatten()
+            })
+            .ok_or_else(|| Error::IdMalformed {
+                text: text.to_owned(),
+                expected: "64 hexadecimal digits, `#` and a length",
+            })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_written_and_read_back() {
+        let chunk = ChunkId::of(b"tympan");
+        assert_eq!(chunk.to_string().parse::<ChunkId>().unwrap(), chunk);
+        let blob = BlobId::of(b"tympan");
+        assert!(blob.to_string().ends_with("#6"), "{blob}");
+        assert_eq!(blob.to_string().parse::<BlobId>().unwrap(), blob);
+    }
+
+    #[test]
+    fn known_digests() {
+        assert_eq!(
+            ChunkId::of(b"").to_string(),
+            "af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262"
+        );
+        assert_eq!(
+            BlobId::of(b"abc").to_string(),
+            "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad#3"
+        );
+    }
+
+    #[test]
+    fn malformed_ids_are_refused() {
+        let hex = "ab".repeat(32);
+        for text in [
+            "",
+            "ab",
+            &"g".repeat(64),
+            &format!("{hex}a"),
+            &format!("{hex}#1"),
+        ] {
+            assert!(text.parse::<ChunkId>().is_err(), "{text}");
+        }
+        for text in [
+            "",
+            "#",
+            &hex,
+            &format!("{hex}#"),
+            &format!("{hex}#+1"),
+            &format!("{hex}#1x"),
+        ] {
+            assert!(text.parse::<BlobId>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! The persistent sorted map: equal content, equal root.
+//!
+//! In: records, sorted for a bulk build or as a set of edits.
+//! Out: look-ups, ranges, counts, differences of two maps, all read in place from chunks.
+//!
+//! Invariants
+//! * The root is a function of the content, never of the order of edits.
+//! * An edit reads and writes the paths it touches, nothing else.
+//! * A difference loads only chunks that differ, and their neighbors where chunk limits moved.
+//!
+//! Not here: where chunks are kept (`local`). The format is `docs/formats/tree.md`.
+
+mod build;
+mod diff;
+mod edit;
+mod interior;
+mod leaf;
+mod scan;
+mod split;
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use bytes::Bytes;
+
+use crate::batch::Batch;
+use crate::chunk::{Chunk, ChunkKind};
+use crate::chunk_store::ReadChunks;
+use crate::error::{Error, Result};
+use crate::id::ChunkId;
+
+pub use diff::{Change, Diff};
+pub(crate) use interior::check as check_interior;
+pub(crate) use leaf::check as check_leaf;
+pub use scan::Scan;
+
+use interior::Interior;
+use leaf::Leaf;
+
+/// The length that no key exceeds.
+pub const MAX_KEY_BYTES: usize = 2_048;
+/// The length that no inline value exceeds; longer ones go into a body.
+pub const MAX_VALUE_BYTES: usize = 16_384;
+
+/// What a key maps to: inline bytes, and optionally a body beside them.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Value {
+    /// The inline bytes, shared with the chunk they were read from.
+    pub bytes: Bytes,
+    /// The body, written with [`body::write`](crate::body::write).
+    pub body: Option<ChunkId>,
+}
+
+/// A persistent sorted map, named by its root chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub struct Map {
+    root: Option<ChunkId>,
+}
+
+impl Map {
+    /// The map without records.
+    pub const EMPTY: Self = Self { root: None };
+
+    /// Names a map by its root chunk; `None` is the empty map.
+    #[must_use]
+    pub const fn from_root(root: Option<ChunkId>) -> Self {
+        Self { root }
+    }
+
+    /// Returns the root chunk; `None` for the empty map.
+    #[must_use]
+    pub const fn root(&self) -> Option<ChunkId> {
+        self.root
+    }
+
+    /// Tells whether there are no records.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.root.is_none()
+    }
+
+    /// Builds a map from records in strictly ascending order of keys, staging its chunks.
+    ///
+    /// # Errors
+    /// [`Error::Unsorted`], or [`Error::TooLong`] for a key or value beyond its limit.
+    pub fn build(
+        batch: &mut Batch,
+        records: impl Iterator<Item = (Vec<u8>, Value)>,
+    ) -> Result<Self> {
+        build::build(batch, records)
+    }
+
+    /// Returns the value of `key`, searched in place: one chunk per level is read.
+    ///
+    /// # Errors
+    /// A failed read.
+    pub fn get(&self, reads: &dyn ReadChunks, key: &[u8]) -> Result<Option<Value>> {
+        let Some(mut id) = self.root else {
+            return Ok(None);
+        };
+        let mut below = None;
+        loop {
+            let chunk = reads.read(&id)?;
+            match Node::of(&chunk, &id, below)? {
+                Node::Leaf(leaf) => {
+                    let found = leaf.find(key).ok();
+                    return Ok(found.map(|index| leaf.value(&chunk, index)));
+                }
+                Node::Interior(interior) => {
+                    id = interior.child(interior.find(key));
+                    below = Some(interior.level());
+                }
+            }
+        }
+    }
+
+    /// Returns the records of a range in order, read as the iterator advances.
+    #[must_use]
+    pub fn range<'a>(
+        &self,
+        reads: &'a dyn ReadChunks,
+        range: (Bound<&[u8]>, Bound<&[u8]>),
+    ) -> Scan<'a> {
+        Scan::new(reads, self.root, range)
+    }
+
+    /// Applies edits (`None` deletes) and stages the chunks of the new map. Chunks are looked up in `batch` first, then
+    /// in `reads`, so that several edits can follow each other in one batch.
+    ///
+    /// The root equals that of a bulk build of the same content. An edit that changes nothing returns the same map.
+    ///
+    /// # Errors
+    /// [`Error::TooLong`] for a key or value beyond its limit, or a failed read.
+    pub fn edit(
+        &self,
+        reads: &dyn ReadChunks,
+        batch: &mut Batch,
+        edits: BTreeMap<Vec<u8>, Option<Value>>,
+    ) -> Result<Self> {
+        edit::edit(*self, reads, batch, edits)
+    }
+
+    /// Returns what `other` has differently, in the order of keys; subtrees with equal hashes are never read.
+    #[must_use]
+    pub fn diff<'a>(&self, other: &Self, reads: &'a dyn ReadChunks) -> Diff<'a> {
+        Diff::new(reads, self.root, other.root)
+    }
+
+    /// Returns the number of records, from the counts in the root chunk.
+    ///
+    /// # Errors
+    /// A failed read.
+    pub fn count(&self, reads: &dyn ReadChunks) -> Result<u64> {
+        let Some(id) = self.root else {
+            return Ok(0);
+        };
+        let chunk = reads.read(&id)?;
+        Ok(match Node::of(&chunk, &id, None)? {
+            Node::Leaf(leaf) => leaf.len() as u64,
+            Node::Interior(interior) => interior.total(),
+        })
+    }
+}
+
+/// A chunk of a tree, seen by its kind.
+enum Node<'a> {
+    Leaf(Leaf<'a>),
+    Interior(Interior<'a>),
+}
+
+impl<'a> Node<'a> {
+    /// Views a chunk as a part of a tree. `parent` is the level of the chunk that led here: levels must fall, so that
+    /// damaged references can never lead in a circle.
+    fn of(chunk: &'a Chunk, id: &ChunkId, parent: Option<u8>) -> Result<Self> {
+        let node = match chunk.kind() {
+            ChunkKind::Leaf => Self::Leaf(Leaf::view(chunk)),
+            ChunkKind::Interior => Self::Interior(Interior::view(chunk)),
+            ChunkKind::Body | ChunkKind::BodyList | ChunkKind::Root => {
+                let expected = "part of a tree";
+                return Err(Error::ChunkKind { id: *id, expected });
+            }
+        };
+        if parent.is_some_and(|parent| node.level() + 1 != parent) {
+            let fault = "it stands at the wrong level of a tree";
+            return Err(Error::ChunkDamaged { id: *id, fault });
+        }
+        Ok(node)
+    }
+
+    fn level(&self) -> u8 {
+        match self {
+            Self::Leaf(_) => 0,
+            Self::Interior(interior) => interior.level(),
+        }
+    }
+}
+
+/// Refuses records beyond the limits of the format.
+fn check_record(key: &[u8], value: &Value) -> Result<()> {
+    let limits = [
+        ("key", key.len(), MAX_KEY_BYTES),
+        ("value", value.bytes.len(), MAX_VALUE_BYTES),
+    ];
+    for (what, length, limit) in limits {
+        if length > limit {
+            return Err(Error::TooLong {
+                what,
+                length,
+                limit,
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Returns the length of the common prefix of two keys.
+fn common_prefix(left: &[u8], right: &[u8]) -> usize {
+    left.iter()
+        .zip(right)
+        .take_while(|(left, right)| left == right)
+        .count()
+}
