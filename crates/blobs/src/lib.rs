@@ -1,1 +1,22 @@
 //! Large immutable bytes kept beside the tree, named by their hash.
+//!
+//! In: bytes as a stream, of any length. Out: a [`BlobId`] (SHA-256 and length), and the bytes again.
+//!
+//! Invariants
+//! * A blob that [`BlobStore::put`] acknowledged is complete and durable before any node can name it: small ones with
+//!   the commit that names them, large ones on return.
+//! * A stored blob never changes; equal bytes are stored once.
+//! * Nothing here deletes a blob.
+//!
+//! Not here: who refers to a blob (`content` knows), and media types.
+
+mod blob;
+mod error;
+mod local;
+mod memory;
+
+pub use blob::{BlobContent, BlobStore};
+pub use error::{Error, Result};
+pub use local::LocalBlobs;
+pub use memory::MemoryBlobs;
+pub use tympan_store::BlobId;

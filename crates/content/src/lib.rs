@@ -1,1 +1,46 @@
 //! The content model over store and blobs; the only door to content.
+//!
+//! In: edits by path, packages. Out: nodes of a pinned state, and new revisions.
+//!
+//! Invariants
+//! * Content is reached only through [`Snapshot`] and [`Session`]; nothing above this room sees a chunk, except
+//!   `replicate`, which moves them unopened.
+//! * The stored form depends on the content only: equal content has one root (`boundary`, `body`, `record`).
+//! * Index maps and content change in the same commit.
+//!
+//! Not here: HTTP, templates, full text, stored work.
+
+mod body;
+mod boundary;
+mod codec;
+mod commit;
+mod conflict;
+mod date;
+mod error;
+mod index;
+mod keys;
+mod merge;
+mod order;
+mod path;
+mod record;
+mod repository;
+mod session;
+mod snapshot;
+mod subtree;
+mod transfer;
+mod value;
+
+pub use conflict::{Conflict, ConflictKind};
+pub use date::Date;
+pub use error::{Error, Result};
+pub use index::Index;
+pub use path::{NodePath, check_name};
+pub use record::Summary;
+pub use repository::Repository;
+pub use session::{Place, Session};
+pub use snapshot::{Node, Snapshot};
+pub use subtree::{JCR_CONTENT, MIXIN_TYPES, PRIMARY_TYPE, Subtree};
+pub use transfer::{Depth, Needs, StoredDocument};
+pub use tympan_blobs::{BlobContent, BlobId, BlobStore};
+pub use tympan_store::ChunkId;
+pub use value::{Property, Value, ValueType};

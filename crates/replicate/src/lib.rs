@@ -1,1 +1,28 @@
 //! Agents author to publish and publish to dispatcher: queue, send, receive, flush.
+//!
+//! In: a user's wish to activate or deactivate. Out: the content on every publisher, and a flush at every dispatcher.
+//!
+//! Invariants
+//! * A wish that was acknowledged is a stored job; it is carried out at least once, in order per agent.
+//! * What is sent is the state at the time of the wish, however late it is sent.
+//! * A publisher applies a message in one commit, after every chunk and blob it names is there.
+//! * A publisher acknowledges only after the flushes that follow are stored jobs of its own.
+//!
+//! Not here: templates, cache files.
+
+mod activation;
+mod agent;
+mod error;
+mod flush;
+mod message;
+mod receive;
+mod replicator;
+mod send;
+
+pub use activation::{Action, Wish, enqueue, mark};
+pub use agent::{Agent, AgentKind, agents};
+pub use error::{Error, Result};
+pub use flush::enqueue_flushes;
+pub use message::{Message, RECEIVE_PATH, WireDocument};
+pub use receive::{Applied, apply, put_blob, put_chunks};
+pub use replicator::{Replicator, queue_of};

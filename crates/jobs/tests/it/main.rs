@@ -6,4 +6,6 @@
     reason = "a test fails by panicking"
 )]
 
+mod queue;
+
 tympan_testkit::every_test_file_is_listed!();

@@ -1,0 +1,476 @@
+//! Bodies: the stored form of a document's inner tree, read in place.
+//!
+//! In: a [`Subtree`]. Out: bytes and the blobs they name; and from these a [`Body`] whose nodes are read without
+//! decoding the rest. `docs/formats/document.md` gives the bytes.
+//!
+//! Invariants
+//! * Equal subtrees have equal bytes: names are interned in order of first use, properties are sorted by name.
+//! * A [`Body`] was walked whole when it was opened, so reading its nodes cannot fail.
+
+use std::collections::{BTreeMap, HashMap};
+
+use bytes::Bytes;
+use tympan_store::BlobId;
+
+use crate::codec::{Cursor, put_bytes, put_number, put_signed};
+use crate::{Date, Property, Subtree, Value, ValueType};
+
+/// Set in a property's tag byte when it holds a list.
+const LIST: u8 = 0x80;
+/// Deeper trees are refused, so that walking one cannot exhaust a thread's stack.
+pub(crate) const MAX_DEPTH: usize = 200;
+
+/// A document's inner tree, checked and ready to read.
+#[derive(Debug)]
+pub(crate) struct Body {
+    bytes: Bytes,
+    /// Start and end of each interned name in `bytes`.
+    names: Vec<(u32, u32)>,
+    blobs: Vec<BlobId>,
+    root: BodyNode,
+}
+
+/// A node of a body: offsets of its parts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct BodyNode {
+    name: u32,
+    properties: u32,
+    children: u32,
+    end: u32,
+}
+
+/// Writes a document's tree and returns the bytes with the blobs that they name by index.
+pub(crate) fn encode(tree: &Subtree) -> (Vec<u8>, Vec<BlobId>) {
+    let mut encoder = Encoder::default();
+    let mut nodes = Vec::new();
+    encoder.node(tree, true, &mut nodes);
+    let mut bytes = Vec::with_capacity(nodes.len() + 64 * encoder.names.len());
+    put_number(&mut bytes, encoder.order.len() as u64);
+    for name in &encoder.order {
+        put_bytes(&mut bytes, name.as_bytes());
+    }
+    bytes.extend_from_slice(&nodes);
+    (bytes, encoder.blobs)
+}
+
+/// What an encoding has met so far.
+#[derive(Default)]
+struct Encoder<'a> {
+    names: HashMap<&'a str, u64>,
+    order: Vec<&'a str>,
+    blobs: Vec<BlobId>,
+    blob_index: HashMap<BlobId, u64>,
+}
+
+impl<'a> Encoder<'a> {
+    fn name(&mut self, name: &'a str) -> u64 {
+        let next = self.order.len() as u64;
+        *self.names.entry(name).or_insert_with(|| {
+            self.order.push(name);
+            next
+        })
+    }
+
+    fn blob(&mut self, blob: BlobId) -> u64 {
+        let next = self.blobs.len() as u64;
+        *self.blob_index.entry(blob).or_insert_with(|| {
+            self.blobs.push(blob);
+            next
+        })
+    }
+
+    /// Writes a node; the root of a document goes without a name, which its path holds.
+    fn node(&mut self, node: &'a Subtree, is_root: bool, out: &mut Vec<u8>) {
+        let name = self.name(if is_root { "" } else { &node.name });
+        let mut properties = Vec::new();
+        put_number(&mut properties, node.properties.len() as u64);
+        for (name, property) in &node.properties {
+            put_number(&mut properties, self.name(name));
+            let mut value = Vec::new();
+            let tag = self.property(property, &mut value);
+            properties.push(tag);
+            put_bytes(&mut properties, &value);
+        }
+        let mut children = Vec::new();
+        for child in &node.children {
+            self.node(child, false, &mut children);
+        }
+        put_number(out, name);
+        put_bytes(out, &properties);
+        put_bytes(out, &children);
+    }
+
+    fn property(&mut self, property: &'a Property, out: &mut Vec<u8>) -> u8 {
+        match property {
+            Property::Single(value) => {
+                self.value(value, out);
+                property.value_type() as u8
+            }
+            Property::List(value_type, values) => {
+                put_number(out, values.len() as u64);
+                values.iter().for_each(|value| self.value(value, out));
+                *value_type as u8 | LIST
+            }
+        }
+    }
+
+    fn value(&mut self, value: &'a Value, out: &mut Vec<u8>) {
+        match value {
+            Value::String(text)
+            | Value::Path(text)
+            | Value::Reference(text)
+            | Value::WeakReference(text)
+            | Value::Uri(text)
+            | Value::Decimal(text) => put_bytes(out, text.as_bytes()),
+            Value::Name(name) => put_number(out, self.name(name)),
+            Value::Binary(blob) => put_number(out, self.blob(*blob)),
+            Value::Long(number) => put_signed(out, *number),
+            Value::Double(number) => out.extend_from_slice(&number.to_bits().to_le_bytes()),
+            Value::Boolean(truth) => out.push(u8::from(*truth)),
+            Value::Date(date) => {
+                put_signed(out, date.millis);
+                put_signed(out, i64::from(date.offset_minutes));
+            }
+        }
+    }
+}
+
+impl Body {
+    /// Opens stored bytes, walking them once; nothing if they make no sense.
+    pub(crate) fn open(bytes: Bytes, blobs: Vec<BlobId>) -> Option<Self> {
+        let mut cursor = Cursor::new(&bytes, 0);
+        let count = cursor.length()?;
+        let mut names = Vec::with_capacity(count.min(bytes.len()));
+        for _ in 0..count {
+            let length = cursor.text()?.len();
+            let end = u32::try_from(cursor.at()).ok()?;
+            names.push((end - u32::try_from(length).ok()?, end));
+        }
+        let at = cursor.at();
+        let root = node_at(&bytes, at)?;
+        let body = Self {
+            bytes,
+            names,
+            blobs,
+            root,
+        };
+        let is_whole = root.end as usize == body.bytes.len() && body.walk(root, 0).is_some();
+        is_whole.then_some(body)
+    }
+
+    /// Checks a node and everything below it.
+    fn walk(&self, node: BodyNode, depth: usize) -> Option<()> {
+        if depth > MAX_DEPTH {
+            return None;
+        }
+        self.name_text(node.name)?;
+        let mut properties = Cursor::new(
+            self.bytes.get(..node.children as usize)?,
+            node.properties as usize,
+        );
+        for _ in 0..properties.length()? {
+            let name = u32::try_from(properties.number()?).ok()?;
+            self.name_text(name)?;
+            let tag = properties.byte()?;
+            self.decode(tag, properties.bytes()?)?;
+        }
+        let mut at = skip_length(&self.bytes, node.children as usize)?;
+        while at < node.end as usize {
+            let child = node_at(&self.bytes, at)?;
+            if child.end > node.end {
+                return None;
+            }
+            self.walk(child, depth + 1)?;
+            at = child.end as usize;
+        }
+        (at == node.end as usize).then_some(())
+    }
+
+    /// Returns the document's own node.
+    pub(crate) fn root(&self) -> BodyNode {
+        self.root
+    }
+
+    /// Returns how many bytes of memory the body holds, for bounded caches.
+    pub(crate) fn weight(&self) -> u64 {
+        (self.bytes.len() + self.names.len() * 8 + self.blobs.len() * 40 + 100) as u64
+    }
+
+    /// Returns the stored bytes.
+    pub(crate) fn bytes(&self) -> &Bytes {
+        &self.bytes
+    }
+
+    /// Returns the blobs that the body names.
+    pub(crate) fn blobs(&self) -> &[BlobId] {
+        &self.blobs
+    }
+
+    /// Returns a node's name.
+    pub(crate) fn name(&self, node: BodyNode) -> &str {
+        self.name_text(node.name).unwrap_or_default()
+    }
+
+    /// Returns the node's children in order.
+    pub(crate) fn children(&self, node: BodyNode) -> impl Iterator<Item = BodyNode> + '_ {
+        let mut at = skip_length(&self.bytes, node.children as usize).unwrap_or(node.end as usize);
+        std::iter::from_fn(move || {
+            if at >= node.end as usize {
+                return None;
+            }
+            let child = node_at(&self.bytes, at)?;
+            at = child.end as usize;
+            Some(child)
+        })
+    }
+
+    /// Finds a child by name.
+    pub(crate) fn child(&self, node: BodyNode, name: &str) -> Option<BodyNode> {
+        self.children(node).find(|child| self.name(*child) == name)
+    }
+
+    /// Finds a node below the root by its relative path.
+    pub(crate) fn find(&self, relative: &str) -> Option<BodyNode> {
+        relative
+            .split('/')
+            .filter(|name| !name.is_empty())
+            .try_fold(self.root, |node, name| self.child(node, name))
+    }
+
+    /// Returns a property of a node.
+    pub(crate) fn property(&self, node: BodyNode, name: &str) -> Option<Property> {
+        let (_, tag, value) = self
+            .raw_properties(node)
+            .find(|(candidate, ..)| *candidate == name)?;
+        self.decode(tag, value)
+    }
+
+    /// Returns a single text-like property of a node without copying it.
+    pub(crate) fn text(&self, node: BodyNode, name: &str) -> Option<&str> {
+        let (_, tag, value) = self
+            .raw_properties(node)
+            .find(|(candidate, ..)| *candidate == name)?;
+        match value_type(tag)? {
+            _ if tag & LIST != 0 => None,
+            ValueType::Name => self.name_text(u32::try_from(Cursor::new(value, 0).number()?).ok()?),
+            ValueType::String
+            | ValueType::Path
+            | ValueType::Reference
+            | ValueType::WeakReference
+            | ValueType::Uri
+            | ValueType::Decimal => Cursor::new(value, 0).text(),
+            ValueType::Binary
+            | ValueType::Long
+            | ValueType::Double
+            | ValueType::Date
+            | ValueType::Boolean => None,
+        }
+    }
+
+    /// Returns all properties of a node, sorted by name.
+    pub(crate) fn properties(&self, node: BodyNode) -> impl Iterator<Item = (&str, Property)> + '_ {
+        self.raw_properties(node)
+            .filter_map(|(name, tag, value)| Some((name, self.decode(tag, value)?)))
+    }
+
+    /// Decodes a node and everything below it.
+    pub(crate) fn subtree(&self, node: BodyNode) -> Subtree {
+        Subtree {
+            name: self.name(node).to_owned(),
+            properties: self
+                .properties(node)
+                .map(|(name, property)| (name.to_owned(), property))
+                .collect::<BTreeMap<_, _>>(),
+            children: self
+                .children(node)
+                .map(|child| self.subtree(child))
+                .collect(),
+        }
+    }
+
+    fn raw_properties(&self, node: BodyNode) -> impl Iterator<Item = (&str, u8, &[u8])> + '_ {
+        let mut cursor = Cursor::new(&self.bytes, node.properties as usize);
+        let count = cursor.length().unwrap_or(0);
+        (0..count).map_while(move |_| {
+            let name = self.name_text(u32::try_from(cursor.number()?).ok()?)?;
+            Some((name, cursor.byte()?, cursor.bytes()?))
+        })
+    }
+
+    fn name_text(&self, index: u32) -> Option<&str> {
+        let (start, end) = *self.names.get(index as usize)?;
+        std::str::from_utf8(self.bytes.get(start as usize..end as usize)?).ok()
+    }
+
+    fn decode(&self, tag: u8, bytes: &[u8]) -> Option<Property> {
+        let value_type = value_type(tag)?;
+        let mut cursor = Cursor::new(bytes, 0);
+        let property = if tag & LIST == 0 {
+            Property::Single(self.value(value_type, &mut cursor)?)
+        } else {
+            let count = cursor.length()?;
+            let values = (0..count)
+                .map(|_| self.value(value_type, &mut cursor))
+                .collect::<Option<Vec<_>>>()?;
+            Property::List(value_type, values)
+        };
+        cursor.is_at_end().then_some(property)
+    }
+
+    fn value(&self, value_type: ValueType, cursor: &mut Cursor<'_>) -> Option<Value> {
+        let mut text = || Some(cursor.text()?.to_owned());
+        Some(match value_type {
+            ValueType::String => Value::String(text()?),
+            ValueType::Path => Value::Path(text()?),
+            ValueType::Reference => Value::Reference(text()?),
+            ValueType::WeakReference => Value::WeakReference(text()?),
+            ValueType::Uri => Value::Uri(text()?),
+            ValueType::Decimal => Value::Decimal(text()?),
+            ValueType::Name => Value::Name(
+                self.name_text(u32::try_from(cursor.number()?).ok()?)?
+                    .to_owned(),
+            ),
+            ValueType::Binary => Value::Binary(*self.blobs.get(cursor.length()?)?),
+            ValueType::Long => Value::Long(cursor.signed()?),
+            ValueType::Double => Value::Double(f64::from_bits(u64::from_le_bytes(
+                *cursor.take(8)?.first_chunk()?,
+            ))),
+            ValueType::Boolean => Value::Boolean(cursor.byte()? != 0),
+            ValueType::Date => Value::Date(Date {
+                millis: cursor.signed()?,
+                offset_minutes: i16::try_from(cursor.signed()?).ok()?,
+            }),
+        })
+    }
+}
+
+/// Reads the offsets of the node that begins at `at`.
+fn node_at(bytes: &[u8], at: usize) -> Option<BodyNode> {
+    let mut cursor = Cursor::new(bytes, at);
+    let name = u32::try_from(cursor.number()?).ok()?;
+    let length = cursor.length()?;
+    let properties = u32::try_from(cursor.at()).ok()?;
+    cursor.take(length)?;
+    let children = u32::try_from(cursor.at()).ok()?;
+    cursor.bytes()?;
+    Some(BodyNode {
+        name,
+        properties,
+        children,
+        end: u32::try_from(cursor.at()).ok()?,
+    })
+}
+
+/// Returns the offset behind the length that stands at `at`.
+fn skip_length(bytes: &[u8], at: usize) -> Option<usize> {
+    let mut cursor = Cursor::new(bytes, at);
+    cursor.length()?;
+    Some(cursor.at())
+}
+
+fn value_type(tag: u8) -> Option<ValueType> {
+    ValueType::ALL
+        .get(usize::from(tag & !LIST).checked_sub(1)?)
+        .copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn values() -> impl Strategy<Value = Property> {
+        let value = prop_oneof![
+            ".{0,12}".prop_map(Value::String),
+            "[a-z]{1,3}".prop_map(Value::Name),
+            any::<i64>().prop_map(Value::Long),
+            any::<f64>().prop_map(Value::Double),
+            any::<bool>().prop_map(Value::Boolean),
+            (any::<i64>(), -900_i16..900).prop_map(|(millis, offset_minutes)| Value::Date(Date {
+                millis,
+                offset_minutes
+            })),
+            (0_u8..4, any::<u64>())
+                .prop_map(|(seed, length)| Value::Binary(BlobId::new([seed; 32], length))),
+        ];
+        let list = (
+            proptest::sample::select(&ValueType::ALL[..]),
+            prop::collection::vec(".{0,4}", 0..4),
+        )
+            .prop_map(|(value_type, texts)| {
+                let values = texts
+                    .into_iter()
+                    .filter_map(|text| Value::parse(value_type, &text).ok())
+                    .collect();
+                Property::List(value_type, values)
+            });
+        prop_oneof![value.prop_map(Property::Single), list]
+    }
+
+    fn trees() -> impl Strategy<Value = Subtree> {
+        let node = (
+            prop::collection::btree_map("[a-z]{1,4}", values(), 0..5),
+            "[a-z]{1,4}",
+        )
+            .prop_map(|(properties, name)| Subtree {
+                name,
+                properties,
+                children: Vec::new(),
+            });
+        node.prop_recursive(4, 40, 5, |inner| {
+            (
+                prop::collection::vec(inner, 0..5),
+                prop::collection::btree_map("[a-z]{1,4}", values(), 0..3),
+            )
+                .prop_map(|(children, properties)| {
+                    let mut node = Subtree {
+                        name: "n".into(),
+                        properties,
+                        ..Subtree::default()
+                    };
+                    children.into_iter().for_each(|child| node.put_child(child));
+                    node
+                })
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn what_was_written_reads_back(mut tree in trees()) {
+            tree.name = String::new();
+            let (bytes, blobs) = encode(&tree);
+            let body = Body::open(bytes.into(), blobs).unwrap();
+            prop_assert_eq!(body.subtree(body.root()), tree.clone());
+            for child in &tree.children {
+                let node = body.find(&child.name).unwrap();
+                for (name, property) in &child.properties {
+                    let stored = body.property(node, name);
+                    prop_assert_eq!(stored.as_ref(), Some(property));
+                }
+                prop_assert!(body.property(node, "missing").is_none());
+            }
+        }
+
+        #[test]
+        fn damaged_bytes_never_panic(tree in trees(), flips in prop::collection::vec((any::<usize>(), any::<u8>()), 1..6)) {
+            let (mut bytes, blobs) = encode(&tree);
+            for (at, value) in flips {
+                let length = bytes.len();
+                bytes[at % length] = value;
+            }
+            if let Some(body) = Body::open(bytes.into(), blobs) {
+                body.subtree(body.root());
+            }
+        }
+    }
+
+    #[test]
+    fn a_tree_too_deep_is_refused() {
+        let mut tree = Subtree::new("leaf", "nt:unstructured");
+        for _ in 0..=MAX_DEPTH + 1 {
+            tree = Subtree::new("n", "nt:unstructured").with_child(tree);
+        }
+        let (bytes, blobs) = encode(&tree);
+        assert!(Body::open(bytes.into(), blobs).is_none());
+    }
+}

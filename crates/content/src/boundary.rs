@@ -1,0 +1,30 @@
+//! Where documents begin and end: the fixed rule by which the tree is cut into records.
+//!
+//! A *container* is a folder or a page: a record of its own. Every other child of a container starts a *document*: one
+//! record that holds its whole subtree. A page's `jcr:content` belongs to the page's own record. The rule looks only at
+//! stored values, so equal content is always cut alike and has one root; changing it is a new format version.
+
+use crate::subtree::JCR_CONTENT;
+
+/// Tells whether nodes of this primary type, as children of a container, have records for their own children.
+pub(crate) fn is_container(primary_type: &str) -> bool {
+    matches!(
+        primary_type,
+        "rep:root"
+            | "nt:folder"
+            | "sling:Folder"
+            | "sling:OrderedFolder"
+            | "cq:Page"
+            | "rep:AuthorizableFolder"
+    )
+}
+
+/// Tells whether the order of a container's children is content; otherwise they are listed by name.
+pub(crate) fn has_ordered_children(primary_type: &str) -> bool {
+    matches!(primary_type, "sling:OrderedFolder" | "cq:Page")
+}
+
+/// Tells whether the child `name` of a container of this type belongs to the container's own record.
+pub(crate) fn is_own_content(primary_type: &str, name: &str) -> bool {
+    primary_type == "cq:Page" && name == JCR_CONTENT
+}

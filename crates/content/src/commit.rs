@@ -1,0 +1,241 @@
+//! Commits: pending edits become a new revision of `main`.
+//!
+//! In: the state a session began with, its edits by key, and who commits when. Out: the new root.
+//!
+//! Invariants
+//! * Content map and index maps change in one write; the ref moves with it by compare-and-swap.
+//! * Edits are merged onto the newest state document by document; what others changed is kept.
+//!
+//! On failure: nothing is written; conflicts are reported all at once.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use tympan_store::{Batch, ChunkId, RefUpdate, Root, Value as Stored};
+
+use crate::boundary::is_container;
+use crate::index::IndexEdits;
+use crate::merge::merge;
+use crate::record::Record;
+use crate::repository::{CONTENT, MAIN, Shared};
+use crate::snapshot::{Overlay, View};
+use crate::{Conflict, ConflictKind, Error, NodePath, Result, Snapshot, Subtree, keys};
+
+/// Who commits what, when.
+#[derive(Debug)]
+pub(crate) struct Change<'a> {
+    pub(crate) user: &'a str,
+    pub(crate) message: &'a str,
+    pub(crate) at: SystemTime,
+}
+
+/// How often a commit is merged anew when other processes move the ref meanwhile.
+const MAX_ATTEMPTS: usize = 100;
+
+/// Commits edits that were made over `base`.
+pub(crate) fn commit(base: &Snapshot, edits: &Overlay, change: &Change<'_>) -> Result<ChunkId> {
+    let shared = &base.0.shared;
+    let _turn = shared.committer.lock();
+    let mut attempt = 0;
+    loop {
+        let head = newest(shared)?;
+        let merged;
+        let edits = if head.root == base.0.root {
+            edits
+        } else {
+            merged = merge_onto(&base.0, edits, &head)?;
+            &merged
+        };
+        match write(&head, edits, change) {
+            Err(Error::Store(tympan_store::Error::RefMoved { .. })) if attempt < MAX_ATTEMPTS => {
+                attempt += 1
+            }
+            result => return result,
+        }
+    }
+}
+
+/// Opens the state that `main` names now.
+fn newest(shared: &Arc<Shared>) -> Result<View> {
+    let missing = || Error::NotContent(ChunkId::from_bytes([0; 32]));
+    let root = shared.chunks.read_ref(MAIN)?.ok_or_else(missing)?;
+    let maps = Root::read(shared.reads(), &root)?.maps;
+    let content = maps.get(CONTENT).copied().ok_or(Error::NotContent(root))?;
+    Ok(View::new(shared.clone(), root, content))
+}
+
+/// Writes edits onto a state and moves the ref from it; gives the old root if they change nothing.
+fn write(head: &View, edits: &Overlay, change: &Change<'_>) -> Result<ChunkId> {
+    let shared = &head.shared;
+    let mut batch = Batch::default();
+    let mut writes = BTreeMap::new();
+    let mut indexes = IndexEdits::default();
+    for (key, record) in edits {
+        let path = keys::path_of(key)?;
+        let old = head.content.get(shared.reads(), key)?;
+        let new = record
+            .as_ref()
+            .map(|record| record.encode(&mut batch))
+            .transpose()?;
+        if old == new {
+            continue;
+        }
+        note_change(head, &path, old.as_ref(), record.as_deref(), &mut indexes)?;
+        writes.insert(key.clone(), new);
+    }
+    if writes.is_empty() {
+        return Ok(head.root);
+    }
+    let mut maps = Root::read(shared.reads(), &head.root)?.maps;
+    let content = head.content.edit(shared.reads(), &mut batch, writes)?;
+    maps.insert(CONTENT.to_owned(), content);
+    indexes.apply(&mut maps, shared.reads(), &mut batch)?;
+    let new = Root { maps }.write(&mut batch)?;
+    batch.set_ref(RefUpdate {
+        name: MAIN.to_owned(),
+        expected: Some(head.root),
+        new: Some(new),
+        at: change.at,
+        author: change.user.to_owned(),
+        message: change.message.to_owned(),
+    });
+    shared.chunks.commit(batch)?;
+    Ok(new)
+}
+
+/// Derives the index edits of one changed document.
+fn note_change(
+    head: &View,
+    path: &NodePath,
+    old: Option<&Stored>,
+    new: Option<&Record>,
+    indexes: &mut IndexEdits,
+) -> Result<()> {
+    let damaged = || Error::Damaged {
+        path: path.clone(),
+        reason: "its record does not decode",
+    };
+    let old = old
+        .map(|stored| Record::decode(stored).ok_or_else(damaged))
+        .transpose()?;
+    let old_body = old
+        .as_ref()
+        .map(|record| head.body(record, path))
+        .transpose()?;
+    let new_body = new.map(|record| head.body(record, path)).transpose()?;
+    let pair = |record, body| Some((record, body));
+    let old = old
+        .as_ref()
+        .zip(old_body.as_deref())
+        .and_then(|(record, body)| pair(&record.summary, body));
+    let new = new
+        .zip(new_body.as_deref())
+        .and_then(|(record, body)| pair(&record.summary, body));
+    indexes.change(path, old, new);
+    Ok(())
+}
+
+/// Merges edits over `base` onto the newer state `head`.
+///
+/// # Errors
+/// [`Error::Conflicts`] with everything that both sides changed differently.
+fn merge_onto(base: &View, edits: &Overlay, head: &View) -> Result<Overlay> {
+    let mut conflicts = Vec::new();
+    let mut merged = Overlay::new();
+    for (key, ours) in edits {
+        let path = keys::path_of(key)?;
+        let (before, theirs) = (base.record(key, &path)?, head.record(key, &path)?);
+        let is_untouched = base.content.get(base.shared.reads(), key)?
+            == head.content.get(head.shared.reads(), key)?;
+        let record = if is_untouched {
+            ours.clone()
+        } else {
+            merge_record(
+                &path,
+                [before.as_deref(), ours.as_deref(), theirs.as_deref()],
+                head,
+                &mut conflicts,
+            )?
+        };
+        if let Some(below) = (ours.is_none() && before.is_some())
+            .then(|| keys::below(&path))
+            .transpose()?
+        {
+            let strangers = head
+                .records(&below)?
+                .into_iter()
+                .filter(|(key, _)| !edits.contains_key(key));
+            for (key, _) in strangers {
+                conflicts.push(Conflict::of_node(
+                    &keys::path_of(&key)?,
+                    ConflictKind::RemoveChangedNode,
+                ));
+            }
+        }
+        merged.insert(key.clone(), record);
+    }
+    for (key, record) in &merged {
+        let path = keys::path_of(key)?;
+        if let (Some(_), Some(parent)) = (record, path.parent()) {
+            if !has_container(&parent, &merged, head)? {
+                conflicts.push(Conflict::of_node(&parent, ConflictKind::ChangeRemovedNode));
+            }
+        }
+    }
+    if conflicts.is_empty() {
+        Ok(merged)
+    } else {
+        Err(Error::Conflicts(conflicts))
+    }
+}
+
+/// Tells whether the merged state has a folder or page at `path` to hold records.
+fn has_container(path: &NodePath, merged: &Overlay, head: &View) -> Result<bool> {
+    let key = keys::key_of(path)?;
+    let record = match merged.get(&key) {
+        Some(record) => record.clone(),
+        None => head.record(&key, path)?,
+    };
+    Ok(record.is_some_and(|record| is_container(&record.summary.primary_type)))
+}
+
+/// Merges one document that both sides touched: base, ours, theirs.
+fn merge_record(
+    path: &NodePath,
+    sides: [Option<&Record>; 3],
+    head: &View,
+    conflicts: &mut Vec<Conflict>,
+) -> Result<Option<Arc<Record>>> {
+    let tree = |record: Option<&Record>| -> Result<Option<Subtree>> {
+        let Some(record) = record else {
+            return Ok(None);
+        };
+        let body = head.body(record, path)?;
+        Ok(Some(body.subtree(body.root())))
+    };
+    let [base, ours, theirs] = sides;
+    let merged = merge(
+        path,
+        tree(base)?.as_ref(),
+        tree(ours)?.as_ref(),
+        tree(theirs)?.as_ref(),
+        conflicts,
+    );
+    let Some(merged) = merged else {
+        return Ok(None);
+    };
+    let order_of = |record: Option<&Record>| record.map(|record| record.order.clone());
+    let order = if order_of(ours) == order_of(base) {
+        order_of(theirs)
+    } else {
+        order_of(ours)
+    };
+    let record = Record::of(&merged, order.unwrap_or_default());
+    let record = record.ok_or(Error::Refused {
+        action: "merge",
+        path: path.clone(),
+        reason: "it is nested too deeply",
+    })?;
+    Ok(Some(Arc::new(record)))
+}

@@ -1,0 +1,178 @@
+//! JCR dates: an instant in milliseconds together with the offset it was written with.
+
+use std::fmt;
+use std::time::{Duration, SystemTime};
+
+use jiff::civil::DateTime;
+use jiff::tz::Offset;
+use jiff::{Timestamp, Zoned};
+
+use crate::{Error, Result};
+
+/// A date value: two dates with the same instant and different offsets are different values, as in JCR.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Date {
+    /// Milliseconds since 1970-01-01T00:00:00Z.
+    pub millis: i64,
+    /// The offset from UTC in minutes, east positive.
+    pub offset_minutes: i16,
+}
+
+impl Date {
+    /// Reads ISO 8601 as JCR writes it: `2019-03-01T10:20:30.456+01:00`, with or without milliseconds.
+    ///
+    /// # Errors
+    /// [`Error::ValueFormat`] if the text is not such a date.
+    pub fn parse(text: &str) -> Result<Self> {
+        let invalid = || Error::ValueFormat {
+            text: text.to_owned(),
+            wanted: "Date",
+        };
+        let (civil, minutes) = split_offset(text).ok_or_else(invalid)?;
+        let civil: DateTime = civil.parse().map_err(|_| invalid())?;
+        let offset = Offset::from_seconds(i32::from(minutes) * 60).map_err(|_| invalid())?;
+        let millis = offset
+            .to_timestamp(civil)
+            .map_err(|_| invalid())?
+            .as_millisecond();
+        Ok(Self {
+            millis,
+            offset_minutes: minutes,
+        })
+    }
+
+    /// Takes an instant, with the offset of UTC.
+    #[must_use]
+    pub fn from_system_time(time: SystemTime) -> Self {
+        let millis = match time.duration_since(SystemTime::UNIX_EPOCH) {
+            Ok(after) => i64::try_from(after.as_millis()).unwrap_or(i64::MAX),
+            Err(before) => -i64::try_from(before.duration().as_millis()).unwrap_or(i64::MAX),
+        };
+        Self {
+            millis,
+            offset_minutes: 0,
+        }
+    }
+
+    /// Returns the instant.
+    #[must_use]
+    pub fn to_system_time(self) -> SystemTime {
+        let distance = Duration::from_millis(self.millis.unsigned_abs());
+        if self.millis >= 0 {
+            SystemTime::UNIX_EPOCH + distance
+        } else {
+            SystemTime::UNIX_EPOCH - distance
+        }
+    }
+
+    /// Returns the calendar date and time at its own offset; nothing beyond the years that calendars cover.
+    #[must_use]
+    pub fn zoned(self) -> Option<Zoned> {
+        let offset = Offset::from_seconds(i32::from(self.offset_minutes) * 60).ok()?;
+        Some(
+            Timestamp::from_millisecond(self.millis)
+                .ok()?
+                .to_zoned(offset.to_time_zone()),
+        )
+    }
+
+    /// Writes the date as Sling's JSON does: `Sat Nov 21 2026 00:50:16 GMT+0000`.
+    #[must_use]
+    pub fn to_ecma(self) -> String {
+        self.zoned().map_or_else(String::new, |zoned| {
+            zoned.strftime("%a %b %d %Y %H:%M:%S GMT%z").to_string()
+        })
+    }
+}
+
+/// Splits `…+01:00`, `…-0500` or `…Z` into the local part and the offset in minutes.
+fn split_offset(text: &str) -> Option<(&str, i16)> {
+    if let Some(civil) = text.strip_suffix('Z') {
+        return Some((civil, 0));
+    }
+    let time = text.find('T')?;
+    let sign = text.rfind(['+', '-']).filter(|at| *at > time)?;
+    let (civil, offset) = text.split_at_checked(sign)?;
+    let digits: String = offset
+        .get(1..)?
+        .chars()
+        .filter(|character| *character != ':')
+        .collect();
+    if digits.len() != 4 || !digits.bytes().all(|digit| digit.is_ascii_digit()) {
+        return None;
+    }
+    let minutes =
+        digits.get(..2)?.parse::<i16>().ok()? * 60 + digits.get(2..)?.parse::<i16>().ok()?;
+    Some((
+        civil,
+        if offset.starts_with('-') {
+            -minutes
+        } else {
+            minutes
+        },
+    ))
+}
+
+impl fmt::Display for Date {
+    /// Writes ISO 8601 with milliseconds, `Z` for UTC.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(zoned) = self.zoned() else {
+            return write!(f, "@{}", self.millis);
+        };
+        let millis = self.millis.rem_euclid(1000);
+        write!(f, "{}.{millis:03}", zoned.strftime("%Y-%m-%dT%H:%M:%S"))?;
+        match self.offset_minutes {
+            0 => f.write_str("Z"),
+            minutes => {
+                let sign = if minutes < 0 { '-' } else { '+' };
+                write!(
+                    f,
+                    "{sign}{:02}:{:02}",
+                    minutes.abs() / 60,
+                    minutes.abs() % 60
+                )
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keeps_instant_and_offset() {
+        for text in [
+            "2019-03-01T10:20:30.456+01:00",
+            "1969-12-31T23:59:59.999Z",
+            "2021-07-04T00:00:00.000-05:30",
+        ] {
+            assert_eq!(Date::parse(text).unwrap().to_string(), text);
+        }
+        assert_eq!(
+            Date::parse("2020-02-29T12:00:00Z").unwrap().to_string(),
+            "2020-02-29T12:00:00.000Z"
+        );
+        assert_eq!(
+            Date::parse("2020-02-29T12:00:00.000+0100")
+                .unwrap()
+                .offset_minutes,
+            60
+        );
+        for bad in [
+            "",
+            "2020",
+            "2020-02-30T12:00:00.000Z",
+            "2020-02-29T12:00:00.000",
+            "2020-02-29T12:00:00+1:00",
+        ] {
+            assert!(Date::parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn writes_slings_json_form() {
+        let date = Date::parse("2026-11-21T00:50:16.000Z").unwrap();
+        assert_eq!(date.to_ecma(), "Sat Nov 21 2026 00:50:16 GMT+0000");
+    }
+}

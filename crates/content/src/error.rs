@@ -1,0 +1,97 @@
+//! What can go wrong with content, one variant for each different decision of the caller.
+
+use tympan_store::ChunkId;
+
+use crate::{Conflict, NodePath};
+
+/// The result of everything in this crate that can fail.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// An error of the content model.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A name or path breaks JCR's rules.
+    #[error("`{text}` is not a valid {what}: {reason}")]
+    InvalidName {
+        /// What was given.
+        text: String,
+        /// `name`, `path`, …
+        what: &'static str,
+        /// The broken rule.
+        reason: &'static str,
+    },
+    /// A text cannot be read as the wanted type of value.
+    #[error("`{text}` cannot be read as {wanted}")]
+    ValueFormat {
+        /// The value's text.
+        text: String,
+        /// The name of the wanted type.
+        wanted: &'static str,
+    },
+    /// There is no node at the path.
+    #[error("there is no node at `{0}`")]
+    NodeMissing(NodePath),
+    /// A node is in the way.
+    #[error("a node exists already at `{0}`")]
+    NodeExists(NodePath),
+    /// The edit makes no sense for this node.
+    #[error("cannot {action} `{path}`: {reason}")]
+    Refused {
+        /// What was tried, as a verb.
+        action: &'static str,
+        /// The node.
+        path: NodePath,
+        /// Why not.
+        reason: &'static str,
+    },
+    /// Others changed the same things since this session began.
+    #[error("OakState0001: Unresolved conflicts in {}", .0.first().map_or_else(String::new, |first| first.path.to_string()))]
+    Conflicts(Vec<Conflict>),
+    /// A content package is malformed.
+    #[error("{file}:{line}: {message}")]
+    Package {
+        /// The entry of the package, or the package file itself.
+        file: String,
+        /// The line in it, counted from 1; 0 where lines make no sense.
+        line: u32,
+        /// What is wrong and what to do.
+        message: String,
+    },
+    /// Stored bytes do not decode.
+    #[error("the stored document of `{path}` is damaged: {reason}; run `tympan repo check`")]
+    Damaged {
+        /// The document's path.
+        path: NodePath,
+        /// What does not decode.
+        reason: &'static str,
+    },
+    /// The root has no content map, or one of an unknown format.
+    #[error("root `{0}` is not a content root")]
+    NotContent(ChunkId),
+    /// The chunk store failed.
+    #[error(transparent)]
+    Store(#[from] tympan_store::Error),
+    /// The blob store failed.
+    #[error(transparent)]
+    Blobs(#[from] tympan_blobs::Error),
+    /// Reading an input failed.
+    #[error("cannot read {what}")]
+    Read {
+        /// What was being read.
+        what: String,
+        /// The cause.
+        source: std::io::Error,
+    },
+}
+
+impl Error {
+    /// Tells whether trying the same again can help.
+    #[must_use]
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::Store(error) => error.is_transient(),
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! The index maps beside the content map: written in the same commit, from the documents it changes.
+//!
+//! | map | key |
+//! |---|---|
+//! | `uuid` | identifier, 0x00, node path |
+//! | `reference` | what is referred to (identifier or path), 0x00, node path, 0x00, property |
+//! | `type` | primary type or mixin, 0x00, node path |
+//! | `resource` | `sling:resourceType`, 0x00, node path |
+//! | `modified` | milliseconds of the last change (big-endian, sign flipped), 0x00, path of the record |
+//!
+//! Values are empty: everything is in the key, so a look-up is a range.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+
+use bytes::Bytes;
+use tympan_store::{Batch, Map, ReadChunks, Root, Value as Stored};
+
+use crate::body::{Body, BodyNode};
+use crate::record::Summary;
+use crate::subtree::{MIXIN_TYPES, PRIMARY_TYPE};
+use crate::{NodePath, Property, Result, Snapshot, Value};
+
+/// The indexes that answer look-ups by a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Index {
+    /// `jcr:uuid`.
+    Uuid,
+    /// What a property refers to: an identifier, or a path below `/content` or `/conf`.
+    Reference,
+    /// A primary type or mixin.
+    Type,
+    /// `sling:resourceType`.
+    ResourceType,
+}
+
+impl Index {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Uuid => "uuid",
+            Self::Reference => "reference",
+            Self::Type => "type",
+            Self::ResourceType => "resource",
+        }
+    }
+}
+
+impl Snapshot {
+    /// Returns the paths of the nodes that an index lists for a value, sorted. Pending edits of a session do not show.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub fn look_up(&self, index: Index, value: &str) -> Result<Vec<NodePath>> {
+        let reads = self.0.shared.reads();
+        let map = Root::read(reads, &self.0.root)?.map(index.name());
+        let mut start = value
+            .as_bytes()
+            .get(..MAX_VALUE_BYTES)
+            .unwrap_or(value.as_bytes())
+            .to_vec();
+        start.push(0);
+        let mut end = start.clone();
+        end.pop();
+        end.push(1);
+        let mut paths = Vec::new();
+        for entry in map.range(reads, (Bound::Included(&*start), Bound::Excluded(&*end))) {
+            let (key, _) = entry?;
+            let rest = key.get(start.len()..).unwrap_or_default();
+            let path = rest.split(|byte| *byte == 0).next().unwrap_or_default();
+            paths.push(NodePath::new(&String::from_utf8_lossy(path))?);
+        }
+        paths.dedup();
+        Ok(paths)
+    }
+}
+
+/// Longer values are cut in keys: the tree bounds its keys, and whoever looks up compares the node's own value.
+/// With the longest path and name a key stays below 2 KiB.
+const MAX_VALUE_BYTES: usize = 512;
+
+type Entries = BTreeSet<(&'static str, Vec<u8>)>;
+
+/// The edits of one commit, by index.
+#[derive(Debug, Default)]
+pub(crate) struct IndexEdits(BTreeMap<&'static str, BTreeMap<Vec<u8>, Option<Stored>>>);
+
+impl IndexEdits {
+    /// Notes that the document at `path` changed from one state to another.
+    pub(crate) fn change(
+        &mut self,
+        path: &NodePath,
+        old: Option<(&Summary, &Body)>,
+        new: Option<(&Summary, &Body)>,
+    ) {
+        let (old, new) = (entries_of(path, old), entries_of(path, new));
+        for (index, key) in old.difference(&new) {
+            self.0.entry(index).or_default().insert(key.clone(), None);
+        }
+        let present = || {
+            Some(Stored {
+                bytes: Bytes::new(),
+                body: None,
+            })
+        };
+        for (index, key) in new.difference(&old) {
+            self.0
+                .entry(index)
+                .or_default()
+                .insert(key.clone(), present());
+        }
+    }
+
+    /// Applies the edits to the maps of a root.
+    pub(crate) fn apply(
+        self,
+        maps: &mut BTreeMap<String, Map>,
+        reads: &dyn ReadChunks,
+        batch: &mut Batch,
+    ) -> Result<()> {
+        for (index, edits) in self.0 {
+            let map = maps.get(index).copied().unwrap_or(Map::EMPTY);
+            maps.insert(index.to_owned(), map.edit(reads, batch, edits)?);
+        }
+        Ok(())
+    }
+}
+
+/// Returns every index entry of a document.
+fn entries_of(path: &NodePath, document: Option<(&Summary, &Body)>) -> Entries {
+    let mut entries = Entries::new();
+    let Some((summary, body)) = document else {
+        return entries;
+    };
+    if let Some(modified) = summary.modified {
+        let moment = (modified.millis.cast_unsigned() ^ (1 << 63)).to_be_bytes();
+        put(
+            &mut entries,
+            "modified",
+            &moment,
+            &[path.as_str().as_bytes()],
+        );
+    }
+    node_entries(path, body, body.root(), &mut entries);
+    entries
+}
+
+fn node_entries(path: &NodePath, body: &Body, node: BodyNode, entries: &mut Entries) {
+    let place = path.as_str().as_bytes();
+    for (name, property) in body.properties(node) {
+        match name {
+            PRIMARY_TYPE | MIXIN_TYPES => {
+                property
+                    .values()
+                    .iter()
+                    .for_each(|value| put(entries, "type", value.to_text().as_bytes(), &[place]));
+            }
+            "jcr:uuid" => {
+                texts(&property).for_each(|text| put(entries, "uuid", text.as_bytes(), &[place]))
+            }
+            "sling:resourceType" => {
+                texts(&property)
+                    .for_each(|text| put(entries, "resource", text.as_bytes(), &[place]));
+            }
+            _ => targets(&property).for_each(|target| {
+                put(
+                    entries,
+                    "reference",
+                    target.as_bytes(),
+                    &[place, name.as_bytes()],
+                )
+            }),
+        }
+    }
+    for child in body.children(node) {
+        node_entries(
+            &path.child_unchecked(body.name(child)),
+            body,
+            child,
+            entries,
+        );
+    }
+}
+
+/// Returns the texts among a property's values.
+fn texts(property: &Property) -> impl Iterator<Item = &str> {
+    property.values().iter().filter_map(Value::as_str)
+}
+
+/// Returns what a property refers to: identifiers, and paths below the places where content lives.
+fn targets(property: &Property) -> impl Iterator<Item = &str> {
+    property.values().iter().filter_map(|value| match value {
+        Value::Reference(id) | Value::WeakReference(id) => Some(id.as_str()),
+        Value::String(text) | Value::Path(text)
+            if (text.starts_with("/content/") || text.starts_with("/conf/"))
+                && !text.contains(char::is_whitespace) =>
+        {
+            Some(text.as_str())
+        }
+        _ => None,
+    })
+}
+
+/// Joins the parts of a key, cutting what is too long to look up whole.
+fn put(entries: &mut Entries, index: &'static str, value: &[u8], rest: &[&[u8]]) {
+    let mut key = value.get(..MAX_VALUE_BYTES).unwrap_or(value).to_vec();
+    for part in rest {
+        key.push(0);
+        key.extend_from_slice(part);
+    }
+    entries.insert((index, key));
+}

@@ -1,0 +1,310 @@
+//! Names and absolute paths of nodes.
+//!
+//! A [`NodePath`] is always absolute and normalized: it begins with `/`, has no empty, `.` or `..` segment and does not
+//! end with `/` (but for the root). Cloning one is cheap.
+
+use std::borrow::Borrow;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use crate::{Error, Result};
+
+/// The absolute path of a node.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodePath(Arc<str>);
+
+impl NodePath {
+    /// Returns the path of the root, `/`.
+    #[must_use]
+    pub fn root() -> Self {
+        Self(Arc::from("/"))
+    }
+
+    /// Reads an absolute path and checks each of its names.
+    ///
+    /// # Errors
+    /// [`Error::InvalidName`] if the text is not an absolute, normalized path of valid names.
+    pub fn new(text: &str) -> Result<Self> {
+        if text == "/" {
+            return Ok(Self::root());
+        }
+        let invalid = |reason| Error::InvalidName {
+            text: text.to_owned(),
+            what: "path",
+            reason,
+        };
+        let names = text
+            .strip_prefix('/')
+            .ok_or_else(|| invalid("it must begin with `/`"))?;
+        if text.len() > Self::MAX_BYTES {
+            return Err(invalid("it is longer than 1,000 bytes"));
+        }
+        names.split('/').try_for_each(check_name)?;
+        Ok(Self(Arc::from(text)))
+    }
+
+    /// The longest path, in bytes: with a name and a value it fits a key of the tree, which holds at most 2 KiB.
+    pub const MAX_BYTES: usize = 1000;
+
+    /// Resolves a path that may be relative to `self` and may hold `.` and `..`.
+    ///
+    /// # Errors
+    /// [`Error::InvalidName`] if it climbs above the root or holds an invalid name.
+    pub fn resolve(&self, text: &str) -> Result<Self> {
+        let mut names: Vec<&str> = if text.starts_with('/') {
+            Vec::new()
+        } else {
+            self.names().collect()
+        };
+        for name in text.split('/') {
+            match name {
+                "" | "." => {}
+                ".." => {
+                    names.pop().ok_or_else(|| Error::InvalidName {
+                        text: text.to_owned(),
+                        what: "path",
+                        reason: "it climbs above the root",
+                    })?;
+                }
+                name => names.push(name),
+            }
+        }
+        Self::new(&format!("/{}", names.join("/")))
+    }
+
+    /// Returns the path of the child `name`.
+    ///
+    /// # Errors
+    /// [`Error::InvalidName`] if `name` is not a valid name.
+    pub fn child(&self, name: &str) -> Result<Self> {
+        check_name(name)?;
+        Ok(self.child_unchecked(name))
+    }
+
+    /// Returns the path of a child whose name was checked when it was stored.
+    pub(crate) fn child_unchecked(&self, name: &str) -> Self {
+        if self.is_root() {
+            Self(format!("/{name}").into())
+        } else {
+            Self(format!("{}/{name}", self.0).into())
+        }
+    }
+
+    /// Returns the parent's path, or nothing for the root.
+    #[must_use]
+    pub fn parent(&self) -> Option<Self> {
+        if self.is_root() {
+            return None;
+        }
+        match self.0.rsplit_once('/') {
+            Some(("", _)) | None => Some(Self::root()),
+            Some((parent, _)) => Some(Self(parent.into())),
+        }
+    }
+
+    /// Returns the last name; it is empty for the root.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.0.rsplit_once('/').map_or("", |(_, name)| name)
+    }
+
+    /// Returns the names from the root downwards.
+    pub fn names(&self) -> impl DoubleEndedIterator<Item = &str> {
+        self.0.split('/').filter(|name| !name.is_empty())
+    }
+
+    /// Returns how many names the path has: 0 for the root.
+    #[must_use]
+    pub fn depth(&self) -> usize {
+        self.names().count()
+    }
+
+    /// Tells whether this is `/`.
+    #[must_use]
+    pub fn is_root(&self) -> bool {
+        &*self.0 == "/"
+    }
+
+    /// Tells whether `self` is `ancestor` or lies below it.
+    #[must_use]
+    pub fn is_within(&self, ancestor: &Self) -> bool {
+        ancestor.is_root()
+            || self
+                .0
+                .strip_prefix(&*ancestor.0)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    }
+
+    /// Returns the part below `ancestor` without a leading slash, or nothing if `self` is not within it.
+    #[must_use]
+    pub fn relative_to(&self, ancestor: &Self) -> Option<&str> {
+        if !self.is_within(ancestor) {
+            return None;
+        }
+        let from = if ancestor.is_root() {
+            0
+        } else {
+            ancestor.0.len()
+        };
+        self.0.get(from..).map(|rest| rest.trim_start_matches('/'))
+    }
+
+    /// Returns the path that `self` becomes when the subtree at `from` moves to `to`.
+    #[must_use]
+    pub fn rebased(&self, from: &Self, to: &Self) -> Option<Self> {
+        match self.relative_to(from)? {
+            "" => Some(to.clone()),
+            rest if to.is_root() => Some(Self(format!("/{rest}").into())),
+            rest => Some(Self(format!("{to}/{rest}").into())),
+        }
+    }
+
+    /// Returns the path as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// Checks a node or property name by JCR's rules and the limits of the tree.
+///
+/// # Errors
+/// [`Error::InvalidName`] with the broken rule.
+pub fn check_name(name: &str) -> Result<()> {
+    let reason = if name.is_empty() {
+        "it is empty"
+    } else if name == "." || name == ".." {
+        "it means a place, not a name"
+    } else if name.len() > 256 {
+        "it is longer than 256 bytes"
+    } else if name.contains(['/', '[', ']', '|', '*']) {
+        "it holds one of / [ ] | *"
+    } else if name.starts_with(char::is_whitespace) || name.ends_with(char::is_whitespace) {
+        "it begins or ends with a blank"
+    } else if name.chars().any(|character| !is_xml(character)) {
+        "it holds a control character"
+    } else if !has_plain_prefix(name) {
+        "it holds a colon that ends no prefix"
+    } else {
+        return Ok(());
+    };
+    Err(Error::InvalidName {
+        text: name.to_owned(),
+        what: "name",
+        reason,
+    })
+}
+
+/// Tells whether the name has no colon, or exactly one between a prefix and a local name.
+fn has_plain_prefix(name: &str) -> bool {
+    match name.split_once(':') {
+        None => true,
+        Some((prefix, local)) => {
+            !prefix.is_empty()
+                && !local.is_empty()
+                && !local.contains(':')
+                && !prefix.contains(char::is_whitespace)
+        }
+    }
+}
+
+/// Tells whether XML 1.0 can carry the character, other than as white space of a line.
+fn is_xml(character: char) -> bool {
+    character >= ' ' && !matches!(character, '\u{7f}'..='\u{9f}' | '\u{fffe}' | '\u{ffff}')
+}
+
+impl fmt::Display for NodePath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for NodePath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+impl FromStr for NodePath {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        Self::new(text)
+    }
+}
+
+impl AsRef<str> for NodePath {
+    fn as_ref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Borrow<str> for NodePath {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refuses_what_jcr_refuses() {
+        for bad in [
+            "", ".", "..", "a/b", "a[1]", "a|b", "a*", " a", "a ", "a\tb", "a\nb", "a\u{1}", ":a",
+            "a:", "a:b:c",
+        ] {
+            assert!(check_name(bad).is_err(), "{bad:?}");
+        }
+        for good in [
+            "a",
+            "jcr:content",
+            "a.b",
+            "a b",
+            "ü",
+            "..a",
+            "a-b_c~1",
+            "%41",
+            "rep:policy",
+        ] {
+            assert!(check_name(good).is_ok(), "{good:?}");
+        }
+    }
+
+    #[test]
+    fn resolves_and_relates() {
+        let page = NodePath::new("/content/site/page").unwrap();
+        assert_eq!(
+            page.resolve("../other/./x").unwrap().as_str(),
+            "/content/site/other/x"
+        );
+        assert_eq!(page.resolve("/etc//a").unwrap().as_str(), "/etc/a");
+        assert!(page.resolve("../../../..").is_err());
+        assert_eq!(page.parent().unwrap().as_str(), "/content/site");
+        assert_eq!(
+            NodePath::new("/a").unwrap().parent().unwrap(),
+            NodePath::root()
+        );
+        assert_eq!(NodePath::root().parent(), None);
+        assert!(page.is_within(&NodePath::new("/content/site").unwrap()));
+        assert!(!page.is_within(&NodePath::new("/content/sit").unwrap()));
+        assert_eq!(
+            page.relative_to(&NodePath::root()),
+            Some("content/site/page")
+        );
+        let moved = page
+            .rebased(
+                &NodePath::new("/content").unwrap(),
+                &NodePath::new("/etc/x").unwrap(),
+            )
+            .unwrap();
+        assert_eq!(moved.as_str(), "/etc/x/site/page");
+        assert!(
+            NodePath::new("a/b").is_err()
+                && NodePath::new("/a/").is_err()
+                && NodePath::new("/a//b").is_err()
+        );
+    }
+}

@@ -1,0 +1,182 @@
+//! The repository: the stores opened together, with content in them.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use parking_lot::Mutex;
+use quick_cache::Weighter;
+use quick_cache::sync::Cache;
+use tympan_blobs::BlobStore;
+use tympan_store::{Batch, ChunkId, ChunkStore, Map, ReadChunks, RefUpdate, Root};
+
+use crate::body::Body;
+use crate::order::OrderKey;
+use crate::record::Record;
+use crate::snapshot::View;
+use crate::subtree::PRIMARY_TYPE;
+use crate::{Error, NodePath, Property, Result, Session, Snapshot, Subtree, keys};
+
+/// The branch that visitors and authors see.
+pub(crate) const MAIN: &str = "main";
+/// The map of records by path.
+pub(crate) const CONTENT: &str = "content";
+/// Memory for opened bodies, in bytes.
+const BODY_CACHE_BYTES: u64 = 64 * 1024 * 1024;
+
+/// The content of one instance. Cloning is cheap; clones are the same repository.
+#[derive(Clone)]
+pub struct Repository(pub(crate) Arc<Shared>);
+
+/// What all sessions of a repository share.
+pub(crate) struct Shared {
+    pub(crate) chunks: Arc<dyn ChunkStore>,
+    pub(crate) blobs: Arc<dyn BlobStore>,
+    pub(crate) bodies: BodyCache,
+    /// Held while a commit moves the ref, so that sessions of one process do not race for it.
+    pub(crate) committer: Mutex<()>,
+}
+
+/// Opened bodies by hash, bounded in bytes.
+pub(crate) struct BodyCache(Cache<ChunkId, Arc<Body>, BodyWeight>);
+
+#[derive(Clone)]
+struct BodyWeight;
+
+impl Weighter<ChunkId, Arc<Body>> for BodyWeight {
+    fn weight(&self, _: &ChunkId, body: &Arc<Body>) -> u64 {
+        body.weight()
+    }
+}
+
+impl Shared {
+    /// Returns the reading side of the chunk store.
+    pub(crate) fn reads(&self) -> &dyn ReadChunks {
+        &*self.chunks
+    }
+}
+
+impl BodyCache {
+    fn new() -> Self {
+        Self(Cache::with_weighter(8192, BODY_CACHE_BYTES, BodyWeight))
+    }
+
+    /// Returns the cached body, or loads and keeps it.
+    pub(crate) fn get_or_insert_with(
+        &self,
+        id: &ChunkId,
+        load: impl FnOnce() -> Result<Arc<Body>>,
+    ) -> Result<Arc<Body>> {
+        self.0.get_or_insert_with(id, load)
+    }
+}
+
+impl Repository {
+    /// Opens the content in these stores; an empty store gets a root node.
+    ///
+    /// # Errors
+    /// If the store fails, or `main` is not a content root.
+    pub fn open(chunks: Arc<dyn ChunkStore>, blobs: Arc<dyn BlobStore>) -> Result<Self> {
+        let shared = Shared {
+            chunks,
+            blobs,
+            bodies: BodyCache::new(),
+            committer: Mutex::new(()),
+        };
+        let repository = Self(Arc::new(shared));
+        if repository.0.chunks.read_ref(MAIN)?.is_none() {
+            repository.begin()?;
+        }
+        repository.snapshot()?;
+        Ok(repository)
+    }
+
+    /// Pins the newest state of `main`.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub fn snapshot(&self) -> Result<Snapshot> {
+        let root = self
+            .0
+            .chunks
+            .read_ref(MAIN)?
+            .ok_or(Error::NotContent(ChunkId::from_bytes([0; 32])))?;
+        self.snapshot_at(root)
+    }
+
+    /// Pins the state with this root.
+    ///
+    /// # Errors
+    /// If the store fails or the root holds no content.
+    pub fn snapshot_at(&self, root: ChunkId) -> Result<Snapshot> {
+        let maps = Root::read(self.0.reads(), &root)?.maps;
+        let content = maps.get(CONTENT).copied().ok_or(Error::NotContent(root))?;
+        Ok(Snapshot(Arc::new(View::new(self.0.clone(), root, content))))
+    }
+
+    /// Returns the root of the newest state of `main`: what followers compare with the root they have digested.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub fn head(&self) -> Result<ChunkId> {
+        self.0
+            .chunks
+            .read_ref(MAIN)?
+            .ok_or(Error::NotContent(ChunkId::from_bytes([0; 32])))
+    }
+
+    /// Begins a session of `user` on the newest state.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub fn session(&self, user: &str) -> Result<Session> {
+        Ok(Session::new(self.clone(), self.snapshot()?, user))
+    }
+
+    /// Returns the blob store.
+    #[must_use]
+    pub fn blobs(&self) -> &dyn BlobStore {
+        &*self.0.blobs
+    }
+
+    /// Returns the chunk store, for those who move chunks unopened.
+    #[must_use]
+    pub fn chunks(&self) -> &Arc<dyn ChunkStore> {
+        &self.0.chunks
+    }
+
+    /// Writes the first state: a root node and nothing else.
+    fn begin(&self) -> Result<()> {
+        let mut root = Subtree::default();
+        root.properties
+            .insert(PRIMARY_TYPE.to_owned(), Property::name("rep:root"));
+        let mut batch = Batch::default();
+        let record = Record::of(&root, OrderKey::default()).ok_or(Error::Damaged {
+            path: NodePath::root(),
+            reason: "the first record cannot be written",
+        })?;
+        let stored = record.encode(&mut batch)?;
+        let content = Map::build(
+            &mut batch,
+            std::iter::once((keys::key_of(&NodePath::root())?, stored)),
+        )?;
+        let maps = [(CONTENT.to_owned(), content)].into();
+        let new = Root { maps }.write(&mut batch)?;
+        batch.set_ref(RefUpdate {
+            name: MAIN.to_owned(),
+            expected: None,
+            new: Some(new),
+            at: SystemTime::UNIX_EPOCH,
+            author: "system".to_owned(),
+            message: "begin".to_owned(),
+        });
+        self.0.chunks.commit(batch)?;
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Repository {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Repository")
+    }
+}

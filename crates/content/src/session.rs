@@ -1,0 +1,619 @@
+//! Sessions: one user's view and pending edits over one revision.
+//!
+//! In: edits by path. Out: a [`Snapshot`] that shows them, and with [`Session::commit`] a new revision.
+//!
+//! Invariants
+//! * A session sees the state it began with and its own edits, nothing else, until it commits.
+//! * Records are cut by the rule of `boundary` at every edit, so a type change moves children in or out of their
+//!   parent's record at once.
+//! * A failed commit leaves the pending edits as they were.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use tympan_store::ChunkId;
+
+use crate::boundary::{has_ordered_children, is_container, is_own_content};
+use crate::order::OrderKey;
+use crate::record::Record;
+use crate::repository::Repository;
+use crate::snapshot::View;
+use crate::{Error, Node, NodePath, Property, Result, Snapshot, Subtree, check_name, commit, keys};
+
+/// Where to put a node among its siblings.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// Before all others.
+    First,
+    /// Behind all others.
+    Last,
+    /// Before the sibling with this name.
+    Before(String),
+    /// Behind the sibling with this name.
+    After(String),
+}
+
+/// One user's view and pending edits.
+#[derive(Debug)]
+pub struct Session {
+    repository: Repository,
+    /// The state the session began with.
+    base: Snapshot,
+    /// The base with the pending edits.
+    pending: Snapshot,
+    user: String,
+    /// The document that is being edited, decoded; written back before anything else is read.
+    hot: Option<Hot>,
+    /// The last order key given out, so that adding many children in a row does not list them each time.
+    last_order: Option<(NodePath, OrderKey)>,
+}
+
+/// A decoded document.
+#[derive(Debug)]
+struct Hot {
+    path: NodePath,
+    /// The type it had when it was decoded.
+    primary_type: String,
+    order: OrderKey,
+    tree: Subtree,
+}
+
+impl Session {
+    pub(crate) fn new(repository: Repository, base: Snapshot, user: &str) -> Self {
+        Self {
+            repository,
+            pending: base.clone(),
+            base,
+            user: user.to_owned(),
+            hot: None,
+            last_order: None,
+        }
+    }
+
+    /// Returns the user in whose name the session commits.
+    #[must_use]
+    pub fn user(&self) -> &str {
+        &self.user
+    }
+
+    /// Returns the repository.
+    #[must_use]
+    pub fn repository(&self) -> &Repository {
+        &self.repository
+    }
+
+    /// Returns the state with the pending edits, to read.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub fn snapshot(&mut self) -> Result<Snapshot> {
+        self.cool()?;
+        Ok(self.pending.clone())
+    }
+
+    /// Tells whether there are edits to commit.
+    #[must_use]
+    pub fn has_changes(&self) -> bool {
+        self.hot.is_some() || !self.pending.0.overlay.is_empty()
+    }
+
+    /// Finds a node, pending edits included.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub fn node(&mut self, path: &NodePath) -> Result<Option<Node>> {
+        self.snapshot()?.node(path)
+    }
+
+    /// Sets a property.
+    ///
+    /// # Errors
+    /// [`Error::NodeMissing`]; [`Error::InvalidName`].
+    pub fn set_property(&mut self, path: &NodePath, name: &str, property: Property) -> Result<()> {
+        check_name(name)?;
+        self.edit(path, |node| {
+            node.properties.insert(name.to_owned(), property);
+            Ok(())
+        })
+    }
+
+    /// Removes a property and tells whether there was one.
+    ///
+    /// # Errors
+    /// [`Error::NodeMissing`].
+    pub fn remove_property(&mut self, path: &NodePath, name: &str) -> Result<bool> {
+        self.edit(path, |node| Ok(node.properties.remove(name).is_some()))
+    }
+
+    /// Adds an empty node.
+    ///
+    /// # Errors
+    /// [`Error::NodeExists`]; [`Error::NodeMissing`] for the parent.
+    pub fn add_node(&mut self, path: &NodePath, primary_type: &str) -> Result<()> {
+        if self.node(path)?.is_some() {
+            return Err(Error::NodeExists(path.clone()));
+        }
+        self.put(path, Subtree::new(path.name(), primary_type))
+    }
+
+    /// Puts a node with everything below it in the place of whatever is there. It keeps its place among its siblings;
+    /// a new one goes last.
+    ///
+    /// # Errors
+    /// [`Error::NodeMissing`] for the parent; [`Error::InvalidName`] for any name in the tree.
+    pub fn put(&mut self, path: &NodePath, mut tree: Subtree) -> Result<()> {
+        tree.check()?;
+        path.name().clone_into(&mut tree.name);
+        let Some(parent) = path.parent() else {
+            if !is_container(tree.primary_type()) {
+                return Err(refused("replace", path, "the root must be a folder"));
+            }
+            self.cool()?;
+            return self.put_record(path, tree, OrderKey::default());
+        };
+        if !self.is_record_place(&parent, path.name())? {
+            return self.edit(&parent, |node| {
+                node.put_child(tree);
+                Ok(())
+            });
+        }
+        let order = match self.pending.0.record(&keys::key_of(path)?, path)? {
+            Some(record) => record.order.clone(),
+            None => self.next_order(&parent)?,
+        };
+        self.put_record(path, tree, order)
+    }
+
+    /// Removes a node with everything below it.
+    ///
+    /// # Errors
+    /// [`Error::NodeMissing`]; [`Error::Refused`] for the root.
+    pub fn remove(&mut self, path: &NodePath) -> Result<()> {
+        let parent = path
+            .parent()
+            .ok_or_else(|| refused("remove", path, "it is the root"))?;
+        self.cool()?;
+        if self.pending.0.record(&keys::key_of(path)?, path)?.is_some() {
+            return self.remove_records(path);
+        }
+        let removed = self.edit(&parent, |node| Ok(node.remove_child(path.name())));
+        match removed {
+            Ok(Some(_)) => Ok(()),
+            Ok(None) | Err(Error::NodeMissing(_)) => Err(Error::NodeMissing(path.clone())),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Moves a node with everything below it; documents move as they are, without being read.
+    ///
+    /// # Errors
+    /// [`Error::NodeMissing`], [`Error::NodeExists`], [`Error::Refused`] for the root or a place inside itself.
+    pub fn move_node(&mut self, from: &NodePath, to: &NodePath) -> Result<()> {
+        if from.is_root() || to.is_within(from) {
+            return Err(refused("move", from, "a node cannot move into itself"));
+        }
+        let tree_of_copy = self.prepare_copy(from, to)?;
+        match tree_of_copy {
+            Some(tree) => {
+                self.remove(from)?;
+                self.put(to, tree)
+            }
+            None => {
+                self.copy_records(from, to, Identity::Kept)?;
+                self.remove_records(from)
+            }
+        }
+    }
+
+    /// Copies a node with everything below it; referenceable nodes of the copy get identifiers of their own.
+    ///
+    /// # Errors
+    /// [`Error::NodeMissing`], [`Error::NodeExists`], [`Error::Refused`] for a place inside itself.
+    pub fn copy_node(&mut self, from: &NodePath, to: &NodePath) -> Result<()> {
+        if to.is_within(from) {
+            return Err(refused("copy", from, "a node cannot be copied into itself"));
+        }
+        match self.prepare_copy(from, to)? {
+            Some(mut tree) => {
+                renew_identifiers(&mut tree);
+                self.put(to, tree)
+            }
+            None => self.copy_records(from, to, Identity::Renewed),
+        }
+    }
+
+    /// Puts a node in another place among its siblings.
+    ///
+    /// # Errors
+    /// [`Error::NodeMissing`] for the node or the sibling; [`Error::Refused`] where siblings have no order.
+    pub fn order(&mut self, path: &NodePath, place: &Place) -> Result<()> {
+        let parent = path
+            .parent()
+            .ok_or_else(|| refused("order", path, "it is the root"))?;
+        self.cool()?;
+        let Some(record) = self.pending.0.record(&keys::key_of(path)?, path)? else {
+            return self.edit(&parent, |node| order_children(node, path, place));
+        };
+        let parent_node = self
+            .pending
+            .node(&parent)?
+            .ok_or_else(|| Error::NodeMissing(parent.clone()))?;
+        if !has_ordered_children(parent_node.primary_type()) {
+            return Err(refused(
+                "order",
+                path,
+                "the children of its folder are listed by name",
+            ));
+        }
+        let siblings: Vec<Node> = parent_node
+            .listed_children()?
+            .into_iter()
+            .filter(|node| node.path() != path)
+            .collect();
+        let key_at = |at: usize| siblings.get(at).map(|node| &node.record().order);
+        let find = |name: &str| {
+            let missing = || Error::NodeMissing(parent.child_unchecked(name));
+            siblings
+                .iter()
+                .position(|node| node.name() == name)
+                .ok_or_else(missing)
+        };
+        let at = match place {
+            Place::First => 0,
+            Place::Last => siblings.len(),
+            Place::Before(name) => find(name)?,
+            Place::After(name) => find(name)? + 1,
+        };
+        let order = match (at.checked_sub(1).and_then(key_at), key_at(at)) {
+            (None, None) => OrderKey::first(),
+            (None, Some(high)) => OrderKey::before(high),
+            (Some(low), None) => OrderKey::after(low),
+            (Some(low), Some(high)) if low < high => OrderKey::between(low, high),
+            (Some(_), Some(_)) => return self.spread(&siblings, path, at),
+        };
+        self.last_order = None;
+        if order.is_long() {
+            return self.spread(&siblings, path, at);
+        }
+        self.write(
+            path,
+            Record {
+                order,
+                ..Record::clone(&record)
+            },
+        )
+    }
+
+    /// Makes a new revision of the pending edits, merged onto whatever others committed meanwhile, and goes on from
+    /// there. Without edits nothing is written.
+    ///
+    /// # Errors
+    /// [`Error::Conflicts`] with every clash; errors of the store. The edits stay pending.
+    pub fn commit(&mut self, message: &str, at: SystemTime) -> Result<ChunkId> {
+        self.cool()?;
+        let change = commit::Change {
+            user: &self.user,
+            message,
+            at,
+        };
+        let root = commit::commit(&self.base, &self.pending.0.overlay, &change)?;
+        self.base = self.repository.snapshot_at(root)?;
+        self.pending = self.base.clone();
+        self.last_order = None;
+        Ok(root)
+    }
+
+    /// Drops the pending edits and goes on from the newest state.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub fn refresh(&mut self) -> Result<()> {
+        self.base = self.repository.snapshot()?;
+        self.pending = self.base.clone();
+        self.hot = None;
+        self.last_order = None;
+        Ok(())
+    }
+
+    /// Changes a node inside its decoded document.
+    fn edit<T>(
+        &mut self,
+        path: &NodePath,
+        change: impl FnOnce(&mut Subtree) -> Result<T>,
+    ) -> Result<T> {
+        self.heat(path)?;
+        let missing = || Error::NodeMissing(path.clone());
+        let hot = self.hot.as_mut().ok_or_else(missing)?;
+        let relative = path.relative_to(&hot.path).ok_or_else(missing)?;
+        change(hot.tree.find_mut(relative).ok_or_else(missing)?)
+    }
+
+    /// Decodes the document that holds `path`, unless it is the one that is being edited.
+    fn heat(&mut self, path: &NodePath) -> Result<()> {
+        if let Some(hot) = &self.hot {
+            if path
+                .relative_to(&hot.path)
+                .is_some_and(|relative| hot.tree.find(relative).is_some())
+            {
+                return Ok(());
+            }
+        }
+        self.cool()?;
+        let node = self
+            .pending
+            .node(path)?
+            .ok_or_else(|| Error::NodeMissing(path.clone()))?;
+        let owner = node.owner().clone();
+        let node = if owner == *path {
+            Some(node)
+        } else {
+            self.pending.node(&owner)?
+        };
+        let node = node.ok_or_else(|| Error::NodeMissing(path.clone()))?;
+        self.hot = Some(Hot {
+            primary_type: node.primary_type().to_owned(),
+            order: node.record().order.clone(),
+            tree: node.read_own()?,
+            path: owner,
+        });
+        Ok(())
+    }
+
+    /// Writes the edited document back to the pending edits.
+    fn cool(&mut self) -> Result<()> {
+        let Some(Hot {
+            path,
+            primary_type: old_type,
+            order,
+            mut tree,
+        }) = self.hot.take()
+        else {
+            return Ok(());
+        };
+        let new_type = tree.primary_type();
+        if new_type == old_type || !(is_container(new_type) || is_container(&old_type)) {
+            let record = Record::of(&tree, order)
+                .ok_or_else(|| refused("write", &path, "it is nested too deeply"))?;
+            return self.write(&path, record);
+        }
+        if path.is_root() && !is_container(new_type) {
+            return Err(refused(
+                "change the type of",
+                &path,
+                "the root must be a folder",
+            ));
+        }
+        // The type decides which children have records of their own: put the whole subtree anew.
+        let node = self
+            .pending
+            .node(&path)?
+            .ok_or_else(|| Error::NodeMissing(path.clone()))?;
+        for child in node.listed_children()? {
+            tree.children.push(child.read()?);
+        }
+        self.put_record(&path, tree, order)
+    }
+
+    /// Tells whether a child `name` of `parent` has a record of its own.
+    fn is_record_place(&mut self, parent: &NodePath, name: &str) -> Result<bool> {
+        self.cool()?;
+        let node = self
+            .pending
+            .node(parent)?
+            .ok_or_else(|| Error::NodeMissing(parent.clone()))?;
+        let primary_type = node.primary_type();
+        Ok(node.summary().is_some()
+            && is_container(primary_type)
+            && !is_own_content(primary_type, name))
+    }
+
+    /// Replaces the record at `path` and all below it by those of `tree`.
+    fn put_record(&mut self, path: &NodePath, tree: Subtree, order: OrderKey) -> Result<()> {
+        self.remove_records(path)?;
+        self.write_records(path, tree, order)
+    }
+
+    /// Cuts a tree into records and writes them.
+    fn write_records(&mut self, path: &NodePath, mut tree: Subtree, order: OrderKey) -> Result<()> {
+        let primary_type = tree.primary_type().to_owned();
+        let (own, records): (Vec<_>, Vec<_>) = std::mem::take(&mut tree.children)
+            .into_iter()
+            .partition(|child| {
+                !is_container(&primary_type) || is_own_content(&primary_type, &child.name)
+            });
+        tree.children = own;
+        let mut child_order = has_ordered_children(&primary_type).then(OrderKey::first);
+        for child in records {
+            let child_path = path.child(&child.name)?;
+            let order = child_order.clone().unwrap_or_default();
+            child_order = child_order.as_ref().map(OrderKey::after);
+            self.write_records(&child_path, child, order)?;
+        }
+        let record = Record::of(&tree, order)
+            .ok_or_else(|| refused("write", path, "it is nested too deeply"))?;
+        self.write(path, record)
+    }
+
+    /// Removes the record at `path` and all below it from the pending state.
+    pub(crate) fn remove_records(&mut self, path: &NodePath) -> Result<()> {
+        self.last_order = None;
+        for (key, _) in self.pending.0.records(&keys::below(path)?)? {
+            self.overlay().insert(key, None);
+        }
+        let key = keys::key_of(path)?;
+        self.overlay().insert(key, None);
+        Ok(())
+    }
+
+    /// Checks source and target of a copy. Gives the decoded subtree unless both are places of records.
+    fn prepare_copy(&mut self, from: &NodePath, to: &NodePath) -> Result<Option<Subtree>> {
+        let node = self
+            .node(from)?
+            .ok_or_else(|| Error::NodeMissing(from.clone()))?;
+        if self.pending.node(to)?.is_some() {
+            return Err(Error::NodeExists(to.clone()));
+        }
+        let parent = to.parent().unwrap_or_else(NodePath::root);
+        check_name(to.name())?;
+        let stays_cut = node.summary().is_some() && self.is_record_place(&parent, to.name())?;
+        if stays_cut {
+            Ok(None)
+        } else {
+            Ok(Some(node.read()?))
+        }
+    }
+
+    /// Writes the records of a subtree under another path.
+    fn copy_records(&mut self, from: &NodePath, to: &NodePath, identity: Identity) -> Result<()> {
+        let order = self.next_order(&to.parent().unwrap_or_else(NodePath::root))?;
+        let top = self.pending.0.record(&keys::key_of(from)?, from)?;
+        let top = top.ok_or_else(|| Error::NodeMissing(from.clone()))?;
+        let mut records = vec![(
+            to.clone(),
+            Record {
+                order,
+                ..Record::clone(&top)
+            },
+        )];
+        for (key, record) in self.pending.0.records(&keys::below(from)?)? {
+            let path = keys::path_of(&key)?;
+            let target = path.rebased(from, to).ok_or(Error::NodeMissing(path))?;
+            records.push((NodePath::new(target.as_str())?, Record::clone(&record)));
+        }
+        for (path, record) in records {
+            let record = match identity {
+                Identity::Kept => record,
+                Identity::Renewed => self.with_new_identifiers(&path, record)?,
+            };
+            self.write(&path, record)?;
+        }
+        Ok(())
+    }
+
+    /// Gives the referenceable nodes of a record identifiers of their own.
+    fn with_new_identifiers(&self, path: &NodePath, record: Record) -> Result<Record> {
+        let body = self.pending.0.body(&record, path)?;
+        let mut tree = body.subtree(body.root());
+        if !renew_identifiers(&mut tree) {
+            return Ok(record);
+        }
+        Record::of(&tree, record.order)
+            .ok_or_else(|| refused("copy", path, "it is nested too deeply"))
+    }
+
+    /// Returns the order key of a new last child; empty where children have no order.
+    fn next_order(&mut self, parent: &NodePath) -> Result<OrderKey> {
+        let last = match &self.last_order {
+            Some((known, last)) if known == parent => Some(last.clone()),
+            _ => {
+                let node = self
+                    .pending
+                    .node(parent)?
+                    .ok_or_else(|| Error::NodeMissing(parent.clone()))?;
+                if !has_ordered_children(node.primary_type()) {
+                    return Ok(OrderKey::default());
+                }
+                node.listed_children()?
+                    .last()
+                    .map(|node| node.record().order.clone())
+            }
+        };
+        let next = last.as_ref().map_or_else(OrderKey::first, OrderKey::after);
+        self.last_order = Some((parent.clone(), next.clone()));
+        Ok(next)
+    }
+
+    /// Numbers all siblings anew, with `path` at position `at` among them.
+    fn spread(&mut self, siblings: &[Node], path: &NodePath, at: usize) -> Result<()> {
+        let mut paths: Vec<NodePath> = siblings.iter().map(|node| node.path().clone()).collect();
+        paths.insert(at.min(paths.len()), path.clone());
+        let mut order = OrderKey::first();
+        for path in paths {
+            if let Some(record) = self.pending.0.record(&keys::key_of(&path)?, &path)? {
+                self.write(
+                    &path,
+                    Record {
+                        order: order.clone(),
+                        ..Record::clone(&record)
+                    },
+                )?;
+            }
+            order = OrderKey::after(&order);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn write(&mut self, path: &NodePath, record: Record) -> Result<()> {
+        let key = keys::key_of(path)?;
+        self.overlay().insert(key, Some(Arc::new(record)));
+        Ok(())
+    }
+
+    fn overlay(&mut self) -> &mut BTreeMap<Vec<u8>, Option<Arc<Record>>> {
+        &mut Arc::<View>::make_mut(&mut self.pending.0).overlay
+    }
+}
+
+/// Whether the referenceable nodes of a copy keep their identifiers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Identity {
+    Kept,
+    Renewed,
+}
+
+/// Gives every referenceable node of a tree a new identifier; tells whether there was one.
+fn renew_identifiers(tree: &mut Subtree) -> bool {
+    let mut has_any = false;
+    if let Some(property) = tree.properties.get_mut("jcr:uuid") {
+        *property = Property::text(uuid::Uuid::new_v4().to_string());
+        has_any = true;
+    }
+    for child in &mut tree.children {
+        has_any |= renew_identifiers(child);
+    }
+    has_any
+}
+
+/// Moves a child inside its parent's list of children.
+fn order_children(parent: &mut Subtree, path: &NodePath, place: &Place) -> Result<()> {
+    let missing = |name: &str| {
+        Error::NodeMissing(
+            path.parent()
+                .unwrap_or_else(NodePath::root)
+                .child_unchecked(name),
+        )
+    };
+    let position = |parent: &Subtree, name: &str| {
+        parent
+            .children
+            .iter()
+            .position(|child| child.name == name)
+            .ok_or_else(|| missing(name))
+    };
+    if let Place::Before(name) | Place::After(name) = place {
+        position(parent, name)?;
+        if name == path.name() {
+            return Ok(());
+        }
+    }
+    let child = parent
+        .remove_child(path.name())
+        .ok_or_else(|| missing(path.name()))?;
+    let at = match place {
+        Place::First => 0,
+        Place::Last => parent.children.len(),
+        Place::Before(name) => position(parent, name)?,
+        Place::After(name) => position(parent, name)? + 1,
+    };
+    parent.children.insert(at, child);
+    Ok(())
+}
+
+fn refused(action: &'static str, path: &NodePath, reason: &'static str) -> Error {
+    Error::Refused {
+        action,
+        path: path.clone(),
+        reason,
+    }
+}

@@ -1,0 +1,131 @@
+//! A node with everything below it, as plain values: what importers build and editors change.
+
+use std::collections::BTreeMap;
+
+use crate::{Property, Result, Value, check_name};
+
+/// The name of the property that holds a node's primary type.
+pub const PRIMARY_TYPE: &str = "jcr:primaryType";
+/// The name of the property that lists a node's mixins.
+pub const MIXIN_TYPES: &str = "jcr:mixinTypes";
+/// The name of the node that holds a page's or file's content.
+pub const JCR_CONTENT: &str = "jcr:content";
+
+/// A node with its properties, by name, and its children, in order.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Subtree {
+    /// The node's name; empty for the root of the repository.
+    pub name: String,
+    /// The properties; `jcr:primaryType` is one of them.
+    pub properties: BTreeMap<String, Property>,
+    /// The children in order; no two have the same name.
+    pub children: Vec<Subtree>,
+}
+
+impl Subtree {
+    /// Makes a node without children.
+    #[must_use]
+    pub fn new(name: impl Into<String>, primary_type: &str) -> Self {
+        let mut node = Self {
+            name: name.into(),
+            ..Self::default()
+        };
+        node.properties
+            .insert(PRIMARY_TYPE.to_owned(), Property::name(primary_type));
+        node
+    }
+
+    /// Sets a property and returns the node, for building trees in one expression.
+    #[must_use]
+    pub fn with(mut self, name: impl Into<String>, property: impl Into<Property>) -> Self {
+        self.properties.insert(name.into(), property.into());
+        self
+    }
+
+    /// Adds or replaces a child and returns the node.
+    #[must_use]
+    pub fn with_child(mut self, child: Self) -> Self {
+        self.put_child(child);
+        self
+    }
+
+    /// Returns the primary type; `nt:unstructured` where none is set.
+    #[must_use]
+    pub fn primary_type(&self) -> &str {
+        self.text(PRIMARY_TYPE).unwrap_or("nt:unstructured")
+    }
+
+    /// Returns a single text-like property.
+    #[must_use]
+    pub fn text(&self, name: &str) -> Option<&str> {
+        self.properties.get(name)?.first()?.as_str()
+    }
+
+    /// Finds a child.
+    #[must_use]
+    pub fn child(&self, name: &str) -> Option<&Self> {
+        self.children.iter().find(|child| child.name == name)
+    }
+
+    /// Finds a child to change.
+    pub fn child_mut(&mut self, name: &str) -> Option<&mut Self> {
+        self.children.iter_mut().find(|child| child.name == name)
+    }
+
+    /// Adds a child at the end, or puts it in the place of the child with the same name.
+    pub fn put_child(&mut self, child: Self) {
+        match self.child_mut(&child.name) {
+            Some(old) => *old = child,
+            None => self.children.push(child),
+        }
+    }
+
+    /// Takes a child out.
+    pub fn remove_child(&mut self, name: &str) -> Option<Self> {
+        let at = self.children.iter().position(|child| child.name == name)?;
+        Some(self.children.remove(at))
+    }
+
+    /// Finds a node below by a relative path such as `jcr:content/root`; an empty path is the node itself.
+    #[must_use]
+    pub fn find(&self, relative: &str) -> Option<&Self> {
+        relative
+            .split('/')
+            .filter(|name| !name.is_empty())
+            .try_fold(self, |node, name| node.child(name))
+    }
+
+    /// Finds a node below to change.
+    pub fn find_mut(&mut self, relative: &str) -> Option<&mut Self> {
+        relative
+            .split('/')
+            .filter(|name| !name.is_empty())
+            .try_fold(self, |node, name| node.child_mut(name))
+    }
+
+    /// Counts the nodes, this one included.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        1 + self.children.iter().map(Self::count).sum::<usize>()
+    }
+
+    /// Checks every name in the tree (but this node's own, which the path holds) and every primary type.
+    ///
+    /// # Errors
+    /// [`crate::Error::InvalidName`] for the first name that JCR refuses.
+    pub fn check(&self) -> Result<()> {
+        self.properties
+            .keys()
+            .try_for_each(|name| check_name(name))?;
+        if let Some(Property::Single(Value::String(name) | Value::Name(name))) =
+            self.properties.get(PRIMARY_TYPE)
+        {
+            check_name(name)?;
+        }
+        for child in &self.children {
+            check_name(&child.name)?;
+            child.check()?;
+        }
+        Ok(())
+    }
+}

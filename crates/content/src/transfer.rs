@@ -1,0 +1,141 @@
+//! Documents as they travel between instances: records unopened, with the list of what they refer to.
+//!
+//! An author ships the records of what was activated. A publisher holds a subset of the author's content, so the
+//! chunks of the tree never travel; bodies and blobs do, where the publisher lacks them.
+
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+use tympan_store::{BlobId, ChunkId, Value as Stored, body as bodies};
+
+use crate::boundary::is_container;
+use crate::record::Record;
+use crate::{Error, NodePath, Result, Session, Snapshot, keys};
+
+/// One record, unopened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredDocument {
+    /// Where it belongs.
+    pub path: NodePath,
+    /// The record's bytes: header, and the body if it is short.
+    pub record: Bytes,
+    /// The body's hash, if it is not in the record.
+    pub body: Option<ChunkId>,
+}
+
+/// What a document needs beside its record.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Needs {
+    /// The chunks of its body.
+    pub chunks: BTreeSet<ChunkId>,
+    /// The blobs that its binary properties name.
+    pub blobs: BTreeSet<BlobId>,
+}
+
+/// How much of a subtree is meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Depth {
+    /// The document itself.
+    Document,
+    /// The document and every document below it.
+    Subtree,
+}
+
+impl Snapshot {
+    /// Returns the stored document that holds the node at `path`, and with [`Depth::Subtree`] all below it. Parents
+    /// come before their children. Pending edits of a session do not show.
+    ///
+    /// # Errors
+    /// [`Error::NodeMissing`]; errors of the store.
+    pub fn documents(&self, path: &NodePath, depth: Depth) -> Result<Vec<StoredDocument>> {
+        let reads = self.0.shared.reads();
+        let node = self
+            .node(path)?
+            .ok_or_else(|| Error::NodeMissing(path.clone()))?;
+        let owner = node.owner();
+        let stored = self.0.content.get(reads, &keys::key_of(owner)?)?;
+        let stored = stored.ok_or_else(|| Error::NodeMissing(path.clone()))?;
+        let mut documents = vec![document(owner.clone(), stored)];
+        if depth == Depth::Subtree && owner == path {
+            let range = keys::below(owner)?;
+            let bounds = range.bounds();
+            for entry in self.0.content.range(reads, bounds) {
+                let (key, stored) = entry?;
+                documents.push(document(keys::path_of(&key)?, stored));
+            }
+        }
+        Ok(documents)
+    }
+
+    /// Returns the chunks and blobs that a document needs.
+    ///
+    /// # Errors
+    /// Errors of the store.
+    pub fn needs_of(&self, document: &StoredDocument) -> Result<Needs> {
+        let mut needs = Needs::default();
+        if let Some(body) = document.body {
+            let reads = self.0.shared.reads();
+            for id in bodies::chunks(reads, &body)? {
+                needs.blobs.extend(reads.read(&id)?.blob_refs());
+                needs.chunks.insert(id);
+            }
+        }
+        Ok(needs)
+    }
+
+    /// Returns the paths whose records differ between this state and `other`, sorted by key.
+    ///
+    /// # Errors
+    /// Errors of the store.
+    pub fn changed_paths(&self, other: &Self) -> Result<Vec<NodePath>> {
+        let diff = self.0.content.diff(&other.0.content, self.0.shared.reads());
+        diff.map(|change| keys::path_of(&change?.key)).collect()
+    }
+}
+
+impl Session {
+    /// Puts a document that came from another instance. Its body's chunks and its blobs must be here already; its
+    /// parent must be a folder or page. Documents below it stay, unless it can no longer hold them.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] if the record or body does not decode; [`Error::NodeMissing`] for the parent; errors of the
+    /// store, also when a chunk of the body is missing.
+    pub fn put_document(&mut self, document: &StoredDocument) -> Result<()> {
+        let StoredDocument { path, record, body } = document;
+        let damaged = || Error::Damaged {
+            path: path.clone(),
+            reason: "a record that was received does not decode",
+        };
+        let record = Record::decode(&Stored {
+            bytes: record.clone(),
+            body: *body,
+        })
+        .ok_or_else(damaged)?;
+        let snapshot = self.snapshot()?;
+        snapshot.0.body(&record, path)?;
+        if let Some(parent) = path.parent() {
+            let node = snapshot
+                .node(&parent)?
+                .ok_or_else(|| Error::NodeMissing(parent.clone()))?;
+            if node.summary().is_none() || !is_container(node.primary_type()) {
+                return Err(Error::Refused {
+                    action: "receive",
+                    path: path.clone(),
+                    reason: "its parent is no folder",
+                });
+            }
+        }
+        if !is_container(&record.summary.primary_type) {
+            self.remove_records(path)?;
+        }
+        self.write(path, record)
+    }
+}
+
+fn document(path: NodePath, stored: Stored) -> StoredDocument {
+    StoredDocument {
+        path,
+        record: stored.bytes,
+        body: stored.body,
+    }
+}

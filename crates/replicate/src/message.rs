@@ -1,0 +1,130 @@
+//! The message from author to publisher, and the framing of chunks.
+//!
+//! `docs/formats/replication.md` describes the exchange.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use tympan_content::{ChunkId, NodePath, StoredDocument};
+
+use crate::{Error, Result};
+
+/// Where a publisher receives messages; chunks and blobs go to places below.
+pub const RECEIVE_PATH: &str = "/bin/receive";
+
+/// One wish with everything but the bytes of bodies and blobs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Message {
+    /// The sending agent.
+    pub agent: String,
+    /// The number of the agent's job; later ones are higher.
+    pub sequence: i64,
+    /// `Activate` or `Deactivate`.
+    pub action: String,
+    /// The node that the user meant.
+    pub path: String,
+    /// The user.
+    pub user: String,
+    /// Folders and pages above, outermost first, which are made where they are missing: path and primary type.
+    pub ancestors: Vec<(String, String)>,
+    /// The documents, parents first; none for a deactivation.
+    pub documents: Vec<WireDocument>,
+    /// The chunks that the documents need, in hex.
+    pub chunks: Vec<String>,
+    /// The blobs that the documents need.
+    pub blobs: Vec<String>,
+}
+
+/// A document in a message.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WireDocument {
+    /// Its path.
+    pub path: String,
+    /// The record in base64.
+    pub record: String,
+    /// The body's chunk in hex, if the body is not in the record.
+    pub body: Option<String>,
+}
+
+impl WireDocument {
+    pub(crate) fn of(document: &StoredDocument) -> Self {
+        Self {
+            path: document.path.to_string(),
+            record: STANDARD.encode(&document.record),
+            body: document.body.map(|id| id.to_string()),
+        }
+    }
+
+    pub(crate) fn open(&self) -> Result<StoredDocument> {
+        let record = STANDARD
+            .decode(&self.record)
+            .map_err(|error| Error::Malformed(error.to_string()))?;
+        let body = self.body.as_deref().map(parse_chunk_id).transpose()?;
+        Ok(StoredDocument {
+            path: NodePath::new(&self.path)?,
+            record: record.into(),
+            body,
+        })
+    }
+}
+
+pub(crate) fn parse_chunk_id(text: &str) -> Result<ChunkId> {
+    text.parse()
+        .map_err(|_| Error::Malformed(format!("`{text}` is no chunk id")))
+}
+
+/// Frames chunks: each is its length in four bytes, big-endian, then its bytes.
+pub(crate) fn frame_chunks<'a>(chunks: impl IntoIterator<Item = &'a [u8]>) -> Bytes {
+    let mut out = Vec::new();
+    for chunk in chunks {
+        out.extend_from_slice(&u32::try_from(chunk.len()).unwrap_or(u32::MAX).to_be_bytes());
+        out.extend_from_slice(chunk);
+    }
+    out.into()
+}
+
+/// Takes framed chunks apart.
+///
+/// # Errors
+/// [`Error::Malformed`] if a length runs past the end.
+pub(crate) fn unframe_chunks(bytes: &Bytes) -> Result<Vec<Bytes>> {
+    let malformed = || Error::Malformed("a chunk is cut off".to_owned());
+    let mut chunks = Vec::new();
+    let mut at = 0;
+    while at < bytes.len() {
+        let length = bytes
+            .get(at..)
+            .and_then(<[u8]>::first_chunk::<4>)
+            .ok_or_else(malformed)?;
+        let start = at + 4;
+        let end = start.saturating_add(u32::from_be_bytes(*length) as usize);
+        if end > bytes.len() {
+            return Err(malformed());
+        }
+        chunks.push(bytes.slice(start..end));
+        at = end;
+    }
+    Ok(chunks)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn framed_chunks_come_apart_again() {
+        let framed = frame_chunks([&b"one"[..], b"", b"three"]);
+        assert_eq!(
+            unframe_chunks(&framed).unwrap(),
+            [&b"one"[..], b"", b"three"]
+        );
+        for cut in 1..framed.len() {
+            let _ = unframe_chunks(&framed.slice(..cut));
+        }
+        assert!(unframe_chunks(&framed.slice(..framed.len() - 1)).is_err());
+        assert!(unframe_chunks(&Bytes::from_static(&[0xff; 8])).is_err());
+    }
+}

@@ -1,0 +1,244 @@
+//! The replicator: one worker per agent that takes jobs from the agent's queue in order.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use parking_lot::Mutex;
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinSet;
+use tracing::{debug, info, warn};
+use tympan_content::Repository;
+use tympan_jobs::{Claim, Job, Order, Queues};
+use tympan_web::client::Client;
+
+use crate::agent::{AgentKind, agents};
+use crate::flush::send_flush;
+use crate::send::{Sender, blocking};
+use crate::{Agent, Result};
+
+/// How long a job may take before another worker may have it.
+const LEASE: Duration = Duration::from_secs(600);
+/// How often agents are read anew and queues looked at, if nobody calls.
+const IDLE: Duration = Duration::from_secs(5);
+/// The longest pause between two attempts.
+const MAX_PAUSE: Duration = Duration::from_secs(60);
+
+/// Works off the queues of one role's agents. Clones share the same workers.
+#[derive(Debug, Clone)]
+pub struct Replicator {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    role: &'static str,
+    sender: Sender,
+    queues: Queues,
+    /// Wakes all workers: there may be something to do.
+    bell: Notify,
+    /// Why each blocked agent waits.
+    blocked: Mutex<BTreeMap<String, String>>,
+}
+
+/// Returns the name of an agent's queue.
+#[must_use]
+pub fn queue_of(role: &str, agent: &str) -> String {
+    format!("replication/{role}/{agent}")
+}
+
+impl Replicator {
+    /// Makes the replicator of a role, `author` or `publish`; `key` is what both sides share.
+    #[must_use]
+    pub fn new(role: &'static str, repository: Repository, queues: Queues, key: String) -> Self {
+        let sender = Sender {
+            repository,
+            client: Client::default(),
+            key,
+        };
+        let inner = Inner {
+            role,
+            sender,
+            queues,
+            bell: Notify::new(),
+            blocked: Mutex::default(),
+        };
+        Self {
+            inner: Arc::new(inner),
+        }
+    }
+
+    /// Tells the workers that jobs were added.
+    pub fn ring(&self) {
+        self.inner.bell.notify_waiters();
+    }
+
+    /// Returns the queues.
+    #[must_use]
+    pub fn queues(&self) -> &Queues {
+        &self.inner.queues
+    }
+
+    /// Returns why an agent's queue is blocked, if it is.
+    #[must_use]
+    pub fn blocked(&self, agent: &str) -> Option<String> {
+        self.inner.blocked.lock().get(agent).cloned()
+    }
+
+    /// Works until `stop` turns true. Agents that are added meanwhile get a worker too.
+    pub async fn run(self, mut stop: watch::Receiver<bool>) {
+        let mut workers: BTreeMap<String, ()> = BTreeMap::new();
+        let mut tasks = JoinSet::new();
+        while !*stop.borrow() {
+            for agent in self.agents().await {
+                if workers.insert(agent.name.clone(), ()).is_none() {
+                    tasks.spawn(self.clone().work(agent.name, stop.clone()));
+                }
+            }
+            tokio::select! {
+                () = tokio::time::sleep(IDLE) => {}
+                () = self.inner.bell.notified() => {}
+                _ = stop.changed() => {}
+            }
+        }
+        while tasks.join_next().await.is_some() {}
+    }
+
+    /// Takes the jobs of one agent in order.
+    async fn work(self, name: String, mut stop: watch::Receiver<bool>) {
+        while !*stop.borrow() {
+            // Registered before looking, so that a bell between looking and waiting is heard.
+            let bell = self.inner.bell.notified();
+            let pause = match self.step(&name).await {
+                Ok(Some(pause)) => pause,
+                Ok(None) => continue,
+                Err(error) => {
+                    warn!(agent = name, reason = %error, "replication queue cannot be worked off");
+                    IDLE
+                }
+            };
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = bell => {}
+                _ = stop.changed() => {}
+            }
+        }
+    }
+
+    /// Carries out the next job, or tells how long to wait for one.
+    async fn step(&self, name: &str) -> Result<Option<Duration>> {
+        let Some(agent) = self
+            .agents()
+            .await
+            .into_iter()
+            .find(|agent| agent.name == name)
+        else {
+            return Ok(Some(IDLE));
+        };
+        if !agent.is_enabled {
+            return Ok(Some(IDLE));
+        }
+        let queue = queue_of(self.inner.role, name);
+        let claim = Claim {
+            queue: &queue,
+            order: Order::Strict,
+            worker: name,
+            lease: LEASE,
+        };
+        let now = SystemTime::now();
+        let Some(job) = self.inner.queues.claim(claim, now).await? else {
+            let next = self.inner.queues.next_run(&queue, Order::Strict).await?;
+            let wait = next
+                .and_then(|next| next.duration_since(now).ok())
+                .unwrap_or(IDLE);
+            return Ok(Some(wait.clamp(Duration::from_millis(1), IDLE)));
+        };
+        self.carry_out(&agent, &job).await?;
+        Ok(None)
+    }
+
+    /// Sends one job and notes how it went.
+    async fn carry_out(&self, agent: &Agent, job: &Job) -> Result<()> {
+        let started = SystemTime::now();
+        let outcome = match agent.kind {
+            AgentKind::Publish => self.inner.sender.deliver(agent, job).await,
+            AgentKind::Flush | AgentKind::FlushRefetch => {
+                send_flush(&self.inner.sender.client, agent, job).await
+            }
+        };
+        let queues = &self.inner.queues;
+        match outcome {
+            Ok(()) => {
+                let elapsed_ms = started.elapsed().unwrap_or_default().as_millis() as u64;
+                debug!(
+                    agent = agent.name,
+                    job = job.id.0,
+                    attempt = job.attempt,
+                    elapsed_ms,
+                    "job delivered"
+                );
+                if self.inner.blocked.lock().remove(&agent.name).is_some() {
+                    info!(agent = agent.name, "replication goes on");
+                }
+                queues.finish(job.id, &agent.name).await?;
+            }
+            Err(error) => {
+                let reason = chain(&error);
+                let retry_at = error
+                    .is_transient()
+                    .then(|| SystemTime::now() + pause_after(job.attempt));
+                if retry_at.is_some() {
+                    let was = self
+                        .inner
+                        .blocked
+                        .lock()
+                        .insert(agent.name.clone(), reason.clone());
+                    if was.is_none() {
+                        warn!(
+                            agent = agent.name,
+                            job = job.id.0,
+                            reason,
+                            "replication is blocked"
+                        );
+                    }
+                } else {
+                    warn!(
+                        agent = agent.name,
+                        job = job.id.0,
+                        reason,
+                        "replication job given up"
+                    );
+                }
+                queues.fail(job.id, &agent.name, &reason, retry_at).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn agents(&self) -> Vec<Agent> {
+        let (repository, role) = (self.inner.sender.repository.clone(), self.inner.role);
+        let read =
+            blocking(move || -> Result<Vec<Agent>> { agents(&repository.snapshot()?, role) }).await;
+        read.and_then(|agents| agents).unwrap_or_else(|error| {
+            warn!(reason = %error, "replication agents cannot be read");
+            Vec::new()
+        })
+    }
+}
+
+/// Returns the pause before the next attempt: doubling from a quarter of a second.
+fn pause_after(attempt: u32) -> Duration {
+    let doubled = Duration::from_millis(250).saturating_mul(1 << attempt.saturating_sub(1).min(16));
+    doubled.min(MAX_PAUSE)
+}
+
+/// Joins an error's message with those of its causes.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(next) = cause {
+        text = format!("{text}: {next}");
+        cause = next.source();
+    }
+    text
+}

@@ -1,0 +1,311 @@
+//! Sending: the message first, then what the publisher says it lacks, then the message again.
+
+use std::collections::BTreeSet;
+use std::io::Read;
+
+use bytes::Bytes;
+use futures_util::stream;
+use http::{Method, Request, header};
+use http_body::{Body, Frame};
+use http_body_util::{BodyExt, Full, StreamBody};
+use serde_json::Value as Json;
+use tokio::sync::mpsc;
+use tympan_content::{BlobContent, BlobId, ChunkId, Depth, NodePath, Repository, Snapshot};
+use tympan_jobs::Job;
+use tympan_web::client::Client;
+
+use crate::activation::Action;
+use crate::message::{frame_chunks, parse_chunk_id};
+use crate::{Agent, Error, Message, RECEIVE_PATH, Result, WireDocument};
+
+/// The header that proves knowledge of the key that author and publisher share.
+pub(crate) const KEY_HEADER: &str = "x-tympan-replication-key";
+/// Chunks go in requests of about this size.
+const BUNDLE_BYTES: usize = 4 * 1024 * 1024;
+/// How often the publisher may ask for more before the attempt counts as failed.
+const MAX_ROUNDS: usize = 4;
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// What a sender works with.
+#[derive(Debug, Clone)]
+pub(crate) struct Sender {
+    pub(crate) repository: Repository,
+    pub(crate) client: Client,
+    pub(crate) key: String,
+}
+
+impl Sender {
+    /// Carries out one job: the publisher has applied it when this returns.
+    pub(crate) async fn deliver(&self, agent: &Agent, job: &Job) -> Result<()> {
+        let (sender, agent_name, job) = (self.clone(), agent.name.clone(), job.clone());
+        let message = blocking(move || sender.compose(&agent_name, &job)).await??;
+        for _ in 0..MAX_ROUNDS {
+            match self.offer(agent, &message).await? {
+                None => return Ok(()),
+                Some((chunks, blobs)) => {
+                    self.send_chunks(agent, chunks).await?;
+                    for blob in blobs {
+                        self.send_blob(agent, blob).await?;
+                    }
+                }
+            }
+        }
+        Err(Error::Refused {
+            target: agent.target.clone(),
+            status: 409,
+            message: "it asks again for parts that were sent".to_owned(),
+        })
+    }
+
+    /// Reads what a job means from the root that was pinned with the wish.
+    fn compose(&self, agent: &str, job: &Job) -> Result<Message> {
+        let text = |name: &str| {
+            let malformed = || Error::Malformed(format!("job {} has no `{name}`", job.id));
+            job.payload
+                .get(name)
+                .and_then(Json::as_str)
+                .ok_or_else(malformed)
+        };
+        let path = NodePath::new(text("path")?)?;
+        let action = Action::find(text("action")?)
+            .ok_or_else(|| Error::Malformed("no action".to_owned()))?;
+        let is_deep = job
+            .payload
+            .get("deep")
+            .and_then(Json::as_bool)
+            .unwrap_or(false);
+        let mut message = Message {
+            agent: agent.to_owned(),
+            sequence: job.id.0,
+            action: action.name().to_owned(),
+            path: path.to_string(),
+            user: job.user.clone(),
+            ancestors: Vec::new(),
+            documents: Vec::new(),
+            chunks: Vec::new(),
+            blobs: Vec::new(),
+        };
+        if action == Action::Deactivate {
+            return Ok(message);
+        }
+        let snapshot = self
+            .repository
+            .snapshot_at(parse_chunk_id(text("root")?)?)?;
+        message.ancestors = ancestors(&snapshot, &path)?;
+        let depth = if is_deep {
+            Depth::Subtree
+        } else {
+            Depth::Document
+        };
+        let (mut chunks, mut blobs) = (BTreeSet::new(), BTreeSet::new());
+        for document in snapshot.documents(&path, depth)? {
+            let needs = snapshot.needs_of(&document)?;
+            chunks.extend(needs.chunks);
+            blobs.extend(needs.blobs);
+            message.documents.push(WireDocument::of(&document));
+        }
+        message.chunks = chunks.iter().map(ToString::to_string).collect();
+        message.blobs = blobs.iter().map(ToString::to_string).collect();
+        Ok(message)
+    }
+
+    /// Posts the message; gives what the publisher lacks, or nothing if it applied the message.
+    async fn offer(
+        &self,
+        agent: &Agent,
+        message: &Message,
+    ) -> Result<Option<(Vec<ChunkId>, Vec<BlobId>)>> {
+        let body =
+            serde_json::to_vec(message).map_err(|error| Error::Malformed(error.to_string()))?;
+        let request = self.request(agent, Method::POST, "", Full::from(body))?;
+        match answer_of(&self.client, &agent.target, request).await {
+            Ok(_) => Ok(None),
+            Err(Error::Refused {
+                status: 409,
+                message,
+                ..
+            }) => Ok(Some(parse_missing(&message)?)),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn send_chunks(&self, agent: &Agent, mut wanted: Vec<ChunkId>) -> Result<()> {
+        while !wanted.is_empty() {
+            let repository = self.repository.clone();
+            let (framed, rest) = blocking(move || -> Result<_> {
+                let mut bundle: Vec<tympan_store::Chunk> = Vec::new();
+                let mut bytes = 0;
+                while let Some(id) = wanted.pop() {
+                    let chunk = repository.chunks().read(&id)?;
+                    bytes += chunk.bytes().len();
+                    bundle.push(chunk);
+                    if bytes >= BUNDLE_BYTES {
+                        break;
+                    }
+                }
+                Ok((
+                    frame_chunks(bundle.iter().map(|chunk| &chunk.bytes()[..])),
+                    wanted,
+                ))
+            })
+            .await??;
+            wanted = rest;
+            let request = self.request(agent, Method::POST, "/chunks", Full::from(framed))?;
+            answer_of(&self.client, &agent.target, request).await?;
+        }
+        Ok(())
+    }
+
+    async fn send_blob(&self, agent: &Agent, id: BlobId) -> Result<()> {
+        let repository = self.repository.clone();
+        let content = blocking(move || repository.blobs().open(&id))
+            .await??
+            .ok_or(Error::BlobLost(id))?;
+        let place = format!("/blob/{}", id.to_string().replace('#', "/"));
+        let request = self.request(agent, Method::PUT, &place, stream_of(content))?;
+        answer_of(&self.client, &agent.target, request)
+            .await
+            .map(|_| ())
+    }
+
+    fn request<B>(
+        &self,
+        agent: &Agent,
+        method: Method,
+        place: &str,
+        body: B,
+    ) -> Result<Request<B>> {
+        let malformed = |reason: String| Error::Agent {
+            agent: agent.name.clone(),
+            reason,
+        };
+        let target: http::Uri = agent
+            .target
+            .parse()
+            .map_err(|_| malformed(format!("`{}` is no URI", agent.target)))?;
+        let (Some(scheme), Some(authority)) = (target.scheme_str(), target.authority()) else {
+            return Err(malformed(format!("`{}` names no host", agent.target)));
+        };
+        let base = match target.path() {
+            "" | "/" => RECEIVE_PATH,
+            path => path,
+        };
+        Request::builder()
+            .method(method)
+            .uri(format!("{scheme}://{authority}{base}{place}"))
+            .header(header::HOST, authority.as_str())
+            .header(KEY_HEADER, &self.key)
+            .body(body)
+            .map_err(|error| malformed(error.to_string()))
+    }
+}
+
+/// Returns the folders and pages above a node with their types, outermost first.
+fn ancestors(snapshot: &Snapshot, path: &NodePath) -> Result<Vec<(String, String)>> {
+    let mut ancestors = Vec::new();
+    let mut next = path.parent();
+    while let Some(path) = next.filter(|path| !path.is_root()) {
+        if let Some(node) = snapshot.node(&path)? {
+            ancestors.push((path.to_string(), node.primary_type().to_owned()));
+        }
+        next = path.parent();
+    }
+    ancestors.reverse();
+    Ok(ancestors)
+}
+
+/// Sends a request and returns the answer's body; statuses other than 2xx are errors.
+pub(crate) async fn answer_of<B>(
+    client: &Client,
+    target: &str,
+    request: Request<B>,
+) -> Result<Bytes>
+where
+    B: Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    let unreachable = |source| Error::Unreachable {
+        target: target.to_owned(),
+        source,
+    };
+    let response = client.send(request).await.map_err(unreachable)?;
+    let status = response.status();
+    let body = http_body_util::Limited::new(response.into_body(), 64 * 1024 * 1024)
+        .collect()
+        .await;
+    let body = body
+        .map(http_body_util::Collected::to_bytes)
+        .unwrap_or_default();
+    if status.is_success() {
+        return Ok(body);
+    }
+    let message = String::from_utf8_lossy(&body).into_owned();
+    Err(Error::Refused {
+        target: target.to_owned(),
+        status: status.as_u16(),
+        message,
+    })
+}
+
+/// Reads the lists of a 409 answer.
+fn parse_missing(text: &str) -> Result<(Vec<ChunkId>, Vec<BlobId>)> {
+    let malformed = || Error::Malformed(format!("`{text}` does not say what is missing"));
+    let answer: Json = serde_json::from_str(text).map_err(|_| malformed())?;
+    let list = |name: &str| -> Result<Vec<String>> {
+        let list = answer
+            .get(name)
+            .and_then(Json::as_array)
+            .ok_or_else(malformed)?;
+        Ok(list
+            .iter()
+            .filter_map(Json::as_str)
+            .map(str::to_owned)
+            .collect())
+    };
+    let chunks = list("chunks")?
+        .iter()
+        .map(|id| parse_chunk_id(id))
+        .collect::<Result<_>>()?;
+    let blobs = list("blobs")?
+        .iter()
+        .map(|id| id.parse().map_err(|_| malformed()))
+        .collect::<Result<_>>()?;
+    Ok((chunks, blobs))
+}
+
+/// Turns a blob into a request body that reads it piece by piece, never whole.
+fn stream_of(content: BlobContent) -> impl Body<Data = Bytes, Error = std::io::Error> {
+    let (sender, receiver) = mpsc::channel::<std::io::Result<Bytes>>(4);
+    tokio::task::spawn_blocking(move || {
+        let mut reader = content.into_reader();
+        loop {
+            let mut piece = Vec::with_capacity(128 * 1024);
+            let read = reader
+                .by_ref()
+                .take(128 * 1024)
+                .read_to_end(&mut piece)
+                .map(|_| Bytes::from(piece));
+            let is_end = !matches!(&read, Ok(piece) if !piece.is_empty());
+            let is_error = read.is_err();
+            if (is_error || !is_end) && sender.blocking_send(read).is_err() || is_end {
+                return;
+            }
+        }
+    });
+    let pieces = stream::unfold(receiver, |mut receiver| async {
+        receiver
+            .recv()
+            .await
+            .map(|piece| (piece.map(Frame::data), receiver))
+    });
+    StreamBody::new(pieces)
+}
+
+/// Runs reading and writing of content where it may block.
+pub(crate) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T> {
+    let ended = tokio::task::spawn_blocking(work).await;
+    ended.map_err(|error| Error::Malformed(format!("the work was ended: {error}")))
+}
