@@ -1,18 +1,16 @@
 //! Sending: the message first, then what the publisher says it lacks, then the message again.
 
 use std::collections::BTreeSet;
-use std::io::Read;
 
 use bytes::Bytes;
-use futures_util::stream;
 use http::{Method, Request, header};
-use http_body::{Body, Frame};
-use http_body_util::{BodyExt, Full, StreamBody};
+use http_body::Body;
+use http_body_util::{BodyExt, Full};
 use serde_json::Value as Json;
-use tokio::sync::mpsc;
-use tympan_content::{BlobContent, BlobId, ChunkId, Depth, NodePath, Repository, Snapshot};
+use tympan_content::{BlobId, ChunkId, Depth, NodePath, Repository, Snapshot};
 use tympan_jobs::Job;
 use tympan_web::client::Client;
+use tympan_web::read_body::from_reader;
 
 use crate::activation::Action;
 use crate::message::{frame_chunks, parse_chunk_id};
@@ -163,7 +161,7 @@ impl Sender {
             .await??
             .ok_or(Error::BlobLost(id))?;
         let place = format!("/blob/{}", id.to_string().replace('#', "/"));
-        let request = self.request(agent, Method::PUT, &place, stream_of(content))?;
+        let request = self.request(agent, Method::PUT, &place, from_reader(content.into_reader(), id.length()))?;
         answer_of(&self.client, &agent.target, request)
             .await
             .map(|_| ())
@@ -272,34 +270,6 @@ fn parse_missing(text: &str) -> Result<(Vec<ChunkId>, Vec<BlobId>)> {
         .map(|id| id.parse().map_err(|_| malformed()))
         .collect::<Result<_>>()?;
     Ok((chunks, blobs))
-}
-
-/// Turns a blob into a request body that reads it piece by piece, never whole.
-fn stream_of(content: BlobContent) -> impl Body<Data = Bytes, Error = std::io::Error> {
-    let (sender, receiver) = mpsc::channel::<std::io::Result<Bytes>>(4);
-    tokio::task::spawn_blocking(move || {
-        let mut reader = content.into_reader();
-        loop {
-            let mut piece = Vec::with_capacity(128 * 1024);
-            let read = reader
-                .by_ref()
-                .take(128 * 1024)
-                .read_to_end(&mut piece)
-                .map(|_| Bytes::from(piece));
-            let is_end = !matches!(&read, Ok(piece) if !piece.is_empty());
-            let is_error = read.is_err();
-            if (is_error || !is_end) && sender.blocking_send(read).is_err() || is_end {
-                return;
-            }
-        }
-    });
-    let pieces = stream::unfold(receiver, |mut receiver| async {
-        receiver
-            .recv()
-            .await
-            .map(|piece| (piece.map(Frame::data), receiver))
-    });
-    StreamBody::new(pieces)
 }
 
 /// Runs reading and writing of content where it may block.

@@ -1,1 +1,39 @@
-//! Author and publish instances: routes, login, page serving, the JSON API, health, metrics.
+//! Author and publish instances: one code path, two sets of permissions and routes.
+//!
+//! In: HTTP requests. Out: pages, the JSON API, Sling's POST protocol, replication messages.
+//!
+//! Invariants
+//! * Only this room (and `dispatcher`) turns errors into HTTP statuses.
+//! * A write needs a login; with a cookie it also needs the CSRF token.
+//! * A request reads one root from its first byte to its last.
+//! * Rendering and content work run on a bounded pool of blocking threads, so health answers whatever the load.
+//!
+//! Not here: which chunk or blob store is in use; an opened `Repository` comes in.
+
+mod api;
+mod dialog;
+mod failure;
+mod form;
+mod health;
+mod instance;
+mod interface;
+mod login;
+mod metrics;
+mod observe;
+mod page;
+mod post;
+mod receive;
+mod route;
+
+pub use instance::{Instance, InstanceOptions, Role};
+pub use login::{Logins, create_user, set_password};
+pub use route::{admin_router, router};
+
+/// The steps that bring a state database to this room's newest tables; `store::state` runs each once.
+pub const MIGRATIONS: &[&str] = &["CREATE TABLE login (
+        token_hash TEXT PRIMARY KEY,
+        kind TEXT NOT NULL,
+        user_name TEXT NOT NULL,
+        created BIGINT NOT NULL,
+        expires BIGINT
+    )"];

@@ -1,0 +1,235 @@
+//! Dialogs: a component's `cq:dialog`, in Granite's vocabulary, becomes a schema that forms are drawn from.
+//!
+//! Fields are found at any depth below tabs and containers. A component without a dialog uses its super type's.
+
+use serde_json::{Value as Json, json};
+use tympan_content::{Node, NodePath, Property, Snapshot, Value, ValueType};
+
+use crate::failure::Result;
+
+/// Super types and containers nested deeper than this are a loop.
+const MAX_DEPTH: usize = 20;
+/// Where components live, in the order in which they are looked for.
+const SEARCH_PATH: [&str; 2] = ["/apps", "/libs"];
+
+/// Finds the node of a component by its resource type.
+pub(crate) fn component(snapshot: &Snapshot, resource_type: &str) -> Result<Option<Node>> {
+    if resource_type.starts_with('/') {
+        return Ok(NodePath::new(resource_type).ok().map(|path| snapshot.node(&path)).transpose()?.flatten());
+    }
+    for root in SEARCH_PATH {
+        let Ok(path) = NodePath::new(&format!("{root}/{resource_type}")) else { continue };
+        if let Some(node) = snapshot.node(&path)? {
+            return Ok(Some(node));
+        }
+    }
+    Ok(None)
+}
+
+/// Returns the title that people know a component by.
+pub(crate) fn title_of(component: Option<&Node>, resource_type: &str) -> String {
+    let title = component.and_then(|component| component.text("jcr:title"));
+    title.unwrap_or_else(|| resource_type.rsplit('/').next().unwrap_or_default().to_owned())
+}
+
+/// Tells whether a component, or a super type, says that it holds other components.
+pub(crate) fn is_container(snapshot: &Snapshot, resource_type: &str) -> Result<bool> {
+    let mut next = Some(resource_type.to_owned());
+    for _ in 0..MAX_DEPTH {
+        let Some(resource_type) = next else { return Ok(false) };
+        if resource_type.ends_with("/parsys") || resource_type.ends_with("/responsivegrid") {
+            return Ok(true);
+        }
+        let Some(component) = component(snapshot, &resource_type)? else { return Ok(false) };
+        if let Some(value) = component.property("cq:isContainer").as_ref().and_then(Property::first) {
+            return Ok(value.to_text() == "true");
+        }
+        next = component.text("sling:resourceSuperType");
+    }
+    Ok(false)
+}
+
+/// Finds the dialog of a component along its super types.
+fn dialog_node(snapshot: &Snapshot, resource_type: &str) -> Result<Option<Node>> {
+    let mut next = Some(resource_type.to_owned());
+    for _ in 0..MAX_DEPTH {
+        let Some(resource_type) = next else { return Ok(None) };
+        let Some(component) = component(snapshot, &resource_type)? else { return Ok(None) };
+        if let Some(dialog) = component.child("cq:dialog")? {
+            return Ok(Some(dialog));
+        }
+        next = component.text("sling:resourceSuperType");
+    }
+    Ok(None)
+}
+
+/// Describes the dialog of a resource and its present values.
+pub(crate) fn describe(resource: &Node) -> Result<Json> {
+    let snapshot = resource.snapshot();
+    let resource_type = resource.resource_type().unwrap_or_else(|| resource.primary_type().to_owned());
+    let component = component(snapshot, &resource_type)?;
+    let dialog = dialog_node(snapshot, &resource_type)?;
+    let mut tabs = Vec::new();
+    if let Some(dialog) = &dialog {
+        find_tabs(dialog, &mut tabs, 0)?;
+        if tabs.is_empty() {
+            let mut fields = Vec::new();
+            find_fields(dialog, &mut fields, 0)?;
+            tabs.push(json!({ "title": "Properties", "fields": fields }));
+        }
+    }
+    let values: serde_json::Map<String, Json> =
+        resource.properties().into_iter().map(|(name, property)| (name, value_of(&property))).collect();
+    Ok(json!({
+        "path": resource.path().as_str(),
+        "resourceType": resource_type,
+        "title": title_of(component.as_ref(), &resource_type),
+        "hasDialog": dialog.is_some(),
+        "tabs": tabs,
+        "values": values,
+    }))
+}
+
+/// Collects the tabs of a dialog, wherever they hang.
+fn find_tabs(node: &Node, tabs: &mut Vec<Json>, depth: usize) -> Result<()> {
+    let is_tabs = node.resource_type().is_some_and(|name| name.ends_with("/tabs"));
+    for child in items(node, depth)? {
+        if is_tabs {
+            let mut fields = Vec::new();
+            find_fields(&child, &mut fields, depth + 1)?;
+            if !fields.is_empty() {
+                tabs.push(json!({ "title": label(&child), "fields": fields }));
+            }
+        } else {
+            find_tabs(&child, tabs, depth + 1)?;
+        }
+    }
+    Ok(())
+}
+
+/// Collects the fields below a node in order.
+fn find_fields(node: &Node, fields: &mut Vec<Json>, depth: usize) -> Result<()> {
+    for child in items(node, depth)? {
+        match kind_of(&child) {
+            Some(kind) => fields.extend(field(&child, kind)?),
+            None => find_fields(&child, fields, depth + 1)?,
+        }
+    }
+    Ok(())
+}
+
+/// Returns what a dialog node holds: the children of its `items`, or its own children but for data.
+fn items(node: &Node, depth: usize) -> Result<Vec<Node>> {
+    if depth > MAX_DEPTH {
+        return Ok(Vec::new());
+    }
+    match node.child("items")? {
+        Some(items) => Ok(items.children()?),
+        None => {
+            let is_structure = |child: &Node| !child.name().starts_with("granite:");
+            Ok(node.children()?.into_iter().filter(is_structure).collect())
+        }
+    }
+}
+
+/// Returns the kind of form field that a Granite resource type stands for; nothing for containers.
+fn kind_of(node: &Node) -> Option<&'static str> {
+    let resource_type = node.resource_type()?;
+    let (folder, name) = resource_type.rsplit_once('/')?;
+    let is_field = folder.contains("form") || folder.contains("dialog") || folder.contains("widgets");
+    Some(match name {
+        "textfield" | "autocomplete" | "password" if is_field => "text",
+        "textarea" => "textarea",
+        "richtext" => "richtext",
+        "numberfield" => "number",
+        "checkbox" | "switch" => "checkbox",
+        "select" => "select",
+        "radiogroup" => "radio",
+        "pathfield" | "pathbrowser" | "fileupload" | "pagefield" | "assetfield" | "tagfield" => "path",
+        "datepicker" => "date",
+        "colorfield" => "color",
+        "multifield" => "multi",
+        "hidden" if is_field => "hidden",
+        _ => return None,
+    })
+}
+
+/// Describes one field; nothing if it stores no property of the resource itself.
+fn field(node: &Node, kind: &str) -> Result<Option<Json>> {
+    let inner = if kind == "multi" { node.child("field")? } else { None };
+    let name = match node.text("name").or_else(|| inner.as_ref().and_then(|inner| inner.text("name"))) {
+        Some(name) => name.trim_start_matches("./").to_owned(),
+        None => return Ok(None),
+    };
+    let number = |name: &str| node.property(name).as_ref().and_then(Property::first).map(|value| value.to_text().into_owned());
+    let mut described = json!({
+        "name": name,
+        "kind": kind,
+        "label": label(node),
+        "description": node.text("fieldDescription"),
+        "required": flag(node, "required"),
+        "value": node.property("value").map(|property| value_of(&property)),
+        "min": number("min"),
+        "max": number("max"),
+        "step": number("step"),
+        "typeHint": type_hint(node, kind),
+    });
+    let Some(object) = described.as_object_mut() else { return Ok(None) };
+    if matches!(kind, "select" | "radio") {
+        let options = items(node, 0)?;
+        let option = |node: &Node| {
+            let value = node.property("value").map(|property| value_of(&property));
+            json!({ "value": value.unwrap_or_default(), "text": node.text("text").or_else(|| node.text("jcr:title")) })
+        };
+        object.insert("options".to_owned(), options.iter().map(option).collect());
+    }
+    if let Some(inner) = inner {
+        let kind = kind_of(&inner).unwrap_or("text");
+        object.insert("field".to_owned(), field(&inner, kind)?.unwrap_or_else(|| json!({ "kind": kind })));
+    }
+    Ok(Some(described))
+}
+
+/// Returns the type that a field's values are stored as.
+fn type_hint(node: &Node, kind: &str) -> String {
+    if let Some(hint) = node.text("typeHint") {
+        return hint;
+    }
+    let is_multiple = kind == "multi" || (kind == "select" && flag(node, "multiple"));
+    let base = match kind {
+        "number" => match node.property("step").as_ref().and_then(Property::first).map(|step| step.to_text().contains('.')) {
+            Some(true) => "Double",
+            _ => "Long",
+        },
+        "checkbox" => "Boolean",
+        "date" => "Date",
+        _ => "String",
+    };
+    if is_multiple { format!("{base}[]") } else { base.to_owned() }
+}
+
+fn label(node: &Node) -> String {
+    ["fieldLabel", "jcr:title", "text"]
+        .iter()
+        .find_map(|name| node.text(name))
+        .unwrap_or_else(|| node.name().to_owned())
+}
+
+fn flag(node: &Node, name: &str) -> bool {
+    node.property(name).as_ref().and_then(Property::first).is_some_and(|value| value.to_text() == "true")
+}
+
+/// Writes a property for a form: texts for everything but numbers and truth values.
+pub(crate) fn value_of(property: &Property) -> Json {
+    let one = |value: &Value| match value {
+        Value::Long(number) => json!(number),
+        Value::Double(number) => json!(number),
+        Value::Boolean(truth) => json!(truth),
+        value => json!(value.to_text()),
+    };
+    match property {
+        Property::Single(value) if value.value_type() == ValueType::Binary => json!("(binary)"),
+        Property::Single(value) => one(value),
+        Property::List(_, values) => values.iter().map(one).collect(),
+    }
+}

@@ -1,0 +1,134 @@
+//! From errors of the rooms below to HTTP answers.
+
+use axum::response::{IntoResponse, Response};
+use http::{HeaderValue, StatusCode, header};
+use serde_json::json;
+use tympan_content::Conflict;
+
+/// An answer that is not what was asked for.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) status: StatusCode,
+    pub(crate) message: String,
+    pub(crate) conflicts: Vec<Conflict>,
+}
+
+pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
+
+impl Failure {
+    pub(crate) fn new(status: StatusCode, message: impl Into<String>) -> Self {
+        Self { status, message: message.into(), conflicts: Vec::new() }
+    }
+
+    pub(crate) fn bad_request(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, message)
+    }
+
+    pub(crate) fn not_found(path: &str) -> Self {
+        Self::new(StatusCode::NOT_FOUND, format!("there is nothing at `{path}`"))
+    }
+
+    /// Logs an error that people must look at and says so without its details.
+    fn internal(error: &dyn std::error::Error) -> Self {
+        let mut reason = error.to_string();
+        let mut cause = error.source();
+        while let Some(next) = cause {
+            reason = format!("{reason}: {next}");
+            cause = next.source();
+        }
+        tracing::error!(reason, "request failed");
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "the server failed; its error log says why")
+    }
+}
+
+impl IntoResponse for Failure {
+    fn into_response(self) -> Response {
+        let conflicts: Vec<_> = self
+            .conflicts
+            .iter()
+            .map(|conflict| {
+                let text = |property: &Option<tympan_content::Property>| {
+                    let values = property.as_ref()?.values();
+                    Some(values.iter().map(|value| value.to_text().into_owned()).collect::<Vec<_>>().join(", "))
+                };
+                json!({
+                    "path": conflict.path.as_str(),
+                    "kind": conflict.kind.name(),
+                    "property": conflict.property,
+                    "base": text(&conflict.base),
+                    "ours": text(&conflict.ours),
+                    "theirs": text(&conflict.theirs),
+                })
+            })
+            .collect();
+        let mut body = json!({ "error": self.message, "status.code": self.status.as_u16(), "status.message": self.message });
+        if let (false, Some(body)) = (conflicts.is_empty(), body.as_object_mut()) {
+            body.insert("conflicts".to_owned(), conflicts.into());
+        }
+        let mut response = (self.status, axum::Json(body)).into_response();
+        if self.status == StatusCode::UNAUTHORIZED {
+            let challenge = HeaderValue::from_static("Basic realm=\"Tympan\", charset=\"UTF-8\"");
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
+        }
+        response
+    }
+}
+
+impl From<tympan_content::Error> for Failure {
+    fn from(error: tympan_content::Error) -> Self {
+        use tympan_content::Error;
+        let status = match &error {
+            Error::InvalidName { .. } | Error::ValueFormat { .. } => StatusCode::BAD_REQUEST,
+            Error::NodeMissing(_) => StatusCode::NOT_FOUND,
+            Error::NodeExists(_) => StatusCode::PRECONDITION_FAILED,
+            Error::Refused { .. } | Error::Package { .. } => StatusCode::UNPROCESSABLE_ENTITY,
+            Error::Conflicts(_) => StatusCode::CONFLICT,
+            _ => return Self::internal(&error),
+        };
+        let message = error.to_string();
+        let conflicts = if let Error::Conflicts(conflicts) = error { conflicts } else { Vec::new() };
+        Self { status, message, conflicts }
+    }
+}
+
+impl From<tympan_replicate::Error> for Failure {
+    fn from(error: tympan_replicate::Error) -> Self {
+        use tympan_replicate::Error;
+        match error {
+            Error::Malformed(_) | Error::Mismatch { .. } => Self::bad_request(error.to_string()),
+            Error::Agent { .. } => Self::new(StatusCode::UNPROCESSABLE_ENTITY, error.to_string()),
+            Error::Content(error) => error.into(),
+            error => Self::internal(&error),
+        }
+    }
+}
+
+impl From<tympan_jobs::Error> for Failure {
+    fn from(error: tympan_jobs::Error) -> Self {
+        Self::internal(&error)
+    }
+}
+
+impl From<tympan_render::Error> for Failure {
+    fn from(error: tympan_render::Error) -> Self {
+        Self::internal(&error)
+    }
+}
+
+impl From<sqlx::Error> for Failure {
+    fn from(error: sqlx::Error) -> Self {
+        Self::internal(&error)
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        Self::internal(&error)
+    }
+}
+
+impl From<tokio::task::JoinError> for Failure {
+    fn from(error: tokio::task::JoinError) -> Self {
+        Self::internal(&error)
+    }
+}

@@ -1,0 +1,141 @@
+//! Form bodies: urlencoded or multipart, files to temporary files as they arrive.
+
+use std::io::Write;
+use std::path::Path;
+
+use axum::body::Body;
+use bytes::Bytes;
+use futures_util::TryStreamExt;
+use http::{HeaderMap, StatusCode, header};
+use http_body_util::BodyExt;
+use multer::{Constraints, Multipart, SizeLimit};
+use percent_encoding::percent_decode;
+use tempfile::NamedTempFile;
+use tympan_web::limit::{BodyLimit, is_stalled, is_too_large, limited};
+
+use crate::failure::{Failure, Result};
+
+/// Text fields of one form, together.
+const MAX_TEXT_BYTES: u64 = 8 * 1024 * 1024;
+/// Fields of one form.
+const MAX_FIELDS: usize = 10_000;
+
+/// One field of a form.
+#[derive(Debug)]
+pub(crate) struct Field {
+    pub(crate) name: String,
+    pub(crate) value: FieldValue,
+}
+
+/// What a field holds.
+#[derive(Debug)]
+pub(crate) enum FieldValue {
+    Text(String),
+    File(Upload),
+}
+
+/// An uploaded file.
+#[derive(Debug)]
+pub(crate) struct Upload {
+    pub(crate) file: NamedTempFile,
+    pub(crate) name: String,
+    pub(crate) media_type: Option<String>,
+}
+
+impl Field {
+    pub(crate) fn text(&self) -> Option<&str> {
+        match &self.value {
+            FieldValue::Text(text) => Some(text),
+            FieldValue::File(_) => None,
+        }
+    }
+}
+
+/// Reads a form; `spool` takes the files until they are stored.
+pub(crate) async fn read(headers: &HeaderMap, body: Body, limit: Option<BodyLimit>, spool: &Path) -> Result<Vec<Field>> {
+    let max = limit.map_or(64 * 1024 * 1024, |limit| limit.0);
+    let body = Body::new(limited(body, max));
+    let media_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    if let Ok(boundary) = multer::parse_boundary(media_type) {
+        return read_multipart(body, boundary, spool).await;
+    }
+    let essence = media_type.split(';').next().unwrap_or_default().trim();
+    if !essence.is_empty() && !essence.eq_ignore_ascii_case("application/x-www-form-urlencoded") {
+        let message = "the body must be a form: multipart/form-data or application/x-www-form-urlencoded";
+        return Err(Failure::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
+    }
+    let bytes = Body::new(limited(body, MAX_TEXT_BYTES.min(max)));
+    let bytes = bytes.collect().await.map_err(|error| broken(&error))?.to_bytes();
+    parse_urlencoded(&bytes)
+}
+
+async fn read_multipart(body: Body, boundary: String, spool: &Path) -> Result<Vec<Field>> {
+    let constraints = Constraints::new().size_limit(SizeLimit::new().whole_stream(u64::MAX).per_field(u64::MAX));
+    let stream = body.into_data_stream().map_err(std::io::Error::other);
+    let mut parts = Multipart::with_constraints(stream, boundary, constraints);
+    let mut fields = Vec::new();
+    let mut text_bytes = 0;
+    while let Some(part) = parts.next_field().await.map_err(|error| broken(&error))? {
+        if fields.len() >= MAX_FIELDS {
+            return Err(Failure::bad_request("the form has too many fields"));
+        }
+        let name = part.name().unwrap_or_default().to_owned();
+        let value = match part.file_name().map(str::to_owned) {
+            Some(file_name) if !file_name.is_empty() => FieldValue::File(read_file(part, file_name, spool).await?),
+            // A file field in which nothing was chosen.
+            Some(_) => continue,
+            None => {
+                let text = part.text().await.map_err(|error| broken(&error))?;
+                text_bytes += text.len() as u64;
+                if text_bytes > MAX_TEXT_BYTES {
+                    return Err(Failure::new(StatusCode::PAYLOAD_TOO_LARGE, "the form's texts are too long"));
+                }
+                FieldValue::Text(text)
+            }
+        };
+        fields.push(Field { name, value });
+    }
+    Ok(fields)
+}
+
+async fn read_file(mut part: multer::Field<'_>, file_name: String, spool: &Path) -> Result<Upload> {
+    // Browsers of old sent whole paths.
+    let name = file_name.rsplit(['/', '\\']).next().unwrap_or_default().to_owned();
+    let media_type = part.content_type().map(ToString::to_string);
+    let mut file = NamedTempFile::new_in(spool)?;
+    while let Some(piece) = part.chunk().await.map_err(|error| broken(&error))? {
+        file = tokio::task::spawn_blocking(move || file.write_all(&piece).map(|()| file)).await??;
+    }
+    Ok(Upload { file, name, media_type })
+}
+
+fn parse_urlencoded(bytes: &Bytes) -> Result<Vec<Field>> {
+    let decode = |part: &[u8]| -> Result<String> {
+        let spaced: Vec<u8> = part.iter().map(|byte| if *byte == b'+' { b' ' } else { *byte }).collect();
+        let text = percent_decode(&spaced).decode_utf8().map(std::borrow::Cow::into_owned);
+        text.map_err(|_| Failure::bad_request("the form is not UTF-8"))
+    };
+    let pairs = bytes.split(|byte| *byte == b'&').filter(|pair| !pair.is_empty());
+    let mut fields = Vec::new();
+    for pair in pairs {
+        if fields.len() >= MAX_FIELDS {
+            return Err(Failure::bad_request("the form has too many fields"));
+        }
+        let at = pair.iter().position(|byte| *byte == b'=').unwrap_or(pair.len());
+        let (name, value) = pair.split_at(at);
+        let value = decode(value.get(1..).unwrap_or_default())?;
+        fields.push(Field { name: decode(name)?, value: FieldValue::Text(value) });
+    }
+    Ok(fields)
+}
+
+/// Sorts what went wrong while a body was read.
+fn broken(error: &(dyn std::error::Error + 'static)) -> Failure {
+    if is_too_large(error) {
+        Failure::new(StatusCode::PAYLOAD_TOO_LARGE, "the body is larger than this server takes")
+    } else if is_stalled(error) {
+        Failure::new(StatusCode::REQUEST_TIMEOUT, "the body stopped arriving")
+    } else {
+        Failure::bad_request(format!("the form cannot be read: {error}"))
+    }
+}

@@ -1,0 +1,86 @@
+//! `/health` and `/metrics`: answered without touching the pool that pages are drawn on.
+
+use std::fmt::Write;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use http::{StatusCode, header};
+use serde_json::json;
+use tympan_replicate::{agents, queue_of};
+
+use crate::Instance;
+
+/// The longest that a queue may grow before health says so.
+const QUEUE_WARN: u64 = 1000;
+
+/// Answers with the state of every part, in words.
+pub(crate) async fn health(State(instance): State<Arc<Instance>>) -> Response {
+    let mut checks = vec![content_check(&instance)];
+    checks.extend(replication_checks(&instance).await);
+    checks.push(("work", work_check(&instance)));
+    let is_ok = checks.iter().all(|(_, fault)| fault.is_none());
+    let checks: Vec<_> = checks
+        .into_iter()
+        .map(|(name, fault)| json!({ "name": name, "ok": fault.is_none(), "reason": fault }))
+        .collect();
+    let uptime = SystemTime::now().duration_since(instance.started).unwrap_or_default();
+    let body = json!({
+        "status": if is_ok { "ok" } else { "warn" },
+        "role": instance.role.name(),
+        "uptime_s": uptime.as_secs(),
+        "checks": checks,
+    });
+    (StatusCode::OK, axum::Json(body)).into_response()
+}
+
+type Check = (&'static str, Option<String>);
+
+fn content_check(instance: &Instance) -> Check {
+    ("content", instance.repository.head().err().map(|error| error.to_string()))
+}
+
+fn work_check(instance: &Instance) -> Option<String> {
+    (instance.work.available_permits() == 0).then(|| "all permits to render or edit are taken".to_owned())
+}
+
+async fn replication_checks(instance: &Arc<Instance>) -> Vec<Check> {
+    let role = instance.role.name();
+    let agents = match instance.repository.snapshot().map_err(Into::into).and_then(|now| agents(&now, role)) {
+        Ok(agents) => agents,
+        Err(error) => return vec![("replication", Some(error.to_string()))],
+    };
+    let mut faults = Vec::new();
+    for agent in agents {
+        if let Some(reason) = instance.replicator.blocked(&agent.name) {
+            faults.push(format!("agent `{}` is blocked: {reason}", agent.name));
+        }
+        match instance.queues.count(&queue_of(role, &agent.name)).await {
+            Ok(count) if count > QUEUE_WARN => faults.push(format!("agent `{}` has {count} jobs waiting", agent.name)),
+            Ok(_) => {}
+            Err(error) => faults.push(error.to_string()),
+        }
+    }
+    vec![("replication", (!faults.is_empty()).then(|| faults.join("; ")))]
+}
+
+/// Answers with the counters as Prometheus text.
+pub(crate) async fn metrics(State(instance): State<Arc<Instance>>) -> Response {
+    let role = instance.role.name();
+    let mut text = instance.metrics.to_prometheus(role);
+    let dropped = instance.request_log.dropped() + instance.access_log.dropped();
+    let free = instance.work.available_permits();
+    // Writing to a string cannot fail.
+    write!(
+        text,
+        "# HELP tympan_log_lines_dropped_total Log lines lost to a full queue or disk.\n\
+         # TYPE tympan_log_lines_dropped_total counter\n\
+         tympan_log_lines_dropped_total{{role=\"{role}\"}} {dropped}\n\
+         # HELP tympan_work_permits_free Requests that could start to render or edit now.\n\
+         # TYPE tympan_work_permits_free gauge\n\
+         tympan_work_permits_free{{role=\"{role}\"}} {free}\n"
+    )
+    .ok();
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
+}

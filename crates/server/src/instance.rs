@@ -1,0 +1,141 @@
+//! One instance: what all its requests share.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use tokio::sync::Semaphore;
+use tympan_content::Repository;
+use tympan_jobs::Queues;
+use tympan_render::Renderer;
+use tympan_replicate::Replicator;
+use tympan_web::log_file::LogFile;
+use tympan_web::{access_log, request_log};
+
+use crate::failure::{Failure, Result};
+use crate::login::Logins;
+use crate::metrics::Metrics;
+
+/// What an instance is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// People edit here; nothing is shown without a login.
+    Author,
+    /// Visitors read here; only replication writes.
+    Publish,
+}
+
+impl Role {
+    /// Returns the role's word in commands, logs and agents.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Author => "author",
+            Self::Publish => "publish",
+        }
+    }
+}
+
+/// What an instance is made of.
+#[derive(Debug)]
+pub struct InstanceOptions {
+    /// Its role.
+    pub role: Role,
+    /// Its content.
+    pub repository: Repository,
+    /// What draws its pages.
+    pub renderer: Renderer,
+    /// Its stored work.
+    pub queues: Queues,
+    /// What works off the queues of its agents.
+    pub replicator: Replicator,
+    /// The tokens and passwords it accepts.
+    pub logins: Logins,
+    /// The key that authors and publishers share.
+    pub replication_key: String,
+    /// The folder for uploads that are still arriving.
+    pub spool: PathBuf,
+    /// The folder for `request.log` and `access.log`.
+    pub logs: PathBuf,
+    /// How many requests may render or edit at once; the others wait.
+    pub work_permits: usize,
+}
+
+/// One running instance. It is shared by all its requests.
+pub struct Instance {
+    pub(crate) role: Role,
+    pub(crate) repository: Repository,
+    pub(crate) renderer: Renderer,
+    pub(crate) queues: Queues,
+    pub(crate) replicator: Replicator,
+    pub(crate) logins: Logins,
+    pub(crate) replication_key: String,
+    pub(crate) spool: PathBuf,
+    pub(crate) work: Arc<Semaphore>,
+    pub(crate) metrics: Metrics,
+    pub(crate) numbers: request_log::Numbers,
+    pub(crate) request_log: LogFile<request_log::Line>,
+    pub(crate) access_log: LogFile<access_log::Line>,
+    pub(crate) started: SystemTime,
+}
+
+/// How long a request waits for a permit to work before it is told to come again.
+const WORK_WAIT: Duration = Duration::from_secs(30);
+
+impl Instance {
+    /// Opens the logs and puts the parts together.
+    ///
+    /// # Errors
+    /// If a log file or the spool folder cannot be opened.
+    pub fn open(options: InstanceOptions, now: SystemTime) -> std::io::Result<Arc<Self>> {
+        std::fs::create_dir_all(&options.spool)?;
+        std::fs::create_dir_all(&options.logs)?;
+        let open = |name: &str| options.logs.join(name);
+        let instance = Self {
+            role: options.role,
+            repository: options.repository,
+            renderer: options.renderer,
+            queues: options.queues,
+            replicator: options.replicator,
+            logins: options.logins,
+            replication_key: options.replication_key,
+            spool: options.spool,
+            work: Arc::new(Semaphore::new(options.work_permits)),
+            metrics: Metrics::default(),
+            numbers: request_log::Numbers::default(),
+            request_log: log(&open("request.log"))?,
+            access_log: log(&open("access.log"))?,
+            started: now,
+        };
+        Ok(Arc::new(instance))
+    }
+
+    /// Runs blocking work of a request on the bounded pool.
+    pub(crate) async fn work<T, F>(self: &Arc<Self>, work: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Instance) -> Result<T> + Send + 'static,
+    {
+        let waiting = Arc::clone(&self.work).acquire_owned();
+        let busy = || Failure::new(http::StatusCode::SERVICE_UNAVAILABLE, "the server is busy; try again in a moment");
+        let permit = tokio::time::timeout(WORK_WAIT, waiting).await.map_err(|_| busy())?.map_err(|_| busy())?;
+        let instance = Arc::clone(self);
+        tokio::task::spawn_blocking(move || {
+            let result = work(&instance);
+            drop(permit);
+            result
+        })
+        .await?
+    }
+}
+
+fn log<L: fmt::Display + Send + 'static>(file: &Path) -> std::io::Result<LogFile<L>> {
+    LogFile::open(file).map_err(std::io::Error::other)
+}
+
+impl fmt::Debug for Instance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Instance({})", self.role.name())
+    }
+}

@@ -1,0 +1,55 @@
+//! What an instance counts, in one table: name, kind, unit, and what a rise means.
+
+use std::fmt::Write;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+macro_rules! counters {
+    ($($(#[doc = $doc:literal])+ $name:ident),+ $(,)?) => {
+        /// The counters of an instance.
+        #[derive(Debug, Default)]
+        pub(crate) struct Metrics {
+            $($(#[doc = $doc])+ pub(crate) $name: AtomicU64,)+
+        }
+
+        impl Metrics {
+            /// Writes all counters as Prometheus text.
+            pub(crate) fn to_prometheus(&self, role: &str) -> String {
+                let mut text = String::new();
+                $(
+                    let help = concat!($($doc),+).trim();
+                    let name = concat!("tympan_", stringify!($name), "_total");
+                    let value = self.$name.load(Ordering::Relaxed);
+                    // Writing to a string cannot fail.
+                    write!(text, "# HELP {name} {help}\n# TYPE {name} counter\n{name}{{role=\"{role}\"}} {value}\n").ok();
+                )+
+                text
+            }
+        }
+    };
+}
+
+counters! {
+    /// Requests answered; the load.
+    requests,
+    /// Pages and other resources drawn or streamed; on publish a rise without visitors means a cold dispatcher.
+    renders,
+    /// Components that failed and left a placeholder; a rise means a broken template or content.
+    failed_components,
+    /// Answers with a status of 500 or above; someone must look.
+    server_errors,
+    /// Requests refused for want of a login or of rights; a rise may be an attack.
+    refused,
+    /// Logins that failed; a rise may be guessing.
+    failed_logins,
+    /// Commits by Sling's POST protocol.
+    commits,
+    /// Activations and deactivations that users asked for.
+    activations,
+    /// Replication messages applied.
+    received,
+}
+
+/// Adds one.
+pub(crate) fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}

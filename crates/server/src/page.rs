@@ -1,0 +1,217 @@
+//! Serving content: the renderer's answer becomes HTTP.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use axum::body::Body as HttpBody;
+use axum::extract::{Request, State};
+use axum::response::{IntoResponse, Redirect as HttpRedirect, Response};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use tympan_content::{BlobContent, Repository, Snapshot};
+use tympan_render::binary::{self, Conditions, Plan};
+use tympan_render::{Blob, Body, Outcome, Redirect, RenderRequest, RenderResponse};
+use tympan_web::listen::Peer;
+use tympan_web::read_body::from_reader;
+
+use crate::failure::{Failure, Result};
+use crate::login::Identity;
+use crate::metrics::count;
+use crate::{Instance, Role};
+
+/// What visitors without a login may read on publish; everything else looks as if it were not there.
+const PUBLIC: [&str; 5] = ["/content", "/etc.clientlibs", "/etc/designs", "/libs/clientlibs", "/favicon.ico"];
+
+/// Answers GET and HEAD for everything that is content.
+pub(crate) async fn get(State(instance): State<Arc<Instance>>, request: Request) -> Response {
+    match serve(&instance, &request).await {
+        Ok(response) => response,
+        Err(failure) if failure.status == StatusCode::UNAUTHORIZED && wants_page(request.headers()) => {
+            let target = request.uri().path_and_query().map_or("/", |target| target.as_str());
+            let target = percent_encoding::utf8_percent_encode(target, percent_encoding::NON_ALPHANUMERIC);
+            HttpRedirect::to(&format!("/login.html?resource={target}")).into_response()
+        }
+        Err(failure) => failure.into_response(),
+    }
+}
+
+fn wants_page(headers: &HeaderMap) -> bool {
+    let accepts = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    accepts.contains("text/html") && !headers.contains_key(header::AUTHORIZATION)
+}
+
+async fn serve(instance: &Arc<Instance>, request: &Request) -> Result<Response> {
+    let peer = request.extensions().get::<Peer>().copied();
+    let identity = instance.logins.identify(request.headers(), peer, SystemTime::now()).await?;
+    let path = request.uri().path().to_owned();
+    check_access(instance, identity.as_ref(), &path)?;
+    let asked = Asked {
+        is_edit: instance.role == Role::Author && query_value(request.uri().query(), "wcmmode") == Some("edit"),
+        query: request.uri().query().unwrap_or_default().to_owned(),
+        headers: request.headers().clone(),
+        is_head: request.method() == Method::HEAD,
+        path,
+    };
+    let mut response = instance.work(move |instance| answer(instance, &asked)).await?;
+    if let Some(identity) = identity {
+        response.extensions_mut().insert(identity);
+    }
+    Ok(response)
+}
+
+/// Refuses what the asker may not see.
+fn check_access(instance: &Instance, identity: Option<&Identity>, path: &str) -> Result<()> {
+    match (instance.role, identity) {
+        (_, Some(_)) => Ok(()),
+        (Role::Author, None) => Err(Failure::new(StatusCode::UNAUTHORIZED, "log in first")),
+        (Role::Publish, None) => {
+            let decoded = percent_encoding::percent_decode_str(path).decode_utf8_lossy();
+            let is_within = |root: &&str| {
+                decoded.strip_prefix(*root).is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '.']))
+            };
+            let is_plain = !decoded.split('/').any(|name| name == "." || name == "..");
+            let is_public = decoded == "/" || decoded == "/index.html" || PUBLIC.iter().any(is_within);
+            if is_plain && is_public { Ok(()) } else { Err(Failure::not_found(path)) }
+        }
+    }
+}
+
+fn query_value<'a>(query: Option<&'a str>, name: &str) -> Option<&'a str> {
+    query?.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='))
+}
+
+/// What a request asks for, detached from its connection.
+struct Asked {
+    path: String,
+    query: String,
+    headers: HeaderMap,
+    is_edit: bool,
+    is_head: bool,
+}
+
+/// Draws the answer from one pinned root.
+fn answer(instance: &Instance, asked: &Asked) -> Result<Response> {
+    let snapshot = instance.repository.snapshot()?;
+    let request = RenderRequest {
+        method: if asked.is_head { "HEAD" } else { "GET" },
+        path: &asked.path,
+        query: &asked.query,
+        edit: asked.is_edit,
+        ..RenderRequest::default()
+    };
+    let drawn = instance.renderer.render(&snapshot, &request)?;
+    check_failure(&snapshot)?;
+    count(&instance.metrics.renders);
+    instance.metrics.failed_components.fetch_add(u64::from(drawn.failed_components), std::sync::atomic::Ordering::Relaxed);
+    to_http(&instance.repository, drawn, asked)
+}
+
+/// Refuses to answer from content that could not be read.
+fn check_failure(snapshot: &Snapshot) -> Result<()> {
+    match snapshot.failure() {
+        Some(error) => Err(Failure::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())),
+        None => Ok(()),
+    }
+}
+
+fn to_http(repository: &Repository, drawn: RenderResponse, asked: &Asked) -> Result<Response> {
+    let RenderResponse { outcome, content_type, headers, body, timing, .. } = drawn;
+    let status = match &outcome {
+        Outcome::Ok => StatusCode::OK,
+        Outcome::Redirect { kind, .. } => match kind {
+            Redirect::Moved => StatusCode::MOVED_PERMANENTLY,
+            Redirect::Found => StatusCode::FOUND,
+            Redirect::SeeOther => StatusCode::SEE_OTHER,
+            Redirect::Temporary => StatusCode::TEMPORARY_REDIRECT,
+            Redirect::Permanent => StatusCode::PERMANENT_REDIRECT,
+        },
+        Outcome::MultipleChoices => StatusCode::MULTIPLE_CHOICES,
+        Outcome::BadRequest => StatusCode::BAD_REQUEST,
+        Outcome::NotFound => StatusCode::NOT_FOUND,
+        Outcome::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
+        Outcome::Error => StatusCode::INTERNAL_SERVER_ERROR,
+    };
+    let mut response = match body {
+        Body::Blob(blob) if status == StatusCode::OK => send_blob(repository, &blob, asked)?,
+        Body::Blob(_) | Body::Empty => status.into_response(),
+        Body::Bytes(bytes) => (status, bytes).into_response(),
+    };
+    let target = response.headers_mut();
+    if !content_type.is_empty() {
+        set(target, header::CONTENT_TYPE, &content_type);
+    }
+    for (name, value) in headers {
+        set(target, HeaderName::from_static(name), &value);
+    }
+    if let Outcome::Redirect { location, .. } = &outcome {
+        set(target, header::LOCATION, location);
+    }
+    let total = format!("render;dur={:.3}", timing.total().as_secs_f64() * 1000.0);
+    set(target, HeaderName::from_static("server-timing"), &total);
+    set(target, header::X_CONTENT_TYPE_OPTIONS, "nosniff");
+    Ok(response)
+}
+
+fn set(headers: &mut HeaderMap, name: HeaderName, value: &str) {
+    // A value that no header can carry is left out: content must not break the answer.
+    if let Ok(value) = HeaderValue::from_str(value) {
+        headers.insert(name, value);
+    }
+}
+
+/// Sends a blob, or the part of it that was asked for.
+fn send_blob(repository: &Repository, blob: &Blob, asked: &Asked) -> Result<Response> {
+    let text = |name| asked.headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
+    let conditions = Conditions {
+        if_none_match: text(header::IF_NONE_MATCH),
+        if_modified_since: text(header::IF_MODIFIED_SINCE),
+        range: text(header::RANGE),
+        if_range: text(header::IF_RANGE),
+    };
+    let length = blob.id.length();
+    let plan = binary::plan(&conditions, length, &blob.etag, blob.last_modified);
+    let (status, start, count) = match plan {
+        Plan::Full => (StatusCode::OK, 0, length),
+        Plan::NotModified => (StatusCode::NOT_MODIFIED, 0, 0),
+        Plan::Partial { start, len } => (StatusCode::PARTIAL_CONTENT, start, len),
+        Plan::Unsatisfiable => (StatusCode::RANGE_NOT_SATISFIABLE, 0, 0),
+    };
+    let mut response = if asked.is_head || count == 0 {
+        status.into_response()
+    } else {
+        let missing = || Failure::new(StatusCode::INTERNAL_SERVER_ERROR, format!("the blob {} is missing", blob.id));
+        let content = repository.blobs().open(&blob.id).map_err(tympan_content::Error::from)?.ok_or_else(missing)?;
+        (status, part_of(content, start, count)?).into_response()
+    };
+    let headers = response.headers_mut();
+    if matches!(status, StatusCode::OK | StatusCode::PARTIAL_CONTENT) {
+        set(headers, header::CONTENT_LENGTH, &count.to_string());
+    }
+    match status {
+        StatusCode::PARTIAL_CONTENT => {
+            let range = format!("bytes {start}-{}/{length}", start + count - 1);
+            set(headers, header::CONTENT_RANGE, &range);
+        }
+        StatusCode::RANGE_NOT_SATISFIABLE => set(headers, header::CONTENT_RANGE, &format!("bytes */{length}")),
+        _ => {}
+    }
+    set(headers, header::ACCEPT_RANGES, "bytes");
+    set(headers, header::ETAG, &blob.etag);
+    if let Some(modified) = blob.last_modified {
+        set(headers, header::LAST_MODIFIED, &httpdate::fmt_http_date(modified));
+    }
+    Ok(response)
+}
+
+/// Returns a body of some bytes of a blob.
+fn part_of(content: BlobContent, start: u64, count: u64) -> Result<HttpBody> {
+    match content {
+        BlobContent::Bytes(bytes) => {
+            let (from, to) = (start as usize, (start + count) as usize);
+            Ok(HttpBody::from(bytes.slice(from.min(bytes.len())..to.min(bytes.len()))))
+        }
+        BlobContent::File { mut file, .. } => {
+            std::io::Seek::seek(&mut file, std::io::SeekFrom::Start(start))?;
+            Ok(HttpBody::new(from_reader(file, count)))
+        }
+    }
+}

@@ -1,0 +1,552 @@
+//! Carrying out a POST in one session and one commit.
+
+use std::fs::File;
+use std::io::{BufReader, Seek, SeekFrom};
+use std::time::SystemTime;
+
+use tympan_content::{
+    Date, JCR_CONTENT, NodePath, PRIMARY_TYPE, Place, Property, Session, Snapshot, Subtree, Value, ValueType,
+};
+
+use crate::Instance;
+use crate::failure::{Failure, Result};
+use crate::form::Upload;
+use crate::post::Done;
+use crate::post::fields::{Fields, Spec};
+
+/// Carries out everything but activation.
+pub(crate) fn carry_out(instance: &Instance, operation: &str, path: &str, fields: Fields, user: &str) -> Result<Done> {
+    let mut work = Work { session: instance.repository.session(user)?, user, now: SystemTime::now(), done: Done::default() };
+    match operation {
+        "" | "modify" => work.modify(path, fields)?,
+        "delete" => {
+            for path in targets(instance, path, &fields)? {
+                work.delete(&path)?;
+            }
+        }
+        "move" | "copy" => {
+            for path in targets(instance, path, &fields)? {
+                work.relocate(operation, &path, &fields)?;
+            }
+        }
+        "createasset" => work.create_assets(path, fields)?,
+        "nop" => path.clone_into(&mut work.done.path),
+        other => return Err(Failure::bad_request(format!("`{other}` is no operation; try delete, move, copy, activate"))),
+    }
+    work.touch_pages()?;
+    let message = if operation.is_empty() { "modify" } else { operation };
+    work.session.commit(&format!("{message} {}", work.done.path), work.now)?;
+    Ok(work.done)
+}
+
+/// Returns the paths that an operation is for: those of `:applyTo`, or the request's own.
+pub(crate) fn targets(instance: &Instance, path: &str, fields: &Fields) -> Result<Vec<String>> {
+    let wanted = fields.commands(":applyTo");
+    let snapshot = instance.repository.snapshot()?;
+    if wanted.is_empty() {
+        return Ok(vec![existing(&snapshot, path)?.to_string()]);
+    }
+    let base = NodePath::new(cut(path)).unwrap_or_else(|_| NodePath::root());
+    let mut paths = Vec::new();
+    for one in wanted {
+        match one.strip_suffix("/*") {
+            Some(folder) => {
+                if let Some(node) = snapshot.node(&base.resolve(folder)?)? {
+                    paths.extend(node.children()?.iter().map(|child| child.path().to_string()));
+                }
+            }
+            // What is missing is passed over, as in Sling.
+            None => {
+                let path = base.resolve(one)?;
+                if snapshot.node(&path)?.is_some() {
+                    paths.push(path.to_string());
+                }
+            }
+        }
+    }
+    Ok(paths)
+}
+
+/// Finds the node that a URL means: the path itself, or without its selectors and extension.
+fn existing(snapshot: &Snapshot, path: &str) -> Result<NodePath> {
+    for candidate in [path, cut(path)] {
+        if let Ok(candidate) = NodePath::new(candidate) {
+            if snapshot.node(&candidate)?.is_some() {
+                return Ok(candidate);
+            }
+        }
+    }
+    Err(Failure::not_found(path))
+}
+
+/// Cuts selectors and extension off the last name.
+fn cut(path: &str) -> &str {
+    let from = path.rfind('/').map_or(0, |at| at + 1);
+    match path.get(from..).and_then(|name| name.find('.')) {
+        Some(0) | None => path,
+        Some(dot) => path.get(..from + dot).unwrap_or(path),
+    }
+}
+
+/// One request's session and what it has done.
+struct Work<'a> {
+    session: Session,
+    user: &'a str,
+    now: SystemTime,
+    done: Done,
+}
+
+impl Work<'_> {
+    /// Creates or changes a node.
+    fn modify(&mut self, path: &str, fields: Fields) -> Result<()> {
+        let (path, is_new) = self.resolve_target(path, &fields)?;
+        path.as_str().clone_into(&mut self.done.path);
+        if is_new {
+            let primary_type = fields.value(PRIMARY_TYPE).map(str::to_owned);
+            self.create(&path, primary_type.as_deref())?;
+            self.done.is_create = true;
+        }
+        for (name, spec) in &fields.properties {
+            if spec.hints.contains_key("Delete") {
+                self.delete_item(&path, name)?;
+            }
+        }
+        for (hint, is_move) in [("MoveFrom", true), ("CopyFrom", false)] {
+            for (name, spec) in &fields.properties {
+                if let Some(from) = spec.hint(hint) {
+                    self.transfer(&path.resolve(from)?, &path.resolve(name)?, is_move)?;
+                }
+            }
+        }
+        let values = |name: &str| {
+            let found = fields.properties.iter().find(|(known, _)| known == name.trim_start_matches("./"));
+            found.map(|(_, spec)| spec.values.clone()).unwrap_or_default()
+        };
+        for (name, spec) in &fields.properties {
+            let source = spec.hint("ValueFrom").map(&values);
+            self.write_property(&path, name, spec, source)?;
+        }
+        for (name, upload) in fields.files.iter().map(|(name, upload)| (name.as_str(), upload)) {
+            self.store_file(&path, name, upload)?;
+        }
+        if let Some(order) = commands_order(&fields) {
+            self.order(&path, order)?;
+        }
+        Ok(())
+    }
+
+    /// Finds the node to change, or the path of the node to create.
+    fn resolve_target(&mut self, path: &str, fields: &Fields) -> Result<(NodePath, bool)> {
+        if let Some(folder) = path.strip_suffix("/*").or_else(|| path.strip_suffix('/')) {
+            let folder = if folder.is_empty() { NodePath::root() } else { NodePath::new(folder)? };
+            let name = self.free_name(&folder, fields)?;
+            return Ok((folder.child(&name)?, true));
+        }
+        let snapshot = self.session.snapshot()?;
+        match existing(&snapshot, path) {
+            Ok(path) => Ok((path, false)),
+            Err(_) => Ok((NodePath::new(cut(path))?, true)),
+        }
+    }
+
+    /// Chooses the name of a new node by Sling's rules.
+    fn free_name(&mut self, folder: &NodePath, fields: &Fields) -> Result<String> {
+        if let Some(name) = fields.command(":name") {
+            return Ok(name.to_owned());
+        }
+        const SOURCES: [&str; 6] = ["title", "jcr:title", "name", "description", "jcr:description", "abstract"];
+        let from_content = || {
+            let content = SOURCES.iter().map(|name| format!("{JCR_CONTENT}/{name}"));
+            let own = SOURCES.iter().map(|name| (*name).to_owned());
+            own.chain(content).find_map(|name| fields.value(&name).map(str::to_owned))
+        };
+        let hint = fields.command(":nameHint").map(str::to_owned).or_else(from_content);
+        let base = hint.map(|hint| filter_name(&hint)).filter(|name| !name.is_empty());
+        let snapshot = self.session.snapshot()?;
+        let is_taken = |name: &str| -> Result<bool> { Ok(snapshot.node(&folder.child(name)?)?.is_some()) };
+        if let Some(base) = &base {
+            if !is_taken(base)? {
+                return Ok(base.clone());
+            }
+        }
+        let base = base.unwrap_or_default();
+        for number in 0..10_000 {
+            let name = if base.is_empty() { format!("{number}") } else { format!("{base}_{number}") };
+            if !is_taken(&name)? {
+                return Ok(name);
+            }
+        }
+        Err(Failure::bad_request("no free name was found; say one with `:name`"))
+    }
+
+    /// Creates a node with the parents that it lacks.
+    fn create(&mut self, path: &NodePath, primary_type: Option<&str>) -> Result<()> {
+        let parent = path.parent().unwrap_or_else(NodePath::root);
+        let parent_type = match self.session.node(&parent)? {
+            Some(node) => node.primary_type().to_owned(),
+            None => {
+                self.create(&parent, None)?;
+                self.done.changes.push(("created", vec![parent.to_string()]));
+                self.session.node(&parent)?.map(|node| node.primary_type().to_owned()).unwrap_or_default()
+            }
+        };
+        let default_type = match parent_type.as_str() {
+            "nt:folder" | "sling:Folder" | "sling:OrderedFolder" => parent_type.as_str(),
+            "rep:root" => "sling:Folder",
+            _ => "nt:unstructured",
+        };
+        self.session.add_node(path, primary_type.unwrap_or(default_type))?;
+        self.done.changes.push(("created", vec![path.to_string()]));
+        Ok(())
+    }
+
+    /// Writes one property as its field and hints say.
+    fn write_property(&mut self, base: &NodePath, name: &str, spec: &Spec, source: Option<Vec<String>>) -> Result<()> {
+        let (path, name) = self.property_place(base, name)?;
+        let mut values = source.unwrap_or_else(|| spec.values.clone());
+        if spec.hint("IgnoreBlanks") == Some("true") {
+            values.retain(|value| !value.is_empty());
+        }
+        let is_absent = !spec.is_given && spec.hint("ValueFrom").is_none();
+        let is_blank = values.iter().all(String::is_empty);
+        if let Some(default) = spec.hint("DefaultValue") {
+            if (is_absent && spec.hint("UseDefaultWhenMissing") == Some("true")) || (!is_absent && is_blank) {
+                values = vec![default.to_owned()];
+            }
+        }
+        if values.is_empty() && (is_absent || spec.hint("IgnoreBlanks") == Some("true")) {
+            return Ok(());
+        }
+        let change = self.filled_in(&name, &values).map_or_else(|| self.typed(&path, &name, spec, &values), |auto| Ok(Some(auto)))?;
+        let before = self.session.node(&path)?.and_then(|node| node.property(&name));
+        match change {
+            Some(property) if Some(&property) == before.as_ref() => return Ok(()),
+            Some(property) => self.session.set_property(&path, &name, property)?,
+            None if before.is_none() => return Ok(()),
+            None => drop(self.session.remove_property(&path, &name)?),
+        }
+        self.done.changes.push(("modified", vec![format!("{path}/{name}")]));
+        Ok(())
+    }
+
+    /// Returns the value of the properties that Sling fills in when they are sent empty.
+    fn filled_in(&self, name: &str, values: &[String]) -> Option<Property> {
+        if values != [""] {
+            return None;
+        }
+        match name.strip_prefix("jcr:").or_else(|| name.strip_prefix("cq:")).unwrap_or(name) {
+            "created" | "lastModified" => Some(Property::Single(Value::Date(Date::from_system_time(self.now)))),
+            "createdBy" | "lastModifiedBy" => Some(Property::text(self.user)),
+            _ => None,
+        }
+    }
+
+    /// Reads the values as the type that the hint, the stored property or nobody names; nothing removes the property.
+    fn typed(&mut self, path: &NodePath, name: &str, spec: &Spec, values: &[String]) -> Result<Option<Property>> {
+        let stored = self.session.node(path)?.and_then(|node| node.property(name));
+        let hint = spec.hint("TypeHint");
+        let (type_name, is_list) = match hint {
+            Some(hint) => (hint.trim_end_matches("[]"), hint.ends_with("[]")),
+            None => ("", stored.as_ref().is_some_and(Property::is_list) || values.len() > 1),
+        };
+        let value_type = match ValueType::find(type_name) {
+            Some(value_type) => value_type,
+            None if name == PRIMARY_TYPE || name == "jcr:mixinTypes" => ValueType::Name,
+            None => stored.as_ref().map_or(ValueType::String, Property::value_type),
+        };
+        let is_list = is_list || name == "jcr:mixinTypes";
+        if spec.hint("Patch") == Some("true") {
+            let stored = stored.map(|property| property.values().to_vec()).unwrap_or_default();
+            return Ok(Some(patched(stored, value_type, values)?));
+        }
+        if is_list {
+            let list = values.iter().filter(|value| !value.is_empty()).map(|text| read_value(value_type, text));
+            let list = list.collect::<Result<Vec<_>>>()?;
+            return Ok(Some(Property::List(value_type, list)));
+        }
+        match values.first().map(String::as_str) {
+            None | Some("") => Ok(None),
+            Some(text) => Ok(Some(Property::Single(read_value(value_type, text)?))),
+        }
+    }
+
+    /// Splits a property's path and makes the nodes on the way.
+    fn property_place(&mut self, base: &NodePath, name: &str) -> Result<(NodePath, String)> {
+        let full = if name.starts_with('/') { name.to_owned() } else { format!("{base}/{name}") };
+        let (node, name) = full.rsplit_once('/').unwrap_or(("", &full));
+        let node = NodePath::root().resolve(node)?;
+        if self.session.node(&node)?.is_none() {
+            self.create(&node, None)?;
+        }
+        Ok((node, name.to_owned()))
+    }
+
+    fn delete_item(&mut self, base: &NodePath, name: &str) -> Result<()> {
+        let path = base.resolve(name)?;
+        if self.session.node(&path)?.is_some() {
+            self.session.remove(&path)?;
+            self.done.changes.push(("deleted", vec![path.to_string()]));
+            return Ok(());
+        }
+        let (Some(parent), name) = (path.parent(), path.name()) else { return Ok(()) };
+        if self.session.node(&parent)?.is_some() && self.session.remove_property(&parent, name)? {
+            self.done.changes.push(("deleted", vec![path.to_string()]));
+        }
+        Ok(())
+    }
+
+    /// Moves or copies a node or property to another place.
+    fn transfer(&mut self, from: &NodePath, to: &NodePath, is_move: bool) -> Result<()> {
+        if self.session.node(from)?.is_some() {
+            if self.session.node(to)?.is_some() {
+                self.session.remove(to)?;
+            }
+            if is_move { self.session.move_node(from, to)? } else { self.session.copy_node(from, to)? }
+        } else {
+            let missing = || Failure::not_found(from.as_str());
+            let parent = from.parent().ok_or_else(missing)?;
+            let property = self.session.node(&parent)?.and_then(|node| node.property(from.name())).ok_or_else(missing)?;
+            let target = to.parent().ok_or_else(missing)?;
+            self.session.set_property(&target, to.name(), property)?;
+            if is_move {
+                self.session.remove_property(&parent, from.name())?;
+            }
+        }
+        let word = if is_move { "moved" } else { "copied" };
+        self.done.changes.push((word, vec![from.to_string(), to.to_string()]));
+        Ok(())
+    }
+
+    fn delete(&mut self, path: &str) -> Result<()> {
+        path.clone_into(&mut self.done.path);
+        self.session.remove(&NodePath::new(path)?)?;
+        self.done.changes.push(("deleted", vec![path.to_owned()]));
+        Ok(())
+    }
+
+    /// Moves or copies a node to `:dest`.
+    fn relocate(&mut self, operation: &str, path: &str, fields: &Fields) -> Result<()> {
+        let from = NodePath::new(path)?;
+        let dest = fields.command(":dest").ok_or_else(|| Failure::bad_request("say where to: `:dest`"))?;
+        let parent = from.parent().unwrap_or_else(NodePath::root);
+        let to = match dest.strip_suffix('/') {
+            Some(folder) => parent.resolve(folder)?.child(from.name())?,
+            None => parent.resolve(dest)?,
+        };
+        if self.session.node(&to)?.is_some() {
+            if fields.command(":replace") != Some("true") {
+                return Err(tympan_content::Error::NodeExists(to).into());
+            }
+            self.session.remove(&to)?;
+        }
+        if operation == "move" { self.session.move_node(&from, &to)? } else { self.session.copy_node(&from, &to)? }
+        to.as_str().clone_into(&mut self.done.path);
+        let word = if operation == "move" { "moved" } else { "copied" };
+        self.done.changes.push((word, vec![from.to_string(), to.to_string()]));
+        if let Some(order) = commands_order(fields) {
+            self.order(&to, order)?;
+        }
+        Ok(())
+    }
+
+    fn order(&mut self, path: &NodePath, order: &str) -> Result<()> {
+        let place = match order.split_once(' ') {
+            None if order == "first" => Place::First,
+            None if order == "last" => Place::Last,
+            Some(("before", name)) => Place::Before(name.trim().to_owned()),
+            Some(("after", name)) => Place::After(name.trim().to_owned()),
+            _ => self.place_at(path, order)?,
+        };
+        self.session.order(path, &place)?;
+        self.done.changes.push(("ordered", vec![path.to_string(), order.to_owned()]));
+        Ok(())
+    }
+
+    /// Reads `:order=3`: the place among the siblings, counted from 0.
+    fn place_at(&mut self, path: &NodePath, order: &str) -> Result<Place> {
+        let number: usize = order
+            .parse()
+            .map_err(|_| Failure::bad_request("`:order` is first, last, before X, after X or a number"))?;
+        let parent = path.parent().unwrap_or_else(NodePath::root);
+        let siblings = match self.session.node(&parent)? {
+            Some(node) => node.children()?,
+            None => Vec::new(),
+        };
+        let sibling = siblings.iter().filter(|node| node.path() != path).nth(number);
+        Ok(sibling.map_or(Place::Last, |node| Place::Before(node.name().to_owned())))
+    }
+
+    /// Stores an uploaded file below a node.
+    fn store_file(&mut self, base: &NodePath, field: &str, upload: &Upload) -> Result<()> {
+        let (folder, name) = field.rsplit_once('/').unwrap_or(("", field));
+        let name = if name == "*" { upload.name.as_str() } else { name };
+        let folder = base.resolve(folder)?;
+        let path = folder.child(name)?;
+        if self.session.node(&folder)?.is_none() {
+            self.create(&folder, None)?;
+        }
+        let is_folder = self.session.node(&folder)?.is_some_and(|node| {
+            matches!(node.primary_type(), "nt:folder" | "sling:Folder" | "sling:OrderedFolder" | "cq:Page")
+        });
+        let resource = self.resource(upload)?;
+        let node = if is_folder { Subtree::new(name, "nt:file").with_child(resource) } else { resource };
+        let is_new = self.session.node(&path)?.is_none();
+        self.session.put(&path, node)?;
+        self.done.changes.push((if is_new { "created" } else { "modified" }, vec![path.to_string()]));
+        Ok(())
+    }
+
+    /// Stores the bytes of an upload and describes them.
+    fn resource(&self, upload: &Upload) -> Result<Subtree> {
+        let mut file = upload.file.reopen()?;
+        file.seek(SeekFrom::Start(0))?;
+        let blob = self.put_blob(file)?;
+        Ok(Subtree::new(JCR_CONTENT, "nt:resource")
+            .with("jcr:data", Value::Binary(blob))
+            .with("jcr:mimeType", Property::text(media_type(upload)))
+            .with("jcr:lastModified", Value::Date(Date::from_system_time(self.now)))
+            .with("jcr:lastModifiedBy", Property::text(self.user)))
+    }
+
+    fn put_blob(&self, file: File) -> Result<tympan_content::BlobId> {
+        let mut reader = BufReader::new(file);
+        Ok(self.session.repository().blobs().put(&mut reader).map_err(tympan_content::Error::from)?)
+    }
+
+    /// Stores uploads as assets, as AEM's `createasset` does.
+    fn create_assets(&mut self, path: &str, fields: Fields) -> Result<()> {
+        let snapshot = self.session.snapshot()?;
+        let folder = existing(&snapshot, path)?;
+        if fields.files.is_empty() {
+            return Err(Failure::bad_request("no file was sent"));
+        }
+        for (_, upload) in &fields.files {
+            let path = folder.child(&upload.name)?;
+            let original = self.resource(upload)?;
+            let length = upload.file.as_file().metadata()?.len();
+            let rendition = Subtree::new("original", "nt:file").with_child(original);
+            let metadata = Subtree::new("metadata", "nt:unstructured")
+                .with("dc:format", Property::text(media_type(upload)))
+                .with("dam:size", Value::Long(i64::try_from(length).unwrap_or(i64::MAX)));
+            let content = Subtree::new(JCR_CONTENT, "dam:AssetContent")
+                .with("jcr:lastModified", Value::Date(Date::from_system_time(self.now)))
+                .with("jcr:lastModifiedBy", Property::text(self.user))
+                .with_child(metadata)
+                .with_child(Subtree::new("renditions", "nt:folder").with_child(rendition));
+            self.session.put(&path, Subtree::new(&*upload.name, "dam:Asset").with_child(content))?;
+            path.as_str().clone_into(&mut self.done.path);
+            self.done.changes.push(("created", vec![path.to_string()]));
+        }
+        self.done.is_create = true;
+        Ok(())
+    }
+
+    /// Notes on each page whose content changed who changed it and when.
+    fn touch_pages(&mut self) -> Result<()> {
+        let mut pages = Vec::new();
+        for (word, paths) in &self.done.changes {
+            // What a move or copy carried along is unchanged in itself.
+            if !matches!(*word, "moved" | "copied") {
+                pages.extend(paths.first().and_then(|path| path.split_once("/jcr:content").map(|(page, _)| page.to_owned())));
+            }
+        }
+        pages.sort();
+        pages.dedup();
+        for page in pages {
+            let content = NodePath::new(&page)?.child(JCR_CONTENT)?;
+            let is_page = self.session.node(&NodePath::new(&page)?)?.is_some_and(|node| node.is_page());
+            if is_page && self.session.node(&content)?.is_some() {
+                let date = Property::Single(Value::Date(Date::from_system_time(self.now)));
+                self.session.set_property(&content, "cq:lastModified", date)?;
+                self.session.set_property(&content, "cq:lastModifiedBy", Property::text(self.user))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn commands_order(fields: &Fields) -> Option<&str> {
+    fields.command(":order").filter(|order| !order.is_empty())
+}
+
+/// Returns what the sender calls the file's type, or what its name says.
+fn media_type(upload: &Upload) -> String {
+    let sent = upload.media_type.clone().filter(|sent| sent != "application/octet-stream");
+    sent.unwrap_or_else(|| mime_guess::from_path(&upload.name).first_or_octet_stream().to_string())
+}
+
+/// Adds and removes values: `+v` adds `v` unless it is there, `-v` removes every `v`.
+fn patched(mut values: Vec<Value>, value_type: ValueType, steps: &[String]) -> Result<Property> {
+    for step in steps {
+        if let Some(text) = step.strip_prefix('+') {
+            let value = read_value(value_type, text)?;
+            if !values.contains(&value) {
+                values.push(value);
+            }
+        } else if let Some(text) = step.strip_prefix('-') {
+            let value = read_value(value_type, text)?;
+            values.retain(|one| *one != value);
+        }
+    }
+    Ok(Property::List(value_type, values))
+}
+
+/// Reads a value; dates in all the forms that Sling takes.
+fn read_value(value_type: ValueType, text: &str) -> Result<Value> {
+    if value_type != ValueType::Date {
+        return Ok(Value::parse(value_type, text)?);
+    }
+    Ok(Value::Date(Date::parse_lenient(text)?))
+}
+
+/// Makes a node name of a text by Sling's filter: lower case, others than letters and digits to `_`, at most 20.
+fn filter_name(hint: &str) -> String {
+    let mut name = String::new();
+    for character in hint.trim().to_lowercase().chars() {
+        let character = if character.is_ascii_lowercase() || character.is_ascii_digit() { character } else { '_' };
+        if name.is_empty() && character.is_ascii_digit() {
+            name.push('_');
+        }
+        if character != '_' || !name.ends_with('_') {
+            name.push(character);
+        }
+        if name.len() >= 20 {
+            break;
+        }
+    }
+    name.truncate(20);
+    if name == "_" { String::new() } else { name }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_follow_slings_filter() {
+        for (hint, expected) in [
+            ("Hello World", "hello_world"),
+            ("  A -- B  ", "a_b"),
+            ("2026 plans", "_2026_plans"),
+            ("ÄÖÜ", ""),
+            ("a very long title that goes on", "a_very_long_title_th"),
+        ] {
+            assert_eq!(filter_name(hint), expected, "{hint}");
+        }
+    }
+
+    #[test]
+    fn selectors_and_extension_are_cut() {
+        for (path, expected) in [("/a/b.html", "/a/b"), ("/a/b.x.y.html", "/a/b"), ("/a.b/c", "/a.b/c"), ("/a/.hidden", "/a/.hidden")] {
+            assert_eq!(cut(path), expected);
+        }
+    }
+
+    #[test]
+    fn patches_add_and_remove() {
+        let start = vec![Value::String("a".into()), Value::String("b".into())];
+        let steps = ["+c", "+a", "-b", "ignored"].map(str::to_owned);
+        let expected = Property::parse_list(ValueType::String, ["a", "c"]).unwrap();
+        assert_eq!(patched(start, ValueType::String, &steps).unwrap(), expected);
+    }
+}

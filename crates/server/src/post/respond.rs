@@ -1,0 +1,147 @@
+//! The answer to a POST: JSON, Sling's status page, or a redirect.
+
+use axum::response::{IntoResponse, Redirect, Response};
+use http::{StatusCode, header};
+use serde_json::json;
+
+use crate::failure::Failure;
+use crate::post::Done;
+use crate::post::fields::Fields;
+
+/// How the client wants the answer.
+#[derive(Debug, Default)]
+pub(crate) struct Wanted {
+    pub(crate) is_json: bool,
+    pub(crate) referer: Option<String>,
+    redirect: Option<String>,
+    always_200: bool,
+}
+
+/// Tells whether an `Accept` header names JSON before HTML.
+pub(crate) fn prefers_json(accept: &str) -> bool {
+    let place = |name: &str| accept.find(name);
+    match (place("application/json"), place("text/html")) {
+        (Some(json), Some(html)) => json < html,
+        (json, _) => json.is_some(),
+    }
+}
+
+impl Wanted {
+    /// Reads the commands that shape the answer.
+    pub(crate) fn read_from(&mut self, fields: &Fields) {
+        if let Some(accept) = fields.command(":http-equiv-accept") {
+            self.is_json = prefers_json(accept);
+        }
+        self.redirect = fields.command(":redirect").map(str::to_owned);
+        self.always_200 = fields.command(":status") == Some("browser");
+    }
+}
+
+/// Answers a request that did what it should.
+pub(crate) fn success(wanted: &Wanted, done: &Done) -> Response {
+    if let Some(target) = wanted.redirect.as_deref().and_then(|target| redirect_target(target, done)) {
+        return Redirect::to(&target).into_response();
+    }
+    let status = if done.is_create { StatusCode::CREATED } else { StatusCode::OK };
+    let message = if done.is_create { "Created" } else { "OK" };
+    let mut response = describe(wanted, done, status, message);
+    if done.is_create {
+        if let Ok(location) = header::HeaderValue::from_str(&done.path) {
+            response.headers_mut().insert(header::LOCATION, location);
+        }
+    }
+    response
+}
+
+/// Resolves `:redirect`, with `*` for the new node's name. Only places of this server are gone to.
+fn redirect_target(target: &str, done: &Done) -> Option<String> {
+    let name = done.path.rsplit('/').next().unwrap_or_default();
+    let target = target.replace('*', name);
+    if target.starts_with('/') && !target.starts_with("//") && !target.contains('\\') {
+        return Some(target);
+    }
+    if target.contains(':') || target.starts_with("//") || target.contains('\\') {
+        return None;
+    }
+    let folder = done.path.rsplit_once('/').map_or("", |(folder, _)| folder);
+    Some(format!("{folder}/{target}"))
+}
+
+/// Answers a request that failed.
+pub(crate) fn failure(wanted: &Wanted, path: &str, failure: Failure) -> Response {
+    if wanted.is_json || matches!(failure.status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
+        return failure.into_response();
+    }
+    let done = Done { path: path.to_owned(), ..Done::default() };
+    describe(wanted, &done, failure.status, &failure.message)
+}
+
+fn describe(wanted: &Wanted, done: &Done, status: StatusCode, message: &str) -> Response {
+    let http_status = if wanted.always_200 { StatusCode::OK } else { status };
+    let parent = done.path.rsplit_once('/').map_or("", |(parent, _)| parent);
+    let title = format!("Content {} {}", if done.is_create { "created" } else { "modified" }, done.path);
+    if wanted.is_json {
+        let change = |(word, arguments): &(&str, Vec<String>)| match arguments.as_slice() {
+            [one] => json!({ "type": word, "argument": one }),
+            several => json!({ "type": word, "argument": several }),
+        };
+        let body = json!({
+            "changes": done.changes.iter().map(change).collect::<Vec<_>>(),
+            "isCreate": done.is_create,
+            "location": done.path,
+            "parentLocation": parent,
+            "path": done.path,
+            "referer": wanted.referer.as_deref().unwrap_or_default(),
+            "status.code": status.as_u16(),
+            "status.message": message,
+            "title": title,
+        });
+        return (http_status, axum::Json(body)).into_response();
+    }
+    let mut rows = String::new();
+    for (word, arguments) in &done.changes {
+        let arguments: Vec<String> = arguments.iter().map(|argument| escape(&format!("\"{argument}\""))).collect();
+        rows.push_str(&format!("{word}({});<br/>", arguments.join(", ")));
+    }
+    let row = |name: &str, id: &str, value: &str| format!("<tr><td>{name}</td><td><div id=\"{id}\">{value}</div></td></tr>\n");
+    let html = format!(
+        "<!doctype html>\n<html lang=\"en\">\n<head><meta charset=\"utf-8\"><title>{title}</title></head>\n<body>\n\
+         <h1>{title}</h1>\n<table>\n{}{}{}{}{}{}</table>\n</body>\n</html>\n",
+        row("Status", "Status", &status.as_u16().to_string()),
+        row("Message", "Message", &escape(message)),
+        row("Location", "Location", &escape(&done.path)),
+        row("Parent Location", "ParentLocation", &escape(parent)),
+        row("Path", "Path", &escape(&done.path)),
+        row("ChangeLog", "ChangeLog", &rows),
+        title = escape(&title),
+    );
+    (http_status, [(header::CONTENT_TYPE, "text/html; charset=utf-8")], html).into_response()
+}
+
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn redirects_stay_on_this_server() {
+        let done = Done { path: "/content/a/new".to_owned(), ..Done::default() };
+        let target = |text: &str| redirect_target(text, &done);
+        assert_eq!(target("/content/*.html").as_deref(), Some("/content/new.html"));
+        assert_eq!(target("*.html").as_deref(), Some("/content/a/new.html"));
+        for bad in ["https://example.org/", "//example.org/", "javascript:alert(1)", "/\\example.org"] {
+            assert_eq!(target(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn json_is_preferred_where_it_comes_first() {
+        assert!(prefers_json("application/json"));
+        assert!(prefers_json("application/json, text/html"));
+        assert!(!prefers_json("text/html,application/json"));
+        assert!(!prefers_json("*/*"));
+    }
+}

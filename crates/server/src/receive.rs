@@ -1,0 +1,105 @@
+//! The publisher's ear: replication messages, chunks and blobs from authors.
+
+use std::io::{Seek, SeekFrom, Write};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use axum::body::Body;
+use axum::extract::{Path, Request, State};
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use http::{HeaderMap, StatusCode};
+use http_body_util::BodyExt;
+use serde_json::json;
+use subtle::ConstantTimeEq;
+use tympan_replicate::{Error, Message, apply, enqueue_flushes, put_blob, put_chunks};
+use tympan_web::limit::{BodyLimit, limited};
+
+use crate::Instance;
+use crate::failure::{Failure, Result};
+use crate::metrics::count;
+
+/// The header in which the author proves knowledge of the shared key.
+const KEY_HEADER: &str = "x-tympan-replication-key";
+
+fn check_key(instance: &Instance, headers: &HeaderMap) -> Result<()> {
+    let given = headers.get(KEY_HEADER).map(http::HeaderValue::as_bytes).unwrap_or_default();
+    if bool::from(given.ct_eq(instance.replication_key.as_bytes())) {
+        Ok(())
+    } else {
+        let message = "the replication key is missing or wrong; author and publish must share `replication.key`";
+        Err(Failure::new(StatusCode::FORBIDDEN, message))
+    }
+}
+
+/// Reads a body within the listener's limit.
+async fn read(request: Request) -> Result<Bytes> {
+    let max = request.extensions().get::<BodyLimit>().map_or(u64::MAX, |limit| limit.0);
+    let body = Body::new(limited(request.into_body(), max)).collect().await;
+    Ok(body.map_err(|error| Failure::new(StatusCode::PAYLOAD_TOO_LARGE, error.to_string()))?.to_bytes())
+}
+
+/// Applies a message, or says what must be sent first.
+pub(crate) async fn message(State(instance): State<Arc<Instance>>, request: Request) -> Result<Response> {
+    check_key(&instance, request.headers())?;
+    let body = read(request).await?;
+    let message: Message =
+        serde_json::from_slice(&body).map_err(|error| Failure::bad_request(format!("not a message: {error}")))?;
+    let user = message.user.clone();
+    let now = SystemTime::now();
+    let applied = instance
+        .work(move |instance| match apply(&instance.repository, &message, now) {
+            Ok(applied) => Ok(Ok(applied)),
+            Err(Error::Missing { chunks, blobs }) => {
+                let chunks: Vec<String> = chunks.iter().map(ToString::to_string).collect();
+                let blobs: Vec<String> = blobs.iter().map(ToString::to_string).collect();
+                Ok(Err(json!({ "chunks": chunks, "blobs": blobs })))
+            }
+            Err(error) => Err(Failure::from(error)),
+        })
+        .await?;
+    match applied {
+        Ok(applied) => {
+            // The flushes are stored before the author is told, so that none is lost if this process ends now.
+            enqueue_flushes(&instance.repository, &instance.queues, &applied.changed, &user, now).await?;
+            instance.replicator.ring();
+            count(&instance.metrics.received);
+            let body = json!({ "root": applied.root.to_string(), "changed": applied.changed.len() });
+            Ok(axum::Json(body).into_response())
+        }
+        Err(missing) => Ok((StatusCode::CONFLICT, axum::Json(missing)).into_response()),
+    }
+}
+
+/// Keeps chunks.
+pub(crate) async fn chunks(State(instance): State<Arc<Instance>>, request: Request) -> Result<Response> {
+    check_key(&instance, request.headers())?;
+    let body = read(request).await?;
+    let count = instance.work(move |instance| Ok(put_chunks(&instance.repository, &body)?)).await?;
+    Ok(axum::Json(json!({ "kept": count })).into_response())
+}
+
+/// Keeps a blob, which goes to a temporary file as it arrives.
+pub(crate) async fn blob(
+    State(instance): State<Arc<Instance>>,
+    Path((digest, length)): Path<(String, String)>,
+    request: Request,
+) -> Result<Response> {
+    check_key(&instance, request.headers())?;
+    let mut body = request.into_body();
+    let mut file = tempfile::tempfile_in(&instance.spool)?;
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| Failure::bad_request(format!("the blob broke off: {error}")))?;
+        if let Ok(data) = frame.into_data() {
+            file = tokio::task::spawn_blocking(move || file.write_all(&data).map(|()| file)).await??;
+        }
+    }
+    let id = format!("{digest}#{length}");
+    instance
+        .work(move |instance| {
+            file.seek(SeekFrom::Start(0))?;
+            Ok(put_blob(&instance.repository, &id, &mut file)?)
+        })
+        .await?;
+    Ok(StatusCode::CREATED.into_response())
+}

@@ -1,0 +1,155 @@
+//! Which request goes where.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use axum::extract::{Extension, Query, Request, State};
+use axum::response::{IntoResponse, Redirect, Response};
+use axum::routing::{any, get, post, put};
+use axum::{Form, Json, Router, middleware};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use serde::Deserialize;
+use serde_json::json;
+use tympan_web::listen::Peer;
+
+use crate::failure::{Failure, Result};
+use crate::login::{Identity, set_cookie};
+use crate::metrics::count;
+use crate::observe::observe;
+use crate::{Instance, Role, api, health, interface, page, post as sling_post, receive};
+
+/// Returns the routes of an instance's main listener.
+#[must_use]
+pub fn router(instance: Arc<Instance>) -> Router {
+    let role_routes = match instance.role {
+        Role::Author => author_routes(),
+        Role::Publish => publish_routes(),
+    };
+    Router::new()
+        .route("/health", get(health::health))
+        .route("/login", post(log_in))
+        .route("/login/link", get(log_in_by_link))
+        .route("/logout", post(log_out))
+        .merge(role_routes)
+        .fallback(any(resource))
+        .layer(middleware::from_fn_with_state(instance.clone(), observe))
+        .with_state(instance)
+}
+
+/// Returns the routes of the admin listener, which answers while the main one is saturated.
+#[must_use]
+pub fn admin_router(instance: Arc<Instance>) -> Router {
+    Router::new()
+        .route("/health", get(health::health))
+        .route("/metrics", get(health::metrics))
+        .route("/login", post(log_in))
+        .with_state(instance)
+}
+
+fn author_routes() -> Router<Arc<Instance>> {
+    Router::new()
+        .route("/", get(|| async { Redirect::to("/sites.html/content") }))
+        .route("/login.html", get(interface::shell))
+        .route("/sites.html", get(interface::shell))
+        .route("/sites.html/{*path}", get(interface::shell))
+        .route("/editor.html/{*path}", get(interface::shell))
+        .route("/queue.html", get(interface::shell))
+        .route("/ui/{*file}", get(interface::file))
+        .route("/api/me", get(api::me))
+        .route("/api/pages", get(api::pages))
+        .route("/api/page", get(api::page))
+        .route("/api/dialog", get(api::dialog))
+        .route("/api/queue", get(api::queue))
+        .route("/api/queue/retry", post(api::retry))
+        .route("/api/queue/cancel", post(api::cancel))
+        .route("/metrics", get(metrics_for_users))
+}
+
+fn publish_routes() -> Router<Arc<Instance>> {
+    Router::new()
+        .route("/bin/receive", post(receive::message))
+        .route("/bin/receive/chunks", post(receive::chunks))
+        .route("/bin/receive/blob/{digest}/{length}", put(receive::blob))
+}
+
+/// Answers for everything that is content.
+async fn resource(State(instance): State<Arc<Instance>>, request: Request) -> Response {
+    match *request.method() {
+        Method::GET | Method::HEAD => page::get(State(instance), request).await,
+        Method::POST => sling_post::post(State(instance), request).await.into_response(),
+        _ => Failure::new(StatusCode::METHOD_NOT_ALLOWED, "this server answers GET, HEAD and POST").into_response(),
+    }
+}
+
+/// On the main listener, counters are for those who may log in.
+async fn metrics_for_users(State(instance): State<Arc<Instance>>, request: Request) -> Result<Response> {
+    api::require_user(&instance, &request).await?;
+    Ok(health::metrics(State(instance)).await)
+}
+
+#[derive(Deserialize)]
+struct Credentials {
+    user: String,
+    password: String,
+}
+
+async fn log_in(
+    State(instance): State<Arc<Instance>>,
+    peer: Option<Extension<Peer>>,
+    form: Form<Credentials>,
+) -> Result<Response> {
+    let Credentials { user, password } = form.0;
+    let begun = instance.logins.log_in(&user, &password, SystemTime::now()).await;
+    if begun.is_err() {
+        count(&instance.metrics.failed_logins);
+    }
+    let (token, identity) = begun?;
+    Ok(with_session(&token, &identity, peer.map(|peer| peer.0)))
+}
+
+fn with_session(token: &str, identity: &Identity, peer: Option<Peer>) -> Response {
+    let mut response = Json(json!({ "user": identity.user, "csrf": identity.csrf })).into_response();
+    put_cookie(&mut response, Some(token), peer);
+    response
+}
+
+fn put_cookie(response: &mut Response, token: Option<&str>, peer: Option<Peer>) {
+    let cookie = set_cookie(token, peer.is_some_and(|peer| peer.is_tls));
+    if let Ok(cookie) = HeaderValue::from_str(&cookie) {
+        response.headers_mut().insert(header::SET_COOKIE, cookie);
+    }
+}
+
+#[derive(Deserialize)]
+struct Link {
+    token: String,
+}
+
+async fn log_in_by_link(
+    State(instance): State<Arc<Instance>>,
+    peer: Option<Extension<Peer>>,
+    link: Query<Link>,
+) -> Response {
+    match instance.logins.log_in_by_link(&link.token, SystemTime::now()).await {
+        Ok((token, _)) => {
+            let mut response = Redirect::to("/sites.html/content").into_response();
+            put_cookie(&mut response, Some(&token), peer.map(|peer| peer.0));
+            response
+        }
+        Err(_) => {
+            count(&instance.metrics.failed_logins);
+            Redirect::to("/login.html?reason=link").into_response()
+        }
+    }
+}
+
+async fn log_out(
+    State(instance): State<Arc<Instance>>,
+    peer: Option<Extension<Peer>>,
+    headers: HeaderMap,
+) -> Result<Response> {
+    instance.logins.log_out(&headers).await?;
+    let mut response = Json(json!({})).into_response();
+    put_cookie(&mut response, None, peer.map(|peer| peer.0));
+    Ok(response)
+}
