@@ -6,4 +6,7 @@
     reason = "a test fails by panicking"
 )]
 
+mod support;
+mod tree;
+
 tympan_testkit::every_test_file_is_listed!();

@@ -1,0 +1,183 @@
+//! A folder of the file system.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::FlockOperation;
+
+use super::{Disk, DiskFile, DiskLock, LockError, Mapped};
+
+const LOCK_FILE: &str = "lock";
+
+/// A folder of the file system.
+#[derive(Clone, Debug)]
+pub struct FileDisk {
+    dir: PathBuf,
+}
+
+impl FileDisk {
+    /// Opens a folder, creating it and its parents where they are missing.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn open(dir: impl Into<PathBuf>) -> io::Result<Self> {
+        let dir = dir.into();
+        if !dir.is_dir() {
+            fs::create_dir_all(&dir)?;
+            if let Some(parent) = dir.parent() {
+                sync_dir(parent)?;
+            }
+        }
+        Ok(Self { dir })
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+
+    /// Creates the folders of a file, durably.
+    fn create_folders(&self, path: &Path) -> io::Result<()> {
+        let Some(folder) = path.parent() else {
+            return Ok(());
+        };
+        if folder.is_dir() || folder == self.dir {
+            return Ok(());
+        }
+        self.create_folders(folder)?;
+        match fs::create_dir(folder) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+        folder.parent().map_or(Ok(()), sync_dir)
+    }
+}
+
+impl Disk for FileDisk {
+    fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
+        let file = OpenOptions::new()
+            .read(true)
+            .append(true)
+            .open(self.path(name))?;
+        Ok(Arc::new(SystemFile { file }))
+    }
+
+    fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
+        let path = self.path(name);
+        self.create_folders(&path)?;
+        // Truncation and appending exclude each other when opening; the file is emptied right after.
+        let file = OpenOptions::new()
+            .read(true)
+            .append(true)
+            .create(true)
+            .open(path)?;
+        file.set_len(0)?;
+        Ok(Arc::new(SystemFile { file }))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        let to = self.path(to);
+        self.create_folders(&to)?;
+        fs::rename(self.path(from), to)
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        fs::remove_file(self.path(name))
+    }
+
+    fn list(&self, folder: &str) -> io::Result<Vec<String>> {
+        let entries = match fs::read_dir(self.path(folder)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries?,
+        };
+        let mut names = Vec::new();
+        for entry in entries {
+            // A name that is not UTF-8 is not one of ours.
+            names.extend(entry?.file_name().into_string());
+        }
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    fn sync_folder(&self, folder: &str) -> io::Result<()> {
+        sync_dir(&self.path(folder))
+    }
+
+    fn lock(&self) -> Result<DiskLock, LockError> {
+        let mut file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(self.path(LOCK_FILE))?;
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                let mut text = String::new();
+                let pid = file.read_to_string(&mut text).ok();
+                let pid = pid.and_then(|_| text.trim().parse().ok());
+                return Err(LockError::Held { pid });
+            }
+            Err(error) => return Err(LockError::Io(error.into())),
+        }
+        // The pid is a courtesy: on a full disk the lock holds all the same.
+        let written = file
+            .set_len(0)
+            .and_then(|()| file.rewind())
+            .and_then(|()| writeln!(file, "{}", std::process::id()));
+        if let Err(error) = written {
+            tracing::debug!(reason = %error, "the lock file does not name this process");
+        }
+        Ok(DiskLock::new(file))
+    }
+
+    fn dir(&self) -> PathBuf {
+        self.dir.clone()
+    }
+}
+
+fn sync_dir(dir: &Path) -> io::Result<()> {
+    let dir = if dir.as_os_str().is_empty() {
+        Path::new(".")
+    } else {
+        dir
+    };
+    File::open(dir)?.sync_all()
+}
+
+#[derive(Debug)]
+struct SystemFile {
+    file: File,
+}
+
+impl DiskFile for SystemFile {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.file.metadata()?.len())
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        self.file.read_exact_at(buffer, offset)
+    }
+
+    fn append(&self, bytes: &[u8]) -> io::Result<()> {
+        (&self.file).write_all(bytes)
+    }
+
+    fn truncate(&self, length: u64) -> io::Result<()> {
+        self.file.set_len(length)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+
+    fn map(&self) -> io::Result<Mapped> {
+        Mapped::file(&self.file)
+    }
+
+    fn as_file(&self) -> Option<&File> {
+        Some(&self.file)
+    }
+}

@@ -1,0 +1,352 @@
+//! The store in one folder: append-only packs with commit records, and an index beside each.
+//!
+//! In: [`Batch`]es. Out: verified chunks and small blobs, from a bounded cache or by one positioned read.
+//!
+//! Invariants
+//! * A commit is one append and one sync; the ref moves after the sync.
+//! * What can be read is durable as soon as any later commit is.
+//! * Readers take no lock that is held during a write to the disk.
+//!
+//! On failure: an append that fails is cut off again, so a full disk refuses writes and recovers by itself. A failed
+//! sync, or a record that does not have its hash, closes the store for writing until it is opened again.
+//!
+//! Not here: collecting garbage; what more than one process shares. The format is `docs/formats/pack.md`.
+
+mod index;
+mod index_file;
+mod payload;
+mod record;
+mod recover;
+mod scan;
+mod survey;
+mod writer;
+
+use std::sync::{Arc, OnceLock};
+
+use bytes::Bytes;
+use parking_lot::{Mutex, RwLock};
+use quick_cache::Weighter;
+use quick_cache::sync::Cache;
+
+use crate::batch::Batch;
+use crate::byte_size::ByteSize;
+use crate::chunk::Chunk;
+use crate::chunk_store::{ChunkStore, ReadChunks};
+use crate::disk::{Disk, DiskLock, LockError, MemoryDisk};
+use crate::error::{Error, Result};
+use crate::id::{BlobId, ChunkId};
+
+use index::Index;
+use index_file::Location;
+use payload::Refs;
+pub use record::Compression;
+use record::Kind;
+use record::{HEADER_BYTES, Header};
+pub(crate) use survey::Survey;
+use writer::Writer;
+
+/// How a local store is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LocalOptions {
+    /// Memory for chunks that were read or written lately.
+    ///
+    /// Larger: fewer reads from the disk. Default 64 MiB; sensible from 8 MiB up to the size of the tree.
+    pub cache: ByteSize,
+    /// Where a pack ends. Default and maximum 256 MiB; smaller ones are for tests.
+    pub pack_limit: ByteSize,
+    /// Whether records are compressed. Default lz4, which halves what is written and read.
+    pub compression: Compression,
+}
+
+impl LocalOptions {
+    const MAX_PACK: ByteSize = ByteSize::mib(256);
+}
+
+impl Default for LocalOptions {
+    fn default() -> Self {
+        Self {
+            cache: ByteSize::mib(64),
+            pack_limit: Self::MAX_PACK,
+            compression: Compression::default(),
+        }
+    }
+}
+
+/// Chunks, small blobs and refs in one folder.
+#[derive(Debug)]
+pub struct LocalStore {
+    disk: Arc<dyn Disk>,
+    index: Index,
+    refs: RwLock<Refs>,
+    cache: Cache<ChunkId, Chunk, ChunkBytes>,
+    writer: Mutex<Writer>,
+    poison: OnceLock<String>,
+    compression: Compression,
+    damage: Vec<String>,
+    _lock: DiskLock,
+}
+
+impl LocalStore {
+    /// Opens the store in a folder, or creates it; finishes or undoes what a crash left.
+    ///
+    /// # Errors
+    /// [`Error::Locked`] while another process has it open, [`Error::FileMalformed`] for a pack of another format, or what the disk
+    /// says.
+    pub fn open(disk: Arc<dyn Disk>, options: LocalOptions) -> Result<Self> {
+        let lock = disk.lock().map_err(|error| match error {
+            LockError::Held { pid } => Error::Locked {
+                dir: disk.dir(),
+                pid,
+            },
+            LockError::Io(source) => Error::Write {
+                file: "lock".to_owned(),
+                source,
+            },
+        })?;
+        let limit = options.pack_limit.min(LocalOptions::MAX_PACK);
+        let index = Index::default();
+        let recovered = recover::recover(disk.as_ref(), &index, limit.as_bytes())?;
+        // An estimate of the chunks that fit sizes the cache's own tables.
+        let items = usize::try_from(options.cache.as_bytes() / 4_096).unwrap_or(usize::MAX);
+        Ok(Self {
+            disk,
+            index,
+            refs: RwLock::new(recovered.refs),
+            cache: Cache::with_weighter(items.max(16), options.cache.as_bytes(), ChunkBytes),
+            writer: Mutex::new(recovered.writer),
+            poison: OnceLock::new(),
+            compression: options.compression,
+            damage: recovered.damage,
+            _lock: lock,
+        })
+    }
+
+    /// Opens an empty store in memory.
+    ///
+    /// # Errors
+    /// None that a memory disk knows.
+    pub fn memory() -> Result<Self> {
+        Self::open(Arc::new(MemoryDisk::new()), LocalOptions::default())
+    }
+
+    /// Ends the use of the store so that the next start need not scan the open pack. Dropping it does the same, silently.
+    ///
+    /// # Errors
+    /// [`Error::Write`]; nothing is lost by it.
+    pub fn close(&self) -> Result<()> {
+        if self.poison.get().is_some() {
+            return Ok(());
+        }
+        self.flush()?;
+        let refs = self.refs.read().clone();
+        let mut writer = self.writer.lock();
+        writer.write_checkpoint(self.disk.as_ref(), &self.index, &refs)
+    }
+
+    /// Returns why the store accepts no more writes, if so.
+    #[must_use]
+    pub fn poisoned(&self) -> Option<&str> {
+        self.poison.get().map(String::as_str)
+    }
+
+    /// Returns how many records a scan of all packs sees, and what is wrong with them.
+    pub(crate) fn survey(&self) -> Result<Survey> {
+        let end = self.writer.lock().end();
+        let mut survey = survey::survey(&self.index, end)?;
+        survey.faults.extend(self.damage.iter().cloned());
+        Ok(survey)
+    }
+
+    fn poison(&self, reason: String) {
+        tracing::error!(reason, "the store accepts no more writes");
+        // The first reason is the one that counts.
+        self.poison.get_or_init(|| reason);
+    }
+
+    fn check_open(&self) -> Result<()> {
+        match self.poison.get() {
+            Some(reason) => Err(Error::Poisoned {
+                reason: reason.clone(),
+            }),
+            None => Ok(()),
+        }
+    }
+
+    /// Reads a whole record.
+    fn read_record(&self, location: Location) -> Result<(Option<Header>, Bytes)> {
+        let pack = location.place.pack;
+        let failed = |source| Error::Read {
+            file: pack_name(pack),
+            source,
+        };
+        let file = self
+            .index
+            .file(pack)
+            .ok_or_else(|| failed(std::io::ErrorKind::NotFound.into()))?;
+        let mut record = vec![0; HEADER_BYTES + location.stored as usize];
+        file.read_at(u64::from(location.place.offset), &mut record)
+            .map_err(failed)?;
+        let header = Header::parse(&record)
+            .filter(|header| header.kind == location.kind && header.record_bytes() == record.len());
+        Ok((header, Bytes::from(record)))
+    }
+
+    fn load_chunk(&self, id: &ChunkId) -> Result<Chunk> {
+        let location = self
+            .index
+            .find(Kind::Chunk, id.as_bytes())
+            .ok_or(Error::ChunkMissing { id: *id })?;
+        let (header, record) = self.read_record(location)?;
+        let damaged = |fault| {
+            let error = Error::ChunkDamaged { id: *id, fault };
+            self.poison(format!("{error}"));
+            error
+        };
+        let bytes = header
+            .filter(|header| header.id == *id.as_bytes())
+            .and_then(|header| record::decode(&header, &record))
+            .ok_or_else(|| damaged("its record cannot be decoded"))?;
+        if ChunkId::of(&bytes) != *id {
+            return Err(damaged("its bytes have another hash"));
+        }
+        Chunk::parse(bytes).map_err(|error| match error {
+            Error::ChunkMalformed { fault } => damaged(fault),
+            other => other,
+        })
+    }
+}
+
+impl ReadChunks for LocalStore {
+    fn read(&self, id: &ChunkId) -> Result<Chunk> {
+        if let Some(chunk) = self.cache.get(id) {
+            return Ok(chunk);
+        }
+        let chunk = self.load_chunk(id)?;
+        self.cache.insert(*id, chunk.clone());
+        Ok(chunk)
+    }
+}
+
+impl ChunkStore for LocalStore {
+    fn contains_many(&self, ids: &[ChunkId]) -> Result<Vec<bool>> {
+        let has = |id: &ChunkId| self.index.find(Kind::Chunk, id.as_bytes()).is_some();
+        Ok(ids.iter().map(has).collect())
+    }
+
+    fn read_blob(&self, id: &BlobId) -> Result<Option<Bytes>> {
+        let Some(location) = self.index.find(Kind::Blob, id.digest()) else {
+            return Ok(None);
+        };
+        let (header, record) = self.read_record(location)?;
+        let fault = "its record cannot be decoded or fails its checksum";
+        let bytes = header
+            .filter(|header| header.id == *id.digest())
+            .filter(|header| record::is_valid(header, &record, location.place))
+            .and_then(|header| record::decode(&header, &record));
+        let Some(bytes) = bytes else {
+            let error = Error::BlobDamaged { id: *id, fault };
+            self.poison(format!("{error}"));
+            return Err(error);
+        };
+        // The digest is right, so a length that differs was never right: such a blob does not exist.
+        Ok(Some(bytes).filter(|bytes| bytes.len() as u64 == id.length()))
+    }
+
+    fn contains_blob(&self, id: &BlobId) -> Result<bool> {
+        Ok(self.index.find(Kind::Blob, id.digest()).is_some())
+    }
+
+    fn commit(&self, batch: Batch) -> Result<()> {
+        self.check_open()?;
+        let mut prepared = writer::Prepared::new(&batch, &self.index, self.compression)?;
+        let mut writer = self.writer.lock();
+        self.check_open()?;
+        let update = batch.ref_update();
+        if let Some(update) = update {
+            let actual = self.refs.read().get(&update.name).copied();
+            if actual != update.expected {
+                return Err(Error::RefMoved {
+                    name: update.name.clone(),
+                    expected: update.expected,
+                    actual,
+                });
+            }
+        }
+        writer
+            .write(self.session(), &mut prepared, update)
+            .map_err(|failure| self.settle(failure))?;
+        for (id, chunk) in prepared.chunks {
+            self.cache.insert(id, chunk);
+        }
+        if let Some(update) = update {
+            payload::apply(&mut self.refs.write(), update);
+        }
+        Ok(())
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.check_open()?;
+        let mut writer = self.writer.lock();
+        let flushed = writer.flush(self.session());
+        flushed.map_err(|failure| self.settle(failure))
+    }
+
+    fn read_ref(&self, name: &str) -> Result<Option<ChunkId>> {
+        Ok(self.refs.read().get(name).copied())
+    }
+
+    fn refs(&self) -> Result<Vec<(String, ChunkId)>> {
+        let refs = self.refs.read();
+        Ok(refs.iter().map(|(name, id)| (name.clone(), *id)).collect())
+    }
+}
+
+impl LocalStore {
+    fn session(&self) -> writer::Session<'_> {
+        writer::Session {
+            disk: self.disk.as_ref(),
+            index: &self.index,
+            refs: &self.refs,
+        }
+    }
+
+    /// Closes the store for writing if the failure demands it.
+    fn settle(&self, failure: writer::Failure) -> Error {
+        match failure {
+            writer::Failure::Refused(error) => error,
+            writer::Failure::Unknown(error) => {
+                let reason = match &error {
+                    Error::Write { file, source } => format!("cannot write `{file}`: {source}"),
+                    other => other.to_string(),
+                };
+                self.poison(reason);
+                error
+            }
+        }
+    }
+}
+
+impl Drop for LocalStore {
+    fn drop(&mut self) {
+        if let Err(error) = self.close() {
+            tracing::debug!(reason = %error, "the next start scans the open pack");
+        }
+    }
+}
+
+/// Weighs a cached chunk by its memory.
+#[derive(Clone, Copy, Debug)]
+struct ChunkBytes;
+
+impl Weighter<ChunkId, Chunk> for ChunkBytes {
+    fn weight(&self, _: &ChunkId, chunk: &Chunk) -> u64 {
+        // The cache's own tables take about this much per chunk.
+        const ENTRY: u64 = 128;
+        chunk.bytes().len() as u64 + ENTRY
+    }
+}
+
+/// Returns the file name of a pack.
+fn pack_name(pack: u32) -> String {
+    format!("pack-{pack:06}")
+}

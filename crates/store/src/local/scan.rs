@@ -1,0 +1,163 @@
+//! Scanning a pack: what is in it, where it takes effect, where it is damaged.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+
+use super::index_file::{Entry, Location};
+use super::payload::{Commit, Head, Refs, apply};
+use super::record::{self, HEADER_BYTES, Header, Kind, Place};
+use crate::id::ChunkId;
+
+/// What a pack holds up to its last commit point.
+#[derive(Debug, Default)]
+pub(super) struct Scanned {
+    pub(super) entries: Vec<Entry>,
+    pub(super) refs: Refs,
+    /// The end of the last commit point; 0 if there is none.
+    pub(super) end: u64,
+    pub(super) is_sealed: bool,
+    /// Valid records after the last commit point.
+    pub(super) tail: Vec<Entry>,
+    /// What was durable once and can no longer be read.
+    pub(super) damaged: Vec<Range<u64>>,
+}
+
+/// One valid record.
+pub(super) struct Found<'a> {
+    pub(super) header: Header,
+    pub(super) record: &'a [u8],
+    pub(super) place: Place,
+}
+
+impl Found<'_> {
+    /// Returns the payload; `None` if it cannot be decoded.
+    pub(super) fn payload(&self) -> Option<Bytes> {
+        record::decode(&self.header, &Bytes::copy_from_slice(self.record))
+    }
+
+    pub(super) fn end(&self) -> usize {
+        self.place.offset as usize + self.record.len()
+    }
+}
+
+/// Returns the record at `offset` if it is valid.
+pub(super) fn record_at(pack: u32, bytes: &[u8], offset: usize) -> Option<Found<'_>> {
+    let rest = bytes.get(offset..)?;
+    let header = Header::parse(rest)?;
+    let record = rest.get(..header.record_bytes())?;
+    let place = Place {
+        pack,
+        offset: u32::try_from(offset).ok()?,
+    };
+    record::is_valid(&header, record, place).then_some(Found {
+        header,
+        record,
+        place,
+    })
+}
+
+/// Scans a pack from `start`, where a record begins; `refs` are those at that place.
+pub(super) fn scan(pack: u32, bytes: &[u8], start: u64, refs: Refs) -> Scanned {
+    let mut scanned = Scanned {
+        refs,
+        end: start,
+        ..Scanned::default()
+    };
+    let mut pending = Vec::new();
+    let mut offset = usize::try_from(start).unwrap_or(usize::MAX);
+    while offset < bytes.len() {
+        let Some(found) = record_at(pack, bytes, offset) else {
+            let Some(next) = resume_after(pack, bytes, offset) else {
+                break;
+            };
+            scanned.damaged.push(offset as u64..next as u64);
+            offset = next;
+            continue;
+        };
+        offset = found.end();
+        let updates = match found.header.kind {
+            Kind::Chunk | Kind::Blob => {
+                pending.push(entry(&found));
+                continue;
+            }
+            Kind::Head => {
+                let head = found.payload().and_then(|bytes| Head::decode(&bytes));
+                let Some(head) = head.filter(|head| head.pack == pack) else {
+                    break;
+                };
+                scanned.refs = head.refs;
+                Vec::new()
+            }
+            Kind::Commit => {
+                pending.push(entry(&found));
+                match found.payload().and_then(|bytes| Commit::decode(&bytes)) {
+                    Some(commit) => commit.updates,
+                    None => break,
+                }
+            }
+            Kind::Seal => {
+                scanned.is_sealed = true;
+                Vec::new()
+            }
+        };
+        for update in &updates {
+            apply(&mut scanned.refs, update);
+        }
+        scanned.entries.append(&mut pending);
+        scanned.end = offset as u64;
+        if scanned.is_sealed {
+            break;
+        }
+    }
+    scanned.tail = pending;
+    scanned
+}
+
+/// Returns where scanning goes on behind a damaged record, or `None` if nothing behind it proves that it was durable.
+fn resume_after(pack: u32, bytes: &[u8], fault: usize) -> Option<usize> {
+    let mut first = None;
+    let mut offset = fault + 1;
+    while offset + HEADER_BYTES <= bytes.len() {
+        let Some(found) = record_at(pack, bytes, offset) else {
+            offset += 1;
+            continue;
+        };
+        first.get_or_insert(offset);
+        let synced = match found.header.kind {
+            Kind::Commit | Kind::Seal => found.payload().and_then(|bytes| synced(&bytes)),
+            Kind::Head | Kind::Chunk | Kind::Blob => None,
+        };
+        if synced.is_some_and(|synced| synced > fault as u64) {
+            return first;
+        }
+        offset = found.end();
+    }
+    None
+}
+
+fn synced(payload: &[u8]) -> Option<u64> {
+    payload
+        .first_chunk()
+        .map(|bytes| u64::from_le_bytes(*bytes))
+}
+
+fn entry(found: &Found<'_>) -> Entry {
+    let stored = found.record.len() - HEADER_BYTES;
+    let location = Location {
+        place: found.place,
+        stored: u32::try_from(stored).unwrap_or(u32::MAX),
+        kind: found.header.kind,
+    };
+    (found.header.id, location)
+}
+
+/// Tells whether a payload has the id of its record.
+pub(super) fn has_id(kind: Kind, payload: &[u8], id: &[u8; 32]) -> bool {
+    match kind {
+        Kind::Blob => crate::id::BlobId::of(payload).digest() == id,
+        Kind::Head | Kind::Chunk | Kind::Commit | Kind::Seal => {
+            ChunkId::of(payload).as_bytes() == id
+        }
+    }
+}

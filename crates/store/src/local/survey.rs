@@ -1,0 +1,136 @@
+//! Re-reading every record of every pack against its checksum and its hash.
+
+use std::collections::HashMap;
+
+use bytes::Bytes;
+
+use super::index::Index;
+use super::index_file::Entry;
+use super::pack_name;
+use super::record::{self, Kind};
+use super::scan::{has_id, record_at};
+use crate::chunk::Chunk;
+use crate::error::{Error, Result};
+use crate::id::ChunkId;
+
+/// What reading all packs has shown.
+#[derive(Debug, Default)]
+pub(crate) struct Survey {
+    pub(crate) packs: usize,
+    pub(crate) chunks: u64,
+    pub(crate) blobs: u64,
+    pub(crate) commits: u64,
+    pub(crate) bytes: u64,
+    /// What is wrong, in words, with file and place.
+    pub(crate) faults: Vec<String>,
+    /// Chunks that the index names and that cannot be read.
+    pub(crate) damaged_chunks: Vec<ChunkId>,
+}
+
+/// Reads all packs; the open one up to its end when the survey began.
+pub(super) fn survey(index: &Index, (open, end): (u32, u64)) -> Result<Survey> {
+    let packs = index.packs();
+    let mut survey = Survey {
+        packs: packs.files.len(),
+        ..Survey::default()
+    };
+    for (pack, file) in &packs.files {
+        let bytes = file.map().map_err(|source| Error::Read {
+            file: pack_name(*pack),
+            source,
+        })?;
+        let entries: Vec<Entry> = match packs.indexes.get(pack) {
+            Some(sealed) => {
+                if !sealed.is_intact() {
+                    let name = super::index_file::file_name(*pack);
+                    survey.faults.push(format!(
+                        "`{name}` fails its checksum; remove it, and the next start makes it again"
+                    ));
+                }
+                sealed.entries().collect()
+            }
+            None => index.open_entries(*pack),
+        };
+        let length = if *pack == open {
+            end
+        } else {
+            bytes.len() as u64
+        };
+        let length = usize::try_from(length).unwrap_or(usize::MAX);
+        let covered = bytes.get(..length.min(bytes.len())).unwrap_or_default();
+        survey.read_pack(*pack, covered, &entries, index);
+    }
+    Ok(survey)
+}
+
+impl Survey {
+    fn read_pack(&mut self, pack: u32, bytes: &[u8], entries: &[Entry], index: &Index) {
+        let mut expected: HashMap<u32, &Entry> = entries
+            .iter()
+            .map(|entry| (entry.1.place.offset, entry))
+            .collect();
+        let name = pack_name(pack);
+        self.bytes += bytes.len() as u64;
+        let mut offset = 0;
+        while offset < bytes.len() {
+            let Some(found) = record_at(pack, bytes, offset) else {
+                let next = (offset + 1..bytes.len())
+                    .find(|next| record_at(pack, bytes, *next).is_some())
+                    .unwrap_or(bytes.len());
+                self.faults
+                    .push(format!("`{name}` is damaged from byte {offset} to {next}"));
+                offset = next;
+                continue;
+            };
+            offset = found.end();
+            let (kind, id) = (found.header.kind, found.header.id);
+            match kind {
+                Kind::Chunk => self.chunks += 1,
+                Kind::Blob => self.blobs += 1,
+                Kind::Commit => self.commits += 1,
+                Kind::Head | Kind::Seal => {}
+            }
+            let at = found.place.offset;
+            if let Err(fault) = check_record(&found.header, found.record) {
+                let word = kind.word();
+                self.faults
+                    .push(format!("`{name}`: the {word} at byte {at} {fault}"));
+                continue;
+            }
+            let is_listed = expected.remove(&at).is_some_and(|entry| entry.0 == id);
+            let is_indexed = matches!(kind, Kind::Head | Kind::Seal)
+                || is_listed
+                || index.find(kind, &id).is_some();
+            if !is_indexed {
+                let word = kind.word();
+                self.faults
+                    .push(format!("`{name}`: the index lacks the {word} at byte {at}"));
+            }
+        }
+        for (id, location) in expected.into_values() {
+            let id = ChunkId::from_bytes(*id);
+            let (word, at) = (location.kind.word(), location.place.offset);
+            self.faults.push(format!(
+                "`{name}`: {word} `{id}` at byte {at} cannot be read"
+            ));
+            if location.kind == Kind::Chunk {
+                self.damaged_chunks.push(id);
+            }
+        }
+    }
+}
+
+/// Checks what the checksum does not: that the payload has the hash that names it, and that a chunk is one.
+fn check_record(header: &record::Header, bytes: &[u8]) -> Result<(), &'static str> {
+    let payload =
+        record::decode(header, &Bytes::copy_from_slice(bytes)).ok_or("cannot be decoded")?;
+    if !has_id(header.kind, &payload, &header.id) {
+        return Err("does not have the hash that names it");
+    }
+    match header.kind {
+        Kind::Chunk => Chunk::parse(payload)
+            .map(drop)
+            .map_err(|_| "is not a chunk"),
+        Kind::Head | Kind::Blob | Kind::Commit | Kind::Seal => Ok(()),
+    }
+}

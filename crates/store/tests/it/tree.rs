@@ -1,0 +1,291 @@
+//! The map against a plain model.
+
+use std::ops::Bound;
+
+use proptest::prelude::*;
+use tympan_store::{Change, Error, LocalStore, Map, Value, body};
+
+use crate::support::{Counting, Edits, Model, Numbers, apply, build, edit, value};
+
+/// Keys that share prefixes, are prefixes of each other, are long, or differ late.
+fn keys() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![
+        4 => "[ab]{0,6}".prop_map(String::into_bytes),
+        4 => (0..400_u32).prop_map(|n| format!("content\u{1}site\0page-{n:05}").into_bytes()),
+        2 => (0..40_u32).prop_map(|n| n.to_be_bytes().to_vec()),
+        1 => (0..30_u8).prop_map(|n| {
+            let mut key = vec![b'x'; 2_000];
+            key.push(n);
+            key
+        }),
+        1 => proptest::collection::vec(any::<u8>(), 0..12),
+    ]
+}
+
+fn values() -> impl Strategy<Value = Value> {
+    let bytes = prop_oneof![
+        6 => (any::<u8>(), 0..300_usize),
+        1 => (any::<u8>(), 300..4_000_usize),
+        1 => (any::<u8>(), Just(16_384)),
+    ];
+    (bytes, proptest::option::weighted(0.3, any::<u8>())).prop_map(|((byte, length), body)| Value {
+        bytes: vec![byte; length].into(),
+        body: body.map(|body| tympan_store::ChunkId::of(&[body])),
+    })
+}
+
+fn edits() -> impl Strategy<Value = Edits> {
+    proptest::collection::btree_map(keys(), proptest::option::weighted(0.6, values()), 0..40)
+}
+
+fn model() -> impl Strategy<Value = Model> {
+    proptest::collection::btree_map(keys(), values(), 0..400)
+}
+
+/// Compares two maps through `diff` with what their models differ in.
+fn check_diff(store: &LocalStore, left: (&Map, &Model), right: (&Map, &Model)) {
+    let found: Vec<Change> = left
+        .0
+        .diff(right.0, store)
+        .collect::<Result<_, _>>()
+        .unwrap();
+    let mut expected = Vec::new();
+    let mut keys: Vec<&Vec<u8>> = left.1.keys().chain(right.1.keys()).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    for key in keys {
+        let (left, right) = (left.1.get(key), right.1.get(key));
+        if left != right {
+            expected.push(Change {
+                key: key.clone().into(),
+                left: left.cloned(),
+                right: right.cloned(),
+            });
+        }
+    }
+    assert_eq!(found, expected);
+}
+
+fn check_content(store: &LocalStore, map: &Map, model: &Model) {
+    assert_eq!(map.count(store).unwrap(), model.len() as u64);
+    let all: Vec<(Vec<u8>, Value)> = map
+        .range(store, (Bound::Unbounded, Bound::Unbounded))
+        .map(|record| record.map(|(key, value)| (key.to_vec(), value)))
+        .collect::<Result<_, _>>()
+        .unwrap();
+    assert!(
+        all.iter().map(|(key, value)| (key, value)).eq(model.iter()),
+        "all records in order"
+    );
+    for (key, value) in model {
+        assert_eq!(map.get(store, key).unwrap().as_ref(), Some(value));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    #[test]
+    fn edits_give_the_root_of_a_bulk_build(
+        first in model(),
+        rounds in proptest::collection::vec(edits(), 1..6),
+    ) {
+        let store = LocalStore::memory().unwrap();
+        let mut model = first;
+        let mut map = build(&store, &model);
+        for edits in rounds {
+            let before = (map, model.clone());
+            apply(&mut model, &edits);
+            map = edit(&store, map, &edits).0;
+            prop_assert_eq!(map, build(&store, &model));
+            check_diff(&store, (&before.0, &before.1), (&map, &model));
+            check_diff(&store, (&map, &model), (&before.0, &before.1));
+        }
+        check_content(&store, &map, &model);
+    }
+
+    #[test]
+    fn ranges_and_misses(model in model(), low in keys(), high in keys(), absent in keys()) {
+        let store = LocalStore::memory().unwrap();
+        let map = build(&store, &model);
+        prop_assert_eq!(map.get(&store, &absent).unwrap().as_ref(), model.get(&absent));
+        let (low, high) = if low <= high { (low, high) } else { (high, low) };
+        let bounds = [
+            (Bound::Included(&low), Bound::Excluded(&high)),
+            (Bound::Excluded(&low), Bound::Included(&high)),
+            (Bound::Included(&low), Bound::Unbounded),
+            (Bound::Unbounded, Bound::Included(&high)),
+        ];
+        for (start, end) in bounds {
+            if low == high && matches!(end, Bound::Included(_)) && matches!(start, Bound::Excluded(_)) {
+                continue;
+            }
+            let range = (start.map(Vec::as_slice), end.map(Vec::as_slice));
+            let found: Vec<Vec<u8>> = map
+                .range(&store, range)
+                .map(|record| record.unwrap().0.to_vec())
+                .collect();
+            let expected: Vec<Vec<u8>> = model
+                .range::<[u8], _>(range)
+                .map(|(key, _)| key.clone())
+                .collect();
+            prop_assert_eq!(found, expected);
+        }
+    }
+}
+
+/// A site of `count` pages in folders of 100, each with a header of about 250 bytes and a body.
+fn site(count: u64) -> impl Iterator<Item = (Vec<u8>, Value)> {
+    (0..count).map(|n| {
+        let mut value = value(format!(
+            "cq:Page|Page number {n} about travel|template/article|2024-01-{:02}T10:{:02}:00Z|{}",
+            n % 28 + 1,
+            n % 60,
+            "words of a header that repeat now and then ".repeat(3),
+        ));
+        value.body = Some(tympan_store::ChunkId::of(&n.to_le_bytes()));
+        (site_key(n), value)
+    })
+}
+
+fn site_key(n: u64) -> Vec<u8> {
+    format!(
+        "content\u{1}magazine\u{1}en\u{1}section-{:04}\0article-{:02}",
+        n / 100,
+        n % 100
+    )
+    .into_bytes()
+}
+
+#[test]
+fn one_record_saved_among_100_000_writes_one_path() {
+    let store = LocalStore::memory().unwrap();
+    let model: Model = site(100_000).collect();
+    let map = build(&store, &model);
+    let mut numbers = Numbers(7);
+    let mut worst = 0;
+    for round in 0..40_u64 {
+        let n = numbers.below(100_000);
+        let mut saved = model[&site_key(n)].clone();
+        saved.bytes = [&saved.bytes[..], &round.to_le_bytes()].concat().into();
+        let edits = Edits::from([(site_key(n), Some(saved))]);
+        let counting = Counting::new(&store);
+        let mut batch = tympan_store::Batch::new();
+        let edited = map.edit(&counting, &mut batch, edits).unwrap();
+        worst = worst.max(batch.chunks().len());
+        assert!(counting.take() <= 6, "reads one path and a neighbor");
+        store.commit(batch).unwrap();
+        let counting = Counting::new(&store);
+        let changes = map.diff(&edited, &counting).count();
+        let loads = counting.take();
+        assert_eq!(changes, 1);
+        assert!(loads <= 12, "{loads} chunks loaded for one change");
+    }
+    assert!(worst <= 5, "{worst} chunks written for one record");
+}
+
+#[test]
+fn diff_of_scattered_changes_loads_what_differs() {
+    let store = LocalStore::memory().unwrap();
+    let mut model: Model = site(50_000).collect();
+    let map = build(&store, &model);
+    let before = model.clone();
+    let mut numbers = Numbers(11);
+    let mut edits = Edits::new();
+    for _ in 0..100 {
+        let n = numbers.below(50_000);
+        let edit = match numbers.below(3) {
+            0 => (site_key(n), None),
+            1 => (site_key(n), Some(value("changed"))),
+            _ => ([site_key(n), b"-new".to_vec()].concat(), Some(value("new"))),
+        };
+        edits.extend([edit]);
+    }
+    apply(&mut model, &edits);
+    let (edited, ..) = edit(&store, map, &edits);
+    assert_eq!(edited, build(&store, &model));
+    check_diff(&store, (&map, &before), (&edited, &model));
+    let counting = Counting::new(&store);
+    assert_eq!(map.diff(&edited, &counting).count(), edits.len());
+    let loads = counting.take();
+    assert!(loads <= 700, "{loads} chunks loaded for 100 changes");
+    assert_eq!(map.diff(&map, &counting).count(), 0);
+    assert_eq!(counting.take(), 0, "equal maps are not read");
+}
+
+#[test]
+fn everything_deleted_is_the_empty_map() {
+    let store = LocalStore::memory().unwrap();
+    let model: Model = site(5_000).collect();
+    let map = build(&store, &model);
+    let all: Edits = model.keys().map(|key| (key.clone(), None)).collect();
+    assert_eq!(edit(&store, map, &all).0, Map::EMPTY);
+    // One record is left: the tower above it goes, and no chunk of it is staged.
+    let mut rest = all.clone();
+    rest.remove(&site_key(2_500));
+    let (single, chunks, _) = edit(&store, map, &rest);
+    assert_eq!((single.count(&store).unwrap(), chunks), (1, 1));
+    assert_eq!(edit(&store, Map::EMPTY, &all).0, Map::EMPTY);
+}
+
+#[test]
+fn edits_without_effect_stage_nothing() {
+    let store = LocalStore::memory().unwrap();
+    let model: Model = site(5_000).collect();
+    let map = build(&store, &model);
+    let same = (site_key(9), Some(model[&site_key(9)].clone()));
+    let absent = (b"zzz".to_vec(), None);
+    let (edited, chunks, _) = edit(&store, map, &Edits::from([same, absent]));
+    assert_eq!((edited, chunks), (map, 0));
+}
+
+#[test]
+fn edits_in_one_batch_see_each_other() {
+    let store = LocalStore::memory().unwrap();
+    let mut batch = tympan_store::Batch::new();
+    let first = Map::build(&mut batch, site(3_000)).unwrap();
+    let edits = Edits::from([(b"a".to_vec(), Some(value("1")))]);
+    let second = first.edit(&store, &mut batch, edits).unwrap();
+    store_all(&store, batch);
+    assert_eq!(second.count(&store).unwrap(), 3_001);
+}
+
+fn store_all(store: &LocalStore, batch: tympan_store::Batch) {
+    use tympan_store::ChunkStore as _;
+    store.commit(batch).unwrap();
+}
+
+#[test]
+fn records_beyond_the_limits_are_refused() {
+    let store = LocalStore::memory().unwrap();
+    let cases = [
+        (vec![b'k'; 2_049], value("")),
+        (b"k".to_vec(), value(vec![0; 16_385])),
+    ];
+    for (key, value) in cases {
+        let mut batch = tympan_store::Batch::new();
+        let built = Map::build(&mut batch, [(key.clone(), value.clone())].into_iter());
+        assert!(matches!(built, Err(Error::TooLong { .. })));
+        let edits = Edits::from([(key, Some(value))]);
+        let edited = Map::EMPTY.edit(&store, &mut batch, edits);
+        assert!(matches!(edited, Err(Error::TooLong { .. })));
+    }
+    let unsorted = [("b", "1"), ("a", "2")].map(|(key, text)| (key.into(), value(text)));
+    let built = Map::build(&mut tympan_store::Batch::new(), unsorted.into_iter());
+    assert!(matches!(built, Err(Error::Unsorted { position: 1 })));
+}
+
+#[test]
+fn the_root_of_known_content_is_pinned() {
+    // Another root means another format: existing stores would no longer compare equal.
+    let store = LocalStore::memory().unwrap();
+    let map = build(&store, &site(2_000).collect());
+    insta_like(map.root(), "");
+    let mut batch = tympan_store::Batch::new();
+    let body = body::write(&mut batch, &[7; 200_000], &[]).unwrap();
+    insta_like(Some(body), "");
+}
+
+fn insta_like(found: Option<tympan_store::ChunkId>, expected: &str) {
+    assert_eq!(found.unwrap().to_string(), expected);
+}
