@@ -1,14 +1,15 @@
 //! Where documents begin and end: the fixed rule by which the tree is cut into records.
 //!
-//! A *container* is a folder or a page: a record of its own. Every other child of a container starts a *document*: one
+//! A *container* is a folder or a page (not named `jcr:content`): a record of its own. Every other child of a container starts a *document*: one
 //! record that holds its whole subtree. A page's `jcr:content` belongs to the page's own record. The rule looks only at
 //! stored values, so equal content is always cut alike and has one root; changing it is a new format version.
 
 use crate::subtree::JCR_CONTENT;
 
-/// Tells whether nodes of this primary type, as children of a container, have records for their own children.
-pub(crate) fn is_container(primary_type: &str) -> bool {
-    matches!(
+/// Tells whether a child of a container, by its name and primary type, is a container too. A node named
+/// `jcr:content` never is, so that a path names the last record on its way at first sight.
+pub(crate) fn is_container(name: &str, primary_type: &str) -> bool {
+    let is_folder = matches!(
         primary_type,
         "rep:root"
             | "nt:folder"
@@ -16,7 +17,8 @@ pub(crate) fn is_container(primary_type: &str) -> bool {
             | "sling:OrderedFolder"
             | "cq:Page"
             | "rep:AuthorizableFolder"
-    )
+    );
+    is_folder && name != JCR_CONTENT
 }
 
 /// Tells whether the order of a container's children is content; otherwise they are listed by name.

@@ -8,7 +8,7 @@
 //!
 //! On failure: nothing is written; conflicts are reported all at once.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -183,6 +183,8 @@ fn merge_onto(base: &View, edits: &Overlay, head: &View) -> Result<Overlay> {
             }
         }
     }
+    let mut seen = BTreeSet::new();
+    conflicts.retain(|one| seen.insert((one.path.clone(), one.kind.name(), one.property.clone())));
     if conflicts.is_empty() {
         Ok(merged)
     } else {
@@ -197,7 +199,7 @@ fn has_container(path: &NodePath, merged: &Overlay, head: &View) -> Result<bool>
         Some(record) => record.clone(),
         None => head.record(&key, path)?,
     };
-    Ok(record.is_some_and(|record| is_container(&record.summary.primary_type)))
+    Ok(record.is_some_and(|record| is_container(path.name(), &record.summary.primary_type)))
 }
 
 /// Merges one document that both sides touched: base, ours, theirs.

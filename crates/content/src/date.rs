@@ -51,22 +51,40 @@ impl Date {
         if let Ok(date) = Self::parse(text) {
             return Ok(date);
         }
-        if let Ok(zoned) = jiff::fmt::strtime::parse("%a %b %d %Y %H:%M:%S GMT%z", text).and_then(|parsed| parsed.to_timestamp()) {
-            let offset = split_offset(&format!("T{}", text.rsplit("GMT").next().unwrap_or_default()));
+        if let Ok(zoned) = jiff::fmt::strtime::parse("%a %b %d %Y %H:%M:%S GMT%z", text)
+            .and_then(|parsed| parsed.to_timestamp())
+        {
+            let offset = format!("T{}", text.rsplit("GMT").next().unwrap_or_default());
+            let offset_minutes = split_offset(&offset).map_or(0, |(_, minutes)| minutes);
             return Ok(Self {
                 millis: zoned.as_millisecond(),
-                offset_minutes: offset.map_or(0, |(_, minutes)| minutes),
+                offset_minutes,
             });
         }
-        const FORMS: [&str; 5] =
-            ["%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M", "%d.%m.%Y %H:%M:%S", "%Y-%m-%d", "%d.%m.%Y"];
+        const FORMS: [&str; 5] = [
+            "%Y-%m-%dT%H:%M:%S",
+            "%Y-%m-%dT%H:%M",
+            "%d.%m.%Y %H:%M:%S",
+            "%Y-%m-%d",
+            "%d.%m.%Y",
+        ];
         let civil = FORMS.iter().find_map(|form| {
             let parsed = jiff::fmt::strtime::parse(form, text).ok()?;
-            parsed.to_datetime().ok().or_else(|| Some(parsed.to_date().ok()?.to_datetime(jiff::civil::Time::midnight())))
+            parsed.to_datetime().ok().or_else(|| {
+                Some(
+                    parsed
+                        .to_date()
+                        .ok()?
+                        .to_datetime(jiff::civil::Time::midnight()),
+                )
+            })
         });
         match civil {
             Some(civil) => Self::parse(&format!("{civil}Z")),
-            None => Err(Error::ValueFormat { text: text.to_owned(), wanted: "Date" }),
+            None => Err(Error::ValueFormat {
+                text: text.to_owned(),
+                wanted: "Date",
+            }),
         }
     }
 
@@ -202,14 +220,21 @@ mod tests {
     #[test]
     fn reads_slings_post_forms() {
         for (text, expected) in [
-            ("Sat Nov 21 2026 00:50:16 GMT+0100", "2026-11-21T00:50:16.000+01:00"),
+            (
+                "Sat Nov 21 2026 00:50:16 GMT+0100",
+                "2026-11-21T00:50:16.000+01:00",
+            ),
             ("2026-11-21T00:50:16", "2026-11-21T00:50:16.000Z"),
             ("2026-11-21T00:50", "2026-11-21T00:50:00.000Z"),
             ("2026-11-21", "2026-11-21T00:00:00.000Z"),
             ("21.11.2026 00:50:16", "2026-11-21T00:50:16.000Z"),
             ("21.11.2026", "2026-11-21T00:00:00.000Z"),
         ] {
-            assert_eq!(Date::parse_lenient(text).unwrap().to_string(), expected, "{text}");
+            assert_eq!(
+                Date::parse_lenient(text).unwrap().to_string(),
+                expected,
+                "{text}"
+            );
         }
         assert!(Date::parse_lenient("tomorrow").is_err());
     }

@@ -80,12 +80,15 @@ const MAX_VALUE_BYTES: usize = 512;
 
 type Entries = BTreeSet<(&'static str, Vec<u8>)>;
 
-/// The edits of one commit, by index.
+/// The edits of one commit, by index and key: whether the entry is there afterwards.
 #[derive(Debug, Default)]
-pub(crate) struct IndexEdits(BTreeMap<&'static str, BTreeMap<Vec<u8>, Option<Stored>>>);
+pub(crate) struct IndexEdits(BTreeMap<&'static str, BTreeMap<Vec<u8>, bool>>);
 
 impl IndexEdits {
     /// Notes that the document at `path` changed from one state to another.
+    ///
+    /// A node that went from one document to another is removed with the one and added with the other, in any order:
+    /// the addition counts.
     pub(crate) fn change(
         &mut self,
         path: &NodePath,
@@ -94,19 +97,14 @@ impl IndexEdits {
     ) {
         let (old, new) = (entries_of(path, old), entries_of(path, new));
         for (index, key) in old.difference(&new) {
-            self.0.entry(index).or_default().insert(key.clone(), None);
-        }
-        let present = || {
-            Some(Stored {
-                bytes: Bytes::new(),
-                body: None,
-            })
-        };
-        for (index, key) in new.difference(&old) {
             self.0
                 .entry(index)
                 .or_default()
-                .insert(key.clone(), present());
+                .entry(key.clone())
+                .or_insert(false);
+        }
+        for (index, key) in new.difference(&old) {
+            self.0.entry(index).or_default().insert(key.clone(), true);
         }
     }
 
@@ -117,9 +115,23 @@ impl IndexEdits {
         reads: &dyn ReadChunks,
         batch: &mut Batch,
     ) -> Result<()> {
+        let present = || Stored {
+            bytes: Bytes::new(),
+            body: None,
+        };
         for (index, edits) in self.0 {
+            let edits = edits
+                .into_iter()
+                .map(|(key, is_there)| (key, is_there.then(present)))
+                .collect();
             let map = maps.get(index).copied().unwrap_or(Map::EMPTY);
-            maps.insert(index.to_owned(), map.edit(reads, batch, edits)?);
+            let map = map.edit(reads, batch, edits)?;
+            // An emptied index leaves no trace, as equal content has one root.
+            if map.is_empty() {
+                maps.remove(index);
+            } else {
+                maps.insert(index.to_owned(), map);
+            }
         }
         Ok(())
     }

@@ -7,8 +7,8 @@ use std::time::SystemTime;
 use parking_lot::Mutex;
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
-use tympan_blobs::BlobStore;
-use tympan_store::{Batch, ChunkId, ChunkStore, Map, ReadChunks, RefUpdate, Root};
+use tympan_blobs::{BlobStore, MemoryBlobs};
+use tympan_store::{Batch, ChunkId, ChunkStore, LocalStore, Map, ReadChunks, RefUpdate, Root};
 
 use crate::body::Body;
 use crate::order::OrderKey;
@@ -89,6 +89,17 @@ impl Repository {
         }
         repository.snapshot()?;
         Ok(repository)
+    }
+
+    /// Makes a repository that forgets everything when it is dropped, for tests and trials.
+    ///
+    /// # Errors
+    /// If the store refuses, which memory does not.
+    pub fn memory() -> Result<Self> {
+        Self::open(
+            Arc::new(LocalStore::memory()?),
+            Arc::new(MemoryBlobs::default()),
+        )
     }
 
     /// Pins the newest state of `main`.

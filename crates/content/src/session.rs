@@ -14,9 +14,10 @@ use std::time::SystemTime;
 
 use tympan_store::ChunkId;
 
+use crate::body::Body;
 use crate::boundary::{has_ordered_children, is_container, is_own_content};
 use crate::order::OrderKey;
-use crate::record::Record;
+use crate::record::{BodyPlace, Record};
 use crate::repository::Repository;
 use crate::snapshot::View;
 use crate::{Error, Node, NodePath, Property, Result, Snapshot, Subtree, check_name, commit, keys};
@@ -53,9 +54,9 @@ pub struct Session {
 #[derive(Debug)]
 struct Hot {
     path: NodePath,
-    /// The type it had when it was decoded.
-    primary_type: String,
-    order: OrderKey,
+    /// The record and body it was decoded from.
+    record: Arc<Record>,
+    body: Arc<Body>,
     tree: Subtree,
 }
 
@@ -93,9 +94,12 @@ impl Session {
     }
 
     /// Tells whether there are edits to commit.
-    #[must_use]
-    pub fn has_changes(&self) -> bool {
-        self.hot.is_some() || !self.pending.0.overlay.is_empty()
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub fn has_changes(&mut self) -> Result<bool> {
+        self.cool()?;
+        Ok(!self.pending.0.overlay.is_empty())
     }
 
     /// Finds a node, pending edits included.
@@ -146,7 +150,7 @@ impl Session {
         tree.check()?;
         path.name().clone_into(&mut tree.name);
         let Some(parent) = path.parent() else {
-            if !is_container(tree.primary_type()) {
+            if !is_container("", tree.primary_type()) {
                 return Err(refused("replace", path, "the root must be a folder"));
             }
             self.cool()?;
@@ -351,11 +355,14 @@ impl Session {
             self.pending.node(&owner)?
         };
         let node = node.ok_or_else(|| Error::NodeMissing(path.clone()))?;
+        let record = node.record().clone();
+        let body = self.pending.0.body(&record, &owner)?;
+        let tree = node.read_own()?;
         self.hot = Some(Hot {
-            primary_type: node.primary_type().to_owned(),
-            order: node.record().order.clone(),
-            tree: node.read_own()?,
             path: owner,
+            record,
+            body,
+            tree,
         });
         Ok(())
     }
@@ -364,20 +371,29 @@ impl Session {
     fn cool(&mut self) -> Result<()> {
         let Some(Hot {
             path,
-            primary_type: old_type,
-            order,
+            record,
+            body,
             mut tree,
         }) = self.hot.take()
         else {
             return Ok(());
         };
-        let new_type = tree.primary_type();
-        if new_type == old_type || !(is_container(new_type) || is_container(&old_type)) {
-            let record = Record::of(&tree, order)
-                .ok_or_else(|| refused("write", &path, "it is nested too deeply"))?;
-            return self.write(&path, record);
+        let deep = || refused("write", &path, "it is nested too deeply");
+        let order = record.order.clone();
+        let (old_type, new_type) = (&*record.summary.primary_type, tree.primary_type());
+        let is_cut_alike = new_type == old_type
+            || !(is_container(path.name(), new_type) || is_container(path.name(), old_type));
+        if is_cut_alike {
+            let changed = Record::of(&tree, order).ok_or_else(deep)?;
+            let is_same =
+                matches!(&changed.body, BodyPlace::Pending(new) if new.bytes() == body.bytes());
+            return if is_same {
+                Ok(())
+            } else {
+                self.write(&path, changed)
+            };
         }
-        if path.is_root() && !is_container(new_type) {
+        if path.is_root() && !is_container("", new_type) {
             return Err(refused(
                 "change the type of",
                 &path,
@@ -404,7 +420,7 @@ impl Session {
             .ok_or_else(|| Error::NodeMissing(parent.clone()))?;
         let primary_type = node.primary_type();
         Ok(node.summary().is_some()
-            && is_container(primary_type)
+            && is_container(parent.name(), primary_type)
             && !is_own_content(primary_type, name))
     }
 
@@ -420,7 +436,8 @@ impl Session {
         let (own, records): (Vec<_>, Vec<_>) = std::mem::take(&mut tree.children)
             .into_iter()
             .partition(|child| {
-                !is_container(&primary_type) || is_own_content(&primary_type, &child.name)
+                !is_container(path.name(), &primary_type)
+                    || is_own_content(&primary_type, &child.name)
             });
         tree.children = own;
         let mut child_order = has_ordered_children(&primary_type).then(OrderKey::first);
@@ -456,8 +473,12 @@ impl Session {
         }
         let parent = to.parent().unwrap_or_else(NodePath::root);
         check_name(to.name())?;
-        let stays_cut = node.summary().is_some() && self.is_record_place(&parent, to.name())?;
-        if stays_cut {
+        // Also finds out, before anything is removed, whether the new parent exists.
+        let is_record_place = self.is_record_place(&parent, to.name())?;
+        let primary_type = node.primary_type();
+        let stays_cut = node.summary().is_some()
+            && is_container(from.name(), primary_type) == is_container(to.name(), primary_type);
+        if is_record_place && stays_cut {
             Ok(None)
         } else {
             Ok(Some(node.read()?))

@@ -301,7 +301,7 @@ impl Node {
             Err(_) => return Ok(None),
         };
         if self.at.is_none()
-            && is_container(self.primary_type())
+            && is_container(self.name(), self.primary_type())
             && !is_own_content(self.primary_type(), name)
         {
             let Some(record) = self.snapshot.0.record(&keys::key_of(&path)?, &path)? else {
@@ -354,7 +354,7 @@ impl Node {
     /// # Errors
     /// If the store fails.
     pub fn listed_children(&self) -> Result<Vec<Self>> {
-        if self.at.is_some() || !is_container(self.primary_type()) {
+        if self.at.is_some() || !is_container(self.name(), self.primary_type()) {
             return Ok(Vec::new());
         }
         let mut records = self.snapshot.0.records(&keys::children_of(&self.path)?)?;
@@ -386,7 +386,7 @@ impl Node {
     /// # Errors
     /// If the store fails.
     pub fn has_listed_children(&self) -> Result<bool> {
-        let is_folder = self.at.is_none() && is_container(self.primary_type());
+        let is_folder = self.at.is_none() && is_container(self.name(), self.primary_type());
         Ok(is_folder
             && self
                 .snapshot
@@ -399,7 +399,7 @@ impl Node {
     /// # Errors
     /// If the store fails.
     pub fn listed_descendants(&self) -> Result<Vec<Self>> {
-        if self.at.is_some() || !is_container(self.primary_type()) {
+        if self.at.is_some() || !is_container(self.name(), self.primary_type()) {
             return Ok(Vec::new());
         }
         let records = self.snapshot.0.records(&keys::below(&self.path)?)?;

@@ -117,7 +117,7 @@ impl Session {
             let node = snapshot
                 .node(&parent)?
                 .ok_or_else(|| Error::NodeMissing(parent.clone()))?;
-            if node.summary().is_none() || !is_container(node.primary_type()) {
+            if node.summary().is_none() || !is_container(parent.name(), node.primary_type()) {
                 return Err(Error::Refused {
                     action: "receive",
                     path: path.clone(),
@@ -125,7 +125,7 @@ impl Session {
                 });
             }
         }
-        if !is_container(&record.summary.primary_type) {
+        if !is_container(path.name(), &record.summary.primary_type) {
             self.remove_records(path)?;
         }
         self.write(path, record)

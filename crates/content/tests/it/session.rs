@@ -1,0 +1,523 @@
+//! Sessions: edits, moves, order, commits, conflicts.
+
+use std::time::SystemTime;
+
+use tympan_content::{
+    Conflict, Depth, Error, Index, JCR_CONTENT, NodePath, Place, Property, Repository, Session,
+    Subtree, Value,
+};
+
+pub(crate) fn path(text: &str) -> NodePath {
+    NodePath::new(text).unwrap()
+}
+
+pub(crate) fn commit(session: &mut Session) {
+    session.commit("test", SystemTime::UNIX_EPOCH).unwrap();
+}
+
+pub(crate) fn page(name: &str, title: &str) -> Subtree {
+    let text = Subtree::new("text", "nt:unstructured")
+        .with("text", "Hello")
+        .with("sling:resourceType", "x/text");
+    let content = Subtree::new(JCR_CONTENT, "cq:PageContent")
+        .with("jcr:title", title)
+        .with_child(text);
+    Subtree::new(name, "cq:Page").with_child(content)
+}
+
+/// A repository with `/content/site` and the pages `a`, `b`, `c` in it.
+fn site() -> Repository {
+    let repository = Repository::memory().unwrap();
+    let mut session = repository.session("ann").unwrap();
+    let mut site = page("site", "Site");
+    for name in ["a", "b", "c"] {
+        site = site.with_child(page(name, name));
+    }
+    session
+        .put(
+            &path("/content"),
+            Subtree::new("content", "sling:OrderedFolder").with_child(site),
+        )
+        .unwrap();
+    commit(&mut session);
+    repository
+}
+
+fn names(repository: &Repository, folder: &str) -> Vec<String> {
+    let node = repository
+        .snapshot()
+        .unwrap()
+        .node(&path(folder))
+        .unwrap()
+        .unwrap();
+    node.children()
+        .unwrap()
+        .iter()
+        .map(|child| child.name().to_owned())
+        .collect()
+}
+
+fn text(repository: &Repository, node: &str, name: &str) -> Option<String> {
+    repository
+        .snapshot()
+        .unwrap()
+        .node(&path(node))
+        .unwrap()?
+        .text(name)
+}
+
+fn conflicts(result: Result<tympan_content::ChunkId, Error>) -> Vec<String> {
+    match result {
+        Err(Error::Conflicts(conflicts)) => conflicts.iter().map(Conflict::to_string).collect(),
+        other => panic!("expected conflicts, not {other:?}"),
+    }
+}
+
+#[test]
+fn what_was_put_is_read_back_through_every_way() {
+    let repository = site();
+    assert_eq!(
+        names(&repository, "/content/site"),
+        [JCR_CONTENT, "a", "b", "c"]
+    );
+    assert_eq!(
+        text(&repository, "/content/site/b/jcr:content", "jcr:title").as_deref(),
+        Some("b")
+    );
+    assert_eq!(
+        text(&repository, "/content/site/b/jcr:content/text", "text").as_deref(),
+        Some("Hello")
+    );
+    let snapshot = repository.snapshot().unwrap();
+    assert!(
+        snapshot
+            .node(&path("/content/site/b/jcr:content/none"))
+            .unwrap()
+            .is_none()
+    );
+    assert!(
+        snapshot
+            .node(&path("/content/none/jcr:content"))
+            .unwrap()
+            .is_none()
+    );
+    let site = snapshot.node(&path("/content/site")).unwrap().unwrap();
+    let listed = site.listed_children().unwrap();
+    assert_eq!(listed[0].summary().unwrap().title.as_deref(), Some("a"));
+    assert_eq!(listed[0].parent().unwrap().unwrap().path(), site.path());
+    assert!(site.has_listed_children().unwrap() && !listed[0].has_listed_children().unwrap());
+    assert_eq!(snapshot.root_node().unwrap().children().unwrap().len(), 1);
+}
+
+#[test]
+fn pending_edits_show_in_the_session_alone() {
+    let repository = site();
+    let mut session = repository.session("ann").unwrap();
+    session
+        .set_property(
+            &path("/content/site/a/jcr:content"),
+            "jcr:title",
+            "new".into(),
+        )
+        .unwrap();
+    session
+        .add_node(&path("/content/site/d"), "cq:Page")
+        .unwrap();
+    session
+        .add_node(&path("/content/site/d/jcr:content"), "cq:PageContent")
+        .unwrap();
+    let pending = session.snapshot().unwrap();
+    assert_eq!(
+        pending
+            .node(&path("/content/site/a/jcr:content"))
+            .unwrap()
+            .unwrap()
+            .text("jcr:title")
+            .unwrap(),
+        "new"
+    );
+    assert!(
+        pending
+            .node(&path("/content/site/d/jcr:content"))
+            .unwrap()
+            .is_some()
+    );
+    assert_eq!(
+        text(&repository, "/content/site/a/jcr:content", "jcr:title").as_deref(),
+        Some("a")
+    );
+    commit(&mut session);
+    assert_eq!(
+        text(&repository, "/content/site/a/jcr:content", "jcr:title").as_deref(),
+        Some("new")
+    );
+    assert_eq!(
+        names(&repository, "/content/site"),
+        [JCR_CONTENT, "a", "b", "c", "d"]
+    );
+    let root = repository.head().unwrap();
+    commit(&mut session);
+    assert_eq!(
+        repository.head().unwrap(),
+        root,
+        "nothing to commit makes no revision"
+    );
+}
+
+#[test]
+fn refuses_what_makes_no_sense() {
+    let repository = site();
+    let mut session = repository.session("ann").unwrap();
+    assert!(matches!(
+        session.add_node(&path("/content/site/a"), "cq:Page"),
+        Err(Error::NodeExists(_))
+    ));
+    assert!(matches!(
+        session.add_node(&path("/none/a"), "cq:Page"),
+        Err(Error::NodeMissing(_))
+    ));
+    assert!(matches!(
+        session.remove(&path("/content/site/x")),
+        Err(Error::NodeMissing(_))
+    ));
+    assert!(matches!(
+        session.remove(&path("/content/site/a/jcr:content/x")),
+        Err(Error::NodeMissing(_))
+    ));
+    assert!(matches!(
+        session.remove(&NodePath::root()),
+        Err(Error::Refused { .. })
+    ));
+    assert!(matches!(
+        session.move_node(&path("/content/site"), &path("/content/site/a/x")),
+        Err(Error::Refused { .. })
+    ));
+    assert!(matches!(
+        session.set_property(&path("/content/x"), "a", "b".into()),
+        Err(Error::NodeMissing(_))
+    ));
+    assert!(
+        session
+            .set_property(&path("/content"), "a/b", "c".into())
+            .is_err()
+    );
+    assert!(!session.has_changes().unwrap());
+}
+
+#[test]
+fn moves_keep_everything_below_and_copies_get_identifiers_of_their_own() {
+    let repository = site();
+    let mut session = repository.session("ann").unwrap();
+    session
+        .set_property(
+            &path("/content/site/a/jcr:content"),
+            "jcr:uuid",
+            Property::text("one"),
+        )
+        .unwrap();
+    commit(&mut session);
+    session
+        .move_node(&path("/content/site"), &path("/content/moved"))
+        .unwrap();
+    commit(&mut session);
+    assert_eq!(names(&repository, "/content"), ["moved"]);
+    assert_eq!(
+        names(&repository, "/content/moved"),
+        [JCR_CONTENT, "a", "b", "c"]
+    );
+    session
+        .copy_node(&path("/content/moved"), &path("/content/copy"))
+        .unwrap();
+    // Into a document, out of one, and inside one.
+    session
+        .copy_node(
+            &path("/content/moved/a/jcr:content/text"),
+            &path("/content/moved/b/jcr:content/text2"),
+        )
+        .unwrap();
+    session
+        .move_node(
+            &path("/content/moved/c"),
+            &path("/content/moved/b/jcr:content/c"),
+        )
+        .unwrap();
+    commit(&mut session);
+    assert_eq!(
+        names(&repository, "/content/moved/b/jcr:content"),
+        ["text", "text2", "c"]
+    );
+    assert_eq!(
+        text(
+            &repository,
+            "/content/moved/b/jcr:content/c/jcr:content",
+            "jcr:title"
+        )
+        .as_deref(),
+        Some("c")
+    );
+    let copied = text(&repository, "/content/copy/a/jcr:content", "jcr:uuid").unwrap();
+    assert_ne!(copied, "one");
+    let snapshot = repository.snapshot().unwrap();
+    assert_eq!(
+        snapshot.look_up(Index::Uuid, "one").unwrap(),
+        [path("/content/moved/a/jcr:content")]
+    );
+    assert_eq!(
+        snapshot.look_up(Index::Uuid, &copied).unwrap(),
+        [path("/content/copy/a/jcr:content")]
+    );
+}
+
+#[test]
+fn children_take_the_place_they_are_given() {
+    let repository = site();
+    let mut session = repository.session("ann").unwrap();
+    let mut order = |name: &str, place: Place| {
+        session
+            .order(&path(&format!("/content/site/{name}")), &place)
+            .unwrap();
+        commit(&mut session);
+        names(&repository, "/content/site")[1..].join(" ")
+    };
+    assert_eq!(order("c", Place::First), "c a b");
+    assert_eq!(order("c", Place::After("a".into())), "a c b");
+    assert_eq!(order("b", Place::Before("a".into())), "b a c");
+    assert_eq!(order("b", Place::Last), "a c b");
+    let content = "/content/site/a/jcr:content";
+    session
+        .copy_node(
+            &path(&format!("{content}/text")),
+            &path(&format!("{content}/second")),
+        )
+        .unwrap();
+    session
+        .order(&path(&format!("{content}/second")), &Place::First)
+        .unwrap();
+    commit(&mut session);
+    assert_eq!(names(&repository, content), ["second", "text"]);
+    assert!(
+        session
+            .order(&path("/content/site/a"), &Place::Before("none".into()))
+            .is_err()
+    );
+}
+
+#[test]
+fn many_insertions_at_one_place_keep_their_order() {
+    let repository = site();
+    let mut session = repository.session("ann").unwrap();
+    for number in 0..300 {
+        let new = path(&format!("/content/site/n{number}"));
+        session.add_node(&new, "cq:Page").unwrap();
+        session.order(&new, &Place::After("a".into())).unwrap();
+    }
+    commit(&mut session);
+    let mut expected: Vec<String> = (0..300).rev().map(|number| format!("n{number}")).collect();
+    expected.insert(0, "a".into());
+    assert_eq!(names(&repository, "/content/site")[1..302], expected);
+}
+
+#[test]
+fn a_type_change_cuts_documents_anew() {
+    let repository = site();
+    let mut session = repository.session("ann").unwrap();
+    let whole = repository
+        .snapshot()
+        .unwrap()
+        .read(&path("/content"))
+        .unwrap()
+        .unwrap();
+    for primary_type in [
+        "nt:unstructured",
+        "sling:OrderedFolder",
+        "cq:Page",
+        "nt:unstructured",
+        "cq:Page",
+    ] {
+        session
+            .set_property(
+                &path("/content/site"),
+                "jcr:primaryType",
+                Property::name(primary_type),
+            )
+            .unwrap();
+        commit(&mut session);
+        assert_eq!(
+            names(&repository, "/content/site").len(),
+            4,
+            "{primary_type}"
+        );
+        assert_eq!(
+            text(&repository, "/content/site/b/jcr:content", "jcr:title").as_deref(),
+            Some("b")
+        );
+    }
+    assert_eq!(
+        repository
+            .snapshot()
+            .unwrap()
+            .read(&path("/content"))
+            .unwrap()
+            .unwrap(),
+        whole
+    );
+}
+
+#[test]
+fn changes_of_others_merge_or_conflict() {
+    let repository = site();
+    let content = path("/content/site/a/jcr:content");
+    let (mut ann, mut bob) = (
+        repository.session("ann").unwrap(),
+        repository.session("bob").unwrap(),
+    );
+    ann.set_property(&content, "jcr:title", "Ann's".into())
+        .unwrap();
+    bob.set_property(&content, "jcr:description", "Bob's".into())
+        .unwrap();
+    bob.add_node(&path("/content/site/bob"), "cq:Page").unwrap();
+    commit(&mut ann);
+    commit(&mut bob);
+    assert_eq!(
+        text(&repository, content.as_str(), "jcr:title").as_deref(),
+        Some("Ann's")
+    );
+    assert_eq!(
+        text(&repository, content.as_str(), "jcr:description").as_deref(),
+        Some("Bob's")
+    );
+
+    let (mut ann, mut bob) = (
+        repository.session("ann").unwrap(),
+        repository.session("bob").unwrap(),
+    );
+    ann.set_property(&content, "jcr:title", "x".into()).unwrap();
+    bob.set_property(&content, "jcr:title", "y".into()).unwrap();
+    commit(&mut ann);
+    let found = conflicts(bob.commit("test", SystemTime::UNIX_EPOCH));
+    assert_eq!(
+        found,
+        ["changeChangedProperty at `/content/site/a/jcr:content`, property `jcr:title`"]
+    );
+    assert!(
+        bob.has_changes().unwrap(),
+        "a failed commit keeps the edits"
+    );
+    bob.refresh().unwrap();
+    assert_eq!(
+        bob.node(&content)
+            .unwrap()
+            .unwrap()
+            .text("jcr:title")
+            .unwrap(),
+        "x"
+    );
+}
+
+#[test]
+fn removals_conflict_with_changes_below() {
+    let repository = site();
+    let (mut ann, mut bob) = (
+        repository.session("ann").unwrap(),
+        repository.session("bob").unwrap(),
+    );
+    ann.remove(&path("/content/site")).unwrap();
+    bob.add_node(&path("/content/site/a/new"), "cq:Page")
+        .unwrap();
+    commit(&mut bob);
+    let found = conflicts(ann.commit("test", SystemTime::UNIX_EPOCH));
+    assert_eq!(found, ["removeChangedNode at `/content/site/a/new`"]);
+
+    let (mut ann, mut bob) = (
+        repository.session("ann").unwrap(),
+        repository.session("bob").unwrap(),
+    );
+    ann.remove(&path("/content/site")).unwrap();
+    bob.add_node(&path("/content/site/b/new"), "cq:Page")
+        .unwrap();
+    commit(&mut ann);
+    let found = conflicts(bob.commit("test", SystemTime::UNIX_EPOCH));
+    assert_eq!(found, ["changeRemovedNode at `/content/site/b`"]);
+}
+
+#[test]
+fn indexes_follow_every_commit() {
+    let repository = site();
+    let find = |value: &str| {
+        repository
+            .snapshot()
+            .unwrap()
+            .look_up(Index::ResourceType, value)
+            .unwrap()
+    };
+    assert_eq!(find("x/text").len(), 4);
+    let mut session = repository.session("ann").unwrap();
+    session.remove(&path("/content/site/a")).unwrap();
+    let text = path("/content/site/b/jcr:content/text");
+    session
+        .set_property(&text, "sling:resourceType", "x/other".into())
+        .unwrap();
+    session
+        .set_property(&text, "link", "/content/site/c".into())
+        .unwrap();
+    commit(&mut session);
+    assert_eq!(
+        (find("x/text").len(), find("x/other")),
+        (2, vec![text.clone()])
+    );
+    let snapshot = repository.snapshot().unwrap();
+    assert_eq!(
+        snapshot
+            .look_up(Index::Reference, "/content/site/c")
+            .unwrap(),
+        [text]
+    );
+    assert_eq!(snapshot.look_up(Index::Type, "cq:Page").unwrap().len(), 3);
+    assert_eq!(snapshot.look_up(Index::Type, "cq:Pag").unwrap(), []);
+}
+
+#[test]
+fn documents_travel_unopened() {
+    let (author, publish) = (site(), Repository::memory().unwrap());
+    let mut session = author.session("ann").unwrap();
+    let blob = author.blobs().put(&mut &b"bytes"[..]).unwrap();
+    session
+        .set_property(
+            &path("/content/site/a/jcr:content"),
+            "data",
+            Value::Binary(blob).into(),
+        )
+        .unwrap();
+    commit(&mut session);
+    let snapshot = author.snapshot().unwrap();
+    let documents = snapshot
+        .documents(&path("/content/site"), Depth::Subtree)
+        .unwrap();
+    assert_eq!(documents.len(), 4);
+    let mut receiver = publish.session("replication").unwrap();
+    receiver
+        .add_node(&path("/content"), "sling:OrderedFolder")
+        .unwrap();
+    let mut blobs = Vec::new();
+    for document in &documents {
+        let needs = snapshot.needs_of(document).unwrap();
+        blobs.extend(needs.blobs);
+        let mut batch = tympan_store::Batch::default();
+        for id in needs.chunks {
+            batch.add_chunk(author.chunks().read(&id).unwrap().bytes().clone());
+        }
+        publish.chunks().commit(batch).unwrap();
+        receiver.put_document(document).unwrap();
+    }
+    assert_eq!(blobs, [blob]);
+    commit(&mut receiver);
+    let (sent, received) = (
+        snapshot.read(&path("/content")).unwrap(),
+        publish.snapshot().unwrap().read(&path("/content")).unwrap(),
+    );
+    assert_eq!(sent, received);
+    let changed = snapshot
+        .changed_paths(&publish.snapshot().unwrap())
+        .unwrap();
+    assert_eq!(changed, []);
+}
