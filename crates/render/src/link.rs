@@ -1,0 +1,119 @@
+//! Addresses that templates write: what authors typed made safe, node paths made URLs.
+
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
+
+use crate::url::mangle;
+
+/// What stands for an address that must not be followed.
+pub(crate) const BLOCKED: &str = "#";
+
+/// The schemes that an author's link may have.
+const SCHEMES: [&str; 6] = ["http", "https", "mailto", "tel", "sms", "ftp"];
+
+/// What a path in a URL must escape; letters beyond ASCII always are.
+const PATH: &AsciiSet = &CONTROLS
+    .add(b' ')
+    .add(b'"')
+    .add(b'#')
+    .add(b'<')
+    .add(b'>')
+    .add(b'?')
+    .add(b'`')
+    .add(b'%')
+    .add(b';')
+    .add(b'\\');
+
+/// An author's link, read.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Target<'a> {
+    /// A path of this instance; `rest` is the query and fragment with their marks.
+    Path { path: &'a str, rest: &'a str },
+    /// Anything else that is harmless: another host, a mail address, a fragment.
+    Other(&'a str),
+    /// A scheme that runs code or that nobody expects.
+    Blocked,
+}
+
+/// Reads an author's link.
+pub(crate) fn read(href: &str) -> Target<'_> {
+    let href = href.trim();
+    if href.starts_with('/') && !href.starts_with("//") {
+        let (path, rest) = href.split_at(href.find(['?', '#']).unwrap_or(href.len()));
+        return Target::Path { path, rest };
+    }
+    // Browsers drop tabs and line breaks before they look for the scheme: `java\nscript:` runs.
+    let has_odd = href.chars().any(char::is_control);
+    let head = href.split(['/', '?', '#']).next().unwrap_or_default();
+    let is_allowed = match head.split_once(':') {
+        None => true,
+        Some((scheme, _)) => SCHEMES
+            .iter()
+            .any(|allowed| scheme.eq_ignore_ascii_case(allowed)),
+    };
+    if is_allowed && !has_odd {
+        Target::Other(href)
+    } else {
+        Target::Blocked
+    }
+}
+
+/// Writes a node path as the path of a URL: mangled and escaped.
+pub(crate) fn encode_path(path: &str) -> String {
+    utf8_percent_encode(&mangle(path), PATH).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_links() {
+        assert_eq!(
+            read("/content/a?x=1#y"),
+            Target::Path {
+                path: "/content/a",
+                rest: "?x=1#y"
+            }
+        );
+        assert_eq!(
+            read(" /content/a "),
+            Target::Path {
+                path: "/content/a",
+                rest: ""
+            }
+        );
+        for harmless in [
+            "https://example.org/a:b",
+            "HTTP://x",
+            "mailto:a@b",
+            "tel:1",
+            "#top",
+            "?q=1",
+            "a/b:c",
+            "//host/a",
+            "",
+        ] {
+            assert_eq!(read(harmless), Target::Other(harmless));
+        }
+        for bad in [
+            "javascript:alert(1)",
+            " JavaScript:alert(1)",
+            "java\nscript:alert(1)",
+            "java\tscript:alert(1)",
+            "\u{1}javascript:alert(1)",
+            "data:text/html,x",
+            "vbscript:x",
+            "unknown:x",
+            "javascript&colon;alert(1):",
+        ] {
+            assert_eq!(read(bad), Target::Blocked, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn encodes_paths() {
+        assert_eq!(encode_path("/a/jcr:content/b c"), "/a/_jcr_content/b%20c");
+        assert_eq!(encode_path("/ä/100%;x"), "/%C3%A4/100%25%3Bx");
+        assert_eq!(encode_path("/content/a-b_c.html"), "/content/a-b_c.html");
+    }
+}

@@ -1,0 +1,299 @@
+//! Which script draws a resource type: all scripts of all types, ranked for a request.
+//!
+//! The index is pure: it knows paths, not texts. Whoever loads scripts fills it.
+
+use std::collections::HashMap;
+
+use super::name::{Fit, Wanted, judge};
+
+/// Where relative resource types are looked for, in order of precedence.
+pub(crate) const SEARCH_PATHS: [&str; 2] = ["/apps/", "/libs/"];
+
+/// The type that every chain of super types ends at.
+pub(crate) const DEFAULT_TYPE: &str = "sling/servlet/default";
+
+/// The folder of the scripts that draw errors.
+const ERROR_TYPE: &str = "sling/servlet/errorhandler";
+
+/// A chain of super types longer than this is a mistake.
+const MAX_CHAIN: usize = 32;
+
+/// All scripts below the search paths, by the folder of their resource type.
+#[derive(Debug, Default)]
+pub(crate) struct ScriptIndex {
+    /// Script paths below each folder that holds any, at any depth, relative to that folder.
+    scripts: HashMap<String, Vec<String>>,
+    /// The `sling:resourceSuperType` of folders that have one.
+    super_types: HashMap<String, String>,
+}
+
+impl ScriptIndex {
+    /// Adds a script by its absolute path.
+    ///
+    /// A script in `/apps/a/b/print/` may belong to the type `a/b` (as `print/…`) or to the type `a/b/print`:
+    /// it is listed below every folder above it.
+    pub(crate) fn add(&mut self, path: &str) {
+        let slashes: Vec<usize> = path.match_indices('/').map(|(at, _)| at).collect();
+        for at in slashes
+            .into_iter()
+            .skip(1)
+            .rev()
+            .take(1 + MAX_SELECTOR_FOLDERS)
+        {
+            let (folder, relative) = path.split_at(at);
+            let relative = relative.trim_start_matches('/').to_owned();
+            self.scripts
+                .entry(folder.to_owned())
+                .or_default()
+                .push(relative);
+        }
+    }
+
+    /// Notes the super type of the type at a folder.
+    pub(crate) fn set_super_type(&mut self, folder: &str, super_type: &str) {
+        self.super_types
+            .insert(folder.to_owned(), super_type.to_owned());
+    }
+
+    /// Forgets what was added below a folder, so that another source can replace it.
+    pub(crate) fn forget_scripts_in(&mut self, folder: &str) {
+        let prefix = format!("{folder}/");
+        self.scripts
+            .retain(|path, _| path != folder && !path.starts_with(&prefix));
+        for (above, list) in &mut self.scripts {
+            if let Some(below) = folder
+                .strip_prefix(above.as_str())
+                .and_then(|rest| rest.strip_prefix('/'))
+            {
+                list.retain(|relative| {
+                    !relative
+                        .strip_prefix(below)
+                        .is_some_and(|rest| rest.starts_with('/'))
+                });
+            }
+        }
+    }
+
+    /// Finds the best script for a resource type; the path of the script.
+    ///
+    /// `super_type` is the resource's own `sling:resourceSuperType`, which beats that of its type.
+    pub(crate) fn find(
+        &self,
+        resource_type: &str,
+        super_type: Option<&str>,
+        wanted: &Wanted<'_>,
+    ) -> Option<String> {
+        let mut best: Option<(Fit, String)> = None;
+        for one in self.chain(resource_type, super_type) {
+            let label = one.rsplit('/').next().unwrap_or_default();
+            for folder in folders(&one) {
+                if let Some((fit, path)) = self.best_in(&folder, label, wanted)
+                    && best.as_ref().is_none_or(|(known, _)| fit > *known)
+                {
+                    best = Some((fit, path));
+                }
+            }
+        }
+        best.map(|(_, path)| path)
+    }
+
+    /// Finds the script that draws an error: by its name (`404`), else `default`.
+    pub(crate) fn find_error_handler(&self, name: &str, wanted: &Wanted<'_>) -> Option<String> {
+        let in_folder = |label: &str| {
+            folders(ERROR_TYPE)
+                .into_iter()
+                .find_map(|folder| self.best_in(&folder, label, wanted))
+        };
+        in_folder(name)
+            .or_else(|| in_folder("default"))
+            .map(|(_, path)| path)
+    }
+
+    /// Finds the best script in one folder.
+    fn best_in(&self, folder: &str, label: &str, wanted: &Wanted<'_>) -> Option<(Fit, String)> {
+        let fits = self.scripts.get(folder)?.iter();
+        let best = fits
+            .filter_map(|relative| Some((judge(relative, label, wanted)?, relative)))
+            .max_by(|(one, name), (other, other_name)| one.cmp(other).then(other_name.cmp(name)))?;
+        Some((best.0, format!("{folder}/{}", best.1)))
+    }
+
+    /// Returns the type and its super types, nearest first, ending with the default type.
+    pub(crate) fn chain(&self, resource_type: &str, super_type: Option<&str>) -> Vec<String> {
+        let mut chain = vec![to_path(resource_type)];
+        let mut next = super_type
+            .map(to_path)
+            .or_else(|| self.super_type_of(&to_path(resource_type)));
+        while let Some(one) = next.filter(|one| chain.len() < MAX_CHAIN && !chain.contains(one)) {
+            next = self.super_type_of(&one);
+            chain.push(one);
+        }
+        chain.push(DEFAULT_TYPE.to_owned());
+        chain
+    }
+
+    /// Finds the super type that a type's own node names.
+    fn super_type_of(&self, type_path: &str) -> Option<String> {
+        folders(type_path)
+            .iter()
+            .find_map(|folder| self.super_types.get(folder))
+            .map(|one| to_path(one))
+    }
+}
+
+/// Folders of selectors below a type are followed this deep.
+const MAX_SELECTOR_FOLDERS: usize = 4;
+
+/// Turns a type such as `nt:file` into the path of its scripts, `nt/file`.
+fn to_path(resource_type: &str) -> String {
+    resource_type
+        .replace(':', "/")
+        .trim_end_matches('/')
+        .to_owned()
+}
+
+/// Returns where the scripts of a type may be: one folder for an absolute type, else one per search path.
+fn folders(type_path: &str) -> Vec<String> {
+    if type_path.starts_with('/') {
+        return vec![type_path.to_owned()];
+    }
+    SEARCH_PATHS
+        .iter()
+        .map(|search| format!("{search}{type_path}"))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn index() -> ScriptIndex {
+        let mut index = ScriptIndex::default();
+        for path in [
+            "/apps/site/page/page.html.j2",
+            "/apps/site/page/print.html.j2",
+            "/apps/site/title/title.html.j2",
+            "/libs/site/title/title.html.j2",
+            "/libs/site/title/large.html.j2",
+            "/libs/base/page/page.html.j2",
+            "/libs/base/page/page.json.j2",
+            "/libs/base/page/print/a4.html.j2",
+            "/apps/nt/file/file.html.j2",
+            "/apps/sling/servlet/default/default.txt.j2",
+            "/apps/sling/servlet/errorhandler/404.html.j2",
+            "/libs/sling/servlet/errorhandler/default.html.j2",
+        ] {
+            index.add(path);
+        }
+        index.set_super_type("/apps/site/page", "base/page");
+        index.set_super_type("/libs/base/page", "site/page");
+        index
+    }
+
+    #[track_caller]
+    fn check(resource_type: &str, super_type: Option<&str>, request: &str, expected: &str) {
+        let mut selectors = crate::url::split_selectors(request);
+        let extension = selectors.pop();
+        let wanted = Wanted {
+            method: "GET",
+            selectors: &selectors,
+            extension: extension.as_deref(),
+        };
+        let found = index().find(resource_type, super_type, &wanted);
+        assert_eq!(found.as_deref().unwrap_or("-"), expected);
+    }
+
+    #[test]
+    fn nearer_types_and_earlier_search_paths_win_among_equals() {
+        check("site/page", None, "html", "/apps/site/page/page.html.j2");
+        check(
+            "site/page",
+            None,
+            "print.html",
+            "/apps/site/page/print.html.j2",
+        );
+        check(
+            "site/page",
+            None,
+            "other.html",
+            "/apps/site/page/page.html.j2",
+        );
+        check("site/title", None, "html", "/apps/site/title/title.html.j2");
+        check(
+            "/libs/site/title",
+            None,
+            "html",
+            "/libs/site/title/title.html.j2",
+        );
+    }
+
+    #[test]
+    fn more_selectors_beat_a_nearer_type() {
+        check(
+            "site/page",
+            None,
+            "print.a4.html",
+            "/libs/base/page/print/a4.html.j2",
+        );
+        check(
+            "site/title",
+            None,
+            "large.html",
+            "/libs/site/title/large.html.j2",
+        );
+    }
+
+    #[test]
+    fn super_types_inherit_and_a_cycle_ends() {
+        check("site/page", None, "json", "/libs/base/page/page.json.j2");
+        check(
+            "no/such",
+            Some("base/page"),
+            "json",
+            "/libs/base/page/page.json.j2",
+        );
+        check("no/such", None, "html", "-");
+        check(
+            "no/such",
+            None,
+            "txt",
+            "/apps/sling/servlet/default/default.txt.j2",
+        );
+        check("nt:file", None, "html", "/apps/nt/file/file.html.j2");
+        assert_eq!(
+            index().chain("site/page", None),
+            ["site/page", "base/page", DEFAULT_TYPE]
+        );
+    }
+
+    #[test]
+    fn finds_error_handlers() {
+        let wanted = Wanted {
+            method: "GET",
+            selectors: &[],
+            extension: Some("html"),
+        };
+        let find = |name| index().find_error_handler(name, &wanted).unwrap();
+        assert_eq!(find("404"), "/apps/sling/servlet/errorhandler/404.html.j2");
+        assert_eq!(
+            find("500"),
+            "/libs/sling/servlet/errorhandler/default.html.j2"
+        );
+    }
+
+    #[test]
+    fn forgets_a_replaced_folder() {
+        let mut index = index();
+        index.forget_scripts_in("/libs/base/page/print");
+        let selectors = ["print".to_owned(), "a4".to_owned()];
+        let wanted = Wanted {
+            method: "GET",
+            selectors: &selectors,
+            extension: Some("html"),
+        };
+        assert_eq!(
+            index.find("base/page", None, &wanted).unwrap(),
+            "/apps/site/page/print.html.j2"
+        );
+    }
+}

@@ -1,0 +1,193 @@
+//! How long each component of one request took: always on, a tree of calls with total and self time.
+//!
+//! Calls of the same script below the same caller share a row, so a page of a thousand teasers has one row for
+//! them. Two clock readings per component are the whole cost.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// One row of the tree.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Row {
+    /// The script's path, or the name of the work where no script is involved.
+    pub script: Arc<str>,
+    /// The path of the node that was drawn first through this row.
+    pub path: Arc<str>,
+    /// How many calls deep the row is; the request itself is 0.
+    pub depth: usize,
+    /// How often the script ran here.
+    pub calls: u64,
+    /// The time from start to end, with everything called from here.
+    pub total: Duration,
+    /// The time outside of the components called from here.
+    pub self_time: Duration,
+}
+
+/// The finished times of one request, each row before the rows it called.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Timing {
+    /// The rows, in the order of their first call.
+    pub rows: Vec<Row>,
+}
+
+impl Timing {
+    /// Returns the time of the whole request.
+    #[must_use]
+    pub fn total(&self) -> Duration {
+        self.rows
+            .iter()
+            .filter(|row| row.depth == 0)
+            .map(|row| row.total)
+            .sum()
+    }
+
+    /// Writes one line per row: total and self microseconds, calls, script.
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        let line = |row: &Row| {
+            let (total, own) = (row.total.as_micros(), row.self_time.as_micros());
+            let indent = "  ".repeat(row.depth);
+            format!(
+                "{total:>8} {own:>8} {:>5}  {indent}{} {}\n",
+                row.calls, row.script, row.path
+            )
+        };
+        self.rows.iter().map(line).collect()
+    }
+}
+
+/// A row while the request runs.
+#[derive(Debug)]
+struct Open {
+    row: Row,
+    parent: Option<usize>,
+    /// The time in rows called from this one.
+    below: Duration,
+}
+
+impl Open {
+    /// Returns the row with its self time.
+    fn to_row(&self) -> Row {
+        Row {
+            self_time: self.row.total.saturating_sub(self.below),
+            ..self.row.clone()
+        }
+    }
+}
+
+/// Takes the times while a request runs.
+#[derive(Debug, Default)]
+pub(crate) struct Stopwatch {
+    rows: Vec<Open>,
+    /// The running rows and when each began.
+    running: Vec<(usize, Instant)>,
+}
+
+impl Stopwatch {
+    /// Begins a call; [`Stopwatch::end`] must follow.
+    pub(crate) fn begin(&mut self, script: &Arc<str>, path: &str, now: Instant) {
+        let parent = self.running.last().map(|(at, _)| *at);
+        let known = |open: &Open| open.parent == parent && *open.row.script == **script;
+        let at = self.rows.iter().rposition(known).unwrap_or_else(|| {
+            self.rows.push(Open {
+                row: self.new_row(script, path),
+                parent,
+                below: Duration::ZERO,
+            });
+            self.rows.len() - 1
+        });
+        self.running.push((at, now));
+    }
+
+    /// Makes a row below the running one.
+    fn new_row(&self, script: &Arc<str>, path: &str) -> Row {
+        Row {
+            script: Arc::clone(script),
+            path: path.into(),
+            depth: self.running.len(),
+            calls: 0,
+            total: Duration::ZERO,
+            self_time: Duration::ZERO,
+        }
+    }
+
+    /// Ends the call that began last.
+    pub(crate) fn end(&mut self, now: Instant) {
+        let Some((at, began)) = self.running.pop() else {
+            return;
+        };
+        let elapsed = now.saturating_duration_since(began);
+        let Some(open) = self.rows.get_mut(at) else {
+            return;
+        };
+        open.row.calls += 1;
+        open.row.total += elapsed;
+        let parent = open.parent;
+        if let Some(caller) = parent.and_then(|at| self.rows.get_mut(at)) {
+            caller.below += elapsed;
+        }
+    }
+
+    /// Returns the tree, depth first.
+    pub(crate) fn finish(self) -> Timing {
+        let mut rows = Vec::with_capacity(self.rows.len());
+        let mut pending: Vec<usize> = self.below(None);
+        while let Some(at) = pending.pop() {
+            rows.extend(self.rows.get(at).map(Open::to_row));
+            pending.extend(self.below(Some(at)));
+        }
+        Timing { rows }
+    }
+
+    /// Returns the rows called from a row, last first.
+    fn below(&self, parent: Option<usize>) -> Vec<usize> {
+        let rows = self.rows.iter().enumerate().rev();
+        rows.filter(|(_, open)| open.parent == parent)
+            .map(|(at, _)| at)
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_rows_and_splits_self_from_total() {
+        let start = Instant::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        let [page, par, text] = ["page", "par", "text"].map(Arc::<str>::from);
+        let mut watch = Stopwatch::default();
+        watch.begin(&page, "/p", at(0));
+        watch.begin(&par, "/p/par", at(1));
+        for n in 0..3 {
+            watch.begin(&text, &format!("/p/par/t{n}"), at(2 + 2 * n));
+            watch.end(at(3 + 2 * n));
+        }
+        watch.end(at(9));
+        watch.begin(&text, "/p/footer", at(9));
+        watch.end(at(10));
+        watch.end(at(12));
+        let timing = watch.finish();
+        let rows: Vec<String> = timing
+            .rows
+            .iter()
+            .map(|row| {
+                let (total, own) = (row.total.as_millis(), row.self_time.as_millis());
+                format!(
+                    "{} {} {} {}x {total} {own}",
+                    row.depth, row.script, row.path, row.calls
+                )
+            })
+            .collect();
+        let expected = [
+            "0 page /p 1x 12 3",
+            "1 par /p/par 1x 8 5",
+            "2 text /p/par/t0 3x 3 3",
+            "1 text /p/footer 1x 1 1",
+        ];
+        assert_eq!(rows, expected);
+        assert_eq!(timing.total(), Duration::from_millis(12));
+        assert_eq!(timing.to_text().lines().count(), 4);
+    }
+}
