@@ -1,0 +1,87 @@
+//! What the server asks for.
+
+use percent_encoding::percent_decode;
+
+use crate::reads::Recording;
+
+/// One request, as far as rendering needs it.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct RenderRequest<'a> {
+    /// The method in capitals; scripts for anything but GET and HEAD must name it.
+    pub method: &'a str,
+    /// The raw path of the URL, still percent-encoded, without the query.
+    pub path: &'a str,
+    /// The raw query without its `?`.
+    pub query: &'a str,
+    /// Whether components are wrapped for the page editor.
+    pub edit: bool,
+    /// Whether the paths that were read are kept.
+    pub recording: Recording,
+}
+
+impl<'a> RenderRequest<'a> {
+    /// Makes a GET of a path without a query.
+    #[must_use]
+    pub fn get(path: &'a str) -> Self {
+        Self { method: "GET", path, ..Self::default() }
+    }
+}
+
+/// The decoded query: names in the order of their first appearance, each with all its values.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Parameters(Vec<(String, Vec<String>)>);
+
+/// More parameters than this are ignored.
+const MAX_PARAMETERS: usize = 1000;
+
+impl Parameters {
+    /// Reads a query; what does not decode to UTF-8 is kept with replacement characters.
+    #[must_use]
+    pub fn parse(query: &str) -> Self {
+        let mut parameters = Self::default();
+        for pair in query.split('&').filter(|pair| !pair.is_empty()).take(MAX_PARAMETERS) {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            parameters.add(decode(name), decode(value));
+        }
+        parameters
+    }
+
+    fn add(&mut self, name: String, value: String) {
+        match self.0.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, values)) => values.push(value),
+            None => self.0.push((name, vec![value])),
+        }
+    }
+
+    /// Returns the values of a name.
+    #[must_use]
+    pub fn values(&self, name: &str) -> Option<&[String]> {
+        self.0.iter().find(|(known, _)| known == name).map(|(_, values)| values.as_slice())
+    }
+
+    /// Returns the names.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|(name, _)| name.as_str())
+    }
+}
+
+/// Decodes a part of a query, where `+` is a blank.
+fn decode(text: &str) -> String {
+    let text = text.replace('+', " ");
+    percent_decode(text.as_bytes()).decode_utf8_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_queries() {
+        let parameters = Parameters::parse("q=a+b%20c&x&q=%C3%A4&&=1&bad=%ff%zz");
+        assert_eq!(parameters.values("q").unwrap(), ["a b c", "ä"]);
+        assert_eq!(parameters.values("x").unwrap(), [""]);
+        assert_eq!(parameters.values("bad").unwrap(), ["\u{fffd}%zz"]);
+        assert_eq!(parameters.values("none"), None);
+        assert_eq!(parameters.names().collect::<Vec<_>>(), ["q", "x", "", "bad"]);
+    }
+}

@@ -1,0 +1,105 @@
+//! How values become text in templates: HTML escaping without touching `/`, and JCR's spelling of truth values.
+
+use std::fmt::Write;
+
+use minijinja::value::ValueKind;
+use minijinja::{AutoEscape, Error, Output, State, Value, escape_formatter};
+
+/// Chooses the escaping by the template's name: `list.json.j2` writes JSON, `feed.txt.j2` nothing, all else HTML.
+pub(super) fn by_name(name: &str) -> AutoEscape {
+    let file = name.rsplit('/').next().unwrap_or(name);
+    let file = file.strip_suffix(".j2").unwrap_or(file);
+    match file.rsplit_once('.').map(|(_, extension)| extension) {
+        Some("json" | "js") => AutoEscape::Json,
+        Some("txt" | "csv" | "ics") => AutoEscape::None,
+        _ => AutoEscape::Html,
+    }
+}
+
+/// Writes a value into the output.
+pub(super) fn format(out: &mut Output<'_>, state: &mut State<'_, '_>, value: &Value) -> Result<(), Error> {
+    match state.auto_escape() {
+        AutoEscape::Html => write_html(out, value),
+        AutoEscape::None => write_text(out, value),
+        _ => escape_formatter(out, state, value),
+    }
+}
+
+/// Writes a value as text of an HTML document or of an attribute in quotes.
+fn write_html(out: &mut Output<'_>, value: &Value) -> Result<(), Error> {
+    if let Some(text) = value.as_str() {
+        if value.is_safe() {
+            return Ok(out.write_str(text)?);
+        }
+        return write_escaped(out, text);
+    }
+    match value.kind() {
+        ValueKind::Undefined | ValueKind::None | ValueKind::Bool | ValueKind::Number => {
+            write_text(out, value)
+        }
+        _ => write_escaped(out, &value.to_string()),
+    }
+}
+
+/// Writes a value without escaping.
+fn write_text(out: &mut Output<'_>, value: &Value) -> Result<(), Error> {
+    match value.kind() {
+        ValueKind::Undefined | ValueKind::None => {}
+        ValueKind::Bool => out.write_str(if value.is_true() { "true" } else { "false" })?,
+        _ => write!(out, "{value}")?,
+    }
+    Ok(())
+}
+
+/// Writes the stretches between the characters that need an escape.
+fn write_escaped(out: &mut Output<'_>, mut text: &str) -> Result<(), Error> {
+    while let Some(at) = text.bytes().position(|byte| escape_of(byte).is_some()) {
+        let (plain, rest) = text.split_at(at);
+        out.write_str(plain)?;
+        out.write_str(rest.bytes().next().and_then(escape_of).unwrap_or_default())?;
+        text = rest.get(1..).unwrap_or_default();
+    }
+    Ok(out.write_str(text)?)
+}
+
+/// Returns what stands for a byte in HTML.
+fn escape_of(byte: u8) -> Option<&'static str> {
+    Some(match byte {
+        b'&' => "&amp;",
+        b'<' => "&lt;",
+        b'>' => "&gt;",
+        b'"' => "&quot;",
+        b'\'' => "&#39;",
+        _ => return None,
+    })
+}
+
+/// Escapes a text for HTML.
+pub(crate) fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + text.len() / 8);
+    for character in text.chars() {
+        match u8::try_from(character).ok().and_then(escape_of) {
+            Some(escape) => out.push_str(escape),
+            None => out.push(character),
+        }
+    }
+    out
+}
+
+/// The filter `escape`: makes a text safe once.
+pub(super) fn escape_filter(value: &Value) -> Value {
+    if value.is_safe() {
+        return value.clone();
+    }
+    let text = match value.as_str() {
+        Some(text) => escape(text),
+        None if value.is_undefined() || value.is_none() => String::new(),
+        None => {
+            let mut text = String::new();
+            // Writing into a string cannot fail.
+            let _ = write!(text, "{value}");
+            escape(&text)
+        }
+    };
+    Value::from_safe_string(text)
+}

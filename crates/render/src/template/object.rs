@@ -1,0 +1,172 @@
+//! Nodes as template objects: nothing is copied until a template asks for it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use minijinja::value::{Enumerator, Object, ObjectRepr};
+use minijinja::{Error, ErrorKind, State, Value};
+use tympan_content::Node;
+
+use super::scope::Scope;
+use super::value::from_property;
+use crate::resource::Resource;
+
+/// A resource, as `resource` in templates.
+pub(super) struct ResourceObject {
+    pub scope: Arc<Scope>,
+    pub resource: Resource,
+}
+
+impl ResourceObject {
+    /// Makes the value of a node.
+    pub(super) fn value(scope: &Arc<Scope>, node: Node) -> Value {
+        Value::from_object(Self { scope: Arc::clone(scope), resource: Resource::of(node) })
+    }
+
+    /// Makes the value of a node that may be missing.
+    pub(super) fn maybe(scope: &Arc<Scope>, node: Option<Node>) -> Value {
+        node.map_or(Value::UNDEFINED, |node| Self::value(scope, node))
+    }
+}
+
+impl Object for ResourceObject {
+    fn repr(self: &Arc<Self>) -> ObjectRepr {
+        ObjectRepr::Plain
+    }
+
+    fn get_value_by_str(self: &Arc<Self>, key: &str) -> Option<Value> {
+        let node = self.resource.node();
+        Some(match key {
+            "path" => Value::from(self.resource.path().as_str()),
+            "name" => Value::from(self.resource.path().name()),
+            "resource_type" => Value::from(self.resource.resource_type()),
+            "primary_type" => Value::from(node?.primary_type()),
+            "exists" => Value::from(node.is_some()),
+            "parent" => ResourceObject::maybe(&self.scope, self.scope.reader.parent(node?)),
+            "properties" => properties(&self.scope, node.cloned()),
+            "children" => NodeList::resources(&self.scope, node),
+            _ => return None,
+        })
+    }
+
+    fn get_value(self: &Arc<Self>, key: &Value) -> Option<Value> {
+        self.get_value_by_str(key.as_str()?)
+    }
+
+    fn call_method(
+        self: &Arc<Self>,
+        _: &mut State<'_, '_>,
+        method: &str,
+        args: &[Value],
+    ) -> Result<Value, Error> {
+        match (method, args) {
+            ("child", [relative]) => {
+                let relative = relative.as_str().unwrap_or_default();
+                let found = self.resource.node().and_then(|node| self.scope.reader.find(node, relative));
+                Ok(ResourceObject::maybe(&self.scope, found))
+            }
+            ("child", _) => Err(Error::new(
+                ErrorKind::MissingArgument,
+                "`child` wants one name, such as `resource.child(\"image\")`",
+            )),
+            _ => Err(Error::from(ErrorKind::UnknownMethod)),
+        }
+    }
+
+    fn render(self: &Arc<Self>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.resource.path())
+    }
+}
+
+impl fmt::Debug for ResourceObject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.resource.path())
+    }
+}
+
+/// Makes the value of a node's properties; of nothing, if there is no node.
+pub(super) fn properties(scope: &Arc<Scope>, node: Option<Node>) -> Value {
+    node.map_or_else(
+        || Value::from_pairs(std::iter::empty::<(&str, Value)>()),
+        |node| Value::from_object(PropertiesObject { _scope: Arc::clone(scope), node }),
+    )
+}
+
+/// The properties of a node, read one by one.
+struct PropertiesObject {
+    /// Keeps the request's records together with the nodes read in it.
+    _scope: Arc<Scope>,
+    node: Node,
+}
+
+impl Object for PropertiesObject {
+    fn get_value_by_str(self: &Arc<Self>, key: &str) -> Option<Value> {
+        self.node.property(key).as_ref().map(from_property)
+    }
+
+    fn get_value(self: &Arc<Self>, key: &Value) -> Option<Value> {
+        self.get_value_by_str(key.as_str()?)
+    }
+
+    fn enumerate(self: &Arc<Self>) -> Enumerator {
+        let pairs = self.node.properties().into_iter();
+        let pairs: Vec<(Value, Value)> =
+            pairs.map(|(name, property)| (Value::from(name), from_property(&property))).collect();
+        Enumerator::KeyValueIter(Box::new(pairs.into_iter()))
+    }
+
+    fn is_true(self: &Arc<Self>) -> bool {
+        true
+    }
+}
+
+impl fmt::Debug for PropertiesObject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "properties of {}", self.node.path())
+    }
+}
+
+/// A list of nodes that become objects when they are reached.
+pub(super) struct NodeList {
+    scope: Arc<Scope>,
+    nodes: Vec<Node>,
+    make: fn(&Arc<Scope>, Node) -> Value,
+}
+
+impl NodeList {
+    /// Makes a list of nodes with the function that turns one into a value.
+    pub(super) fn value(
+        scope: &Arc<Scope>,
+        nodes: Vec<Node>,
+        make: fn(&Arc<Scope>, Node) -> Value,
+    ) -> Value {
+        Value::from_object(Self { scope: Arc::clone(scope), nodes, make })
+    }
+
+    /// Makes the list of a node's children as resources.
+    fn resources(scope: &Arc<Scope>, node: Option<&Node>) -> Value {
+        let nodes = node.map(|node| scope.reader.children(node)).unwrap_or_default();
+        Self::value(scope, nodes, ResourceObject::value)
+    }
+}
+
+impl Object for NodeList {
+    fn repr(self: &Arc<Self>) -> ObjectRepr {
+        ObjectRepr::Seq
+    }
+
+    fn get_value(self: &Arc<Self>, key: &Value) -> Option<Value> {
+        let node = self.nodes.get(key.as_usize()?)?;
+        Some((self.make)(&self.scope, node.clone()))
+    }
+
+    fn enumerate(self: &Arc<Self>) -> Enumerator {
+        Enumerator::Seq(self.nodes.len())
+    }
+}
+
+impl fmt::Debug for NodeList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.nodes.iter().map(|node| node.path().as_str())).finish()
+    }
+}

@@ -1,0 +1,123 @@
+//! JCR values as template values.
+
+use std::cmp::Ordering;
+use std::fmt;
+use std::sync::Arc;
+
+use jiff::Zoned;
+use jiff::fmt::strtime;
+use minijinja::value::{DynObject, Object, ObjectRepr};
+use minijinja::{Error, ErrorKind, Value};
+use tympan_content as content;
+use tympan_content::{BlobId, Date, Property};
+
+/// Turns a property into a value: lists become lists, a single value itself.
+pub(super) fn from_property(property: &Property) -> Value {
+    match property {
+        Property::Single(value) => from_value(value),
+        Property::List(_, values) => values.iter().map(from_value).collect::<Vec<_>>().into(),
+    }
+}
+
+/// Turns a single JCR value into a template value.
+fn from_value(value: &content::Value) -> Value {
+    match value {
+        content::Value::Long(number) => Value::from(*number),
+        content::Value::Double(number) => Value::from(*number),
+        content::Value::Boolean(truth) => Value::from(*truth),
+        content::Value::Date(date) => from_date(*date),
+        content::Value::Binary(blob) => Value::from_object(BinaryValue(*blob)),
+        text => Value::from(text.to_text().as_ref()),
+    }
+}
+
+/// Turns a date into a value.
+pub(super) fn from_date(date: Date) -> Value {
+    Value::from_object(DateValue(date))
+}
+
+/// A date: prints ISO 8601, compares by its instant.
+#[derive(Debug)]
+pub(super) struct DateValue(pub Date);
+
+impl Object for DateValue {
+    fn repr(self: &Arc<Self>) -> ObjectRepr {
+        ObjectRepr::Plain
+    }
+
+    fn get_value_by_str(self: &Arc<Self>, key: &str) -> Option<Value> {
+        match key {
+            "iso" => return Some(Value::from(self.0.to_string())),
+            "millis" => return Some(Value::from(self.0.millis)),
+            _ => {}
+        }
+        let zoned = self.0.zoned()?;
+        Some(match key {
+            "year" => Value::from(zoned.year()),
+            "month" => Value::from(zoned.month()),
+            "day" => Value::from(zoned.day()),
+            "hour" => Value::from(zoned.hour()),
+            "minute" => Value::from(zoned.minute()),
+            "second" => Value::from(zoned.second()),
+            _ => return None,
+        })
+    }
+
+    fn get_value(self: &Arc<Self>, key: &Value) -> Option<Value> {
+        self.get_value_by_str(key.as_str()?)
+    }
+
+    fn custom_cmp(self: &Arc<Self>, other: &DynObject) -> Option<Ordering> {
+        Some(self.0.millis.cmp(&other.downcast_ref::<Self>()?.0.millis))
+    }
+
+    fn render(self: &Arc<Self>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// A binary value: prints nothing, knows its size.
+#[derive(Debug)]
+struct BinaryValue(BlobId);
+
+impl Object for BinaryValue {
+    fn repr(self: &Arc<Self>) -> ObjectRepr {
+        ObjectRepr::Plain
+    }
+
+    fn get_value(self: &Arc<Self>, key: &Value) -> Option<Value> {
+        (key.as_str() == Some("size")).then(|| Value::from(self.0.length()))
+    }
+
+    fn render(self: &Arc<Self>, _: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Ok(())
+    }
+}
+
+/// The function `date(value, format)`: writes a date, or a text that holds one, by a strftime format.
+pub(super) fn format_date(value: &Value, format: Option<&str>) -> Result<Value, Error> {
+    if value.is_undefined() || value.is_none() {
+        return Ok(Value::from(""));
+    }
+    let zoned = zoned_of(value).ok_or_else(|| {
+        Error::new(ErrorKind::InvalidOperation, format!("`{value}` is no date"))
+    })?;
+    let text = strtime::format(format.unwrap_or("%Y-%m-%d"), &zoned).map_err(|error| {
+        Error::new(ErrorKind::InvalidOperation, format!("the date format is not valid: {error}"))
+    })?;
+    Ok(Value::from(text))
+}
+
+/// Reads a date out of a value.
+fn zoned_of(value: &Value) -> Option<Zoned> {
+    if let Some(date) = value.downcast_object_ref::<DateValue>() {
+        return date.0.zoned();
+    }
+    let text = value.as_str()?.trim();
+    if let Ok(date) = Date::parse(text) {
+        return date.zoned();
+    }
+    // A form or a string property may hold the day alone.
+    let day: jiff::civil::Date = text.parse().ok()?;
+    day.to_zoned(jiff::tz::TimeZone::UTC).ok()
+}
