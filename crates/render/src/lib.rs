@@ -1,7 +1,37 @@
 //! From URL to bytes: decomposition, resolution, components, templates.
+//!
+//! In: a pinned snapshot of content and a [`RenderRequest`]. Out: a [`RenderResponse`]: an outcome, a body, what was
+//! read for it and how long each component took.
+//!
+//! Invariants
+//! * A request reads one snapshot, through one door (`reads`).
+//! * A component that fails or never ends costs its own place on the page, nothing more.
+//! * What authors typed reaches HTML escaped, or as rich text without anything that runs.
+//!
+//! Not here: HTTP statuses, who asked, replication.
 
+mod answer;
 pub mod binary;
-pub mod link;
-pub mod script;
+mod dump;
+mod engine;
+mod error;
+mod file;
+mod json;
+mod library;
+mod link;
+mod page;
+mod reads;
+mod request;
+mod resource;
+mod response;
+mod script;
+mod template;
 pub mod timing;
 pub mod url;
+
+pub use engine::{Limits, Mode, Options, Renderer};
+pub use error::{Error, Result};
+pub use reads::{Read, Reads, Recording};
+pub use request::{Parameters, RenderRequest};
+pub use response::{Blob, Body, Outcome, Redirect, RenderResponse};
+pub use script::{DirSource, RepositorySource, ScriptSet, ScriptSource};

@@ -58,13 +58,25 @@ pub(crate) struct Reader {
 impl Reader {
     pub(crate) fn new(snapshot: Snapshot, recording: Recording) -> Self {
         let paths = (recording == Recording::Paths).then(Mutex::default);
-        Self { snapshot, count: AtomicU64::new(0), paths, failure: OnceLock::new() }
+        Self {
+            snapshot,
+            count: AtomicU64::new(0),
+            paths,
+            failure: OnceLock::new(),
+        }
     }
 
     /// Finds a node.
     pub(crate) fn node(&self, path: &NodePath) -> Option<Node> {
         let found = self.keep(self.snapshot.node(path)).flatten();
-        self.note(if found.is_some() { Read::Node } else { Read::Missing }, path);
+        self.note(
+            if found.is_some() {
+                Read::Node
+            } else {
+                Read::Missing
+            },
+            path,
+        );
         found
     }
 
@@ -89,7 +101,9 @@ impl Reader {
     /// Finds a node below by a relative path.
     pub(crate) fn find(&self, node: &Node, relative: &str) -> Option<Node> {
         let names = relative.split('/').filter(|name| !name.is_empty());
-        names.into_iter().try_fold(node.clone(), |node, name| self.child(&node, name))
+        names
+            .into_iter()
+            .try_fold(node.clone(), |node, name| self.child(&node, name))
     }
 
     /// Returns the children in order.
@@ -115,6 +129,11 @@ impl Reader {
         self.node(&node.path().parent()?)
     }
 
+    /// Keeps an error that was met outside of the reader.
+    pub(crate) fn fail(&self, error: Error) {
+        let _: Option<()> = self.keep(Err(error));
+    }
+
     /// Returns the first failure of the store, if there was any.
     pub(crate) fn failure(&self) -> Option<&Error> {
         self.failure.get().or_else(|| self.snapshot.failure())
@@ -122,10 +141,17 @@ impl Reader {
 
     /// Returns what was read so far, each path once for each way it was read.
     pub(crate) fn reads(&self) -> Reads {
-        let mut paths = self.paths.as_ref().map(|paths| paths.lock().clone()).unwrap_or_default();
+        let mut paths = self
+            .paths
+            .as_ref()
+            .map(|paths| paths.lock().clone())
+            .unwrap_or_default();
         let mut seen = std::collections::HashSet::new();
         paths.retain(|read| seen.insert(read.clone()));
-        Reads { count: self.count.load(Ordering::Relaxed), paths }
+        Reads {
+            count: self.count.load(Ordering::Relaxed),
+            paths,
+        }
     }
 
     fn note(&self, read: Read, path: &NodePath) {

@@ -55,25 +55,6 @@ impl ScriptIndex {
             .insert(folder.to_owned(), super_type.to_owned());
     }
 
-    /// Forgets what was added below a folder, so that another source can replace it.
-    pub(crate) fn forget_scripts_in(&mut self, folder: &str) {
-        let prefix = format!("{folder}/");
-        self.scripts
-            .retain(|path, _| path != folder && !path.starts_with(&prefix));
-        for (above, list) in &mut self.scripts {
-            if let Some(below) = folder
-                .strip_prefix(above.as_str())
-                .and_then(|rest| rest.strip_prefix('/'))
-            {
-                list.retain(|relative| {
-                    !relative
-                        .strip_prefix(below)
-                        .is_some_and(|rest| rest.starts_with('/'))
-                });
-            }
-        }
-    }
-
     /// Finds the best script for a resource type; the path of the script.
     ///
     /// `super_type` is the resource's own `sling:resourceSuperType`, which beats that of its type.
@@ -278,22 +259,6 @@ mod tests {
         assert_eq!(
             find("500"),
             "/libs/sling/servlet/errorhandler/default.html.j2"
-        );
-    }
-
-    #[test]
-    fn forgets_a_replaced_folder() {
-        let mut index = index();
-        index.forget_scripts_in("/libs/base/page/print");
-        let selectors = ["print".to_owned(), "a4".to_owned()];
-        let wanted = Wanted {
-            method: "GET",
-            selectors: &selectors,
-            extension: Some("html"),
-        };
-        assert_eq!(
-            index.find("base/page", None, &wanted).unwrap(),
-            "/apps/site/page/print.html.j2"
         );
     }
 }

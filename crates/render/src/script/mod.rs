@@ -2,6 +2,9 @@
 
 mod index;
 mod name;
+mod source;
+mod table;
 
-pub(crate) use index::ScriptIndex;
-pub use name::Wanted;
+pub(crate) use name::Wanted;
+pub use source::{DirSource, RepositorySource, ScriptSet, ScriptSource};
+pub(crate) use table::{ScriptTable, Scripts};

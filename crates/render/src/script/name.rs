@@ -5,7 +5,7 @@ pub(crate) const ENGINE: &str = "j2";
 
 /// What a request asks of a script.
 #[derive(Debug, Clone, Copy)]
-pub struct Wanted<'a> {
+pub(crate) struct Wanted<'a> {
     /// The HTTP method, in capitals.
     pub method: &'a str,
     /// The selectors of the URL, in order.

@@ -17,7 +17,11 @@ pub(super) fn by_name(name: &str) -> AutoEscape {
 }
 
 /// Writes a value into the output.
-pub(super) fn format(out: &mut Output<'_>, state: &mut State<'_, '_>, value: &Value) -> Result<(), Error> {
+pub(super) fn format(
+    out: &mut Output<'_>,
+    state: &mut State<'_, '_>,
+    value: &Value,
+) -> Result<(), Error> {
     match state.auto_escape() {
         AutoEscape::Html => write_html(out, value),
         AutoEscape::None => write_text(out, value),

@@ -1,0 +1,403 @@
+//! One request answered: which script or default output it gets, and what becomes of the drawn text.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use percent_encoding::percent_decode_str;
+use tympan_content::{Node, NodePath};
+
+use crate::dump;
+use crate::engine::{Mode, Options};
+use crate::file::StoredFile;
+use crate::json::{self, Form};
+use crate::library::{Asked as LibraryAsked, Libraries, LibraryFile};
+use crate::link::encode_path;
+use crate::page;
+use crate::reads::{Reader, Reads};
+use crate::request::{Parameters, RenderRequest};
+use crate::resource::Resource;
+use crate::response::{Body, HTML, Outcome, Redirect, RenderResponse, media_type};
+use crate::script::{ScriptTable, Scripts, Wanted};
+use crate::template::{Asked, Failure, Handover, Scope, ScopeParts, escape};
+use crate::timing::Timing;
+use crate::url::Url;
+
+/// The type of nodes that send elsewhere.
+const REDIRECT_TYPE: &str = "sling:redirect";
+
+/// A request on its way to an answer.
+pub(crate) struct Answer<'a> {
+    pub options: Options,
+    pub table: Arc<ScriptTable>,
+    pub scripts: Arc<Scripts>,
+    pub reader: Arc<Reader>,
+    pub request: &'a RenderRequest<'a>,
+}
+
+/// What was drawn, before the records of the request are added.
+#[derive(Debug)]
+pub(crate) struct Drawn {
+    outcome: Outcome,
+    content_type: String,
+    headers: Vec<(&'static str, String)>,
+    body: Body,
+    timing: Timing,
+    failed_components: u32,
+}
+
+impl Drawn {
+    /// Makes an answer of a body.
+    fn new(outcome: Outcome, content_type: impl Into<String>, body: impl Into<Body>) -> Self {
+        Self {
+            outcome,
+            content_type: content_type.into(),
+            headers: Vec::new(),
+            body: body.into(),
+            timing: Timing::default(),
+            failed_components: 0,
+        }
+    }
+
+    /// Makes an answer of one sentence.
+    pub(crate) fn message(outcome: Outcome, text: &str) -> Self {
+        let text = escape(text);
+        let page = format!(
+            "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{text}</title></head><body><p>{text}</p></body></html>\n"
+        );
+        Self::new(outcome, HTML, page)
+    }
+
+    /// Makes a redirect.
+    fn redirect(location: String, kind: Redirect) -> Self {
+        Self::new(Outcome::Redirect { location, kind }, HTML, Body::Empty)
+    }
+
+    /// Makes an answer of a stored binary.
+    fn file(file: &StoredFile) -> Self {
+        Self::new(
+            Outcome::Ok,
+            file.media_type.clone(),
+            Body::Blob(file.to_blob()),
+        )
+    }
+
+    /// Makes an answer of a stored binary that an author may have uploaded.
+    fn upload(file: &StoredFile) -> Self {
+        let mut drawn = Self::file(file);
+        if file.is_active() {
+            // Pages and drawings, opened on their own, must not run code as this site.
+            drawn
+                .headers
+                .push(("content-security-policy", "sandbox".to_owned()));
+        }
+        drawn
+    }
+
+    /// Adds empty records of the request.
+    pub(crate) fn into_response(self) -> RenderResponse {
+        RenderResponse {
+            outcome: self.outcome,
+            content_type: self.content_type,
+            headers: self.headers,
+            body: self.body,
+            reads: Reads::default(),
+            timing: self.timing,
+            failed_components: self.failed_components,
+        }
+    }
+}
+
+impl Answer<'_> {
+    /// Answers the request.
+    pub(crate) fn respond(&self) -> RenderResponse {
+        self.draw().into_response()
+    }
+
+    /// Splits the URL and draws what it resolves to.
+    fn draw(&self) -> Drawn {
+        if let Some(drawn) = self.draw_library() {
+            return drawn;
+        }
+        let found = RefCell::new(None);
+        let url = Url::split(self.request.path, |path| {
+            let node = self.reader.node_at(path);
+            let exists = node.is_some();
+            *found.borrow_mut() = node;
+            exists
+        });
+        let url = match url {
+            Ok(url) => url,
+            Err(error) => {
+                return Drawn::message(Outcome::BadRequest, &format!("Bad request: {error}."));
+            }
+        };
+        match found.into_inner() {
+            Some(node) if url.exists => self.draw_resource(&url, node),
+            _ => self.draw_missing(&url),
+        }
+    }
+
+    /// Draws a client library's file.
+    fn draw_library(&self) -> Option<Drawn> {
+        let path = percent_decode_str(self.request.path).decode_utf8().ok()?;
+        let libraries = Libraries {
+            scripts: &self.table,
+        };
+        let LibraryAsked {
+            file,
+            extension,
+            is_pinned,
+        } = libraries.at_url(&self.reader, &path)?;
+        let mut drawn = match file {
+            LibraryFile::Stored(file) => Drawn::file(&file),
+            LibraryFile::Live(bytes) => {
+                Drawn::new(Outcome::Ok, media_type(&extension), Body::Bytes(bytes))
+            }
+        };
+        if is_pinned {
+            drawn.headers.push((
+                "cache-control",
+                "public, max-age=31536000, immutable".to_owned(),
+            ));
+        }
+        Some(drawn)
+    }
+
+    /// Draws an existing resource.
+    fn draw_resource(&self, url: &Url, node: Node) -> Drawn {
+        if let Some(redirect) = self.redirect_of(url, &node, "sling:target") {
+            return redirect;
+        }
+        let resource = Resource::of(node.clone());
+        if let Some(script) = self.find_script(url, &resource) {
+            return self.draw_with(url, &resource, &script);
+        }
+        if node.is_page()
+            && let Some(content) = page::content(&self.reader, &node)
+        {
+            if let Some(redirect) = self.redirect_of(url, &content, "cq:redirectTarget") {
+                return redirect;
+            }
+            let content = Resource::of(content);
+            if let Some(script) = self.find_script(url, &content) {
+                return self.draw_with(url, &content, &script);
+            }
+        }
+        match self.request.method {
+            "GET" | "HEAD" => self.draw_default(url, &resource),
+            _ => Drawn::message(
+                Outcome::MethodNotAllowed,
+                "Nothing here handles this method.",
+            ),
+        }
+    }
+
+    /// Finds the script for a resource.
+    fn find_script(&self, url: &Url, resource: &Resource) -> Option<Arc<str>> {
+        let wanted = Wanted {
+            method: self.request.method,
+            selectors: &url.selectors,
+            extension: url.extension.as_deref(),
+        };
+        self.scripts.find(
+            &resource.resource_type(),
+            resource.super_type().as_deref(),
+            &wanted,
+        )
+    }
+
+    /// Makes the redirect that a node asks for, unless the editor wants to see the node itself.
+    fn redirect_of(&self, url: &Url, node: &Node, target: &str) -> Option<Drawn> {
+        let is_page_view = url
+            .extension
+            .as_deref()
+            .is_none_or(|extension| extension == "html");
+        if !is_page_view || self.request.edit {
+            return None;
+        }
+        if target == "sling:target" && node.resource_type().as_deref() != Some(REDIRECT_TYPE) {
+            return None;
+        }
+        let target = node.text(target).filter(|target| !target.is_empty())?;
+        let status = node.property("sling:status");
+        let number = status
+            .as_ref()
+            .and_then(|status| status.first()?.to_text().parse().ok());
+        let kind = number.and_then(Redirect::from_number).unwrap_or_default();
+        Some(Drawn::redirect(page::href(&self.reader, &target), kind))
+    }
+
+    /// Draws a resource with a script.
+    fn draw_with(&self, url: &Url, resource: &Resource, script: &Arc<str>) -> Drawn {
+        let extension = url.extension.as_deref().unwrap_or("html");
+        let scope = self.scope(url, extension, resource.path(), None);
+        let mut drawn = match scope.draw(resource, script, url.selectors.clone().into()) {
+            Ok(text) => match scope.take_handover() {
+                Some(handover) => self.hand_over(url, handover),
+                None => Drawn::new(Outcome::Ok, media_type(extension), text),
+            },
+            Err(failure) => self.draw_failure(url, &scope, resource, &failure),
+        };
+        if drawn.timing.rows.is_empty() {
+            drawn.timing = scope.take_timing();
+        }
+        drawn.failed_components += scope.failures();
+        drawn
+    }
+
+    /// Answers what a script asked for instead of its own text.
+    fn hand_over(&self, url: &Url, handover: Handover) -> Drawn {
+        match handover {
+            Handover::Redirect { location, kind } => Drawn::redirect(location, kind),
+            Handover::File(path) => {
+                match self.reader.node(&path).and_then(|node| self.file_of(&node)) {
+                    Some(file) => Drawn::upload(&file),
+                    None => self.draw_missing(url),
+                }
+            }
+        }
+    }
+
+    /// Draws a page whose own script failed: the cause for authors, the error page for visitors.
+    fn draw_failure(
+        &self,
+        url: &Url,
+        scope: &Scope,
+        resource: &Resource,
+        failure: &Failure,
+    ) -> Drawn {
+        let path = resource.path().as_str();
+        scope.note_failure(failure, path);
+        match self.options.mode {
+            Mode::Author => Drawn::new(
+                Outcome::Error,
+                HTML,
+                failure.placeholder(Mode::Author, path),
+            ),
+            Mode::Publish => {
+                self.draw_error(url, Outcome::Error, "500", "This page cannot be shown.")
+            }
+        }
+    }
+
+    /// Draws what exists but has no script.
+    fn draw_default(&self, url: &Url, resource: &Resource) -> Drawn {
+        let Some(node) = resource.node() else {
+            return self.draw_missing(url);
+        };
+        match url.extension.as_deref() {
+            Some("json") => self.draw_json(url, node),
+            Some("txt") => Drawn::new(Outcome::Ok, media_type("txt"), dump::text(resource)),
+            Some("html") if self.options.mode == Mode::Author => {
+                Drawn::new(Outcome::Ok, HTML, dump::html(&self.reader, resource))
+            }
+            None | Some("res") => match self.file_of(node) {
+                Some(file) => Drawn::upload(&file),
+                None if node.is_page() => {
+                    let query = if self.request.query.is_empty() {
+                        ""
+                    } else {
+                        "?"
+                    };
+                    let path = encode_path(node.path().as_str());
+                    let location = format!("{path}.html{query}{}", self.request.query);
+                    Drawn::redirect(location, Redirect::Found)
+                }
+                None => self.draw_missing(url),
+            },
+            _ => self.draw_missing(url),
+        }
+    }
+
+    /// Draws a resource as JSON.
+    fn draw_json(&self, url: &Url, node: &Node) -> Drawn {
+        let Some(form) = Form::of(&url.selectors) else {
+            let text = format!("Bad request: `{}` is no depth.", url.selector_string());
+            return Drawn::message(Outcome::BadRequest, &text);
+        };
+        let (outcome, text) = match json::write(&self.reader, node, form) {
+            json::Answer::Whole(text) => (Outcome::Ok, text),
+            json::Answer::Choices(text) => (Outcome::MultipleChoices, text),
+        };
+        Drawn::new(outcome, media_type("json"), text)
+    }
+
+    /// Draws the page that says that nothing is there.
+    fn draw_missing(&self, url: &Url) -> Drawn {
+        self.draw_error(url, Outcome::NotFound, "404", "There is no such page.")
+    }
+
+    /// Draws an error page with the site's error handler, or a bare sentence where it has none.
+    fn draw_error(&self, url: &Url, outcome: Outcome, status: &str, message: &str) -> Drawn {
+        let bare = || Drawn::message(outcome.clone(), message);
+        let wanted = Wanted {
+            method: "GET",
+            selectors: &[],
+            extension: Some("html"),
+        };
+        let Some(script) = self.scripts.find_error_handler(status, &wanted) else {
+            return bare();
+        };
+        let Ok(path) = NodePath::new(&url.path) else {
+            return bare();
+        };
+        let resource = Resource::missing(path);
+        let error = (status.to_owned(), message.to_owned());
+        let scope = self.scope(url, "html", resource.path(), Some(error));
+        let mut drawn = match scope.draw(&resource, &script, Arc::default()) {
+            Ok(text) => Drawn::new(outcome.clone(), HTML, text),
+            Err(failure) => {
+                scope.note_failure(&failure, &script);
+                bare()
+            }
+        };
+        drawn.timing = scope.take_timing();
+        drawn.failed_components = scope.failures();
+        drawn
+    }
+
+    /// Makes what the components of this request share.
+    fn scope(
+        &self,
+        url: &Url,
+        extension: &str,
+        path: &NodePath,
+        error: Option<(String, String)>,
+    ) -> Arc<Scope> {
+        let query = if self.request.query.is_empty() {
+            ""
+        } else {
+            "?"
+        };
+        let request = Asked {
+            method: self.request.method.to_owned(),
+            raw: format!("{}{query}{}", self.request.path, self.request.query),
+            url: url.clone(),
+            extension: extension.to_owned(),
+            parameters: Parameters::parse(self.request.query),
+            edit: self.request.edit && error.is_none(),
+            error,
+        };
+        Scope::new(ScopeParts {
+            scripts: Arc::clone(&self.scripts),
+            reader: Arc::clone(&self.reader),
+            page: page::containing(&self.reader, path),
+            request,
+            mode: self.options.mode,
+            limits: self.options.limits,
+            table: Arc::clone(&self.table),
+        })
+    }
+
+    /// Finds the binary behind a node.
+    fn file_of(&self, node: &Node) -> Option<StoredFile> {
+        // The parts of a file or asset lie in the document of its node, which the reader has noted.
+        match StoredFile::of(node) {
+            Ok(file) => file,
+            Err(error) => {
+                self.reader.fail(error);
+                None
+            }
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! Binaries that nodes stand for: files, resources and the originals of assets.
+
+use std::time::SystemTime;
+
+use tympan_content::{BlobId, Node, Property, Value};
+
+use crate::response::{Blob, media_type};
+
+/// The binary behind a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct StoredFile {
+    /// The bytes.
+    pub blob: BlobId,
+    /// The media type, as content says or as the name suggests.
+    pub media_type: String,
+    /// When it last changed.
+    pub last_modified: Option<SystemTime>,
+}
+
+impl StoredFile {
+    /// Finds the binary of an `nt:file`, `nt:resource` or `dam:Asset` (its original); other nodes have none.
+    pub(crate) fn of(node: &Node) -> tympan_content::Result<Option<Self>> {
+        let holder = match node.primary_type() {
+            "nt:file" => node.child("jcr:content")?,
+            "dam:Asset" => node.find("jcr:content/renditions/original/jcr:content")?,
+            "nt:resource" | "oak:Resource" => Some(node.clone()),
+            _ => None,
+        };
+        Ok(holder.and_then(|holder| Self::in_resource(&holder, node.name())))
+    }
+
+    /// Reads the properties of the node that holds the bytes.
+    fn in_resource(holder: &Node, name: &str) -> Option<Self> {
+        let data = holder.property("jcr:data")?;
+        let Some(Value::Binary(blob)) = data.first() else {
+            return None;
+        };
+        let guess = || media_type(name.rsplit_once('.').map_or("", |(_, extension)| extension));
+        let media_type = holder
+            .text("jcr:mimeType")
+            .filter(|text| !text.is_empty())
+            .unwrap_or_else(guess);
+        let last_modified = match holder
+            .property("jcr:lastModified")
+            .as_ref()
+            .and_then(Property::first)
+        {
+            Some(Value::Date(date)) => Some(date.to_system_time()),
+            _ => None,
+        };
+        Some(Self {
+            blob: *blob,
+            media_type,
+            last_modified,
+        })
+    }
+
+    /// Returns the first hexadecimal digits of the hash, to tell versions of a file apart in URLs.
+    pub(crate) fn short_hash(&self) -> String {
+        short_hash(self.blob.digest())
+    }
+
+    /// Returns the blob to send.
+    pub(crate) fn to_blob(&self) -> Blob {
+        let digits: String = self
+            .blob
+            .digest()
+            .iter()
+            .take(16)
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
+        Blob {
+            id: self.blob,
+            etag: format!("\"{digits}\""),
+            last_modified: self.last_modified,
+        }
+    }
+
+    /// Tells whether a browser would run code in it when it is opened on its own.
+    pub(crate) fn is_active(&self) -> bool {
+        let essence = self
+            .media_type
+            .split(';')
+            .next()
+            .unwrap_or_default()
+            .trim()
+            .to_ascii_lowercase();
+        essence == "text/html"
+            || essence == "text/xml"
+            || essence.ends_with("/xml")
+            || essence.ends_with("+xml")
+    }
+}
+
+/// Writes the first eight hexadecimal digits of a hash.
+pub(crate) fn short_hash(digest: &[u8]) -> String {
+    digest
+        .iter()
+        .take(4)
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
+}

@@ -1,0 +1,110 @@
+//! Client libraries: style sheets, scripts and pictures of a site, at URLs that change with their bytes.
+//!
+//! `wayfare/site.css` is found at `/etc.clientlibs/wayfare/site.css`, or below `/apps` or `/libs`. Its URL is
+//! `/etc.clientlibs/wayfare/site.<hash>.css`, which browsers may keep forever; the URL without the hash works too.
+
+use bytes::Bytes;
+use tympan_content::BlobId;
+
+use crate::file::{StoredFile, short_hash};
+use crate::link::encode_path;
+use crate::reads::Reader;
+use crate::script::ScriptTable;
+
+/// Where client libraries are addressed.
+const PREFIX: &str = "/etc.clientlibs/";
+
+/// Where their files are looked for, in order.
+const PLACES: [&str; 3] = ["/etc.clientlibs/", "/apps/", "/libs/"];
+
+/// Length of the hash in URLs.
+const HASH_DIGITS: usize = 8;
+
+/// Finds client libraries.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Libraries<'a> {
+    pub scripts: &'a ScriptTable,
+}
+
+/// A file of a client library.
+#[derive(Debug)]
+pub(crate) enum LibraryFile {
+    /// From the repository.
+    Stored(StoredFile),
+    /// From a live folder.
+    Live(Bytes),
+}
+
+impl LibraryFile {
+    /// Returns the hash for the URL.
+    fn hash(&self) -> String {
+        match self {
+            Self::Stored(file) => file.short_hash(),
+            Self::Live(bytes) => short_hash(BlobId::of(bytes).digest()),
+        }
+    }
+}
+
+/// A library file that a URL asked for.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    pub file: LibraryFile,
+    /// The extension of its name.
+    pub extension: String,
+    /// Whether the URL names exactly these bytes.
+    pub is_pinned: bool,
+}
+
+impl Libraries<'_> {
+    /// Returns the URL of a file, with its hash if the file exists.
+    pub(crate) fn url(self, reader: &Reader, name: &str) -> String {
+        let name = name.trim_start_matches('/');
+        let path = match (self.find(reader, name), name.rsplit_once('.')) {
+            (Some(file), Some((stem, extension))) => {
+                format!("{PREFIX}{stem}.{}.{extension}", file.hash())
+            }
+            _ => format!("{PREFIX}{name}"),
+        };
+        encode_path(&path)
+    }
+
+    /// Finds the file that a decoded URL path asks for; nothing if it is no address of a library.
+    pub(crate) fn at_url(self, reader: &Reader, path: &str) -> Option<Asked> {
+        let name = path.strip_prefix(PREFIX)?;
+        let (stem, extension) = name.rsplit_once('.')?;
+        let extension = extension.to_owned();
+        if let Some(file) = self.find(reader, name) {
+            return Some(Asked {
+                file,
+                extension,
+                is_pinned: false,
+            });
+        }
+        let (stem, hash) = stem.rsplit_once('.')?;
+        if hash.len() != HASH_DIGITS || !hash.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+            return None;
+        }
+        let file = self.find(reader, &format!("{stem}.{extension}"))?;
+        let is_pinned = file.hash() == hash;
+        Some(Asked {
+            file,
+            extension,
+            is_pinned,
+        })
+    }
+
+    /// Finds a file by its name.
+    fn find(self, reader: &Reader, name: &str) -> Option<LibraryFile> {
+        PLACES.iter().find_map(|place| {
+            let path = format!("{place}{name}");
+            if let Some(bytes) = self.scripts.source().live_file(&path) {
+                return Some(LibraryFile::Live(bytes));
+            }
+            let node = reader.node_at(&path)?;
+            StoredFile::of(&node)
+                .ok()
+                .flatten()
+                .map(LibraryFile::Stored)
+        })
+    }
+}

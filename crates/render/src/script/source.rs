@@ -1,0 +1,283 @@
+//! Where scripts come from: the repository, or a folder on disk that is edited while the server runs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use bytes::Bytes;
+use tympan_content::{Node, NodePath, Repository, Snapshot};
+
+use super::index::SEARCH_PATHS;
+use super::name::ENGINE;
+use crate::file::StoredFile;
+use crate::{Error, Result};
+
+/// The texts of all scripts, and what the nodes of their types say.
+#[derive(Debug, Clone, Default)]
+pub struct ScriptSet {
+    /// The text of each script, by its absolute path.
+    pub scripts: BTreeMap<String, String>,
+    /// The `sling:resourceSuperType` of each type that has one, by the absolute path of the type.
+    pub super_types: BTreeMap<String, String>,
+}
+
+/// A source of scripts.
+pub trait ScriptSource: fmt::Debug + Send + Sync {
+    /// Returns a number that changes when any script or super type may have changed.
+    ///
+    /// # Errors
+    /// If the source cannot be read.
+    fn state(&self, snapshot: &Snapshot) -> Result<u64>;
+
+    /// Loads everything.
+    ///
+    /// # Errors
+    /// If the source cannot be read.
+    fn load(&self, snapshot: &Snapshot) -> Result<ScriptSet>;
+
+    /// Tells whether scripts can change while the content stays the same.
+    fn is_live(&self) -> bool;
+
+    /// Returns the bytes of a file that is not to be taken from the repository: a style sheet being edited.
+    fn live_file(&self, path: &str) -> Option<Bytes>;
+}
+
+/// Scripts as files below `/apps` and `/libs` in the repository.
+#[derive(Debug, Clone)]
+pub struct RepositorySource {
+    repository: Repository,
+}
+
+impl RepositorySource {
+    /// Reads blobs from this repository; the nodes come from each request's own snapshot.
+    #[must_use]
+    pub fn new(repository: Repository) -> Self {
+        Self { repository }
+    }
+
+    /// Adds a node and everything below it.
+    fn collect(&self, node: &Node, set: &mut ScriptSet) -> Result<()> {
+        let path = node.path().as_str();
+        if let Some(super_type) = node.text("sling:resourceSuperType") {
+            set.super_types.insert(path.to_owned(), super_type);
+        }
+        if node.primary_type() == "nt:file" {
+            if is_script(node.name()) {
+                set.scripts.insert(path.to_owned(), self.read_text(node)?);
+            }
+            return Ok(());
+        }
+        node.children()?
+            .iter()
+            .try_for_each(|child| self.collect(child, set))
+    }
+
+    /// Reads the text of a script.
+    fn read_text(&self, node: &Node) -> Result<String> {
+        let Some(file) = StoredFile::of(node)? else {
+            return Ok(String::new());
+        };
+        let path = || node.path().to_string();
+        let missing = || Error::BlobMissing {
+            path: path(),
+            blob: file.blob.to_string(),
+        };
+        let content = self
+            .repository
+            .blobs()
+            .open(&file.blob)
+            .map_err(tympan_content::Error::from)?
+            .ok_or_else(missing)?;
+        let mut bytes = Vec::new();
+        let read = content.into_reader().read_to_end(&mut bytes);
+        read.map_err(|source| Error::Blob {
+            path: path(),
+            source,
+        })?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+}
+
+impl ScriptSource for RepositorySource {
+    /// Hashes the headers of all records below the search paths; no body is read.
+    fn state(&self, snapshot: &Snapshot) -> Result<u64> {
+        let mut hasher = DefaultHasher::new();
+        for root in roots(snapshot)? {
+            root.body_id().hash(&mut hasher);
+            for node in root.listed_descendants()? {
+                node.path().as_str().hash(&mut hasher);
+                node.body_id().hash(&mut hasher);
+            }
+        }
+        Ok(hasher.finish())
+    }
+
+    fn load(&self, snapshot: &Snapshot) -> Result<ScriptSet> {
+        let mut set = ScriptSet::default();
+        roots(snapshot)?
+            .iter()
+            .try_for_each(|root| self.collect(root, &mut set))?;
+        Ok(set)
+    }
+
+    fn is_live(&self) -> bool {
+        false
+    }
+
+    fn live_file(&self, _: &str) -> Option<Bytes> {
+        None
+    }
+}
+
+/// Returns the nodes at the search paths.
+fn roots(snapshot: &Snapshot) -> Result<Vec<Node>> {
+    let mut roots = Vec::new();
+    for path in SEARCH_PATHS {
+        roots.extend(snapshot.node(&NodePath::new(path.trim_end_matches('/'))?)?);
+    }
+    Ok(roots)
+}
+
+/// Tells whether a file's name ends like a script's.
+fn is_script(name: &str) -> bool {
+    name.rsplit_once('.')
+        .is_some_and(|(_, suffix)| suffix == ENGINE)
+}
+
+/// A site's folder on disk, read live: `apps/…` and `etc.clientlibs/…` in it stand for `/apps/…` and so on.
+///
+/// A folder that holds scripts replaces the scripts of the repository's folder at the same path, so a file deleted on
+/// disk is gone. Super types still come from the repository.
+#[derive(Debug)]
+pub struct DirSource {
+    root: PathBuf,
+    below: RepositorySource,
+}
+
+/// The folders of a site that are read live.
+const LIVE_FOLDERS: [&str; 3] = ["apps", "libs", "etc.clientlibs"];
+
+/// Folders nested deeper than this are not followed; a loop of links ends here.
+const MAX_DEPTH: usize = 16;
+
+impl DirSource {
+    /// Reads the folder `root` (which holds `apps`) over what the repository has.
+    #[must_use]
+    pub fn new(root: PathBuf, below: RepositorySource) -> Self {
+        Self { root, below }
+    }
+
+    /// Lists the script files with their node paths.
+    fn files(&self) -> Result<Vec<ScriptFile>> {
+        let mut files = Vec::new();
+        for folder in LIVE_FOLDERS {
+            list_scripts(
+                &self.root.join(folder),
+                &format!("/{folder}"),
+                0,
+                &mut files,
+            )?;
+        }
+        Ok(files)
+    }
+}
+
+/// A script on disk.
+#[derive(Debug)]
+struct ScriptFile {
+    node_path: String,
+    file: PathBuf,
+    modified: Option<SystemTime>,
+    length: u64,
+}
+
+/// Lists the scripts below a folder; a folder that does not exist has none.
+fn list_scripts(
+    folder: &Path,
+    node_path: &str,
+    depth: usize,
+    files: &mut Vec<ScriptFile>,
+) -> Result<()> {
+    let failed = |source| Error::Scripts {
+        folder: folder.display().to_string(),
+        source,
+    };
+    if depth > MAX_DEPTH || !folder.is_dir() {
+        return Ok(());
+    }
+    for entry in std::fs::read_dir(folder).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        let Some(name) = entry.file_name().to_str().map(str::to_owned) else {
+            continue;
+        };
+        let node_path = format!("{node_path}/{name}");
+        // A file that an editor just replaced may be gone by now; the next request sees the new one.
+        let Ok(metadata) = std::fs::metadata(entry.path()) else {
+            continue;
+        };
+        if metadata.is_dir() {
+            list_scripts(&entry.path(), &node_path, depth + 1, files)?;
+        } else if is_script(&name) {
+            let (modified, length) = (metadata.modified().ok(), metadata.len());
+            files.push(ScriptFile {
+                node_path,
+                file: entry.path(),
+                modified,
+                length,
+            });
+        }
+    }
+    Ok(())
+}
+
+impl ScriptSource for DirSource {
+    fn state(&self, snapshot: &Snapshot) -> Result<u64> {
+        let mut hasher = DefaultHasher::new();
+        self.below.state(snapshot)?.hash(&mut hasher);
+        let mut files = self.files()?;
+        files.sort_by(|left, right| left.node_path.cmp(&right.node_path));
+        for file in files {
+            (file.node_path, file.modified, file.length).hash(&mut hasher);
+        }
+        Ok(hasher.finish())
+    }
+
+    fn load(&self, snapshot: &Snapshot) -> Result<ScriptSet> {
+        let mut set = self.below.load(snapshot)?;
+        let files = self.files()?;
+        let parent = |path: &str| path.rsplit_once('/').map(|(parent, _)| parent.to_owned());
+        let live: BTreeSet<_> = files
+            .iter()
+            .filter_map(|file| parent(&file.node_path))
+            .collect();
+        set.scripts
+            .retain(|path, _| parent(path).is_none_or(|parent| !live.contains(&parent)));
+        for file in files {
+            let Ok(bytes) = std::fs::read(&file.file) else {
+                continue;
+            };
+            set.scripts
+                .insert(file.node_path, String::from_utf8_lossy(&bytes).into_owned());
+        }
+        Ok(set)
+    }
+
+    fn is_live(&self) -> bool {
+        true
+    }
+
+    fn live_file(&self, path: &str) -> Option<Bytes> {
+        // Node paths have no `.` or `..` segments, so this cannot leave the folder.
+        let path = NodePath::new(path).ok()?;
+        let first = path.names().next()?;
+        if !LIVE_FOLDERS.contains(&first) {
+            return None;
+        }
+        std::fs::read(self.root.join(path.as_str().trim_start_matches('/')))
+            .ok()
+            .map(Bytes::from)
+    }
+}

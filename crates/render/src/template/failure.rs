@@ -1,0 +1,127 @@
+//! Components that fail, and what stands in their place.
+
+use std::sync::Arc;
+
+use minijinja::{Error, ErrorKind};
+
+use super::escape::escape;
+use crate::engine::Mode;
+
+/// Why a component was not drawn.
+#[derive(Debug, Clone, thiserror::Error)]
+pub(crate) enum Failure {
+    #[error("there is nothing at `{0}` to include")]
+    NoResource(String),
+    #[error("no script draws the type `{0}`")]
+    NoScript(String),
+    #[error("{}", headline(.0))]
+    Template(Arc<Error>),
+    #[error("components include each other more than {0} deep")]
+    TooDeep(usize),
+    #[error("the page has more than {0} components")]
+    TooMany(usize),
+    #[error("the page takes more than {0} steps of templates")]
+    TooLong(u64),
+    #[error("the page is larger than {0} bytes")]
+    TooLarge(usize),
+}
+
+impl Failure {
+    /// Returns the word for logs and counters.
+    pub(crate) fn reason(&self) -> &'static str {
+        match self {
+            Self::NoResource(_) => "no-resource",
+            Self::NoScript(_) => "no-script",
+            Self::Template(_) => "template",
+            Self::TooDeep(_) => "depth",
+            Self::TooMany(_) => "components",
+            Self::TooLong(_) => "steps",
+            Self::TooLarge(_) => "bytes",
+        }
+    }
+
+    /// Returns what a page shows instead of the component: for authors the cause, for visitors nothing.
+    pub(crate) fn placeholder(&self, mode: Mode, path: &str) -> String {
+        if mode == Mode::Publish {
+            return String::new();
+        }
+        let excerpt = match self {
+            Self::Template(error) => excerpt(innermost(error)).unwrap_or_default(),
+            _ => String::new(),
+        };
+        let (title, path, excerpt) = (escape(&self.to_string()), escape(path), escape(&excerpt));
+        format!(
+            "<div class=\"tympan-error\" role=\"alert\"><strong>{path}</strong><pre>{title}{excerpt}</pre></div>"
+        )
+    }
+}
+
+/// Returns the message of the deepest cause, with its place.
+fn headline(error: &Error) -> String {
+    let inner = innermost(error);
+    let message = match inner.detail() {
+        Some(detail) => format!("{}: {detail}", inner.kind()),
+        None => inner.kind().to_string(),
+    };
+    match (inner.name(), inner.line()) {
+        (Some(name), Some(line)) => format!("{name}:{line}: {message}"),
+        _ => message,
+    }
+}
+
+/// Follows the causes of an error while they are errors of templates.
+fn innermost(error: &Error) -> &Error {
+    let mut inner = error;
+    while let Some(cause) = std::error::Error::source(inner).and_then(|cause| cause.downcast_ref())
+    {
+        inner = cause;
+    }
+    inner
+}
+
+/// How many lines around the faulty one are shown.
+const CONTEXT_LINES: usize = 2;
+
+/// Shows the lines around an error, with a caret below the faulty expression.
+fn excerpt(error: &Error) -> Option<String> {
+    let (source, line) = (error.template_source()?, error.line()?);
+    let first = line.saturating_sub(CONTEXT_LINES).max(1);
+    let mut text = String::new();
+    for (number, content) in source
+        .lines()
+        .enumerate()
+        .map(|(at, content)| (at + 1, content))
+    {
+        if number < first || number > line + CONTEXT_LINES {
+            continue;
+        }
+        text += &format!("\n{number:>4} | {content}");
+        if number == line {
+            text += &marker(error, source, content).unwrap_or_default();
+        }
+    }
+    Some(text)
+}
+
+/// Draws carets below the range of an error, as far as it lies on its first line.
+fn marker(error: &Error, source: &str, content: &str) -> Option<String> {
+    let range = error.range()?;
+    let before = source.get(..range.start)?;
+    let column = before.rsplit('\n').next()?.chars().count();
+    let rest = content.chars().count().saturating_sub(column);
+    let marked = source
+        .get(range)?
+        .lines()
+        .next()
+        .map_or(1, |line| line.chars().count());
+    Some(format!(
+        "\n     | {}{}",
+        " ".repeat(column),
+        "^".repeat(marked.clamp(1, rest.max(1)))
+    ))
+}
+
+/// Makes the error of a function that was called wrongly.
+pub(super) fn wrong_call(message: impl Into<std::borrow::Cow<'static, str>>) -> Error {
+    Error::new(ErrorKind::InvalidOperation, message)
+}

@@ -1,0 +1,200 @@
+//! The filters that templates use beside MiniJinja's own.
+
+use std::sync::LazyLock;
+
+use ammonia::Builder;
+use minijinja::{Environment, Value};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
+use super::escape::{escape, escape_filter};
+
+/// Adds all filters to an environment.
+pub(super) fn add_all(environment: &mut Environment<'_>) {
+    environment.add_filter("richtext", richtext);
+    environment.add_filter("excerpt", excerpt);
+    environment.add_filter("urlencode", urlencode);
+    environment.add_filter("escape", |value: &Value| escape_filter(value));
+    environment.add_filter("e", |value: &Value| escape_filter(value));
+}
+
+/// What authors' rich text may hold; ammonia's own list with classes for styles and targets for links.
+static RICH_TEXT: LazyLock<Builder<'static>> = LazyLock::new(|| {
+    let mut builder = Builder::default();
+    builder
+        .link_rel(Some("noopener noreferrer"))
+        .add_generic_attributes(["class", "id"])
+        .add_tag_attributes("a", ["target"])
+        .add_tag_attributes("img", ["loading", "srcset", "sizes"]);
+    builder
+});
+
+/// `richtext`: keeps the markup of rich text and drops everything that runs.
+fn richtext(value: &Value) -> Value {
+    let Some(text) = value.as_str() else {
+        return Value::from_safe_string(String::new());
+    };
+    if !text.contains(['<', '&']) {
+        return Value::from_safe_string(escape(text));
+    }
+    Value::from_safe_string(RICH_TEXT.clean(text).to_string())
+}
+
+/// `excerpt(n)`: the text without markup, cut at a word boundary to at most `n` characters.
+fn excerpt(value: &Value, length: Option<usize>) -> String {
+    let text = plain_text(value.as_str().unwrap_or_default());
+    let length = length.unwrap_or(200);
+    if text.chars().count() <= length {
+        return text;
+    }
+    let cut: String = text.chars().take(length).collect();
+    let whole_words = cut
+        .rsplit_once(' ')
+        .map_or(cut.as_str(), |(words, _)| words);
+    format!(
+        "{}…",
+        whole_words.trim_end_matches([' ', ',', ';', ':', '.', '–', '-'])
+    )
+}
+
+/// What `urlencode` escapes: all but letters, digits and the unreserved marks.
+const QUERY: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~');
+
+/// `urlencode`: escapes a text as a part of a URL.
+fn urlencode(value: &Value) -> String {
+    let text = value
+        .as_str()
+        .map_or_else(|| value.to_string(), str::to_owned);
+    utf8_percent_encode(&text, QUERY).to_string()
+}
+
+/// Drops tags and comments, decodes the usual entities and joins white space.
+fn plain_text(html: &str) -> String {
+    let mut text = String::with_capacity(html.len());
+    let mut rest = html;
+    while let Some((before, after)) = rest.split_once('<') {
+        text.push_str(before);
+        // A tag separates words: `</p><p>` is a blank, and so is `<br>`.
+        text.push(' ');
+        rest = match after.strip_prefix("!--") {
+            Some(comment) => comment.split_once("-->").map_or("", |(_, rest)| rest),
+            None => after.split_once('>').map_or("", |(_, rest)| rest),
+        };
+    }
+    text.push_str(rest);
+    decode_entities(&text)
+        .split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+/// Decodes the named entities that editors write, and numeric ones.
+fn decode_entities(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once('&') {
+        out.push_str(before);
+        let entity = after
+            .split_once(';')
+            .and_then(|(name, tail)| Some((entity(name)?, tail)));
+        match entity {
+            Some((character, tail)) => {
+                out.push(character);
+                rest = tail;
+            }
+            None => {
+                out.push('&');
+                rest = after;
+            }
+        }
+    }
+    out + rest
+}
+
+/// Finds the character of an entity.
+fn entity(name: &str) -> Option<char> {
+    Some(match name {
+        "amp" => '&',
+        "lt" => '<',
+        "gt" => '>',
+        "quot" => '"',
+        "apos" => '\'',
+        "nbsp" => ' ',
+        "ndash" => '–',
+        "mdash" => '—',
+        "hellip" => '…',
+        _ => {
+            let number = name.strip_prefix('#')?;
+            let code = match number.strip_prefix(['x', 'X']) {
+                Some(digits) => u32::from_str_radix(digits, 16).ok()?,
+                None => number.parse().ok()?,
+            };
+            char::from_u32(code)?
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check_excerpt(text: &str, length: usize, expected: &str) {
+        assert_eq!(excerpt(&Value::from(text), Some(length)), expected);
+    }
+
+    #[test]
+    fn excerpts() {
+        check_excerpt("<p>One two</p><p>three</p>", 100, "One two three");
+        check_excerpt("One two three", 8, "One two…");
+        check_excerpt("One, two three", 5, "One…");
+        check_excerpt("Donaudampfschifffahrt", 5, "Donau…");
+        check_excerpt(
+            "a &lt;b&gt; &amp; &#228;&#xe4; &unknown; &",
+            100,
+            "a <b> & ää &unknown; &",
+        );
+        check_excerpt("a<!-- <b> -->b<br>c <", 100, "a b c");
+        check_excerpt("äöü äöü", 5, "äöü…");
+        assert_eq!(excerpt(&Value::UNDEFINED, None), "");
+    }
+
+    #[track_caller]
+    fn check_richtext(text: &str, expected: &str) {
+        assert_eq!(richtext(&Value::from(text)).to_string(), expected);
+    }
+
+    #[test]
+    fn rich_text_keeps_markup_and_drops_what_runs() {
+        check_richtext(
+            "<p class=\"x\">a <b>b</b></p>",
+            "<p class=\"x\">a <b>b</b></p>",
+        );
+        check_richtext("<p onclick=\"x()\">a</p>", "<p>a</p>");
+        check_richtext("a<script>alert(1)</script>b", "ab");
+        check_richtext(
+            "<a href=\"javascript:alert(1)\">a</a>",
+            "<a rel=\"noopener noreferrer\">a</a>",
+        );
+        check_richtext(
+            "<a href=\"/content/a.html\">a</a>",
+            "<a href=\"/content/a.html\" rel=\"noopener noreferrer\">a</a>",
+        );
+        check_richtext("<img src=x onerror=alert(1)>", "<img src=\"x\">");
+        check_richtext("<svg><script>x</script></svg>", "");
+        check_richtext("a \"b\" > c", "a &quot;b&quot; &gt; c");
+        check_richtext("a &amp; b", "a &amp; b");
+        assert_eq!(richtext(&Value::UNDEFINED).to_string(), "");
+    }
+
+    #[test]
+    fn encodes_parts_of_urls() {
+        assert_eq!(
+            urlencode(&Value::from("a b/c?ä-_.~")),
+            "a%20b%2Fc%3F%C3%A4-_.~"
+        );
+    }
+}

@@ -1,0 +1,261 @@
+//! What one component sees: the variables of its template, made when they are asked for.
+
+use std::fmt;
+use std::sync::Arc;
+
+use minijinja::value::{DynObject, Enumerator, Object, ObjectRepr};
+use minijinja::{State, Value};
+use tympan_content::{Node, NodePath};
+
+use super::failure::{Failure, wrong_call};
+use super::object::{ResourceObject, properties};
+use super::page::{NavEntry, PageObject};
+use super::scope::{Asked, Handover, Scope};
+use crate::engine::Mode;
+use crate::page;
+use crate::resource::Resource;
+
+/// The name under which functions find the frame; no template can spell it.
+const FRAME: &str = "tympan frame";
+
+/// The names of the variables, for error messages.
+const VARIABLES: [&str; 5] = ["resource", "properties", "page", "request", "edit"];
+
+/// The variables of one component.
+pub(crate) struct Frame {
+    pub scope: Arc<Scope>,
+    pub resource: Resource,
+    /// The selectors that includes of this component inherit.
+    pub selectors: Arc<[String]>,
+}
+
+impl Object for Frame {
+    fn get_value_by_str(self: &Arc<Self>, key: &str) -> Option<Value> {
+        Some(match key {
+            "properties" => properties(&self.scope, self.resource.node().cloned()),
+            "resource" => Value::from_object(ResourceObject {
+                scope: Arc::clone(&self.scope),
+                resource: self.resource.clone(),
+            }),
+            "page" => PageObject::maybe(&self.scope, self.scope.page.clone()),
+            "request" => Value::from_object(RequestObject(Arc::clone(&self.scope))),
+            "edit" => Value::from(self.scope.request.edit),
+            "error" => error(&self.scope.request),
+            FRAME => Value::from_dyn_object(DynObject::new(Arc::clone(self))),
+            _ => return None,
+        })
+    }
+
+    fn get_value(self: &Arc<Self>, key: &Value) -> Option<Value> {
+        self.get_value_by_str(key.as_str()?)
+    }
+
+    fn enumerate(self: &Arc<Self>) -> Enumerator {
+        Enumerator::Str(&VARIABLES)
+    }
+}
+
+impl fmt::Debug for Frame {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "frame of {}", self.resource.path())
+    }
+}
+
+/// Makes the variable `error` of error pages.
+fn error(request: &Asked) -> Value {
+    match &request.error {
+        Some((status, message)) => Value::from_pairs([
+            ("status", Value::from(status.as_str())),
+            ("message", Value::from(message.as_str())),
+        ]),
+        None => Value::UNDEFINED,
+    }
+}
+
+impl Frame {
+    /// Returns the frame of the component whose template calls a function.
+    pub(super) fn of(state: &State<'_, '_>) -> Result<Arc<Self>, minijinja::Error> {
+        let frame = state
+            .lookup(FRAME)
+            .and_then(|value| value.downcast_object::<Self>());
+        frame.ok_or_else(|| wrong_call("this function works in components only"))
+    }
+
+    /// Resolves what a template gave as a place: an object of a node or a path, absolute or relative.
+    pub(super) fn path_of(&self, value: &Value) -> Option<NodePath> {
+        if let Some(node) = node_of(value) {
+            return Some(node.path().clone());
+        }
+        let text = value.as_str().filter(|text| !text.is_empty())?;
+        self.resource.path().resolve(text).ok()
+    }
+
+    /// Finds the node that a template means.
+    pub(super) fn find_node(&self, value: &Value) -> Option<Node> {
+        node_of(value)
+            .cloned()
+            .or_else(|| self.scope.reader.node(&self.path_of(value)?))
+    }
+
+    /// Draws a resource inside this component; a failure leaves its placeholder.
+    pub(super) fn include(&self, target: &Value, change: Change) -> String {
+        let resource = match self.find_resource(target, change.resource_type) {
+            Ok(resource) => resource,
+            Err(failure) => return self.place_failure(&failure, &target.to_string()),
+        };
+        let selectors = change
+            .selectors
+            .unwrap_or_else(|| Arc::clone(&self.selectors));
+        self.include_resource(&resource, selectors)
+    }
+
+    /// Draws a resource with its own script.
+    fn include_resource(&self, resource: &Resource, selectors: Arc<[String]>) -> String {
+        let scope = &self.scope;
+        let path = resource.path().as_str();
+        let drawn = match scope.find_script(resource, &selectors) {
+            Some(script) => scope.draw(resource, &script, selectors),
+            None => Err(Failure::NoScript(resource.resource_type())),
+        };
+        let text = drawn.unwrap_or_else(|failure| self.place_failure(&failure, path));
+        if !scope.request.edit {
+            return text;
+        }
+        let path = super::escape::escape(path);
+        let resource_type = super::escape::escape(&resource.resource_type());
+        format!(
+            "<div data-tympan-path=\"{path}\" data-tympan-type=\"{resource_type}\">{text}</div>"
+        )
+    }
+
+    /// Draws the children of a node that are components.
+    pub(super) fn include_children(&self, target: &Value) -> String {
+        let node = if target.is_undefined() {
+            None
+        } else {
+            self.find_node(target)
+        };
+        let Some(node) = node else {
+            return String::new();
+        };
+        let components = self.scope.reader.children(&node).into_iter();
+        let components = components.filter(|child| child.property("sling:resourceType").is_some());
+        components
+            .map(|child| self.include_resource(&Resource::of(child), Arc::clone(&self.selectors)))
+            .collect()
+    }
+
+    /// Finds what to include: pages stand for their content.
+    fn find_resource(&self, target: &Value, forced: Option<String>) -> Result<Resource, Failure> {
+        let described = || Failure::NoResource(target.to_string());
+        let resource = match target.downcast_object_ref::<ResourceObject>() {
+            Some(object) => object.resource.clone(),
+            None => match self.find_node(target) {
+                Some(node) => Resource::of(node),
+                None => Resource::missing(self.path_of(target).ok_or_else(described)?),
+            },
+        };
+        let resource = match (resource.node(), forced) {
+            (_, Some(forced)) => return Ok(resource.with_type(forced)),
+            (None, None) => return Err(described()),
+            (Some(node), None) if node.is_page() => {
+                page::content(&self.scope.reader, node).map(Resource::of)
+            }
+            (Some(_), None) => Some(resource),
+        };
+        resource.ok_or_else(described)
+    }
+
+    /// Counts a failure and returns what stands in its place.
+    fn place_failure(&self, failure: &Failure, path: &str) -> String {
+        self.scope.note_failure(failure, path);
+        failure.placeholder(self.scope.mode, path)
+    }
+
+    /// Notes what the script wants to be answered.
+    pub(super) fn hand_over(&self, handover: Handover) {
+        self.scope.hand_over(handover);
+    }
+}
+
+/// How an include differs from the resource's own drawing.
+#[derive(Debug, Default)]
+pub(super) struct Change {
+    pub resource_type: Option<String>,
+    pub selectors: Option<Arc<[String]>>,
+}
+
+/// Returns the node of an object, without a look-up.
+fn node_of(value: &Value) -> Option<&Node> {
+    if let Some(object) = value.downcast_object_ref::<ResourceObject>() {
+        return object.resource.node();
+    }
+    if let Some(object) = value.downcast_object_ref::<PageObject>() {
+        return Some(&object.page);
+    }
+    value
+        .downcast_object_ref::<NavEntry>()
+        .map(|entry| &entry.page.page)
+}
+
+/// The request, as `request` in templates.
+struct RequestObject(Arc<Scope>);
+
+impl RequestObject {
+    /// Returns the parameters: one value as text, several as a list.
+    fn parameters(&self) -> Value {
+        let parameters = &self.0.request.parameters;
+        Value::from_pairs(parameters.names().map(|name| {
+            let value = match parameters.values(name).unwrap_or_default() {
+                [one] => Value::from(one.as_str()),
+                many => many
+                    .iter()
+                    .map(|one| Value::from(one.as_str()))
+                    .collect::<Vec<_>>()
+                    .into(),
+            };
+            (name, value)
+        }))
+    }
+}
+
+impl Object for RequestObject {
+    fn repr(self: &Arc<Self>) -> ObjectRepr {
+        ObjectRepr::Plain
+    }
+
+    fn get_value_by_str(self: &Arc<Self>, key: &str) -> Option<Value> {
+        let request = &self.0.request;
+        Some(match key {
+            "path" => Value::from(request.url.path.as_str()),
+            "selectors" => request
+                .url
+                .selectors
+                .iter()
+                .map(|one| Value::from(one.as_str()))
+                .collect::<Vec<_>>()
+                .into(),
+            "selector_string" => Value::from(request.url.selector_string()),
+            "extension" => Value::from(request.url.extension.as_deref()?),
+            "suffix" => Value::from(request.url.suffix.as_deref()?),
+            "parameters" => self.parameters(),
+            "url" => Value::from(request.raw.as_str()),
+            "method" => Value::from(request.method.as_str()),
+            "mode" => Value::from(match self.0.mode {
+                Mode::Author => "author",
+                Mode::Publish => "publish",
+            }),
+            _ => return None,
+        })
+    }
+
+    fn get_value(self: &Arc<Self>, key: &Value) -> Option<Value> {
+        self.get_value_by_str(key.as_str()?)
+    }
+}
+
+impl fmt::Debug for RequestObject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.request.raw)
+    }
+}

@@ -1,0 +1,323 @@
+//! The functions that templates call.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use minijinja::value::Kwargs;
+use minijinja::{Environment, Error, State, Value};
+
+use super::asset::asset_value;
+use super::failure::wrong_call;
+use super::frame::{Change, Frame};
+use super::object::{NodeList, ResourceObject};
+use super::page::{PageObject, TagObject, navigation};
+use super::scope::Handover;
+use super::value::format_date;
+use crate::library::Libraries;
+use crate::page::{self, Order};
+use crate::response::Redirect;
+use crate::url::split_selectors;
+
+/// The longest that a component may sleep or burn.
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
+
+/// Adds all functions to an environment.
+pub(super) fn add_all(environment: &mut Environment<'_>) {
+    environment.add_function("include", include);
+    environment.add_function("include_children", include_children);
+    environment.add_function("node", node);
+    environment.add_function("page_at", page_at);
+    environment.add_function("nav", nav);
+    environment.add_function("breadcrumb", breadcrumb);
+    environment.add_function("pages", pages);
+    environment.add_function("search_titles", search_titles);
+    environment.add_function("tags", tags);
+    environment.add_function("link", link);
+    environment.add_function("asset", asset);
+    environment.add_function("clientlib", clientlib);
+    environment.add_function("date", date);
+    environment.add_function("send_file", send_file);
+    environment.add_function("redirect", redirect);
+    environment.add_function("sleep_ms", sleep_ms);
+    environment.add_function("burn_cpu_ms", burn_cpu_ms);
+}
+
+/// `include(path_or_resource, type=none, selectors=none)`
+fn include(
+    state: &mut State<'_, '_>,
+    target: &Value,
+    resource_type: Option<Value>,
+    selectors: Option<Value>,
+    options: Kwargs,
+) -> Result<Value, Error> {
+    let resource_type = named_or(resource_type, &options, "type")?;
+    let selectors = named_or(selectors, &options, "selectors")?;
+    options.assert_all_used()?;
+    let change = Change {
+        resource_type: resource_type
+            .as_ref()
+            .and_then(Value::as_str)
+            .map(str::to_owned),
+        selectors: selectors.as_ref().map(read_selectors).transpose()?,
+    };
+    Ok(Value::from_safe_string(
+        Frame::of(state)?.include(target, change),
+    ))
+}
+
+/// `include_children(resource)`: the component itself without an argument.
+fn include_children(state: &mut State<'_, '_>, target: Option<Value>) -> Result<Value, Error> {
+    let frame = Frame::of(state)?;
+    let target = target.unwrap_or_else(|| Value::from(frame.resource.path().as_str()));
+    Ok(Value::from_safe_string(frame.include_children(&target)))
+}
+
+/// `node(path)`
+fn node(state: &mut State<'_, '_>, path: &Value) -> Result<Value, Error> {
+    let frame = Frame::of(state)?;
+    Ok(ResourceObject::maybe(&frame.scope, frame.find_node(path)))
+}
+
+/// `page_at(path)`: the page at the path, or the one that holds the node there.
+fn page_at(state: &mut State<'_, '_>, path: &Value) -> Result<Value, Error> {
+    let frame = Frame::of(state)?;
+    let node = frame.find_node(path);
+    let page = node.and_then(|node| page::containing(&frame.scope.reader, node.path()));
+    Ok(PageObject::maybe(&frame.scope, page))
+}
+
+/// `nav(root, depth=1)`
+fn nav(
+    state: &mut State<'_, '_>,
+    root: &Value,
+    depth: Option<Value>,
+    options: Kwargs,
+) -> Result<Value, Error> {
+    let depth = count(named_or(depth, &options, "depth")?.as_ref(), 1)?;
+    options.assert_all_used()?;
+    let frame = Frame::of(state)?;
+    Ok(match frame.find_node(root) {
+        Some(root) => navigation(&frame.scope, &root, depth),
+        None => Value::from(Vec::<Value>::new()),
+    })
+}
+
+/// `breadcrumb(min_depth=2)`: levels count as in AEM, `/content` is level 0.
+fn breadcrumb(
+    state: &mut State<'_, '_>,
+    min_depth: Option<Value>,
+    options: Kwargs,
+) -> Result<Value, Error> {
+    let level = count(named_or(min_depth, &options, "min_depth")?.as_ref(), 2)?;
+    options.assert_all_used()?;
+    let frame = Frame::of(state)?;
+    let reader = &frame.scope.reader;
+    let trail = frame
+        .scope
+        .page
+        .as_ref()
+        .map(|page| page::trail(reader, page, level + 1));
+    Ok(NodeList::value(
+        &frame.scope,
+        trail.unwrap_or_default(),
+        PageObject::value,
+    ))
+}
+
+/// `pages(root, limit=all, order="modified", tag=none)`
+fn pages(state: &mut State<'_, '_>, root: &Value, options: Kwargs) -> Result<Value, Error> {
+    let limit = count(option(&options, "limit")?.as_ref(), usize::MAX)?;
+    let order = match option(&options, "order")?.as_ref().and_then(Value::as_str) {
+        None | Some("modified") => Order::Modified,
+        Some("date") => Order::Date,
+        Some("title") => Order::Title,
+        Some(other) => {
+            let message = format!("`order` is `{other}`; it can be modified, date or title");
+            return Err(wrong_call(message));
+        }
+    };
+    let tag = option(&options, "tag")?.map(|tag| tag.to_string());
+    options.assert_all_used()?;
+    let frame = Frame::of(state)?;
+    let (scope, tag) = (&frame.scope, tag.as_deref());
+    let found = frame
+        .find_node(root)
+        .map(|root| page::list(&scope.reader, &root, order, tag, limit));
+    Ok(NodeList::value(
+        scope,
+        found.unwrap_or_default(),
+        PageObject::value,
+    ))
+}
+
+/// `search_titles(root, term, limit=20)`
+fn search_titles(
+    state: &mut State<'_, '_>,
+    root: &Value,
+    term: &Value,
+    limit: Option<Value>,
+    options: Kwargs,
+) -> Result<Value, Error> {
+    let limit = count(named_or(limit, &options, "limit")?.as_ref(), 20)?;
+    options.assert_all_used()?;
+    let frame = Frame::of(state)?;
+    let term = term.as_str().unwrap_or_default();
+    let found = frame
+        .find_node(root)
+        .map(|root| page::search_titles(&frame.scope.reader, &root, term, limit));
+    Ok(NodeList::value(
+        &frame.scope,
+        found.unwrap_or_default(),
+        PageObject::value,
+    ))
+}
+
+/// `tags(root)`
+fn tags(state: &mut State<'_, '_>, root: &Value) -> Result<Value, Error> {
+    let frame = Frame::of(state)?;
+    let found = frame
+        .find_node(root)
+        .map(|root| page::tags(&frame.scope.reader, &root));
+    Ok(TagObject::list(found.unwrap_or_default()))
+}
+
+/// `link(path)`
+fn link(state: &mut State<'_, '_>, target: &Value) -> Result<Value, Error> {
+    let frame = Frame::of(state)?;
+    let href = match target.as_str() {
+        Some(text) => text.to_owned(),
+        None => frame
+            .path_of(target)
+            .map(|path| path.to_string())
+            .unwrap_or_default(),
+    };
+    Ok(Value::from(page::href(&frame.scope.reader, &href)))
+}
+
+/// `asset(path)`
+fn asset(state: &mut State<'_, '_>, path: &Value) -> Result<Value, Error> {
+    let frame = Frame::of(state)?;
+    Ok(frame
+        .find_node(path)
+        .map_or(Value::UNDEFINED, |node| asset_value(&frame.scope, node)))
+}
+
+/// `clientlib(name)`
+fn clientlib(state: &mut State<'_, '_>, name: &str) -> Result<Value, Error> {
+    let scope = &Frame::of(state)?.scope;
+    let libraries = Libraries {
+        scripts: &scope.table,
+    };
+    Ok(Value::from(libraries.url(&scope.reader, name)))
+}
+
+/// `date(value, format="%Y-%m-%d")`
+fn date(value: &Value, format: Option<&str>) -> Result<Value, Error> {
+    format_date(value, format)
+}
+
+/// `send_file(path)`
+fn send_file(state: &mut State<'_, '_>, path: &Value) -> Result<Value, Error> {
+    let frame = Frame::of(state)?;
+    let path = frame
+        .path_of(path)
+        .ok_or_else(|| wrong_call(format!("`{path}` is no path of a file")))?;
+    frame.hand_over(Handover::File(path));
+    Ok(Value::from(""))
+}
+
+/// `redirect(url, status=302)`
+fn redirect(
+    state: &mut State<'_, '_>,
+    url: &Value,
+    status: Option<Value>,
+    options: Kwargs,
+) -> Result<Value, Error> {
+    let status = named_or(status, &options, "status")?;
+    options.assert_all_used()?;
+    let status = count(status.as_ref(), 302)?;
+    let kind = i64::try_from(status)
+        .ok()
+        .and_then(Redirect::from_number)
+        .ok_or_else(|| {
+            wrong_call(format!(
+                "`status` is {status}; it can be 301, 302, 303, 307 or 308"
+            ))
+        })?;
+    let frame = Frame::of(state)?;
+    let location = page::href(&frame.scope.reader, url.as_str().unwrap_or_default());
+    if location.is_empty() || location == crate::link::BLOCKED {
+        return Err(wrong_call(format!("`{url}` is no address to redirect to")));
+    }
+    frame.hand_over(Handover::Redirect { location, kind });
+    Ok(Value::from(""))
+}
+
+/// `sleep_ms(n)`
+fn sleep_ms(milliseconds: &Value) -> Result<Value, Error> {
+    std::thread::sleep(wait(milliseconds)?);
+    Ok(Value::from(""))
+}
+
+/// `burn_cpu_ms(n)`
+fn burn_cpu_ms(milliseconds: &Value) -> Result<Value, Error> {
+    let (start, length) = (Instant::now(), wait(milliseconds)?);
+    let mut number = 0_u64;
+    while start.elapsed() < length {
+        number = std::hint::black_box(
+            number
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1),
+        );
+    }
+    Ok(Value::from(""))
+}
+
+/// Reads a bounded number of milliseconds.
+fn wait(milliseconds: &Value) -> Result<Duration, Error> {
+    let milliseconds = count(Some(milliseconds), 0)?;
+    Ok(Duration::from_millis(milliseconds as u64).min(LONGEST_WAIT))
+}
+
+/// Returns an argument that may be given by place or by name; `none` counts as not given.
+fn named_or(by_place: Option<Value>, options: &Kwargs, name: &str) -> Result<Option<Value>, Error> {
+    let by_name = option(options, name)?;
+    Ok(by_place
+        .filter(|value| !value.is_none() && !value.is_undefined())
+        .or(by_name))
+}
+
+/// Returns an argument given by name; `none` counts as not given.
+fn option(options: &Kwargs, name: &str) -> Result<Option<Value>, Error> {
+    let value: Option<Value> = options.get(name)?;
+    Ok(value.filter(|value| !value.is_none() && !value.is_undefined()))
+}
+
+/// Reads a count: a number, or a text that holds one, as dialogs store it.
+fn count(value: Option<&Value>, default: usize) -> Result<usize, Error> {
+    let Some(value) = value else {
+        return Ok(default);
+    };
+    let number = match value.as_str() {
+        Some(text) => text.trim().parse::<i64>().ok(),
+        None => value.as_i64().or_else(|| {
+            f64::try_from(value.clone())
+                .ok()
+                .map(|number| number as i64)
+        }),
+    };
+    let number = number.ok_or_else(|| wrong_call(format!("`{value}` is no number")))?;
+    Ok(usize::try_from(number.max(0)).unwrap_or(usize::MAX))
+}
+
+/// Reads selectors: `"print.a4"` or a list.
+fn read_selectors(value: &Value) -> Result<Arc<[String]>, Error> {
+    if let Some(text) = value.as_str() {
+        return Ok(split_selectors(text).into());
+    }
+    let selectors = value.try_iter()?.map(|one| one.to_string());
+    Ok(selectors
+        .filter(|one| !one.is_empty())
+        .collect::<Vec<_>>()
+        .into())
+}

@@ -1,0 +1,262 @@
+//! One request while it is drawn: what all its components share, and the budgets that end a runaway.
+//!
+//! In: a resource and the script for it. Out: the drawn text, or the [`Failure`] that stands in its place.
+//!
+//! Invariants
+//! * A failing component never fails the one that includes it.
+//! * Depth, number of includes, steps and bytes are bounded for each request, so that every drawing ends.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Instant;
+
+use minijinja::value::Value;
+use parking_lot::Mutex;
+use tympan_content::{Node, NodePath};
+
+use super::failure::Failure;
+use super::frame::Frame;
+use crate::engine::{Limits, Mode};
+use crate::reads::Reader;
+use crate::request::Parameters;
+use crate::resource::Resource;
+use crate::response::Redirect;
+use crate::script::{ScriptTable, Scripts, Wanted};
+use crate::timing::{Stopwatch, Timing};
+use crate::url::Url;
+
+/// What the components of one request share.
+#[derive(Debug)]
+pub(crate) struct Scope {
+    pub scripts: Arc<Scripts>,
+    pub reader: Arc<Reader>,
+    pub request: Asked,
+    /// The page that was asked for, or the nearest one above.
+    pub page: Option<Node>,
+    pub mode: Mode,
+    pub limits: Limits,
+    /// The scripts' source, which also knows live client libraries.
+    pub table: Arc<ScriptTable>,
+    running: Mutex<Running>,
+}
+
+/// What was asked for, as templates see it.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    pub method: String,
+    /// The URL as it was sent, with its query.
+    pub raw: String,
+    pub url: Url,
+    /// The extension that components are looked up with; that of the URL, but for error pages.
+    pub extension: String,
+    pub parameters: Parameters,
+    pub edit: bool,
+    /// The status and message of the error that is drawn, on error pages.
+    pub error: Option<(String, String)>,
+}
+
+/// Something that a script asked for instead of its own text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Handover {
+    /// Answer with the binary at this path.
+    File(NodePath),
+    /// Answer with a redirect.
+    Redirect { location: String, kind: Redirect },
+}
+
+/// What changes while components run.
+#[derive(Debug, Default)]
+struct Running {
+    stopwatch: Stopwatch,
+    depth: usize,
+    drawn: usize,
+    /// Steps of the components that ended.
+    steps: u64,
+    bytes: usize,
+    failures: u32,
+    handover: Option<Handover>,
+}
+
+impl Scope {
+    pub(crate) fn new(parts: ScopeParts) -> Arc<Self> {
+        let ScopeParts {
+            scripts,
+            reader,
+            request,
+            page,
+            mode,
+            limits,
+            table,
+        } = parts;
+        let running = Mutex::default();
+        Arc::new(Self {
+            scripts,
+            reader,
+            request,
+            page,
+            mode,
+            limits,
+            table,
+            running,
+        })
+    }
+
+    /// Finds the script for a resource.
+    pub(crate) fn find_script(
+        &self,
+        resource: &Resource,
+        selectors: &[String],
+    ) -> Option<Arc<str>> {
+        let wanted = Wanted {
+            method: "GET",
+            selectors,
+            extension: Some(self.request.extension.as_str()),
+        };
+        let super_type = resource.super_type();
+        self.scripts
+            .find(&resource.resource_type(), super_type.as_deref(), &wanted)
+    }
+
+    /// Draws a resource with a script.
+    ///
+    /// # Errors
+    /// [`Failure`], already counted; the caller decides what stands in the place of the text.
+    pub(crate) fn draw(
+        self: &Arc<Self>,
+        resource: &Resource,
+        script: &Arc<str>,
+        selectors: Arc<[String]>,
+    ) -> Result<String, Failure> {
+        self.enter(script, resource)?;
+        let drawn = self.run(resource, script, selectors);
+        let mut running = self.running.lock();
+        running.stopwatch.end(Instant::now());
+        running.depth -= 1;
+        drop(running);
+        drawn
+    }
+
+    /// Counts a component in, unless a budget is used up.
+    fn enter(&self, script: &Arc<str>, resource: &Resource) -> Result<(), Failure> {
+        let mut running = self.running.lock();
+        if running.depth >= self.limits.depth {
+            return Err(Failure::TooDeep(self.limits.depth));
+        }
+        if running.drawn >= self.limits.components {
+            return Err(Failure::TooMany(self.limits.components));
+        }
+        if running.steps >= self.limits.steps {
+            return Err(Failure::TooLong(self.limits.steps));
+        }
+        running.depth += 1;
+        running.drawn += 1;
+        running
+            .stopwatch
+            .begin(script, resource.path().as_str(), Instant::now());
+        Ok(())
+    }
+
+    /// Runs the script.
+    fn run(
+        self: &Arc<Self>,
+        resource: &Resource,
+        script: &Arc<str>,
+        selectors: Arc<[String]>,
+    ) -> Result<String, Failure> {
+        let template = self.scripts.template(script).map_err(Failure::Template)?;
+        let frame = Frame {
+            scope: Arc::clone(self),
+            resource: resource.clone(),
+            selectors,
+        };
+        let left = self.limits.bytes.saturating_sub(self.running.lock().bytes);
+        let mut out = Bounded {
+            text: Vec::new(),
+            left,
+        };
+        let captured = template.render_captured_to(Value::from_object(frame), &mut out);
+        let steps = match &captured {
+            Ok(captured) => captured
+                .state()
+                .fuel_levels()
+                .map_or(0, |(consumed, _)| consumed),
+            Err(error) if error.kind() == minijinja::ErrorKind::OutOfFuel => self.limits.steps,
+            Err(_) => 0,
+        };
+        let mut running = self.running.lock();
+        running.steps = running.steps.saturating_add(steps);
+        running.bytes = running.bytes.saturating_add(out.text.len());
+        drop(running);
+        match captured {
+            Ok(_) => Ok(String::from_utf8(out.text).unwrap_or_default()),
+            Err(error) if error.kind() == minijinja::ErrorKind::OutOfFuel => {
+                Err(Failure::TooLong(self.limits.steps))
+            }
+            Err(_) if out.left == 0 => Err(Failure::TooLarge(self.limits.bytes)),
+            Err(error) => Err(Failure::Template(Arc::new(error))),
+        }
+    }
+
+    /// Counts a failure and says so in the log.
+    pub(crate) fn note_failure(&self, failure: &Failure, path: &str) {
+        self.running.lock().failures += 1;
+        tracing::warn!(path, reason = failure.reason(), error = %failure, "component failed");
+    }
+
+    /// Takes note of what a script wants to be answered instead of its text; the first wish counts.
+    pub(crate) fn hand_over(&self, handover: Handover) {
+        self.running.lock().handover.get_or_insert(handover);
+    }
+
+    /// Takes what the script wanted to be answered.
+    pub(crate) fn take_handover(&self) -> Option<Handover> {
+        self.running.lock().handover.take()
+    }
+
+    /// Returns how many components failed.
+    pub(crate) fn failures(&self) -> u32 {
+        self.running.lock().failures
+    }
+
+    /// Ends the taking of times.
+    pub(crate) fn take_timing(&self) -> Timing {
+        std::mem::take(&mut self.running.lock().stopwatch).finish()
+    }
+}
+
+/// What a [`Scope`] is made of.
+pub(crate) struct ScopeParts {
+    pub scripts: Arc<Scripts>,
+    pub reader: Arc<Reader>,
+    pub request: Asked,
+    pub page: Option<Node>,
+    pub mode: Mode,
+    pub limits: Limits,
+    pub table: Arc<ScriptTable>,
+}
+
+/// A buffer that refuses to grow beyond its limit.
+struct Bounded {
+    text: Vec<u8>,
+    left: usize,
+}
+
+impl io::Write for Bounded {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self.left.checked_sub(bytes.len()) {
+            Some(left) => {
+                self.left = left;
+                self.text.extend_from_slice(bytes);
+                Ok(bytes.len())
+            }
+            None => {
+                self.left = 0;
+                Err(io::Error::other("the output is too large"))
+            }
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
