@@ -1,0 +1,608 @@
+//! Installing a package: how its nodes meet what is there.
+//!
+//! In: a package that was checked, and an [`InstallTarget`]. Out: the target changed, and a report.
+//!
+//! Invariants
+//! * What no filter contains is never changed or removed; missing nodes above the roots of filters are created.
+//! * A node is removed only with everything below it contained in a filter of mode replace.
+//! * Only what differs is written, so that the work is in proportion to the package and not to the target.
+//!
+//! On failure: the target holds a part of the package; the caller throws its uncommitted edits away.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{Read, Seek};
+
+use super::archive::Archive;
+use super::filter::{Coverage, Filter, Mode};
+use super::policy::{self, is_policy};
+use super::properties::AccessControl;
+use super::report::{InstallReport, SkipReason, Skipped};
+use super::tree::{ImportNode, ImportProperty, Kind};
+use super::{Nested, Package};
+use crate::{
+    BlobId, MIXIN_TYPES, NodePath, PRIMARY_TYPE, Property, Result, Subtree, Value, ValueType,
+};
+
+/// What a package is installed into.
+///
+/// Four methods are enough; the other three have bodies that use these, and are to be replaced where the target can
+/// do better than to read and write whole subtrees.
+pub trait InstallTarget {
+    /// Returns a node with everything below it, or nothing if there is none.
+    ///
+    /// # Errors
+    /// If the target cannot be read.
+    fn read(&self, path: &NodePath) -> Result<Option<Subtree>>;
+
+    /// Creates a node as the last child of its parent, which exists, or replaces one with everything below it.
+    ///
+    /// # Errors
+    /// If the target refuses the node.
+    fn put(&mut self, path: &NodePath, subtree: Subtree) -> Result<()>;
+
+    /// Removes a node with everything below it.
+    ///
+    /// # Errors
+    /// If the target refuses.
+    fn remove(&mut self, path: &NodePath) -> Result<()>;
+
+    /// Stores the bytes of `source` as a blob.
+    ///
+    /// # Errors
+    /// If the source or the blob store fails.
+    fn put_blob(&mut self, source: &mut dyn Read) -> Result<BlobId>;
+
+    /// Returns a node without what is below it, or nothing if there is none.
+    ///
+    /// # Errors
+    /// If the target cannot be read.
+    fn node(&self, path: &NodePath) -> Result<Option<ExistingNode>> {
+        Ok(self.read(path)?.map(|subtree| ExistingNode {
+            children: subtree.children.into_iter().map(|child| child.name).collect(),
+            properties: subtree.properties,
+        }))
+    }
+
+    /// Replaces the properties of a node that exists, and leaves its children.
+    ///
+    /// # Errors
+    /// If the target refuses the properties.
+    fn set_properties(
+        &mut self,
+        path: &NodePath,
+        properties: BTreeMap<String, Property>,
+    ) -> Result<()> {
+        let Some(mut subtree) = self.read(path)? else { return Ok(()) };
+        subtree.properties = properties;
+        self.put(path, subtree)
+    }
+
+    /// Brings the children of a node into the order of `names`, which names each of them once. Does nothing where
+    /// children have no order.
+    ///
+    /// # Errors
+    /// If the target refuses.
+    fn order_children(&mut self, path: &NodePath, names: &[String]) -> Result<()> {
+        let Some(mut subtree) = self.read(path)? else { return Ok(()) };
+        let place = |child: &Subtree| names.iter().position(|name| *name == child.name);
+        subtree.children.sort_by_key(place);
+        self.put(path, subtree)
+    }
+}
+
+/// A node of the target without what is below it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ExistingNode {
+    /// The properties by name.
+    pub properties: BTreeMap<String, Property>,
+    /// The names of the children, in order.
+    pub children: Vec<String>,
+}
+
+/// How far an installation is.
+#[derive(Debug, Clone, Copy)]
+pub struct Progress<'a> {
+    /// The node that was just treated.
+    pub path: &'a NodePath,
+    /// Nodes of the package that were treated.
+    pub done: usize,
+    /// Nodes of the package.
+    pub total: usize,
+}
+
+impl<R: Read + Seek> Package<R> {
+    /// Installs the package, and then the packages within it.
+    ///
+    /// # Errors
+    /// Those of the target; [`crate::Error::Package`] if a file in the package turns out to be damaged. The target
+    /// holds a part of the package then, so that its edits must be thrown away.
+    pub fn install(
+        &mut self,
+        target: &mut dyn InstallTarget,
+        progress: &mut dyn FnMut(Progress<'_>),
+    ) -> Result<InstallReport> {
+        let mut report = self.new_report();
+        let mut installer = Installer {
+            archive: &mut self.archive,
+            filter: &self.filter,
+            access_control: self.properties.access_control,
+            target,
+            progress,
+            report: &mut report,
+            done: 0,
+            total: self.root.count(),
+            stored: BTreeSet::new(),
+        };
+        if self.has_content {
+            installer.visit(&self.root, &NodePath::root(), "")?;
+            installer.remove_what_is_missing(&self.root)?;
+        }
+        let stored = installer.stored;
+        for Nested { path, package } in &mut self.nested {
+            if stored.contains(path) {
+                report.nested.push(package.install(target, progress)?);
+            }
+        }
+        Ok(report)
+    }
+
+    fn new_report(&self) -> InstallReport {
+        let mut warnings = self.warnings.clone();
+        if !self.has_content && !self.filter.roots().is_empty() {
+            warnings.push("the package has no `jcr_root`; there is nothing to install".into());
+        }
+        if !self.junk.is_empty() {
+            warnings.push(format!("{} files that tools left behind are not stored", self.junk.len()));
+        }
+        let mut types = BTreeMap::new();
+        count_types(&self.root, &mut types);
+        InstallReport {
+            package: self.id.clone(),
+            elements: self.counts.elements,
+            attributes: self.counts.attributes,
+            files: self.counts.files,
+            pages: types.get("cq:Page").copied().unwrap_or(0),
+            assets: types.get("dam:Asset").copied().unwrap_or(0),
+            warnings,
+            ..InstallReport::default()
+        }
+    }
+}
+
+fn count_types<'a>(node: &'a ImportNode, types: &mut BTreeMap<&'a str, usize>) {
+    if let Some(primary_type) = node.primary_type().filter(|_| node.is_element()) {
+        *types.entry(primary_type).or_insert(0) += 1;
+    }
+    node.children().iter().for_each(|child| count_types(child, types));
+}
+
+/// Properties that the system keeps: where the package does not give them, those that are there stay.
+const KEPT: [&str; 7] = [
+    "jcr:uuid",
+    "jcr:created",
+    "jcr:createdBy",
+    "jcr:versionHistory",
+    "jcr:baseVersion",
+    "jcr:predecessors",
+    "jcr:isCheckedOut",
+];
+
+/// Never removed, even by a filter for everything.
+const SYSTEM: &str = "/jcr:system";
+
+struct Installer<'a, R> {
+    archive: &'a mut Archive<R>,
+    filter: &'a Filter,
+    access_control: AccessControl,
+    target: &'a mut dyn InstallTarget,
+    progress: &'a mut dyn FnMut(Progress<'_>),
+    report: &'a mut InstallReport,
+    done: usize,
+    total: usize,
+    /// Files below `/etc/packages` that are stored as the package wants them.
+    stored: BTreeSet<NodePath>,
+}
+
+impl<R: Read + Seek> Installer<'_, R> {
+    fn visit(&mut self, node: &ImportNode, path: &NodePath, parent_type: &str) -> Result<()> {
+        if is_policy(node.name()) {
+            return self.visit_policy(node, path);
+        }
+        match self.target.node(path)? {
+            Some(existing) => self.meet(node, path, &existing),
+            None => match self.build(node, path, parent_type)? {
+                Some(subtree) => self.target.put(path, subtree),
+                None => Ok(()),
+            },
+        }
+    }
+
+    /// Brings a node of the package together with the node that is there.
+    fn meet(&mut self, node: &ImportNode, path: &NodePath, existing: &ExistingNode) -> Result<()> {
+        self.advance(path);
+        let mode = match self.filter.coverage(path) {
+            Coverage::Contained(mode) => Some(mode),
+            _ => None,
+        };
+        match mode {
+            Some(mode) if node.kind() == Kind::Content => {
+                self.meet_properties(node, path, existing, mode)?;
+            }
+            Some(_) => {}
+            None => self.skip(node, path, self.reason_why_kept(path)),
+        }
+        let own_type = type_of(&existing.properties);
+        for child in node.children() {
+            self.visit(child, &path.child_unchecked(child.name()), own_type)?;
+        }
+        match mode {
+            Some(Mode::Replace) if node.kind() != Kind::OrderOnly => {
+                for name in existing.children.iter().filter(|name| node.child(name).is_none()) {
+                    self.remove_extra(&path.child_unchecked(name), name)?;
+                }
+                self.order(node, path)
+            }
+            Some(Mode::Update | Mode::UpdateProperties) => self.order(node, path),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    fn meet_properties(
+        &mut self,
+        node: &ImportNode,
+        path: &NodePath,
+        existing: &ExistingNode,
+        mode: Mode,
+    ) -> Result<()> {
+        let merged = self.merged_properties(node, path, existing, mode)?;
+        let is_same = merged == existing.properties;
+        if mode == Mode::Merge && is_same {
+            self.skip(node, path, SkipReason::ExistsInMergeMode);
+            return Ok(());
+        }
+        self.note_stored(node, path);
+        if is_same {
+            self.report.nodes_unchanged += 1;
+            return Ok(());
+        }
+        self.report.nodes_changed += 1;
+        self.target.set_properties(path, merged)
+    }
+
+    fn merged_properties(
+        &mut self,
+        node: &ImportNode,
+        path: &NodePath,
+        existing: &ExistingNode,
+        mode: Mode,
+    ) -> Result<BTreeMap<String, Property>> {
+        let old = &existing.properties;
+        if mode == Mode::Merge {
+            return Ok(with_members(node, old));
+        }
+        let mut merged = match mode {
+            Mode::Replace => self.kept_properties(node, path, existing),
+            _ => old.clone(),
+        };
+        for (name, property) in node.properties() {
+            let is_admitted = name == PRIMARY_TYPE || self.filter.admits_property(path, name);
+            let is_settled = old.contains_key(name)
+                && (mode == Mode::MergeProperties || (mode == Mode::Update && name == PRIMARY_TYPE));
+            if !is_admitted || (is_settled && name != MIXIN_TYPES) {
+                continue;
+            }
+            let Some(incoming) = self.resolve(property, path, name)? else {
+                if let Some(there) = old.get(name) {
+                    merged.insert(name.clone(), there.clone());
+                }
+                continue;
+            };
+            let joined = match merged.get(name) {
+                Some(there) if name == MIXIN_TYPES => policy::union(Some(there), Some(&incoming)),
+                _ => Some(incoming),
+            };
+            merged.extend(joined.map(|joined| (name.clone(), joined)));
+        }
+        Ok(merged)
+    }
+
+    /// Returns the properties that stay although the node is replaced.
+    fn kept_properties(
+        &self,
+        node: &ImportNode,
+        path: &NodePath,
+        existing: &ExistingNode,
+    ) -> BTreeMap<String, Property> {
+        let is_kept = |name: &String| {
+            (KEPT.contains(&name.as_str()) && !node.properties().contains_key(name))
+                || (name == PRIMARY_TYPE && node.primary_type().is_none())
+                || !self.filter.admits_property(path, name)
+        };
+        let mut kept: BTreeMap<String, Property> = existing
+            .properties
+            .iter()
+            .filter(|(name, _)| is_kept(name))
+            .map(|(name, property)| (name.clone(), property.clone()))
+            .collect();
+        // A policy that stays needs the mixin that allows it.
+        if let Some(mixins) = existing.properties.get(MIXIN_TYPES)
+            && existing.children.iter().any(|name| is_policy(name))
+        {
+            let is_for_policy = |mixin: &&Value| mixin.to_text().starts_with("rep:");
+            let mixins: Vec<Value> = mixins.values().iter().filter(is_for_policy).cloned().collect();
+            if !mixins.is_empty() {
+                kept.insert(MIXIN_TYPES.to_owned(), Property::List(ValueType::Name, mixins));
+            }
+        }
+        kept
+    }
+
+    /// Makes the subtree of a node that is missing, of what the filter contains.
+    fn build(
+        &mut self,
+        node: &ImportNode,
+        path: &NodePath,
+        parent_type: &str,
+    ) -> Result<Option<Subtree>> {
+        if let Some(reason) = self.reason_to_leave(node) {
+            self.skip_all(node, path, reason);
+            return Ok(None);
+        }
+        self.advance(path);
+        let own_type = node.primary_type().unwrap_or_else(|| default_type(parent_type));
+        let mut children = Vec::with_capacity(node.children().len());
+        for child in node.children() {
+            children.extend(self.build(child, &path.child_unchecked(child.name()), own_type)?);
+        }
+        let coverage = self.filter.coverage(path);
+        let is_wanted = match coverage {
+            Coverage::Contained(_) | Coverage::Unfiltered => true,
+            Coverage::Ancestor => node.kind() == Kind::Content || !children.is_empty(),
+            Coverage::Excluded | Coverage::Outside => !children.is_empty(),
+        };
+        if !is_wanted {
+            self.skip(node, path, self.reason_why_kept(path));
+            return Ok(None);
+        }
+        let mut subtree = Subtree::new(node.name(), own_type);
+        for (name, property) in node.properties() {
+            let is_admitted = name != PRIMARY_TYPE
+                && (!matches!(coverage, Coverage::Contained(_)) || self.filter.admits_property(path, name));
+            if is_admitted && let Some(property) = self.resolve(property, path, name)? {
+                subtree.properties.insert(name.clone(), property);
+            }
+        }
+        subtree.children = children;
+        self.report.nodes_created += 1;
+        self.note_stored(node, path);
+        Ok(Some(subtree))
+    }
+
+    /// Returns why a missing node is not created with everything below it, if so.
+    fn reason_to_leave(&self, node: &ImportNode) -> Option<SkipReason> {
+        let ignores = matches!(self.access_control, AccessControl::Ignore | AccessControl::Clear);
+        if is_policy(node.name()) && ignores {
+            Some(SkipReason::AccessControl)
+        } else if node.kind() == Kind::OrderOnly {
+            Some(SkipReason::ParentMissing)
+        } else if node.primary_type() == Some("rep:Cache") {
+            Some(SkipReason::Cache)
+        } else {
+            None
+        }
+    }
+
+    fn visit_policy(&mut self, node: &ImportNode, path: &NodePath) -> Result<()> {
+        if node.kind() == Kind::OrderOnly {
+            return Ok(());
+        }
+        if !matches!(self.filter.coverage(path), Coverage::Contained(_) | Coverage::Unfiltered) {
+            self.skip_all(node, path, self.reason_why_kept(path));
+            return Ok(());
+        }
+        let existing = self.target.read(path)?;
+        match self.access_control {
+            AccessControl::Clear if existing.is_some() => {
+                self.report.subtrees_removed += 1;
+                self.target.remove(path)?;
+            }
+            AccessControl::Merge | AccessControl::MergePreserve if existing.is_some() => {
+                if let (Some(existing), Some(package)) = (existing, self.build(node, path, "")?) {
+                    let merged = policy::merged(existing, package, self.access_control);
+                    return self.target.put(path, merged);
+                }
+            }
+            AccessControl::Ignore
+            | AccessControl::Clear
+            | AccessControl::Overwrite
+            | AccessControl::Merge
+            | AccessControl::MergePreserve => {
+                if let Some(subtree) = self.build(node, path, "")? {
+                    return self.target.put(path, subtree);
+                }
+                return Ok(());
+            }
+        }
+        self.skip_all(node, path, SkipReason::AccessControl);
+        Ok(())
+    }
+
+    /// Removes a child that the package lacks, if its filter says so.
+    fn remove_extra(&mut self, path: &NodePath, name: &str) -> Result<()> {
+        let keeps_policies =
+            !matches!(self.access_control, AccessControl::Overwrite | AccessControl::Clear);
+        if is_policy(name) && keeps_policies {
+            return Ok(());
+        }
+        self.remove_covered(path).map(|_| ())
+    }
+
+    /// Removes what filters of mode replace contain at and below a path. Returns whether nothing is left there.
+    fn remove_covered(&mut self, path: &NodePath) -> Result<bool> {
+        if self.filter.coverage(path) != Coverage::Contained(Mode::Replace) || path.as_str() == SYSTEM {
+            return Ok(false);
+        }
+        let mut is_empty = true;
+        if !self.filter.covers_all_below(path) {
+            let Some(existing) = self.target.node(path)? else { return Ok(true) };
+            for name in &existing.children {
+                is_empty &= self.remove_covered(&path.child_unchecked(name))?;
+            }
+        }
+        if is_empty {
+            self.report.subtrees_removed += 1;
+            self.target.remove(path)?;
+        }
+        Ok(is_empty)
+    }
+
+    /// Removes the roots of filters that the package does not hold.
+    fn remove_what_is_missing(&mut self, package: &ImportNode) -> Result<()> {
+        for set in self.filter.roots() {
+            let is_missing = package.find(&set.root).is_none();
+            if is_missing && !set.root.is_root() && self.target.node(&set.root)?.is_some() {
+                self.remove_covered(&set.root)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Brings children into the order of the package, where those that both sides know stand otherwise. Children
+    /// that the package does not know come first then, as they did.
+    fn order(&mut self, node: &ImportNode, path: &NodePath) -> Result<()> {
+        if node.children().len() < 2 {
+            return Ok(());
+        }
+        let Some(current) = self.target.node(path)? else { return Ok(()) };
+        let names: BTreeSet<&str> = current.children.iter().map(String::as_str).collect();
+        let wanted: Vec<&str> = node
+            .children()
+            .iter()
+            .map(ImportNode::name)
+            .filter(|name| names.contains(name))
+            .collect();
+        let (known, others): (Vec<&String>, Vec<&String>) =
+            current.children.iter().partition(|name| node.child(name).is_some());
+        if known == wanted {
+            return Ok(());
+        }
+        let order: Vec<String> =
+            others.into_iter().cloned().chain(wanted.into_iter().map(str::to_owned)).collect();
+        self.target.order_children(path, &order)
+    }
+
+    /// Returns the value of a property, its bytes stored; nothing if what is there is to stay.
+    fn resolve(
+        &mut self,
+        property: &ImportProperty,
+        path: &NodePath,
+        name: &str,
+    ) -> Result<Option<Property>> {
+        match property {
+            ImportProperty::Value(property) => Ok(Some(property.clone())),
+            ImportProperty::Kept => {
+                let has_value = self
+                    .target
+                    .node(path)?
+                    .is_some_and(|existing| existing.properties.contains_key(name));
+                if !has_value {
+                    self.report.warnings.push(format!("`{path}/{name}` has no bytes in the package and is not set"));
+                }
+                Ok(None)
+            }
+            ImportProperty::Bytes(entry) => {
+                Ok(Some(Property::Single(Value::Binary(self.store(*entry)?))))
+            }
+            ImportProperty::ByteList(entries) => {
+                let values = entries
+                    .values()
+                    .map(|entry| self.store(*entry).map(Value::Binary))
+                    .collect::<Result<_>>()?;
+                Ok(Some(Property::List(ValueType::Binary, values)))
+            }
+        }
+    }
+
+    fn store(&mut self, entry: usize) -> Result<BlobId> {
+        let size = self.archive.entries.get(entry).map_or(0, |entry| entry.size);
+        let mut reader = self.archive.open_entry(entry)?;
+        let stored = self.target.put_blob(&mut reader);
+        if let Some(damage) = reader.explain() {
+            return Err(damage);
+        }
+        self.report.blobs += 1;
+        self.report.blob_bytes += size;
+        stored
+    }
+
+    fn advance(&mut self, path: &NodePath) {
+        self.done += 1;
+        (self.progress)(Progress { path, done: self.done, total: self.total });
+    }
+
+    fn note_stored(&mut self, node: &ImportNode, path: &NodePath) {
+        if node.is_element() {
+            self.report.elements_stored += 1;
+        }
+        if super::is_nested_package(path) {
+            self.stored.insert(path.clone());
+        }
+    }
+
+    fn reason_why_kept(&self, path: &NodePath) -> SkipReason {
+        match self.filter.coverage(path) {
+            Coverage::Ancestor => SkipReason::AncestorExists,
+            Coverage::Excluded => SkipReason::ExcludedByPattern,
+            Coverage::Unfiltered => SkipReason::ExistsWithoutFilter,
+            Coverage::Outside | Coverage::Contained(_) => SkipReason::OutsideEveryFilter,
+        }
+    }
+
+    fn skip_all(&mut self, node: &ImportNode, path: &NodePath, reason: SkipReason) {
+        self.advance(path);
+        self.skip(node, path, reason);
+        for child in node.children() {
+            self.skip_all(child, &path.child_unchecked(child.name()), reason);
+        }
+    }
+
+    fn skip(&mut self, node: &ImportNode, path: &NodePath, reason: SkipReason) {
+        let is_file = node.primary_type() == Some("nt:file");
+        if node.is_element() || is_file {
+            self.report.skipped.push(Skipped {
+                path: path.clone(),
+                file: node.source().file(),
+                line: node.source().line(),
+                is_element: node.is_element(),
+                reason,
+            });
+        }
+    }
+}
+
+/// Returns the properties of an existing node in mode merge: as they are, but for a group's members, which are joined.
+fn with_members(node: &ImportNode, old: &BTreeMap<String, Property>) -> BTreeMap<String, Property> {
+    const MEMBERS: &str = "rep:members";
+    let mut merged = old.clone();
+    if type_of(old) == "rep:Group"
+        && let Some(ImportProperty::Value(members)) = node.properties().get(MEMBERS)
+    {
+        let joined = policy::union(old.get(MEMBERS), Some(members));
+        merged.extend(joined.map(|joined| (MEMBERS.to_owned(), joined)));
+    }
+    merged
+}
+
+fn type_of(properties: &BTreeMap<String, Property>) -> &str {
+    properties.get(PRIMARY_TYPE).and_then(Property::first).and_then(Value::as_str).unwrap_or("")
+}
+
+/// Returns the type of a node for which the package names none: what its parent's type says of children.
+fn default_type(parent_type: &str) -> &str {
+    match parent_type {
+        "sling:Folder" | "sling:OrderedFolder" | "nt:unstructured" | "oak:Unstructured" => parent_type,
+        // In the systems where packages come from, the folders below the root are Sling's.
+        "" | "rep:root" => "sling:Folder",
+        _ => "nt:folder",
+    }
+}

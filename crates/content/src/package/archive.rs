@@ -1,0 +1,329 @@
+//! The ZIP file of a package: its entries, bounded and with safe names.
+//!
+//! Invariants
+//! * No entry's name is absolute or climbs: names are relative, `/` separates, and no segment is empty, `.` or `..`.
+//! * No entry delivers another number of bytes than its header declares, and the sum of those is bounded, so a small
+//!   file cannot unpack to a huge one.
+//!
+//! On failure: [`crate::Error::Package`]; nothing of the package is used then.
+
+use std::fmt;
+use std::io::{Read, Seek};
+use std::sync::Arc;
+
+use jiff::civil::DateTime;
+use jiff::tz::TimeZone;
+use zip::read::ZipFile;
+use zip::result::ZipError;
+use zip::{CompressionMethod, ZipArchive};
+
+use crate::{Date, Error, Result};
+
+/// Bounds on what a package may hold; whatever exceeds one is refused before anything is imported.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// Entries of the ZIP file, those of nested packages counted apart.
+    pub entries: usize,
+    /// Unpacked bytes of all entries together.
+    pub total_bytes: u64,
+    /// Bytes of one XML file; these are held in memory while they are read.
+    pub document_bytes: u64,
+    /// Bytes of one attribute of a docview.
+    pub value_bytes: usize,
+    /// Names in a node path.
+    pub depth: usize,
+    /// How deep packages may lie in packages.
+    pub nesting: usize,
+    /// Bytes of one nested package; these are held in memory until the installation ends.
+    pub nested_bytes: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            entries: 500_000,
+            total_bytes: 16 << 30,
+            document_bytes: 64 << 20,
+            value_bytes: 16 << 20,
+            depth: 128,
+            nesting: 4,
+            nested_bytes: 256 << 20,
+        }
+    }
+}
+
+/// The name of a file in messages: an entry, or the package itself.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct File(Arc<str>);
+
+impl File {
+    pub(super) fn new(name: &str) -> Self {
+        Self(Arc::from(name))
+    }
+
+    /// Returns the name of `entry` in this package: nested packages show the whole way down.
+    pub(super) fn entry(&self, nested_in: Option<&Self>, entry: &str) -> Self {
+        match nested_in {
+            Some(_) => Self(format!("{self}!{entry}").into()),
+            None => Self::new(entry),
+        }
+    }
+
+    /// Makes the error that refuses the package because of this file.
+    pub(super) fn error(&self, line: u32, message: impl Into<String>) -> Error {
+        Error::Package { file: self.to_string(), line, message: message.into() }
+    }
+}
+
+impl fmt::Display for File {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for File {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+/// What the directory of the ZIP file says of an entry.
+#[derive(Debug)]
+pub(super) struct Entry {
+    /// The name without a final `/`.
+    pub(super) name: String,
+    pub(super) is_directory: bool,
+    /// Unpacked bytes.
+    pub(super) size: u64,
+    pub(super) modified: Date,
+}
+
+/// An opened ZIP file.
+pub(super) struct Archive<R> {
+    zip: ZipArchive<R>,
+    file: File,
+    nested_in: Option<File>,
+    pub(super) entries: Vec<Entry>,
+}
+
+impl<R: Read + Seek> Archive<R> {
+    /// Opens a ZIP file and checks all of its directory.
+    ///
+    /// # Errors
+    /// If it is no ZIP file, or an entry is unsafe, unreadable or over a limit.
+    pub(super) fn open(
+        reader: R,
+        file: File,
+        nested_in: Option<File>,
+        limits: &Limits,
+    ) -> Result<Self> {
+        let zip = ZipArchive::new(reader).map_err(|error| {
+            damage(&file, &error, "cannot be read as a ZIP file; is it complete?")
+        })?;
+        if zip.len() > limits.entries {
+            let message =
+                format!("{} entries are more than the limit of {}", zip.len(), limits.entries);
+            return Err(file.error(0, message));
+        }
+        if zip.has_duplicate_names() {
+            return Err(file.error(0, "two entries have the same name"));
+        }
+        let mut archive = Self { zip, file, nested_in, entries: Vec::new() };
+        archive.read_directory(limits)?;
+        Ok(archive)
+    }
+
+    fn read_directory(&mut self, limits: &Limits) -> Result<()> {
+        let mut total = 0_u64;
+        for index in 0..self.zip.len() {
+            let entry = self
+                .zip
+                .by_index_raw(index)
+                .map_err(|error| damage(&self.file, &error, "has a damaged directory"))?;
+            let entry = read_entry(&self.file, &entry)?;
+            total = total.saturating_add(entry.size);
+            if total > limits.total_bytes {
+                let message =
+                    format!("unpacks to more than the limit of {} bytes", limits.total_bytes);
+                return Err(self.file.error(0, message));
+            }
+            self.entries.push(entry);
+        }
+        Ok(())
+    }
+
+    /// Returns the name of an entry in messages.
+    pub(super) fn file_of(&self, index: usize) -> File {
+        let name = self.entries.get(index).map_or("", |entry| entry.name.as_str());
+        self.file.entry(self.nested_in.as_ref(), name)
+    }
+
+    /// Finds an entry by its exact name.
+    pub(super) fn find(&self, name: &str) -> Option<usize> {
+        self.entries.iter().position(|entry| entry.name == name && !entry.is_directory)
+    }
+
+    /// Opens an entry's bytes.
+    ///
+    /// # Errors
+    /// If its compression is unknown or its header is damaged.
+    pub(super) fn open_entry(&mut self, index: usize) -> Result<EntryReader<'_, R>> {
+        let file = self.file_of(index);
+        let size = self.entries.get(index).map_or(0, |entry| entry.size);
+        let entry = self
+            .zip
+            .by_index(index)
+            .map_err(|error| damage(&file, &error, "cannot be unpacked"))?;
+        Ok(EntryReader { entry, left: size, damage: None, file })
+    }
+
+    /// Reads an entry into memory.
+    ///
+    /// # Errors
+    /// If it is longer than `limit` bytes, or damaged.
+    pub(super) fn read_entry(&mut self, index: usize, limit: u64) -> Result<Vec<u8>> {
+        let mut reader = self.open_entry(index)?;
+        if reader.left > limit {
+            let message = format!("is longer than the limit of {limit} bytes");
+            return Err(reader.file.error(0, message));
+        }
+        // A forged size must not reserve memory that the bytes never fill.
+        let expected = usize::try_from(reader.left.min(1 << 20)).unwrap_or(0);
+        let mut bytes = Vec::with_capacity(expected);
+        match reader.read_to_end(&mut bytes) {
+            Ok(_) => Ok(bytes),
+            Err(error) => Err(reader.explain().unwrap_or_else(|| Error::Read {
+                what: format!("`{}`", reader.file),
+                source: error,
+            })),
+        }
+    }
+}
+
+impl<R> fmt::Debug for Archive<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Archive")
+            .field("file", &self.file)
+            .field("entries", &self.entries.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The bytes of one entry; it checks their number and their checksum on the way.
+pub(super) struct EntryReader<'a, R: Read> {
+    entry: ZipFile<'a, R>,
+    left: u64,
+    damage: Option<String>,
+    file: File,
+}
+
+impl<R: Read> EntryReader<'_, R> {
+    /// Returns why the entry cannot be read, if its bytes are at fault.
+    pub(super) fn explain(&self) -> Option<Error> {
+        self.damage.as_ref().map(|message| self.file.error(0, message.clone()))
+    }
+
+    fn fail(&mut self, message: &str) -> std::io::Error {
+        self.damage = Some(message.to_owned());
+        std::io::Error::new(std::io::ErrorKind::InvalidData, message.to_owned())
+    }
+}
+
+impl<R: Read> Read for EntryReader<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let count = match self.entry.read(buffer) {
+            Ok(count) => count,
+            Err(error) if is_damage(&error) => {
+                return Err(self.fail(&format!("cannot be unpacked: {error}")));
+            }
+            Err(error) => return Err(error),
+        };
+        self.left = match self.left.checked_sub(count as u64) {
+            Some(left) => left,
+            None => return Err(self.fail("unpacks to more bytes than the package declares")),
+        };
+        if count == 0 && self.left > 0 && !buffer.is_empty() {
+            return Err(self.fail("unpacks to fewer bytes than the package declares"));
+        }
+        Ok(count)
+    }
+}
+
+fn read_entry<R: Read>(file: &File, entry: &ZipFile<'_, R>) -> Result<Entry> {
+    // Java writes names as UTF-8, with or without the flag that says so.
+    let name = match std::str::from_utf8(entry.name_raw()) {
+        Ok(name) => name.to_owned(),
+        Err(_) => entry
+            .name()
+            .map_err(|error| damage(file, &error, "has an unreadable entry name"))?
+            .into_owned(),
+    };
+    let is_directory = name.ends_with('/');
+    let stem = name.strip_suffix('/').unwrap_or(&name);
+    let refuse = |reason: &str| Err(file.error(0, format!("the entry {name:?} {reason}")));
+    if let Some(reason) = unsafe_reason(stem) {
+        return refuse(reason);
+    }
+    if entry.encrypted() {
+        return refuse("is encrypted; packages are read without a password");
+    }
+    if entry.is_symlink() {
+        return refuse("is a symbolic link; packages hold files and folders only");
+    }
+    if !matches!(entry.compression(), CompressionMethod::Stored | CompressionMethod::Deflated) {
+        return refuse("is compressed by a method other than deflate");
+    }
+    let modified = modification(entry);
+    Ok(Entry { name: stem.to_owned(), is_directory, size: entry.size(), modified })
+}
+
+/// Returns why a name must not be followed, if so.
+fn unsafe_reason(name: &str) -> Option<&'static str> {
+    if name.is_empty() || name.starts_with('/') {
+        Some("is an absolute path; names in a package are relative")
+    } else if name.contains('\\') {
+        Some("holds a backslash; names in a package are separated by `/`")
+    } else if name.contains('\0') {
+        Some("holds a NUL character")
+    } else if name.as_bytes().get(1) == Some(&b':') {
+        Some("names a drive; names in a package are relative")
+    } else if name.split('/').any(|segment| matches!(segment, "" | "." | "..")) {
+        Some("holds an empty, `.` or `..` segment and could leave its folder")
+    } else {
+        None
+    }
+}
+
+/// Returns when the entry was last changed. ZIP files keep local time without a zone; it is read as UTC.
+fn modification<R: Read>(entry: &ZipFile<'_, R>) -> Date {
+    let written = entry.last_modified().and_then(|time| {
+        let parts = (i16::try_from(time.year()), i8::try_from(time.month()));
+        let (Ok(year), Ok(month)) = parts else { return None };
+        let day = i8::try_from(time.day()).ok()?;
+        let hour = i8::try_from(time.hour()).ok()?;
+        let minute = i8::try_from(time.minute()).ok()?;
+        let second = i8::try_from(time.second()).ok()?;
+        let civil = DateTime::new(year, month, day, hour, minute, second, 0).ok()?;
+        Some(civil.to_zoned(TimeZone::UTC).ok()?.timestamp().as_millisecond())
+    });
+    Date { millis: written.unwrap_or(EARLIEST_MILLIS), offset_minutes: 0 }
+}
+
+/// 1980-01-01T00:00:00Z, before which ZIP files know no time.
+const EARLIEST_MILLIS: i64 = 315_532_800_000;
+
+/// Tells whether an error comes from the bytes of the package and not from the disk below.
+fn is_damage(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{InvalidData, InvalidInput, Other, UnexpectedEof};
+    matches!(error.kind(), InvalidData | InvalidInput | Other | UnexpectedEof)
+}
+
+fn damage(file: &File, error: &ZipError, what: &str) -> Error {
+    match error {
+        ZipError::Io(source) if !is_damage(source) => Error::Read {
+            what: format!("`{file}`"),
+            source: std::io::Error::new(source.kind(), source.to_string()),
+        },
+        other => file.error(0, format!("{what} ({other})")),
+    }
+}

@@ -1,0 +1,269 @@
+//! Property values as docviews write them: `{Long}42`, `{Date}[…,…]`, `plain text`.
+//!
+//! A value may begin with a type in braces. A list stands in brackets, its values separated by commas. A backslash
+//! takes the meaning from what follows it; `\uXXXX` is a character by its number; `\0` is the empty value in a list
+//! that holds nothing else.
+//!
+//! Invariant: what [`write()`] writes, [`parse`] reads as the same property.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+
+use super::super::xml::is_xml_character;
+use crate::{Property, Value, ValueType};
+
+/// A property as a docview gives it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Literal {
+    /// The value or values.
+    Property(Property),
+    /// `{Binary}`: the bytes are in a file of their own, or else what is there stays.
+    Binary,
+}
+
+/// Reads the text of an attribute; a text without a type is of type `untyped`.
+///
+/// # Errors
+/// A sentence that says what is wrong with the text.
+pub fn parse(text: &str, untyped: ValueType) -> Result<Literal, String> {
+    let (value_type, rest) = split_type(text)?;
+    if value_type == Some(ValueType::Binary) {
+        return if rest.is_empty() {
+            Ok(Literal::Binary)
+        } else {
+            Err("a docview holds no bytes; write `{Binary}` and keep them in a `.binary` file".into())
+        };
+    }
+    let value_type = value_type.unwrap_or(untyped);
+    let read = |text: Cow<'_, str>| {
+        Value::parse(value_type, &text).map_err(|error| error.to_string())
+    };
+    let property = match rest.strip_prefix('[') {
+        Some(list) => {
+            let values = split_list(list)?.into_iter().map(read).collect::<Result<_, _>>()?;
+            Property::List(value_type, values)
+        }
+        None => Property::Single(read(unescape(rest)?)?),
+    };
+    Ok(Literal::Property(property))
+}
+
+/// Splits `{Type}` from the start of a text.
+fn split_type(text: &str) -> Result<(Option<ValueType>, &str), String> {
+    let Some(inner) = text.strip_prefix('{') else { return Ok((None, text)) };
+    let Some((name, rest)) = inner.split_once('}') else {
+        return Err("a `{` begins a type that does not end; write `\\{` for a brace".into());
+    };
+    let found = ValueType::find(name).filter(|one| one.name() == name);
+    match (found, name) {
+        (Some(value_type), _) => Ok((Some(value_type), rest)),
+        (None, "undefined") => Ok((None, rest)),
+        (None, "BinaryRef") => {
+            Err("it refers to the blob store of another system; build the package with its binaries".into())
+        }
+        (None, _) => Err(format!(
+            "`{{{name}}}` is not a type of property; write `\\{{` if it is the beginning of a text"
+        )),
+    }
+}
+
+/// Splits what follows the `[` of a list into its values. A list that lacks its `]` ends with the text.
+fn split_list(list: &str) -> Result<Vec<Cow<'_, str>>, String> {
+    // A final bracket closes the list, unless a backslash takes that meaning from it.
+    let body = match list.strip_suffix(']') {
+        Some(body) if ends_unescaped(body) => body,
+        _ => list,
+    };
+    if body.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut values = Vec::new();
+    let (mut start, mut is_escaped) = (0, false);
+    for (at, character) in body.char_indices() {
+        match character {
+            _ if is_escaped => is_escaped = false,
+            '\\' => is_escaped = true,
+            ',' => {
+                values.push(unescape(body.get(start..at).unwrap_or_default())?);
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+    values.push(unescape(body.get(start..).unwrap_or_default())?);
+    Ok(values)
+}
+
+/// Tells whether the character after `text` keeps its meaning: an even number of backslashes precedes it.
+fn ends_unescaped(text: &str) -> bool {
+    text.bytes().rev().take_while(|byte| *byte == b'\\').count() % 2 == 0
+}
+
+fn unescape(text: &str) -> Result<Cow<'_, str>, String> {
+    if !text.contains('\\') {
+        return Ok(Cow::Borrowed(text));
+    }
+    let mut out = String::with_capacity(text.len());
+    let mut characters = text.chars();
+    while let Some(character) = characters.next() {
+        match (character, character == '\\') {
+            (other, false) => out.push(other),
+            (_, true) => match characters.next() {
+                Some('u') => {
+                    let (decoded, used) = unicode_escape(characters.as_str())?;
+                    out.push(decoded);
+                    characters = characters.as_str().get(used..).unwrap_or_default().chars();
+                }
+                Some('0') => {}
+                Some(other) => out.push(other),
+                // A last backslash takes the meaning from nothing, so it stands for itself.
+                None => out.push('\\'),
+            },
+        }
+    }
+    Ok(Cow::Owned(out))
+}
+
+/// Reads the digits after `\u`, and a second escape where the first is half of a surrogate pair.
+/// Returns the character and how many bytes it took.
+fn unicode_escape(text: &str) -> Result<(char, usize), String> {
+    let unit = |at: usize| {
+        let digits = text.get(at..at + 4)?;
+        let are_digits = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+        are_digits.then(|| u16::from_str_radix(digits, 16).ok()).flatten()
+    };
+    let Some(first) = unit(0) else {
+        return Err("`\\u` needs four hexadecimal digits".into());
+    };
+    if let Some(character) = char::from_u32(u32::from(first)) {
+        return Ok((character, 4));
+    }
+    let second = text.get(4..6).filter(|escape| *escape == "\\u").and_then(|_| unit(6));
+    match char::decode_utf16([first, second.unwrap_or_default()]).next() {
+        Some(Ok(character)) => Ok((character, 10)),
+        _ => Err(format!("`\\u{first:04x}` is half of a character; the other half is missing")),
+    }
+}
+
+/// Writes a property so that [`parse`] reads the same, given the same type for untyped text.
+/// Blobs are written as `{Binary}`.
+#[must_use]
+pub fn write(property: &Property, untyped: ValueType) -> String {
+    let value_type = property.value_type();
+    let mut out = String::new();
+    if value_type != untyped {
+        // Writing to a string cannot fail.
+        let _ = write!(out, "{{{}}}", value_type.name());
+    }
+    match property {
+        _ if value_type == ValueType::Binary => {}
+        Property::Single(value) => {
+            let text = value.to_text();
+            if text.starts_with(['[', '{']) {
+                out.push('\\');
+            }
+            push_escaped(&mut out, &text, Place::Alone);
+        }
+        Property::List(_, values) => {
+            out.push('[');
+            for (at, value) in values.iter().enumerate() {
+                if at > 0 {
+                    out.push(',');
+                }
+                push_escaped(&mut out, &value.to_text(), Place::InList);
+            }
+            if matches!(values.as_slice(), [only] if only.to_text().is_empty()) {
+                out.push_str("\\0");
+            }
+            out.push(']');
+        }
+    }
+    out
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Alone,
+    InList,
+}
+
+fn push_escaped(out: &mut String, text: &str, place: Place) {
+    for character in text.chars() {
+        match character {
+            '\\' => out.push_str("\\\\"),
+            ',' if place == Place::InList => out.push_str("\\,"),
+            other if is_xml_character(other) => out.push(other),
+            other => {
+                let _ = write!(out, "\\u{:04x}", u32::from(other));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(text: &str, expected: &str) {
+        let shown = match parse(text, ValueType::String) {
+            Ok(Literal::Binary) => "kept".to_owned(),
+            Ok(Literal::Property(Property::Single(value))) => {
+                format!("{} {:?}", value.value_type().name(), value.to_text())
+            }
+            Ok(Literal::Property(Property::List(value_type, values))) => {
+                let texts: Vec<_> = values.iter().map(Value::to_text).collect();
+                format!("{}[] {texts:?}", value_type.name())
+            }
+            Err(message) => format!("refused: {message}"),
+        };
+        assert!(shown.starts_with(expected), "{text}: {shown}");
+    }
+
+    #[test]
+    fn values_are_read_as_documented() {
+        check("Hello, world!", r#"String "Hello, world!""#);
+        check("", r#"String """#);
+        check("{Long}42", r#"Long "42""#);
+        check("{Boolean}true", r#"Boolean "true""#);
+        check("{Double}[1.0,2.5,3.0]", r#"Double[] ["1.0", "2.5", "3.0"]"#);
+        check("{Date}2019-03-01T10:20:30.456+01:00", r#"Date "2019-03-01T10:20:30.456+01:00""#);
+        check("{Name}cq:Page", r#"Name "cq:Page""#);
+        check("{Name}", r#"Name """#);
+        check("{undefined}x", r#"String "x""#);
+        check("{Binary}", "kept");
+        check("[a,b]", r#"String[] ["a", "b"]"#);
+        check("[]", "String[] []");
+        check("{Long}[]", "Long[] []");
+        check("[\\0]", r#"String[] [""]"#);
+        check("[,]", r#"String[] ["", ""]"#);
+        check("[a,]", r#"String[] ["a", ""]"#);
+        check("[a\\,b,c]", r#"String[] ["a,b", "c"]"#);
+        check("[a]]", r#"String[] ["a]"]"#);
+        check("[a,b", r#"String[] ["a", "b"]"#);
+        check("[a\\]", r#"String[] ["a]"]"#);
+        check("[a\\\\]", r#"String[] ["a\\"]"#);
+        check("\\[a]", r#"String "[a]""#);
+        check("\\{Long}42", r#"String "{Long}42""#);
+        check("a{b}[c]", r#"String "a{b}[c]""#);
+        check("a\\\\b", r#"String "a\\b""#);
+        check("a\\", r#"String "a\\""#);
+        check("\\u0041b", r#"String "Ab""#);
+        check("\\ud83d\\ude00!", r#"String "😀!""#);
+        check("\\u0001", r#"String "\u{1}""#);
+    }
+
+    #[test]
+    fn malformed_values_are_refused_with_a_reason() {
+        check("{Long}x", "refused: `x` cannot be read as Long");
+        check("{Long}[1,x]", "refused: `x` cannot be read as Long");
+        check("{Date}yesterday", "refused: `yesterday` cannot be read as Date");
+        check("{Bogus}1", "refused: `{Bogus}` is not a type of property");
+        check("{long}1", "refused: `{long}` is not a type of property");
+        check("{Long", "refused: a `{` begins a type that does not end");
+        check("{Binary}AAAA", "refused: a docview holds no bytes");
+        check("{BinaryRef}x", "refused: it refers to the blob store of another system");
+        check("\\u00g0", "refused: `\\u` needs four");
+        check("\\u12", "refused: `\\u` needs four");
+        check("\\ud83d", "refused: `\\ud83d` is half of a character");
+    }
+}

@@ -1,0 +1,207 @@
+//! Docviews: XML files in which an element is a node and an attribute is a property.
+//!
+//! In: a file of a package. Out: the node that it describes with those below, each with the line where it stands.
+//!
+//! Invariants
+//! * An element without attributes makes no node: it only tells the place among its siblings.
+//! * Names and values are checked here, so that what a document describes can be stored.
+//! * Writing a node and reading it again gives the same node (`write`).
+//!
+//! On failure: [`crate::Error::Package`] with file and line.
+//!
+//! Not here: where in the tree a document belongs (`entry`), and what it does to content (`apply`).
+
+mod iso9075;
+mod literal;
+mod namespace;
+mod write;
+
+use std::collections::BTreeMap;
+
+pub use literal::{Literal, parse as parse_value, write as write_value};
+pub use namespace::Namespaces;
+pub use write::write;
+pub(super) use write::{Split, write_split};
+
+use super::archive::{File, Limits};
+use super::tree::{ImportNode, ImportProperty, Kind, Source};
+use super::xml::{Attribute, Element, Item, Xml};
+use crate::{MIXIN_TYPES, PRIMARY_TYPE, Property, Result, ValueType, check_name};
+use namespace::Scopes;
+
+/// A docview that was read.
+#[derive(Debug)]
+pub(super) struct Document {
+    /// The node that the root element describes; its name is not known here.
+    pub(super) root: ImportNode,
+    /// Which prefixes it uses for which namespaces.
+    pub(super) namespaces: BTreeMap<String, String>,
+    /// Elements with attributes.
+    pub(super) elements: usize,
+    /// Attributes of elements, declarations of namespaces not counted.
+    pub(super) attributes: usize,
+}
+
+/// Tells whether a file is a docview: an XML file whose root element is `jcr:root`.
+pub(super) fn is_docview(file: &File, bytes: &[u8]) -> bool {
+    let first = Xml::new(file, bytes).and_then(|mut xml| xml.next());
+    let Ok(Item::Open(element)) = first else { return false };
+    is_root(&element, &mut Scopes::default())
+}
+
+fn is_root(element: &Element, scopes: &mut Scopes) -> bool {
+    scopes.open(element);
+    let is_root = scopes.is_jcr_root(&element.name);
+    if !is_root {
+        scopes.close();
+    }
+    is_root
+}
+
+/// Reads a docview whose root element describes a node with `depth` names in its path.
+///
+/// # Errors
+/// At the first fault.
+pub(super) fn parse(file: &File, bytes: &[u8], depth: usize, limits: &Limits) -> Result<Document> {
+    let mut reader = DocumentReader {
+        file,
+        limits,
+        scopes: Scopes::default(),
+        open: Vec::new(),
+        elements: 0,
+        attributes: 0,
+    };
+    let mut xml = Xml::new(file, bytes)?;
+    let mut root = None;
+    loop {
+        match xml.next()? {
+            Item::Open(element) => reader.open(&element, depth)?,
+            Item::Close => root = reader.close(file)?.or(root),
+            // FileVault passes over text, too.
+            Item::Text(_) => {}
+            Item::End => break,
+        }
+    }
+    let root = root.ok_or_else(|| file.error(0, "the file holds no element"))?;
+    let DocumentReader { elements, attributes, scopes, .. } = reader;
+    Ok(Document { root, namespaces: scopes.into_used(), elements, attributes })
+}
+
+struct DocumentReader<'a> {
+    file: &'a File,
+    limits: &'a Limits,
+    scopes: Scopes,
+    open: Vec<ImportNode>,
+    elements: usize,
+    attributes: usize,
+}
+
+impl DocumentReader<'_> {
+    fn open(&mut self, element: &Element, depth: usize) -> Result<()> {
+        let name = if self.open.is_empty() {
+            if !is_root(element, &mut self.scopes) {
+                let message = format!("the root element is `{}`, not `jcr:root`", element.name);
+                return Err(self.file.error(element.line, message));
+            }
+            String::new()
+        } else {
+            self.scopes.open(element);
+            self.name(&element.name, element.line)?
+        };
+        if depth + self.open.len() > self.limits.depth {
+            let message = format!("nodes lie deeper than the limit of {}", self.limits.depth);
+            return Err(self.file.error(element.line, message));
+        }
+        let properties = self.properties(element)?;
+        let kind = if properties.is_empty() { Kind::OrderOnly } else { Kind::Content };
+        if kind == Kind::Content {
+            self.elements += 1;
+            self.attributes += properties.len();
+        }
+        let source = Source::new(self.file.clone(), element.line);
+        self.open.push(ImportNode::new(name, kind, properties, source));
+        Ok(())
+    }
+
+    /// Ends the innermost element; returns the root when it was that.
+    fn close(&mut self, file: &File) -> Result<Option<ImportNode>> {
+        self.scopes.close();
+        let Some(node) = self.open.pop() else { return Ok(None) };
+        let Some(parent) = self.open.last_mut() else { return Ok(Some(node)) };
+        if parent.child(node.name()).is_some() {
+            let message = format!(
+                "`{}` stands twice below the same node; nodes of the same name are not supported",
+                node.name()
+            );
+            return Err(file.error(node.source().line(), message));
+        }
+        parent.push(node);
+        Ok(None)
+    }
+
+    fn properties(&mut self, element: &Element) -> Result<BTreeMap<String, ImportProperty>> {
+        let mut properties = BTreeMap::new();
+        for attribute in &element.attributes {
+            if attribute.name == "xmlns" || attribute.name.starts_with("xmlns:") {
+                continue;
+            }
+            let name = self.name(&attribute.name, attribute.line)?;
+            let property = self.property(&name, attribute)?;
+            if properties.insert(name, property).is_some() {
+                let message = format!("the attribute `{}` stands twice", attribute.name);
+                return Err(self.file.error(attribute.line, message));
+            }
+        }
+        Ok(properties)
+    }
+
+    fn property(&self, name: &str, attribute: &Attribute) -> Result<ImportProperty> {
+        let refuse = |message: String| {
+            Err(self.file.error(attribute.line, format!("`{}`: {message}", attribute.name)))
+        };
+        if attribute.value.len() > self.limits.value_bytes {
+            let limit = self.limits.value_bytes;
+            return refuse(format!("the value is longer than the limit of {limit} bytes"));
+        }
+        let property = match parse_value(&attribute.value, untyped(name)) {
+            Ok(Literal::Property(property)) => property,
+            Ok(Literal::Binary) => return Ok(ImportProperty::Kept),
+            Err(message) => return refuse(message),
+        };
+        match (name, property) {
+            (PRIMARY_TYPE, Property::Single(value)) => match check_name(&value.to_text()) {
+                Ok(()) => Ok(ImportProperty::Value(Property::name(value.to_text()))),
+                Err(error) => refuse(error.to_string()),
+            },
+            (PRIMARY_TYPE, Property::List(..)) => refuse("a node has one primary type".into()),
+            (MIXIN_TYPES, Property::Single(value)) => {
+                Ok(ImportProperty::Value(Property::List(value.value_type(), vec![value])))
+            }
+            (_, property) => Ok(ImportProperty::Value(property)),
+        }
+    }
+
+    /// Returns the JCR name for a name in the document.
+    fn name(&mut self, qualified: &str, line: u32) -> Result<String> {
+        let resolved = self.scopes.resolve(qualified).ok_or_else(|| {
+            let prefix = qualified.split(':').next().unwrap_or_default();
+            let message = format!("the prefix `{prefix}` of `{qualified}` is not declared; add its `xmlns:{prefix}`");
+            self.file.error(line, message)
+        })?;
+        let name = iso9075::decode(&resolved);
+        check_name(&name).map_err(|error| {
+            let hint = if name.ends_with(']') {
+                "; nodes of the same name below one parent are not supported"
+            } else {
+                ""
+            };
+            self.file.error(line, format!("{error}{hint}"))
+        })?;
+        Ok(name)
+    }
+}
+
+/// Returns the type of values that are written without one.
+fn untyped(name: &str) -> ValueType {
+    if matches!(name, PRIMARY_TYPE | MIXIN_TYPES) { ValueType::Name } else { ValueType::String }
+}

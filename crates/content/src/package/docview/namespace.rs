@@ -1,0 +1,128 @@
+//! Prefixes and the namespaces that they stand for.
+//!
+//! Content names carry prefixes. A document may bind any prefix to a namespace; where the namespace is a known one,
+//! names get the prefix that everybody uses for it.
+
+use std::collections::BTreeMap;
+
+use super::super::xml::Element;
+
+const KNOWN: [(&str, &str); 26] = [
+    ("Iptc4xmpCore", "http://iptc.org/std/Iptc4xmpCore/1.0/xmlns/"),
+    ("cq", "http://www.day.com/jcr/cq/1.0"),
+    ("crx", "http://www.day.com/crx/1.0"),
+    ("dam", "http://www.day.com/dam/1.0"),
+    ("dc", "http://purl.org/dc/elements/1.1/"),
+    ("exif", "http://ns.adobe.com/exif/1.0/"),
+    ("fd", "http://www.adobe.com/aemfd/fd/1.0"),
+    ("granite", "http://www.adobe.com/jcr/granite/1.0"),
+    ("jcr", JCR),
+    ("mix", "http://www.jcp.org/jcr/mix/1.0"),
+    ("nt", "http://www.jcp.org/jcr/nt/1.0"),
+    ("oak", "http://jackrabbit.apache.org/oak/ns/1.0"),
+    ("pdf", "http://ns.adobe.com/pdf/1.3/"),
+    ("photoshop", "http://ns.adobe.com/photoshop/1.0/"),
+    ("rep", "internal"),
+    ("sling", "http://sling.apache.org/jcr/sling/1.0"),
+    ("stEvt", "http://ns.adobe.com/xap/1.0/sType/ResourceEvent#"),
+    ("stRef", "http://ns.adobe.com/xap/1.0/sType/ResourceRef#"),
+    ("sv", "http://www.jcp.org/jcr/sv/1.0"),
+    ("tiff", "http://ns.adobe.com/tiff/1.0/"),
+    ("vlt", "http://www.day.com/jcr/vault/1.0"),
+    ("wcm", "http://www.adobe.com/wcm/1.0"),
+    ("xml", "http://www.w3.org/XML/1998/namespace"),
+    ("xmp", "http://ns.adobe.com/xap/1.0/"),
+    ("xmpMM", "http://ns.adobe.com/xap/1.0/mm/"),
+    ("xmpRights", "http://ns.adobe.com/xap/1.0/rights/"),
+];
+
+const JCR: &str = "http://www.jcp.org/jcr/1.0";
+
+/// Which namespace each prefix stands for, for writing documents.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Namespaces(BTreeMap<String, String>);
+
+impl Default for Namespaces {
+    /// Returns the namespaces of JCR, Sling, CQ, DAM and XMP.
+    fn default() -> Self {
+        Self(KNOWN.iter().map(|(prefix, uri)| ((*prefix).to_owned(), (*uri).to_owned())).collect())
+    }
+}
+
+impl Namespaces {
+    /// Adds prefixes; those that are known keep their namespace.
+    pub fn extend(&mut self, others: impl IntoIterator<Item = (String, String)>) {
+        for (prefix, uri) in others {
+            self.0.entry(prefix).or_insert(uri);
+        }
+    }
+
+    /// Returns the namespace of a prefix; one that is made up where none is known, as XML needs one.
+    pub(super) fn uri(&self, prefix: &str) -> String {
+        self.0.get(prefix).cloned().unwrap_or_else(|| format!("urn:x-tympan:prefix:{prefix}"))
+    }
+}
+
+/// The declarations in force at a place in a document.
+#[derive(Debug, Default)]
+pub(super) struct Scopes {
+    /// For each open element, how many declarations it made.
+    counts: Vec<usize>,
+    /// Prefix, namespace, and the prefix that names get.
+    declared: Vec<(String, String, String)>,
+    used: BTreeMap<String, String>,
+}
+
+impl Scopes {
+    /// Enters an element.
+    pub(super) fn open(&mut self, element: &Element) {
+        let before = self.declared.len();
+        for attribute in &element.attributes {
+            let Some(prefix) = attribute.name.strip_prefix("xmlns:") else { continue };
+            let uri = attribute.value.clone();
+            let usual = KNOWN.iter().find(|(_, known)| *known == uri);
+            let name = usual.map_or_else(|| prefix.to_owned(), |(usual, _)| (*usual).to_owned());
+            self.declared.push((prefix.to_owned(), uri, name));
+        }
+        self.counts.push(self.declared.len() - before);
+    }
+
+    /// Leaves the innermost element.
+    pub(super) fn close(&mut self) {
+        let count = self.counts.pop().unwrap_or(0);
+        self.declared.truncate(self.declared.len().saturating_sub(count));
+    }
+
+    /// Tells whether a qualified name is `jcr:root`, whatever the prefix.
+    pub(super) fn is_jcr_root(&self, qualified: &str) -> bool {
+        let Some((prefix, "root")) = qualified.split_once(':') else { return false };
+        self.find(prefix).is_some_and(|(uri, _)| uri == JCR)
+    }
+
+    /// Returns a name with its usual prefix, or nothing if its prefix is not declared.
+    pub(super) fn resolve(&mut self, qualified: &str) -> Option<String> {
+        let Some((prefix, local)) = qualified.split_once(':') else {
+            return Some(qualified.to_owned());
+        };
+        if prefix == "xml" {
+            return Some(qualified.to_owned());
+        }
+        let (uri, name) = self.find(prefix)?;
+        let resolved = format!("{name}:{local}");
+        if !self.used.contains_key(name) {
+            let (uri, name) = (uri.to_owned(), name.to_owned());
+            self.used.insert(name, uri);
+        }
+        Some(resolved)
+    }
+
+    /// Returns the prefixes that names got, and their namespaces.
+    pub(super) fn into_used(self) -> BTreeMap<String, String> {
+        self.used
+    }
+
+    fn find(&self, prefix: &str) -> Option<(&str, &str)> {
+        let found = self.declared.iter().rev().find(|(declared, _, _)| declared == prefix);
+        found.map(|(_, uri, name)| (uri.as_str(), name.as_str()))
+    }
+}

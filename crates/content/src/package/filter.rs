@@ -1,0 +1,340 @@
+//! The filter of a package: which nodes it brings, and how they meet what is there.
+//!
+//! In: `META-INF/vault/filter.xml`. Out: for a node path, the [`Coverage`] that decides what happens to it.
+//!
+//! Invariants
+//! * The first filter whose root covers a path decides alone; others are not asked.
+//! * A pattern matches the whole path. The last pattern that matches decides; where none does, a filter that begins
+//!   with an include leaves out, and one that begins with an exclude takes in.
+//!
+//! Not here: what a [`Mode`] does to a node (`apply`).
+
+use std::fmt::Write as _;
+
+use regex::Regex;
+
+use super::archive::File;
+use super::xml::{Element, Item, Xml, push_attribute};
+use crate::{NodePath, Result};
+
+/// How content of the package meets content that is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// Covered content becomes what the package holds; what the package lacks is removed.
+    Replace,
+    /// Nodes that exist stay as they are; missing ones are added.
+    Merge,
+    /// Nodes of the package replace the properties of existing ones, but for their type; nothing is removed.
+    Update,
+    /// Missing nodes and missing properties are added; nothing is changed.
+    MergeProperties,
+    /// Missing nodes and properties are added, existing properties replaced; nothing is removed.
+    UpdateProperties,
+}
+
+impl Mode {
+    const ALL: [(Self, &str); 5] = [
+        (Self::Replace, "replace"),
+        (Self::Merge, "merge"),
+        (Self::Update, "update"),
+        (Self::MergeProperties, "merge_properties"),
+        (Self::UpdateProperties, "update_properties"),
+    ];
+
+    /// Returns the mode's name as `filter.xml` spells it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        Self::ALL.iter().find(|(mode, _)| *mode == self).map_or("", |(_, name)| name)
+    }
+
+    fn find(text: &str) -> Option<Self> {
+        Self::ALL.iter().find(|(_, name)| name.eq_ignore_ascii_case(text)).map(|(mode, _)| *mode)
+    }
+}
+
+/// What a filter says of one node path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Coverage {
+    /// The path belongs to the package.
+    Contained(Mode),
+    /// The path leads to the root of a filter: the node is created if it is missing, and never changed.
+    Ancestor,
+    /// A filter covers the path, and its patterns leave it out.
+    Excluded,
+    /// No filter covers the path.
+    Outside,
+    /// The package has no filter: missing nodes are created, and nothing is changed.
+    Unfiltered,
+}
+
+/// The filter of a package.
+#[derive(Debug, Clone, Default)]
+pub struct Filter {
+    roots: Vec<FilterRoot>,
+}
+
+/// One `filter` element: a subtree, how it is imported, and the patterns within.
+#[derive(Debug, Clone)]
+pub struct FilterRoot {
+    /// Where the subtree begins.
+    pub root: NodePath,
+    /// How its content meets what is there.
+    pub mode: Mode,
+    /// Whether it only names content to remove (`type="cleanup"`).
+    pub is_cleanup: bool,
+    nodes: Rules,
+    properties: Rules,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Rules(Vec<Rule>);
+
+#[derive(Debug, Clone)]
+struct Rule {
+    includes: bool,
+    pattern: String,
+    regex: Regex,
+}
+
+impl Rules {
+    fn admits(&self, path: &str) -> bool {
+        let Some(first) = self.0.first() else { return true };
+        let last = self.0.iter().rev().find(|rule| rule.regex.is_match(path));
+        last.map_or(!first.includes, |rule| rule.includes)
+    }
+}
+
+impl FilterRoot {
+    /// Makes a filter for a whole subtree.
+    #[must_use]
+    pub fn new(root: NodePath, mode: Mode) -> Self {
+        Self {
+            root,
+            mode,
+            is_cleanup: false,
+            nodes: Rules::default(),
+            properties: Rules::default(),
+        }
+    }
+
+    /// Tells whether patterns take a part of the subtree out.
+    pub(super) fn has_node_patterns(&self) -> bool {
+        !self.nodes.0.is_empty()
+    }
+}
+
+impl Filter {
+    /// Makes a filter of the given roots, in the order in which they are asked.
+    #[must_use]
+    pub fn new(roots: Vec<FilterRoot>) -> Self {
+        Self { roots }
+    }
+
+    /// Reads the text of a `filter.xml`.
+    ///
+    /// # Errors
+    /// [`crate::Error::Package`] with `name` and the line of the first fault.
+    pub fn parse(name: &str, text: &[u8]) -> Result<Self> {
+        parse(&File::new(name), text)
+    }
+
+    /// Returns the filters in their order.
+    #[must_use]
+    pub fn roots(&self) -> &[FilterRoot] {
+        &self.roots
+    }
+
+    /// Returns what the filter says of a node path.
+    #[must_use]
+    pub fn coverage(&self, path: &NodePath) -> Coverage {
+        if self.roots.is_empty() {
+            return Coverage::Unfiltered;
+        }
+        let covering = self.covering(path);
+        if let Some(set) = covering.filter(|set| set.nodes.admits(path.as_str())) {
+            return Coverage::Contained(set.mode);
+        }
+        if self.roots.iter().any(|set| set.root != *path && set.root.is_within(path)) {
+            return Coverage::Ancestor;
+        }
+        if covering.is_some() { Coverage::Excluded } else { Coverage::Outside }
+    }
+
+    /// Tells whether the package brings this property of a node that it contains.
+    #[must_use]
+    pub fn admits_property(&self, node: &NodePath, property: &str) -> bool {
+        let Some(set) = self.covering(node) else { return true };
+        if set.properties.0.is_empty() {
+            return true;
+        }
+        let separator = if node.is_root() { "" } else { "/" };
+        set.properties.admits(&format!("{node}{separator}{property}"))
+    }
+
+    /// Tells whether everything below a contained path is contained in the same way, whatever its name.
+    pub(super) fn covers_all_below(&self, path: &NodePath) -> bool {
+        let Some(covering) = self.covering(path) else { return false };
+        let asked_before = self.roots.iter().take_while(|set| !std::ptr::eq(*set, covering));
+        !covering.has_node_patterns()
+            && asked_before.into_iter().all(|set| !set.root.is_within(path))
+    }
+
+    fn covering(&self, path: &NodePath) -> Option<&FilterRoot> {
+        self.roots.iter().find(|set| path.is_within(&set.root))
+    }
+
+    /// Writes the filter as a `filter.xml`.
+    #[must_use]
+    pub fn to_xml(&self) -> String {
+        let mut out = String::from(
+            "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<workspaceFilter version=\"1.0\">\n",
+        );
+        for set in &self.roots {
+            push_root(&mut out, set);
+        }
+        out.push_str("</workspaceFilter>\n");
+        out
+    }
+}
+
+fn push_root(out: &mut String, set: &FilterRoot) {
+    out.push_str("    <filter root=\"");
+    push_attribute(out, set.root.as_str());
+    out.push('"');
+    if set.mode != Mode::Replace {
+        // Writing to a string cannot fail.
+        let _ = write!(out, " mode=\"{}\"", set.mode.name());
+    }
+    if set.is_cleanup {
+        out.push_str(" type=\"cleanup\"");
+    }
+    if set.nodes.0.is_empty() && set.properties.0.is_empty() {
+        out.push_str("/>\n");
+        return;
+    }
+    out.push_str(">\n");
+    let nodes = set.nodes.0.iter().map(|rule| (rule, ""));
+    let properties = set.properties.0.iter().map(|rule| (rule, " matchProperties=\"true\""));
+    for (rule, suffix) in nodes.chain(properties) {
+        let name = if rule.includes { "include" } else { "exclude" };
+        let _ = write!(out, "        <{name} pattern=\"");
+        push_attribute(out, &rule.pattern);
+        let _ = writeln!(out, "\"{suffix}/>");
+    }
+    out.push_str("    </filter>\n");
+}
+
+/// Reads a filter; [`Filter::parse`] with the name that messages show.
+pub(super) fn parse(file: &File, text: &[u8]) -> Result<Filter> {
+    let mut xml = Xml::new(file, text)?;
+    let mut roots: Vec<FilterRoot> = Vec::new();
+    let mut depth = 0;
+    loop {
+        match xml.next()? {
+            Item::Open(element) => {
+                match depth {
+                    0 => check_root_element(file, &element)?,
+                    1 => roots.push(read_root(file, &element)?),
+                    2 => {
+                        let (rule, is_for_properties) = read_rule(file, &element)?;
+                        if let Some(set) = roots.last_mut() {
+                            let rules = if is_for_properties {
+                                &mut set.properties
+                            } else {
+                                &mut set.nodes
+                            };
+                            rules.0.push(rule);
+                        }
+                    }
+                    _ => return Err(unexpected(file, &element, "nothing")),
+                }
+                depth += 1;
+            }
+            Item::Close => depth -= 1,
+            Item::Text(_) => {}
+            Item::End => return Ok(Filter { roots }),
+        }
+    }
+}
+
+fn check_root_element(file: &File, element: &Element) -> Result<()> {
+    if element.name != "workspaceFilter" {
+        return Err(unexpected(file, element, "`workspaceFilter`"));
+    }
+    let version = element.attribute("version").unwrap_or("1.0");
+    match version.parse::<f64>() {
+        Ok(number) if number <= 1.0 => Ok(()),
+        _ => Err(file.error(
+            element.line,
+            format!("filters of version `{version}` are not known; 1.0 is"),
+        )),
+    }
+}
+
+fn read_root(file: &File, element: &Element) -> Result<FilterRoot> {
+    if element.name != "filter" {
+        return Err(unexpected(file, element, "`filter`"));
+    }
+    let text = element.attribute("root").filter(|text| !text.is_empty()).unwrap_or("/");
+    let trimmed = if text == "/" { text } else { text.trim_end_matches('/') };
+    let root = NodePath::new(trimmed)
+        .map_err(|error| file.error(element.line, format!("the filter's root: {error}")))?;
+    let mode = match element.attribute("mode").filter(|text| !text.is_empty()) {
+        None => Mode::Replace,
+        Some(text) => Mode::find(text).ok_or_else(|| {
+            let known: Vec<&str> = Mode::ALL.iter().map(|(_, name)| *name).collect();
+            let message = format!("the mode `{text}` is not one of {}", known.join(", "));
+            file.error(element.line, message)
+        })?,
+    };
+    let is_cleanup = match element.attribute("type").filter(|text| !text.is_empty()) {
+        None => false,
+        Some("cleanup") => true,
+        Some(other) => {
+            let message = format!("the type `{other}` is not known; `cleanup` is");
+            return Err(file.error(element.line, message));
+        }
+    };
+    Ok(FilterRoot { is_cleanup, ..FilterRoot::new(root, mode) })
+}
+
+fn read_rule(file: &File, element: &Element) -> Result<(Rule, bool)> {
+    let includes = match element.name.as_str() {
+        "include" => true,
+        "exclude" => false,
+        _ => return Err(unexpected(file, element, "`include` or `exclude`")),
+    };
+    let pattern = element.attribute("pattern").unwrap_or_default();
+    if pattern.is_empty() {
+        let message = format!("`{}` needs a `pattern`", element.name);
+        return Err(file.error(element.line, message));
+    }
+    let regex = Regex::new(&format!("^(?:{})$", unquoted(pattern))).map_err(|_| {
+        let message = format!(
+            "the pattern `{pattern}` cannot be used: it is malformed, or looks ahead or back, \
+             which is not supported; state it with further includes and excludes"
+        );
+        file.error(element.line, message)
+    })?;
+    let is_for_properties =
+        element.attribute("matchProperties").is_some_and(|text| text.eq_ignore_ascii_case("true"));
+    Ok((Rule { includes, pattern: pattern.to_owned(), regex }, is_for_properties))
+}
+
+/// Replaces the quotations `\Q…\E` of Java's patterns by escapes.
+fn unquoted(pattern: &str) -> String {
+    let mut out = String::new();
+    let mut rest = pattern;
+    while let Some((before, quoted)) = rest.split_once("\\Q") {
+        out.push_str(before);
+        let (literal, after) = quoted.split_once("\\E").unwrap_or((quoted, ""));
+        out.push_str(&regex::escape(literal));
+        rest = after;
+    }
+    out.push_str(rest);
+    out
+}
+
+fn unexpected(file: &File, element: &Element, wanted: &str) -> crate::Error {
+    file.error(element.line, format!("`{}` stands where {wanted} is expected", element.name))
+}

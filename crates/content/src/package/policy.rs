@@ -1,0 +1,130 @@
+//! Access control in packages: nodes whose import `acHandling` decides, whatever the filter's mode.
+
+use std::collections::BTreeSet;
+
+use super::properties::AccessControl;
+use crate::{Property, Subtree, Value, ValueType};
+
+const PRINCIPAL: &str = "rep:principalName";
+const PRINCIPALS: &str = "rep:principalNames";
+
+/// Tells whether a node of this name holds access control.
+pub(super) fn is_policy(name: &str) -> bool {
+    matches!(name, "rep:policy" | "rep:repoPolicy" | "repo:policy" | "rep:cugPolicy" | "rep:principalPolicy")
+}
+
+/// Joins the policy of a package with the one that is there.
+///
+/// With [`AccessControl::Merge`] the package decides for each principal that it names; with
+/// [`AccessControl::MergePreserve`] what is there does.
+pub(super) fn merged(existing: Subtree, package: Subtree, handling: AccessControl) -> Subtree {
+    if package.properties.contains_key(PRINCIPALS) {
+        return merged_group(existing, &package);
+    }
+    let (first, second) = (principals(&existing), principals(&package));
+    let mut out = existing;
+    let added: Vec<Subtree> = match handling {
+        AccessControl::Merge => {
+            out.children.retain(|entry| !is_of(entry, &second));
+            package.children
+        }
+        _ => package.children.into_iter().filter(|entry| !is_of(entry, &first)).collect(),
+    };
+    for mut entry in added {
+        entry.name = free_name(&out, &entry.name);
+        out.children.push(entry);
+    }
+    out
+}
+
+/// Joins the principals of closed user groups.
+fn merged_group(mut existing: Subtree, package: &Subtree) -> Subtree {
+    union_into(&mut existing, package, PRINCIPALS);
+    existing
+}
+
+/// Adds the values of a list of texts that are missing in `into`.
+pub(super) fn union_into(into: &mut Subtree, from: &Subtree, name: &str) {
+    let joined = union(into.properties.get(name), from.properties.get(name));
+    if let Some(joined) = joined {
+        into.properties.insert(name.to_owned(), joined);
+    }
+}
+
+/// Returns the first list, followed by the values of the second that it lacks.
+pub(super) fn union(first: Option<&Property>, second: Option<&Property>) -> Option<Property> {
+    let (Some(first), Some(second)) = (first, second) else { return first.or(second).cloned() };
+    let mut values: Vec<Value> = first.values().to_vec();
+    for value in second.values() {
+        if !values.iter().any(|known| known.to_text() == value.to_text()) {
+            values.push(value.clone());
+        }
+    }
+    let value_type = values.first().map_or(ValueType::String, Value::value_type);
+    Some(Property::List(value_type, values))
+}
+
+fn principals(policy: &Subtree) -> BTreeSet<String> {
+    let names = policy.children.iter().filter_map(|entry| entry.text(PRINCIPAL));
+    names.map(str::to_owned).collect()
+}
+
+fn is_of(entry: &Subtree, principals: &BTreeSet<String>) -> bool {
+    entry.text(PRINCIPAL).is_some_and(|name| principals.contains(name))
+}
+
+/// Returns `name`, or `name` with the first number that makes it free.
+fn free_name(policy: &Subtree, name: &str) -> String {
+    let numbered = (0..).map(|number: usize| format!("{name}{number}"));
+    std::iter::once(name.to_owned())
+        .chain(numbered)
+        .find(|candidate| policy.child(candidate).is_none())
+        .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn policy(entries: &[(&str, &str, &str)]) -> Subtree {
+        let mut out = Subtree::new("rep:policy", "rep:ACL");
+        for (name, principal, privilege) in entries {
+            let entry = Subtree::new(*name, "rep:ACE")
+                .with(PRINCIPAL, *principal)
+                .with("rep:privileges", *privilege);
+            out.children.push(entry);
+        }
+        out
+    }
+
+    fn check(handling: AccessControl, expected: &str) {
+        let existing = policy(&[
+            ("deny", "everyone", "jcr:all"),
+            ("allow", "bob", "jcr:read"),
+            ("allow0", "bob", "jcr:write"),
+        ]);
+        let package = policy(&[("deny", "bob", "jcr:all"), ("allow", "alice", "jcr:read")]);
+        let text: Vec<String> = merged(existing, package, handling)
+            .children
+            .iter()
+            .map(|entry| {
+                let text = |name| entry.text(name).unwrap_or_default();
+                format!("{}={} {}", entry.name, text(PRINCIPAL), text("rep:privileges"))
+            })
+            .collect();
+        assert_eq!(text.join(", "), expected);
+    }
+
+    /// The two examples of FileVault's documentation of `acHandling`.
+    #[test]
+    fn entries_merge_by_principal() {
+        check(
+            AccessControl::Merge,
+            "deny=everyone jcr:all, deny0=bob jcr:all, allow=alice jcr:read",
+        );
+        check(
+            AccessControl::MergePreserve,
+            "deny=everyone jcr:all, allow=bob jcr:read, allow0=bob jcr:write, allow1=alice jcr:read",
+        );
+    }
+}
