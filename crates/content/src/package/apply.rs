@@ -154,26 +154,18 @@ impl<R: Read + Seek> Package<R> {
         if !self.junk.is_empty() {
             warnings.push(format!("{} files that tools left behind are not stored", self.junk.len()));
         }
-        let mut types = BTreeMap::new();
-        count_types(&self.root, &mut types);
         InstallReport {
             package: self.id.clone(),
             elements: self.counts.elements,
             attributes: self.counts.attributes,
             files: self.counts.files,
-            pages: types.get("cq:Page").copied().unwrap_or(0),
-            assets: types.get("dam:Asset").copied().unwrap_or(0),
+            pages: self.counts.pages,
+            assets: self.counts.assets,
+            skipped: self.superseded.clone(),
             warnings,
             ..InstallReport::default()
         }
     }
-}
-
-fn count_types<'a>(node: &'a ImportNode, types: &mut BTreeMap<&'a str, usize>) {
-    if let Some(primary_type) = node.primary_type().filter(|_| node.is_element()) {
-        *types.entry(primary_type).or_insert(0) += 1;
-    }
-    node.children().iter().for_each(|child| count_types(child, types));
 }
 
 /// Properties that the system keeps: where the package does not give them, those that are there stay.

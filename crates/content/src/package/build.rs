@@ -1,1 +1,400 @@
-//! Building packages.
+//! Building a package: content as a ZIP file.
+//!
+//! In: a filter, and the content that it contains. Out: a package that installs as the same content.
+//!
+//! Folders, pages and assets have a folder and a `.content.xml` each, files are files with a `.content.xml` in a folder
+//! `name.dir` beside them, and everything else stands in the document of the nearest of these above it.
+//!
+//! Invariant: the same content gives the same bytes. Entries are sorted by name and dated 1980-01-01.
+//!
+//! Not here: reading packages.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io::{Read, Seek, Write};
+
+use serde::Serialize;
+use zip::ZipWriter;
+use zip::result::ZipError;
+use zip::write::SimpleFileOptions;
+
+use super::docview::{Namespaces, Split, write_split};
+use super::filter::{Coverage, Filter};
+use super::properties::{self, PackageId};
+use super::{ExistingNode, JCR_DATA, RESOURCE_TYPES, entry};
+use crate::{
+    BlobId, Error, JCR_CONTENT, NodePath, PRIMARY_TYPE, Property, Result, Subtree, Value,
+};
+
+/// What a package is built from.
+pub trait ExportSource {
+    /// Returns a node with everything below it, or nothing if there is none.
+    ///
+    /// # Errors
+    /// If the source cannot be read.
+    fn read(&self, path: &NodePath) -> Result<Option<Subtree>>;
+
+    /// Returns a node without what is below it, or nothing if there is none.
+    ///
+    /// # Errors
+    /// If the source cannot be read.
+    fn node(&self, path: &NodePath) -> Result<Option<ExistingNode>>;
+
+    /// Opens the bytes of a blob.
+    ///
+    /// # Errors
+    /// If the blob is missing or cannot be read.
+    fn open_blob(&self, blob: &BlobId) -> Result<Box<dyn Read>>;
+}
+
+/// What a new package says of itself.
+#[derive(Debug, Clone, Default)]
+pub struct Manifest {
+    /// Its name.
+    pub id: PackageId,
+    /// Which content it holds, and how that meets what is there on installation.
+    pub filter: Filter,
+    /// The namespaces of prefixes in the content.
+    pub namespaces: Namespaces,
+    /// Further entries of its `properties.xml`, such as `acHandling`.
+    pub properties: BTreeMap<String, String>,
+}
+
+/// What was written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct BuildReport {
+    /// Nodes that the filter contains, and those above them.
+    pub nodes: usize,
+    /// Entries of the ZIP file.
+    pub entries: usize,
+    /// Entries that hold the bytes of blobs.
+    pub blobs: usize,
+}
+
+impl fmt::Display for BuildReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{} nodes in {} entries, {} blobs", self.nodes, self.entries, self.blobs)
+    }
+}
+
+/// Writes a package to `out`.
+///
+/// # Errors
+/// Those of the source; [`Error::Package`] for a name that no package can carry; [`Error::Read`] if `out` fails.
+pub fn write<W: Write + Seek>(
+    out: W,
+    manifest: &Manifest,
+    source: &dyn ExportSource,
+) -> Result<BuildReport> {
+    let root = contained(&manifest.filter, source)?;
+    let mut plan = Plan::default();
+    plan.add_folder(&root, &NodePath::root())?;
+    plan.add_text("META-INF/MANIFEST.MF", manifest_text(manifest));
+    plan.add_text("META-INF/vault/properties.xml", properties_text(manifest));
+    plan.add_text("META-INF/vault/filter.xml", manifest.filter.to_xml());
+    plan.entries.sort_by(|left, right| left.0.cmp(&right.0));
+    let report = BuildReport {
+        nodes: root.count(),
+        entries: plan.entries.len(),
+        blobs: plan.entries.iter().filter(|(_, what)| matches!(what, Payload::Blob(_))).count(),
+    };
+    let mut zip = ZipWriter::new(out).set_auto_large_file();
+    let options = SimpleFileOptions::default().last_modified_time(zip::DateTime::default());
+    for (name, payload) in plan.entries {
+        zip.start_file(name.as_str(), options).map_err(|error| failed(&name, error))?;
+        let written = payload.write(&mut zip, manifest, source)?;
+        written.map_err(|error| failed(&name, error.into()))?;
+    }
+    zip.finish().map_err(|error| failed("the package", error))?;
+    Ok(report)
+}
+
+fn failed(name: &str, error: ZipError) -> Error {
+    let source = match error {
+        ZipError::Io(source) => source,
+        other => std::io::Error::other(other),
+    };
+    Error::Read { what: format!("or write `{name}`"), source }
+}
+
+/// Returns the tree of what the filter contains, with the nodes above it.
+fn contained(filter: &Filter, source: &dyn ExportSource) -> Result<Subtree> {
+    let mut root = shallow(source, &NodePath::root())?.unwrap_or_default();
+    let mut paths: Vec<&NodePath> = filter.roots().iter().map(|set| &set.root).collect();
+    // Outer roots first: they bring the roots inside of them along.
+    paths.sort_by_key(|path| path.depth());
+    for path in paths {
+        if root.find(path.as_str()).is_some_and(|_| !path.is_root()) {
+            continue;
+        }
+        let Some(subtree) = source.read(path)? else { continue };
+        let Some(subtree) = pruned(filter, subtree, path) else { continue };
+        let Some(parent) = path.parent() else {
+            root = subtree;
+            continue;
+        };
+        let names: Vec<&str> = parent.names().collect();
+        add_below(&mut root, &NodePath::root(), &names, subtree, source)?;
+    }
+    Ok(root)
+}
+
+/// Adds `subtree` below the node that `names` lead to, after adding the nodes on the way.
+fn add_below(
+    node: &mut Subtree,
+    path: &NodePath,
+    names: &[&str],
+    subtree: Subtree,
+    source: &dyn ExportSource,
+) -> Result<()> {
+    let Some((name, rest)) = names.split_first() else {
+        node.put_child(subtree);
+        return Ok(());
+    };
+    let path = path.child_unchecked(name);
+    if node.child(name).is_none() {
+        node.put_child(shallow(source, &path)?.unwrap_or_else(|| Subtree::new(*name, "nt:folder")));
+    }
+    node.child_mut(name).map_or(Ok(()), |child| add_below(child, &path, rest, subtree, source))
+}
+
+/// Returns a node without children.
+fn shallow(source: &dyn ExportSource, path: &NodePath) -> Result<Option<Subtree>> {
+    Ok(source.node(path)?.map(|node| Subtree {
+        name: path.name().to_owned(),
+        properties: node.properties,
+        children: Vec::new(),
+    }))
+}
+
+/// Takes out what the filter leaves out.
+fn pruned(filter: &Filter, mut node: Subtree, path: &NodePath) -> Option<Subtree> {
+    let children = std::mem::take(&mut node.children);
+    node.children = children
+        .into_iter()
+        .filter_map(|child| {
+            let path = path.child_unchecked(&child.name);
+            pruned(filter, child, &path)
+        })
+        .collect();
+    let is_contained = matches!(filter.coverage(path), Coverage::Contained(_));
+    if is_contained {
+        let is_admitted = |name: &String| name == PRIMARY_TYPE || filter.admits_property(path, name);
+        node.properties.retain(|name, _| is_admitted(name));
+    }
+    (is_contained || !node.children.is_empty()).then_some(node)
+}
+
+enum Payload<'a> {
+    Text(String),
+    /// The document of a node that has a folder.
+    Document(&'a Subtree),
+    /// The document of a file, beside its bytes.
+    FileDocument(&'a Subtree),
+    Blob(BlobId),
+}
+
+impl Payload<'_> {
+    fn write(
+        &self,
+        out: &mut dyn Write,
+        manifest: &Manifest,
+        source: &dyn ExportSource,
+    ) -> Result<std::io::Result<()>> {
+        Ok(match self {
+            Self::Text(text) => out.write_all(text.as_bytes()),
+            Self::Document(node) => {
+                let text = write_split(node, &manifest.namespaces, &mut |relative, child| {
+                    let is_direct = !relative.contains('/');
+                    match form_of(child) {
+                        Form::File(_) => Split::Elsewhere,
+                        Form::Folder if is_direct => Split::Elsewhere,
+                        Form::Folder | Form::Inside => Split::Inside,
+                    }
+                });
+                out.write_all(text.as_bytes())
+            }
+            Self::FileDocument(node) => {
+                let mut node = Subtree::clone(node);
+                if let Some(content) = node.child_mut(JCR_CONTENT) {
+                    content.properties.remove(JCR_DATA);
+                }
+                let text = write_split(&node, &manifest.namespaces, &mut |_, child| {
+                    match form_of(child) {
+                        Form::File(_) => Split::Elsewhere,
+                        Form::Folder | Form::Inside => Split::Inside,
+                    }
+                });
+                out.write_all(text.as_bytes())
+            }
+            Self::Blob(blob) => std::io::copy(&mut source.open_blob(blob)?, out).map(|_| ()),
+        })
+    }
+}
+
+#[derive(Default)]
+struct Plan<'a> {
+    entries: Vec<(String, Payload<'a>)>,
+}
+
+impl<'a> Plan<'a> {
+    fn add_text(&mut self, name: &str, text: String) {
+        self.entries.push((name.to_owned(), Payload::Text(text)));
+    }
+
+    /// Adds a node that has a folder, and all below it.
+    fn add_folder(&mut self, node: &'a Subtree, path: &NodePath) -> Result<()> {
+        let folder = carried(path)?;
+        self.entries.push((format!("{folder}/.content.xml"), Payload::Document(node)));
+        self.add_all_bytes(node, path)?;
+        for child in &node.children {
+            let path = path.child_unchecked(&child.name);
+            match form_of(child) {
+                Form::Folder => self.add_folder(child, &path)?,
+                Form::File(_) | Form::Inside => self.add_inside(child, &path)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds what cannot stand in the document that a node stands in.
+    fn add_inside(&mut self, node: &'a Subtree, path: &NodePath) -> Result<()> {
+        if let Form::File(blob) = form_of(node) {
+            return self.add_file(node, path, blob);
+        }
+        self.add_all_bytes(node, path)?;
+        node.children
+            .iter()
+            .try_for_each(|child| self.add_inside(child, &path.child_unchecked(&child.name)))
+    }
+
+    fn add_file(&mut self, node: &'a Subtree, path: &NodePath, blob: BlobId) -> Result<()> {
+        let name = carried(path)?;
+        self.entries.push((format!("{name}.dir/.content.xml"), Payload::FileDocument(node)));
+        self.entries.push((name, Payload::Blob(blob)));
+        self.add_all_bytes(node, path)?;
+        for child in &node.children {
+            let path = path.child_unchecked(&child.name);
+            if child.name != JCR_CONTENT {
+                self.add_inside(child, &path)?;
+                continue;
+            }
+            for (name, property) in child.properties.iter().filter(|(name, _)| *name != JCR_DATA) {
+                self.add_bytes(&path, name, property)?;
+            }
+            for below in &child.children {
+                self.add_inside(below, &path.child_unchecked(&below.name))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn add_all_bytes(&mut self, node: &Subtree, path: &NodePath) -> Result<()> {
+        node.properties
+            .iter()
+            .try_for_each(|(name, property)| self.add_bytes(path, name, property))
+    }
+
+    fn add_bytes(&mut self, path: &NodePath, name: &str, property: &Property) -> Result<()> {
+        for (place, value) in property.values().iter().enumerate() {
+            let Value::Binary(blob) = value else { return Ok(()) };
+            let index = if property.is_list() { format!("[{place}]") } else { String::new() };
+            let entry = format!("{}/{}{index}.binary", carried(path)?, entry::encode(name));
+            self.entries.push((entry, Payload::Blob(blob.clone())));
+        }
+        Ok(())
+    }
+}
+
+/// Returns the folder name for a path, if reading it gives the path again.
+fn carried(path: &NodePath) -> Result<String> {
+    if path.names().all(entry::is_carried) {
+        return Ok(entry::folder_of(path));
+    }
+    Err(Error::Package {
+        file: path.to_string(),
+        line: 0,
+        message: "a node of this name, or one above it, cannot have files in a package; rename it".into(),
+    })
+}
+
+/// How a node appears in a package.
+enum Form {
+    /// With a folder and a document of its own.
+    Folder,
+    /// As a file with these bytes.
+    File(BlobId),
+    /// In the document of a node above.
+    Inside,
+}
+
+const FOLDER_TYPES: [&str; 6] = [
+    "nt:folder",
+    "sling:Folder",
+    "sling:OrderedFolder",
+    "cq:Page",
+    "dam:Asset",
+    "rep:AuthorizableFolder",
+];
+
+fn form_of(node: &Subtree) -> Form {
+    if let Some(blob) = file_bytes(node) {
+        return Form::File(blob);
+    }
+    if FOLDER_TYPES.contains(&node.primary_type()) && entry::is_carried(&node.name) {
+        Form::Folder
+    } else {
+        Form::Inside
+    }
+}
+
+/// Returns the bytes of a node that a plain file stands for. Reading a package adds a media type and a date to files
+/// that have none, so that a node without them needs another form to come back as it is.
+fn file_bytes(node: &Subtree) -> Option<BlobId> {
+    let content = node.child(JCR_CONTENT)?;
+    let is_file = node.primary_type() == "nt:file"
+        && RESOURCE_TYPES.contains(&content.primary_type())
+        && content.properties.contains_key("jcr:mimeType")
+        && content.properties.contains_key("jcr:lastModified")
+        && entry::is_file_name(&node.name);
+    match content.properties.get(JCR_DATA) {
+        Some(Property::Single(Value::Binary(blob))) if is_file => Some(blob.clone()),
+        _ => None,
+    }
+}
+
+fn manifest_text(manifest: &Manifest) -> String {
+    let roots: Vec<&str> = manifest.filter.roots().iter().map(|set| set.root.as_str()).collect();
+    let mut out = String::from("Manifest-Version: 1.0\r\n");
+    push_header(&mut out, "Content-Package-Id", &manifest.id.to_string());
+    push_header(&mut out, "Content-Package-Roots", &roots.join(","));
+    out
+}
+
+/// Writes a header; lines of manifests hold at most 72 bytes, and go on after a blank.
+fn push_header(out: &mut String, name: &str, value: &str) {
+    let line = format!("{name}: {value}");
+    let mut used = 0;
+    for character in line.chars() {
+        if used + character.len_utf8() > 70 {
+            out.push_str("\r\n ");
+            used = 1;
+        }
+        out.push(character);
+        used += character.len_utf8();
+    }
+    out.push_str("\r\n");
+}
+
+fn properties_text(manifest: &Manifest) -> String {
+    let mut entries = manifest.properties.clone();
+    for (key, value) in [
+        ("group", &manifest.id.group),
+        ("name", &manifest.id.name),
+        ("version", &manifest.id.version),
+    ] {
+        entries.insert(key.to_owned(), value.clone());
+    }
+    entries.insert("packageFormatVersion".to_owned(), "2".to_owned());
+    properties::to_xml(&entries)
+}

@@ -185,6 +185,17 @@ fn escape(name: &str) -> String {
     out
 }
 
+/// Tells whether a folder or file can stand for a node of this name.
+pub(super) fn is_carried(name: &str) -> bool {
+    let encoded = encode(name);
+    !is_junk(&encoded) && folder_name(&encoded) == encoded && decode(&encoded) == name
+}
+
+/// Tells whether a plain file can stand for a node of this name: it is taken for nothing else.
+pub(super) fn is_file_name(name: &str) -> bool {
+    is_carried(name) && !name.ends_with(".xml") && !name.ends_with(".binary")
+}
+
 /// Returns the name of the folder entry for a node, below `jcr_root`.
 pub(super) fn folder_of(path: &NodePath) -> String {
     let mut out = ROOT.to_owned();

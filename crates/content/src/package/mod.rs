@@ -39,9 +39,10 @@ pub use properties::{AccessControl, PackageId, Properties};
 pub use report::{InstallReport, SkipReason, Skipped};
 pub use tree::{ImportNode, ImportProperty, Kind, Source};
 
-use crate::{Date, Error, JCR_CONTENT, NodePath, PRIMARY_TYPE, Property, Result, Value};
+use crate::{Date, Error, JCR_CONTENT, NodePath, PRIMARY_TYPE, Result, Value};
 use archive::{Archive, File};
 use entry::Role;
+use tree::Superseded;
 
 /// A content package that was read and checked.
 #[derive(Debug)]
@@ -56,6 +57,7 @@ pub struct Package<R> {
     namespaces: BTreeMap<String, String>,
     node_types: Vec<(String, String)>,
     nested: Vec<Nested>,
+    superseded: Vec<Skipped>,
     junk: Vec<String>,
     warnings: Vec<String>,
 }
@@ -65,6 +67,8 @@ pub struct Package<R> {
 pub(super) struct Counts {
     elements: usize,
     attributes: usize,
+    pages: usize,
+    assets: usize,
     files: usize,
 }
 
@@ -155,8 +159,8 @@ fn read_nested<R: Read + Seek>(
     loader.load_content()?;
     loader.note_what_is_ignored(&properties);
     let nested = loader.load_nested(&filter, &properties)?;
-    let Loader { archive, root, has_content, counts, namespaces, node_types, junk, warnings, .. } =
-        loader;
+    let Loader { archive, root, has_content, counts, namespaces, node_types, .. } = loader;
+    let Loader { superseded, junk, warnings, .. } = loader;
     Ok(Package {
         archive,
         id,
@@ -168,6 +172,7 @@ fn read_nested<R: Read + Seek>(
         namespaces,
         node_types,
         nested,
+        superseded,
         junk,
         warnings,
     })
@@ -185,6 +190,7 @@ struct Loader<'a, R> {
     node_types: Vec<(String, String)>,
     /// Files that are packages themselves, with their entries.
     inner: Vec<(NodePath, usize)>,
+    superseded: Vec<Skipped>,
     junk: Vec<String>,
     warnings: Vec<String>,
 }
@@ -204,6 +210,7 @@ impl<'a, R: Read + Seek> Loader<'a, R> {
             namespaces: BTreeMap::new(),
             node_types: Vec::new(),
             inner: Vec::new(),
+            superseded: Vec::new(),
             junk: Vec::new(),
             warnings: Vec::new(),
         }
@@ -313,8 +320,10 @@ impl<'a, R: Read + Seek> Loader<'a, R> {
 
     fn add_document(&mut self, path: &NodePath, file: &File, bytes: &[u8]) -> Result<()> {
         let document = docview::parse(file, bytes, path.depth(), self.limits)?;
-        self.counts.elements += document.elements;
-        self.counts.attributes += document.attributes;
+        self.counts.elements += document.counts.elements;
+        self.counts.attributes += document.counts.attributes;
+        self.counts.pages += document.counts.pages;
+        self.counts.assets += document.counts.assets;
         for (prefix, uri) in document.namespaces {
             let known = self.namespaces.entry(prefix.clone()).or_insert_with(|| uri.clone());
             if *known != uri {
@@ -324,13 +333,16 @@ impl<'a, R: Read + Seek> Loader<'a, R> {
             }
         }
         check_paths(file, path, &document.root)?;
-        let node = self.root.grow(path, Kind::Folder, &Source::new(file.clone(), 0));
-        if let Some(other) = node.join(document.root) {
-            self.warnings.push(format!(
-                "{file}: describes a node that {}:{} describes, too; this one is taken",
-                other.file(),
-                other.line()
-            ));
+        let mut superseded = document.superseded;
+        self.root
+            .grow(path, Kind::Folder, &Source::new(file.clone(), 0))
+            .join(document.root, "", &mut superseded);
+        for Superseded { path: relative, source } in superseded {
+            let full = if path.is_root() { relative } else { format!("{path}{relative}") };
+            let path = if full.is_empty() { NodePath::root() } else { NodePath::new(&full)? };
+            let reason = SkipReason::Superseded;
+            let (file, line) = (source.file(), source.line());
+            self.superseded.push(Skipped { path, file, line, is_element: true, reason });
         }
         Ok(())
     }

@@ -83,6 +83,8 @@ pub enum SkipReason {
     AccessControl,
     /// It is a cache that the system fills itself.
     Cache,
+    /// A later element, or one in a file nearer to the node, describes the same node.
+    Superseded,
     /// Its parent is named for its order only and does not exist.
     ParentMissing,
 }
@@ -99,6 +101,7 @@ impl SkipReason {
             Self::ExistsWithoutFilter => "no filter, exists already",
             Self::AccessControl => "access control, not imported by the package's acHandling",
             Self::Cache => "a cache that the system fills itself",
+            Self::Superseded => "another element describes the same node",
             Self::ParentMissing => "its parent is named for its order only and does not exist",
         }
     }

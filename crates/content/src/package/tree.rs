@@ -60,6 +60,14 @@ impl Source {
     }
 }
 
+/// An element whose place another one takes.
+#[derive(Debug, Clone)]
+pub(super) struct Superseded {
+    /// Its path, relative to the node that the document describes.
+    pub(super) path: String,
+    pub(super) source: Source,
+}
+
 /// A node of a package with those below it.
 #[derive(Debug, Clone)]
 pub struct ImportNode {
@@ -199,13 +207,12 @@ impl ImportNode {
     }
 
     /// Joins what another document says of this node. Its properties replace those known so far, since the document
-    /// that lies nearer to the node is the one that FileVault applies last. Returns the node below `self` whose
-    /// properties both documents give, if there is one.
-    pub(super) fn join(&mut self, document: Self) -> Option<Source> {
-        let mut clash = None;
+    /// that lies nearer to the node is the one that FileVault applies last; `superseded` collects the elements that
+    /// lose theirs.
+    pub(super) fn join(&mut self, document: Self, path: &str, superseded: &mut Vec<Superseded>) {
         if document.kind == Kind::Content {
             if self.is_element {
-                clash = Some(self.source.clone());
+                superseded.push(Superseded { path: path.to_owned(), source: self.source.clone() });
             }
             self.kind = Kind::Content;
             self.is_element = true;
@@ -214,11 +221,35 @@ impl ImportNode {
         }
         for child in document.children {
             match self.places.get(&child.name).and_then(|place| self.children.get_mut(*place)) {
-                Some(known) => clash = known.join(child).or(clash),
+                Some(known) => {
+                    let path = format!("{path}/{}", child.name);
+                    known.join(child, &path, superseded);
+                }
                 None => self.push(child),
             }
         }
-        clash
+    }
+
+    /// Adds a child, or puts it in the place of the one with the same name; `superseded` collects the elements that
+    /// vanish so. A child that only tells the order takes no place.
+    pub(super) fn push_last(&mut self, child: Self, path: &str, superseded: &mut Vec<Superseded>) {
+        match self.places.get(&child.name).and_then(|place| self.children.get_mut(*place)) {
+            Some(known) if child.kind != Kind::OrderOnly => {
+                known.list_elements(&format!("{path}/{}", known.name), superseded);
+                *known = child;
+            }
+            Some(_) => {}
+            None => self.push(child),
+        }
+    }
+
+    fn list_elements(&self, path: &str, out: &mut Vec<Superseded>) {
+        if self.is_element {
+            out.push(Superseded { path: path.to_owned(), source: self.source.clone() });
+        }
+        for child in &self.children {
+            child.list_elements(&format!("{path}/{}", child.name), out);
+        }
     }
 
     /// Counts the nodes, this one included.

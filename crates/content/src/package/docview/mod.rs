@@ -23,8 +23,9 @@ pub use namespace::Namespaces;
 pub use write::write;
 pub(super) use write::{Split, write_split};
 
+use super::Counts;
 use super::archive::{File, Limits};
-use super::tree::{ImportNode, ImportProperty, Kind, Source};
+use super::tree::{ImportNode, ImportProperty, Kind, Source, Superseded};
 use super::xml::{Attribute, Element, Item, Xml};
 use crate::{MIXIN_TYPES, PRIMARY_TYPE, Property, Result, ValueType, check_name};
 use namespace::Scopes;
@@ -36,10 +37,9 @@ pub(super) struct Document {
     pub(super) root: ImportNode,
     /// Which prefixes it uses for which namespaces.
     pub(super) namespaces: BTreeMap<String, String>,
-    /// Elements with attributes.
-    pub(super) elements: usize,
-    /// Attributes of elements, declarations of namespaces not counted.
-    pub(super) attributes: usize,
+    pub(super) counts: Counts,
+    /// Elements whose place a later sibling of the same name takes.
+    pub(super) superseded: Vec<Superseded>,
 }
 
 /// Tells whether a file is a docview: an XML file whose root element is `jcr:root`.
@@ -68,23 +68,23 @@ pub(super) fn parse(file: &File, bytes: &[u8], depth: usize, limits: &Limits) ->
         limits,
         scopes: Scopes::default(),
         open: Vec::new(),
-        elements: 0,
-        attributes: 0,
+        root: None,
+        counts: Counts::default(),
+        superseded: Vec::new(),
     };
     let mut xml = Xml::new(file, bytes)?;
-    let mut root = None;
     loop {
         match xml.next()? {
             Item::Open(element) => reader.open(&element, depth)?,
-            Item::Close => root = reader.close(file)?.or(root),
+            Item::Close => reader.close(),
             // FileVault passes over text, too.
             Item::Text(_) => {}
             Item::End => break,
         }
     }
+    let DocumentReader { root, scopes, counts, superseded, .. } = reader;
     let root = root.ok_or_else(|| file.error(0, "the file holds no element"))?;
-    let DocumentReader { elements, attributes, scopes, .. } = reader;
-    Ok(Document { root, namespaces: scopes.into_used(), elements, attributes })
+    Ok(Document { root, namespaces: scopes.into_used(), counts, superseded })
 }
 
 struct DocumentReader<'a> {
@@ -92,8 +92,9 @@ struct DocumentReader<'a> {
     limits: &'a Limits,
     scopes: Scopes,
     open: Vec<ImportNode>,
-    elements: usize,
-    attributes: usize,
+    root: Option<ImportNode>,
+    counts: Counts,
+    superseded: Vec<Superseded>,
 }
 
 impl DocumentReader<'_> {
@@ -114,29 +115,31 @@ impl DocumentReader<'_> {
         }
         let properties = self.properties(element)?;
         let kind = if properties.is_empty() { Kind::OrderOnly } else { Kind::Content };
-        if kind == Kind::Content {
-            self.elements += 1;
-            self.attributes += properties.len();
-        }
         let source = Source::new(self.file.clone(), element.line);
-        self.open.push(ImportNode::new(name, kind, properties, source));
+        let node = ImportNode::new(name, kind, properties, source);
+        if kind == Kind::Content {
+            self.counts.elements += 1;
+            self.counts.attributes += node.properties().len();
+            self.counts.pages += usize::from(node.primary_type() == Some("cq:Page"));
+            self.counts.assets += usize::from(node.primary_type() == Some("dam:Asset"));
+        }
+        self.open.push(node);
         Ok(())
     }
 
-    /// Ends the innermost element; returns the root when it was that.
-    fn close(&mut self, file: &File) -> Result<Option<ImportNode>> {
+    /// Ends the innermost element. A later one takes the place of a sibling with the same name, as in FileVault over
+    /// a repository that has no same-name siblings.
+    fn close(&mut self) {
         self.scopes.close();
-        let Some(node) = self.open.pop() else { return Ok(None) };
-        let Some(parent) = self.open.last_mut() else { return Ok(Some(node)) };
-        if parent.child(node.name()).is_some() {
-            let message = format!(
-                "`{}` stands twice below the same node; nodes of the same name are not supported",
-                node.name()
-            );
-            return Err(file.error(node.source().line(), message));
+        let Some(node) = self.open.pop() else { return };
+        let path: String = match self.open.last().and_then(|parent| parent.child(node.name())) {
+            Some(_) => self.open.iter().skip(1).flat_map(|open| ["/", open.name()]).collect(),
+            None => String::new(),
+        };
+        match self.open.last_mut() {
+            Some(parent) => parent.push_last(node, &path, &mut self.superseded),
+            None => self.root = Some(node),
         }
-        parent.push(node);
-        Ok(None)
     }
 
     fn properties(&mut self, element: &Element) -> Result<BTreeMap<String, ImportProperty>> {

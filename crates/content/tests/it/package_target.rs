@@ -1,0 +1,115 @@
+//! What the package tests share: a target in memory, and where the fixtures are.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{BufReader, Cursor, Read, Write};
+use std::path::PathBuf;
+
+use tympan_content::package::{InstallReport, InstallTarget, Limits, Package};
+use tympan_content::{BlobId, Error, NodePath, Result, Subtree};
+
+/// Content in memory; all edits go through the four methods that a target must have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Memory {
+    pub root: Subtree,
+    pub blobs: BTreeMap<String, Vec<u8>>,
+    /// Calls that changed something, in order.
+    pub edits: Vec<String>,
+}
+
+impl Memory {
+    pub fn new() -> Self {
+        Self {
+            root: Subtree::new("", "rep:root"),
+            blobs: BTreeMap::new(),
+            edits: Vec::new(),
+        }
+    }
+
+    pub fn with(root: Subtree) -> Self {
+        Self { root, ..Self::new() }
+    }
+
+    pub fn find(&self, path: &str) -> Option<&Subtree> {
+        self.root.find(path)
+    }
+}
+
+impl InstallTarget for Memory {
+    fn read(&self, path: &NodePath) -> Result<Option<Subtree>> {
+        Ok(self.root.find(path.as_str()).cloned())
+    }
+
+    fn put(&mut self, path: &NodePath, mut subtree: Subtree) -> Result<()> {
+        subtree.name = path.name().to_owned();
+        subtree.check()?;
+        self.edits.push(format!("put {path}"));
+        let Some(parent) = path.parent() else {
+            self.root = subtree;
+            return Ok(());
+        };
+        let parent = self.root.find_mut(parent.as_str()).expect("the parent exists");
+        parent.put_child(subtree);
+        Ok(())
+    }
+
+    fn remove(&mut self, path: &NodePath) -> Result<()> {
+        self.edits.push(format!("remove {path}"));
+        let parent = path.parent().expect("the root stays");
+        let parent = self.root.find_mut(parent.as_str()).expect("the parent exists");
+        parent.remove_child(path.name()).expect("the node exists");
+        Ok(())
+    }
+
+    fn put_blob(&mut self, source: &mut dyn Read) -> Result<BlobId> {
+        let mut bytes = Vec::new();
+        source
+            .read_to_end(&mut bytes)
+            .map_err(|source| Error::Read { what: "a blob".into(), source })?;
+        let id = BlobId::of(&bytes);
+        self.blobs.insert(id.to_string(), bytes);
+        Ok(id)
+    }
+}
+
+/// Returns the folder of fixtures, or says loudly that the test is skipped.
+pub fn fixtures(folder: &str) -> Option<PathBuf> {
+    let root = std::env::var_os("TYMPAN_FIXTURES").map_or_else(
+        || PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/fixtures")),
+        PathBuf::from,
+    );
+    let folder = root.join(folder);
+    if folder.is_dir() {
+        return Some(folder);
+    }
+    println!("SKIPPED: there are no fixtures at `{}`; set TYMPAN_FIXTURES", folder.display());
+    None
+}
+
+pub type FilePackage = Package<BufReader<File>>;
+pub type BytePackage = Package<Cursor<Vec<u8>>>;
+
+/// Installs a package and tells nobody about the progress.
+pub fn install<R: Read + std::io::Seek>(package: &mut Package<R>, target: &mut Memory) -> Result<InstallReport> {
+    package.install(target, &mut |_| {})
+}
+
+/// Makes a ZIP file of names and contents; a name that ends in `/` is a folder.
+pub fn zipped(entries: &[(&str, &str)]) -> Vec<u8> {
+    let mut zip = zip::ZipWriter::new(Cursor::new(Vec::new()));
+    let options = zip::write::SimpleFileOptions::default();
+    for (name, text) in entries {
+        if name.ends_with('/') {
+            zip.add_directory(*name, options).unwrap();
+        } else {
+            zip.start_file(*name, options).unwrap();
+            zip.write_all(text.as_bytes()).unwrap();
+        }
+    }
+    zip.finish().unwrap().into_inner()
+}
+
+/// Reads a package made of these entries.
+pub fn package(entries: &[(&str, &str)]) -> Result<BytePackage> {
+    Package::read(Cursor::new(zipped(entries)), "test.zip", &Limits::default())
+}
