@@ -32,7 +32,7 @@ pub trait InstallTarget {
     ///
     /// # Errors
     /// If the target cannot be read.
-    fn read(&self, path: &NodePath) -> Result<Option<Subtree>>;
+    fn read(&mut self, path: &NodePath) -> Result<Option<Subtree>>;
 
     /// Creates a node as the last child of its parent, which exists, or replaces one with everything below it.
     ///
@@ -56,7 +56,7 @@ pub trait InstallTarget {
     ///
     /// # Errors
     /// If the target cannot be read.
-    fn node(&self, path: &NodePath) -> Result<Option<ExistingNode>> {
+    fn node(&mut self, path: &NodePath) -> Result<Option<ExistingNode>> {
         Ok(self.read(path)?.map(|subtree| ExistingNode {
             children: subtree.children.into_iter().map(|child| child.name).collect(),
             properties: subtree.properties,
@@ -393,30 +393,27 @@ impl<R: Read + Seek> Installer<'_, R> {
             return Ok(());
         }
         let existing = self.target.read(path)?;
-        match self.access_control {
-            AccessControl::Clear if existing.is_some() => {
-                self.report.subtrees_removed += 1;
-                self.target.remove(path)?;
-            }
-            AccessControl::Merge | AccessControl::MergePreserve if existing.is_some() => {
-                if let (Some(existing), Some(package)) = (existing, self.build(node, path, "")?) {
-                    let merged = policy::merged(existing, package, self.access_control);
-                    return self.target.put(path, merged);
-                }
-            }
-            AccessControl::Ignore
-            | AccessControl::Clear
-            | AccessControl::Overwrite
-            | AccessControl::Merge
-            | AccessControl::MergePreserve => {
-                if let Some(subtree) = self.build(node, path, "")? {
-                    return self.target.put(path, subtree);
-                }
-                return Ok(());
-            }
+        if self.access_control == AccessControl::Clear && existing.is_some() {
+            self.report.subtrees_removed += 1;
+            self.target.remove(path)?;
         }
-        self.skip_all(node, path, SkipReason::AccessControl);
-        Ok(())
+        let created_before = self.report.nodes_created;
+        let Some(package) = self.build(node, path, "")? else { return Ok(()) };
+        let Some(existing) = existing else { return self.target.put(path, package) };
+        let merged = match self.access_control {
+            AccessControl::Merge | AccessControl::MergePreserve => {
+                policy::merged(existing.clone(), package, self.access_control)
+            }
+            AccessControl::Ignore | AccessControl::Clear | AccessControl::Overwrite => package,
+        };
+        let met = self.report.nodes_created - created_before;
+        self.report.nodes_created = created_before;
+        if merged == existing {
+            self.report.nodes_unchanged += met;
+            return Ok(());
+        }
+        self.report.nodes_changed += met;
+        self.target.put(path, merged)
     }
 
     /// Removes a child that the package lacks, if its filter says so.

@@ -36,7 +36,7 @@ impl Memory {
 }
 
 impl InstallTarget for Memory {
-    fn read(&self, path: &NodePath) -> Result<Option<Subtree>> {
+    fn read(&mut self, path: &NodePath) -> Result<Option<Subtree>> {
         Ok(self.root.find(path.as_str()).cloned())
     }
 
