@@ -1,0 +1,1 @@
+"""The pictures of the sample site, drawn from numbers."""
