@@ -1,0 +1,65 @@
+/**
+ * The components of a page as a tree: who is where, and where a new one may go.
+ */
+import type { ComponentItem, PageDetail } from "../../server/answers";
+import { parentPath, type Place } from "../../server/post";
+
+/** A component with its place in the tree, as a tree view shows it. */
+export interface TreeRow {
+  item: ComponentItem;
+  level: number;
+  position: number;
+  siblings: ComponentItem[];
+}
+
+/** A place where a new component may go. */
+export interface Spot {
+  label: string;
+  parent: string;
+  place: Place;
+}
+
+/** Returns the rows in reading order, without those inside folded components. */
+export function visibleRows(items: ComponentItem[], isFolded: (path: string) => boolean, level = 1): TreeRow[] {
+  return items.flatMap((item, at) => [
+    { item, level, position: at + 1, siblings: items },
+    ...(isFolded(item.path) ? [] : visibleRows(item.children, isFolded, level + 1)),
+  ]);
+}
+
+/** Returns the row of a component, or `null`. */
+export function findRow(items: ComponentItem[], path: string): TreeRow | null {
+  return visibleRows(items, () => false).find((row) => row.item.path === path) ?? null;
+}
+
+/** Returns how a component is called in messages: its title, and what tells it from others. */
+export function componentName(item: ComponentItem): string {
+  return item.label && item.label !== item.title ? `${item.title} “${item.label}”` : item.title;
+}
+
+/** Returns the places for a new component: beside and in the selected one, and at the ends of the containers. */
+export function spots(page: PageDetail, selected: string | null): Spot[] {
+  const row = selected === null ? null : findRow(page.components, selected);
+  const found: Spot[] = [];
+  if (row) {
+    const { item } = row;
+    if (item.container) found.push({ label: `Inside ${componentName(item)}, at the end`, parent: item.path, place: "last" });
+    found.push({ label: `After ${componentName(item)}`, parent: parentPath(item.path), place: { after: item.name } });
+    found.push({ label: `Before ${componentName(item)}`, parent: parentPath(item.path), place: { before: item.name } });
+  }
+  for (const { item } of visibleRows(page.components, () => false)) {
+    if (item.container && item.path !== selected) {
+      found.push({ label: `Inside ${componentName(item)}, at the end`, parent: item.path, place: "last" });
+    }
+  }
+  const top = page.components[0] ? parentPath(page.components[0].path) : page.content.path;
+  found.push({ label: "At the end of the page", parent: top, place: "last" });
+  return found;
+}
+
+/** Returns the place one step up or down among the siblings, or `null` at the end. */
+export function stepPlace(row: TreeRow, direction: "up" | "down"): Place | null {
+  const neighbor = row.siblings[row.position - 1 + (direction === "up" ? -1 : 1)];
+  if (!neighbor) return null;
+  return direction === "up" ? { before: neighbor.name } : { after: neighbor.name };
+}

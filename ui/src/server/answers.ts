@@ -1,0 +1,173 @@
+/**
+ * What the author's JSON API answers, as types.
+ *
+ * The names are the server's. Times are ISO 8601 texts; a `null` time means that it never happened.
+ */
+
+/** Where a page stands between its author and its readers. */
+export type Status = "draft" | "modified" | "live" | "deactivated" | "queued" | "failed";
+
+/** `GET /api/me` */
+export interface Me {
+  user: string;
+  csrf: string;
+  version: string;
+  role: string;
+}
+
+/** `POST /login` */
+export interface Login {
+  user: string;
+  csrf: string;
+}
+
+export interface Crumb {
+  path: string;
+  title: string;
+}
+
+/** One row of a listing. */
+export interface PageItem {
+  path: string;
+  name: string;
+  title: string;
+  type: "page" | "folder" | "node";
+  resourceType: string | null;
+  template: string | null;
+  modified: string | null;
+  modifiedBy: string | null;
+  hasChildren: boolean;
+  status: Status;
+  activated: string | null;
+}
+
+/** `GET /api/pages` */
+export interface PageList {
+  path: string;
+  title: string;
+  crumbs: Crumb[];
+  total: number;
+  items: PageItem[];
+}
+
+/** One component of a page, with the components inside it. */
+export interface ComponentItem {
+  path: string;
+  name: string;
+  resourceType: string;
+  /** The component's own name, e.g. "Teaser". */
+  title: string;
+  /** What tells it from its siblings, e.g. the teaser's headline; may be empty. */
+  label: string | null;
+  container: boolean;
+  children: ComponentItem[];
+}
+
+/** A component that may be added to the page. */
+export interface Insertable {
+  resourceType: string;
+  title: string;
+  group: string | null;
+}
+
+/** `GET /api/page` */
+export interface PageDetail {
+  path: string;
+  title: string;
+  url: string;
+  status: Status;
+  activated: string | null;
+  modified: string | null;
+  modifiedBy: string | null;
+  content: { path: string; resourceType: string | null; title: string | null };
+  components: ComponentItem[];
+  insertable: Insertable[];
+}
+
+export type FieldKind =
+  | "text"
+  | "textarea"
+  | "richtext"
+  | "number"
+  | "checkbox"
+  | "select"
+  | "path"
+  | "date"
+  | "color"
+  | "radio"
+  | "multi"
+  | "hidden";
+
+export type Scalar = string | number | boolean;
+
+export interface FieldOption {
+  value: string;
+  text: string;
+}
+
+/** One field of a component's dialog. */
+export interface Field {
+  name: string;
+  kind: FieldKind;
+  label?: string | null;
+  description?: string | null;
+  required?: boolean | null;
+  /** The default, shown while the property is absent. */
+  value?: Scalar | null;
+  min?: number | null;
+  max?: number | null;
+  step?: number | null;
+  options?: FieldOption[] | null;
+  typeHint?: string | null;
+  /** The field that a `multi` field repeats. */
+  field?: Field | null;
+}
+
+export interface DialogTab {
+  title: string;
+  fields: Field[];
+}
+
+/** `GET /api/dialog` */
+export interface Dialog {
+  path: string;
+  resourceType: string | null;
+  title: string;
+  tabs: DialogTab[];
+  values: Record<string, Scalar | Scalar[] | null>;
+  hasDialog: boolean;
+}
+
+export interface QueueItem {
+  id: string | number;
+  action: string;
+  path: string;
+  user: string | null;
+  created: string | null;
+  attempt: number;
+  lastError: string | null;
+  state: string;
+}
+
+export interface Agent {
+  name: string;
+  title: string;
+  target: string;
+  enabled: boolean;
+  blocked: string | null;
+  queued: number;
+  items: QueueItem[];
+}
+
+/** `GET /api/queue` */
+export interface Queue {
+  agents: Agent[];
+}
+
+/** What a Sling POST answers when it is asked for JSON. */
+export interface WriteAnswer {
+  "status.code": number;
+  "status.message": string;
+  path: string;
+  changes?: { type?: string; argument?: string | string[] }[];
+}

@@ -1,0 +1,133 @@
+/**
+ * The only door to the server: reads JSON, writes Sling POST bodies, and carries the CSRF token.
+ *
+ * Invariants
+ * * A write is sent at most twice, and the second time only when the server has refused the first one unread
+ *   (401: not signed in any more, 403: the token belongs to an earlier login).
+ * * An error carries the server's own message, never a paraphrase.
+ */
+import type { Login, Me, WriteAnswer } from "./answers";
+import { encodeBody, type Pair } from "./post";
+import { encodePath } from "../route";
+
+/** A request that the server refused, or (status 0) that never reached it. */
+export class ServerError extends Error {
+  constructor(
+    readonly status: number,
+    message: string,
+  ) {
+    super(message);
+    this.name = "ServerError";
+  }
+}
+
+/** Signs the user in again after a 401; answers whether that worked. */
+export type Renewal = () => Promise<boolean>;
+
+const state: { csrf: string; renew: Renewal } = { csrf: "", renew: async () => false };
+
+/** Sets what happens when the server says that nobody is signed in. */
+export function onSignedOut(renew: Renewal): void {
+  state.renew = renew;
+}
+
+/** Returns the message of an error as it is shown to people. */
+export function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}
+
+/** Reads a JSON answer. */
+export function read<T>(url: string, parameters: Record<string, string | number> = {}): Promise<T> {
+  const query = new URLSearchParams(Object.entries(parameters).map(([name, value]) => [name, String(value)]));
+  const text = query.toString();
+  return withRenewal(() => send<T>(text ? `${url}?${text}` : url, { method: "GET" }));
+}
+
+/** Posts a Sling body to a resource. */
+export function write(path: string, pairs: Pair[]): Promise<WriteAnswer> {
+  return post(encodePath(path), encodeBody(pairs));
+}
+
+/** Posts a Sling body that creates a node below a parent; answers the new node's path. */
+export async function create(parent: string, pairs: Pair[]): Promise<string> {
+  const answer = await post<WriteAnswer>(`${encodePath(parent)}/*`, encodeBody(pairs));
+  return answer.path;
+}
+
+/** Posts a form to the API. */
+export function post<T = WriteAnswer>(url: string, body: URLSearchParams): Promise<T> {
+  const attempt = () => send<T>(url, { method: "POST", body, headers: { "X-CSRF-Token": state.csrf } });
+  return withRenewal(async () => {
+    const sent = state.csrf;
+    try {
+      return await attempt();
+    } catch (error) {
+      if (!(error instanceof ServerError) || error.status !== 403) throw error;
+      await whoAmI();
+      if (state.csrf === sent) throw error;
+      return attempt();
+    }
+  });
+}
+
+/** Asks who is signed in, and takes over the CSRF token. */
+export async function whoAmI(): Promise<Me> {
+  const me = await send<Me>("/api/me", { method: "GET" });
+  state.csrf = me.csrf;
+  return me;
+}
+
+/** Signs in; the session cookie is the server's. */
+export async function signIn(user: string, password: string): Promise<Login> {
+  const login = await send<Login>("/login", { method: "POST", body: new URLSearchParams({ user, password }) });
+  state.csrf = login.csrf;
+  return login;
+}
+
+/** Signs out. */
+export async function signOut(): Promise<void> {
+  await send("/logout", { method: "POST", headers: { "X-CSRF-Token": state.csrf } });
+  state.csrf = "";
+}
+
+async function withRenewal<T>(attempt: () => Promise<T>): Promise<T> {
+  try {
+    return await attempt();
+  } catch (error) {
+    if (!(error instanceof ServerError) || error.status !== 401) throw error;
+    if (!(await state.renew())) throw error;
+    return attempt();
+  }
+}
+
+async function send<T>(url: string, init: RequestInit): Promise<T> {
+  const headers = { Accept: "application/json", ...init.headers };
+  let response: Response;
+  try {
+    response = await fetch(url, { ...init, headers, credentials: "same-origin", cache: "no-store" });
+  } catch {
+    throw new ServerError(0, "The server cannot be reached. Check the connection and try again.");
+  }
+  const text = await response.text();
+  if (!response.ok) throw new ServerError(response.status, errorMessage(response.status, response.statusText, text));
+  return parseAnswer(text) as T;
+}
+
+/** Returns the message in an error answer: the API's `error`, Sling's `status.message`, or the status line. */
+export function errorMessage(status: number, statusText: string, body: string): string {
+  const answer = parseAnswer(body);
+  for (const key of ["error", "status.message"]) {
+    const message = answer[key];
+    if (typeof message === "string" && message !== "") return message;
+  }
+  return `${status} ${statusText}`.trim();
+}
+
+function parseAnswer(text: string): Record<string, unknown> {
+  try {
+    const value: unknown = JSON.parse(text);
+    return typeof value === "object" && value !== null ? (value as Record<string, unknown>) : {};
+  } catch {
+    return {};
+  }
+}

@@ -1,0 +1,114 @@
+/**
+ * The bodies of Sling POST requests, as pairs of name and value.
+ *
+ * A body says what shall be done to the resource that it is posted to; `server/client` sends it. Property names are
+ * written with `./` in front, so that a property can never be read as an instruction to the server.
+ */
+
+export type Pair = [name: string, value: string];
+
+/** Where a new or moved node stands among its siblings. */
+export type Place = "first" | "last" | { before: string } | { after: string };
+
+/** Returns the value of `:order` for a place. */
+export function orderValue(place: Place): string {
+  if (typeof place === "string") return place;
+  return "before" in place ? `before ${place.before}` : `after ${place.after}`;
+}
+
+/** Returns the body that creates a page below the path it is posted to (`<parent>/*`). */
+export function createPage(page: { title: string; name: string; resourceType: string; template: string | null }): Pair[] {
+  const pairs: Pair[] = [
+    [":name", page.name],
+    ["./jcr:primaryType", "cq:Page"],
+    ["./jcr:content/jcr:primaryType", "cq:PageContent"],
+    ["./jcr:content/jcr:title", page.title],
+    ["./jcr:content/sling:resourceType", page.resourceType],
+  ];
+  if (page.template) pairs.push(["./jcr:content/cq:template", page.template]);
+  return pairs;
+}
+
+/** Returns the body that creates a component below the path it is posted to (`<parent>/*`). */
+export function createComponent(resourceType: string, place: Place): Pair[] {
+  return [
+    [":nameHint", lastSegment(resourceType)],
+    ["./jcr:primaryType", "nt:unstructured"],
+    ["./sling:resourceType", resourceType],
+    [":order", orderValue(place)],
+  ];
+}
+
+/** Returns the body that moves the node to another place among its siblings. */
+export function reorder(place: Place): Pair[] {
+  return [[":order", orderValue(place)]];
+}
+
+/** Returns the body that moves or copies the node to a path where nothing is yet. */
+export function transfer(operation: "move" | "copy", destination: string): Pair[] {
+  return [
+    [":operation", operation],
+    [":dest", destination],
+  ];
+}
+
+/** Returns the body that deletes the node. */
+export function remove(): Pair[] {
+  return [[":operation", "delete"]];
+}
+
+/** Returns the body that activates the page, and with `isDeep` every page below it. */
+export function activate(isDeep: boolean): Pair[] {
+  return [
+    [":operation", "activate"],
+    [":deep", String(isDeep)],
+  ];
+}
+
+/** Returns the body that deactivates the page. */
+export function deactivate(): Pair[] {
+  return [[":operation", "deactivate"]];
+}
+
+/** Returns a body in the form `application/x-www-form-urlencoded`, with the fields that ask for a JSON answer. */
+export function encodeBody(pairs: Pair[]): URLSearchParams {
+  return new URLSearchParams([["_charset_", "utf-8"], [":http-equiv-accept", "application/json"], ...pairs]);
+}
+
+/** Returns the last segment of a path. */
+export function lastSegment(path: string): string {
+  return path.slice(path.lastIndexOf("/") + 1);
+}
+
+/** Returns the parent of a path; the parent of `/a` is `/`. */
+export function parentPath(path: string): string {
+  const end = path.lastIndexOf("/");
+  return end <= 0 ? "/" : path.slice(0, end);
+}
+
+/** Returns the path of a child. */
+export function childPath(parent: string, name: string): string {
+  return parent === "/" ? `/${name}` : `${parent}/${name}`;
+}
+
+/** Returns a node name for a title: "Über uns!" becomes `ueber-uns`. */
+export function nameForTitle(title: string): string {
+  const spelled: Record<string, string> = { ä: "ae", ö: "oe", ü: "ue", ß: "ss", æ: "ae", ø: "o", å: "a", œ: "oe" };
+  return title
+    .toLowerCase()
+    .replace(/[äöüßæøåœ]/g, (letter) => spelled[letter] ?? "")
+    .normalize("NFKD")
+    .replace(/\p{M}/gu, "")
+    .replace(/[^\p{L}\p{N}]+/gu, "-")
+    .replace(/^-+|-+$/g, "");
+}
+
+/** Returns what is wrong with a node name, or `null`. */
+export function nameProblem(name: string): string | null {
+  if (name === "") return "Enter a name.";
+  if (name === "." || name === "..") return `\`${name}\` is not a name.`;
+  const wrong = /[/:[\]|*"'\\\u0000-\u001f]/.exec(name);
+  if (wrong) return `A name may not contain \`${wrong[0]}\`.`;
+  if (name !== name.trim()) return "A name may not begin or end with a space.";
+  return null;
+}

@@ -1,0 +1,69 @@
+/**
+ * Who is signed in.
+ *
+ * When the server says 401, the user goes to the login page and comes back, except when the screen holds unsaved
+ * changes: then a login dialog opens over the screen and the refused request is sent again after it.
+ */
+import { onSignedOut, signIn, signOut, whoAmI } from "../server/client";
+import { HOME, loginUrl } from "../route";
+import { router } from "./router.svelte";
+
+class Session {
+  user = $state<string | null>(null);
+  version = $state("");
+  /** Set while the login dialog is open over a screen. */
+  isExpired = $state(false);
+  /** Whether the open screen would lose something by being left. */
+  holdsChanges: () => boolean = () => false;
+
+  #waiting: ((renewed: boolean) => void)[] = [];
+
+  constructor() {
+    onSignedOut(() => this.#renew());
+  }
+
+  /** Asks the server who is signed in. */
+  async load(): Promise<void> {
+    const me = await whoAmI();
+    this.user = me.user;
+    this.version = me.version;
+  }
+
+  async signIn(user: string, password: string): Promise<void> {
+    const login = await signIn(user, password);
+    this.user = login.user;
+    this.#settle(true);
+  }
+
+  async signOut(): Promise<void> {
+    await signOut();
+    this.user = null;
+    await router.go(loginUrl(HOME));
+  }
+
+  /** Closes the login dialog without signing in; the refused requests fail. */
+  abandon(): void {
+    this.#settle(false);
+  }
+
+  /** Goes to the login page, which leads back to the present address. */
+  async toLogin(): Promise<void> {
+    if (router.route.screen !== "login") await router.go(loginUrl(router.address));
+  }
+
+  async #renew(): Promise<boolean> {
+    if (!this.holdsChanges()) {
+      await this.toLogin();
+      return false;
+    }
+    this.isExpired = true;
+    return new Promise((resolve) => this.#waiting.push(resolve));
+  }
+
+  #settle(renewed: boolean): void {
+    this.isExpired = false;
+    for (const resolve of this.#waiting.splice(0)) resolve(renewed);
+  }
+}
+
+export const session = new Session();

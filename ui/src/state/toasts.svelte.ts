@@ -1,0 +1,41 @@
+/**
+ * Short messages about what has just happened. Errors stay until they are closed.
+ */
+
+export interface Toast {
+  id: number;
+  tone: "good" | "bad";
+  title: string;
+  detail: string;
+}
+
+/** How long a good message stays, in milliseconds. */
+const SHOWN_MS = 6000;
+
+class Toasts {
+  list = $state<Toast[]>([]);
+  #last = 0;
+
+  good(title: string, detail = ""): void {
+    const id = this.#add("good", title, detail);
+    setTimeout(() => this.close(id), SHOWN_MS);
+  }
+
+  bad(title: string, detail = ""): void {
+    this.#add("bad", title, detail);
+  }
+
+  close(id: number): void {
+    this.list = this.list.filter((toast) => toast.id !== id);
+  }
+
+  #add(tone: Toast["tone"], title: string, detail: string): number {
+    this.#last += 1;
+    const id = this.#last;
+    // The newest five are enough; older ones would cover the screen.
+    this.list = [...this.list.slice(-4), { id, tone, title, detail }];
+    return id;
+  }
+}
+
+export const toasts = new Toasts();

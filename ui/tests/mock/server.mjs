@@ -1,0 +1,339 @@
+/**
+ * A stand-in for the author server, as far as the UI knows it: login, the JSON API, Sling POST, the page preview, and
+ * the built UI under the author's Content-Security-Policy. It keeps its content in memory and a log of all writes.
+ */
+import { readFile } from "node:fs/promises";
+import { createServer } from "node:http";
+import { extname, join, normalize } from "node:path";
+import { fileURLToPath } from "node:url";
+import { DIALOGS, INSERTABLE, node, PAGE, sampleContent, sampleQueue } from "./content.mjs";
+
+const DIST = fileURLToPath(new URL("../../dist/", import.meta.url));
+const TYPES = { ".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml" };
+const SCREENS = /^\/(login|sites|editor|queue)\.html(\/|$)/;
+export const POLICY =
+  "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; font-src 'self'; connect-src 'self'; frame-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
+
+/** A refusal with a status and the message that the UI must show as it is. */
+class Refusal extends Error {
+  constructor(status, message) {
+    super(message);
+    this.status = status;
+  }
+}
+
+/** Starts the server on a free port; `close()` ends it. */
+export async function startMock({ port = 0 } = {}) {
+  const state = { root: sampleContent(), agents: sampleQueue(), csrf: "token-1", isSignedIn: false, writes: [], failNext: null, settle: new Set() };
+  const server = createServer((request, response) => {
+    handle(state, request, response).catch((error) => {
+      sendJson(response, error.status ?? 500, { error: error.message, "status.message": error.message });
+    });
+  });
+  await new Promise((resolve) => server.listen(port, "127.0.0.1", resolve));
+  const origin = `http://127.0.0.1:${server.address().port}`;
+  return {
+    origin,
+    state,
+    close: () => {
+      server.closeAllConnections();
+      return new Promise((resolve) => server.close(resolve));
+    },
+  };
+}
+
+async function handle(state, request, response) {
+  const url = new URL(request.url, "http://mock");
+  const path = decodeURIComponent(url.pathname);
+  if (request.method === "POST") return post(state, path, await readForm(request), request, response);
+  if (path === "/") return redirect(response, "/sites.html/content");
+  if (SCREENS.test(path)) return sendFile(response, "index.html");
+  if (path.startsWith("/ui/")) return sendFile(response, path.slice("/ui/".length));
+  if (path.startsWith("/api/")) {
+    if (!state.isSignedIn) throw new Refusal(401, "not signed in");
+    return sendJson(response, 200, answer(state, path, url.searchParams));
+  }
+  if (path.endsWith(".html")) return sendHtml(response, renderPage(state, path.slice(0, -".html".length), url.searchParams.get("wcmmode")));
+  throw new Refusal(404, `there is nothing at \`${path}\``);
+}
+
+function answer(state, path, query) {
+  const at = query.get("path");
+  switch (path) {
+    case "/api/me":
+      return { user: "admin", csrf: state.csrf, version: "0.1.0", role: "author" };
+    case "/api/pages":
+      return pages(state, at, Number(query.get("offset")), Number(query.get("limit")));
+    case "/api/page":
+      return pageDetail(state, at);
+    case "/api/dialog":
+      return dialog(state, at);
+    case "/api/queue":
+      return { agents: state.agents.map((agent) => ({ ...agent, queued: agent.items.length })) };
+    default:
+      throw new Refusal(404, `there is no \`${path}\``);
+  }
+}
+
+function find(state, path) {
+  let at = state.root;
+  for (const name of path.split("/").filter(Boolean)) {
+    at = at?.children.get(name);
+    if (!at) throw new Refusal(404, `there is no node at \`${path}\``);
+  }
+  return at;
+}
+
+const isPage = (one) => one.properties["jcr:primaryType"] === "cq:Page";
+const nameOf = (path) => path.slice(path.lastIndexOf("/") + 1);
+const parentOf = (path) => path.slice(0, path.lastIndexOf("/")) || "/";
+const contentOf = (one) => one.children.get("jcr:content");
+const titleOf = (one, path) => contentOf(one)?.properties["jcr:title"] ?? one.properties["jcr:title"] ?? nameOf(path);
+
+function crumbs(state, path) {
+  const names = path.split("/").filter(Boolean);
+  return names.map((_, at) => {
+    const crumb = `/${names.slice(0, at + 1).join("/")}`;
+    return { path: crumb, title: titleOf(find(state, crumb), crumb) };
+  });
+}
+
+function summary(state, one, path) {
+  const content = contentOf(one)?.properties ?? {};
+  // Each look brings a queued page one step nearer to publish.
+  if (state.settle.delete(path)) one.status = "live";
+  return {
+    path,
+    title: titleOf(one, path),
+    status: one.status ?? "draft",
+    modified: content["cq:lastModified"] ?? null,
+    modifiedBy: content["cq:lastModifiedBy"] ?? null,
+    activated: one.status === "live" ? (content["cq:lastModified"] ?? null) : null,
+  };
+}
+
+function pages(state, path, offset, limit) {
+  const parent = find(state, path);
+  const children = [...parent.children].filter(([name]) => name !== "jcr:content");
+  const items = children.slice(offset, offset + limit).map(([name, one]) => ({
+    ...summary(state, one, `${path}/${name}`),
+    name,
+    type: isPage(one) ? "page" : "folder",
+    resourceType: contentOf(one)?.properties["sling:resourceType"] ?? null,
+    template: null,
+    hasChildren: [...one.children.keys()].some((child) => child !== "jcr:content"),
+  }));
+  return { path, title: titleOf(parent, path), crumbs: crumbs(state, path), total: children.length, items };
+}
+
+function components(one, path) {
+  return [...one.children].map(([name, child]) => {
+    const { properties } = child;
+    const type = properties["sling:resourceType"];
+    return {
+      path: `${path}/${name}`,
+      name,
+      resourceType: type,
+      title: DIALOGS[type]?.title ?? nameOf(type),
+      label: properties["jcr:title"] ?? properties.alt ?? null,
+      container: type.endsWith("/container"),
+      children: components(child, `${path}/${name}`),
+    };
+  });
+}
+
+function pageDetail(state, path) {
+  const one = find(state, path);
+  if (!isPage(one)) throw new Refusal(404, `\`${path}\` is no page`);
+  const content = contentOf(one);
+  const base = `${path}/jcr:content`;
+  return {
+    ...summary(state, one, path),
+    url: `${path}.html`,
+    content: { path: base, resourceType: content.properties["sling:resourceType"], title: content.properties["jcr:title"] },
+    components: components(content, base),
+    insertable: INSERTABLE,
+  };
+}
+
+function dialog(state, path) {
+  const { properties } = find(state, path);
+  const resourceType = properties["sling:resourceType"];
+  const found = DIALOGS[resourceType];
+  return { path, resourceType, title: found?.title ?? nameOf(resourceType), tabs: found?.tabs ?? [], values: properties, hasDialog: found !== undefined };
+}
+
+async function post(state, path, form, request, response) {
+  if (path === "/login") return login(state, form, response);
+  if (!state.isSignedIn) throw new Refusal(401, "not signed in");
+  if (request.headers["x-csrf-token"] !== state.csrf) throw new Refusal(403, "the CSRF token is missing or belongs to another login");
+  if (path === "/logout") {
+    state.isSignedIn = false;
+    return sendJson(response, 200, {});
+  }
+  if (path.startsWith("/api/queue/")) return queueAction(state, nameOf(path), form.get("id"), response);
+  state.writes.push({ path, form: [...form] });
+  if (state.failNext) {
+    const message = state.failNext;
+    state.failNext = null;
+    throw new Refusal(500, message);
+  }
+  const changed = write(state, path, form);
+  sendJson(response, 200, { "status.code": 200, "status.message": "OK", path: changed, changes: [] });
+}
+
+function login(state, form, response) {
+  if (form.get("password") !== "secret") throw new Refusal(401, "user or password is wrong; after 5 attempts the login waits for a minute");
+  state.isSignedIn = true;
+  response.setHeader("Set-Cookie", "tympan-session=mock; HttpOnly; SameSite=Strict; Path=/");
+  sendJson(response, 200, { user: form.get("user"), csrf: state.csrf });
+}
+
+function queueAction(state, verb, id, response) {
+  for (const agent of state.agents) {
+    const item = agent.items.find((one) => String(one.id) === id);
+    if (!item) continue;
+    if (verb === "cancel") agent.items = agent.items.filter((one) => one !== item);
+    else Object.assign(item, { attempt: item.attempt + 1, state: "sending" });
+    return sendJson(response, 200, {});
+  }
+  throw new Refusal(404, `there is no item \`${id}\` in a queue`);
+}
+
+function write(state, path, form) {
+  const order = form.get(":order");
+  switch (form.get(":operation")) {
+    case "delete":
+      find(state, parentOf(path)).children.delete(nameOf(path));
+      return path;
+    case "move":
+    case "copy":
+      return transfer(state, path, form.get(":dest"), form.get(":operation"));
+    case "activate":
+    case "deactivate":
+      find(state, path).status = form.get(":operation") === "activate" ? "queued" : "deactivated";
+      if (form.get(":operation") === "activate") state.settle.add(path);
+      return path;
+  }
+  const target = path.endsWith("/*") ? createBelow(state, path.slice(0, -2), form) : path;
+  setProperties(find(state, target), form);
+  if (order) reorder(find(state, parentOf(target)), nameOf(target), order);
+  touch(state, target);
+  return target;
+}
+
+function createBelow(state, parent, form) {
+  const { children } = find(state, parent);
+  let name = form.get(":name") ?? form.get(":nameHint");
+  if (form.has(":name") && children.has(name)) throw new Refusal(409, `there is a node \`${parent}/${name}\` already`);
+  for (let at = 0; children.has(name); at += 1) name = `${form.get(":nameHint")}_${at}`;
+  children.set(name, { ...node(), status: "draft" });
+  return `${parent}/${name}`;
+}
+
+function transfer(state, path, destination, operation) {
+  const target = find(state, parentOf(destination)).children;
+  if (target.has(nameOf(destination))) throw new Refusal(412, `there is a node \`${destination}\` already; nothing was moved`);
+  target.set(nameOf(destination), structuredClone(find(state, path)));
+  if (operation === "move") find(state, parentOf(path)).children.delete(nameOf(path));
+  return destination;
+}
+
+function setProperties(one, form) {
+  for (const name of new Set([...form.keys()].filter((key) => key.startsWith("./")))) {
+    const [key, suffix] = name.slice(2).split("@");
+    const { holder, last } = descend(one, key);
+    if (suffix === "Delete") delete holder.properties[last];
+    if (suffix !== undefined) continue;
+    const hint = form.get(`${name}@TypeHint`) ?? "String";
+    const values = form.getAll(name).map((value) => (hint.startsWith("Long") ? Number(value) : hint.startsWith("Boolean") ? value === "true" : value));
+    holder.properties[last] = hint.endsWith("[]") ? values : values[0];
+  }
+}
+
+function descend(one, key) {
+  const names = key.split("/");
+  const last = names.pop();
+  for (const name of names) {
+    if (!one.children.has(name)) one.children.set(name, node());
+    one = one.children.get(name);
+  }
+  return { holder: one, last };
+}
+
+function reorder(parent, name, order) {
+  const names = [...parent.children.keys()].filter((one) => one !== name);
+  const [word, neighbor] = order.split(" ");
+  const at = { first: 0, last: names.length, before: names.indexOf(neighbor), after: names.indexOf(neighbor) + 1 }[word];
+  names.splice(at, 0, name);
+  parent.children = new Map(names.map((one) => [one, parent.children.get(one)]));
+}
+
+function touch(state, path) {
+  const pagePath = path.split("/jcr:content")[0];
+  const one = find(state, pagePath);
+  const content = contentOf(one);
+  if (!content) return;
+  Object.assign(content.properties, { "cq:lastModified": new Date().toISOString(), "cq:lastModifiedBy": "admin" });
+  if (one.status === "live") one.status = "modified";
+}
+
+function renderPage(state, path, mode) {
+  const one = find(state, path);
+  const content = contentOf(one);
+  if (!content) throw new Refusal(404, `\`${path}\` is no page`);
+  const base = `${path}/jcr:content`;
+  const body = [...content.children].map(([name, child]) => renderComponent(child, `${base}/${name}`, mode === "edit")).join("");
+  return `<!doctype html><html lang="en"><head><meta charset="utf-8"><title>${content.properties["jcr:title"]}</title><style>
+    body{font:17px/1.6 Georgia,serif;margin:0;color:#222} main{max-width:880px;margin:auto;padding:24px}
+    .bar{background:#143642;color:#fff;padding:18px 28px;font-weight:bold} h1{font-size:2.2em;line-height:1.2}
+    .image{height:300px;background:linear-gradient(160deg,#9fc7d6,#f2d7b0 60%,#6b8f9c);border-radius:6px}
+    .columns{display:grid;grid-template-columns:repeat(auto-fit,minmax(220px,1fr));gap:20px} .teaser{padding:16px;border:1px solid #ddd;border-radius:6px}
+    </style></head><body><div class="bar">Tidewater Magazine</div><main><a href="/content/demo/en/alps.html">Elsewhere</a>${body}</main></body></html>`;
+}
+
+function renderComponent(one, path, isEdit) {
+  const { properties } = one;
+  const type = nameOf(properties["sling:resourceType"] ?? "");
+  const inside = [...one.children].map(([name, child]) => renderComponent(child, `${path}/${name}`, isEdit)).join("");
+  const title = properties["jcr:title"] ?? "";
+  const html = {
+    title: `<h1>${title}</h1>`,
+    text: properties.text ?? "<p>(empty)</p>",
+    image: `<div class="image" role="img" aria-label="${properties.alt ?? ""}"></div>`,
+    teaser: `<div class="teaser"><h3>${title}</h3>${properties.text ?? ""}</div>`,
+    container: `<div class="${properties.layout === "2" ? "columns" : "stack"}">${inside}</div>`,
+  }[type] ?? `<p>${type}</p>`;
+  return isEdit ? `<div data-tympan-path="${path}" data-tympan-type="${properties["sling:resourceType"]}">${html}</div>` : html;
+}
+
+async function readForm(request) {
+  const chunks = [];
+  for await (const chunk of request) chunks.push(chunk);
+  return new URLSearchParams(Buffer.concat(chunks).toString("utf8"));
+}
+
+async function sendFile(response, name) {
+  const file = normalize(join(DIST, name));
+  if (!file.startsWith(DIST)) throw new Refusal(404, "outside of the UI");
+  const bytes = await readFile(file).catch(() => {
+    throw new Refusal(404, `the UI has no \`${name}\``);
+  });
+  response.writeHead(200, { "Content-Type": TYPES[extname(file)] ?? "application/octet-stream", "Content-Security-Policy": POLICY, "X-Content-Type-Options": "nosniff" });
+  response.end(bytes);
+}
+
+function sendHtml(response, html) {
+  response.writeHead(200, { "Content-Type": "text/html; charset=utf-8" });
+  response.end(html);
+}
+
+function sendJson(response, status, value) {
+  response.writeHead(status, { "Content-Type": "application/json" });
+  response.end(JSON.stringify(value));
+}
+
+function redirect(response, location) {
+  response.writeHead(302, { Location: location });
+  response.end();
+}

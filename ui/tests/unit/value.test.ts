@@ -1,0 +1,106 @@
+import { describe, expect, it } from "vitest";
+import { changedFields, checkValue, checkValues, openValues, postPairs, type Values } from "../../src/form/value";
+import type { Dialog, Field } from "../../src/server/answers";
+
+const FIELDS: Field[] = [
+  { name: "jcr:title", kind: "text", label: "Title", required: true },
+  { name: "text", kind: "richtext" },
+  { name: "width", kind: "number", label: "Width", typeHint: "Long", min: 100, max: 2000 },
+  { name: "ratio", kind: "number", typeHint: "Double" },
+  { name: "lazy", kind: "checkbox", typeHint: "Boolean" },
+  { name: "align", kind: "radio", value: "start", options: [{ value: "start", text: "Start" }] },
+  { name: "tags", kind: "multi", typeHint: "String[]", field: { name: "tags", kind: "text" } },
+  { name: "onTime", kind: "date" },
+  { name: "kind", kind: "hidden", value: "plain" },
+];
+
+function dialog(values: Dialog["values"], fields = FIELDS): Dialog {
+  return { path: "/p", resourceType: "t", title: "T", hasDialog: true, values, tabs: [{ title: "One", fields }] };
+}
+
+function pairs(stored: Dialog["values"], edits: Values): string[] {
+  const opened = dialog(stored);
+  return postPairs(opened, { ...openValues(opened), ...edits }).map(([name, value]) => `${name}=${value}`);
+}
+
+const STORED = { "jcr:title": "Old", align: "start", kind: "plain" };
+
+describe("serialization", () => {
+  const cases: [what: string, edits: Values, expected: string[]][] = [
+    ["nothing changed", {}, []],
+    ["a text", { "jcr:title": "New" }, ["./jcr:title=New"]],
+    ["an emptied text", { "jcr:title": "" }, ["./jcr:title@Delete=true"]],
+    ["a Long", { width: "640" }, ["./width@TypeHint=Long", "./width=640"]],
+    ["a Double", { ratio: "1.5" }, ["./ratio@TypeHint=Double", "./ratio=1.5"]],
+    ["a box", { lazy: true }, ["./lazy@TypeHint=Boolean", "./lazy=true"]],
+    ["a list", { tags: ["a", "", "b"] }, ["./tags@TypeHint=String[]", "./tags=a", "./tags=b"]],
+    ["text as it is", { text: "<p>ü & é</p>" }, ["./text=<p>ü & é</p>"]],
+  ];
+  for (const [what, edits, expected] of cases) it(what, () => expect(pairs(STORED, edits)).toEqual(expected));
+
+  it("deletes a list that was emptied", () => {
+    expect(pairs({ ...STORED, tags: ["a"] }, { tags: [] })).toEqual(["./tags@Delete=true"]);
+  });
+
+  it("stores an unticked box as false", () => {
+    expect(pairs({ ...STORED, lazy: true }, { lazy: false })).toEqual(["./lazy@TypeHint=Boolean", "./lazy=false"]);
+  });
+
+  it("stores the defaults that the form showed, with the first change only", () => {
+    expect(pairs({ "jcr:title": "Old" }, {})).toEqual([]);
+    expect(pairs({ "jcr:title": "Old" }, { "jcr:title": "New" })).toEqual(["./jcr:title=New", "./align=start", "./kind=plain"]);
+  });
+
+  it("stores a date with its offset, and reads it back as the same moment", () => {
+    const [hint, date] = pairs(STORED, { onTime: "2026-03-01T08:30" });
+    expect(hint).toBe("./onTime@TypeHint=Date");
+    const stored = date?.slice("./onTime=".length) ?? "";
+    expect(stored).toMatch(/^2026-03-01T08:30:00\.000[+-]\d\d:\d\d$/);
+    expect(openValues(dialog({ onTime: stored })).onTime).toBe("2026-03-01T08:30");
+  });
+
+  it("keeps all values of a property that the dialog takes for a single one", () => {
+    const opened = dialog({ ...STORED, text: ["a", "b"] });
+    expect(openValues(opened).text).toEqual(["a", "b"]);
+    expect(postPairs(opened, { ...openValues(opened), text: ["a", "c"] })).toEqual([
+      ["./text@TypeHint", "String[]"],
+      ["./text", "a"],
+      ["./text", "c"],
+    ]);
+  });
+
+  it("writes back what it opened as no change, for every kind", () => {
+    const opened = dialog({ ...STORED, width: 640, ratio: 0.5, lazy: "true", tags: "one", onTime: "2026-03-01T08:30:12.345Z", text: "<p>x</p>" });
+    expect(changedFields(opened, openValues(opened))).toEqual([]);
+  });
+});
+
+describe("checks", () => {
+  const width = FIELDS[2] as Field;
+  const cases: [value: string, problem: string | null][] = [
+    ["", null],
+    ["100", null],
+    ["2000", null],
+    ["99", "Width must be between 100 and 2000."],
+    ["640.5", "Width must be a whole number."],
+    ["wide", "Width must be a number."],
+    ["1e999", "Width must be a number."],
+  ];
+  for (const [value, problem] of cases) it(`number \`${value}\``, () => expect(checkValue(width, value)).toBe(problem));
+
+  it("names one limit where there is one", () => {
+    expect(checkValue({ name: "n", kind: "number", min: 1 }, "0")).toBe("n must be at least 1.");
+    expect(checkValue({ name: "n", kind: "number", max: 1 }, "2")).toBe("n must be at most 1.");
+  });
+
+  it("takes blanks for nothing in a required field", () => {
+    const problems = checkValues(dialog({}), { ...openValues(dialog({})), "jcr:title": "  " });
+    expect([...problems]).toEqual([["jcr:title", "Title is required."]]);
+  });
+
+  it("checks each value of a list", () => {
+    const sizes: Field = { name: "sizes", kind: "multi", label: "Sizes", field: { name: "sizes", kind: "number", max: 9 } };
+    expect(checkValue(sizes, ["1", "10"])).toBe("Sizes must be at most 9.");
+    expect(checkValue({ ...sizes, required: true }, [""])).toBe("Sizes is required.");
+  });
+});
