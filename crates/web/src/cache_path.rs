@@ -54,14 +54,11 @@ impl CanonicalPath {
     /// # Errors
     /// See [`Fault`]; none of these is a path that a site could have meant.
     pub fn parse(raw: &str) -> Result<Self, Fault> {
-        if !raw.starts_with('/') {
-            return Err(Fault::NotAbsolute);
-        }
-        check_escapes(raw)?;
-        let decoded = percent_decode_str(raw)
+        let wire = resolve_wire(raw)?;
+        let decoded = percent_decode_str(&wire)
             .decode_utf8()
             .map_err(|_invalid| Fault::NotUtf8)?;
-        resolve_dots(&decoded).map(Self)
+        Ok(Self(decoded.into_owned()))
     }
 
     /// Returns the path; it begins with `/` and ends with `/` if the URL named a directory.
@@ -114,27 +111,54 @@ fn check_escapes(raw: &str) -> Result<(), Fault> {
     Ok(())
 }
 
-fn resolve_dots(decoded: &str) -> Result<String, Fault> {
+/// Returns the path of a URL without `//`, `.` and `..` but with its escapes, to be sent on.
+///
+/// # Errors
+/// See [`Fault`]; it fails exactly where [`CanonicalPath::parse`] does, encodings apart.
+pub fn resolve_wire(raw: &str) -> Result<String, Fault> {
+    if !raw.starts_with('/') {
+        return Err(Fault::NotAbsolute);
+    }
+    check_escapes(raw)?;
+    resolve_dots(raw)
+}
+
+/// What a segment means for the path that it stands in.
+enum Step {
+    Stay,
+    Up,
+    Down,
+}
+
+fn step(segment: &str) -> Result<Step, Fault> {
+    let decoded = percent_decode_str(segment).collect::<Vec<u8>>();
+    // Servlet containers cut `;parameters` before they resolve dots, so `..;x` climbs behind this front.
+    let name = decoded.split(|byte| *byte == b';').next().unwrap_or(&[]);
+    match name {
+        b"." | b".." if name.len() < decoded.len() => Err(Fault::Climbs),
+        b".." => Ok(Step::Up),
+        b"." => Ok(Step::Stay),
+        _ if decoded.is_empty() => Ok(Step::Stay),
+        _ => Ok(Step::Down),
+    }
+}
+
+/// Resolves dots in a path whose escapes are still there, so that both forms take the same steps.
+fn resolve_dots(raw: &str) -> Result<String, Fault> {
     let mut kept: Vec<&str> = Vec::new();
     let mut names_directory = false;
-    for segment in decoded.split('/') {
-        names_directory = true;
-        // Servlet containers cut `;parameters` before they resolve dots, so `..;x` climbs behind this front.
-        match segment.split(';').next().unwrap_or(segment) {
-            ".." if segment != ".." => return Err(Fault::Climbs),
-            ".." => {
+    for segment in raw.split('/') {
+        let step = step(segment)?;
+        names_directory = !matches!(step, Step::Down);
+        match step {
+            Step::Stay => {}
+            Step::Up => {
                 kept.pop().ok_or(Fault::Climbs)?;
             }
-            "." if segment != "." => return Err(Fault::Climbs),
-            "" if segment.is_empty() => {}
-            "." => {}
-            _ => {
-                kept.push(segment);
-                names_directory = false;
-            }
+            Step::Down => kept.push(segment),
         }
     }
-    let mut path = String::with_capacity(decoded.len() + 1);
+    let mut path = String::with_capacity(raw.len() + 1);
     for segment in &kept {
         path.push('/');
         path.push_str(segment);

@@ -1,7 +1,7 @@
 //! URL path to file.
 
 use proptest::prelude::*;
-use tympan_web::cache_path::{CanonicalPath, Fault};
+use tympan_web::cache_path::{CanonicalPath, Fault, resolve_wire};
 
 #[track_caller]
 fn check(raw: &str, expected: Result<&str, Fault>) {
@@ -52,7 +52,26 @@ fn dangerous_paths_are_refused() {
     check("/%ff", Err(Fault::NotUtf8));
 }
 
+#[test]
+fn what_is_sent_on_keeps_its_escapes() {
+    let check = |raw: &str, expected: &str| assert_eq!(resolve_wire(raw).unwrap(), expected);
+    check("/a//b/./c%2b%20d/../e%2b.html", "/a/b/e%2b.html");
+    check("/a/%2e%2e/%2E/b%2B", "/b%2B");
+    check("/a%20b/", "/a%20b/");
+    assert_eq!(resolve_wire("/%2e%2e"), Err(Fault::Climbs));
+}
+
 proptest! {
+    #[test]
+    fn both_forms_name_the_same_place(raw in "(/(%2e|%2E|\\.|;|a|%20|%c3%a4){0,4}){1,6}") {
+        let wire = resolve_wire(&raw);
+        let path = CanonicalPath::parse(&raw);
+        prop_assert_eq!(wire.is_ok(), path.is_ok());
+        if let (Ok(wire), Ok(path)) = (wire, path) {
+            prop_assert_eq!(CanonicalPath::parse(&wire), Ok(path));
+        }
+    }
+
     #[test]
     fn a_canonical_path_stays_below_the_root(raw in "/([a-z.%;/]|%2e|%2E|\\.\\.|/){0,40}") {
         let Ok(path) = CanonicalPath::parse(&raw) else { return Ok(()) };

@@ -1,0 +1,130 @@
+//! Places in configuration files and what is wrong there.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+/// A place in a configuration file; lines and columns count from 1, columns in characters.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Position {
+    /// The file as it was named.
+    pub file: Arc<Path>,
+    /// The line.
+    pub line: u32,
+    /// The column.
+    pub column: u32,
+}
+
+impl fmt::Display for Position {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:{}", self.file.display(), self.line, self.column)
+    }
+}
+
+/// How bad a finding is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// The configuration works, but perhaps not as it was meant.
+    Warning,
+    /// The configuration must not be used.
+    Error,
+}
+
+/// One finding.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Diagnostic {
+    /// Where.
+    pub at: Position,
+    /// How bad.
+    pub severity: Severity,
+    /// What, and what to do.
+    pub message: String,
+}
+
+impl fmt::Display for Diagnostic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let severity = match self.severity {
+            Severity::Warning => "warning",
+            Severity::Error => "error",
+        };
+        write!(f, "{}: {severity}: {}", self.at, self.message)
+    }
+}
+
+/// Collects findings while a file is read.
+#[derive(Debug, Default)]
+pub(crate) struct Findings(pub(crate) Vec<Diagnostic>);
+
+impl Findings {
+    pub(crate) fn error(&mut self, at: &Position, message: impl Into<String>) {
+        self.push(Severity::Error, at, message.into());
+    }
+
+    pub(crate) fn warn(&mut self, at: &Position, message: impl Into<String>) {
+        self.push(Severity::Warning, at, message.into());
+    }
+
+    fn push(&mut self, severity: Severity, at: &Position, message: String) {
+        self.0.push(Diagnostic {
+            at: at.clone(),
+            severity,
+            message,
+        });
+    }
+}
+
+/// Returns the known key that `key` is most likely a slip of, if one is near enough.
+#[must_use]
+pub fn nearest<'a>(key: &str, known: &[&'a str]) -> Option<&'a str> {
+    let allowed = (key.chars().count() / 3).max(1);
+    known
+        .iter()
+        .map(|candidate| (edit_distance(key, candidate), *candidate))
+        .filter(|(distance, _)| *distance <= allowed)
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, candidate)| candidate)
+}
+
+/// Counts the insertions, removals and replacements between two words, without regard to case.
+fn edit_distance(left: &str, right: &str) -> usize {
+    let right: Vec<char> = right.chars().flat_map(char::to_lowercase).collect();
+    let mut row: Vec<usize> = (0..=right.len()).collect();
+    for (index, left) in left.chars().flat_map(char::to_lowercase).enumerate() {
+        let mut diagonal = std::mem::replace(row.first_mut().unwrap_or(&mut 0), index + 1);
+        let mut before = index + 1;
+        for (cell, right) in row.iter_mut().skip(1).zip(&right) {
+            let replaced = diagonal + usize::from(left != *right);
+            diagonal = *cell;
+            *cell = replaced.min(before + 1).min(diagonal + 1);
+            before = *cell;
+        }
+    }
+    row.last().copied().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{edit_distance, nearest};
+
+    #[test]
+    fn distance_counts_single_edits() {
+        for (left, right, expected) in [
+            ("", "", 0),
+            ("abc", "", 3),
+            ("", "abc", 3),
+            ("enableTTL", "enablettl", 0),
+            ("rule", "rules", 1),
+            ("kitten", "sitting", 3),
+        ] {
+            assert_eq!(edit_distance(left, right), expected, "{left} {right}");
+        }
+    }
+
+    #[test]
+    fn only_near_keys_are_proposed() {
+        let known = ["rules", "invalidate", "headers"];
+        assert_eq!(nearest("rule", &known), Some("rules"));
+        assert_eq!(nearest("invalidates", &known), Some("invalidate"));
+        assert_eq!(nearest("cache", &known), None);
+    }
+}

@@ -1,0 +1,217 @@
+//! What may be stored: one reason for each way in which it may not.
+//!
+//! The texts are those of the `X-Cache-Info` header; scripts compare them.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use percent_encoding::percent_decode_str;
+use tympan_web::cache_path::{CanonicalPath, MAX_NAME_BYTES, MAX_PATH_BYTES};
+
+use crate::config::{Cache, Farm};
+use crate::request::RequestView;
+
+/// Why a request or its answer is not cached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[expect(missing_docs, reason = "the texts below say it")]
+pub enum Reason {
+    NoDocroot,
+    PathTooLong,
+    TemporaryPathTooLong,
+    NoExtension,
+    Method,
+    Query,
+    SessionRequired,
+    Authorization,
+    TargetIsDirectory,
+    TrailingSlash,
+    Rules,
+    AuthCheckerDenied,
+    Status,
+    DispatcherNoCache,
+    CacheControl,
+    Pragma,
+    EmptyBody,
+    Encoded,
+    Incomplete,
+    ReservedName,
+    Flushed,
+    Unwritable,
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NoDocroot => "document root non-existent",
+            Self::PathTooLong => "cache file path too long",
+            Self::TemporaryPathTooLong => "temporary file path too long",
+            Self::NoExtension => "request URL is missing extension",
+            Self::Method => "request needed to be a GET or HEAD",
+            Self::Query => "request contained a query string",
+            Self::SessionRequired => "session manager needs to authenticate",
+            Self::Authorization => "request contains authorization",
+            Self::TargetIsDirectory => "target is a directory",
+            Self::TrailingSlash => "request URL has a trailing slash",
+            Self::Rules => "request URL is missing in cache rules",
+            Self::AuthCheckerDenied => "authorization checker denied access",
+            Self::Status => "response status is not 200",
+            Self::DispatcherNoCache | Self::Pragma => "response contains no_cache",
+            Self::CacheControl => "response contains cache-control that forbids it",
+            Self::EmptyBody => "response content length is zero",
+            Self::Encoded => "response is encoded",
+            Self::Incomplete => "response is incomplete",
+            Self::ReservedName => "file name is reserved",
+            Self::Flushed => "flushed while it was fetched",
+            Self::Unwritable => "cache file cannot be written",
+        })
+    }
+}
+
+/// What a temporary file's name adds to that of its cache file.
+pub(crate) const TEMPORARY_SUFFIX_BYTES: usize = "_YYYYXXXXXX".len();
+
+/// Returns the file below the document root for `request`, if the request side allows to cache it.
+///
+/// # Errors
+/// The first reason against it, in the documented order.
+pub fn check_request(farm: &Farm, request: &RequestView) -> Result<PathBuf, Reason> {
+    let cache = farm.cache.as_ref().ok_or(Reason::NoDocroot)?;
+    let docroot = cache.docroot.as_ref().ok_or(Reason::NoDocroot)?;
+    check_lengths(docroot.as_os_str().len(), &request.path)?;
+    if !has_extension(&request.path) {
+        return Err(Reason::NoExtension);
+    }
+    if !matches!(request.method, Method::GET | Method::HEAD) {
+        return Err(Reason::Method);
+    }
+    if !is_query_ignored(cache, request.query.as_deref()) {
+        return Err(Reason::Query);
+    }
+    if farm.sessions.is_some() {
+        return Err(Reason::SessionRequired);
+    }
+    if !cache.allow_authorized && has_credentials(request) {
+        return Err(Reason::Authorization);
+    }
+    if request.path.is_directory() {
+        return Err(Reason::TrailingSlash);
+    }
+    if is_reserved(&request.path) {
+        return Err(Reason::ReservedName);
+    }
+    if !cache.rules.allows(request.path.as_str()) {
+        return Err(Reason::Rules);
+    }
+    Ok(request.path.relative_file())
+}
+
+fn check_lengths(docroot_bytes: usize, path: &CanonicalPath) -> Result<(), Reason> {
+    let whole = docroot_bytes + path.as_str().len();
+    let is_name_too_long = path
+        .segments()
+        .any(|segment| segment.len() > MAX_NAME_BYTES);
+    if whole > MAX_PATH_BYTES || is_name_too_long {
+        return Err(Reason::PathTooLong);
+    }
+    let name = path.segments().next_back().map_or(0, str::len);
+    if whole + TEMPORARY_SUFFIX_BYTES > MAX_PATH_BYTES
+        || name + TEMPORARY_SUFFIX_BYTES > MAX_NAME_BYTES
+    {
+        return Err(Reason::TemporaryPathTooLong);
+    }
+    Ok(())
+}
+
+fn has_extension(path: &CanonicalPath) -> bool {
+    path.segments()
+        .next_back()
+        .is_some_and(|name| name.contains('.'))
+}
+
+/// Names that belong to the cache itself, in any segment.
+pub(crate) fn is_reserved(path: &CanonicalPath) -> bool {
+    path.segments().any(is_reserved_name)
+}
+
+/// `.stat`, the side files `.h` and `.ttl` of a file with an extension, and unfinished files.
+pub(crate) fn is_reserved_name(name: &str) -> bool {
+    let is_side_file = [".h", ".ttl"].iter().any(|side| {
+        name.strip_suffix(side)
+            .is_some_and(|main| main.contains('.'))
+    });
+    name == ".stat" || is_side_file || name.starts_with(TEMPORARY_PREFIX)
+}
+
+/// Unfinished files begin so; the documented pattern could be a page's own name.
+pub(crate) const TEMPORARY_PREFIX: &str = ".tympan-tmp-";
+
+/// Tells whether every parameter of the query is to be ignored.
+pub(crate) fn is_query_ignored(cache: &Cache, query: Option<&str>) -> bool {
+    let Some(query) = query else { return true };
+    let list = &cache.ignore_url_params;
+    if list.rules.is_empty() {
+        return false;
+    }
+    query
+        .split(['&', ';'])
+        .filter(|pair| !pair.is_empty())
+        .all(|pair| {
+            let name = pair.split('=').next().unwrap_or(pair).replace('+', " ");
+            list.allows(&percent_decode_str(&name).decode_utf8_lossy())
+        })
+}
+
+pub(crate) fn has_credentials(request: &RequestView) -> bool {
+    request.headers.contains_key(header::AUTHORIZATION)
+        || request.cookie("authorization").is_some()
+        || request.cookie("login-token").is_some()
+}
+
+/// Tells whether an answer with this head may be stored.
+///
+/// # Errors
+/// The first reason against it.
+pub fn check_response(status: StatusCode, headers: &HeaderMap) -> Result<(), Reason> {
+    if status != StatusCode::OK {
+        return Err(Reason::Status);
+    }
+    if has_token(headers, "dispatcher", &["no-cache", "no_cache"]) {
+        return Err(Reason::DispatcherNoCache);
+    }
+    let forbidding = ["no-cache", "no-store", "must-revalidate", "private"];
+    if has_token(headers, "cache-control", &forbidding) {
+        return Err(Reason::CacheControl);
+    }
+    if has_token(headers, "pragma", &["no-cache"]) {
+        return Err(Reason::Pragma);
+    }
+    let is_empty = headers
+        .get(header::CONTENT_LENGTH)
+        .is_some_and(|length| length.as_bytes() == b"0");
+    if is_empty {
+        return Err(Reason::EmptyBody);
+    }
+    // A stored body would reach clients that did not ask for its encoding.
+    let is_encoded = headers
+        .get(header::CONTENT_ENCODING)
+        .is_some_and(|encoding| !encoding.as_bytes().eq_ignore_ascii_case(b"identity"));
+    if is_encoded {
+        return Err(Reason::Encoded);
+    }
+    Ok(())
+}
+
+fn has_token(headers: &HeaderMap, name: &str, tokens: &[&str]) -> bool {
+    headers
+        .get_all(name)
+        .iter()
+        .filter_map(|value: &HeaderValue| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .filter_map(|directive| directive.split('=').next())
+        .any(|directive| {
+            tokens
+                .iter()
+                .any(|token| directive.trim().eq_ignore_ascii_case(token))
+        })
+}

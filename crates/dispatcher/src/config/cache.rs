@@ -1,0 +1,178 @@
+//! `/cache`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::access::{AccessList, read_list};
+use super::read::Reader;
+use crate::any::Block;
+
+/// Which `.stat` files there are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StatFiles {
+    /// `.stat` in the document root and in folders down to this level.
+    Level(u32),
+    /// One file anywhere.
+    Single(PathBuf),
+}
+
+/// What a flush does to the files of its handle.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FlushMode {
+    /// They are deleted, as documented.
+    Delete,
+    /// They are marked stale and served while one render replaces them (`/x-flushMode "soft"`).
+    Soft,
+}
+
+/// The cache of a farm.
+#[derive(Debug, Clone)]
+pub struct Cache {
+    /// Where files live; without it nothing is cached.
+    pub docroot: Option<PathBuf>,
+    /// Which `.stat` files count.
+    pub stat_files: StatFiles,
+    /// Whether requests with credentials are cached.
+    pub allow_authorized: bool,
+    /// Whether a stale file is served when no render answers.
+    pub serve_stale_on_error: bool,
+    /// Which paths are cached.
+    pub rules: AccessList,
+    /// Which paths obey `.stat` files.
+    pub invalidate: AccessList,
+    /// The program to call for each flush.
+    pub invalidate_handler: Option<String>,
+    /// Who may flush; `None` or empty is everyone.
+    pub allowed_clients: Option<AccessList>,
+    /// Parameters to ignore.
+    pub ignore_url_params: AccessList,
+    /// Response headers to store beside the file, in lower case.
+    pub headers: Vec<String>,
+    /// Permissions of new files and folders, before the umask.
+    pub mode: u32,
+    /// How long a stale file is served after the last touch of its `.stat`.
+    pub grace_period: Duration,
+    /// Whether `Cache-Control` and `Expires` of the render end a file's life.
+    pub enable_ttl: bool,
+    /// What a flush does to the files of its handle.
+    pub flush_mode: FlushMode,
+    /// How many flushed files are fetched again at once (`/x-refetchConcurrency`).
+    pub refetch_concurrency: u32,
+    /// How long a marked file is served at most (`/x-maxStale`).
+    pub max_stale: Duration,
+    /// How long a visitor waits for another visitor's fetch before fetching itself (`/x-collapseWait`).
+    pub collapse_wait: Duration,
+}
+
+impl Default for Cache {
+    fn default() -> Self {
+        Self {
+            docroot: None,
+            stat_files: StatFiles::Level(0),
+            allow_authorized: false,
+            serve_stale_on_error: false,
+            rules: AccessList::default(),
+            invalidate: AccessList::default(),
+            invalidate_handler: None,
+            allowed_clients: None,
+            ignore_url_params: AccessList::default(),
+            headers: Vec::new(),
+            mode: 0o755,
+            grace_period: Duration::ZERO,
+            enable_ttl: false,
+            flush_mode: FlushMode::Delete,
+            refetch_concurrency: 1,
+            max_stale: Duration::from_secs(24 * 60 * 60),
+            collapse_wait: Duration::from_secs(30),
+        }
+    }
+}
+
+const CACHE_KEYS: [&str; 18] = [
+    "docroot",
+    "statfile",
+    "statfileslevel",
+    "allowAuthorized",
+    "serveStaleOnError",
+    "rules",
+    "invalidate",
+    "invalidateHandler",
+    "allowedClients",
+    "ignoreUrlParams",
+    "headers",
+    "mode",
+    "gracePeriod",
+    "enableTTL",
+    "x-flushMode",
+    "x-refetchConcurrency",
+    "x-maxStale",
+    "x-collapseWait",
+];
+
+pub(super) fn read_cache(reader: &mut Reader, block: &Block) -> Cache {
+    let mut cache = Cache::default();
+    let (mut level, mut single) = (None, None);
+    for entry in reader.entries(block) {
+        match entry.name() {
+            "docroot" => cache.docroot = reader.text(&entry).map(PathBuf::from),
+            "statfile" => single = reader.text(&entry).filter(|file| !file.is_empty()),
+            "statfileslevel" => level = reader.number(&entry),
+            "allowAuthorized" => {
+                cache.allow_authorized = reader.boolean(&entry).unwrap_or(false);
+            }
+            "serveStaleOnError" => {
+                cache.serve_stale_on_error = reader.boolean(&entry).unwrap_or(false);
+            }
+            "rules" | "invalidate" | "allowedClients" | "ignoreUrlParams" => {
+                let Some(list) = reader.block(&entry).map(|block| read_list(reader, block)) else {
+                    continue;
+                };
+                match entry.name() {
+                    "rules" => cache.rules = list,
+                    "invalidate" => cache.invalidate = list,
+                    "allowedClients" => cache.allowed_clients = Some(list),
+                    _ => cache.ignore_url_params = list,
+                }
+            }
+            "invalidateHandler" => cache.invalidate_handler = reader.text(&entry),
+            "headers" => {
+                cache.headers = reader
+                    .strings(&entry)
+                    .iter()
+                    .map(|text| text.text.to_ascii_lowercase())
+                    .collect();
+            }
+            "mode" => cache.mode = reader.octal(&entry).unwrap_or(cache.mode),
+            "gracePeriod" => cache.grace_period = reader.seconds(&entry).unwrap_or_default(),
+            "enableTTL" => cache.enable_ttl = reader.boolean(&entry).unwrap_or(false),
+            _ => read_extension(reader, &entry, &mut cache),
+        }
+    }
+    cache.stat_files = match (level, single) {
+        (None, Some(file)) => StatFiles::Single(PathBuf::from(file)),
+        (level, _) => StatFiles::Level(level.unwrap_or(0)),
+    };
+    cache
+}
+
+fn read_extension(reader: &mut Reader, entry: &super::read::Entry<'_>, cache: &mut Cache) {
+    match entry.name() {
+        "x-flushMode" => match reader.text(entry).as_deref() {
+            Some("delete") => cache.flush_mode = FlushMode::Delete,
+            Some("soft") => cache.flush_mode = FlushMode::Soft,
+            Some(other) => reader.warn(
+                entry.at(),
+                format!("`/x-flushMode` is `delete` or `soft`, not `{other}`"),
+            ),
+            None => {}
+        },
+        "x-refetchConcurrency" => {
+            cache.refetch_concurrency = reader.number(entry).unwrap_or(1).max(1);
+        }
+        "x-maxStale" => cache.max_stale = reader.seconds(entry).unwrap_or(cache.max_stale),
+        "x-collapseWait" => {
+            cache.collapse_wait = reader.seconds(entry).unwrap_or(cache.collapse_wait);
+        }
+        _ => reader.unknown(entry, &CACHE_KEYS),
+    }
+}

@@ -1,0 +1,91 @@
+//! `/renders`: the hosts behind a farm.
+
+use std::time::Duration;
+
+use super::read::Reader;
+use crate::any::{Block, Item};
+
+/// One host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Render {
+    /// Its label, which sticky cookies name; numbered from 0 where there is none.
+    pub name: String,
+    /// Name or address.
+    pub hostname: String,
+    /// The port.
+    pub port: u16,
+    /// Bound of connecting; `None` waits as long as the kernel does.
+    pub timeout: Option<Duration>,
+    /// Bound of waiting for the answer's head, and for each piece of its body.
+    pub receive_timeout: Option<Duration>,
+    /// Whether to speak TLS.
+    pub is_secure: bool,
+}
+
+const RENDER_KEYS: [&str; 7] = [
+    "hostname",
+    "port",
+    "timeout",
+    "receiveTimeout",
+    "ipv4",
+    "secure",
+    "always-resolve",
+];
+
+/// What the documentation gives as the bound of an answer.
+const RECEIVE_TIMEOUT: Duration = Duration::from_millis(600_000);
+
+pub(super) fn read_renders(reader: &mut Reader, block: &Block) -> Vec<Render> {
+    let is_bare = block
+        .items
+        .iter()
+        .any(|item| item.name().is_some_and(|name| RENDER_KEYS.contains(&name)));
+    if is_bare {
+        return read_render(reader, None, block, 0).into_iter().collect();
+    }
+    let mut renders: Vec<Render> = Vec::new();
+    for (item, inner) in reader.rules(block) {
+        renders.extend(read_render(reader, Some(item), inner, renders.len()));
+    }
+    renders
+}
+
+fn read_render(
+    reader: &mut Reader,
+    item: Option<&Item>,
+    block: &Block,
+    index: usize,
+) -> Option<Render> {
+    let (mut hostname, mut port, mut is_secure) = (None, None, false);
+    let (mut timeout, mut receive_timeout) = (Duration::ZERO, RECEIVE_TIMEOUT);
+    for entry in reader.entries(block) {
+        match entry.name() {
+            "hostname" => hostname = reader.text(&entry),
+            "port" => port = reader.number(&entry).and_then(|port| port.try_into().ok()),
+            "timeout" => timeout = reader.milliseconds(&entry).unwrap_or(timeout),
+            "receiveTimeout" => {
+                receive_timeout = reader.milliseconds(&entry).unwrap_or(receive_timeout);
+            }
+            "secure" => is_secure = reader.boolean(&entry).unwrap_or(false),
+            // Every connection resolves the name anew and tries its addresses in order.
+            "ipv4" | "always-resolve" => {
+                reader.boolean(&entry);
+            }
+            _ => reader.unknown(&entry, &RENDER_KEYS),
+        }
+    }
+    let at = item.and_then(Item::at).unwrap_or(&block.at);
+    let Some(hostname) = hostname.filter(|hostname| !hostname.is_empty()) else {
+        reader.warn(at, "this render has no `/hostname` and is skipped");
+        return None;
+    };
+    let name = item.and_then(Item::name).map(str::to_owned);
+    Some(Render {
+        name: name.unwrap_or_else(|| index.to_string()),
+        hostname,
+        port: port.unwrap_or(if is_secure { 443 } else { 80 }),
+        timeout: (!timeout.is_zero()).then_some(timeout),
+        receive_timeout: (!receive_timeout.is_zero()).then_some(receive_timeout),
+        is_secure,
+    })
+}

@@ -1,0 +1,60 @@
+//! Entries of `/virtualhosts`: `[scheme://]host[:port][/uri]`.
+
+use crate::glob::Glob;
+
+/// One entry.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VirtualHost {
+    /// The entry as it was written.
+    pub source: String,
+    /// `https`, if the entry names a scheme.
+    pub scheme: Option<Glob>,
+    /// The host's name, in lower case.
+    pub host: Glob,
+    /// The port, if the entry names one; without one the request's port does not count.
+    pub port: Option<Glob>,
+    /// The beginning of the path, if the entry names one.
+    pub uri: Option<Glob>,
+}
+
+impl VirtualHost {
+    /// Reads an entry; every text is one.
+    #[must_use]
+    pub fn parse(source: &str) -> Self {
+        let (scheme, rest) = match source.split_once("://") {
+            Some((scheme, rest)) => (Some(scheme), rest),
+            None => (None, source),
+        };
+        let (authority, uri) = match rest.find('/') {
+            Some(slash) => rest.split_at(slash),
+            None => (rest, ""),
+        };
+        let (host, port) = split_port(authority);
+        // `/path1/invalidate.cache` alone is an entry for every host.
+        let host = if host.is_empty() { "*" } else { host };
+        Self {
+            source: source.to_owned(),
+            scheme: scheme.map(|scheme| Glob::new(&scheme.to_ascii_lowercase())),
+            host: Glob::new(&host.to_ascii_lowercase()),
+            port: port.map(Glob::new),
+            uri: (!uri.is_empty() && uri != "/*").then(|| Glob::new(&prefix(uri))),
+        }
+    }
+}
+
+/// The path is a prefix, with or without the star that says so.
+fn prefix(uri: &str) -> String {
+    format!("{}*", uri.trim_end_matches('*'))
+}
+
+/// Splits `host:port`; an address in brackets keeps its colons.
+pub(crate) fn split_port(authority: &str) -> (&str, Option<&str>) {
+    let after_bracket = authority.rfind(']').map_or(0, |at| at + 1);
+    match authority.rfind(':') {
+        Some(colon) if colon >= after_bracket => {
+            let port = authority.get(colon + 1..).filter(|port| !port.is_empty());
+            (authority.get(..colon).unwrap_or(authority), port)
+        }
+        _ => (authority, None),
+    }
+}

@@ -1,0 +1,91 @@
+//! What happens to a request, as a pure function of request and configuration.
+//!
+//! Not here: whether the cache holds the file and how fresh it is (`cache`, `freshness`).
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use http::Method;
+use tympan_web::flush_message::FlushMessage;
+
+use crate::cacheable::{Reason, check_request, is_reserved};
+use crate::config::{Config, Farm, FilterRule, StatFiles, Verdict};
+use crate::farm::{Found, select};
+use crate::filter;
+use crate::request::RequestView;
+
+/// What happens to a request.
+#[derive(Debug, Clone)]
+pub struct Decision<'a> {
+    /// The farm that serves it.
+    pub farm: &'a Arc<Farm>,
+    /// How the farm was found.
+    pub found: Found,
+    /// What happens there.
+    pub action: Action<'a>,
+}
+
+/// What happens to a request in its farm.
+#[derive(Debug, Clone)]
+pub enum Action<'a> {
+    /// It is a flush.
+    Flush,
+    /// It is refused; `None` if no rule matched.
+    Refuse(Option<&'a FilterRule>),
+    /// It asks for a file that belongs to the cache itself.
+    RefuseReserved,
+    /// It is forwarded, and the answer not stored.
+    Pass(Reason),
+    /// It is served from the file below the document root, or fetched into it.
+    Cache(PathBuf),
+}
+
+/// Decides about `request`; nothing if the configuration holds no farm.
+#[must_use]
+pub fn decide<'a>(config: &'a Config, request: &RequestView) -> Option<Decision<'a>> {
+    let (farm, found) = select(config, request)?;
+    let action = decide_in(farm, request);
+    Some(Decision {
+        farm,
+        found,
+        action,
+    })
+}
+
+fn decide_in<'a>(farm: &'a Farm, request: &RequestView) -> Action<'a> {
+    // A flush is subject to `/allowedClients` only; flush farms deny everything in `/filter`.
+    let may_flush = matches!(request.method, Method::GET | Method::POST);
+    if may_flush && FlushMessage::is_flush(&request.headers) {
+        return Action::Flush;
+    }
+    if is_reserved(&request.path) || is_stat_file(farm, request) {
+        return Action::RefuseReserved;
+    }
+    if let Some(rules) = &farm.filter {
+        match filter::deciding(rules, request) {
+            Some(rule) if rule.verdict == Verdict::Allow => {}
+            rule => return Action::Refuse(rule),
+        }
+    }
+    place(farm, request)
+}
+
+/// Decides where an accepted request is served from.
+#[must_use]
+pub fn place<'a>(farm: &Farm, request: &RequestView) -> Action<'a> {
+    match check_request(farm, request) {
+        Ok(file) => Action::Cache(file),
+        Err(reason) => Action::Pass(reason),
+    }
+}
+
+/// Tells whether the URL would show the configured stat file.
+fn is_stat_file(farm: &Farm, request: &RequestView) -> bool {
+    let Some(cache) = &farm.cache else {
+        return false;
+    };
+    let (StatFiles::Single(file), Some(docroot)) = (&cache.stat_files, &cache.docroot) else {
+        return false;
+    };
+    *file == docroot.join(request.path.relative_file())
+}

@@ -1,0 +1,57 @@
+//! Which farm a request belongs to.
+//!
+//! Farms are tried from the last in the file to the first, their entries from the top down. An entry whose stated
+//! parts all match wins, those that state a path or scheme before those that state only a host; then the first entry
+//! whose host alone matches; then the last farm.
+
+use std::sync::Arc;
+
+use crate::config::{Config, Farm, VirtualHost};
+use crate::request::RequestView;
+
+/// How a farm was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Found {
+    /// An entry of `/virtualhosts` matched.
+    Matched,
+    /// None matched; the last farm stands in, with a warning.
+    Default,
+}
+
+/// Returns the farm for `request`, or nothing if the configuration holds no farm.
+#[must_use]
+pub fn select<'a>(config: &'a Config, request: &RequestView) -> Option<(&'a Arc<Farm>, Found)> {
+    let passes: [fn(&VirtualHost, &RequestView) -> bool; 3] =
+        [matches_precisely, matches_host_entry, matches_host];
+    for pass in passes {
+        let farm = config
+            .farms
+            .iter()
+            .rev()
+            .find(|farm| farm.virtual_hosts.iter().any(|entry| pass(entry, request)));
+        if let Some(farm) = farm {
+            return Some((farm, Found::Matched));
+        }
+    }
+    config.farms.last().map(|farm| (farm, Found::Default))
+}
+
+fn matches_precisely(entry: &VirtualHost, request: &RequestView) -> bool {
+    let states_more = entry.uri.is_some() || entry.scheme.is_some();
+    states_more && matches_host(entry, request) && {
+        let scheme = entry.scheme.as_ref();
+        let uri = entry.uri.as_ref();
+        scheme.is_none_or(|scheme| scheme.matches(request.scheme))
+            && uri.is_none_or(|uri| uri.matches(request.path.as_str()))
+    }
+}
+
+fn matches_host_entry(entry: &VirtualHost, request: &RequestView) -> bool {
+    entry.uri.is_none() && entry.scheme.is_none() && matches_host(entry, request)
+}
+
+fn matches_host(entry: &VirtualHost, request: &RequestView) -> bool {
+    let default_port = if request.is_tls { "443" } else { "80" };
+    let port = request.port.as_deref().unwrap_or(default_port);
+    entry.host.matches(&request.host) && entry.port.as_ref().is_none_or(|own| own.matches(port))
+}

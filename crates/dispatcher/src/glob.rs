@@ -1,0 +1,147 @@
+//! Globs, as every double-quoted pattern is read.
+//!
+//! A glob matches the whole text. `*` stands for any characters (also `/`), `?` for one, `[a-z]` for one of a class
+//! and `[!a-z]` or `[^a-z]` for one outside it; inside a class `*` and `?` are themselves. A class that is never
+//! closed matches nothing.
+
+/// A compiled glob.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Glob {
+    source: String,
+    parts: Option<Vec<Part>>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Part {
+    Char(char),
+    One,
+    Many,
+    Class {
+        is_negated: bool,
+        ranges: Vec<(char, char)>,
+    },
+}
+
+impl Glob {
+    /// Compiles `source`; every text is a glob.
+    #[must_use]
+    pub fn new(source: &str) -> Self {
+        Self {
+            source: source.to_owned(),
+            parts: compile(source),
+        }
+    }
+
+    /// Returns the text that the glob was made from.
+    #[must_use]
+    pub fn source(&self) -> &str {
+        &self.source
+    }
+
+    /// Tells whether the glob matches the whole of `text`.
+    #[must_use]
+    pub fn matches(&self, text: &str) -> bool {
+        self.parts
+            .as_deref()
+            .is_some_and(|parts| matches(parts, text))
+    }
+}
+
+fn compile(source: &str) -> Option<Vec<Part>> {
+    let mut parts = Vec::new();
+    let mut rest = source.chars();
+    while let Some(char) = rest.next() {
+        let part = match char {
+            '*' if parts.last() == Some(&Part::Many) => continue,
+            '*' => Part::Many,
+            '?' => Part::One,
+            '[' => {
+                let (class, after) = read_class(rest.as_str())?;
+                rest = after.chars();
+                class
+            }
+            char => Part::Char(char),
+        };
+        parts.push(part);
+    }
+    Some(parts)
+}
+
+/// Reads a class after its `[`.
+fn read_class(text: &str) -> Option<(Part, &str)> {
+    let (is_negated, text) = match text.strip_prefix(['!', '^']) {
+        Some(rest) => (true, rest),
+        None => (false, text),
+    };
+    // A bracket that comes first is a member.
+    let end = text
+        .char_indices()
+        .skip(1)
+        .find(|(_, char)| *char == ']')?
+        .0;
+    let members: Vec<char> = text.get(..end)?.chars().collect();
+    let mut ranges = Vec::new();
+    let mut left = members.as_slice();
+    loop {
+        left = match left {
+            [] => break,
+            [from, '-', to, rest @ ..] => {
+                ranges.push((*from, *to));
+                rest
+            }
+            [char, rest @ ..] => {
+                ranges.push((*char, *char));
+                rest
+            }
+        };
+    }
+    Some((Part::Class { is_negated, ranges }, text.get(end + 1..)?))
+}
+
+/// Walks both sides once; at a mismatch the last `*` takes one character more, so the cost is at most their product.
+fn matches(parts: &[Part], text: &str) -> bool {
+    let (mut parts_left, mut text_left) = (parts, text);
+    let mut retry: Option<(&[Part], &str)> = None;
+    loop {
+        if let [Part::Many, rest @ ..] = parts_left {
+            parts_left = rest;
+            retry = Some((rest, text_left));
+            continue;
+        }
+        let mut chars = text_left.chars();
+        match (parts_left, chars.next()) {
+            ([], None) => return true,
+            ([part, rest @ ..], Some(char)) if part.admits(char) => {
+                parts_left = rest;
+                text_left = chars.as_str();
+            }
+            _ => {
+                let Some((rest, from)) = retry else {
+                    return false;
+                };
+                let mut chars = from.chars();
+                if chars.next().is_none() {
+                    return false;
+                }
+                retry = Some((rest, chars.as_str()));
+                (parts_left, text_left) = (rest, chars.as_str());
+            }
+        }
+    }
+}
+
+impl Part {
+    fn admits(&self, char: char) -> bool {
+        match self {
+            Self::Char(own) => *own == char,
+            Self::One => true,
+            Self::Many => false,
+            Self::Class { is_negated, ranges } => {
+                let is_member = ranges
+                    .iter()
+                    .any(|(from, to)| (*from..=*to).contains(&char));
+                is_member != *is_negated
+            }
+        }
+    }
+}

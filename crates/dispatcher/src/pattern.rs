@@ -1,0 +1,77 @@
+//! Patterns of rules: a glob in double quotes, an anchored regular expression in single quotes.
+
+use regex::Regex;
+
+use crate::any::{Quote, Text};
+use crate::glob::Glob;
+
+/// A compiled pattern.
+#[derive(Debug, Clone)]
+pub enum Pattern {
+    /// `"…"` or a bare word.
+    Glob(Glob),
+    /// `'…'`, matching the whole text.
+    Regex(Regex),
+    /// A regular expression that could not be read.
+    Broken,
+}
+
+impl Pattern {
+    /// Compiles `text` by the way in which it is quoted.
+    ///
+    /// # Errors
+    /// The reason why a regular expression cannot be read; use [`Pattern::Broken`] then.
+    pub fn parse(text: &Text) -> Result<Self, String> {
+        match text.quote {
+            Quote::Double | Quote::Bare => Ok(Self::Glob(Glob::new(&text.text))),
+            Quote::Single => parse_regex(&text.text).map(Self::Regex),
+        }
+    }
+
+    /// Tells whether the pattern matches the whole of `text`; a broken one does as `if_broken` says.
+    ///
+    /// A rule whose pattern is broken must err to safety: one that denies matches, one that allows does not.
+    #[must_use]
+    pub fn matches(&self, text: &str, if_broken: IfBroken) -> bool {
+        match self {
+            Self::Glob(glob) => glob.matches(text),
+            Self::Regex(regex) => regex.is_match(text),
+            Self::Broken => if_broken == IfBroken::Matches,
+        }
+    }
+
+    /// Tells whether the pattern matches where the element that it stands for is absent.
+    ///
+    /// A regular expression is tried on the empty text; of globs only `""` means absence, as otherwise `"*"` on
+    /// selectors would hit every page that has none.
+    #[must_use]
+    pub fn matches_absence(&self, if_broken: IfBroken) -> bool {
+        match self {
+            Self::Glob(glob) => glob.source().is_empty(),
+            Self::Regex(regex) => regex.is_match(""),
+            Self::Broken => if_broken == IfBroken::Matches,
+        }
+    }
+}
+
+/// What a broken pattern does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IfBroken {
+    /// It matches everything (in a rule that denies).
+    Matches,
+    /// It matches nothing (in a rule that allows).
+    Misses,
+}
+
+/// Compiles a POSIX extended expression, anchored at both ends.
+fn parse_regex(source: &str) -> Result<Regex, String> {
+    // Alone first: `a)|(?:b` would be well-formed inside the anchors, and escape them.
+    Regex::new(source)
+        .and_then(|_alone| Regex::new(&format!("(?s)^(?:{source})$")))
+        .map_err(|error| {
+            // The crate's message spans several lines; the last one holds the reason.
+            let text = error.to_string();
+            let reason = text.lines().last().unwrap_or_default();
+            reason.trim_start_matches("error: ").to_owned()
+        })
+}

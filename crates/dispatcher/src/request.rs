@@ -1,0 +1,115 @@
+//! What the rules look at: one request, read once.
+
+use std::net::IpAddr;
+
+use http::request::Parts;
+use http::{HeaderMap, Method, Version, header};
+use tympan_web::cache_path::{CanonicalPath, Fault, resolve_wire};
+use tympan_web::listen::Peer;
+
+use crate::config::split_port;
+
+/// A request as the rules see it.
+#[derive(Debug, Clone)]
+pub struct RequestView {
+    /// `GET`.
+    pub method: Method,
+    /// `HTTP/1.1`.
+    pub protocol: &'static str,
+    /// `http` or `https`.
+    pub scheme: &'static str,
+    /// The host's name in lower case, without port; empty if the request names none.
+    pub host: String,
+    /// The port in the `Host` header.
+    pub port: Option<String>,
+    /// The path in its one decoded form.
+    pub path: CanonicalPath,
+    /// The path without `//`, `.` and `..`, escapes untouched: what renders get.
+    pub wire_path: String,
+    /// What follows `?`, as sent.
+    pub query: Option<String>,
+    /// The headers.
+    pub headers: HeaderMap,
+    /// Who asks.
+    pub client: IpAddr,
+    /// Whether the connection is encrypted.
+    pub is_tls: bool,
+}
+
+impl RequestView {
+    /// Reads the head of a request from `peer`.
+    ///
+    /// # Errors
+    /// A path that no site could have meant; see [`Fault`].
+    pub fn read(head: &Parts, peer: Peer) -> Result<Self, Fault> {
+        let raw = head.uri.path();
+        let authority = head
+            .headers
+            .get(header::HOST)
+            .and_then(|host| host.to_str().ok())
+            .or_else(|| head.uri.authority().map(http::uri::Authority::as_str))
+            .unwrap_or_default();
+        let (host, port) = split_port(authority);
+        Ok(Self {
+            method: head.method.clone(),
+            protocol: protocol(head.version),
+            scheme: if peer.is_tls { "https" } else { "http" },
+            host: host.to_ascii_lowercase(),
+            port: port.map(str::to_owned),
+            path: CanonicalPath::parse(raw)?,
+            wire_path: resolve_wire(raw)?,
+            query: head.uri.query().map(str::to_owned),
+            headers: head.headers.clone(),
+            client: peer.addr.ip().to_canonical(),
+            is_tls: peer.is_tls,
+        })
+    }
+
+    /// Returns the request line with the decoded path, as globs on the whole line see it.
+    #[must_use]
+    pub fn line(&self) -> String {
+        let (method, path, protocol) = (&self.method, &self.path, self.protocol);
+        match &self.query {
+            Some(query) => format!("{method} {path}?{query} {protocol}"),
+            None => format!("{method} {path} {protocol}"),
+        }
+    }
+
+    /// Returns what renders are asked for: the path with untouched escapes, and the query.
+    #[must_use]
+    pub fn wire_target(&self) -> String {
+        match &self.query {
+            Some(query) => format!("{}?{query}", self.wire_path),
+            None => self.wire_path.clone(),
+        }
+    }
+
+    /// Tells whether the request is a GET or HEAD.
+    #[must_use]
+    pub fn is_read(&self) -> bool {
+        matches!(self.method, Method::GET | Method::HEAD)
+    }
+
+    /// Returns the value of the cookie `name`.
+    #[must_use]
+    pub fn cookie(&self, name: &str) -> Option<&str> {
+        self.headers
+            .get_all(header::COOKIE)
+            .iter()
+            .filter_map(|value| value.to_str().ok())
+            .flat_map(|value| value.split(';'))
+            .filter_map(|pair| pair.trim().split_once('='))
+            .find(|(key, _)| *key == name)
+            .map(|(_, value)| value)
+    }
+}
+
+fn protocol(version: Version) -> &'static str {
+    if version == Version::HTTP_10 {
+        "HTTP/1.0"
+    } else if version == Version::HTTP_2 {
+        "HTTP/2.0"
+    } else {
+        "HTTP/1.1"
+    }
+}
