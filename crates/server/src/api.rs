@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use axum::Json;
-use axum::extract::{Query, Request, State};
+use axum::extract::{FromRequestParts, Query, Request, State};
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
+use http::request::Parts;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tympan_content::{Date, Index, JCR_CONTENT, Node, NodePath, Snapshot, Summary};
@@ -26,28 +27,47 @@ const MAX_LIMIT: usize = 1000;
 const MAX_JOBS: u32 = 500;
 
 /// Tells who asks, or refuses.
-pub(crate) async fn require_user(instance: &Instance, request: &Request) -> Result<Identity> {
-    let peer = request.extensions().get::<Peer>().copied();
-    let identity = instance.logins.identify(request.headers(), peer, SystemTime::now()).await?;
+pub(crate) async fn require_user(instance: &Instance, parts: &Parts) -> Result<Identity> {
+    let peer = parts.extensions.get::<Peer>().copied();
+    let identity = instance.logins.identify(&parts.headers, peer, SystemTime::now()).await?;
     identity.ok_or_else(|| Failure::new(StatusCode::UNAUTHORIZED, "log in first"))
 }
 
-/// Tells who asks for a write and checks the CSRF token of the header.
-pub(crate) async fn require_writer(instance: &Instance, request: &Request) -> Result<Identity> {
-    let identity = require_user(instance, request).await?;
-    let token = request.headers().get(CSRF_HEADER).and_then(|value| value.to_str().ok());
-    check_csrf(&identity, token)?;
-    Ok(identity)
+/// Whoever asks, logged in.
+#[derive(Debug)]
+pub(crate) struct User(pub(crate) Identity);
+
+impl FromRequestParts<Arc<Instance>> for User {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, instance: &Arc<Instance>) -> Result<Self> {
+        Ok(Self(require_user(instance, parts).await?))
+    }
 }
 
-pub(crate) async fn me(State(instance): State<Arc<Instance>>, request: Request) -> Result<Json<Value>> {
-    let identity = require_user(&instance, &request).await?;
-    Ok(Json(json!({
-        "user": identity.user,
-        "csrf": identity.csrf,
+/// Whoever asks for a write, logged in, with the CSRF token in the header where one is needed.
+#[derive(Debug)]
+pub(crate) struct Writer;
+
+impl FromRequestParts<Arc<Instance>> for Writer {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, instance: &Arc<Instance>) -> Result<Self> {
+        let identity = require_user(instance, parts).await?;
+        let token = parts.headers.get(CSRF_HEADER).and_then(|value| value.to_str().ok());
+        check_csrf(&identity, token)?;
+        Ok(Self)
+    }
+}
+
+/// Tells the interface who is logged in.
+pub(crate) async fn me(State(instance): State<Arc<Instance>>, user: User) -> Json<Value> {
+    Json(json!({
+        "user": user.0.user,
+        "csrf": user.0.csrf,
         "version": env!("CARGO_PKG_VERSION"),
         "role": instance.role.name(),
-    })))
+    }))
 }
 
 #[derive(Debug, Deserialize)]
@@ -62,9 +82,8 @@ pub(crate) struct PagesQuery {
 pub(crate) async fn pages(
     State(instance): State<Arc<Instance>>,
     Query(query): Query<PagesQuery>,
-    request: Request,
+    _: User,
 ) -> Result<Response> {
-    require_user(&instance, &request).await?;
     let waiting = waiting_paths(&instance).await?;
     let body = instance
         .work(move |instance| {
@@ -176,9 +195,8 @@ pub(crate) struct PathQuery {
 pub(crate) async fn page(
     State(instance): State<Arc<Instance>>,
     Query(query): Query<PathQuery>,
-    request: Request,
+    _: User,
 ) -> Result<Response> {
-    require_user(&instance, &request).await?;
     let waiting = waiting_paths(&instance).await?;
     let body = instance
         .work(move |instance| {
@@ -290,16 +308,14 @@ fn insertable(snapshot: &Snapshot) -> Result<Vec<Value>> {
 pub(crate) async fn dialog(
     State(instance): State<Arc<Instance>>,
     Query(query): Query<PathQuery>,
-    request: Request,
+    _: User,
 ) -> Result<Response> {
-    require_user(&instance, &request).await?;
     let body = instance.work(move |instance| describe(&find(&instance.repository.snapshot()?, &query.path)?)).await?;
     Ok(Json(body).into_response())
 }
 
 /// Lists the agents with what waits for them.
-pub(crate) async fn queue(State(instance): State<Arc<Instance>>, request: Request) -> Result<Json<Value>> {
-    require_user(&instance, &request).await?;
+pub(crate) async fn queue(State(instance): State<Arc<Instance>>, _: User) -> Result<Json<Value>> {
     let role = instance.role.name();
     let mut described = Vec::new();
     for agent in agents(&instance.repository.snapshot()?, role)? {
@@ -332,7 +348,7 @@ fn job_item(job: &Job) -> Value {
 }
 
 /// Lets a job run again now.
-pub(crate) async fn retry(State(instance): State<Arc<Instance>>, request: Request) -> Result<Json<Value>> {
+pub(crate) async fn retry(State(instance): State<Arc<Instance>>, _: Writer, request: Request) -> Result<Json<Value>> {
     let id = job_of(&instance, request).await?;
     let is_done = instance.queues.retry(id, SystemTime::now()).await?;
     instance.replicator.ring();
@@ -340,7 +356,7 @@ pub(crate) async fn retry(State(instance): State<Arc<Instance>>, request: Reques
 }
 
 /// Removes a job that does not run.
-pub(crate) async fn cancel(State(instance): State<Arc<Instance>>, request: Request) -> Result<Json<Value>> {
+pub(crate) async fn cancel(State(instance): State<Arc<Instance>>, _: Writer, request: Request) -> Result<Json<Value>> {
     let id = job_of(&instance, request).await?;
     let is_done = instance.queues.cancel(id).await?;
     instance.replicator.ring();
@@ -349,7 +365,6 @@ pub(crate) async fn cancel(State(instance): State<Arc<Instance>>, request: Reque
 
 /// Reads the job's number from a form or JSON body.
 async fn job_of(instance: &Instance, request: Request) -> Result<JobId> {
-    require_writer(instance, &request).await?;
     let (parts, body) = request.into_parts();
     let is_json = parts.headers.get(http::header::CONTENT_TYPE).is_some_and(|value| value.as_bytes().starts_with(b"application/json"));
     let id = if is_json {

@@ -5,7 +5,6 @@ use std::path::Path;
 
 use axum::body::Body;
 use bytes::Bytes;
-use futures_util::TryStreamExt;
 use http::{HeaderMap, StatusCode, header};
 use http_body_util::BodyExt;
 use multer::{Constraints, Multipart, SizeLimit};
@@ -71,7 +70,7 @@ pub(crate) async fn read(headers: &HeaderMap, body: Body, limit: Option<BodyLimi
 
 async fn read_multipart(body: Body, boundary: String, spool: &Path) -> Result<Vec<Field>> {
     let constraints = Constraints::new().size_limit(SizeLimit::new().whole_stream(u64::MAX).per_field(u64::MAX));
-    let stream = body.into_data_stream().map_err(std::io::Error::other);
+    let stream = body.into_data_stream();
     let mut parts = Multipart::with_constraints(stream, boundary, constraints);
     let mut fields = Vec::new();
     let mut text_bytes = 0;

@@ -6,6 +6,7 @@ use std::time::SystemTime;
 use axum::body::Body as HttpBody;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Redirect as HttpRedirect, Response};
+use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use tympan_content::{BlobContent, Repository, Snapshot};
 use tympan_render::binary::{self, Conditions, Plan};
@@ -23,10 +24,12 @@ const PUBLIC: [&str; 5] = ["/content", "/etc.clientlibs", "/etc/designs", "/libs
 
 /// Answers GET and HEAD for everything that is content.
 pub(crate) async fn get(State(instance): State<Arc<Instance>>, request: Request) -> Response {
-    match serve(&instance, &request).await {
+    // The body of a GET is of no interest, and dropping it here keeps it out of what crosses threads.
+    let (parts, _) = request.into_parts();
+    match serve(&instance, &parts).await {
         Ok(response) => response,
-        Err(failure) if failure.status == StatusCode::UNAUTHORIZED && wants_page(request.headers()) => {
-            let target = request.uri().path_and_query().map_or("/", |target| target.as_str());
+        Err(failure) if failure.status == StatusCode::UNAUTHORIZED && wants_page(&parts.headers) => {
+            let target = parts.uri.path_and_query().map_or("/", |target| target.as_str());
             let target = percent_encoding::utf8_percent_encode(target, percent_encoding::NON_ALPHANUMERIC);
             HttpRedirect::to(&format!("/login.html?resource={target}")).into_response()
         }
@@ -39,16 +42,16 @@ fn wants_page(headers: &HeaderMap) -> bool {
     accepts.contains("text/html") && !headers.contains_key(header::AUTHORIZATION)
 }
 
-async fn serve(instance: &Arc<Instance>, request: &Request) -> Result<Response> {
-    let peer = request.extensions().get::<Peer>().copied();
-    let identity = instance.logins.identify(request.headers(), peer, SystemTime::now()).await?;
-    let path = request.uri().path().to_owned();
+async fn serve(instance: &Arc<Instance>, parts: &Parts) -> Result<Response> {
+    let peer = parts.extensions.get::<Peer>().copied();
+    let identity = instance.logins.identify(&parts.headers, peer, SystemTime::now()).await?;
+    let path = parts.uri.path().to_owned();
     check_access(instance, identity.as_ref(), &path)?;
     let asked = Asked {
-        is_edit: instance.role == Role::Author && query_value(request.uri().query(), "wcmmode") == Some("edit"),
-        query: request.uri().query().unwrap_or_default().to_owned(),
-        headers: request.headers().clone(),
-        is_head: request.method() == Method::HEAD,
+        is_edit: instance.role == Role::Author && query_value(parts.uri.query(), "wcmmode") == Some("edit"),
+        query: parts.uri.query().unwrap_or_default().to_owned(),
+        headers: parts.headers.clone(),
+        is_head: parts.method == Method::HEAD,
         path,
     };
     let mut response = instance.work(move |instance| answer(instance, &asked)).await?;
@@ -98,7 +101,7 @@ fn answer(instance: &Instance, asked: &Asked) -> Result<Response> {
         edit: asked.is_edit,
         ..RenderRequest::default()
     };
-    let drawn = instance.renderer.render(&snapshot, &request)?;
+    let drawn = instance.renderer.render(&snapshot, &request);
     check_failure(&snapshot)?;
     count(&instance.metrics.renders);
     instance.metrics.failed_components.fetch_add(u64::from(drawn.failed_components), std::sync::atomic::Ordering::Relaxed);

@@ -40,7 +40,7 @@ pub(crate) struct Done {
 pub(crate) async fn post(State(instance): State<Arc<Instance>>, request: Request) -> Response {
     let referer = request.headers().get(http::header::REFERER).and_then(|value| value.to_str().ok()).map(str::to_owned);
     let accept = request.headers().get(http::header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let mut wanted = Wanted { is_json: respond::prefers_json(accept), referer, ..Wanted::default() };
+    let mut wanted = Wanted::new(accept, referer);
     let path = request.uri().path().to_owned();
     match handle(&instance, request, &path, &mut wanted).await {
         Ok((done, identity)) => {
@@ -61,9 +61,9 @@ async fn handle(
     if instance.role == Role::Publish {
         return Err(Failure::new(StatusCode::METHOD_NOT_ALLOWED, "publish instances take content from replication only"));
     }
-    let identity = api::require_user(instance, &request).await?;
-    let limit = request.extensions().get::<BodyLimit>().copied();
     let (parts, body) = request.into_parts();
+    let identity = api::require_user(instance, &parts).await?;
+    let limit = parts.extensions.get::<BodyLimit>().copied();
     let header = parts.headers.get(CSRF_HEADER).and_then(|value| value.to_str().ok()).map(str::to_owned);
     // A wrong token in the header is refused before the body is read; a plain form carries it as a field.
     if header.is_some() {

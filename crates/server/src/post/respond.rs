@@ -11,14 +11,14 @@ use crate::post::fields::Fields;
 /// How the client wants the answer.
 #[derive(Debug, Default)]
 pub(crate) struct Wanted {
-    pub(crate) is_json: bool,
-    pub(crate) referer: Option<String>,
+    is_json: bool,
+    referer: Option<String>,
     redirect: Option<String>,
     always_200: bool,
 }
 
 /// Tells whether an `Accept` header names JSON before HTML.
-pub(crate) fn prefers_json(accept: &str) -> bool {
+fn prefers_json(accept: &str) -> bool {
     let place = |name: &str| accept.find(name);
     match (place("application/json"), place("text/html")) {
         (Some(json), Some(html)) => json < html,
@@ -27,6 +27,11 @@ pub(crate) fn prefers_json(accept: &str) -> bool {
 }
 
 impl Wanted {
+    /// Reads the request's headers.
+    pub(crate) fn new(accept: &str, referer: Option<String>) -> Self {
+        Self { is_json: prefers_json(accept), referer, ..Self::default() }
+    }
+
     /// Reads the commands that shape the answer.
     pub(crate) fn read_from(&mut self, fields: &Fields) {
         if let Some(accept) = fields.command(":http-equiv-accept") {
