@@ -130,6 +130,19 @@ pub enum Error {
         /// What is wrong with it.
         fault: &'static str,
     },
+    /// The database of small mutable state was used by a newer program.
+    #[error(
+        "the tables of `{room}` are at step {found}, and this program knows {known}: \
+         a newer program has used this home; start that one"
+    )]
+    StateNewer {
+        /// The room whose tables they are.
+        room: String,
+        /// Steps that the database has seen.
+        found: usize,
+        /// Steps that this program knows.
+        known: usize,
+    },
     /// The database of small mutable state refuses.
     #[error("{action}")]
     State {

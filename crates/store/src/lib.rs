@@ -17,6 +17,7 @@
 mod batch;
 pub mod body;
 mod byte_size;
+mod check;
 mod chunk;
 mod chunk_store;
 pub mod disk;
@@ -26,14 +27,17 @@ mod id;
 pub mod key;
 mod local;
 mod root;
+mod state;
 mod tree;
 
 pub use batch::{Batch, RefUpdate, Staged};
 pub use byte_size::ByteSize;
+pub use check::{Affected, Report, check};
 pub use chunk::{Chunk, ChunkKind, MAX_CHUNK_BYTES};
 pub use chunk_store::{ChunkStore, ReadChunks};
 pub use error::{Error, Result};
 pub use id::{BlobId, ChunkId};
 pub use local::{Compression, LocalOptions, LocalStore};
 pub use root::Root;
+pub use state::State;
 pub use tree::{Change, Diff, MAX_KEY_BYTES, MAX_VALUE_BYTES, Map, Scan, Value};

@@ -3,5 +3,6 @@
 //! Imported as a dev-dependency only, and only from `tests/it`: a unit test inside `store` or `blobs` would meet a
 //! second copy of its own crate here.
 
+pub mod disk;
 pub mod listed;
 pub mod origin;

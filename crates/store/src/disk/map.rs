@@ -32,8 +32,8 @@ impl Mapped {
 
     /// Wraps a copy of the content.
     #[must_use]
-    pub fn copy(bytes: Bytes) -> Self {
-        Self(Content::Copy(bytes))
+    pub fn copy(bytes: impl Into<Bytes>) -> Self {
+        Self(Content::Copy(bytes.into()))
     }
 }
 

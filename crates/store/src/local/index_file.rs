@@ -133,11 +133,6 @@ impl IndexFile {
         self.covered
     }
 
-    /// Returns the number of entries.
-    pub(crate) fn len(&self) -> usize {
-        self.count
-    }
-
     /// Reads the whole file against its checksum.
     pub(crate) fn is_intact(&self) -> bool {
         let body = self.bytes.get(HEADER_BYTES..).unwrap_or_default();
@@ -236,7 +231,7 @@ fn position_guess(id: &[u8; 32], count: usize) -> usize {
 /// For tests of the format: an index over bytes in memory.
 #[cfg(test)]
 fn open_bytes(bytes: Vec<u8>) -> Option<IndexFile> {
-    IndexFile::parse(Mapped::copy(bytes::Bytes::from(bytes)))
+    IndexFile::parse(Mapped::copy(bytes))
 }
 
 #[cfg(test)]
@@ -284,7 +279,7 @@ mod tests {
         for ids in [&even[..], &skewed, &even[..1], &[]] {
             let index = open_bytes(encoded(ids)).unwrap();
             assert!(index.is_intact() && index.is_sealed());
-            assert_eq!((index.covered(), index.len()), (99, ids.len()));
+            assert_eq!((index.covered(), index.entries().count()), (99, ids.len()));
             assert_eq!(index.refs().unwrap().len(), 1);
             for (id, offset) in ids.iter().zip(0..) {
                 assert_eq!(index.find(id), Some(entry(*id, offset).1));

@@ -17,6 +17,7 @@ mod interior;
 mod leaf;
 mod scan;
 mod split;
+mod verify;
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -33,6 +34,7 @@ pub use diff::{Change, Diff};
 pub(crate) use interior::check as check_interior;
 pub(crate) use leaf::check as check_leaf;
 pub use scan::Scan;
+pub(crate) use verify::{Expected, TreeFault, check_tree_chunk};
 
 use interior::Interior;
 use leaf::Leaf;

@@ -3,7 +3,7 @@
 use std::ops::Bound;
 
 use proptest::prelude::*;
-use tympan_store::{Change, Error, LocalStore, Map, Value, body};
+use tympan_store::{Batch, Change, ChunkId, ChunkStore, Error, LocalStore, Map, Value, body};
 
 use crate::support::{Counting, Edits, Model, Numbers, apply, build, edit, value};
 
@@ -30,7 +30,7 @@ fn values() -> impl Strategy<Value = Value> {
     ];
     (bytes, proptest::option::weighted(0.3, any::<u8>())).prop_map(|((byte, length), body)| Value {
         bytes: vec![byte; length].into(),
-        body: body.map(|body| tympan_store::ChunkId::of(&[body])),
+        body: body.map(|body| ChunkId::of(&[body])),
     })
 }
 
@@ -108,7 +108,7 @@ proptest! {
     fn ranges_and_misses(model in model(), low in keys(), high in keys(), absent in keys()) {
         let store = LocalStore::memory().unwrap();
         let map = build(&store, &model);
-        prop_assert_eq!(map.get(&store, &absent).unwrap().as_ref(), model.get(&absent));
+        prop_assert_eq!(map.get(&store, &absent).unwrap(), model.get(&absent).cloned());
         let (low, high) = if low <= high { (low, high) } else { (high, low) };
         let bounds = [
             (Bound::Included(&low), Bound::Excluded(&high)),
@@ -143,7 +143,7 @@ fn site(count: u64) -> impl Iterator<Item = (Vec<u8>, Value)> {
             n % 60,
             "words of a header that repeat now and then ".repeat(3),
         ));
-        value.body = Some(tympan_store::ChunkId::of(&n.to_le_bytes()));
+        value.body = Some(ChunkId::of(&n.to_le_bytes()));
         (site_key(n), value)
     })
 }
@@ -170,7 +170,7 @@ fn one_record_saved_among_100_000_writes_one_path() {
         saved.bytes = [&saved.bytes[..], &round.to_le_bytes()].concat().into();
         let edits = Edits::from([(site_key(n), Some(saved))]);
         let counting = Counting::new(&store);
-        let mut batch = tympan_store::Batch::new();
+        let mut batch = Batch::new();
         let edited = map.edit(&counting, &mut batch, edits).unwrap();
         worst = worst.max(batch.chunks().len());
         assert!(counting.take() <= 6, "reads one path and a neighbor");
@@ -242,17 +242,12 @@ fn edits_without_effect_stage_nothing() {
 #[test]
 fn edits_in_one_batch_see_each_other() {
     let store = LocalStore::memory().unwrap();
-    let mut batch = tympan_store::Batch::new();
+    let mut batch = Batch::new();
     let first = Map::build(&mut batch, site(3_000)).unwrap();
     let edits = Edits::from([(b"a".to_vec(), Some(value("1")))]);
     let second = first.edit(&store, &mut batch, edits).unwrap();
-    store_all(&store, batch);
-    assert_eq!(second.count(&store).unwrap(), 3_001);
-}
-
-fn store_all(store: &LocalStore, batch: tympan_store::Batch) {
-    use tympan_store::ChunkStore as _;
     store.commit(batch).unwrap();
+    assert_eq!(second.count(&store).unwrap(), 3_001);
 }
 
 #[test]
@@ -263,7 +258,7 @@ fn records_beyond_the_limits_are_refused() {
         (b"k".to_vec(), value(vec![0; 16_385])),
     ];
     for (key, value) in cases {
-        let mut batch = tympan_store::Batch::new();
+        let mut batch = Batch::new();
         let built = Map::build(&mut batch, [(key.clone(), value.clone())].into_iter());
         assert!(matches!(built, Err(Error::TooLong { .. })));
         let edits = Edits::from([(key, Some(value))]);
@@ -271,7 +266,7 @@ fn records_beyond_the_limits_are_refused() {
         assert!(matches!(edited, Err(Error::TooLong { .. })));
     }
     let unsorted = [("b", "1"), ("a", "2")].map(|(key, text)| (key.into(), value(text)));
-    let built = Map::build(&mut tympan_store::Batch::new(), unsorted.into_iter());
+    let built = Map::build(&mut Batch::new(), unsorted.into_iter());
     assert!(matches!(built, Err(Error::Unsorted { position: 1 })));
 }
 
@@ -280,12 +275,12 @@ fn the_root_of_known_content_is_pinned() {
     // Another root means another format: existing stores would no longer compare equal.
     let store = LocalStore::memory().unwrap();
     let map = build(&store, &site(2_000).collect());
-    insta_like(map.root(), "");
-    let mut batch = tympan_store::Batch::new();
+    check_id(map.root(), "");
+    let mut batch = Batch::new();
     let body = body::write(&mut batch, &[7; 200_000], &[]).unwrap();
-    insta_like(Some(body), "");
+    check_id(Some(body), "");
 }
 
-fn insta_like(found: Option<tympan_store::ChunkId>, expected: &str) {
+fn check_id(found: Option<ChunkId>, expected: &str) {
     assert_eq!(found.unwrap().to_string(), expected);
 }
