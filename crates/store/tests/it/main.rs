@@ -6,7 +6,12 @@
     reason = "a test fails by panicking"
 )]
 
+mod bodies;
+mod commits;
 mod crash;
+mod decode;
+mod reference;
+mod state;
 mod support;
 mod tree;
 

@@ -38,7 +38,7 @@ fn edits() -> impl Strategy<Value = Edits> {
     proptest::collection::btree_map(keys(), proptest::option::weighted(0.6, values()), 0..40)
 }
 
-fn model() -> impl Strategy<Value = Model> {
+pub(crate) fn model() -> impl Strategy<Value = Model> {
     proptest::collection::btree_map(keys(), values(), 0..400)
 }
 
@@ -135,7 +135,7 @@ proptest! {
 }
 
 /// A site of `count` pages in folders of 100, each with a header of about 250 bytes and a body.
-fn site(count: u64) -> impl Iterator<Item = (Vec<u8>, Value)> {
+pub(crate) fn site(count: u64) -> impl Iterator<Item = (Vec<u8>, Value)> {
     (0..count).map(|n| {
         let mut value = value(format!(
             "cq:Page|Page number {n} about travel|template/article|2024-01-{:02}T10:{:02}:00Z|{}",
@@ -214,6 +214,50 @@ fn diff_of_scattered_changes_loads_what_differs() {
 }
 
 #[test]
+fn clustered_edits_of_a_tall_tree_give_the_root_of_a_bulk_build() {
+    let store = LocalStore::memory().unwrap();
+    // Small values and long names: many records per leaf, several interior chunks.
+    let key = |n: u64| {
+        format!(
+            "content\u{1}folder-{:03}\0a-rather-long-name-{n:06}",
+            n / 90
+        )
+    };
+    let mut model: Model = (0..40_000)
+        .filter(|n| n % 2 == 0)
+        .map(|n| (key(n).into_bytes(), value(n.to_string())))
+        .collect();
+    let mut map = build(&store, &model);
+    let mut numbers = Numbers(23);
+    for round in 0..25 {
+        let start = numbers.below(40_000);
+        let span = [1, 2, 10, 300, 4_000][numbers.below(5) as usize];
+        let mut edits = Edits::new();
+        for n in start..(start + span).min(40_000) {
+            let edit = match round % 3 {
+                0 => None,
+                1 => Some(value(format!("inserted {round}"))),
+                _ => (numbers.below(2) > 0).then(|| value(format!("mixed {n} {round}"))),
+            };
+            edits.insert(key(n).into_bytes(), edit);
+        }
+        for _ in 0..numbers.below(5) {
+            edits.insert(key(numbers.below(40_000)).into_bytes(), None);
+        }
+        let before = (map, model.clone());
+        apply(&mut model, &edits);
+        map = edit(&store, map, &edits).0;
+        assert_eq!(
+            map,
+            build(&store, &model),
+            "round {round}, {span} from {start}"
+        );
+        check_diff(&store, (&before.0, &before.1), (&map, &model));
+    }
+    check_content(&store, &map, &model);
+}
+
+#[test]
 fn everything_deleted_is_the_empty_map() {
     let store = LocalStore::memory().unwrap();
     let model: Model = site(5_000).collect();
@@ -275,10 +319,16 @@ fn the_root_of_known_content_is_pinned() {
     // Another root means another format: existing stores would no longer compare equal.
     let store = LocalStore::memory().unwrap();
     let map = build(&store, &site(2_000).collect());
-    check_id(map.root(), "");
+    check_id(
+        map.root(),
+        "cc95be214c1f0b84a16460ccc47a6fc4bc60ab0253d66f0d2f2f9d154a791682",
+    );
     let mut batch = Batch::new();
     let body = body::write(&mut batch, &[7; 200_000], &[]).unwrap();
-    check_id(Some(body), "");
+    check_id(
+        Some(body),
+        "85e04c60622fe6f356fbe52e9452cfa7782c95907b4e78f30dd63d7616890491",
+    );
 }
 
 fn check_id(found: Option<ChunkId>, expected: &str) {

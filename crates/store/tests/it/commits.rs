@@ -1,0 +1,236 @@
+//! Commits, refs and small blobs, through the trait that every store has.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tympan_store::disk::Disk;
+use tympan_store::{
+    Batch, BlobId, ByteSize, ChunkId, ChunkStore, Compression, Error, LocalOptions, LocalStore,
+    Map, ReadChunks, Staged, body,
+};
+use tympan_testkit::disk::CrashDisk;
+
+use crate::support::{Edits, moves, value};
+
+fn body_of(batch: &mut Batch, text: &str) -> ChunkId {
+    body::write(batch, text.as_bytes(), &[]).unwrap()
+}
+
+#[test]
+fn a_ref_moves_by_compare_and_swap() {
+    let store = LocalStore::memory().unwrap();
+    let ids = ["one", "two"].map(|text| {
+        let mut batch = Batch::new();
+        let id = body_of(&mut batch, text);
+        store.commit(batch).unwrap();
+        id
+    });
+    let check = |expected, new, outcome: Result<(), Option<ChunkId>>| {
+        let mut batch = Batch::new();
+        let staged = body_of(&mut batch, &format!("{expected:?} to {new:?}"));
+        batch.set_ref(moves("main", expected, new));
+        match (store.commit(batch), outcome) {
+            (Ok(()), Ok(())) => assert_eq!(store.read_ref("main").unwrap(), new),
+            (Err(error @ Error::RefMoved { .. }), Err(found)) => {
+                let Error::RefMoved {
+                    name,
+                    expected: believed,
+                    actual,
+                } = &error
+                else {
+                    unreachable!()
+                };
+                assert_eq!(
+                    (name.as_str(), *believed, *actual),
+                    ("main", expected, found)
+                );
+                assert!(!error.is_transient());
+                assert!(
+                    !store.contains_many(&[staged]).unwrap()[0],
+                    "nothing is stored"
+                );
+            }
+            (outcome, _) => panic!("{outcome:?}"),
+        }
+    };
+    let [one, two] = ids.map(Some);
+    check(one, two, Err(None));
+    check(None, one, Ok(()));
+    check(None, two, Err(one));
+    check(two, one, Err(one));
+    check(one, two, Ok(()));
+    check(two, None, Ok(()));
+    assert_eq!(store.refs().unwrap(), []);
+}
+
+#[test]
+fn names_and_texts_beyond_the_limits_are_refused() {
+    let store = LocalStore::memory().unwrap();
+    let commit = |change: fn(&mut tympan_store::RefUpdate)| {
+        let mut update = moves("main", None, Some(ChunkId::of(b"")));
+        change(&mut update);
+        let mut batch = Batch::new();
+        batch.set_ref(update);
+        store.commit(batch)
+    };
+    assert!(matches!(
+        commit(|update| update.name = "n".repeat(256)),
+        Err(Error::TooLong { .. })
+    ));
+    assert!(matches!(
+        commit(|update| update.name.clear()),
+        Err(Error::KeyMalformed { .. })
+    ));
+    assert!(matches!(
+        commit(|update| update.message = "m".repeat(65_536)),
+        Err(Error::TooLong { .. })
+    ));
+    assert!(matches!(
+        commit(|update| update.author = "a".repeat(65_536)),
+        Err(Error::TooLong { .. })
+    ));
+    let mut batch = Batch::new();
+    let large = vec![0; (1 << 20) + 1];
+    batch.add_blob(BlobId::of(&large), large.into());
+    assert!(matches!(store.commit(batch), Err(Error::TooLong { .. })));
+    let mut batch = Batch::new();
+    batch.add_chunk("not a chunk".into());
+    assert!(matches!(
+        store.commit(batch),
+        Err(Error::ChunkMalformed { .. })
+    ));
+}
+
+#[test]
+fn what_is_held_is_not_written_again() {
+    let disk = CrashDisk::new();
+    let store =
+        LocalStore::open(std::sync::Arc::new(disk.clone()), LocalOptions::default()).unwrap();
+    let stage = || {
+        let mut batch = Batch::new();
+        let id = body_of(&mut batch, "the same");
+        let blob = BlobId::of(b"icon");
+        batch.add_blob(blob, "icon".into());
+        (batch, id, blob)
+    };
+    let (batch, id, blob) = stage();
+    store.commit(batch).unwrap();
+    let appended = disk.appended();
+    let (batch, ..) = stage();
+    store.commit(batch).unwrap();
+    assert_eq!(disk.appended(), appended);
+    assert_eq!(
+        store.contains_many(&[id, ChunkId::of(b"")]).unwrap(),
+        [true, false]
+    );
+    assert_eq!(store.read_blob(&blob).unwrap().unwrap(), "icon");
+    // The digest of a chunk is not the name of a blob, nor the other way round.
+    assert!(
+        store
+            .read_blob(&BlobId::new(*id.as_bytes(), 4))
+            .unwrap()
+            .is_none()
+    );
+    assert!(matches!(
+        store.read(&ChunkId::from_bytes(*blob.digest())),
+        Err(Error::ChunkMissing { .. })
+    ));
+    assert!(
+        store
+            .read_blob(&BlobId::new(*blob.digest(), 5))
+            .unwrap()
+            .is_none()
+    );
+}
+
+#[test]
+fn a_staged_batch_is_read_before_the_store() {
+    let store = LocalStore::memory().unwrap();
+    let mut batch = Batch::new();
+    let map = Map::build(&mut batch, [(b"a".to_vec(), value("1"))].into_iter()).unwrap();
+    store.commit(batch).unwrap();
+    let mut batch = Batch::new();
+    let edits = Edits::from([(b"b".to_vec(), Some(value("2")))]);
+    let edited = map.edit(&store, &mut batch, edits).unwrap();
+    assert!(matches!(
+        edited.get(&store, b"b"),
+        Err(Error::ChunkMissing { .. })
+    ));
+    let staged = Staged::new(&batch, &store);
+    assert_eq!(edited.get(&staged, b"b").unwrap(), Some(value("2")));
+    assert_eq!(map.get(&staged, b"a").unwrap(), Some(value("1")));
+}
+
+#[test]
+fn lz4_and_plain_hold_the_same() {
+    for compression in [Compression::None, Compression::Lz4] {
+        let disk = CrashDisk::new();
+        let options = LocalOptions {
+            compression,
+            cache: ByteSize::bytes(0),
+            pack_limit: ByteSize::kib(2),
+        };
+        let open = || LocalStore::open(std::sync::Arc::new(disk.clone()), options).unwrap();
+        let store = open();
+        let mut batch = Batch::new();
+        let ids: Vec<ChunkId> = (0..40)
+            .map(|n| body_of(&mut batch, &format!("{n} ").repeat(50)))
+            .collect();
+        batch.set_ref(moves("main", None, Some(ids[0])));
+        store.commit(batch).unwrap();
+        drop(store);
+        let packs = disk.list("").unwrap().len();
+        assert_eq!(packs > 8, compression == Compression::None, "{packs} files");
+        let store = open();
+        for (n, id) in ids.iter().enumerate() {
+            let text = format!("{n} ").repeat(50);
+            assert_eq!(body::read(&store, id).unwrap().payload, text);
+        }
+    }
+}
+
+#[test]
+fn readers_and_writers_share_a_store() {
+    // Small packs, so that sealing goes on under the readers; no cache, so that they look every chunk up.
+    let options = LocalOptions {
+        cache: ByteSize::bytes(0),
+        pack_limit: ByteSize::kib(4),
+        ..LocalOptions::default()
+    };
+    let store = LocalStore::open(std::sync::Arc::new(CrashDisk::new()), options).unwrap();
+    let is_done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let mut seen = 0_u32;
+                while !is_done.load(Ordering::Relaxed) || seen == 0 {
+                    for (_, root) in store.refs().unwrap() {
+                        body::read(&store, &root).unwrap();
+                        seen += 1;
+                    }
+                }
+            });
+        }
+        let writers: Vec<_> = (0..3)
+            .map(|writer| {
+                let store = &store;
+                scope.spawn(move || {
+                    let name = format!("writer-{writer}");
+                    let mut root = None;
+                    for n in 0..60 {
+                        let mut batch = Batch::new();
+                        let next = Some(body_of(&mut batch, &format!("{writer} {n} ").repeat(20)));
+                        batch.set_ref(moves(&name, root, next));
+                        store.commit(batch).unwrap();
+                        root = next;
+                    }
+                })
+            })
+            .collect();
+        for writer in writers {
+            writer.join().unwrap();
+        }
+        is_done.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(store.refs().unwrap().len(), 3);
+    assert!(tympan_store::check(&store).unwrap().is_clean());
+}

@@ -1,0 +1,120 @@
+//! The database of small mutable state.
+
+use sqlx::{Executor, Row};
+use tympan_store::{Error, State};
+
+const STEPS: &[&str] = &[
+    "CREATE TABLE job (id BIGINT PRIMARY KEY, topic TEXT NOT NULL); CREATE INDEX job_topic ON job (topic)",
+    "ALTER TABLE job ADD COLUMN attempt BIGINT NOT NULL DEFAULT 0",
+];
+
+async fn count(state: &State, query: &'static str) -> i64 {
+    let row = sqlx::query(query).fetch_one(state.pool()).await.unwrap();
+    row.try_get(0).unwrap()
+}
+
+#[tokio::test]
+async fn steps_are_applied_once_and_in_order() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("st#te 100%.db");
+    let state = State::open(&file).await.unwrap();
+    state.migrate("jobs", &STEPS[..1]).await.unwrap();
+    let insert = sqlx::query("INSERT INTO job (id, topic) VALUES ($1, $2)");
+    insert
+        .bind(1_i64)
+        .bind("dam/ingest")
+        .execute(state.pool())
+        .await
+        .unwrap();
+    state.migrate("jobs", STEPS).await.unwrap();
+    state.migrate("jobs", STEPS).await.unwrap();
+    state.close().await;
+    let state = State::open(&file).await.unwrap();
+    state.migrate("jobs", STEPS).await.unwrap();
+    assert_eq!(
+        count(&state, "SELECT attempt FROM job WHERE id = 1").await,
+        0
+    );
+    assert_eq!(count(&state, "SELECT COUNT(*) FROM migration").await, 2);
+    let older = state.migrate("jobs", &STEPS[..1]).await;
+    assert!(matches!(
+        older,
+        Err(Error::StateNewer {
+            found: 2,
+            known: 1,
+            ..
+        })
+    ));
+}
+
+#[tokio::test]
+async fn a_step_that_fails_leaves_nothing() {
+    let state = State::memory().await.unwrap();
+    let steps = [
+        "CREATE TABLE one (id BIGINT)",
+        "CREATE TABLE two (id BIGINT); SELECT nonsense",
+    ];
+    let failed = state.migrate("jobs", &steps).await;
+    let message = failed.unwrap_err().to_string();
+    assert!(message.contains("`jobs`"), "{message}");
+    let tables = "SELECT COUNT(*) FROM sqlite_master WHERE type = 'table'";
+    assert_eq!(count(&state, tables).await, 0);
+}
+
+#[tokio::test]
+async fn writers_wait_for_each_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let state = State::open(&dir.path().join("state.db")).await.unwrap();
+    state
+        .migrate("jobs", &["CREATE TABLE tally (number BIGINT NOT NULL)"])
+        .await
+        .unwrap();
+    state
+        .pool()
+        .execute("INSERT INTO tally VALUES (0)")
+        .await
+        .unwrap();
+    let writers: Vec<_> = (0..4)
+        .map(|_| {
+            let state = state.clone();
+            tokio::spawn(async move {
+                for _ in 0..25 {
+                    // Reads, then writes: without waiting at the begin, one of two such transactions would fail.
+                    let mut transaction = state.begin().await.unwrap();
+                    let row = transaction
+                        .fetch_one("SELECT number FROM tally")
+                        .await
+                        .unwrap();
+                    let number: i64 = row.try_get(0).unwrap();
+                    let write = sqlx::query("UPDATE tally SET number = $1").bind(number + 1);
+                    write.execute(&mut *transaction).await.unwrap();
+                    transaction.commit().await.unwrap();
+                }
+            })
+        })
+        .collect();
+    for writer in writers {
+        writer.await.unwrap();
+    }
+    assert_eq!(count(&state, "SELECT number FROM tally").await, 100);
+}
+
+#[tokio::test]
+async fn what_is_promised_to_last_is_set() {
+    let dir = tempfile::tempdir().unwrap();
+    let state = State::open(&dir.path().join("state.db")).await.unwrap();
+    assert_eq!(count(&state, "PRAGMA synchronous").await, 2);
+    assert_eq!(count(&state, "PRAGMA foreign_keys").await, 1);
+    let row = sqlx::query("PRAGMA journal_mode")
+        .fetch_one(state.pool())
+        .await
+        .unwrap();
+    assert_eq!(row.try_get::<String, _>(0).unwrap(), "wal");
+    let missing = State::open(&dir.path().join("no/such/state.db")).await;
+    assert!(
+        missing
+            .unwrap_err()
+            .to_string()
+            .contains("no/such/state.db")
+    );
+}
