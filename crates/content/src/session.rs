@@ -289,6 +289,69 @@ impl Session {
         )
     }
 
+    /// Brings the children of a node into the order of `names`; children that it does not name go last. Does nothing
+    /// where children have no order.
+    ///
+    /// # Errors
+    /// [`Error::NodeMissing`].
+    pub fn order_children(&mut self, path: &NodePath, names: &[String]) -> Result<()> {
+        let places: BTreeMap<&str, usize> = names
+            .iter()
+            .enumerate()
+            .map(|(at, name)| (&**name, at))
+            .collect();
+        let place = |name: &str| places.get(name).copied().unwrap_or(usize::MAX);
+        self.edit(path, |node| {
+            node.children.sort_by_key(|child| place(&child.name));
+            Ok(())
+        })?;
+        let node = self
+            .node(path)?
+            .ok_or_else(|| Error::NodeMissing(path.clone()))?;
+        if !has_ordered_children(node.primary_type()) {
+            return Ok(());
+        }
+        let mut children: Vec<(NodePath, Arc<Record>)> = node
+            .listed_children()?
+            .iter()
+            .map(|child| (child.path().clone(), child.record().clone()))
+            .collect();
+        drop(node);
+        if children.is_sorted_by_key(|(path, _)| place(path.name())) {
+            return Ok(());
+        }
+        children.sort_by_key(|(path, _)| place(path.name()));
+        self.last_order = None;
+        let mut order = OrderKey::first();
+        for (path, record) in children {
+            self.write(
+                &path,
+                Record {
+                    order: order.clone(),
+                    ..Record::clone(&record)
+                },
+            )?;
+            order = OrderKey::after(&order);
+        }
+        Ok(())
+    }
+
+    /// Replaces all properties of a node.
+    ///
+    /// # Errors
+    /// [`Error::NodeMissing`]; [`Error::InvalidName`].
+    pub fn replace_properties(
+        &mut self,
+        path: &NodePath,
+        properties: BTreeMap<String, Property>,
+    ) -> Result<()> {
+        properties.keys().try_for_each(|name| check_name(name))?;
+        self.edit(path, |node| {
+            node.properties = properties;
+            Ok(())
+        })
+    }
+
     /// Makes a new revision of the pending edits, merged onto whatever others committed meanwhile, and goes on from
     /// there. Without edits nothing is written.
     ///
