@@ -1,3 +1,32 @@
-//! The `tympan` command.
+//! The `tympan` command: runs a content website end to end.
 
-fn main() {}
+mod args;
+mod command;
+mod config;
+mod home;
+mod site;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::args::Arguments;
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    start_log();
+    match command::run(arguments) {
+        Ok(code) => code,
+        Err(fault) => {
+            fault.print();
+            fault.exit_code()
+        }
+    }
+}
+
+/// Logs go to standard error; `TYMPAN_LOG` chooses what, such as `debug` or `tympan_dispatcher=trace`.
+fn start_log() {
+    let filter = tracing_subscriber::EnvFilter::try_from_env("TYMPAN_LOG")
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info,sqlx=warn"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();
+}

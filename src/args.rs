@@ -1,0 +1,244 @@
+//! The command line, as DESIGN fixes it: scripts rely on these names.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+/// Runs a content website end to end: author, publish, dispatcher.
+#[derive(Debug, Parser)]
+#[command(name = "tympan", version, max_term_width = 100, after_help = "Example: tympan demo")]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Runs author, publish and dispatcher in one process, with a sample site.
+    Demo(Demo),
+    /// Runs an author instance.
+    Author(Instance),
+    /// Runs a publish instance.
+    Publish(Instance),
+    /// Runs, checks or explains a dispatcher.
+    #[command(args_conflicts_with_subcommands = true)]
+    Dispatcher(Dispatcher),
+    /// Installs and builds content packages.
+    #[command(subcommand)]
+    Package(Package),
+    /// Looks after a repository.
+    #[command(subcommand)]
+    Repo(Repo),
+    /// Looks after users and their tokens.
+    #[command(subcommand)]
+    User(User),
+    /// Looks after the queues of a running instance.
+    #[command(subcommand)]
+    Jobs(Jobs),
+    /// Tells the health of a running instance, with reasons.
+    #[command(after_help = "Example: tympan status --url http://127.0.0.1:4502")]
+    Status(Remote),
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Example: tympan demo --home ./demo --dispatcher 127.0.0.1:8081")]
+pub(crate) struct Demo {
+    /// Where everything is kept.
+    #[arg(long, value_name = "DIR", default_value = "./tympan-demo")]
+    pub(crate) home: PathBuf,
+    /// Where the author listens.
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:4502")]
+    pub(crate) author: SocketAddr,
+    /// Where publish listens.
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:4503")]
+    pub(crate) publish: SocketAddr,
+    /// Where the dispatcher listens.
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8080")]
+    pub(crate) dispatcher: SocketAddr,
+    /// A site folder to use in place of the sample; its scripts are read live.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) site: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Example: tympan author --home /srv/author --listen 127.0.0.1:4502 --admin-listen 127.0.0.1:4512")]
+pub(crate) struct Instance {
+    /// Where everything is kept; `tympan.toml` in it is read.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) home: PathBuf,
+    /// Where to listen.
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) listen: Option<SocketAddr>,
+    /// Where a second listener answers health, metrics and login while the main one is saturated.
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) admin_listen: Option<SocketAddr>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Example: tympan dispatcher --config dispatcher.any --listen 127.0.0.1:8080")]
+pub(crate) struct Dispatcher {
+    #[command(subcommand)]
+    pub(crate) command: Option<DispatcherCommand>,
+    /// The configuration to run with.
+    #[arg(long, value_name = "FILE.any")]
+    pub(crate) config: Option<PathBuf>,
+    /// A home that holds `dispatcher.any`.
+    #[arg(long, value_name = "DIR", conflicts_with = "config")]
+    pub(crate) home: Option<PathBuf>,
+    /// Where to listen.
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8080")]
+    pub(crate) listen: SocketAddr,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum DispatcherCommand {
+    /// Reads a configuration and prints every finding as `file:line:column: message`.
+    #[command(after_help = "Example: tympan dispatcher check conf/dispatcher.any")]
+    Check {
+        /// The configuration.
+        file: PathBuf,
+        /// Prints JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Tells what the dispatcher would do with a request, and by which rules.
+    #[command(after_help = "Example: tympan dispatcher explain dispatcher.any http://www.example.org/content/a.html")]
+    Explain {
+        /// The configuration.
+        file: PathBuf,
+        /// The URL; its host chooses the farm.
+        url: String,
+        /// The method.
+        #[arg(long, default_value = "GET")]
+        method: String,
+        /// A request header, `Name: value`; may be repeated.
+        #[arg(long, value_name = "'N: V'")]
+        header: Vec<String>,
+        /// Prints JSON.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Package {
+    /// Installs a content package in one commit.
+    #[command(after_help = "Example: tympan package install wknd.zip --home /srv/author")]
+    Install {
+        /// The package.
+        file: PathBuf,
+        /// The home to install into; its instance must not run.
+        #[arg(long, value_name = "DIR")]
+        home: PathBuf,
+        /// Prints the report as JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Builds a package of the content that a filter names.
+    #[command(after_help = "Example: tympan package build -f filter.xml -o site.zip --home /srv/author")]
+    Build {
+        /// The filter, as in `META-INF/vault/filter.xml`.
+        #[arg(short = 'f', long, value_name = "FILTER")]
+        filter: PathBuf,
+        /// The package to write.
+        #[arg(short = 'o', long, value_name = "FILE.zip")]
+        output: PathBuf,
+        /// The home to read; its instance must not run.
+        #[arg(long, value_name = "DIR")]
+        home: PathBuf,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Repo {
+    /// Re-hashes everything, walks every ref, and says what is damaged and which paths that affects.
+    #[command(after_help = "Example: tympan repo check --home /srv/author")]
+    Check {
+        /// The home; its instance must not run.
+        #[arg(long, value_name = "DIR")]
+        home: PathBuf,
+        /// Prints JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Counts what is stored.
+    #[command(after_help = "Example: tympan repo stats --home /srv/author")]
+    Stats {
+        /// The home; its instance must not run.
+        #[arg(long, value_name = "DIR")]
+        home: PathBuf,
+        /// Prints JSON.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum User {
+    /// Adds a user; the password comes from standard input.
+    #[command(after_help = "Example: echo \"$PASSWORD\" | tympan user add ann --home /srv/author")]
+    Add {
+        /// The user's name.
+        name: String,
+        /// The home; its instance must not run.
+        #[arg(long, value_name = "DIR")]
+        home: PathBuf,
+    },
+    /// Changes a password; it comes from standard input.
+    #[command(after_help = "Example: echo \"$PASSWORD\" | tympan user passwd ann --home /srv/author")]
+    Passwd {
+        /// The user's name.
+        name: String,
+        /// The home; its instance must not run.
+        #[arg(long, value_name = "DIR")]
+        home: PathBuf,
+    },
+    /// Makes a token for a program and prints it.
+    #[command(after_help = "Example: tympan user token admin --home /srv/author")]
+    Token {
+        /// The user's name.
+        name: String,
+        /// The home; its instance may run.
+        #[arg(long, value_name = "DIR")]
+        home: PathBuf,
+    },
+    /// Lists the users.
+    #[command(after_help = "Example: tympan user list --home /srv/author")]
+    List {
+        /// The home; its instance must not run.
+        #[arg(long, value_name = "DIR")]
+        home: PathBuf,
+        /// Prints JSON.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Jobs {
+    /// Lists the queues with what waits in them.
+    #[command(after_help = "Example: tympan jobs list --url http://127.0.0.1:4502 --token \"$TOKEN\"")]
+    List(Remote),
+    /// Lets a job run again now.
+    #[command(after_help = "Example: tympan jobs retry 17 --url http://127.0.0.1:4502 --token \"$TOKEN\"")]
+    Retry {
+        /// The job's number.
+        id: i64,
+        #[command(flatten)]
+        remote: Remote,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Remote {
+    /// The instance.
+    #[arg(long, value_name = "URL")]
+    pub(crate) url: String,
+    /// A token of `tympan user token`.
+    #[arg(long, value_name = "T")]
+    pub(crate) token: Option<String>,
+    /// Prints JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}

@@ -1,0 +1,229 @@
+//! `tympan author` and `tympan publish`: one instance until it is told to stop.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::SystemTime;
+
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tympan_jobs::Queues;
+use tympan_render::{DirSource, Mode, Options, Renderer, RepositorySource};
+use tympan_replicate::Replicator;
+use tympan_server::{Instance, InstanceOptions, Logins, Role, admin_router, router};
+use tympan_store::State;
+use tympan_web::listen::{Front, Limits, Reuse, bind, serve};
+use tympan_web::tls::Tls;
+
+use crate::args;
+use crate::command::{Fault, Outcome, runtime};
+use crate::config::Config;
+use crate::home::{Home, chain, replication_key};
+use crate::say;
+
+/// How many requests render or edit at once unless configured.
+const WORK_PERMITS: usize = 128;
+/// Uploads and replication may be as large as this unless configured.
+const BODY_BYTES: u64 = 4 << 30;
+
+/// What an instance is started with.
+pub(crate) struct Plan<'a> {
+    pub(crate) role: Role,
+    pub(crate) home: &'a Home,
+    pub(crate) listen: SocketAddr,
+    pub(crate) admin_listen: Option<SocketAddr>,
+    /// The folder with `replication.key`.
+    pub(crate) key_dir: PathBuf,
+    /// A site folder whose scripts are read live.
+    pub(crate) site: Option<PathBuf>,
+}
+
+/// A running instance.
+pub(crate) struct Running {
+    pub(crate) state: State,
+    pub(crate) logins: Logins,
+    pub(crate) address: SocketAddr,
+    stop: watch::Sender<bool>,
+    tasks: JoinSet<Result<(), Fault>>,
+}
+
+impl Running {
+    /// Lets open requests and jobs end, then closes the state database.
+    pub(crate) async fn stop(mut self) {
+        self.stop.send_replace(true);
+        while self.tasks.join_next().await.is_some() {}
+        self.state.close().await;
+    }
+
+    /// Returns when a listener fails, which none does in a healthy process.
+    pub(crate) async fn failed(&mut self) -> Fault {
+        loop {
+            match self.tasks.join_next().await {
+                Some(Ok(Err(fault))) => return fault,
+                Some(_) => {}
+                None => std::future::pending::<()>().await,
+            }
+        }
+    }
+}
+
+/// Starts an instance: sockets first, so that a taken port is found before anything else happens.
+///
+/// # Errors
+/// With the role and the address if a socket is taken.
+pub(crate) async fn start(plan: &Plan<'_>) -> Result<Running, Fault> {
+    let role = plan.role;
+    let bound = |address| {
+        bind(address, Reuse::Exclusive).map_err(|error| Fault::cannot_run(format!("{}: {}", role.name(), chain(&error))))
+    };
+    let listener = bound(plan.listen)?;
+    let address = listener.local_addr().unwrap_or(plan.listen);
+    let admin_listener = plan.admin_listen.map(bound).transpose()?;
+    let config = &plan.home.config;
+    let front = main_front(config)?;
+    let state = plan.home.open_state().await?;
+    let repository = plan.home.repository.clone();
+    let queues = Queues::new(state.pool().clone());
+    let failed = |error: &dyn std::error::Error| Fault::cannot_run(chain(error));
+    queues.release_all().await.map_err(|error| failed(&error))?;
+    let key = replication_key(&plan.key_dir)?;
+    let replicator = Replicator::new(role.name(), repository.clone(), queues.clone(), key.clone());
+    let logins = Logins::new(state.pool().clone(), repository.clone());
+    let options = InstanceOptions {
+        role,
+        renderer: renderer(plan),
+        repository,
+        queues,
+        replicator: replicator.clone(),
+        logins: logins.clone(),
+        replication_key: key,
+        spool: plan.home.dir.join("spool"),
+        logs: plan.home.dir.join("logs"),
+        work_permits: config.work.permits.unwrap_or(WORK_PERMITS),
+    };
+    let instance = Instance::open(options, SystemTime::now()).map_err(|error| failed(&error))?;
+    let (stop, stopped) = watch::channel(false);
+    let mut tasks = JoinSet::new();
+    tasks.spawn(listen(listener, router(instance.clone()), front, stopped.clone()));
+    if let Some(listener) = admin_listener {
+        tasks.spawn(listen(listener, admin_router(instance), admin_front(config), stopped.clone()));
+    }
+    tasks.spawn(async move {
+        replicator.run(stopped).await;
+        Ok(())
+    });
+    Ok(Running { state, logins, address, stop, tasks })
+}
+
+async fn listen(
+    listener: std::net::TcpListener,
+    router: axum::Router,
+    front: Front,
+    mut stopped: watch::Receiver<bool>,
+) -> Result<(), Fault> {
+    let until = async move {
+        // The sender lives as long as the process serves.
+        stopped.wait_for(|stopped| *stopped).await.ok();
+    };
+    serve(listener, router, front, until).await.map_err(|error| Fault::cannot_run(chain(&error)))
+}
+
+fn renderer(plan: &Plan<'_>) -> Renderer {
+    let mode = if plan.role == Role::Author { Mode::Author } else { Mode::Publish };
+    let options = Options { mode, ..Options::default() };
+    match &plan.site {
+        Some(site) => {
+            let below = RepositorySource::new(&plan.home.repository);
+            Renderer::with_scripts(Box::new(DirSource::new(site.join("apps"), Box::new(below))), options)
+        }
+        None => Renderer::new(&plan.home.repository, options),
+    }
+}
+
+fn main_front(config: &Config) -> Result<Front, Fault> {
+    let section = &config.listen;
+    let mut limits = Limits { body_bytes: BODY_BYTES, ..Limits::default() };
+    if let Some(max) = section.max_connections {
+        limits.max_connections = max;
+    }
+    if let Some(max) = section.max_header {
+        limits.header_bytes = usize::try_from(max.0).unwrap_or(usize::MAX);
+    }
+    if let Some(max) = section.max_body {
+        limits.body_bytes = max.0;
+    }
+    if let Some(timeout) = section.header_timeout {
+        limits.header_timeout = timeout.0;
+    }
+    let tls = match (&section.tls_certificate, &section.tls_key) {
+        (Some(certificate), Some(key)) => Some(read_tls(certificate, key)?),
+        (None, None) => None,
+        _ => return Err(Fault::usage("tympan.toml: `tls_certificate` and `tls_key` go together")),
+    };
+    Ok(Front { limits, tls, ..Front::default() })
+}
+
+fn read_tls(certificate: &Path, key: &Path) -> Result<Tls, Fault> {
+    let read = |file: &Path| {
+        std::fs::read(file).map_err(|error| Fault::usage(format!("cannot read `{}`: {error}", file.display())))
+    };
+    Tls::from_pem(&read(certificate)?, &read(key)?).map_err(|error| Fault::usage(chain(&error)))
+}
+
+fn admin_front(config: &Config) -> Front {
+    let max_connections = config.admin.max_connections.unwrap_or(16);
+    Limits { max_connections, header_bytes: 16 * 1024, body_bytes: 64 * 1024, ..Limits::default() }.into()
+}
+
+/// Runs an instance until a signal.
+pub(crate) fn run(role: Role, arguments: &args::Instance) -> Outcome {
+    let home = Home::open(&arguments.home)?;
+    if let Some(password) = home.create_admin()? {
+        say!("user `{}` has the password {password}; it stands in `{}` too: change it", crate::home::ADMIN, arguments.home.join("initial-password").display());
+    }
+    let port = if role == Role::Author { 4502 } else { 4503 };
+    let default = SocketAddr::from(([127, 0, 0, 1], port));
+    let plan = Plan {
+        role,
+        listen: arguments.listen.or(home.config.listen.address).unwrap_or(default),
+        admin_listen: arguments.admin_listen.or(home.config.admin.address),
+        key_dir: home.dir.clone(),
+        site: None,
+        home: &home,
+    };
+    let permits = home.config.work.permits.unwrap_or(WORK_PERMITS);
+    runtime(permits + 64)?.block_on(async {
+        let mut running = start(&plan).await?;
+        say!("{} listens on http://{}", role.name(), running.address);
+        say!("ready");
+        tokio::select! {
+            fault = running.failed() => return Err(fault),
+            () = wait_for_signal() => {}
+        }
+        running.stop().await;
+        Ok(())
+    })?;
+    close(&home)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Seals what is written, so that the next start need not scan.
+pub(crate) fn close(home: &Home) -> Result<(), Fault> {
+    home.chunks.close().map_err(|error| Fault::cannot_run(chain(&error)))
+}
+
+/// Waits for Ctrl-C or a request to terminate.
+pub(crate) async fn wait_for_signal() {
+    use tokio::signal::unix::{SignalKind, signal};
+    let interrupt = tokio::signal::ctrl_c();
+    match signal(SignalKind::terminate()) {
+        Ok(mut terminate) => {
+            tokio::select! {
+                _ = interrupt => {}
+                _ = terminate.recv() => {}
+            }
+        }
+        Err(_) => drop(interrupt.await),
+    }
+}
+

@@ -1,0 +1,88 @@
+//! What each command does. Only here do errors become exit codes: 0 done, 1 a goal or check failed, 2 used wrongly,
+//! 3 could not run.
+
+mod demo;
+mod dispatcher;
+mod instance;
+mod package;
+mod remote;
+mod repo;
+mod user;
+
+use std::process::ExitCode;
+
+use crate::args::{Arguments, Command};
+
+/// Why a command ended without doing what it should.
+#[derive(Debug)]
+pub(crate) struct Fault {
+    message: String,
+    code: u8,
+}
+
+impl Fault {
+    /// The arguments, or a file that they name, are refused.
+    pub(crate) fn usage(message: impl Into<String>) -> Self {
+        Self { message: message.into(), code: 2 }
+    }
+
+    /// The command could not run.
+    pub(crate) fn cannot_run(message: impl Into<String>) -> Self {
+        Self { message: message.into(), code: 3 }
+    }
+
+    /// Writes the message to standard error.
+    #[expect(clippy::print_stderr, reason = "a command speaks to the person who called it")]
+    pub(crate) fn print(&self) {
+        eprintln!("tympan: {}", self.message);
+    }
+
+    pub(crate) fn exit_code(&self) -> ExitCode {
+        ExitCode::from(self.code)
+    }
+}
+
+pub(crate) type Outcome = Result<ExitCode, Fault>;
+
+/// The exit code of a check that found something.
+pub(crate) const CHECK_FAILED: u8 = 1;
+
+/// Runs a command to its end.
+///
+/// # Errors
+/// The [`Fault`] to print.
+pub(crate) fn run(arguments: Arguments) -> Outcome {
+    match arguments.command {
+        Command::Demo(demo) => demo::run(&demo),
+        Command::Author(instance) => instance::run(tympan_server::Role::Author, &instance),
+        Command::Publish(instance) => instance::run(tympan_server::Role::Publish, &instance),
+        Command::Dispatcher(arguments) => dispatcher::run(arguments),
+        Command::Package(package) => package::run(&package),
+        Command::Repo(repo) => repo::run(&repo),
+        Command::User(user) => user::run(&user),
+        Command::Jobs(jobs) => remote::jobs(&jobs),
+        Command::Status(remote) => remote::status(&remote),
+    }
+}
+
+/// Starts the runtime on which everything async of a command runs.
+///
+/// # Errors
+/// If the system gives no threads.
+pub(crate) fn runtime(blocking_threads: usize) -> Result<tokio::runtime::Runtime, Fault> {
+    tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .max_blocking_threads(blocking_threads)
+        .build()
+        .map_err(|error| Fault::cannot_run(format!("cannot start the runtime: {error}")))
+}
+
+/// Writes a line to standard output; a closed pipe is no fault.
+#[macro_export]
+macro_rules! say {
+    ($($arguments:tt)*) => {{
+        use std::io::Write as _;
+        let mut out = std::io::stdout().lock();
+        writeln!(out, $($arguments)*).and_then(|()| out.flush()).ok();
+    }};
+}

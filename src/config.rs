@@ -1,0 +1,210 @@
+//! `tympan.toml`: the configuration of a home.
+//!
+//! Every section belongs to one part. Unknown keys are refused with their place and the nearest known key; durations
+//! and sizes are texts with units, never bare numbers.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, Error as _};
+
+use crate::command::Fault;
+
+/// The whole file. A missing file is an empty one.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Config {
+    pub(crate) listen: Listen,
+    pub(crate) admin: Admin,
+    pub(crate) work: Work,
+    pub(crate) store: Store,
+}
+
+/// The main listener.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Listen {
+    /// Where to listen; `--listen` goes first. Default 127.0.0.1:4502 for author, :4503 for publish.
+    pub(crate) address: Option<SocketAddr>,
+    /// Connections open at once; default 10,000.
+    pub(crate) max_connections: Option<usize>,
+    /// Bytes of a request's head; default 64 KiB.
+    pub(crate) max_header: Option<ByteSize>,
+    /// Bytes of a request's body; default 4 GiB on author, for uploads, and on publish, for replication.
+    pub(crate) max_body: Option<ByteSize>,
+    /// Time for the next request's head on an open connection; default 60 s.
+    pub(crate) header_timeout: Option<Span>,
+    /// The certificate chain in PEM; with it the listener speaks TLS.
+    pub(crate) tls_certificate: Option<PathBuf>,
+    /// The certificate's key in PEM.
+    pub(crate) tls_key: Option<PathBuf>,
+}
+
+/// The second listener, for health, metrics and login while the main one is saturated.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Admin {
+    /// Where to listen; `--admin-listen` goes first. Default: no second listener.
+    pub(crate) address: Option<SocketAddr>,
+    /// Connections open at once; default 16.
+    pub(crate) max_connections: Option<usize>,
+}
+
+/// How much an instance does at once.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Work {
+    /// Requests that render or edit at once; default 128. Raise it where templates wait for slow back ends.
+    pub(crate) permits: Option<usize>,
+}
+
+/// The chunk store.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Store {
+    /// Memory for chunks; default 64 MiB.
+    pub(crate) cache: Option<ByteSize>,
+}
+
+/// A number of bytes, written as `"64 MiB"`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ByteSize(pub(crate) u64);
+
+/// A duration, written as `"30s"`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Span(pub(crate) Duration);
+
+impl<'de> Deserialize<'de> for ByteSize {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        parse_size(&text).map(Self).ok_or_else(|| D::Error::custom(format!("`{text}` is no size; write \"64 MiB\"")))
+    }
+}
+
+impl<'de> Deserialize<'de> for Span {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        parse_span(&text).map(Self).ok_or_else(|| D::Error::custom(format!("`{text}` is no duration; write \"30s\"")))
+    }
+}
+
+fn parse_size(text: &str) -> Option<u64> {
+    let (number, unit) = split_unit(text)?;
+    let factor = match unit {
+        "B" => 1,
+        "KiB" => 1 << 10,
+        "MiB" => 1 << 20,
+        "GiB" => 1 << 30,
+        "TiB" => 1 << 40,
+        _ => return None,
+    };
+    number.checked_mul(factor)
+}
+
+fn parse_span(text: &str) -> Option<Duration> {
+    let (number, unit) = split_unit(text)?;
+    Some(match unit {
+        "ms" => Duration::from_millis(number),
+        "s" => Duration::from_secs(number),
+        "min" => Duration::from_secs(number.checked_mul(60)?),
+        "h" => Duration::from_secs(number.checked_mul(3600)?),
+        _ => return None,
+    })
+}
+
+fn split_unit(text: &str) -> Option<(u64, &str)> {
+    let text = text.trim();
+    let at = text.find(|character: char| !character.is_ascii_digit())?;
+    let (number, unit) = text.split_at(at);
+    Some((number.parse().ok()?, unit.trim()))
+}
+
+/// Reads `tympan.toml` of a home.
+///
+/// # Errors
+/// [`Fault::usage`] with `file:line:column` and, for an unknown key, the nearest known one.
+pub(crate) fn read(home: &Path) -> Result<Config, Fault> {
+    let file = home.join("tympan.toml");
+    match std::fs::read_to_string(&file) {
+        Ok(text) => parse(&file.display().to_string(), &text).map_err(Fault::usage),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Config::default()),
+        Err(error) => Err(Fault::cannot_run(format!("cannot read `{}`: {error}", file.display()))),
+    }
+}
+
+fn parse(file: &str, text: &str) -> Result<Config, String> {
+    toml::from_str(text).map_err(|error| {
+        let at = error.span().map_or(0, |span| span.start);
+        let before = text.get(..at).unwrap_or_default();
+        let line = before.matches('\n').count() + 1;
+        let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+        let message = error.message();
+        let hint = nearest_key(message).map(|key| format!("; did you mean `{key}`?")).unwrap_or_default();
+        format!("{file}:{line}:{column}: {message}{hint}")
+    })
+}
+
+/// Finds the expected key that is nearest to the unknown one in serde's message.
+fn nearest_key(message: &str) -> Option<&str> {
+    let mut names = message.split('`').skip(1).step_by(2);
+    let unknown = names.next().filter(|_| message.starts_with("unknown field"))?;
+    names.min_by_key(|known| distance(unknown, known))
+}
+
+/// Counts the insertions, deletions and replacements that make one text of the other.
+fn distance(left: &str, right: &str) -> usize {
+    let right: Vec<char> = right.chars().collect();
+    let mut row: Vec<usize> = (0..=right.len()).collect();
+    for (at, character) in left.chars().enumerate() {
+        let mut diagonal = at;
+        let mut previous = at + 1;
+        for (cell, other) in row.iter_mut().skip(1).zip(&right) {
+            let replaced = diagonal + usize::from(character != *other);
+            diagonal = *cell;
+            *cell = replaced.min(diagonal + 1).min(previous + 1);
+            previous = *cell;
+        }
+        if let Some(first) = row.first_mut() {
+            *first = at + 1;
+        }
+    }
+    row.last().copied().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fault(text: &str) -> String {
+        parse("tympan.toml", text).unwrap_err()
+    }
+
+    #[test]
+    fn faults_say_where_and_what_else() {
+        assert!(fault("[listen]\nmax_headers = \"1 KiB\"\n").starts_with("tympan.toml:2:1: unknown field `max_headers`"));
+        assert!(fault("[listen]\nmax_headers = \"1 KiB\"\n").ends_with("did you mean `max_header`?"));
+        assert!(fault("[lisen]\n").ends_with("did you mean `listen`?"));
+        assert!(fault("[listen]\nmax_body = 7\n").starts_with("tympan.toml:2:12: "));
+        assert!(fault("[listen]\nmax_body = \"7\"\n").contains("is no size"));
+        assert!(fault("[listen\n").starts_with("tympan.toml:1:"));
+    }
+
+    #[test]
+    fn sizes_and_durations_have_units() {
+        assert_eq!(parse_size("64 MiB"), Some(64 << 20));
+        assert_eq!(parse_size("1B"), Some(1));
+        assert_eq!(parse_size("64 MB"), None);
+        assert_eq!(parse_span("250ms"), Some(Duration::from_millis(250)));
+        assert_eq!(parse_span("5min"), Some(Duration::from_secs(300)));
+        assert_eq!(parse_span("s"), None);
+    }
+
+    #[test]
+    fn distances_count_edits() {
+        assert_eq!(distance("kitten", "sitting"), 3);
+        assert_eq!(distance("", "abc"), 3);
+        assert_eq!(distance("abc", "abc"), 0);
+    }
+}

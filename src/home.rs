@@ -1,0 +1,163 @@
+//! A home: the directory of one instance, opened.
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use tympan_blobs::LocalBlobs;
+use tympan_content::Repository;
+use tympan_store::disk::FileDisk;
+use tympan_store::{ByteSize, LocalOptions, LocalStore, State};
+
+use crate::command::Fault;
+use crate::config::{self, Config};
+
+/// The name of the user that the first start makes.
+pub(crate) const ADMIN: &str = "admin";
+
+/// An opened home. No other process can open it meanwhile.
+pub(crate) struct Home {
+    pub(crate) dir: PathBuf,
+    pub(crate) config: Config,
+    pub(crate) chunks: Arc<LocalStore>,
+    pub(crate) repository: Repository,
+}
+
+impl Home {
+    /// Opens the stores of a home, which is made if it does not exist.
+    ///
+    /// # Errors
+    /// A [`Fault`] that says which process holds the home, or what is damaged.
+    pub(crate) fn open(dir: &Path) -> Result<Self, Fault> {
+        let config = config::read(dir)?;
+        let failed = |error: &dyn std::error::Error| {
+            Fault::cannot_run(format!("cannot open the home `{}`: {}", dir.display(), chain(error)))
+        };
+        fs::create_dir_all(dir).map_err(|error| failed(&error))?;
+        let disk = FileDisk::open(dir.join("store")).map_err(|error| failed(&error))?;
+        let mut options = LocalOptions::default();
+        if let Some(cache) = config.store.cache {
+            options.cache = ByteSize::new(cache.0);
+        }
+        let chunks = Arc::new(LocalStore::open(Arc::new(disk), options).map_err(|error| failed(&error))?);
+        let blobs = LocalBlobs::open(&dir.join("blobs"), chunks.clone()).map_err(|error| failed(&error))?;
+        let repository = Repository::open(chunks.clone(), Arc::new(blobs)).map_err(|error| failed(&error))?;
+        Ok(Self { dir: dir.to_owned(), config, chunks, repository })
+    }
+
+    /// Opens the stores of a home that exists.
+    ///
+    /// # Errors
+    /// [`Fault::usage`] if there is no such home; otherwise as [`Home::open`].
+    pub(crate) fn open_existing(dir: &Path) -> Result<Self, Fault> {
+        if dir.join("store").is_dir() {
+            Self::open(dir)
+        } else {
+            Err(Fault::usage(format!("`{}` is no home of an instance: it has no folder `store`", dir.display())))
+        }
+    }
+
+    /// Opens the state database with the tables of all rooms that use one.
+    ///
+    /// # Errors
+    /// If the database cannot be opened or migrated.
+    pub(crate) async fn open_state(&self) -> Result<State, Fault> {
+        open_state(&self.dir).await
+    }
+
+    /// Makes the first user with a random password, unless there are users. The password goes to
+    /// `initial-password`, which only the owner may read, and is returned.
+    ///
+    /// # Errors
+    /// If the system gives no random bytes, or the file or content cannot be written.
+    pub(crate) fn create_admin(&self) -> Result<Option<String>, Fault> {
+        let failed = |error: &dyn std::error::Error| {
+            Fault::cannot_run(format!("cannot create the user `{ADMIN}`: {}", chain(error)))
+        };
+        let users = tympan_content::NodePath::new("/home/users").map_err(|error| failed(&error))?;
+        let snapshot = self.repository.snapshot().map_err(|error| failed(&error))?;
+        if snapshot.node(&users).map_err(|error| failed(&error))?.is_some() {
+            return Ok(None);
+        }
+        let password = random_text()?;
+        // The file comes first: a user whose password nobody knows would be worse than a password without its user.
+        write_secret(&self.dir.join("initial-password"), &password)?;
+        let mut session = self.repository.session("system").map_err(|error| failed(&error))?;
+        tympan_server::create_user(&mut session, ADMIN, &password).map_err(|error| failed(&error))?;
+        session.commit("create the first user", SystemTime::now()).map_err(|error| failed(&error))?;
+        Ok(Some(password))
+    }
+}
+
+/// Opens the state database of a home; its instance may run.
+///
+/// # Errors
+/// If the database cannot be opened or migrated.
+pub(crate) async fn open_state(dir: &Path) -> Result<State, Fault> {
+    let file = dir.join("state.db");
+    let failed = |error: tympan_store::Error| {
+        Fault::cannot_run(format!("cannot open `{}`: {}", file.display(), chain(&error)))
+    };
+    let state = State::open(&file).await.map_err(failed)?;
+    state.migrate("jobs", tympan_jobs::MIGRATIONS).await.map_err(failed)?;
+    state.migrate("server", tympan_server::MIGRATIONS).await.map_err(failed)?;
+    Ok(state)
+}
+
+/// Reads the key that author and publish share, or makes it.
+///
+/// # Errors
+/// If it can be neither read nor made.
+pub(crate) fn replication_key(dir: &Path) -> Result<String, Fault> {
+    let file = dir.join("replication.key");
+    match fs::read_to_string(&file) {
+        Ok(key) if !key.trim().is_empty() => Ok(key.trim().to_owned()),
+        Ok(_) => Err(Fault::usage(format!("`{}` is empty; delete it to have a new key made", file.display()))),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            let key = random_text()?;
+            write_secret(&file, &key)?;
+            Ok(key)
+        }
+        Err(error) => Err(Fault::cannot_run(format!("cannot read `{}`: {error}", file.display()))),
+    }
+}
+
+/// Writes a file that only its owner may read.
+fn write_secret(file: &Path, secret: &str) -> Result<(), Fault> {
+    let write = || -> std::io::Result<()> {
+        if let Some(folder) = file.parent() {
+            fs::create_dir_all(folder)?;
+        }
+        let mut out = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(file)?;
+        writeln!(out, "{secret}")?;
+        out.sync_all()
+    };
+    write().map_err(|error| Fault::cannot_run(format!("cannot write `{}`: {error}", file.display())))
+}
+
+/// Returns a random text of 32 letters and digits that are hard to confuse.
+fn random_text() -> Result<String, Fault> {
+    const LETTERS: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
+    let mut bytes = [0; 32];
+    getrandom::fill(&mut bytes)
+        .map_err(|error| Fault::cannot_run(format!("the system gives no random bytes: {error}")))?;
+    Ok(bytes.iter().filter_map(|byte| LETTERS.get(usize::from(byte % 32))).map(|letter| char::from(*letter)).collect())
+}
+
+/// Joins an error's message with those of its causes.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(next) = cause {
+        let next_text = next.to_string();
+        // Transparent errors repeat their cause.
+        if !text.ends_with(&next_text) {
+            text = format!("{text}: {next_text}");
+        }
+        cause = next.source();
+    }
+    text
+}

@@ -1,0 +1,100 @@
+//! Sites: a folder with components and content becomes content of an instance.
+//!
+//! The sample site is embedded as a content package that the build made of the folder `site`.
+
+use std::io::Cursor;
+use std::path::Path;
+use std::time::SystemTime;
+
+use tympan_content::package::{Limits, Package};
+use tympan_content::{Depth, NodePath, Property, Repository, Session, Subtree, Value};
+use tympan_replicate::{Action, Wish, mark};
+
+use crate::command::Fault;
+use crate::home::chain;
+
+#[path = "site_archive.rs"]
+pub(crate) mod archive;
+mod bench;
+
+/// The sample site as a content package.
+const SAMPLE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/site.zip"));
+/// What the bench pages are made from.
+const BENCH: &str = include_str!("../site/bench/bench.json");
+
+/// Where the instances of a site find each other.
+pub(crate) struct Neighbors {
+    /// The publisher's URL, for the author's agent.
+    pub(crate) publish: String,
+    /// The dispatcher's URL, for the publisher's agent.
+    pub(crate) dispatcher: String,
+}
+
+/// Reads a site folder, or the sample, as a package.
+///
+/// # Errors
+/// With `file:line: message` if the site is malformed.
+pub(crate) fn read(site: Option<&Path>) -> Result<Package<Cursor<Vec<u8>>>, Fault> {
+    let (bytes, name) = match site {
+        Some(dir) => {
+            let read = archive::build(dir);
+            let bytes =
+                read.map_err(|error| Fault::cannot_run(format!("cannot read the site `{}`: {error}", dir.display())))?;
+            (bytes, dir.display().to_string())
+        }
+        None => (SAMPLE.to_vec(), "site".to_owned()),
+    };
+    Package::read(Cursor::new(bytes), &name, &Limits::default()).map_err(|error| Fault::usage(chain(&error)))
+}
+
+/// Imports a site into an empty repository, with agents and the stamps of a published site, in one commit and the
+/// stamps' own. `progress` hears of the nodes done and to do.
+///
+/// # Errors
+/// If the site is malformed or content refuses it.
+pub(crate) fn import(
+    repository: &Repository,
+    package: &mut Package<Cursor<Vec<u8>>>,
+    neighbors: &Neighbors,
+    now: SystemTime,
+    progress: &mut dyn FnMut(usize, usize),
+) -> Result<(), Fault> {
+    let failed = |error: tympan_content::Error| Fault::cannot_run(format!("cannot import the site: {}", chain(&error)));
+    let mut session = repository.session("system").map_err(failed)?;
+    package
+        .install(&mut session, &mut |step| progress(step.done, step.total))
+        .map_err(|error| Fault::usage(chain(&error)))?;
+    bench::import(&mut session, BENCH)?;
+    put_agents(&mut session, neighbors).map_err(failed)?;
+    session.commit("import the site", now).map_err(failed)?;
+    let path = NodePath::new("/content").map_err(failed)?;
+    let wish = Wish { action: Action::Activate, path, depth: Depth::Subtree, user: "system".to_owned() };
+    mark(repository, &wish, now).map_err(|error| Fault::cannot_run(chain(&error)))?;
+    Ok(())
+}
+
+/// Puts the agents below `/etc/replication`: the author's to publish, the publisher's to the dispatcher.
+fn put_agents(session: &mut Session, neighbors: &Neighbors) -> tympan_content::Result<()> {
+    for (folder, kind) in [("/etc", "sling:Folder"), ("/etc/replication", "sling:Folder")] {
+        let folder = NodePath::new(folder)?;
+        if session.node(&folder)?.is_none() {
+            session.add_node(&folder, kind)?;
+        }
+    }
+    let agent = |name: &str, title: &str, kind: &str, target: String| {
+        let content = Subtree::new("jcr:content", "nt:unstructured")
+            .with("jcr:title", title)
+            .with("enabled", Value::Boolean(true))
+            .with("serializationType", kind)
+            .with("transportUri", Property::text(target));
+        Subtree::new(name, "cq:Page").with_child(content)
+    };
+    let receive = format!("{}{}", neighbors.publish, tympan_replicate::RECEIVE_PATH);
+    let flush = format!("{}{}", neighbors.dispatcher, tympan_web::flush_message::FLUSH_PATH);
+    let author = Subtree::new("agents.author", "sling:OrderedFolder")
+        .with_child(agent("publish", "Publish", "tympan", receive));
+    let publish = Subtree::new("agents.publish", "sling:OrderedFolder")
+        .with_child(agent("flush", "Dispatcher", "flush_refetch", flush));
+    session.put(&NodePath::new("/etc/replication/agents.author")?, author)?;
+    session.put(&NodePath::new("/etc/replication/agents.publish")?, publish)
+}

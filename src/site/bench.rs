@@ -1,0 +1,63 @@
+//! The bench pages: one description becomes a thousand pages, the same ones that peers are measured on.
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use tympan_content::{NodePath, PRIMARY_TYPE, Property, Session, Subtree};
+
+use crate::command::Fault;
+use crate::home::chain;
+
+/// `site/bench/bench.json`; `README.md` beside it explains the fields.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Bench {
+    root: String,
+    folders: usize,
+    pages: usize,
+    folder: Map<String, Value>,
+    /// Templates that take turns by the page's number.
+    page: Vec<Map<String, Value>>,
+}
+
+/// Puts the bench pages into a session.
+///
+/// # Errors
+/// If the description is malformed or content refuses the pages.
+pub(crate) fn import(session: &mut Session, json: &str) -> Result<(), Fault> {
+    let malformed =
+        |error: serde_json::Error| Fault::usage(format!("bench.json:{}:{}: {error}", error.line(), error.column()));
+    let bench: Bench = serde_json::from_str(json).map_err(malformed)?;
+    let failed = |error: tympan_content::Error| Fault::cannot_run(chain(&error));
+    let root = NodePath::new(&bench.root).map_err(failed)?;
+    if session.node(&root).map_err(failed)?.is_none() {
+        session.add_node(&root, "sling:Folder").map_err(failed)?;
+    }
+    for folder in 0..bench.folders {
+        let name = format!("f{folder}");
+        let mut tree = node(&name, &bench.folder, folder);
+        for number in folder * bench.pages..(folder + 1) * bench.pages {
+            let template = bench.page.get(number % bench.page.len().max(1));
+            let template = template.ok_or_else(|| Fault::usage("bench.json: `page` holds no template"))?;
+            tree.children.push(node(&format!("p{number}"), template, number));
+        }
+        session.put(&root.child(&name).map_err(failed)?, tree).map_err(failed)?;
+    }
+    Ok(())
+}
+
+/// Makes a node of a template in Sling's import form: objects are children, texts are properties.
+fn node(name: &str, template: &Map<String, Value>, number: usize) -> Subtree {
+    let mut node = Subtree { name: name.to_owned(), ..Subtree::default() };
+    for (name, value) in template {
+        match value {
+            Value::Object(child) => node.put_child(self::node(name, child, number)),
+            value => {
+                let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+                let text = text.replace("{n}", &number.to_string());
+                let property = if name == PRIMARY_TYPE { Property::name(text) } else { Property::text(text) };
+                node.properties.insert(name.clone(), property);
+            }
+        }
+    }
+    node
+}
