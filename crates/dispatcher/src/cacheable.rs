@@ -9,6 +9,7 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use percent_encoding::percent_decode_str;
 use tympan_web::cache_path::{CanonicalPath, MAX_NAME_BYTES, MAX_PATH_BYTES};
 
+use crate::cache::TEMPORARY_FOLDER;
 use crate::config::{Cache, Farm};
 use crate::request::RequestView;
 
@@ -75,7 +76,7 @@ pub(crate) const TEMPORARY_SUFFIX_BYTES: usize = "_YYYYXXXXXX".len();
 ///
 /// # Errors
 /// The first reason against it, in the documented order.
-pub fn check_request(farm: &Farm, request: &RequestView) -> Result<PathBuf, Reason> {
+pub(crate) fn check_request(farm: &Farm, request: &RequestView) -> Result<PathBuf, Reason> {
     let cache = farm.cache.as_ref().ok_or(Reason::NoDocroot)?;
     let docroot = cache.docroot.as_ref().ok_or(Reason::NoDocroot)?;
     check_lengths(docroot.as_os_str().len(), &request.path)?;
@@ -106,12 +107,15 @@ pub fn check_request(farm: &Farm, request: &RequestView) -> Result<PathBuf, Reas
     Ok(request.path.relative_file())
 }
 
+/// Folders within each other, at most: removing a tree holds a file descriptor for each.
+const MAX_SEGMENTS: usize = 100;
+
 fn check_lengths(docroot_bytes: usize, path: &CanonicalPath) -> Result<(), Reason> {
     let whole = docroot_bytes + path.as_str().len();
     let is_name_too_long = path
         .segments()
         .any(|segment| segment.len() > MAX_NAME_BYTES);
-    if whole > MAX_PATH_BYTES || is_name_too_long {
+    if whole > MAX_PATH_BYTES || is_name_too_long || path.segments().count() > MAX_SEGMENTS {
         return Err(Reason::PathTooLong);
     }
     let name = path.segments().next_back().map_or(0, str::len);
@@ -140,11 +144,8 @@ pub(crate) fn is_reserved_name(name: &str) -> bool {
         name.strip_suffix(side)
             .is_some_and(|main| main.contains('.'))
     });
-    name == ".stat" || is_side_file || name.starts_with(TEMPORARY_PREFIX)
+    name == ".stat" || is_side_file || name == TEMPORARY_FOLDER
 }
-
-/// Unfinished files begin so; the documented pattern could be a page's own name.
-pub(crate) const TEMPORARY_PREFIX: &str = ".tympan-tmp-";
 
 /// Tells whether every parameter of the query is to be ignored.
 pub(crate) fn is_query_ignored(cache: &Cache, query: Option<&str>) -> bool {
@@ -172,7 +173,7 @@ pub(crate) fn has_credentials(request: &RequestView) -> bool {
 ///
 /// # Errors
 /// The first reason against it.
-pub fn check_response(status: StatusCode, headers: &HeaderMap) -> Result<(), Reason> {
+pub(crate) fn check_response(status: StatusCode, headers: &HeaderMap) -> Result<(), Reason> {
     if status != StatusCode::OK {
         return Err(Reason::Status);
     }

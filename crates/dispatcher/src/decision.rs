@@ -72,7 +72,7 @@ fn decide_in<'a>(farm: &'a Farm, request: &RequestView) -> Action<'a> {
 
 /// Decides where an accepted request is served from.
 #[must_use]
-pub fn place<'a>(farm: &Farm, request: &RequestView) -> Action<'a> {
+pub(crate) fn place<'a>(farm: &Farm, request: &RequestView) -> Action<'a> {
     match check_request(farm, request) {
         Ok(file) => Action::Cache(file),
         Err(reason) => Action::Pass(reason),

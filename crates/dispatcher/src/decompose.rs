@@ -5,20 +5,20 @@
 
 /// The parts of a URL path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Parts<'a> {
+pub(crate) struct Parts<'a> {
     /// Before the first dot.
-    pub path: &'a str,
+    pub(crate) path: &'a str,
     /// Between path and extension, joined by dots.
-    pub selectors: Option<&'a str>,
+    pub(crate) selectors: Option<&'a str>,
     /// After the last dot of the segment that holds the first dot.
-    pub extension: Option<&'a str>,
+    pub(crate) extension: Option<&'a str>,
     /// From the next slash on.
-    pub suffix: Option<&'a str>,
+    pub(crate) suffix: Option<&'a str>,
 }
 
 /// Splits `url_path`.
 #[must_use]
-pub fn decompose(url_path: &str) -> Parts<'_> {
+pub(crate) fn decompose(url_path: &str) -> Parts<'_> {
     let Some((path, rest)) = url_path.split_once('.') else {
         return Parts {
             path: url_path,

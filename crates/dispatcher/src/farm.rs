@@ -20,7 +20,10 @@ pub enum Found {
 
 /// Returns the farm for `request`, or nothing if the configuration holds no farm.
 #[must_use]
-pub fn select<'a>(config: &'a Config, request: &RequestView) -> Option<(&'a Arc<Farm>, Found)> {
+pub(crate) fn select<'a>(
+    config: &'a Config,
+    request: &RequestView,
+) -> Option<(&'a Arc<Farm>, Found)> {
     let passes: [fn(&VirtualHost, &RequestView) -> bool; 3] =
         [matches_precisely, matches_host_entry, matches_host];
     for pass in passes {

@@ -11,7 +11,10 @@ use crate::request::RequestView;
 
 /// Returns the rule that decides about `request`: the last one that matches.
 #[must_use]
-pub fn deciding<'a>(rules: &'a [FilterRule], request: &RequestView) -> Option<&'a FilterRule> {
+pub(crate) fn deciding<'a>(
+    rules: &'a [FilterRule],
+    request: &RequestView,
+) -> Option<&'a FilterRule> {
     let subject = Subject {
         request,
         parts: decompose(request.path.as_str()),

@@ -4,22 +4,22 @@ use std::time::{Duration, SystemTime};
 
 /// What is known about a cache file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Facts {
+pub(crate) struct Facts {
     /// The time now.
-    pub now: SystemTime,
+    pub(crate) now: SystemTime,
     /// When the request that filled the file was sent.
-    pub fetched: SystemTime,
+    pub(crate) fetched: SystemTime,
     /// Whether a flush marked the file as stale.
-    pub is_marked: bool,
+    pub(crate) is_marked: bool,
     /// The time of the nearest `.stat` file, if the path obeys it and there is one.
-    pub flushed: Option<SystemTime>,
+    pub(crate) flushed: Option<SystemTime>,
     /// When the render's own limit ends, if one is kept.
-    pub expires: Option<SystemTime>,
+    pub(crate) expires: Option<SystemTime>,
 }
 
 /// How fresh a cache file is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Freshness {
+pub(crate) enum Freshness {
     /// It may be served.
     Valid,
     /// Its time has run out.
@@ -32,7 +32,7 @@ pub enum Freshness {
 
 /// Judges a file; `grace` is how long it is served after the last touch of its `.stat` file.
 #[must_use]
-pub fn judge(facts: Facts, grace: Duration) -> Freshness {
+pub(crate) fn judge(facts: Facts, grace: Duration) -> Freshness {
     if facts.expires.is_some_and(|expires| facts.now > expires) {
         return Freshness::Expired;
     }

@@ -1,20 +1,55 @@
 //! The caching proxy: farms, filter, cache, balancing, flush.
+//!
+//! Reads a [`config::Config`] from the brace language of `dispatcher.any` ([`any`]), and serves as a [`Dispatcher`]:
+//! responses are files below the document root, and flush messages mark or remove them.
+//!
+//! Invariants
+//! * No answer reaches a visitor that the filter would have refused, cached or not.
+//! * A page is fetched once per change, however many visitors wait for it.
+//! * What was flushed while it was fetched is not stored.
+//!
+//! Not here: content. The dispatcher can front AEM or anything else.
 
 pub mod any;
+mod auth;
+mod balance;
+mod cache;
 mod cacheable;
+mod clock;
 pub mod config;
 mod decision;
 mod decompose;
+mod dispatcher;
+mod error;
 mod farm;
+mod fetch;
 mod filter;
+mod flight;
+mod flush;
+mod forward;
 mod freshness;
 mod glob;
+mod hit;
+pub mod log;
+mod metrics;
+mod page;
 mod pattern;
+mod plan;
+mod refetch;
 mod request;
+mod serve;
+mod sticky;
+mod ttl;
+mod upstream;
+mod vanity;
 
 pub use cacheable::Reason;
+pub use clock::Clock;
 pub use decision::{Action, Decision, decide};
+pub use dispatcher::{Dispatcher, Runtime};
+pub use error::Error;
 pub use farm::Found;
 pub use glob::Glob;
+pub use page::Body;
 pub use pattern::{IfBroken, Pattern};
 pub use request::RequestView;

@@ -1,0 +1,260 @@
+//! What a flush removes: the files of its handle.
+//!
+//! In the handle's parent folder these are the entry with exactly its last name (if a file) and all that begin with that
+//! name and a dot; below the handle `_jcr_content`; and for a handle that is gone the whole folder.
+
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, fchmod, fstat, renameat, statat};
+use rustix::io::Errno;
+
+use super::beneath;
+use super::docroot::{Docroot, MARK, TEMPORARY_FOLDER};
+
+/// What happens to the files of a handle.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// They are removed.
+    Delete,
+    /// They are marked as stale and stay.
+    Mark,
+}
+
+/// What a flush did.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub(crate) struct Deleted {
+    /// Files and folders that were removed.
+    pub(crate) removed: usize,
+    /// Files that were marked.
+    pub(crate) marked: usize,
+}
+
+impl Docroot {
+    /// Removes or marks the files of `handle`; those in `kept` are marked whatever `fate` says.
+    pub(crate) fn flush(
+        &self,
+        handle: &Path,
+        fate: Fate,
+        kept: &BTreeSet<PathBuf>,
+    ) -> io::Result<Deleted> {
+        let mut flushing = Flushing {
+            docroot: self,
+            fate,
+            kept,
+            done: Deleted::default(),
+        };
+        if let Some(name) = handle.file_name() {
+            let parent = handle.parent().unwrap_or(Path::new(""));
+            flushing.flush_siblings(parent, name)?;
+            flushing.flush_folder(handle, OsStr::new("_jcr_content"))?;
+        }
+        Ok(flushing.done)
+    }
+
+    /// Removes the folder `handle` with all that is in it; for the root, all but the root and its stat file.
+    pub(crate) fn remove_below(&self, handle: &Path) -> io::Result<Deleted> {
+        let kept = BTreeSet::new();
+        let mut flushing = Flushing {
+            docroot: self,
+            fate: Fate::Delete,
+            kept: &kept,
+            done: Deleted::default(),
+        };
+        match handle.file_name() {
+            Some(name) => {
+                let parent = handle.parent().unwrap_or(Path::new(""));
+                flushing.flush_folder(parent, name)?;
+            }
+            None => {
+                for (name, kind) in flushing.list(Path::new(""))? {
+                    if name != TEMPORARY_FOLDER && name != ".stat" {
+                        let root = beneath::open_folder(self.root(), Path::new(""))?;
+                        flushing.remove(&root, &name, kind)?;
+                    }
+                }
+            }
+        }
+        Ok(flushing.done)
+    }
+
+    /// Removes one cache file with its side files.
+    pub(crate) fn remove_file(&self, file: &Path) -> io::Result<()> {
+        let parent = file.parent().unwrap_or(Path::new(""));
+        let Some(folder) = absent_as_none(beneath::open_folder(self.root(), parent))? else {
+            return Ok(());
+        };
+        let Some(name) = file.file_name() else {
+            return Ok(());
+        };
+        for side in ["", ".h", ".ttl"] {
+            let mut name = name.to_owned();
+            name.push(side);
+            match beneath::unlink(folder.as_fd(), &name) {
+                Ok(_) | Err(Errno::ISDIR | Errno::PERM) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Marks one cache file as flushed; one that is absent stays absent.
+    pub(crate) fn mark_file(&self, file: &Path) -> io::Result<bool> {
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK;
+        match absent_as_none(beneath::open(self.root(), file, flags))? {
+            Some(file) => Ok(mark(&File::from(file))?),
+            None => Ok(false),
+        }
+    }
+}
+
+struct Flushing<'a> {
+    docroot: &'a Docroot,
+    fate: Fate,
+    kept: &'a BTreeSet<PathBuf>,
+    done: Deleted,
+}
+
+impl Flushing<'_> {
+    fn flush_siblings(&mut self, parent: &Path, last: &OsStr) -> io::Result<()> {
+        let mut dotted = last.to_owned();
+        dotted.push(".");
+        for (name, kind) in self.list(parent)? {
+            let is_own = name == last && kind != FileType::Directory;
+            if is_own || name.as_bytes().starts_with(dotted.as_bytes()) {
+                self.flush_entry(parent, &name, kind)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn flush_folder(&mut self, parent: &Path, name: &OsStr) -> io::Result<()> {
+        let opened = beneath::open_folder(self.docroot.root(), parent);
+        let Some(folder) = absent_as_none(opened)? else {
+            return Ok(());
+        };
+        match statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => {
+                let kind = FileType::from_raw_mode(stat.st_mode);
+                drop(folder);
+                self.flush_entry(parent, name, kind)
+            }
+            Err(Errno::NOENT) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn flush_entry(&mut self, parent: &Path, name: &OsStr, kind: FileType) -> io::Result<()> {
+        let path = parent.join(name);
+        let holds_kept = self.kept.iter().any(|kept| kept.starts_with(&path));
+        let side_of_kept = is_side_of(&path, self.kept);
+        if kind == FileType::Directory && (holds_kept || self.fate == Fate::Mark) {
+            for (name, kind) in self.list(&path)? {
+                self.flush_entry(&path, &name, kind)?;
+            }
+            return Ok(());
+        }
+        let opened = beneath::open_folder(self.docroot.root(), parent);
+        let Some(folder) = absent_as_none(opened)? else {
+            return Ok(());
+        };
+        if holds_kept || side_of_kept || self.fate == Fate::Mark {
+            if kind == FileType::RegularFile && !is_side_name(name) {
+                let flags = OFlags::RDONLY | OFlags::NONBLOCK;
+                let opened = beneath::open(folder.as_fd(), Path::new(name), flags);
+                if let Some(file) = absent_as_none(opened)? {
+                    self.done.marked += usize::from(mark(&File::from(file))?);
+                }
+            }
+            return Ok(());
+        }
+        self.remove(&folder, name, kind)
+    }
+
+    fn remove(&mut self, folder: &OwnedFd, name: &OsStr, kind: FileType) -> io::Result<()> {
+        let is_removed = if kind == FileType::Directory {
+            self.remove_folder(folder, name)?
+        } else {
+            beneath::unlink(folder.as_fd(), name)?
+        };
+        self.done.removed += usize::from(is_removed);
+        Ok(())
+    }
+
+    /// Takes a folder out of sight at once, however much it holds, and then removes it.
+    fn remove_folder(&self, folder: &OwnedFd, name: &OsStr) -> io::Result<bool> {
+        let docroot = self.docroot;
+        let trash = docroot.temporary_name();
+        match renameat(folder, name, &docroot.temporary, trash.as_str()) {
+            Ok(()) => {}
+            Err(Errno::NOENT) => return Ok(false),
+            Err(error) => return Err(error.into()),
+        }
+        std::fs::remove_dir_all(docroot.path.join(TEMPORARY_FOLDER).join(trash))?;
+        Ok(true)
+    }
+
+    fn list(&self, folder: &Path) -> io::Result<Vec<(OsString, FileType)>> {
+        let opened = beneath::open_folder(self.docroot.root(), folder);
+        let Some(folder) = absent_as_none(opened)? else {
+            return Ok(Vec::new());
+        };
+        let mut entries = Vec::new();
+        for entry in Dir::read_from(&folder)? {
+            let entry = entry?;
+            let name = OsStr::from_bytes(entry.file_name().to_bytes());
+            if name == "." || name == ".." {
+                continue;
+            }
+            let kind = match entry.file_type() {
+                // Some file systems do not tell in the listing.
+                FileType::Unknown => statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW)
+                    .map_or(FileType::Unknown, |stat| {
+                        FileType::from_raw_mode(stat.st_mode)
+                    }),
+                kind => kind,
+            };
+            entries.push((name.to_owned(), kind));
+        }
+        Ok(entries)
+    }
+}
+
+fn is_side_name(name: &OsStr) -> bool {
+    let name = name.as_bytes();
+    name.ends_with(b".h") || name.ends_with(b".ttl")
+}
+
+fn is_side_of(path: &Path, kept: &BTreeSet<PathBuf>) -> bool {
+    let is_side = |extension: &str| {
+        path.extension().is_some_and(|own| own == extension)
+            && kept.contains(&path.with_extension(""))
+    };
+    is_side("h") || is_side("ttl")
+}
+
+/// Sets the sticky bit; a file that has it keeps the time of its first mark.
+fn mark(file: &File) -> rustix::io::Result<bool> {
+    let stat = fstat(file)?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+        return Ok(false);
+    }
+    if stat.st_mode & MARK == 0 {
+        fchmod(file, Mode::from_raw_mode((stat.st_mode & 0o777) | MARK))?;
+    }
+    Ok(true)
+}
+
+/// Turns "there is nothing, or a link" into `None`.
+fn absent_as_none<T>(outcome: rustix::io::Result<T>) -> io::Result<Option<T>> {
+    match outcome {
+        Ok(value) => Ok(Some(value)),
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}

@@ -1,0 +1,112 @@
+//! `.stat` files: when something below a folder changed last.
+//!
+//! The level of a folder is the number of its components below the document root. `.stat` files live at the levels 0
+//! to `statfileslevel`; the nearest one above a file counts, not the newest.
+
+use std::io;
+use std::path::{Component, Path, PathBuf};
+use std::time::SystemTime;
+
+use rustix::fs::{Mode, OFlags, Timespec, Timestamps, futimens, openat};
+
+use super::beneath;
+use super::docroot::Docroot;
+use crate::config::StatFiles;
+
+const STAT: &str = ".stat";
+
+impl Docroot {
+    /// Returns the time of the stat file that `file` obeys, if there is one.
+    pub(crate) fn flushed(&self, file: &Path, stat_files: &StatFiles) -> Option<SystemTime> {
+        let level = match stat_files {
+            StatFiles::Single(file) => {
+                return std::fs::symlink_metadata(file).ok()?.modified().ok();
+            }
+            StatFiles::Level(level) => *level,
+        };
+        let folder = file.parent().unwrap_or(Path::new(""));
+        let depth = folder.components().count();
+        let above = depth.saturating_sub(usize::try_from(level).unwrap_or(usize::MAX));
+        folder
+            .ancestors()
+            .skip(above)
+            .find_map(|folder| self.modified(&folder.join(STAT)))
+    }
+
+    /// Touches the stat files that a change of `handle` concerns and returns them.
+    pub(crate) fn touch_stats(
+        &self,
+        handle: &Path,
+        stat_files: &StatFiles,
+        now: SystemTime,
+        mode: u32,
+    ) -> io::Result<Vec<PathBuf>> {
+        let level = match stat_files {
+            StatFiles::Single(file) => {
+                touch_single(file, now, mode)?;
+                return Ok(vec![file.clone()]);
+            }
+            StatFiles::Level(level) => usize::try_from(*level).unwrap_or(usize::MAX),
+        };
+        let mut touched = Vec::new();
+        let mut folder = PathBuf::new();
+        let mut names = handle.components().filter_map(|component| match component {
+            Component::Normal(name) => Some(name),
+            _ => None,
+        });
+        // The handle's own folder is touched as well if it exists, which errs to freshness.
+        for depth in 0..=level {
+            if depth > 0 {
+                let Some(name) = names.next() else { break };
+                folder.push(name);
+            }
+            if !self.touch(&folder, now, mode)? {
+                break;
+            }
+            touched.push(self.path.join(&folder).join(STAT));
+        }
+        Ok(touched)
+    }
+
+    /// Touches the stat file in `folder`, if the folder exists.
+    fn touch(&self, folder: &Path, now: SystemTime, mode: u32) -> io::Result<bool> {
+        use rustix::io::Errno;
+        let folder = match beneath::open_folder(self.root(), folder) {
+            Ok(folder) => folder,
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV) => return Ok(false),
+            Err(error) => return Err(error.into()),
+        };
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let stat = openat(&folder, STAT, flags, Mode::from_raw_mode(mode & 0o777))?;
+        futimens(&stat, &both(now))?;
+        Ok(true)
+    }
+}
+
+fn touch_single(file: &Path, now: SystemTime, mode: u32) -> io::Result<()> {
+    use std::os::unix::fs::OpenOptionsExt;
+    let file = std::fs::File::options()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(mode & 0o777)
+        .open(file)?;
+    futimens(&file, &both(now))?;
+    Ok(())
+}
+
+/// Sets an exact time: the kernel's own "now" is up to 4 ms old, and a fetch that was sent in between would count as
+/// newer than a flush that came after it.
+pub(super) fn both(time: SystemTime) -> Timestamps {
+    let since = time
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
+    let time = Timespec {
+        tv_sec: i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: since.subsec_nanos().into(),
+    };
+    Timestamps {
+        last_access: time,
+        last_modification: time,
+    }
+}

@@ -1,0 +1,52 @@
+//! The time of the dispatcher: the clock that it is given, made strictly rising where order matters.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+type Read = dyn Fn() -> SystemTime + Send + Sync;
+
+/// Tells the time; clones tell the same.
+#[derive(Clone)]
+pub struct Clock {
+    read: Arc<Read>,
+    last: Arc<AtomicU64>,
+}
+
+impl fmt::Debug for Clock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Clock").finish_non_exhaustive()
+    }
+}
+
+impl Clock {
+    /// Returns a clock that asks `read` for the time.
+    pub fn new(read: impl Fn() -> SystemTime + Send + Sync + 'static) -> Self {
+        Self {
+            read: Arc::new(read),
+            last: Arc::new(AtomicU64::new(0)),
+        }
+    }
+
+    /// Returns the time.
+    #[must_use]
+    pub fn now(&self) -> SystemTime {
+        (self.read)()
+    }
+
+    /// Returns a time that is later than all that this function returned before.
+    ///
+    /// A fetch and a flush take theirs from here, so that their order stands in the times of their files even if the
+    /// clock is set back in between.
+    pub(crate) fn tick(&self) -> SystemTime {
+        let since = self.now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let now = u64::try_from(since.as_nanos()).unwrap_or(u64::MAX / 2);
+        let next = |last: u64| Some(now.max(last + 1));
+        let before = self
+            .last
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, next)
+            .unwrap_or(now);
+        UNIX_EPOCH + Duration::from_nanos(now.max(before + 1))
+    }
+}

@@ -1,0 +1,13 @@
+//! Why a dispatcher cannot start.
+
+/// Why a dispatcher cannot start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The configuration holds no farm.
+    #[error("the configuration holds no farm; add one below `/farms`")]
+    NoFarm,
+    /// The listening socket cannot be used.
+    #[error("the dispatcher cannot serve")]
+    Serve(#[from] tympan_web::Error),
+}

@@ -1,0 +1,419 @@
+//! Getting a page from a render into the cache, once for all who wait for it.
+//!
+//! Invariants
+//! * What is stored carries the moment before the request was sent, so that every flush since then counts.
+//! * Visitors who wait get what is stored and nothing of what was meant for the one who caused the fetch (cookies).
+//! * An answer that is not complete is never stored.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use bytes::{Bytes, BytesMut};
+use futures_util::{StreamExt, stream};
+use http::{HeaderMap, Response, StatusCode, header};
+use http_body::{Body as _, Frame};
+use http_body_util::{BodyExt, StreamBody};
+use tokio::sync::{oneshot, watch};
+
+use crate::cache::{NewFile, Temporary};
+use crate::cacheable::{Reason, check_response};
+use crate::dispatcher::{FarmState, Inner};
+use crate::flight::{Outcome, Ticket};
+use crate::forward::clean_response;
+use crate::hit::{is_same_media_type, media_type};
+use crate::log::Level;
+use crate::metrics::Counter;
+use crate::page::{Body, Growing, Page, PageBody, Progress, SMALL_BYTES, boxed};
+use crate::ttl::expiry;
+use crate::upstream::{Answer, Call, Failure, ReceivedBody};
+
+/// What is fetched and where it goes.
+#[derive(Debug)]
+pub(crate) struct Fetch {
+    pub(crate) call: Call,
+    /// Below the document root.
+    pub(crate) file: PathBuf,
+    /// The number that the render's content must have reached.
+    pub(crate) sequence: Option<u64>,
+    /// For the header `X-Cache-Info` if it is stored.
+    pub(crate) info: &'static str,
+}
+
+/// What the one who caused the fetch gets.
+pub(crate) enum First {
+    /// A page that the others get too.
+    Page(Arc<Page>),
+    /// An answer that is not stored.
+    Answer(Response<Body>, String, Reason),
+    /// The render's content is older than what was flushed.
+    Behind,
+    /// Nothing.
+    Failed(Failure),
+}
+
+/// The render's header with the number of its content.
+const SEQUENCE: &str = "x-tympan-seq";
+
+/// Begins to fetch in a task of its own, which goes on when nobody waits any more.
+pub(crate) fn start(
+    inner: &Arc<Inner>,
+    farm: &Arc<FarmState>,
+    ticket: Ticket,
+    fetch: Fetch,
+) -> oneshot::Receiver<First> {
+    let (first, wait) = oneshot::channel();
+    let lead = Lead {
+        inner: Arc::clone(inner),
+        farm: Arc::clone(farm),
+        fetch,
+        first: Some(first),
+    };
+    tokio::spawn(lead.run(ticket));
+    wait
+}
+
+struct Lead {
+    inner: Arc<Inner>,
+    farm: Arc<FarmState>,
+    fetch: Fetch,
+    first: Option<oneshot::Sender<First>>,
+}
+
+/// A storable answer's head.
+struct Head {
+    headers: HeaderMap,
+    fetched: SystemTime,
+    render: String,
+    length: Option<u64>,
+}
+
+impl Lead {
+    async fn run(mut self, ticket: Ticket) {
+        let fetched = self.inner.runtime.clock.tick();
+        match self.farm.upstream.send(&self.fetch.call).await {
+            Ok(answer) => self.receive(ticket, answer, fetched).await,
+            Err(failure) => {
+                self.inner.metrics.count(Counter::RenderFailures);
+                ticket.finish(Outcome::Failed(failure));
+                self.tell(First::Failed(failure));
+            }
+        }
+    }
+
+    async fn receive(mut self, ticket: Ticket, mut answer: Answer, fetched: SystemTime) {
+        if self.is_behind(answer.response.headers()) {
+            ticket.finish(Outcome::Failed(Failure::Broken));
+            return self.tell(First::Behind);
+        }
+        let status = answer.response.status();
+        if let Err(reason) = check_response(status, answer.response.headers()) {
+            if matches!(status, StatusCode::NOT_FOUND | StatusCode::GONE) {
+                self.forget_file(&ticket);
+            }
+            ticket.finish(Outcome::Alone(reason));
+            clean_response(answer.response.headers_mut());
+            let response = answer.response.map(boxed);
+            return self.tell(First::Answer(response, answer.render, reason));
+        }
+        let length = answer.response.body().size_hint().exact();
+        let (mut parts, body) = answer.response.into_parts();
+        clean_response(&mut parts.headers);
+        let head = Head {
+            headers: parts.headers,
+            fetched,
+            render: answer.render,
+            length,
+        };
+        self.collect(ticket, head, body).await;
+    }
+
+    fn is_behind(&self, headers: &HeaderMap) -> bool {
+        let reached = headers
+            .get(SEQUENCE)
+            .and_then(|value| value.to_str().ok()?.trim().parse::<u64>().ok());
+        match (self.fetch.sequence, reached) {
+            (Some(wanted), Some(reached)) => reached < wanted,
+            _ => false,
+        }
+    }
+
+    /// Removes a file whose page is gone.
+    fn forget_file(&self, ticket: &Ticket) {
+        let Some(docroot) = &self.farm.docroot else {
+            return;
+        };
+        let removal = || {
+            docroot
+                .remove_file(&self.fetch.file)
+                .map_err(|_reported| Reason::Unwritable)
+        };
+        // After a flush the file is that flush's business.
+        ticket.store_unless_flushed(removal).ok();
+    }
+
+    /// Reads a body into memory, or from a certain size on into a file.
+    async fn collect(mut self, ticket: Ticket, head: Head, mut body: ReceivedBody) {
+        let mut bytes = BytesMut::new();
+        loop {
+            match body.frame().await {
+                None => break,
+                Some(Ok(frame)) => {
+                    if let Some(data) = frame.data_ref() {
+                        bytes.extend_from_slice(data);
+                    }
+                }
+                Some(Err(error)) => {
+                    self.inner.metrics.count(Counter::RenderFailures);
+                    tracing::debug!(farm = %self.farm.farm.name, reason = %error, "render broke off");
+                    let page = self.page(&head, PageBody::Broken(bytes.freeze()), None);
+                    ticket.finish(Outcome::Failed(Failure::Broken));
+                    return self.tell(First::Page(page));
+                }
+            }
+            if bytes.len() > SMALL_BYTES {
+                return self.spill(ticket, head, bytes.freeze(), body).await;
+            }
+        }
+        let bytes = bytes.freeze();
+        let (ticket, stored) = self.store(ticket, &head, bytes.clone()).await;
+        let page = self.page(&head, PageBody::Small(bytes), stored.err());
+        if let Some(ticket) = ticket {
+            ticket.finish(Outcome::Shared(Arc::clone(&page)));
+        }
+        self.tell(First::Page(page));
+    }
+
+    async fn store(
+        &self,
+        ticket: Ticket,
+        head: &Head,
+        bytes: Bytes,
+    ) -> (Option<Ticket>, Result<(), Reason>) {
+        if bytes.is_empty() {
+            return (Some(ticket), Err(Reason::EmptyBody));
+        }
+        let placement = self.placement(head);
+        let farm = Arc::clone(&self.farm);
+        let size = bytes.len() as u64;
+        let work = move || {
+            let stored = ticket.store_unless_flushed(|| {
+                let mut temporary = begin(&farm)?;
+                temporary.write(&bytes).map_err(unwritable)?;
+                placement.commit(temporary)
+            });
+            (ticket, stored)
+        };
+        match tokio::task::spawn_blocking(work).await {
+            Ok((ticket, stored)) => {
+                self.note_stored(stored, size);
+                (Some(ticket), stored)
+            }
+            Err(_panicked) => (None, Err(Reason::Unwritable)),
+        }
+    }
+
+    fn note_stored(&self, stored: Result<(), Reason>, size: u64) {
+        let path = self.farm.absolute(&self.fetch.file);
+        match stored {
+            Ok(()) => {
+                self.inner.metrics.count(Counter::Stored);
+                self.inner.metrics.add(Counter::BytesStored, size);
+                self.inner.log(Level::Debug, || {
+                    format!("Cache file successfully created: {}", path.display())
+                });
+            }
+            Err(Reason::Unwritable) => {
+                self.inner.metrics.count(Counter::StoreFailures);
+                self.inner.log(Level::Error, || {
+                    format!("Unable to create cache file {}", path.display())
+                });
+            }
+            Err(_) => {}
+        }
+    }
+
+    /// Goes on in a file, from which all who wait read while it grows.
+    async fn spill(mut self, ticket: Ticket, head: Head, bytes: Bytes, body: ReceivedBody) {
+        let farm = Arc::clone(&self.farm);
+        let prefix = bytes.clone();
+        let begun = tokio::task::spawn_blocking(move || {
+            let mut temporary = begin(&farm)?;
+            temporary.write(&prefix).map_err(unwritable)?;
+            let reader = temporary.reader().map_err(unwritable)?;
+            Ok::<_, Reason>((temporary, reader))
+        });
+        let Ok(Ok((temporary, reader))) = begun.await else {
+            // No room on the disk: this visitor gets the rest as it comes, the others ask for themselves.
+            self.inner.metrics.count(Counter::StoreFailures);
+            ticket.finish(Outcome::Alone(Reason::Unwritable));
+            let response = stream_on(&head, bytes, body);
+            return self.tell(First::Answer(response, head.render, Reason::Unwritable));
+        };
+        let written = bytes.len() as u64;
+        let (progress, watcher) = watch::channel(Progress::Written(written));
+        let growing = Growing {
+            file: Arc::new(reader),
+            progress: watcher,
+            length: head.length,
+        };
+        let page = self.page(&head, PageBody::Growing(growing), None);
+        ticket.announce(Outcome::Shared(Arc::clone(&page)));
+        self.tell(First::Page(page));
+        let growth = Growth {
+            temporary,
+            written,
+            progress,
+        };
+        self.grow(ticket, &head, growth, body).await;
+    }
+
+    async fn grow(&self, ticket: Ticket, head: &Head, growth: Growth, mut body: ReceivedBody) {
+        let Growth {
+            mut temporary,
+            mut written,
+            progress,
+        } = growth;
+        while let Some(frame) = body.frame().await {
+            let Some(data) = frame
+                .ok()
+                .map(|frame| frame.into_data().unwrap_or_default())
+            else {
+                progress.send_replace(Progress::Failed);
+                return self.inner.metrics.count(Counter::RenderFailures);
+            };
+            let size = data.len() as u64;
+            let appended =
+                tokio::task::spawn_blocking(move || temporary.write(&data).map(|()| temporary));
+            temporary = match appended.await {
+                Ok(Ok(temporary)) => temporary,
+                _ => {
+                    progress.send_replace(Progress::Failed);
+                    return self.note_stored(Err(Reason::Unwritable), written);
+                }
+            };
+            written += size;
+            progress.send_replace(Progress::Written(written));
+        }
+        progress.send_replace(Progress::Complete(written));
+        let placement = self.placement(head);
+        let work = move || ticket.store_unless_flushed(|| placement.commit(temporary));
+        let stored = tokio::task::spawn_blocking(work).await;
+        self.note_stored(stored.unwrap_or(Err(Reason::Unwritable)), written);
+    }
+
+    fn placement(&self, head: &Head) -> Placement {
+        let cache = self.farm.farm.cache.as_ref();
+        let has_ttl = cache.is_some_and(|cache| cache.enable_ttl);
+        Placement {
+            file: self.fetch.file.clone(),
+            fetched: head.fetched,
+            headers: self.stored_headers(&head.headers),
+            expires: if has_ttl {
+                expiry(&head.headers, head.fetched)
+            } else {
+                None
+            },
+            mode: cache.map_or(0o755, |cache| cache.mode),
+        }
+    }
+
+    /// Returns the headers that `/headers` names, and the media type where the file's name does not tell it.
+    fn stored_headers(&self, all: &HeaderMap) -> HeaderMap {
+        let mut stored = HeaderMap::new();
+        let names = self.farm.farm.cache.as_ref().map(|cache| &cache.headers);
+        for (name, value) in all {
+            let is_named = names.is_some_and(|names| names.iter().any(|own| own == name.as_str()));
+            // A cookie is one visitor's; a length or date would contradict the file's.
+            let is_own = [header::SET_COOKIE, header::CONTENT_LENGTH, header::DATE].contains(name);
+            if is_named && !is_own {
+                stored.append(name, value.clone());
+            }
+        }
+        if let Some(kind) = all.get(header::CONTENT_TYPE)
+            && !is_same_media_type(kind, &media_type(&self.fetch.file))
+        {
+            stored.insert(header::CONTENT_TYPE, kind.clone());
+        }
+        stored
+    }
+
+    fn page(&self, head: &Head, body: PageBody, refused: Option<Reason>) -> Arc<Page> {
+        let mut stored = self.stored_headers(&head.headers);
+        stored
+            .entry(header::CONTENT_TYPE)
+            .or_insert_with(|| media_type(&self.fetch.file));
+        Arc::new(Page {
+            headers: head.headers.clone(),
+            stored,
+            body,
+            render: head.render.clone(),
+            info: match refused {
+                None => self.fetch.info.to_owned(),
+                Some(reason) => format!("not cacheable: {reason}"),
+            },
+        })
+    }
+
+    fn tell(&mut self, first: First) {
+        if let Some(sender) = self.first.take() {
+            // The visitor may have left.
+            sender.send(first).ok();
+        }
+    }
+}
+
+/// A file that others read while it is written.
+struct Growth {
+    temporary: Temporary,
+    written: u64,
+    progress: watch::Sender<Progress>,
+}
+
+/// What is needed to put a file into place.
+struct Placement {
+    file: PathBuf,
+    fetched: SystemTime,
+    headers: HeaderMap,
+    expires: Option<SystemTime>,
+    mode: u32,
+}
+
+impl Placement {
+    fn commit(self, temporary: Temporary) -> Result<(), Reason> {
+        let new = NewFile {
+            file: &self.file,
+            fetched: self.fetched,
+            headers: self.headers,
+            expires: self.expires,
+            mode: self.mode,
+        };
+        temporary.commit(&new).map_err(|error| match error.kind() {
+            std::io::ErrorKind::IsADirectory => Reason::TargetIsDirectory,
+            _ => unwritable(error),
+        })
+    }
+}
+
+fn begin(farm: &FarmState) -> Result<Temporary, Reason> {
+    let docroot = farm.docroot.as_ref().ok_or(Reason::NoDocroot)?;
+    let mode = farm.farm.cache.as_ref().map_or(0o755, |cache| cache.mode);
+    docroot.begin(mode).map_err(unwritable)
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "the shape of `map_err`")]
+fn unwritable(error: std::io::Error) -> Reason {
+    tracing::debug!(reason = %error, "cannot write a cache file");
+    Reason::Unwritable
+}
+
+/// Returns an answer that begins with `prefix` and goes on with `body`.
+fn stream_on(head: &Head, prefix: Bytes, body: ReceivedBody) -> Response<Body> {
+    let begin = stream::iter([Ok(Frame::data(prefix))]);
+    let rest = stream::unfold(body, |mut body| async move {
+        body.frame().await.map(|frame| (frame, body))
+    });
+    let mut response = Response::new(boxed(StreamBody::new(begin.chain(rest))));
+    *response.headers_mut() = head.headers.clone();
+    response
+}

@@ -1,0 +1,318 @@
+//! Fetches that are under way: one per cache file, however many visitors wait.
+//!
+//! Invariants
+//! * At most one fetch per file is joined by visitors; a second one runs beside it only when a flush named the file
+//!   while the first was under way, and then the first stores nothing.
+//! * A fetch never stores what a flush named while it ran: storing and naming exclude each other.
+//! * A fetch goes on when the visitor who caused it leaves.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use parking_lot::{Mutex, RwLock};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::cacheable::Reason;
+use crate::page::Page;
+use crate::upstream::Failure;
+
+/// Visitors do not wait for each other at a file whose last answer could not be stored, for this long.
+const PASS_MEMORY: Duration = Duration::from_secs(2);
+/// So many such files are remembered.
+const PASS_MEMORY_ENTRIES: usize = 4096;
+
+/// How a fetch ended.
+#[derive(Debug, Clone)]
+pub(crate) enum Outcome {
+    /// With a page for everyone.
+    Shared(Arc<Page>),
+    /// With an answer for its own visitor only.
+    Alone(Reason),
+    /// Without an answer.
+    Failed(Failure),
+}
+
+/// One fetch.
+#[derive(Debug)]
+pub(crate) struct Flight {
+    file: PathBuf,
+    is_flushed: AtomicBool,
+    outcome: watch::Sender<Option<Outcome>>,
+}
+
+impl Flight {
+    /// Waits for the end of the fetch.
+    pub(crate) async fn outcome(&self) -> Outcome {
+        let mut outcome = self.outcome.subscribe();
+        match outcome.wait_for(Option::is_some).await {
+            Ok(outcome) => match &*outcome {
+                Some(outcome) => outcome.clone(),
+                None => Outcome::Failed(Failure::Broken),
+            },
+            Err(_sender_gone) => Outcome::Failed(Failure::Broken),
+        }
+    }
+
+    fn is_flushed(&self) -> bool {
+        self.is_flushed.load(Ordering::SeqCst)
+    }
+}
+
+/// What a request for a file finds.
+#[derive(Debug)]
+pub(crate) enum Role {
+    /// It has to fetch.
+    Lead(Ticket),
+    /// Another one does.
+    Join(Arc<Flight>),
+    /// The last answers were for single visitors, so it fetches for itself.
+    Pass,
+}
+
+/// All fetches of a dispatcher.
+#[derive(Debug, Default)]
+pub(crate) struct Flights {
+    slots: Mutex<HashMap<PathBuf, Slot>>,
+    /// Held for reading while a file is put into place, for writing while a flush names files.
+    gate: RwLock<()>,
+    passes: Mutex<HashMap<PathBuf, Instant>>,
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    /// The fetch that visitors join.
+    current: Option<Arc<Flight>>,
+    /// The one that a flush overtook.
+    overtaken: Option<Arc<Flight>>,
+}
+
+impl Flights {
+    /// Joins the fetch of `file`, or begins it.
+    pub(crate) fn enter(self: &Arc<Self>, file: &Path) -> Role {
+        if self.is_passed(file) {
+            return Role::Pass;
+        }
+        self.lead_or_join(file)
+    }
+
+    /// Joins the fetch of `file`, or begins it, whatever the last answers were.
+    pub(crate) fn lead_or_join(self: &Arc<Self>, file: &Path) -> Role {
+        let mut slots = self.slots.lock();
+        let slot = slots.entry(file.to_owned()).or_default();
+        if let Some(flight) = &slot.current {
+            return Role::Join(Arc::clone(flight));
+        }
+        let flight = Arc::new(Flight {
+            file: file.to_owned(),
+            is_flushed: AtomicBool::new(false),
+            outcome: watch::Sender::new(None),
+        });
+        slot.current = Some(Arc::clone(&flight));
+        Role::Lead(Ticket {
+            flights: Arc::clone(self),
+            flight,
+            outcome: None,
+        })
+    }
+
+    /// Tells whether a fetch of `file` is under way.
+    pub(crate) fn is_fetching(&self, file: &Path) -> bool {
+        self.slots
+            .lock()
+            .get(file)
+            .is_some_and(|slot| slot.current.is_some())
+    }
+
+    /// Returns how many files are being fetched.
+    pub(crate) fn count(&self) -> usize {
+        self.slots.lock().len()
+    }
+
+    /// Notes that a flush names all files for which `is_named` holds; their fetches store nothing.
+    pub(crate) fn flush(&self, is_named: impl Fn(&Path) -> bool) {
+        let _nothing_is_stored = self.gate.write();
+        for (file, slot) in self.slots.lock().iter_mut() {
+            if !is_named(file) {
+                continue;
+            }
+            let Some(flight) = &slot.current else {
+                continue;
+            };
+            flight.is_flushed.store(true, Ordering::SeqCst);
+            // The next visitor begins anew, but a storm of flushes must not make a storm of fetches.
+            if slot.overtaken.is_none() {
+                slot.overtaken = slot.current.take();
+            }
+        }
+    }
+
+    fn is_passed(&self, file: &Path) -> bool {
+        let passes = self.passes.lock();
+        !passes.is_empty()
+            && passes
+                .get(file)
+                .is_some_and(|until| *until > Instant::now())
+    }
+
+    fn remember_pass(&self, file: &Path) {
+        let now = Instant::now();
+        let mut passes = self.passes.lock();
+        if passes.len() >= PASS_MEMORY_ENTRIES {
+            passes.retain(|_, until| *until > now);
+        }
+        if passes.len() < PASS_MEMORY_ENTRIES {
+            passes.insert(file.to_owned(), now + PASS_MEMORY);
+        }
+    }
+}
+
+/// The right and duty to fetch a file; dropping it tells all who wait.
+#[derive(Debug)]
+pub(crate) struct Ticket {
+    flights: Arc<Flights>,
+    flight: Arc<Flight>,
+    outcome: Option<Outcome>,
+}
+
+impl Ticket {
+    /// Runs `store` unless a flush named the file since the fetch began.
+    ///
+    /// # Errors
+    /// [`Reason::Flushed`], or what `store` returns.
+    pub(crate) fn store_unless_flushed(
+        &self,
+        store: impl FnOnce() -> Result<(), Reason>,
+    ) -> Result<(), Reason> {
+        let _no_flush_names_files = self.flights.gate.read();
+        if self.flight.is_flushed() {
+            return Err(Reason::Flushed);
+        }
+        store()
+    }
+
+    /// Tells those who wait for the fetch how it will end; it goes on until [`Ticket::finish`].
+    pub(crate) fn announce(&self, outcome: Outcome) {
+        self.flight.outcome.send_replace(Some(outcome));
+    }
+
+    /// Ends the fetch.
+    pub(crate) fn finish(mut self, outcome: Outcome) {
+        if matches!(outcome, Outcome::Alone(_)) {
+            self.flights.remember_pass(&self.flight.file);
+        }
+        self.outcome = Some(outcome);
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        if let Entry::Occupied(mut entry) =
+            self.flights.slots.lock().entry(self.flight.file.clone())
+        {
+            let slot = entry.get_mut();
+            for place in [&mut slot.current, &mut slot.overtaken] {
+                if place
+                    .as_ref()
+                    .is_some_and(|flight| Arc::ptr_eq(flight, &self.flight))
+                {
+                    *place = None;
+                }
+            }
+            if slot.current.is_none() && slot.overtaken.is_none() {
+                entry.remove();
+            }
+        }
+        // A ticket that is dropped unused, as by a panic, must not leave visitors waiting.
+        let outcome = self.outcome.take();
+        self.flight.outcome.send_if_modified(|current| {
+            let is_new = outcome.is_some() || current.is_none();
+            if is_new {
+                *current = outcome.or(Some(Outcome::Failed(Failure::Broken)));
+            }
+            is_new
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Flights, Outcome, Role, Ticket};
+    use crate::cacheable::Reason;
+    use crate::upstream::Failure;
+    use std::path::Path;
+    use std::sync::Arc;
+
+    const FILE: &str = "/docroot/a.html";
+
+    fn lead(flights: &Arc<Flights>) -> Ticket {
+        match flights.enter(Path::new(FILE)) {
+            Role::Lead(ticket) => ticket,
+            role => panic!("expected to lead, not {role:?}"),
+        }
+    }
+
+    #[tokio::test]
+    async fn the_second_joins_and_learns_the_outcome() {
+        let flights = Arc::new(Flights::default());
+        let ticket = lead(&flights);
+        let Role::Join(flight) = flights.enter(Path::new(FILE)) else {
+            panic!("expected to join");
+        };
+        ticket.finish(Outcome::Failed(Failure::Timeout));
+        assert!(matches!(
+            flight.outcome().await,
+            Outcome::Failed(Failure::Timeout)
+        ));
+        assert_eq!(flights.count(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_lost_ticket_frees_those_who_wait() {
+        let flights = Arc::new(Flights::default());
+        let ticket = lead(&flights);
+        let Role::Join(flight) = flights.enter(Path::new(FILE)) else {
+            panic!("expected to join");
+        };
+        drop(ticket);
+        assert!(matches!(flight.outcome().await, Outcome::Failed(_)));
+        drop(lead(&flights));
+    }
+
+    #[test]
+    fn a_flush_overtakes_a_fetch_once() {
+        let flights = Arc::new(Flights::default());
+        let first = lead(&flights);
+        flights.flush(|file| file == Path::new(FILE));
+        assert_eq!(first.store_unless_flushed(|| Ok(())), Err(Reason::Flushed));
+        let second = lead(&flights);
+        assert_eq!(second.store_unless_flushed(|| Ok(())), Ok(()));
+        flights.flush(|file| file == Path::new(FILE));
+        assert_eq!(second.store_unless_flushed(|| Ok(())), Err(Reason::Flushed));
+        assert!(matches!(flights.enter(Path::new(FILE)), Role::Join(_)));
+        drop((first, second));
+        assert_eq!(flights.count(), 0);
+        assert_eq!(lead(&flights).store_unless_flushed(|| Ok(())), Ok(()));
+    }
+
+    #[test]
+    fn a_flush_of_another_file_changes_nothing() {
+        let flights = Arc::new(Flights::default());
+        let ticket = lead(&flights);
+        flights.flush(|file| file == Path::new("/docroot/b.html"));
+        assert_eq!(ticket.store_unless_flushed(|| Ok(())), Ok(()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn answers_for_one_are_remembered_for_a_while() {
+        let flights = Arc::new(Flights::default());
+        lead(&flights).finish(Outcome::Alone(Reason::CacheControl));
+        assert!(matches!(flights.enter(Path::new(FILE)), Role::Pass));
+        tokio::time::advance(super::PASS_MEMORY).await;
+        drop(lead(&flights));
+    }
+}

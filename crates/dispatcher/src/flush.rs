@@ -1,0 +1,305 @@
+//! Obeying flush messages.
+//!
+//! Order: who may flush; fetches of named files are overtaken; `.stat` files are touched; files are removed, those on the
+//! re-fetch list marked; the handler program and the render are told; the answer; the re-fetch in the background. The
+//! stat files come first since a re-fetched file must be newer than they are.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{HeaderValue, Method, Response, StatusCode, header};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use tympan_web::cache_path::CanonicalPath;
+use tympan_web::flush_message::{Action, FlushMessage, Scope};
+use tympan_web::limit::limited;
+
+use crate::cache::{Deleted, Docroot, Fate};
+use crate::config::{Cache, FlushMode};
+use crate::dispatcher::{Exchange, FarmState, Inner, refusal};
+use crate::log::Level;
+use crate::metrics::Counter;
+use crate::page::{Body, full};
+use crate::upstream::{Call, CallBody};
+
+/// The longest body of a flush.
+const MAX_BODY_BYTES: u64 = 1024 * 1024;
+
+/// How long the handler program may run.
+const HANDLER_PATIENCE: Duration = Duration::from_secs(60);
+
+/// A flush for one document root, all paths below it.
+#[derive(Debug, Clone)]
+struct Flush {
+    message: FlushMessage,
+    handle: PathBuf,
+    /// Files on the re-fetch list.
+    listed: BTreeSet<PathBuf>,
+}
+
+impl Inner {
+    /// Obeys a flush and answers it.
+    pub(crate) async fn flush(
+        self: &Arc<Self>,
+        exchange: &mut Exchange<'_>,
+        body: Incoming,
+        limit: u64,
+    ) -> Response<Body> {
+        let (farm, view) = (exchange.farm, exchange.view);
+        self.log(Level::Debug, || {
+            format!("Found farm {} for flush", farm.farm.name)
+        });
+        if !may_flush(farm, &view.client.to_string()) {
+            self.metrics.count(Counter::FlushesRefused);
+            self.log(Level::Warn, || {
+                format!("Flushing rejected from {}", view.client)
+            });
+            return refusal(StatusCode::FORBIDDEN);
+        }
+        let Ok(body) = limited(body, limit.min(MAX_BODY_BYTES)).collect().await else {
+            return refusal(StatusCode::PAYLOAD_TOO_LARGE);
+        };
+        let body = body.to_bytes();
+        let message = match FlushMessage::parse(&view.headers, &body) {
+            Ok(message) => message,
+            Err(fault) => {
+                self.log(Level::Warn, || format!("Flush refused: {fault}"));
+                return refusal(StatusCode::BAD_REQUEST);
+            }
+        };
+        self.log(Level::Info, || {
+            let (action, handle) = (message.action.as_str(), &message.handle);
+            format!("Activation detected: action={action} [{handle}]")
+        });
+        exchange.cache = "purge";
+        if message.action == Action::Test {
+            return accepted();
+        }
+        let call = Call {
+            method: Method::POST,
+            target: view.wire_target(),
+            headers: view.headers.clone(),
+            body: CallBody::empty(),
+            sticky: None,
+        };
+        // The agent may leave; a flush that has begun is carried out.
+        let obey = Arc::clone(self).obey(Arc::clone(farm), message, call);
+        match tokio::spawn(obey).await {
+            Ok(Ok(())) => {
+                self.metrics.count(Counter::Flushes);
+                accepted()
+            }
+            Ok(Err(error)) => {
+                tracing::error!(farm = %farm.farm.name, reason = %error, "flush failed");
+                refusal(StatusCode::INTERNAL_SERVER_ERROR)
+            }
+            Err(_panicked) => refusal(StatusCode::INTERNAL_SERVER_ERROR),
+        }
+    }
+
+    async fn obey(
+        self: Arc<Self>,
+        farm: Arc<FarmState>,
+        message: FlushMessage,
+        call: Call,
+    ) -> std::io::Result<()> {
+        if let (Some(docroot), Some(cache)) = (&farm.docroot, &farm.farm.cache) {
+            let flush = Flush {
+                handle: PathBuf::from(message.handle.trim_matches('/')),
+                listed: self.listed_files(&farm, &message),
+                message: message.clone(),
+            };
+            // Visitors of a listed file must not find it marked before it waits to be fetched.
+            let listed = flush.listed.clone();
+            farm.refetch.announce(&listed);
+            self.overtake(&farm, &flush);
+            let (inner, docroot) = (Arc::clone(&self), Arc::clone(docroot));
+            let cache = cache.clone();
+            let work = move || inner.apply(&docroot, &cache, &flush);
+            let applied = tokio::task::spawn_blocking(work).await;
+            self.refetch(&farm, &message);
+            farm.refetch.settle(&listed);
+            applied.unwrap_or_else(|_panicked| Err(std::io::ErrorKind::Other.into()))?;
+        }
+        self.call_handler(&farm, &message).await;
+        if farm.farm.propagates_flushes {
+            tokio::spawn(async move {
+                if farm.upstream.send(&call).await.is_err() {
+                    tracing::warn!(farm = %farm.farm.name, "cannot forward a flush to the render");
+                }
+            });
+        }
+        Ok(())
+    }
+
+    fn listed_files(&self, farm: &FarmState, message: &FlushMessage) -> BTreeSet<PathBuf> {
+        message
+            .refetch
+            .iter()
+            .filter_map(|uri| crate::refetch::target(farm, uri))
+            .map(|(_, file)| file)
+            .collect()
+    }
+
+    /// Keeps fetches that began before the flush from storing what it names.
+    fn overtake(&self, farm: &FarmState, flush: &Flush) {
+        let Some(docroot) = &farm.docroot else { return };
+        self.flights.flush(|file| {
+            let Ok(below) = file.strip_prefix(docroot.path()) else {
+                return false;
+            };
+            flush.listed.contains(below) || names(flush.message.action, &flush.handle, below)
+        });
+    }
+
+    /// Changes the files.
+    fn apply(&self, docroot: &Docroot, cache: &Cache, flush: &Flush) -> std::io::Result<()> {
+        let action = flush.message.action;
+        if flush.message.scope != Some(Scope::ResourceOnly) {
+            let now = self.runtime.clock.tick();
+            let touched = docroot.touch_stats(&flush.handle, &cache.stat_files, now, cache.mode)?;
+            for file in touched {
+                self.log(Level::Debug, || format!("Touched {}", file.display()));
+            }
+        }
+        let is_gone = matches!(action, Action::Deactivate | Action::Delete);
+        let fate = match cache.flush_mode {
+            FlushMode::Soft if !is_gone => Fate::Mark,
+            FlushMode::Soft | FlushMode::Delete => Fate::Delete,
+        };
+        let mut done = docroot.flush(&flush.handle, fate, &flush.listed)?;
+        if is_gone {
+            add(&mut done, &docroot.remove_below(&flush.handle)?);
+        }
+        for file in &flush.listed {
+            done.marked += usize::from(docroot.mark_file(file)?);
+        }
+        self.metrics.add(Counter::FilesDeleted, done.removed as u64);
+        self.metrics.add(Counter::FilesMarked, done.marked as u64);
+        tracing::debug!(path = %flush.message.handle, removed = done.removed, marked = done.marked, "flush applied");
+        Ok(())
+    }
+
+    async fn call_handler(&self, farm: &FarmState, message: &FlushMessage) {
+        let handler = farm
+            .farm
+            .cache
+            .as_ref()
+            .and_then(|cache| cache.invalidate_handler.as_ref());
+        let Some(program) = handler else { return };
+        let scope = match message.scope {
+            Some(Scope::ResourceOnly) => "ResourceOnly",
+            None => "",
+        };
+        let run = tokio::process::Command::new(program)
+            .args([&message.handle, message.action.as_str(), scope])
+            .stdin(std::process::Stdio::null())
+            .kill_on_drop(true)
+            .status();
+        match tokio::time::timeout(HANDLER_PATIENCE, run).await {
+            Ok(Ok(status)) if status.success() => {}
+            Ok(Ok(status)) => {
+                tracing::warn!(file = program, status = %status, "the invalidate handler failed");
+            }
+            Ok(Err(error)) => {
+                tracing::error!(file = program, reason = %error, "cannot run the invalidate handler");
+            }
+            Err(_elapsed) => tracing::warn!(file = program, "the invalidate handler took too long"),
+        }
+    }
+}
+
+fn may_flush(farm: &FarmState, client: &str) -> bool {
+    match farm
+        .farm
+        .cache
+        .as_ref()
+        .and_then(|cache| cache.allowed_clients.as_ref())
+    {
+        Some(list) if !list.rules.is_empty() => list.allows(client),
+        _ => true,
+    }
+}
+
+fn accepted() -> Response<Body> {
+    let mut response = Response::new(full("<H1>OK</H1>\r\n"));
+    response
+        .headers_mut()
+        .insert(header::CONTENT_TYPE, HeaderValue::from_static("text/html"));
+    response
+}
+
+fn add(sum: &mut Deleted, more: &Deleted) {
+    sum.removed += more.removed;
+    sum.marked += more.marked;
+}
+
+/// Tells whether a flush of `handle` names `file`; mirrors what `cache::delete` removes.
+fn names(action: Action, handle: &Path, file: &Path) -> bool {
+    let is_gone = matches!(action, Action::Deactivate | Action::Delete);
+    if is_gone && file.starts_with(handle) {
+        return true;
+    }
+    let Some(last) = handle.file_name().and_then(|last| last.to_str()) else {
+        return false;
+    };
+    let parent = handle.parent().unwrap_or(Path::new(""));
+    let Ok(below) = file.strip_prefix(parent) else {
+        return false;
+    };
+    if file == handle || file.starts_with(handle.join("_jcr_content")) {
+        return true;
+    }
+    let first = below.components().next();
+    first
+        .and_then(|first| first.as_os_str().to_str())
+        .and_then(|first| first.strip_prefix(last))
+        .is_some_and(|rest| rest.starts_with('.'))
+}
+
+/// Reads a URI of a re-fetch list into its path and query.
+pub(crate) fn split_uri(uri: &str) -> Option<(CanonicalPath, String, Option<String>)> {
+    let (raw, query) = match uri.split_once('?') {
+        Some((raw, query)) => (raw, Some(query.to_owned())),
+        None => (uri, None),
+    };
+    let path = CanonicalPath::parse(raw).ok()?;
+    let wire = tympan_web::cache_path::resolve_wire(raw).ok()?;
+    Some((path, wire, query))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::names;
+    use std::path::Path;
+    use tympan_web::flush_message::Action;
+
+    #[test]
+    fn a_flush_names_the_files_of_its_handle() {
+        let check = |action, handle: &str, file: &str, expected: bool| {
+            assert_eq!(
+                names(action, Path::new(handle), Path::new(file)),
+                expected,
+                "{action:?} {handle} {file}"
+            );
+        };
+        let site = "content/en";
+        for action in [Action::Activate, Action::Delete] {
+            check(action, site, "content/en", true);
+            check(action, site, "content/en.html", true);
+            check(action, site, "content/en.x.html", true);
+            check(action, site, "content/en.html/suffix.html", true);
+            check(action, site, "content/en/_jcr_content/image.png", true);
+            check(action, site, "content/english.html", false);
+            check(action, site, "content/de.html", false);
+            check(action, site, "other/en.html", false);
+        }
+        check(Action::Activate, site, "content/en/sub.html", false);
+        check(Action::Delete, site, "content/en/sub.html", true);
+        check(Action::Delete, "", "content/en.html", true);
+        check(Action::Activate, "", "content/en.html", false);
+        check(Action::Activate, "a.jpg", "a.jpg.thumb.png", true);
+    }
+}

@@ -1,0 +1,148 @@
+//! The heads on their way: which headers reach a render, and which come back.
+
+use http::header::{
+    ACCEPT_ENCODING, CONNECTION, CONTENT_LENGTH, HOST, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH,
+    IF_RANGE, IF_UNMODIFIED_SINCE, RANGE, TE, TRAILER, TRANSFER_ENCODING, UPGRADE, VIA,
+};
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+use crate::config::{ClientHeaders, Farm};
+use crate::request::RequestView;
+
+/// The header by which a render knows that a dispatcher asks.
+const SERVER_AGENT: HeaderName = HeaderName::from_static("server-agent");
+const DISPATCHER: HeaderValue = HeaderValue::from_static("Communique-Dispatcher");
+const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const FORWARDED_PORT: HeaderName = HeaderName::from_static("x-forwarded-port");
+const FORWARDED_SSL: HeaderName = HeaderName::from_static("x-forwarded-ssl");
+
+/// A request that passed this many dispatchers goes in a circle.
+const MAX_DISPATCHERS: usize = 8;
+
+/// What the answer is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// This visitor only.
+    Pass,
+    /// The cache, so nothing may shape it that belongs to one visitor's copy.
+    Cache,
+}
+
+/// Returns the headers that a render gets for `request`.
+pub(crate) fn request_headers(farm: &Farm, request: &RequestView, purpose: Purpose) -> HeaderMap {
+    let mut headers = HeaderMap::with_capacity(request.headers.len() + 4);
+    let connection = named_by_connection(&request.headers);
+    for (name, value) in &request.headers {
+        let is_allowed = match &farm.client_headers {
+            ClientHeaders::All => true,
+            ClientHeaders::Only(names) => names.iter().any(|own| own == name.as_str()),
+        };
+        let is_kept = is_allowed
+            && !is_hop_by_hop(name)
+            && *name != CONTENT_LENGTH
+            && !connection.contains(name);
+        if is_kept {
+            headers.append(name, value.clone());
+        }
+    }
+    if purpose == Purpose::Cache {
+        for name in [
+            ACCEPT_ENCODING,
+            RANGE,
+            IF_RANGE,
+            IF_MATCH,
+            IF_NONE_MATCH,
+            IF_MODIFIED_SINCE,
+            IF_UNMODIFIED_SINCE,
+        ] {
+            headers.remove(name);
+        }
+    }
+    add_own(&mut headers, request);
+    headers
+}
+
+fn add_own(headers: &mut HeaderMap, request: &RequestView) {
+    let host = request
+        .headers
+        .get(HOST)
+        .and_then(|host| host.to_str().ok())
+        .unwrap_or("localhost");
+    append_list(
+        headers,
+        &request.headers,
+        VIA,
+        &format!("1.1 {host} (dispatcher)"),
+    );
+    let client = request.client.to_string();
+    append_list(headers, &request.headers, FORWARDED_FOR, &client);
+    let port = request
+        .port
+        .as_deref()
+        .unwrap_or(if request.is_tls { "443" } else { "80" });
+    if let Ok(port) = HeaderValue::from_str(port) {
+        headers.insert(FORWARDED_PORT, port);
+    }
+    if request.is_tls {
+        headers.insert(FORWARDED_SSL, HeaderValue::from_static("on"));
+    }
+    headers.insert(SERVER_AGENT, DISPATCHER);
+}
+
+/// Adds `own` to the end of a header that each hop extends, whether or not the list of client headers names it.
+fn append_list(headers: &mut HeaderMap, client: &HeaderMap, name: HeaderName, own: &str) {
+    let mut values: Vec<&str> = client
+        .get_all(&name)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .collect();
+    values.push(own);
+    if let Ok(value) = HeaderValue::from_str(&values.join(", ")) {
+        headers.insert(name, value);
+    }
+}
+
+/// Tells whether the request went through so many dispatchers that it goes in a circle.
+pub(crate) fn is_circling(request: &RequestView) -> bool {
+    let passed: usize = request
+        .headers
+        .get_all(VIA)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .map(|value| value.matches("(dispatcher)").count())
+        .sum();
+    passed >= MAX_DISPATCHERS
+}
+
+/// Removes from a render's answer what is not meant for the visitor.
+pub(crate) fn clean_response(headers: &mut HeaderMap) {
+    for name in named_by_connection(headers) {
+        headers.remove(name);
+    }
+    let own: Vec<HeaderName> = headers
+        .keys()
+        .filter(|name| is_hop_by_hop(name) || name.as_str() == "dispatcher")
+        .cloned()
+        .collect();
+    for name in own {
+        headers.remove(name);
+    }
+}
+
+fn named_by_connection(headers: &HeaderMap) -> Vec<HeaderName> {
+    headers
+        .get_all(CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .filter_map(|name| name.trim().parse().ok())
+        .collect()
+}
+
+fn is_hop_by_hop(name: &HeaderName) -> bool {
+    [CONNECTION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE].contains(name)
+        || matches!(
+            name.as_str(),
+            "keep-alive" | "proxy-connection" | "proxy-authenticate" | "proxy-authorization"
+        )
+}

@@ -1,0 +1,225 @@
+//! What a cache file is answered with: whole, in part, or not at all, as a pure function of two heads.
+//!
+//! Follows RFC 9110, sections 13 and 14. Several ranges at once are answered with the whole file, as it allows.
+
+use std::ops::RangeInclusive;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use http::{HeaderMap, HeaderName, HeaderValue, header};
+
+/// The stored answer as conditions see it.
+#[derive(Debug, Clone)]
+pub(crate) struct Entity<'a> {
+    pub(crate) etag: &'a HeaderValue,
+    /// Seconds precision, as in headers.
+    pub(crate) modified: SystemTime,
+    pub(crate) length: u64,
+}
+
+/// What to answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Plan {
+    /// 200 with everything.
+    Whole,
+    /// 206 with these bytes.
+    Part(RangeInclusive<u64>),
+    /// 304.
+    NotModified,
+    /// 412.
+    PreconditionFailed,
+    /// 416.
+    Unsatisfiable,
+}
+
+/// Decides what `request` gets of `entity`.
+pub(crate) fn plan(request: &HeaderMap, entity: &Entity<'_>) -> Plan {
+    if let Some(refusal) = check_conditions(request, entity) {
+        return refusal;
+    }
+    let Some(range) = text(request, header::RANGE) else {
+        return Plan::Whole;
+    };
+    if !is_range_wanted(request, entity) {
+        return Plan::Whole;
+    }
+    match parse_range(range, entity.length) {
+        Range::Bytes(range) => Plan::Part(range),
+        Range::Unsatisfiable => Plan::Unsatisfiable,
+        Range::Ignored => Plan::Whole,
+    }
+}
+
+fn check_conditions(request: &HeaderMap, entity: &Entity<'_>) -> Option<Plan> {
+    if request.contains_key(header::IF_MATCH) {
+        if !lists_etag(request, header::IF_MATCH, entity.etag) {
+            return Some(Plan::PreconditionFailed);
+        }
+    } else if let Some(since) = date(request, header::IF_UNMODIFIED_SINCE)
+        && entity.modified > since
+    {
+        return Some(Plan::PreconditionFailed);
+    }
+    // A tag is more exact than a date, so a date beside it does not count.
+    let is_known = if request.contains_key(header::IF_NONE_MATCH) {
+        lists_etag(request, header::IF_NONE_MATCH, entity.etag)
+    } else {
+        date(request, header::IF_MODIFIED_SINCE).is_some_and(|since| entity.modified <= since)
+    };
+    is_known.then_some(Plan::NotModified)
+}
+
+/// Compares weakly: what a cache stores is one representation.
+fn lists_etag(request: &HeaderMap, name: HeaderName, own: &HeaderValue) -> bool {
+    let own = own.to_str().unwrap_or_default().trim_start_matches("W/");
+    request
+        .get_all(name)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .map(str::trim)
+        .any(|tag| tag == "*" || tag.trim_start_matches("W/") == own)
+}
+
+fn is_range_wanted(request: &HeaderMap, entity: &Entity<'_>) -> bool {
+    let Some(condition) = text(request, header::IF_RANGE) else {
+        return true;
+    };
+    if condition.contains('"') {
+        // Only a strong tag promises the same bytes.
+        return !condition.starts_with("W/") && entity.etag == condition;
+    }
+    httpdate::parse_http_date(condition).is_ok_and(|date| date == entity.modified)
+}
+
+enum Range {
+    Bytes(RangeInclusive<u64>),
+    Unsatisfiable,
+    Ignored,
+}
+
+fn parse_range(text: &str, length: u64) -> Range {
+    let Some(spec) = text.strip_prefix("bytes=") else {
+        return Range::Ignored;
+    };
+    let Some((first, last)) = spec.trim().split_once('-') else {
+        return Range::Ignored;
+    };
+    let number = |text: &str| {
+        let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        // More digits than fit mean a place far behind the end.
+        is_number.then(|| text.parse::<u64>().unwrap_or(u64::MAX))
+    };
+    match (number(first), number(last)) {
+        (Some(first), None) if last.is_empty() && first < length => {
+            Range::Bytes(first..=length - 1)
+        }
+        (Some(first), Some(last)) if first <= last && first < length => {
+            Range::Bytes(first..=last.min(length - 1))
+        }
+        (Some(_), None) if last.is_empty() => Range::Unsatisfiable,
+        (Some(first), Some(last)) if first <= last => Range::Unsatisfiable,
+        (None, Some(0)) if first.is_empty() => Range::Unsatisfiable,
+        (None, Some(suffix)) if first.is_empty() && length > 0 => {
+            Range::Bytes(length.saturating_sub(suffix)..=length - 1)
+        }
+        (None, Some(_)) if first.is_empty() => Range::Unsatisfiable,
+        _ => Range::Ignored,
+    }
+}
+
+fn text(request: &HeaderMap, name: HeaderName) -> Option<&str> {
+    request.get(name)?.to_str().ok()
+}
+
+fn date(request: &HeaderMap, name: HeaderName) -> Option<SystemTime> {
+    httpdate::parse_http_date(text(request, name)?).ok()
+}
+
+/// Cuts a time to whole seconds, as headers hold it.
+pub(crate) fn whole_seconds(time: SystemTime) -> SystemTime {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    UNIX_EPOCH + Duration::from_secs(since.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Entity, Plan, plan};
+    use http::{HeaderMap, HeaderName, HeaderValue};
+    use std::time::{Duration, UNIX_EPOCH};
+
+    #[track_caller]
+    fn check(headers: &[(&str, &str)], expected: &Plan) {
+        let request: HeaderMap = headers
+            .iter()
+            .map(|(name, value)| {
+                (
+                    HeaderName::from_bytes(name.as_bytes()).unwrap(),
+                    HeaderValue::from_str(value).unwrap(),
+                )
+            })
+            .collect();
+        let entity = Entity {
+            etag: &HeaderValue::from_static("\"abc\""),
+            modified: UNIX_EPOCH + Duration::from_secs(784_111_777),
+            length: 100,
+        };
+        assert_eq!(plan(&request, &entity), *expected, "{headers:?}");
+    }
+
+    const SAME: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
+    const OLDER: &str = "Sun, 06 Nov 1994 08:49:36 GMT";
+
+    #[test]
+    fn conditions() {
+        check(&[], &Plan::Whole);
+        check(&[("if-none-match", "\"abc\"")], &Plan::NotModified);
+        check(&[("if-none-match", "\"x\", W/\"abc\"")], &Plan::NotModified);
+        check(&[("if-none-match", "*")], &Plan::NotModified);
+        check(&[("if-none-match", "\"x\"")], &Plan::Whole);
+        check(&[("if-modified-since", SAME)], &Plan::NotModified);
+        check(&[("if-modified-since", OLDER)], &Plan::Whole);
+        check(&[("if-modified-since", "nonsense")], &Plan::Whole);
+        check(
+            &[("if-none-match", "\"x\""), ("if-modified-since", SAME)],
+            &Plan::Whole,
+        );
+        check(&[("if-match", "\"x\"")], &Plan::PreconditionFailed);
+        check(&[("if-match", "\"abc\"")], &Plan::Whole);
+        check(&[("if-unmodified-since", OLDER)], &Plan::PreconditionFailed);
+        check(&[("if-unmodified-since", SAME)], &Plan::Whole);
+    }
+
+    #[test]
+    fn ranges() {
+        check(&[("range", "bytes=0-9")], &Plan::Part(0..=9));
+        check(&[("range", "bytes=90-")], &Plan::Part(90..=99));
+        check(&[("range", "bytes=90-500")], &Plan::Part(90..=99));
+        check(&[("range", "bytes=-10")], &Plan::Part(90..=99));
+        check(&[("range", "bytes=-500")], &Plan::Part(0..=99));
+        check(
+            &[("range", "bytes=0-99999999999999999999")],
+            &Plan::Part(0..=99),
+        );
+        check(&[("range", "bytes=100-")], &Plan::Unsatisfiable);
+        check(
+            &[("range", "bytes=99999999999999999999-")],
+            &Plan::Unsatisfiable,
+        );
+        check(&[("range", "bytes=-0")], &Plan::Unsatisfiable);
+        check(&[("range", "bytes=9-0")], &Plan::Whole);
+        check(&[("range", "bytes=0-1,5-6")], &Plan::Whole);
+        check(&[("range", "bytes=a-b")], &Plan::Whole);
+        check(&[("range", "lines=0-1")], &Plan::Whole);
+        check(&[("range", "bytes=-")], &Plan::Whole);
+    }
+
+    #[test]
+    fn ranges_of_another_version_are_not_cut() {
+        let ranged = |condition| [("range", "bytes=0-9"), ("if-range", condition)];
+        check(&ranged("\"abc\""), &Plan::Part(0..=9));
+        check(&ranged("W/\"abc\""), &Plan::Whole);
+        check(&ranged("\"x\""), &Plan::Whole);
+        check(&ranged(SAME), &Plan::Part(0..=9));
+        check(&ranged(OLDER), &Plan::Whole);
+    }
+}

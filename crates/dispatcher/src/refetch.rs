@@ -1,0 +1,255 @@
+//! Fetching flushed pages again in the background, in the order in which they were named.
+//!
+//! Invariants
+//! * A page that waits is not queued twice; one that is being fetched is queued once more.
+//! * At most `/x-refetchConcurrency` pages of a farm are fetched at once, so that a flush makes no storm of its own.
+//!
+//! On failure: a page is tried three times, then left to the next visitor.
+
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{HeaderMap, HeaderValue, Method, header};
+use parking_lot::Mutex;
+use tympan_web::flush_message::FlushMessage;
+
+use crate::cacheable::check_request;
+use crate::dispatcher::{FarmState, Inner};
+use crate::fetch::{Fetch, First, start};
+use crate::flight::{Outcome, Role};
+use crate::flush::split_uri;
+use crate::forward::{Purpose, request_headers};
+use crate::log::Level;
+use crate::metrics::Counter;
+use crate::request::RequestView;
+use crate::upstream::{Call, CallBody};
+
+/// How often a page is tried.
+const TRIES: u32 = 3;
+/// The pause after the first failure; it doubles.
+const PAUSE: Duration = Duration::from_secs(1);
+/// Pages that wait, at most; what does not fit is left to visitors.
+const MAX_WAITING: usize = 10_000;
+
+/// The pages of a farm that wait to be fetched again.
+#[derive(Debug, Default)]
+pub(crate) struct Queue(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    waiting: VecDeque<Item>,
+    waiting_files: HashSet<PathBuf>,
+    running: HashSet<PathBuf>,
+    /// Files that flushes are about to queue, with how many flushes are.
+    announced: HashMap<PathBuf, usize>,
+    workers: u32,
+}
+
+#[derive(Debug)]
+struct Item {
+    view: RequestView,
+    file: PathBuf,
+    sequence: Option<u64>,
+}
+
+impl Queue {
+    /// Tells whether a page waits or is being fetched.
+    pub(crate) fn holds(&self, file: &Path) -> bool {
+        let state = self.0.lock();
+        state.waiting_files.contains(file)
+            || state.running.contains(file)
+            || state.announced.contains_key(file)
+    }
+
+    /// Counts `files` as waiting already, from before they are marked until [`Queue::settle`].
+    pub(crate) fn announce(&self, files: &BTreeSet<PathBuf>) {
+        let mut state = self.0.lock();
+        for file in files {
+            *state.announced.entry(file.clone()).or_default() += 1;
+        }
+    }
+
+    /// Undoes [`Queue::announce`].
+    pub(crate) fn settle(&self, files: &BTreeSet<PathBuf>) {
+        let mut state = self.0.lock();
+        for file in files {
+            if let Some(flushes) = state.announced.get_mut(file) {
+                *flushes -= 1;
+                if *flushes == 0 {
+                    state.announced.remove(file);
+                }
+            }
+        }
+    }
+
+    /// Returns how many pages wait.
+    pub(crate) fn len(&self) -> u64 {
+        self.0.lock().waiting.len() as u64
+    }
+
+    /// Adds a page; returns whether a new worker has to be started for it.
+    fn push(&self, item: Item, workers: u32) -> bool {
+        let mut state = self.0.lock();
+        if state.waiting_files.contains(&item.file) {
+            // The later flush asks for the newer content.
+            if let Some(waiting) = state
+                .waiting
+                .iter_mut()
+                .find(|waiting| waiting.file == item.file)
+            {
+                waiting.sequence = waiting.sequence.max(item.sequence);
+            }
+            return false;
+        }
+        if state.waiting.len() >= MAX_WAITING {
+            return false;
+        }
+        state.waiting_files.insert(item.file.clone());
+        state.waiting.push_back(item);
+        let is_new = state.workers < workers;
+        state.workers += u32::from(is_new);
+        is_new
+    }
+
+    /// Takes the next page that is not being fetched; without one the worker ends.
+    fn take(&self) -> Option<Item> {
+        let mut state = self.0.lock();
+        let next = state
+            .waiting
+            .iter()
+            .position(|item| !state.running.contains(&item.file));
+        match next.and_then(|next| state.waiting.remove(next)) {
+            Some(item) => {
+                state.waiting_files.remove(&item.file);
+                state.running.insert(item.file.clone());
+                Some(item)
+            }
+            None => {
+                state.workers -= 1;
+                None
+            }
+        }
+    }
+
+    fn done(&self, file: &Path) {
+        self.0.lock().running.remove(file);
+    }
+}
+
+/// Reads a URI of a re-fetch list; nothing if it cannot be cached.
+pub(crate) fn target(farm: &FarmState, uri: &str) -> Option<(RequestView, PathBuf)> {
+    let (path, wire_path, query) = split_uri(uri)?;
+    let mut headers = HeaderMap::new();
+    if let Some(host) = own_host(farm) {
+        headers.insert(header::HOST, host);
+    }
+    let view = RequestView {
+        method: Method::GET,
+        protocol: "HTTP/1.1",
+        scheme: "http",
+        host: String::new(),
+        port: None,
+        path,
+        wire_path,
+        query,
+        headers,
+        client: IpAddr::V4(Ipv4Addr::LOCALHOST),
+        is_tls: false,
+    };
+    let file = check_request(&farm.farm, &view).ok()?;
+    Some((view, file))
+}
+
+/// The name under which visitors know the farm, if one is written out.
+fn own_host(farm: &FarmState) -> Option<HeaderValue> {
+    farm.farm.virtual_hosts.iter().find_map(|entry| {
+        let host = entry.host.source();
+        let is_name = !host.is_empty() && !host.contains(['*', '?', '[']);
+        is_name.then(|| HeaderValue::from_str(host).ok()).flatten()
+    })
+}
+
+impl Inner {
+    /// Queues the pages that `message` lists.
+    pub(crate) fn refetch(self: &Arc<Self>, farm: &Arc<FarmState>, message: &FlushMessage) {
+        let workers = farm
+            .farm
+            .cache
+            .as_ref()
+            .map_or(1, |cache| cache.refetch_concurrency);
+        for uri in &message.refetch {
+            let Some((view, file)) = target(farm, uri) else {
+                self.log(Level::Debug, || format!("nothing to re-fetch for [{uri}]"));
+                continue;
+            };
+            let item = Item {
+                view,
+                file,
+                sequence: message.sequence,
+            };
+            if farm.refetch.push(item, workers) {
+                tokio::spawn(Arc::clone(self).work_off(Arc::clone(farm)));
+            }
+        }
+    }
+
+    async fn work_off(self: Arc<Self>, farm: Arc<FarmState>) {
+        while let Some(item) = farm.refetch.take() {
+            let is_done = self.fetch_again(&farm, &item).await;
+            let counter = if is_done {
+                Counter::Refetches
+            } else {
+                Counter::RefetchFailures
+            };
+            self.metrics.count(counter);
+            farm.refetch.done(&item.file);
+        }
+    }
+
+    /// Fetches one page; returns whether its file is new, or rightly gone.
+    async fn fetch_again(self: &Arc<Self>, farm: &Arc<FarmState>, item: &Item) -> bool {
+        let key = farm.absolute(&item.file);
+        for attempt in 0..TRIES {
+            if attempt > 0 {
+                tokio::time::sleep(PAUSE * 2_u32.pow(attempt - 1)).await;
+            }
+            let first = match self.flights.lead_or_join(&key) {
+                // A visitor's fetch that began after the flush does as well.
+                Role::Join(flight) => match flight.outcome().await {
+                    Outcome::Shared(_) => return true,
+                    Outcome::Alone(_) | Outcome::Failed(_) => continue,
+                },
+                Role::Pass => continue,
+                Role::Lead(ticket) => {
+                    let fetch = Fetch {
+                        call: Call {
+                            method: Method::GET,
+                            target: item.view.wire_target(),
+                            headers: request_headers(&farm.farm, &item.view, Purpose::Cache),
+                            body: CallBody::empty(),
+                            sticky: None,
+                        },
+                        file: item.file.clone(),
+                        sequence: item.sequence,
+                        info: "caching",
+                    };
+                    start(self, farm, ticket, fetch).await
+                }
+            };
+            match first {
+                Ok(First::Page(page)) if page.is_whole() => return true,
+                Ok(First::Answer(response, ..))
+                    if matches!(response.status().as_u16(), 404 | 410) =>
+                {
+                    return true;
+                }
+                _ => {}
+            }
+        }
+        tracing::warn!(farm = %farm.farm.name, path = %item.view.path, "a flushed page could not be fetched again");
+        false
+    }
+}

@@ -1,0 +1,381 @@
+//! Answering from the cache, or around it.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
+use tokio::sync::oneshot;
+
+use crate::auth::Permission;
+use crate::cache::{CacheFile, Docroot, Lookup};
+use crate::cacheable::Reason;
+use crate::config::{Cache, FlushMode};
+use crate::dispatcher::{Exchange, Inner, refusal};
+use crate::fetch::{Fetch, First, start};
+use crate::flight::{Outcome, Role, Ticket};
+use crate::forward::{Purpose, clean_response, request_headers};
+use crate::freshness::{Facts, Freshness, judge};
+use crate::hit;
+use crate::log::Level;
+use crate::metrics::Counter;
+use crate::page::{Body, Page, boxed};
+use crate::request::RequestView;
+use crate::sticky;
+use crate::upstream::{Call, CallBody, Failure};
+
+const STALE_INFO: &str = "caching: stat file is more recent";
+
+/// A cache file whose farm is known to have a cache.
+struct Found<'a> {
+    docroot: &'a Docroot,
+    cache: &'a Cache,
+    file: &'a Path,
+}
+
+impl Inner {
+    /// Answers from the file, fetching it first where it is absent or out of date.
+    pub(crate) async fn cached(
+        self: &Arc<Self>,
+        exchange: &mut Exchange<'_>,
+        file: &Path,
+    ) -> Response<Body> {
+        let farm = exchange.farm;
+        let (Some(docroot), Some(cache)) = (&farm.docroot, &farm.farm.cache) else {
+            return self
+                .pass(exchange, CallBody::empty(), Reason::NoDocroot)
+                .await;
+        };
+        let found = Found {
+            docroot,
+            cache,
+            file,
+        };
+        match docroot.look_up(file, cache.enable_ttl) {
+            Err(error) => {
+                let path = farm.absolute(file);
+                tracing::warn!(file = %path.display(), reason = %error, "cannot read a cache file");
+                self.pass(exchange, CallBody::empty(), Reason::Unwritable)
+                    .await
+            }
+            Ok(Lookup::Directory) => {
+                self.pass(exchange, CallBody::empty(), Reason::TargetIsDirectory)
+                    .await
+            }
+            Ok(Lookup::Absent) => self.absent(exchange, &found).await,
+            Ok(Lookup::File(cached)) => {
+                let freshness = self.judge(&found, exchange.view, &cached);
+                if freshness == Freshness::Valid {
+                    self.hit(exchange, &found, cached).await
+                } else {
+                    self.stale(exchange, &found, cached, freshness).await
+                }
+            }
+        }
+    }
+
+    fn judge(&self, found: &Found<'_>, view: &RequestView, cached: &CacheFile) -> Freshness {
+        let cache = found.cache;
+        let obeys_stat = cache.invalidate.allows(view.path.as_str());
+        let facts = Facts {
+            now: self.runtime.clock.now(),
+            fetched: cached.fetched,
+            is_marked: cached.marked.is_some(),
+            flushed: if obeys_stat {
+                found.docroot.flushed(found.file, &cache.stat_files)
+            } else {
+                None
+            },
+            expires: cached.expires,
+        };
+        let freshness = judge(facts, cache.grace_period);
+        self.log(Level::Debug, || {
+            let file = found.docroot.path().join(found.file);
+            let file = file.display();
+            match freshness {
+                Freshness::Valid => {
+                    format!("cache file is newer than lastflush -> use cache [{file}]")
+                }
+                Freshness::Expired => format!("cache file has expired: {file}"),
+                Freshness::Stale | Freshness::Marked => {
+                    format!("cache file is older than lastflush -> flush [{file}]")
+                }
+            }
+        });
+        freshness
+    }
+
+    async fn hit(
+        self: &Arc<Self>,
+        exchange: &mut Exchange<'_>,
+        found: &Found<'_>,
+        cached: CacheFile,
+    ) -> Response<Body> {
+        let permission = self.ask_permission(exchange).await;
+        let Permission::Granted(extra) = permission else {
+            return self
+                .pass(exchange, CallBody::empty(), Reason::AuthCheckerDenied)
+                .await;
+        };
+        self.note_action(exchange, "DELIVER");
+        self.metrics.count(Counter::Hits);
+        exchange.info = "target file cached".to_owned();
+        let mut response = self.serve_file(exchange, found, cached);
+        for (name, value) in &extra {
+            response.headers_mut().append(name, value.clone());
+        }
+        response
+    }
+
+    /// Answers with a file, whatever its age.
+    fn serve_file(
+        &self,
+        exchange: &mut Exchange<'_>,
+        found: &Found<'_>,
+        cached: CacheFile,
+    ) -> Response<Body> {
+        exchange.cache = "hit";
+        let now = self.runtime.clock.now();
+        match hit::answer(exchange.view, found.file, cached, now) {
+            Ok(response) => response,
+            Err(error) => {
+                let file = found.docroot.path().join(found.file);
+                tracing::error!(file = %file.display(), reason = %error, "cannot read a cache file");
+                refusal(StatusCode::INTERNAL_SERVER_ERROR)
+            }
+        }
+    }
+
+    /// Serves the old file while it is replaced, and lets one visitor replace it.
+    async fn stale(
+        self: &Arc<Self>,
+        exchange: &mut Exchange<'_>,
+        found: &Found<'_>,
+        cached: CacheFile,
+        freshness: Freshness,
+    ) -> Response<Body> {
+        let farm = exchange.farm;
+        let is_too_old = cached.marked.is_some_and(|marked| {
+            let age = self.runtime.clock.now().duration_since(marked);
+            age.unwrap_or_default() > found.cache.max_stale
+        });
+        if is_too_old || self.is_private(exchange) {
+            return self.absent(exchange, found).await;
+        }
+        let key = farm.absolute(found.file);
+        if farm.refetch.holds(found.file) {
+            return self.old(exchange, found, cached);
+        }
+        if exchange.view.method == Method::HEAD {
+            if self.flights.is_fetching(&key) {
+                return self.old(exchange, found, cached);
+            }
+            return self.pass(exchange, CallBody::empty(), Reason::Method).await;
+        }
+        let Role::Lead(ticket) = self.flights.lead_or_join(&key) else {
+            return self.old(exchange, found, cached);
+        };
+        if let Some(newer) = self.look_again(found, exchange.view) {
+            drop(ticket);
+            return self.hit(exchange, found, newer).await;
+        }
+        let wait = self.begin(exchange, ticket, found, STALE_INFO);
+        let is_soft = found.cache.flush_mode == FlushMode::Soft;
+        if freshness == Freshness::Marked && is_soft {
+            return self.old(exchange, found, cached);
+        }
+        let first = wait.await.unwrap_or(First::Failed(Failure::Broken));
+        if found.cache.serve_stale_on_error && is_error(&first) {
+            let mut response = self.old(exchange, found, cached);
+            let warning = HeaderValue::from_static("111 - \"Revalidation Failed\"");
+            response.headers_mut().insert(header::WARNING, warning);
+            return response;
+        }
+        self.first(exchange, first)
+    }
+
+    fn old(
+        &self,
+        exchange: &mut Exchange<'_>,
+        found: &Found<'_>,
+        cached: CacheFile,
+    ) -> Response<Body> {
+        self.note_action(exchange, "DELIVER");
+        self.metrics.count(Counter::Stale);
+        exchange.info = "target file cached".to_owned();
+        self.serve_file(exchange, found, cached)
+    }
+
+    /// Fetches a file that is not there, or waits for the one who does.
+    async fn absent(
+        self: &Arc<Self>,
+        exchange: &mut Exchange<'_>,
+        found: &Found<'_>,
+    ) -> Response<Body> {
+        if exchange.view.method == Method::HEAD {
+            return self.pass(exchange, CallBody::empty(), Reason::Method).await;
+        }
+        let key = exchange.farm.absolute(found.file);
+        let role = self.flights.enter(&key);
+        match role {
+            Role::Lead(ticket) => {
+                if !self.is_private(exchange)
+                    && let Some(newer) = self.look_again(found, exchange.view)
+                {
+                    drop(ticket);
+                    return self.hit(exchange, found, newer).await;
+                }
+                let wait = self.begin(exchange, ticket, found, "caching");
+                let first = wait.await.unwrap_or(First::Failed(Failure::Broken));
+                self.first(exchange, first)
+            }
+            Role::Join(flight) if !self.is_private(exchange) => {
+                self.metrics.count(Counter::Collapsed);
+                let wait = found.cache.collapse_wait.max(Duration::from_millis(1));
+                match tokio::time::timeout(wait, flight.outcome()).await {
+                    Ok(Outcome::Shared(page)) => self.page(exchange, &page, &page.stored),
+                    Ok(Outcome::Failed(failure)) => refusal(failure.status()),
+                    Ok(Outcome::Alone(reason)) => {
+                        self.pass(exchange, CallBody::empty(), reason).await
+                    }
+                    Err(_waited_long_enough) => {
+                        self.pass(exchange, CallBody::empty(), Reason::Incomplete)
+                            .await
+                    }
+                }
+            }
+            Role::Join(_) | Role::Pass => {
+                self.pass(exchange, CallBody::empty(), Reason::CacheControl)
+                    .await
+            }
+        }
+    }
+
+    /// Looks the file up once more: another fetch may have ended since.
+    fn look_again(&self, found: &Found<'_>, view: &RequestView) -> Option<CacheFile> {
+        match found.docroot.look_up(found.file, found.cache.enable_ttl) {
+            Ok(Lookup::File(cached)) => {
+                (self.judge(found, view, &cached) == Freshness::Valid).then_some(cached)
+            }
+            _ => None,
+        }
+    }
+
+    fn begin(
+        self: &Arc<Self>,
+        exchange: &Exchange<'_>,
+        ticket: Ticket,
+        found: &Found<'_>,
+        info: &'static str,
+    ) -> oneshot::Receiver<First> {
+        self.note_action(exchange, "CREATE");
+        let fetch = Fetch {
+            call: call(exchange, CallBody::empty(), Purpose::Cache),
+            file: found.file.to_owned(),
+            sequence: None,
+            info,
+        };
+        start(self, exchange.farm, ticket, fetch)
+    }
+
+    /// Answers the one who caused a fetch.
+    fn first(&self, exchange: &mut Exchange<'_>, first: First) -> Response<Body> {
+        match first {
+            First::Page(page) => {
+                let mut response = self.page(exchange, &page, &page.headers);
+                sticky::add_cookie(&mut response, exchange, &page.render);
+                response
+            }
+            First::Answer(mut response, render, reason) => {
+                self.metrics.count(Counter::Passes);
+                sticky::add_cookie(&mut response, exchange, &render);
+                exchange.render = Some(render);
+                exchange.info = format!("not cacheable: {reason}");
+                response
+            }
+            First::Failed(failure) => refusal(failure.status()),
+            First::Behind => refusal(StatusCode::BAD_GATEWAY),
+        }
+    }
+
+    fn page(
+        &self,
+        exchange: &mut Exchange<'_>,
+        page: &Page,
+        headers: &HeaderMap,
+    ) -> Response<Body> {
+        self.metrics.count(Counter::Misses);
+        exchange.cache = "miss";
+        exchange.render = Some(page.render.clone());
+        exchange.info.clone_from(&page.info);
+        let mut response = Response::new(page.body.open());
+        *response.headers_mut() = headers.clone();
+        response.headers_mut().remove(header::CONTENT_LENGTH);
+        if let Some(length) = page.body.length() {
+            response
+                .headers_mut()
+                .insert(header::CONTENT_LENGTH, HeaderValue::from(length));
+        }
+        response
+    }
+
+    /// Forwards the request and stores nothing.
+    pub(crate) async fn pass(
+        self: &Arc<Self>,
+        exchange: &mut Exchange<'_>,
+        body: CallBody,
+        reason: Reason,
+    ) -> Response<Body> {
+        self.note_action(exchange, "NONE");
+        self.metrics.count(Counter::Passes);
+        exchange.info = format!("not cacheable: {reason}");
+        let call = call(exchange, body, Purpose::Pass);
+        match exchange.farm.upstream.send(&call).await {
+            Ok(answer) => {
+                let mut response = answer.response.map(boxed);
+                clean_response(response.headers_mut());
+                sticky::add_cookie(&mut response, exchange, &answer.render);
+                exchange.render = Some(answer.render);
+                response
+            }
+            Err(failure) => {
+                self.metrics.count(Counter::RenderFailures);
+                let mut response = refusal(failure.status());
+                if matches!(failure, Failure::BodyTooLarge | Failure::BodyStalled) {
+                    let close = HeaderValue::from_static("close");
+                    response.headers_mut().insert(header::CONNECTION, close);
+                }
+                response
+            }
+        }
+    }
+
+    fn note_action(&self, exchange: &Exchange<'_>, action: &str) {
+        self.log(Level::Debug, || {
+            format!("cache-action for [{}]: {action}", exchange.view.path)
+        });
+    }
+}
+
+/// Answers in whose place `/serveStaleOnError` puts the old file.
+fn is_error(first: &First) -> bool {
+    match first {
+        First::Page(_) => false,
+        First::Answer(response, _, _) => {
+            matches!(response.status().as_u16(), 429 | 502 | 503 | 504)
+        }
+        First::Failed(_) | First::Behind => true,
+    }
+}
+
+/// Returns the request that a render gets.
+fn call(exchange: &Exchange<'_>, body: CallBody, purpose: Purpose) -> Call {
+    let view = exchange.view;
+    Call {
+        method: view.method.clone(),
+        target: view.wire_target(),
+        headers: request_headers(&exchange.farm.farm, view, purpose),
+        body,
+        sticky: view.cookie(sticky::COOKIE).map(str::to_owned),
+    }
+}

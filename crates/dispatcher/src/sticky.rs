@@ -1,0 +1,35 @@
+//! Visitors of certain folders stay with one render, by a cookie.
+
+use http::{HeaderValue, Response, header};
+
+use crate::dispatcher::Exchange;
+use crate::page::Body;
+
+/// The cookie that names a render.
+pub(crate) const COOKIE: &str = "renderid";
+
+/// Adds the cookie to an answer from `render`, if the path is sticky and the visitor has no such cookie.
+pub(crate) fn add_cookie(response: &mut Response<Body>, exchange: &Exchange<'_>, render: &str) {
+    let (sticky, view) = (&exchange.farm.farm.sticky, exchange.view);
+    let is_below = |folder: &String| {
+        let rest = view
+            .path
+            .as_str()
+            .strip_prefix(folder.trim_end_matches('/'));
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/') || rest.starts_with('.'))
+    };
+    let is_same = view.cookie(COOKIE) == Some(render);
+    if is_same || !sticky.paths.iter().any(is_below) {
+        return;
+    }
+    let mut cookie = format!("{COOKIE}={render}; Path=/");
+    if sticky.is_http_only {
+        cookie.push_str("; HttpOnly");
+    }
+    if sticky.is_always_secure || view.is_tls {
+        cookie.push_str("; Secure");
+    }
+    if let Ok(cookie) = HeaderValue::from_str(&cookie) {
+        response.headers_mut().append(header::SET_COOKIE, cookie);
+    }
+}

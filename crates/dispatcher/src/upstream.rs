@@ -1,0 +1,454 @@
+//! Asking the renders of a farm: rounds of attempts, failover, time limits.
+//!
+//! Invariants
+//! * A request with a body is repeated only while nothing of its body was read; one without effects also after a
+//!   connection broke.
+//! * Every wait has the limits of the render's configuration.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, Request, Response, StatusCode};
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+use parking_lot::Mutex;
+use tokio::time::{Instant, Sleep};
+use tympan_web::client::{Client, Error, Options};
+use tympan_web::limit::{Limited, is_stalled, is_too_large, limited};
+use tympan_web::tls::Trust;
+
+use crate::balance::Scores;
+use crate::config::{Farm, Render};
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// A visitor that sends no byte of its body for this long is given up.
+const BODY_PATIENCE: Duration = Duration::from_secs(30);
+
+/// The renders of one farm.
+#[derive(Debug)]
+pub(crate) struct Upstream {
+    farm: Arc<Farm>,
+    targets: Vec<Target>,
+    scores: Arc<Scores>,
+}
+
+#[derive(Debug)]
+struct Target {
+    render: Render,
+    client: Client,
+}
+
+/// One request to whichever render answers.
+#[derive(Debug)]
+pub(crate) struct Call {
+    pub(crate) method: Method,
+    /// Path and query.
+    pub(crate) target: String,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: CallBody,
+    /// The render that a sticky cookie names.
+    pub(crate) sticky: Option<String>,
+}
+
+/// Why no render answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Failure {
+    /// No render could be reached: 502.
+    NoConnection,
+    /// The connection broke: 502.
+    Broken,
+    /// A render was reached but did not answer in time: 504.
+    Timeout,
+    /// The visitor's body is too large: 413.
+    BodyTooLarge,
+    /// The visitor's body did not arrive: 408.
+    BodyStalled,
+}
+
+impl Failure {
+    pub(crate) fn status(self) -> StatusCode {
+        match self {
+            Self::NoConnection | Self::Broken => StatusCode::BAD_GATEWAY,
+            Self::Timeout => StatusCode::GATEWAY_TIMEOUT,
+            Self::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::BodyStalled => StatusCode::REQUEST_TIMEOUT,
+        }
+    }
+}
+
+/// An answer and who gave it.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) response: Response<ReceivedBody>,
+    pub(crate) render: String,
+}
+
+impl Upstream {
+    pub(crate) fn new(farm: &Arc<Farm>, trust: Option<&Trust>) -> Self {
+        let targets: Vec<Target> = farm
+            .renders
+            .iter()
+            .map(|render| Target {
+                render: render.clone(),
+                client: Client::new(Options {
+                    connect_timeout: render.timeout,
+                    response_timeout: render.receive_timeout,
+                    trust: trust.cloned(),
+                    ..Options::default()
+                }),
+            })
+            .collect();
+        let scores = Arc::new(Scores::new(targets.len(), farm.categories.len()));
+        Self {
+            farm: Arc::clone(farm),
+            targets,
+            scores,
+        }
+    }
+
+    /// Sends `call` to the best render, and to others if that one fails.
+    pub(crate) async fn send(&self, call: &Call) -> Result<Answer, Failure> {
+        let category = self.category(&call.target);
+        let mut refused = None;
+        for round in 0..self.farm.rounds {
+            if round > 0 {
+                tokio::time::sleep(self.farm.retry_delay).await;
+            }
+            for index in self.order(category, call.sticky.as_deref()) {
+                match self.attempt(index, category, call).await {
+                    Ok(answer) => match self.judge(index, call, answer).await {
+                        Verdict::Take(answer) => return Ok(answer),
+                        Verdict::AskAnother(answer) => refused = Some(answer),
+                    },
+                    Err(Attempt::TryNext) => {}
+                    Err(Attempt::GiveUp(failure)) => return Err(failure),
+                }
+            }
+            if let Some(answer) = refused.take() {
+                return Ok(answer);
+            }
+        }
+        tracing::warn!(farm = %self.farm.name, "unable to connect to any backend");
+        Err(Failure::NoConnection)
+    }
+
+    fn order(&self, category: usize, sticky: Option<&str>) -> Vec<usize> {
+        let now = Instant::now();
+        let mut order = self.scores.order(category, now);
+        let wanted = sticky.and_then(|name| {
+            self.targets
+                .iter()
+                .position(|target| target.render.name == name)
+        });
+        if let Some(wanted) = wanted.filter(|wanted| self.scores.is_live(*wanted, now)) {
+            order.retain(|index| *index != wanted);
+            order.insert(0, wanted);
+        }
+        order
+    }
+
+    /// Returns the number of the category that a URL belongs to; the last number stands for none.
+    fn category(&self, target: &str) -> usize {
+        let path = target.split('?').next().unwrap_or(target);
+        let categories = &self.farm.categories;
+        categories
+            .iter()
+            .position(|category| category.glob.matches(path))
+            .unwrap_or(categories.len())
+    }
+
+    async fn attempt(&self, index: usize, category: usize, call: &Call) -> Result<Answer, Attempt> {
+        let Some(target) = self.targets.get(index) else {
+            return Err(Attempt::TryNext);
+        };
+        let started = Instant::now();
+        let mut outcome = self.exchange(index, target, call).await;
+        if matches!(outcome, Err(Error::Broken { .. })) && call.is_repeatable() {
+            // The render may have closed a pooled connection at the moment of its reuse.
+            outcome = self.exchange(index, target, call).await;
+        }
+        let now = Instant::now();
+        let error = match outcome {
+            Ok(response) => {
+                self.scores.succeed(index, category, now - started, now);
+                let render = target.render.name.clone();
+                return Ok(Answer { response, render });
+            }
+            Err(error) => error,
+        };
+        self.scores.fail(index, self.farm.unavailable_penalty, now);
+        tracing::debug!(farm = %self.farm.name, render = %target.render.name, reason = %error, "render failed");
+        Err(self.sort(&error, call))
+    }
+
+    fn sort(&self, error: &Error, call: &Call) -> Attempt {
+        match error {
+            Error::Timeout { .. } => Attempt::GiveUp(Failure::Timeout),
+            Error::Broken { source, .. } if is_too_large(&**source) => {
+                Attempt::GiveUp(Failure::BodyTooLarge)
+            }
+            Error::Broken { source, .. } if is_stalled(&**source) => {
+                Attempt::GiveUp(Failure::BodyStalled)
+            }
+            Error::Broken { .. } if call.is_repeatable() && self.targets.len() > 1 => {
+                Attempt::TryNext
+            }
+            error if error.is_unsent() && call.body.is_untouched() => Attempt::TryNext,
+            _ => Attempt::GiveUp(Failure::Broken),
+        }
+    }
+
+    async fn exchange(
+        &self,
+        index: usize,
+        target: &Target,
+        call: &Call,
+    ) -> Result<Response<ReceivedBody>, Error> {
+        let render = &target.render;
+        let scheme = if render.is_secure { "https" } else { "http" };
+        let uri = format!(
+            "{scheme}://{}:{}{}",
+            render.hostname, render.port, call.target
+        );
+        let mut request = Request::new(call.body.clone());
+        *request.method_mut() = call.method.clone();
+        *request.uri_mut() = uri.parse().map_err(|_invalid| Error::Request {
+            uri: uri.clone(),
+            reason: "the URI cannot be read".to_owned(),
+        })?;
+        *request.headers_mut() = call.headers.clone();
+        let flight = InFlight::begin(&self.scores, index);
+        let response = target.client.send(request).await?;
+        let patience = render.receive_timeout;
+        Ok(response.map(|body| ReceivedBody::new(body, patience, flight)))
+    }
+
+    /// Decides whether an error of a render is the visitor's answer or a reason to ask another.
+    async fn judge(&self, index: usize, call: &Call, answer: Answer) -> Verdict {
+        let status = answer.response.status();
+        if !self.farm.has_failover || !status.is_server_error() || !call.body.is_untouched() {
+            return Verdict::Take(answer);
+        }
+        let is_ill = status == StatusCode::SERVICE_UNAVAILABLE || self.is_ill(index).await;
+        if !is_ill {
+            return Verdict::Take(answer);
+        }
+        self.scores
+            .fail(index, self.farm.unavailable_penalty, Instant::now());
+        Verdict::AskAnother(answer)
+    }
+
+    /// Asks the health page of a render; only a 500 says that it is ill.
+    async fn is_ill(&self, index: usize) -> bool {
+        let (Some(url), Some(target)) = (&self.farm.health_check, self.targets.get(index)) else {
+            return false;
+        };
+        let call = Call::get(url.clone());
+        match self.exchange(index, target, &call).await {
+            Ok(response) => response.status() == StatusCode::INTERNAL_SERVER_ERROR,
+            Err(_unreachable) => true,
+        }
+    }
+}
+
+enum Attempt {
+    TryNext,
+    GiveUp(Failure),
+}
+
+enum Verdict {
+    Take(Answer),
+    AskAnother(Answer),
+}
+
+impl Call {
+    /// Returns a request without headers and body.
+    pub(crate) fn get(target: String) -> Self {
+        Self {
+            method: Method::GET,
+            target,
+            headers: HeaderMap::new(),
+            body: CallBody::empty(),
+            sticky: None,
+        }
+    }
+
+    fn is_repeatable(&self) -> bool {
+        self.body.is_empty() && (self.method.is_safe() || self.method.is_idempotent())
+    }
+}
+
+/// A visitor's body, which attempts share until one of them begins to read it.
+#[derive(Debug)]
+pub(crate) struct CallBody {
+    state: Arc<Mutex<BodyState>>,
+    reading: Option<Limited<Incoming>>,
+    length: Option<u64>,
+}
+
+impl Clone for CallBody {
+    /// Returns the body for another attempt, which finds it only if none has begun to read it.
+    fn clone(&self) -> Self {
+        Self {
+            state: Arc::clone(&self.state),
+            reading: None,
+            length: self.length,
+        }
+    }
+}
+
+#[derive(Debug)]
+enum BodyState {
+    Empty,
+    Waiting(Option<Limited<Incoming>>),
+}
+
+impl CallBody {
+    pub(crate) fn empty() -> Self {
+        Self {
+            state: Arc::new(Mutex::new(BodyState::Empty)),
+            reading: None,
+            length: Some(0),
+        }
+    }
+
+    pub(crate) fn new(body: Incoming, max_bytes: u64) -> Self {
+        if body.is_end_stream() {
+            return Self::empty();
+        }
+        let length = body.size_hint().exact();
+        let body = limited(body, max_bytes).stalling_at_most(BODY_PATIENCE);
+        Self {
+            state: Arc::new(Mutex::new(BodyState::Waiting(Some(body)))),
+            reading: None,
+            length,
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        matches!(*self.state.lock(), BodyState::Empty)
+    }
+
+    /// Tells whether nothing of the body was read yet.
+    fn is_untouched(&self) -> bool {
+        match &*self.state.lock() {
+            BodyState::Empty => true,
+            BodyState::Waiting(body) => body.is_some(),
+        }
+    }
+}
+
+impl Body for CallBody {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        if self.reading.is_none() {
+            let taken = match &mut *self.state.lock() {
+                BodyState::Empty => return Poll::Ready(None),
+                BodyState::Waiting(body) => body.take(),
+            };
+            let Some(body) = taken else {
+                return Poll::Ready(Some(Err("another attempt read the body".into())));
+            };
+            self.reading = Some(body);
+        }
+        match &mut self.reading {
+            Some(body) => Pin::new(body).poll_frame(cx),
+            None => Poll::Ready(None),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.length == Some(0)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.length
+            .map_or_else(SizeHint::default, SizeHint::with_exact)
+    }
+}
+
+/// Counts a request at its render until it is dropped.
+#[derive(Debug)]
+struct InFlight {
+    scores: Arc<Scores>,
+    render: usize,
+}
+
+impl InFlight {
+    fn begin(scores: &Arc<Scores>, render: usize) -> Self {
+        scores.begin(render);
+        Self {
+            scores: Arc::clone(scores),
+            render,
+        }
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.scores.end(self.render);
+    }
+}
+
+/// A render's body, which fails when nothing arrives for the render's receive timeout.
+#[derive(Debug)]
+pub(crate) struct ReceivedBody {
+    body: Incoming,
+    patience: Option<Duration>,
+    // Made at the first wait only.
+    alarm: Option<Pin<Box<Sleep>>>,
+    _flight: InFlight,
+}
+
+impl ReceivedBody {
+    fn new(body: Incoming, patience: Option<Duration>, flight: InFlight) -> Self {
+        Self {
+            body,
+            patience,
+            alarm: None,
+            _flight: flight,
+        }
+    }
+}
+
+impl Body for ReceivedBody {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) {
+            self.alarm = None;
+            return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
+        }
+        let Some(patience) = self.patience else {
+            return Poll::Pending;
+        };
+        let alarm = self
+            .alarm
+            .get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));
+        alarm
+            .as_mut()
+            .poll(cx)
+            .map(|()| Some(Err("the render stopped in the middle of its answer".into())))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
