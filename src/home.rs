@@ -40,7 +40,7 @@ impl Home {
         let disk = FileDisk::open(dir.join("store")).map_err(|error| failed(&error))?;
         let mut options = LocalOptions::default();
         if let Some(cache) = config.store.cache {
-            options.cache = ByteSize::new(cache.0);
+            options.cache = ByteSize::bytes(cache.0);
         }
         let chunks = Arc::new(LocalStore::open(Arc::new(disk), options).map_err(|error| failed(&error))?);
         let blobs = LocalBlobs::open(&dir.join("blobs"), chunks.clone()).map_err(|error| failed(&error))?;

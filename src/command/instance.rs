@@ -133,8 +133,8 @@ fn renderer(plan: &Plan<'_>) -> Renderer {
     let options = Options { mode, ..Options::default() };
     match &plan.site {
         Some(site) => {
-            let below = RepositorySource::new(&plan.home.repository);
-            Renderer::with_scripts(Box::new(DirSource::new(site.join("apps"), Box::new(below))), options)
+            let below = RepositorySource::new(plan.home.repository.clone());
+            Renderer::with_scripts(Box::new(DirSource::new(site.join("apps"), below)), options)
         }
         None => Renderer::new(&plan.home.repository, options),
     }

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{Cursor, Read};
 
 use bytes::Bytes;
+use sha2::{Digest, Sha256};
 use tympan_store::BlobId;
 
 use crate::Result;
@@ -27,6 +28,30 @@ pub trait BlobStore: Send + Sync + std::fmt::Debug {
     /// # Errors
     /// If the store cannot tell.
     fn contains(&self, id: &BlobId) -> Result<bool>;
+}
+
+/// Reads a source to its end and returns the id of its bytes.
+///
+/// # Errors
+/// If the source cannot be read.
+pub fn id_of(source: &mut dyn Read) -> std::io::Result<BlobId> {
+    let mut hash = Sha256::new();
+    let length = std::io::copy(source, &mut HashWriter(&mut hash))?;
+    Ok(BlobId::new(hash.finalize().into(), length))
+}
+
+/// Hashes what is written to it.
+struct HashWriter<'a>(&'a mut Sha256);
+
+impl std::io::Write for HashWriter<'_> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.update(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
 }
 
 /// An opened blob.

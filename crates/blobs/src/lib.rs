@@ -15,7 +15,7 @@ mod error;
 mod local;
 mod memory;
 
-pub use blob::{BlobContent, BlobStore};
+pub use blob::{BlobContent, BlobStore, id_of};
 pub use error::{Error, Result};
 pub use local::LocalBlobs;
 pub use memory::MemoryBlobs;

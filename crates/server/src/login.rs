@@ -86,8 +86,8 @@ impl Logins {
     ///
     /// # Errors
     /// If the database or the system's random source fails.
-    pub async fn create_token(&self, user: &str, now: SystemTime) -> std::io::Result<String> {
-        self.issue(Kind::Token, user, now, None).await
+    pub async fn issue_token(pool: &AnyPool, user: &str, now: SystemTime) -> std::io::Result<String> {
+        issue(pool, Kind::Token, user, now, None).await
     }
 
     /// Makes the token of a link that logs in once.
@@ -95,21 +95,7 @@ impl Logins {
     /// # Errors
     /// If the database or the system's random source fails.
     pub async fn create_link(&self, user: &str, now: SystemTime) -> std::io::Result<String> {
-        self.issue(Kind::Link, user, now, Some(LINK_LIFE)).await
-    }
-
-    async fn issue(&self, kind: Kind, user: &str, now: SystemTime, life: Option<Duration>) -> std::io::Result<String> {
-        let token = random_token()?;
-        sqlx::query("INSERT INTO login (token_hash, kind, user_name, created, expires) VALUES ($1, $2, $3, $4, $5)")
-            .bind(hash_of(&token))
-            .bind(kind.name())
-            .bind(user)
-            .bind(seconds(now))
-            .bind(life.map(|life| seconds(now + life)))
-            .execute(&self.pool)
-            .await
-            .map_err(std::io::Error::other)?;
-        Ok(token)
+        issue(&self.pool, Kind::Link, user, now, Some(LINK_LIFE)).await
     }
 
     /// Begins a session for whoever knows the password.
@@ -136,7 +122,7 @@ impl Logins {
 
     async fn begin_session(&self, user: &str, now: SystemTime) -> Result<(String, Identity)> {
         sqlx::query("DELETE FROM login WHERE expires <= $1").bind(seconds(now)).execute(&self.pool).await?;
-        let token = self.issue(Kind::Session, user, now, Some(SESSION_LIFE)).await?;
+        let token = issue(&self.pool, Kind::Session, user, now, Some(SESSION_LIFE)).await?;
         let csrf = Some(csrf_of(&token));
         Ok((token, Identity { user: user.to_owned(), csrf }))
     }
@@ -241,6 +227,21 @@ impl Logins {
         drop(permit);
         Ok(is_right)
     }
+}
+
+/// Stores a new token and returns it.
+async fn issue(pool: &AnyPool, kind: Kind, user: &str, now: SystemTime, life: Option<Duration>) -> std::io::Result<String> {
+    let token = random_token()?;
+    sqlx::query("INSERT INTO login (token_hash, kind, user_name, created, expires) VALUES ($1, $2, $3, $4, $5)")
+        .bind(hash_of(&token))
+        .bind(kind.name())
+        .bind(user)
+        .bind(seconds(now))
+        .bind(life.map(|life| seconds(now + life)))
+        .execute(pool)
+        .await
+        .map_err(std::io::Error::other)?;
+    Ok(token)
 }
 
 /// The hash of a password that nobody knows.

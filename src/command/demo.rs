@@ -1,0 +1,167 @@
+//! `tympan demo`: author, publish and dispatcher in one process, with a site.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::SystemTime;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tympan_server::Role;
+
+use crate::args::Demo;
+use crate::command::dispatcher::{self as dispatching, CONFIG_FILE};
+use crate::command::instance::{Plan, Running, close, start, wait_for_signal};
+use crate::command::{Fault, Outcome, runtime};
+use crate::home::{ADMIN, Home, replication_key};
+use crate::say;
+use crate::site::{self, Neighbors};
+
+/// Threads for rendering and editing in both instances together, and for files.
+const BLOCKING_THREADS: usize = 512;
+
+/// Runs until a signal.
+pub(crate) fn run(arguments: &Demo) -> Outcome {
+    check_addresses(arguments)?;
+    replication_key(&arguments.home)?;
+    let author = Home::open(&arguments.home.join("author"))?;
+    let publish = Home::open(&arguments.home.join("publish"))?;
+    let is_first_start = !has_content(&author)?;
+    if is_first_start || !has_content(&publish)? {
+        fill(arguments, &[&author, &publish])?;
+    }
+    let password = author.create_admin()?;
+    let config = write_dispatcher_config(arguments)?;
+    runtime(BLOCKING_THREADS)?.block_on(serve(arguments, &author, &publish, &config, password))?;
+    close(&author)?;
+    close(&publish)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Finds out that an address is taken before an import makes people wait.
+fn check_addresses(arguments: &Demo) -> Result<(), Fault> {
+    let roles = [("author", arguments.author), ("publish", arguments.publish), ("dispatcher", arguments.dispatcher)];
+    for (role, address) in roles {
+        let taken = |error: &dyn std::error::Error| Fault::cannot_run(format!("{role}: {}", crate::home::chain(error)));
+        drop(tympan_web::listen::bind(address, tympan_web::listen::Reuse::Exclusive).map_err(|error| taken(&error))?);
+    }
+    Ok(())
+}
+
+fn has_content(home: &Home) -> Result<bool, Fault> {
+    let fault = |error: tympan_content::Error| Fault::cannot_run(crate::home::chain(&error));
+    let snapshot = home.repository.snapshot().map_err(fault)?;
+    let path = tympan_content::NodePath::new("/content").map_err(fault)?;
+    Ok(snapshot.node(&path).map_err(fault)?.is_some())
+}
+
+/// Imports the site into homes that hold none.
+fn fill(arguments: &Demo, homes: &[&Home]) -> Result<(), Fault> {
+    let neighbors = Neighbors {
+        publish: format!("http://{}", arguments.publish),
+        dispatcher: format!("http://{}", arguments.dispatcher),
+    };
+    let now = SystemTime::now();
+    for home in homes {
+        if has_content(home)? {
+            continue;
+        }
+        let mut package = site::read(arguments.site.as_deref())?;
+        let name = home.dir.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let bar = ProgressBar::new(1).with_style(progress_style());
+        bar.set_message(format!("importing the site into {name}"));
+        site::import(&home.repository, &mut package, &neighbors, now, &mut |done, total| {
+            bar.set_length(total as u64);
+            bar.set_position(done as u64);
+        })?;
+        bar.finish_and_clear();
+        say!("{name}: the site is imported");
+    }
+    Ok(())
+}
+
+fn progress_style() -> ProgressStyle {
+    let template = "{msg} {wide_bar} {pos}/{len} nodes, {per_sec}, {eta} left";
+    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
+}
+
+/// Writes the dispatcher's configuration and cache folder, unless someone wrote a configuration already.
+fn write_dispatcher_config(arguments: &Demo) -> Result<PathBuf, Fault> {
+    let home = arguments.home.join("dispatcher");
+    let cache = home.join("cache");
+    let file = home.join(CONFIG_FILE);
+    let failed = |error: std::io::Error| Fault::cannot_run(format!("cannot write `{}`: {error}", file.display()));
+    std::fs::create_dir_all(&cache).map_err(failed)?;
+    let cache = cache.canonicalize().map_err(failed)?;
+    if !file.exists() {
+        std::fs::write(&file, demo_config(arguments.publish, &cache)).map_err(failed)?;
+    }
+    Ok(file)
+}
+
+/// The configuration that the demo begins with.
+fn demo_config(publish: SocketAddr, docroot: &Path) -> String {
+    include_str!("demo.any")
+        .replace("@HOST@", &publish.ip().to_string())
+        .replace("@PORT@", &publish.port().to_string())
+        .replace("@DOCROOT@", &docroot.display().to_string())
+}
+
+async fn serve(
+    arguments: &Demo,
+    author: &Home,
+    publish: &Home,
+    config: &Path,
+    password: Option<String>,
+) -> Result<(), Fault> {
+    let plan = |role, home, listen| Plan {
+        role,
+        home,
+        listen,
+        admin_listen: None,
+        key_dir: arguments.home.clone(),
+        site: arguments.site.clone(),
+    };
+    let mut publish_running = start(&plan(Role::Publish, publish, arguments.publish)).await?;
+    let mut author_running = start(&plan(Role::Author, author, arguments.author)).await?;
+    let (dispatcher, listener) = dispatching::open(config, arguments.dispatcher)?;
+    let dispatcher_address = listener.local_addr().unwrap_or(arguments.dispatcher);
+    let (stop, stopped) = watch::channel(false);
+    let mut tasks = JoinSet::new();
+    tasks.spawn(dispatching::serve(dispatcher, listener, stopped));
+    greet(&author_running, &publish_running, dispatcher_address, password).await?;
+    let fault = tokio::select! {
+        () = wait_for_signal() => None,
+        fault = author_running.failed() => Some(fault),
+        fault = publish_running.failed() => Some(fault),
+        Some(ended) = tasks.join_next() => ended.ok().and_then(Result::err),
+    };
+    stop.send_replace(true);
+    while tasks.join_next().await.is_some() {}
+    author_running.stop().await;
+    publish_running.stop().await;
+    fault.map_or(Ok(()), Err)
+}
+
+/// Says where everything is.
+async fn greet(
+    author: &Running,
+    publish: &Running,
+    dispatcher: SocketAddr,
+    password: Option<String>,
+) -> Result<(), Fault> {
+    let link = author.logins.create_link(ADMIN, SystemTime::now()).await;
+    let link = link.map_err(|error| Fault::cannot_run(format!("cannot make a login link: {error}")))?;
+    say!("visitors    http://{dispatcher}/");
+    say!("publish     http://{}/", publish.address);
+    say!("author      http://{}/", author.address);
+    if let Some(password) = password {
+        say!("user        {ADMIN}, password {password} (also in author/initial-password: change it)");
+    }
+    say!("log in      http://{}/login/link?token={link} (works once)", author.address);
+    say!("stop with Ctrl-C");
+    say!("ready");
+    Ok(())
+}
+

@@ -1,0 +1,119 @@
+//! `tympan dispatcher`: run, check, explain.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use tokio::sync::watch;
+use tympan_dispatcher::any::Sources;
+use tympan_dispatcher::config::Config;
+use tympan_dispatcher::{Dispatcher, Runtime};
+use tympan_web::listen::{Front, Limits, Reuse, bind};
+
+use crate::args;
+use crate::args::DispatcherCommand;
+use crate::command::instance::wait_for_signal;
+use crate::command::{CHECK_FAILED, Fault, Outcome, runtime};
+use crate::home::chain;
+use crate::say;
+
+/// The configuration's name in a home.
+pub(crate) const CONFIG_FILE: &str = "dispatcher.any";
+
+/// Runs the command.
+pub(crate) fn run(arguments: args::Dispatcher) -> Outcome {
+    match arguments.command {
+        Some(DispatcherCommand::Check { file, json }) => check(&file, json),
+        None => {
+            let config = match (arguments.config, arguments.home) {
+                (Some(file), _) => file,
+                (None, Some(home)) => home.join(CONFIG_FILE),
+                (None, None) => return Err(Fault::usage("say which configuration: --config FILE.any or --home DIR")),
+            };
+            run_until_signal(&config, arguments.listen)
+        }
+    }
+}
+
+/// Takes the environment's variables for `${NAME}` in configurations.
+fn sources() -> Sources {
+    Sources { environment: std::env::vars().collect(), root: None }
+}
+
+/// Reads a configuration to serve with.
+///
+/// # Errors
+/// With all findings if any forbids to serve.
+fn load(file: &Path) -> Result<Config, Fault> {
+    let loaded = Config::load(file, &sources());
+    if loaded.has_errors() {
+        let findings: Vec<String> = loaded.diagnostics.iter().map(ToString::to_string).collect();
+        return Err(Fault::usage(findings.join("\n")));
+    }
+    for finding in &loaded.diagnostics {
+        tracing::warn!(reason = %finding, "dispatcher configuration");
+    }
+    Ok(loaded.config)
+}
+
+/// Opens a dispatcher and its socket.
+///
+/// # Errors
+/// With the role and address if the socket is taken, or with the configuration's findings.
+pub(crate) fn open(file: &Path, listen: SocketAddr) -> Result<(Dispatcher, std::net::TcpListener), Fault> {
+    let config = load(file)?;
+    let listener = bind(listen, Reuse::Exclusive)
+        .map_err(|error| Fault::cannot_run(format!("dispatcher: {}", chain(&error))))?;
+    let dispatcher =
+        Dispatcher::new(config, Runtime::default()).map_err(|error| Fault::cannot_run(chain(&error)))?;
+    Ok((dispatcher, listener))
+}
+
+/// Serves until `stopped` turns true.
+///
+/// # Errors
+/// If the socket fails.
+pub(crate) async fn serve(
+    dispatcher: Dispatcher,
+    listener: std::net::TcpListener,
+    mut stopped: watch::Receiver<bool>,
+) -> Result<(), Fault> {
+    let until = async move {
+        // The sender lives as long as the process serves.
+        stopped.wait_for(|stopped| *stopped).await.ok();
+    };
+    let served = dispatcher.serve(listener, Front::from(Limits::default()), until).await;
+    served.map_err(|error| Fault::cannot_run(chain(&error)))
+}
+
+fn run_until_signal(config: &PathBuf, listen: SocketAddr) -> Outcome {
+    runtime(256)?.block_on(async {
+        let (dispatcher, listener) = open(config, listen)?;
+        let address = listener.local_addr().unwrap_or(listen);
+        let (stop, stopped) = watch::channel(false);
+        let served = tokio::spawn(serve(dispatcher, listener, stopped));
+        say!("dispatcher listens on http://{address}");
+        say!("ready");
+        tokio::pin!(served);
+        tokio::select! {
+            ended = &mut served => ended.map_err(|error| Fault::cannot_run(chain(&error)))??,
+            () = wait_for_signal() => {
+                stop.send_replace(true);
+                served.await.map_err(|error| Fault::cannot_run(chain(&error)))??;
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    })
+}
+
+fn check(file: &Path, json: bool) -> Outcome {
+    let loaded = Config::load(file, &sources());
+    let findings = loaded.diagnostics;
+    if json {
+        let list: Vec<_> = findings.iter().map(|finding| serde_json::json!(finding.to_string())).collect();
+        say!("{}", serde_json::Value::from(list));
+    } else {
+        findings.iter().for_each(|finding| say!("{finding}"));
+    }
+    Ok(if findings.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED) })
+}

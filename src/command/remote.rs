@@ -1,0 +1,94 @@
+//! Commands that ask a running instance: `tympan status`, `tympan jobs`.
+
+use std::process::ExitCode;
+
+use bytes::Bytes;
+use http::{Method, Request, header};
+use http_body_util::{BodyExt, Full, Limited};
+use serde_json::Value;
+use tympan_web::client::Client;
+
+use crate::args::{Jobs, Remote};
+use crate::command::{CHECK_FAILED, Fault, Outcome, runtime};
+use crate::home::chain;
+use crate::say;
+
+/// No answer of an instance is longer.
+const MAX_ANSWER: usize = 16 * 1024 * 1024;
+
+/// Tells the health of an instance.
+pub(crate) fn status(remote: &Remote) -> Outcome {
+    let health = ask(remote, Method::GET, "/health", "")?;
+    let is_ok = text(&health, "status") == "ok";
+    if remote.json {
+        say!("{health}");
+    } else {
+        say!("{} is {}, up for {} s", text(&health, "role"), text(&health, "status"), health["uptime_s"]);
+        for check in health["checks"].as_array().into_iter().flatten() {
+            match check["reason"].as_str() {
+                Some(reason) => say!("  {}: {reason}", text(check, "name")),
+                None => say!("  {}: ok", text(check, "name")),
+            }
+        }
+    }
+    Ok(if is_ok { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED) })
+}
+
+/// Lists or retries jobs.
+pub(crate) fn jobs(jobs: &Jobs) -> Outcome {
+    match jobs {
+        Jobs::List(remote) => {
+            let answer = ask(remote, Method::GET, "/api/queue", "")?;
+            if remote.json {
+                say!("{answer}");
+                return Ok(ExitCode::SUCCESS);
+            }
+            for agent in answer["agents"].as_array().into_iter().flatten() {
+                let state = agent["blocked"].as_str().map_or_else(|| "runs".to_owned(), |reason| format!("blocked: {reason}"));
+                say!("{} -> {}: {} waiting, {state}", text(agent, "name"), text(agent, "target"), agent["queued"]);
+                for job in agent["items"].as_array().into_iter().flatten() {
+                    say!("  {} {} {} by {}, attempt {}, {}", job["id"], text(job, "action"), text(job, "path"), text(job, "user"), job["attempt"], text(job, "state"));
+                }
+            }
+        }
+        Jobs::Retry { id, remote } => {
+            let answer = ask(remote, Method::POST, "/api/queue/retry", &format!("id={id}"))?;
+            if answer["changed"] != Value::Bool(true) {
+                return Err(Fault::usage(format!("there is no job {id} that waits")));
+            }
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn text<'a>(value: &'a Value, name: &str) -> &'a str {
+    value[name].as_str().unwrap_or_default()
+}
+
+/// Sends one request and returns the JSON that comes back.
+fn ask(remote: &Remote, method: Method, path: &str, form: &str) -> Result<Value, Fault> {
+    let uri = format!("{}{path}", remote.url.trim_end_matches('/'));
+    let mut request = Request::builder()
+        .method(method)
+        .uri(&uri)
+        .header(header::ACCEPT, "application/json")
+        .header(header::CONTENT_TYPE, "application/x-www-form-urlencoded");
+    if let Some(token) = &remote.token {
+        request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
+    }
+    let request = request
+        .body(Full::new(Bytes::from(form.to_owned())))
+        .map_err(|error| Fault::usage(format!("`{uri}` is no URL: {error}")))?;
+    runtime(4)?.block_on(async {
+        let response = Client::default().send(request).await.map_err(|error| Fault::cannot_run(chain(&error)))?;
+        let status = response.status();
+        let body = Limited::new(response.into_body(), MAX_ANSWER).collect().await;
+        let body = body.map_err(|error| Fault::cannot_run(format!("the answer broke off: {error}")))?.to_bytes();
+        let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
+        if status.is_success() {
+            return Ok(answer);
+        }
+        let message = text(&answer, "error");
+        Err(Fault::cannot_run(format!("{uri} answered {status}: {message}")))
+    })
+}
