@@ -57,10 +57,12 @@ impl FileDisk {
 
 impl Disk for FileDisk {
     fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
-        let file = OpenOptions::new()
-            .read(true)
-            .append(true)
-            .open(self.path(name))?;
+        let path = self.path(name);
+        let file = match OpenOptions::new().read(true).append(true).open(&path) {
+            // A folder that is mounted for reading only can still be read.
+            Err(error) if is_read_only(&error) => File::open(path)?,
+            file => file?,
+        };
         Ok(Arc::new(SystemFile { file }))
     }
 
@@ -136,6 +138,13 @@ impl Disk for FileDisk {
     fn dir(&self) -> PathBuf {
         self.dir.clone()
     }
+}
+
+fn is_read_only(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem
+    )
 }
 
 fn sync_dir(dir: &Path) -> io::Result<()> {

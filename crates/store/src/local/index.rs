@@ -95,6 +95,19 @@ impl Index {
         *self.open.write() = rest;
     }
 
+    /// Returns all commit records, newest first.
+    pub(super) fn commits(&self) -> Vec<Location> {
+        let packs = self.packs.load_full();
+        let is_commit = |location: &Location| location.kind == Kind::Commit;
+        let sealed = packs.indexes.values().flat_map(|index| index.entries());
+        let sealed = sealed.map(|(_, location)| location);
+        let mut commits: Vec<Location> = sealed.filter(is_commit).collect();
+        commits.extend(self.open.read().values().copied().filter(is_commit));
+        let place = |location: &Location| (location.place.pack, location.place.offset);
+        commits.sort_unstable_by_key(|location| std::cmp::Reverse(place(location)));
+        commits
+    }
+
     /// Returns what the map holds of a pack.
     pub(super) fn open_entries(&self, pack: u32) -> Vec<Entry> {
         let open = self.open.read();

@@ -33,10 +33,10 @@ pub(super) struct Contents<'a> {
 }
 
 /// Writes an index file so that it is there whole or not at all.
-pub(super) fn write(disk: &dyn Disk, contents: Contents<'_>) -> Result<()> {
+pub(super) fn write(disk: &dyn Disk, mut contents: Contents<'_>) -> Result<()> {
     let name = file_name(contents.pack);
     let unfinished = format!("{name}.tmp");
-    let bytes = encode(contents);
+    let bytes = encode(&mut contents);
     let write = || {
         let file = disk.create(&unfinished)?;
         file.append(&bytes)?;
@@ -55,7 +55,7 @@ pub(super) fn file_name(pack: u32) -> String {
     format!("{}.index", super::pack_name(pack))
 }
 
-fn encode(contents: Contents<'_>) -> Vec<u8> {
+fn encode(contents: &mut Contents<'_>) -> Vec<u8> {
     contents.entries.sort_unstable_by_key(|(id, _)| *id);
     let mut body = Vec::with_capacity(contents.entries.len() * ENTRY_BYTES);
     for (id, location) in contents.entries.iter() {
@@ -254,7 +254,7 @@ mod tests {
             .zip(0..)
             .map(|(id, offset)| entry(*id, offset))
             .collect();
-        encode(Contents {
+        encode(&mut Contents {
             pack: 3,
             is_sealed: true,
             covered: 99,

@@ -28,7 +28,7 @@ use parking_lot::{Mutex, RwLock};
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
-use crate::batch::Batch;
+use crate::batch::{Batch, RefUpdate};
 use crate::byte_size::ByteSize;
 use crate::chunk::Chunk;
 use crate::chunk_store::{ChunkStore, ReadChunks};
@@ -38,7 +38,7 @@ use crate::id::{BlobId, ChunkId};
 
 use index::Index;
 use index_file::Location;
-use payload::Refs;
+use payload::{Commit, Refs};
 pub use record::Compression;
 use record::Kind;
 use record::{HEADER_BYTES, Header};
@@ -147,6 +147,32 @@ impl LocalStore {
     #[must_use]
     pub fn poisoned(&self) -> Option<&str> {
         self.poison.get().map(String::as_str)
+    }
+
+    /// Returns the revisions of a ref, newest first, at most `limit`.
+    ///
+    /// # Errors
+    /// A failed read, or [`Error::FileMalformed`] for a commit record that is damaged.
+    pub fn revisions(&self, name: &str, limit: usize) -> Result<Vec<RefUpdate>> {
+        let mut revisions = Vec::new();
+        for location in self.index.commits() {
+            let (header, record) = self.read_record(location)?;
+            let commit = header
+                .filter(|header| record::is_valid(header, &record, location.place))
+                .and_then(|header| record::decode(&header, &record))
+                .and_then(|payload| Commit::decode(&payload));
+            let commit = commit.ok_or_else(|| Error::FileMalformed {
+                file: pack_name(location.place.pack),
+                fault: "a commit record is damaged; run `tympan repo check`",
+            })?;
+            let moves = commit.updates.into_iter().rev();
+            revisions.extend(moves.filter(|update| update.name == name));
+            if revisions.len() >= limit {
+                revisions.truncate(limit);
+                break;
+            }
+        }
+        Ok(revisions)
     }
 
     /// Returns how many records a scan of all packs sees, and what is wrong with them.

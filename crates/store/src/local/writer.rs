@@ -140,20 +140,20 @@ impl Writer {
             let is_full = self.length + (segment.length + one.length) as u64 > self.limit;
             // A pack with nothing but its head takes any record, or one above the limit would begin packs forever.
             if is_full && (self.has_records || segment.length > 0) {
-                self.append(segment.take(bytes), session.index)?;
+                self.append(&segment.take(bytes), session.index)?;
                 self.seal(session)?;
                 self.ensure_open(session)?;
             }
             segment.add(one, self.pack, self.length, bytes);
         }
         let Some(update) = update else {
-            return self.append(segment.take(bytes), session.index);
+            return self.append(&segment.take(bytes), session.index);
         };
         let (tail, entry) = self.commit_record(vec![update.clone()], segment.length);
         bytes.extend_from_slice(&tail);
         segment.length += tail.len();
         segment.entries.push(entry);
-        self.append_and_sync(segment.take(bytes), session.index)
+        self.append_and_sync(&segment.take(bytes), session.index)
     }
 
     /// Makes everything durable that was appended.
@@ -168,7 +168,7 @@ impl Writer {
             entries: vec![entry],
             ..Segment::default()
         };
-        self.append_and_sync(segment.take(&mut bytes), session.index)
+        self.append_and_sync(&segment.take(&mut bytes), session.index)
     }
 
     fn commit_record(&self, updates: Vec<RefUpdate>, before: usize) -> (Vec<u8>, Entry) {
@@ -204,7 +204,7 @@ impl Writer {
     }
 
     /// Appends records and makes them visible.
-    fn append(&mut self, part: Part<'_>, index: &Index) -> Result<(), Failure> {
+    fn append(&mut self, part: &Part<'_>, index: &Index) -> Result<(), Failure> {
         self.append_bytes(part.bytes)?;
         self.is_pending |= !part.entries.is_empty();
         index.publish(&part.entries);
@@ -212,7 +212,7 @@ impl Writer {
     }
 
     /// Appends records with a commit record at their end, syncs, and makes them visible.
-    fn append_and_sync(&mut self, part: Part<'_>, index: &Index) -> Result<(), Failure> {
+    fn append_and_sync(&mut self, part: &Part<'_>, index: &Index) -> Result<(), Failure> {
         self.append_bytes(part.bytes)?;
         self.sync()?;
         self.is_pending = false;

@@ -7,7 +7,8 @@
 //! * A level's chunks are those of a bulk build of the same entries.
 //! * Only chunks that belong to the new map are staged.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::iter::Peekable;
 
 use super::build::{InteriorChunker, LeafChunker, Produced, Tower};
 use super::interior::{Child, Interior};
@@ -144,8 +145,8 @@ trait Level {
     /// Tells whether the last entry ended a chunk.
     fn is_between_chunks(&self) -> bool;
 
-    /// Returns what the separator in front of the next old chunk becomes; `None` if only that chunk's first key tells.
-    fn next_separator(&self, separator: &[u8]) -> Option<Vec<u8>>;
+    /// Returns what the separator in front of the next old chunk becomes.
+    fn next_separator(&self, separator: &[u8]) -> Vec<u8>;
 }
 
 impl Level for LeafChunker {
@@ -176,9 +177,10 @@ impl Level for LeafChunker {
         self.is_empty()
     }
 
-    fn next_separator(&self, separator: &[u8]) -> Option<Vec<u8>> {
-        let is_told = self.last_key().is_none_or(|last| last < separator);
-        is_told.then(|| self.separator_before(separator).to_vec())
+    fn next_separator(&self, separator: &[u8]) -> Vec<u8> {
+        // Every key of the region is below the old separator, which the next chunk's first key begins with: the two
+        // tell the same new separator.
+        self.separator_before(separator).to_vec()
     }
 }
 
@@ -212,8 +214,8 @@ impl Level for InteriorChunker {
         self.is_empty()
     }
 
-    fn next_separator(&self, separator: &[u8]) -> Option<Vec<u8>> {
-        Some(separator.to_vec())
+    fn next_separator(&self, separator: &[u8]) -> Vec<u8> {
+        separator.to_vec()
     }
 }
 
@@ -240,13 +242,14 @@ impl Region {
         if let Some((separator, child)) = self.moved {
             changes.insert(separator, Some(child));
         }
+        let old_ids: HashSet<ChunkId> = old.values().copied().collect();
         for chunk in self.new {
             if old.get(chunk.separator.as_slice()) == Some(&chunk.child.id) {
                 changes.remove(&chunk.separator);
                 continue;
             }
             changes.insert(chunk.separator.clone(), Some(chunk.child));
-            if !old.values().any(|id| *id == chunk.child.id) {
+            if !old_ids.contains(&chunk.child.id) {
                 fresh.add(level, chunk);
             }
         }
@@ -270,52 +273,61 @@ fn rechunk<L: Level>(
         loop {
             let (lower, upper) = (cursor.lower(), cursor.upper());
             let chunk = tree.read(&cursor.id, level)?;
-            let mut rest = std::iter::from_fn(|| {
+            let within = std::iter::from_fn(|| {
                 edits.next_if(|(key, _)| upper.as_ref().is_none_or(|upper| key < upper))
-            })
-            .peekable();
-            L::each_entry(&chunk, &lower, |key, item| {
-                while let Some((key, edit)) = rest.next_if(|(edited, _)| edited.as_slice() < key) {
-                    let made = edit.and_then(|item| chunker.push(&key, &item));
-                    region.new.extend(made);
-                }
-                let made = match rest.next_if(|(edited, _)| edited == key) {
-                    Some((_, edit)) => edit.and_then(|item| chunker.push(key, &item)),
-                    None => chunker.push(key, &item),
-                };
-                region.new.extend(made);
             });
-            for (key, edit) in rest {
-                let made = edit.and_then(|item| chunker.push(&key, &item));
-                region.new.extend(made);
-            }
+            merge(
+                &mut chunker,
+                (&chunk, &lower),
+                within.peekable(),
+                &mut region.new,
+            );
             region.old.push((lower, cursor.id));
             let Some(upper) = upper else {
                 region.new.extend(chunker.finish());
                 break;
             };
-            let is_next_edited = match edits.peek() {
-                Some((key, _)) if chunker.is_between_chunks() => {
-                    tree.seek(level, key)?.lower() == upper
+            if chunker.is_between_chunks() {
+                let is_next_edited = match edits.peek() {
+                    Some((key, _)) => tree.seek(level, key)?.lower() == upper,
+                    None => false,
+                };
+                if !is_next_edited {
+                    let separator = chunker.next_separator(&upper);
+                    if separator != upper {
+                        cursor = tree.next(cursor)?;
+                        region.old.push((upper, cursor.id));
+                        region.moved = Some((separator, cursor.child()));
+                    }
+                    break;
                 }
-                _ => false,
-            };
-            if chunker.is_between_chunks()
-                && !is_next_edited
-                && let Some(separator) = chunker.next_separator(&upper)
-            {
-                if separator != upper {
-                    cursor = tree.next(cursor)?;
-                    region.old.push((upper, cursor.id));
-                    region.moved = Some((separator, cursor.child()));
-                }
-                break;
             }
             cursor = tree.next(cursor)?;
         }
         region.record(level, &mut changes, fresh);
     }
     Ok(changes)
+}
+
+/// Feeds the chunker with an old chunk's entries and the edits that fall into it.
+fn merge<L: Level>(
+    chunker: &mut L,
+    (chunk, separator): (&Chunk, &[u8]),
+    mut edits: Peekable<impl Iterator<Item = (Vec<u8>, Option<L::Item>)>>,
+    made: &mut Vec<Produced>,
+) {
+    L::each_entry(chunk, separator, |key, item| {
+        while let Some((key, edit)) = edits.next_if(|(edited, _)| edited.as_slice() < key) {
+            made.extend(edit.and_then(|item| chunker.push(&key, &item)));
+        }
+        made.extend(match edits.next_if(|(edited, _)| edited == key) {
+            Some((_, edit)) => edit.and_then(|item| chunker.push(key, &item)),
+            None => chunker.push(key, &item),
+        });
+    });
+    for (key, edit) in edits {
+        made.extend(edit.and_then(|item| chunker.push(&key, &item)));
+    }
 }
 
 /// The map before the edits. Each chunk is read once.

@@ -5,14 +5,13 @@
 
 /// A chunk whose entries, written in full, reach this length ends. It bounds chunks whose keys share long prefixes.
 pub(super) const FULL_BYTES: usize = 32_768;
-const LEAF_TARGET: usize = 4_096;
-const INTERIOR_TARGET: usize = 4_096;
+/// The length around which chunks end: the limits are an eighth and four times of it.
+const TARGET: usize = 4_096;
 
 /// Cuts one level.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Splitter {
     level: u8,
-    target: usize,
     min_entries: usize,
 }
 
@@ -28,15 +27,10 @@ pub(super) struct Measure {
 
 impl Splitter {
     pub(super) fn new(level: u8) -> Self {
-        let (target, min_entries) = if level == 0 {
-            (LEAF_TARGET, 1)
-        } else {
-            (INTERIOR_TARGET, 2)
-        };
         Self {
             level,
-            target,
-            min_entries,
+            // Interior chunks of one child each would pile up without end.
+            min_entries: if level == 0 { 1 } else { 2 },
         }
     }
 
@@ -48,15 +42,15 @@ impl Splitter {
         if chunk.full >= FULL_BYTES {
             return true;
         }
-        if chunk.size < self.target / 8 {
+        if chunk.size < TARGET / 8 {
             return false;
         }
-        if chunk.size >= self.target * 4 {
+        if chunk.size >= TARGET * 4 {
             return true;
         }
         let hazard = fourth_power(chunk.size).saturating_sub(fourth_power(chunk.before));
         let upper_half = u128::from(hash(self.level, key) >> 32);
-        upper_half * (fourth_power(self.target) + hazard) < hazard << 32
+        upper_half * (fourth_power(TARGET) + hazard) < hazard << 32
     }
 }
 
@@ -88,4 +82,71 @@ fn hash(level: u8, key: &[u8]) -> u64 {
 fn fold(left: u64, right: u64) -> u64 {
     let product = u128::from(left) * u128::from(right);
     (product as u64) ^ ((product >> 64) as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns of how many keys in 10,000 a chunk ends at this size, the last entry being 200 bytes long.
+    fn ends(level: u8, size: usize) -> usize {
+        let splitter = Splitter::new(level);
+        let chunk = Measure {
+            entries: 20,
+            full: size,
+            size,
+            before: size - 200,
+        };
+        let keys = (0..10_000_u32).map(|n| n.to_be_bytes());
+        keys.filter(|key| splitter.ends_after(key, chunk)).count()
+    }
+
+    #[test]
+    fn cuts_follow_the_law_and_are_pinned() {
+        // The law: D / (T^4 + D) for D = size^4 - before^4. The counts are those of the pinned hash.
+        let sizes = [511, 1_000, 2_000, 3_000, 4_000, 8_000, 16_383, 16_384];
+        let counts = sizes.map(|size| ends(0, size));
+        assert_eq!(counts, [0, 16, 183, 643, 1_422, 5_818, 9_259, 10_000]);
+        assert_ne!(ends(1, 4_000), ends(0, 4_000), "each level has its salt");
+    }
+
+    #[test]
+    fn the_hash_is_pinned() {
+        let hashes = [
+            (0, ""),
+            (1, ""),
+            (0, "content"),
+            (0, "content\u{1}site\0page"),
+        ]
+        .map(|(level, key)| hash(level, key.as_bytes()));
+        let expected = [
+            0x8223_4897_C7D0_4A2C,
+            0x959A_E45F_2B37_DFBA,
+            0xCBBC_E40B_A774_C3AB,
+            0x0B33_1BE9_9F3C_6020,
+        ];
+        assert_eq!(hashes, expected);
+    }
+
+    #[test]
+    fn limits_hold_for_any_key() {
+        for key in [&b""[..], b"key", &[0xFF; 2_048]] {
+            let at = |level, entries, full, size| {
+                let before = 0;
+                let chunk = Measure {
+                    entries,
+                    full,
+                    size,
+                    before,
+                };
+                Splitter::new(level).ends_after(key, chunk)
+            };
+            assert!(at(0, 1, FULL_BYTES, 1_000), "shared prefixes are bounded");
+            assert!(
+                !at(1, 1, FULL_BYTES, 60_000),
+                "an interior chunk of one child goes on"
+            );
+            assert!(at(1, 2, FULL_BYTES, 60_000));
+        }
+    }
 }

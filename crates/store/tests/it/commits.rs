@@ -63,6 +63,45 @@ fn a_ref_moves_by_compare_and_swap() {
 }
 
 #[test]
+fn revisions_are_read_back_newest_first() {
+    let disk = CrashDisk::new();
+    let options = LocalOptions {
+        pack_limit: ByteSize::kib(2),
+        ..LocalOptions::default()
+    };
+    let open = || LocalStore::open(std::sync::Arc::new(disk.clone()), options).unwrap();
+    let store = open();
+    let mut expected = Vec::new();
+    for n in 0..30_u64 {
+        let mut batch = Batch::new();
+        let new = Some(body_of(&mut batch, &format!("{n}")));
+        let mut update = moves("main", expected.last().copied().flatten(), new);
+        update.at += std::time::Duration::from_micros(n);
+        update.message = format!("revision {n}");
+        batch.set_ref(update);
+        store.commit(batch).unwrap();
+        expected.push(new);
+        let mut batch = Batch::new();
+        batch.set_ref(moves(&format!("pin/{n}"), None, new));
+        store.commit(batch).unwrap();
+    }
+    expected.reverse();
+    let check = |store: &LocalStore| {
+        let found = store.revisions("main", 100).unwrap();
+        let roots: Vec<_> = found.iter().map(|update| update.new).collect();
+        assert_eq!(roots, expected);
+        assert_eq!(found[0].message, "revision 29");
+        assert_eq!(found[0].expected, found[1].new);
+        assert_eq!(store.revisions("main", 3).unwrap(), found[..3]);
+        assert_eq!(store.revisions("absent", 3).unwrap(), []);
+    };
+    check(&store);
+    drop(store);
+    check(&open());
+    assert!(disk.list("").unwrap().len() > 3, "several packs");
+}
+
+#[test]
 fn names_and_texts_beyond_the_limits_are_refused() {
     let store = LocalStore::memory().unwrap();
     let commit = |change: fn(&mut tympan_store::RefUpdate)| {
