@@ -7,8 +7,7 @@
 //! * A transaction that was committed survives a power cut: `synchronous` is `FULL`.
 //! * A migration step is applied once, in order, and never half.
 //!
-//! Query texts use `$1` placeholders, `BIGINT`, `TEXT` and `BYTEA`-or-`BLOB`-free columns where they can: what both
-//! dialects take.
+//! Query texts use what both dialects take: `$1` placeholders, columns of `BIGINT` and `TEXT`, `ON CONFLICT`.
 //!
 //! Not here: any table but `migration`.
 

@@ -273,3 +273,23 @@ fn readers_and_writers_share_a_store() {
     assert_eq!(store.refs().unwrap().len(), 3);
     assert!(tympan_store::check(&store).unwrap().is_clean());
 }
+
+#[test]
+fn the_bytes_of_a_pack_are_pinned() {
+    // Other bytes mean another format version: existing packs must still be read.
+    let disk = CrashDisk::new();
+    let options = LocalOptions {
+        compression: Compression::None,
+        ..LocalOptions::default()
+    };
+    let store = LocalStore::open(std::sync::Arc::new(disk.clone()), options).unwrap();
+    let mut batch = Batch::new();
+    let body = body_of(&mut batch, "a body");
+    batch.add_blob(BlobId::of(b"icon"), "icon".into());
+    batch.set_ref(moves("main", None, Some(body)));
+    store.commit(batch).unwrap();
+    let pack = disk.content("pack-000001").unwrap();
+    assert_eq!(pack.len(), 64 + 56 + 64 + 119);
+    let expected = "37b3545aebb86cd1fb95cfd1033ecf5591192bd823d50f187217ff31f440e7a2";
+    assert_eq!(ChunkId::of(&pack).to_string(), expected);
+}
