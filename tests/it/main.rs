@@ -3,9 +3,17 @@
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::indexing_slicing,
-    reason = "a test fails by panicking"
+    clippy::print_stderr,
+    reason = "a test fails by panicking, and says aloud what it skips"
 )]
 
+mod bad_input;
+mod browser;
+mod crash;
 mod floors;
+mod package;
+mod program;
+mod publishing;
+mod sources;
 
 tympan_testkit::every_test_file_is_listed!();

@@ -4,10 +4,10 @@
 //! decoding the rest. `docs/formats/document.md` gives the bytes.
 //!
 //! Invariants
-//! * Equal subtrees have equal bytes: names are interned in order of first use, properties are sorted by name.
+//! * Equal subtrees have equal bytes: names are interned in order of first use, properties and blobs are sorted.
 //! * A [`Body`] was walked whole when it was opened, so reading its nodes cannot fail.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use bytes::Bytes;
 use tympan_store::BlobId;
@@ -41,7 +41,9 @@ pub(crate) struct BodyNode {
 
 /// Writes a document's tree and returns the bytes with the blobs that they name by index.
 pub(crate) fn encode(tree: &Subtree) -> (Vec<u8>, Vec<BlobId>) {
-    let mut encoder = Encoder::default();
+    let mut blobs = BTreeSet::new();
+    collect_blobs(tree, &mut blobs);
+    let mut encoder = Encoder { blobs: blobs.into_iter().collect(), ..Encoder::default() };
     let mut nodes = Vec::new();
     encoder.node(tree, true, &mut nodes);
     let mut bytes = Vec::with_capacity(nodes.len() + 64 * encoder.names.len());
@@ -53,13 +55,23 @@ pub(crate) fn encode(tree: &Subtree) -> (Vec<u8>, Vec<BlobId>) {
     (bytes, encoder.blobs)
 }
 
+/// Collects the blobs that a tree names; the store keeps them sorted, each once.
+fn collect_blobs(tree: &Subtree, blobs: &mut BTreeSet<BlobId>) {
+    for value in tree.properties.values().flat_map(Property::values) {
+        if let Value::Binary(blob) = value {
+            blobs.insert(*blob);
+        }
+    }
+    tree.children.iter().for_each(|child| collect_blobs(child, blobs));
+}
+
 /// What an encoding has met so far.
 #[derive(Default)]
 struct Encoder<'a> {
     names: HashMap<&'a str, u64>,
     order: Vec<&'a str>,
+    /// All blobs of the tree, sorted.
     blobs: Vec<BlobId>,
-    blob_index: HashMap<BlobId, u64>,
 }
 
 impl<'a> Encoder<'a> {
@@ -71,12 +83,9 @@ impl<'a> Encoder<'a> {
         })
     }
 
-    fn blob(&mut self, blob: BlobId) -> u64 {
-        let next = self.blobs.len() as u64;
-        *self.blob_index.entry(blob).or_insert_with(|| {
-            self.blobs.push(blob);
-            next
-        })
+    fn blob(&self, blob: BlobId) -> u64 {
+        // Every blob of the tree was collected before.
+        self.blobs.binary_search(&blob).unwrap_or_else(|at| at) as u64
     }
 
     /// Writes a node; the root of a document goes without a name, which its path holds.

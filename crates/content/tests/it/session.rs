@@ -1,7 +1,9 @@
 //! Sessions: edits, moves, order, commits, conflicts.
 
+use std::sync::Arc;
 use std::time::SystemTime;
 
+use tympan_blobs::MemoryBlobs;
 use tympan_content::{
     Conflict, Depth, Error, Index, JCR_CONTENT, NodePath, Place, Property, Repository, Session,
     Subtree, Value,
@@ -520,4 +522,25 @@ fn documents_travel_unopened() {
         .changed_paths(&publish.snapshot().unwrap())
         .unwrap();
     assert_eq!(changed, []);
+}
+
+#[test]
+fn every_binary_property_keeps_its_own_blob() {
+    let repository = Repository::memory().unwrap();
+    let mut session = repository.session("ann").unwrap();
+    let mut asset = Subtree::new("a.jpg", "dam:Asset");
+    let mut blobs = Vec::new();
+    for number in 0..20 {
+        let blob = repository.blobs().put(&mut format!("rendition {number}").as_bytes()).unwrap();
+        let name = format!("r{number}");
+        asset = asset.with_child(Subtree::new(&*name, "nt:resource").with("jcr:data", Value::Binary(blob)));
+        blobs.push((name, blob));
+    }
+    session.put(&path("/a.jpg"), asset).unwrap();
+    commit(&mut session);
+    let reopened = Repository::open(repository.chunks().clone(), Arc::new(MemoryBlobs::default())).unwrap();
+    for (name, blob) in blobs {
+        let node = reopened.snapshot().unwrap().node(&path(&format!("/a.jpg/{name}"))).unwrap().unwrap();
+        assert_eq!(node.property("jcr:data"), Some(Value::Binary(blob).into()), "{name}");
+    }
 }

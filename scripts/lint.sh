@@ -1,0 +1,11 @@
+#!/usr/bin/env bash
+# Format, lints and dependency rules; any finding fails.
+set -eu
+cd "$(dirname "$0")/.."
+cargo fmt --all --check
+cargo clippy --workspace --all-targets --quiet -- -D warnings
+if cargo deny --version >/dev/null 2>&1; then
+  cargo deny --log-level error check bans licenses sources
+else
+  echo "lint: cargo-deny is not installed, so licenses and sources were not checked"
+fi

@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# Makes sure that what a target needs is on the machine: installs Debian packages when root, and otherwise says exactly
+# which to install. Usage: scripts/setup.sh build|test|bench
+set -eu
+purpose=${1:?build, test or bench}
+
+packages=()
+need() { # command, package
+  command -v "$1" >/dev/null 2>&1 || packages+=("$2")
+}
+need cc build-essential
+if [ "$purpose" = test ]; then
+  need chromium chromium
+fi
+if [ "$purpose" = bench ]; then
+  # Peers to measure against; a row whose peer is missing says so.
+  need nginx nginx-light
+  need wrk wrk
+fi
+if ! command -v cargo >/dev/null 2>&1; then
+  echo "setup: Rust is missing; install it with rustup, then run this again" >&2
+  exit 1
+fi
+if ! command -v npm >/dev/null 2>&1 && [ "$purpose" = test ]; then
+  echo "setup: Node.js 20.19 or newer is missing; the interface cannot be tested" >&2
+  exit 1
+fi
+[ ${#packages[@]} -eq 0 ] && exit 0
+if [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null 2>&1; then
+  echo "setup: installing ${packages[*]}"
+  export DEBIAN_FRONTEND=noninteractive
+  apt-get update -qq
+  apt-get install -y -qq --no-install-recommends "${packages[@]}" >/dev/null
+  # A freshly installed nginx starts by itself; the bench starts its own.
+  if [[ " ${packages[*]} " == *" nginx-light "* ]] && command -v service >/dev/null 2>&1; then
+    service nginx stop >/dev/null 2>&1 || true
+  fi
+else
+  echo "setup: please install these packages first: apt-get install ${packages[*]}" >&2
+  exit 1
+fi

@@ -1,0 +1,239 @@
+//! The program under test: started, asked over HTTP, stopped by its own process id.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// The built program.
+pub(crate) fn tympan() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tympan"));
+    command.env("TYMPAN_LOG", "warn");
+    command
+}
+
+/// Runs the program to its end.
+pub(crate) fn run(arguments: &[&str]) -> Output {
+    tympan().args(arguments).output().unwrap()
+}
+
+/// Runs the program, which must succeed, and returns its standard output.
+pub(crate) fn run_ok(arguments: &[&str]) -> String {
+    let output = run(arguments);
+    assert!(output.status.success(), "{arguments:?}: {output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Finds an address that nobody listens on.
+pub(crate) fn free_address() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
+
+/// A folder of fixtures, or nothing, said aloud.
+pub(crate) fn fixtures(folder: &str) -> Option<PathBuf> {
+    let root = match std::env::var_os("TYMPAN_FIXTURES") {
+        Some(root) => PathBuf::from(root),
+        None => Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/fixtures"),
+    };
+    let folder = root.join(folder);
+    if folder.is_dir() {
+        return Some(folder);
+    }
+    eprintln!("skipped: the fixtures are not at `{}`; set TYMPAN_FIXTURES", folder.display());
+    None
+}
+
+/// A running program that is stopped when the test ends.
+pub(crate) struct Running {
+    child: Child,
+    /// What it wrote until it was ready.
+    pub(crate) greeting: String,
+}
+
+impl Running {
+    /// Starts the program and waits for its word `ready`.
+    pub(crate) fn start(arguments: &[&str]) -> Self {
+        Self::try_start(arguments).unwrap_or_else(|output| panic!("{arguments:?} did not get ready: {output}"))
+    }
+
+    /// Starts the program; gives what it wrote if it ends before it is ready.
+    pub(crate) fn try_start(arguments: &[&str]) -> Result<Self, String> {
+        let mut command = tympan();
+        let mut child = command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut greeting = String::new();
+        for line in &mut lines {
+            let line = line.unwrap();
+            if line == "ready" {
+                // Whatever it says later must not fill the pipe.
+                std::thread::spawn(move || lines.for_each(drop));
+                let mut errors = child.stderr.take().unwrap();
+                std::thread::spawn(move || std::io::copy(&mut errors, &mut std::io::sink()));
+                return Ok(Self { child, greeting });
+            }
+            greeting.push_str(&line);
+            greeting.push('\n');
+        }
+        child.stderr.take().unwrap().read_to_string(&mut greeting).unwrap();
+        Err(format!("{greeting}{:?}", child.wait().unwrap()))
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Ends it at once, as a crash would.
+    pub(crate) fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Asks it to end, as Ctrl-C does, and waits until it has; tells whether it ended well.
+    pub(crate) fn stop(mut self) -> bool {
+        let pid = Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap();
+        kill_process(pid, Signal::INT).unwrap();
+        self.child.wait().unwrap().success()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Already gone where the test stopped it.
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+/// The demo with its three addresses.
+pub(crate) struct Demo {
+    pub(crate) running: Running,
+    pub(crate) home: PathBuf,
+    pub(crate) author: SocketAddr,
+    pub(crate) publish: SocketAddr,
+    pub(crate) dispatcher: SocketAddr,
+    password: String,
+}
+
+impl Demo {
+    /// Starts the demo in a folder; the same folder and addresses again are the same demo again.
+    pub(crate) fn start(home: &Path) -> Self {
+        Self::start_at(home, free_address(), free_address(), free_address())
+    }
+
+    pub(crate) fn start_at(home: &Path, author: SocketAddr, publish: SocketAddr, dispatcher: SocketAddr) -> Self {
+        let running = Running::start(&[
+            "demo",
+            "--home",
+            home.to_str().unwrap(),
+            "--author",
+            &author.to_string(),
+            "--publish",
+            &publish.to_string(),
+            "--dispatcher",
+            &dispatcher.to_string(),
+        ]);
+        let password = std::fs::read_to_string(home.join("author/initial-password")).unwrap().trim().to_owned();
+        Self { running, home: home.to_owned(), author, publish, dispatcher, password }
+    }
+
+    /// Returns the login link of the greeting.
+    pub(crate) fn login_link(&self) -> String {
+        let line = self.running.greeting.lines().find(|line| line.starts_with("log in")).unwrap();
+        line.split_whitespace().find(|word| word.starts_with("http")).unwrap().to_owned()
+    }
+
+    /// Posts a form to the author as its first user.
+    pub(crate) fn post(&self, path: &str, form: &str) -> Answer {
+        post(self.author, &self.password, path, form)
+    }
+
+    /// Asks the author as its first user.
+    pub(crate) fn get_as_admin(&self, path: &str) -> Answer {
+        let headers = [("Authorization", basic("admin", &self.password))];
+        ask(self.author, "GET", path, &headers, b"").unwrap()
+    }
+
+    /// Counts the times that publish was asked for a page.
+    pub(crate) fn renders_of(&self, path: &str) -> usize {
+        let log = std::fs::read_to_string(self.home.join("publish/logs/request.log")).unwrap();
+        log.lines().filter(|line| line.contains(&format!("-> GET {path} "))).count()
+    }
+}
+
+/// Posts a form with Basic credentials.
+pub(crate) fn post(address: SocketAddr, password: &str, path: &str, form: &str) -> Answer {
+    let headers = [
+        ("Authorization", basic("admin", password)),
+        ("Accept", "application/json".to_owned()),
+        ("Content-Type", "application/x-www-form-urlencoded".to_owned()),
+    ];
+    ask(address, "POST", path, &headers, form.as_bytes()).unwrap()
+}
+
+pub(crate) fn basic(user: &str, password: &str) -> String {
+    use base64::Engine as _;
+    format!("Basic {}", base64::engine::general_purpose::STANDARD.encode(format!("{user}:{password}")))
+}
+
+/// An answer over HTTP.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) head: String,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Answer {
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    /// Returns a header's value, by its name in lower case.
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.head.lines().find_map(|line| {
+            let (known, value) = line.split_once(':')?;
+            known.eq_ignore_ascii_case(name).then(|| value.trim())
+        })
+    }
+}
+
+/// Asks without credentials.
+pub(crate) fn get(address: SocketAddr, path: &str) -> Answer {
+    ask(address, "GET", path, &[], b"").unwrap()
+}
+
+/// Sends one request on a connection of its own. HTTP/1.0 keeps the answer free of chunks.
+pub(crate) fn ask(
+    address: SocketAddr,
+    method: &str,
+    path: &str,
+    headers: &[(&str, String)],
+    body: &[u8],
+) -> std::io::Result<Answer> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(Duration::from_secs(60)))?;
+    write!(stream, "{method} {path} HTTP/1.0\r\nHost: {address}\r\nContent-Length: {}\r\n", body.len())?;
+    for (name, value) in headers {
+        write!(stream, "{name}: {value}\r\n")?;
+    }
+    stream.write_all(b"\r\n")?;
+    stream.write_all(body)?;
+    read_answer(stream)
+}
+
+/// Reads an answer until the connection closes.
+pub(crate) fn read_answer(mut stream: TcpStream) -> std::io::Result<Answer> {
+    let mut bytes = Vec::new();
+    let read = stream.read_to_end(&mut bytes);
+    let end = bytes.windows(4).position(|window| window == b"\r\n\r\n");
+    let Some(end) = end else {
+        return Err(read.err().unwrap_or_else(|| std::io::ErrorKind::UnexpectedEof.into()));
+    };
+    let head = String::from_utf8_lossy(&bytes[..end]).into_owned();
+    let status = head.split_whitespace().nth(1).and_then(|status| status.parse().ok());
+    let status = status.ok_or(std::io::ErrorKind::InvalidData)?;
+    Ok(Answer { status, head, body: bytes[end + 4..].to_vec() })
+}
