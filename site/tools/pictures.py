@@ -109,11 +109,11 @@ def main():
     for name, (title, description, data) in leaflet.LEAFLETS.items():
         write_asset(DAM / "wayfare" / "leaflets" / f"{name}.pdf", title, description, "application/pdf", {"original": ("application/pdf", data)})
     if chosen.film:
-        file = DAM / "night-train.tmp.mp4"
-        film.write_film(file, catalog.NIGHT, catalog.sun_at(1290, 190, 38, "#f6f1dd", "#9fb6e8", 0.6))
+        file = DAM / "window.tmp.mp4"
+        film.write_film(file, *catalog.BERTH)
         data = file.read_bytes()
         file.unlink()
-        write_asset(DAM / "wayfare" / "films" / "night-train.mp4", "The night train crosses", "A lit train crosses a viaduct at night, from left to right", "video/mp4", {"original": ("video/mp4", data)}, film.SIZE)
+        write_asset(DAM / "wayfare" / "films" / "window.mp4", "What the window showed", "Hills, fields and telegraph poles pass a train window at dawn", "video/mp4", {"original": ("video/mp4", data)}, film.SIZE)
         total += len(data)
     print(f"{total / 1e6:.1f} MB written to {DAM}")
 

@@ -12,6 +12,7 @@ GOLD = [(0, "#6d7fa3"), (0.4, "#e0a77e"), (0.7, "#fbe0ae")]
 def sun_at(x, y, r=46, color="#fff3d4", halo="#ffc27a", strength=0.9):
     return (x, y, r, color, halo, strength)
 
+BERTH = ([(0, "#5f7fb0"), (0.4, "#e7a988"), (0.58, "#fbdcae"), (1, "#fbdcae")], sun_at(1010, 430, 58, "#fff3d6", "#ffbe7a", 0.95))
 
 # name: (folder, title, description for people who cannot see it, drawing)
 PICTURES = {
@@ -21,6 +22,8 @@ PICTURES = {
         lambda: places.viaduct(12, DAWN, sun_at(380, 330, 42), "#8fa8b0", "#3f5f50", "#efe3d0", "#b5a48d")),
     "window-seat": ("journeys", "Window seat", "Fields pass behind a train window; on the table stand a coffee and a book",
         lambda: places.window_seat(13)),
+    "berth-window": ("journeys", "Dawn from the berth", "Hills, fields and telegraph poles in front of a low morning sun, seen from a train",
+        lambda: nature.passing(70, *BERTH)),
     "station": ("journeys", "Station hall", "A train waits under the iron arches of a sunlit station hall",
         lambda: places.station(14)),
     "tram": ("cities", "The yellow tram", "A yellow tram climbs a steep street between pastel houses",

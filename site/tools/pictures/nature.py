@@ -270,6 +270,38 @@ def vineyard(seed, stops, sun):
     return c
 
 
+def passing(seed, stops, sun, way=0.0):
+    """What a train window shows after `way` pixels: hills pass slowly, poles rush by."""
+    c = Canvas(seed)
+    sky(c, stops, sun)
+    c.clouds(60, 430, "#fff3e0", 0.5, 0.46, (2, 10))
+    layers = ((480, 120, 560, 0.04, "#7d8fb0", "#e8c9b0"), (560, 90, 460, 0.1, "#5d7391", "#c9a99a"), (650, 60, 700, 0.24, "#5a6b52", "#b59a6a"),
+              (740, 40, 900, 0.5, "#7a7a3c", "#c79a4a"), (850, 26, 800, 1.0, "#3f4a2c", "#20281c"))
+    for k, (base, height, period, speed, top, bottom) in enumerate(layers):
+        start = int(way * speed)
+        line = (base - height * wave(np.random.default_rng(seed + k), W + 4000, period, 5, 0.42))[start : start + W]
+        c.blend(c.below(line), c.gradient((0, top), (1, bottom), start=base - height, end=base + 160))
+        if k in (2, 3):
+            grove(c, np.random.default_rng(seed + 40 + k), line, start, 16 + 18 * (k - 2), mix(top, "#1d2a20", 0.55))
+    gap = 620
+    for x in np.arange(-(way * 1.9) % gap - gap, W + gap, gap):
+        c.boxes([(x - 7, 120, x + 7, H), (x - 70, 190, x + 70, 200)], "#171a1c")
+        for j in (-60, 60):
+            c.lines([[(x + j + gap * q, 186 + 240 * q * (1 - q)) for q in np.linspace(0, 1, 16)]], 2, "#171a1c", 0.8)
+    return c
+
+
+def grove(c, rng, line, start, size, color):
+    """Strews round trees along a line that has moved on by `start` pixels."""
+    crowns = []
+    for x in np.sort(rng.uniform(0, W + 4000, 90)):
+        r, at = size * rng.uniform(0.6, 1.3), int(x - start)
+        if -40 < at < W + 40:
+            y = line[int(np.clip(at, 0, W - 1))]
+            crowns += [(at - r, y - r * 1.7, at + r, y + r * 0.3), (at - r * 0.12, y - r, at + r * 0.12, y + r * 0.5)]
+    c.ovals(crowns, color)
+
+
 def waterfall(seed):
     """A fall between mossy cliffs."""
     c = Canvas(seed)

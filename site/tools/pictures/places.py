@@ -185,7 +185,7 @@ def lighthouse(seed, stops, sun, top, bottom, night=True):
     return c
 
 
-def viaduct(seed, stops, sun, far, near, mist, stone, lit=False, stars=0, with_train=True):
+def viaduct(seed, stops, sun, far, near, mist, stone, lit=False, stars=0):
     """A train on a stone viaduct above a valley."""
     c = Canvas(seed)
     sky(c, stops, sun, stars)
@@ -213,8 +213,7 @@ def viaduct(seed, stops, sun, far, near, mist, stone, lit=False, stars=0, with_t
     c.shade((1 - hole) * (c.y > deck) * course * (np.abs(c.light - rgb(stone)).sum(-1) < 0.25), 0.96)
     c.boxes([(x + 9, deck + 40, x + 17, H) for x in cut], "#101820", 0.3)
     c.boxes([(0, deck - 18, W, deck - 10)], mix(stone, "#ffffff", 0.22))
-    if with_train:
-        train(c, 300, deck - 18, lit)
+    train(c, 300, deck - 18, lit)
     slope = 860 + 60 * wave(c.rng, W, 480, 4)
     pines(c, slope, mix(near, "#000000", 0.2), 0.85, (60, 150))
     c.blend(c.below(slope), c.gradient((0, mix(near, "#000000", 0.2)), (1, mix(near, "#000000", 0.55)), start=820, end=H))
