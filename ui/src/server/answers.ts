@@ -45,6 +45,8 @@ export interface PageItem {
 export interface PageList {
   path: string;
   title: string;
+  /** What the listed path itself is. */
+  type?: PageItem["type"];
   crumbs: Crumb[];
   total: number;
   items: PageItem[];
@@ -85,18 +87,7 @@ export interface PageDetail {
 }
 
 export type FieldKind =
-  | "text"
-  | "textarea"
-  | "richtext"
-  | "number"
-  | "checkbox"
-  | "select"
-  | "path"
-  | "date"
-  | "color"
-  | "radio"
-  | "multi"
-  | "hidden";
+  "text" | "textarea" | "richtext" | "number" | "checkbox" | "select" | "path" | "date" | "color" | "radio" | "multi" | "hidden";
 
 export type Scalar = string | number | boolean;
 

@@ -20,7 +20,6 @@ class Router {
   /** Goes to an address of this UI, unless the guard objects. */
   async go(address: string): Promise<void> {
     if (this.guard && !(await this.guard())) return;
-    this.guard = null;
     history.pushState(null, "", address);
     this.#take();
     scrollTo(0, 0);

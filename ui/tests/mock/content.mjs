@@ -41,8 +41,16 @@ const article = {
     "container",
     { layout: "2" },
     {
-      teaser: component("teaser", { "jcr:title": "Where to eat", link: "/content/demo/en/food", text: "<p>Three kitchens without a menu.</p>" }),
-      teaser2: component("teaser", { "jcr:title": "Where to sleep", link: "/content/demo/en/hotels", text: "<p>Rooms above the boats.</p>" }),
+      teaser: component("teaser", {
+        "jcr:title": "Where to eat",
+        link: "/content/demo/en/food",
+        text: "<p>Three kitchens without a menu.</p>",
+      }),
+      teaser2: component("teaser", {
+        "jcr:title": "Where to sleep",
+        link: "/content/demo/en/hotels",
+        text: "<p>Rooms above the boats.</p>",
+      }),
       embed: component("text", { text: '<table class="times"><tbody><tr><td>Muggia</td><td>9:10</td></tr></tbody></table>' }),
     },
   ),
@@ -57,19 +65,35 @@ const many = Object.fromEntries(
 );
 
 export function sampleContent() {
-  const english = page("English", { age: 30 }, {
-    trieste: page("Slow days on the Gulf of Trieste", { status: "modified", by: "ada", age: 2, description: "A week by ferry.", parts: article }),
-    alps: page("The long way over the Alps", { status: "live", by: "grace", age: 50 }),
-    food: page("Where to eat", { status: "draft", by: "ada", age: 0.2 }),
-    hotels: page("Rooms above the boats", { status: "failed", by: "grace", age: 20 }),
-    islands: page("Islands without cars", { status: "queued", by: "ada", age: 0.05 }),
-    winter: page("Winter at the lake", { status: "deactivated", by: "admin", age: 4000 }),
-    "a-page-with-a-rather-long-name-for-narrow-screens": page("A page with a rather long title, to see what becomes of it where there is little room", { age: 700 }),
-    archive: page("Archive", { age: 900 }, many),
-  });
+  const english = page(
+    "English",
+    { age: 30 },
+    {
+      trieste: page("Slow days on the Gulf of Trieste", {
+        status: "modified",
+        by: "ada",
+        age: 2,
+        description: "A week by ferry.",
+        parts: structuredClone(article),
+      }),
+      alps: page("The long way over the Alps", { status: "live", by: "grace", age: 50 }),
+      food: page("Where to eat", { status: "draft", by: "ada", age: 0.2 }),
+      hotels: page("Rooms above the boats", { status: "failed", by: "grace", age: 20 }),
+      islands: page("Islands without cars", { status: "queued", by: "ada", age: 0.05 }),
+      winter: page("Winter at the lake", { status: "deactivated", by: "admin", age: 4000 }),
+      "a-page-with-a-rather-long-name-for-narrow-screens": page(
+        "A page with a rather long title, to see what becomes of it where there is little room",
+        { age: 700 },
+      ),
+      archive: page("Archive", { age: 900 }, many),
+    },
+  );
   const site = page("Tidewater Magazine", { age: 200 }, { en: english, de: page("Deutsch", { status: "draft", age: 210 }) });
   const empty = page("Empty section", { status: "draft", age: 5 });
-  const dam = { ...node({ "jcr:primaryType": "sling:Folder", "jcr:title": "Assets" }, { demo: node({ "jcr:primaryType": "sling:Folder" }) }), status: "draft" };
+  const dam = {
+    ...node({ "jcr:primaryType": "sling:Folder", "jcr:title": "Assets" }, { demo: node({ "jcr:primaryType": "sling:Folder" }) }),
+    status: "draft",
+  };
   return node({}, { content: node({ "jcr:primaryType": "sling:OrderedFolder", "jcr:title": "Sites" }, { demo: site, empty, dam }) });
 }
 
@@ -104,8 +128,22 @@ export const DIALOGS = {
         title: "Properties",
         fields: [
           { name: "jcr:title", kind: "text", label: "Title", required: true },
-          { name: "type", kind: "select", label: "Level", options: ["h1", "h2", "h3"].map((value) => ({ value, text: value.toUpperCase() })) },
-          { name: "align", kind: "radio", label: "Alignment", value: "start", options: [{ value: "start", text: "Start" }, { value: "center", text: "Center" }] },
+          {
+            name: "type",
+            kind: "select",
+            label: "Level",
+            options: ["h1", "h2", "h3"].map((value) => ({ value, text: value.toUpperCase() })),
+          },
+          {
+            name: "align",
+            kind: "radio",
+            label: "Alignment",
+            value: "start",
+            options: [
+              { value: "start", text: "Start" },
+              { value: "center", text: "Center" },
+            ],
+          },
         ],
       },
     ],
@@ -146,7 +184,12 @@ export const DIALOGS = {
   },
   "demo/components/container": {
     title: "Container",
-    tabs: [{ title: "Properties", fields: [{ name: "layout", kind: "select", label: "Columns", options: ["1", "2", "3"].map((value) => ({ value, text: value })) }] }],
+    tabs: [
+      {
+        title: "Properties",
+        fields: [{ name: "layout", kind: "select", label: "Columns", options: ["1", "2", "3"].map((value) => ({ value, text: value })) }],
+      },
+    ],
   },
 };
 
@@ -168,9 +211,36 @@ export function sampleQueue() {
       enabled: true,
       blocked: "connection refused by `127.0.0.1:4503`; the next attempt is in 20 s",
       items: [
-        { id: 11, action: "Activate", path: "/content/demo/en/hotels", user: "grace", created: hour(1.5), attempt: 3, lastError: "connection refused by `127.0.0.1:4503`", state: "retrying" },
-        { id: 12, action: "Activate", path: "/content/demo/en/islands", user: "ada", created: hour(0.1), attempt: 0, lastError: null, state: "waiting" },
-        { id: 13, action: "Deactivate", path: "/content/demo/en/winter", user: "admin", created: hour(0.05), attempt: 0, lastError: null, state: "waiting" },
+        {
+          id: 11,
+          action: "Activate",
+          path: "/content/demo/en/hotels",
+          user: "grace",
+          created: hour(1.5),
+          attempt: 3,
+          lastError: "connection refused by `127.0.0.1:4503`",
+          state: "retrying",
+        },
+        {
+          id: 12,
+          action: "Activate",
+          path: "/content/demo/en/islands",
+          user: "ada",
+          created: hour(0.1),
+          attempt: 0,
+          lastError: null,
+          state: "waiting",
+        },
+        {
+          id: 13,
+          action: "Deactivate",
+          path: "/content/demo/en/winter",
+          user: "admin",
+          created: hour(0.05),
+          attempt: 0,
+          lastError: null,
+          state: "waiting",
+        },
       ],
     },
     { name: "preview", title: "Preview", target: "http://127.0.0.1:4504/receive", enabled: false, blocked: null, items: [] },

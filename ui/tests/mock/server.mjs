@@ -24,7 +24,15 @@ class Refusal extends Error {
 
 /** Starts the server on a free port; `close()` ends it. */
 export async function startMock({ port = 0 } = {}) {
-  const state = { root: sampleContent(), agents: sampleQueue(), csrf: "token-1", isSignedIn: false, writes: [], failNext: null, settle: new Set() };
+  const state = {
+    root: sampleContent(),
+    agents: sampleQueue(),
+    csrf: "token-1",
+    isSignedIn: false,
+    writes: [],
+    failNext: null,
+    settle: new Set(),
+  };
   const server = createServer((request, response) => {
     handle(state, request, response).catch((error) => {
       sendJson(response, error.status ?? 500, { error: error.message, "status.message": error.message });
@@ -123,7 +131,14 @@ function pages(state, path, offset, limit) {
     template: null,
     hasChildren: [...one.children.keys()].some((child) => child !== "jcr:content"),
   }));
-  return { path, title: titleOf(parent, path), crumbs: crumbs(state, path), total: children.length, items };
+  return {
+    path,
+    title: titleOf(parent, path),
+    type: isPage(parent) ? "page" : "folder",
+    crumbs: crumbs(state, path),
+    total: children.length,
+    items,
+  };
 }
 
 function components(one, path) {
@@ -160,7 +175,14 @@ function dialog(state, path) {
   const { properties } = find(state, path);
   const resourceType = properties["sling:resourceType"];
   const found = DIALOGS[resourceType];
-  return { path, resourceType, title: found?.title ?? nameOf(resourceType), tabs: found?.tabs ?? [], values: properties, hasDialog: found !== undefined };
+  return {
+    path,
+    resourceType,
+    title: found?.title ?? nameOf(resourceType),
+    tabs: found?.tabs ?? [],
+    values: properties,
+    hasDialog: found !== undefined,
+  };
 }
 
 async function post(state, path, form, request, response) {
@@ -246,7 +268,9 @@ function setProperties(one, form) {
     if (suffix === "Delete") delete holder.properties[last];
     if (suffix !== undefined) continue;
     const hint = form.get(`${name}@TypeHint`) ?? "String";
-    const values = form.getAll(name).map((value) => (hint.startsWith("Long") ? Number(value) : hint.startsWith("Boolean") ? value === "true" : value));
+    const values = form
+      .getAll(name)
+      .map((value) => (hint.startsWith("Long") ? Number(value) : hint.startsWith("Boolean") ? value === "true" : value));
     holder.properties[last] = hint.endsWith("[]") ? values : values[0];
   }
 }
@@ -297,13 +321,14 @@ function renderComponent(one, path, isEdit) {
   const type = nameOf(properties["sling:resourceType"] ?? "");
   const inside = [...one.children].map(([name, child]) => renderComponent(child, `${path}/${name}`, isEdit)).join("");
   const title = properties["jcr:title"] ?? "";
-  const html = {
-    title: `<h1>${title}</h1>`,
-    text: properties.text ?? "<p>(empty)</p>",
-    image: `<div class="image" role="img" aria-label="${properties.alt ?? ""}"></div>`,
-    teaser: `<div class="teaser"><h3>${title}</h3>${properties.text ?? ""}</div>`,
-    container: `<div class="${properties.layout === "2" ? "columns" : "stack"}">${inside}</div>`,
-  }[type] ?? `<p>${type}</p>`;
+  const html =
+    {
+      title: `<h1>${title}</h1>`,
+      text: properties.text ?? "<p>(empty)</p>",
+      image: `<div class="image" role="img" aria-label="${properties.alt ?? ""}"></div>`,
+      teaser: `<div class="teaser"><h3>${title}</h3>${properties.text ?? ""}</div>`,
+      container: `<div class="${properties.layout === "2" ? "columns" : "stack"}">${inside}</div>`,
+    }[type] ?? `<p>${type}</p>`;
   return isEdit ? `<div data-tympan-path="${path}" data-tympan-type="${properties["sling:resourceType"]}">${html}</div>` : html;
 }
 
@@ -319,7 +344,11 @@ async function sendFile(response, name) {
   const bytes = await readFile(file).catch(() => {
     throw new Refusal(404, `the UI has no \`${name}\``);
   });
-  response.writeHead(200, { "Content-Type": TYPES[extname(file)] ?? "application/octet-stream", "Content-Security-Policy": POLICY, "X-Content-Type-Options": "nosniff" });
+  response.writeHead(200, {
+    "Content-Type": TYPES[extname(file)] ?? "application/octet-stream",
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+  });
   response.end(bytes);
 }
 

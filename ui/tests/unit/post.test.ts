@@ -1,6 +1,15 @@
 import { describe, expect, it } from "vitest";
 import { errorMessage } from "../../src/server/client";
-import { childPath, createComponent, createPage, encodeBody, nameForTitle, nameProblem, orderValue, parentPath } from "../../src/server/post";
+import {
+  childPath,
+  createComponent,
+  createPage,
+  encodeBody,
+  nameForTitle,
+  nameProblem,
+  orderValue,
+  parentPath,
+} from "../../src/server/post";
 
 describe("bodies", () => {
   it("ask for JSON and carry UTF-8", () => {
@@ -20,7 +29,10 @@ describe("bodies", () => {
   });
 
   it("create a component at its place", () => {
-    expect(Object.fromEntries(createComponent("a/b/teaser", { after: "text" }))).toMatchObject({ ":nameHint": "teaser", ":order": "after text" });
+    expect(Object.fromEntries(createComponent("a/b/teaser", { after: "text" }))).toMatchObject({
+      ":nameHint": "teaser",
+      ":order": "after text",
+    });
     expect(orderValue("last")).toBe("last");
     expect(orderValue({ before: "x" })).toBe("before x");
   });

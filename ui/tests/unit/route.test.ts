@@ -12,7 +12,12 @@ describe("addresses", () => {
       expect(route(editorUrl(path))).toEqual({ screen: "editor", path, panel: "page", component: null });
     }
     const component = "/content/a/jcr:content/root/text";
-    expect(route(editorUrl("/content/a", "components", component))).toEqual({ screen: "editor", path: "/content/a", panel: "components", component });
+    expect(route(editorUrl("/content/a", "components", component))).toEqual({
+      screen: "editor",
+      path: "/content/a",
+      panel: "components",
+      component,
+    });
     expect(route(loginUrl("/queue.html?a=b"))).toEqual({ screen: "login", resource: "/queue.html?a=b" });
   });
 
@@ -31,8 +36,19 @@ describe("addresses", () => {
 });
 
 describe("the way back from login", () => {
-  for (const wrong of [null, "", "//evil.example", "/\\evil.example", "https://evil.example", "javascript:alert(1)", "/", "/login.html", "/a\n//b"]) {
+  for (const wrong of [
+    null,
+    "",
+    "//evil.example",
+    "/\\evil.example",
+    "https://evil.example",
+    "javascript:alert(1)",
+    "/",
+    "/login.html",
+    "/a\n//b",
+  ]) {
     it(`never leads to \`${wrong}\``, () => expect(safeResource(wrong)).toBe(HOME));
   }
-  it("leads to a path of this server", () => expect(safeResource("/editor.html/content/a.html?x=1")).toBe("/editor.html/content/a.html?x=1"));
+  it("leads to a path of this server", () =>
+    expect(safeResource("/editor.html/content/a.html?x=1")).toBe("/editor.html/content/a.html?x=1"));
 });

@@ -70,7 +70,15 @@ describe("serialization", () => {
   });
 
   it("writes back what it opened as no change, for every kind", () => {
-    const opened = dialog({ ...STORED, width: 640, ratio: 0.5, lazy: "true", tags: "one", onTime: "2026-03-01T08:30:12.345Z", text: "<p>x</p>" });
+    const opened = dialog({
+      ...STORED,
+      width: 640,
+      ratio: 0.5,
+      lazy: "true",
+      tags: "one",
+      onTime: "2026-03-01T08:30:12.345Z",
+      text: "<p>x</p>",
+    });
     expect(changedFields(opened, openValues(opened))).toEqual([]);
   });
 });

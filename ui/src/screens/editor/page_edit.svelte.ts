@@ -18,9 +18,7 @@ import { componentName, findRow, type Spot } from "./tree";
 
 /** How a save ended. */
 export type SaveOutcome =
-  | { kind: "nothing" }
-  | { kind: "saved"; summary: string }
-  | { kind: "invalid"; path: string; field: string; tab: number };
+  { kind: "nothing" } | { kind: "saved"; summary: string } | { kind: "invalid"; path: string; field: string; tab: number };
 
 export class PageEdit {
   readonly path: string;

@@ -18,6 +18,7 @@ export class Listing {
   readonly path: string;
   title = $state("");
   crumbs = $state.raw<Crumb[]>([]);
+  isPage = $state(false);
   items = $state.raw<PageItem[]>([]);
   total = $state(0);
   state = $state<"loading" | "ready" | "failed">("loading");
@@ -37,6 +38,9 @@ export class Listing {
 
   constructor(path: string) {
     this.path = path;
+    // Until the server has told the titles, and where it cannot, the names lead the way.
+    const names = path.split("/").filter(Boolean);
+    this.crumbs = names.map((name, at) => ({ path: `/${names.slice(0, at + 1).join("/")}`, title: name }));
   }
 
   /** Reads the first rows, or after a change as many rows as are shown. */
@@ -110,6 +114,7 @@ export class Listing {
     this.items = [...before, ...answer.items.filter((item) => !known.has(item.path))];
     this.title = answer.title;
     this.crumbs = answer.crumbs;
+    this.isPage = answer.type === "page";
     this.total = answer.total;
     const present = new Set(this.items.map((item) => item.path));
     for (const path of [...this.selected]) if (!present.has(path)) this.selected.delete(path);

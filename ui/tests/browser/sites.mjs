@@ -1,0 +1,205 @@
+/** The sites console. */
+import assert from "node:assert/strict";
+import { lastWrite, open } from "../harness.mjs";
+
+const EN = "/sites.html/content/demo/en";
+const rows = (page) => page.locator('[role="rowgroup"] [role="row"]');
+const row = (page, name) => rows(page).filter({ hasText: name });
+
+export async function pages_are_listed_with_their_status(world) {
+  const { page } = world;
+  await open(world, EN);
+  await page.getByRole("heading", { name: "English" }).waitFor();
+  assert.equal(await rows(page).count(), 8);
+  await row(page, "Slow days").getByText("Modified", { exact: true }).waitFor();
+  await row(page, "Slow days").getByText("ada", { exact: true }).waitFor();
+  await row(page, "Rooms above").getByText("Failed", { exact: true }).waitFor();
+  await page.getByRole("navigation", { name: "Breadcrumb" }).getByRole("link", { name: "Tidewater Magazine" }).click();
+  await page.getByRole("heading", { name: "Tidewater Magazine" }).waitFor();
+  await page.goBack();
+  await page.getByRole("heading", { name: "English" }).waitFor();
+}
+
+export async function titles_open_the_editor_and_arrows_the_pages_below(world) {
+  const { page } = world;
+  await open(world, "/sites.html/content/demo");
+  await page.getByRole("link", { name: "Pages below English" }).click();
+  await page.getByRole("link", { name: "Where to eat" }).click();
+  await page.waitForURL(/\/editor\.html\/content\/demo\/en\/food\.html$/);
+  await page.getByRole("link", { name: "Back to Sites" }).click();
+  await page.waitForURL(/\/sites\.html\/content\/demo\/en$/);
+}
+
+export async function rows_are_filtered_and_sorted(world) {
+  const { page } = world;
+  await open(world, EN);
+  await rows(page).first().waitFor();
+  await page.keyboard.press("/");
+  await page.keyboard.type("where eat");
+  await page.getByText("1 of 8").waitFor();
+  assert.equal(await rows(page).count(), 1);
+  await page.getByRole("searchbox").fill("zzz");
+  await page.getByRole("button", { name: "Clear the filter" }).click();
+  await page.getByRole("button", { name: "Title" }).click();
+  await page.locator('[role="columnheader"][aria-sort="ascending"]').waitFor();
+  assert.match(await rows(page).first().innerText(), /^A page with/);
+  await page.getByRole("button", { name: "Title" }).click();
+  assert.match(await rows(page).first().innerText(), /^Winter/);
+}
+
+export async function thousands_of_rows_are_read_and_drawn_in_parts(world) {
+  const { page } = world;
+  const asked = [];
+  page.on("request", (request) => request.url().includes("/api/pages") && asked.push(request.url()));
+  await open(world, `${EN}/archive`);
+  await row(page, "story-0001").waitFor();
+  assert.equal(asked.length, 1);
+  assert.ok((await rows(page).count()) < 100);
+  await page.evaluate(() => scrollTo(0, 5600));
+  await row(page, "story-0105").waitFor();
+  assert.equal(asked.length, 2, "one request for the rows below, not for all of them");
+  await page.getByRole("button", { name: "Title" }).click();
+  await page.getByText("2,500 entries").waitFor();
+  await rows(page).first().focus();
+  await page.keyboard.press("End");
+  await row(page, "story-2500").waitFor();
+  assert.equal(await page.evaluate(() => document.activeElement?.getAttribute("aria-rowindex")), "2501");
+  assert.ok((await rows(page).count()) < 100, `${await rows(page).count()} rows in the document`);
+}
+
+export async function keys_move_select_and_open(world) {
+  const { page } = world;
+  await open(world, EN);
+  await rows(page).first().focus();
+  await page.keyboard.press("ArrowDown");
+  await page.keyboard.press("Shift+ArrowDown");
+  await page.getByText("2 selected").waitFor();
+  await page.keyboard.press("Escape");
+  await page.getByText("8 entries").waitFor();
+  await page.keyboard.press("ArrowUp");
+  await page.keyboard.press("Enter");
+  await page.waitForURL(/\/editor\.html\/content\/demo\/en\/alps\.html$/);
+}
+
+export async function arrows_lead_down_and_back_up_without_losing_the_row(world) {
+  const { page } = world;
+  await open(world, EN);
+  await row(page, "Archive").focus();
+  await page.keyboard.press("ArrowRight");
+  await row(page, "story-0001").and(page.locator(":focus")).waitFor();
+  await page.keyboard.press("ArrowLeft");
+  await row(page, "Archive").and(page.locator(":focus")).waitFor();
+}
+
+export async function activation_is_followed_until_the_page_is_live(world) {
+  const { page, state } = world;
+  await open(world, EN);
+  await row(page, "Where to eat").getByRole("checkbox").check();
+  await page.getByRole("button", { name: "Activate", exact: true }).click();
+  await page.getByRole("dialog").getByRole("button", { name: "Activate", exact: true }).click();
+  await page.getByText("Activation started for “Where to eat”").waitFor();
+  await row(page, "Where to eat").getByText("Live", { exact: true }).waitFor();
+  assert.deepEqual(lastWrite(state), { path: "/content/demo/en/food", form: { ":operation": "activate", ":deep": "false" } });
+}
+
+export async function activation_can_take_the_pages_below(world) {
+  const { page, state } = world;
+  await open(world, EN);
+  await row(page, "Archive").getByRole("checkbox").check();
+  await page.getByRole("button", { name: "Activate", exact: true }).click();
+  await page.getByLabel("Also activate all pages below").check();
+  await page.getByRole("dialog").getByRole("button", { name: "Activate", exact: true }).click();
+  await page.getByText("Activation started for “Archive”").waitFor();
+  assert.equal(lastWrite(state).form[":deep"], "true");
+}
+
+export async function a_refused_page_stays_selected_with_the_servers_words(world) {
+  const { page, state } = world;
+  await open(world, EN);
+  await row(page, "Slow days").getByRole("checkbox").check();
+  await row(page, "Rooms above").getByRole("checkbox").check();
+  state.failNext = "disk full: 12 KiB left in `store/`";
+  await page.getByRole("button", { name: "Deactivate" }).click();
+  await page.getByRole("dialog").getByRole("button", { name: "Deactivate" }).click();
+  await page.getByText("Slow days on the Gulf of Trieste: disk full: 12 KiB left in `store/`").waitFor();
+  await page.getByText("1 selected").waitFor();
+  await row(page, "Rooms above").getByText("Deactivated").waitFor();
+}
+
+export async function a_page_is_created_from_a_title(world) {
+  const { page, state } = world;
+  await open(world, EN);
+  await page.getByRole("button", { name: "Create page" }).click();
+  const dialog = page.getByRole("dialog", { name: "Create page" });
+  await dialog.getByRole("button", { name: "Create" }).click();
+  await dialog.getByText("Enter a title.").waitFor();
+  await dialog.getByLabel("Title").fill("Alps");
+  await dialog.getByText("There is a page named `alps` here already.").waitFor();
+  await dialog.getByLabel("Title").fill("Über the Hills");
+  assert.equal(await dialog.getByLabel("Name").inputValue(), "ueber-the-hills");
+  await page.keyboard.press("Enter");
+  await row(page, "Über the Hills").getByText("Draft").waitFor();
+  assert.deepEqual(lastWrite(state), {
+    path: "/content/demo/en/*",
+    form: {
+      ":name": "ueber-the-hills",
+      "./jcr:primaryType": "cq:Page",
+      "./jcr:content/jcr:primaryType": "cq:PageContent",
+      "./jcr:content/jcr:title": "Über the Hills",
+      "./jcr:content/sling:resourceType": "demo/components/page",
+    },
+  });
+}
+
+export async function a_page_in_an_empty_section_takes_the_parents_template(world) {
+  const { page, state } = world;
+  await open(world, "/sites.html/content/empty");
+  await page.getByText("Nothing here yet").waitFor();
+  await page.getByRole("button", { name: "Create page" }).first().click();
+  await page.getByRole("textbox", { name: "Title" }).fill("First");
+  await page.getByRole("dialog").getByRole("button", { name: "Create", exact: true }).click();
+  await row(page, "First").waitFor();
+  assert.equal(lastWrite(state).form["./jcr:content/sling:resourceType"], "demo/components/page");
+}
+
+export async function pages_are_renamed_moved_and_copied(world) {
+  const { page, state } = world;
+  await open(world, EN);
+  await row(page, "Where to eat").getByRole("checkbox").check();
+  await page.getByRole("button", { name: "Move or rename" }).click();
+  const dialog = page.getByRole("dialog", { name: "Move or rename page" });
+  await dialog.getByLabel("Name").fill("alps");
+  await dialog.getByRole("button", { name: "Move" }).click();
+  await dialog.getByText("there is a node `/content/demo/en/alps` already; nothing was moved", { exact: true }).waitFor();
+  await dialog.getByLabel("Name").fill("kitchens");
+  await dialog.getByRole("button", { name: "Move" }).click();
+  await row(page, "kitchens").waitFor();
+
+  await row(page, "kitchens").getByRole("checkbox").check();
+  await page.getByRole("button", { name: "Copy" }).click();
+  await page.getByRole("button", { name: "Choose" }).click();
+  const picker = page.getByRole("dialog", { name: "Choose a path" });
+  await picker.getByRole("button", { name: "One level up" }).click();
+  await picker.getByText("Deutsch").click();
+  await picker.getByRole("button", { name: "Use this path" }).click();
+  await page.getByRole("dialog", { name: "Copy page" }).getByRole("button", { name: "Copy" }).click();
+  await page.getByText("Copied “Where to eat” to /content/demo/de/kitchens-copy").waitFor();
+  assert.deepEqual(lastWrite(state), {
+    path: "/content/demo/en/kitchens",
+    form: { ":operation": "copy", ":dest": "/content/demo/de/kitchens-copy" },
+  });
+}
+
+export async function deleting_asks_first(world) {
+  const { page, state } = world;
+  await open(world, EN);
+  await row(page, "Winter").getByRole("checkbox").check();
+  await page.getByRole("button", { name: "Delete" }).click();
+  await page.getByRole("dialog").getByText("/content/demo/en/winter").waitFor();
+  await page.keyboard.press("Escape");
+  assert.equal(state.writes.length, 0);
+  await page.getByRole("button", { name: "Delete" }).click();
+  await page.getByRole("dialog").getByRole("button", { name: "Delete" }).click();
+  await page.getByText("Deleted “Winter at the lake”").waitFor();
+  assert.equal(await row(page, "Winter").count(), 0);
+}

@@ -1,0 +1,112 @@
+/**
+ * What the browser tests stand on: a browser, a fresh mock author per test, and checks that every test makes:
+ * no error in the page, nothing blocked by the Content-Security-Policy.
+ *
+ * `CHROMIUM` names the browser. `UI_SHOTS` names a directory for screenshots; without it none are taken.
+ */
+import assert from "node:assert/strict";
+import { mkdir } from "node:fs/promises";
+import { join } from "node:path";
+import AxeBuilder from "@axe-core/playwright";
+import { chromium } from "playwright-core";
+import { startMock } from "./mock/server.mjs";
+
+const LIMIT_MS = 15_000;
+const FLAGS = [
+  "--no-sandbox",
+  "--disable-gpu",
+  "--disable-background-networking",
+  "--disable-component-update",
+  "--disable-sync",
+  "--no-first-run",
+];
+
+/** Runs the tests one after the other and exits with 1 if one of them failed. */
+export async function run(tests) {
+  const wanted = process.argv[2];
+  const browser = await chromium.launch({ executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium", args: FLAGS });
+  let failed = 0;
+  let passed = 0;
+  for (const [name, test] of Object.entries(tests)) {
+    if (wanted && !name.includes(wanted)) continue;
+    try {
+      await runOne(browser, test);
+      passed += 1;
+      console.log(`ok      ${name}`);
+    } catch (error) {
+      failed += 1;
+      console.log(`FAILED  ${name}\n${error.stack}`);
+    }
+  }
+  await browser.close();
+  console.log(`${passed} passed, ${failed} failed`);
+  process.exit(failed === 0 ? 0 : 1);
+}
+
+async function runOne(browser, test) {
+  const mock = await startMock();
+  const context = await browser.newContext({ viewport: { width: 1440, height: 900 }, locale: "en-US", reducedMotion: "reduce" });
+  const page = await context.newPage();
+  page.setDefaultTimeout(LIMIT_MS);
+  const faults = [];
+  page.on("pageerror", (error) => faults.push(`error in the page: ${error.stack}`));
+  page.on("console", (message) => {
+    // A refused request is what several tests are about; the browser reports each as an error.
+    if (message.type() === "error" && !message.text().startsWith("Failed to load resource")) faults.push(message.text());
+  });
+  try {
+    const world = { page, context, mock, origin: mock.origin, state: mock.state, expectedFault: null };
+    await test(world);
+    assert.deepEqual(
+      faults.filter((fault) => !world.expectedFault?.test(fault)),
+      [],
+    );
+  } catch (error) {
+    if (faults.length > 0) error.stack += `\nfaults: ${faults.join("\n")}`;
+    await shoot(page, "failure").catch(() => {});
+    throw error;
+  } finally {
+    await context.close();
+    await mock.close();
+  }
+}
+
+/** Opens an address as a signed-in user. */
+export async function open({ page, origin, state }, address) {
+  state.isSignedIn = true;
+  await page.goto(origin + address);
+}
+
+/** Fails on serious and critical findings of axe in the whole page; the previewed page is not ours. */
+export async function expectAccessible(page, where) {
+  const { violations } = await new AxeBuilder({ page }).exclude("iframe").analyze();
+  const bad = violations.filter(({ impact }) => impact === "serious" || impact === "critical");
+  const lines = bad.flatMap(({ id, nodes }) => nodes.map((one) => `${id}: ${one.html}\n  ${one.failureSummary}`));
+  assert.equal(lines.join("\n"), "", `axe finds fault with ${where}`);
+}
+
+/** Fails when the page is wider than its window. */
+export async function expectNoSideScroll(page, where) {
+  const [content, room] = await page.evaluate(() => [document.documentElement.scrollWidth, document.documentElement.clientWidth]);
+  assert.ok(content <= room, `${where} is ${content} px wide in a window of ${room} px`);
+}
+
+/** Takes a screenshot if `UI_SHOTS` is set. */
+export async function shoot(page, name) {
+  const directory = process.env.UI_SHOTS;
+  if (!directory) return;
+  await mkdir(directory, { recursive: true });
+  await page.screenshot({ path: join(directory, `${name}.png`) });
+}
+
+/** Returns the write that a test caused last, with its form as an object (lists for repeated names). */
+export function lastWrite(state) {
+  const write = state.writes.at(-1);
+  assert.ok(write, "nothing was written");
+  const form = {};
+  for (const [name, value] of write.form) {
+    if (name === "_charset_" || name === ":http-equiv-accept") continue;
+    form[name] = name in form ? [form[name], value].flat() : value;
+  }
+  return { path: write.path, form };
+}

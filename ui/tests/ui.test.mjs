@@ -1,0 +1,9 @@
+/** Drives the built UI in a browser over the mock author. `npm run test:ui -- [part of a test's name]` */
+import * as editor from "./browser/editor.mjs";
+import * as looks from "./browser/looks.mjs";
+import * as queue from "./browser/queue.mjs";
+import * as session from "./browser/session.mjs";
+import * as sites from "./browser/sites.mjs";
+import { run } from "./harness.mjs";
+
+await run({ ...session, ...sites, ...editor, ...queue, ...looks });
