@@ -7,7 +7,7 @@
 export type Panel = "page" | "components";
 
 export type Route =
-  | { screen: "login"; resource: string }
+  | { screen: "login"; resource: string; reason: string | null }
   | { screen: "sites"; path: string }
   | { screen: "editor"; path: string; panel: Panel; component: string | null }
   | { screen: "queue" }
@@ -20,7 +20,7 @@ export const HOME = "/sites.html/content";
 export function parseRoute(url: URL): Route {
   const path = decodePath(url.pathname);
   const query = url.searchParams;
-  if (path === "/login.html") return { screen: "login", resource: safeResource(query.get("resource")) };
+  if (path === "/login.html") return { screen: "login", resource: safeResource(query.get("resource")), reason: query.get("reason") };
   if (path === "/queue.html") return { screen: "queue" };
   if (path === "/sites.html") return { screen: "sites", path: "/content" };
   if (path.startsWith("/sites.html/")) return { screen: "sites", path: trimSlash(path.slice("/sites.html".length)) };

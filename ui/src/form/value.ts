@@ -6,6 +6,8 @@
  *   the form stores them.
  * * A property with many values is edited as many, even where the dialog declares a field for one; saving never
  *   drops values that the form did not show.
+ * * Instructions that a dialog hides in field names (`./file@Delete`) are not carried out: they are meant for forms that
+ *   send every field, and would delete what this one leaves alone.
  */
 import type { Dialog, Field, Scalar } from "../server/answers";
 import type { Pair } from "../server/post";
@@ -19,13 +21,16 @@ export type Values = Record<string, FieldValue>;
 
 /** Returns all fields of a dialog in order, each as it is edited (see `editedField`). */
 export function editedFields(dialog: Dialog): Field[] {
-  return dialog.tabs.flatMap((tab) => tab.fields).map((field) => editedField(field, dialog.values[field.name]));
+  const fields = dialog.tabs.flatMap((tab) => tab.fields).filter((field) => !field.name.includes("@"));
+  return fields.map((field) => editedField(field, dialog.values[field.name]));
 }
 
-/** Returns the field as it is edited: one that meets a list of values in the content becomes a `multi` field. */
+/** Returns the field as it is edited: one that holds or meets a list of values becomes a `multi` field. */
 export function editedField(field: Field, stored: Scalar | Scalar[] | null | undefined): Field {
-  if (!Array.isArray(stored) || field.kind === "multi") return field;
-  return { ...field, kind: "multi", field, typeHint: listHint(field.typeHint) };
+  const isList = Array.isArray(stored) || field.typeHint?.endsWith("[]");
+  if (!isList || field.kind === "multi") return field;
+  const inner = { ...field, typeHint: field.typeHint?.replace(/\[\]$/, "") ?? null };
+  return { ...field, kind: "multi", field: inner, typeHint: listHint(field.typeHint) };
 }
 
 /** Returns the value a field opens with: the stored one, else the default. */
@@ -68,11 +73,16 @@ export function postPairs(dialog: Dialog, values: Values): Pair[] {
   });
 }
 
-/** Returns what is wrong, by field name. */
+/**
+ * Returns what is wrong, by field name. A value that was stored as it is and not touched is not written, so of it only
+ * its presence is asked.
+ */
 export function checkValues(dialog: Dialog, values: Values): Map<string, string> {
+  const changed = new Set(changedFields(dialog, values).map((field) => field.name));
   const problems = new Map<string, string>();
   for (const field of editedFields(dialog)) {
-    const problem = checkValue(field, values[field.name] ?? "");
+    const value = values[field.name] ?? "";
+    const problem = changed.has(field.name) ? checkValue(field, value) : checkPresence(field, value);
     if (problem) problems.set(field.name, problem);
   }
   return problems;
@@ -80,9 +90,9 @@ export function checkValues(dialog: Dialog, values: Values): Map<string, string>
 
 /** Returns what is wrong with a field's value, or `null`. */
 export function checkValue(field: Field, value: FieldValue): string | null {
-  if (field.kind === "hidden") return null;
+  const absence = checkPresence(field, value);
+  if (absence !== null || field.kind === "hidden") return absence;
   const label = fieldLabel(field);
-  if (field.required && (isEmpty(value) || value === false)) return `${label} is required.`;
   if (Array.isArray(value)) {
     const inner = field.field;
     if (!inner) return null;
@@ -95,6 +105,19 @@ export function checkValue(field: Field, value: FieldValue): string | null {
   return field.kind === "number" && value !== "" ? checkNumber(field, label, String(value)) : null;
 }
 
+/** Returns the choices of a field as texts; a choice without a text is called by its value. */
+export function fieldOptions(field: Field): { value: string; text: string }[] {
+  return (field.options ?? []).map((option) => {
+    const value = String(option.value ?? "");
+    return { value, text: option.text || value };
+  });
+}
+
+function checkPresence(field: Field, value: FieldValue): string | null {
+  const isMissing = field.required && field.kind !== "hidden" && (isEmpty(value) || value === false);
+  return isMissing ? `${fieldLabel(field)} is required.` : null;
+}
+
 /** Returns how a field is called. */
 export function fieldLabel(field: Field): string {
   return field.label || field.name;
@@ -104,13 +127,16 @@ function checkNumber(field: Field, label: string, text: string): string | null {
   const number = Number(text);
   if (text.trim() === "" || !Number.isFinite(number)) return `${label} must be a number.`;
   if (field.typeHint === "Long" && !Number.isInteger(number)) return `${label} must be a whole number.`;
-  const { min, max } = field;
-  if (typeof min === "number" && typeof max === "number" && (number < min || number > max)) {
-    return `${label} must be between ${min} and ${max}.`;
-  }
-  if (typeof min === "number" && number < min) return `${label} must be at least ${min}.`;
-  if (typeof max === "number" && number > max) return `${label} must be at most ${max}.`;
+  const [min, max] = [limit(field.min), limit(field.max)];
+  if (min !== null && max !== null && (number < min || number > max)) return `${label} must be between ${min} and ${max}.`;
+  if (min !== null && number < min) return `${label} must be at least ${min}.`;
+  if (max !== null && number > max) return `${label} must be at most ${max}.`;
   return null;
+}
+
+function limit(value: number | string | null | undefined): number | null {
+  const number = value === null || value === undefined || value === "" ? NaN : Number(value);
+  return Number.isFinite(number) ? number : null;
 }
 
 function fieldPairs(field: Field, value: FieldValue): Pair[] {

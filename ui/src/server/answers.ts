@@ -10,7 +10,8 @@ export type Status = "draft" | "modified" | "live" | "deactivated" | "queued" | 
 /** `GET /api/me` */
 export interface Me {
   user: string;
-  csrf: string;
+  /** Absent where the browser does not send the proof of login by itself. */
+  csrf: string | null;
   version: string;
   role: string;
 }
@@ -31,7 +32,7 @@ export interface PageItem {
   path: string;
   name: string;
   title: string;
-  type: "page" | "folder" | "node";
+  type: "page" | "folder" | "asset" | "node";
   resourceType: string | null;
   template: string | null;
   modified: string | null;
@@ -56,7 +57,8 @@ export interface PageList {
 export interface ComponentItem {
   path: string;
   name: string;
-  resourceType: string;
+  /** Absent for a node that only groups components. */
+  resourceType: string | null;
   /** The component's own name, e.g. "Teaser". */
   title: string;
   /** What tells it from its siblings, e.g. the teaser's headline; may be empty. */
@@ -92,8 +94,8 @@ export type FieldKind =
 export type Scalar = string | number | boolean;
 
 export interface FieldOption {
-  value: string;
-  text: string;
+  value: Scalar | null;
+  text: string | null;
 }
 
 /** One field of a component's dialog. */
@@ -105,9 +107,9 @@ export interface Field {
   required?: boolean | null;
   /** The default, shown while the property is absent. */
   value?: Scalar | null;
-  min?: number | null;
-  max?: number | null;
-  step?: number | null;
+  min?: number | string | null;
+  max?: number | string | null;
+  step?: number | string | null;
   options?: FieldOption[] | null;
   typeHint?: string | null;
   /** The field that a `multi` field repeats. */
@@ -131,8 +133,8 @@ export interface Dialog {
 
 export interface QueueItem {
   id: string | number;
-  action: string;
-  path: string;
+  action: string | null;
+  path: string | null;
   user: string | null;
   created: string | null;
   attempt: number;

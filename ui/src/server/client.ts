@@ -73,7 +73,7 @@ export function post<T = WriteAnswer>(url: string, body: URLSearchParams): Promi
 /** Asks who is signed in, and takes over the CSRF token. */
 export async function whoAmI(): Promise<Me> {
   const me = await send<Me>("/api/me", { method: "GET" });
-  state.csrf = me.csrf;
+  state.csrf = me.csrf ?? "";
   return me;
 }
 

@@ -27,6 +27,11 @@ export async function login_never_leads_to_another_server({ page, origin }) {
   assert.equal(page.url(), `${origin}/sites.html/content`);
 }
 
+export async function a_dead_login_link_is_explained({ page, origin }) {
+  await page.goto(`${origin}/login.html?reason=link`);
+  await page.getByText("This login link has been used or is too old.", { exact: false }).waitFor();
+}
+
 export async function logout_ends_the_session(world) {
   const { page, state } = world;
   await open(world, "/queue.html");

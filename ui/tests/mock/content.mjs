@@ -156,13 +156,14 @@ export const DIALOGS = {
         title: "Image",
         fields: [
           { name: "fileReference", kind: "path", label: "Image", required: true },
+          { name: "fileReference@Delete", kind: "hidden", value: "true" },
           { name: "alt", kind: "text", label: "Alternative text", description: "What the image says to those who do not see it." },
         ],
       },
       {
         title: "Layout",
         fields: [
-          { name: "width", kind: "number", label: "Width in pixels", typeHint: "Long", min: 100, max: 2000 },
+          { name: "width", kind: "number", label: "Width in pixels", typeHint: "Long", min: "100", max: "2000" },
           { name: "frame", kind: "color", label: "Frame color" },
           { name: "lazy", kind: "checkbox", label: "Load when it comes near the window", typeHint: "Boolean" },
         ],

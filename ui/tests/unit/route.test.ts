@@ -18,7 +18,7 @@ describe("addresses", () => {
       panel: "components",
       component,
     });
-    expect(route(loginUrl("/queue.html?a=b"))).toEqual({ screen: "login", resource: "/queue.html?a=b" });
+    expect(route(loginUrl("/queue.html?a=b"))).toEqual({ screen: "login", resource: "/queue.html?a=b", reason: null });
   });
 
   it("keep colons readable", () => expect(encodePath("/a/jcr:content")).toBe("/a/jcr:content"));

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { changedFields, checkValue, checkValues, openValues, postPairs, type Values } from "../../src/form/value";
+import { changedFields, checkValue, checkValues, fieldOptions, openValues, postPairs, type Values } from "../../src/form/value";
 import type { Dialog, Field } from "../../src/server/answers";
 
 const FIELDS: Field[] = [
@@ -69,6 +69,23 @@ describe("serialization", () => {
     ]);
   });
 
+  it("never carries out an instruction hidden in a field's name", () => {
+    const opened = dialog({ "jcr:title": "Old" }, [
+      { name: "jcr:title", kind: "text" },
+      { name: "fileReference@Delete", kind: "hidden", value: "true" },
+    ]);
+    expect(postPairs(opened, { ...openValues(opened), "jcr:title": "New" })).toEqual([["./jcr:title", "New"]]);
+  });
+
+  it("edits a choice of several as a list from the beginning", () => {
+    const opened = dialog({}, [{ name: "colors", kind: "select", typeHint: "String[]", options: [{ value: "red", text: null }] }]);
+    expect(openValues(opened).colors).toEqual([]);
+    expect(postPairs(opened, { colors: ["red"] })).toEqual([
+      ["./colors@TypeHint", "String[]"],
+      ["./colors", "red"],
+    ]);
+  });
+
   it("writes back what it opened as no change, for every kind", () => {
     const opened = dialog({
       ...STORED,
@@ -99,6 +116,31 @@ describe("checks", () => {
   it("names one limit where there is one", () => {
     expect(checkValue({ name: "n", kind: "number", min: 1 }, "0")).toBe("n must be at least 1.");
     expect(checkValue({ name: "n", kind: "number", max: 1 }, "2")).toBe("n must be at most 1.");
+  });
+
+  it("reads limits that come as texts", () => {
+    expect(checkValue({ name: "n", kind: "number", min: "100", max: "" }, "9")).toBe("n must be at least 100.");
+  });
+
+  it("lets stored values be that nobody touched", () => {
+    const opened = dialog({ ...STORED, width: 9 });
+    expect(checkValues(opened, openValues(opened)).size).toBe(0);
+    expect(checkValues(opened, { ...openValues(opened), width: "8" }).size).toBe(1);
+  });
+
+  it("calls a choice by its value where it has no text", () => {
+    const field: Field = {
+      name: "n",
+      kind: "select",
+      options: [
+        { value: 2, text: null },
+        { value: null, text: "None" },
+      ],
+    };
+    expect(fieldOptions(field)).toEqual([
+      { value: "2", text: "2" },
+      { value: "", text: "None" },
+    ]);
   });
 
   it("takes blanks for nothing in a required field", () => {
