@@ -34,6 +34,15 @@ pub(crate) struct Answer<'a> {
     pub request: &'a RenderRequest<'a>,
 }
 
+/// A fault that has a page of its own.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Fault<'a> {
+    /// The name of the error handler's script: the number by which sites know the fault, such as `404`.
+    pub name: &'a str,
+    /// One sentence for visitors.
+    pub message: &'a str,
+}
+
 /// What was drawn, before the records of the request are added.
 #[derive(Debug)]
 pub(crate) struct Drawn {
@@ -74,11 +83,7 @@ impl Drawn {
 
     /// Makes an answer of a stored binary.
     fn file(file: &StoredFile) -> Self {
-        Self::new(
-            Outcome::Ok,
-            file.media_type.clone(),
-            Body::Blob(file.to_blob()),
-        )
+        Self::new(Outcome::Ok, file.media_type.clone(), Body::Blob(file.to_blob()))
     }
 
     /// Makes an answer of a stored binary that an author may have uploaded.
@@ -86,21 +91,19 @@ impl Drawn {
         let mut drawn = Self::file(file);
         if file.is_active() {
             // Pages and drawings, opened on their own, must not run code as this site.
-            drawn
-                .headers
-                .push(("content-security-policy", "sandbox".to_owned()));
+            drawn.headers.push(("content-security-policy", "sandbox".to_owned()));
         }
         drawn
     }
 
-    /// Adds empty records of the request.
-    pub(crate) fn into_response(self) -> RenderResponse {
+    /// Adds what was read.
+    pub(crate) fn into_response(self, reads: Reads) -> RenderResponse {
         RenderResponse {
             outcome: self.outcome,
             content_type: self.content_type,
             headers: self.headers,
             body: self.body,
-            reads: Reads::default(),
+            reads,
             timing: self.timing,
             failed_components: self.failed_components,
         }
@@ -108,13 +111,8 @@ impl Drawn {
 }
 
 impl Answer<'_> {
-    /// Answers the request.
-    pub(crate) fn respond(&self) -> RenderResponse {
-        self.draw().into_response()
-    }
-
     /// Splits the URL and draws what it resolves to.
-    fn draw(&self) -> Drawn {
+    pub(crate) fn draw(&self) -> Drawn {
         if let Some(drawn) = self.draw_library() {
             return drawn;
         }
@@ -132,7 +130,7 @@ impl Answer<'_> {
             }
         };
         match found.into_inner() {
-            Some(node) if url.exists => self.draw_resource(&url, node),
+            Some(node) if url.exists => self.draw_resource(&url, &node),
             _ => self.draw_missing(&url),
         }
     }
@@ -140,14 +138,8 @@ impl Answer<'_> {
     /// Draws a client library's file.
     fn draw_library(&self) -> Option<Drawn> {
         let path = percent_decode_str(self.request.path).decode_utf8().ok()?;
-        let libraries = Libraries {
-            scripts: &self.table,
-        };
-        let LibraryAsked {
-            file,
-            extension,
-            is_pinned,
-        } = libraries.at_url(&self.reader, &path)?;
+        let libraries = Libraries { scripts: &self.table };
+        let LibraryAsked { file, extension, is_pinned } = libraries.at_url(&self.reader, &path)?;
         let mut drawn = match file {
             LibraryFile::Stored(file) => Drawn::file(&file),
             LibraryFile::Live(bytes) => {
@@ -155,17 +147,14 @@ impl Answer<'_> {
             }
         };
         if is_pinned {
-            drawn.headers.push((
-                "cache-control",
-                "public, max-age=31536000, immutable".to_owned(),
-            ));
+            drawn.headers.push(("cache-control", "public, max-age=31536000, immutable".to_owned()));
         }
         Some(drawn)
     }
 
     /// Draws an existing resource.
-    fn draw_resource(&self, url: &Url, node: Node) -> Drawn {
-        if let Some(redirect) = self.redirect_of(url, &node, "sling:target") {
+    fn draw_resource(&self, url: &Url, node: &Node) -> Drawn {
+        if let Some(redirect) = self.redirect_of(url, node, "sling:target") {
             return redirect;
         }
         let resource = Resource::of(node.clone());
@@ -173,7 +162,7 @@ impl Answer<'_> {
             return self.draw_with(url, &resource, &script);
         }
         if node.is_page()
-            && let Some(content) = page::content(&self.reader, &node)
+            && let Some(content) = page::content(&self.reader, node)
         {
             if let Some(redirect) = self.redirect_of(url, &content, "cq:redirectTarget") {
                 return redirect;
@@ -185,10 +174,7 @@ impl Answer<'_> {
         }
         match self.request.method {
             "GET" | "HEAD" => self.draw_default(url, &resource),
-            _ => Drawn::message(
-                Outcome::MethodNotAllowed,
-                "Nothing here handles this method.",
-            ),
+            _ => Drawn::message(Outcome::MethodNotAllowed, "Nothing here handles this method."),
         }
     }
 
@@ -199,19 +185,12 @@ impl Answer<'_> {
             selectors: &url.selectors,
             extension: url.extension.as_deref(),
         };
-        self.scripts.find(
-            &resource.resource_type(),
-            resource.super_type().as_deref(),
-            &wanted,
-        )
+        self.scripts.find(&resource.resource_type(), resource.super_type().as_deref(), &wanted)
     }
 
     /// Makes the redirect that a node asks for, unless the editor wants to see the node itself.
     fn redirect_of(&self, url: &Url, node: &Node, target: &str) -> Option<Drawn> {
-        let is_page_view = url
-            .extension
-            .as_deref()
-            .is_none_or(|extension| extension == "html");
+        let is_page_view = url.extension.as_deref().is_none_or(|extension| extension == "html");
         if !is_page_view || self.request.edit {
             return None;
         }
@@ -220,9 +199,7 @@ impl Answer<'_> {
         }
         let target = node.text(target).filter(|target| !target.is_empty())?;
         let status = node.property("sling:status");
-        let number = status
-            .as_ref()
-            .and_then(|status| status.first()?.to_text().parse().ok());
+        let number = status.as_ref().and_then(|status| status.first()?.to_text().parse().ok());
         let kind = number.and_then(Redirect::from_number).unwrap_or_default();
         Some(Drawn::redirect(page::href(&self.reader, &target), kind))
     }
@@ -269,13 +246,12 @@ impl Answer<'_> {
         let path = resource.path().as_str();
         scope.note_failure(failure, path);
         match self.options.mode {
-            Mode::Author => Drawn::new(
-                Outcome::Error,
-                HTML,
-                failure.placeholder(Mode::Author, path),
-            ),
+            Mode::Author => {
+                Drawn::new(Outcome::Error, HTML, failure.placeholder(Mode::Author, path))
+            }
             Mode::Publish => {
-                self.draw_error(url, Outcome::Error, "500", "This page cannot be shown.")
+                let fault = Fault { name: "500", message: "This page cannot be shown." };
+                self.draw_fault(url, &fault, Outcome::Error)
             }
         }
     }
@@ -294,14 +270,8 @@ impl Answer<'_> {
             None | Some("res") => match self.file_of(node) {
                 Some(file) => Drawn::upload(&file),
                 None if node.is_page() => {
-                    let query = if self.request.query.is_empty() {
-                        ""
-                    } else {
-                        "?"
-                    };
                     let path = encode_path(node.path().as_str());
-                    let location = format!("{path}.html{query}{}", self.request.query);
-                    Drawn::redirect(location, Redirect::Found)
+                    Drawn::redirect(format!("{path}.html{}", self.query()), Redirect::Found)
                 }
                 None => self.draw_missing(url),
             },
@@ -324,31 +294,24 @@ impl Answer<'_> {
 
     /// Draws the page that says that nothing is there.
     fn draw_missing(&self, url: &Url) -> Drawn {
-        self.draw_error(url, Outcome::NotFound, "404", "There is no such page.")
+        let fault = Fault { name: "404", message: "There is no such page." };
+        self.draw_fault(url, &fault, Outcome::NotFound)
     }
 
-    /// Draws an error page with the site's error handler, or a bare sentence where it has none.
-    fn draw_error(&self, url: &Url, outcome: Outcome, status: &str, message: &str) -> Drawn {
-        let bare = || Drawn::message(outcome.clone(), message);
-        let wanted = Wanted {
-            method: "GET",
-            selectors: &[],
-            extension: Some("html"),
+    /// Draws a fault with the site's error handler, or as a bare sentence where it has none.
+    pub(crate) fn draw_fault(&self, url: &Url, fault: &Fault<'_>, outcome: Outcome) -> Drawn {
+        let wanted = Wanted { method: "GET", selectors: &[], extension: Some("html") };
+        let Some(script) = self.scripts.find_error_handler(fault.name, &wanted) else {
+            return Drawn::message(outcome, fault.message);
         };
-        let Some(script) = self.scripts.find_error_handler(status, &wanted) else {
-            return bare();
-        };
-        let Ok(path) = NodePath::new(&url.path) else {
-            return bare();
-        };
+        let path = NodePath::new(&url.path).unwrap_or_else(|_| NodePath::root());
         let resource = Resource::missing(path);
-        let error = (status.to_owned(), message.to_owned());
-        let scope = self.scope(url, "html", resource.path(), Some(error));
+        let scope = self.scope(url, "html", resource.path(), Some(fault));
         let mut drawn = match scope.draw(&resource, &script, Arc::default()) {
-            Ok(text) => Drawn::new(outcome.clone(), HTML, text),
+            Ok(text) => Drawn::new(outcome, HTML, text),
             Err(failure) => {
                 scope.note_failure(&failure, &script);
-                bare()
+                Drawn::message(outcome, fault.message)
             }
         };
         drawn.timing = scope.take_timing();
@@ -362,21 +325,16 @@ impl Answer<'_> {
         url: &Url,
         extension: &str,
         path: &NodePath,
-        error: Option<(String, String)>,
+        fault: Option<&Fault<'_>>,
     ) -> Arc<Scope> {
-        let query = if self.request.query.is_empty() {
-            ""
-        } else {
-            "?"
-        };
         let request = Asked {
             method: self.request.method.to_owned(),
-            raw: format!("{}{query}{}", self.request.path, self.request.query),
+            raw: format!("{}{}", self.request.path, self.query()),
             url: url.clone(),
             extension: extension.to_owned(),
             parameters: Parameters::parse(self.request.query),
-            edit: self.request.edit && error.is_none(),
-            error,
+            edit: self.request.edit && fault.is_none(),
+            error: fault.map(|fault| (fault.name.to_owned(), fault.message.to_owned())),
         };
         Scope::new(ScopeParts {
             scripts: Arc::clone(&self.scripts),
@@ -387,6 +345,14 @@ impl Answer<'_> {
             limits: self.options.limits,
             table: Arc::clone(&self.table),
         })
+    }
+
+    /// Returns the query with its mark; empty without one.
+    fn query(&self) -> String {
+        match self.request.query {
+            "" => String::new(),
+            query => format!("?{query}"),
+        }
     }
 
     /// Finds the binary behind a node.

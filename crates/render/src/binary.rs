@@ -62,9 +62,7 @@ fn is_current(conditions: &Conditions<'_>, etag: &str, last_modified: Option<Sys
             .map(str::trim)
             .any(|tag| tag == "*" || tag.strip_prefix("W/").unwrap_or(tag) == etag);
     }
-    let since = conditions
-        .if_modified_since
-        .and_then(|date| httpdate::parse_http_date(date).ok());
+    let since = conditions.if_modified_since.and_then(|date| httpdate::parse_http_date(date).ok());
     matches!((since, last_modified), (Some(since), Some(modified)) if whole_seconds(modified) <= whole_seconds(since))
 }
 
@@ -103,16 +101,12 @@ fn plan_range(range: &str, length: u64) -> Plan {
     if start >= length {
         return Plan::Unsatisfiable;
     }
-    Plan::Partial {
-        start,
-        len: end - start,
-    }
+    Plan::Partial { start, len: end - start }
 }
 
 /// Drops what HTTP dates cannot carry.
 fn whole_seconds(time: SystemTime) -> u64 {
-    time.duration_since(SystemTime::UNIX_EPOCH)
-        .map_or(0, |since| since.as_secs())
+    time.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
 #[cfg(test)]
@@ -127,24 +121,14 @@ mod tests {
 
     #[track_caller]
     fn check(headers: &[(&str, &str)], expected: &str) {
-        let header = |name| {
-            headers
-                .iter()
-                .find(|(one, _)| *one == name)
-                .map(|(_, value)| *value)
-        };
+        let header = |name| headers.iter().find(|(one, _)| *one == name).map(|(_, value)| *value);
         let conditions = Conditions {
             if_none_match: header("if-none-match"),
             if_modified_since: header("if-modified-since"),
             range: header("range"),
             if_range: header("if-range"),
         };
-        let plan = plan(
-            &conditions,
-            1000,
-            ETAG,
-            Some(SystemTime::UNIX_EPOCH + MODIFIED),
-        );
+        let plan = plan(&conditions, 1000, ETAG, Some(SystemTime::UNIX_EPOCH + MODIFIED));
         let text = match plan {
             Plan::Full => "full".to_owned(),
             Plan::NotModified => "not modified".to_owned(),
@@ -161,19 +145,11 @@ mod tests {
         check(&[("if-none-match", "\"x\", W/\"abc\"")], "not modified");
         check(&[("if-none-match", "*")], "not modified");
         check(&[("if-none-match", "\"x\"")], "full");
-        check(
-            &[("if-modified-since", "Sun, 06 Nov 1994 08:49:37 GMT")],
-            "not modified",
-        );
-        check(
-            &[("if-modified-since", "Sun, 06 Nov 1994 08:49:36 GMT")],
-            "full",
-        );
+        check(&[("if-modified-since", "Sun, 06 Nov 1994 08:49:37 GMT")], "not modified");
+        check(&[("if-modified-since", "Sun, 06 Nov 1994 08:49:36 GMT")], "full");
         check(&[("if-modified-since", "yesterday")], "full");
-        let both = [
-            ("if-none-match", "\"x\""),
-            ("if-modified-since", "Sun, 06 Nov 1994 08:49:37 GMT"),
-        ];
+        let both =
+            [("if-none-match", "\"x\""), ("if-modified-since", "Sun, 06 Nov 1994 08:49:37 GMT")];
         check(&both, "full");
     }
 
@@ -199,37 +175,16 @@ mod tests {
         check(&[("range", "bytes=0-9"), ("if-range", "\"abc\"")], "0+10");
         check(&[("range", "bytes=0-9"), ("if-range", "\"x\"")], "full");
         check(&[("range", "bytes=0-9"), ("if-range", "W/\"abc\"")], "full");
-        check(
-            &[
-                ("range", "bytes=0-9"),
-                ("if-range", "Sun, 06 Nov 1994 08:49:37 GMT"),
-            ],
-            "0+10",
-        );
-        check(
-            &[
-                ("range", "bytes=0-9"),
-                ("if-range", "Sun, 06 Nov 1994 08:49:38 GMT"),
-            ],
-            "full",
-        );
-        check(
-            &[("range", "bytes=0-9"), ("if-none-match", "\"abc\"")],
-            "not modified",
-        );
+        check(&[("range", "bytes=0-9"), ("if-range", "Sun, 06 Nov 1994 08:49:37 GMT")], "0+10");
+        check(&[("range", "bytes=0-9"), ("if-range", "Sun, 06 Nov 1994 08:49:38 GMT")], "full");
+        check(&[("range", "bytes=0-9"), ("if-none-match", "\"abc\"")], "not modified");
     }
 
     #[test]
     fn empty_binary_has_no_range() {
-        let conditions = Conditions {
-            range: Some("bytes=0-"),
-            ..Conditions::default()
-        };
+        let conditions = Conditions { range: Some("bytes=0-"), ..Conditions::default() };
         assert_eq!(plan(&conditions, 0, ETAG, None), Plan::Unsatisfiable);
-        let conditions = Conditions {
-            range: Some("bytes=-5"),
-            ..Conditions::default()
-        };
+        let conditions = Conditions { range: Some("bytes=-5"), ..Conditions::default() };
         assert_eq!(plan(&conditions, 0, ETAG, None), Plan::Unsatisfiable);
     }
 }

@@ -16,11 +16,7 @@ pub(crate) fn text(resource: &Resource) -> String {
         resource.resource_type(),
         resource.super_type().unwrap_or_else(|| "-".to_owned()),
     );
-    for (name, property) in resource
-        .node()
-        .map(|node| node.properties())
-        .unwrap_or_default()
-    {
+    for (name, property) in resource.node().map(|node| node.properties()).unwrap_or_default() {
         // Writing into a string cannot fail.
         let _ = writeln!(out, "{name}: {}", value_text(&property));
     }
@@ -45,11 +41,7 @@ pub(crate) fn html(reader: &Reader, resource: &Resource) -> String {
     out.push_str("</table>\n<ul>\n");
     for child in reader.children(node) {
         let href = escape(&crate::link::encode_path(child.path().as_str()));
-        let _ = writeln!(
-            out,
-            "<li><a href=\"{href}.html\">{}</a></li>",
-            escape(child.name())
-        );
+        let _ = writeln!(out, "<li><a href=\"{href}.html\">{}</a></li>", escape(child.name()));
     }
     out.push_str("</ul>\n</body></html>\n");
     out
@@ -63,9 +55,8 @@ fn value_text(property: &Property) -> String {
     };
     match property {
         Property::Single(value) => one(value),
-        Property::List(_, values) => format!(
-            "[{}]",
-            values.iter().map(one).collect::<Vec<_>>().join(", ")
-        ),
+        Property::List(_, values) => {
+            format!("[{}]", values.iter().map(one).collect::<Vec<_>>().join(", "))
+        }
     }
 }

@@ -11,12 +11,13 @@ use std::sync::Arc;
 
 use tympan_content::{Repository, Snapshot};
 
-use crate::answer::{Answer, Drawn};
+use crate::answer::{Answer, Drawn, Fault};
 use crate::reads::Reader;
 use crate::request::RenderRequest;
 use crate::response::{Outcome, RenderResponse};
 use crate::script::{RepositorySource, ScriptSource, ScriptTable};
 use crate::template::environment;
+use crate::url::Url;
 
 /// Which role renders.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -33,6 +34,8 @@ pub enum Mode {
 pub struct Limits {
     /// How deep components may include each other.
     pub depth: usize,
+    /// How many bytes of stack the components may take; the thread needs 512 KiB more.
+    pub stack: usize,
     /// How many components may be drawn.
     pub components: usize,
     /// How many steps the templates may take together.
@@ -46,6 +49,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             depth: 50,
+            stack: 1536 * 1024,
             components: 1000,
             steps: 5_000_000,
             bytes: 64 * 1024 * 1024,
@@ -80,39 +84,59 @@ impl Renderer {
     #[must_use]
     pub fn with_scripts(source: Box<dyn ScriptSource>, options: Options) -> Self {
         let environment = environment(options.mode, &options.limits);
-        Self {
-            options,
-            table: Arc::new(ScriptTable::new(source, environment)),
-        }
+        Self { options, table: Arc::new(ScriptTable::new(source, environment)) }
     }
 
     /// Answers a request.
     #[must_use]
     pub fn render(&self, snapshot: &Snapshot, request: &RenderRequest<'_>) -> RenderResponse {
+        self.answer(snapshot, request, |answer| answer.draw())
+    }
+
+    /// Draws the site's page for a fault that the caller found, such as `403`, with one sentence about it.
+    ///
+    /// The outcome is [`Outcome::Error`]; the caller knows better.
+    #[must_use]
+    pub fn render_fault(
+        &self,
+        snapshot: &Snapshot,
+        request: &RenderRequest<'_>,
+        name: &str,
+        message: &str,
+    ) -> RenderResponse {
+        let url = Url::split(request.path, |_| false).unwrap_or_default();
+        let fault = Fault { name, message };
+        self.answer(snapshot, request, |answer| answer.draw_fault(&url, &fault, Outcome::Error))
+    }
+
+    /// Draws with the scripts of the snapshot and adds the records of the request.
+    fn answer(
+        &self,
+        snapshot: &Snapshot,
+        request: &RenderRequest<'_>,
+        draw: impl FnOnce(&Answer<'_>) -> Drawn,
+    ) -> RenderResponse {
         let reader = Arc::new(Reader::new(snapshot.clone(), request.recording));
-        let mut response = match self.table.at(snapshot) {
-            Ok(scripts) => {
-                let (table, options) = (Arc::clone(&self.table), self.options);
-                Answer {
-                    options,
-                    table,
-                    scripts,
-                    reader: Arc::clone(&reader),
-                    request,
-                }
-                .respond()
-            }
+        let drawn = match self.table.at(snapshot) {
+            Ok(scripts) => draw(&Answer {
+                options: self.options,
+                table: Arc::clone(&self.table),
+                scripts,
+                reader: Arc::clone(&reader),
+                request,
+            }),
             Err(error) => {
                 tracing::error!(error = %error, "scripts cannot be loaded");
-                Drawn::message(Outcome::Error, "The scripts cannot be loaded.").into_response()
+                Drawn::message(Outcome::Error, "The scripts cannot be loaded.")
             }
         };
-        if let Some(error) = reader.failure() {
-            tracing::error!(file = request.path, error = %error, "content cannot be read");
-            response =
-                Drawn::message(Outcome::Error, "The content cannot be read.").into_response();
+        match reader.failure() {
+            Some(error) => {
+                tracing::error!(file = request.path, error = %error, "content cannot be read");
+                Drawn::message(Outcome::Error, "The content cannot be read.")
+            }
+            None => drawn,
         }
-        response.reads = reader.reads();
-        response
+        .into_response(reader.reads())
     }
 }

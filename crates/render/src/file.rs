@@ -36,23 +36,14 @@ impl StoredFile {
             return None;
         };
         let guess = || media_type(name.rsplit_once('.').map_or("", |(_, extension)| extension));
-        let media_type = holder
-            .text("jcr:mimeType")
-            .filter(|text| !text.is_empty())
-            .unwrap_or_else(guess);
-        let last_modified = match holder
-            .property("jcr:lastModified")
-            .as_ref()
-            .and_then(Property::first)
-        {
-            Some(Value::Date(date)) => Some(date.to_system_time()),
-            _ => None,
-        };
-        Some(Self {
-            blob: *blob,
-            media_type,
-            last_modified,
-        })
+        let media_type =
+            holder.text("jcr:mimeType").filter(|text| !text.is_empty()).unwrap_or_else(guess);
+        let last_modified =
+            match holder.property("jcr:lastModified").as_ref().and_then(Property::first) {
+                Some(Value::Date(date)) => Some(date.to_system_time()),
+                _ => None,
+            };
+        Some(Self { blob: *blob, media_type, last_modified })
     }
 
     /// Returns the first hexadecimal digits of the hash, to tell versions of a file apart in URLs.
@@ -62,29 +53,15 @@ impl StoredFile {
 
     /// Returns the blob to send.
     pub(crate) fn to_blob(&self) -> Blob {
-        let digits: String = self
-            .blob
-            .digest()
-            .iter()
-            .take(16)
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
-        Blob {
-            id: self.blob,
-            etag: format!("\"{digits}\""),
-            last_modified: self.last_modified,
-        }
+        let digits: String =
+            self.blob.digest().iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+        Blob { id: self.blob, etag: format!("\"{digits}\""), last_modified: self.last_modified }
     }
 
     /// Tells whether a browser would run code in it when it is opened on its own.
     pub(crate) fn is_active(&self) -> bool {
-        let essence = self
-            .media_type
-            .split(';')
-            .next()
-            .unwrap_or_default()
-            .trim()
-            .to_ascii_lowercase();
+        let essence =
+            self.media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
         essence == "text/html"
             || essence == "text/xml"
             || essence.ends_with("/xml")
@@ -94,9 +71,5 @@ impl StoredFile {
 
 /// Writes the first eight hexadecimal digits of a hash.
 pub(crate) fn short_hash(digest: &[u8]) -> String {
-    digest
-        .iter()
-        .take(4)
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
+    digest.iter().take(4).map(|byte| format!("{byte:02x}")).collect()
 }

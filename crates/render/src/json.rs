@@ -21,10 +21,7 @@ pub(crate) struct Form {
 impl Form {
     /// Reads the selectors; nothing if one of them makes no sense.
     pub(crate) fn of(selectors: &[String]) -> Option<Self> {
-        let mut form = Self {
-            depth: Some(0),
-            ..Self::default()
-        };
+        let mut form = Self { depth: Some(0), ..Self::default() };
         for selector in selectors {
             match selector.as_str() {
                 "tidy" => form.tidy = true,
@@ -49,18 +46,11 @@ pub(crate) enum Answer {
 /// Writes a node and its descendants down to the form's depth.
 pub(crate) fn write(reader: &Reader, node: &Node, form: Form) -> Answer {
     if let Some(allowed) = depth_over_limit(reader, node, form.depth) {
-        let urls: Vec<String> = (0..=allowed)
-            .rev()
-            .map(|depth| format!("{}.{depth}.json", node.path()))
-            .collect();
+        let urls: Vec<String> =
+            (0..=allowed).rev().map(|depth| format!("{}.{depth}.json", node.path())).collect();
         return Answer::Choices(serde_json::to_string(&urls).unwrap_or_default());
     }
-    let mut writer = Writer {
-        reader,
-        form,
-        out: String::new(),
-        indent: 0,
-    };
+    let mut writer = Writer { reader, form, out: String::new(), indent: 0 };
     writer.node(node, None, form.depth);
     if form.tidy {
         writer.out.push('\n');
@@ -169,8 +159,7 @@ impl Writer<'_> {
             Value::Date(date) => self.text(&date.to_ecma()),
             Value::Long(_) | Value::Boolean(_) => self.out.push_str(&value.to_text()),
             Value::Double(number) if number.is_finite() => {
-                self.out
-                    .push_str(&serde_json::to_string(number).unwrap_or_default());
+                self.out.push_str(&serde_json::to_string(number).unwrap_or_default());
             }
             other => self.text(&other.to_text()),
         }
@@ -179,8 +168,7 @@ impl Writer<'_> {
     /// Writes a text in quotes.
     fn text(&mut self, text: &str) {
         // A string always serializes.
-        self.out
-            .push_str(&serde_json::to_string(text).unwrap_or_default());
+        self.out.push_str(&serde_json::to_string(text).unwrap_or_default());
     }
 
     /// Writes a name and its colon.
@@ -227,29 +215,11 @@ mod tests {
     #[test]
     fn reads_selectors() {
         let form = |text: &str| Form::of(&crate::url::split_selectors(text));
-        assert_eq!(
-            form(""),
-            Some(Form {
-                depth: Some(0),
-                tidy: false,
-                harray: false
-            })
-        );
-        assert_eq!(
-            form("tidy.3"),
-            Some(Form {
-                depth: Some(3),
-                tidy: true,
-                harray: false
-            })
-        );
+        assert_eq!(form(""), Some(Form { depth: Some(0), tidy: false, harray: false }));
+        assert_eq!(form("tidy.3"), Some(Form { depth: Some(3), tidy: true, harray: false }));
         assert_eq!(
             form("harray.tidy.infinity"),
-            Some(Form {
-                depth: None,
-                tidy: true,
-                harray: true
-            })
+            Some(Form { depth: None, tidy: true, harray: true })
         );
         assert_eq!(form("nonsense"), None);
         assert_eq!(form("-1"), None);

@@ -1,7 +1,10 @@
 //! Client libraries: style sheets, scripts and pictures of a site, at URLs that change with their bytes.
 //!
-//! `wayfare/site.css` is found at `/etc.clientlibs/wayfare/site.css`, or below `/apps` or `/libs`. Its URL is
+//! `wayfare/site.css` is found at `/etc.clientlibs/wayfare/site.css`, or in a client library folder below `/apps` or
+//! `/libs` that allows it (`cq:ClientLibraryFolder` with `allowProxy`, as in AEM). Its URL is
 //! `/etc.clientlibs/wayfare/site.<hash>.css`, which browsers may keep forever; the URL without the hash works too.
+//!
+//! Invariant: nothing else below `/apps` and `/libs`, such as the text of a script, is served through these URLs.
 
 use bytes::Bytes;
 use tympan_content::BlobId;
@@ -74,11 +77,7 @@ impl Libraries<'_> {
         let (stem, extension) = name.rsplit_once('.')?;
         let extension = extension.to_owned();
         if let Some(file) = self.find(reader, name) {
-            return Some(Asked {
-                file,
-                extension,
-                is_pinned: false,
-            });
+            return Some(Asked { file, extension, is_pinned: false });
         }
         let (stem, hash) = stem.rsplit_once('.')?;
         if hash.len() != HASH_DIGITS || !hash.bytes().all(|digit| digit.is_ascii_hexdigit()) {
@@ -86,25 +85,32 @@ impl Libraries<'_> {
         }
         let file = self.find(reader, &format!("{stem}.{extension}"))?;
         let is_pinned = file.hash() == hash;
-        Some(Asked {
-            file,
-            extension,
-            is_pinned,
-        })
+        Some(Asked { file, extension, is_pinned })
     }
 
     /// Finds a file by its name.
     fn find(self, reader: &Reader, name: &str) -> Option<LibraryFile> {
         PLACES.iter().find_map(|place| {
             let path = format!("{place}{name}");
+            if *place != PREFIX && !is_proxied(reader, &path) {
+                return None;
+            }
             if let Some(bytes) = self.scripts.source().live_file(&path) {
                 return Some(LibraryFile::Live(bytes));
             }
             let node = reader.node_at(&path)?;
-            StoredFile::of(&node)
-                .ok()
-                .flatten()
-                .map(LibraryFile::Stored)
+            let file = StoredFile::of(&node).ok().flatten();
+            file.map(LibraryFile::Stored)
         })
     }
+}
+
+/// Tells whether a path lies in a client library folder that visitors may read.
+fn is_proxied(reader: &Reader, path: &str) -> bool {
+    let folders = path.rmatch_indices('/').filter_map(|(at, _)| path.get(..at));
+    let folders = folders.take_while(|folder| folder.len() > "/apps".len());
+    let mut nodes = folders.filter_map(|folder| reader.node_at(folder));
+    let library = nodes.find(|node| node.primary_type() == "cq:ClientLibraryFolder");
+    let allowed = library.and_then(|library| library.property("allowProxy"));
+    allowed.and_then(|allowed| Some(allowed.first()?.to_text() == "true")).unwrap_or(false)
 }

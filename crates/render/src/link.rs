@@ -46,15 +46,9 @@ pub(crate) fn read(href: &str) -> Target<'_> {
     let head = href.split(['/', '?', '#']).next().unwrap_or_default();
     let is_allowed = match head.split_once(':') {
         None => true,
-        Some((scheme, _)) => SCHEMES
-            .iter()
-            .any(|allowed| scheme.eq_ignore_ascii_case(allowed)),
+        Some((scheme, _)) => SCHEMES.iter().any(|allowed| scheme.eq_ignore_ascii_case(allowed)),
     };
-    if is_allowed && !has_odd {
-        Target::Other(href)
-    } else {
-        Target::Blocked
-    }
+    if is_allowed && !has_odd { Target::Other(href) } else { Target::Blocked }
 }
 
 /// Writes a node path as the path of a URL: mangled and escaped.
@@ -68,20 +62,8 @@ mod tests {
 
     #[test]
     fn reads_links() {
-        assert_eq!(
-            read("/content/a?x=1#y"),
-            Target::Path {
-                path: "/content/a",
-                rest: "?x=1#y"
-            }
-        );
-        assert_eq!(
-            read(" /content/a "),
-            Target::Path {
-                path: "/content/a",
-                rest: ""
-            }
-        );
+        assert_eq!(read("/content/a?x=1#y"), Target::Path { path: "/content/a", rest: "?x=1#y" });
+        assert_eq!(read(" /content/a "), Target::Path { path: "/content/a", rest: "" });
         for harmless in [
             "https://example.org/a:b",
             "HTTP://x",

@@ -27,9 +27,7 @@ pub(crate) enum Order {
 /// Returns the title, or the name where there is none.
 pub(crate) fn title(page: &Node) -> String {
     let title = page.summary().and_then(|summary| summary.title.clone());
-    title
-        .filter(|title| !title.is_empty())
-        .unwrap_or_else(|| page.name().to_owned())
+    title.filter(|title| !title.is_empty()).unwrap_or_else(|| page.name().to_owned())
 }
 
 /// Tells whether navigations leave the page out.
@@ -46,9 +44,7 @@ pub(crate) fn modified(page: &Node) -> Option<Date> {
 pub(crate) fn containing(reader: &Reader, path: &NodePath) -> Option<Node> {
     // Nothing below a page's content is a page, so its nodes need not be looked up.
     let text = path.as_str();
-    let start = text
-        .find("/jcr:content")
-        .map_or(text, |at| text.get(..at).unwrap_or(text));
+    let start = text.find("/jcr:content").map_or(text, |at| text.get(..at).unwrap_or(text));
     let mut next = NodePath::new(start).ok();
     while let Some(path) = next {
         if let Some(page) = reader.node(&path).filter(Node::is_page) {
@@ -118,9 +114,7 @@ fn date(reader: &Reader, page: &Node) -> Option<Date> {
     let property = content(reader, page)?.property("date");
     match property.as_ref().and_then(Property::first) {
         Some(Value::Date(date)) => Some(*date),
-        Some(value) => Date::parse(&value.to_text())
-            .ok()
-            .or_else(|| modified(page)),
+        Some(value) => Date::parse(&value.to_text()).ok().or_else(|| modified(page)),
         None => modified(page),
     }
 }
@@ -146,11 +140,7 @@ pub(crate) fn search_titles(reader: &Reader, root: &Node, term: &str, limit: usi
         })
         .collect();
     found.sort_by_key(|(is_inner, _)| *is_inner);
-    found
-        .into_iter()
-        .take(limit)
-        .map(|(_, page)| page)
-        .collect()
+    found.into_iter().take(limit).map(|(_, page)| page).collect()
 }
 
 /// A tag and how many pages carry it.
@@ -168,33 +158,21 @@ pub(crate) struct Tag {
 pub(crate) fn tag_ids(reader: &Reader, page: &Node) -> Vec<String> {
     let property = content(reader, page).and_then(|content| content.property("cq:tags"));
     property
-        .map(|tags| {
-            tags.values()
-                .iter()
-                .map(|tag| tag.to_text().into_owned())
-                .collect()
-        })
+        .map(|tags| tags.values().iter().map(|tag| tag.to_text().into_owned()).collect())
         .unwrap_or_default()
 }
 
 /// Returns the tags of the pages at and below a root, by title.
 pub(crate) fn tags(reader: &Reader, root: &Node) -> Vec<Tag> {
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
-    let pages = std::iter::once(root.clone())
-        .filter(Node::is_page)
-        .chain(below(reader, root));
+    let pages = std::iter::once(root.clone()).filter(Node::is_page).chain(below(reader, root));
     for page in pages {
         for id in tag_ids(reader, &page) {
             *counts.entry(id).or_default() += 1;
         }
     }
-    let mut tags: Vec<Tag> = counts
-        .into_iter()
-        .map(|(id, count)| Tag {
-            count,
-            ..describe_tag(reader, id)
-        })
-        .collect();
+    let mut tags: Vec<Tag> =
+        counts.into_iter().map(|(id, count)| Tag { count, ..describe_tag(reader, id) }).collect();
     tags.sort_by(|left, right| {
         (left.title.to_lowercase(), &left.id).cmp(&(right.title.to_lowercase(), &right.id))
     });
@@ -204,26 +182,14 @@ pub(crate) fn tags(reader: &Reader, root: &Node) -> Vec<Tag> {
 /// Looks up the title of a tag.
 pub(crate) fn describe_tag(reader: &Reader, id: String) -> Tag {
     let path = format!("{TAGS}/{}", id.replacen(':', "/", 1));
-    let described = reader
-        .node_at(&path)
-        .and_then(|node| node.text("jcr:title"));
-    let title = described
-        .filter(|title| !title.is_empty())
-        .unwrap_or_else(|| readable(&id));
-    Tag {
-        id,
-        title,
-        count: 0,
-    }
+    let described = reader.node_at(&path).and_then(|node| node.text("jcr:title"));
+    let title = described.filter(|title| !title.is_empty()).unwrap_or_else(|| readable(&id));
+    Tag { id, title, count: 0 }
 }
 
 /// Makes a title of a tag's identifier: `season/late-summer` becomes `Late summer`.
 fn readable(id: &str) -> String {
-    let name = id
-        .rsplit([':', '/'])
-        .next()
-        .unwrap_or(id)
-        .replace(['-', '_'], " ");
+    let name = id.rsplit([':', '/']).next().unwrap_or(id).replace(['-', '_'], " ");
     let mut letters = name.chars();
     letters
         .next()
@@ -240,11 +206,7 @@ pub(crate) fn href(reader: &Reader, href: &str) -> String {
             let is_page =
                 !path.ends_with(".html") && reader.node_at(path).is_some_and(|node| node.is_page());
             let path = encode_path(path);
-            if is_page {
-                format!("{path}.html{rest}")
-            } else {
-                format!("{path}{rest}")
-            }
+            if is_page { format!("{path}.html{rest}") } else { format!("{path}{rest}") }
         }
     }
 }

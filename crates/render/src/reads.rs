@@ -58,25 +58,13 @@ pub(crate) struct Reader {
 impl Reader {
     pub(crate) fn new(snapshot: Snapshot, recording: Recording) -> Self {
         let paths = (recording == Recording::Paths).then(Mutex::default);
-        Self {
-            snapshot,
-            count: AtomicU64::new(0),
-            paths,
-            failure: OnceLock::new(),
-        }
+        Self { snapshot, count: AtomicU64::new(0), paths, failure: OnceLock::new() }
     }
 
     /// Finds a node.
     pub(crate) fn node(&self, path: &NodePath) -> Option<Node> {
         let found = self.keep(self.snapshot.node(path)).flatten();
-        self.note(
-            if found.is_some() {
-                Read::Node
-            } else {
-                Read::Missing
-            },
-            path,
-        );
+        self.note(if found.is_some() { Read::Node } else { Read::Missing }, path);
         found
     }
 
@@ -90,10 +78,12 @@ impl Reader {
         let found = self.keep(node.child(name)).flatten();
         match &found {
             Some(child) => self.note(Read::Node, child.path()),
-            None => match node.path().child(name) {
-                Ok(path) => self.note(Read::Missing, &path),
-                Err(_) => {}
-            },
+            // A name that no node can have will not be there later either.
+            None => {
+                if let Ok(path) = node.path().child(name) {
+                    self.note(Read::Missing, &path);
+                }
+            }
         }
         found
     }
@@ -101,9 +91,7 @@ impl Reader {
     /// Finds a node below by a relative path.
     pub(crate) fn find(&self, node: &Node, relative: &str) -> Option<Node> {
         let names = relative.split('/').filter(|name| !name.is_empty());
-        names
-            .into_iter()
-            .try_fold(node.clone(), |node, name| self.child(&node, name))
+        names.into_iter().try_fold(node.clone(), |node, name| self.child(&node, name))
     }
 
     /// Returns the children in order.
@@ -141,17 +129,10 @@ impl Reader {
 
     /// Returns what was read so far, each path once for each way it was read.
     pub(crate) fn reads(&self) -> Reads {
-        let mut paths = self
-            .paths
-            .as_ref()
-            .map(|paths| paths.lock().clone())
-            .unwrap_or_default();
+        let mut paths = self.paths.as_ref().map(|paths| paths.lock().clone()).unwrap_or_default();
         let mut seen = std::collections::HashSet::new();
         paths.retain(|read| seen.insert(read.clone()));
-        Reads {
-            count: self.count.load(Ordering::Relaxed),
-            paths,
-        }
+        Reads { count: self.count.load(Ordering::Relaxed), paths }
     }
 
     fn note(&self, read: Read, path: &NodePath) {

@@ -23,11 +23,7 @@ impl<'a> RenderRequest<'a> {
     /// Makes a GET of a path without a query.
     #[must_use]
     pub fn get(path: &'a str) -> Self {
-        Self {
-            method: "GET",
-            path,
-            ..Self::default()
-        }
+        Self { method: "GET", path, ..Self::default() }
     }
 }
 
@@ -43,11 +39,7 @@ impl Parameters {
     #[must_use]
     pub fn parse(query: &str) -> Self {
         let mut parameters = Self::default();
-        for pair in query
-            .split('&')
-            .filter(|pair| !pair.is_empty())
-            .take(MAX_PARAMETERS)
-        {
+        for pair in query.split('&').filter(|pair| !pair.is_empty()).take(MAX_PARAMETERS) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             parameters.add(decode(name), decode(value));
         }
@@ -64,10 +56,7 @@ impl Parameters {
     /// Returns the values of a name.
     #[must_use]
     pub fn values(&self, name: &str) -> Option<&[String]> {
-        self.0
-            .iter()
-            .find(|(known, _)| known == name)
-            .map(|(_, values)| values.as_slice())
+        self.0.iter().find(|(known, _)| known == name).map(|(_, values)| values.as_slice())
     }
 
     /// Returns the names.
@@ -79,9 +68,7 @@ impl Parameters {
 /// Decodes a part of a query, where `+` is a blank.
 fn decode(text: &str) -> String {
     let text = text.replace('+', " ");
-    percent_decode(text.as_bytes())
-        .decode_utf8_lossy()
-        .into_owned()
+    percent_decode(text.as_bytes()).decode_utf8_lossy().into_owned()
 }
 
 #[cfg(test)]
@@ -95,9 +82,6 @@ mod tests {
         assert_eq!(parameters.values("x").unwrap(), [""]);
         assert_eq!(parameters.values("bad").unwrap(), ["\u{fffd}%zz"]);
         assert_eq!(parameters.values("none"), None);
-        assert_eq!(
-            parameters.names().collect::<Vec<_>>(),
-            ["q", "x", "", "bad"]
-        );
+        assert_eq!(parameters.names().collect::<Vec<_>>(), ["q", "x", "", "bad"]);
     }
 }

@@ -14,28 +14,17 @@ pub(crate) struct Resource {
 impl Resource {
     /// Takes a node as it is.
     pub(crate) fn of(node: Node) -> Self {
-        Self {
-            path: node.path().clone(),
-            node: Some(node),
-            forced_type: None,
-        }
+        Self { path: node.path().clone(), node: Some(node), forced_type: None }
     }
 
     /// Makes a resource without a node.
     pub(crate) fn missing(path: NodePath) -> Self {
-        Self {
-            path,
-            node: None,
-            forced_type: None,
-        }
+        Self { path, node: None, forced_type: None }
     }
 
     /// Draws the resource as if it were of another type.
     pub(crate) fn with_type(self, resource_type: String) -> Self {
-        Self {
-            forced_type: Some(resource_type),
-            ..self
-        }
+        Self { forced_type: Some(resource_type), ..self }
     }
 
     /// Returns the path.
@@ -54,9 +43,7 @@ impl Resource {
             return forced.clone();
         }
         match &self.node {
-            Some(node) => node
-                .resource_type()
-                .unwrap_or_else(|| node.primary_type().to_owned()),
+            Some(node) => node.resource_type().unwrap_or_else(|| node.primary_type().to_owned()),
             None => "sling:nonexisting".to_owned(),
         }
     }

@@ -115,19 +115,13 @@ pub(crate) const HTML: &str = "text/html; charset=utf-8";
 
 /// Returns the media type for an extension; text gets its charset.
 pub(crate) fn media_type(extension: &str) -> String {
-    let guess = mime_guess::from_ext(extension)
-        .first_raw()
-        .unwrap_or("application/octet-stream");
+    let guess = mime_guess::from_ext(extension).first_raw().unwrap_or("application/octet-stream");
     let is_text = guess.starts_with("text/")
         || matches!(
             guess,
             "application/json" | "application/xml" | "application/javascript" | "image/svg+xml"
         );
-    if is_text {
-        format!("{guess}; charset=utf-8")
-    } else {
-        guess.to_owned()
-    }
+    if is_text { format!("{guess}; charset=utf-8") } else { guess.to_owned() }
 }
 
 #[cfg(test)]

@@ -34,11 +34,7 @@ impl Timing {
     /// Returns the time of the whole request.
     #[must_use]
     pub fn total(&self) -> Duration {
-        self.rows
-            .iter()
-            .filter(|row| row.depth == 0)
-            .map(|row| row.total)
-            .sum()
+        self.rows.iter().filter(|row| row.depth == 0).map(|row| row.total).sum()
     }
 
     /// Writes one line per row: total and self microseconds, calls, script.
@@ -47,10 +43,7 @@ impl Timing {
         let line = |row: &Row| {
             let (total, own) = (row.total.as_micros(), row.self_time.as_micros());
             let indent = "  ".repeat(row.depth);
-            format!(
-                "{total:>8} {own:>8} {:>5}  {indent}{} {}\n",
-                row.calls, row.script, row.path
-            )
+            format!("{total:>8} {own:>8} {:>5}  {indent}{} {}\n", row.calls, row.script, row.path)
         };
         self.rows.iter().map(line).collect()
     }
@@ -68,10 +61,7 @@ struct Open {
 impl Open {
     /// Returns the row with its self time.
     fn to_row(&self) -> Row {
-        Row {
-            self_time: self.row.total.saturating_sub(self.below),
-            ..self.row.clone()
-        }
+        Row { self_time: self.row.total.saturating_sub(self.below), ..self.row.clone() }
     }
 }
 
@@ -89,11 +79,7 @@ impl Stopwatch {
         let parent = self.running.last().map(|(at, _)| *at);
         let known = |open: &Open| open.parent == parent && *open.row.script == **script;
         let at = self.rows.iter().rposition(known).unwrap_or_else(|| {
-            self.rows.push(Open {
-                row: self.new_row(script, path),
-                parent,
-                below: Duration::ZERO,
-            });
+            self.rows.push(Open { row: self.new_row(script, path), parent, below: Duration::ZERO });
             self.rows.len() - 1
         });
         self.running.push((at, now));
@@ -142,9 +128,7 @@ impl Stopwatch {
     /// Returns the rows called from a row, last first.
     fn below(&self, parent: Option<usize>) -> Vec<usize> {
         let rows = self.rows.iter().enumerate().rev();
-        rows.filter(|(_, open)| open.parent == parent)
-            .map(|(at, _)| at)
-            .collect()
+        rows.filter(|(_, open)| open.parent == parent).map(|(at, _)| at).collect()
     }
 }
 
@@ -174,10 +158,7 @@ mod tests {
             .iter()
             .map(|row| {
                 let (total, own) = (row.total.as_millis(), row.self_time.as_millis());
-                format!(
-                    "{} {} {} {}x {total} {own}",
-                    row.depth, row.script, row.path, row.calls
-                )
+                format!("{} {} {} {}x {total} {own}", row.depth, row.script, row.path, row.calls)
             })
             .collect();
         let expected = [

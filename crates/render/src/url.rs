@@ -88,12 +88,8 @@ impl Url {
         };
         let (selectors, extension) = head.rsplit_once('.').unwrap_or(("", head));
         self.selectors = split_selectors(selectors);
-        self.extension = Some(extension)
-            .filter(|text| !text.is_empty())
-            .map(str::to_owned);
-        self.suffix = Some(suffix)
-            .filter(|text| !text.is_empty())
-            .map(str::to_owned);
+        self.extension = Some(extension).filter(|text| !text.is_empty()).map(str::to_owned);
+        self.suffix = Some(suffix).filter(|text| !text.is_empty()).map(str::to_owned);
     }
 
     /// Returns the selectors joined by dots; empty without any.
@@ -111,32 +107,20 @@ impl Url {
     /// Returns the value of a path parameter.
     #[must_use]
     pub fn parameter(&self, name: &str) -> Option<&str> {
-        self.parameters
-            .iter()
-            .find(|(key, _)| key == name)
-            .map(|(_, value)| value.as_str())
+        self.parameters.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
     }
 }
 
 /// Splits a selector string at its dots; empty selectors vanish.
 #[must_use]
 pub fn split_selectors(text: &str) -> Vec<String> {
-    text.split('.')
-        .filter(|selector| !selector.is_empty())
-        .map(str::to_owned)
-        .collect()
+    text.split('.').filter(|selector| !selector.is_empty()).map(str::to_owned).collect()
 }
 
 /// Yields the prefixes at which a resource may end, longest first: the whole path, then up to each dot.
 fn cuts(path: &str) -> impl Iterator<Item = &str> {
-    let whole = if path.len() > 1 {
-        path.strip_suffix('/').unwrap_or(path)
-    } else {
-        path
-    };
-    let dots = path
-        .rmatch_indices('.')
-        .map(|(at, _)| path.get(..at).unwrap_or_default());
+    let whole = if path.len() > 1 { path.strip_suffix('/').unwrap_or(path) } else { path };
+    let dots = path.rmatch_indices('.').map(|(at, _)| path.get(..at).unwrap_or_default());
     std::iter::once(whole).chain(dots)
 }
 
@@ -148,10 +132,7 @@ fn check(path: &str) -> Result<(), MalformedUrl> {
     if path.chars().any(char::is_control) {
         return Err(MalformedUrl::Control);
     }
-    if path
-        .split('/')
-        .any(|segment| segment == "." || segment == "..")
-    {
+    if path.split('/').any(|segment| segment == "." || segment == "..") {
         return Err(MalformedUrl::Traversal);
     }
     Ok(())
@@ -166,9 +147,7 @@ fn decode(text: &str) -> Result<String, MalformedUrl> {
     if text.match_indices('%').any(is_broken) {
         return Err(MalformedUrl::Escape);
     }
-    let decoded = percent_decode_str(text)
-        .decode_utf8()
-        .map_err(|_| MalformedUrl::Escape)?;
+    let decoded = percent_decode_str(text).decode_utf8().map_err(|_| MalformedUrl::Escape)?;
     Ok(decoded.into_owned())
 }
 
@@ -184,10 +163,7 @@ fn take_parameters(raw: &str) -> Result<Stripped, MalformedUrl> {
     let mut parameters = Vec::new();
     loop {
         // After an extension, a dot can only belong to the value; before one, it begins the selectors.
-        let after_extension = path
-            .rsplit('/')
-            .next()
-            .is_some_and(|segment| segment.contains('.'));
+        let after_extension = path.rsplit('/').next().is_some_and(|segment| segment.contains('.'));
         let (name, after) = split_before(rest, &['=', ';', '/', '.']);
         let (value, after) = match after.strip_prefix('=') {
             None => ("", after),
@@ -201,9 +177,8 @@ fn take_parameters(raw: &str) -> Result<Stripped, MalformedUrl> {
         if !name.is_empty() {
             parameters.push((decode(name)?, decode(value)?));
         }
-        let (kept, next) = after
-            .split_once(';')
-            .map_or((after, None), |(kept, next)| (kept, Some(next)));
+        let (kept, next) =
+            after.split_once(';').map_or((after, None), |(kept, next)| (kept, Some(next)));
         path.push_str(kept);
         match next {
             Some(next) => rest = next,
@@ -259,12 +234,10 @@ fn split_mangled(segment: &str) -> Option<(&str, &str)> {
 /// Turns `jcr:content` into `_jcr_content`, the opposite of what [`Url::split`] does.
 #[must_use]
 pub fn mangle(path: &str) -> String {
-    let segments = path
-        .split('/')
-        .map(|segment| match segment.split_once(':') {
-            Some((prefix, name)) if PREFIXES.contains(&prefix) => format!("_{prefix}_{name}"),
-            _ => segment.to_owned(),
-        });
+    let segments = path.split('/').map(|segment| match segment.split_once(':') {
+        Some((prefix, name)) if PREFIXES.contains(&prefix) => format!("_{prefix}_{name}"),
+        _ => segment.to_owned(),
+    });
     segments.collect::<Vec<_>>().join("/")
 }
 
@@ -278,22 +251,13 @@ mod tests {
             Ok(url) => url,
             Err(error) => return error.to_string(),
         };
-        let mut text = format!(
-            "{} path={}",
-            if url.exists { "found" } else { "missing" },
-            url.path
-        );
+        let mut text =
+            format!("{} path={}", if url.exists { "found" } else { "missing" }, url.path);
         if !url.selectors.is_empty() {
             text += &format!(" sel={}", url.selectors.join(","));
         }
-        text += &url
-            .extension
-            .map(|extension| format!(" ext={extension}"))
-            .unwrap_or_default();
-        text += &url
-            .suffix
-            .map(|suffix| format!(" suffix={suffix}"))
-            .unwrap_or_default();
+        text += &url.extension.map(|extension| format!(" ext={extension}")).unwrap_or_default();
+        text += &url.suffix.map(|suffix| format!(" suffix={suffix}")).unwrap_or_default();
         for (name, value) in url.parameters {
             text += &format!(" ;{name}={value}");
         }
@@ -312,45 +276,21 @@ mod tests {
         check("/a/b.s1.html", "found path=/a/b sel=s1 ext=html");
         check("/a/b.s1.s2.html", "found path=/a/b sel=s1,s2 ext=html");
         check("/a/b.html/c/d", "found path=/a/b ext=html suffix=/c/d");
-        check(
-            "/a/b.s1.html/c/d",
-            "found path=/a/b sel=s1 ext=html suffix=/c/d",
-        );
-        check(
-            "/a/b.s1.s2.html/c/d",
-            "found path=/a/b sel=s1,s2 ext=html suffix=/c/d",
-        );
-        check(
-            "/a/b.s1.s2.html/c/d.s.txt",
-            "found path=/a/b sel=s1,s2 ext=html suffix=/c/d.s.txt",
-        );
+        check("/a/b.s1.html/c/d", "found path=/a/b sel=s1 ext=html suffix=/c/d");
+        check("/a/b.s1.s2.html/c/d", "found path=/a/b sel=s1,s2 ext=html suffix=/c/d");
+        check("/a/b.s1.s2.html/c/d.s.txt", "found path=/a/b sel=s1,s2 ext=html suffix=/c/d.s.txt");
         check("/a/b./c/d", "found path=/a/b suffix=/c/d");
         check("/a/b/c/d.s.txt", "missing path=/a/b/c/d sel=s ext=txt");
-        check(
-            "/a/c.html/s.txt",
-            "missing path=/a/c ext=html suffix=/s.txt",
-        );
+        check("/a/c.html/s.txt", "missing path=/a/c ext=html suffix=/s.txt");
         check("/a/c", "missing path=/a/c");
     }
 
     #[test]
     fn longer_resource_wins() {
-        assert_eq!(
-            split("/a/b.html", &["/a/b", "/a/b.html"]),
-            "found path=/a/b.html"
-        );
-        assert_eq!(
-            split("/a/b.x.html", &["/a/b", "/a/b.x"]),
-            "found path=/a/b.x ext=html"
-        );
-        assert_eq!(
-            split("/a.b/c.html", &["/a.b/c", "/a"]),
-            "found path=/a.b/c ext=html"
-        );
-        assert_eq!(
-            split("/a.b/c.html", &["/a"]),
-            "found path=/a ext=b suffix=/c.html"
-        );
+        assert_eq!(split("/a/b.html", &["/a/b", "/a/b.html"]), "found path=/a/b.html");
+        assert_eq!(split("/a/b.x.html", &["/a/b", "/a/b.x"]), "found path=/a/b.x ext=html");
+        assert_eq!(split("/a.b/c.html", &["/a.b/c", "/a"]), "found path=/a.b/c ext=html");
+        assert_eq!(split("/a.b/c.html", &["/a"]), "found path=/a ext=b suffix=/c.html");
         assert_eq!(split("/", &["/"]), "found path=/");
         assert_eq!(split("/.json", &["/"]), "found path=/ ext=json");
     }
@@ -368,10 +308,7 @@ mod tests {
     fn takes_path_parameters() {
         check("/a/b;v='1.0'.html", "found path=/a/b ext=html ;v=1.0");
         check("/a/b.html;v=1.0", "found path=/a/b ext=html ;v=1.0");
-        check(
-            "/a/b.html;v=1.0/c",
-            "found path=/a/b ext=html suffix=/c ;v=1.0",
-        );
+        check("/a/b.html;v=1.0/c", "found path=/a/b ext=html suffix=/c ;v=1.0");
         check("/a/b;v=1;w=2.html", "found path=/a/b ext=html ;v=1 ;w=2");
         check("/a/b;flag.html", "found path=/a/b ext=html ;flag=");
         check("/a/b;.html", "found path=/a/b ext=html");
@@ -382,26 +319,11 @@ mod tests {
     #[test]
     fn decodes_and_unmangles() {
         let exists = ["/a/jcr:content", "/a/_x_y", "/ä/b c"];
-        assert_eq!(
-            split("/a/_jcr_content.html", &exists),
-            "found path=/a/jcr:content ext=html"
-        );
-        assert_eq!(
-            split("/a/jcr:content.html", &exists),
-            "found path=/a/jcr:content ext=html"
-        );
-        assert_eq!(
-            split("/a/jcr%3Acontent.json", &exists),
-            "found path=/a/jcr:content ext=json"
-        );
-        assert_eq!(
-            split("/a/_x_y.html", &exists),
-            "found path=/a/_x_y ext=html"
-        );
-        assert_eq!(
-            split("/%C3%A4/b%20c.html", &exists),
-            "found path=/ä/b c ext=html"
-        );
+        assert_eq!(split("/a/_jcr_content.html", &exists), "found path=/a/jcr:content ext=html");
+        assert_eq!(split("/a/jcr:content.html", &exists), "found path=/a/jcr:content ext=html");
+        assert_eq!(split("/a/jcr%3Acontent.json", &exists), "found path=/a/jcr:content ext=json");
+        assert_eq!(split("/a/_x_y.html", &exists), "found path=/a/_x_y ext=html");
+        assert_eq!(split("/%C3%A4/b%20c.html", &exists), "found path=/ä/b c ext=html");
         assert_eq!(mangle("/a/jcr:content/x:y"), "/a/_jcr_content/x:y");
     }
 

@@ -34,25 +34,16 @@ impl ScriptIndex {
     /// it is listed below every folder above it.
     pub(crate) fn add(&mut self, path: &str) {
         let slashes: Vec<usize> = path.match_indices('/').map(|(at, _)| at).collect();
-        for at in slashes
-            .into_iter()
-            .skip(1)
-            .rev()
-            .take(1 + MAX_SELECTOR_FOLDERS)
-        {
+        for at in slashes.into_iter().skip(1).rev().take(1 + MAX_SELECTOR_FOLDERS) {
             let (folder, relative) = path.split_at(at);
             let relative = relative.trim_start_matches('/').to_owned();
-            self.scripts
-                .entry(folder.to_owned())
-                .or_default()
-                .push(relative);
+            self.scripts.entry(folder.to_owned()).or_default().push(relative);
         }
     }
 
     /// Notes the super type of the type at a folder.
     pub(crate) fn set_super_type(&mut self, folder: &str, super_type: &str) {
-        self.super_types
-            .insert(folder.to_owned(), super_type.to_owned());
+        self.super_types.insert(folder.to_owned(), super_type.to_owned());
     }
 
     /// Finds the best script for a resource type; the path of the script.
@@ -81,13 +72,9 @@ impl ScriptIndex {
     /// Finds the script that draws an error: by its name (`404`), else `default`.
     pub(crate) fn find_error_handler(&self, name: &str, wanted: &Wanted<'_>) -> Option<String> {
         let in_folder = |label: &str| {
-            folders(ERROR_TYPE)
-                .into_iter()
-                .find_map(|folder| self.best_in(&folder, label, wanted))
+            folders(ERROR_TYPE).into_iter().find_map(|folder| self.best_in(&folder, label, wanted))
         };
-        in_folder(name)
-            .or_else(|| in_folder("default"))
-            .map(|(_, path)| path)
+        in_folder(name).or_else(|| in_folder("default")).map(|(_, path)| path)
     }
 
     /// Finds the best script in one folder.
@@ -102,9 +89,8 @@ impl ScriptIndex {
     /// Returns the type and its super types, nearest first, ending with the default type.
     pub(crate) fn chain(&self, resource_type: &str, super_type: Option<&str>) -> Vec<String> {
         let mut chain = vec![to_path(resource_type)];
-        let mut next = super_type
-            .map(to_path)
-            .or_else(|| self.super_type_of(&to_path(resource_type)));
+        let mut next =
+            super_type.map(to_path).or_else(|| self.super_type_of(&to_path(resource_type)));
         while let Some(one) = next.filter(|one| chain.len() < MAX_CHAIN && !chain.contains(one)) {
             next = self.super_type_of(&one);
             chain.push(one);
@@ -127,10 +113,7 @@ const MAX_SELECTOR_FOLDERS: usize = 4;
 
 /// Turns a type such as `nt:file` into the path of its scripts, `nt/file`.
 fn to_path(resource_type: &str) -> String {
-    resource_type
-        .replace(':', "/")
-        .trim_end_matches('/')
-        .to_owned()
+    resource_type.replace(':', "/").trim_end_matches('/').to_owned()
 }
 
 /// Returns where the scripts of a type may be: one folder for an absolute type, else one per search path.
@@ -138,10 +121,7 @@ fn folders(type_path: &str) -> Vec<String> {
     if type_path.starts_with('/') {
         return vec![type_path.to_owned()];
     }
-    SEARCH_PATHS
-        .iter()
-        .map(|search| format!("{search}{type_path}"))
-        .collect()
+    SEARCH_PATHS.iter().map(|search| format!("{search}{type_path}")).collect()
 }
 
 #[cfg(test)]
@@ -175,11 +155,8 @@ mod tests {
     fn check(resource_type: &str, super_type: Option<&str>, request: &str, expected: &str) {
         let mut selectors = crate::url::split_selectors(request);
         let extension = selectors.pop();
-        let wanted = Wanted {
-            method: "GET",
-            selectors: &selectors,
-            extension: extension.as_deref(),
-        };
+        let wanted =
+            Wanted { method: "GET", selectors: &selectors, extension: extension.as_deref() };
         let found = index().find(resource_type, super_type, &wanted);
         assert_eq!(found.as_deref().unwrap_or("-"), expected);
     }
@@ -187,78 +164,33 @@ mod tests {
     #[test]
     fn nearer_types_and_earlier_search_paths_win_among_equals() {
         check("site/page", None, "html", "/apps/site/page/page.html.j2");
-        check(
-            "site/page",
-            None,
-            "print.html",
-            "/apps/site/page/print.html.j2",
-        );
-        check(
-            "site/page",
-            None,
-            "other.html",
-            "/apps/site/page/page.html.j2",
-        );
+        check("site/page", None, "print.html", "/apps/site/page/print.html.j2");
+        check("site/page", None, "other.html", "/apps/site/page/page.html.j2");
         check("site/title", None, "html", "/apps/site/title/title.html.j2");
-        check(
-            "/libs/site/title",
-            None,
-            "html",
-            "/libs/site/title/title.html.j2",
-        );
+        check("/libs/site/title", None, "html", "/libs/site/title/title.html.j2");
     }
 
     #[test]
     fn more_selectors_beat_a_nearer_type() {
-        check(
-            "site/page",
-            None,
-            "print.a4.html",
-            "/libs/base/page/print/a4.html.j2",
-        );
-        check(
-            "site/title",
-            None,
-            "large.html",
-            "/libs/site/title/large.html.j2",
-        );
+        check("site/page", None, "print.a4.html", "/libs/base/page/print/a4.html.j2");
+        check("site/title", None, "large.html", "/libs/site/title/large.html.j2");
     }
 
     #[test]
     fn super_types_inherit_and_a_cycle_ends() {
         check("site/page", None, "json", "/libs/base/page/page.json.j2");
-        check(
-            "no/such",
-            Some("base/page"),
-            "json",
-            "/libs/base/page/page.json.j2",
-        );
+        check("no/such", Some("base/page"), "json", "/libs/base/page/page.json.j2");
         check("no/such", None, "html", "-");
-        check(
-            "no/such",
-            None,
-            "txt",
-            "/apps/sling/servlet/default/default.txt.j2",
-        );
+        check("no/such", None, "txt", "/apps/sling/servlet/default/default.txt.j2");
         check("nt:file", None, "html", "/apps/nt/file/file.html.j2");
-        assert_eq!(
-            index().chain("site/page", None),
-            ["site/page", "base/page", DEFAULT_TYPE]
-        );
+        assert_eq!(index().chain("site/page", None), ["site/page", "base/page", DEFAULT_TYPE]);
     }
 
     #[test]
     fn finds_error_handlers() {
-        let wanted = Wanted {
-            method: "GET",
-            selectors: &[],
-            extension: Some("html"),
-        };
+        let wanted = Wanted { method: "GET", selectors: &[], extension: Some("html") };
         let find = |name| index().find_error_handler(name, &wanted).unwrap();
         assert_eq!(find("404"), "/apps/sling/servlet/errorhandler/404.html.j2");
-        assert_eq!(
-            find("500"),
-            "/libs/sling/servlet/errorhandler/default.html.j2"
-        );
+        assert_eq!(find("500"), "/libs/sling/servlet/errorhandler/default.html.j2");
     }
 }

@@ -54,20 +54,13 @@ pub(crate) fn judge(relative: &str, label: &str, wanted: &Wanted<'_>) -> Option<
         return None;
     }
     let next_selector = wanted.selectors.get(folders.len()).map(String::as_str);
-    let readings = [Base::Selector, Base::Label, Base::None]
-        .into_iter()
-        .filter_map(|base| {
-            let rest = base.strip(&parts, next_selector, label, folders.is_empty())?;
-            let (extension, method) = read_rest(rest, wanted)?;
-            let selectors = folders.len() + usize::from(base == Base::Selector);
-            let is_bare = base == Base::None && !extension;
-            Some(Fit {
-                selectors,
-                extension,
-                method: method && !is_bare,
-                base: base != Base::None,
-            })
-        });
+    let readings = [Base::Selector, Base::Label, Base::None].into_iter().filter_map(|base| {
+        let rest = base.strip(&parts, next_selector, label, folders.is_empty())?;
+        let (extension, method) = read_rest(rest, wanted)?;
+        let selectors = folders.len() + usize::from(base == Base::Selector);
+        let is_bare = base == Base::None && !extension;
+        Some(Fit { selectors, extension, method: method && !is_bare, base: base != Base::None })
+    });
     readings.max()
 }
 
@@ -100,15 +93,8 @@ impl Base {
 
 /// Reads `[extension][.METHOD]`; returns which of the two are named.
 fn read_rest(parts: &[&str], wanted: &Wanted<'_>) -> Option<(bool, bool)> {
-    let names_extension = parts
-        .first()
-        .copied()
-        .is_some_and(|part| Some(part) == wanted.extension);
-    let rest = if names_extension {
-        parts.get(1..)?
-    } else {
-        parts
-    };
+    let names_extension = parts.first().copied().is_some_and(|part| Some(part) == wanted.extension);
+    let rest = if names_extension { parts.get(1..)? } else { parts };
     let names_method = match rest {
         [] => false,
         [method] => *method == wanted.method || (wanted.method == "HEAD" && *method == "GET"),
@@ -130,19 +116,13 @@ mod tests {
         let (method, rest) = request.split_once(' ').unwrap();
         let mut selectors = crate::url::split_selectors(rest);
         let extension = selectors.pop().filter(|extension| extension != "-");
-        let wanted = Wanted {
-            method,
-            selectors: &selectors,
-            extension: extension.as_deref(),
-        };
+        let wanted = Wanted { method, selectors: &selectors, extension: extension.as_deref() };
         let mut fits: Vec<(Fit, &str)> = candidates
             .iter()
             .filter_map(|name| Some((judge(name, "sample", &wanted)?, *name)))
             .collect();
         fits.sort_by_key(|fit| std::cmp::Reverse(fit.0));
-        fits.into_iter()
-            .map(|(_, name)| name.trim_end_matches(".j2").to_owned())
-            .collect()
+        fits.into_iter().map(|(_, name)| name.trim_end_matches(".j2").to_owned()).collect()
     }
 
     /// Every name that one of the cases below is about.
@@ -176,30 +156,18 @@ mod tests {
             "GET",
         ];
         assert_eq!(rank(&NAMES, "GET print.a4.html"), expected);
-        let methods = [
-            "sample.j2",
-            "GET.j2",
-            "sample.GET.j2",
-            "html.GET.j2",
-            "sample.html.j2",
-        ];
+        let methods = ["sample.j2", "GET.j2", "sample.GET.j2", "html.GET.j2", "sample.html.j2"];
         let expected = ["html.GET", "sample.html", "sample.GET", "sample", "GET"];
         assert_eq!(rank(&methods, "GET html"), expected);
     }
 
     #[test]
     fn takes_only_what_the_request_allows() {
-        assert_eq!(
-            rank(&NAMES, "GET html"),
-            ["sample.html", "html", "sample", "GET"]
-        );
+        assert_eq!(rank(&NAMES, "GET html"), ["sample.html", "html", "sample", "GET"]);
         assert_eq!(rank(&NAMES, "GET json"), ["json"]);
         assert_eq!(rank(&NAMES, "GET -"), ["sample", "GET"]);
         assert_eq!(rank(&NAMES, "POST html"), ["sample.POST", "POST"]);
-        assert_eq!(
-            rank(&NAMES, "HEAD html"),
-            ["sample.html", "html", "sample", "GET"]
-        );
+        assert_eq!(rank(&NAMES, "HEAD html"), ["sample.html", "html", "sample", "GET"]);
         assert_eq!(rank(&NAMES, "DELETE html"), Vec::<String>::new());
     }
 
@@ -209,37 +177,18 @@ mod tests {
             rank(&["a4.html.j2", "a4/print.html.j2"], "GET print.a4.html"),
             Vec::<String>::new()
         );
-        assert_eq!(
-            rank(&["christmas.html.j2"], "GET christmas.1.html"),
-            ["christmas.html"]
-        );
+        assert_eq!(rank(&["christmas.html.j2"], "GET christmas.1.html"), ["christmas.html"]);
         assert_eq!(rank(&["2214.j2"], "GET 2214.pdf"), Vec::<String>::new());
-        assert_eq!(
-            rank(&["print/html.j2"], "GET print.html"),
-            Vec::<String>::new()
-        );
+        assert_eq!(rank(&["print/html.j2"], "GET print.html"), Vec::<String>::new());
     }
 
     #[test]
     fn a_label_can_look_like_an_extension_or_selector() {
-        let wanted = Wanted {
-            method: "GET",
-            selectors: &[],
-            extension: Some("html"),
-        };
+        let wanted = Wanted { method: "GET", selectors: &[], extension: Some("html") };
         assert!(judge("html.html.j2", "html", &wanted).unwrap().extension);
         assert!(judge("html.j2", "html", &wanted).unwrap().extension);
         let selectors = ["sample".to_owned()];
-        let wanted = Wanted {
-            method: "GET",
-            selectors: &selectors,
-            extension: Some("html"),
-        };
-        assert_eq!(
-            judge("sample.html.j2", "sample", &wanted)
-                .unwrap()
-                .selectors,
-            1
-        );
+        let wanted = Wanted { method: "GET", selectors: &selectors, extension: Some("html") };
+        assert_eq!(judge("sample.html.j2", "sample", &wanted).unwrap().selectors, 1);
     }
 }

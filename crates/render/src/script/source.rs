@@ -70,9 +70,7 @@ impl RepositorySource {
             }
             return Ok(());
         }
-        node.children()?
-            .iter()
-            .try_for_each(|child| self.collect(child, set))
+        node.children()?.iter().try_for_each(|child| self.collect(child, set))
     }
 
     /// Reads the text of a script.
@@ -81,10 +79,7 @@ impl RepositorySource {
             return Ok(String::new());
         };
         let path = || node.path().to_string();
-        let missing = || Error::BlobMissing {
-            path: path(),
-            blob: file.blob.to_string(),
-        };
+        let missing = || Error::BlobMissing { path: path(), blob: file.blob.to_string() };
         let content = self
             .repository
             .blobs()
@@ -93,10 +88,7 @@ impl RepositorySource {
             .ok_or_else(missing)?;
         let mut bytes = Vec::new();
         let read = content.into_reader().read_to_end(&mut bytes);
-        read.map_err(|source| Error::Blob {
-            path: path(),
-            source,
-        })?;
+        read.map_err(|source| Error::Blob { path: path(), source })?;
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 }
@@ -117,9 +109,7 @@ impl ScriptSource for RepositorySource {
 
     fn load(&self, snapshot: &Snapshot) -> Result<ScriptSet> {
         let mut set = ScriptSet::default();
-        roots(snapshot)?
-            .iter()
-            .try_for_each(|root| self.collect(root, &mut set))?;
+        roots(snapshot)?.iter().try_for_each(|root| self.collect(root, &mut set))?;
         Ok(set)
     }
 
@@ -143,8 +133,7 @@ fn roots(snapshot: &Snapshot) -> Result<Vec<Node>> {
 
 /// Tells whether a file's name ends like a script's.
 fn is_script(name: &str) -> bool {
-    name.rsplit_once('.')
-        .is_some_and(|(_, suffix)| suffix == ENGINE)
+    name.rsplit_once('.').is_some_and(|(_, suffix)| suffix == ENGINE)
 }
 
 /// A site's folder on disk, read live: `apps/…` and `etc.clientlibs/…` in it stand for `/apps/…` and so on.
@@ -174,12 +163,7 @@ impl DirSource {
     fn files(&self) -> Result<Vec<ScriptFile>> {
         let mut files = Vec::new();
         for folder in LIVE_FOLDERS {
-            list_scripts(
-                &self.root.join(folder),
-                &format!("/{folder}"),
-                0,
-                &mut files,
-            )?;
+            list_scripts(&self.root.join(folder), &format!("/{folder}"), 0, &mut files)?;
         }
         Ok(files)
     }
@@ -201,10 +185,7 @@ fn list_scripts(
     depth: usize,
     files: &mut Vec<ScriptFile>,
 ) -> Result<()> {
-    let failed = |source| Error::Scripts {
-        folder: folder.display().to_string(),
-        source,
-    };
+    let failed = |source| Error::Scripts { folder: folder.display().to_string(), source };
     if depth > MAX_DEPTH || !folder.is_dir() {
         return Ok(());
     }
@@ -222,12 +203,7 @@ fn list_scripts(
             list_scripts(&entry.path(), &node_path, depth + 1, files)?;
         } else if is_script(&name) {
             let (modified, length) = (metadata.modified().ok(), metadata.len());
-            files.push(ScriptFile {
-                node_path,
-                file: entry.path(),
-                modified,
-                length,
-            });
+            files.push(ScriptFile { node_path, file: entry.path(), modified, length });
         }
     }
     Ok(())
@@ -249,18 +225,13 @@ impl ScriptSource for DirSource {
         let mut set = self.below.load(snapshot)?;
         let files = self.files()?;
         let parent = |path: &str| path.rsplit_once('/').map(|(parent, _)| parent.to_owned());
-        let live: BTreeSet<_> = files
-            .iter()
-            .filter_map(|file| parent(&file.node_path))
-            .collect();
-        set.scripts
-            .retain(|path, _| parent(path).is_none_or(|parent| !live.contains(&parent)));
+        let live: BTreeSet<_> = files.iter().filter_map(|file| parent(&file.node_path)).collect();
+        set.scripts.retain(|path, _| parent(path).is_none_or(|parent| !live.contains(&parent)));
         for file in files {
             let Ok(bytes) = std::fs::read(&file.file) else {
                 continue;
             };
-            set.scripts
-                .insert(file.node_path, String::from_utf8_lossy(&bytes).into_owned());
+            set.scripts.insert(file.node_path, String::from_utf8_lossy(&bytes).into_owned());
         }
         Ok(set)
     }
@@ -276,8 +247,6 @@ impl ScriptSource for DirSource {
         if !LIVE_FOLDERS.contains(&first) {
             return None;
         }
-        std::fs::read(self.root.join(path.as_str().trim_start_matches('/')))
-            .ok()
-            .map(Bytes::from)
+        std::fs::read(self.root.join(path.as_str().trim_start_matches('/'))).ok().map(Bytes::from)
     }
 }

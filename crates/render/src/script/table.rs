@@ -39,12 +39,7 @@ impl Scripts {
                 broken.insert(path, Arc::new(error));
             }
         }
-        Self {
-            index,
-            environment,
-            broken,
-            resolutions: Cache::new(MAX_RESOLUTIONS),
-        }
+        Self { index, environment, broken, resolutions: Cache::new(MAX_RESOLUTIONS) }
     }
 
     /// Finds the script for a resource type.
@@ -58,10 +53,7 @@ impl Scripts {
         if let Some(known) = self.resolutions.get(&key) {
             return known;
         }
-        let found = self
-            .index
-            .find(resource_type, super_type, wanted)
-            .map(Arc::from);
+        let found = self.index.find(resource_type, super_type, wanted).map(Arc::from);
         self.resolutions.insert(key, Option::clone(&found));
         found
     }
@@ -87,15 +79,9 @@ impl Scripts {
 fn key_of(resource_type: &str, super_type: Option<&str>, wanted: &Wanted<'_>) -> String {
     let mut key = String::with_capacity(resource_type.len() + 48);
     key.push_str(resource_type);
-    let rest = [
-        super_type.unwrap_or_default(),
-        wanted.method,
-        wanted.extension.unwrap_or_default(),
-    ];
-    for part in rest
-        .into_iter()
-        .chain(wanted.selectors.iter().map(String::as_str))
-    {
+    let rest =
+        [super_type.unwrap_or_default(), wanted.method, wanted.extension.unwrap_or_default()];
+    for part in rest.into_iter().chain(wanted.selectors.iter().map(String::as_str)) {
         key.push('\0');
         key.push_str(part);
     }
@@ -120,11 +106,7 @@ struct Compiled {
 
 impl ScriptTable {
     pub(crate) fn new(source: Box<dyn ScriptSource>, environment: Environment<'static>) -> Self {
-        Self {
-            source,
-            environment,
-            newest: RwLock::new(None),
-        }
+        Self { source, environment, newest: RwLock::new(None) }
     }
 
     /// Returns the source.
@@ -145,16 +127,11 @@ impl ScriptTable {
         let mut newest = self.newest.write();
         let scripts = match newest.as_ref().filter(|newest| newest.state == state) {
             Some(known) => Arc::clone(&known.scripts),
-            None => Arc::new(Scripts::compile(
-                self.source.load(snapshot)?,
-                self.environment.clone(),
-            )),
+            None => {
+                Arc::new(Scripts::compile(self.source.load(snapshot)?, self.environment.clone()))
+            }
         };
-        *newest = Some(Compiled {
-            root,
-            state,
-            scripts: Arc::clone(&scripts),
-        });
+        *newest = Some(Compiled { root, state, scripts: Arc::clone(&scripts) });
         Ok(scripts)
     }
 }

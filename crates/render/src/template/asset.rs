@@ -19,36 +19,25 @@ struct AssetObject {
 
 /// Makes the value of an asset's node.
 pub(super) fn asset_value(scope: &Arc<Scope>, node: Node) -> Value {
-    Value::from_object(AssetObject {
-        scope: Arc::clone(scope),
-        node,
-    })
+    Value::from_object(AssetObject { scope: Arc::clone(scope), node })
 }
 
 impl AssetObject {
     /// Returns the first of the named properties of the metadata that has a value.
     fn metadata(&self, names: &[&str]) -> Option<Stored> {
         let metadata = self.scope.reader.find(&self.node, "jcr:content/metadata")?;
-        let values = names
-            .iter()
-            .filter_map(|name| metadata.property(name)?.first().cloned());
+        let values = names.iter().filter_map(|name| metadata.property(name)?.first().cloned());
         values.into_iter().find(|value| !value.to_text().is_empty())
     }
 
     /// Returns a text of the metadata.
     fn text(&self, names: &[&str]) -> Option<String> {
-        self.metadata(names)
-            .map(|value| value.to_text().into_owned())
+        self.metadata(names).map(|value| value.to_text().into_owned())
     }
 
     /// Returns a number of the metadata, also one stored as text.
     fn number(&self, names: &[&str]) -> Option<Value> {
-        self.metadata(names)?
-            .to_text()
-            .trim()
-            .parse::<i64>()
-            .ok()
-            .map(Value::from)
+        self.metadata(names)?.to_text().trim().parse::<i64>().ok().map(Value::from)
     }
 
     /// Returns the original.
@@ -68,12 +57,7 @@ impl Object for AssetObject {
             "path" => Value::from(self.node.path().as_str()),
             "name" => Value::from(self.node.name()),
             "title" => {
-                let own = || {
-                    self.node
-                        .property("jcr:title")
-                        .as_ref()
-                        .and_then(first_text)
-                };
+                let own = || self.node.property("jcr:title").as_ref().and_then(first_text);
                 Value::from(
                     self.text(&["dc:title", "jcr:title"])
                         .or_else(own)
@@ -85,10 +69,7 @@ impl Object for AssetObject {
             "height" => self.number(&["tiff:ImageLength", "exif:PixelYDimension"])?,
             "mime" => {
                 let original = || self.original().map(|file| file.media_type);
-                Value::from(
-                    self.text(&["dam:MIMEtype", "dc:format"])
-                        .or_else(original)?,
-                )
+                Value::from(self.text(&["dam:MIMEtype", "dc:format"]).or_else(original)?)
             }
             "size" => match self.original() {
                 Some(file) => Value::from(file.blob.length()),

@@ -10,6 +10,8 @@ use crate::engine::Mode;
 /// Why a component was not drawn.
 #[derive(Debug, Clone, thiserror::Error)]
 pub(crate) enum Failure {
+    #[error("the template names nothing to include")]
+    NoTarget,
     #[error("there is nothing at `{0}` to include")]
     NoResource(String),
     #[error("no script draws the type `{0}`")]
@@ -18,6 +20,8 @@ pub(crate) enum Failure {
     Template(Arc<Error>),
     #[error("components include each other more than {0} deep")]
     TooDeep(usize),
+    #[error("components, loops and macros nest deeper than {0} bytes of stack hold")]
+    TooNested(usize),
     #[error("the page has more than {0} components")]
     TooMany(usize),
     #[error("the page takes more than {0} steps of templates")]
@@ -30,10 +34,12 @@ impl Failure {
     /// Returns the word for logs and counters.
     pub(crate) fn reason(&self) -> &'static str {
         match self {
+            Self::NoTarget => "no-target",
             Self::NoResource(_) => "no-resource",
             Self::NoScript(_) => "no-script",
             Self::Template(_) => "template",
             Self::TooDeep(_) => "depth",
+            Self::TooNested(_) => "stack",
             Self::TooMany(_) => "components",
             Self::TooLong(_) => "steps",
             Self::TooLarge(_) => "bytes",
@@ -87,11 +93,7 @@ fn excerpt(error: &Error) -> Option<String> {
     let (source, line) = (error.template_source()?, error.line()?);
     let first = line.saturating_sub(CONTEXT_LINES).max(1);
     let mut text = String::new();
-    for (number, content) in source
-        .lines()
-        .enumerate()
-        .map(|(at, content)| (at + 1, content))
-    {
+    for (number, content) in source.lines().enumerate().map(|(at, content)| (at + 1, content)) {
         if number < first || number > line + CONTEXT_LINES {
             continue;
         }
@@ -109,16 +111,8 @@ fn marker(error: &Error, source: &str, content: &str) -> Option<String> {
     let before = source.get(..range.start)?;
     let column = before.rsplit('\n').next()?.chars().count();
     let rest = content.chars().count().saturating_sub(column);
-    let marked = source
-        .get(range)?
-        .lines()
-        .next()
-        .map_or(1, |line| line.chars().count());
-    Some(format!(
-        "\n     | {}{}",
-        " ".repeat(column),
-        "^".repeat(marked.clamp(1, rest.max(1)))
-    ))
+    let marked = source.get(range)?.lines().next().map_or(1, |line| line.chars().count());
+    Some(format!("\n     | {}{}", " ".repeat(column), "^".repeat(marked.clamp(1, rest.max(1)))))
 }
 
 /// Makes the error of a function that was called wrongly.

@@ -47,27 +47,16 @@ fn excerpt(value: &Value, length: Option<usize>) -> String {
         return text;
     }
     let cut: String = text.chars().take(length).collect();
-    let whole_words = cut
-        .rsplit_once(' ')
-        .map_or(cut.as_str(), |(words, _)| words);
-    format!(
-        "{}…",
-        whole_words.trim_end_matches([' ', ',', ';', ':', '.', '–', '-'])
-    )
+    let whole_words = cut.rsplit_once(' ').map_or(cut.as_str(), |(words, _)| words);
+    format!("{}…", whole_words.trim_end_matches([' ', ',', ';', ':', '.', '–', '-']))
 }
 
 /// What `urlencode` escapes: all but letters, digits and the unreserved marks.
-const QUERY: &AsciiSet = &NON_ALPHANUMERIC
-    .remove(b'-')
-    .remove(b'.')
-    .remove(b'_')
-    .remove(b'~');
+const QUERY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// `urlencode`: escapes a text as a part of a URL.
 fn urlencode(value: &Value) -> String {
-    let text = value
-        .as_str()
-        .map_or_else(|| value.to_string(), str::to_owned);
+    let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     utf8_percent_encode(&text, QUERY).to_string()
 }
 
@@ -79,16 +68,25 @@ fn plain_text(html: &str) -> String {
         text.push_str(before);
         // A tag separates words: `</p><p>` is a blank, and so is `<br>`.
         text.push(' ');
-        rest = match after.strip_prefix("!--") {
-            Some(comment) => comment.split_once("-->").map_or("", |(_, rest)| rest),
-            None => after.split_once('>').map_or("", |(_, rest)| rest),
-        };
+        rest = after_tag(after);
     }
     text.push_str(rest);
-    decode_entities(&text)
-        .split_whitespace()
-        .collect::<Vec<_>>()
-        .join(" ")
+    decode_entities(&text).split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Returns what follows a tag, given what follows its `<`; scripts and styles are skipped with their content.
+fn after_tag(after: &str) -> &str {
+    if let Some(comment) = after.strip_prefix("!--") {
+        return comment.split_once("-->").map_or("", |(_, rest)| rest);
+    }
+    for name in ["script", "style"] {
+        if after.get(..name.len()).is_some_and(|start| start.eq_ignore_ascii_case(name)) {
+            let end = after.to_ascii_lowercase().find(&format!("</{name}"));
+            let rest = end.and_then(|end| after.get(end..)).unwrap_or_default();
+            return rest.split_once('>').map_or("", |(_, rest)| rest);
+        }
+    }
+    after.split_once('>').map_or("", |(_, rest)| rest)
 }
 
 /// Decodes the named entities that editors write, and numeric ones.
@@ -97,9 +95,7 @@ fn decode_entities(text: &str) -> String {
     let mut rest = text;
     while let Some((before, after)) = rest.split_once('&') {
         out.push_str(before);
-        let entity = after
-            .split_once(';')
-            .and_then(|(name, tail)| Some((entity(name)?, tail)));
+        let entity = after.split_once(';').and_then(|(name, tail)| Some((entity(name)?, tail)));
         match entity {
             Some((character, tail)) => {
                 out.push(character);
@@ -152,12 +148,9 @@ mod tests {
         check_excerpt("One two three", 8, "One two…");
         check_excerpt("One, two three", 5, "One…");
         check_excerpt("Donaudampfschifffahrt", 5, "Donau…");
-        check_excerpt(
-            "a &lt;b&gt; &amp; &#228;&#xe4; &unknown; &",
-            100,
-            "a <b> & ää &unknown; &",
-        );
+        check_excerpt("a &lt;b&gt; &amp; &#228;&#xe4; &unknown; &", 100, "a <b> & ää &unknown; &");
         check_excerpt("a<!-- <b> -->b<br>c <", 100, "a b c");
+        check_excerpt("a<script>x > y</script>b<STYLE>c</style> d<script>", 100, "a b d");
         check_excerpt("äöü äöü", 5, "äöü…");
         assert_eq!(excerpt(&Value::UNDEFINED, None), "");
     }
@@ -169,10 +162,7 @@ mod tests {
 
     #[test]
     fn rich_text_keeps_markup_and_drops_what_runs() {
-        check_richtext(
-            "<p class=\"x\">a <b>b</b></p>",
-            "<p class=\"x\">a <b>b</b></p>",
-        );
+        check_richtext("<p class=\"x\">a <b>b</b></p>", "<p class=\"x\">a <b>b</b></p>");
         check_richtext("<p onclick=\"x()\">a</p>", "<p>a</p>");
         check_richtext("a<script>alert(1)</script>b", "ab");
         check_richtext(
@@ -192,9 +182,6 @@ mod tests {
 
     #[test]
     fn encodes_parts_of_urls() {
-        assert_eq!(
-            urlencode(&Value::from("a b/c?ä-_.~")),
-            "a%20b%2Fc%3F%C3%A4-_.~"
-        );
+        assert_eq!(urlencode(&Value::from("a b/c?ä-_.~")), "a%20b%2Fc%3F%C3%A4-_.~");
     }
 }

@@ -75,9 +75,7 @@ fn error(request: &Asked) -> Value {
 impl Frame {
     /// Returns the frame of the component whose template calls a function.
     pub(super) fn of(state: &State<'_, '_>) -> Result<Arc<Self>, minijinja::Error> {
-        let frame = state
-            .lookup(FRAME)
-            .and_then(|value| value.downcast_object::<Self>());
+        let frame = state.lookup(FRAME).and_then(|value| value.downcast_object::<Self>());
         frame.ok_or_else(|| wrong_call("this function works in components only"))
     }
 
@@ -92,9 +90,7 @@ impl Frame {
 
     /// Finds the node that a template means.
     pub(super) fn find_node(&self, value: &Value) -> Option<Node> {
-        node_of(value)
-            .cloned()
-            .or_else(|| self.scope.reader.node(&self.path_of(value)?))
+        node_of(value).cloned().or_else(|| self.scope.reader.node(&self.path_of(value)?))
     }
 
     /// Draws a resource inside this component; a failure leaves its placeholder.
@@ -103,9 +99,7 @@ impl Frame {
             Ok(resource) => resource,
             Err(failure) => return self.place_failure(&failure, &target.to_string()),
         };
-        let selectors = change
-            .selectors
-            .unwrap_or_else(|| Arc::clone(&self.selectors));
+        let selectors = change.selectors.unwrap_or_else(|| Arc::clone(&self.selectors));
         self.include_resource(&resource, selectors)
     }
 
@@ -130,11 +124,7 @@ impl Frame {
 
     /// Draws the children of a node that are components.
     pub(super) fn include_children(&self, target: &Value) -> String {
-        let node = if target.is_undefined() {
-            None
-        } else {
-            self.find_node(target)
-        };
+        let node = if target.is_undefined() { None } else { self.find_node(target) };
         let Some(node) = node else {
             return String::new();
         };
@@ -147,6 +137,9 @@ impl Frame {
 
     /// Finds what to include: pages stand for their content.
     fn find_resource(&self, target: &Value, forced: Option<String>) -> Result<Resource, Failure> {
+        if target.is_undefined() || target.is_none() {
+            return Err(Failure::NoTarget);
+        }
         let described = || Failure::NoResource(target.to_string());
         let resource = match target.downcast_object_ref::<ResourceObject>() {
             Some(object) => object.resource.clone(),
@@ -193,9 +186,7 @@ fn node_of(value: &Value) -> Option<&Node> {
     if let Some(object) = value.downcast_object_ref::<PageObject>() {
         return Some(&object.page);
     }
-    value
-        .downcast_object_ref::<NavEntry>()
-        .map(|entry| &entry.page.page)
+    value.downcast_object_ref::<NavEntry>().map(|entry| &entry.page.page)
 }
 
 /// The request, as `request` in templates.
@@ -208,11 +199,7 @@ impl RequestObject {
         Value::from_pairs(parameters.names().map(|name| {
             let value = match parameters.values(name).unwrap_or_default() {
                 [one] => Value::from(one.as_str()),
-                many => many
-                    .iter()
-                    .map(|one| Value::from(one.as_str()))
-                    .collect::<Vec<_>>()
-                    .into(),
+                many => many.iter().map(|one| Value::from(one.as_str())).collect::<Vec<_>>().into(),
             };
             (name, value)
         }))

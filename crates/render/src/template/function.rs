@@ -1,4 +1,8 @@
 //! The functions that templates call.
+#![expect(
+    clippy::needless_pass_by_value,
+    reason = "MiniJinja hands keyword arguments over by value"
+)]
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -54,20 +58,18 @@ fn include(
     let selectors = named_or(selectors, &options, "selectors")?;
     options.assert_all_used()?;
     let change = Change {
-        resource_type: resource_type
-            .as_ref()
-            .and_then(Value::as_str)
-            .map(str::to_owned),
+        resource_type: resource_type.as_ref().and_then(Value::as_str).map(str::to_owned),
         selectors: selectors.as_ref().map(read_selectors).transpose()?,
     };
-    Ok(Value::from_safe_string(
-        Frame::of(state)?.include(target, change),
-    ))
+    let frame = Frame::of(state)?;
+    frame.scope.count_steps(state);
+    Ok(Value::from_safe_string(frame.include(target, change)))
 }
 
 /// `include_children(resource)`: the component itself without an argument.
 fn include_children(state: &mut State<'_, '_>, target: Option<Value>) -> Result<Value, Error> {
     let frame = Frame::of(state)?;
+    frame.scope.count_steps(state);
     let target = target.unwrap_or_else(|| Value::from(frame.resource.path().as_str()));
     Ok(Value::from_safe_string(frame.include_children(&target)))
 }
@@ -112,16 +114,8 @@ fn breadcrumb(
     options.assert_all_used()?;
     let frame = Frame::of(state)?;
     let reader = &frame.scope.reader;
-    let trail = frame
-        .scope
-        .page
-        .as_ref()
-        .map(|page| page::trail(reader, page, level + 1));
-    Ok(NodeList::value(
-        &frame.scope,
-        trail.unwrap_or_default(),
-        PageObject::value,
-    ))
+    let trail = frame.scope.page.as_ref().map(|page| page::trail(reader, page, level + 1));
+    Ok(NodeList::value(&frame.scope, trail.unwrap_or_default(), PageObject::value))
 }
 
 /// `pages(root, limit=all, order="modified", tag=none)`
@@ -140,14 +134,9 @@ fn pages(state: &mut State<'_, '_>, root: &Value, options: Kwargs) -> Result<Val
     options.assert_all_used()?;
     let frame = Frame::of(state)?;
     let (scope, tag) = (&frame.scope, tag.as_deref());
-    let found = frame
-        .find_node(root)
-        .map(|root| page::list(&scope.reader, &root, order, tag, limit));
-    Ok(NodeList::value(
-        scope,
-        found.unwrap_or_default(),
-        PageObject::value,
-    ))
+    let found =
+        frame.find_node(root).map(|root| page::list(&scope.reader, &root, order, tag, limit));
+    Ok(NodeList::value(scope, found.unwrap_or_default(), PageObject::value))
 }
 
 /// `search_titles(root, term, limit=20)`
@@ -165,19 +154,13 @@ fn search_titles(
     let found = frame
         .find_node(root)
         .map(|root| page::search_titles(&frame.scope.reader, &root, term, limit));
-    Ok(NodeList::value(
-        &frame.scope,
-        found.unwrap_or_default(),
-        PageObject::value,
-    ))
+    Ok(NodeList::value(&frame.scope, found.unwrap_or_default(), PageObject::value))
 }
 
 /// `tags(root)`
 fn tags(state: &mut State<'_, '_>, root: &Value) -> Result<Value, Error> {
     let frame = Frame::of(state)?;
-    let found = frame
-        .find_node(root)
-        .map(|root| page::tags(&frame.scope.reader, &root));
+    let found = frame.find_node(root).map(|root| page::tags(&frame.scope.reader, &root));
     Ok(TagObject::list(found.unwrap_or_default()))
 }
 
@@ -186,10 +169,7 @@ fn link(state: &mut State<'_, '_>, target: &Value) -> Result<Value, Error> {
     let frame = Frame::of(state)?;
     let href = match target.as_str() {
         Some(text) => text.to_owned(),
-        None => frame
-            .path_of(target)
-            .map(|path| path.to_string())
-            .unwrap_or_default(),
+        None => frame.path_of(target).map(|path| path.to_string()).unwrap_or_default(),
     };
     Ok(Value::from(page::href(&frame.scope.reader, &href)))
 }
@@ -197,17 +177,13 @@ fn link(state: &mut State<'_, '_>, target: &Value) -> Result<Value, Error> {
 /// `asset(path)`
 fn asset(state: &mut State<'_, '_>, path: &Value) -> Result<Value, Error> {
     let frame = Frame::of(state)?;
-    Ok(frame
-        .find_node(path)
-        .map_or(Value::UNDEFINED, |node| asset_value(&frame.scope, node)))
+    Ok(frame.find_node(path).map_or(Value::UNDEFINED, |node| asset_value(&frame.scope, node)))
 }
 
 /// `clientlib(name)`
 fn clientlib(state: &mut State<'_, '_>, name: &str) -> Result<Value, Error> {
     let scope = &Frame::of(state)?.scope;
-    let libraries = Libraries {
-        scripts: &scope.table,
-    };
+    let libraries = Libraries { scripts: &scope.table };
     Ok(Value::from(libraries.url(&scope.reader, name)))
 }
 
@@ -219,9 +195,8 @@ fn date(value: &Value, format: Option<&str>) -> Result<Value, Error> {
 /// `send_file(path)`
 fn send_file(state: &mut State<'_, '_>, path: &Value) -> Result<Value, Error> {
     let frame = Frame::of(state)?;
-    let path = frame
-        .path_of(path)
-        .ok_or_else(|| wrong_call(format!("`{path}` is no path of a file")))?;
+    let path =
+        frame.path_of(path).ok_or_else(|| wrong_call(format!("`{path}` is no path of a file")))?;
     frame.hand_over(Handover::File(path));
     Ok(Value::from(""))
 }
@@ -236,14 +211,9 @@ fn redirect(
     let status = named_or(status, &options, "status")?;
     options.assert_all_used()?;
     let status = count(status.as_ref(), 302)?;
-    let kind = i64::try_from(status)
-        .ok()
-        .and_then(Redirect::from_number)
-        .ok_or_else(|| {
-            wrong_call(format!(
-                "`status` is {status}; it can be 301, 302, 303, 307 or 308"
-            ))
-        })?;
+    let kind = i64::try_from(status).ok().and_then(Redirect::from_number).ok_or_else(|| {
+        wrong_call(format!("`status` is {status}; it can be 301, 302, 303, 307 or 308"))
+    })?;
     let frame = Frame::of(state)?;
     let location = page::href(&frame.scope.reader, url.as_str().unwrap_or_default());
     if location.is_empty() || location == crate::link::BLOCKED {
@@ -264,11 +234,8 @@ fn burn_cpu_ms(milliseconds: &Value) -> Result<Value, Error> {
     let (start, length) = (Instant::now(), wait(milliseconds)?);
     let mut number = 0_u64;
     while start.elapsed() < length {
-        number = std::hint::black_box(
-            number
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1),
-        );
+        number =
+            std::hint::black_box(number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1));
     }
     Ok(Value::from(""))
 }
@@ -282,9 +249,7 @@ fn wait(milliseconds: &Value) -> Result<Duration, Error> {
 /// Returns an argument that may be given by place or by name; `none` counts as not given.
 fn named_or(by_place: Option<Value>, options: &Kwargs, name: &str) -> Result<Option<Value>, Error> {
     let by_name = option(options, name)?;
-    Ok(by_place
-        .filter(|value| !value.is_none() && !value.is_undefined())
-        .or(by_name))
+    Ok(by_place.filter(|value| !value.is_none() && !value.is_undefined()).or(by_name))
 }
 
 /// Returns an argument given by name; `none` counts as not given.
@@ -300,11 +265,9 @@ fn count(value: Option<&Value>, default: usize) -> Result<usize, Error> {
     };
     let number = match value.as_str() {
         Some(text) => text.trim().parse::<i64>().ok(),
-        None => value.as_i64().or_else(|| {
-            f64::try_from(value.clone())
-                .ok()
-                .map(|number| number as i64)
-        }),
+        None => {
+            value.as_i64().or_else(|| f64::try_from(value.clone()).ok().map(|number| number as i64))
+        }
     };
     let number = number.ok_or_else(|| wrong_call(format!("`{value}` is no number")))?;
     Ok(usize::try_from(number.max(0)).unwrap_or(usize::MAX))
@@ -316,8 +279,5 @@ fn read_selectors(value: &Value) -> Result<Arc<[String]>, Error> {
         return Ok(split_selectors(text).into());
     }
     let selectors = value.try_iter()?.map(|one| one.to_string());
-    Ok(selectors
-        .filter(|one| !one.is_empty())
-        .collect::<Vec<_>>()
-        .into())
+    Ok(selectors.filter(|one| !one.is_empty()).collect::<Vec<_>>().into())
 }

@@ -24,8 +24,9 @@ pub(crate) use scope::{Asked, Handover, Scope, ScopeParts};
 
 use crate::engine::{Limits, Mode};
 
-/// Macros and blocks nested deeper than this end in an error; the thread's stack holds this times the depth of includes.
-const RECURSION_LIMIT: usize = 60;
+/// Macros and blocks nested deeper than this end in an error; what they take of the stack must stay below the 512 KiB
+/// that [`Limits::stack`] leaves.
+const RECURSION_LIMIT: usize = 80;
 
 /// Makes the environment that all scripts are compiled in.
 pub(crate) fn environment(mode: Mode, limits: &Limits) -> Environment<'static> {

@@ -20,10 +20,7 @@ pub(super) struct ResourceObject {
 impl ResourceObject {
     /// Makes the value of a node.
     pub(super) fn value(scope: &Arc<Scope>, node: Node) -> Value {
-        Value::from_object(Self {
-            scope: Arc::clone(scope),
-            resource: Resource::of(node),
-        })
+        Value::from_object(Self { scope: Arc::clone(scope), resource: Resource::of(node) })
     }
 
     /// Makes the value of a node that may be missing.
@@ -65,10 +62,8 @@ impl Object for ResourceObject {
         match (method, args) {
             ("child", [relative]) => {
                 let relative = relative.as_str().unwrap_or_default();
-                let found = self
-                    .resource
-                    .node()
-                    .and_then(|node| self.scope.reader.find(node, relative));
+                let found =
+                    self.resource.node().and_then(|node| self.scope.reader.find(node, relative));
                 Ok(ResourceObject::maybe(&self.scope, found))
             }
             ("child", _) => Err(Error::new(
@@ -94,12 +89,7 @@ impl fmt::Debug for ResourceObject {
 pub(super) fn properties(scope: &Arc<Scope>, node: Option<Node>) -> Value {
     node.map_or_else(
         || Value::from_pairs(std::iter::empty::<(&str, Value)>()),
-        |node| {
-            Value::from_object(PropertiesObject {
-                _scope: Arc::clone(scope),
-                node,
-            })
-        },
+        |node| Value::from_object(PropertiesObject { _scope: Arc::clone(scope), node }),
     )
 }
 
@@ -121,9 +111,8 @@ impl Object for PropertiesObject {
 
     fn enumerate(self: &Arc<Self>) -> Enumerator {
         let pairs = self.node.properties().into_iter();
-        let pairs: Vec<(Value, Value)> = pairs
-            .map(|(name, property)| (Value::from(name), from_property(&property)))
-            .collect();
+        let pairs: Vec<(Value, Value)> =
+            pairs.map(|(name, property)| (Value::from(name), from_property(&property))).collect();
         Enumerator::KeyValueIter(Box::new(pairs.into_iter()))
     }
 
@@ -152,18 +141,12 @@ impl NodeList {
         nodes: Vec<Node>,
         make: fn(&Arc<Scope>, Node) -> Value,
     ) -> Value {
-        Value::from_object(Self {
-            scope: Arc::clone(scope),
-            nodes,
-            make,
-        })
+        Value::from_object(Self { scope: Arc::clone(scope), nodes, make })
     }
 
     /// Makes the list of a node's children as resources.
     fn resources(scope: &Arc<Scope>, node: Option<&Node>) -> Value {
-        let nodes = node
-            .map(|node| scope.reader.children(node))
-            .unwrap_or_default();
+        let nodes = node.map(|node| scope.reader.children(node)).unwrap_or_default();
         Self::value(scope, nodes, ResourceObject::value)
     }
 }
@@ -185,8 +168,6 @@ impl Object for NodeList {
 
 impl fmt::Debug for NodeList {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list()
-            .entries(self.nodes.iter().map(|node| node.path().as_str()))
-            .finish()
+        f.debug_list().entries(self.nodes.iter().map(|node| node.path().as_str())).finish()
     }
 }

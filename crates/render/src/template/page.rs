@@ -22,10 +22,7 @@ pub(super) struct PageObject {
 impl PageObject {
     /// Makes the value of a page's node.
     pub(super) fn value(scope: &Arc<Scope>, page: Node) -> Value {
-        Value::from_object(Self {
-            scope: Arc::clone(scope),
-            page,
-        })
+        Value::from_object(Self { scope: Arc::clone(scope), page })
     }
 
     /// Makes the value of a page that may be missing.
@@ -61,11 +58,9 @@ impl PageObject {
             "properties" => properties(scope, self.content()),
             "content" => ResourceObject::maybe(scope, self.content()),
             "parent" => PageObject::maybe(scope, self.parent()),
-            "children" => NodeList::value(
-                scope,
-                page::visible_children(&scope.reader, page),
-                Self::value,
-            ),
+            "children" => {
+                NodeList::value(scope, page::visible_children(&scope.reader, page), Self::value)
+            }
             "tags" => TagObject::list(page_tags(scope, page)),
             "modified" => return page::modified(page).map(from_date),
             "depth" => Value::from(page.path().depth()),
@@ -80,8 +75,7 @@ impl PageObject {
 /// Looks up the titles of a page's tags.
 fn page_tags(scope: &Arc<Scope>, page: &Node) -> Vec<Tag> {
     let ids = page::tag_ids(&scope.reader, page).into_iter();
-    ids.map(|id| page::describe_tag(&scope.reader, id))
-        .collect()
+    ids.map(|id| page::describe_tag(&scope.reader, id)).collect()
 }
 
 /// Where the requested page lies, seen from another.
@@ -136,17 +130,10 @@ pub(super) fn navigation(scope: &Arc<Scope>, root: &Node, depth: usize) -> Value
         return Value::from(Vec::<Value>::new());
     }
     let entry = |page: Node| {
-        let page = PageObject {
-            scope: Arc::clone(scope),
-            page,
-        };
+        let page = PageObject { scope: Arc::clone(scope), page };
         Value::from_object(NavEntry { page, depth })
     };
-    page::visible_children(&scope.reader, root)
-        .into_iter()
-        .map(entry)
-        .collect::<Vec<_>>()
-        .into()
+    page::visible_children(&scope.reader, root).into_iter().map(entry).collect::<Vec<_>>().into()
 }
 
 impl Object for NavEntry {
@@ -156,11 +143,7 @@ impl Object for NavEntry {
 
     fn get_value_by_str(self: &Arc<Self>, key: &str) -> Option<Value> {
         match key {
-            "children" => Some(navigation(
-                &self.page.scope,
-                &self.page.page,
-                self.depth - 1,
-            )),
+            "children" => Some(navigation(&self.page.scope, &self.page.page, self.depth - 1)),
             key => self.page.attribute(key),
         }
     }
@@ -183,10 +166,7 @@ pub(super) struct TagObject(pub Tag);
 impl TagObject {
     /// Makes the value of some tags.
     pub(super) fn list(tags: Vec<Tag>) -> Value {
-        tags.into_iter()
-            .map(|tag| Value::from_object(Self(tag)))
-            .collect::<Vec<_>>()
-            .into()
+        tags.into_iter().map(|tag| Value::from_object(Self(tag))).collect::<Vec<_>>().into()
     }
 }
 
@@ -197,7 +177,7 @@ impl Object for TagObject {
 
     fn get_value_by_str(self: &Arc<Self>, key: &str) -> Option<Value> {
         Some(match key {
-            "id" => Value::from(self.0.id.as_str()),
+            "tag" | "id" => Value::from(self.0.id.as_str()),
             "name" => Value::from(self.0.id.rsplit([':', '/']).next()?),
             "title" => Value::from(self.0.title.as_str()),
             "count" => Value::from(self.0.count),

@@ -10,7 +10,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Instant;
 
-use minijinja::value::Value;
+use minijinja::{ErrorKind, State, Value};
 use parking_lot::Mutex;
 use tympan_content::{Node, NodePath};
 
@@ -68,37 +68,34 @@ pub(crate) enum Handover {
 #[derive(Debug, Default)]
 struct Running {
     stopwatch: Stopwatch,
-    depth: usize,
+    /// Where the stack was when the first component began.
+    stack_base: Option<usize>,
+    /// For each running component, the steps counted so far.
+    counted: Vec<u64>,
     drawn: usize,
-    /// Steps of the components that ended.
+    /// Steps of the components that ended, and of the running ones up to their latest include.
     steps: u64,
     bytes: usize,
     failures: u32,
     handover: Option<Handover>,
 }
 
+impl Running {
+    /// Raises the counted steps of the running component to a number, and the sum with them.
+    fn count_to(&mut self, steps: u64) {
+        let Some(counted) = self.counted.last_mut() else {
+            return;
+        };
+        self.steps += steps.saturating_sub(*counted);
+        *counted = steps.max(*counted);
+    }
+}
+
 impl Scope {
     pub(crate) fn new(parts: ScopeParts) -> Arc<Self> {
-        let ScopeParts {
-            scripts,
-            reader,
-            request,
-            page,
-            mode,
-            limits,
-            table,
-        } = parts;
+        let ScopeParts { scripts, reader, request, page, mode, limits, table } = parts;
         let running = Mutex::default();
-        Arc::new(Self {
-            scripts,
-            reader,
-            request,
-            page,
-            mode,
-            limits,
-            table,
-            running,
-        })
+        Arc::new(Self { scripts, reader, request, page, mode, limits, table, running })
     }
 
     /// Finds the script for a resource.
@@ -107,14 +104,10 @@ impl Scope {
         resource: &Resource,
         selectors: &[String],
     ) -> Option<Arc<str>> {
-        let wanted = Wanted {
-            method: "GET",
-            selectors,
-            extension: Some(self.request.extension.as_str()),
-        };
+        let wanted =
+            Wanted { method: "GET", selectors, extension: Some(self.request.extension.as_str()) };
         let super_type = resource.super_type();
-        self.scripts
-            .find(&resource.resource_type(), super_type.as_deref(), &wanted)
+        self.scripts.find(&resource.resource_type(), super_type.as_deref(), &wanted)
     }
 
     /// Draws a resource with a script.
@@ -131,7 +124,7 @@ impl Scope {
         let drawn = self.run(resource, script, selectors);
         let mut running = self.running.lock();
         running.stopwatch.end(Instant::now());
-        running.depth -= 1;
+        running.counted.pop();
         drop(running);
         drawn
     }
@@ -139,7 +132,12 @@ impl Scope {
     /// Counts a component in, unless a budget is used up.
     fn enter(&self, script: &Arc<str>, resource: &Resource) -> Result<(), Failure> {
         let mut running = self.running.lock();
-        if running.depth >= self.limits.depth {
+        let here = stack_position();
+        let base = *running.stack_base.get_or_insert(here);
+        if here.abs_diff(base) > self.limits.stack {
+            return Err(Failure::TooNested(self.limits.stack));
+        }
+        if running.counted.len() >= self.limits.depth {
             return Err(Failure::TooDeep(self.limits.depth));
         }
         if running.drawn >= self.limits.components {
@@ -148,11 +146,9 @@ impl Scope {
         if running.steps >= self.limits.steps {
             return Err(Failure::TooLong(self.limits.steps));
         }
-        running.depth += 1;
+        running.counted.push(0);
         running.drawn += 1;
-        running
-            .stopwatch
-            .begin(script, resource.path().as_str(), Instant::now());
+        running.stopwatch.begin(script, resource.path().as_str(), Instant::now());
         Ok(())
     }
 
@@ -164,36 +160,32 @@ impl Scope {
         selectors: Arc<[String]>,
     ) -> Result<String, Failure> {
         let template = self.scripts.template(script).map_err(Failure::Template)?;
-        let frame = Frame {
-            scope: Arc::clone(self),
-            resource: resource.clone(),
-            selectors,
-        };
+        let frame = Frame { scope: Arc::clone(self), resource: resource.clone(), selectors };
         let left = self.limits.bytes.saturating_sub(self.running.lock().bytes);
-        let mut out = Bounded {
-            text: Vec::new(),
-            left,
-        };
+        let mut out = Bounded { text: Vec::new(), left };
         let captured = template.render_captured_to(Value::from_object(frame), &mut out);
-        let steps = match &captured {
-            Ok(captured) => captured
-                .state()
-                .fuel_levels()
-                .map_or(0, |(consumed, _)| consumed),
-            Err(error) if error.kind() == minijinja::ErrorKind::OutOfFuel => self.limits.steps,
-            Err(_) => 0,
-        };
-        let mut running = self.running.lock();
-        running.steps = running.steps.saturating_add(steps);
-        running.bytes = running.bytes.saturating_add(out.text.len());
-        drop(running);
+        match &captured {
+            Ok(captured) => self.count_steps(captured.state()),
+            Err(error) if error.kind() == ErrorKind::OutOfFuel => {
+                self.running.lock().count_to(self.limits.steps);
+            }
+            Err(_) => {}
+        }
+        self.running.lock().bytes += out.text.len();
         match captured {
             Ok(_) => Ok(String::from_utf8(out.text).unwrap_or_default()),
-            Err(error) if error.kind() == minijinja::ErrorKind::OutOfFuel => {
+            Err(error) if error.kind() == ErrorKind::OutOfFuel => {
                 Err(Failure::TooLong(self.limits.steps))
             }
             Err(_) if out.left == 0 => Err(Failure::TooLarge(self.limits.bytes)),
             Err(error) => Err(Failure::Template(Arc::new(error))),
+        }
+    }
+
+    /// Counts the steps that the running component has taken so far.
+    pub(super) fn count_steps(&self, state: &State<'_, '_>) {
+        if let Some((consumed, _)) = state.fuel_levels() {
+            self.running.lock().count_to(consumed);
         }
     }
 
@@ -222,6 +214,16 @@ impl Scope {
     pub(crate) fn take_timing(&self) -> Timing {
         std::mem::take(&mut self.running.lock().stopwatch).finish()
     }
+}
+
+/// Returns roughly where the stack ends now.
+///
+/// Macros and loops around an include nest on the stack too, so counting includes alone cannot keep it from
+/// overflowing.
+#[inline(never)]
+fn stack_position() -> usize {
+    let marker = 0_u8;
+    std::ptr::from_ref(std::hint::black_box(&marker)).addr()
 }
 
 /// What a [`Scope`] is made of.

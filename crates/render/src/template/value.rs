@@ -102,10 +102,7 @@ pub(super) fn format_date(value: &Value, format: Option<&str>) -> Result<Value, 
     let zoned = zoned_of(value)
         .ok_or_else(|| Error::new(ErrorKind::InvalidOperation, format!("`{value}` is no date")))?;
     let text = strtime::format(format.unwrap_or("%Y-%m-%d"), &zoned).map_err(|error| {
-        Error::new(
-            ErrorKind::InvalidOperation,
-            format!("the date format is not valid: {error}"),
-        )
+        Error::new(ErrorKind::InvalidOperation, format!("the date format is not valid: {error}"))
     })?;
     Ok(Value::from(text))
 }

@@ -6,4 +6,14 @@
     reason = "a test fails by panicking"
 )]
 
+mod binaries;
+mod budgets;
+mod json;
+mod live;
+mod pages;
+mod reads;
+mod site;
+mod templates;
+mod urls;
+
 tympan_testkit::every_test_file_is_listed!();

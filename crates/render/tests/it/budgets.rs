@@ -1,0 +1,72 @@
+//! Runaway templates end, and cost their own place only.
+
+use tympan_render::{Limits, Mode, Outcome, RenderResponse};
+
+use crate::site::{Site, body_text, component, page};
+
+/// Draws a template of a component that stands in a page between `before` and `after`.
+fn draw(limits: Limits, template: &str) -> RenderResponse {
+    let site = Site::with_limits(Mode::Author, limits);
+    site.script("/apps/t/page/page.html.j2", "before {{ include(\"part\") }} after");
+    site.script("/apps/t/part/part.html.j2", template);
+    let mut content = page("p", "P", "t/page");
+    content.child_mut("jcr:content").unwrap().put_child(component("part", "t/part"));
+    site.put("/content/p", content);
+    // Servers draw on threads with small stacks; the deepest drawing must fit.
+    let draw = std::thread::Builder::new().stack_size(2 * 1024 * 1024);
+    draw.spawn(move || site.get("/content/p.html")).unwrap().join().unwrap()
+}
+
+#[track_caller]
+fn check(limits: Limits, template: &str, expected: &str) {
+    let response = draw(limits, template);
+    let text = body_text(&response);
+    assert_eq!(response.outcome, Outcome::Ok);
+    assert!(text.starts_with("before ") && text.ends_with(" after"), "{text}");
+    assert!(text.contains(expected), "{expected} is not in {}", &text[..text.len().min(2000)]);
+    assert!(response.failed_components > 0);
+}
+
+#[test]
+fn a_component_that_includes_itself() {
+    check(Limits::default(), "{{ include(resource) }}", "more than 50 deep");
+}
+
+#[test]
+fn a_component_that_includes_itself_twice() {
+    let template = "{{ include(resource) }}{{ include(resource) }}";
+    check(Limits::default(), template, "more than 1000 components");
+}
+
+#[test]
+fn deep_macros_inside_deep_includes() {
+    let template = "{% macro down(n) %}{% if n > 0 %}{{ down(n - 1) }}{% else %}{{ include(resource) }}{% endif %}\
+                    {% endmacro %}{{ down(8) }}";
+    check(Limits::default(), template, "nest deeper than");
+    check(
+        Limits::default(),
+        "{% macro down() %}{{ down() }}{% endmacro %}{{ down() }}",
+        "recursion",
+    );
+}
+
+#[test]
+fn a_loop_that_never_ends() {
+    let limits = Limits { steps: 20_000, ..Limits::default() };
+    let template = "{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}";
+    check(limits, template, "more than 20000 steps");
+}
+
+#[test]
+fn steps_are_shared_by_all_components() {
+    let limits = Limits { steps: 20_000, ..Limits::default() };
+    let template = "{% for a in range(1000) %}{{ a }}{% endfor %}{{ include(resource) }}";
+    check(limits, template, "more than 20000 steps");
+}
+
+#[test]
+fn output_that_never_ends() {
+    let limits = Limits { bytes: 10_000, ..Limits::default() };
+    let template = "{% for a in range(2000) %}0123456789{% endfor %}";
+    check(limits, template, "larger than 10000 bytes");
+}
