@@ -18,7 +18,7 @@ use crate::request::{Parameters, RenderRequest};
 use crate::resource::Resource;
 use crate::response::{Body, HTML, Outcome, Redirect, RenderResponse, media_type};
 use crate::script::{ScriptTable, Scripts, Wanted};
-use crate::template::{Asked, Failure, Handover, Scope, ScopeParts, escape};
+use crate::template::{Asked, Failure, Handover, Progress, Scope, escape};
 use crate::timing::Timing;
 use crate::url::Url;
 
@@ -336,14 +336,15 @@ impl Answer<'_> {
             edit: self.request.edit && fault.is_none(),
             error: fault.map(|fault| (fault.name.to_owned(), fault.message.to_owned())),
         };
-        Scope::new(ScopeParts {
+        Arc::new(Scope {
             scripts: Arc::clone(&self.scripts),
             reader: Arc::clone(&self.reader),
-            page: page::containing(&self.reader, path),
+            path: path.clone(),
             request,
             mode: self.options.mode,
             limits: self.options.limits,
             table: Arc::clone(&self.table),
+            progress: Progress::default(),
         })
     }
 

@@ -38,9 +38,9 @@ impl Form {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     /// The resource.
-    Whole(String),
+    Whole(Vec<u8>),
     /// There are too many nodes: the URLs that can be asked, deepest first, as a JSON array.
-    Choices(String),
+    Choices(Vec<u8>),
 }
 
 /// Writes a node and its descendants down to the form's depth.
@@ -48,12 +48,12 @@ pub(crate) fn write(reader: &Reader, node: &Node, form: Form) -> Answer {
     if let Some(allowed) = depth_over_limit(reader, node, form.depth) {
         let urls: Vec<String> =
             (0..=allowed).rev().map(|depth| format!("{}.{depth}.json", node.path())).collect();
-        return Answer::Choices(serde_json::to_string(&urls).unwrap_or_default());
+        return Answer::Choices(serde_json::to_vec(&urls).unwrap_or_default());
     }
-    let mut writer = Writer { reader, form, out: String::new(), indent: 0 };
+    let mut writer = Writer { reader, form, out: Vec::new(), indent: 0 };
     writer.node(node, None, form.depth);
     if form.tidy {
-        writer.out.push('\n');
+        writer.out.push(b'\n');
     }
     Answer::Whole(writer.out)
 }
@@ -83,18 +83,18 @@ fn depth_over_limit(reader: &Reader, node: &Node, depth: Option<usize>) -> Optio
     None
 }
 
-/// Writes JSON into a string.
+/// Writes JSON into bytes.
 struct Writer<'a> {
     reader: &'a Reader,
     form: Form,
-    out: String,
+    out: Vec<u8>,
     indent: usize,
 }
 
 impl Writer<'_> {
     /// Writes an object with properties, and children as far as the depth reaches.
     fn node(&mut self, node: &Node, name: Option<&str>, depth: Option<usize>) {
-        self.open('{');
+        self.open(b'{');
         let mut is_first = true;
         if let Some(name) = name {
             self.key("__name__", &mut is_first);
@@ -112,7 +112,7 @@ impl Writer<'_> {
             let below = depth.map(|depth| depth - 1);
             self.children(self.reader.children(node), below, &mut is_first);
         }
-        self.close('}', is_first);
+        self.close(b'}', is_first);
     }
 
     /// Writes children by name, or as an array.
@@ -128,13 +128,13 @@ impl Writer<'_> {
             return;
         }
         self.key("__children__", is_first);
-        self.open('[');
+        self.open(b'[');
         let mut is_first_child = true;
         for child in children {
             self.separate(&mut is_first_child);
             self.node(&child, Some(child.name()), depth);
         }
-        self.close(']', is_first_child);
+        self.close(b']', is_first_child);
     }
 
     /// Writes a single value, or a list of them.
@@ -143,23 +143,23 @@ impl Writer<'_> {
             Property::Single(value) => return self.value(value),
             Property::List(_, values) => values,
         };
-        self.open('[');
+        self.open(b'[');
         let mut is_first = true;
         for value in values {
             self.separate(&mut is_first);
             self.value(value);
         }
-        self.close(']', is_first);
+        self.close(b']', is_first);
     }
 
     /// Writes one value: numbers and truth values as such, dates in ECMA's form, binaries as their length.
     fn value(&mut self, value: &Value) {
         match value {
-            Value::Binary(blob) => self.out.push_str(&blob.length().to_string()),
+            Value::Binary(blob) => self.write(&blob.length().to_string()),
             Value::Date(date) => self.text(&date.to_ecma()),
-            Value::Long(_) | Value::Boolean(_) => self.out.push_str(&value.to_text()),
+            Value::Long(_) | Value::Boolean(_) => self.write(&value.to_text()),
             Value::Double(number) if number.is_finite() => {
-                self.out.push_str(&serde_json::to_string(number).unwrap_or_default());
+                drop(serde_json::to_writer(&mut self.out, number));
             }
             other => self.text(&other.to_text()),
         }
@@ -168,31 +168,37 @@ impl Writer<'_> {
     /// Writes a text in quotes.
     fn text(&mut self, text: &str) {
         // A string always serializes.
-        self.out.push_str(&serde_json::to_string(text).unwrap_or_default());
+        // A string always serializes, and a vector takes all of it.
+        drop(serde_json::to_writer(&mut self.out, text));
+    }
+
+    /// Writes a text that needs no escape.
+    fn write(&mut self, text: &str) {
+        self.out.extend_from_slice(text.as_bytes());
     }
 
     /// Writes a name and its colon.
     fn key(&mut self, name: &str, is_first: &mut bool) {
         self.separate(is_first);
         self.text(name);
-        self.out.push_str(if self.form.tidy { ": " } else { ":" });
+        self.write(if self.form.tidy { ": " } else { ":" });
     }
 
     /// Begins the next member of an object or array.
     fn separate(&mut self, is_first: &mut bool) {
         if !*is_first {
-            self.out.push(',');
+            self.out.push(b',');
         }
         *is_first = false;
         self.new_line();
     }
 
-    fn open(&mut self, bracket: char) {
+    fn open(&mut self, bracket: u8) {
         self.out.push(bracket);
         self.indent += 1;
     }
 
-    fn close(&mut self, bracket: char, is_empty: bool) {
+    fn close(&mut self, bracket: u8, is_empty: bool) {
         self.indent -= 1;
         if !is_empty {
             self.new_line();
@@ -202,8 +208,8 @@ impl Writer<'_> {
 
     fn new_line(&mut self) {
         if self.form.tidy {
-            self.out.push('\n');
-            self.out.extend(std::iter::repeat_n("  ", self.indent));
+            self.out.push(b'\n');
+            self.out.extend(std::iter::repeat_n(b' ', 2 * self.indent));
         }
     }
 }

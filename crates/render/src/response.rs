@@ -93,6 +93,12 @@ pub enum Body {
     Blob(Blob),
 }
 
+impl From<Vec<u8>> for Body {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self::Bytes(bytes.into())
+    }
+}
+
 impl From<String> for Body {
     fn from(text: String) -> Self {
         Self::Bytes(text.into())

@@ -57,13 +57,18 @@ fn write_text(out: &mut Output<'_>, value: &Value) -> Result<(), Error> {
 
 /// Writes the stretches between the characters that need an escape.
 fn write_escaped(out: &mut Output<'_>, mut text: &str) -> Result<(), Error> {
-    while let Some(at) = text.bytes().position(|byte| escape_of(byte).is_some()) {
+    while let Some(at) = text.bytes().position(needs_escape) {
         let (plain, rest) = text.split_at(at);
         out.write_str(plain)?;
         out.write_str(rest.bytes().next().and_then(escape_of).unwrap_or_default())?;
         text = rest.get(1..).unwrap_or_default();
     }
     Ok(out.write_str(text)?)
+}
+
+/// Tells whether a byte has an escape; one comparison sets most bytes aside.
+fn needs_escape(byte: u8) -> bool {
+    byte <= b'>' && matches!(byte, b'&' | b'<' | b'>' | b'"' | b'\'')
 }
 
 /// Returns what stands for a byte in HTML.

@@ -37,7 +37,7 @@ impl Object for Frame {
                 scope: Arc::clone(&self.scope),
                 resource: self.resource.clone(),
             }),
-            "page" => PageObject::maybe(&self.scope, self.scope.page.clone()),
+            "page" => PageObject::maybe(&self.scope, self.scope.page().cloned()),
             "request" => Value::from_object(RequestObject(Arc::clone(&self.scope))),
             "edit" => Value::from(self.scope.request.edit),
             "error" => error(&self.scope.request),

@@ -114,7 +114,7 @@ fn breadcrumb(
     options.assert_all_used()?;
     let frame = Frame::of(state)?;
     let reader = &frame.scope.reader;
-    let trail = frame.scope.page.as_ref().map(|page| page::trail(reader, page, level + 1));
+    let trail = frame.scope.page().map(|page| page::trail(reader, page, level + 1));
     Ok(NodeList::value(&frame.scope, trail.unwrap_or_default(), PageObject::value))
 }
 

@@ -20,7 +20,7 @@ use minijinja::{Environment, UndefinedBehavior};
 
 pub(crate) use escape::escape;
 pub(crate) use failure::Failure;
-pub(crate) use scope::{Asked, Handover, Scope, ScopeParts};
+pub(crate) use scope::{Asked, Handover, Progress, Scope};
 
 use crate::engine::{Limits, Mode};
 

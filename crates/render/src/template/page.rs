@@ -87,7 +87,7 @@ enum Relation {
 }
 
 fn relation(scope: &Scope, path: &NodePath) -> Relation {
-    match scope.page.as_ref().map(|page| page.path()) {
+    match scope.page().map(|page| page.path()) {
         Some(current) if current == path => Relation::Here,
         Some(current) if current.is_within(path) => Relation::Below,
         _ => Relation::Elsewhere,

@@ -7,7 +7,7 @@
 //! * Depth, number of includes, steps and bytes are bounded for each request, so that every drawing ends.
 
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use minijinja::{ErrorKind, State, Value};
@@ -17,6 +17,7 @@ use tympan_content::{Node, NodePath};
 use super::failure::Failure;
 use super::frame::Frame;
 use crate::engine::{Limits, Mode};
+use crate::page;
 use crate::reads::Reader;
 use crate::request::Parameters;
 use crate::resource::Resource;
@@ -31,12 +32,20 @@ pub(crate) struct Scope {
     pub scripts: Arc<Scripts>,
     pub reader: Arc<Reader>,
     pub request: Asked,
-    /// The page that was asked for, or the nearest one above.
-    pub page: Option<Node>,
+    /// The path that was asked for.
+    pub path: NodePath,
     pub mode: Mode,
     pub limits: Limits,
     /// The scripts' source, which also knows live client libraries.
     pub table: Arc<ScriptTable>,
+    pub progress: Progress,
+}
+
+/// What is found out and counted while a request is drawn.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    /// The page that was asked for, looked for when a component asks.
+    page: OnceLock<Option<Node>>,
     running: Mutex<Running>,
 }
 
@@ -92,10 +101,10 @@ impl Running {
 }
 
 impl Scope {
-    pub(crate) fn new(parts: ScopeParts) -> Arc<Self> {
-        let ScopeParts { scripts, reader, request, page, mode, limits, table } = parts;
-        let running = Mutex::default();
-        Arc::new(Self { scripts, reader, request, page, mode, limits, table, running })
+    /// Returns the page that was asked for, or the nearest one above the path.
+    pub(crate) fn page(&self) -> Option<&Node> {
+        let find = || page::containing(&self.reader, &self.path);
+        self.progress.page.get_or_init(find).as_ref()
     }
 
     /// Finds the script for a resource.
@@ -122,7 +131,7 @@ impl Scope {
     ) -> Result<String, Failure> {
         self.enter(script, resource)?;
         let drawn = self.run(resource, script, selectors);
-        let mut running = self.running.lock();
+        let mut running = self.running().lock();
         running.stopwatch.end(Instant::now());
         running.counted.pop();
         drop(running);
@@ -131,7 +140,7 @@ impl Scope {
 
     /// Counts a component in, unless a budget is used up.
     fn enter(&self, script: &Arc<str>, resource: &Resource) -> Result<(), Failure> {
-        let mut running = self.running.lock();
+        let mut running = self.running().lock();
         let here = stack_position();
         let base = *running.stack_base.get_or_insert(here);
         if here.abs_diff(base) > self.limits.stack {
@@ -161,17 +170,17 @@ impl Scope {
     ) -> Result<String, Failure> {
         let template = self.scripts.template(script).map_err(Failure::Template)?;
         let frame = Frame { scope: Arc::clone(self), resource: resource.clone(), selectors };
-        let left = self.limits.bytes.saturating_sub(self.running.lock().bytes);
+        let left = self.limits.bytes.saturating_sub(self.running().lock().bytes);
         let mut out = Bounded { text: Vec::new(), left };
         let captured = template.render_captured_to(Value::from_object(frame), &mut out);
         match &captured {
             Ok(captured) => self.count_steps(captured.state()),
             Err(error) if error.kind() == ErrorKind::OutOfFuel => {
-                self.running.lock().count_to(self.limits.steps);
+                self.running().lock().count_to(self.limits.steps);
             }
             Err(_) => {}
         }
-        self.running.lock().bytes += out.text.len();
+        self.running().lock().bytes += out.text.len();
         match captured {
             Ok(_) => Ok(String::from_utf8(out.text).unwrap_or_default()),
             Err(error) if error.kind() == ErrorKind::OutOfFuel => {
@@ -182,37 +191,41 @@ impl Scope {
         }
     }
 
+    fn running(&self) -> &Mutex<Running> {
+        &self.progress.running
+    }
+
     /// Counts the steps that the running component has taken so far.
     pub(super) fn count_steps(&self, state: &State<'_, '_>) {
         if let Some((consumed, _)) = state.fuel_levels() {
-            self.running.lock().count_to(consumed);
+            self.running().lock().count_to(consumed);
         }
     }
 
     /// Counts a failure and says so in the log.
     pub(crate) fn note_failure(&self, failure: &Failure, path: &str) {
-        self.running.lock().failures += 1;
+        self.running().lock().failures += 1;
         tracing::warn!(path, reason = failure.reason(), error = %failure, "component failed");
     }
 
     /// Takes note of what a script wants to be answered instead of its text; the first wish counts.
     pub(crate) fn hand_over(&self, handover: Handover) {
-        self.running.lock().handover.get_or_insert(handover);
+        self.running().lock().handover.get_or_insert(handover);
     }
 
     /// Takes what the script wanted to be answered.
     pub(crate) fn take_handover(&self) -> Option<Handover> {
-        self.running.lock().handover.take()
+        self.running().lock().handover.take()
     }
 
     /// Returns how many components failed.
     pub(crate) fn failures(&self) -> u32 {
-        self.running.lock().failures
+        self.running().lock().failures
     }
 
     /// Ends the taking of times.
     pub(crate) fn take_timing(&self) -> Timing {
-        std::mem::take(&mut self.running.lock().stopwatch).finish()
+        std::mem::take(&mut self.running().lock().stopwatch).finish()
     }
 }
 
@@ -224,17 +237,6 @@ impl Scope {
 fn stack_position() -> usize {
     let marker = 0_u8;
     std::ptr::from_ref(std::hint::black_box(&marker)).addr()
-}
-
-/// What a [`Scope`] is made of.
-pub(crate) struct ScopeParts {
-    pub scripts: Arc<Scripts>,
-    pub reader: Arc<Reader>,
-    pub request: Asked,
-    pub page: Option<Node>,
-    pub mode: Mode,
-    pub limits: Limits,
-    pub table: Arc<ScriptTable>,
 }
 
 /// A buffer that refuses to grow beyond its limit.
