@@ -9,7 +9,7 @@
 //!
 //! Not here: reading packages.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::io::{Read, Seek, Write};
 
@@ -136,6 +136,7 @@ fn contained(filter: &Filter, source: &dyn ExportSource) -> Result<Subtree> {
         let names: Vec<&str> = parent.names().collect();
         add_below(&mut root, &NodePath::root(), &names, subtree, source)?;
     }
+    restore_order(&mut root, &NodePath::root(), filter, source)?;
     Ok(root)
 }
 
@@ -156,6 +157,26 @@ fn add_below(
         node.put_child(shallow(source, &path)?.unwrap_or_else(|| Subtree::new(*name, "nt:folder")));
     }
     node.child_mut(name).map_or(Ok(()), |child| add_below(child, &path, rest, subtree, source))
+}
+
+/// Brings the children of nodes above the roots of the filter into the order that they have in the source.
+fn restore_order(
+    node: &mut Subtree,
+    path: &NodePath,
+    filter: &Filter,
+    source: &dyn ExportSource,
+) -> Result<()> {
+    if !filter.is_above_roots(path) {
+        return Ok(());
+    }
+    let names = source.node(path)?.map(|node| node.children).unwrap_or_default();
+    let places: HashMap<&str, usize> =
+        names.iter().enumerate().map(|(place, name)| (name.as_str(), place)).collect();
+    node.children.sort_by_key(|child| places.get(child.name.as_str()).copied());
+    node.children.iter_mut().try_for_each(|child| {
+        let path = path.child_unchecked(&child.name);
+        restore_order(child, &path, filter, source)
+    })
 }
 
 /// Returns a node without children.

@@ -154,10 +154,15 @@ impl Filter {
         if let Some(set) = covering.filter(|set| set.nodes.admits(path.as_str())) {
             return Coverage::Contained(set.mode);
         }
-        if self.roots.iter().any(|set| set.root != *path && set.root.is_within(path)) {
+        if self.is_above_roots(path) {
             return Coverage::Ancestor;
         }
         if covering.is_some() { Coverage::Excluded } else { Coverage::Outside }
+    }
+
+    /// Tells whether the root of a filter lies below a path.
+    pub(super) fn is_above_roots(&self, path: &NodePath) -> bool {
+        self.roots.iter().any(|set| set.root != *path && set.root.is_within(path))
     }
 
     /// Tells whether the package brings this property of a node that it contains.

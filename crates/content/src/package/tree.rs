@@ -156,6 +156,10 @@ impl ImportNode {
         }
     }
 
+    pub(super) fn into_children(self) -> Vec<Self> {
+        self.children
+    }
+
     /// Adds a child whose name no other child has.
     pub(super) fn push(&mut self, child: Self) {
         self.places.insert(child.name.clone(), self.children.len());

@@ -5,7 +5,8 @@ use std::fs::File;
 use std::io::{BufReader, Cursor, Read, Write};
 use std::path::PathBuf;
 
-use tympan_content::package::{InstallReport, InstallTarget, Limits, Package};
+use tympan_content::package::build::ExportSource;
+use tympan_content::package::{ExistingNode, InstallReport, InstallTarget, Limits, Package};
 use tympan_content::{BlobId, Error, NodePath, Result, Subtree};
 
 /// Content in memory; all edits go through the four methods that a target must have.
@@ -69,6 +70,23 @@ impl InstallTarget for Memory {
         let id = BlobId::of(&bytes);
         self.blobs.insert(id.to_string(), bytes);
         Ok(id)
+    }
+}
+
+impl ExportSource for Memory {
+    fn read(&self, path: &NodePath) -> Result<Option<Subtree>> {
+        Ok(self.root.find(path.as_str()).cloned())
+    }
+
+    fn node(&self, path: &NodePath) -> Result<Option<ExistingNode>> {
+        Ok(self.root.find(path.as_str()).map(|node| ExistingNode {
+            properties: node.properties.clone(),
+            children: node.children.iter().map(|child| child.name.clone()).collect(),
+        }))
+    }
+
+    fn open_blob(&self, blob: &BlobId) -> Result<Box<dyn Read>> {
+        Ok(Box::new(Cursor::new(self.blobs[&blob.to_string()].clone())))
     }
 }
 

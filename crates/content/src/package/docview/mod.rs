@@ -27,7 +27,7 @@ use super::Counts;
 use super::archive::{File, Limits};
 use super::tree::{ImportNode, ImportProperty, Kind, Source, Superseded};
 use super::xml::{Attribute, Element, Item, Xml};
-use crate::{MIXIN_TYPES, PRIMARY_TYPE, Property, Result, ValueType, check_name};
+use crate::{MIXIN_TYPES, PRIMARY_TYPE, Property, Result, Subtree, ValueType, check_name};
 use namespace::Scopes;
 
 /// A docview that was read.
@@ -56,6 +56,28 @@ fn is_root(element: &Element, scopes: &mut Scopes) -> bool {
         scopes.close();
     }
     is_root
+}
+
+/// Reads the text of a docview as a node. What a node cannot hold is left out: elements that only tell the order, and
+/// the mark of bytes that are kept elsewhere. `name` stands for the file in messages.
+///
+/// # Errors
+/// [`crate::Error::Package`] with the line of the first fault.
+pub fn read(name: &str, text: &[u8], limits: &Limits) -> Result<Subtree> {
+    parse(&File::new(name), text, 0, limits).map(|document| to_subtree(document.root))
+}
+
+fn to_subtree(node: ImportNode) -> Subtree {
+    let mut subtree = Subtree { name: node.name().to_owned(), ..Subtree::default() };
+    for (name, property) in node.properties() {
+        if let ImportProperty::Value(property) = property {
+            subtree.properties.insert(name.clone(), property.clone());
+        }
+    }
+    let children = node.into_children().into_iter();
+    subtree.children =
+        children.filter(|child| child.kind() != Kind::OrderOnly).map(to_subtree).collect();
+    subtree
 }
 
 /// Reads a docview whose root element describes a node with `depth` names in its path.
