@@ -341,7 +341,8 @@ impl<R: Read + Seek> Installer<'_, R> {
             return Ok(None);
         }
         self.advance(path);
-        let own_type = node.primary_type().unwrap_or_else(|| default_type(parent_type));
+        let own_type =
+            node.primary_type().unwrap_or_else(|| default_type(parent_type, node.name()));
         let mut children = Vec::with_capacity(node.children().len());
         for child in node.children() {
             children.extend(self.build(child, &path.child_unchecked(child.name()), own_type)?);
@@ -587,10 +588,15 @@ fn type_of(properties: &BTreeMap<String, Property>) -> &str {
 }
 
 /// Returns the type of a node for which the package names none: what its parent's type says of children.
-fn default_type(parent_type: &str) -> &str {
+fn default_type<'a>(parent_type: &'a str, name: &str) -> &'a str {
     match parent_type {
-        "sling:Folder" | "sling:OrderedFolder" | "nt:unstructured" | "oak:Unstructured" => parent_type,
-        // In the systems where packages come from, the folders below the root are Sling's.
+        "sling:Folder"
+        | "sling:OrderedFolder"
+        | "nt:unstructured"
+        | "oak:Unstructured"
+        | "rep:AuthorizableFolder" => parent_type,
+        // The folders below the root are Sling's in the systems where packages come from, but for that of users.
+        "" | "rep:root" if name == "home" => "rep:AuthorizableFolder",
         "" | "rep:root" => "sling:Folder",
         _ => "nt:folder",
     }

@@ -267,7 +267,8 @@ fn read_entry<R: Read>(file: &File, entry: &ZipFile<'_, R>) -> Result<Entry> {
     if entry.encrypted() {
         return refuse("is encrypted; packages are read without a password");
     }
-    if entry.is_symlink() {
+    // A folder holds nothing, whatever its mode says.
+    if entry.is_symlink() && !is_directory {
         return refuse("is a symbolic link; packages hold files and folders only");
     }
     if !matches!(entry.compression(), CompressionMethod::Stored | CompressionMethod::Deflated) {
