@@ -342,7 +342,7 @@ impl<R: Read + Seek> Installer<'_, R> {
         }
         self.advance(path);
         let own_type =
-            node.primary_type().unwrap_or_else(|| default_type(parent_type, node.name()));
+            node.primary_type().unwrap_or_else(|| default_type(parent_type, node));
         let mut children = Vec::with_capacity(node.children().len());
         for child in node.children() {
             children.extend(self.build(child, &path.child_unchecked(child.name()), own_type)?);
@@ -588,16 +588,17 @@ fn type_of(properties: &BTreeMap<String, Property>) -> &str {
 }
 
 /// Returns the type of a node for which the package names none: what its parent's type says of children.
-fn default_type<'a>(parent_type: &'a str, name: &str) -> &'a str {
-    match parent_type {
-        "sling:Folder"
-        | "sling:OrderedFolder"
-        | "nt:unstructured"
-        | "oak:Unstructured"
-        | "rep:AuthorizableFolder" => parent_type,
+fn default_type<'a>(parent_type: &'a str, node: &ImportNode) -> &'a str {
+    match (parent_type, node.kind()) {
+        (
+            "sling:Folder" | "sling:OrderedFolder" | "nt:unstructured" | "oak:Unstructured"
+            | "rep:AuthorizableFolder",
+            _,
+        ) => parent_type,
+        (_, Kind::Content) => "nt:unstructured",
         // The folders below the root are Sling's in the systems where packages come from, but for that of users.
-        "" | "rep:root" if name == "home" => "rep:AuthorizableFolder",
-        "" | "rep:root" => "sling:Folder",
+        ("" | "rep:root", _) if node.name() == "home" => "rep:AuthorizableFolder",
+        ("" | "rep:root", _) => "sling:Folder",
         _ => "nt:folder",
     }
 }
