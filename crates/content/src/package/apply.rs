@@ -17,98 +17,12 @@ use super::filter::{Coverage, Filter, Mode};
 use super::policy::{self, is_policy};
 use super::properties::AccessControl;
 use super::report::{InstallReport, SkipReason, Skipped};
+use super::target::{ExistingNode, InstallTarget, Progress};
 use super::tree::{ImportNode, ImportProperty, Kind};
 use super::{Nested, Package};
 use crate::{
     BlobId, MIXIN_TYPES, NodePath, PRIMARY_TYPE, Property, Result, Subtree, Value, ValueType,
 };
-
-/// What a package is installed into.
-///
-/// Four methods are enough; the other three have bodies that use these, and are to be replaced where the target can
-/// do better than to read and write whole subtrees.
-pub trait InstallTarget {
-    /// Returns a node with everything below it, or nothing if there is none.
-    ///
-    /// # Errors
-    /// If the target cannot be read.
-    fn read(&mut self, path: &NodePath) -> Result<Option<Subtree>>;
-
-    /// Creates a node as the last child of its parent, which exists, or replaces one with everything below it.
-    ///
-    /// # Errors
-    /// If the target refuses the node.
-    fn put(&mut self, path: &NodePath, subtree: Subtree) -> Result<()>;
-
-    /// Removes a node with everything below it.
-    ///
-    /// # Errors
-    /// If the target refuses.
-    fn remove(&mut self, path: &NodePath) -> Result<()>;
-
-    /// Stores the bytes of `source` as a blob.
-    ///
-    /// # Errors
-    /// If the source or the blob store fails.
-    fn put_blob(&mut self, source: &mut dyn Read) -> Result<BlobId>;
-
-    /// Returns a node without what is below it, or nothing if there is none.
-    ///
-    /// # Errors
-    /// If the target cannot be read.
-    fn node(&mut self, path: &NodePath) -> Result<Option<ExistingNode>> {
-        Ok(self.read(path)?.map(|subtree| ExistingNode {
-            children: subtree.children.into_iter().map(|child| child.name).collect(),
-            properties: subtree.properties,
-        }))
-    }
-
-    /// Replaces the properties of a node that exists, and leaves its children.
-    ///
-    /// # Errors
-    /// If the target refuses the properties.
-    fn set_properties(
-        &mut self,
-        path: &NodePath,
-        properties: BTreeMap<String, Property>,
-    ) -> Result<()> {
-        let Some(mut subtree) = self.read(path)? else { return Ok(()) };
-        subtree.properties = properties;
-        self.put(path, subtree)
-    }
-
-    /// Brings the children of a node into the order of `names`, which names each of them once. Does nothing where
-    /// children have no order.
-    ///
-    /// # Errors
-    /// If the target refuses.
-    fn order_children(&mut self, path: &NodePath, names: &[String]) -> Result<()> {
-        let Some(mut subtree) = self.read(path)? else { return Ok(()) };
-        let place = |child: &Subtree| names.iter().position(|name| *name == child.name);
-        subtree.children.sort_by_key(place);
-        self.put(path, subtree)
-    }
-}
-
-/// A node of the target without what is below it.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct ExistingNode {
-    /// The properties by name.
-    pub properties: BTreeMap<String, Property>,
-    /// The names of the children, in order.
-    pub children: Vec<String>,
-}
-
-/// How far an installation is.
-#[derive(Debug, Clone, Copy)]
-pub struct Progress<'a> {
-    /// The node that was just treated.
-    pub path: &'a NodePath,
-    /// Nodes of the package that were treated.
-    pub done: usize,
-    /// Nodes of the package.
-    pub total: usize,
-}
 
 impl<R: Read + Seek> Package<R> {
     /// Installs the package, and then the packages within it.
@@ -152,7 +66,10 @@ impl<R: Read + Seek> Package<R> {
             warnings.push("the package has no `jcr_root`; there is nothing to install".into());
         }
         if !self.junk.is_empty() {
-            warnings.push(format!("{} files that tools left behind are not stored", self.junk.len()));
+            warnings.push(format!(
+                "{} files that tools left behind are not stored",
+                self.junk.len()
+            ));
         }
         InstallReport {
             package: self.id.clone(),
@@ -229,7 +146,11 @@ impl<R: Read + Seek> Installer<'_, R> {
         }
         match mode {
             Some(Mode::Replace) if node.kind() != Kind::OrderOnly => {
-                for name in existing.children.iter().filter(|name| node.child(name).is_none()) {
+                for name in existing
+                    .children
+                    .iter()
+                    .filter(|name| node.child(name).is_none())
+                {
                     self.remove_extra(&path.child_unchecked(name), name)?;
                 }
                 self.order(node, path)
@@ -279,7 +200,8 @@ impl<R: Read + Seek> Installer<'_, R> {
         for (name, property) in node.properties() {
             let is_admitted = name == PRIMARY_TYPE || self.filter.admits_property(path, name);
             let is_settled = old.contains_key(name)
-                && (mode == Mode::MergeProperties || (mode == Mode::Update && name == PRIMARY_TYPE));
+                && (mode == Mode::MergeProperties
+                    || (mode == Mode::Update && name == PRIMARY_TYPE));
             if !is_admitted || (is_settled && name != MIXIN_TYPES) {
                 continue;
             }
@@ -321,9 +243,17 @@ impl<R: Read + Seek> Installer<'_, R> {
             && existing.children.iter().any(|name| is_policy(name))
         {
             let is_for_policy = |mixin: &&Value| mixin.to_text().starts_with("rep:");
-            let mixins: Vec<Value> = mixins.values().iter().filter(is_for_policy).cloned().collect();
+            let mixins: Vec<Value> = mixins
+                .values()
+                .iter()
+                .filter(is_for_policy)
+                .cloned()
+                .collect();
             if !mixins.is_empty() {
-                kept.insert(MIXIN_TYPES.to_owned(), Property::List(ValueType::Name, mixins));
+                kept.insert(
+                    MIXIN_TYPES.to_owned(),
+                    Property::List(ValueType::Name, mixins),
+                );
             }
         }
         kept
@@ -341,8 +271,9 @@ impl<R: Read + Seek> Installer<'_, R> {
             return Ok(None);
         }
         self.advance(path);
-        let own_type =
-            node.primary_type().unwrap_or_else(|| default_type(parent_type, node));
+        let own_type = node
+            .primary_type()
+            .unwrap_or_else(|| default_type(parent_type, node));
         let mut children = Vec::with_capacity(node.children().len());
         for child in node.children() {
             children.extend(self.build(child, &path.child_unchecked(child.name()), own_type)?);
@@ -360,7 +291,8 @@ impl<R: Read + Seek> Installer<'_, R> {
         let mut subtree = Subtree::new(node.name(), own_type);
         for (name, property) in node.properties() {
             let is_admitted = name != PRIMARY_TYPE
-                && (!matches!(coverage, Coverage::Contained(_)) || self.filter.admits_property(path, name));
+                && (!matches!(coverage, Coverage::Contained(_))
+                    || self.filter.admits_property(path, name));
             if is_admitted && let Some(property) = self.resolve(property, path, name)? {
                 subtree.properties.insert(name.clone(), property);
             }
@@ -373,7 +305,10 @@ impl<R: Read + Seek> Installer<'_, R> {
 
     /// Returns why a missing node is not created with everything below it, if so.
     fn reason_to_leave(&self, node: &ImportNode) -> Option<SkipReason> {
-        let ignores = matches!(self.access_control, AccessControl::Ignore | AccessControl::Clear);
+        let ignores = matches!(
+            self.access_control,
+            AccessControl::Ignore | AccessControl::Clear
+        );
         if is_policy(node.name()) && ignores {
             Some(SkipReason::AccessControl)
         } else if node.kind() == Kind::OrderOnly {
@@ -389,7 +324,10 @@ impl<R: Read + Seek> Installer<'_, R> {
         if node.kind() == Kind::OrderOnly {
             return Ok(());
         }
-        if !matches!(self.filter.coverage(path), Coverage::Contained(_) | Coverage::Unfiltered) {
+        if !matches!(
+            self.filter.coverage(path),
+            Coverage::Contained(_) | Coverage::Unfiltered
+        ) {
             self.skip_all(node, path, self.reason_why_kept(path));
             return Ok(());
         }
@@ -399,8 +337,12 @@ impl<R: Read + Seek> Installer<'_, R> {
             self.target.remove(path)?;
         }
         let created_before = self.report.nodes_created;
-        let Some(package) = self.build(node, path, "")? else { return Ok(()) };
-        let Some(existing) = existing else { return self.target.put(path, package) };
+        let Some(package) = self.build(node, path, "")? else {
+            return Ok(());
+        };
+        let Some(existing) = existing else {
+            return self.target.put(path, package);
+        };
         let merged = match self.access_control {
             AccessControl::Merge | AccessControl::MergePreserve => {
                 policy::merged(existing.clone(), package, self.access_control)
@@ -419,8 +361,10 @@ impl<R: Read + Seek> Installer<'_, R> {
 
     /// Removes a child that the package lacks, if its filter says so.
     fn remove_extra(&mut self, path: &NodePath, name: &str) -> Result<()> {
-        let keeps_policies =
-            !matches!(self.access_control, AccessControl::Overwrite | AccessControl::Clear);
+        let keeps_policies = !matches!(
+            self.access_control,
+            AccessControl::Overwrite | AccessControl::Clear
+        );
         if is_policy(name) && keeps_policies {
             return Ok(());
         }
@@ -429,12 +373,16 @@ impl<R: Read + Seek> Installer<'_, R> {
 
     /// Removes what filters of mode replace contain at and below a path. Returns whether nothing is left there.
     fn remove_covered(&mut self, path: &NodePath) -> Result<bool> {
-        if self.filter.coverage(path) != Coverage::Contained(Mode::Replace) || path.as_str() == SYSTEM {
+        if self.filter.coverage(path) != Coverage::Contained(Mode::Replace)
+            || path.as_str() == SYSTEM
+        {
             return Ok(false);
         }
         let mut is_empty = true;
         if !self.filter.covers_all_below(path) {
-            let Some(existing) = self.target.node(path)? else { return Ok(true) };
+            let Some(existing) = self.target.node(path)? else {
+                return Ok(true);
+            };
             for name in &existing.children {
                 is_empty &= self.remove_covered(&path.child_unchecked(name))?;
             }
@@ -463,7 +411,9 @@ impl<R: Read + Seek> Installer<'_, R> {
         if node.children().len() < 2 {
             return Ok(());
         }
-        let Some(current) = self.target.node(path)? else { return Ok(()) };
+        let Some(current) = self.target.node(path)? else {
+            return Ok(());
+        };
         let names: BTreeSet<&str> = current.children.iter().map(String::as_str).collect();
         let wanted: Vec<&str> = node
             .children()
@@ -471,13 +421,18 @@ impl<R: Read + Seek> Installer<'_, R> {
             .map(ImportNode::name)
             .filter(|name| names.contains(name))
             .collect();
-        let (known, others): (Vec<&String>, Vec<&String>) =
-            current.children.iter().partition(|name| node.child(name).is_some());
+        let (known, others): (Vec<&String>, Vec<&String>) = current
+            .children
+            .iter()
+            .partition(|name| node.child(name).is_some());
         if known == wanted {
             return Ok(());
         }
-        let order: Vec<String> =
-            others.into_iter().cloned().chain(wanted.into_iter().map(str::to_owned)).collect();
+        let order: Vec<String> = others
+            .into_iter()
+            .cloned()
+            .chain(wanted.into_iter().map(str::to_owned))
+            .collect();
         self.target.order_children(path, &order)
     }
 
@@ -496,7 +451,9 @@ impl<R: Read + Seek> Installer<'_, R> {
                     .node(path)?
                     .is_some_and(|existing| existing.properties.contains_key(name));
                 if !has_value {
-                    self.report.warnings.push(format!("`{path}/{name}` has no bytes in the package and is not set"));
+                    self.report.warnings.push(format!(
+                        "`{path}/{name}` has no bytes in the package and is not set"
+                    ));
                 }
                 Ok(None)
             }
@@ -514,7 +471,11 @@ impl<R: Read + Seek> Installer<'_, R> {
     }
 
     fn store(&mut self, entry: usize) -> Result<BlobId> {
-        let size = self.archive.entries.get(entry).map_or(0, |entry| entry.size);
+        let size = self
+            .archive
+            .entries
+            .get(entry)
+            .map_or(0, |entry| entry.size);
         let mut reader = self.archive.open_entry(entry)?;
         let stored = self.target.put_blob(&mut reader);
         if let Some(damage) = reader.explain() {
@@ -527,7 +488,11 @@ impl<R: Read + Seek> Installer<'_, R> {
 
     fn advance(&mut self, path: &NodePath) {
         self.done += 1;
-        (self.progress)(Progress { path, done: self.done, total: self.total });
+        (self.progress)(Progress {
+            path,
+            done: self.done,
+            total: self.total,
+        });
     }
 
     fn note_stored(&mut self, node: &ImportNode, path: &NodePath) {
@@ -584,14 +549,21 @@ fn with_members(node: &ImportNode, old: &BTreeMap<String, Property>) -> BTreeMap
 }
 
 fn type_of(properties: &BTreeMap<String, Property>) -> &str {
-    properties.get(PRIMARY_TYPE).and_then(Property::first).and_then(Value::as_str).unwrap_or("")
+    properties
+        .get(PRIMARY_TYPE)
+        .and_then(Property::first)
+        .and_then(Value::as_str)
+        .unwrap_or("")
 }
 
 /// Returns the type of a node for which the package names none: what its parent's type says of children.
 fn default_type<'a>(parent_type: &'a str, node: &ImportNode) -> &'a str {
     match (parent_type, node.kind()) {
         (
-            "sling:Folder" | "sling:OrderedFolder" | "nt:unstructured" | "oak:Unstructured"
+            "sling:Folder"
+            | "sling:OrderedFolder"
+            | "nt:unstructured"
+            | "oak:Unstructured"
             | "rep:AuthorizableFolder",
             _,
         ) => parent_type,

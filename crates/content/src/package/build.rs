@@ -22,9 +22,7 @@ use super::docview::{Namespaces, Split, write_split};
 use super::filter::{Coverage, Filter};
 use super::properties::{self, PackageId};
 use super::{ExistingNode, JCR_DATA, RESOURCE_TYPES, entry};
-use crate::{
-    BlobId, Error, JCR_CONTENT, NodePath, PRIMARY_TYPE, Property, Result, Subtree, Value,
-};
+use crate::{BlobId, Error, JCR_CONTENT, NodePath, PRIMARY_TYPE, Property, Result, Subtree, Value};
 
 /// What a package is built from.
 pub trait ExportSource {
@@ -73,7 +71,11 @@ pub struct BuildReport {
 
 impl fmt::Display for BuildReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{} nodes in {} entries, {} blobs", self.nodes, self.entries, self.blobs)
+        writeln!(
+            f,
+            "{} nodes in {} entries, {} blobs",
+            self.nodes, self.entries, self.blobs
+        )
     }
 }
 
@@ -96,12 +98,17 @@ pub fn write<W: Write + Seek>(
     let report = BuildReport {
         nodes: root.count(),
         entries: plan.entries.len(),
-        blobs: plan.entries.iter().filter(|(_, what)| matches!(what, Payload::Blob(_))).count(),
+        blobs: plan
+            .entries
+            .iter()
+            .filter(|(_, what)| matches!(what, Payload::Blob(_)))
+            .count(),
     };
     let mut zip = ZipWriter::new(out).set_auto_large_file();
     let options = SimpleFileOptions::default().last_modified_time(zip::DateTime::default());
     for (name, payload) in plan.entries {
-        zip.start_file(name.as_str(), options).map_err(|error| failed(&name, error))?;
+        zip.start_file(name.as_str(), options)
+            .map_err(|error| failed(&name, error))?;
         let written = payload.write(&mut zip, manifest, source)?;
         written.map_err(|error| failed(&name, error.into()))?;
     }
@@ -114,7 +121,10 @@ fn failed(name: &str, error: ZipError) -> Error {
         ZipError::Io(source) => source,
         other => std::io::Error::other(other),
     };
-    Error::Read { what: format!("or write `{name}`"), source }
+    Error::Read {
+        what: format!("or write `{name}`"),
+        source,
+    }
 }
 
 /// Returns the tree of what the filter contains, with the nodes above it.
@@ -127,8 +137,12 @@ fn contained(filter: &Filter, source: &dyn ExportSource) -> Result<Subtree> {
         if root.find(path.as_str()).is_some_and(|_| !path.is_root()) {
             continue;
         }
-        let Some(subtree) = source.read(path)? else { continue };
-        let Some(subtree) = pruned(filter, subtree, path) else { continue };
+        let Some(subtree) = source.read(path)? else {
+            continue;
+        };
+        let Some(subtree) = pruned(filter, subtree, path) else {
+            continue;
+        };
         let Some(parent) = path.parent() else {
             root = subtree;
             continue;
@@ -156,7 +170,9 @@ fn add_below(
     if node.child(name).is_none() {
         node.put_child(shallow(source, &path)?.unwrap_or_else(|| Subtree::new(*name, "nt:folder")));
     }
-    node.child_mut(name).map_or(Ok(()), |child| add_below(child, &path, rest, subtree, source))
+    node.child_mut(name).map_or(Ok(()), |child| {
+        add_below(child, &path, rest, subtree, source)
+    })
 }
 
 /// Brings the children of nodes above the roots of the filter into the order that they have in the source.
@@ -169,10 +185,17 @@ fn restore_order(
     if !filter.is_above_roots(path) {
         return Ok(());
     }
-    let names = source.node(path)?.map(|node| node.children).unwrap_or_default();
-    let places: HashMap<&str, usize> =
-        names.iter().enumerate().map(|(place, name)| (name.as_str(), place)).collect();
-    node.children.sort_by_key(|child| places.get(child.name.as_str()).copied());
+    let names = source
+        .node(path)?
+        .map(|node| node.children)
+        .unwrap_or_default();
+    let places: HashMap<&str, usize> = names
+        .iter()
+        .enumerate()
+        .map(|(place, name)| (name.as_str(), place))
+        .collect();
+    node.children
+        .sort_by_key(|child| places.get(child.name.as_str()).copied());
     node.children.iter_mut().try_for_each(|child| {
         let path = path.child_unchecked(&child.name);
         restore_order(child, &path, filter, source)
@@ -200,7 +223,8 @@ fn pruned(filter: &Filter, mut node: Subtree, path: &NodePath) -> Option<Subtree
         .collect();
     let is_contained = matches!(filter.coverage(path), Coverage::Contained(_));
     if is_contained {
-        let is_admitted = |name: &String| name == PRIMARY_TYPE || filter.admits_property(path, name);
+        let is_admitted =
+            |name: &String| name == PRIMARY_TYPE || filter.admits_property(path, name);
         node.properties.retain(|name, _| is_admitted(name));
     }
     (is_contained || !node.children.is_empty()).then_some(node)
@@ -240,11 +264,11 @@ impl Payload<'_> {
                 if let Some(content) = node.child_mut(JCR_CONTENT) {
                     content.properties.remove(JCR_DATA);
                 }
-                let text = write_split(&node, &manifest.namespaces, &mut |_, child| {
-                    match form_of(child) {
-                        Form::File(_) => Split::Elsewhere,
-                        Form::Folder | Form::Inside => Split::Inside,
-                    }
+                let text = write_split(&node, &manifest.namespaces, &mut |_, child| match form_of(
+                    child,
+                ) {
+                    Form::File(_) => Split::Elsewhere,
+                    Form::Folder | Form::Inside => Split::Inside,
                 });
                 out.write_all(text.as_bytes())
             }
@@ -266,7 +290,8 @@ impl<'a> Plan<'a> {
     /// Adds a node that has a folder, and all below it.
     fn add_folder(&mut self, node: &'a Subtree, path: &NodePath) -> Result<()> {
         let folder = carried(path)?;
-        self.entries.push((format!("{folder}/.content.xml"), Payload::Document(node)));
+        self.entries
+            .push((format!("{folder}/.content.xml"), Payload::Document(node)));
         self.add_all_bytes(node, path)?;
         for child in &node.children {
             let path = path.child_unchecked(&child.name);
@@ -291,7 +316,10 @@ impl<'a> Plan<'a> {
 
     fn add_file(&mut self, node: &'a Subtree, path: &NodePath, blob: BlobId) -> Result<()> {
         let name = carried(path)?;
-        self.entries.push((format!("{name}.dir/.content.xml"), Payload::FileDocument(node)));
+        self.entries.push((
+            format!("{name}.dir/.content.xml"),
+            Payload::FileDocument(node),
+        ));
         self.entries.push((name, Payload::Blob(blob)));
         self.add_all_bytes(node, path)?;
         for child in &node.children {
@@ -300,7 +328,11 @@ impl<'a> Plan<'a> {
                 self.add_inside(child, &path)?;
                 continue;
             }
-            for (name, property) in child.properties.iter().filter(|(name, _)| *name != JCR_DATA) {
+            for (name, property) in child
+                .properties
+                .iter()
+                .filter(|(name, _)| *name != JCR_DATA)
+            {
                 self.add_bytes(&path, name, property)?;
             }
             for below in &child.children {
@@ -318,10 +350,16 @@ impl<'a> Plan<'a> {
 
     fn add_bytes(&mut self, path: &NodePath, name: &str, property: &Property) -> Result<()> {
         for (place, value) in property.values().iter().enumerate() {
-            let Value::Binary(blob) = value else { return Ok(()) };
-            let index = if property.is_list() { format!("[{place}]") } else { String::new() };
+            let Value::Binary(blob) = value else {
+                return Ok(());
+            };
+            let index = if property.is_list() {
+                format!("[{place}]")
+            } else {
+                String::new()
+            };
             let entry = format!("{}/{}{index}.binary", carried(path)?, entry::encode(name));
-            self.entries.push((entry, Payload::Blob(blob.clone())));
+            self.entries.push((entry, Payload::Blob(*blob)));
         }
         Ok(())
     }
@@ -335,7 +373,8 @@ fn carried(path: &NodePath) -> Result<String> {
     Err(Error::Package {
         file: path.to_string(),
         line: 0,
-        message: "a node of this name, or one above it, cannot have files in a package; rename it".into(),
+        message: "a node of this name, or one above it, cannot have files in a package; rename it"
+            .into(),
     })
 }
 
@@ -379,13 +418,18 @@ fn file_bytes(node: &Subtree) -> Option<BlobId> {
         && content.properties.contains_key("jcr:lastModified")
         && entry::is_file_name(&node.name);
     match content.properties.get(JCR_DATA) {
-        Some(Property::Single(Value::Binary(blob))) if is_file => Some(blob.clone()),
+        Some(Property::Single(Value::Binary(blob))) if is_file => Some(*blob),
         _ => None,
     }
 }
 
 fn manifest_text(manifest: &Manifest) -> String {
-    let roots: Vec<&str> = manifest.filter.roots().iter().map(|set| set.root.as_str()).collect();
+    let roots: Vec<&str> = manifest
+        .filter
+        .roots()
+        .iter()
+        .map(|set| set.root.as_str())
+        .collect();
     let mut out = String::from("Manifest-Version: 1.0\r\n");
     push_header(&mut out, "Content-Package-Id", &manifest.id.to_string());
     push_header(&mut out, "Content-Package-Roots", &roots.join(","));

@@ -44,11 +44,17 @@ impl Mode {
     /// Returns the mode's name as `filter.xml` spells it.
     #[must_use]
     pub fn name(self) -> &'static str {
-        Self::ALL.iter().find(|(mode, _)| *mode == self).map_or("", |(_, name)| name)
+        Self::ALL
+            .iter()
+            .find(|(mode, _)| *mode == self)
+            .map_or("", |(_, name)| name)
     }
 
     fn find(text: &str) -> Option<Self> {
-        Self::ALL.iter().find(|(_, name)| name.eq_ignore_ascii_case(text)).map(|(mode, _)| *mode)
+        Self::ALL
+            .iter()
+            .find(|(_, name)| name.eq_ignore_ascii_case(text))
+            .map(|(mode, _)| *mode)
     }
 }
 
@@ -98,7 +104,9 @@ struct Rule {
 
 impl Rules {
     fn admits(&self, path: &str) -> bool {
-        let Some(first) = self.0.first() else { return true };
+        let Some(first) = self.0.first() else {
+            return true;
+        };
         let last = self.0.iter().rev().find(|rule| rule.regex.is_match(path));
         last.map_or(!first.includes, |rule| rule.includes)
     }
@@ -157,31 +165,47 @@ impl Filter {
         if self.is_above_roots(path) {
             return Coverage::Ancestor;
         }
-        if covering.is_some() { Coverage::Excluded } else { Coverage::Outside }
+        if covering.is_some() {
+            Coverage::Excluded
+        } else {
+            Coverage::Outside
+        }
     }
 
     /// Tells whether the root of a filter lies below a path.
     pub(super) fn is_above_roots(&self, path: &NodePath) -> bool {
-        self.roots.iter().any(|set| set.root != *path && set.root.is_within(path))
+        self.roots
+            .iter()
+            .any(|set| set.root != *path && set.root.is_within(path))
     }
 
     /// Tells whether the package brings this property of a node that it contains.
     #[must_use]
     pub fn admits_property(&self, node: &NodePath, property: &str) -> bool {
-        let Some(set) = self.covering(node) else { return true };
+        let Some(set) = self.covering(node) else {
+            return true;
+        };
         if set.properties.0.is_empty() {
             return true;
         }
         let separator = if node.is_root() { "" } else { "/" };
-        set.properties.admits(&format!("{node}{separator}{property}"))
+        set.properties
+            .admits(&format!("{node}{separator}{property}"))
     }
 
     /// Tells whether everything below a contained path is contained in the same way, whatever its name.
     pub(super) fn covers_all_below(&self, path: &NodePath) -> bool {
-        let Some(covering) = self.covering(path) else { return false };
-        let asked_before = self.roots.iter().take_while(|set| !std::ptr::eq(*set, covering));
+        let Some(covering) = self.covering(path) else {
+            return false;
+        };
+        let asked_before = self
+            .roots
+            .iter()
+            .take_while(|set| !std::ptr::eq(*set, covering));
         !covering.has_node_patterns()
-            && asked_before.into_iter().all(|set| !set.root.is_within(path))
+            && asked_before
+                .into_iter()
+                .all(|set| !set.root.is_within(path))
     }
 
     fn covering(&self, path: &NodePath) -> Option<&FilterRoot> {
@@ -219,7 +243,11 @@ fn push_root(out: &mut String, set: &FilterRoot) {
     }
     out.push_str(">\n");
     let nodes = set.nodes.0.iter().map(|rule| (rule, ""));
-    let properties = set.properties.0.iter().map(|rule| (rule, " matchProperties=\"true\""));
+    let properties = set
+        .properties
+        .0
+        .iter()
+        .map(|rule| (rule, " matchProperties=\"true\""));
     for (rule, suffix) in nodes.chain(properties) {
         let name = if rule.includes { "include" } else { "exclude" };
         let _ = write!(out, "        <{name} pattern=\"");
@@ -280,8 +308,15 @@ fn read_root(file: &File, element: &Element) -> Result<FilterRoot> {
     if element.name != "filter" {
         return Err(unexpected(file, element, "`filter`"));
     }
-    let text = element.attribute("root").filter(|text| !text.is_empty()).unwrap_or("/");
-    let trimmed = if text == "/" { text } else { text.trim_end_matches('/') };
+    let text = element
+        .attribute("root")
+        .filter(|text| !text.is_empty())
+        .unwrap_or("/");
+    let trimmed = if text == "/" {
+        text
+    } else {
+        text.trim_end_matches('/')
+    };
     let root = NodePath::new(trimmed)
         .map_err(|error| file.error(element.line, format!("the filter's root: {error}")))?;
     let mode = match element.attribute("mode").filter(|text| !text.is_empty()) {
@@ -300,7 +335,10 @@ fn read_root(file: &File, element: &Element) -> Result<FilterRoot> {
             return Err(file.error(element.line, message));
         }
     };
-    Ok(FilterRoot { is_cleanup, ..FilterRoot::new(root, mode) })
+    Ok(FilterRoot {
+        is_cleanup,
+        ..FilterRoot::new(root, mode)
+    })
 }
 
 fn read_rule(file: &File, element: &Element) -> Result<(Rule, bool)> {
@@ -321,9 +359,17 @@ fn read_rule(file: &File, element: &Element) -> Result<(Rule, bool)> {
         );
         file.error(element.line, message)
     })?;
-    let is_for_properties =
-        element.attribute("matchProperties").is_some_and(|text| text.eq_ignore_ascii_case("true"));
-    Ok((Rule { includes, pattern: pattern.to_owned(), regex }, is_for_properties))
+    let is_for_properties = element
+        .attribute("matchProperties")
+        .is_some_and(|text| text.eq_ignore_ascii_case("true"));
+    Ok((
+        Rule {
+            includes,
+            pattern: pattern.to_owned(),
+            regex,
+        },
+        is_for_properties,
+    ))
 }
 
 /// Replaces the quotations `\Q…\E` of Java's patterns by escapes.
@@ -341,5 +387,8 @@ fn unquoted(pattern: &str) -> String {
 }
 
 fn unexpected(file: &File, element: &Element, wanted: &str) -> crate::Error {
-    file.error(element.line, format!("`{}` stands where {wanted} is expected", element.name))
+    file.error(
+        element.line,
+        format!("`{}` stands where {wanted} is expected", element.name),
+    )
 }

@@ -10,7 +10,10 @@ const PRINCIPALS: &str = "rep:principalNames";
 
 /// Tells whether a node of this name holds access control.
 pub(super) fn is_policy(name: &str) -> bool {
-    matches!(name, "rep:policy" | "rep:repoPolicy" | "repo:policy" | "rep:cugPolicy" | "rep:principalPolicy")
+    matches!(
+        name,
+        "rep:policy" | "rep:repoPolicy" | "repo:policy" | "rep:cugPolicy" | "rep:principalPolicy"
+    )
 }
 
 /// Joins the policy of a package with the one that is there.
@@ -28,7 +31,11 @@ pub(super) fn merged(existing: Subtree, package: Subtree, handling: AccessContro
             out.children.retain(|entry| !is_of(entry, &second));
             package.children
         }
-        _ => package.children.into_iter().filter(|entry| !is_of(entry, &first)).collect(),
+        _ => package
+            .children
+            .into_iter()
+            .filter(|entry| !is_of(entry, &first))
+            .collect(),
     };
     for mut entry in added {
         entry.name = free_name(&out, &entry.name);
@@ -53,10 +60,15 @@ pub(super) fn union_into(into: &mut Subtree, from: &Subtree, name: &str) {
 
 /// Returns the first list, followed by the values of the second that it lacks.
 pub(super) fn union(first: Option<&Property>, second: Option<&Property>) -> Option<Property> {
-    let (Some(first), Some(second)) = (first, second) else { return first.or(second).cloned() };
+    let (Some(first), Some(second)) = (first, second) else {
+        return first.or(second).cloned();
+    };
     let mut values: Vec<Value> = first.values().to_vec();
     for value in second.values() {
-        if !values.iter().any(|known| known.to_text() == value.to_text()) {
+        if !values
+            .iter()
+            .any(|known| known.to_text() == value.to_text())
+        {
             values.push(value.clone());
         }
     }
@@ -65,12 +77,17 @@ pub(super) fn union(first: Option<&Property>, second: Option<&Property>) -> Opti
 }
 
 fn principals(policy: &Subtree) -> BTreeSet<String> {
-    let names = policy.children.iter().filter_map(|entry| entry.text(PRINCIPAL));
+    let names = policy
+        .children
+        .iter()
+        .filter_map(|entry| entry.text(PRINCIPAL));
     names.map(str::to_owned).collect()
 }
 
 fn is_of(entry: &Subtree, principals: &BTreeSet<String>) -> bool {
-    entry.text(PRINCIPAL).is_some_and(|name| principals.contains(name))
+    entry
+        .text(PRINCIPAL)
+        .is_some_and(|name| principals.contains(name))
 }
 
 /// Returns `name`, or `name` with the first number that makes it free.
@@ -109,7 +126,12 @@ mod tests {
             .iter()
             .map(|entry| {
                 let text = |name| entry.text(name).unwrap_or_default();
-                format!("{}={} {}", entry.name, text(PRINCIPAL), text("rep:privileges"))
+                format!(
+                    "{}={} {}",
+                    entry.name,
+                    text(PRINCIPAL),
+                    text("rep:privileges")
+                )
             })
             .collect();
         assert_eq!(text.join(", "), expected);

@@ -187,7 +187,10 @@ impl ImportNode {
             child.is_element = false;
             self.children.push(child);
         }
-        #[expect(clippy::indexing_slicing, reason = "every place in the map is below the number of children")]
+        #[expect(
+            clippy::indexing_slicing,
+            reason = "every place in the map is below the number of children"
+        )]
         &mut self.children[place]
     }
 
@@ -216,7 +219,10 @@ impl ImportNode {
     pub(super) fn join(&mut self, document: Self, path: &str, superseded: &mut Vec<Superseded>) {
         if document.kind == Kind::Content {
             if self.is_element {
-                superseded.push(Superseded { path: path.to_owned(), source: self.source.clone() });
+                superseded.push(Superseded {
+                    path: path.to_owned(),
+                    source: self.source.clone(),
+                });
             }
             self.kind = Kind::Content;
             self.is_element = true;
@@ -224,7 +230,11 @@ impl ImportNode {
             self.source = document.source;
         }
         for child in document.children {
-            match self.places.get(&child.name).and_then(|place| self.children.get_mut(*place)) {
+            match self
+                .places
+                .get(&child.name)
+                .and_then(|place| self.children.get_mut(*place))
+            {
                 Some(known) => {
                     let path = format!("{path}/{}", child.name);
                     known.join(child, &path, superseded);
@@ -237,7 +247,11 @@ impl ImportNode {
     /// Adds a child, or puts it in the place of the one with the same name; `superseded` collects the elements that
     /// vanish so. A child that only tells the order takes no place.
     pub(super) fn push_last(&mut self, child: Self, path: &str, superseded: &mut Vec<Superseded>) {
-        match self.places.get(&child.name).and_then(|place| self.children.get_mut(*place)) {
+        match self
+            .places
+            .get(&child.name)
+            .and_then(|place| self.children.get_mut(*place))
+        {
             Some(known) if child.kind != Kind::OrderOnly => {
                 known.list_elements(&format!("{path}/{}", known.name), superseded);
                 *known = child;
@@ -249,7 +263,10 @@ impl ImportNode {
 
     fn list_elements(&self, path: &str, out: &mut Vec<Superseded>) {
         if self.is_element {
-            out.push(Superseded { path: path.to_owned(), source: self.source.clone() });
+            out.push(Superseded {
+                path: path.to_owned(),
+                source: self.source.clone(),
+            });
         }
         for child in &self.children {
             child.list_elements(&format!("{path}/{}", child.name), out);

@@ -13,13 +13,24 @@ use crate::package_naive::{Element, naive_xml};
 use crate::package_target::{Memory, fixtures, install};
 
 fn manifest(filter: Filter) -> Manifest {
-    let id = PackageId { group: "g".into(), name: "n".into(), version: "1".into() };
+    let id = PackageId {
+        group: "g".into(),
+        name: "n".into(),
+        version: "1".into(),
+    };
     let properties = BTreeMap::from([("acHandling".to_owned(), "overwrite".to_owned())]);
-    Manifest { id, filter, properties, ..Manifest::default() }
+    Manifest {
+        id,
+        filter,
+        properties,
+        ..Manifest::default()
+    }
 }
 
 fn filter_of(roots: &[&str]) -> Filter {
-    let roots = roots.iter().map(|root| FilterRoot::new(NodePath::new(root).unwrap(), Mode::Replace));
+    let roots = roots
+        .iter()
+        .map(|root| FilterRoot::new(NodePath::new(root).unwrap(), Mode::Replace));
     Filter::new(roots.collect())
 }
 
@@ -47,7 +58,12 @@ fn check_round_trip(source: &Memory, filter: &Filter) {
 /// Fails at the first difference, with its path.
 fn assert_same(left: &Subtree, right: &Subtree, path: &str) {
     assert_eq!(left.properties, right.properties, "{path}");
-    let names = |node: &Subtree| node.children.iter().map(|child| child.name.clone()).collect::<Vec<_>>();
+    let names = |node: &Subtree| {
+        node.children
+            .iter()
+            .map(|child| child.name.clone())
+            .collect::<Vec<_>>()
+    };
     assert_eq!(names(left), names(right), "{path}");
     for (left, right) in left.children.iter().zip(&right.children) {
         assert_same(left, right, &format!("{path}/{}", left.name));
@@ -56,7 +72,9 @@ fn assert_same(left: &Subtree, right: &Subtree, path: &str) {
 
 #[test]
 fn real_packages_come_back() {
-    let Some(folder) = fixtures("packages") else { return };
+    let Some(folder) = fixtures("packages") else {
+        return;
+    };
     for name in ["wknd.ui.content.sample.zip", "wknd.ui.content.zip"] {
         let mut package = Package::open(&folder.join(name), &Limits::default()).unwrap();
         let mut target = Memory::new();
@@ -68,20 +86,33 @@ fn real_packages_come_back() {
 
 #[test]
 fn docviews_of_real_sites_are_written_with_the_same_attributes() {
-    let Some(folder) = fixtures("packages") else { return };
+    let Some(folder) = fixtures("packages") else {
+        return;
+    };
     for name in ["wknd.ui.content.sample.zip", "wknd.ui.content.zip"] {
         let mut zip = zip::ZipArchive::new(File::open(folder.join(name)).unwrap()).unwrap();
         for index in 0..zip.len() {
             let mut entry = zip.by_index(index).unwrap();
             let name = entry.name().unwrap().into_owned();
             let mut text = String::new();
-            if !name.starts_with("jcr_root") || !name.ends_with(".xml") || entry.read_to_string(&mut text).is_err() {
+            if !name.starts_with("jcr_root")
+                || !name.ends_with(".xml")
+                || entry.read_to_string(&mut text).is_err()
+            {
                 continue;
             }
             let node = docview::read(&name, text.as_bytes(), &Limits::default()).unwrap();
             let written = docview::write(&node, &docview::Namespaces::default());
-            assert_eq!(attributes(&naive_xml(&written)), attributes(&naive_xml(&text)), "{name}");
-            assert_eq!(docview::read(&name, written.as_bytes(), &Limits::default()).unwrap(), node, "{name}");
+            assert_eq!(
+                attributes(&naive_xml(&written)),
+                attributes(&naive_xml(&text)),
+                "{name}"
+            );
+            assert_eq!(
+                docview::read(&name, written.as_bytes(), &Limits::default()).unwrap(),
+                node,
+                "{name}"
+            );
         }
     }
 }
@@ -103,7 +134,9 @@ fn attributes(element: &Element) -> BTreeMap<(String, String), usize> {
 /// Stores bytes and returns the property that holds them.
 fn blob(target: &mut Memory, text: &str) -> Property {
     let id = BlobId::of(text.as_bytes());
-    target.blobs.insert(id.to_string(), text.as_bytes().to_vec());
+    target
+        .blobs
+        .insert(id.to_string(), text.as_bytes().to_vec());
     Property::Single(Value::Binary(id))
 }
 
@@ -116,12 +149,10 @@ fn file(target: &mut Memory, name: &str, text: &str) -> Subtree {
     Subtree::new(name, "nt:file").with_child(content)
 }
 
-/// Everything that has a form of its own in a package, in one tree.
-#[test]
-fn awkward_content_comes_back() {
-    let mut target = Memory::new();
-    let list = |values: &[&str]| Property::parse_list(ValueType::String, values.iter().copied()).unwrap();
-    let mut page = Subtree::new("page one", "cq:Page");
+/// A page with values that need escapes, and nodes with names that do.
+fn awkward_page(target: &mut Memory) -> Subtree {
+    let list =
+        |values: &[&str]| Property::parse_list(ValueType::String, values.iter().copied()).unwrap();
     let mut content = Subtree::new("jcr:content", "cq:PageContent")
         .with("title", "a \"quoted\" <title> & more\n\ttab")
         .with("bracket", "[not a list]")
@@ -140,49 +171,79 @@ fn awkward_content_comes_back() {
         .with("name", Value::Name("cq:Page".into()))
         .with("1st", "digit first")
         .with("a_x0020_b", "looks escaped");
-    content.children.push(Subtree::new("2019", "nt:unstructured").with("x", "y"));
-    content.children.push(file(&mut target, "inner.txt", "inside of a page"));
-    content.children.push(Subtree::new("z_first", "nt:unstructured"));
-    content.children.push(Subtree::new("a_last", "nt:unstructured"));
-    page.children.push(content);
-    page.children.push(Subtree::new("sub", "cq:Page"));
-    let mut folder = Subtree::new("_my_folder", "sling:Folder");
-    folder.children.push(file(&mut target, "plain.txt", "plain"));
-    folder.children.push(file(&mut target, "looks-like.xml", "<jcr:root xmlns:jcr='http://www.jcp.org/jcr/1.0'/>"));
-    folder.children.push(file(&mut target, "data.binary", "bytes"));
-    folder.children.push(
-        Subtree::new("no-media-type", "nt:file")
-            .with_child(Subtree::new("jcr:content", "nt:resource").with("jcr:data", blob(&mut target, "x"))),
-    );
-    let mut extended = file(&mut target, "photo.jpg", "jpeg");
-    extended.children.push(Subtree::new("dam:thumbs", "nt:folder").with_child(file(&mut target, "t.png", "png")));
-    folder.children.push(extended);
-    let bytes = [blob(&mut target, "first"), blob(&mut target, "second")];
-    let values = bytes.iter().map(|one| one.first().unwrap().clone()).collect();
-    folder.children.push(
-        Subtree::new("bytes", "nt:unstructured")
-            .with("both", Property::List(ValueType::Binary, values))
-            .with("acme:one", blob(&mut target, "one")),
-    );
-    folder.children.push(Subtree::new("empty.dir", "sling:Folder").with_child(Subtree::new("in", "sling:Folder")));
-    folder.children.push(Subtree::new("._hidden", "sling:Folder"));
-    let policy = Subtree::new("rep:policy", "rep:ACL").with_child(
-        Subtree::new("allow", "rep:GrantACE").with("rep:principalName", "everyone"),
-    );
+    content
+        .children
+        .push(Subtree::new("2019", "nt:unstructured").with("x", "y"));
+    content
+        .children
+        .push(file(target, "inner.txt", "inside of a page"));
+    content
+        .children
+        .push(Subtree::new("z_first", "nt:unstructured"));
+    content
+        .children
+        .push(Subtree::new("a_last", "nt:unstructured"));
+    Subtree::new("page one", "cq:Page")
+        .with_child(content)
+        .with_child(Subtree::new("sub", "cq:Page"))
+}
+
+/// A folder with files of all forms, and with names that mean something else to a package.
+fn awkward_folder(target: &mut Memory) -> Subtree {
+    let bare = Subtree::new("jcr:content", "nt:resource").with("jcr:data", blob(target, "x"));
+    let thumbs = Subtree::new("dam:thumbs", "nt:folder").with_child(file(target, "t.png", "png"));
+    let bytes = [blob(target, "first"), blob(target, "second")];
+    let values = bytes
+        .iter()
+        .map(|one| one.first().unwrap().clone())
+        .collect();
+    let document = "<jcr:root xmlns:jcr='http://www.jcp.org/jcr/1.0'/>";
+    Subtree::new("_my_folder", "sling:Folder")
+        .with_child(file(target, "plain.txt", "plain"))
+        .with_child(file(target, "looks-like.xml", document))
+        .with_child(file(target, "data.binary", "bytes"))
+        .with_child(Subtree::new("no-media-type", "nt:file").with_child(bare))
+        .with_child(file(target, "photo.jpg", "jpeg").with_child(thumbs))
+        .with_child(
+            Subtree::new("bytes", "nt:unstructured")
+                .with("both", Property::List(ValueType::Binary, values))
+                .with("acme:one", blob(target, "one")),
+        )
+        .with_child(
+            Subtree::new("empty.dir", "sling:Folder")
+                .with_child(Subtree::new("in", "sling:Folder")),
+        )
+        .with_child(Subtree::new("._hidden", "sling:Folder"))
+}
+
+/// Everything that has a form of its own in a package, in one tree.
+#[test]
+fn awkward_content_comes_back() {
+    let mut target = Memory::new();
+    let entry = Subtree::new("allow", "rep:GrantACE").with("rep:principalName", "everyone");
     let site = Subtree::new("site", "sling:OrderedFolder")
-        .with_child(policy)
-        .with_child(page)
-        .with_child(folder);
-    target.root.children.push(Subtree::new("content", "sling:Folder").with_child(site));
+        .with_child(Subtree::new("rep:policy", "rep:ACL").with_child(entry))
+        .with_child(awkward_page(&mut target))
+        .with_child(awkward_folder(&mut target));
+    target
+        .root
+        .children
+        .push(Subtree::new("content", "sling:Folder").with_child(site));
     check_round_trip(&target, &filter_of(&["/content/site"]));
-    check_round_trip(&target, &filter_of(&["/content/site/page one", "/content", "/content/site"]));
+    check_round_trip(
+        &target,
+        &filter_of(&["/content/site/page one", "/content", "/content/site"]),
+    );
 }
 
 #[test]
 fn names_that_no_package_can_carry_are_refused() {
     let mut target = Memory::new();
     let child = file(&mut target, "x.txt", "x");
-    target.root.children.push(Subtree::new("trap.dir", "sling:Folder").with_child(child));
+    target
+        .root
+        .children
+        .push(Subtree::new("trap.dir", "sling:Folder").with_child(child));
     let mut out = Cursor::new(Vec::new());
     let error = write(&mut out, &manifest(filter_of(&["/trap.dir"])), &target).unwrap_err();
     assert_eq!(
@@ -194,9 +255,19 @@ fn names_that_no_package_can_carry_are_refused() {
 #[test]
 fn the_filter_decides_what_is_built() {
     let mut target = Memory::new();
-    let leaf = |name: &str| Subtree::new(name, "nt:unstructured").with("p", "1").with("q", "2");
-    let a = leaf("a").with_child(leaf("in")).with_child(leaf("out").with_child(leaf("in")));
-    target.root.children.push(Subtree::new("x", "sling:Folder").with_child(a).with_child(leaf("b")));
+    let leaf = |name: &str| {
+        Subtree::new(name, "nt:unstructured")
+            .with("p", "1")
+            .with("q", "2")
+    };
+    let a = leaf("a")
+        .with_child(leaf("in"))
+        .with_child(leaf("out").with_child(leaf("in")));
+    target.root.children.push(
+        Subtree::new("x", "sling:Folder")
+            .with_child(a)
+            .with_child(leaf("b")),
+    );
     let filter = Filter::parse(
         "filter.xml",
         br#"<workspaceFilter version="1.0"><filter root="/x/a"><exclude pattern=".*/out"/>
@@ -209,12 +280,18 @@ fn the_filter_decides_what_is_built() {
     x.remove_child("b");
     x.child_mut("a").unwrap().properties.remove("q");
     assert_same(&again.root, &wanted, "");
-    assert_eq!(Filter::parse("f", filter.to_xml().as_bytes()).unwrap().to_xml(), filter.to_xml());
+    assert_eq!(
+        Filter::parse("f", filter.to_xml().as_bytes())
+            .unwrap()
+            .to_xml(),
+        filter.to_xml()
+    );
 }
 
 fn names() -> impl Strategy<Value = String> {
-    "([a-z]{1,3}:)?[a-zA-Z_0-9 .äß@%?-]{1,8}"
-        .prop_filter("a name that JCR allows", |name| tympan_content::check_name(name).is_ok())
+    "([a-z]{1,3}:)?[a-zA-Z_0-9 .äß@%?-]{1,8}".prop_filter("a name that JCR allows", |name| {
+        tympan_content::check_name(name).is_ok()
+    })
 }
 
 fn properties() -> impl Strategy<Value = Property> {
@@ -223,9 +300,14 @@ fn properties() -> impl Strategy<Value = Property> {
         "[\\[\\]{},\\\\a0u]{0,6}".prop_map(Property::text),
         any::<i64>().prop_map(|number| Property::Single(Value::Long(number))),
         any::<bool>().prop_map(|truth| Property::Single(Value::Boolean(truth))),
-        (-1_000_000_000_000_i64..4_000_000_000_000, -700..700_i16).prop_map(|(millis, offset_minutes)| {
-            Property::Single(Value::Date(Date { millis, offset_minutes }))
-        }),
+        (-1_000_000_000_000_i64..4_000_000_000_000, -700..700_i16).prop_map(
+            |(millis, offset_minutes)| {
+                Property::Single(Value::Date(Date {
+                    millis,
+                    offset_minutes,
+                }))
+            }
+        ),
         prop::collection::vec("[\\[\\]{},\\\\a0u]{0,4}", 0..4).prop_map(|texts| {
             Property::parse_list(ValueType::String, texts.iter().map(String::as_str)).unwrap()
         }),
@@ -234,19 +316,33 @@ fn properties() -> impl Strategy<Value = Property> {
 
 fn trees() -> impl Strategy<Value = Subtree> {
     let types = || {
-        prop::sample::select(vec!["nt:unstructured", "sling:Folder", "cq:Page", "nt:folder", "nt:file"])
+        prop::sample::select(vec![
+            "nt:unstructured",
+            "sling:Folder",
+            "cq:Page",
+            "nt:folder",
+            "nt:file",
+        ])
     };
-    let own = move || (names(), types(), prop::collection::btree_map(names(), properties(), 0..4));
+    let own = move || {
+        (
+            names(),
+            types(),
+            prop::collection::btree_map(names(), properties(), 0..4),
+        )
+    };
     let node = |(name, primary_type, properties): (String, &str, BTreeMap<String, Property>)| {
         let mut node = Subtree::new(name, primary_type);
         node.properties.extend(properties);
         node
     };
     own().prop_map(node).prop_recursive(4, 24, 4, move |inner| {
-        (own().prop_map(node), prop::collection::vec(inner, 0..4)).prop_map(|(mut node, children)| {
-            children.into_iter().for_each(|child| node.put_child(child));
-            node
-        })
+        (own().prop_map(node), prop::collection::vec(inner, 0..4)).prop_map(
+            |(mut node, children)| {
+                children.into_iter().for_each(|child| node.put_child(child));
+                node
+            },
+        )
     })
 }
 

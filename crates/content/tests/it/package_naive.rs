@@ -1,16 +1,16 @@
 //! A second reader of XML for the package tests, made of string searches only.
 
 #[derive(Debug)]
-pub struct Element {
-    pub name: String,
+pub(crate) struct Element {
+    pub(crate) name: String,
     /// The line of its `<`, from 1.
-    pub line: usize,
-    pub attributes: Vec<(String, String)>,
-    pub children: Vec<Element>,
+    pub(crate) line: usize,
+    pub(crate) attributes: Vec<(String, String)>,
+    pub(crate) children: Vec<Element>,
 }
 
 /// Reads an XML document with string searches only.
-pub fn naive_xml(text: &str) -> Element {
+pub(crate) fn naive_xml(text: &str) -> Element {
     let mut open: Vec<Element> = Vec::new();
     let mut at = 0;
     while let Some(start) = text[at..].find('<').map(|offset| at + offset) {
@@ -63,7 +63,12 @@ fn naive_tag(tag: &str, line: usize) -> Element {
             attributes.push((naive_name(key.trim()), naive_text(value)));
         }
     }
-    Element { name: naive_name(name), line, attributes, children: Vec::new() }
+    Element {
+        name: naive_name(name),
+        line,
+        attributes,
+        children: Vec::new(),
+    }
 }
 
 fn naive_name(name: &str) -> String {

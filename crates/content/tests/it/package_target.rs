@@ -11,15 +11,15 @@ use tympan_content::{BlobId, Error, NodePath, Result, Subtree};
 
 /// Content in memory; all edits go through the four methods that a target must have.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Memory {
-    pub root: Subtree,
-    pub blobs: BTreeMap<String, Vec<u8>>,
+pub(crate) struct Memory {
+    pub(crate) root: Subtree,
+    pub(crate) blobs: BTreeMap<String, Vec<u8>>,
     /// Calls that changed something, in order.
-    pub edits: Vec<String>,
+    pub(crate) edits: Vec<String>,
 }
 
 impl Memory {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             root: Subtree::new("", "rep:root"),
             blobs: BTreeMap::new(),
@@ -27,11 +27,14 @@ impl Memory {
         }
     }
 
-    pub fn with(root: Subtree) -> Self {
-        Self { root, ..Self::new() }
+    pub(crate) fn with(root: Subtree) -> Self {
+        Self {
+            root,
+            ..Self::new()
+        }
     }
 
-    pub fn find(&self, path: &str) -> Option<&Subtree> {
+    pub(crate) fn find(&self, path: &str) -> Option<&Subtree> {
         self.root.find(path)
     }
 }
@@ -49,7 +52,10 @@ impl InstallTarget for Memory {
             self.root = subtree;
             return Ok(());
         };
-        let parent = self.root.find_mut(parent.as_str()).expect("the parent exists");
+        let parent = self
+            .root
+            .find_mut(parent.as_str())
+            .expect("the parent exists");
         parent.put_child(subtree);
         Ok(())
     }
@@ -57,7 +63,10 @@ impl InstallTarget for Memory {
     fn remove(&mut self, path: &NodePath) -> Result<()> {
         self.edits.push(format!("remove {path}"));
         let parent = path.parent().expect("the root stays");
-        let parent = self.root.find_mut(parent.as_str()).expect("the parent exists");
+        let parent = self
+            .root
+            .find_mut(parent.as_str())
+            .expect("the parent exists");
         parent.remove_child(path.name()).expect("the node exists");
         Ok(())
     }
@@ -66,7 +75,10 @@ impl InstallTarget for Memory {
         let mut bytes = Vec::new();
         source
             .read_to_end(&mut bytes)
-            .map_err(|source| Error::Read { what: "a blob".into(), source })?;
+            .map_err(|source| Error::Read {
+                what: "a blob".into(),
+                source,
+            })?;
         let id = BlobId::of(&bytes);
         self.blobs.insert(id.to_string(), bytes);
         Ok(id)
@@ -81,7 +93,11 @@ impl ExportSource for Memory {
     fn node(&self, path: &NodePath) -> Result<Option<ExistingNode>> {
         Ok(self.root.find(path.as_str()).map(|node| ExistingNode {
             properties: node.properties.clone(),
-            children: node.children.iter().map(|child| child.name.clone()).collect(),
+            children: node
+                .children
+                .iter()
+                .map(|child| child.name.clone())
+                .collect(),
         }))
     }
 
@@ -91,29 +107,44 @@ impl ExportSource for Memory {
 }
 
 /// Returns the folder of fixtures, or says loudly that the test is skipped.
-pub fn fixtures(folder: &str) -> Option<PathBuf> {
+#[expect(
+    clippy::print_stdout,
+    reason = "a test that does nothing must not look like one that passed"
+)]
+pub(crate) fn fixtures(folder: &str) -> Option<PathBuf> {
     let root = std::env::var_os("TYMPAN_FIXTURES").map_or_else(
-        || PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/fixtures")),
+        || {
+            PathBuf::from(concat!(
+                env!("CARGO_MANIFEST_DIR"),
+                "/../../../shared/fixtures"
+            ))
+        },
         PathBuf::from,
     );
     let folder = root.join(folder);
     if folder.is_dir() {
         return Some(folder);
     }
-    println!("SKIPPED: there are no fixtures at `{}`; set TYMPAN_FIXTURES", folder.display());
+    println!(
+        "SKIPPED: there are no fixtures at `{}`; set TYMPAN_FIXTURES",
+        folder.display()
+    );
     None
 }
 
-pub type FilePackage = Package<BufReader<File>>;
-pub type BytePackage = Package<Cursor<Vec<u8>>>;
+pub(crate) type FilePackage = Package<BufReader<File>>;
+pub(crate) type BytePackage = Package<Cursor<Vec<u8>>>;
 
 /// Installs a package and tells nobody about the progress.
-pub fn install<R: Read + std::io::Seek>(package: &mut Package<R>, target: &mut Memory) -> Result<InstallReport> {
+pub(crate) fn install<R: Read + std::io::Seek>(
+    package: &mut Package<R>,
+    target: &mut Memory,
+) -> Result<InstallReport> {
     package.install(target, &mut |_| {})
 }
 
 /// Makes a ZIP file of names and contents; a name that ends in `/` is a folder.
-pub fn zipped(entries: &[(&str, &str)]) -> Vec<u8> {
+pub(crate) fn zipped(entries: &[(&str, &str)]) -> Vec<u8> {
     let mut zip = zip::ZipWriter::new(Cursor::new(Vec::new()));
     let options = zip::write::SimpleFileOptions::default();
     for (name, text) in entries {
@@ -128,6 +159,6 @@ pub fn zipped(entries: &[(&str, &str)]) -> Vec<u8> {
 }
 
 /// Reads a package made of these entries.
-pub fn package(entries: &[(&str, &str)]) -> Result<BytePackage> {
+pub(crate) fn package(entries: &[(&str, &str)]) -> Result<BytePackage> {
     Package::read(Cursor::new(zipped(entries)), "test.zip", &Limits::default())
 }

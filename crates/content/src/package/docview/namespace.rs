@@ -8,7 +8,10 @@ use std::collections::BTreeMap;
 use super::super::xml::Element;
 
 const KNOWN: [(&str, &str); 26] = [
-    ("Iptc4xmpCore", "http://iptc.org/std/Iptc4xmpCore/1.0/xmlns/"),
+    (
+        "Iptc4xmpCore",
+        "http://iptc.org/std/Iptc4xmpCore/1.0/xmlns/",
+    ),
     ("cq", "http://www.day.com/jcr/cq/1.0"),
     ("crx", "http://www.day.com/crx/1.0"),
     ("dam", "http://www.day.com/dam/1.0"),
@@ -45,7 +48,12 @@ pub struct Namespaces(BTreeMap<String, String>);
 impl Default for Namespaces {
     /// Returns the namespaces of JCR, Sling, CQ, DAM and XMP.
     fn default() -> Self {
-        Self(KNOWN.iter().map(|(prefix, uri)| ((*prefix).to_owned(), (*uri).to_owned())).collect())
+        Self(
+            KNOWN
+                .iter()
+                .map(|(prefix, uri)| ((*prefix).to_owned(), (*uri).to_owned()))
+                .collect(),
+        )
     }
 }
 
@@ -59,7 +67,10 @@ impl Namespaces {
 
     /// Returns the namespace of a prefix; one that is made up where none is known, as XML needs one.
     pub(super) fn uri(&self, prefix: &str) -> String {
-        self.0.get(prefix).cloned().unwrap_or_else(|| format!("urn:x-tympan:prefix:{prefix}"))
+        self.0
+            .get(prefix)
+            .cloned()
+            .unwrap_or_else(|| format!("urn:x-tympan:prefix:{prefix}"))
     }
 }
 
@@ -74,11 +85,21 @@ pub(super) struct Scopes {
 }
 
 impl Scopes {
+    /// The most declarations in force at a place: each name is looked up among them.
+    pub(super) const LIMIT: usize = 1000;
+
+    /// Returns how many declarations are in force.
+    pub(super) fn count(&self) -> usize {
+        self.declared.len()
+    }
+
     /// Enters an element.
     pub(super) fn open(&mut self, element: &Element) {
         let before = self.declared.len();
         for attribute in &element.attributes {
-            let Some(prefix) = attribute.name.strip_prefix("xmlns:") else { continue };
+            let Some(prefix) = attribute.name.strip_prefix("xmlns:") else {
+                continue;
+            };
             let uri = attribute.value.clone();
             let usual = KNOWN.iter().find(|(_, known)| *known == uri);
             let name = usual.map_or_else(|| prefix.to_owned(), |(usual, _)| (*usual).to_owned());
@@ -90,12 +111,15 @@ impl Scopes {
     /// Leaves the innermost element.
     pub(super) fn close(&mut self) {
         let count = self.counts.pop().unwrap_or(0);
-        self.declared.truncate(self.declared.len().saturating_sub(count));
+        self.declared
+            .truncate(self.declared.len().saturating_sub(count));
     }
 
     /// Tells whether a qualified name is `jcr:root`, whatever the prefix.
     pub(super) fn is_jcr_root(&self, qualified: &str) -> bool {
-        let Some((prefix, "root")) = qualified.split_once(':') else { return false };
+        let Some((prefix, "root")) = qualified.split_once(':') else {
+            return false;
+        };
         self.find(prefix).is_some_and(|(uri, _)| uri == JCR)
     }
 
@@ -122,7 +146,11 @@ impl Scopes {
     }
 
     fn find(&self, prefix: &str) -> Option<(&str, &str)> {
-        let found = self.declared.iter().rev().find(|(declared, _, _)| declared == prefix);
+        let found = self
+            .declared
+            .iter()
+            .rev()
+            .find(|(declared, _, _)| declared == prefix);
         found.map(|(_, uri, name)| (uri.as_str(), name.as_str()))
     }
 }

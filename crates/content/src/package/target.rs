@@ -1,0 +1,101 @@
+//! What packages are installed into: the few operations that an installation needs.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+
+use crate::{BlobId, NodePath, Property, Result, Subtree};
+
+/// What a package is installed into.
+///
+/// Four methods are enough; the other three have bodies that use these, and are to be replaced where the target can
+/// do better than to read and write whole subtrees.
+pub trait InstallTarget {
+    /// Returns a node with everything below it, or nothing if there is none.
+    ///
+    /// # Errors
+    /// If the target cannot be read.
+    fn read(&mut self, path: &NodePath) -> Result<Option<Subtree>>;
+
+    /// Creates a node as the last child of its parent, which exists, or replaces one with everything below it.
+    ///
+    /// # Errors
+    /// If the target refuses the node.
+    fn put(&mut self, path: &NodePath, subtree: Subtree) -> Result<()>;
+
+    /// Removes a node with everything below it.
+    ///
+    /// # Errors
+    /// If the target refuses.
+    fn remove(&mut self, path: &NodePath) -> Result<()>;
+
+    /// Stores the bytes of `source` as a blob.
+    ///
+    /// # Errors
+    /// If the source or the blob store fails.
+    fn put_blob(&mut self, source: &mut dyn Read) -> Result<BlobId>;
+
+    /// Returns a node without what is below it, or nothing if there is none.
+    ///
+    /// # Errors
+    /// If the target cannot be read.
+    fn node(&mut self, path: &NodePath) -> Result<Option<ExistingNode>> {
+        Ok(self.read(path)?.map(|subtree| ExistingNode {
+            children: subtree
+                .children
+                .into_iter()
+                .map(|child| child.name)
+                .collect(),
+            properties: subtree.properties,
+        }))
+    }
+
+    /// Replaces the properties of a node that exists, and leaves its children.
+    ///
+    /// # Errors
+    /// If the target refuses the properties.
+    fn set_properties(
+        &mut self,
+        path: &NodePath,
+        properties: BTreeMap<String, Property>,
+    ) -> Result<()> {
+        let Some(mut subtree) = self.read(path)? else {
+            return Ok(());
+        };
+        subtree.properties = properties;
+        self.put(path, subtree)
+    }
+
+    /// Brings the children of a node into the order of `names`, which names each of them once. Does nothing where
+    /// children have no order.
+    ///
+    /// # Errors
+    /// If the target refuses.
+    fn order_children(&mut self, path: &NodePath, names: &[String]) -> Result<()> {
+        let Some(mut subtree) = self.read(path)? else {
+            return Ok(());
+        };
+        let place = |child: &Subtree| names.iter().position(|name| *name == child.name);
+        subtree.children.sort_by_key(place);
+        self.put(path, subtree)
+    }
+}
+
+/// A node of the target without what is below it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ExistingNode {
+    /// The properties by name.
+    pub properties: BTreeMap<String, Property>,
+    /// The names of the children, in order.
+    pub children: Vec<String>,
+}
+
+/// How far an installation is.
+#[derive(Debug, Clone, Copy)]
+pub struct Progress<'a> {
+    /// The node that was just treated.
+    pub path: &'a NodePath,
+    /// Nodes of the package that were treated.
+    pub done: usize,
+    /// Nodes of the package.
+    pub total: usize,
+}
