@@ -166,9 +166,9 @@ impl Lead {
                 Some(Err(error)) => {
                     self.inner.metrics.count(Counter::RenderFailures);
                     tracing::debug!(farm = %self.farm.farm.name, reason = %error, "render broke off");
-                    let page = self.page(&head, PageBody::Broken(bytes.freeze()), None);
+                    // Nothing was sent to anyone yet, so an error is better than half a page.
                     ticket.finish(Outcome::Failed(Failure::Broken));
-                    return self.tell(First::Page(page));
+                    return self.tell(First::Failed(Failure::Broken));
                 }
             }
             if bytes.len() > SMALL_BYTES {
@@ -279,7 +279,7 @@ impl Lead {
                 .ok()
                 .map(|frame| frame.into_data().unwrap_or_default())
             else {
-                progress.send_replace(Progress::Failed);
+                progress.send_replace(Progress::Failed(written));
                 return self.inner.metrics.count(Counter::RenderFailures);
             };
             let size = data.len() as u64;
@@ -288,7 +288,7 @@ impl Lead {
             temporary = match appended.await {
                 Ok(Ok(temporary)) => temporary,
                 _ => {
-                    progress.send_replace(Progress::Failed);
+                    progress.send_replace(Progress::Failed(written));
                     return self.note_stored(Err(Reason::Unwritable), written);
                 }
             };

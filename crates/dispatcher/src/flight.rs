@@ -71,7 +71,7 @@ pub(crate) enum Role {
     /// Another one does.
     Join(Arc<Flight>),
     /// The last answers were for single visitors, so it fetches for itself.
-    Pass,
+    Pass(Reason),
 }
 
 /// All fetches of a dispatcher.
@@ -80,7 +80,7 @@ pub(crate) struct Flights {
     slots: Mutex<HashMap<PathBuf, Slot>>,
     /// Held for reading while a file is put into place, for writing while a flush names files.
     gate: RwLock<()>,
-    passes: Mutex<HashMap<PathBuf, Instant>>,
+    passes: Mutex<HashMap<PathBuf, (Instant, Reason)>>,
 }
 
 #[derive(Debug, Default)]
@@ -94,8 +94,8 @@ struct Slot {
 impl Flights {
     /// Joins the fetch of `file`, or begins it.
     pub(crate) fn enter(self: &Arc<Self>, file: &Path) -> Role {
-        if self.is_passed(file) {
-            return Role::Pass;
+        if let Some(reason) = self.remembered_pass(file) {
+            return Role::Pass(reason);
         }
         self.lead_or_join(file)
     }
@@ -151,22 +151,20 @@ impl Flights {
         }
     }
 
-    fn is_passed(&self, file: &Path) -> bool {
+    fn remembered_pass(&self, file: &Path) -> Option<Reason> {
         let passes = self.passes.lock();
-        !passes.is_empty()
-            && passes
-                .get(file)
-                .is_some_and(|until| *until > Instant::now())
+        let (until, reason) = passes.get(file)?;
+        (*until > Instant::now()).then_some(*reason)
     }
 
-    fn remember_pass(&self, file: &Path) {
+    fn remember_pass(&self, file: &Path, reason: Reason) {
         let now = Instant::now();
         let mut passes = self.passes.lock();
         if passes.len() >= PASS_MEMORY_ENTRIES {
-            passes.retain(|_, until| *until > now);
+            passes.retain(|_, (until, _)| *until > now);
         }
         if passes.len() < PASS_MEMORY_ENTRIES {
-            passes.insert(file.to_owned(), now + PASS_MEMORY);
+            passes.insert(file.to_owned(), (now + PASS_MEMORY, reason));
         }
     }
 }
@@ -202,8 +200,8 @@ impl Ticket {
 
     /// Ends the fetch.
     pub(crate) fn finish(mut self, outcome: Outcome) {
-        if matches!(outcome, Outcome::Alone(_)) {
-            self.flights.remember_pass(&self.flight.file);
+        if let Outcome::Alone(reason) = outcome {
+            self.flights.remember_pass(&self.flight.file, reason);
         }
         self.outcome = Some(outcome);
     }
@@ -311,7 +309,10 @@ mod tests {
     async fn answers_for_one_are_remembered_for_a_while() {
         let flights = Arc::new(Flights::default());
         lead(&flights).finish(Outcome::Alone(Reason::CacheControl));
-        assert!(matches!(flights.enter(Path::new(FILE)), Role::Pass));
+        assert!(matches!(
+            flights.enter(Path::new(FILE)),
+            Role::Pass(Reason::CacheControl)
+        ));
         tokio::time::advance(super::PASS_MEMORY).await;
         drop(lead(&flights));
     }

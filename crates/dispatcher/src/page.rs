@@ -43,8 +43,6 @@ pub(crate) struct Page {
 pub(crate) enum PageBody {
     /// All of it.
     Small(Bytes),
-    /// What arrived before the render broke off; visitors get this and then an error.
-    Broken(Bytes),
     /// A file that may still grow.
     Growing(Growing),
 }
@@ -65,8 +63,8 @@ pub(crate) enum Progress {
     Written(u64),
     /// So many bytes, and no more.
     Complete(u64),
-    /// No more will come, but more should have.
-    Failed,
+    /// So many bytes, and no more, though there should be.
+    Failed(u64),
 }
 
 pub(crate) fn full(bytes: impl Into<Bytes>) -> Body {
@@ -85,25 +83,11 @@ where
     Either::Right(body.map_err(Into::into).boxed_unsync())
 }
 
-impl Page {
-    /// Tells whether the render did not break off.
-    pub(crate) fn is_whole(&self) -> bool {
-        !matches!(self.body, PageBody::Broken(_))
-    }
-}
-
 impl PageBody {
     /// Returns the body for one visitor.
     pub(crate) fn open(&self) -> Body {
         match self {
             Self::Small(bytes) => full(bytes.clone()),
-            Self::Broken(bytes) => {
-                let pieces: [Result<_, BoxError>; 2] = [
-                    Ok(Frame::data(bytes.clone())),
-                    Err("the render broke off in the middle of its answer".into()),
-                ];
-                boxed(StreamBody::new(stream::iter(pieces)))
-            }
             Self::Growing(growing) => growing.open(),
         }
     }
@@ -112,7 +96,6 @@ impl PageBody {
     pub(crate) fn length(&self) -> Option<u64> {
         match self {
             Self::Small(bytes) => Some(bytes.len() as u64),
-            Self::Broken(_) => None,
             Self::Growing(growing) => growing.length,
         }
     }
@@ -141,7 +124,7 @@ impl Growing {
     async fn piece(&mut self, offset: u64) -> Result<Option<Bytes>, BoxError> {
         let has_news = |progress: &Progress| match progress {
             Progress::Written(bytes) => *bytes > offset,
-            Progress::Complete(_) | Progress::Failed => true,
+            Progress::Complete(_) | Progress::Failed(_) => true,
         };
         let progress = *self
             .progress
@@ -149,11 +132,15 @@ impl Growing {
             .await
             .map_err(|_writer_gone| "the fetch was given up")?;
         let available = match progress {
-            Progress::Written(bytes) | Progress::Complete(bytes) => bytes.saturating_sub(offset),
-            Progress::Failed => return Err("the render broke off in its answer".into()),
+            Progress::Written(bytes) | Progress::Complete(bytes) | Progress::Failed(bytes) => {
+                bytes.saturating_sub(offset)
+            }
         };
         if available == 0 {
-            return Ok(None);
+            return match progress {
+                Progress::Failed(_) => Err("the render broke off in its answer".into()),
+                Progress::Written(_) | Progress::Complete(_) => Ok(None),
+            };
         }
         let file = Arc::clone(&self.file);
         read_piece(file, offset, available.min(PIECE_BYTES))

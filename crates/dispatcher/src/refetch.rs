@@ -222,7 +222,7 @@ impl Inner {
                     Outcome::Shared(_) => return true,
                     Outcome::Alone(_) | Outcome::Failed(_) => continue,
                 },
-                Role::Pass => continue,
+                Role::Pass(_) => continue,
                 Role::Lead(ticket) => {
                     let fetch = Fetch {
                         call: Call {
@@ -240,7 +240,7 @@ impl Inner {
                 }
             };
             match first {
-                Ok(First::Page(page)) if page.is_whole() => return true,
+                Ok(First::Page(_)) => return true,
                 Ok(First::Answer(response, ..))
                     if matches!(response.status().as_u16(), 404 | 410) =>
                 {

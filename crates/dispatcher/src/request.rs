@@ -26,7 +26,7 @@ pub struct RequestView {
     pub path: CanonicalPath,
     /// The path without `//`, `.` and `..`, escapes untouched: what renders get.
     pub wire_path: String,
-    /// What follows `?`, as sent.
+    /// What follows `?`, as sent; a bare `?` is no query.
     pub query: Option<String>,
     /// The headers.
     pub headers: HeaderMap,
@@ -58,7 +58,11 @@ impl RequestView {
             port: port.map(str::to_owned),
             path: CanonicalPath::parse(raw)?,
             wire_path: resolve_wire(raw)?,
-            query: head.uri.query().map(str::to_owned),
+            query: head
+                .uri
+                .query()
+                .filter(|query| !query.is_empty())
+                .map(str::to_owned),
             headers: head.headers.clone(),
             client: peer.addr.ip().to_canonical(),
             is_tls: peer.is_tls,

@@ -244,10 +244,11 @@ impl Inner {
                     }
                 }
             }
-            Role::Join(_) | Role::Pass => {
-                self.pass(exchange, CallBody::empty(), Reason::CacheControl)
+            Role::Join(_) => {
+                self.pass(exchange, CallBody::empty(), Reason::SessionRequired)
                     .await
             }
+            Role::Pass(reason) => self.pass(exchange, CallBody::empty(), reason).await,
         }
     }
 

@@ -67,12 +67,12 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// Returns a 200 of type `text/html` with `body`.
+    /// Returns a 200 of type `text/html; charset=utf-8` with `body`.
     #[must_use]
     pub fn html(body: impl Into<Vec<u8>>) -> Self {
         Self::status(200)
             .body(body)
-            .header("Content-Type", "text/html")
+            .header("Content-Type", "text/html; charset=utf-8")
     }
 
     /// Returns an answer with nothing but a status.

@@ -8,8 +8,10 @@
     reason = "a test fails by panicking"
 )]
 
+mod cacheable;
 mod config;
 mod corpus;
+mod front;
 mod pattern;
 
 tympan_testkit::every_test_file_is_listed!();

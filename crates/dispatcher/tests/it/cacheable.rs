@@ -1,0 +1,380 @@
+//! What is cached and what is not (`CA`).
+
+use tympan_testkit::origin::{Answer, Delivery, Origin};
+
+use crate::front::{Front, Setup, front};
+
+fn html() -> Origin {
+    Origin::start(|seen| Answer::html(format!("page {}", seen.target)))
+}
+
+/// Asks twice and tells whether the second answer came from the cache, and why not.
+fn verdict(front: &Front, method: &str, target: &str, headers: &[(&str, &str)]) -> String {
+    let first = front.send(method, target, headers, "");
+    let second = front.send(method, target, headers, "");
+    assert_eq!(first.status, second.status);
+    second.info().to_owned()
+}
+
+#[test]
+fn ca62_to_ca72_requests_that_are_not_cached_say_why() {
+    let origin = html();
+    let front = Front::start(&Setup {
+        cache: "/rules { /0 { /type \"allow\" /glob \"*\" } /1 { /type \"deny\" /glob \"/private/*\" } }",
+        renders: vec![origin.addr()],
+        ..Setup::default()
+    });
+    let check = |method, target: &str, headers: &[(&str, &str)], expected: &str| {
+        assert_eq!(
+            verdict(&front, method, target, headers),
+            expected,
+            "{method} {target}"
+        );
+    };
+    std::fs::create_dir_all(front.file("folder.html")).unwrap();
+    let long = format!("/{}.html", "a".repeat(251));
+    let almost = format!("/{}.html", "a".repeat(245));
+    check("GET", "/a.html", &[], "target file cached");
+    check("GET", &long, &[], "not cacheable: cache file path too long");
+    check(
+        "GET",
+        &almost,
+        &[],
+        "not cacheable: temporary file path too long",
+    );
+    check(
+        "GET",
+        "/test.html/a/path",
+        &[],
+        "not cacheable: request URL is missing extension",
+    );
+    check("GET", "/home.html/a/suffix.html", &[], "target file cached");
+    check(
+        "DELETE",
+        "/a.html",
+        &[],
+        "not cacheable: request needed to be a GET or HEAD",
+    );
+    check(
+        "GET",
+        "/a.html?b=c",
+        &[],
+        "not cacheable: request contained a query string",
+    );
+    check("GET", "/a.html?", &[], "target file cached");
+    let authorization = ("Authorization", "Basic eDp5");
+    check(
+        "GET",
+        "/a.html",
+        &[authorization],
+        "not cacheable: request contains authorization",
+    );
+    let cookie = ("Cookie", "x=y; login-token=z");
+    check(
+        "GET",
+        "/a.html",
+        &[cookie],
+        "not cacheable: request contains authorization",
+    );
+    check(
+        "GET",
+        "/a.html",
+        &[("Cookie", "x=login-token")],
+        "target file cached",
+    );
+    check(
+        "GET",
+        "/folder.html",
+        &[],
+        "not cacheable: target is a directory",
+    );
+    check(
+        "GET",
+        "/a.b/",
+        &[],
+        "not cacheable: request URL has a trailing slash",
+    );
+    check(
+        "GET",
+        "/private/a.html",
+        &[],
+        "not cacheable: request URL is missing in cache rules",
+    );
+}
+
+#[test]
+fn ca62_without_a_document_root_nothing_is_cached() {
+    let origin = html();
+    let setup = Setup {
+        cache: "",
+        renders: vec![origin.addr()],
+        ..Setup::default()
+    };
+    let text = setup.text("/".as_ref()).replace("/docroot \"/\"", "");
+    let loaded = crate::front::load(&text);
+    let farm = &loaded.config.farms[0];
+    assert!(farm.cache.as_ref().unwrap().docroot.is_none());
+}
+
+#[test]
+fn ca68_credentials_are_cached_where_it_is_allowed() {
+    let origin = html();
+    let front = front(&origin, "/allowAuthorized 1");
+    let headers = [("Authorization", "Basic eDp5")];
+    assert_eq!(
+        verdict(&front, "GET", "/a.html", &headers),
+        "target file cached"
+    );
+}
+
+#[test]
+fn ca73_the_visitors_wish_for_a_new_copy_does_not_count() {
+    let origin = html();
+    let front = front(&origin, "");
+    let headers = [("Cache-Control", "no-cache"), ("Pragma", "no-cache")];
+    assert_eq!(
+        verdict(&front, "GET", "/a.html", &headers),
+        "target file cached"
+    );
+    assert_eq!(origin.requests(), 1);
+}
+
+#[test]
+fn ca74_to_ca76_answers_that_are_not_cached_say_why() {
+    let check = |answer: Answer, expected: &str| {
+        let origin = Origin::always(answer.clone());
+        let front = front(&origin, "");
+        assert_eq!(
+            verdict(&front, "GET", "/a.html", &[]),
+            expected,
+            "{answer:?}"
+        );
+        assert_eq!(front.files(), Vec::<String>::new(), "{answer:?}");
+        assert_eq!(origin.requests(), 2, "{answer:?}");
+    };
+    let page = || Answer::html("page");
+    for status in [404, 301, 500, 203] {
+        check(
+            Answer::status(status).body("x"),
+            "not cacheable: response status is not 200",
+        );
+    }
+    check(
+        page().header("Dispatcher", "no-cache"),
+        "not cacheable: response contains no_cache",
+    );
+    check(
+        page().header("Pragma", "no-cache"),
+        "not cacheable: response contains no_cache",
+    );
+    let forbidden = "not cacheable: response contains cache-control that forbids it";
+    for directive in [
+        "no-cache",
+        "no-store",
+        "must-revalidate",
+        "private",
+        "max-age=60, Private",
+    ] {
+        check(page().header("Cache-Control", directive), forbidden);
+    }
+    check(
+        Answer::html(""),
+        "not cacheable: response content length is zero",
+    );
+    check(
+        page().header("Content-Encoding", "gzip"),
+        "not cacheable: response is encoded",
+    );
+}
+
+#[test]
+fn ca75_the_dispatcher_header_stays_inside() {
+    let origin = Origin::always(Answer::html("page").header("Dispatcher", "no-cache"));
+    assert_eq!(front(&origin, "").get("/a.html").header("dispatcher"), None);
+}
+
+#[test]
+fn ca77_an_answer_that_breaks_off_leaves_no_file() {
+    // Before anything was sent on, an error is better than half a page; afterwards only the cut tells.
+    for (size, sent, status) in [(1000, 500, 502), (3_000_000, 2_000_000, 200)] {
+        let origin = Origin::start(move |_| {
+            Answer::html(vec![b'x'; size]).deliver(Delivery::CutAfter(sent))
+        });
+        let front = front(&origin, "");
+        let reply = front.get("/a.html");
+        assert_eq!(
+            (reply.status, reply.is_complete),
+            (status, status == 502),
+            "{size}"
+        );
+        assert!(reply.body.len() <= sent, "{size}");
+        front.wait_for("fetches", 0);
+        assert_eq!(front.files(), Vec::<String>::new(), "{size}");
+    }
+}
+
+#[test]
+fn ca78_a_post_is_forwarded_with_its_body_and_stores_nothing() {
+    let origin = Origin::start(|seen| Answer::html(seen.body.clone()));
+    let front = front(&origin, "");
+    let reply = front.send("POST", "/a.html", &[], "text");
+    assert_eq!((reply.status, reply.body.as_str()), (200, "text"));
+    assert_eq!(front.files(), Vec::<String>::new());
+}
+
+#[test]
+fn ca79_a_head_is_served_but_never_stored() {
+    let origin = html();
+    let front = front(&origin, "");
+    let miss = front.send("HEAD", "/a.html", &[], "");
+    assert_eq!((miss.status, miss.body.as_str()), (200, ""));
+    assert_eq!(front.files(), Vec::<String>::new());
+    front.get("/a.html");
+    let hit = front.send("HEAD", "/a.html", &[], "");
+    assert!(hit.is_hit());
+    assert_eq!(hit.header("content-length"), Some("12"));
+    assert_eq!(hit.body, "");
+    assert_eq!(origin.requests(), 2);
+}
+
+#[test]
+fn ca80_ignored_parameters_do_not_count() {
+    let check = |cache, target: &str, expected: bool| {
+        let origin = html();
+        let front = front(&origin, cache);
+        front.get("/a.html");
+        assert_eq!(front.get(target).is_hit(), expected, "{target}");
+    };
+    let allow_list = "/ignoreUrlParams { /0 { /glob \"*\" /type \"deny\" } /1 { /glob \"utm_*\" /type \"allow\" } }";
+    check(allow_list, "/a.html?utm_source=x", true);
+    check(allow_list, "/a.html?utm_source=", true);
+    check(allow_list, "/a.html?utm_source", true);
+    check(allow_list, "/a.html?utm_source=x&utm_source=y", true);
+    check(allow_list, "/a.html?%75tm_source=x", true);
+    check(allow_list, "/a.html?utm_source=x&q=y", false);
+    check(allow_list, "/a.html?q=utm_source", false);
+    let deny_list =
+        "/ignoreUrlParams { /0 { /glob \"*\" /type \"allow\" } /1 { /glob \"q\" /type \"deny\" } }";
+    check(deny_list, "/a.html?anything=x", true);
+    check(deny_list, "/a.html?anything=x&q=y", false);
+}
+
+#[test]
+fn ca80_the_render_still_sees_ignored_parameters() {
+    let origin = html();
+    let front = front(
+        &origin,
+        "/ignoreUrlParams { /0 { /glob \"*\" /type \"allow\" } }",
+    );
+    front.get("/a.html?utm_source=x");
+    assert_eq!(origin.seen()[0].target, "/a.html?utm_source=x");
+    assert_eq!(front.files(), ["a.html"]);
+}
+
+#[test]
+fn ca82_a_cookie_reaches_its_visitor_and_nobody_else() {
+    let origin = Origin::always(Answer::html("page").header("Set-Cookie", "session=1"));
+    let front = front(&origin, "/headers { \"Set-Cookie\" \"X-Kept\" }");
+    assert_eq!(front.get("/a.html").header("set-cookie"), Some("session=1"));
+    let hit = front.get("/a.html");
+    assert!(hit.is_hit());
+    assert_eq!(hit.header("set-cookie"), None);
+}
+
+#[test]
+fn ca83_named_headers_are_kept_with_repeats_and_others_not() {
+    let origin = Origin::always(
+        Answer::html("page")
+            .header("X-Kept", "1")
+            .header("Link", "</a>; rel=x")
+            .header("Link", "</b>; rel=x")
+            .header("X-Lost", "1"),
+    );
+    let front = front(&origin, "/headers { \"x-kept\" \"LINK\" }");
+    assert_eq!(front.get("/a.html").header("x-lost"), Some("1"));
+    let hit = front.get("/a.html");
+    assert!(hit.is_hit());
+    assert_eq!(hit.header("x-kept"), Some("1"));
+    assert_eq!(hit.header("x-lost"), None);
+    let links = hit
+        .headers
+        .iter()
+        .filter(|(name, _)| name == "link")
+        .count();
+    assert_eq!(links, 2);
+    assert_eq!(front.files(), ["a.html", "a.html.h"]);
+}
+
+#[test]
+fn ca83_a_type_that_the_name_does_not_tell_is_kept() {
+    let typed = |kind: &'static str| {
+        Origin::start(move |_| {
+            Answer::status(200)
+                .body("page")
+                .header("Content-Type", kind)
+        })
+    };
+    let usual = typed("text/html;charset=UTF-8");
+    let front_of_usual = front(&usual, "");
+    front_of_usual.get("/a.html");
+    assert_eq!(front_of_usual.files(), ["a.html"]);
+    let odd = typed("text/html; charset=iso-8859-1");
+    let front_of_odd = front(&odd, "");
+    front_of_odd.get("/a.html");
+    let hit = front_of_odd.get("/a.html");
+    assert!(hit.is_hit());
+    assert_eq!(
+        hit.header("content-type"),
+        Some("text/html; charset=iso-8859-1")
+    );
+    assert_eq!(front_of_odd.files(), ["a.html", "a.html.h"]);
+}
+
+#[test]
+fn ca84_files_get_the_configured_mode() {
+    use std::os::unix::fs::PermissionsExt;
+    let origin = html();
+    let front = front(&origin, "/mode 0700");
+    front.get("/a/b.html");
+    for name in ["a", "a/b.html"] {
+        let mode = front.file(name).metadata().unwrap().permissions().mode() & 0o7777;
+        assert_eq!(mode, 0o700, "{name}");
+    }
+}
+
+#[test]
+fn ca85_a_page_and_its_suffix_pages_exclude_each_other() {
+    let origin = html();
+    let first = front(&origin, "");
+    first.get("/home.html");
+    let suffix = first.get("/home.html/a/s.html");
+    assert_eq!(
+        (suffix.status, suffix.body.as_str()),
+        (200, "page /home.html/a/s.html")
+    );
+    assert_eq!(first.files(), ["home.html"]);
+    let second = front(&origin, "");
+    second.get("/home.html/a/s.html");
+    let page = second.get("/home.html");
+    assert_eq!(page.info(), "not cacheable: target is a directory");
+    assert_eq!(second.files(), ["home.html/a/s.html"]);
+}
+
+#[test]
+fn a_large_page_is_stored_and_shared_whole() {
+    let size = 5_000_000;
+    let origin = Origin::start(move |_| {
+        let bytes: Vec<u8> = (0..size).map(|at| b'a' + (at % 23) as u8).collect();
+        Answer::html(bytes)
+    });
+    let front = front(&origin, "");
+    let miss = front.get("/a.html");
+    assert!(miss.is_complete);
+    front.wait_for("stored_total", 1);
+    let hit = front.get("/a.html");
+    assert!(hit.is_hit() && hit.is_complete);
+    assert!(miss.body == hit.body && hit.body.len() == size);
+    let part = front.send("GET", "/a.html", &[("Range", "bytes=4000000-4999999")], "");
+    assert_eq!(part.status, 206);
+    assert!(part.body == hit.body[4_000_000..]);
+}

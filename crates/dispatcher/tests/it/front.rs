@@ -1,0 +1,330 @@
+//! A running dispatcher for tests: one farm, a document root of its own, a clock that stands still.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
+
+use tempfile::TempDir;
+use tokio::sync::oneshot;
+use tympan_dispatcher::any::Sources;
+use tympan_dispatcher::config::{Config, Loaded};
+use tympan_dispatcher::{Clock, Dispatcher, Runtime};
+use tympan_testkit::origin::{Origin, exchange};
+use tympan_web::listen::{Front as Listener, Reuse, bind};
+
+/// An answer.
+#[derive(Debug, Clone)]
+pub(crate) struct Reply {
+    pub(crate) status: u16,
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) body: String,
+    /// Whether the body ended as its head promised.
+    pub(crate) is_complete: bool,
+}
+
+impl Reply {
+    fn parse(bytes: &[u8], is_head: bool) -> Self {
+        let end = bytes.windows(4).position(|window| window == b"\r\n\r\n");
+        let end = end.unwrap_or_else(|| panic!("no answer: {:?}", String::from_utf8_lossy(bytes)));
+        let head = String::from_utf8_lossy(&bytes[..end]).into_owned();
+        let mut lines = head.lines();
+        let status = lines.next().unwrap().split(' ').nth(1).unwrap();
+        let headers: Vec<(String, String)> = lines
+            .map(|line| line.split_once(':').unwrap())
+            .map(|(name, value)| (name.to_ascii_lowercase(), value.trim().to_owned()))
+            .collect();
+        let mut reply = Self {
+            status: status.parse().unwrap(),
+            headers,
+            body: String::new(),
+            is_complete: true,
+        };
+        let raw = &bytes[end + 4..];
+        let length = reply
+            .header("content-length")
+            .and_then(|text| text.parse().ok());
+        if reply.header("transfer-encoding") == Some("chunked") {
+            (reply.body, reply.is_complete) = read_chunks(raw);
+        } else {
+            reply.body = String::from_utf8_lossy(raw).into_owned();
+            reply.is_complete = is_head || length.is_none_or(|length: usize| length == raw.len());
+        }
+        reply
+    }
+
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers
+            .iter()
+            .find(|(key, _)| key == name)
+            .map(|(_, value)| value.as_str())
+    }
+
+    /// What the dispatcher says about the cache.
+    pub(crate) fn info(&self) -> &str {
+        self.header("x-cache-info").unwrap_or("(none)")
+    }
+
+    pub(crate) fn is_hit(&self) -> bool {
+        self.info() == "target file cached"
+    }
+}
+
+fn read_chunks(mut raw: &[u8]) -> (String, bool) {
+    let mut body = Vec::new();
+    loop {
+        let Some(line) = raw.windows(2).position(|window| window == b"\r\n") else {
+            return (String::from_utf8_lossy(&body).into_owned(), false);
+        };
+        let size = std::str::from_utf8(&raw[..line]).unwrap();
+        let size = usize::from_str_radix(size, 16).unwrap();
+        if size == 0 {
+            return (String::from_utf8_lossy(&body).into_owned(), true);
+        }
+        let data = &raw[line + 2..];
+        body.extend_from_slice(&data[..size.min(data.len())]);
+        raw = data.get(size + 2..).unwrap_or_default();
+    }
+}
+
+/// The dispatcher; dropping it stops it.
+pub(crate) struct Front {
+    pub(crate) addr: SocketAddr,
+    pub(crate) dispatcher: Dispatcher,
+    root: TempDir,
+    now: Arc<Mutex<SystemTime>>,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+/// What a test changes of the usual farm.
+#[derive(Default, Clone)]
+pub(crate) struct Setup {
+    /// Further keys of the farm.
+    pub(crate) farm: &'static str,
+    /// Further keys of its cache.
+    pub(crate) cache: &'static str,
+    /// Where the renders are; each gets a label `r0`, `r1`, ...
+    pub(crate) renders: Vec<SocketAddr>,
+    /// Further keys of each render.
+    pub(crate) render: &'static str,
+}
+
+impl Setup {
+    pub(crate) fn text(&self, docroot: &Path) -> String {
+        let renders: String = self
+            .renders
+            .iter()
+            .enumerate()
+            .map(|(index, addr)| {
+                let (port, more) = (addr.port(), self.render);
+                format!("/r{index} {{ /hostname \"127.0.0.1\" /port \"{port}\" {more} }}\n")
+            })
+            .collect();
+        let (farm, cache, docroot) = (self.farm, self.cache, docroot.display());
+        // Keys of a test come last, and the last one of a kind counts.
+        format!(
+            "/farms {{ /site {{
+                /info 1  /clientheaders {{ \"*\" }}  /virtualhosts {{ \"*\" }}
+                /retryDelay 0  /numberOfRetries 1
+                /renders {{ {renders} }}
+                {farm}
+                /cache {{
+                    /docroot \"{docroot}\"
+                    /rules {{ /0 {{ /type \"allow\" /glob \"*\" }} }}
+                    /invalidate {{ /0 {{ /type \"deny\" /glob \"*\" }} /1 {{ /type \"allow\" /glob \"*.html\" }} }}
+                    /allowedClients {{ /0 {{ /type \"deny\" /glob \"*\" }} /1 {{ /type \"allow\" /glob \"127.0.0.1\" }} }}
+                    {cache}
+                }}
+            }} }}"
+        )
+    }
+}
+
+pub(crate) fn load(text: &str) -> Loaded {
+    Config::parse(text.as_bytes(), Path::new("test.any"), &Sources::default())
+}
+
+/// A front before one render, with further keys of the cache.
+pub(crate) fn front(origin: &Origin, cache: &'static str) -> Front {
+    Front::start(&Setup {
+        cache,
+        renders: vec![origin.addr()],
+        ..Setup::default()
+    })
+}
+
+impl Front {
+    pub(crate) fn start(setup: &Setup) -> Self {
+        Self::start_in(setup, tempfile::tempdir().unwrap())
+    }
+
+    pub(crate) fn start_in(setup: &Setup, root: TempDir) -> Self {
+        let loaded = load(&setup.text(root.path()));
+        assert!(loaded.diagnostics.is_empty(), "{:?}", loaded.diagnostics);
+        let now = Arc::new(Mutex::new(SystemTime::now()));
+        let clock = Arc::clone(&now);
+        let runtime = Runtime {
+            clock: Clock::new(move || *clock.lock().unwrap()),
+            ..Runtime::default()
+        };
+        let dispatcher = Dispatcher::new(loaded.config, runtime).unwrap();
+        let any: SocketAddr = ([127, 0, 0, 1], 0).into();
+        let listener = bind(any, Reuse::Exclusive).unwrap();
+        let addr = listener.local_addr().unwrap();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let served = dispatcher.clone();
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_multi_thread()
+                .worker_threads(2)
+                .enable_all()
+                .build()
+                .unwrap();
+            let until = async { drop(stopped.await) };
+            let serving = served.serve(listener, Listener::default(), until);
+            runtime.block_on(serving).unwrap();
+            runtime.shutdown_background();
+        });
+        Self {
+            addr,
+            dispatcher,
+            root,
+            now,
+            stop: Some(stop),
+            thread: Some(thread),
+        }
+    }
+
+    pub(crate) fn get(&self, target: &str) -> Reply {
+        self.send("GET", target, &[], "")
+    }
+
+    pub(crate) fn send(
+        &self,
+        method: &str,
+        target: &str,
+        headers: &[(&str, &str)],
+        body: &str,
+    ) -> Reply {
+        let mut request = format!("{method} {target} HTTP/1.1\r\nConnection: close\r\n");
+        if !headers.iter().any(|(name, _)| *name == "Host") {
+            request.push_str("Host: www.example.com\r\n");
+        }
+        for (name, value) in headers {
+            request.push_str(&format!("{name}: {value}\r\n"));
+        }
+        request.push_str("X-Dispatcher-Info: 1\r\n");
+        if !body.is_empty() {
+            request.push_str(&format!("Content-Length: {}\r\n", body.len()));
+        }
+        request.push_str("\r\n");
+        request.push_str(body);
+        Reply::parse(&exchange(self.addr, request.as_bytes()), method == "HEAD")
+    }
+
+    pub(crate) fn flush(&self, action: &str, handle: &str, refetch: &[&str]) -> Reply {
+        let headers = [
+            ("CQ-Action", action),
+            ("CQ-Handle", handle),
+            ("Content-Type", "text/plain"),
+        ];
+        let body: String = refetch.iter().map(|uri| format!("{uri}\n")).collect();
+        self.send("POST", "/dispatcher/invalidate.cache", &headers, &body)
+    }
+
+    /// The path of a file below the document root.
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.root.path().join(name)
+    }
+
+    pub(crate) fn write(&self, name: &str, text: &str) {
+        let file = self.file(name);
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(file, text).unwrap();
+    }
+
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.file(name).symlink_metadata().is_ok()
+    }
+
+    pub(crate) fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.file(name)).unwrap()
+    }
+
+    /// All files below the document root that are no part of the cache's own bookkeeping, sorted.
+    pub(crate) fn files(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        list(self.root.path(), self.root.path(), &mut found);
+        found.retain(|name| !name.ends_with(".stat"));
+        found.sort();
+        found
+    }
+
+    /// The `.stat` files, sorted.
+    pub(crate) fn stats(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        list(self.root.path(), self.root.path(), &mut found);
+        found.retain(|name| name.ends_with(".stat"));
+        found.sort();
+        found
+    }
+
+    pub(crate) fn advance(&self, seconds: u64) {
+        *self.now.lock().unwrap() += Duration::from_secs(seconds);
+    }
+
+    /// The value of a counter or gauge.
+    pub(crate) fn metric(&self, name: &str) -> u64 {
+        let text = self.dispatcher.metrics();
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix(&format!("tympan_dispatcher_{name} ")));
+        line.unwrap_or_else(|| panic!("no `{name}` in {text}"))
+            .parse()
+            .unwrap()
+    }
+
+    /// Waits until a counter or gauge has a value.
+    pub(crate) fn wait_for(&self, name: &str, wanted: u64) {
+        let deadline = std::time::Instant::now() + tympan_testkit::origin::PATIENCE;
+        while self.metric(name) != wanted {
+            assert!(
+                std::time::Instant::now() < deadline,
+                "waited in vain for {name} = {wanted}, it is {}",
+                self.metric(name)
+            );
+            std::thread::yield_now();
+        }
+    }
+
+    /// Stops the dispatcher and returns its document root.
+    pub(crate) fn stop(mut self) -> TempDir {
+        self.end();
+        std::mem::replace(&mut self.root, tempfile::tempdir().unwrap())
+    }
+
+    fn end(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            thread.join().unwrap();
+        }
+    }
+}
+
+impl Drop for Front {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+fn list(root: &Path, folder: &Path, found: &mut Vec<String>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.symlink_metadata().unwrap().is_dir() {
+            list(root, &path, found);
+        } else {
+            let name = path.strip_prefix(root).unwrap();
+            found.push(name.to_str().unwrap().to_owned());
+        }
+    }
+}
