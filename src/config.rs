@@ -135,6 +135,11 @@ pub(crate) fn read(home: &Path) -> Result<Config, Fault> {
 }
 
 fn parse(file: &str, text: &str) -> Result<Config, String> {
+    parse_toml(file, text)
+}
+
+/// Reads TOML; a fault is told as `file:line:column: message`, with the nearest key for an unknown one.
+pub(crate) fn parse_toml<T: serde::de::DeserializeOwned>(file: &str, text: &str) -> Result<T, String> {
     toml::from_str(text).map_err(|error| {
         let at = error.span().map_or(0, |span| span.start);
         let before = text.get(..at).unwrap_or_default();

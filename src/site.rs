@@ -6,11 +6,13 @@ use std::io::Cursor;
 use std::path::Path;
 use std::time::SystemTime;
 
+use serde::Deserialize;
 use tympan_content::package::{Limits, Package};
 use tympan_content::{Depth, NodePath, Property, Repository, Session, Subtree, Value};
 use tympan_replicate::{Action, Wish, mark};
 
 use crate::command::Fault;
+use crate::config::parse_toml;
 use crate::home::chain;
 
 #[path = "site_archive.rs"]
@@ -19,6 +21,7 @@ mod bench;
 
 /// The sample site as a content package.
 const SAMPLE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/site.zip"));
+const SAMPLE_DESCRIPTION: &str = include_str!("../site/site.toml");
 /// What the bench pages are made from.
 const BENCH: &str = include_str!("../site/bench/bench.json");
 
@@ -28,6 +31,41 @@ pub(crate) struct Neighbors {
     pub(crate) publish: String,
     /// The dispatcher's URL, for the publisher's agent.
     pub(crate) dispatcher: String,
+}
+
+/// `site.toml`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Description {
+    /// A short name.
+    #[expect(dead_code, reason = "read to be checked")]
+    name: String,
+    /// What people call the site.
+    #[expect(dead_code, reason = "read to be checked")]
+    title: String,
+    /// The path of the home page.
+    home: Option<String>,
+    /// The languages of its content.
+    #[serde(default)]
+    #[expect(dead_code, reason = "read to be checked")]
+    languages: Vec<String>,
+}
+
+/// Reads the path of a site's home page from its `site.toml`, or the sample's.
+///
+/// # Errors
+/// With `file:line:column` if it is malformed.
+pub(crate) fn home_page(site: Option<&Path>) -> Result<Option<String>, Fault> {
+    let (text, file) = match site {
+        Some(dir) => {
+            let file = dir.join("site.toml");
+            let text = std::fs::read_to_string(&file)
+                .map_err(|error| Fault::usage(format!("cannot read `{}`: {error}", file.display())))?;
+            (text, file.display().to_string())
+        }
+        None => (SAMPLE_DESCRIPTION.to_owned(), "site.toml".to_owned()),
+    };
+    Ok(parse_toml::<Description>(&file, &text).map_err(Fault::usage)?.home)
 }
 
 /// Reads a site folder, or the sample, as a package.
@@ -56,7 +94,7 @@ pub(crate) fn import(
     repository: &Repository,
     package: &mut Package<Cursor<Vec<u8>>>,
     neighbors: &Neighbors,
-    now: SystemTime,
+    home: Option<&str>,
     progress: &mut dyn FnMut(usize, usize),
 ) -> Result<(), Fault> {
     let failed = |error: tympan_content::Error| Fault::cannot_run(format!("cannot import the site: {}", chain(&error)));
@@ -66,6 +104,14 @@ pub(crate) fn import(
         .map_err(|error| Fault::usage(chain(&error)))?;
     bench::import(&mut session, BENCH)?;
     put_agents(&mut session, neighbors).map_err(failed)?;
+    if let Some(home) = home {
+        // Who asks for `/` is sent to the home page.
+        let root = NodePath::root();
+        let target = Property::text(format!("{home}.html"));
+        session.set_property(&root, "sling:resourceType", "sling:redirect".into()).map_err(failed)?;
+        session.set_property(&root, "sling:target", target).map_err(failed)?;
+    }
+    let now = SystemTime::now();
     session.commit("import the site", now).map_err(failed)?;
     let path = NodePath::new("/content").map_err(failed)?;
     let wish = Wish { action: Action::Activate, path, depth: Depth::Subtree, user: "system".to_owned() };

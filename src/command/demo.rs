@@ -62,7 +62,7 @@ fn fill(arguments: &Demo, homes: &[&Home]) -> Result<(), Fault> {
         publish: format!("http://{}", arguments.publish),
         dispatcher: format!("http://{}", arguments.dispatcher),
     };
-    let now = SystemTime::now();
+    let home_page = site::home_page(arguments.site.as_deref())?;
     for home in homes {
         if has_content(home)? {
             continue;
@@ -71,7 +71,7 @@ fn fill(arguments: &Demo, homes: &[&Home]) -> Result<(), Fault> {
         let name = home.dir.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let bar = ProgressBar::new(1).with_style(progress_style());
         bar.set_message(format!("importing the site into {name}"));
-        site::import(&home.repository, &mut package, &neighbors, now, &mut |done, total| {
+        site::import(&home.repository, &mut package, &neighbors, home_page.as_deref(), &mut |done, total| {
             bar.set_length(total as u64);
             bar.set_position(done as u64);
         })?;

@@ -4,7 +4,8 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -156,10 +157,21 @@ impl Demo {
         ask(self.author, "GET", path, &headers, b"").unwrap()
     }
 
-    /// Counts the times that publish was asked for a page.
+    /// Counts the times that publish was asked for a page until now.
     pub(crate) fn renders_of(&self, path: &str) -> usize {
-        let log = std::fs::read_to_string(self.home.join("publish/logs/request.log")).unwrap();
-        log.lines().filter(|line| line.contains(&format!("-> GET {path} "))).count()
+        // Lines reach the log in order: once this mark is there, so is all that came before.
+        static MARKS: AtomicU64 = AtomicU64::new(0);
+        let mark = format!("/mark-{}", MARKS.fetch_add(1, Ordering::Relaxed));
+        get(self.publish, &mark);
+        let started = Instant::now();
+        loop {
+            let log = std::fs::read_to_string(self.home.join("publish/logs/request.log")).unwrap();
+            if let Some((before, _)) = log.split_once(&format!("-> GET {mark} ")) {
+                return before.lines().filter(|line| line.contains(&format!("-> GET {path} "))).count();
+            }
+            assert!(started.elapsed() < Duration::from_secs(60), "the log never showed {mark}");
+            std::thread::yield_now();
+        }
     }
 }
 
