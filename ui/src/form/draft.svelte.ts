@@ -5,18 +5,24 @@
  */
 import type { Dialog, Field } from "../server/answers";
 import type { Pair } from "../server/post";
-import { changedFields, checkValue, checkValues, editedFields, openValues, postPairs, type FieldValue, type Values } from "./value";
+import { checkField, checkValues, isWithin } from "./check";
+import { orderSteps, postPairs, type OrderStep } from "./pairs";
+import { changedFields, editedFields, openValues, type FieldValue, type Values } from "./value";
 
 export class Draft {
   readonly dialog: Dialog;
   readonly fields: Map<string, Field>;
-  values = $state<Values>({});
-  problems = $state<Record<string, string>>({});
+  values = $state.raw<Values>({});
+  /** What was wrong at the last check and is not mended yet, by place (see `form/check`). */
+  problems = $state.raw<Record<string, string>>({});
+
+  #opened: Values;
 
   constructor(dialog: Dialog) {
     this.dialog = dialog;
     this.fields = new Map(editedFields(dialog).map((field) => [field.name, field]));
-    this.values = openValues(dialog);
+    this.#opened = openValues(dialog);
+    this.values = this.#opened;
   }
 
   /** The fields that differ from what is stored. */
@@ -28,25 +34,32 @@ export class Draft {
 
   /** Takes a value from the screen; a problem that it mends goes away at once. */
   set(name: string, value: FieldValue): void {
-    this.values[name] = value;
+    this.values = { ...this.values, [name]: value };
     const field = this.fields.get(name);
-    if (this.problems[name] && field && checkValue(field, value) === null) delete this.problems[name];
+    if (!field || Object.keys(this.problems).length === 0) return;
+    const left = new Map(checkField(field, value, this.#opened[name]));
+    const isOpen = (place: string) => !isWithin(place, name) || left.has(place);
+    this.problems = Object.fromEntries(Object.entries(this.problems).filter(([place]) => isOpen(place)));
   }
 
-  /** Checks every field; answers the first one with a problem. */
-  check(): Field | null {
+  /** Checks every field; answers the place of the first problem. */
+  check(): string | null {
     const problems = checkValues(this.dialog, this.values);
     this.problems = Object.fromEntries(problems);
     const [first] = problems.keys();
-    return first === undefined ? null : (this.fields.get(first) ?? null);
+    return first ?? null;
   }
 
   pairs(): Pair[] {
     return postPairs(this.dialog, this.values);
   }
 
+  steps(): OrderStep[] {
+    return orderSteps(this.dialog, this.values);
+  }
+
   discard(): void {
-    this.values = openValues(this.dialog);
+    this.values = this.#opened;
     this.problems = {};
   }
 }

@@ -89,9 +89,17 @@ export interface PageDetail {
 }
 
 export type FieldKind =
-  "text" | "textarea" | "richtext" | "number" | "checkbox" | "select" | "path" | "date" | "color" | "radio" | "multi" | "hidden";
+  "text" | "textarea" | "richtext" | "number" | "checkbox" | "select" | "path" | "date" | "color" | "radio" | "multi" | "group" | "hidden";
 
 export type Scalar = string | number | boolean;
+
+/** An entry of a `multi` field of groups: its properties, and `@name`, the name of its node. */
+export interface EntryAnswer {
+  [name: string]: Stored | undefined;
+}
+
+/** What is stored for a field. */
+export type Stored = Scalar | (Scalar | EntryAnswer)[] | null;
 
 export interface FieldOption {
   value: Scalar | null;
@@ -114,6 +122,8 @@ export interface Field {
   typeHint?: string | null;
   /** The field that a `multi` field repeats. */
   field?: Field | null;
+  /** The fields of each entry, where the repeated field is a `group`: the entries are then nodes below the list's. */
+  fields?: Field[] | null;
 }
 
 export interface DialogTab {
@@ -127,7 +137,7 @@ export interface Dialog {
   resourceType: string | null;
   title: string;
   tabs: DialogTab[];
-  values: Record<string, Scalar | Scalar[] | null>;
+  values: Record<string, Stored>;
   hasDialog: boolean;
 }
 

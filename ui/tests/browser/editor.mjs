@@ -196,6 +196,40 @@ export async function a_component_without_dialog_can_be_read(world) {
   await page.getByText("a, b").waitFor();
 }
 
+export async function entries_of_a_list_are_changed_moved_added_and_removed_in_place(world) {
+  const { page, state } = world;
+  const path = `${ROOT}/slideshow`;
+  await open(world, at(path));
+  await page.getByRole("button", { name: "1 Twenty to seven" }).click();
+  await page.getByLabel("Caption").fill("Ten to seven");
+  await page.getByRole("button", { name: "1 Ten to seven" }).click();
+  await page.getByRole("button", { name: "Move Slides 3 up" }).click();
+  await page.getByRole("button", { name: "Remove Slides 3" }).click();
+  await page.getByRole("group", { name: "Slides" }).getByRole("button", { name: "Add", exact: true }).click();
+  await page.getByLabel("Caption").fill("Night");
+  await save(page);
+  await page.getByText("Picture is required.").waitFor();
+  await page.getByRole("textbox", { name: "Picture" }).fill("/content/dam/demo/stars.jpg");
+  await save(page);
+  await page.getByText("Slideshow “A day in pictures”: Slides").waitFor();
+  assert.deepEqual(lastWrite(state), {
+    path,
+    form: {
+      "./slides/item1@Delete": "true",
+      "./slides/item0/caption": "Ten to seven",
+      "./slides/item3/jcr:primaryType": "nt:unstructured",
+      "./slides/item3/caption": "Night",
+      "./slides/item3/fileReference": "/content/dam/demo/stars.jpg",
+    },
+  });
+  await page.getByRole("button", { name: "Move Slides 3 up" }).click();
+  await page.keyboard.press("Control+s");
+  await preview(page).getByText("The last boat").waitFor();
+  await page.getByText("All changes saved").waitFor();
+  assert.deepEqual(lastWrite(state), { path: `${path}/slides/item3`, form: { ":order": "after item0" } });
+  assert.deepEqual(await preview(page).locator("ol li").allInnerTexts(), ["Ten to seven", "Night", "The last boat"]);
+}
+
 export async function rich_text_is_written_as_clean_html(world) {
   const { page, state } = world;
   // The browser reports what the policy blocks even in the inert document that pasted HTML is cleaned in.

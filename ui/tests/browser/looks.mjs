@@ -54,6 +54,14 @@ const SCREENS = [
     },
   },
   {
+    name: "editor-entries",
+    address: `${EDITOR}?component=${encodeURIComponent("/content/demo/en/trieste/jcr:content/root/slideshow")}`,
+    ready: async (page) => {
+      await page.getByRole("button", { name: "2 Noon" }).click();
+      await page.getByLabel("Caption").waitFor();
+    },
+  },
+  {
     name: "editor-add",
     address: teaser,
     ready: async (page) => {

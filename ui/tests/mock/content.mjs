@@ -54,6 +54,20 @@ const article = {
       embed: component("text", { text: '<table class="times"><tbody><tr><td>Muggia</td><td>9:10</td></tr></tbody></table>' }),
     },
   ),
+  slideshow: component(
+    "slideshow",
+    { "jcr:title": "A day in pictures" },
+    {
+      slides: node(
+        { "jcr:primaryType": "nt:unstructured" },
+        {
+          item0: node({ fileReference: "/content/dam/demo/morning.jpg", caption: "Twenty to seven", "cq:panelTitle": "kept" }),
+          item1: node({ fileReference: "/content/dam/demo/noon.jpg", caption: "Noon" }),
+          item2: node({ fileReference: "/content/dam/demo/night.jpg", caption: "The last boat" }),
+        },
+      ),
+    },
+  ),
   legacy: component("legacy-widget", { apiKey: "none", items: ["a", "b"] }),
 };
 
@@ -179,6 +193,30 @@ export const DIALOGS = {
           { name: "jcr:title", kind: "text", label: "Title", required: true },
           { name: "link", kind: "path", label: "Link" },
           { name: "text", kind: "richtext", label: "Text" },
+        ],
+      },
+    ],
+  },
+  "demo/components/slideshow": {
+    title: "Slideshow",
+    tabs: [
+      {
+        title: "Properties",
+        fields: [
+          { name: "jcr:title", kind: "text", label: "Heading" },
+          {
+            name: "slides",
+            kind: "multi",
+            label: "Slides",
+            field: {
+              name: "slides",
+              kind: "group",
+              fields: [
+                { name: "caption", kind: "text", label: "Caption" },
+                { name: "fileReference", kind: "path", label: "Picture", required: true },
+              ],
+            },
+          },
         ],
       },
     ],

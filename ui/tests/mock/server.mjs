@@ -142,19 +142,21 @@ function pages(state, path, offset, limit) {
 }
 
 function components(one, path) {
-  return [...one.children].map(([name, child]) => {
-    const { properties } = child;
-    const type = properties["sling:resourceType"];
-    return {
-      path: `${path}/${name}`,
-      name,
-      resourceType: type,
-      title: DIALOGS[type]?.title ?? nameOf(type),
-      label: properties["jcr:title"] ?? properties.alt ?? null,
-      container: type.endsWith("/container"),
-      children: components(child, `${path}/${name}`),
-    };
-  });
+  return [...one.children]
+    .filter(([, child]) => child.properties["sling:resourceType"])
+    .map(([name, child]) => {
+      const { properties } = child;
+      const type = properties["sling:resourceType"];
+      return {
+        path: `${path}/${name}`,
+        name,
+        resourceType: type,
+        title: DIALOGS[type]?.title ?? nameOf(type),
+        label: properties["jcr:title"] ?? properties.alt ?? null,
+        container: type.endsWith("/container"),
+        children: components(child, `${path}/${name}`),
+      };
+    });
 }
 
 function pageDetail(state, path) {
@@ -172,17 +174,24 @@ function pageDetail(state, path) {
 }
 
 function dialog(state, path) {
-  const { properties } = find(state, path);
-  const resourceType = properties["sling:resourceType"];
+  const one = find(state, path);
+  const resourceType = one.properties["sling:resourceType"];
   const found = DIALOGS[resourceType];
+  const groups = (found?.tabs ?? []).flatMap((tab) => tab.fields).filter((field) => field.field?.kind === "group");
+  const lists = groups.map(({ name }) => [name, entries(one.children.get(name))]);
   return {
     path,
     resourceType,
     title: found?.title ?? nameOf(resourceType),
     tabs: found?.tabs ?? [],
-    values: properties,
+    values: { ...one.properties, ...Object.fromEntries(lists) },
     hasDialog: found !== undefined,
   };
+}
+
+/** Returns the entries of a list as the API tells them: their properties, and `@name`. */
+function entries(list) {
+  return [...(list?.children ?? [])].map(([name, { properties }]) => ({ "@name": name, ...properties }));
 }
 
 async function post(state, path, form, request, response) {
@@ -265,7 +274,10 @@ function setProperties(one, form) {
   for (const name of new Set([...form.keys()].filter((key) => key.startsWith("./")))) {
     const [key, suffix] = name.slice(2).split("@");
     const { holder, last } = descend(one, key);
-    if (suffix === "Delete") delete holder.properties[last];
+    if (suffix === "Delete") {
+      delete holder.properties[last];
+      holder.children.delete(last);
+    }
     if (suffix !== undefined) continue;
     const hint = form.get(`${name}@TypeHint`) ?? "String";
     const values = form
@@ -319,7 +331,8 @@ function renderPage(state, path, mode) {
 function renderComponent(one, path, isEdit) {
   const { properties } = one;
   const type = nameOf(properties["sling:resourceType"] ?? "");
-  const inside = [...one.children].map(([name, child]) => renderComponent(child, `${path}/${name}`, isEdit)).join("");
+  const parts = [...one.children].filter(([, child]) => child.properties["sling:resourceType"]);
+  const inside = parts.map(([name, child]) => renderComponent(child, `${path}/${name}`, isEdit)).join("");
   const title = properties["jcr:title"] ?? "";
   const html =
     {
@@ -327,6 +340,7 @@ function renderComponent(one, path, isEdit) {
       text: properties.text ?? "<p>(empty)</p>",
       image: `<div class="image" role="img" aria-label="${properties.alt ?? ""}"></div>`,
       teaser: `<div class="teaser"><h3>${title}</h3>${properties.text ?? ""}</div>`,
+      slideshow: `<ol>${[...(one.children.get("slides")?.children.values() ?? [])].map((slide) => `<li>${slide.properties.caption}</li>`).join("")}</ol>`,
       container: `<div class="${properties.layout === "2" ? "columns" : "stack"}">${inside}</div>`,
     }[type] ?? `<p>${type}</p>`;
   return isEdit ? `<div data-tympan-path="${path}" data-tympan-type="${properties["sling:resourceType"]}">${html}</div>` : html;

@@ -1,5 +1,7 @@
 import { describe, expect, it } from "vitest";
-import { changedFields, checkValue, checkValues, fieldOptions, openValues, postPairs, type Values } from "../../src/form/value";
+import { checkValue, checkValues } from "../../src/form/check";
+import { postPairs } from "../../src/form/pairs";
+import { changedFields, fieldOptions, openValues, type Values } from "../../src/form/value";
 import type { Dialog, Field } from "../../src/server/answers";
 
 const FIELDS: Field[] = [

@@ -9,6 +9,7 @@
  */
 import { SvelteMap } from "svelte/reactivity";
 import { Draft } from "../../form/draft.svelte";
+import { isWithin } from "../../form/check";
 import { fieldLabel, sameValue } from "../../form/value";
 import type { ComponentItem, Dialog, PageDetail } from "../../server/answers";
 import { create, messageOf, read, write } from "../../server/client";
@@ -18,7 +19,7 @@ import { componentName, findRow, type Spot } from "./tree";
 
 /** How a save ended. */
 export type SaveOutcome =
-  { kind: "nothing" } | { kind: "saved"; summary: string } | { kind: "invalid"; path: string; field: string; tab: number };
+  { kind: "nothing" } | { kind: "saved"; summary: string } | { kind: "invalid"; path: string; place: string; tab: number };
 
 export class PageEdit {
   readonly path: string;
@@ -68,8 +69,8 @@ export class PageEdit {
     const drafts = this.changed;
     if (drafts.length === 0) return { kind: "nothing" };
     for (const draft of drafts) {
-      const field = draft.check();
-      if (field) return { kind: "invalid", path: draft.dialog.path, field: field.name, tab: tabOf(draft.dialog, field.name) };
+      const place = draft.check();
+      if (place !== null) return { kind: "invalid", path: draft.dialog.path, place, tab: tabOf(draft.dialog, place) };
     }
     return this.#busy(async () => {
       const saved: string[] = [];
@@ -156,7 +157,9 @@ export class PageEdit {
   async #store(draft: Draft): Promise<void> {
     const { path } = draft.dialog;
     const sent = { ...draft.values };
+    const steps = draft.steps();
     await write(path, draft.pairs());
+    for (const step of steps) await write(step.path, reorder(step.place));
     const stored = await readDraft(path);
     for (const [name, value] of Object.entries(draft.values)) {
       if (!sameValue(value, sent[name])) stored.set(name, value);
@@ -188,11 +191,11 @@ async function readDraft(path: string): Promise<Draft> {
   return new Draft(await read<Dialog>("/api/dialog", { path }));
 }
 
-/** Returns which of the shown tabs holds a field. */
-function tabOf(dialog: Dialog, name: string): number {
+/** Returns which of the shown tabs holds a place of the form. */
+function tabOf(dialog: Dialog, place: string): number {
   const shown = dialog.tabs.filter((tab) => tab.fields.some((field) => field.kind !== "hidden"));
   return Math.max(
     0,
-    shown.findIndex((tab) => tab.fields.some((field) => field.name === name)),
+    shown.findIndex((tab) => tab.fields.some((field) => isWithin(place, field.name))),
   );
 }

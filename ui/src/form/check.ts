@@ -1,0 +1,89 @@
+/**
+ * What is wrong with a form's values, before they are sent.
+ *
+ * Problems are named by the field's place in the form: its name, or for a field of a list's entry
+ * `<list>/<entry>/<field>`.
+ */
+import type { Dialog, Field } from "../server/answers";
+import {
+  editedFields,
+  entryFields,
+  fieldLabel,
+  hasEntries,
+  isEmpty,
+  openValues,
+  sameValue,
+  type Entry,
+  type FieldValue,
+  type Values,
+} from "./value";
+
+/**
+ * Returns what is wrong, by place. A value that was stored as it is and not touched is not written, so of it only its
+ * presence is asked.
+ */
+export function checkValues(dialog: Dialog, values: Values): Map<string, string> {
+  const opened = openValues(dialog);
+  return new Map(editedFields(dialog).flatMap((field) => checkField(field, values[field.name] ?? "", opened[field.name])));
+}
+
+/** Returns what is wrong with a field and with the fields of its entries, by place. */
+export function checkField(field: Field, value: FieldValue, opened: FieldValue | undefined, place = field.name): [string, string][] {
+  const isTouched = !sameValue(value, opened);
+  const problem = isTouched ? checkValue(field, value) : checkPresence(field, value);
+  const own: [string, string][] = problem === null ? [] : [[place, problem]];
+  if (!hasEntries(field) || !Array.isArray(value)) return own;
+  const before = (Array.isArray(opened) ? opened : []) as Entry[];
+  return [...own, ...(value as Entry[]).flatMap((entry) => checkEntry(field, entry, before, place))];
+}
+
+/** Returns what is wrong with a field's value, or `null`. */
+export function checkValue(field: Field, value: FieldValue): string | null {
+  const absence = checkPresence(field, value);
+  if (absence !== null || field.kind === "hidden") return absence;
+  const label = fieldLabel(field);
+  if (Array.isArray(value)) {
+    const inner = field.field;
+    const texts = inner && !hasEntries(field) ? value.filter((one): one is string => typeof one === "string" && one !== "") : [];
+    const problems = texts.map((one) => checkValue({ ...(inner as Field), label, required: false }, one));
+    return problems.find((problem) => problem !== null) ?? null;
+  }
+  return field.kind === "number" && value !== "" ? checkNumber(field, label, String(value)) : null;
+}
+
+/** Whether a place is that of the field, or inside one of its entries. */
+export function isWithin(place: string, name: string): boolean {
+  return place === name || place.startsWith(`${name}/`);
+}
+
+function checkEntry(field: Field, entry: Entry, before: Entry[], place: string): [string, string][] {
+  const opened = before.find((one) => one.name === entry.name);
+  return entryFields(field).flatMap((inner) =>
+    checkField(inner, entry.values[inner.name] ?? "", opened?.values[inner.name], `${place}/${entry.name}/${inner.name}`),
+  );
+}
+
+function checkPresence(field: Field, value: FieldValue): string | null {
+  const isMissing = field.required && field.kind !== "hidden" && (isEmpty(value) || value === false);
+  return isMissing ? `${fieldLabel(field)} is required.` : null;
+}
+
+function checkNumber(field: Field, label: string, text: string): string | null {
+  const number = Number(text);
+  if (text.trim() === "" || !Number.isFinite(number)) return `${label} must be a number.`;
+  if (field.typeHint === "Long" && !Number.isInteger(number)) return `${label} must be a whole number.`;
+  const [min, max] = [limit(field.min), limit(field.max)];
+  if (min !== null && max !== null && (number < min || number > max)) return `${label} must be between ${min} and ${max}.`;
+  if (min !== null && number < min) return `${label} must be at least ${min}.`;
+  if (max !== null && number > max) return `${label} must be at most ${max}.`;
+  return null;
+}
+
+function limit(value: number | string | null | undefined): number | null {
+  const number = isBlank(value) ? NaN : Number(value);
+  return Number.isFinite(number) ? number : null;
+}
+
+function isBlank(value: unknown): boolean {
+  return value === null || value === undefined || value === "";
+}
