@@ -134,7 +134,7 @@ fn renderer(plan: &Plan<'_>) -> Renderer {
     match &plan.site {
         Some(site) => {
             let below = RepositorySource::new(plan.home.repository.clone());
-            Renderer::with_scripts(Box::new(DirSource::new(site.join("apps"), below)), options)
+            Renderer::with_scripts(Box::new(DirSource::new(site.clone(), below)), options)
         }
         None => Renderer::new(&plan.home.repository, options),
     }

@@ -84,11 +84,12 @@ impl NodePath {
 
     /// Returns the path of a child whose name was checked when it was stored.
     pub(crate) fn child_unchecked(&self, name: &str) -> Self {
-        if self.is_root() {
-            Self(format!("/{name}").into())
-        } else {
-            Self(format!("{}/{name}", self.0).into())
-        }
+        let parent = if self.is_root() { "" } else { &*self.0 };
+        let mut path = String::with_capacity(parent.len() + 1 + name.len());
+        path.push_str(parent);
+        path.push('/');
+        path.push_str(name);
+        Self(path.into())
     }
 
     /// Returns the parent's path, or nothing for the root.

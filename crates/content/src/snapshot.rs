@@ -98,8 +98,9 @@ impl View {
             match edits.next_if(|(edited, _)| edited.as_slice() == &*key) {
                 Some((edited, edit)) => put(&mut found, edited, edit),
                 None => {
-                    let path = keys::path_of(&key)?;
-                    found.push((key.to_vec(), Arc::new(decode(&stored, &path)?)));
+                    // Only an error needs the path, which costs more than the record.
+                    let record = Record::decode(&stored).map_or_else(|| decode(&stored, &keys::path_of(&key)?), Ok)?;
+                    found.push((key.to_vec(), Arc::new(record)));
                 }
             }
         }

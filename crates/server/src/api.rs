@@ -96,6 +96,7 @@ pub(crate) async fn pages(
             Ok(json!({
                 "path": folder.path().as_str(),
                 "title": title(&folder),
+                "type": kind_of(&folder),
                 "crumbs": crumbs(&folder)?,
                 "total": children.len(),
                 "items": items,
@@ -130,19 +131,23 @@ fn crumbs(node: &Node) -> Result<Vec<Value>> {
     Ok(crumbs)
 }
 
-fn item(node: &Node, waiting: &HashMap<String, JobState>) -> Result<Value> {
-    let summary = node.summary().cloned().unwrap_or_default();
-    let kind = match summary.primary_type.as_str() {
+/// Returns what the interface takes a node for.
+fn kind_of(node: &Node) -> &'static str {
+    match node.primary_type() {
         "cq:Page" => "page",
-        "nt:folder" | "sling:Folder" | "sling:OrderedFolder" | "rep:AuthorizableFolder" => "folder",
+        "rep:root" | "nt:folder" | "sling:Folder" | "sling:OrderedFolder" | "rep:AuthorizableFolder" => "folder",
         "dam:Asset" => "asset",
         _ => "node",
-    };
+    }
+}
+
+fn item(node: &Node, waiting: &HashMap<String, JobState>) -> Result<Value> {
+    let summary = node.summary().cloned().unwrap_or_default();
     Ok(json!({
         "path": node.path().as_str(),
         "name": node.name(),
         "title": title(node),
-        "type": kind,
+        "type": kind_of(node),
         "resourceType": summary.resource_type,
         "template": summary.template,
         "modified": iso(summary.modified),

@@ -78,8 +78,8 @@ pub(crate) fn describe(resource: &Node) -> Result<Json> {
             tabs.push(json!({ "title": "Properties", "fields": fields }));
         }
     }
-    let values: serde_json::Map<String, Json> =
-        resource.properties().into_iter().map(|(name, property)| (name, value_of(&property))).collect();
+    let fields: Vec<&Json> = tabs.iter().filter_map(|tab| tab["fields"].as_array()).flatten().collect();
+    let values = values_of(resource, &fields)?;
     Ok(json!({
         "path": resource.path().as_str(),
         "resourceType": resource_type,
@@ -88,6 +88,28 @@ pub(crate) fn describe(resource: &Node) -> Result<Json> {
         "tabs": tabs,
         "values": values,
     }))
+}
+
+/// Returns the present values of a form: the resource's properties, and the entries of composite fields, which are
+/// nodes below it.
+fn values_of(resource: &Node, fields: &[&Json]) -> Result<serde_json::Map<String, Json>> {
+    let mut values: serde_json::Map<String, Json> =
+        resource.properties().into_iter().map(|(name, property)| (name, value_of(&property))).collect();
+    for field in fields.iter().filter(|field| field["field"]["kind"] == "group") {
+        let Some(name) = field["name"].as_str() else { continue };
+        let inner: Vec<&Json> = field["field"]["fields"].as_array().into_iter().flatten().collect();
+        let entries = match resource.find(name)? {
+            Some(list) => list.children()?,
+            None => Vec::new(),
+        };
+        let entry = |node: &Node| -> Result<Json> {
+            let mut values = values_of(node, &inner)?;
+            values.insert("@name".to_owned(), node.name().into());
+            Ok(Json::Object(values))
+        };
+        values.insert(name.to_owned(), entries.iter().map(entry).collect::<Result<Vec<_>>>()?.into());
+    }
+    Ok(values)
 }
 
 /// Collects the tabs of a dialog, wherever they hang.
@@ -184,8 +206,15 @@ fn field(node: &Node, kind: &str) -> Result<Option<Json>> {
         object.insert("options".to_owned(), options.iter().map(option).collect());
     }
     if let Some(inner) = inner {
-        let kind = kind_of(&inner).unwrap_or("text");
-        object.insert("field".to_owned(), field(&inner, kind)?.unwrap_or_else(|| json!({ "kind": kind })));
+        let described = if flag(node, "composite") {
+            let mut fields = Vec::new();
+            find_fields(&inner, &mut fields, 1)?;
+            json!({ "kind": "group", "name": name, "fields": fields })
+        } else {
+            let kind = kind_of(&inner).unwrap_or("text");
+            field(&inner, kind)?.unwrap_or_else(|| json!({ "kind": kind }))
+        };
+        object.insert("field".to_owned(), described);
     }
     Ok(Some(described))
 }
