@@ -1,7 +1,7 @@
 //! Templates: MiniJinja over lazy objects of nodes.
 //!
 //! In: a script and a resource. Out: text. Templates see `resource`, `properties`, `page`, `request` and `edit`, the
-//! functions of [`function`] and the filters of [`filter`]; nothing of a node is copied before it is asked for.
+//! functions of `function` and the filters of `filter`; nothing of a node is copied before it is asked for.
 //!
 //! On failure: a template that fails leaves a placeholder (`failure`); the page around it is drawn all the same.
 

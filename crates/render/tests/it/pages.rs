@@ -3,7 +3,7 @@
 use tympan_content::{NodePath, Property, Subtree, Value};
 use tympan_render::{Body, Mode, Outcome, Redirect, RenderRequest};
 
-use crate::site::{Site, body_text, component, page};
+use crate::site::{Site, body_text, component, file, page};
 
 #[test]
 fn a_page_draws_its_content() {
@@ -220,4 +220,41 @@ fn times_have_a_row_for_each_script() {
     let rows: Vec<String> =
         rows.iter().map(|row| format!("{} {} {}x", row.depth, row.script, row.calls)).collect();
     assert_eq!(rows, ["0 /apps/test/page/page.html.j2 1x", "1 /apps/test/text/text.html.j2 2x"]);
+}
+
+#[test]
+fn scripts_of_one_component_keep_their_own_texts() {
+    let site = Site::sample(Mode::Publish);
+    let script =
+        |name: &str, text: &str| file(&site.repository, name, text.as_bytes(), "text/plain");
+    let component = Subtree::new("many", "cq:Component")
+        .with_child(script("many.html.j2", "plain"))
+        .with_child(script("large.html.j2", "large"))
+        .with_child(script("print.html.j2", "print"))
+        .with_child(script("small.html.j2", "small"));
+    site.put("/apps/test/many", component);
+    site.put("/content/many", page("many", "Many", "test/many"));
+    for (selector, expected) in
+        [("", "plain"), (".large", "large"), (".print", "print"), (".small", "small")]
+    {
+        assert_eq!(site.text(&format!("/content/many{selector}.html")), expected);
+    }
+}
+
+#[test]
+fn faults_found_by_the_caller_get_the_sites_page_too() {
+    let site = Site::sample(Mode::Publish);
+    let renderer =
+        tympan_render::Renderer::new(&site.repository, tympan_render::Options::default());
+    let snapshot = site.repository.snapshot().unwrap();
+    let request = RenderRequest::get("/content/site/en/zebra.html");
+    let bare = renderer.render_fault(&snapshot, &request, "403", "Not <you>.");
+    assert!(body_text(&bare).contains("Not &lt;you&gt;."));
+    site.script(
+        "/apps/sling/servlet/errorhandler/default.html.j2",
+        "{{ error.status }} {{ error.message }} {{ page.title }}",
+    );
+    let snapshot = site.repository.snapshot().unwrap();
+    let drawn = renderer.render_fault(&snapshot, &request, "403", "Not you.");
+    assert_eq!(body_text(&drawn), "403 Not you. Zebra crossing");
 }

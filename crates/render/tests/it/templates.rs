@@ -4,9 +4,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use proptest::prelude::*;
 use tympan_render::Mode;
 
-use crate::site::Site;
+use crate::site::{Site, component};
 
 fn inputs() -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/inputs");
@@ -45,4 +46,19 @@ fn inputs_draw_as_expected() {
         }
     }
     assert!(wrong.is_empty(), "these differ from what is expected:\n{}", wrong.join("\n"));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn any_text_is_escaped_and_reads_back(text in "[\\PC&<>\"'/]{0,40}") {
+        let site = Site::empty();
+        site.script("/apps/t/text/text.html.j2", "{{ properties.text }}");
+        site.put("/content/a", component("a", "t/text").with("text", text.as_str()));
+        let drawn = site.text("/content/a.html");
+        prop_assert!(!drawn.contains(['<', '>', '"', '\'']));
+        let read = [("&lt;", "<"), ("&gt;", ">"), ("&quot;", "\""), ("&#39;", "'"), ("&amp;", "&")];
+        let read = read.iter().fold(drawn, |text, (escape, plain)| text.replace(escape, plain));
+        prop_assert_eq!(read, text);
+    }
 }
