@@ -62,7 +62,9 @@ pub(crate) struct Demo {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "Example: tympan author --home /srv/author --listen 127.0.0.1:4502 --admin-listen 127.0.0.1:4512")]
+#[command(
+    after_help = "Example: tympan author --home /srv/author --listen 127.0.0.1:4502 --admin-listen 127.0.0.1:4512"
+)]
 pub(crate) struct Instance {
     /// Where everything is kept; `tympan.toml` in it is read.
     #[arg(long, value_name = "DIR")]
@@ -76,7 +78,9 @@ pub(crate) struct Instance {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "Example: tympan dispatcher --config dispatcher.any --listen 127.0.0.1:8080")]
+#[command(
+    after_help = "Example: tympan dispatcher --config dispatcher.any --listen 127.0.0.1:8080"
+)]
 pub(crate) struct Dispatcher {
     #[command(subcommand)]
     pub(crate) command: Option<DispatcherCommand>,
@@ -156,7 +160,9 @@ pub(crate) enum User {
         home: PathBuf,
     },
     /// Changes a password; it comes from standard input.
-    #[command(after_help = "Example: echo \"$PASSWORD\" | tympan user passwd ann --home /srv/author")]
+    #[command(
+        after_help = "Example: echo \"$PASSWORD\" | tympan user passwd ann --home /srv/author"
+    )]
     Passwd {
         /// The user's name.
         name: String,
@@ -188,10 +194,14 @@ pub(crate) enum User {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Jobs {
     /// Lists the queues with what waits in them.
-    #[command(after_help = "Example: tympan jobs list --url http://127.0.0.1:4502 --token \"$TOKEN\"")]
+    #[command(
+        after_help = "Example: tympan jobs list --url http://127.0.0.1:4502 --token \"$TOKEN\""
+    )]
     List(Remote),
     /// Lets a job run again now.
-    #[command(after_help = "Example: tympan jobs retry 17 --url http://127.0.0.1:4502 --token \"$TOKEN\"")]
+    #[command(
+        after_help = "Example: tympan jobs retry 17 --url http://127.0.0.1:4502 --token \"$TOKEN\""
+    )]
     Retry {
         /// The job's number.
         id: i64,

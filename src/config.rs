@@ -79,14 +79,18 @@ pub(crate) struct Span(pub(crate) Duration);
 impl<'de> Deserialize<'de> for ByteSize {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        parse_size(&text).map(Self).ok_or_else(|| D::Error::custom(format!("`{text}` is no size; write \"64 MiB\"")))
+        parse_size(&text)
+            .map(Self)
+            .ok_or_else(|| D::Error::custom(format!("`{text}` is no size; write \"64 MiB\"")))
     }
 }
 
 impl<'de> Deserialize<'de> for Span {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        parse_span(&text).map(Self).ok_or_else(|| D::Error::custom(format!("`{text}` is no duration; write \"30s\"")))
+        parse_span(&text)
+            .map(Self)
+            .ok_or_else(|| D::Error::custom(format!("`{text}` is no duration; write \"30s\"")))
     }
 }
 
@@ -139,14 +143,18 @@ fn parse(file: &str, text: &str) -> Result<Config, String> {
 }
 
 /// Reads TOML; a fault is told as `file:line:column: message`, with the nearest key for an unknown one.
-pub(crate) fn parse_toml<T: serde::de::DeserializeOwned>(file: &str, text: &str) -> Result<T, String> {
+pub(crate) fn parse_toml<T: serde::de::DeserializeOwned>(
+    file: &str,
+    text: &str,
+) -> Result<T, String> {
     toml::from_str(text).map_err(|error| {
         let at = error.span().map_or(0, |span| span.start);
         let before = text.get(..at).unwrap_or_default();
         let line = before.matches('\n').count() + 1;
         let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
         let message = error.message();
-        let hint = nearest_key(message).map(|key| format!("; did you mean `{key}`?")).unwrap_or_default();
+        let hint =
+            nearest_key(message).map(|key| format!("; did you mean `{key}`?")).unwrap_or_default();
         format!("{file}:{line}:{column}: {message}{hint}")
     })
 }
@@ -188,8 +196,13 @@ mod tests {
 
     #[test]
     fn faults_say_where_and_what_else() {
-        assert!(fault("[listen]\nmax_headers = \"1 KiB\"\n").starts_with("tympan.toml:2:1: unknown field `max_headers`"));
-        assert!(fault("[listen]\nmax_headers = \"1 KiB\"\n").ends_with("did you mean `max_header`?"));
+        assert!(
+            fault("[listen]\nmax_headers = \"1 KiB\"\n")
+                .starts_with("tympan.toml:2:1: unknown field `max_headers`")
+        );
+        assert!(
+            fault("[listen]\nmax_headers = \"1 KiB\"\n").ends_with("did you mean `max_header`?")
+        );
         assert!(fault("[lisen]\n").ends_with("did you mean `listen`?"));
         assert!(fault("[listen]\nmax_body = 7\n").starts_with("tympan.toml:2:12: "));
         assert!(fault("[listen]\nmax_body = \"7\"\n").contains("is no size"));

@@ -42,9 +42,12 @@ impl Home {
         if let Some(cache) = config.store.cache {
             options.cache = ByteSize::bytes(cache.0);
         }
-        let chunks = Arc::new(LocalStore::open(Arc::new(disk), options).map_err(|error| failed(&error))?);
-        let blobs = LocalBlobs::open(&dir.join("blobs"), chunks.clone()).map_err(|error| failed(&error))?;
-        let repository = Repository::open(chunks.clone(), Arc::new(blobs)).map_err(|error| failed(&error))?;
+        let chunks =
+            Arc::new(LocalStore::open(Arc::new(disk), options).map_err(|error| failed(&error))?);
+        let blobs =
+            LocalBlobs::open(&dir.join("blobs"), chunks.clone()).map_err(|error| failed(&error))?;
+        let repository =
+            Repository::open(chunks.clone(), Arc::new(blobs)).map_err(|error| failed(&error))?;
         Ok(Self { dir: dir.to_owned(), config, chunks, repository })
     }
 
@@ -56,7 +59,10 @@ impl Home {
         if dir.join("store").is_dir() {
             Self::open(dir)
         } else {
-            Err(Fault::usage(format!("`{}` is no home of an instance: it has no folder `store`", dir.display())))
+            Err(Fault::usage(format!(
+                "`{}` is no home of an instance: it has no folder `store`",
+                dir.display()
+            )))
         }
     }
 
@@ -86,8 +92,11 @@ impl Home {
         // The file comes first: a user whose password nobody knows would be worse than a password without its user.
         write_secret(&self.dir.join("initial-password"), &password)?;
         let mut session = self.repository.session("system").map_err(|error| failed(&error))?;
-        tympan_server::create_user(&mut session, ADMIN, &password).map_err(|error| failed(&error))?;
-        session.commit("create the first user", SystemTime::now()).map_err(|error| failed(&error))?;
+        tympan_server::create_user(&mut session, ADMIN, &password)
+            .map_err(|error| failed(&error))?;
+        session
+            .commit("create the first user", SystemTime::now())
+            .map_err(|error| failed(&error))?;
         Ok(Some(password))
     }
 }
@@ -115,7 +124,10 @@ pub(crate) fn replication_key(dir: &Path) -> Result<String, Fault> {
     let file = dir.join("replication.key");
     match fs::read_to_string(&file) {
         Ok(key) if !key.trim().is_empty() => Ok(key.trim().to_owned()),
-        Ok(_) => Err(Fault::usage(format!("`{}` is empty; delete it to have a new key made", file.display()))),
+        Ok(_) => Err(Fault::usage(format!(
+            "`{}` is empty; delete it to have a new key made",
+            file.display()
+        ))),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             let key = random_text()?;
             write_secret(&file, &key)?;
@@ -131,11 +143,17 @@ fn write_secret(file: &Path, secret: &str) -> Result<(), Fault> {
         if let Some(folder) = file.parent() {
             fs::create_dir_all(folder)?;
         }
-        let mut out = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(file)?;
+        let mut out = fs::OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(file)?;
         writeln!(out, "{secret}")?;
         out.sync_all()
     };
-    write().map_err(|error| Fault::cannot_run(format!("cannot write `{}`: {error}", file.display())))
+    write()
+        .map_err(|error| Fault::cannot_run(format!("cannot write `{}`: {error}", file.display())))
 }
 
 /// Returns a random text of 32 letters and digits that are hard to confuse.
@@ -144,7 +162,11 @@ fn random_text() -> Result<String, Fault> {
     let mut bytes = [0; 32];
     getrandom::fill(&mut bytes)
         .map_err(|error| Fault::cannot_run(format!("the system gives no random bytes: {error}")))?;
-    Ok(bytes.iter().filter_map(|byte| LETTERS.get(usize::from(byte % 32))).map(|letter| char::from(*letter)).collect())
+    Ok(bytes
+        .iter()
+        .filter_map(|byte| LETTERS.get(usize::from(byte % 32)))
+        .map(|letter| char::from(*letter))
+        .collect())
 }
 
 /// Joins an error's message with those of its causes.

@@ -59,8 +59,9 @@ pub(crate) fn home_page(site: Option<&Path>) -> Result<Option<String>, Fault> {
     let (text, file) = match site {
         Some(dir) => {
             let file = dir.join("site.toml");
-            let text = std::fs::read_to_string(&file)
-                .map_err(|error| Fault::usage(format!("cannot read `{}`: {error}", file.display())))?;
+            let text = std::fs::read_to_string(&file).map_err(|error| {
+                Fault::usage(format!("cannot read `{}`: {error}", file.display()))
+            })?;
             (text, file.display().to_string())
         }
         None => (SAMPLE_DESCRIPTION.to_owned(), "site.toml".to_owned()),
@@ -76,13 +77,15 @@ pub(crate) fn read(site: Option<&Path>) -> Result<Package<Cursor<Vec<u8>>>, Faul
     let (bytes, name) = match site {
         Some(dir) => {
             let read = archive::build(dir);
-            let bytes =
-                read.map_err(|error| Fault::cannot_run(format!("cannot read the site `{}`: {error}", dir.display())))?;
+            let bytes = read.map_err(|error| {
+                Fault::cannot_run(format!("cannot read the site `{}`: {error}", dir.display()))
+            })?;
             (bytes, dir.display().to_string())
         }
         None => (SAMPLE.to_vec(), "site".to_owned()),
     };
-    Package::read(Cursor::new(bytes), &name, &Limits::default()).map_err(|error| Fault::usage(chain(&error)))
+    Package::read(Cursor::new(bytes), &name, &Limits::default())
+        .map_err(|error| Fault::usage(chain(&error)))
 }
 
 /// Imports a site into an empty repository, with agents and the stamps of a published site, in one commit and the
@@ -97,7 +100,9 @@ pub(crate) fn import(
     home: Option<&str>,
     progress: &mut dyn FnMut(usize, usize),
 ) -> Result<(), Fault> {
-    let failed = |error: tympan_content::Error| Fault::cannot_run(format!("cannot import the site: {}", chain(&error)));
+    let failed = |error: tympan_content::Error| {
+        Fault::cannot_run(format!("cannot import the site: {}", chain(&error)))
+    };
     let mut session = repository.session("system").map_err(failed)?;
     package
         .install(&mut session, &mut |step| progress(step.done, step.total))
@@ -108,13 +113,16 @@ pub(crate) fn import(
         // Who asks for `/` is sent to the home page.
         let root = NodePath::root();
         let target = Property::text(format!("{home}.html"));
-        session.set_property(&root, "sling:resourceType", "sling:redirect".into()).map_err(failed)?;
+        session
+            .set_property(&root, "sling:resourceType", "sling:redirect".into())
+            .map_err(failed)?;
         session.set_property(&root, "sling:target", target).map_err(failed)?;
     }
     let now = SystemTime::now();
     session.commit("import the site", now).map_err(failed)?;
     let path = NodePath::new("/content").map_err(failed)?;
-    let wish = Wish { action: Action::Activate, path, depth: Depth::Subtree, user: "system".to_owned() };
+    let wish =
+        Wish { action: Action::Activate, path, depth: Depth::Subtree, user: "system".to_owned() };
     mark(repository, &wish, now).map_err(|error| Fault::cannot_run(chain(&error)))?;
     Ok(())
 }
@@ -139,8 +147,12 @@ fn put_agents(session: &mut Session, neighbors: &Neighbors) -> tympan_content::R
     let flush = format!("{}{}", neighbors.dispatcher, tympan_web::flush_message::FLUSH_PATH);
     let author = Subtree::new("agents.author", "sling:OrderedFolder")
         .with_child(agent("publish", "Publish", "tympan", receive));
-    let publish = Subtree::new("agents.publish", "sling:OrderedFolder")
-        .with_child(agent("flush", "Dispatcher", "flush_refetch", flush));
+    let publish = Subtree::new("agents.publish", "sling:OrderedFolder").with_child(agent(
+        "flush",
+        "Dispatcher",
+        "flush_refetch",
+        flush,
+    ));
     session.put(&NodePath::new("/etc/replication/agents.author")?, author)?;
     session.put(&NodePath::new("/etc/replication/agents.publish")?, publish)
 }

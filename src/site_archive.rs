@@ -28,7 +28,9 @@ pub(crate) fn build(site: &Path) -> io::Result<Vec<u8>> {
         }
     }
     files.sort();
-    let mut filter = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<workspaceFilter version=\"1.0\">\n");
+    let mut filter = String::from(
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<workspaceFilter version=\"1.0\">\n",
+    );
     for root in &roots {
         // Writing to a string cannot fail.
         writeln!(filter, "  <filter root=\"{}\"/>", root.replace("_cq_tags", "cq:tags")).ok();

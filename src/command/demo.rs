@@ -41,10 +41,19 @@ pub(crate) fn run(arguments: &Demo) -> Outcome {
 
 /// Finds out that an address is taken before an import makes people wait.
 fn check_addresses(arguments: &Demo) -> Result<(), Fault> {
-    let roles = [("author", arguments.author), ("publish", arguments.publish), ("dispatcher", arguments.dispatcher)];
+    let roles = [
+        ("author", arguments.author),
+        ("publish", arguments.publish),
+        ("dispatcher", arguments.dispatcher),
+    ];
     for (role, address) in roles {
-        let taken = |error: &dyn std::error::Error| Fault::cannot_run(format!("{role}: {}", crate::home::chain(error)));
-        drop(tympan_web::listen::bind(address, tympan_web::listen::Reuse::Exclusive).map_err(|error| taken(&error))?);
+        let taken = |error: &dyn std::error::Error| {
+            Fault::cannot_run(format!("{role}: {}", crate::home::chain(error)))
+        };
+        drop(
+            tympan_web::listen::bind(address, tympan_web::listen::Reuse::Exclusive)
+                .map_err(|error| taken(&error))?,
+        );
     }
     Ok(())
 }
@@ -68,13 +77,23 @@ fn fill(arguments: &Demo, homes: &[&Home]) -> Result<(), Fault> {
             continue;
         }
         let mut package = site::read(arguments.site.as_deref())?;
-        let name = home.dir.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let name = home
+            .dir
+            .file_name()
+            .map(|name| name.to_string_lossy().into_owned())
+            .unwrap_or_default();
         let bar = ProgressBar::new(1).with_style(progress_style());
         bar.set_message(format!("importing the site into {name}"));
-        site::import(&home.repository, &mut package, &neighbors, home_page.as_deref(), &mut |done, total| {
-            bar.set_length(total as u64);
-            bar.set_position(done as u64);
-        })?;
+        site::import(
+            &home.repository,
+            &mut package,
+            &neighbors,
+            home_page.as_deref(),
+            &mut |done, total| {
+                bar.set_length(total as u64);
+                bar.set_position(done as u64);
+            },
+        )?;
         bar.finish_and_clear();
         say!("{name}: the site is imported");
     }
@@ -91,7 +110,9 @@ fn write_dispatcher_config(arguments: &Demo) -> Result<PathBuf, Fault> {
     let home = arguments.home.join("dispatcher");
     let cache = home.join("cache");
     let file = home.join(CONFIG_FILE);
-    let failed = |error: std::io::Error| Fault::cannot_run(format!("cannot write `{}`: {error}", file.display()));
+    let failed = |error: std::io::Error| {
+        Fault::cannot_run(format!("cannot write `{}`: {error}", file.display()))
+    };
     std::fs::create_dir_all(&cache).map_err(failed)?;
     let cache = cache.canonicalize().map_err(failed)?;
     if !file.exists() {
@@ -152,16 +173,18 @@ async fn greet(
     password: Option<String>,
 ) -> Result<(), Fault> {
     let link = author.logins.create_link(ADMIN, SystemTime::now()).await;
-    let link = link.map_err(|error| Fault::cannot_run(format!("cannot make a login link: {error}")))?;
+    let link =
+        link.map_err(|error| Fault::cannot_run(format!("cannot make a login link: {error}")))?;
     say!("visitors    http://{dispatcher}/");
     say!("publish     http://{}/", publish.address);
     say!("author      http://{}/", author.address);
     if let Some(password) = password {
-        say!("user        {ADMIN}, password {password} (also in author/initial-password: change it)");
+        say!(
+            "user        {ADMIN}, password {password} (also in author/initial-password: change it)"
+        );
     }
     say!("log in      http://{}/login/link?token={link} (works once)", author.address);
     say!("stop with Ctrl-C");
     say!("ready");
     Ok(())
 }
-

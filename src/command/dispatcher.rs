@@ -28,7 +28,11 @@ pub(crate) fn run(arguments: args::Dispatcher) -> Outcome {
             let config = match (arguments.config, arguments.home) {
                 (Some(file), _) => file,
                 (None, Some(home)) => home.join(CONFIG_FILE),
-                (None, None) => return Err(Fault::usage("say which configuration: --config FILE.any or --home DIR")),
+                (None, None) => {
+                    return Err(Fault::usage(
+                        "say which configuration: --config FILE.any or --home DIR",
+                    ));
+                }
             };
             run_until_signal(&config, arguments.listen)
         }
@@ -60,12 +64,15 @@ fn load(file: &Path) -> Result<Config, Fault> {
 ///
 /// # Errors
 /// With the role and address if the socket is taken, or with the configuration's findings.
-pub(crate) fn open(file: &Path, listen: SocketAddr) -> Result<(Dispatcher, std::net::TcpListener), Fault> {
+pub(crate) fn open(
+    file: &Path,
+    listen: SocketAddr,
+) -> Result<(Dispatcher, std::net::TcpListener), Fault> {
     let config = load(file)?;
     let listener = bind(listen, Reuse::Exclusive)
         .map_err(|error| Fault::cannot_run(format!("dispatcher: {}", chain(&error))))?;
-    let dispatcher =
-        Dispatcher::new(config, Runtime::default()).map_err(|error| Fault::cannot_run(chain(&error)))?;
+    let dispatcher = Dispatcher::new(config, Runtime::default())
+        .map_err(|error| Fault::cannot_run(chain(&error)))?;
     Ok((dispatcher, listener))
 }
 
@@ -110,7 +117,8 @@ fn check(file: &Path, json: bool) -> Outcome {
     let loaded = Config::load(file, &sources());
     let findings = loaded.diagnostics;
     if json {
-        let list: Vec<_> = findings.iter().map(|finding| serde_json::json!(finding.to_string())).collect();
+        let list: Vec<_> =
+            findings.iter().map(|finding| serde_json::json!(finding.to_string())).collect();
         say!("{}", serde_json::Value::from(list));
     } else {
         findings.iter().for_each(|finding| say!("{finding}"));

@@ -74,7 +74,8 @@ impl Running {
 pub(crate) async fn start(plan: &Plan<'_>) -> Result<Running, Fault> {
     let role = plan.role;
     let bound = |address| {
-        bind(address, Reuse::Exclusive).map_err(|error| Fault::cannot_run(format!("{}: {}", role.name(), chain(&error))))
+        bind(address, Reuse::Exclusive)
+            .map_err(|error| Fault::cannot_run(format!("{}: {}", role.name(), chain(&error))))
     };
     let listener = bound(plan.listen)?;
     let address = listener.local_addr().unwrap_or(plan.listen);
@@ -165,21 +166,27 @@ fn main_front(config: &Config) -> Result<Front, Fault> {
 
 fn read_tls(certificate: &Path, key: &Path) -> Result<Tls, Fault> {
     let read = |file: &Path| {
-        std::fs::read(file).map_err(|error| Fault::usage(format!("cannot read `{}`: {error}", file.display())))
+        std::fs::read(file)
+            .map_err(|error| Fault::usage(format!("cannot read `{}`: {error}", file.display())))
     };
     Tls::from_pem(&read(certificate)?, &read(key)?).map_err(|error| Fault::usage(chain(&error)))
 }
 
 fn admin_front(config: &Config) -> Front {
     let max_connections = config.admin.max_connections.unwrap_or(16);
-    Limits { max_connections, header_bytes: 16 * 1024, body_bytes: 64 * 1024, ..Limits::default() }.into()
+    Limits { max_connections, header_bytes: 16 * 1024, body_bytes: 64 * 1024, ..Limits::default() }
+        .into()
 }
 
 /// Runs an instance until a signal.
 pub(crate) fn run(role: Role, arguments: &args::Instance) -> Outcome {
     let home = Home::open(&arguments.home)?;
     if let Some(password) = home.create_admin()? {
-        say!("user `{}` has the password {password}; it stands in `{}` too: change it", crate::home::ADMIN, arguments.home.join("initial-password").display());
+        say!(
+            "user `{}` has the password {password}; it stands in `{}` too: change it",
+            crate::home::ADMIN,
+            arguments.home.join("initial-password").display()
+        );
     }
     let port = if role == Role::Author { 4502 } else { 4503 };
     let default = SocketAddr::from(([127, 0, 0, 1], port));
@@ -226,4 +233,3 @@ pub(crate) async fn wait_for_signal() {
         Err(_) => drop(interrupt.await),
     }
 }
-

@@ -22,8 +22,8 @@ pub(crate) fn run(package: &Package) -> Outcome {
 
 fn install(file: &Path, home: &Path, json: bool) -> Outcome {
     // The package is read whole and checked before the home is touched.
-    let mut package =
-        ContentPackage::open(file, &Limits::default()).map_err(|error| Fault::usage(chain(&error)))?;
+    let mut package = ContentPackage::open(file, &Limits::default())
+        .map_err(|error| Fault::usage(chain(&error)))?;
     let home = Home::open(home)?;
     let failed = |error: tympan_content::Error| Fault::cannot_run(chain(&error));
     let mut session = home.repository.session("admin").map_err(failed)?;

@@ -23,7 +23,12 @@ pub(crate) fn status(remote: &Remote) -> Outcome {
     if remote.json {
         say!("{health}");
     } else {
-        say!("{} is {}, up for {} s", text(&health, "role"), text(&health, "status"), health["uptime_s"]);
+        say!(
+            "{} is {}, up for {} s",
+            text(&health, "role"),
+            text(&health, "status"),
+            health["uptime_s"]
+        );
         for check in health["checks"].as_array().into_iter().flatten() {
             match check["reason"].as_str() {
                 Some(reason) => say!("  {}: {reason}", text(check, "name")),
@@ -44,10 +49,25 @@ pub(crate) fn jobs(jobs: &Jobs) -> Outcome {
                 return Ok(ExitCode::SUCCESS);
             }
             for agent in answer["agents"].as_array().into_iter().flatten() {
-                let state = agent["blocked"].as_str().map_or_else(|| "runs".to_owned(), |reason| format!("blocked: {reason}"));
-                say!("{} -> {}: {} waiting, {state}", text(agent, "name"), text(agent, "target"), agent["queued"]);
+                let state = agent["blocked"]
+                    .as_str()
+                    .map_or_else(|| "runs".to_owned(), |reason| format!("blocked: {reason}"));
+                say!(
+                    "{} -> {}: {} waiting, {state}",
+                    text(agent, "name"),
+                    text(agent, "target"),
+                    agent["queued"]
+                );
                 for job in agent["items"].as_array().into_iter().flatten() {
-                    say!("  {} {} {} by {}, attempt {}, {}", job["id"], text(job, "action"), text(job, "path"), text(job, "user"), job["attempt"], text(job, "state"));
+                    say!(
+                        "  {} {} {} by {}, attempt {}, {}",
+                        job["id"],
+                        text(job, "action"),
+                        text(job, "path"),
+                        text(job, "user"),
+                        job["attempt"],
+                        text(job, "state")
+                    );
                 }
             }
         }
@@ -80,10 +100,15 @@ fn ask(remote: &Remote, method: Method, path: &str, form: &str) -> Result<Value,
         .body(Full::new(Bytes::from(form.to_owned())))
         .map_err(|error| Fault::usage(format!("`{uri}` is no URL: {error}")))?;
     runtime(4)?.block_on(async {
-        let response = Client::default().send(request).await.map_err(|error| Fault::cannot_run(chain(&error)))?;
+        let response = Client::default()
+            .send(request)
+            .await
+            .map_err(|error| Fault::cannot_run(chain(&error)))?;
         let status = response.status();
         let body = Limited::new(response.into_body(), MAX_ANSWER).collect().await;
-        let body = body.map_err(|error| Fault::cannot_run(format!("the answer broke off: {error}")))?.to_bytes();
+        let body = body
+            .map_err(|error| Fault::cannot_run(format!("the answer broke off: {error}")))?
+            .to_bytes();
         let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
         if status.is_success() {
             return Ok(answer);

@@ -28,14 +28,20 @@ fn check_home(home: &Path, json: bool) -> Outcome {
     let blobs: &dyn BlobStore = home.repository.blobs();
     let mut faults = report.faults.clone();
     for affected in &report.affected {
-        let path = tympan_store::key::parse(&affected.key).map(|names| format!("/{}", names.join("/")));
+        let path =
+            tympan_store::key::parse(&affected.key).map(|names| format!("/{}", names.join("/")));
         let path = path.unwrap_or_else(|_| "(a key that is no path)".to_owned());
-        faults.push(format!("{} {}: `{path}` cannot be read: {}", affected.name, affected.map, affected.fault));
+        faults.push(format!(
+            "{} {}: `{path}` cannot be read: {}",
+            affected.name, affected.map, affected.fault
+        ));
     }
     for blob in &report.blobs_elsewhere {
         match blobs.open(blob) {
             Ok(Some(content)) => faults.extend(damage(blob, content)),
-            Ok(None) => faults.push(format!("the blob {blob} is missing; restore it from a backup")),
+            Ok(None) => {
+                faults.push(format!("the blob {blob} is missing; restore it from a backup"))
+            }
             Err(error) => faults.push(chain(&error)),
         }
     }
@@ -73,7 +79,9 @@ fn check_home(home: &Path, json: bool) -> Outcome {
 fn damage(expected: &tympan_store::BlobId, content: tympan_content::BlobContent) -> Option<String> {
     match tympan_blobs::id_of(&mut content.into_reader()) {
         Ok(actual) if actual == *expected => None,
-        Ok(actual) => Some(format!("the blob {expected} is damaged: its bytes are {actual}; restore it from a backup")),
+        Ok(actual) => Some(format!(
+            "the blob {expected} is damaged: its bytes are {actual}; restore it from a backup"
+        )),
         Err(error) => Some(format!("the blob {expected} cannot be read: {}", chain(&error))),
     }
 }
@@ -83,11 +91,21 @@ fn stats(home: &Path, json: bool) -> Outcome {
     let failed = |error: tympan_content::Error| Fault::cannot_run(chain(&error));
     let snapshot = home.repository.snapshot().map_err(failed)?;
     let root = snapshot.node(&NodePath::root()).map_err(failed)?;
-    let documents = root.map(|root| root.listed_descendants()).transpose().map_err(failed)?.unwrap_or_default().len();
-    let count = |name: &str| -> Result<usize, Fault> { Ok(snapshot.look_up(Index::Type, name).map_err(failed)?.len()) };
+    let documents = root
+        .map(|root| root.listed_descendants())
+        .transpose()
+        .map_err(failed)?
+        .unwrap_or_default()
+        .len();
+    let count = |name: &str| -> Result<usize, Fault> {
+        Ok(snapshot.look_up(Index::Type, name).map_err(failed)?.len())
+    };
     let (pages, assets) = (count("cq:Page")?, count("dam:Asset")?);
     if json {
-        say!("{}", json!({ "root": snapshot.root_id().to_string(), "documents": documents, "pages": pages, "assets": assets }));
+        say!(
+            "{}",
+            json!({ "root": snapshot.root_id().to_string(), "documents": documents, "pages": pages, "assets": assets })
+        );
     } else {
         say!("root {}: {documents} documents, {pages} pages, {assets} assets", snapshot.root_id());
     }

@@ -20,8 +20,12 @@ const MIN_PASSWORD: usize = 8;
 /// Runs the command.
 pub(crate) fn run(user: &User) -> Outcome {
     match user {
-        User::Add { name, home } => change(home, |session, password| create_user(session, name, password)),
-        User::Passwd { name, home } => change(home, |session, password| set_password(session, name, password)),
+        User::Add { name, home } => {
+            change(home, |session, password| create_user(session, name, password))
+        }
+        User::Passwd { name, home } => {
+            change(home, |session, password| set_password(session, name, password))
+        }
         User::Token { name, home } => token(name, home),
         User::List { home, json } => list(home, *json),
     }
@@ -35,10 +39,14 @@ fn change(
     let home = Home::open_existing(home)?;
     let mut password = String::new();
     let read = std::io::stdin().lock().read_line(&mut password);
-    read.map_err(|error| Fault::cannot_run(format!("cannot read the password from standard input: {error}")))?;
+    read.map_err(|error| {
+        Fault::cannot_run(format!("cannot read the password from standard input: {error}"))
+    })?;
     let password = password.trim_end_matches(['\r', '\n']);
     if password.chars().count() < MIN_PASSWORD {
-        return Err(Fault::usage(format!("the password on standard input has fewer than {MIN_PASSWORD} characters")));
+        return Err(Fault::usage(format!(
+            "the password on standard input has fewer than {MIN_PASSWORD} characters"
+        )));
     }
     let failed = |error: tympan_content::Error| Fault::usage(chain(&error));
     let mut session = home.repository.session("admin").map_err(failed)?;
@@ -51,12 +59,17 @@ fn change(
 /// Makes a token. Only the state database is written, so the instance may run.
 fn token(name: &str, home: &Path) -> Outcome {
     if !home.join("state.db").exists() {
-        return Err(Fault::usage(format!("`{}` is no home of an instance that ran", home.display())));
+        return Err(Fault::usage(format!(
+            "`{}` is no home of an instance that ran",
+            home.display()
+        )));
     }
     runtime(8)?.block_on(async {
         let state = open_state(home).await?;
-        let failed = |error: std::io::Error| Fault::cannot_run(format!("cannot make the token: {error}"));
-        let token = Logins::issue_token(state.pool(), name, SystemTime::now()).await.map_err(failed)?;
+        let failed =
+            |error: std::io::Error| Fault::cannot_run(format!("cannot make the token: {error}"));
+        let token =
+            Logins::issue_token(state.pool(), name, SystemTime::now()).await.map_err(failed)?;
         say!("{token}");
         state.close().await;
         Ok(ExitCode::SUCCESS)
@@ -68,7 +81,11 @@ fn list(home: &Path, json: bool) -> Outcome {
     let failed = |error: tympan_content::Error| Fault::cannot_run(chain(&error));
     let snapshot = home.repository.snapshot().map_err(failed)?;
     let folder = snapshot.node(&NodePath::new("/home/users").map_err(failed)?).map_err(failed)?;
-    let users = folder.map(|folder| folder.listed_children()).transpose().map_err(failed)?.unwrap_or_default();
+    let users = folder
+        .map(|folder| folder.listed_children())
+        .transpose()
+        .map_err(failed)?
+        .unwrap_or_default();
     let names: Vec<&str> = users.iter().map(tympan_content::Node::name).collect();
     if json {
         say!("{}", serde_json::json!(names));

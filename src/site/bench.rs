@@ -24,8 +24,9 @@ struct Bench {
 /// # Errors
 /// If the description is malformed or content refuses the pages.
 pub(crate) fn import(session: &mut Session, json: &str) -> Result<(), Fault> {
-    let malformed =
-        |error: serde_json::Error| Fault::usage(format!("bench.json:{}:{}: {error}", error.line(), error.column()));
+    let malformed = |error: serde_json::Error| {
+        Fault::usage(format!("bench.json:{}:{}: {error}", error.line(), error.column()))
+    };
     let bench: Bench = serde_json::from_str(json).map_err(malformed)?;
     let failed = |error: tympan_content::Error| Fault::cannot_run(chain(&error));
     let root = NodePath::new(&bench.root).map_err(failed)?;
@@ -37,7 +38,8 @@ pub(crate) fn import(session: &mut Session, json: &str) -> Result<(), Fault> {
         let mut tree = node(&name, &bench.folder, folder);
         for number in folder * bench.pages..(folder + 1) * bench.pages {
             let template = bench.page.get(number % bench.page.len().max(1));
-            let template = template.ok_or_else(|| Fault::usage("bench.json: `page` holds no template"))?;
+            let template =
+                template.ok_or_else(|| Fault::usage("bench.json: `page` holds no template"))?;
             tree.children.push(node(&format!("p{number}"), template, number));
         }
         session.put(&root.child(&name).map_err(failed)?, tree).map_err(failed)?;
@@ -54,7 +56,8 @@ fn node(name: &str, template: &Map<String, Value>, number: usize) -> Subtree {
             value => {
                 let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
                 let text = text.replace("{n}", &number.to_string());
-                let property = if name == PRIMARY_TYPE { Property::name(text) } else { Property::text(text) };
+                let property =
+                    if name == PRIMARY_TYPE { Property::name(text) } else { Property::text(text) };
                 node.properties.insert(name.clone(), property);
             }
         }

@@ -23,7 +23,11 @@ fn a_home_in_use_names_the_process() {
     ] {
         let (code, message) = fault(&arguments);
         assert_eq!(code, 3, "{message}");
-        assert!(message.contains(&format!("{}", running.pid())), "{message} names no process {}", running.pid());
+        assert!(
+            message.contains(&format!("{}", running.pid())),
+            "{message} names no process {}",
+            running.pid()
+        );
     }
 }
 
@@ -37,7 +41,17 @@ fn a_port_in_use_names_the_role_and_the_address() {
     assert_eq!(code, 3, "{message}");
     assert!(message.contains("publish") && message.contains(&address), "{message}");
     let free = [free_address().to_string(), free_address().to_string()];
-    let demo = ["demo", "--home", home, "--author", &free[0], "--publish", &free[1], "--dispatcher", &address];
+    let demo = [
+        "demo",
+        "--home",
+        home,
+        "--author",
+        &free[0],
+        "--publish",
+        &free[1],
+        "--dispatcher",
+        &address,
+    ];
     let (code, message) = fault(&demo);
     assert_eq!(code, 3, "{message}");
     assert!(message.contains("dispatcher") && message.contains(&address), "{message}");
@@ -50,7 +64,10 @@ fn configuration_faults_name_the_place_and_the_nearest_key() {
     std::fs::write(dir.path().join("tympan.toml"), "[listen]\nmax_conections = 5\n").unwrap();
     let (code, message) = fault(&["author", "--home", home]);
     assert_eq!(code, 2, "{message}");
-    assert!(message.contains("tympan.toml:2:1") && message.contains("did you mean `max_connections`"), "{message}");
+    assert!(
+        message.contains("tympan.toml:2:1") && message.contains("did you mean `max_connections`"),
+        "{message}"
+    );
     let any = dir.path().join("dispatcher.any");
     std::fs::write(&any, "/farms {\n  /a {\n    /virtualhost { \"*\" }\n").unwrap();
     let (code, message) = fault(&["dispatcher", "--config", any.to_str().unwrap()]);
@@ -61,7 +78,9 @@ fn configuration_faults_name_the_place_and_the_nearest_key() {
 
 #[test]
 fn arguments_are_checked() {
-    for arguments in [&["nonsense"][..], &["demo", "--author", "here"], &["dispatcher"], &["package", "install"]] {
+    for arguments in
+        [&["nonsense"][..], &["demo", "--author", "here"], &["dispatcher"], &["package", "install"]]
+    {
         assert_eq!(fault(arguments).0, 2, "{arguments:?}");
     }
     let dir = tempfile::tempdir().unwrap();
@@ -81,7 +100,8 @@ fn requests_over_the_limits_and_out_of_bounds_are_refused() {
     let address = free_address();
     let home = dir.path().to_str().unwrap();
     let _running = Running::start(&["author", "--home", home, "--listen", &address.to_string()]);
-    let password = std::fs::read_to_string(dir.path().join("initial-password")).unwrap().trim().to_owned();
+    let password =
+        std::fs::read_to_string(dir.path().join("initial-password")).unwrap().trim().to_owned();
 
     let long = [("X-Long", "x".repeat(20_000))];
     assert_eq!(ask(address, "GET", "/", &long, b"").unwrap().status, 431);
@@ -105,7 +125,12 @@ fn requests_over_the_limits_and_out_of_bounds_are_refused() {
     stream.write_all(b"0\r\n\r\n").ok();
     assert_eq!(read_answer(stream).unwrap().status, 413);
 
-    for path in ["/../../etc/passwd", "/content/%2e%2e/%2e%2e/etc/passwd", "/content/..%2f..%2fetc/passwd", "/%00"] {
+    for path in [
+        "/../../etc/passwd",
+        "/content/%2e%2e/%2e%2e/etc/passwd",
+        "/content/..%2f..%2fetc/passwd",
+        "/%00",
+    ] {
         let answer = ask(address, "GET", path, &credentials, b"").unwrap();
         assert!(matches!(answer.status, 400 | 404), "{path}: {}", answer.status);
         assert!(!answer.text().contains("root:"), "{path}");
@@ -129,20 +154,32 @@ fn nobody_gets_in_without_a_login_and_nothing_is_written_without_the_token() {
     let address = free_address();
     let home = dir.path().to_str().unwrap();
     let _running = Running::start(&["author", "--home", home, "--listen", &address.to_string()]);
-    let password = std::fs::read_to_string(dir.path().join("initial-password")).unwrap().trim().to_owned();
-    for path in ["/content.json", "/home/users/admin.json", "/api/pages?path=/", "/metrics", "/api/queue"] {
+    let password =
+        std::fs::read_to_string(dir.path().join("initial-password")).unwrap().trim().to_owned();
+    for path in
+        ["/content.json", "/home/users/admin.json", "/api/pages?path=/", "/metrics", "/api/queue"]
+    {
         assert_eq!(get(address, path).status, 401, "{path}");
     }
     assert_eq!(ask(address, "POST", "/x", &[], b"./a=1").unwrap().status, 401);
     assert_eq!(post(address, "wrong", "/x", "./a=1").status, 401);
 
     let form = [("Content-Type", "application/x-www-form-urlencoded".to_owned())];
-    let login = ask(address, "POST", "/login", &form, format!("user=admin&password={password}").as_bytes()).unwrap();
+    let login =
+        ask(address, "POST", "/login", &form, format!("user=admin&password={password}").as_bytes())
+            .unwrap();
     assert_eq!(login.status, 200);
     let cookie = login.header("set-cookie").unwrap().split(';').next().unwrap().to_owned();
-    let csrf = serde_json::from_slice::<serde_json::Value>(&login.body).unwrap()["csrf"].as_str().unwrap().to_owned();
+    let csrf = serde_json::from_slice::<serde_json::Value>(&login.body).unwrap()["csrf"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     let with_cookie = |extra: Option<&str>| {
-        let mut headers = vec![("Cookie", cookie.clone()), form[0].clone(), ("Accept", "application/json".to_owned())];
+        let mut headers = vec![
+            ("Cookie", cookie.clone()),
+            form[0].clone(),
+            ("Accept", "application/json".to_owned()),
+        ];
         headers.extend(extra.map(|token| ("X-CSRF-Token", token.to_owned())));
         ask(address, "POST", "/guarded", &headers, b"./a=1").unwrap().status
     };
@@ -154,7 +191,11 @@ fn nobody_gets_in_without_a_login_and_nothing_is_written_without_the_token() {
     let bearer = [("Authorization", format!("Bearer {}", token.trim()))];
     assert_eq!(ask(address, "GET", "/guarded.json", &bearer, b"").unwrap().status, 200);
     let headers = [bearer[0].clone(), form[0].clone()];
-    assert_eq!(ask(address, "POST", "/guarded", &headers, b"./a=2").unwrap().status, 200, "programs need no CSRF token");
+    assert_eq!(
+        ask(address, "POST", "/guarded", &headers, b"./a=2").unwrap().status,
+        200,
+        "programs need no CSRF token"
+    );
 }
 
 #[test]
@@ -164,7 +205,13 @@ fn the_admin_listener_answers_while_the_main_one_is_saturated() {
     let (address, admin) = (free_address(), free_address());
     let home = dir.path().to_str().unwrap();
     let _running = Running::start(&[
-        "publish", "--home", home, "--listen", &address.to_string(), "--admin-listen", &admin.to_string(),
+        "publish",
+        "--home",
+        home,
+        "--listen",
+        &address.to_string(),
+        "--admin-listen",
+        &admin.to_string(),
     ]);
     // Two connections that send half a head hold the main listener.
     let hold: Vec<TcpStream> = (0..2)

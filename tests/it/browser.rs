@@ -11,7 +11,9 @@ fn an_author_edits_and_activates_in_the_browser() {
     let script = root.join("ui/tests/demo.test.mjs");
     let chromium = std::env::var("CHROMIUM").unwrap_or_else(|_| "/usr/bin/chromium".to_owned());
     if !Path::new(&chromium).exists() || !root.join("ui/node_modules").is_dir() {
-        eprintln!("skipped: no chromium at `{chromium}` or no node modules in `ui`; `make test` installs both");
+        eprintln!(
+            "skipped: no chromium at `{chromium}` or no node modules in `ui`; `make test` installs both"
+        );
         return;
     }
     let dir = tempfile::tempdir().unwrap();
@@ -24,6 +26,10 @@ fn an_author_edits_and_activates_in_the_browser() {
         .env("DISPATCHER", format!("http://{}", demo.dispatcher))
         .output()
         .unwrap();
-    let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let said = format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
     assert!(output.status.success(), "{said}");
 }

@@ -50,17 +50,25 @@ fn a_stream_of_commits_loses_nothing_acknowledged() {
     let mut sent: u64 = 0;
     for kill in 0..kills() {
         let address = free_address();
-        let running = Running::start(&["author", "--home", home_text, "--listen", &address.to_string()]);
-        let password = std::fs::read_to_string(home.join("initial-password")).unwrap().trim().to_owned();
+        let running =
+            Running::start(&["author", "--home", home_text, "--listen", &address.to_string()]);
+        let password =
+            std::fs::read_to_string(home.join("initial-password")).unwrap().trim().to_owned();
         if kill == 0 {
             assert_eq!(post(address, &password, "/counter", "./value=0").status, 201);
         }
         let stored = stored_value(address, &password);
-        assert!(stored >= acknowledged, "kill {kill}: {acknowledged} was acknowledged, {stored} is stored");
+        assert!(
+            stored >= acknowledged,
+            "kill {kill}: {acknowledged} was acknowledged, {stored} is stored"
+        );
         assert!(stored <= sent, "kill {kill}: {stored} was never sent");
         for _ in 0..next(&mut seed) % 12 {
             sent += 1;
-            assert_eq!(post(address, &password, "/counter", &format!("./value={sent}")).status, 200);
+            assert_eq!(
+                post(address, &password, "/counter", &format!("./value={sent}")).status,
+                200
+            );
             acknowledged = sent;
         }
         // The last request is on its way when the process dies, at an instant that the seed chooses.
@@ -75,7 +83,8 @@ fn a_stream_of_commits_loses_nothing_acknowledged() {
             body.len()
         )
         .unwrap();
-        let until = std::time::Instant::now() + std::time::Duration::from_micros(next(&mut seed) % 6000);
+        let until =
+            std::time::Instant::now() + std::time::Duration::from_micros(next(&mut seed) % 6000);
         while std::time::Instant::now() < until {
             std::hint::spin_loop();
         }
@@ -107,7 +116,13 @@ fn a_killed_installation_leaves_all_or_nothing() {
     for kill in 0..kills() {
         let home = dir.path().join(format!("home{kill}"));
         let mut child = tympan()
-            .args(["package", "install", package.to_str().unwrap(), "--home", home.to_str().unwrap()])
+            .args([
+                "package",
+                "install",
+                package.to_str().unwrap(),
+                "--home",
+                home.to_str().unwrap(),
+            ])
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
@@ -127,7 +142,13 @@ fn a_killed_installation_leaves_all_or_nothing() {
         assert!(stored == 0 || stored == pages, "kill {kill}: {stored} of {pages} pages");
         finished += u64::from(stored == pages);
         // What was left behind does not hinder the next attempt.
-        run_ok(&["package", "install", package.to_str().unwrap(), "--home", home.to_str().unwrap()]);
+        run_ok(&[
+            "package",
+            "install",
+            package.to_str().unwrap(),
+            "--home",
+            home.to_str().unwrap(),
+        ]);
         assert_eq!(pages_in(&home), pages);
         std::fs::remove_dir_all(&home).unwrap();
     }

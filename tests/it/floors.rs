@@ -14,10 +14,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("render", &["content", "web"]),
     ("replicate", &["blobs", "content", "jobs", "store", "web"]),
     ("search", &["content"]),
-    (
-        "server",
-        &["content", "jobs", "render", "replicate", "search", "web"],
-    ),
+    ("server", &["content", "jobs", "render", "replicate", "search", "web"]),
     ("store", &[]),
     ("testkit", &["blobs", "store"]),
     ("web", &[]),
@@ -25,24 +22,18 @@ const ALLOWED: &[(&str, &[&str])] = &[
 
 #[test]
 fn rooms_import_only_downwards() {
-    let allowed: BTreeMap<&str, BTreeSet<&str>> = ALLOWED
-        .iter()
-        .map(|(room, below)| (*room, below.iter().copied().collect()))
-        .collect();
+    let allowed: BTreeMap<&str, BTreeSet<&str>> =
+        ALLOWED.iter().map(|(room, below)| (*room, below.iter().copied().collect())).collect();
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut rooms = BTreeSet::new();
     let mut faults = Vec::new();
     for entry in std::fs::read_dir(root.join("crates")).unwrap() {
         let folder = entry.unwrap().path();
         let room = folder.file_name().unwrap().to_str().unwrap().to_owned();
-        let manifest: toml::Table = std::fs::read_to_string(folder.join("Cargo.toml"))
-            .unwrap()
-            .parse()
-            .unwrap();
+        let manifest: toml::Table =
+            std::fs::read_to_string(folder.join("Cargo.toml")).unwrap().parse().unwrap();
         if manifest["package"]["name"].as_str() != Some(&format!("tympan-{room}")) {
-            faults.push(format!(
-                "the package in `crates/{room}` must be named `tympan-{room}`"
-            ));
+            faults.push(format!("the package in `crates/{room}` must be named `tympan-{room}`"));
         }
         match allowed.get(room.as_str()) {
             None => faults.push(format!("`{room}` is missing from the table of floors")),
@@ -83,11 +74,7 @@ fn floors_have_no_cycle() {
     let below: BTreeMap<&str, &[&str]> = ALLOWED.iter().copied().collect();
     fn depth(room: &str, below: &BTreeMap<&str, &[&str]>, trail: usize) -> usize {
         assert!(trail < below.len(), "`{room}` stands on itself");
-        below[room]
-            .iter()
-            .map(|next| 1 + depth(next, below, trail + 1))
-            .max()
-            .unwrap_or(0)
+        below[room].iter().map(|next| 1 + depth(next, below, trail + 1)).max().unwrap_or(0)
     }
     for (room, _) in ALLOWED {
         depth(room, &below, 0);
@@ -99,9 +86,5 @@ fn ours(manifest: &toml::Table, table: &str) -> Vec<String> {
     let Some(table) = manifest.get(table).and_then(toml::Value::as_table) else {
         return Vec::new();
     };
-    table
-        .keys()
-        .filter_map(|name| name.strip_prefix("tympan-"))
-        .map(str::to_owned)
-        .collect()
+    table.keys().filter_map(|name| name.strip_prefix("tympan-")).map(str::to_owned).collect()
 }

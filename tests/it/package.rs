@@ -18,15 +18,24 @@ fn real_packages_install_with_exact_counts() {
     let home = dir.path().to_str().unwrap();
     for (name, elements, attributes, pages, assets) in expected {
         let file = packages.join(name);
-        let report = run_ok(&["package", "install", "--json", file.to_str().unwrap(), "--home", home]);
+        let report =
+            run_ok(&["package", "install", "--json", file.to_str().unwrap(), "--home", home]);
         let report: Value = serde_json::from_str(&report).unwrap();
         let count = |name: &str| report[name].as_u64().unwrap();
         let counts = (count("elements"), count("attributes"), count("pages"), count("assets"));
         assert_eq!(counts, (elements, attributes, pages, assets), "{name}");
         let skipped = report["skipped"].as_array().unwrap();
-        let skipped_elements = skipped.iter().filter(|skipped| skipped["is_element"] == true).count() as u64;
-        assert_eq!(count("elements_stored") + skipped_elements, elements, "{name}: stored or listed");
-        assert!(skipped.iter().all(|skipped| skipped["reason"].is_string()), "{name}: each with its reason");
+        let skipped_elements =
+            skipped.iter().filter(|skipped| skipped["is_element"] == true).count() as u64;
+        assert_eq!(
+            count("elements_stored") + skipped_elements,
+            elements,
+            "{name}: stored or listed"
+        );
+        assert!(
+            skipped.iter().all(|skipped| skipped["reason"].is_string()),
+            "{name}: each with its reason"
+        );
     }
     let check = run_ok(&["repo", "check", "--home", home]);
     assert!(check.trim_end().ends_with(": clean"), "{check}");
@@ -48,7 +57,8 @@ fn broken_packages_are_refused_with_the_place_and_leave_no_trace() {
     let text = dir.path().join("text.zip");
     std::fs::write(&text, b"this is no package").unwrap();
     for file in [&cut, &text, &dir.path().join("absent.zip")] {
-        let output = run(&["package", "install", file.to_str().unwrap(), "--home", home.to_str().unwrap()]);
+        let output =
+            run(&["package", "install", file.to_str().unwrap(), "--home", home.to_str().unwrap()]);
         let message = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(2), "{message}");
         assert!(message.contains(file.file_name().unwrap().to_str().unwrap()), "{message}");

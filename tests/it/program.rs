@@ -57,13 +57,15 @@ pub(crate) struct Running {
 impl Running {
     /// Starts the program and waits for its word `ready`.
     pub(crate) fn start(arguments: &[&str]) -> Self {
-        Self::try_start(arguments).unwrap_or_else(|output| panic!("{arguments:?} did not get ready: {output}"))
+        Self::try_start(arguments)
+            .unwrap_or_else(|output| panic!("{arguments:?} did not get ready: {output}"))
     }
 
     /// Starts the program; gives what it wrote if it ends before it is ready.
     pub(crate) fn try_start(arguments: &[&str]) -> Result<Self, String> {
         let mut command = tympan();
-        let mut child = command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut child =
+            command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let mut greeting = String::new();
         for line in &mut lines {
@@ -124,7 +126,12 @@ impl Demo {
         Self::start_at(home, free_address(), free_address(), free_address())
     }
 
-    pub(crate) fn start_at(home: &Path, author: SocketAddr, publish: SocketAddr, dispatcher: SocketAddr) -> Self {
+    pub(crate) fn start_at(
+        home: &Path,
+        author: SocketAddr,
+        publish: SocketAddr,
+        dispatcher: SocketAddr,
+    ) -> Self {
         let running = Running::start(&[
             "demo",
             "--home",
@@ -136,7 +143,10 @@ impl Demo {
             "--dispatcher",
             &dispatcher.to_string(),
         ]);
-        let password = std::fs::read_to_string(home.join("author/initial-password")).unwrap().trim().to_owned();
+        let password = std::fs::read_to_string(home.join("author/initial-password"))
+            .unwrap()
+            .trim()
+            .to_owned();
         Self { running, home: home.to_owned(), author, publish, dispatcher, password }
     }
 
@@ -167,7 +177,10 @@ impl Demo {
         loop {
             let log = std::fs::read_to_string(self.home.join("publish/logs/request.log")).unwrap();
             if let Some((before, _)) = log.split_once(&format!("-> GET {mark} ")) {
-                return before.lines().filter(|line| line.contains(&format!("-> GET {path} "))).count();
+                return before
+                    .lines()
+                    .filter(|line| line.contains(&format!("-> GET {path} ")))
+                    .count();
             }
             assert!(started.elapsed() < Duration::from_secs(60), "the log never showed {mark}");
             std::thread::yield_now();
@@ -187,7 +200,10 @@ pub(crate) fn post(address: SocketAddr, password: &str, path: &str, form: &str) 
 
 pub(crate) fn basic(user: &str, password: &str) -> String {
     use base64::Engine as _;
-    format!("Basic {}", base64::engine::general_purpose::STANDARD.encode(format!("{user}:{password}")))
+    format!(
+        "Basic {}",
+        base64::engine::general_purpose::STANDARD.encode(format!("{user}:{password}"))
+    )
 }
 
 /// An answer over HTTP.
@@ -227,7 +243,11 @@ pub(crate) fn ask(
 ) -> std::io::Result<Answer> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(Duration::from_secs(60)))?;
-    write!(stream, "{method} {path} HTTP/1.0\r\nHost: {address}\r\nContent-Length: {}\r\n", body.len())?;
+    write!(
+        stream,
+        "{method} {path} HTTP/1.0\r\nHost: {address}\r\nContent-Length: {}\r\n",
+        body.len()
+    )?;
     for (name, value) in headers {
         write!(stream, "{name}: {value}\r\n")?;
     }

@@ -35,14 +35,20 @@ fn an_edit_reaches_visitors_with_exactly_one_render() {
     assert_eq!(before, 1, "the second visitor is served from the cache");
     for number in 0..3 {
         let title = format!("A title that was changed {number} times");
-        let saved = demo.post(&format!("{PAGE}/jcr:content"), &format!("./jcr:title={}", title.replace(' ', "+")));
+        let saved = demo.post(
+            &format!("{PAGE}/jcr:content"),
+            &format!("./jcr:title={}", title.replace(' ', "+")),
+        );
         assert_eq!(saved.status, 200, "{}", saved.text());
         assert!(!get(demo.dispatcher, &url).text().contains(&title), "not published yet");
         let published_at = Instant::now();
         let activated = demo.post(PAGE, ":operation=activate");
         assert_eq!(activated.status, 200, "{}", activated.text());
         let polls = poll_until(&demo, &url, &title);
-        eprintln!("published at 0 ms, visible at {} ms, after {polls} polls", published_at.elapsed().as_millis());
+        eprintln!(
+            "published at 0 ms, visible at {} ms, after {polls} polls",
+            published_at.elapsed().as_millis()
+        );
         poll_until(&demo, &url, &title);
         assert_eq!(demo.renders_of(&url), before + number + 1, "one render for each activation");
     }
@@ -54,13 +60,20 @@ fn deactivated_pages_vanish_and_subtrees_travel_whole() {
     let demo = Demo::start(dir.path());
     let create = "./jcr:primaryType=cq:Page&./jcr:content/jcr:primaryType=cq:PageContent&\
         ./jcr:content/sling:resourceType=wayfare/components/page&./jcr:content/jcr:title=";
-    for (parent, name) in [("/content/wayfare/en", "walks"), ("/content/wayfare/en/walks", "one"), ("/content/wayfare/en/walks", "two")] {
+    for (parent, name) in [
+        ("/content/wayfare/en", "walks"),
+        ("/content/wayfare/en/walks", "one"),
+        ("/content/wayfare/en/walks", "two"),
+    ] {
         let made = demo.post(&format!("{parent}/*"), &format!(":name={name}&{create}{name}"));
         assert_eq!(made.status, 201, "{}", made.text());
     }
     let url = "/content/wayfare/en/walks/two.html";
     assert_eq!(get(demo.publish, url).status, 404, "nothing is published by being made");
-    assert_eq!(demo.post("/content/wayfare/en/walks", ":operation=activate&:deep=true").status, 200);
+    assert_eq!(
+        demo.post("/content/wayfare/en/walks", ":operation=activate&:deep=true").status,
+        200
+    );
     let started = Instant::now();
     let wait_for = |status: u16| {
         while get(demo.publish, url).status != status {
@@ -69,7 +82,11 @@ fn deactivated_pages_vanish_and_subtrees_travel_whole() {
         }
     };
     wait_for(200);
-    assert_eq!(get(demo.publish, "/content/wayfare/en/walks/one.html").status, 200, "applied in one commit");
+    assert_eq!(
+        get(demo.publish, "/content/wayfare/en/walks/one.html").status,
+        200,
+        "applied in one commit"
+    );
     assert_eq!(demo.post("/content/wayfare/en/walks", ":operation=deactivate").status, 200);
     wait_for(404);
     assert_eq!(demo.get_as_admin(url).status, 200, "the author keeps it");
@@ -82,7 +99,10 @@ fn jobs_wait_for_a_publisher_that_is_down() {
     let (author, publish, dispatcher) = (demo.author, demo.publish, demo.dispatcher);
     let agent = "/etc/replication/agents.author/publish/jcr:content";
     let elsewhere = crate::program::free_address();
-    assert_eq!(demo.post(agent, &format!("./transportUri=http://{elsewhere}/bin/receive")).status, 200);
+    assert_eq!(
+        demo.post(agent, &format!("./transportUri=http://{elsewhere}/bin/receive")).status,
+        200
+    );
     assert_eq!(demo.post(&format!("{PAGE}/jcr:content"), "./jcr:title=Late+but+safe").status, 200);
     assert_eq!(demo.post(PAGE, ":operation=activate").status, 200);
     let started = Instant::now();
@@ -96,7 +116,10 @@ fn jobs_wait_for_a_publisher_that_is_down() {
     demo.running.kill();
     let demo = Demo::start_at(&home, author, publish, dispatcher);
     assert!(demo.get_as_admin("/api/queue").text().contains(PAGE));
-    assert_eq!(demo.post(agent, &format!("./transportUri=http://{publish}/bin/receive")).status, 200);
+    assert_eq!(
+        demo.post(agent, &format!("./transportUri=http://{publish}/bin/receive")).status,
+        200
+    );
     let id = demo.get_as_admin("/api/queue").text();
     let id = id.split("\"id\":").nth(1).and_then(|rest| rest.split(',').next()).unwrap().to_owned();
     demo.post("/api/queue/retry", &format!("id={id}"));
@@ -108,15 +131,24 @@ fn everything_is_still_there_after_a_restart() {
     let dir = tempfile::tempdir().unwrap();
     let demo = Demo::start(dir.path());
     assert_eq!(demo.post(&format!("{PAGE}/jcr:content"), "./jcr:title=Kept").status, 200);
-    let (author, publish, dispatcher, home) = (demo.author, demo.publish, demo.dispatcher, demo.home.clone());
+    let (author, publish, dispatcher, home) =
+        (demo.author, demo.publish, demo.dispatcher, demo.home.clone());
     assert!(demo.running.stop(), "Ctrl-C ends it well");
     let demo = Demo::start_at(&home, author, publish, dispatcher);
-    assert!(!demo.running.greeting.contains("imported"), "later starts import nothing: {}", demo.running.greeting);
+    assert!(
+        !demo.running.greeting.contains("imported"),
+        "later starts import nothing: {}",
+        demo.running.greeting
+    );
     assert!(demo.get_as_admin(&format!("{PAGE}.html")).text().contains("Kept"));
     let link = demo.login_link();
     let path = link.strip_prefix(&format!("http://{author}")).unwrap().to_owned();
     let first = get(author, &path);
-    assert!(first.header("set-cookie").is_some_and(|cookie| cookie.contains("HttpOnly")), "{}", first.head);
+    assert!(
+        first.header("set-cookie").is_some_and(|cookie| cookie.contains("HttpOnly")),
+        "{}",
+        first.head
+    );
     assert!(get(author, &path).header("set-cookie").is_none(), "a login link works once");
 }
 
@@ -130,13 +162,22 @@ fn binaries_answer_ranges_and_conditions() {
         assert_eq!((whole.status, whole.body.len()), (200, 102_400), "{}", whole.head);
         let range = [("Range", "bytes=100-199".to_owned())];
         let part = crate::program::ask(address, "GET", url, &range, b"").unwrap();
-        assert_eq!((part.status, part.body.as_slice()), (206, &whole.body[100..200]), "{}", part.head);
+        assert_eq!(
+            (part.status, part.body.as_slice()),
+            (206, &whole.body[100..200]),
+            "{}",
+            part.head
+        );
         let past = [("Range", "bytes=999999-".to_owned())];
         assert_eq!(crate::program::ask(address, "GET", url, &past, b"").unwrap().status, 416);
         let tag = whole.header("etag").expect("an entity tag").to_owned();
-        let same = crate::program::ask(address, "GET", url, &[("If-None-Match", tag)], b"").unwrap();
+        let same =
+            crate::program::ask(address, "GET", url, &[("If-None-Match", tag)], b"").unwrap();
         assert_eq!((same.status, same.body.len()), (304, 0));
         let head = crate::program::ask(address, "HEAD", url, &[], b"").unwrap();
-        assert_eq!((head.status, head.body.len(), head.header("content-length")), (200, 0, Some("102400")));
+        assert_eq!(
+            (head.status, head.body.len(), head.header("content-length")),
+            (200, 0, Some("102400"))
+        );
     }
 }

@@ -20,13 +20,15 @@ fn rows_of(text: &str) -> Vec<Row> {
             let inner = line.strip_prefix('|')?.strip_suffix('|')?;
             let cells: Vec<&str> = split_cells(inner);
             let id = cells.first()?.trim();
-            let is_id = id.len() >= 4 && id.as_bytes()[0].is_ascii_uppercase() && id.as_bytes()[1] == b'-';
+            let is_id =
+                id.len() >= 4 && id.as_bytes()[0].is_ascii_uppercase() && id.as_bytes()[1] == b'-';
             if !is_id {
                 return None;
             }
             assert_eq!(cells.len(), 6, "{id} has {} cells", cells.len());
             let check = cells[5].trim().strip_prefix('`').and_then(|check| check.strip_suffix('`'));
-            let check = check.map(|check| check.split_once(" => ").unwrap_or_else(|| panic!("{id}: no ` => `")));
+            let check = check
+                .map(|check| check.split_once(" => ").unwrap_or_else(|| panic!("{id}: no ` => `")));
             Some(Row {
                 id: id.to_owned(),
                 state: cells[4].trim().to_owned(),
@@ -56,8 +58,16 @@ fn split_cells(line: &str) -> Vec<&str> {
 
 fn documents() -> Vec<(String, String)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/sources");
-    let names = ["aem-performance", "refetching-flush", "obnam-tuning", "composite-store", "opencms-tuning"];
-    let read = |name: &str| (name.to_owned(), std::fs::read_to_string(folder.join(format!("{name}.md"))).unwrap());
+    let names = [
+        "aem-performance",
+        "refetching-flush",
+        "obnam-tuning",
+        "composite-store",
+        "opencms-tuning",
+    ];
+    let read = |name: &str| {
+        (name.to_owned(), std::fs::read_to_string(folder.join(format!("{name}.md"))).unwrap())
+    };
     names.into_iter().map(read).collect()
 }
 
@@ -66,7 +76,11 @@ fn the_counts_at_the_head_are_those_of_the_rows() {
     for (name, text) in documents() {
         let mut states: BTreeMap<String, usize> = BTreeMap::new();
         for (at, row) in rows_of(&text).iter().enumerate() {
-            assert!(row.id.ends_with(&format!("{:03}", at + 1)), "{name}: {} breaks the numbering", row.id);
+            assert!(
+                row.id.ends_with(&format!("{:03}", at + 1)),
+                "{name}: {} breaks the numbering",
+                row.id
+            );
             *states.entry(row.state.clone()).or_default() += 1;
         }
         for state in ["built", "planned", "does not apply"] {
@@ -104,7 +118,10 @@ fn what_can_be_shown_quickly_is_shown() {
             let is_shown = said.to_ascii_lowercase().contains(&expected.to_ascii_lowercase());
             if !output.status.success() || !is_shown {
                 let said: String = said.chars().take(400).collect();
-                faults.push(format!("{name} {}: `{command}` did not say `{expected}`:\n{said}", row.id));
+                faults.push(format!(
+                    "{name} {}: `{command}` did not say `{expected}`:\n{said}",
+                    row.id
+                ));
             }
         }
     }

@@ -39,19 +39,12 @@ impl LocalBlobs {
             let path = entry.map_err(disk("list", &temporary))?.path();
             fs::remove_file(&path).map_err(disk("remove", &path))?;
         }
-        Ok(Self {
-            dir: dir.to_owned(),
-            small,
-        })
+        Ok(Self { dir: dir.to_owned(), small })
     }
 
     /// Returns the file that holds a large blob.
     fn file_of(&self, id: &BlobId) -> PathBuf {
-        let hex: String = id
-            .digest()
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
+        let hex: String = id.digest().iter().map(|byte| format!("{byte:02x}")).collect();
         let (first, rest) = hex.split_at(2);
         let (second, _) = rest.split_at(2);
         self.dir.join(first).join(second).join(&hex)
@@ -92,15 +85,10 @@ impl LocalBlobs {
         let folder = path.parent().unwrap_or(&self.dir);
         let is_new = !folder.exists();
         fs::create_dir_all(folder).map_err(disk("create", folder))?;
-        file.persist(&path)
-            .map_err(|failed| disk("rename to", &path)(failed.error))?;
+        file.persist(&path).map_err(|failed| disk("rename to", &path)(failed.error))?;
         sync_folder(folder)?;
         if is_new {
-            folder
-                .ancestors()
-                .skip(1)
-                .take(2)
-                .try_for_each(sync_folder)?;
+            folder.ancestors().skip(1).take(2).try_for_each(sync_folder)?;
         }
         Ok(())
     }
@@ -109,8 +97,7 @@ impl LocalBlobs {
     fn touch(&self, path: &Path) -> Result<bool> {
         match File::options().write(true).open(path) {
             Ok(file) => {
-                file.set_modified(SystemTime::now())
-                    .map_err(disk("touch", path))?;
+                file.set_modified(SystemTime::now()).map_err(disk("touch", path))?;
                 Ok(true)
             }
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
@@ -128,10 +115,7 @@ impl fmt::Debug for LocalBlobs {
 impl BlobStore for LocalBlobs {
     fn put(&self, source: &mut dyn Read) -> Result<BlobId> {
         let mut head = Vec::with_capacity(SMALL_BYTES);
-        (&mut *source)
-            .take(SMALL_BYTES as u64)
-            .read_to_end(&mut head)
-            .map_err(Error::Source)?;
+        (&mut *source).take(SMALL_BYTES as u64).read_to_end(&mut head).map_err(Error::Source)?;
         if head.len() == SMALL_BYTES {
             return self.put_file(&head, source);
         }
@@ -183,17 +167,11 @@ fn read_some<'a>(source: &mut dyn Read, buffer: &'a mut [u8]) -> Result<&'a [u8]
 
 /// Makes a rename in the folder durable.
 fn sync_folder(folder: &Path) -> Result<()> {
-    File::open(folder)
-        .and_then(|folder| folder.sync_all())
-        .map_err(disk("sync", folder))
+    File::open(folder).and_then(|folder| folder.sync_all()).map_err(disk("sync", folder))
 }
 
 /// Names the file and the action of a failed call.
 fn disk(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Error {
     let path = path.to_owned();
-    move |source| Error::Disk {
-        action,
-        path,
-        source,
-    }
+    move |source| Error::Disk { action, path, source }
 }

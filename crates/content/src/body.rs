@@ -157,12 +157,7 @@ impl Body {
         }
         let at = cursor.at();
         let root = node_at(&bytes, at)?;
-        let body = Self {
-            bytes,
-            names,
-            blobs,
-            root,
-        };
+        let body = Self { bytes, names, blobs, root };
         let is_whole = root.end as usize == body.bytes.len() && body.walk(root, 0).is_some();
         is_whole.then_some(body)
     }
@@ -173,10 +168,8 @@ impl Body {
             return None;
         }
         self.name_text(node.name)?;
-        let mut properties = Cursor::new(
-            self.bytes.get(..node.children as usize)?,
-            node.properties as usize,
-        );
+        let mut properties =
+            Cursor::new(self.bytes.get(..node.children as usize)?, node.properties as usize);
         for _ in 0..properties.length()? {
             let name = u32::try_from(properties.number()?).ok()?;
             self.name_text(name)?;
@@ -248,17 +241,15 @@ impl Body {
 
     /// Returns a property of a node.
     pub(crate) fn property(&self, node: BodyNode, name: &str) -> Option<Property> {
-        let (_, tag, value) = self
-            .raw_properties(node)
-            .find(|(candidate, ..)| *candidate == name)?;
+        let (_, tag, value) =
+            self.raw_properties(node).find(|(candidate, ..)| *candidate == name)?;
         self.decode(tag, value)
     }
 
     /// Returns a single text-like property of a node without copying it.
     pub(crate) fn text(&self, node: BodyNode, name: &str) -> Option<&str> {
-        let (_, tag, value) = self
-            .raw_properties(node)
-            .find(|(candidate, ..)| *candidate == name)?;
+        let (_, tag, value) =
+            self.raw_properties(node).find(|(candidate, ..)| *candidate == name)?;
         match value_type(tag)? {
             _ if tag & LIST != 0 => None,
             ValueType::Name => self.name_text(u32::try_from(Cursor::new(value, 0).number()?).ok()?),
@@ -290,10 +281,7 @@ impl Body {
                 .properties(node)
                 .map(|(name, property)| (name.to_owned(), property))
                 .collect::<BTreeMap<_, _>>(),
-            children: self
-                .children(node)
-                .map(|child| self.subtree(child))
-                .collect(),
+            children: self.children(node).map(|child| self.subtree(child)).collect(),
         }
     }
 
@@ -335,15 +323,14 @@ impl Body {
             ValueType::WeakReference => Value::WeakReference(text()?),
             ValueType::Uri => Value::Uri(text()?),
             ValueType::Decimal => Value::Decimal(text()?),
-            ValueType::Name => Value::Name(
-                self.name_text(u32::try_from(cursor.number()?).ok()?)?
-                    .to_owned(),
-            ),
+            ValueType::Name => {
+                Value::Name(self.name_text(u32::try_from(cursor.number()?).ok()?)?.to_owned())
+            }
             ValueType::Binary => Value::Binary(*self.blobs.get(cursor.length()?)?),
             ValueType::Long => Value::Long(cursor.signed()?),
-            ValueType::Double => Value::Double(f64::from_bits(u64::from_le_bytes(
-                *cursor.take(8)?.first_chunk()?,
-            ))),
+            ValueType::Double => {
+                Value::Double(f64::from_bits(u64::from_le_bytes(*cursor.take(8)?.first_chunk()?)))
+            }
             ValueType::Boolean => Value::Boolean(cursor.byte()? != 0),
             ValueType::Date => Value::Date(Date {
                 millis: cursor.signed()?,
@@ -362,12 +349,7 @@ fn node_at(bytes: &[u8], at: usize) -> Option<BodyNode> {
     cursor.take(length)?;
     let children = u32::try_from(cursor.at()).ok()?;
     cursor.bytes()?;
-    Some(BodyNode {
-        name,
-        properties,
-        children,
-        end: u32::try_from(cursor.at()).ok()?,
-    })
+    Some(BodyNode { name, properties, children, end: u32::try_from(cursor.at()).ok()? })
 }
 
 /// Returns the offset behind the length that stands at `at`.
@@ -378,9 +360,7 @@ fn skip_length(bytes: &[u8], at: usize) -> Option<usize> {
 }
 
 fn value_type(tag: u8) -> Option<ValueType> {
-    ValueType::ALL
-        .get(usize::from(tag & !LIST).checked_sub(1)?)
-        .copied()
+    ValueType::ALL.get(usize::from(tag & !LIST).checked_sub(1)?).copied()
 }
 
 #[cfg(test)]
@@ -395,48 +375,33 @@ mod tests {
             any::<i64>().prop_map(Value::Long),
             any::<f64>().prop_map(Value::Double),
             any::<bool>().prop_map(Value::Boolean),
-            (any::<i64>(), -900_i16..900).prop_map(|(millis, offset_minutes)| Value::Date(Date {
-                millis,
-                offset_minutes
-            })),
+            (any::<i64>(), -900_i16..900)
+                .prop_map(|(millis, offset_minutes)| Value::Date(Date { millis, offset_minutes })),
             (0_u8..4, any::<u64>())
                 .prop_map(|(seed, length)| Value::Binary(BlobId::new([seed; 32], length))),
         ];
-        let list = (
-            proptest::sample::select(&ValueType::ALL[..]),
-            prop::collection::vec(".{0,4}", 0..4),
-        )
-            .prop_map(|(value_type, texts)| {
-                let values = texts
-                    .into_iter()
-                    .filter_map(|text| Value::parse(value_type, &text).ok())
-                    .collect();
-                Property::List(value_type, values)
-            });
+        let list =
+            (proptest::sample::select(&ValueType::ALL[..]), prop::collection::vec(".{0,4}", 0..4))
+                .prop_map(|(value_type, texts)| {
+                    let values = texts
+                        .into_iter()
+                        .filter_map(|text| Value::parse(value_type, &text).ok())
+                        .collect();
+                    Property::List(value_type, values)
+                });
         prop_oneof![value.prop_map(Property::Single), list]
     }
 
     fn trees() -> impl Strategy<Value = Subtree> {
-        let node = (
-            prop::collection::btree_map("[a-z]{1,4}", values(), 0..5),
-            "[a-z]{1,4}",
-        )
-            .prop_map(|(properties, name)| Subtree {
-                name,
-                properties,
-                children: Vec::new(),
-            });
+        let node = (prop::collection::btree_map("[a-z]{1,4}", values(), 0..5), "[a-z]{1,4}")
+            .prop_map(|(properties, name)| Subtree { name, properties, children: Vec::new() });
         node.prop_recursive(4, 40, 5, |inner| {
             (
                 prop::collection::vec(inner, 0..5),
                 prop::collection::btree_map("[a-z]{1,4}", values(), 0..3),
             )
                 .prop_map(|(children, properties)| {
-                    let mut node = Subtree {
-                        name: "n".into(),
-                        properties,
-                        ..Subtree::default()
-                    };
+                    let mut node = Subtree { name: "n".into(), properties, ..Subtree::default() };
                     children.into_iter().for_each(|child| node.put_child(child));
                     node
                 })

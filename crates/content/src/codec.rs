@@ -105,19 +105,11 @@ mod tests {
         let mut out = Vec::new();
         let numbers = [0, 1, 127, 128, 300, u64::from(u32::MAX), u64::MAX];
         let signed = [0, -1, 1, i64::MIN, i64::MAX, -300];
-        numbers
-            .iter()
-            .for_each(|number| put_number(&mut out, *number));
-        signed
-            .iter()
-            .for_each(|number| put_signed(&mut out, *number));
+        numbers.iter().for_each(|number| put_number(&mut out, *number));
+        signed.iter().for_each(|number| put_signed(&mut out, *number));
         let mut cursor = Cursor::new(&out, 0);
-        numbers
-            .iter()
-            .for_each(|number| assert_eq!(cursor.number(), Some(*number)));
-        signed
-            .iter()
-            .for_each(|number| assert_eq!(cursor.signed(), Some(*number)));
+        numbers.iter().for_each(|number| assert_eq!(cursor.number(), Some(*number)));
+        signed.iter().for_each(|number| assert_eq!(cursor.signed(), Some(*number)));
         assert!(cursor.is_at_end() && cursor.number().is_none());
         assert_eq!(Cursor::new(&[0xff; 11], 0).number(), None);
         assert_eq!(Cursor::new(&[5, 1], 0).bytes(), None);

@@ -74,10 +74,7 @@ fn write(head: &View, edits: &Overlay, change: &Change<'_>) -> Result<ChunkId> {
     for (key, record) in edits {
         let path = keys::path_of(key)?;
         let old = head.content.get(shared.reads(), key)?;
-        let new = record
-            .as_ref()
-            .map(|record| record.encode(&mut batch))
-            .transpose()?;
+        let new = record.as_ref().map(|record| record.encode(&mut batch)).transpose()?;
         if old == new {
             continue;
         }
@@ -112,26 +109,16 @@ fn note_change(
     new: Option<&Record>,
     indexes: &mut IndexEdits,
 ) -> Result<()> {
-    let damaged = || Error::Damaged {
-        path: path.clone(),
-        reason: "its record does not decode",
-    };
-    let old = old
-        .map(|stored| Record::decode(stored).ok_or_else(damaged))
-        .transpose()?;
-    let old_body = old
-        .as_ref()
-        .map(|record| head.body(record, path))
-        .transpose()?;
+    let damaged = || Error::Damaged { path: path.clone(), reason: "its record does not decode" };
+    let old = old.map(|stored| Record::decode(stored).ok_or_else(damaged)).transpose()?;
+    let old_body = old.as_ref().map(|record| head.body(record, path)).transpose()?;
     let new_body = new.map(|record| head.body(record, path)).transpose()?;
     let pair = |record, body| Some((record, body));
     let old = old
         .as_ref()
         .zip(old_body.as_deref())
         .and_then(|(record, body)| pair(&record.summary, body));
-    let new = new
-        .zip(new_body.as_deref())
-        .and_then(|(record, body)| pair(&record.summary, body));
+    let new = new.zip(new_body.as_deref()).and_then(|(record, body)| pair(&record.summary, body));
     indexes.change(path, old, new);
     Ok(())
 }
@@ -158,14 +145,11 @@ fn merge_onto(base: &View, edits: &Overlay, head: &View) -> Result<Overlay> {
                 &mut conflicts,
             )?
         };
-        if let Some(below) = (ours.is_none() && before.is_some())
-            .then(|| keys::below(&path))
-            .transpose()?
+        if let Some(below) =
+            (ours.is_none() && before.is_some()).then(|| keys::below(&path)).transpose()?
         {
-            let strangers = head
-                .records(&below)?
-                .into_iter()
-                .filter(|(key, _)| !edits.contains_key(key));
+            let strangers =
+                head.records(&below)?.into_iter().filter(|(key, _)| !edits.contains_key(key));
             for (key, _) in strangers {
                 conflicts.push(Conflict::of_node(
                     &keys::path_of(&key)?,
@@ -185,11 +169,7 @@ fn merge_onto(base: &View, edits: &Overlay, head: &View) -> Result<Overlay> {
     }
     let mut seen = BTreeSet::new();
     conflicts.retain(|one| seen.insert((one.path.clone(), one.kind.name(), one.property.clone())));
-    if conflicts.is_empty() {
-        Ok(merged)
-    } else {
-        Err(Error::Conflicts(conflicts))
-    }
+    if conflicts.is_empty() { Ok(merged) } else { Err(Error::Conflicts(conflicts)) }
 }
 
 /// Tells whether the merged state has a folder or page at `path` to hold records.
@@ -217,22 +197,13 @@ fn merge_record(
         Ok(Some(body.subtree(body.root())))
     };
     let [base, ours, theirs] = sides;
-    let merged = merge(
-        path,
-        tree(base)?.as_ref(),
-        tree(ours)?.as_ref(),
-        tree(theirs)?.as_ref(),
-        conflicts,
-    );
+    let merged =
+        merge(path, tree(base)?.as_ref(), tree(ours)?.as_ref(), tree(theirs)?.as_ref(), conflicts);
     let Some(merged) = merged else {
         return Ok(None);
     };
     let order_of = |record: Option<&Record>| record.map(|record| record.order.clone());
-    let order = if order_of(ours) == order_of(base) {
-        order_of(theirs)
-    } else {
-        order_of(ours)
-    };
+    let order = if order_of(ours) == order_of(base) { order_of(theirs) } else { order_of(ours) };
     let record = Record::of(&merged, order.unwrap_or_default());
     let record = record.ok_or(Error::Refused {
         action: "merge",

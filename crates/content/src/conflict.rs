@@ -65,14 +65,7 @@ pub struct Conflict {
 impl Conflict {
     /// Makes a conflict about a whole node.
     pub(crate) fn of_node(path: &NodePath, kind: ConflictKind) -> Self {
-        Self {
-            path: path.clone(),
-            kind,
-            property: None,
-            base: None,
-            ours: None,
-            theirs: None,
-        }
+        Self { path: path.clone(), kind, property: None, base: None, ours: None, theirs: None }
     }
 }
 

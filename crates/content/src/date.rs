@@ -24,21 +24,12 @@ impl Date {
     /// # Errors
     /// [`Error::ValueFormat`] if the text is not such a date.
     pub fn parse(text: &str) -> Result<Self> {
-        let invalid = || Error::ValueFormat {
-            text: text.to_owned(),
-            wanted: "Date",
-        };
+        let invalid = || Error::ValueFormat { text: text.to_owned(), wanted: "Date" };
         let (civil, minutes) = split_offset(text).ok_or_else(invalid)?;
         let civil: DateTime = civil.parse().map_err(|_| invalid())?;
         let offset = Offset::from_seconds(i32::from(minutes) * 60).map_err(|_| invalid())?;
-        let millis = offset
-            .to_timestamp(civil)
-            .map_err(|_| invalid())?
-            .as_millisecond();
-        Ok(Self {
-            millis,
-            offset_minutes: minutes,
-        })
+        let millis = offset.to_timestamp(civil).map_err(|_| invalid())?.as_millisecond();
+        Ok(Self { millis, offset_minutes: minutes })
     }
 
     /// Reads a date in any of the forms that Sling's POST protocol takes: ISO 8601 with or without offset and time,
@@ -56,35 +47,20 @@ impl Date {
         {
             let offset = format!("T{}", text.rsplit("GMT").next().unwrap_or_default());
             let offset_minutes = split_offset(&offset).map_or(0, |(_, minutes)| minutes);
-            return Ok(Self {
-                millis: zoned.as_millisecond(),
-                offset_minutes,
-            });
+            return Ok(Self { millis: zoned.as_millisecond(), offset_minutes });
         }
-        const FORMS: [&str; 5] = [
-            "%Y-%m-%dT%H:%M:%S",
-            "%Y-%m-%dT%H:%M",
-            "%d.%m.%Y %H:%M:%S",
-            "%Y-%m-%d",
-            "%d.%m.%Y",
-        ];
+        const FORMS: [&str; 5] =
+            ["%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M", "%d.%m.%Y %H:%M:%S", "%Y-%m-%d", "%d.%m.%Y"];
         let civil = FORMS.iter().find_map(|form| {
             let parsed = jiff::fmt::strtime::parse(form, text).ok()?;
-            parsed.to_datetime().ok().or_else(|| {
-                Some(
-                    parsed
-                        .to_date()
-                        .ok()?
-                        .to_datetime(jiff::civil::Time::midnight()),
-                )
-            })
+            parsed
+                .to_datetime()
+                .ok()
+                .or_else(|| Some(parsed.to_date().ok()?.to_datetime(jiff::civil::Time::midnight())))
         });
         match civil {
             Some(civil) => Self::parse(&format!("{civil}Z")),
-            None => Err(Error::ValueFormat {
-                text: text.to_owned(),
-                wanted: "Date",
-            }),
+            None => Err(Error::ValueFormat { text: text.to_owned(), wanted: "Date" }),
         }
     }
 
@@ -95,10 +71,7 @@ impl Date {
             Ok(after) => i64::try_from(after.as_millis()).unwrap_or(i64::MAX),
             Err(before) => -i64::try_from(before.duration().as_millis()).unwrap_or(i64::MAX),
         };
-        Self {
-            millis,
-            offset_minutes: 0,
-        }
+        Self { millis, offset_minutes: 0 }
     }
 
     /// Returns the instant.
@@ -116,11 +89,7 @@ impl Date {
     #[must_use]
     pub fn zoned(self) -> Option<Zoned> {
         let offset = Offset::from_seconds(i32::from(self.offset_minutes) * 60).ok()?;
-        Some(
-            Timestamp::from_millisecond(self.millis)
-                .ok()?
-                .to_zoned(offset.to_time_zone()),
-        )
+        Some(Timestamp::from_millisecond(self.millis).ok()?.to_zoned(offset.to_time_zone()))
     }
 
     /// Writes the date as Sling's JSON does: `Sat Nov 21 2026 00:50:16 GMT+0000`.
@@ -140,24 +109,13 @@ fn split_offset(text: &str) -> Option<(&str, i16)> {
     let time = text.find('T')?;
     let sign = text.rfind(['+', '-']).filter(|at| *at > time)?;
     let (civil, offset) = text.split_at_checked(sign)?;
-    let digits: String = offset
-        .get(1..)?
-        .chars()
-        .filter(|character| *character != ':')
-        .collect();
+    let digits: String = offset.get(1..)?.chars().filter(|character| *character != ':').collect();
     if digits.len() != 4 || !digits.bytes().all(|digit| digit.is_ascii_digit()) {
         return None;
     }
     let minutes =
         digits.get(..2)?.parse::<i16>().ok()? * 60 + digits.get(2..)?.parse::<i16>().ok()?;
-    Some((
-        civil,
-        if offset.starts_with('-') {
-            -minutes
-        } else {
-            minutes
-        },
-    ))
+    Some((civil, if offset.starts_with('-') { -minutes } else { minutes }))
 }
 
 impl fmt::Display for Date {
@@ -172,12 +130,7 @@ impl fmt::Display for Date {
             0 => f.write_str("Z"),
             minutes => {
                 let sign = if minutes < 0 { '-' } else { '+' };
-                write!(
-                    f,
-                    "{sign}{:02}:{:02}",
-                    minutes.abs() / 60,
-                    minutes.abs() % 60
-                )
+                write!(f, "{sign}{:02}:{:02}", minutes.abs() / 60, minutes.abs() % 60)
             }
         }
     }
@@ -200,12 +153,7 @@ mod tests {
             Date::parse("2020-02-29T12:00:00Z").unwrap().to_string(),
             "2020-02-29T12:00:00.000Z"
         );
-        assert_eq!(
-            Date::parse("2020-02-29T12:00:00.000+0100")
-                .unwrap()
-                .offset_minutes,
-            60
-        );
+        assert_eq!(Date::parse("2020-02-29T12:00:00.000+0100").unwrap().offset_minutes, 60);
         for bad in [
             "",
             "2020",
@@ -220,21 +168,14 @@ mod tests {
     #[test]
     fn reads_slings_post_forms() {
         for (text, expected) in [
-            (
-                "Sat Nov 21 2026 00:50:16 GMT+0100",
-                "2026-11-21T00:50:16.000+01:00",
-            ),
+            ("Sat Nov 21 2026 00:50:16 GMT+0100", "2026-11-21T00:50:16.000+01:00"),
             ("2026-11-21T00:50:16", "2026-11-21T00:50:16.000Z"),
             ("2026-11-21T00:50", "2026-11-21T00:50:00.000Z"),
             ("2026-11-21", "2026-11-21T00:00:00.000Z"),
             ("21.11.2026 00:50:16", "2026-11-21T00:50:16.000Z"),
             ("21.11.2026", "2026-11-21T00:00:00.000Z"),
         ] {
-            assert_eq!(
-                Date::parse_lenient(text).unwrap().to_string(),
-                expected,
-                "{text}"
-            );
+            assert_eq!(Date::parse_lenient(text).unwrap().to_string(), expected, "{text}");
         }
         assert!(Date::parse_lenient("tomorrow").is_err());
     }

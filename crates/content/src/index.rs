@@ -53,11 +53,8 @@ impl Snapshot {
     pub fn look_up(&self, index: Index, value: &str) -> Result<Vec<NodePath>> {
         let reads = self.0.shared.reads();
         let map = Root::read(reads, &self.0.root)?.map(index.name());
-        let mut start = value
-            .as_bytes()
-            .get(..MAX_VALUE_BYTES)
-            .unwrap_or(value.as_bytes())
-            .to_vec();
+        let mut start =
+            value.as_bytes().get(..MAX_VALUE_BYTES).unwrap_or(value.as_bytes()).to_vec();
         start.push(0);
         let mut end = start.clone();
         end.pop();
@@ -97,11 +94,7 @@ impl IndexEdits {
     ) {
         let (old, new) = (entries_of(path, old), entries_of(path, new));
         for (index, key) in old.difference(&new) {
-            self.0
-                .entry(index)
-                .or_default()
-                .entry(key.clone())
-                .or_insert(false);
+            self.0.entry(index).or_default().entry(key.clone()).or_insert(false);
         }
         for (index, key) in new.difference(&old) {
             self.0.entry(index).or_default().insert(key.clone(), true);
@@ -115,15 +108,10 @@ impl IndexEdits {
         reads: &dyn ReadChunks,
         batch: &mut Batch,
     ) -> Result<()> {
-        let present = || Stored {
-            bytes: Bytes::new(),
-            body: None,
-        };
+        let present = || Stored { bytes: Bytes::new(), body: None };
         for (index, edits) in self.0 {
-            let edits = edits
-                .into_iter()
-                .map(|(key, is_there)| (key, is_there.then(present)))
-                .collect();
+            let edits =
+                edits.into_iter().map(|(key, is_there)| (key, is_there.then(present))).collect();
             let map = maps.get(index).copied().unwrap_or(Map::EMPTY);
             let map = map.edit(reads, batch, edits)?;
             // An emptied index leaves no trace, as equal content has one root.
@@ -145,12 +133,7 @@ fn entries_of(path: &NodePath, document: Option<(&Summary, &Body)>) -> Entries {
     };
     if let Some(modified) = summary.modified {
         let moment = (modified.millis.cast_unsigned() ^ (1 << 63)).to_be_bytes();
-        put(
-            &mut entries,
-            "modified",
-            &moment,
-            &[path.as_str().as_bytes()],
-        );
+        put(&mut entries, "modified", &moment, &[path.as_str().as_bytes()]);
     }
     node_entries(path, body, body.root(), &mut entries);
     entries
@@ -174,22 +157,12 @@ fn node_entries(path: &NodePath, body: &Body, node: BodyNode, entries: &mut Entr
                     .for_each(|text| put(entries, "resource", text.as_bytes(), &[place]));
             }
             _ => targets(&property).for_each(|target| {
-                put(
-                    entries,
-                    "reference",
-                    target.as_bytes(),
-                    &[place, name.as_bytes()],
-                )
+                put(entries, "reference", target.as_bytes(), &[place, name.as_bytes()])
             }),
         }
     }
     for child in body.children(node) {
-        node_entries(
-            &path.child_unchecked(body.name(child)),
-            body,
-            child,
-            entries,
-        );
+        node_entries(&path.child_unchecked(body.name(child)), body, child, entries);
     }
 }
 

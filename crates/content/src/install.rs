@@ -31,11 +31,7 @@ impl InstallTarget for Session {
         };
         Ok(Some(ExistingNode {
             properties: node.properties().into_iter().collect(),
-            children: node
-                .children()?
-                .iter()
-                .map(|child| child.name().to_owned())
-                .collect(),
+            children: node.children()?.iter().map(|child| child.name().to_owned()).collect(),
         }))
     }
 

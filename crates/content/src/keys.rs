@@ -29,8 +29,5 @@ pub(crate) fn path_of(key: &[u8]) -> Result<NodePath> {
 pub(crate) fn name_of(key: &[u8]) -> Result<&str> {
     let name = key.rsplit(|byte| *byte == 0).next().unwrap_or_default();
     let reason = "the content map holds a key that is no path";
-    std::str::from_utf8(name).map_err(|_| Error::Damaged {
-        path: NodePath::root(),
-        reason,
-    })
+    std::str::from_utf8(name).map_err(|_| Error::Damaged { path: NodePath::root(), reason })
 }

@@ -46,9 +46,7 @@ pub(crate) fn merge(
     for name in merged_order(base, ours, theirs) {
         let child_path = path.child_unchecked(name);
         let sides = [base.child(name), ours.child(name), theirs.child(name)];
-        merged
-            .children
-            .extend(merge(&child_path, sides[0], sides[1], sides[2], conflicts));
+        merged.children.extend(merge(&child_path, sides[0], sides[1], sides[2], conflicts));
     }
     Some(merged)
 }
@@ -124,29 +122,17 @@ fn resolve_known(
 /// with the other side's new children behind the sibling they stand behind there.
 fn merged_order<'a>(base: &'a Subtree, ours: &'a Subtree, theirs: &'a Subtree) -> Vec<&'a str> {
     let names = |tree: &'a Subtree| {
-        tree.children
-            .iter()
-            .map(|child| child.name.as_str())
-            .collect::<Vec<_>>()
+        tree.children.iter().map(|child| child.name.as_str()).collect::<Vec<_>>()
     };
     let (base, ours, theirs) = (names(base), names(ours), names(theirs));
     let common = |side: &[&'a str]| {
-        side.iter()
-            .copied()
-            .filter(|name| base.contains(name))
-            .collect::<Vec<_>>()
+        side.iter().copied().filter(|name| base.contains(name)).collect::<Vec<_>>()
     };
     let kept_by_ours = common(&ours);
-    let base_as_kept: Vec<&str> = base
-        .iter()
-        .copied()
-        .filter(|name| kept_by_ours.contains(name))
-        .collect();
-    let (mut order, others) = if kept_by_ours == base_as_kept {
-        (theirs, ours)
-    } else {
-        (ours, theirs)
-    };
+    let base_as_kept: Vec<&str> =
+        base.iter().copied().filter(|name| kept_by_ours.contains(name)).collect();
+    let (mut order, others) =
+        if kept_by_ours == base_as_kept { (theirs, ours) } else { (ours, theirs) };
     let mut previous = None;
     for name in others {
         if !order.contains(&name) {
@@ -181,19 +167,11 @@ mod tests {
     fn check(base: &str, ours: &str, theirs: &str, expected: &str) {
         let mut conflicts = Vec::new();
         let path = NodePath::new("/n").unwrap();
-        let merged = merge(
-            &path,
-            Some(&node(base)),
-            Some(&node(ours)),
-            Some(&node(theirs)),
-            &mut conflicts,
-        );
+        let merged =
+            merge(&path, Some(&node(base)), Some(&node(ours)), Some(&node(theirs)), &mut conflicts);
         if let Some(kind) = expected.strip_prefix('!') {
             assert_eq!(
-                conflicts
-                    .iter()
-                    .map(|one| one.kind.name())
-                    .collect::<Vec<_>>(),
+                conflicts.iter().map(|one| one.kind.name()).collect::<Vec<_>>(),
                 [kind],
                 "{base}|{ours}|{theirs}"
             );
@@ -228,19 +206,10 @@ mod tests {
             merge(&path, base, ours, theirs, &mut conflicts);
             conflicts.first().map(|one: &Conflict| one.kind.name())
         };
-        assert_eq!(
-            kind(None, Some(&base), Some(&changed)),
-            Some("addExistingNode")
-        );
+        assert_eq!(kind(None, Some(&base), Some(&changed)), Some("addExistingNode"));
         assert_eq!(kind(None, Some(&base), Some(&base)), None);
-        assert_eq!(
-            kind(Some(&base), None, Some(&changed)),
-            Some("removeChangedNode")
-        );
-        assert_eq!(
-            kind(Some(&base), Some(&changed), None),
-            Some("changeRemovedNode")
-        );
+        assert_eq!(kind(Some(&base), None, Some(&changed)), Some("removeChangedNode"));
+        assert_eq!(kind(Some(&base), Some(&changed), None), Some("changeRemovedNode"));
         assert_eq!(kind(Some(&base), None, None), None);
     }
 
@@ -255,13 +224,7 @@ mod tests {
             stamp("2021-01-01T00:00:00Z"),
             stamp("2022-01-01T00:00:00Z"),
         );
-        let merged = merge(
-            &path,
-            Some(&base),
-            Some(&early),
-            Some(&late),
-            &mut conflicts,
-        );
+        let merged = merge(&path, Some(&base), Some(&early), Some(&late), &mut conflicts);
         assert_eq!((merged, conflicts.len()), (Some(late), 0));
     }
 }

@@ -45,11 +45,7 @@ impl OrderKey {
         let mut is_high_bound = true;
         for at in 0.. {
             let below = digit(low, at).unwrap_or(0);
-            let above = if is_high_bound {
-                digit(high, at).unwrap_or(0)
-            } else {
-                256
-            };
+            let above = if is_high_bound { digit(high, at).unwrap_or(0) } else { 256 };
             if above > below + 1 {
                 key.push(u8::try_from(below + (above - below) / 2).unwrap_or(u8::MAX));
                 break;
@@ -70,9 +66,7 @@ impl OrderKey {
     }
 
     fn number(&self) -> u32 {
-        self.0
-            .first_chunk()
-            .map_or(0, |bytes| u32::from_be_bytes(*bytes))
+        self.0.first_chunk().map_or(0, |bytes| u32::from_be_bytes(*bytes))
     }
 }
 

@@ -29,14 +29,8 @@ impl NodePath {
         if text == "/" {
             return Ok(Self::root());
         }
-        let invalid = |reason| Error::InvalidName {
-            text: text.to_owned(),
-            what: "path",
-            reason,
-        };
-        let names = text
-            .strip_prefix('/')
-            .ok_or_else(|| invalid("it must begin with `/`"))?;
+        let invalid = |reason| Error::InvalidName { text: text.to_owned(), what: "path", reason };
+        let names = text.strip_prefix('/').ok_or_else(|| invalid("it must begin with `/`"))?;
         if text.len() > Self::MAX_BYTES {
             return Err(invalid("it is longer than 1,000 bytes"));
         }
@@ -52,11 +46,8 @@ impl NodePath {
     /// # Errors
     /// [`Error::InvalidName`] if it climbs above the root or holds an invalid name.
     pub fn resolve(&self, text: &str) -> Result<Self> {
-        let mut names: Vec<&str> = if text.starts_with('/') {
-            Vec::new()
-        } else {
-            self.names().collect()
-        };
+        let mut names: Vec<&str> =
+            if text.starts_with('/') { Vec::new() } else { self.names().collect() };
         for name in text.split('/') {
             match name {
                 "" | "." => {}
@@ -143,11 +134,7 @@ impl NodePath {
         if !self.is_within(ancestor) {
             return None;
         }
-        let from = if ancestor.is_root() {
-            0
-        } else {
-            ancestor.0.len()
-        };
+        let from = if ancestor.is_root() { 0 } else { ancestor.0.len() };
         self.0.get(from..).map(|rest| rest.trim_start_matches('/'))
     }
 
@@ -190,11 +177,7 @@ pub fn check_name(name: &str) -> Result<()> {
     } else {
         return Ok(());
     };
-    Err(Error::InvalidName {
-        text: name.to_owned(),
-        what: "name",
-        reason,
-    })
+    Err(Error::InvalidName { text: name.to_owned(), what: "name", reason })
 }
 
 /// Tells whether the name has no colon, or exactly one between a prefix and a local name.
@@ -259,17 +242,8 @@ mod tests {
         ] {
             assert!(check_name(bad).is_err(), "{bad:?}");
         }
-        for good in [
-            "a",
-            "jcr:content",
-            "a.b",
-            "a b",
-            "ü",
-            "..a",
-            "a-b_c~1",
-            "%41",
-            "rep:policy",
-        ] {
+        for good in ["a", "jcr:content", "a.b", "a b", "ü", "..a", "a-b_c~1", "%41", "rep:policy"]
+        {
             assert!(check_name(good).is_ok(), "{good:?}");
         }
     }
@@ -277,29 +251,17 @@ mod tests {
     #[test]
     fn resolves_and_relates() {
         let page = NodePath::new("/content/site/page").unwrap();
-        assert_eq!(
-            page.resolve("../other/./x").unwrap().as_str(),
-            "/content/site/other/x"
-        );
+        assert_eq!(page.resolve("../other/./x").unwrap().as_str(), "/content/site/other/x");
         assert_eq!(page.resolve("/etc//a").unwrap().as_str(), "/etc/a");
         assert!(page.resolve("../../../..").is_err());
         assert_eq!(page.parent().unwrap().as_str(), "/content/site");
-        assert_eq!(
-            NodePath::new("/a").unwrap().parent().unwrap(),
-            NodePath::root()
-        );
+        assert_eq!(NodePath::new("/a").unwrap().parent().unwrap(), NodePath::root());
         assert_eq!(NodePath::root().parent(), None);
         assert!(page.is_within(&NodePath::new("/content/site").unwrap()));
         assert!(!page.is_within(&NodePath::new("/content/sit").unwrap()));
-        assert_eq!(
-            page.relative_to(&NodePath::root()),
-            Some("content/site/page")
-        );
+        assert_eq!(page.relative_to(&NodePath::root()), Some("content/site/page"));
         let moved = page
-            .rebased(
-                &NodePath::new("/content").unwrap(),
-                &NodePath::new("/etc/x").unwrap(),
-            )
+            .rebased(&NodePath::new("/content").unwrap(), &NodePath::new("/etc/x").unwrap())
             .unwrap();
         assert_eq!(moved.as_str(), "/etc/x/site/page");
         assert!(

@@ -69,11 +69,7 @@ impl Record {
     pub(crate) fn of(tree: &Subtree, order: OrderKey) -> Option<Self> {
         let (bytes, blobs) = body::encode(tree);
         let body = Body::open(bytes.into(), blobs)?;
-        Some(Self {
-            order,
-            summary: summary_of(tree),
-            body: BodyPlace::Pending(Arc::new(body)),
-        })
+        Some(Self { order, summary: summary_of(tree), body: BodyPlace::Pending(Arc::new(body)) })
     }
 
     /// Writes the record, and its body beside it if that is too long to stay inside.
@@ -89,10 +85,9 @@ impl Record {
             {
                 (Some(body.bytes()), None)
             }
-            BodyPlace::Pending(body) => (
-                None,
-                Some(bodies::write(batch, body.bytes(), body.blobs())?),
-            ),
+            BodyPlace::Pending(body) => {
+                (None, Some(bodies::write(batch, body.bytes(), body.blobs())?))
+            }
         };
         let mut out = vec![VERSION, u8::from(inline.is_some())];
         put_bytes(&mut out, &self.order.0);
@@ -100,10 +95,7 @@ impl Record {
         if let Some(bytes) = inline {
             out.extend_from_slice(bytes);
         }
-        Ok(Stored {
-            bytes: out.into(),
-            body: stored,
-        })
+        Ok(Stored { bytes: out.into(), body: stored })
     }
 
     /// Reads a stored record; nothing if its bytes make no sense.
@@ -121,11 +113,7 @@ impl Record {
             None if is_inline => BodyPlace::Inline(stored.bytes.slice(cursor.at()..)),
             _ => return None,
         };
-        Some(Self {
-            order,
-            summary,
-            body,
-        })
+        Some(Self { order, summary, body })
     }
 
     /// Reads the body from the store, or from the record itself.
@@ -185,10 +173,7 @@ impl Summary {
     }
 
     fn decode(cursor: &mut Cursor<'_>) -> Option<Self> {
-        let mut summary = Self {
-            primary_type: cursor.text()?.to_owned(),
-            ..Self::default()
-        };
+        let mut summary = Self { primary_type: cursor.text()?.to_owned(), ..Self::default() };
         for _ in 0..cursor.number()? {
             let tag = cursor.byte()?;
             let bytes = cursor.bytes()?;
@@ -232,20 +217,13 @@ fn summary_of(tree: &Subtree) -> Summary {
         Some(Property::Single(Value::Date(date))) => Some(*date),
         _ => None,
     };
-    let hide_in_nav = match content
-        .properties
-        .get("hideInNav")
-        .and_then(Property::first)
-    {
+    let hide_in_nav = match content.properties.get("hideInNav").and_then(Property::first) {
         Some(Value::Boolean(truth)) => *truth,
         Some(value) => value.to_text() == "true",
         None => false,
     };
     Summary {
-        primary_type: tree
-            .text(PRIMARY_TYPE)
-            .unwrap_or("nt:unstructured")
-            .to_owned(),
+        primary_type: tree.text(PRIMARY_TYPE).unwrap_or("nt:unstructured").to_owned(),
         title: text("jcr:title"),
         resource_type: text("sling:resourceType"),
         template: text("cq:template"),

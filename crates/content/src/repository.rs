@@ -77,12 +77,7 @@ impl Repository {
     /// # Errors
     /// If the store fails, or `main` is not a content root.
     pub fn open(chunks: Arc<dyn ChunkStore>, blobs: Arc<dyn BlobStore>) -> Result<Self> {
-        let shared = Shared {
-            chunks,
-            blobs,
-            bodies: BodyCache::new(),
-            committer: Mutex::new(()),
-        };
+        let shared = Shared { chunks, blobs, bodies: BodyCache::new(), committer: Mutex::new(()) };
         let repository = Self(Arc::new(shared));
         if repository.0.chunks.read_ref(MAIN)?.is_none() {
             repository.begin()?;
@@ -96,10 +91,7 @@ impl Repository {
     /// # Errors
     /// If the store refuses, which memory does not.
     pub fn memory() -> Result<Self> {
-        Self::open(
-            Arc::new(LocalStore::memory()?),
-            Arc::new(MemoryBlobs::default()),
-        )
+        Self::open(Arc::new(LocalStore::memory()?), Arc::new(MemoryBlobs::default()))
     }
 
     /// Pins the newest state of `main`.
@@ -107,11 +99,8 @@ impl Repository {
     /// # Errors
     /// If the store fails.
     pub fn snapshot(&self) -> Result<Snapshot> {
-        let root = self
-            .0
-            .chunks
-            .read_ref(MAIN)?
-            .ok_or(Error::NotContent(ChunkId::from_bytes([0; 32])))?;
+        let root =
+            self.0.chunks.read_ref(MAIN)?.ok_or(Error::NotContent(ChunkId::from_bytes([0; 32])))?;
         self.snapshot_at(root)
     }
 
@@ -130,10 +119,7 @@ impl Repository {
     /// # Errors
     /// If the store fails.
     pub fn head(&self) -> Result<ChunkId> {
-        self.0
-            .chunks
-            .read_ref(MAIN)?
-            .ok_or(Error::NotContent(ChunkId::from_bytes([0; 32])))
+        self.0.chunks.read_ref(MAIN)?.ok_or(Error::NotContent(ChunkId::from_bytes([0; 32])))
     }
 
     /// Begins a session of `user` on the newest state.
@@ -159,18 +145,15 @@ impl Repository {
     /// Writes the first state: a root node and nothing else.
     fn begin(&self) -> Result<()> {
         let mut root = Subtree::default();
-        root.properties
-            .insert(PRIMARY_TYPE.to_owned(), Property::name("rep:root"));
+        root.properties.insert(PRIMARY_TYPE.to_owned(), Property::name("rep:root"));
         let mut batch = Batch::default();
         let record = Record::of(&root, OrderKey::default()).ok_or(Error::Damaged {
             path: NodePath::root(),
             reason: "the first record cannot be written",
         })?;
         let stored = record.encode(&mut batch)?;
-        let content = Map::build(
-            &mut batch,
-            std::iter::once((keys::key_of(&NodePath::root())?, stored)),
-        )?;
+        let content =
+            Map::build(&mut batch, std::iter::once((keys::key_of(&NodePath::root())?, stored)))?;
         let maps = [(CONTENT.to_owned(), content)].into();
         let new = Root { maps }.write(&mut batch)?;
         batch.set_ref(RefUpdate {

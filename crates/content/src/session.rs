@@ -174,9 +174,7 @@ impl Session {
     /// # Errors
     /// [`Error::NodeMissing`]; [`Error::Refused`] for the root.
     pub fn remove(&mut self, path: &NodePath) -> Result<()> {
-        let parent = path
-            .parent()
-            .ok_or_else(|| refused("remove", path, "it is the root"))?;
+        let parent = path.parent().ok_or_else(|| refused("remove", path, "it is the root"))?;
         self.cool()?;
         if self.pending.0.record(&keys::key_of(path)?, path)?.is_some() {
             return self.remove_records(path);
@@ -232,36 +230,22 @@ impl Session {
     /// # Errors
     /// [`Error::NodeMissing`] for the node or the sibling; [`Error::Refused`] where siblings have no order.
     pub fn order(&mut self, path: &NodePath, place: &Place) -> Result<()> {
-        let parent = path
-            .parent()
-            .ok_or_else(|| refused("order", path, "it is the root"))?;
+        let parent = path.parent().ok_or_else(|| refused("order", path, "it is the root"))?;
         self.cool()?;
         let Some(record) = self.pending.0.record(&keys::key_of(path)?, path)? else {
             return self.edit(&parent, |node| order_children(node, path, place));
         };
-        let parent_node = self
-            .pending
-            .node(&parent)?
-            .ok_or_else(|| Error::NodeMissing(parent.clone()))?;
+        let parent_node =
+            self.pending.node(&parent)?.ok_or_else(|| Error::NodeMissing(parent.clone()))?;
         if !has_ordered_children(parent_node.primary_type()) {
-            return Err(refused(
-                "order",
-                path,
-                "the children of its folder are listed by name",
-            ));
+            return Err(refused("order", path, "the children of its folder are listed by name"));
         }
-        let siblings: Vec<Node> = parent_node
-            .listed_children()?
-            .into_iter()
-            .filter(|node| node.path() != path)
-            .collect();
+        let siblings: Vec<Node> =
+            parent_node.listed_children()?.into_iter().filter(|node| node.path() != path).collect();
         let key_at = |at: usize| siblings.get(at).map(|node| &node.record().order);
         let find = |name: &str| {
             let missing = || Error::NodeMissing(parent.child_unchecked(name));
-            siblings
-                .iter()
-                .position(|node| node.name() == name)
-                .ok_or_else(missing)
+            siblings.iter().position(|node| node.name() == name).ok_or_else(missing)
         };
         let at = match place {
             Place::First => 0,
@@ -280,13 +264,7 @@ impl Session {
         if order.is_long() {
             return self.spread(&siblings, path, at);
         }
-        self.write(
-            path,
-            Record {
-                order,
-                ..Record::clone(&record)
-            },
-        )
+        self.write(path, Record { order, ..Record::clone(&record) })
     }
 
     /// Brings the children of a node into the order of `names`; children that it does not name go last. Does nothing
@@ -295,19 +273,14 @@ impl Session {
     /// # Errors
     /// [`Error::NodeMissing`].
     pub fn order_children(&mut self, path: &NodePath, names: &[String]) -> Result<()> {
-        let places: BTreeMap<&str, usize> = names
-            .iter()
-            .enumerate()
-            .map(|(at, name)| (&**name, at))
-            .collect();
+        let places: BTreeMap<&str, usize> =
+            names.iter().enumerate().map(|(at, name)| (&**name, at)).collect();
         let place = |name: &str| places.get(name).copied().unwrap_or(usize::MAX);
         self.edit(path, |node| {
             node.children.sort_by_key(|child| place(&child.name));
             Ok(())
         })?;
-        let node = self
-            .node(path)?
-            .ok_or_else(|| Error::NodeMissing(path.clone()))?;
+        let node = self.node(path)?.ok_or_else(|| Error::NodeMissing(path.clone()))?;
         if !has_ordered_children(node.primary_type()) {
             return Ok(());
         }
@@ -324,13 +297,7 @@ impl Session {
         self.last_order = None;
         let mut order = OrderKey::first();
         for (path, record) in children {
-            self.write(
-                &path,
-                Record {
-                    order: order.clone(),
-                    ..Record::clone(&record)
-                },
-            )?;
+            self.write(&path, Record { order: order.clone(), ..Record::clone(&record) })?;
             order = OrderKey::after(&order);
         }
         Ok(())
@@ -359,11 +326,7 @@ impl Session {
     /// [`Error::Conflicts`] with every clash; errors of the store. The edits stay pending.
     pub fn commit(&mut self, message: &str, at: SystemTime) -> Result<ChunkId> {
         self.cool()?;
-        let change = commit::Change {
-            user: &self.user,
-            message,
-            at,
-        };
+        let change = commit::Change { user: &self.user, message, at };
         let root = commit::commit(&self.base, &self.pending.0.overlay, &change)?;
         self.base = self.repository.snapshot_at(root)?;
         self.pending = self.base.clone();
@@ -399,46 +362,26 @@ impl Session {
     /// Decodes the document that holds `path`, unless it is the one that is being edited.
     fn heat(&mut self, path: &NodePath) -> Result<()> {
         if let Some(hot) = &self.hot {
-            if path
-                .relative_to(&hot.path)
-                .is_some_and(|relative| hot.tree.find(relative).is_some())
+            if path.relative_to(&hot.path).is_some_and(|relative| hot.tree.find(relative).is_some())
             {
                 return Ok(());
             }
         }
         self.cool()?;
-        let node = self
-            .pending
-            .node(path)?
-            .ok_or_else(|| Error::NodeMissing(path.clone()))?;
+        let node = self.pending.node(path)?.ok_or_else(|| Error::NodeMissing(path.clone()))?;
         let owner = node.owner().clone();
-        let node = if owner == *path {
-            Some(node)
-        } else {
-            self.pending.node(&owner)?
-        };
+        let node = if owner == *path { Some(node) } else { self.pending.node(&owner)? };
         let node = node.ok_or_else(|| Error::NodeMissing(path.clone()))?;
         let record = node.record().clone();
         let body = self.pending.0.body(&record, &owner)?;
         let tree = node.read_own()?;
-        self.hot = Some(Hot {
-            path: owner,
-            record,
-            body,
-            tree,
-        });
+        self.hot = Some(Hot { path: owner, record, body, tree });
         Ok(())
     }
 
     /// Writes the edited document back to the pending edits.
     fn cool(&mut self) -> Result<()> {
-        let Some(Hot {
-            path,
-            record,
-            body,
-            mut tree,
-        }) = self.hot.take()
-        else {
+        let Some(Hot { path, record, body, mut tree }) = self.hot.take() else {
             return Ok(());
         };
         let deep = || refused("write", &path, "it is nested too deeply");
@@ -450,24 +393,13 @@ impl Session {
             let changed = Record::of(&tree, order).ok_or_else(deep)?;
             let is_same =
                 matches!(&changed.body, BodyPlace::Pending(new) if new.bytes() == body.bytes());
-            return if is_same {
-                Ok(())
-            } else {
-                self.write(&path, changed)
-            };
+            return if is_same { Ok(()) } else { self.write(&path, changed) };
         }
         if path.is_root() && !is_container("", new_type) {
-            return Err(refused(
-                "change the type of",
-                &path,
-                "the root must be a folder",
-            ));
+            return Err(refused("change the type of", &path, "the root must be a folder"));
         }
         // The type decides which children have records of their own: put the whole subtree anew.
-        let node = self
-            .pending
-            .node(&path)?
-            .ok_or_else(|| Error::NodeMissing(path.clone()))?;
+        let node = self.pending.node(&path)?.ok_or_else(|| Error::NodeMissing(path.clone()))?;
         for child in node.listed_children()? {
             tree.children.push(child.read()?);
         }
@@ -477,10 +409,7 @@ impl Session {
     /// Tells whether a child `name` of `parent` has a record of its own.
     fn is_record_place(&mut self, parent: &NodePath, name: &str) -> Result<bool> {
         self.cool()?;
-        let node = self
-            .pending
-            .node(parent)?
-            .ok_or_else(|| Error::NodeMissing(parent.clone()))?;
+        let node = self.pending.node(parent)?.ok_or_else(|| Error::NodeMissing(parent.clone()))?;
         let primary_type = node.primary_type();
         Ok(node.summary().is_some()
             && is_container(parent.name(), primary_type)
@@ -496,9 +425,8 @@ impl Session {
     /// Cuts a tree into records and writes them.
     fn write_records(&mut self, path: &NodePath, mut tree: Subtree, order: OrderKey) -> Result<()> {
         let primary_type = tree.primary_type().to_owned();
-        let (own, records): (Vec<_>, Vec<_>) = std::mem::take(&mut tree.children)
-            .into_iter()
-            .partition(|child| {
+        let (own, records): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut tree.children).into_iter().partition(|child| {
                 !is_container(path.name(), &primary_type)
                     || is_own_content(&primary_type, &child.name)
             });
@@ -528,9 +456,7 @@ impl Session {
 
     /// Checks source and target of a copy. Gives the decoded subtree unless both are places of records.
     fn prepare_copy(&mut self, from: &NodePath, to: &NodePath) -> Result<Option<Subtree>> {
-        let node = self
-            .node(from)?
-            .ok_or_else(|| Error::NodeMissing(from.clone()))?;
+        let node = self.node(from)?.ok_or_else(|| Error::NodeMissing(from.clone()))?;
         if self.pending.node(to)?.is_some() {
             return Err(Error::NodeExists(to.clone()));
         }
@@ -541,11 +467,7 @@ impl Session {
         let primary_type = node.primary_type();
         let stays_cut = node.summary().is_some()
             && is_container(from.name(), primary_type) == is_container(to.name(), primary_type);
-        if is_record_place && stays_cut {
-            Ok(None)
-        } else {
-            Ok(Some(node.read()?))
-        }
+        if is_record_place && stays_cut { Ok(None) } else { Ok(Some(node.read()?)) }
     }
 
     /// Writes the records of a subtree under another path.
@@ -553,13 +475,7 @@ impl Session {
         let order = self.next_order(&to.parent().unwrap_or_else(NodePath::root))?;
         let top = self.pending.0.record(&keys::key_of(from)?, from)?;
         let top = top.ok_or_else(|| Error::NodeMissing(from.clone()))?;
-        let mut records = vec![(
-            to.clone(),
-            Record {
-                order,
-                ..Record::clone(&top)
-            },
-        )];
+        let mut records = vec![(to.clone(), Record { order, ..Record::clone(&top) })];
         for (key, record) in self.pending.0.records(&keys::below(from)?)? {
             let path = keys::path_of(&key)?;
             let target = path.rebased(from, to).ok_or(Error::NodeMissing(path))?;
@@ -591,16 +507,12 @@ impl Session {
         let last = match &self.last_order {
             Some((known, last)) if known == parent => Some(last.clone()),
             _ => {
-                let node = self
-                    .pending
-                    .node(parent)?
-                    .ok_or_else(|| Error::NodeMissing(parent.clone()))?;
+                let node =
+                    self.pending.node(parent)?.ok_or_else(|| Error::NodeMissing(parent.clone()))?;
                 if !has_ordered_children(node.primary_type()) {
                     return Ok(OrderKey::default());
                 }
-                node.listed_children()?
-                    .last()
-                    .map(|node| node.record().order.clone())
+                node.listed_children()?.last().map(|node| node.record().order.clone())
             }
         };
         let next = last.as_ref().map_or_else(OrderKey::first, OrderKey::after);
@@ -615,13 +527,7 @@ impl Session {
         let mut order = OrderKey::first();
         for path in paths {
             if let Some(record) = self.pending.0.record(&keys::key_of(&path)?, &path)? {
-                self.write(
-                    &path,
-                    Record {
-                        order: order.clone(),
-                        ..Record::clone(&record)
-                    },
-                )?;
+                self.write(&path, Record { order: order.clone(), ..Record::clone(&record) })?;
             }
             order = OrderKey::after(&order);
         }
@@ -662,18 +568,10 @@ fn renew_identifiers(tree: &mut Subtree) -> bool {
 /// Moves a child inside its parent's list of children.
 fn order_children(parent: &mut Subtree, path: &NodePath, place: &Place) -> Result<()> {
     let missing = |name: &str| {
-        Error::NodeMissing(
-            path.parent()
-                .unwrap_or_else(NodePath::root)
-                .child_unchecked(name),
-        )
+        Error::NodeMissing(path.parent().unwrap_or_else(NodePath::root).child_unchecked(name))
     };
     let position = |parent: &Subtree, name: &str| {
-        parent
-            .children
-            .iter()
-            .position(|child| child.name == name)
-            .ok_or_else(|| missing(name))
+        parent.children.iter().position(|child| child.name == name).ok_or_else(|| missing(name))
     };
     if let Place::Before(name) | Place::After(name) = place {
         position(parent, name)?;
@@ -681,9 +579,7 @@ fn order_children(parent: &mut Subtree, path: &NodePath, place: &Place) -> Resul
             return Ok(());
         }
     }
-    let child = parent
-        .remove_child(path.name())
-        .ok_or_else(|| missing(path.name()))?;
+    let child = parent.remove_child(path.name()).ok_or_else(|| missing(path.name()))?;
     let at = match place {
         Place::First => 0,
         Place::Last => parent.children.len(),
@@ -695,9 +591,5 @@ fn order_children(parent: &mut Subtree, path: &NodePath, place: &Place) -> Resul
 }
 
 fn refused(action: &'static str, path: &NodePath, reason: &'static str) -> Error {
-    Error::Refused {
-        action,
-        path: path.clone(),
-        reason,
-    }
+    Error::Refused { action, path: path.clone(), reason }
 }

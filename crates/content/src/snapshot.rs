@@ -59,13 +59,7 @@ struct Document {
 
 impl View {
     pub(crate) fn new(shared: Arc<Shared>, root: ChunkId, content: Map) -> Self {
-        Self {
-            shared,
-            root,
-            content,
-            overlay: Overlay::new(),
-            failure: OnceLock::new(),
-        }
+        Self { shared, root, content, overlay: Overlay::new(), failure: OnceLock::new() }
     }
 
     /// Reads the record with this key, pending edits first.
@@ -99,7 +93,8 @@ impl View {
                 Some((edited, edit)) => put(&mut found, edited, edit),
                 None => {
                     // Only an error needs the path, which costs more than the record.
-                    let record = Record::decode(&stored).map_or_else(|| decode(&stored, &keys::path_of(&key)?), Ok)?;
+                    let record = Record::decode(&stored)
+                        .map_or_else(|| decode(&stored, &keys::path_of(&key)?), Ok)?;
                     found.push((key.to_vec(), Arc::new(record)));
                 }
             }
@@ -114,22 +109,14 @@ impl View {
             return Ok(!self.records(range)?.is_empty());
         }
         let bounds = range.bounds();
-        Ok(self
-            .content
-            .range(self.shared.reads(), bounds)
-            .next()
-            .transpose()?
-            .is_some())
+        Ok(self.content.range(self.shared.reads(), bounds).next().transpose()?.is_some())
     }
 
     /// Loads a record's body, through the cache of bodies.
     pub(crate) fn body(&self, record: &Record, path: &NodePath) -> Result<Arc<Body>> {
         let chunks = self.shared.reads();
-        let load = || {
-            record
-                .read_body(chunks)?
-                .ok_or_else(|| damaged(path, "its body does not decode"))
-        };
+        let load =
+            || record.read_body(chunks)?.ok_or_else(|| damaged(path, "its body does not decode"));
         match &record.body {
             BodyPlace::Stored(id) => self.shared.bodies.get_or_insert_with(id, load),
             BodyPlace::Inline(_) | BodyPlace::Pending(_) => load(),
@@ -169,11 +156,7 @@ impl Snapshot {
         owner: &NodePath,
         path: &NodePath,
     ) -> Result<Option<Node>> {
-        let document = Arc::new(Document {
-            path: owner.clone(),
-            record,
-            body: OnceLock::new(),
-        });
+        let document = Arc::new(Document { path: owner.clone(), record, body: OnceLock::new() });
         let at = match path.relative_to(owner) {
             Some("") => None,
             Some(relative) => {
@@ -186,12 +169,7 @@ impl Snapshot {
             }
             None => return Ok(None),
         };
-        Ok(Some(Node {
-            snapshot: self.clone(),
-            document,
-            at,
-            path: path.clone(),
-        }))
+        Ok(Some(Node { snapshot: self.clone(), document, at, path: path.clone() }))
     }
 
     /// Returns the root node.
@@ -313,9 +291,7 @@ impl Node {
         let Some(body) = self.body() else {
             return Ok(None);
         };
-        Ok(body
-            .child(self.place(body), name)
-            .map(|at| self.inner(at, path)))
+        Ok(body.child(self.place(body), name).map(|at| self.inner(at, path)))
     }
 
     /// Finds a node below by a relative path; an empty one is the node itself.
@@ -367,17 +343,9 @@ impl Node {
             .into_iter()
             .map(|(key, record)| {
                 let path = self.path.child_unchecked(keys::name_of(&key)?);
-                let document = Arc::new(Document {
-                    path: path.clone(),
-                    record,
-                    body: OnceLock::new(),
-                });
-                Ok(Self {
-                    snapshot: self.snapshot.clone(),
-                    document,
-                    at: None,
-                    path,
-                })
+                let document =
+                    Arc::new(Document { path: path.clone(), record, body: OnceLock::new() });
+                Ok(Self { snapshot: self.snapshot.clone(), document, at: None, path })
             })
             .collect()
     }
@@ -388,11 +356,7 @@ impl Node {
     /// If the store fails.
     pub fn has_listed_children(&self) -> Result<bool> {
         let is_folder = self.at.is_none() && is_container(self.name(), self.primary_type());
-        Ok(is_folder
-            && self
-                .snapshot
-                .0
-                .has_records(&keys::children_of(&self.path)?)?)
+        Ok(is_folder && self.snapshot.0.has_records(&keys::children_of(&self.path)?)?)
     }
 
     /// Returns every node below that has a record of its own, in order of keys, without reading any body.
@@ -408,17 +372,9 @@ impl Node {
             .into_iter()
             .map(|(key, record)| {
                 let path = keys::path_of(&key)?;
-                let document = Arc::new(Document {
-                    path: path.clone(),
-                    record,
-                    body: OnceLock::new(),
-                });
-                Ok(Self {
-                    snapshot: self.snapshot.clone(),
-                    document,
-                    at: None,
-                    path,
-                })
+                let document =
+                    Arc::new(Document { path: path.clone(), record, body: OnceLock::new() });
+                Ok(Self { snapshot: self.snapshot.clone(), document, at: None, path })
             })
             .collect()
     }
@@ -448,10 +404,7 @@ impl Node {
 
     /// Decodes the part of the node's subtree that lies in its own record.
     pub(crate) fn read_own(&self) -> Result<Subtree> {
-        let body = self
-            .snapshot
-            .0
-            .body(&self.document.record, &self.document.path)?;
+        let body = self.snapshot.0.body(&self.document.record, &self.document.path)?;
         let mut tree = body.subtree(self.at.unwrap_or(body.root()));
         self.name().clone_into(&mut tree.name);
         Ok(tree)
@@ -500,11 +453,7 @@ impl Node {
 
     /// Returns the body, loading it at the first call; a failure is kept in the snapshot.
     fn body(&self) -> Option<&Body> {
-        let load = || match self
-            .snapshot
-            .0
-            .body(&self.document.record, &self.document.path)
-        {
+        let load = || match self.snapshot.0.body(&self.document.record, &self.document.path) {
             Ok(body) => Some(body),
             Err(error) => {
                 tracing::error!(path = %self.document.path, error = %error, "document cannot be read");
@@ -534,10 +483,7 @@ fn decode(stored: &Stored, path: &NodePath) -> Result<Record> {
 }
 
 fn damaged(path: &NodePath, reason: &'static str) -> Error {
-    Error::Damaged {
-        path: path.clone(),
-        reason,
-    }
+    Error::Damaged { path: path.clone(), reason }
 }
 
 impl fmt::Debug for Snapshot {

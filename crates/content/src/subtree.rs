@@ -26,12 +26,8 @@ impl Subtree {
     /// Makes a node without children.
     #[must_use]
     pub fn new(name: impl Into<String>, primary_type: &str) -> Self {
-        let mut node = Self {
-            name: name.into(),
-            ..Self::default()
-        };
-        node.properties
-            .insert(PRIMARY_TYPE.to_owned(), Property::name(primary_type));
+        let mut node = Self { name: name.into(), ..Self::default() };
+        node.properties.insert(PRIMARY_TYPE.to_owned(), Property::name(primary_type));
         node
     }
 
@@ -114,9 +110,7 @@ impl Subtree {
     /// # Errors
     /// [`crate::Error::InvalidName`] for the first name that JCR refuses.
     pub fn check(&self) -> Result<()> {
-        self.properties
-            .keys()
-            .try_for_each(|name| check_name(name))?;
+        self.properties.keys().try_for_each(|name| check_name(name))?;
         if let Some(Property::Single(Value::String(name) | Value::Name(name))) =
             self.properties.get(PRIMARY_TYPE)
         {

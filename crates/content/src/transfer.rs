@@ -49,9 +49,7 @@ impl Snapshot {
     /// [`Error::NodeMissing`]; errors of the store.
     pub fn documents(&self, path: &NodePath, depth: Depth) -> Result<Vec<StoredDocument>> {
         let reads = self.0.shared.reads();
-        let node = self
-            .node(path)?
-            .ok_or_else(|| Error::NodeMissing(path.clone()))?;
+        let node = self.node(path)?.ok_or_else(|| Error::NodeMissing(path.clone()))?;
         let owner = node.owner();
         let stored = self.0.content.get(reads, &keys::key_of(owner)?)?;
         let stored = stored.ok_or_else(|| Error::NodeMissing(path.clone()))?;
@@ -106,17 +104,12 @@ impl Session {
             path: path.clone(),
             reason: "a record that was received does not decode",
         };
-        let record = Record::decode(&Stored {
-            bytes: record.clone(),
-            body: *body,
-        })
-        .ok_or_else(damaged)?;
+        let record =
+            Record::decode(&Stored { bytes: record.clone(), body: *body }).ok_or_else(damaged)?;
         let snapshot = self.snapshot()?;
         snapshot.0.body(&record, path)?;
         if let Some(parent) = path.parent() {
-            let node = snapshot
-                .node(&parent)?
-                .ok_or_else(|| Error::NodeMissing(parent.clone()))?;
+            let node = snapshot.node(&parent)?.ok_or_else(|| Error::NodeMissing(parent.clone()))?;
             if node.summary().is_none() || !is_container(parent.name(), node.primary_type()) {
                 return Err(Error::Refused {
                     action: "receive",
@@ -133,9 +126,5 @@ impl Session {
 }
 
 fn document(path: NodePath, stored: Stored) -> StoredDocument {
-    StoredDocument {
-        path,
-        record: stored.bytes,
-        body: stored.body,
-    }
+    StoredDocument { path, record: stored.bytes, body: stored.body }
 }

@@ -75,9 +75,7 @@ impl ValueType {
     /// Finds the type with this name, ignoring case.
     #[must_use]
     pub fn find(name: &str) -> Option<Self> {
-        Self::ALL
-            .into_iter()
-            .find(|one| one.name().eq_ignore_ascii_case(name))
+        Self::ALL.into_iter().find(|one| one.name().eq_ignore_ascii_case(name))
     }
 }
 
@@ -135,10 +133,7 @@ impl Value {
     /// # Errors
     /// [`Error::ValueFormat`] if the text does not fit, and always for `Binary`: bytes come from a blob store.
     pub fn parse(value_type: ValueType, text: &str) -> Result<Self> {
-        let invalid = || Error::ValueFormat {
-            text: text.to_owned(),
-            wanted: value_type.name(),
-        };
+        let invalid = || Error::ValueFormat { text: text.to_owned(), wanted: value_type.name() };
         Ok(match value_type {
             ValueType::String => Self::String(text.to_owned()),
             ValueType::Binary => return Err(invalid()),
@@ -217,10 +212,7 @@ fn checked_decimal(text: &str) -> Option<String> {
     let is_number =
         |digits: &str| !digits.is_empty() && digits.bytes().all(|digit| digit.is_ascii_digit());
     let has_point_at_most_once = mantissa.matches('.').count() <= 1;
-    let digits: String = mantissa
-        .chars()
-        .filter(|character| *character != '.')
-        .collect();
+    let digits: String = mantissa.chars().filter(|character| *character != '.').collect();
     (has_point_at_most_once && is_number(&digits) && is_number(exponent)).then(|| text.to_owned())
 }
 
@@ -254,10 +246,8 @@ impl Property {
         value_type: ValueType,
         texts: impl IntoIterator<Item = &'a str>,
     ) -> Result<Self> {
-        let values = texts
-            .into_iter()
-            .map(|text| Value::parse(value_type, text))
-            .collect::<Result<_>>()?;
+        let values =
+            texts.into_iter().map(|text| Value::parse(value_type, text)).collect::<Result<_>>()?;
         Ok(Self::List(value_type, values))
     }
 

@@ -17,15 +17,8 @@ pub(crate) enum Permission {
 }
 
 /// What a value in a query must not hold bare.
-const IN_QUERY: &AsciiSet = &CONTROLS
-    .add(b' ')
-    .add(b'"')
-    .add(b'#')
-    .add(b'%')
-    .add(b'&')
-    .add(b'+')
-    .add(b'<')
-    .add(b'>');
+const IN_QUERY: &AsciiSet =
+    &CONTROLS.add(b' ').add(b'"').add(b'#').add(b'%').add(b'&').add(b'+').add(b'<').add(b'>');
 
 impl Inner {
     /// Tells whether the page is shown only after asking.
@@ -60,9 +53,7 @@ impl Inner {
             // Names compare without regard to case, and patterns are written as `Set-Cookie:*`.
             let is_wanted = checker.headers.allows(&line) || {
                 let title = title_case(name.as_str());
-                checker
-                    .headers
-                    .allows(&line.replacen(name.as_str(), &title, 1))
+                checker.headers.allows(&line.replacen(name.as_str(), &title, 1))
             };
             if is_wanted {
                 extra.append(name, value.clone());
@@ -76,11 +67,7 @@ fn title_case(name: &str) -> String {
     let mut is_first = true;
     name.chars()
         .map(|char| {
-            let shown = if is_first {
-                char.to_ascii_uppercase()
-            } else {
-                char
-            };
+            let shown = if is_first { char.to_ascii_uppercase() } else { char };
             is_first = char == '-';
             shown
         })

@@ -59,10 +59,7 @@ impl Scores {
             penalty: Mutex::default(),
             categories: (0..=categories).map(|_| Mutex::default()).collect(),
         };
-        Self {
-            renders: (0..renders).map(|_| render()).collect(),
-            turn: AtomicUsize::new(0),
-        }
+        Self { renders: (0..renders).map(|_| render()).collect(), turn: AtomicUsize::new(0) }
     }
 
     /// Returns the renders, the best for `category` first; equal ones take turns.
@@ -88,9 +85,7 @@ impl Scores {
 
     /// Tells whether the last connections to `render` did not fail.
     pub(crate) fn is_live(&self, render: usize, now: Instant) -> bool {
-        self.renders
-            .get(render)
-            .is_some_and(|render| render.penalty.lock().at(now) < 1.0)
+        self.renders.get(render).is_some_and(|render| render.penalty.lock().at(now) < 1.0)
     }
 
     /// Counts a request to `render` until the returned value is dropped.
@@ -160,10 +155,7 @@ mod tests {
     #[test]
     fn lb120_equal_renders_share_the_load() {
         let counts = share(&[10, 10], 1000);
-        assert!(
-            counts.iter().all(|count| (450..=550).contains(count)),
-            "{counts:?}"
-        );
+        assert!(counts.iter().all(|count| (450..=550).contains(count)), "{counts:?}");
     }
 
     #[test]

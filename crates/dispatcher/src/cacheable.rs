@@ -112,9 +112,7 @@ const MAX_SEGMENTS: usize = 100;
 
 fn check_lengths(docroot_bytes: usize, path: &CanonicalPath) -> Result<(), Reason> {
     let whole = docroot_bytes + path.as_str().len();
-    let is_name_too_long = path
-        .segments()
-        .any(|segment| segment.len() > MAX_NAME_BYTES);
+    let is_name_too_long = path.segments().any(|segment| segment.len() > MAX_NAME_BYTES);
     if whole > MAX_PATH_BYTES || is_name_too_long || path.segments().count() > MAX_SEGMENTS {
         return Err(Reason::PathTooLong);
     }
@@ -128,9 +126,7 @@ fn check_lengths(docroot_bytes: usize, path: &CanonicalPath) -> Result<(), Reaso
 }
 
 fn has_extension(path: &CanonicalPath) -> bool {
-    path.segments()
-        .next_back()
-        .is_some_and(|name| name.contains('.'))
+    path.segments().next_back().is_some_and(|name| name.contains('.'))
 }
 
 /// Names that belong to the cache itself, in any segment.
@@ -140,10 +136,9 @@ pub(crate) fn is_reserved(path: &CanonicalPath) -> bool {
 
 /// `.stat`, the side files `.h` and `.ttl` of a file with an extension, and unfinished files.
 pub(crate) fn is_reserved_name(name: &str) -> bool {
-    let is_side_file = [".h", ".ttl"].iter().any(|side| {
-        name.strip_suffix(side)
-            .is_some_and(|main| main.contains('.'))
-    });
+    let is_side_file = [".h", ".ttl"]
+        .iter()
+        .any(|side| name.strip_suffix(side).is_some_and(|main| main.contains('.')));
     name == ".stat" || is_side_file || name == TEMPORARY_FOLDER
 }
 
@@ -154,13 +149,10 @@ pub(crate) fn is_query_ignored(cache: &Cache, query: Option<&str>) -> bool {
     if list.rules.is_empty() {
         return false;
     }
-    query
-        .split(['&', ';'])
-        .filter(|pair| !pair.is_empty())
-        .all(|pair| {
-            let name = pair.split('=').next().unwrap_or(pair).replace('+', " ");
-            list.allows(&percent_decode_str(&name).decode_utf8_lossy())
-        })
+    query.split(['&', ';']).filter(|pair| !pair.is_empty()).all(|pair| {
+        let name = pair.split('=').next().unwrap_or(pair).replace('+', " ");
+        list.allows(&percent_decode_str(&name).decode_utf8_lossy())
+    })
 }
 
 pub(crate) fn has_credentials(request: &RequestView) -> bool {
@@ -187,9 +179,8 @@ pub(crate) fn check_response(status: StatusCode, headers: &HeaderMap) -> Result<
     if has_token(headers, "pragma", &["no-cache"]) {
         return Err(Reason::Pragma);
     }
-    let is_empty = headers
-        .get(header::CONTENT_LENGTH)
-        .is_some_and(|length| length.as_bytes() == b"0");
+    let is_empty =
+        headers.get(header::CONTENT_LENGTH).is_some_and(|length| length.as_bytes() == b"0");
     if is_empty {
         return Err(Reason::EmptyBody);
     }
@@ -210,9 +201,5 @@ fn has_token(headers: &HeaderMap, name: &str, tokens: &[&str]) -> bool {
         .filter_map(|value: &HeaderValue| value.to_str().ok())
         .flat_map(|value| value.split(','))
         .filter_map(|directive| directive.split('=').next())
-        .any(|directive| {
-            tokens
-                .iter()
-                .any(|token| directive.trim().eq_ignore_ascii_case(token))
-        })
+        .any(|directive| tokens.iter().any(|token| directive.trim().eq_ignore_ascii_case(token)))
 }

@@ -23,10 +23,7 @@ impl fmt::Debug for Clock {
 impl Clock {
     /// Returns a clock that asks `read` for the time.
     pub fn new(read: impl Fn() -> SystemTime + Send + Sync + 'static) -> Self {
-        Self {
-            read: Arc::new(read),
-            last: Arc::new(AtomicU64::new(0)),
-        }
+        Self { read: Arc::new(read), last: Arc::new(AtomicU64::new(0)) }
     }
 
     /// Returns the time.
@@ -43,10 +40,8 @@ impl Clock {
         let since = self.now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let now = u64::try_from(since.as_nanos()).unwrap_or(u64::MAX / 2);
         let next = |last: u64| Some(now.max(last + 1));
-        let before = self
-            .last
-            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, next)
-            .unwrap_or(now);
+        let before =
+            self.last.fetch_update(Ordering::SeqCst, Ordering::SeqCst, next).unwrap_or(now);
         UNIX_EPOCH + Duration::from_nanos(now.max(before + 1))
     }
 }

@@ -45,11 +45,7 @@ pub enum Action<'a> {
 pub fn decide<'a>(config: &'a Config, request: &RequestView) -> Option<Decision<'a>> {
     let (farm, found) = select(config, request)?;
     let action = decide_in(farm, request);
-    Some(Decision {
-        farm,
-        found,
-        action,
-    })
+    Some(Decision { farm, found, action })
 }
 
 fn decide_in<'a>(farm: &'a Farm, request: &RequestView) -> Action<'a> {

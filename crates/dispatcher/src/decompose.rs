@@ -20,12 +20,7 @@ pub(crate) struct Parts<'a> {
 #[must_use]
 pub(crate) fn decompose(url_path: &str) -> Parts<'_> {
     let Some((path, rest)) = url_path.split_once('.') else {
-        return Parts {
-            path: url_path,
-            selectors: None,
-            extension: None,
-            suffix: None,
-        };
+        return Parts { path: url_path, selectors: None, extension: None, suffix: None };
     };
     let (dotted, suffix) = match rest.find('/') {
         Some(slash) => {
@@ -56,11 +51,9 @@ mod tests {
         let check = |path: &str, expected: &str| {
             let parts = decompose(path);
             let mut text = format!("path={}", parts.path);
-            for (name, value) in [
-                ("sel", parts.selectors),
-                ("ext", parts.extension),
-                ("suffix", parts.suffix),
-            ] {
+            for (name, value) in
+                [("sel", parts.selectors), ("ext", parts.extension), ("suffix", parts.suffix)]
+            {
                 if let Some(value) = value {
                     text.push_str(&format!(" {name}={value}"));
                 }
@@ -70,19 +63,13 @@ mod tests {
         check("/a/b.html", "path=/a/b ext=html");
         check("/a/b.print.a4.html", "path=/a/b sel=print.a4 ext=html");
         check("/a/b.html/c/d", "path=/a/b ext=html suffix=/c/d");
-        check(
-            "/a/b.x.html/c.d/e.f",
-            "path=/a/b sel=x ext=html suffix=/c.d/e.f",
-        );
+        check("/a/b.x.html/c.d/e.f", "path=/a/b sel=x ext=html suffix=/c.d/e.f");
         check("/home/path/suffix.ext", "path=/home/path/suffix ext=ext");
         check("/a/b", "path=/a/b");
         check("/a.b/", "path=/a ext=b suffix=/");
         check("/", "path=/");
         check("/a.", "path=/a");
-        check(
-            "/content.tidy.-1.blubber.json",
-            "path=/content sel=tidy.-1.blubber ext=json",
-        );
+        check("/content.tidy.-1.blubber.json", "path=/content sel=tidy.-1.blubber ext=json");
         check("/.stat", "path=/ ext=stat");
     }
 }

@@ -50,11 +50,7 @@ pub struct Runtime {
 
 impl Default for Runtime {
     fn default() -> Self {
-        Self {
-            clock: Clock::new(std::time::SystemTime::now),
-            log: Log::default(),
-            trust: None,
-        }
+        Self { clock: Clock::new(std::time::SystemTime::now), log: Log::default(), trust: None }
     }
 }
 
@@ -114,11 +110,7 @@ impl Dispatcher {
         if config.farms.is_empty() {
             return Err(Error::NoFarm);
         }
-        let farms = config
-            .farms
-            .iter()
-            .map(|farm| Arc::new(open_farm(farm, &runtime)))
-            .collect();
+        let farms = config.farms.iter().map(|farm| Arc::new(open_farm(farm, &runtime))).collect();
         Ok(Self(Arc::new(Inner {
             config,
             farms,
@@ -206,20 +198,13 @@ fn open_farm(farm: &Arc<Farm>, runtime: &Runtime) -> FarmState {
         opened.ok().map(Arc::new)
     });
     let is_open_to_all = farm.cache.as_ref().is_some_and(|cache| {
-        cache
-            .allowed_clients
-            .as_ref()
-            .is_none_or(|list| list.rules.is_empty())
+        cache.allowed_clients.as_ref().is_none_or(|list| list.rules.is_empty())
     });
     if is_open_to_all {
         tracing::warn!(farm = %farm.name, "anyone may flush this farm; add /allowedClients");
     }
     let vanity = VanityList::default();
-    if let Some(file) = farm
-        .vanity_urls
-        .as_ref()
-        .and_then(|urls| urls.file.as_ref())
-    {
+    if let Some(file) = farm.vanity_urls.as_ref().and_then(|urls| urls.file.as_ref()) {
         vanity.load_file(file, runtime);
     }
     FarmState {
@@ -242,10 +227,7 @@ impl Inner {
         let Some(peer) = head.extensions.get::<Peer>().copied() else {
             return refusal(StatusCode::INTERNAL_SERVER_ERROR);
         };
-        let limit = head
-            .extensions
-            .get::<BodyLimit>()
-            .map_or(u64::MAX, |limit| limit.0);
+        let limit = head.extensions.get::<BodyLimit>().map_or(u64::MAX, |limit| limit.0);
         let view = match RequestView::read(&head, peer) {
             Ok(view) => view,
             Err(fault) => {
@@ -259,10 +241,7 @@ impl Inner {
         let Some(decision) = decide(&self.config, &view) else {
             return refusal(StatusCode::NOT_FOUND);
         };
-        let state = self
-            .farms
-            .iter()
-            .find(|state| Arc::ptr_eq(&state.farm, decision.farm));
+        let state = self.farms.iter().find(|state| Arc::ptr_eq(&state.farm, decision.farm));
         let Some(state) = state else {
             return refusal(StatusCode::NOT_FOUND);
         };
@@ -272,13 +251,8 @@ impl Inner {
                 format!("No farm matches host '{host}', selected last farm '{name}'")
             });
         }
-        let mut exchange = Exchange {
-            farm: state,
-            view: &view,
-            cache: "none",
-            render: None,
-            info: String::new(),
-        };
+        let mut exchange =
+            Exchange { farm: state, view: &view, cache: "none", render: None, info: String::new() };
         let action = self.open_by_vanity(decision.action, &exchange);
         let mut response = self.act(action, &mut exchange, body, limit).await;
         self.finish(&exchange, &mut response, started);
@@ -377,9 +351,8 @@ pub(crate) fn refusal(status: StatusCode) -> Response<Body> {
     );
     let mut response = Response::new(full(text));
     *response.status_mut() = status;
-    response.headers_mut().insert(
-        http::header::CONTENT_TYPE,
-        HeaderValue::from_static("text/html; charset=utf-8"),
-    );
+    response
+        .headers_mut()
+        .insert(http::header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
     response
 }

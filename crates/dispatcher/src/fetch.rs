@@ -63,12 +63,7 @@ pub(crate) fn start(
     fetch: Fetch,
 ) -> oneshot::Receiver<First> {
     let (first, wait) = oneshot::channel();
-    let lead = Lead {
-        inner: Arc::clone(inner),
-        farm: Arc::clone(farm),
-        fetch,
-        first: Some(first),
-    };
+    let lead = Lead { inner: Arc::clone(inner), farm: Arc::clone(farm), fetch, first: Some(first) };
     tokio::spawn(lead.run(ticket));
     wait
 }
@@ -119,19 +114,13 @@ impl Lead {
         let length = answer.response.body().size_hint().exact();
         let (mut parts, body) = answer.response.into_parts();
         clean_response(&mut parts.headers);
-        let head = Head {
-            headers: parts.headers,
-            fetched,
-            render: answer.render,
-            length,
-        };
+        let head = Head { headers: parts.headers, fetched, render: answer.render, length };
         self.collect(ticket, head, body).await;
     }
 
     fn is_behind(&self, headers: &HeaderMap) -> bool {
-        let reached = headers
-            .get(SEQUENCE)
-            .and_then(|value| value.to_str().ok()?.trim().parse::<u64>().ok());
+        let reached =
+            headers.get(SEQUENCE).and_then(|value| value.to_str().ok()?.trim().parse::<u64>().ok());
         match (self.fetch.sequence, reached) {
             (Some(wanted), Some(reached)) => reached < wanted,
             _ => false,
@@ -143,11 +132,8 @@ impl Lead {
         let Some(docroot) = &self.farm.docroot else {
             return;
         };
-        let removal = || {
-            docroot
-                .remove_file(&self.fetch.file)
-                .map_err(|_reported| Reason::Unwritable)
-        };
+        let removal =
+            || docroot.remove_file(&self.fetch.file).map_err(|_reported| Reason::Unwritable);
         // After a flush the file is that flush's business.
         ticket.store_unless_flushed(removal).ok();
     }
@@ -252,33 +238,18 @@ impl Lead {
         };
         let written = bytes.len() as u64;
         let (progress, watcher) = watch::channel(Progress::Written(written));
-        let growing = Growing {
-            file: Arc::new(reader),
-            progress: watcher,
-            length: head.length,
-        };
+        let growing = Growing { file: Arc::new(reader), progress: watcher, length: head.length };
         let page = self.page(&head, PageBody::Growing(growing), None);
         ticket.announce(Outcome::Shared(Arc::clone(&page)));
         self.tell(First::Page(page));
-        let growth = Growth {
-            temporary,
-            written,
-            progress,
-        };
+        let growth = Growth { temporary, written, progress };
         self.grow(ticket, &head, growth, body).await;
     }
 
     async fn grow(&self, ticket: Ticket, head: &Head, growth: Growth, mut body: ReceivedBody) {
-        let Growth {
-            mut temporary,
-            mut written,
-            progress,
-        } = growth;
+        let Growth { mut temporary, mut written, progress } = growth;
         while let Some(frame) = body.frame().await {
-            let Some(data) = frame
-                .ok()
-                .map(|frame| frame.into_data().unwrap_or_default())
-            else {
+            let Some(data) = frame.ok().map(|frame| frame.into_data().unwrap_or_default()) else {
                 progress.send_replace(Progress::Failed(written));
                 return self.inner.metrics.count(Counter::RenderFailures);
             };
@@ -309,11 +280,7 @@ impl Lead {
             file: self.fetch.file.clone(),
             fetched: head.fetched,
             headers: self.stored_headers(&head.headers),
-            expires: if has_ttl {
-                expiry(&head.headers, head.fetched)
-            } else {
-                None
-            },
+            expires: if has_ttl { expiry(&head.headers, head.fetched) } else { None },
             mode: cache.map_or(0o755, |cache| cache.mode),
         }
     }
@@ -340,9 +307,7 @@ impl Lead {
 
     fn page(&self, head: &Head, body: PageBody, refused: Option<Reason>) -> Arc<Page> {
         let mut stored = self.stored_headers(&head.headers);
-        stored
-            .entry(header::CONTENT_TYPE)
-            .or_insert_with(|| media_type(&self.fetch.file));
+        stored.entry(header::CONTENT_TYPE).or_insert_with(|| media_type(&self.fetch.file));
         Arc::new(Page {
             headers: head.headers.clone(),
             stored,
@@ -410,9 +375,11 @@ fn unwritable(error: std::io::Error) -> Reason {
 /// Returns an answer that begins with `prefix` and goes on with `body`.
 fn stream_on(head: &Head, prefix: Bytes, body: ReceivedBody) -> Response<Body> {
     let begin = stream::iter([Ok(Frame::data(prefix))]);
-    let rest = stream::unfold(body, |mut body| async move {
-        body.frame().await.map(|frame| (frame, body))
-    });
+    let rest =
+        stream::unfold(
+            body,
+            |mut body| async move { body.frame().await.map(|frame| (frame, body)) },
+        );
     let mut response = Response::new(boxed(StreamBody::new(begin.chain(rest))));
     *response.headers_mut() = head.headers.clone();
     response

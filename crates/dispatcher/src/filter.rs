@@ -15,11 +15,8 @@ pub(crate) fn deciding<'a>(
     rules: &'a [FilterRule],
     request: &RequestView,
 ) -> Option<&'a FilterRule> {
-    let subject = Subject {
-        request,
-        parts: decompose(request.path.as_str()),
-        line: request.line(),
-    };
+    let subject =
+        Subject { request, parts: decompose(request.path.as_str()), line: request.line() };
     rules.iter().rev().find(|rule| subject.is_matched_by(rule))
 }
 

@@ -113,19 +113,12 @@ impl Flights {
             outcome: watch::Sender::new(None),
         });
         slot.current = Some(Arc::clone(&flight));
-        Role::Lead(Ticket {
-            flights: Arc::clone(self),
-            flight,
-            outcome: None,
-        })
+        Role::Lead(Ticket { flights: Arc::clone(self), flight, outcome: None })
     }
 
     /// Tells whether a fetch of `file` is under way.
     pub(crate) fn is_fetching(&self, file: &Path) -> bool {
-        self.slots
-            .lock()
-            .get(file)
-            .is_some_and(|slot| slot.current.is_some())
+        self.slots.lock().get(file).is_some_and(|slot| slot.current.is_some())
     }
 
     /// Returns how many files are being fetched.
@@ -214,10 +207,7 @@ impl Drop for Ticket {
         {
             let slot = entry.get_mut();
             for place in [&mut slot.current, &mut slot.overtaken] {
-                if place
-                    .as_ref()
-                    .is_some_and(|flight| Arc::ptr_eq(flight, &self.flight))
-                {
+                if place.as_ref().is_some_and(|flight| Arc::ptr_eq(flight, &self.flight)) {
                     *place = None;
                 }
             }
@@ -262,10 +252,7 @@ mod tests {
             panic!("expected to join");
         };
         ticket.finish(Outcome::Failed(Failure::Timeout));
-        assert!(matches!(
-            flight.outcome().await,
-            Outcome::Failed(Failure::Timeout)
-        ));
+        assert!(matches!(flight.outcome().await, Outcome::Failed(Failure::Timeout)));
         assert_eq!(flights.count(), 0);
     }
 
@@ -309,10 +296,7 @@ mod tests {
     async fn answers_for_one_are_remembered_for_a_while() {
         let flights = Arc::new(Flights::default());
         lead(&flights).finish(Outcome::Alone(Reason::CacheControl));
-        assert!(matches!(
-            flights.enter(Path::new(FILE)),
-            Role::Pass(Reason::CacheControl)
-        ));
+        assert!(matches!(flights.enter(Path::new(FILE)), Role::Pass(Reason::CacheControl)));
         tokio::time::advance(super::PASS_MEMORY).await;
         drop(lead(&flights));
     }

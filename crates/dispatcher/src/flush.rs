@@ -48,14 +48,10 @@ impl Inner {
         limit: u64,
     ) -> Response<Body> {
         let (farm, view) = (exchange.farm, exchange.view);
-        self.log(Level::Debug, || {
-            format!("Found farm {} for flush", farm.farm.name)
-        });
+        self.log(Level::Debug, || format!("Found farm {} for flush", farm.farm.name));
         if !may_flush(farm, &view.client.to_string()) {
             self.metrics.count(Counter::FlushesRefused);
-            self.log(Level::Warn, || {
-                format!("Flushing rejected from {}", view.client)
-            });
+            self.log(Level::Warn, || format!("Flushing rejected from {}", view.client));
             return refusal(StatusCode::FORBIDDEN);
         }
         let Ok(body) = limited(body, limit.min(MAX_BODY_BYTES)).collect().await else {
@@ -183,11 +179,7 @@ impl Inner {
     }
 
     async fn call_handler(&self, farm: &FarmState, message: &FlushMessage) {
-        let handler = farm
-            .farm
-            .cache
-            .as_ref()
-            .and_then(|cache| cache.invalidate_handler.as_ref());
+        let handler = farm.farm.cache.as_ref().and_then(|cache| cache.invalidate_handler.as_ref());
         let Some(program) = handler else { return };
         let scope = match message.scope {
             Some(Scope::ResourceOnly) => "ResourceOnly",
@@ -212,12 +204,7 @@ impl Inner {
 }
 
 fn may_flush(farm: &FarmState, client: &str) -> bool {
-    match farm
-        .farm
-        .cache
-        .as_ref()
-        .and_then(|cache| cache.allowed_clients.as_ref())
-    {
+    match farm.farm.cache.as_ref().and_then(|cache| cache.allowed_clients.as_ref()) {
         Some(list) if !list.rules.is_empty() => list.allows(client),
         _ => true,
     }
@@ -225,9 +212,7 @@ fn may_flush(farm: &FarmState, client: &str) -> bool {
 
 fn accepted() -> Response<Body> {
     let mut response = Response::new(full("<H1>OK</H1>\r\n"));
-    response
-        .headers_mut()
-        .insert(header::CONTENT_TYPE, HeaderValue::from_static("text/html"));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/html"));
     response
 }
 

@@ -63,23 +63,11 @@ pub(crate) fn request_headers(farm: &Farm, request: &RequestView, purpose: Purpo
 }
 
 fn add_own(headers: &mut HeaderMap, request: &RequestView) {
-    let host = request
-        .headers
-        .get(HOST)
-        .and_then(|host| host.to_str().ok())
-        .unwrap_or("localhost");
-    append_list(
-        headers,
-        &request.headers,
-        VIA,
-        &format!("1.1 {host} (dispatcher)"),
-    );
+    let host = request.headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or("localhost");
+    append_list(headers, &request.headers, VIA, &format!("1.1 {host} (dispatcher)"));
     let client = request.client.to_string();
     append_list(headers, &request.headers, FORWARDED_FOR, &client);
-    let port = request
-        .port
-        .as_deref()
-        .unwrap_or(if request.is_tls { "443" } else { "80" });
+    let port = request.port.as_deref().unwrap_or(if request.is_tls { "443" } else { "80" });
     if let Ok(port) = HeaderValue::from_str(port) {
         headers.insert(FORWARDED_PORT, port);
     }
@@ -91,11 +79,8 @@ fn add_own(headers: &mut HeaderMap, request: &RequestView) {
 
 /// Adds `own` to the end of a header that each hop extends, whether or not the list of client headers names it.
 fn append_list(headers: &mut HeaderMap, client: &HeaderMap, name: HeaderName, own: &str) {
-    let mut values: Vec<&str> = client
-        .get_all(&name)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .collect();
+    let mut values: Vec<&str> =
+        client.get_all(&name).iter().filter_map(|value| value.to_str().ok()).collect();
     values.push(own);
     if let Ok(value) = HeaderValue::from_str(&values.join(", ")) {
         headers.insert(name, value);

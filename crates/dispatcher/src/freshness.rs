@@ -39,14 +39,9 @@ pub(crate) fn judge(facts: Facts, grace: Duration) -> Freshness {
     if facts.is_marked {
         return Freshness::Marked;
     }
-    let is_stale = facts
-        .flushed
-        .is_some_and(|flushed| flushed > facts.fetched && facts.now > flushed + grace);
-    if is_stale {
-        Freshness::Stale
-    } else {
-        Freshness::Valid
-    }
+    let is_stale =
+        facts.flushed.is_some_and(|flushed| flushed > facts.fetched && facts.now > flushed + grace);
+    if is_stale { Freshness::Stale } else { Freshness::Valid }
 }
 
 #[cfg(test)]
@@ -59,28 +54,15 @@ mod tests {
     }
 
     fn facts(now: u64, fetched: u64) -> Facts {
-        Facts {
-            now: at(now),
-            fetched: at(fetched),
-            is_marked: false,
-            flushed: None,
-            expires: None,
-        }
+        Facts { now: at(now), fetched: at(fetched), is_marked: false, flushed: None, expires: None }
     }
 
     #[test]
     fn the_stat_file_decides_unless_grace_holds() {
         let check = |now, fetched, flushed: Option<u64>, grace, expected| {
             let flushed = flushed.map(at);
-            let facts = Facts {
-                flushed,
-                ..facts(now, fetched)
-            };
-            assert_eq!(
-                judge(facts, Duration::from_secs(grace)),
-                expected,
-                "{facts:?}"
-            );
+            let facts = Facts { flushed, ..facts(now, fetched) };
+            assert_eq!(judge(facts, Duration::from_secs(grace)), expected, "{facts:?}");
         };
         check(10, 5, None, 0, Freshness::Valid);
         check(10, 5, Some(4), 0, Freshness::Valid);
@@ -93,29 +75,17 @@ mod tests {
 
     #[test]
     fn a_life_that_ended_goes_before_everything() {
-        let expired = Facts {
-            expires: Some(at(9)),
-            ..facts(10, 5)
-        };
+        let expired = Facts { expires: Some(at(9)), ..facts(10, 5) };
         assert_eq!(judge(expired, Duration::from_secs(60)), Freshness::Expired);
-        let living = Facts {
-            expires: Some(at(10)),
-            ..facts(10, 5)
-        };
+        let living = Facts { expires: Some(at(10)), ..facts(10, 5) };
         assert_eq!(judge(living, Duration::ZERO), Freshness::Valid);
-        let flushed = Facts {
-            flushed: Some(at(7)),
-            ..living
-        };
+        let flushed = Facts { flushed: Some(at(7)), ..living };
         assert_eq!(judge(flushed, Duration::ZERO), Freshness::Stale);
     }
 
     #[test]
     fn a_mark_holds_without_a_stat_file_and_during_grace() {
-        let marked = Facts {
-            is_marked: true,
-            ..facts(10, 5)
-        };
+        let marked = Facts { is_marked: true, ..facts(10, 5) };
         assert_eq!(judge(marked, Duration::from_secs(60)), Freshness::Marked);
     }
 }

@@ -16,20 +16,14 @@ enum Part {
     Char(char),
     One,
     Many,
-    Class {
-        is_negated: bool,
-        ranges: Vec<(char, char)>,
-    },
+    Class { is_negated: bool, ranges: Vec<(char, char)> },
 }
 
 impl Glob {
     /// Compiles `source`; every text is a glob.
     #[must_use]
     pub fn new(source: &str) -> Self {
-        Self {
-            source: source.to_owned(),
-            parts: compile(source),
-        }
+        Self { source: source.to_owned(), parts: compile(source) }
     }
 
     /// Returns the text that the glob was made from.
@@ -41,9 +35,7 @@ impl Glob {
     /// Tells whether the glob matches the whole of `text`.
     #[must_use]
     pub fn matches(&self, text: &str) -> bool {
-        self.parts
-            .as_deref()
-            .is_some_and(|parts| matches(parts, text))
+        self.parts.as_deref().is_some_and(|parts| matches(parts, text))
     }
 }
 
@@ -74,11 +66,7 @@ fn read_class(text: &str) -> Option<(Part, &str)> {
         None => (false, text),
     };
     // A bracket that comes first is a member.
-    let end = text
-        .char_indices()
-        .skip(1)
-        .find(|(_, char)| *char == ']')?
-        .0;
+    let end = text.char_indices().skip(1).find(|(_, char)| *char == ']')?.0;
     let members: Vec<char> = text.get(..end)?.chars().collect();
     let mut ranges = Vec::new();
     let mut left = members.as_slice();
@@ -137,9 +125,7 @@ impl Part {
             Self::One => true,
             Self::Many => false,
             Self::Class { is_negated, ranges } => {
-                let is_member = ranges
-                    .iter()
-                    .any(|(from, to)| (*from..=*to).contains(&char));
+                let is_member = ranges.iter().any(|(from, to)| (*from..=*to).contains(&char));
                 is_member != *is_negated
             }
         }

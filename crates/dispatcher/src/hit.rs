@@ -21,19 +21,12 @@ pub(crate) fn answer(
     now: SystemTime,
 ) -> std::io::Result<Response<Body>> {
     let mut headers = head(name, &cached, now);
-    let etag = headers
-        .get(header::ETAG)
-        .cloned()
-        .unwrap_or(HeaderValue::from_static("\"\""));
+    let etag = headers.get(header::ETAG).cloned().unwrap_or(HeaderValue::from_static("\"\""));
     let modified = headers
         .get(header::LAST_MODIFIED)
         .and_then(|date| httpdate::parse_http_date(date.to_str().ok()?).ok())
         .unwrap_or_else(|| whole_seconds(cached.fetched));
-    let entity = Entity {
-        etag: &etag,
-        modified,
-        length: cached.length,
-    };
+    let entity = Entity { etag: &etag, modified, length: cached.length };
     let plan = plan(&request.headers, &entity);
     let (status, start, length) = match &plan {
         Plan::Whole => (StatusCode::OK, 0, cached.length),
@@ -57,11 +50,7 @@ pub(crate) fn answer(
         headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
     }
     let has_body = request.method != Method::HEAD && length > 0;
-    let body = if has_body {
-        file_body(cached.body, start, length)?
-    } else {
-        empty()
-    };
+    let body = if has_body { file_body(cached.body, start, length)? } else { empty() };
     let mut response = Response::new(body);
     *response.status_mut() = status;
     *response.headers_mut() = headers;
@@ -83,10 +72,7 @@ fn head(name: &Path, cached: &CacheFile, now: SystemTime) -> HeaderMap {
     if !headers.contains_key(header::ETAG) {
         insert(&mut headers, header::ETAG, &etag(cached));
     }
-    let age = now
-        .duration_since(cached.fetched)
-        .unwrap_or_default()
-        .as_secs();
+    let age = now.duration_since(cached.fetched).unwrap_or_default().as_secs();
     headers.insert(header::AGE, HeaderValue::from(age));
     headers.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
     // A stored date would make the answer look older than it is.
@@ -96,10 +82,7 @@ fn head(name: &Path, cached: &CacheFile, now: SystemTime) -> HeaderMap {
 }
 
 fn etag(cached: &CacheFile) -> String {
-    let since = cached
-        .fetched
-        .duration_since(SystemTime::UNIX_EPOCH)
-        .unwrap_or_default();
+    let since = cached.fetched.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     format!("\"{:x}-{:x}\"", since.as_nanos(), cached.length)
 }
 
@@ -108,15 +91,8 @@ pub(crate) fn media_type(name: &Path) -> HeaderValue {
     let guess = mime_guess::from_path(name).first_raw();
     let text = guess.unwrap_or("application/octet-stream");
     let is_text = text.starts_with("text/")
-        || matches!(
-            text,
-            "application/javascript" | "application/json" | "application/xml"
-        );
-    let named = if is_text {
-        format!("{text}; charset=utf-8")
-    } else {
-        text.to_owned()
-    };
+        || matches!(text, "application/javascript" | "application/json" | "application/xml");
+    let named = if is_text { format!("{text}; charset=utf-8") } else { text.to_owned() };
     HeaderValue::from_str(&named).unwrap_or(HeaderValue::from_static("application/octet-stream"))
 }
 

@@ -82,10 +82,7 @@ pub struct Log {
 
 impl Default for Log {
     fn default() -> Self {
-        Self {
-            file: None,
-            level: Level::Info,
-        }
+        Self { file: None, level: Level::Info }
     }
 }
 
@@ -94,11 +91,7 @@ impl Log {
         let Some(file) = self.file.as_ref().filter(|_| level <= self.level) else {
             return;
         };
-        file.write(Line {
-            at: clock.now(),
-            level,
-            text: text(),
-        });
+        file.write(Line { at: clock.now(), level, text: text() });
     }
 }
 

@@ -26,11 +26,7 @@ pub(crate) enum Counter {
 
 /// Every counter: name and what a rise means.
 pub(crate) const COUNTERS: [(Counter, &str, &str); 16] = [
-    (
-        Counter::Hits,
-        "hits",
-        "Requests served from a fresh file; a rise is good.",
-    ),
+    (Counter::Hits, "hits", "Requests served from a fresh file; a rise is good."),
     (
         Counter::Stale,
         "stale",
@@ -73,31 +69,15 @@ pub(crate) const COUNTERS: [(Counter, &str, &str); 16] = [
         "flushes_refused",
         "Flushes from addresses that may not flush; check /allowedClients.",
     ),
-    (
-        Counter::FilesDeleted,
-        "files_deleted",
-        "Files and folders that flushes removed.",
-    ),
-    (
-        Counter::FilesMarked,
-        "files_marked",
-        "Files that flushes marked as stale.",
-    ),
-    (
-        Counter::Refetches,
-        "refetches",
-        "Flushed files that were fetched again in the background.",
-    ),
+    (Counter::FilesDeleted, "files_deleted", "Files and folders that flushes removed."),
+    (Counter::FilesMarked, "files_marked", "Files that flushes marked as stale."),
+    (Counter::Refetches, "refetches", "Flushed files that were fetched again in the background."),
     (
         Counter::RefetchFailures,
         "refetch_failures",
         "Background fetches given up; visitors fetch these pages instead.",
     ),
-    (
-        Counter::BytesStored,
-        "bytes_stored",
-        "Bytes of bodies put into the cache.",
-    ),
+    (Counter::BytesStored, "bytes_stored", "Bytes of bodies put into the cache."),
 ];
 
 /// The counters of a dispatcher.
@@ -118,19 +98,14 @@ impl Metrics {
     }
 
     pub(crate) fn value(&self, counter: Counter) -> u64 {
-        self.values
-            .get(counter as usize)
-            .map_or(0, |value| value.load(Ordering::Relaxed))
+        self.values.get(counter as usize).map_or(0, |value| value.load(Ordering::Relaxed))
     }
 
     /// Returns the share of requests that no render was asked for, in percent.
     pub(crate) fn hit_ratio(&self) -> f64 {
         let served = self.value(Counter::Hits) + self.value(Counter::Stale);
         let asked = served + self.value(Counter::Misses) + self.value(Counter::Passes);
-        #[expect(
-            clippy::cast_precision_loss,
-            reason = "a ratio needs no more than 52 bits"
-        )]
+        #[expect(clippy::cast_precision_loss, reason = "a ratio needs no more than 52 bits")]
         let ratio = served as f64 * 100.0 / asked.max(1) as f64;
         ratio
     }
@@ -141,19 +116,10 @@ impl Metrics {
         let mut write = |name: &str, help: &str, kind: &str, value: u64| {
             let name = format!("tympan_dispatcher_{name}");
             // Writing to a string cannot fail.
-            writeln!(
-                text,
-                "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}"
-            )
-            .ok();
+            writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}").ok();
         };
         for (counter, name, help) in COUNTERS {
-            write(
-                &format!("{name}_total"),
-                help,
-                "counter",
-                self.value(counter),
-            );
+            write(&format!("{name}_total"), help, "counter", self.value(counter));
         }
         for (name, help, value) in gauges {
             write(name, help, "gauge", *value);
@@ -180,10 +146,7 @@ mod tests {
         metrics.count(Counter::Misses);
         assert!((metrics.hit_ratio() - 75.0).abs() < 1e-9);
         let text = metrics.to_text(&[("queue", "Waiting.", 7)]);
-        assert!(
-            text.contains("\ntympan_dispatcher_hits_total 3\n"),
-            "{text}"
-        );
+        assert!(text.contains("\ntympan_dispatcher_hits_total 3\n"), "{text}");
         assert!(
             text.ends_with("# TYPE tympan_dispatcher_queue gauge\ntympan_dispatcher_queue 7\n")
         );

@@ -104,20 +104,17 @@ impl PageBody {
 impl Growing {
     fn open(&self) -> Body {
         let state = (self.clone(), 0_u64);
-        boxed(StreamBody::new(stream::unfold(
-            Some(state),
-            |state| async move {
-                let (mut growing, offset) = state?;
-                match growing.piece(offset).await {
-                    Ok(None) => None,
-                    Ok(Some(bytes)) => {
-                        let next = offset + bytes.len() as u64;
-                        Some((Ok(Frame::data(bytes)), Some((growing, next))))
-                    }
-                    Err(error) => Some((Err(error), None)),
+        boxed(StreamBody::new(stream::unfold(Some(state), |state| async move {
+            let (mut growing, offset) = state?;
+            match growing.piece(offset).await {
+                Ok(None) => None,
+                Ok(Some(bytes)) => {
+                    let next = offset + bytes.len() as u64;
+                    Some((Ok(Frame::data(bytes)), Some((growing, next))))
                 }
-            },
-        )))
+                Err(error) => Some((Err(error), None)),
+            }
+        })))
     }
 
     /// Waits for bytes behind `offset`; nothing when there will be none.
@@ -143,9 +140,7 @@ impl Growing {
             };
         }
         let file = Arc::clone(&self.file);
-        read_piece(file, offset, available.min(PIECE_BYTES))
-            .await
-            .map(Some)
+        read_piece(file, offset, available.min(PIECE_BYTES)).await.map(Some)
     }
 }
 
@@ -156,23 +151,17 @@ pub(crate) fn file_body(file: File, start: u64, length: u64) -> std::io::Result<
         return read_at(&file, start, length).map(full);
     }
     let state = (Arc::new(file), start, length);
-    Ok(boxed(StreamBody::new(stream::unfold(
-        Some(state),
-        |state| async move {
-            let (file, offset, left) = state?;
-            if left == 0 {
-                return None;
-            }
-            let size = left.min(PIECE_BYTES);
-            Some(match read_piece(Arc::clone(&file), offset, size).await {
-                Ok(bytes) => (
-                    Ok(Frame::data(bytes)),
-                    Some((file, offset + size, left - size)),
-                ),
-                Err(error) => (Err(error), None),
-            })
-        },
-    ))))
+    Ok(boxed(StreamBody::new(stream::unfold(Some(state), |state| async move {
+        let (file, offset, left) = state?;
+        if left == 0 {
+            return None;
+        }
+        let size = left.min(PIECE_BYTES);
+        Some(match read_piece(Arc::clone(&file), offset, size).await {
+            Ok(bytes) => (Ok(Frame::data(bytes)), Some((file, offset + size, left - size))),
+            Err(error) => (Err(error), None),
+        })
+    }))))
 }
 
 async fn read_piece(file: Arc<File>, offset: u64, length: u64) -> Result<Bytes, BoxError> {

@@ -66,12 +66,12 @@ pub enum IfBroken {
 /// Compiles a POSIX extended expression, anchored at both ends.
 fn parse_regex(source: &str) -> Result<Regex, String> {
     // Alone first: `a)|(?:b` would be well-formed inside the anchors, and escape them.
-    Regex::new(source)
-        .and_then(|_alone| Regex::new(&format!("(?s)^(?:{source})$")))
-        .map_err(|error| {
+    Regex::new(source).and_then(|_alone| Regex::new(&format!("(?s)^(?:{source})$"))).map_err(
+        |error| {
             // The crate's message spans several lines; the last one holds the reason.
             let text = error.to_string();
             let reason = text.lines().last().unwrap_or_default();
             reason.trim_start_matches("error: ").to_owned()
-        })
+        },
+    )
 }

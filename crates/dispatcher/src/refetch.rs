@@ -95,10 +95,8 @@ impl Queue {
         let mut state = self.0.lock();
         if state.waiting_files.contains(&item.file) {
             // The later flush asks for the newer content.
-            if let Some(waiting) = state
-                .waiting
-                .iter_mut()
-                .find(|waiting| waiting.file == item.file)
+            if let Some(waiting) =
+                state.waiting.iter_mut().find(|waiting| waiting.file == item.file)
             {
                 waiting.sequence = waiting.sequence.max(item.sequence);
             }
@@ -117,10 +115,7 @@ impl Queue {
     /// Takes the next page that is not being fetched; without one the worker ends.
     fn take(&self) -> Option<Item> {
         let mut state = self.0.lock();
-        let next = state
-            .waiting
-            .iter()
-            .position(|item| !state.running.contains(&item.file));
+        let next = state.waiting.iter().position(|item| !state.running.contains(&item.file));
         match next.and_then(|next| state.waiting.remove(next)) {
             Some(item) => {
                 state.waiting_files.remove(&item.file);
@@ -175,21 +170,13 @@ fn own_host(farm: &FarmState) -> Option<HeaderValue> {
 impl Inner {
     /// Queues the pages that `message` lists.
     pub(crate) fn refetch(self: &Arc<Self>, farm: &Arc<FarmState>, message: &FlushMessage) {
-        let workers = farm
-            .farm
-            .cache
-            .as_ref()
-            .map_or(1, |cache| cache.refetch_concurrency);
+        let workers = farm.farm.cache.as_ref().map_or(1, |cache| cache.refetch_concurrency);
         for uri in &message.refetch {
             let Some((view, file)) = target(farm, uri) else {
                 self.log(Level::Debug, || format!("nothing to re-fetch for [{uri}]"));
                 continue;
             };
-            let item = Item {
-                view,
-                file,
-                sequence: message.sequence,
-            };
+            let item = Item { view, file, sequence: message.sequence };
             if farm.refetch.push(item, workers) {
                 tokio::spawn(Arc::clone(self).work_off(Arc::clone(farm)));
             }
@@ -199,11 +186,7 @@ impl Inner {
     async fn work_off(self: Arc<Self>, farm: Arc<FarmState>) {
         while let Some(item) = farm.refetch.take() {
             let is_done = self.fetch_again(&farm, &item).await;
-            let counter = if is_done {
-                Counter::Refetches
-            } else {
-                Counter::RefetchFailures
-            };
+            let counter = if is_done { Counter::Refetches } else { Counter::RefetchFailures };
             self.metrics.count(counter);
             farm.refetch.done(&item.file);
         }

@@ -58,11 +58,7 @@ impl RequestView {
             port: port.map(str::to_owned),
             path: CanonicalPath::parse(raw)?,
             wire_path: resolve_wire(raw)?,
-            query: head
-                .uri
-                .query()
-                .filter(|query| !query.is_empty())
-                .map(str::to_owned),
+            query: head.uri.query().filter(|query| !query.is_empty()).map(str::to_owned),
             headers: head.headers.clone(),
             client: peer.addr.ip().to_canonical(),
             is_tls: peer.is_tls,

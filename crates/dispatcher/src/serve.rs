@@ -42,25 +42,17 @@ impl Inner {
     ) -> Response<Body> {
         let farm = exchange.farm;
         let (Some(docroot), Some(cache)) = (&farm.docroot, &farm.farm.cache) else {
-            return self
-                .pass(exchange, CallBody::empty(), Reason::NoDocroot)
-                .await;
+            return self.pass(exchange, CallBody::empty(), Reason::NoDocroot).await;
         };
-        let found = Found {
-            docroot,
-            cache,
-            file,
-        };
+        let found = Found { docroot, cache, file };
         match docroot.look_up(file, cache.enable_ttl) {
             Err(error) => {
                 let path = farm.absolute(file);
                 tracing::warn!(file = %path.display(), reason = %error, "cannot read a cache file");
-                self.pass(exchange, CallBody::empty(), Reason::Unwritable)
-                    .await
+                self.pass(exchange, CallBody::empty(), Reason::Unwritable).await
             }
             Ok(Lookup::Directory) => {
-                self.pass(exchange, CallBody::empty(), Reason::TargetIsDirectory)
-                    .await
+                self.pass(exchange, CallBody::empty(), Reason::TargetIsDirectory).await
             }
             Ok(Lookup::Absent) => self.absent(exchange, &found).await,
             Ok(Lookup::File(cached)) => {
@@ -113,9 +105,7 @@ impl Inner {
     ) -> Response<Body> {
         let permission = self.ask_permission(exchange).await;
         let Permission::Granted(extra) = permission else {
-            return self
-                .pass(exchange, CallBody::empty(), Reason::AuthCheckerDenied)
-                .await;
+            return self.pass(exchange, CallBody::empty(), Reason::AuthCheckerDenied).await;
         };
         self.note_action(exchange, "DELIVER");
         self.metrics.count(Counter::Hits);
@@ -239,15 +229,11 @@ impl Inner {
                         self.pass(exchange, CallBody::empty(), reason).await
                     }
                     Err(_waited_long_enough) => {
-                        self.pass(exchange, CallBody::empty(), Reason::Incomplete)
-                            .await
+                        self.pass(exchange, CallBody::empty(), Reason::Incomplete).await
                     }
                 }
             }
-            Role::Join(_) => {
-                self.pass(exchange, CallBody::empty(), Reason::SessionRequired)
-                    .await
-            }
+            Role::Join(_) => self.pass(exchange, CallBody::empty(), Reason::SessionRequired).await,
             Role::Pass(reason) => self.pass(exchange, CallBody::empty(), reason).await,
         }
     }
@@ -313,9 +299,7 @@ impl Inner {
         *response.headers_mut() = headers.clone();
         response.headers_mut().remove(header::CONTENT_LENGTH);
         if let Some(length) = page.body.length() {
-            response
-                .headers_mut()
-                .insert(header::CONTENT_LENGTH, HeaderValue::from(length));
+            response.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from(length));
         }
         response
     }
@@ -352,9 +336,7 @@ impl Inner {
     }
 
     fn note_action(&self, exchange: &Exchange<'_>, action: &str) {
-        self.log(Level::Debug, || {
-            format!("cache-action for [{}]: {action}", exchange.view.path)
-        });
+        self.log(Level::Debug, || format!("cache-action for [{}]: {action}", exchange.view.path));
     }
 }
 

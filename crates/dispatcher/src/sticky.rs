@@ -12,10 +12,7 @@ pub(crate) const COOKIE: &str = "renderid";
 pub(crate) fn add_cookie(response: &mut Response<Body>, exchange: &Exchange<'_>, render: &str) {
     let (sticky, view) = (&exchange.farm.farm.sticky, exchange.view);
     let is_below = |folder: &String| {
-        let rest = view
-            .path
-            .as_str()
-            .strip_prefix(folder.trim_end_matches('/'));
+        let rest = view.path.as_str().strip_prefix(folder.trim_end_matches('/'));
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/') || rest.starts_with('.'))
     };
     let is_same = view.cookie(COOKIE) == Some(render);

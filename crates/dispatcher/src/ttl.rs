@@ -41,10 +41,7 @@ mod tests {
             let headers: HeaderMap = headers
                 .iter()
                 .map(|(name, value)| {
-                    (
-                        HeaderName::from_static(name),
-                        HeaderValue::from_static(value),
-                    )
+                    (HeaderName::from_static(name), HeaderValue::from_static(value))
                 })
                 .collect();
             assert_eq!(expiry(&headers, fetched), expected, "{headers:?}");
@@ -53,18 +50,12 @@ mod tests {
         const DATE: (&str, &str) = ("expires", "Sun, 06 Nov 1994 08:49:47 GMT");
         check(&[], None);
         check(&[("cache-control", "public")], None);
-        check(
-            &[("cache-control", "max-age=60, s-maxage=30"), DATE],
-            after(30),
-        );
+        check(&[("cache-control", "max-age=60, s-maxage=30"), DATE], after(30));
         check(&[("cache-control", "public, Max-Age=60"), DATE], after(60));
         check(&[("cache-control", "max-age=0")], after(0));
         check(&[DATE], after(10));
         check(&[("expires", "0")], after(0));
         check(&[("cache-control", "max-age=x"), DATE], after(10));
-        check(
-            &[("cache-control", "max-age=99999999999999")],
-            after(3_153_600_000),
-        );
+        check(&[("cache-control", "max-age=99999999999999")], after(3_153_600_000));
     }
 }

@@ -103,11 +103,7 @@ impl Upstream {
             })
             .collect();
         let scores = Arc::new(Scores::new(targets.len(), farm.categories.len()));
-        Self {
-            farm: Arc::clone(farm),
-            targets,
-            scores,
-        }
+        Self { farm: Arc::clone(farm), targets, scores }
     }
 
     /// Sends `call` to the best render, and to others if that one fails.
@@ -139,11 +135,8 @@ impl Upstream {
     fn order(&self, category: usize, sticky: Option<&str>) -> Vec<usize> {
         let now = Instant::now();
         let mut order = self.scores.order(category, now);
-        let wanted = sticky.and_then(|name| {
-            self.targets
-                .iter()
-                .position(|target| target.render.name == name)
-        });
+        let wanted = sticky
+            .and_then(|name| self.targets.iter().position(|target| target.render.name == name));
         if let Some(wanted) = wanted.filter(|wanted| self.scores.is_live(*wanted, now)) {
             order.retain(|index| *index != wanted);
             order.insert(0, wanted);
@@ -210,10 +203,7 @@ impl Upstream {
     ) -> Result<Response<ReceivedBody>, Error> {
         let render = &target.render;
         let scheme = if render.is_secure { "https" } else { "http" };
-        let uri = format!(
-            "{scheme}://{}:{}{}",
-            render.hostname, render.port, call.target
-        );
+        let uri = format!("{scheme}://{}:{}{}", render.hostname, render.port, call.target);
         let mut request = Request::new(call.body.clone());
         *request.method_mut() = call.method.clone();
         *request.uri_mut() = uri.parse().map_err(|_invalid| Error::Request {
@@ -237,8 +227,7 @@ impl Upstream {
         if !is_ill {
             return Verdict::Take(answer);
         }
-        self.scores
-            .fail(index, self.farm.unavailable_penalty, Instant::now());
+        self.scores.fail(index, self.farm.unavailable_penalty, Instant::now());
         Verdict::AskAnother(answer)
     }
 
@@ -293,11 +282,7 @@ pub(crate) struct CallBody {
 impl Clone for CallBody {
     /// Returns the body for another attempt, which finds it only if none has begun to read it.
     fn clone(&self) -> Self {
-        Self {
-            state: Arc::clone(&self.state),
-            reading: None,
-            length: self.length,
-        }
+        Self { state: Arc::clone(&self.state), reading: None, length: self.length }
     }
 }
 
@@ -309,11 +294,7 @@ enum BodyState {
 
 impl CallBody {
     pub(crate) fn empty() -> Self {
-        Self {
-            state: Arc::new(Mutex::new(BodyState::Empty)),
-            reading: None,
-            length: Some(0),
-        }
+        Self { state: Arc::new(Mutex::new(BodyState::Empty)), reading: None, length: Some(0) }
     }
 
     pub(crate) fn new(body: Incoming, max_bytes: u64) -> Self {
@@ -322,11 +303,7 @@ impl CallBody {
         }
         let length = body.size_hint().exact();
         let body = limited(body, max_bytes).stalling_at_most(BODY_PATIENCE);
-        Self {
-            state: Arc::new(Mutex::new(BodyState::Waiting(Some(body)))),
-            reading: None,
-            length,
-        }
+        Self { state: Arc::new(Mutex::new(BodyState::Waiting(Some(body)))), reading: None, length }
     }
 
     fn is_empty(&self) -> bool {
@@ -371,8 +348,7 @@ impl Body for CallBody {
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.length
-            .map_or_else(SizeHint::default, SizeHint::with_exact)
+        self.length.map_or_else(SizeHint::default, SizeHint::with_exact)
     }
 }
 
@@ -386,10 +362,7 @@ struct InFlight {
 impl InFlight {
     fn begin(scores: &Arc<Scores>, render: usize) -> Self {
         scores.begin(render);
-        Self {
-            scores: Arc::clone(scores),
-            render,
-        }
+        Self { scores: Arc::clone(scores), render }
     }
 }
 
@@ -411,12 +384,7 @@ pub(crate) struct ReceivedBody {
 
 impl ReceivedBody {
     fn new(body: Incoming, patience: Option<Duration>, flight: InFlight) -> Self {
-        Self {
-            body,
-            patience,
-            alarm: None,
-            _flight: flight,
-        }
+        Self { body, patience, alarm: None, _flight: flight }
     }
 }
 
@@ -435,9 +403,7 @@ impl Body for ReceivedBody {
         let Some(patience) = self.patience else {
             return Poll::Pending;
         };
-        let alarm = self
-            .alarm
-            .get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));
+        let alarm = self.alarm.get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));
         alarm
             .as_mut()
             .poll(cx)

@@ -207,11 +207,7 @@ impl Queues {
         error: &str,
         retry_at: Option<SystemTime>,
     ) -> Result<()> {
-        let state = if retry_at.is_some() {
-            JobState::Queued
-        } else {
-            JobState::GivenUp
-        };
+        let state = if retry_at.is_some() { JobState::Queued } else { JobState::GivenUp };
         let done = sqlx::query(
             "UPDATE job SET state = $1, run_at = COALESCE($2, run_at), worker = NULL, lease_until = NULL, \
              last_error = $3 WHERE id = $4 AND worker = $5 AND state = 'ACTIVE'",
@@ -296,10 +292,7 @@ impl Queues {
             .fetch_one(&self.pool)
             .await
             .map_err(database(action))?;
-        Ok(row
-            .try_get::<i64, _>(0)
-            .map_err(database(action))?
-            .unsigned_abs())
+        Ok(row.try_get::<i64, _>(0).map_err(database(action))?.unsigned_abs())
     }
 
     /// Returns when the next job of a queue may be claimed, or nothing if none waits.
@@ -323,20 +316,13 @@ impl Queues {
             .fetch_optional(&self.pool)
             .await
             .map_err(database(action))?;
-        let due = row
-            .map(|row| row.try_get::<i64, _>(0))
-            .transpose()
-            .map_err(database(action))?;
+        let due = row.map(|row| row.try_get::<i64, _>(0)).transpose().map_err(database(action))?;
         Ok(due.map(time))
     }
 }
 
 fn held(id: JobId, rows: u64) -> Result<()> {
-    if rows == 0 {
-        Err(Error::LeaseLost(id.0))
-    } else {
-        Ok(())
-    }
+    if rows == 0 { Err(Error::LeaseLost(id.0)) } else { Ok(()) }
 }
 
 fn job_of(row: &AnyRow) -> Result<Job> {
@@ -370,9 +356,7 @@ fn database(action: &'static str) -> impl FnOnce(sqlx::Error) -> Error {
 
 /// Writes a time as milliseconds since 1970; earlier ones do not occur.
 fn millis(time: SystemTime) -> i64 {
-    let since = time
-        .duration_since(SystemTime::UNIX_EPOCH)
-        .unwrap_or_default();
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 

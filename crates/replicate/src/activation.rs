@@ -109,9 +109,7 @@ pub async fn enqueue(
 ) -> Result<Vec<JobId>> {
     let agents = agents(&repository.snapshot()?, "author")?;
     let mut jobs = Vec::new();
-    for agent in agents
-        .iter()
-        .filter(|agent| agent.is_enabled && agent.kind == AgentKind::Publish)
+    for agent in agents.iter().filter(|agent| agent.is_enabled && agent.kind == AgentKind::Publish)
     {
         let payload = json!({
             "action": wish.action.name(),
@@ -132,10 +130,7 @@ pub async fn enqueue(
     if jobs.is_empty() {
         let reason =
             "no enabled agent talks to a publisher; add one below `/etc/replication/agents.author`";
-        return Err(Error::Agent {
-            agent: "author".to_owned(),
-            reason: reason.to_owned(),
-        });
+        return Err(Error::Agent { agent: "author".to_owned(), reason: reason.to_owned() });
     }
     Ok(jobs)
 }

@@ -58,11 +58,7 @@ fn agent_of(name: &str, content: &Node) -> Option<Agent> {
         Some("flush_refetch") => AgentKind::FlushRefetch,
         _ => AgentKind::Publish,
     };
-    let is_enabled = match content
-        .property("enabled")
-        .as_ref()
-        .and_then(Property::first)
-    {
+    let is_enabled = match content.property("enabled").as_ref().and_then(Property::first) {
         Some(Value::Boolean(truth)) => *truth,
         Some(value) => value.to_text() == "true",
         None => false,

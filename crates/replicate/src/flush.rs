@@ -27,9 +27,7 @@ pub async fn enqueue_flushes(
     let snapshot = repository.snapshot()?;
     let agents = agents(&snapshot, "publish")?;
     let mut count = 0;
-    for agent in agents
-        .iter()
-        .filter(|agent| agent.is_enabled && agent.kind != AgentKind::Publish)
+    for agent in agents.iter().filter(|agent| agent.is_enabled && agent.kind != AgentKind::Publish)
     {
         let queue = queue_of("publish", &agent.name);
         for path in changed {
@@ -37,13 +35,8 @@ pub async fn enqueue_flushes(
             let action = if node.is_some() { "Activate" } else { "Delete" };
             let is_page = node.is_some_and(|node| node.is_page());
             let payload = json!({ "action": action, "path": path.as_str(), "page": is_page });
-            let job = NewJob {
-                queue: &queue,
-                topic: "tympan/flush",
-                payload: &payload,
-                key: None,
-                user,
-            };
+            let job =
+                NewJob { queue: &queue, topic: "tympan/flush", payload: &payload, key: None, user };
             queues.add(job, now).await?;
             count += 1;
         }
@@ -53,23 +46,10 @@ pub async fn enqueue_flushes(
 
 /// Sends one flush.
 pub(crate) async fn send_flush(client: &Client, agent: &Agent, job: &Job) -> Result<()> {
-    let text = |name: &str| {
-        job.payload
-            .get(name)
-            .and_then(Json::as_str)
-            .unwrap_or_default()
-    };
+    let text = |name: &str| job.payload.get(name).and_then(Json::as_str).unwrap_or_default();
     let path = text("path");
-    let action = if text("action") == "Delete" {
-        Action::Delete
-    } else {
-        Action::Activate
-    };
-    let is_page = job
-        .payload
-        .get("page")
-        .and_then(Json::as_bool)
-        .unwrap_or(false);
+    let action = if text("action") == "Delete" { Action::Delete } else { Action::Activate };
+    let is_page = job.payload.get("page").and_then(Json::as_bool).unwrap_or(false);
     let refetch = match agent.kind {
         AgentKind::FlushRefetch if is_page && action == Action::Activate => {
             vec![format!("{path}.html")]
@@ -83,21 +63,11 @@ pub(crate) async fn send_flush(client: &Client, agent: &Agent, job: &Job) -> Res
         refetch,
         sequence: u64::try_from(job.id.0).ok(),
     };
-    let malformed = |reason: String| Error::Agent {
-        agent: agent.name.clone(),
-        reason,
-    };
-    let target: http::Uri = agent
-        .target
-        .parse()
-        .map_err(|_| malformed(format!("`{}` is no URI", agent.target)))?;
-    let host = target
-        .authority()
-        .map(ToString::to_string)
-        .unwrap_or_default();
-    let mut request = message
-        .to_request(&host)
-        .map_err(|fault| malformed(fault.to_string()))?;
+    let malformed = |reason: String| Error::Agent { agent: agent.name.clone(), reason };
+    let target: http::Uri =
+        agent.target.parse().map_err(|_| malformed(format!("`{}` is no URI", agent.target)))?;
+    let host = target.authority().map(ToString::to_string).unwrap_or_default();
+    let mut request = message.to_request(&host).map_err(|fault| malformed(fault.to_string()))?;
     *request.uri_mut() = target;
     answer_of(client, &agent.target, request).await.map(|_| ())
 }

@@ -59,21 +59,15 @@ impl WireDocument {
     }
 
     pub(crate) fn open(&self) -> Result<StoredDocument> {
-        let record = STANDARD
-            .decode(&self.record)
-            .map_err(|error| Error::Malformed(error.to_string()))?;
+        let record =
+            STANDARD.decode(&self.record).map_err(|error| Error::Malformed(error.to_string()))?;
         let body = self.body.as_deref().map(parse_chunk_id).transpose()?;
-        Ok(StoredDocument {
-            path: NodePath::new(&self.path)?,
-            record: record.into(),
-            body,
-        })
+        Ok(StoredDocument { path: NodePath::new(&self.path)?, record: record.into(), body })
     }
 }
 
 pub(crate) fn parse_chunk_id(text: &str) -> Result<ChunkId> {
-    text.parse()
-        .map_err(|_| Error::Malformed(format!("`{text}` is no chunk id")))
+    text.parse().map_err(|_| Error::Malformed(format!("`{text}` is no chunk id")))
 }
 
 /// Frames chunks: each is its length in four bytes, big-endian, then its bytes.
@@ -95,10 +89,7 @@ pub(crate) fn unframe_chunks(bytes: &Bytes) -> Result<Vec<Bytes>> {
     let mut chunks = Vec::new();
     let mut at = 0;
     while at < bytes.len() {
-        let length = bytes
-            .get(at..)
-            .and_then(<[u8]>::first_chunk::<4>)
-            .ok_or_else(malformed)?;
+        let length = bytes.get(at..).and_then(<[u8]>::first_chunk::<4>).ok_or_else(malformed)?;
         let start = at + 4;
         let end = start.saturating_add(u32::from_be_bytes(*length) as usize);
         if end > bytes.len() {
@@ -117,10 +108,7 @@ mod tests {
     #[test]
     fn framed_chunks_come_apart_again() {
         let framed = frame_chunks([&b"one"[..], b"", b"three"]);
-        assert_eq!(
-            unframe_chunks(&framed).unwrap(),
-            [&b"one"[..], b"", b"three"]
-        );
+        assert_eq!(unframe_chunks(&framed).unwrap(), [&b"one"[..], b"", b"three"]);
         for cut in 1..framed.len() {
             let _ = unframe_chunks(&framed.slice(..cut));
         }

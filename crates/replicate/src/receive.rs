@@ -42,10 +42,7 @@ pub fn apply(repository: &Repository, message: &Message, now: SystemTime) -> Res
     }
     let root = session.commit(&format!("{} {}", action.name(), message.path), now)?;
     let after = session.snapshot()?;
-    Ok(Applied {
-        root,
-        changed: before.changed_paths(&after)?,
-    })
+    Ok(Applied { root, changed: before.changed_paths(&after)? })
 }
 
 fn activate(session: &mut Session, message: &Message) -> Result<()> {
@@ -63,18 +60,11 @@ fn activate(session: &mut Session, message: &Message) -> Result<()> {
 
 /// Checks that every chunk and blob of the message is here.
 fn check_parts(repository: &Repository, message: &Message) -> Result<()> {
-    let chunks: Vec<ChunkId> = message
-        .chunks
-        .iter()
-        .map(|id| parse_chunk_id(id))
-        .collect::<Result<_>>()?;
+    let chunks: Vec<ChunkId> =
+        message.chunks.iter().map(|id| parse_chunk_id(id)).collect::<Result<_>>()?;
     let present = repository.chunks().contains_many(&chunks)?;
-    let chunks: Vec<ChunkId> = chunks
-        .into_iter()
-        .zip(present)
-        .filter(|(_, is_here)| !is_here)
-        .map(|(id, _)| id)
-        .collect();
+    let chunks: Vec<ChunkId> =
+        chunks.into_iter().zip(present).filter(|(_, is_here)| !is_here).map(|(id, _)| id).collect();
     let mut blobs = Vec::new();
     for id in &message.blobs {
         let id = parse_blob_id(id)?;
@@ -115,14 +105,10 @@ pub fn put_blob(repository: &Repository, id: &str, source: &mut dyn Read) -> Res
     if actual == expected {
         Ok(actual)
     } else {
-        Err(Error::Mismatch {
-            expected: expected.to_string(),
-            actual: actual.to_string(),
-        })
+        Err(Error::Mismatch { expected: expected.to_string(), actual: actual.to_string() })
     }
 }
 
 fn parse_blob_id(text: &str) -> Result<BlobId> {
-    text.parse()
-        .map_err(|_| Error::Malformed(format!("`{text}` is no blob id")))
+    text.parse().map_err(|_| Error::Malformed(format!("`{text}` is no blob id")))
 }

@@ -51,21 +51,9 @@ impl Replicator {
     /// Makes the replicator of a role, `author` or `publish`; `key` is what both sides share.
     #[must_use]
     pub fn new(role: &'static str, repository: Repository, queues: Queues, key: String) -> Self {
-        let sender = Sender {
-            repository,
-            client: Client::default(),
-            key,
-        };
-        let inner = Inner {
-            role,
-            sender,
-            queues,
-            bell: Notify::new(),
-            blocked: Mutex::default(),
-        };
-        Self {
-            inner: Arc::new(inner),
-        }
+        let sender = Sender { repository, client: Client::default(), key };
+        let inner = Inner { role, sender, queues, bell: Notify::new(), blocked: Mutex::default() };
+        Self { inner: Arc::new(inner) }
     }
 
     /// Tells the workers that jobs were added.
@@ -127,30 +115,18 @@ impl Replicator {
 
     /// Carries out the next job, or tells how long to wait for one.
     async fn step(&self, name: &str) -> Result<Option<Duration>> {
-        let Some(agent) = self
-            .agents()
-            .await
-            .into_iter()
-            .find(|agent| agent.name == name)
-        else {
+        let Some(agent) = self.agents().await.into_iter().find(|agent| agent.name == name) else {
             return Ok(Some(IDLE));
         };
         if !agent.is_enabled {
             return Ok(Some(IDLE));
         }
         let queue = queue_of(self.inner.role, name);
-        let claim = Claim {
-            queue: &queue,
-            order: Order::Strict,
-            worker: name,
-            lease: LEASE,
-        };
+        let claim = Claim { queue: &queue, order: Order::Strict, worker: name, lease: LEASE };
         let now = SystemTime::now();
         let Some(job) = self.inner.queues.claim(claim, now).await? else {
             let next = self.inner.queues.next_run(&queue, Order::Strict).await?;
-            let wait = next
-                .and_then(|next| next.duration_since(now).ok())
-                .unwrap_or(IDLE);
+            let wait = next.and_then(|next| next.duration_since(now).ok()).unwrap_or(IDLE);
             return Ok(Some(wait.clamp(Duration::from_millis(1), IDLE)));
         };
         self.carry_out(&agent, &job).await?;
@@ -184,30 +160,15 @@ impl Replicator {
             }
             Err(error) => {
                 let reason = chain(&error);
-                let retry_at = error
-                    .is_transient()
-                    .then(|| SystemTime::now() + pause_after(job.attempt));
+                let retry_at =
+                    error.is_transient().then(|| SystemTime::now() + pause_after(job.attempt));
                 if retry_at.is_some() {
-                    let was = self
-                        .inner
-                        .blocked
-                        .lock()
-                        .insert(agent.name.clone(), reason.clone());
+                    let was = self.inner.blocked.lock().insert(agent.name.clone(), reason.clone());
                     if was.is_none() {
-                        warn!(
-                            agent = agent.name,
-                            job = job.id.0,
-                            reason,
-                            "replication is blocked"
-                        );
+                        warn!(agent = agent.name, job = job.id.0, reason, "replication is blocked");
                     }
                 } else {
-                    warn!(
-                        agent = agent.name,
-                        job = job.id.0,
-                        reason,
-                        "replication job given up"
-                    );
+                    warn!(agent = agent.name, job = job.id.0, reason, "replication job given up");
                 }
                 queues.fail(job.id, &agent.name, &reason, retry_at).await?;
             }

@@ -60,19 +60,12 @@ impl Sender {
     fn compose(&self, agent: &str, job: &Job) -> Result<Message> {
         let text = |name: &str| {
             let malformed = || Error::Malformed(format!("job {} has no `{name}`", job.id));
-            job.payload
-                .get(name)
-                .and_then(Json::as_str)
-                .ok_or_else(malformed)
+            job.payload.get(name).and_then(Json::as_str).ok_or_else(malformed)
         };
         let path = NodePath::new(text("path")?)?;
         let action = Action::find(text("action")?)
             .ok_or_else(|| Error::Malformed("no action".to_owned()))?;
-        let is_deep = job
-            .payload
-            .get("deep")
-            .and_then(Json::as_bool)
-            .unwrap_or(false);
+        let is_deep = job.payload.get("deep").and_then(Json::as_bool).unwrap_or(false);
         let mut message = Message {
             agent: agent.to_owned(),
             sequence: job.id.0,
@@ -87,15 +80,9 @@ impl Sender {
         if action == Action::Deactivate {
             return Ok(message);
         }
-        let snapshot = self
-            .repository
-            .snapshot_at(parse_chunk_id(text("root")?)?)?;
+        let snapshot = self.repository.snapshot_at(parse_chunk_id(text("root")?)?)?;
         message.ancestors = ancestors(&snapshot, &path)?;
-        let depth = if is_deep {
-            Depth::Subtree
-        } else {
-            Depth::Document
-        };
+        let depth = if is_deep { Depth::Subtree } else { Depth::Document };
         let (mut chunks, mut blobs) = (BTreeSet::new(), BTreeSet::new());
         for document in snapshot.documents(&path, depth)? {
             let needs = snapshot.needs_of(&document)?;
@@ -119,11 +106,7 @@ impl Sender {
         let request = self.request(agent, Method::POST, "", Full::from(body))?;
         match answer_of(&self.client, &agent.target, request).await {
             Ok(_) => Ok(None),
-            Err(Error::Refused {
-                status: 409,
-                message,
-                ..
-            }) => Ok(Some(parse_missing(&message)?)),
+            Err(Error::Refused { status: 409, message, .. }) => Ok(Some(parse_missing(&message)?)),
             Err(error) => Err(error),
         }
     }
@@ -142,10 +125,7 @@ impl Sender {
                         break;
                     }
                 }
-                Ok((
-                    frame_chunks(bundle.iter().map(|chunk| &chunk.bytes()[..])),
-                    wanted,
-                ))
+                Ok((frame_chunks(bundle.iter().map(|chunk| &chunk.bytes()[..])), wanted))
             })
             .await??;
             wanted = rest;
@@ -157,14 +137,16 @@ impl Sender {
 
     async fn send_blob(&self, agent: &Agent, id: BlobId) -> Result<()> {
         let repository = self.repository.clone();
-        let content = blocking(move || repository.blobs().open(&id))
-            .await??
-            .ok_or(Error::BlobLost(id))?;
+        let content =
+            blocking(move || repository.blobs().open(&id)).await??.ok_or(Error::BlobLost(id))?;
         let place = format!("/blob/{}", id.to_string().replace('#', "/"));
-        let request = self.request(agent, Method::PUT, &place, from_reader(content.into_reader(), id.length()))?;
-        answer_of(&self.client, &agent.target, request)
-            .await
-            .map(|_| ())
+        let request = self.request(
+            agent,
+            Method::PUT,
+            &place,
+            from_reader(content.into_reader(), id.length()),
+        )?;
+        answer_of(&self.client, &agent.target, request).await.map(|_| ())
     }
 
     fn request<B>(
@@ -174,14 +156,9 @@ impl Sender {
         place: &str,
         body: B,
     ) -> Result<Request<B>> {
-        let malformed = |reason: String| Error::Agent {
-            agent: agent.name.clone(),
-            reason,
-        };
-        let target: http::Uri = agent
-            .target
-            .parse()
-            .map_err(|_| malformed(format!("`{}` is no URI", agent.target)))?;
+        let malformed = |reason: String| Error::Agent { agent: agent.name.clone(), reason };
+        let target: http::Uri =
+            agent.target.parse().map_err(|_| malformed(format!("`{}` is no URI", agent.target)))?;
         let (Some(scheme), Some(authority)) = (target.scheme_str(), target.authority()) else {
             return Err(malformed(format!("`{}` names no host", agent.target)));
         };
@@ -223,27 +200,16 @@ where
     B: Body<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
 {
-    let unreachable = |source| Error::Unreachable {
-        target: target.to_owned(),
-        source,
-    };
+    let unreachable = |source| Error::Unreachable { target: target.to_owned(), source };
     let response = client.send(request).await.map_err(unreachable)?;
     let status = response.status();
-    let body = http_body_util::Limited::new(response.into_body(), 64 * 1024 * 1024)
-        .collect()
-        .await;
-    let body = body
-        .map(http_body_util::Collected::to_bytes)
-        .unwrap_or_default();
+    let body = http_body_util::Limited::new(response.into_body(), 64 * 1024 * 1024).collect().await;
+    let body = body.map(http_body_util::Collected::to_bytes).unwrap_or_default();
     if status.is_success() {
         return Ok(body);
     }
     let message = String::from_utf8_lossy(&body).into_owned();
-    Err(Error::Refused {
-        target: target.to_owned(),
-        status: status.as_u16(),
-        message,
-    })
+    Err(Error::Refused { target: target.to_owned(), status: status.as_u16(), message })
 }
 
 /// Reads the lists of a 409 answer.
@@ -251,20 +217,10 @@ fn parse_missing(text: &str) -> Result<(Vec<ChunkId>, Vec<BlobId>)> {
     let malformed = || Error::Malformed(format!("`{text}` does not say what is missing"));
     let answer: Json = serde_json::from_str(text).map_err(|_| malformed())?;
     let list = |name: &str| -> Result<Vec<String>> {
-        let list = answer
-            .get(name)
-            .and_then(Json::as_array)
-            .ok_or_else(malformed)?;
-        Ok(list
-            .iter()
-            .filter_map(Json::as_str)
-            .map(str::to_owned)
-            .collect())
+        let list = answer.get(name).and_then(Json::as_array).ok_or_else(malformed)?;
+        Ok(list.iter().filter_map(Json::as_str).map(str::to_owned).collect())
     };
-    let chunks = list("chunks")?
-        .iter()
-        .map(|id| parse_chunk_id(id))
-        .collect::<Result<_>>()?;
+    let chunks = list("chunks")?.iter().map(|id| parse_chunk_id(id)).collect::<Result<_>>()?;
     let blobs = list("blobs")?
         .iter()
         .map(|id| id.parse().map_err(|_| malformed()))

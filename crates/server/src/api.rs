@@ -116,7 +116,9 @@ fn title(node: &Node) -> String {
         Some(summary) => summary.title.clone(),
         None => node.text("jcr:title"),
     };
-    title.unwrap_or_else(|| if node.path().is_root() { "/".to_owned() } else { node.name().to_owned() })
+    title.unwrap_or_else(|| {
+        if node.path().is_root() { "/".to_owned() } else { node.name().to_owned() }
+    })
 }
 
 /// Returns the folders and pages from `/content` down to the node.
@@ -135,7 +137,11 @@ fn crumbs(node: &Node) -> Result<Vec<Value>> {
 fn kind_of(node: &Node) -> &'static str {
     match node.primary_type() {
         "cq:Page" => "page",
-        "rep:root" | "nt:folder" | "sling:Folder" | "sling:OrderedFolder" | "rep:AuthorizableFolder" => "folder",
+        "rep:root"
+        | "nt:folder"
+        | "sling:Folder"
+        | "sling:OrderedFolder"
+        | "rep:AuthorizableFolder" => "folder",
         "dam:Asset" => "asset",
         _ => "node",
     }
@@ -242,7 +248,8 @@ fn components(node: &Node, depth: usize) -> Result<Vec<Value>> {
         let children = components(&child, depth + 1)?;
         let Some(resource_type) = child.resource_type() else {
             // A node without a component is shown where it groups components.
-            if !children.is_empty() || child.primary_type() == "nt:unstructured" && is_group(&child) {
+            if !children.is_empty() || child.primary_type() == "nt:unstructured" && is_group(&child)
+            {
                 described.push(json!({
                     "path": child.path().as_str(),
                     "name": child.name(),
@@ -255,8 +262,10 @@ fn components(node: &Node, depth: usize) -> Result<Vec<Value>> {
             }
             continue;
         };
-        let component_title = title_of(component(snapshot, &resource_type)?.as_ref(), &resource_type);
-        let label = ["jcr:title", "title", "text", "alt", "name"].iter().find_map(|name| child.text(name));
+        let component_title =
+            title_of(component(snapshot, &resource_type)?.as_ref(), &resource_type);
+        let label =
+            ["jcr:title", "title", "text", "alt", "name"].iter().find_map(|name| child.text(name));
         described.push(json!({
             "path": child.path().as_str(),
             "name": child.name(),
@@ -299,7 +308,8 @@ fn insertable(snapshot: &Snapshot) -> Result<Vec<Value>> {
     for path in snapshot.look_up(Index::Type, "cq:Component")? {
         let Some(node) = snapshot.node(&path)? else { continue };
         let group = node.text("componentGroup").unwrap_or_else(|| "General".to_owned());
-        let resource_type = path.as_str().strip_prefix("/apps/").or_else(|| path.as_str().strip_prefix("/libs/"));
+        let resource_type =
+            path.as_str().strip_prefix("/apps/").or_else(|| path.as_str().strip_prefix("/libs/"));
         if let (Some(resource_type), false) = (resource_type, group.starts_with('.')) {
             let title = title_of(Some(&node), resource_type);
             list.push(json!({ "resourceType": resource_type, "title": title, "group": group }));
@@ -315,7 +325,9 @@ pub(crate) async fn dialog(
     Query(query): Query<PathQuery>,
     _: User,
 ) -> Result<Response> {
-    let body = instance.work(move |instance| describe(&find(&instance.repository.snapshot()?, &query.path)?)).await?;
+    let body = instance
+        .work(move |instance| describe(&find(&instance.repository.snapshot()?, &query.path)?))
+        .await?;
     Ok(Json(body).into_response())
 }
 
@@ -353,7 +365,11 @@ fn job_item(job: &Job) -> Value {
 }
 
 /// Lets a job run again now.
-pub(crate) async fn retry(State(instance): State<Arc<Instance>>, _: Writer, request: Request) -> Result<Json<Value>> {
+pub(crate) async fn retry(
+    State(instance): State<Arc<Instance>>,
+    _: Writer,
+    request: Request,
+) -> Result<Json<Value>> {
     let id = job_of(&instance, request).await?;
     let is_done = instance.queues.retry(id, SystemTime::now()).await?;
     instance.replicator.ring();
@@ -361,7 +377,11 @@ pub(crate) async fn retry(State(instance): State<Arc<Instance>>, _: Writer, requ
 }
 
 /// Removes a job that does not run.
-pub(crate) async fn cancel(State(instance): State<Arc<Instance>>, _: Writer, request: Request) -> Result<Json<Value>> {
+pub(crate) async fn cancel(
+    State(instance): State<Arc<Instance>>,
+    _: Writer,
+    request: Request,
+) -> Result<Json<Value>> {
     let id = job_of(&instance, request).await?;
     let is_done = instance.queues.cancel(id).await?;
     instance.replicator.ring();
@@ -371,10 +391,16 @@ pub(crate) async fn cancel(State(instance): State<Arc<Instance>>, _: Writer, req
 /// Reads the job's number from a form or JSON body.
 async fn job_of(instance: &Instance, request: Request) -> Result<JobId> {
     let (parts, body) = request.into_parts();
-    let is_json = parts.headers.get(http::header::CONTENT_TYPE).is_some_and(|value| value.as_bytes().starts_with(b"application/json"));
+    let is_json = parts
+        .headers
+        .get(http::header::CONTENT_TYPE)
+        .is_some_and(|value| value.as_bytes().starts_with(b"application/json"));
     let id = if is_json {
-        let bytes = axum::body::to_bytes(body, 4096).await.map_err(|error| Failure::bad_request(error.to_string()))?;
-        let body: Value = serde_json::from_slice(&bytes).map_err(|error| Failure::bad_request(error.to_string()))?;
+        let bytes = axum::body::to_bytes(body, 4096)
+            .await
+            .map_err(|error| Failure::bad_request(error.to_string()))?;
+        let body: Value = serde_json::from_slice(&bytes)
+            .map_err(|error| Failure::bad_request(error.to_string()))?;
         body.get("id").and_then(Value::as_i64)
     } else {
         let fields = form::read(&parts.headers, body, None, &instance.spool).await?;

@@ -15,7 +15,11 @@ const SEARCH_PATH: [&str; 2] = ["/apps", "/libs"];
 /// Finds the node of a component by its resource type.
 pub(crate) fn component(snapshot: &Snapshot, resource_type: &str) -> Result<Option<Node>> {
     if resource_type.starts_with('/') {
-        return Ok(NodePath::new(resource_type).ok().map(|path| snapshot.node(&path)).transpose()?.flatten());
+        return Ok(NodePath::new(resource_type)
+            .ok()
+            .map(|path| snapshot.node(&path))
+            .transpose()?
+            .flatten());
     }
     for root in SEARCH_PATH {
         let Ok(path) = NodePath::new(&format!("{root}/{resource_type}")) else { continue };
@@ -41,7 +45,8 @@ pub(crate) fn is_container(snapshot: &Snapshot, resource_type: &str) -> Result<b
             return Ok(true);
         }
         let Some(component) = component(snapshot, &resource_type)? else { return Ok(false) };
-        if let Some(value) = component.property("cq:isContainer").as_ref().and_then(Property::first) {
+        if let Some(value) = component.property("cq:isContainer").as_ref().and_then(Property::first)
+        {
             return Ok(value.to_text() == "true");
         }
         next = component.text("sling:resourceSuperType");
@@ -66,7 +71,8 @@ fn dialog_node(snapshot: &Snapshot, resource_type: &str) -> Result<Option<Node>>
 /// Describes the dialog of a resource and its present values.
 pub(crate) fn describe(resource: &Node) -> Result<Json> {
     let snapshot = resource.snapshot();
-    let resource_type = resource.resource_type().unwrap_or_else(|| resource.primary_type().to_owned());
+    let resource_type =
+        resource.resource_type().unwrap_or_else(|| resource.primary_type().to_owned());
     let component = component(snapshot, &resource_type)?;
     let dialog = dialog_node(snapshot, &resource_type)?;
     let mut tabs = Vec::new();
@@ -78,7 +84,8 @@ pub(crate) fn describe(resource: &Node) -> Result<Json> {
             tabs.push(json!({ "title": "Properties", "fields": fields }));
         }
     }
-    let fields: Vec<&Json> = tabs.iter().filter_map(|tab| tab["fields"].as_array()).flatten().collect();
+    let fields: Vec<&Json> =
+        tabs.iter().filter_map(|tab| tab["fields"].as_array()).flatten().collect();
     let values = values_of(resource, &fields)?;
     Ok(json!({
         "path": resource.path().as_str(),
@@ -93,8 +100,11 @@ pub(crate) fn describe(resource: &Node) -> Result<Json> {
 /// Returns the present values of a form: the resource's properties, and the entries of composite fields, which are
 /// nodes below it.
 fn values_of(resource: &Node, fields: &[&Json]) -> Result<serde_json::Map<String, Json>> {
-    let mut values: serde_json::Map<String, Json> =
-        resource.properties().into_iter().map(|(name, property)| (name, value_of(&property))).collect();
+    let mut values: serde_json::Map<String, Json> = resource
+        .properties()
+        .into_iter()
+        .map(|(name, property)| (name, value_of(&property)))
+        .collect();
     for field in fields.iter().filter(|field| field["field"]["kind"] == "group") {
         let Some(name) = field["name"].as_str() else { continue };
         let inner: Vec<&Json> = field["field"]["fields"].as_array().into_iter().flatten().collect();
@@ -107,7 +117,8 @@ fn values_of(resource: &Node, fields: &[&Json]) -> Result<serde_json::Map<String
             values.insert("@name".to_owned(), node.name().into());
             Ok(Json::Object(values))
         };
-        values.insert(name.to_owned(), entries.iter().map(entry).collect::<Result<Vec<_>>>()?.into());
+        values
+            .insert(name.to_owned(), entries.iter().map(entry).collect::<Result<Vec<_>>>()?.into());
     }
     Ok(values)
 }
@@ -158,7 +169,8 @@ fn items(node: &Node, depth: usize) -> Result<Vec<Node>> {
 fn kind_of(node: &Node) -> Option<&'static str> {
     let resource_type = node.resource_type()?;
     let (folder, name) = resource_type.rsplit_once('/')?;
-    let is_field = folder.contains("form") || folder.contains("dialog") || folder.contains("widgets");
+    let is_field =
+        folder.contains("form") || folder.contains("dialog") || folder.contains("widgets");
     Some(match name {
         "textfield" | "autocomplete" | "password" if is_field => "text",
         "textarea" => "textarea",
@@ -167,7 +179,9 @@ fn kind_of(node: &Node) -> Option<&'static str> {
         "checkbox" | "switch" => "checkbox",
         "select" => "select",
         "radiogroup" => "radio",
-        "pathfield" | "pathbrowser" | "fileupload" | "pagefield" | "assetfield" | "tagfield" => "path",
+        "pathfield" | "pathbrowser" | "fileupload" | "pagefield" | "assetfield" | "tagfield" => {
+            "path"
+        }
         "datepicker" => "date",
         "colorfield" => "color",
         "multifield" => "multi",
@@ -179,11 +193,17 @@ fn kind_of(node: &Node) -> Option<&'static str> {
 /// Describes one field; nothing if it stores no property of the resource itself.
 fn field(node: &Node, kind: &str) -> Result<Option<Json>> {
     let inner = if kind == "multi" { node.child("field")? } else { None };
-    let name = match node.text("name").or_else(|| inner.as_ref().and_then(|inner| inner.text("name"))) {
-        Some(name) => name.trim_start_matches("./").to_owned(),
-        None => return Ok(None),
+    let name =
+        match node.text("name").or_else(|| inner.as_ref().and_then(|inner| inner.text("name"))) {
+            Some(name) => name.trim_start_matches("./").to_owned(),
+            None => return Ok(None),
+        };
+    let number = |name: &str| {
+        node.property(name)
+            .as_ref()
+            .and_then(Property::first)
+            .map(|value| value.to_text().into_owned())
     };
-    let number = |name: &str| node.property(name).as_ref().and_then(Property::first).map(|value| value.to_text().into_owned());
     let mut described = json!({
         "name": name,
         "kind": kind,
@@ -226,7 +246,12 @@ fn type_hint(node: &Node, kind: &str) -> String {
     }
     let is_multiple = kind == "multi" || (kind == "select" && flag(node, "multiple"));
     let base = match kind {
-        "number" => match node.property("step").as_ref().and_then(Property::first).map(|step| step.to_text().contains('.')) {
+        "number" => match node
+            .property("step")
+            .as_ref()
+            .and_then(Property::first)
+            .map(|step| step.to_text().contains('.'))
+        {
             Some(true) => "Double",
             _ => "Long",
         },
@@ -245,7 +270,10 @@ fn label(node: &Node) -> String {
 }
 
 fn flag(node: &Node, name: &str) -> bool {
-    node.property(name).as_ref().and_then(Property::first).is_some_and(|value| value.to_text() == "true")
+    node.property(name)
+        .as_ref()
+        .and_then(Property::first)
+        .is_some_and(|value| value.to_text() == "true")
 }
 
 /// Writes a property for a form: texts for everything but numbers and truth values.

@@ -49,7 +49,13 @@ impl IntoResponse for Failure {
             .map(|conflict| {
                 let text = |property: &Option<tympan_content::Property>| {
                     let values = property.as_ref()?.values();
-                    Some(values.iter().map(|value| value.to_text().into_owned()).collect::<Vec<_>>().join(", "))
+                    Some(
+                        values
+                            .iter()
+                            .map(|value| value.to_text().into_owned())
+                            .collect::<Vec<_>>()
+                            .join(", "),
+                    )
                 };
                 json!({
                     "path": conflict.path.as_str(),
@@ -86,7 +92,8 @@ impl From<tympan_content::Error> for Failure {
             _ => return Self::internal(&error),
         };
         let message = error.to_string();
-        let conflicts = if let Error::Conflicts(conflicts) = error { conflicts } else { Vec::new() };
+        let conflicts =
+            if let Error::Conflicts(conflicts) = error { conflicts } else { Vec::new() };
         Self { status, message, conflicts }
     }
 }

@@ -51,16 +51,23 @@ impl Field {
 }
 
 /// Reads a form; `spool` takes the files until they are stored.
-pub(crate) async fn read(headers: &HeaderMap, body: Body, limit: Option<BodyLimit>, spool: &Path) -> Result<Vec<Field>> {
+pub(crate) async fn read(
+    headers: &HeaderMap,
+    body: Body,
+    limit: Option<BodyLimit>,
+    spool: &Path,
+) -> Result<Vec<Field>> {
     let max = limit.map_or(64 * 1024 * 1024, |limit| limit.0);
     let body = Body::new(limited(body, max));
-    let media_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let media_type =
+        headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     if let Ok(boundary) = multer::parse_boundary(media_type) {
         return read_multipart(body, boundary, spool).await;
     }
     let essence = media_type.split(';').next().unwrap_or_default().trim();
     if !essence.is_empty() && !essence.eq_ignore_ascii_case("application/x-www-form-urlencoded") {
-        let message = "the body must be a form: multipart/form-data or application/x-www-form-urlencoded";
+        let message =
+            "the body must be a form: multipart/form-data or application/x-www-form-urlencoded";
         return Err(Failure::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
     }
     let bytes = Body::new(limited(body, MAX_TEXT_BYTES.min(max)));
@@ -69,7 +76,8 @@ pub(crate) async fn read(headers: &HeaderMap, body: Body, limit: Option<BodyLimi
 }
 
 async fn read_multipart(body: Body, boundary: String, spool: &Path) -> Result<Vec<Field>> {
-    let constraints = Constraints::new().size_limit(SizeLimit::new().whole_stream(u64::MAX).per_field(u64::MAX));
+    let constraints =
+        Constraints::new().size_limit(SizeLimit::new().whole_stream(u64::MAX).per_field(u64::MAX));
     let stream = body.into_data_stream();
     let mut parts = Multipart::with_constraints(stream, boundary, constraints);
     let mut fields = Vec::new();
@@ -80,14 +88,19 @@ async fn read_multipart(body: Body, boundary: String, spool: &Path) -> Result<Ve
         }
         let name = part.name().unwrap_or_default().to_owned();
         let value = match part.file_name().map(str::to_owned) {
-            Some(file_name) if !file_name.is_empty() => FieldValue::File(read_file(part, file_name, spool).await?),
+            Some(file_name) if !file_name.is_empty() => {
+                FieldValue::File(read_file(part, file_name, spool).await?)
+            }
             // A file field in which nothing was chosen.
             Some(_) => continue,
             None => {
                 let text = part.text().await.map_err(|error| broken(&error))?;
                 text_bytes += text.len() as u64;
                 if text_bytes > MAX_TEXT_BYTES {
-                    return Err(Failure::new(StatusCode::PAYLOAD_TOO_LARGE, "the form's texts are too long"));
+                    return Err(Failure::new(
+                        StatusCode::PAYLOAD_TOO_LARGE,
+                        "the form's texts are too long",
+                    ));
                 }
                 FieldValue::Text(text)
             }
@@ -110,7 +123,8 @@ async fn read_file(mut part: multer::Field<'_>, file_name: String, spool: &Path)
 
 fn parse_urlencoded(bytes: &Bytes) -> Result<Vec<Field>> {
     let decode = |part: &[u8]| -> Result<String> {
-        let spaced: Vec<u8> = part.iter().map(|byte| if *byte == b'+' { b' ' } else { *byte }).collect();
+        let spaced: Vec<u8> =
+            part.iter().map(|byte| if *byte == b'+' { b' ' } else { *byte }).collect();
         let text = percent_decode(&spaced).decode_utf8().map(std::borrow::Cow::into_owned);
         text.map_err(|_| Failure::bad_request("the form is not UTF-8"))
     };

@@ -42,22 +42,27 @@ fn content_check(instance: &Instance) -> Check {
 }
 
 fn work_check(instance: &Instance) -> Option<String> {
-    (instance.work.available_permits() == 0).then(|| "all permits to render or edit are taken".to_owned())
+    (instance.work.available_permits() == 0)
+        .then(|| "all permits to render or edit are taken".to_owned())
 }
 
 async fn replication_checks(instance: &Arc<Instance>) -> Vec<Check> {
     let role = instance.role.name();
-    let agents = match instance.repository.snapshot().map_err(Into::into).and_then(|now| agents(&now, role)) {
-        Ok(agents) => agents,
-        Err(error) => return vec![("replication", Some(error.to_string()))],
-    };
+    let agents =
+        match instance.repository.snapshot().map_err(Into::into).and_then(|now| agents(&now, role))
+        {
+            Ok(agents) => agents,
+            Err(error) => return vec![("replication", Some(error.to_string()))],
+        };
     let mut faults = Vec::new();
     for agent in agents {
         if let Some(reason) = instance.replicator.blocked(&agent.name) {
             faults.push(format!("agent `{}` is blocked: {reason}", agent.name));
         }
         match instance.queues.count(&queue_of(role, &agent.name)).await {
-            Ok(count) if count > QUEUE_WARN => faults.push(format!("agent `{}` has {count} jobs waiting", agent.name)),
+            Ok(count) if count > QUEUE_WARN => {
+                faults.push(format!("agent `{}` has {count} jobs waiting", agent.name))
+            }
             Ok(_) => {}
             Err(error) => faults.push(error.to_string()),
         }

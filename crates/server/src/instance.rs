@@ -118,8 +118,16 @@ impl Instance {
         F: FnOnce(&Instance) -> Result<T> + Send + 'static,
     {
         let waiting = Arc::clone(&self.work).acquire_owned();
-        let busy = || Failure::new(http::StatusCode::SERVICE_UNAVAILABLE, "the server is busy; try again in a moment");
-        let permit = tokio::time::timeout(WORK_WAIT, waiting).await.map_err(|_| busy())?.map_err(|_| busy())?;
+        let busy = || {
+            Failure::new(
+                http::StatusCode::SERVICE_UNAVAILABLE,
+                "the server is busy; try again in a moment",
+            )
+        };
+        let permit = tokio::time::timeout(WORK_WAIT, waiting)
+            .await
+            .map_err(|_| busy())?
+            .map_err(|_| busy())?;
         let instance = Arc::clone(self);
         tokio::task::spawn_blocking(move || {
             let result = work(&instance);

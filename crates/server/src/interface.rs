@@ -22,7 +22,8 @@ pub(crate) async fn shell() -> Response {
         Some(file) => {
             let mut response = (StatusCode::OK, file.data.into_owned()).into_response();
             let headers = response.headers_mut();
-            headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
+            headers
+                .insert(header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
             headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
             headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
             headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
@@ -36,12 +37,17 @@ pub(crate) async fn shell() -> Response {
 /// Serves a file; those with a hash in their name never change.
 pub(crate) async fn file(Path(name): Path<String>, request: HeaderMap) -> Response {
     let Some(file) = Files::get(&name) else { return StatusCode::NOT_FOUND.into_response() };
-    let tag: String = file.metadata.sha256_hash().iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+    let tag: String =
+        file.metadata.sha256_hash().iter().take(16).map(|byte| format!("{byte:02x}")).collect();
     let tag = format!("\"{tag}\"");
     if request.get(header::IF_NONE_MATCH).is_some_and(|known| known.as_bytes() == tag.as_bytes()) {
         return StatusCode::NOT_MODIFIED.into_response();
     }
-    let lifetime = if name.starts_with("assets/") { "public, max-age=31536000, immutable" } else { "no-cache" };
+    let lifetime = if name.starts_with("assets/") {
+        "public, max-age=31536000, immutable"
+    } else {
+        "no-cache"
+    };
     let media_type = mime_guess::from_path(&name).first_or_octet_stream().to_string();
     let headers = [
         (header::CONTENT_TYPE, media_type),

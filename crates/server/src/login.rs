@@ -86,7 +86,11 @@ impl Logins {
     ///
     /// # Errors
     /// If the database or the system's random source fails.
-    pub async fn issue_token(pool: &AnyPool, user: &str, now: SystemTime) -> std::io::Result<String> {
+    pub async fn issue_token(
+        pool: &AnyPool,
+        user: &str,
+        now: SystemTime,
+    ) -> std::io::Result<String> {
         issue(pool, Kind::Token, user, now, None).await
     }
 
@@ -99,15 +103,27 @@ impl Logins {
     }
 
     /// Begins a session for whoever knows the password.
-    pub(crate) async fn log_in(&self, user: &str, password: &str, now: SystemTime) -> Result<(String, Identity)> {
+    pub(crate) async fn log_in(
+        &self,
+        user: &str,
+        password: &str,
+        now: SystemTime,
+    ) -> Result<(String, Identity)> {
         if !self.check_password(user, password).await? {
-            return Err(Failure::new(StatusCode::UNAUTHORIZED, "user name and password do not match"));
+            return Err(Failure::new(
+                StatusCode::UNAUTHORIZED,
+                "user name and password do not match",
+            ));
         }
         self.begin_session(user, now).await
     }
 
     /// Begins a session for whoever holds a one-time link's token, which is used up.
-    pub(crate) async fn log_in_by_link(&self, token: &str, now: SystemTime) -> Result<(String, Identity)> {
+    pub(crate) async fn log_in_by_link(
+        &self,
+        token: &str,
+        now: SystemTime,
+    ) -> Result<(String, Identity)> {
         let row = sqlx::query(
             "DELETE FROM login WHERE token_hash = $1 AND kind = 'link' AND expires > $2 RETURNING user_name",
         )
@@ -115,13 +131,17 @@ impl Logins {
         .bind(seconds(now))
         .fetch_optional(&self.pool)
         .await?;
-        let spent = || Failure::new(StatusCode::UNAUTHORIZED, "this login link was used or is too old");
+        let spent =
+            || Failure::new(StatusCode::UNAUTHORIZED, "this login link was used or is too old");
         let user: String = row.ok_or_else(spent)?.try_get(0)?;
         self.begin_session(&user, now).await
     }
 
     async fn begin_session(&self, user: &str, now: SystemTime) -> Result<(String, Identity)> {
-        sqlx::query("DELETE FROM login WHERE expires <= $1").bind(seconds(now)).execute(&self.pool).await?;
+        sqlx::query("DELETE FROM login WHERE expires <= $1")
+            .bind(seconds(now))
+            .execute(&self.pool)
+            .await?;
         let token = issue(&self.pool, Kind::Session, user, now, Some(SESSION_LIFE)).await?;
         let csrf = Some(csrf_of(&token));
         Ok((token, Identity { user: user.to_owned(), csrf }))
@@ -130,7 +150,10 @@ impl Logins {
     /// Ends the session whose token a cookie holds.
     pub(crate) async fn log_out(&self, headers: &HeaderMap) -> Result<()> {
         if let Some(token) = cookie(headers) {
-            sqlx::query("DELETE FROM login WHERE token_hash = $1").bind(hash_of(&token)).execute(&self.pool).await?;
+            sqlx::query("DELETE FROM login WHERE token_hash = $1")
+                .bind(hash_of(&token))
+                .execute(&self.pool)
+                .await?;
         }
         Ok(())
     }
@@ -152,7 +175,9 @@ impl Logins {
             let wrong = || Failure::new(StatusCode::UNAUTHORIZED, "the credentials are not valid");
             let credentials = credentials.to_str().map_err(|_| wrong())?;
             let user = match credentials.split_once(' ') {
-                Some((scheme, rest)) if scheme.eq_ignore_ascii_case("basic") => self.basic(rest, now).await?,
+                Some((scheme, rest)) if scheme.eq_ignore_ascii_case("basic") => {
+                    self.basic(rest, now).await?
+                }
                 Some((scheme, rest)) if scheme.eq_ignore_ascii_case("bearer") => {
                     self.holder(rest.trim(), Kind::Token, now).await?
                 }
@@ -179,7 +204,9 @@ impl Logins {
     }
 
     async fn basic(&self, encoded: &str, now: SystemTime) -> Result<Option<String>> {
-        let Some(decoded) = STANDARD.decode(encoded.trim()).ok().and_then(|bytes| String::from_utf8(bytes).ok()) else {
+        let Some(decoded) =
+            STANDARD.decode(encoded.trim()).ok().and_then(|bytes| String::from_utf8(bytes).ok())
+        else {
             return Ok(None);
         };
         let Some((user, password)) = decoded.split_once(':') else { return Ok(None) };
@@ -219,8 +246,9 @@ impl Logins {
         let is_right = tokio::task::spawn_blocking(move || {
             // An unknown user costs as much as a known one, so that names cannot be told apart by time.
             let hash = stored.as_deref().unwrap_or(NOBODY);
-            let matches = PasswordHash::new(hash)
-                .is_ok_and(|hash| Argon2::default().verify_password(password.as_bytes(), &hash).is_ok());
+            let matches = PasswordHash::new(hash).is_ok_and(|hash| {
+                Argon2::default().verify_password(password.as_bytes(), &hash).is_ok()
+            });
             matches && stored.is_some()
         })
         .await?;
@@ -230,7 +258,13 @@ impl Logins {
 }
 
 /// Stores a new token and returns it.
-async fn issue(pool: &AnyPool, kind: Kind, user: &str, now: SystemTime, life: Option<Duration>) -> std::io::Result<String> {
+async fn issue(
+    pool: &AnyPool,
+    kind: Kind,
+    user: &str,
+    now: SystemTime,
+    life: Option<Duration>,
+) -> std::io::Result<String> {
     let token = random_token()?;
     sqlx::query("INSERT INTO login (token_hash, kind, user_name, created, expires) VALUES ($1, $2, $3, $4, $5)")
         .bind(hash_of(&token))
@@ -245,14 +279,17 @@ async fn issue(pool: &AnyPool, kind: Kind, user: &str, now: SystemTime, life: Op
 }
 
 /// The hash of a password that nobody knows.
-const NOBODY: &str =
-    "$argon2id$v=19$m=19456,t=2,p=1$dHltcGFuLW5vYm9keS0x$mHk8hq1Xwz7s1xgCqv9D0ZQ0pQm9m1n2b3v4c5x6z7A";
+const NOBODY: &str = "$argon2id$v=19$m=19456,t=2,p=1$dHltcGFuLW5vYm9keS0x$mHk8hq1Xwz7s1xgCqv9D0ZQ0pQm9m1n2b3v4c5x6z7A";
 
 /// Adds a user whom a password identifies.
 ///
 /// # Errors
 /// If the name is not valid, the user exists, or hashing fails. The session is not committed.
-pub fn create_user(session: &mut Session, user: &str, password: &str) -> tympan_content::Result<()> {
+pub fn create_user(
+    session: &mut Session,
+    user: &str,
+    password: &str,
+) -> tympan_content::Result<()> {
     let path = user_path(user)?;
     if session.node(&path)?.is_some() {
         return Err(tympan_content::Error::NodeExists(path));
@@ -275,14 +312,22 @@ pub fn create_user(session: &mut Session, user: &str, password: &str) -> tympan_
 ///
 /// # Errors
 /// If there is no such user or hashing fails. The session is not committed.
-pub fn set_password(session: &mut Session, user: &str, password: &str) -> tympan_content::Result<()> {
+pub fn set_password(
+    session: &mut Session,
+    user: &str,
+    password: &str,
+) -> tympan_content::Result<()> {
     let path = user_path(user)?;
     let hash = hash_password(&path, password)?;
     session.set_property(&path, "rep:password", Property::text(hash))
 }
 
 fn hash_password(path: &NodePath, password: &str) -> tympan_content::Result<String> {
-    let failed = |reason| tympan_content::Error::Refused { action: "set the password of", path: path.clone(), reason };
+    let failed = |reason| tympan_content::Error::Refused {
+        action: "set the password of",
+        path: path.clone(),
+        reason,
+    };
     let mut salt = [0; 16];
     getrandom::fill(&mut salt).map_err(|_| failed("the system gives no random bytes"))?;
     let hash = Argon2::default().hash_password_with_salt(password.as_bytes(), &salt);
@@ -296,7 +341,8 @@ fn user_path(user: &str) -> tympan_content::Result<NodePath> {
 /// Checks that a write which a browser could be tricked into repeats the CSRF token.
 pub(crate) fn check_csrf(identity: &Identity, given: Option<&str>) -> Result<()> {
     let Some(expected) = &identity.csrf else { return Ok(()) };
-    let is_right = given.is_some_and(|given| bool::from(given.as_bytes().ct_eq(expected.as_bytes())));
+    let is_right =
+        given.is_some_and(|given| bool::from(given.as_bytes().ct_eq(expected.as_bytes())));
     if is_right {
         Ok(())
     } else {

@@ -22,15 +22,26 @@ use crate::login::Identity;
 use crate::metrics::count;
 
 /// Notes the request when it enters and when the last byte of its answer has left, or the client has gone.
-pub(crate) async fn observe(State(instance): State<Arc<Instance>>, request: Request, next: Next) -> Response {
+pub(crate) async fn observe(
+    State(instance): State<Arc<Instance>>,
+    request: Request,
+    next: Next,
+) -> Response {
     let number = instance.numbers.take_next();
     let version = format!("{:?}", request.version());
     let target = request.uri().path_and_query().map_or("/", |target| target.as_str()).to_owned();
     let method = request.method().to_string();
-    let event = Event::Entry { method: method.clone(), target: target.clone(), version: version.clone() };
-    instance.request_log.write(request_log::Line { at: LogTime::from_system(SystemTime::now()), request: number, event });
+    let event =
+        Event::Entry { method: method.clone(), target: target.clone(), version: version.clone() };
+    instance.request_log.write(request_log::Line {
+        at: LogTime::from_system(SystemTime::now()),
+        request: number,
+        event,
+    });
     let text = |headers: &HeaderMap, name| {
-        headers.get(name).map(|value: &http::HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned())
+        headers
+            .get(name)
+            .map(|value: &http::HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned())
     };
     let mut note = Note {
         number,
@@ -38,7 +49,10 @@ pub(crate) async fn observe(State(instance): State<Arc<Instance>>, request: Requ
         status: StatusCode::INTERNAL_SERVER_ERROR,
         media_type: None,
         bytes: 0,
-        client: request.extensions().get::<Peer>().map_or_else(|| "-".to_owned(), |peer| peer.addr.ip().to_string()),
+        client: request
+            .extensions()
+            .get::<Peer>()
+            .map_or_else(|| "-".to_owned(), |peer| peer.addr.ip().to_string()),
         user: None,
         request_line: format!("{method} {target} {version}"),
         referer: text(request.headers(), header::REFERER),

@@ -20,7 +20,8 @@ use crate::metrics::count;
 use crate::{Instance, Role};
 
 /// What visitors without a login may read on publish; everything else looks as if it were not there.
-const PUBLIC: [&str; 5] = ["/content", "/etc.clientlibs", "/etc/designs", "/libs/clientlibs", "/favicon.ico"];
+const PUBLIC: [&str; 5] =
+    ["/content", "/etc.clientlibs", "/etc/designs", "/libs/clientlibs", "/favicon.ico"];
 
 /// Answers GET and HEAD for everything that is content.
 pub(crate) async fn get(State(instance): State<Arc<Instance>>, request: Request) -> Response {
@@ -28,9 +29,12 @@ pub(crate) async fn get(State(instance): State<Arc<Instance>>, request: Request)
     let (parts, _) = request.into_parts();
     match serve(&instance, &parts).await {
         Ok(response) => response,
-        Err(failure) if failure.status == StatusCode::UNAUTHORIZED && wants_page(&parts.headers) => {
+        Err(failure)
+            if failure.status == StatusCode::UNAUTHORIZED && wants_page(&parts.headers) =>
+        {
             let target = parts.uri.path_and_query().map_or("/", |target| target.as_str());
-            let target = percent_encoding::utf8_percent_encode(target, percent_encoding::NON_ALPHANUMERIC);
+            let target =
+                percent_encoding::utf8_percent_encode(target, percent_encoding::NON_ALPHANUMERIC);
             HttpRedirect::to(&format!("/login.html?resource={target}")).into_response()
         }
         Err(failure) => failure.into_response(),
@@ -38,7 +42,8 @@ pub(crate) async fn get(State(instance): State<Arc<Instance>>, request: Request)
 }
 
 fn wants_page(headers: &HeaderMap) -> bool {
-    let accepts = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let accepts =
+        headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
     accepts.contains("text/html") && !headers.contains_key(header::AUTHORIZATION)
 }
 
@@ -48,7 +53,8 @@ async fn serve(instance: &Arc<Instance>, parts: &Parts) -> Result<Response> {
     let path = parts.uri.path().to_owned();
     check_access(instance, identity.as_ref(), &path)?;
     let asked = Asked {
-        is_edit: instance.role == Role::Author && query_value(parts.uri.query(), "wcmmode") == Some("edit"),
+        is_edit: instance.role == Role::Author
+            && query_value(parts.uri.query(), "wcmmode") == Some("edit"),
         query: parts.uri.query().unwrap_or_default().to_owned(),
         headers: parts.headers.clone(),
         is_head: parts.method == Method::HEAD,
@@ -69,10 +75,13 @@ fn check_access(instance: &Instance, identity: Option<&Identity>, path: &str) ->
         (Role::Publish, None) => {
             let decoded = percent_encoding::percent_decode_str(path).decode_utf8_lossy();
             let is_within = |root: &&str| {
-                decoded.strip_prefix(*root).is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '.']))
+                decoded
+                    .strip_prefix(*root)
+                    .is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '.']))
             };
             let is_plain = !decoded.split('/').any(|name| name == "." || name == "..");
-            let is_public = decoded == "/" || decoded == "/index.html" || PUBLIC.iter().any(is_within);
+            let is_public =
+                decoded == "/" || decoded == "/index.html" || PUBLIC.iter().any(is_within);
             if is_plain && is_public { Ok(()) } else { Err(Failure::not_found(path)) }
         }
     }
@@ -104,7 +113,10 @@ fn answer(instance: &Instance, asked: &Asked) -> Result<Response> {
     let drawn = instance.renderer.render(&snapshot, &request);
     check_failure(&snapshot)?;
     count(&instance.metrics.renders);
-    instance.metrics.failed_components.fetch_add(u64::from(drawn.failed_components), std::sync::atomic::Ordering::Relaxed);
+    instance
+        .metrics
+        .failed_components
+        .fetch_add(u64::from(drawn.failed_components), std::sync::atomic::Ordering::Relaxed);
     to_http(&instance.repository, drawn, asked)
 }
 
@@ -181,8 +193,17 @@ fn send_blob(repository: &Repository, blob: &Blob, asked: &Asked) -> Result<Resp
     let mut response = if asked.is_head || count == 0 {
         status.into_response()
     } else {
-        let missing = || Failure::new(StatusCode::INTERNAL_SERVER_ERROR, format!("the blob {} is missing", blob.id));
-        let content = repository.blobs().open(&blob.id).map_err(tympan_content::Error::from)?.ok_or_else(missing)?;
+        let missing = || {
+            Failure::new(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                format!("the blob {} is missing", blob.id),
+            )
+        };
+        let content = repository
+            .blobs()
+            .open(&blob.id)
+            .map_err(tympan_content::Error::from)?
+            .ok_or_else(missing)?;
         (status, part_of(content, start, count)?).into_response()
     };
     let headers = response.headers_mut();
@@ -194,7 +215,9 @@ fn send_blob(repository: &Repository, blob: &Blob, asked: &Asked) -> Result<Resp
             let range = format!("bytes {start}-{}/{length}", start + count - 1);
             set(headers, header::CONTENT_RANGE, &range);
         }
-        StatusCode::RANGE_NOT_SATISFIABLE => set(headers, header::CONTENT_RANGE, &format!("bytes */{length}")),
+        StatusCode::RANGE_NOT_SATISFIABLE => {
+            set(headers, header::CONTENT_RANGE, &format!("bytes */{length}"))
+        }
         _ => {}
     }
     set(headers, header::ACCEPT_RANGES, "bytes");

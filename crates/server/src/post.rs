@@ -38,8 +38,16 @@ pub(crate) struct Done {
 
 /// Answers a POST to a resource.
 pub(crate) async fn post(State(instance): State<Arc<Instance>>, request: Request) -> Response {
-    let referer = request.headers().get(http::header::REFERER).and_then(|value| value.to_str().ok()).map(str::to_owned);
-    let accept = request.headers().get(http::header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let referer = request
+        .headers()
+        .get(http::header::REFERER)
+        .and_then(|value| value.to_str().ok())
+        .map(str::to_owned);
+    let accept = request
+        .headers()
+        .get(http::header::ACCEPT)
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default();
     let mut wanted = Wanted::new(accept, referer);
     let path = request.uri().path().to_owned();
     match handle(&instance, request, &path, &mut wanted).await {
@@ -59,12 +67,16 @@ async fn handle(
     wanted: &mut Wanted,
 ) -> Result<(Done, Identity)> {
     if instance.role == Role::Publish {
-        return Err(Failure::new(StatusCode::METHOD_NOT_ALLOWED, "publish instances take content from replication only"));
+        return Err(Failure::new(
+            StatusCode::METHOD_NOT_ALLOWED,
+            "publish instances take content from replication only",
+        ));
     }
     let (parts, body) = request.into_parts();
     let identity = api::require_user(instance, &parts).await?;
     let limit = parts.extensions.get::<BodyLimit>().copied();
-    let header = parts.headers.get(CSRF_HEADER).and_then(|value| value.to_str().ok()).map(str::to_owned);
+    let header =
+        parts.headers.get(CSRF_HEADER).and_then(|value| value.to_str().ok()).map(str::to_owned);
     // A wrong token in the header is refused before the body is read; a plain form carries it as a field.
     if header.is_some() {
         check_csrf(&identity, header.as_deref())?;
@@ -83,7 +95,11 @@ async fn handle(
         Some(action) => activate(instance, action, &path, &fields, &identity.user).await?,
         None => {
             let user = identity.user.clone();
-            let done = instance.work(move |instance| content::carry_out(instance, &operation, &path, fields, &user)).await?;
+            let done = instance
+                .work(move |instance| {
+                    content::carry_out(instance, &operation, &path, fields, &user)
+                })
+                .await?;
             count(&instance.metrics.commits);
             done
         }
@@ -99,7 +115,8 @@ async fn activate(
     fields: &Fields,
     user: &str,
 ) -> Result<Done> {
-    let depth = if fields.command(":deep") == Some("true") { Depth::Subtree } else { Depth::Document };
+    let depth =
+        if fields.command(":deep") == Some("true") { Depth::Subtree } else { Depth::Document };
     let mut done = Done { path: path.to_owned(), ..Done::default() };
     for path in content::targets(instance, path, fields)? {
         let path = NodePath::new(&path)?;
@@ -111,7 +128,10 @@ async fn activate(
         };
         enqueue(&instance.repository, &instance.queues, &wish, root, now).await?;
         count(&instance.metrics.activations);
-        done.changes.push((if action == Action::Activate { "activated" } else { "deactivated" }, vec![path.to_string()]));
+        done.changes.push((
+            if action == Action::Activate { "activated" } else { "deactivated" },
+            vec![path.to_string()],
+        ));
     }
     instance.replicator.ring();
     Ok(done)

@@ -36,15 +36,20 @@ fn check_key(instance: &Instance, headers: &HeaderMap) -> Result<()> {
 async fn read(request: Request) -> Result<Bytes> {
     let max = request.extensions().get::<BodyLimit>().map_or(u64::MAX, |limit| limit.0);
     let body = Body::new(limited(request.into_body(), max)).collect().await;
-    Ok(body.map_err(|error| Failure::new(StatusCode::PAYLOAD_TOO_LARGE, error.to_string()))?.to_bytes())
+    Ok(body
+        .map_err(|error| Failure::new(StatusCode::PAYLOAD_TOO_LARGE, error.to_string()))?
+        .to_bytes())
 }
 
 /// Applies a message, or says what must be sent first.
-pub(crate) async fn message(State(instance): State<Arc<Instance>>, request: Request) -> Result<Response> {
+pub(crate) async fn message(
+    State(instance): State<Arc<Instance>>,
+    request: Request,
+) -> Result<Response> {
     check_key(&instance, request.headers())?;
     let body = read(request).await?;
-    let message: Message =
-        serde_json::from_slice(&body).map_err(|error| Failure::bad_request(format!("not a message: {error}")))?;
+    let message: Message = serde_json::from_slice(&body)
+        .map_err(|error| Failure::bad_request(format!("not a message: {error}")))?;
     let user = message.user.clone();
     let now = SystemTime::now();
     let applied = instance
@@ -61,10 +66,12 @@ pub(crate) async fn message(State(instance): State<Arc<Instance>>, request: Requ
     match applied {
         Ok(applied) => {
             // The flushes are stored before the author is told, so that none is lost if this process ends now.
-            enqueue_flushes(&instance.repository, &instance.queues, &applied.changed, &user, now).await?;
+            enqueue_flushes(&instance.repository, &instance.queues, &applied.changed, &user, now)
+                .await?;
             instance.replicator.ring();
             count(&instance.metrics.received);
-            let body = json!({ "root": applied.root.to_string(), "changed": applied.changed.len() });
+            let body =
+                json!({ "root": applied.root.to_string(), "changed": applied.changed.len() });
             Ok(axum::Json(body).into_response())
         }
         Err(missing) => Ok((StatusCode::CONFLICT, axum::Json(missing)).into_response()),
@@ -72,7 +79,10 @@ pub(crate) async fn message(State(instance): State<Arc<Instance>>, request: Requ
 }
 
 /// Keeps chunks.
-pub(crate) async fn chunks(State(instance): State<Arc<Instance>>, request: Request) -> Result<Response> {
+pub(crate) async fn chunks(
+    State(instance): State<Arc<Instance>>,
+    request: Request,
+) -> Result<Response> {
     check_key(&instance, request.headers())?;
     let body = read(request).await?;
     let count = instance.work(move |instance| Ok(put_chunks(&instance.repository, &body)?)).await?;
@@ -89,9 +99,11 @@ pub(crate) async fn blob(
     let mut body = request.into_body();
     let mut file = tempfile::tempfile_in(&instance.spool)?;
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| Failure::bad_request(format!("the blob broke off: {error}")))?;
+        let frame =
+            frame.map_err(|error| Failure::bad_request(format!("the blob broke off: {error}")))?;
         if let Ok(data) = frame.into_data() {
-            file = tokio::task::spawn_blocking(move || file.write_all(&data).map(|()| file)).await??;
+            file =
+                tokio::task::spawn_blocking(move || file.write_all(&data).map(|()| file)).await??;
         }
     }
     let id = format!("{digest}#{length}");

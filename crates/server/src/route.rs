@@ -77,7 +77,8 @@ async fn resource(State(instance): State<Arc<Instance>>, request: Request) -> Re
     match *request.method() {
         Method::GET | Method::HEAD => page::get(State(instance), request).await,
         Method::POST => sling_post::post(State(instance), request).await.into_response(),
-        _ => Failure::new(StatusCode::METHOD_NOT_ALLOWED, "this server answers GET, HEAD and POST").into_response(),
+        _ => Failure::new(StatusCode::METHOD_NOT_ALLOWED, "this server answers GET, HEAD and POST")
+            .into_response(),
     }
 }
 
@@ -107,7 +108,8 @@ async fn log_in(
 }
 
 fn with_session(token: &str, identity: &Identity, peer: Option<Peer>) -> Response {
-    let mut response = Json(json!({ "user": identity.user, "csrf": identity.csrf })).into_response();
+    let mut response =
+        Json(json!({ "user": identity.user, "csrf": identity.csrf })).into_response();
     put_cookie(&mut response, Some(token), peer);
     response
 }

@@ -128,9 +128,7 @@ impl<'a> Staged<'a> {
 
 impl std::fmt::Debug for Staged<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Staged")
-            .field("chunks", &self.batch.chunks.len())
-            .finish_non_exhaustive()
+        f.debug_struct("Staged").field("chunks", &self.batch.chunks.len()).finish_non_exhaustive()
     }
 }
 

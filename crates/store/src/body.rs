@@ -63,10 +63,7 @@ pub fn write(batch: &mut Batch, payload: &[u8], blobs: &[BlobId]) -> Result<Chun
         });
     }
     loop {
-        level = level
-            .chunks(LIST_REFS)
-            .map(|pieces| write_list(batch, pieces))
-            .collect();
+        level = level.chunks(LIST_REFS).map(|pieces| write_list(batch, pieces)).collect();
         if let [list] = level.as_slice() {
             return Ok(list.id);
         }
@@ -94,10 +91,7 @@ pub fn read(reads: &dyn ReadChunks, id: &ChunkId) -> Result<Body> {
         });
         blobs.extend(piece.blob_refs());
     })?;
-    Ok(Body {
-        payload: payload.freeze(),
-        blobs,
-    })
+    Ok(Body { payload: payload.freeze(), blobs })
 }
 
 /// Returns all chunks of a body, lists included, parents first: what another store needs in order to hold it. Pieces
@@ -144,11 +138,7 @@ fn walk(
 
 fn within(what: &'static str, length: usize, limit: usize) -> Result<()> {
     if length > limit {
-        return Err(Error::TooLong {
-            what,
-            length,
-            limit,
-        });
+        return Err(Error::TooLong { what, length, limit });
     }
     Ok(())
 }
@@ -172,11 +162,7 @@ fn write_list(batch: &mut Batch, pieces: &[Piece]) -> Piece {
     let mut bytes = chunk::encode_header(ChunkKind::BodyList, &ids, &[], LIST_PAYLOAD);
     bytes.extend_from_slice(&u64::to_le_bytes(length));
     bytes.extend_from_slice(&u32::to_le_bytes(blobs));
-    Piece {
-        id: batch.add_chunk(Bytes::from(bytes)),
-        length,
-        blobs,
-    }
+    Piece { id: batch.add_chunk(Bytes::from(bytes)), length, blobs }
 }
 
 /// Checks the structure of a body or body list.

@@ -136,12 +136,7 @@ struct At<'a> {
 
 impl Walk<'_> {
     fn walk_root(&mut self, name: &str, id: ChunkId) -> Result<()> {
-        let at = At {
-            name,
-            map: "",
-            key: &[],
-            depth: 0,
-        };
+        let at = At { name, map: "", key: &[], depth: 0 };
         if self.clean.contains(&id) {
             return Ok(());
         }
@@ -193,19 +188,11 @@ impl Walk<'_> {
         let mut is_clean = true;
         for child in &parts.children {
             let key = child.lower.as_slice();
-            let at = At {
-                key,
-                depth: at.depth + 1,
-                ..at
-            };
+            let at = At { key, depth: at.depth + 1, ..at };
             is_clean &= self.walk_tree(child.id, at, Some(child))?;
         }
         for (key, body) in &parts.bodies {
-            let at = At {
-                key,
-                depth: at.depth + 1,
-                ..at
-            };
+            let at = At { key, depth: at.depth + 1, ..at };
             is_clean &= self.walk_body(*body, at)?;
         }
         if is_clean {

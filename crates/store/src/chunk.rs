@@ -127,10 +127,7 @@ impl Chunk {
     /// Returns the blobs that this chunk refers to, in the order of the header.
     pub fn blob_refs(&self) -> impl ExactSizeIterator<Item = BlobId> + '_ {
         let start = HEADER_BYTES + usize::from(self.chunk_refs) * CHUNK_REF_BYTES;
-        let refs = self
-            .bytes
-            .get(start..self.payload_start())
-            .unwrap_or_default();
+        let refs = self.bytes.get(start..self.payload_start()).unwrap_or_default();
         let (refs, _) = refs.as_chunks::<BLOB_REF_BYTES>();
         refs.iter().map(decode_blob_ref)
     }

@@ -172,8 +172,5 @@ fn state(id: &Option<ChunkId>) -> String {
 }
 
 fn holder(pid: &Option<u32>) -> String {
-    pid.map_or_else(
-        || "another process".to_owned(),
-        |pid| format!("process {pid}"),
-    )
+    pid.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"))
 }

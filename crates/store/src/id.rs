@@ -57,12 +57,10 @@ impl FromStr for ChunkId {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        hex::parse_32(text)
-            .map(Self)
-            .ok_or_else(|| Error::IdMalformed {
-                text: text.to_owned(),
-                expected: "64 hexadecimal digits",
-            })
+        hex::parse_32(text).map(Self).ok_or_else(|| Error::IdMalformed {
+            text: text.to_owned(),
+            expected: "64 hexadecimal digits",
+        })
     }
 }
 
@@ -83,10 +81,7 @@ impl BlobId {
     /// Hashes the bytes of a blob.
     #[must_use]
     pub fn of(bytes: &[u8]) -> Self {
-        Self {
-            digest: Sha256::digest(bytes).into(),
-            length: bytes.len() as u64,
-        }
+        Self { digest: Sha256::digest(bytes).into(), length: bytes.len() as u64 }
     }
 
     /// Returns the SHA-256 digest.
@@ -162,23 +157,11 @@ mod tests {
     #[test]
     fn malformed_ids_are_refused() {
         let hex = "ab".repeat(32);
-        for text in [
-            "",
-            "ab",
-            &"g".repeat(64),
-            &format!("{hex}a"),
-            &format!("{hex}#1"),
-        ] {
+        for text in ["", "ab", &"g".repeat(64), &format!("{hex}a"), &format!("{hex}#1")] {
             assert!(text.parse::<ChunkId>().is_err(), "{text}");
         }
-        for text in [
-            "",
-            "#",
-            &hex,
-            &format!("{hex}#"),
-            &format!("{hex}#+1"),
-            &format!("{hex}#1x"),
-        ] {
+        for text in ["", "#", &hex, &format!("{hex}#"), &format!("{hex}#+1"), &format!("{hex}#1x")]
+        {
             assert!(text.parse::<BlobId>().is_err(), "{text}");
         }
     }

@@ -27,10 +27,7 @@ impl KeyRange {
     #[must_use]
     pub fn bounds(&self) -> (Bound<&[u8]>, Bound<&[u8]>) {
         let end = self.end.as_deref();
-        (
-            Bound::Included(&self.start),
-            end.map_or(Bound::Unbounded, Bound::Excluded),
-        )
+        (Bound::Included(&self.start), end.map_or(Bound::Unbounded, Bound::Excluded))
     }
 
     /// Tells whether the range holds `key`.
@@ -66,10 +63,7 @@ pub fn children_range(components: &[&str]) -> Result<KeyRange> {
     let mut end = start.clone();
     start.push(NAME);
     end.push(JOIN);
-    Ok(KeyRange {
-        start,
-        end: Some(end),
-    })
+    Ok(KeyRange { start, end: Some(end) })
 }
 
 /// Returns the range that holds exactly what is below the node at `components`; the node's own record is elsewhere.
@@ -95,14 +89,10 @@ pub fn parse(key: &[u8]) -> Result<Vec<&str>> {
     if key.is_empty() {
         return Ok(Vec::new());
     }
-    let malformed = |fault| Error::KeyMalformed {
-        component: String::from_utf8_lossy(key).into_owned(),
-        fault,
-    };
+    let malformed =
+        |fault| Error::KeyMalformed { component: String::from_utf8_lossy(key).into_owned(), fault };
     let text = std::str::from_utf8(key).map_err(|_| malformed("it is not UTF-8"))?;
-    let (parents, name) = text
-        .split_once('\0')
-        .ok_or_else(|| malformed("it has no name"))?;
+    let (parents, name) = text.split_once('\0').ok_or_else(|| malformed("it has no name"))?;
     let mut components: Vec<&str> = Vec::new();
     if !parents.is_empty() {
         components.extend(parents.split('\u{1}'));
@@ -136,19 +126,12 @@ fn check(component: &str) -> Result<()> {
     } else {
         return Ok(());
     };
-    Err(Error::KeyMalformed {
-        component: component.to_owned(),
-        fault,
-    })
+    Err(Error::KeyMalformed { component: component.to_owned(), fault })
 }
 
 fn check_length(key: &[u8]) -> Result<()> {
     if key.len() > MAX_KEY_BYTES {
-        return Err(Error::TooLong {
-            what: "key",
-            length: key.len(),
-            limit: MAX_KEY_BYTES,
-        });
+        return Err(Error::TooLong { what: "key", length: key.len(), limit: MAX_KEY_BYTES });
     }
     Ok(())
 }
@@ -208,10 +191,7 @@ mod tests {
     #[test]
     fn components_that_would_break_the_order_are_refused() {
         for bad in [&["a", ""][..], &["", "a"], &["a\0"], &["a\u{1}b", "c"]] {
-            assert!(
-                matches!(record(bad), Err(Error::KeyMalformed { .. })),
-                "{bad:?}"
-            );
+            assert!(matches!(record(bad), Err(Error::KeyMalformed { .. })), "{bad:?}");
         }
         let long = "x".repeat(MAX_KEY_BYTES);
         assert!(matches!(record(&[&long]), Err(Error::TooLong { .. })));

@@ -35,11 +35,8 @@ impl Root {
     /// # Errors
     /// [`Error::TooLong`] for a name of more than 255 bytes, or more than 200 maps.
     pub fn write(&self, batch: &mut Batch) -> Result<ChunkId> {
-        let listed: Vec<(&str, ChunkId)> = self
-            .maps
-            .iter()
-            .filter_map(|(name, map)| Some((name.as_str(), map.root()?)))
-            .collect();
+        let listed: Vec<(&str, ChunkId)> =
+            self.maps.iter().filter_map(|(name, map)| Some((name.as_str(), map.root()?))).collect();
         within("number of maps", listed.len(), MAX_MAPS)?;
         let refs: Vec<ChunkId> = listed.iter().map(|(_, id)| *id).collect();
         let payload: usize = listed.iter().map(|(name, _)| name.len() + 1).sum();
@@ -61,10 +58,7 @@ impl Root {
     pub fn read(reads: &dyn ReadChunks, id: &ChunkId) -> Result<Self> {
         let chunk = reads.read(id)?;
         if chunk.kind() != ChunkKind::Root {
-            return Err(Error::ChunkKind {
-                id: *id,
-                expected: "root",
-            });
+            return Err(Error::ChunkKind { id: *id, expected: "root" });
         }
         let names =
             names(chunk.payload()).map_err(|fault| Error::ChunkDamaged { id: *id, fault })?;
@@ -79,11 +73,7 @@ impl Root {
 
 fn within(what: &'static str, length: usize, limit: usize) -> Result<()> {
     if length > limit {
-        return Err(Error::TooLong {
-            what,
-            length,
-            limit,
-        });
+        return Err(Error::TooLong { what, length, limit });
     }
     Ok(())
 }
@@ -104,25 +94,19 @@ pub(crate) fn check(chunk: &Chunk) -> Result<(), &'static str> {
 }
 
 fn names(payload: &[u8]) -> Result<Vec<&str>, &'static str> {
-    let (count, mut rest) = payload
-        .split_first_chunk::<2>()
-        .ok_or("the number of maps is cut off")?;
+    let (count, mut rest) =
+        payload.split_first_chunk::<2>().ok_or("the number of maps is cut off")?;
     let count = usize::from(u16::from_le_bytes(*count));
     let mut names = Vec::new();
     for _ in 0..count {
         let (length, after) = rest.split_first().ok_or("a map is cut off")?;
-        let (name, after) = after
-            .split_at_checked(usize::from(*length))
-            .ok_or("the name of a map is cut off")?;
+        let (name, after) =
+            after.split_at_checked(usize::from(*length)).ok_or("the name of a map is cut off")?;
         if name.is_empty() {
             return Err("the name of a map is empty");
         }
         names.push(std::str::from_utf8(name).map_err(|_| "the name of a map is not UTF-8")?);
         rest = after;
     }
-    if rest.is_empty() {
-        Ok(names)
-    } else {
-        Err("bytes follow the last map")
-    }
+    if rest.is_empty() { Ok(names) } else { Err("bytes follow the last map") }
 }

@@ -61,10 +61,7 @@ impl State {
         install_drivers();
         // The URL may hold a password, so that no message names it.
         let pool = AnyPoolOptions::new().connect(url).await;
-        Ok(Self {
-            pool: pool.map_err(failed("cannot connect to the database"))?,
-            begin: "BEGIN",
-        })
+        Ok(Self { pool: pool.map_err(failed("cannot connect to the database"))?, begin: "BEGIN" })
     }
 
     async fn connect_sqlite(url: &str, connections: u32, action: String) -> Result<Self> {
@@ -120,10 +117,7 @@ impl State {
     /// [`Error::StateNewer`] if a newer program has been at work, [`Error::State`] if a step fails: none is applied then.
     pub async fn migrate(&self, room: &str, steps: &[&'static str]) -> Result<()> {
         let action = format!("cannot bring the tables of `{room}` up to date");
-        let failed = |source| Error::State {
-            action: action.clone(),
-            source,
-        };
+        let failed = |source| Error::State { action: action.clone(), source };
         let mut transaction = self.begin().await?;
         transaction
             .execute(
@@ -166,10 +160,7 @@ impl State {
 }
 
 fn failed(action: &str) -> impl Fn(sqlx::Error) -> Error + '_ {
-    move |source| Error::State {
-        action: action.to_owned(),
-        source,
-    }
+    move |source| Error::State { action: action.to_owned(), source }
 }
 
 fn install_drivers() {

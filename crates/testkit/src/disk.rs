@@ -82,9 +82,7 @@ impl CrashDisk {
     pub fn syncs(&self) -> usize {
         let inner = self.inner();
         let syncs = inner.calls.iter();
-        syncs
-            .filter(|call| matches!(call, Call::Sync { .. }))
-            .count()
+        syncs.filter(|call| matches!(call, Call::Sync { .. })).count()
     }
 
     /// Returns how many bytes were appended so far.
@@ -239,10 +237,7 @@ impl Inner {
 
 impl Disk for CrashDisk {
     fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
-        Ok(Arc::new(CrashFile {
-            file: self.inner().find(name)?,
-            disk: self.clone(),
-        }))
+        Ok(Arc::new(CrashFile { file: self.inner().find(name)?, disk: self.clone() }))
     }
 
     fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
@@ -345,11 +340,7 @@ impl DiskFile for CrashFile {
         let is_whole = fitting.len() == bytes.len();
         let (file, bytes) = (self.file, fitting);
         inner.record(Call::Append { file, bytes });
-        if is_whole {
-            Ok(())
-        } else {
-            Err(io::ErrorKind::StorageFull.into())
-        }
+        if is_whole { Ok(()) } else { Err(io::ErrorKind::StorageFull.into()) }
     }
 
     fn truncate(&self, length: u64) -> io::Result<()> {

@@ -13,10 +13,7 @@ macro_rules! every_test_file_is_listed {
         #[test]
         fn every_test_file_is_listed() {
             let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it");
-            assert_eq!(
-                $crate::listed::unlisted(folder.as_ref()),
-                Vec::<String>::new()
-            );
+            assert_eq!($crate::listed::unlisted(folder.as_ref()), Vec::<String>::new());
         }
     };
 }

@@ -70,20 +70,13 @@ impl Answer {
     /// Returns a 200 of type `text/html; charset=utf-8` with `body`.
     #[must_use]
     pub fn html(body: impl Into<Vec<u8>>) -> Self {
-        Self::status(200)
-            .body(body)
-            .header("Content-Type", "text/html; charset=utf-8")
+        Self::status(200).body(body).header("Content-Type", "text/html; charset=utf-8")
     }
 
     /// Returns an answer with nothing but a status.
     #[must_use]
     pub fn status(status: u16) -> Self {
-        Self {
-            status,
-            headers: Vec::new(),
-            body: Vec::new(),
-            delivery: Delivery::Whole,
-        }
+        Self { status, headers: Vec::new(), body: Vec::new(), delivery: Delivery::Whole }
     }
 
     /// Adds a header.
@@ -152,9 +145,7 @@ struct Shared {
 
 impl std::fmt::Debug for Shared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Shared")
-            .field("seen", &self.seen)
-            .finish_non_exhaustive()
+        f.debug_struct("Shared").field("seen", &self.seen).finish_non_exhaustive()
     }
 }
 
@@ -207,10 +198,7 @@ impl Origin {
     /// Returns how many requests for exactly `target` arrived so far.
     #[must_use]
     pub fn requests_for(&self, target: &str) -> usize {
-        lock(&self.shared.seen)
-            .iter()
-            .filter(|seen| seen.target == target)
-            .count()
+        lock(&self.shared.seen).iter().filter(|seen| seen.target == target).count()
     }
 
     /// Waits until at least `count` requests arrived.
@@ -219,9 +207,7 @@ impl Origin {
     /// After [`PATIENCE`].
     pub fn wait_for(&self, count: usize) {
         let what = format!("{count} requests at the origin");
-        wait_until(&self.shared.seen, &self.shared.arrived, &what, |seen| {
-            seen.len() >= count
-        });
+        wait_until(&self.shared.seen, &self.shared.arrived, &what, |seen| seen.len() >= count);
     }
 }
 
@@ -255,9 +241,7 @@ pub fn dead_addr() -> SocketAddr {
 #[expect(clippy::expect_used, reason = "a test fails by panicking")]
 pub fn exchange(addr: SocketAddr, bytes: &[u8]) -> Vec<u8> {
     let mut stream = TcpStream::connect(addr).expect("the server accepts");
-    stream
-        .set_read_timeout(Some(PATIENCE))
-        .expect("the time is not zero");
+    stream.set_read_timeout(Some(PATIENCE)).expect("the time is not zero");
     // The server may close before it read everything; what it said by then is what counts.
     stream.write_all(bytes).ok();
     let mut answer = Vec::new();
@@ -293,10 +277,7 @@ fn converse(stream: &TcpStream, shared: &Shared) -> Option<()> {
         shared.arrived.notify_all();
         let answer = (shared.script)(&seen);
         send(stream, &answer, seen.method == "HEAD")?;
-        if seen
-            .header("connection")
-            .is_some_and(|value| value.eq_ignore_ascii_case("close"))
-        {
+        if seen.header("connection").is_some_and(|value| value.eq_ignore_ascii_case("close")) {
             stream.shutdown(Shutdown::Both).ok()?;
             return None;
         }
@@ -316,8 +297,7 @@ fn read_request(reader: &mut BufReader<TcpStream>, stream: &TcpStream) -> Option
         let Some((name, value)) = line.split_once(':') else {
             break;
         };
-        seen.headers
-            .push((name.to_owned(), value.trim().to_owned()));
+        seen.headers.push((name.to_owned(), value.trim().to_owned()));
     }
     if seen.header("expect").is_some() {
         let mut stream = stream;
@@ -341,9 +321,7 @@ fn read_body(reader: &mut BufReader<TcpStream>, seen: &Seen) -> Option<Vec<u8>> 
             }
         }
     }
-    let size = seen
-        .header("content-length")
-        .map_or(Some(0), |size| size.parse().ok())?;
+    let size = seen.header("content-length").map_or(Some(0), |size| size.parse().ok())?;
     body.resize(size, 0);
     reader.read_exact(&mut body).ok()?;
     Some(body)

@@ -46,13 +46,7 @@ impl fmt::Display for Line {
             Some(user) => write!(f, "{}", Escaped(user, Place::Word))?,
             None => f.write_str("-")?,
         }
-        write!(
-            f,
-            " {} \"{}\" {} ",
-            self.at,
-            Escaped(&self.request, Place::Quoted),
-            self.status
-        )?;
+        write!(f, " {} \"{}\" {} ", self.at, Escaped(&self.request, Place::Quoted), self.status)?;
         match self.bytes {
             Some(bytes) => write!(f, "{bytes}")?,
             None => f.write_str("-")?,
@@ -97,11 +91,7 @@ fn read_line(text: &str) -> Option<Line> {
         at,
         request,
         status: status.parse().ok()?,
-        bytes: if bytes == "-" {
-            None
-        } else {
-            Some(bytes.parse().ok()?)
-        },
+        bytes: if bytes == "-" { None } else { Some(bytes.parse().ok()?) },
         referer,
         user_agent,
     })

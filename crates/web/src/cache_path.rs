@@ -55,9 +55,7 @@ impl CanonicalPath {
     /// See [`Fault`]; none of these is a path that a site could have meant.
     pub fn parse(raw: &str) -> Result<Self, Fault> {
         let wire = resolve_wire(raw)?;
-        let decoded = percent_decode_str(&wire)
-            .decode_utf8()
-            .map_err(|_invalid| Fault::NotUtf8)?;
+        let decoded = percent_decode_str(&wire).decode_utf8().map_err(|_invalid| Fault::NotUtf8)?;
         Ok(Self(decoded.into_owned()))
     }
 

@@ -136,14 +136,8 @@ impl Client {
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(options.idle_timeout)
             .pool_max_idle_per_host(options.max_idle_per_host)
-            .build(Connector {
-                connect_timeout: options.connect_timeout,
-                trust: options.trust,
-            });
-        Self {
-            pool,
-            response_timeout,
-        }
+            .build(Connector { connect_timeout: options.connect_timeout, trust: options.trust });
+        Self { pool, response_timeout }
     }
 
     /// Sends `request` and returns the head of the answer; the body follows as it is read.
@@ -180,9 +174,7 @@ impl Client {
 fn sort(error: legacy::Error, host: String) -> Error {
     let source = error.into();
     let is_connect = |source: &BoxError| {
-        source
-            .downcast_ref::<legacy::Error>()
-            .is_some_and(legacy::Error::is_connect)
+        source.downcast_ref::<legacy::Error>().is_some_and(legacy::Error::is_connect)
     };
     if is_connect(&source) {
         Error::Connect { host, source }
@@ -201,23 +193,15 @@ impl Connector {
     async fn connect(self, uri: Uri) -> Result<Stream, BoxError> {
         let is_tls = uri.scheme_str() == Some("https");
         let host = uri.host().ok_or("the URI names no host")?;
-        let host = host
-            .trim_start_matches('[')
-            .trim_end_matches(']')
-            .to_owned();
+        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
         let port = uri.port_u16().unwrap_or(if is_tls { 443 } else { 80 });
         let stream = TcpStream::connect((host.as_str(), port)).await?;
         stream.set_nodelay(true)?;
         if !is_tls {
             return Ok(Stream::Clear(TokioIo::new(stream)));
         }
-        let trust = self
-            .trust
-            .ok_or("no trusted roots are configured for TLS")?;
-        let stream = trust
-            .connector()
-            .connect(ServerName::try_from(host)?, stream)
-            .await?;
+        let trust = self.trust.ok_or("no trusted roots are configured for TLS")?;
+        let stream = trust.connector().connect(ServerName::try_from(host)?, stream).await?;
         Ok(Stream::Tls(Box::new(TokioIo::new(stream))))
     }
 }

@@ -40,13 +40,8 @@ pub enum Action {
 
 impl Action {
     /// All actions.
-    pub const ALL: [Self; 5] = [
-        Self::Activate,
-        Self::Deactivate,
-        Self::Delete,
-        Self::Test,
-        Self::Reorder,
-    ];
+    pub const ALL: [Self; 5] =
+        [Self::Activate, Self::Deactivate, Self::Delete, Self::Test, Self::Reorder];
 
     /// Returns the action's name on the wire.
     #[must_use]
@@ -61,9 +56,7 @@ impl Action {
     }
 
     fn parse(text: &str) -> Option<Self> {
-        Self::ALL
-            .into_iter()
-            .find(|action| action.as_str().eq_ignore_ascii_case(text.trim()))
+        Self::ALL.into_iter().find(|action| action.as_str().eq_ignore_ascii_case(text.trim()))
     }
 }
 
@@ -117,9 +110,8 @@ impl FlushMessage {
         let body = self.body()?;
         let mut request = Request::new(Full::from(body));
         *request.method_mut() = Method::POST;
-        *request.uri_mut() = format!("http://{host}{FLUSH_PATH}")
-            .parse()
-            .map_err(|_invalid| Fault::Handle)?;
+        *request.uri_mut() =
+            format!("http://{host}{FLUSH_PATH}").parse().map_err(|_invalid| Fault::Handle)?;
         let headers = request.headers_mut();
         headers.insert(ACTION, HeaderValue::from_static(self.action.as_str()));
         headers.insert(HANDLE, handle.clone());
@@ -171,27 +163,12 @@ impl FlushMessage {
         }
         let scope = headers
             .get(ACTION_SCOPE)
-            .is_some_and(|value| {
-                value
-                    .as_bytes()
-                    .eq_ignore_ascii_case(RESOURCE_ONLY.as_bytes())
-            })
+            .is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(RESOURCE_ONLY.as_bytes()))
             .then_some(Scope::ResourceOnly);
-        let refetch = if is_plain_text(headers) {
-            parse_lines(body)
-        } else {
-            Vec::new()
-        };
-        let sequence = headers
-            .get(SEQUENCE)
-            .and_then(|value| value.to_str().ok()?.trim().parse().ok());
-        Ok(Self {
-            action,
-            handle,
-            scope,
-            refetch,
-            sequence,
-        })
+        let refetch = if is_plain_text(headers) { parse_lines(body) } else { Vec::new() };
+        let sequence =
+            headers.get(SEQUENCE).and_then(|value| value.to_str().ok()?.trim().parse().ok());
+        Ok(Self { action, handle, scope, refetch, sequence })
     }
 }
 
@@ -204,9 +181,7 @@ fn text_of(headers: &HeaderMap, name: &HeaderName, old: &HeaderName) -> Option<S
 fn check_handle(handle: &str) -> Result<(), Fault> {
     let is_sound = handle.starts_with('/')
         && !handle.contains(char::is_control)
-        && handle
-            .split('/')
-            .all(|segment| segment != ".." && segment != ".");
+        && handle.split('/').all(|segment| segment != ".." && segment != ".");
     is_sound.then_some(()).ok_or(Fault::Handle)
 }
 

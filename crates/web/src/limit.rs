@@ -35,12 +35,7 @@ pub struct Stalled {
 
 /// Returns `body`, cut off with [`TooLarge`] after `max` bytes.
 pub fn limited<B>(body: B, max: u64) -> Limited<B> {
-    Limited {
-        body,
-        limit: max,
-        left: max,
-        patience: None,
-    }
+    Limited { body, limit: max, left: max, patience: None }
 }
 
 /// A body that fails once it exceeds its limit; made by [`limited`].
@@ -62,10 +57,7 @@ impl<B> Limited<B> {
     /// Also fails with [`Stalled`] when no frame arrives for `after`.
     #[must_use]
     pub fn stalling_at_most(mut self, after: Duration) -> Self {
-        self.patience = Some(Patience {
-            after,
-            alarm: Box::pin(tokio::time::sleep(after)),
-        });
+        self.patience = Some(Patience { after, alarm: Box::pin(tokio::time::sleep(after)) });
         self
     }
 
@@ -74,9 +66,7 @@ impl<B> Limited<B> {
             return Poll::Pending;
         };
         ready!(patience.alarm.as_mut().poll(cx));
-        Poll::Ready(Stalled {
-            after: patience.after,
-        })
+        Poll::Ready(Stalled { after: patience.after })
     }
 
     fn rest(&mut self) {

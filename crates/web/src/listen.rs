@@ -93,10 +93,7 @@ pub struct Front {
 
 impl From<Limits> for Front {
     fn from(limits: Limits) -> Self {
-        Self {
-            limits,
-            ..Self::default()
-        }
+        Self { limits, ..Self::default() }
     }
 }
 
@@ -130,11 +127,7 @@ impl Peer {
     /// Describes the peer at `addr`.
     #[must_use]
     pub fn new(addr: SocketAddr, is_tls: bool) -> Self {
-        Self {
-            addr,
-            is_tls,
-            is_loopback: addr.ip().to_canonical().is_loopback(),
-        }
+        Self { addr, is_tls, is_loopback: addr.ip().to_canonical().is_loopback() }
     }
 }
 
@@ -208,10 +201,7 @@ where
     }
     // New clients are refused at once instead of waiting in the backlog of a socket that nobody accepts from.
     drop(listener);
-    if tokio::time::timeout(front.limits.drain_timeout, graceful.shutdown())
-        .await
-        .is_err()
-    {
+    if tokio::time::timeout(front.limits.drain_timeout, graceful.shutdown()).await.is_err() {
         warn!(
             elapsed_ms = front.limits.drain_timeout.as_millis() as u64,
             "requests were still open when the time to finish them ended"
@@ -285,15 +275,8 @@ where
     where
         T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let Self {
-            peer,
-            front,
-            service,
-            permit,
-        } = self;
-        let Front {
-            limits, counters, ..
-        } = front;
+        let Self { peer, front, service, permit } = self;
+        let Front { limits, counters, .. } = front;
         let answer = move |mut request: Request<Incoming>| {
             let service = service.clone();
             let counters = Arc::clone(&counters);
@@ -332,15 +315,11 @@ fn announced_length<B>(request: &Request<B>) -> u64 {
 }
 
 fn refuse_body(limit: u64) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::from(format!(
-        "the body is larger than {limit} bytes\n"
-    )));
+    let mut response =
+        Response::new(Full::from(format!("the body is larger than {limit} bytes\n")));
     *response.status_mut() = StatusCode::PAYLOAD_TOO_LARGE;
     let headers = response.headers_mut();
-    headers.insert(
-        header::CONTENT_TYPE,
-        HeaderValue::from_static("text/plain; charset=utf-8"),
-    );
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
     headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
     response
 }

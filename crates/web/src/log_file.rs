@@ -39,9 +39,7 @@ pub struct LogFile<L> {
 
 impl<L> Clone for LogFile<L> {
     fn clone(&self) -> Self {
-        Self {
-            shared: Arc::clone(&self.shared),
-        }
+        Self { shared: Arc::clone(&self.shared) }
     }
 }
 
@@ -69,10 +67,7 @@ impl<L: Display + Send + 'static> LogFile<L> {
     /// # Errors
     /// [`Error::LogFile`] when the file cannot be opened or no thread started.
     pub fn open(file: &Path) -> Result<Self> {
-        let failed = |source| Error::LogFile {
-            file: file.to_owned(),
-            source,
-        };
+        let failed = |source| Error::LogFile { file: file.to_owned(), source };
         let opened = open_for_append(file).map_err(failed)?;
         let (orders, queue) = sync_channel(QUEUE);
         let dropped = Arc::new(AtomicU64::new(0));
@@ -86,11 +81,7 @@ impl<L: Display + Send + 'static> LogFile<L> {
             .spawn(move || writer.run(&queue))
             .map_err(failed)?;
         Ok(Self {
-            shared: Arc::new(Shared {
-                orders: Some(orders),
-                writer: Some(writer),
-                dropped,
-            }),
+            shared: Arc::new(Shared { orders: Some(orders), writer: Some(writer), dropped }),
         })
     }
 

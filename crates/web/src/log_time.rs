@@ -21,10 +21,7 @@ impl LogTime {
             Ok(since) => i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
             Err(before) => i64::try_from(before.duration().as_secs()).map_or(i64::MIN, |s| -s),
         };
-        Self {
-            unix_seconds,
-            offset_seconds: 0,
-        }
+        Self { unix_seconds, offset_seconds: 0 }
     }
 
     /// Returns the seconds since 1970 in UTC.
@@ -51,9 +48,8 @@ impl fmt::Display for LogTime {
         let timestamp = Timestamp::from_second(self.unix_seconds).map_err(|_range| fmt::Error)?;
         let offset = Offset::from_seconds(self.offset_seconds).map_err(|_range| fmt::Error)?;
         let at = offset.to_datetime(timestamp);
-        const MONTHS: [&str; 12] = [
-            "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
-        ];
+        const MONTHS: [&str; 12] =
+            ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
         let month = usize::try_from(at.month() - 1)
             .ok()
             .and_then(|index| MONTHS.get(index))

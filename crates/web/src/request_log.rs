@@ -73,22 +73,14 @@ impl fmt::Display for Line {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} [{}] ", self.at, self.request)?;
         match &self.event {
-            Event::Entry {
-                method,
-                target,
-                version,
-            } => write!(
+            Event::Entry { method, target, version } => write!(
                 f,
                 "-> {} {} {}",
                 Escaped(method, Place::Word),
                 Escaped(target, Place::Word),
                 Escaped(version, Place::Word)
             ),
-            Event::Exit {
-                status,
-                media_type,
-                elapsed,
-            } => {
+            Event::Exit { status, media_type, elapsed } => {
                 write!(f, "<- {status} ")?;
                 match media_type {
                     // Old servers write parameters after a space, so a bare space is part of the format here.
@@ -117,11 +109,7 @@ fn read_line(text: &str) -> Option<Line> {
         ("<- ", exit) => read_exit(exit)?,
         _ => return None,
     };
-    Some(Line {
-        at,
-        request: request.parse().ok()?,
-        event,
-    })
+    Some(Line { at, request: request.parse().ok()?, event })
 }
 
 fn read_entry(text: &str) -> Option<Event> {

@@ -21,12 +21,7 @@ pub(crate) struct WriteStall<T> {
 
 impl<T> WriteStall<T> {
     pub(crate) fn new(inner: T, after: Duration) -> Self {
-        Self {
-            inner,
-            after,
-            alarm: None,
-            is_armed: false,
-        }
+        Self { inner, after, alarm: None, is_armed: false }
     }
 
     fn judge<R>(&mut self, cx: &mut Context<'_>, outcome: Poll<Result<R>>) -> Poll<Result<R>> {
@@ -36,9 +31,7 @@ impl<T> WriteStall<T> {
         }
         let deadline = Instant::now() + self.after;
         let is_armed = std::mem::replace(&mut self.is_armed, true);
-        let alarm = self
-            .alarm
-            .get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
+        let alarm = self.alarm.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
         if !is_armed {
             alarm.as_mut().reset(deadline);
         }

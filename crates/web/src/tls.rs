@@ -22,17 +22,12 @@ impl Tls {
     /// [`Error::Tls`] names the part that is malformed or does not fit the other.
     pub fn from_pem(certificate: &[u8], key: &[u8]) -> Result<Self> {
         let chain = parse_certificates(certificate, "certificate")?;
-        let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| Error::Tls {
-            what: "key",
-            reason: error.to_string(),
-        })?;
+        let key = PrivateKeyDer::from_pem_slice(key)
+            .map_err(|error| Error::Tls { what: "key", reason: error.to_string() })?;
         let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
             .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, key))
-            .map_err(|error| Error::Tls {
-                what: "certificate",
-                reason: error.to_string(),
-            })?;
+            .map_err(|error| Error::Tls { what: "certificate", reason: error.to_string() })?;
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok(Self(Arc::new(config)))
     }
@@ -55,17 +50,11 @@ impl Trust {
         let mut roots = RootCertStore::empty();
         let (added, _ignored) = roots.add_parsable_certificates(parse_certificates(pem, "roots")?);
         if added == 0 {
-            return Err(Error::Tls {
-                what: "roots",
-                reason: "no usable certificate".to_owned(),
-            });
+            return Err(Error::Tls { what: "roots", reason: "no usable certificate".to_owned() });
         }
         let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
-            .map_err(|error| Error::Tls {
-                what: "roots",
-                reason: error.to_string(),
-            })?
+            .map_err(|error| Error::Tls { what: "roots", reason: error.to_string() })?
             .with_root_certificates(roots)
             .with_no_client_auth();
         Ok(Self(Arc::new(config)))
@@ -79,15 +68,9 @@ impl Trust {
 fn parse_certificates(pem: &[u8], what: &'static str) -> Result<Vec<CertificateDer<'static>>> {
     let chain: Vec<_> = CertificateDer::pem_slice_iter(pem)
         .collect::<std::result::Result<_, _>>()
-        .map_err(|error| Error::Tls {
-            what,
-            reason: error.to_string(),
-        })?;
+        .map_err(|error| Error::Tls { what, reason: error.to_string() })?;
     if chain.is_empty() {
-        return Err(Error::Tls {
-            what,
-            reason: "no certificate in the PEM text".to_owned(),
-        });
+        return Err(Error::Tls { what, reason: "no certificate in the PEM text".to_owned() });
     }
     Ok(chain)
 }

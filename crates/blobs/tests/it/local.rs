@@ -62,10 +62,7 @@ fn a_failing_source_leaves_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let (blobs, _) = open(dir.path());
     for length in [100, 50_000] {
-        assert!(matches!(
-            blobs.put(&mut Failing(length)),
-            Err(Error::Source(_))
-        ));
+        assert!(matches!(blobs.put(&mut Failing(length)), Err(Error::Source(_))));
     }
     let files = walk(dir.path());
     assert_eq!(files, Vec::<std::path::PathBuf>::new());
@@ -88,21 +85,14 @@ fn a_shortened_file_is_damage_not_absence() {
     let id = blobs.put(&mut [1_u8; 20_000].as_slice()).unwrap();
     let file = walk(dir.path()).pop().unwrap();
     std::fs::write(&file, b"short").unwrap();
-    assert!(matches!(
-        blobs.open(&id),
-        Err(Error::Damaged { length: 5, .. })
-    ));
+    assert!(matches!(blobs.open(&id), Err(Error::Damaged { length: 5, .. })));
 }
 
 fn walk(dir: &std::path::Path) -> Vec<std::path::PathBuf> {
     let mut files = Vec::new();
     for entry in std::fs::read_dir(dir).unwrap() {
         let path = entry.unwrap().path();
-        if path.is_dir() {
-            files.extend(walk(&path))
-        } else {
-            files.push(path)
-        }
+        if path.is_dir() { files.extend(walk(&path)) } else { files.push(path) }
     }
     files
 }

@@ -66,10 +66,8 @@ impl<R: Read + Seek> Package<R> {
             warnings.push("the package has no `jcr_root`; there is nothing to install".into());
         }
         if !self.junk.is_empty() {
-            warnings.push(format!(
-                "{} files that tools left behind are not stored",
-                self.junk.len()
-            ));
+            warnings
+                .push(format!("{} files that tools left behind are not stored", self.junk.len()));
         }
         InstallReport {
             package: self.id.clone(),
@@ -146,11 +144,7 @@ impl<R: Read + Seek> Installer<'_, R> {
         }
         match mode {
             Some(Mode::Replace) if node.kind() != Kind::OrderOnly => {
-                for name in existing
-                    .children
-                    .iter()
-                    .filter(|name| node.child(name).is_none())
-                {
+                for name in existing.children.iter().filter(|name| node.child(name).is_none()) {
                     self.remove_extra(&path.child_unchecked(name), name)?;
                 }
                 self.order(node, path)
@@ -243,17 +237,10 @@ impl<R: Read + Seek> Installer<'_, R> {
             && existing.children.iter().any(|name| is_policy(name))
         {
             let is_for_policy = |mixin: &&Value| mixin.to_text().starts_with("rep:");
-            let mixins: Vec<Value> = mixins
-                .values()
-                .iter()
-                .filter(is_for_policy)
-                .cloned()
-                .collect();
+            let mixins: Vec<Value> =
+                mixins.values().iter().filter(is_for_policy).cloned().collect();
             if !mixins.is_empty() {
-                kept.insert(
-                    MIXIN_TYPES.to_owned(),
-                    Property::List(ValueType::Name, mixins),
-                );
+                kept.insert(MIXIN_TYPES.to_owned(), Property::List(ValueType::Name, mixins));
             }
         }
         kept
@@ -271,9 +258,7 @@ impl<R: Read + Seek> Installer<'_, R> {
             return Ok(None);
         }
         self.advance(path);
-        let own_type = node
-            .primary_type()
-            .unwrap_or_else(|| default_type(parent_type, node));
+        let own_type = node.primary_type().unwrap_or_else(|| default_type(parent_type, node));
         let mut children = Vec::with_capacity(node.children().len());
         for child in node.children() {
             children.extend(self.build(child, &path.child_unchecked(child.name()), own_type)?);
@@ -305,10 +290,7 @@ impl<R: Read + Seek> Installer<'_, R> {
 
     /// Returns why a missing node is not created with everything below it, if so.
     fn reason_to_leave(&self, node: &ImportNode) -> Option<SkipReason> {
-        let ignores = matches!(
-            self.access_control,
-            AccessControl::Ignore | AccessControl::Clear
-        );
+        let ignores = matches!(self.access_control, AccessControl::Ignore | AccessControl::Clear);
         if is_policy(node.name()) && ignores {
             Some(SkipReason::AccessControl)
         } else if node.kind() == Kind::OrderOnly {
@@ -324,10 +306,7 @@ impl<R: Read + Seek> Installer<'_, R> {
         if node.kind() == Kind::OrderOnly {
             return Ok(());
         }
-        if !matches!(
-            self.filter.coverage(path),
-            Coverage::Contained(_) | Coverage::Unfiltered
-        ) {
+        if !matches!(self.filter.coverage(path), Coverage::Contained(_) | Coverage::Unfiltered) {
             self.skip_all(node, path, self.reason_why_kept(path));
             return Ok(());
         }
@@ -361,10 +340,8 @@ impl<R: Read + Seek> Installer<'_, R> {
 
     /// Removes a child that the package lacks, if its filter says so.
     fn remove_extra(&mut self, path: &NodePath, name: &str) -> Result<()> {
-        let keeps_policies = !matches!(
-            self.access_control,
-            AccessControl::Overwrite | AccessControl::Clear
-        );
+        let keeps_policies =
+            !matches!(self.access_control, AccessControl::Overwrite | AccessControl::Clear);
         if is_policy(name) && keeps_policies {
             return Ok(());
         }
@@ -421,18 +398,13 @@ impl<R: Read + Seek> Installer<'_, R> {
             .map(ImportNode::name)
             .filter(|name| names.contains(name))
             .collect();
-        let (known, others): (Vec<&String>, Vec<&String>) = current
-            .children
-            .iter()
-            .partition(|name| node.child(name).is_some());
+        let (known, others): (Vec<&String>, Vec<&String>) =
+            current.children.iter().partition(|name| node.child(name).is_some());
         if known == wanted {
             return Ok(());
         }
-        let order: Vec<String> = others
-            .into_iter()
-            .cloned()
-            .chain(wanted.into_iter().map(str::to_owned))
-            .collect();
+        let order: Vec<String> =
+            others.into_iter().cloned().chain(wanted.into_iter().map(str::to_owned)).collect();
         self.target.order_children(path, &order)
     }
 
@@ -471,11 +443,7 @@ impl<R: Read + Seek> Installer<'_, R> {
     }
 
     fn store(&mut self, entry: usize) -> Result<BlobId> {
-        let size = self
-            .archive
-            .entries
-            .get(entry)
-            .map_or(0, |entry| entry.size);
+        let size = self.archive.entries.get(entry).map_or(0, |entry| entry.size);
         let mut reader = self.archive.open_entry(entry)?;
         let stored = self.target.put_blob(&mut reader);
         if let Some(damage) = reader.explain() {
@@ -488,11 +456,7 @@ impl<R: Read + Seek> Installer<'_, R> {
 
     fn advance(&mut self, path: &NodePath) {
         self.done += 1;
-        (self.progress)(Progress {
-            path,
-            done: self.done,
-            total: self.total,
-        });
+        (self.progress)(Progress { path, done: self.done, total: self.total });
     }
 
     fn note_stored(&mut self, node: &ImportNode, path: &NodePath) {
@@ -549,11 +513,7 @@ fn with_members(node: &ImportNode, old: &BTreeMap<String, Property>) -> BTreeMap
 }
 
 fn type_of(properties: &BTreeMap<String, Property>) -> &str {
-    properties
-        .get(PRIMARY_TYPE)
-        .and_then(Property::first)
-        .and_then(Value::as_str)
-        .unwrap_or("")
+    properties.get(PRIMARY_TYPE).and_then(Property::first).and_then(Value::as_str).unwrap_or("")
 }
 
 /// Returns the type of a node for which the package names none: what its parent's type says of children.

@@ -71,11 +71,7 @@ impl File {
 
     /// Makes the error that refuses the package because of this file.
     pub(super) fn error(&self, line: u32, message: impl Into<String>) -> Error {
-        Error::Package {
-            file: self.to_string(),
-            line,
-            message: message.into(),
-        }
+        Error::Package { file: self.to_string(), line, message: message.into() }
     }
 }
 
@@ -122,29 +118,17 @@ impl<R: Read + Seek> Archive<R> {
         limits: &Limits,
     ) -> Result<Self> {
         let zip = ZipArchive::new(reader).map_err(|error| {
-            damage(
-                &file,
-                &error,
-                "cannot be read as a ZIP file; is it complete?",
-            )
+            damage(&file, &error, "cannot be read as a ZIP file; is it complete?")
         })?;
         if zip.len() > limits.entries {
-            let message = format!(
-                "{} entries are more than the limit of {}",
-                zip.len(),
-                limits.entries
-            );
+            let message =
+                format!("{} entries are more than the limit of {}", zip.len(), limits.entries);
             return Err(file.error(0, message));
         }
         if zip.has_duplicate_names() {
             return Err(file.error(0, "two entries have the same name"));
         }
-        let mut archive = Self {
-            zip,
-            file,
-            nested_in,
-            entries: Vec::new(),
-        };
+        let mut archive = Self { zip, file, nested_in, entries: Vec::new() };
         archive.read_directory(limits)?;
         Ok(archive)
     }
@@ -159,10 +143,8 @@ impl<R: Read + Seek> Archive<R> {
             let entry = read_entry(&self.file, &entry)?;
             total = total.saturating_add(entry.size);
             if total > limits.total_bytes {
-                let message = format!(
-                    "unpacks to more than the limit of {} bytes",
-                    limits.total_bytes
-                );
+                let message =
+                    format!("unpacks to more than the limit of {} bytes", limits.total_bytes);
                 return Err(self.file.error(0, message));
             }
             self.entries.push(entry);
@@ -172,18 +154,13 @@ impl<R: Read + Seek> Archive<R> {
 
     /// Returns the name of an entry in messages.
     pub(super) fn file_of(&self, index: usize) -> File {
-        let name = self
-            .entries
-            .get(index)
-            .map_or("", |entry| entry.name.as_str());
+        let name = self.entries.get(index).map_or("", |entry| entry.name.as_str());
         self.file.entry(self.nested_in.as_ref(), name)
     }
 
     /// Finds an entry by its exact name.
     pub(super) fn find(&self, name: &str) -> Option<usize> {
-        self.entries
-            .iter()
-            .position(|entry| entry.name == name && !entry.is_directory)
+        self.entries.iter().position(|entry| entry.name == name && !entry.is_directory)
     }
 
     /// Opens an entry's bytes.
@@ -197,12 +174,7 @@ impl<R: Read + Seek> Archive<R> {
             .zip
             .by_index(index)
             .map_err(|error| damage(&file, &error, "cannot be unpacked"))?;
-        Ok(EntryReader {
-            entry,
-            left: size,
-            damage: None,
-            file,
-        })
+        Ok(EntryReader { entry, left: size, damage: None, file })
     }
 
     /// Reads the beginning of an entry into memory.
@@ -258,16 +230,11 @@ pub(super) struct EntryReader<'a, R: Read> {
 impl<R: Read> EntryReader<'_, R> {
     /// Returns why the entry cannot be read, if its bytes are at fault.
     pub(super) fn explain(&self) -> Option<Error> {
-        self.damage
-            .as_ref()
-            .map(|message| self.file.error(0, message.clone()))
+        self.damage.as_ref().map(|message| self.file.error(0, message.clone()))
     }
 
     fn failure(&self, source: std::io::Error) -> Error {
-        self.explain().unwrap_or_else(|| Error::Read {
-            what: format!("`{}`", self.file),
-            source,
-        })
+        self.explain().unwrap_or_else(|| Error::Read { what: format!("`{}`", self.file), source })
     }
 
     fn fail(&mut self, message: &str) -> std::io::Error {
@@ -318,19 +285,11 @@ fn read_entry<R: Read>(file: &File, entry: &ZipFile<'_, R>) -> Result<Entry> {
     if entry.is_symlink() && !is_directory {
         return refuse("is a symbolic link; packages hold files and folders only");
     }
-    if !matches!(
-        entry.compression(),
-        CompressionMethod::Stored | CompressionMethod::Deflated
-    ) {
+    if !matches!(entry.compression(), CompressionMethod::Stored | CompressionMethod::Deflated) {
         return refuse("is compressed by a method other than deflate");
     }
     let modified = modification(entry);
-    Ok(Entry {
-        name: stem.to_owned(),
-        is_directory,
-        size: entry.size(),
-        modified,
-    })
+    Ok(Entry { name: stem.to_owned(), is_directory, size: entry.size(), modified })
 }
 
 /// Returns why a name must not be followed, if so.
@@ -343,10 +302,7 @@ fn unsafe_reason(name: &str) -> Option<&'static str> {
         Some("holds a NUL character")
     } else if name.as_bytes().get(1) == Some(&b':') {
         Some("names a drive; names in a package are relative")
-    } else if name
-        .split('/')
-        .any(|segment| matches!(segment, "" | "." | ".."))
-    {
+    } else if name.split('/').any(|segment| matches!(segment, "" | "." | "..")) {
         Some("holds an empty, `.` or `..` segment and could leave its folder")
     } else {
         None
@@ -365,18 +321,9 @@ fn modification<R: Read>(entry: &ZipFile<'_, R>) -> Date {
         let minute = i8::try_from(time.minute()).ok()?;
         let second = i8::try_from(time.second()).ok()?;
         let civil = DateTime::new(year, month, day, hour, minute, second, 0).ok()?;
-        Some(
-            civil
-                .to_zoned(TimeZone::UTC)
-                .ok()?
-                .timestamp()
-                .as_millisecond(),
-        )
+        Some(civil.to_zoned(TimeZone::UTC).ok()?.timestamp().as_millisecond())
     });
-    Date {
-        millis: written.unwrap_or(EARLIEST_MILLIS),
-        offset_minutes: 0,
-    }
+    Date { millis: written.unwrap_or(EARLIEST_MILLIS), offset_minutes: 0 }
 }
 
 /// 1980-01-01T00:00:00Z, before which ZIP files know no time.
@@ -385,10 +332,7 @@ const EARLIEST_MILLIS: i64 = 315_532_800_000;
 /// Tells whether an error comes from the bytes of the package and not from the disk below.
 fn is_damage(error: &std::io::Error) -> bool {
     use std::io::ErrorKind::{InvalidData, InvalidInput, Other, UnexpectedEof};
-    matches!(
-        error.kind(),
-        InvalidData | InvalidInput | Other | UnexpectedEof
-    )
+    matches!(error.kind(), InvalidData | InvalidInput | Other | UnexpectedEof)
 }
 
 fn damage(file: &File, error: &ZipError, what: &str) -> Error {

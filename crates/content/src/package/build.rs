@@ -71,11 +71,7 @@ pub struct BuildReport {
 
 impl fmt::Display for BuildReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(
-            f,
-            "{} nodes in {} entries, {} blobs",
-            self.nodes, self.entries, self.blobs
-        )
+        writeln!(f, "{} nodes in {} entries, {} blobs", self.nodes, self.entries, self.blobs)
     }
 }
 
@@ -98,17 +94,12 @@ pub fn write<W: Write + Seek>(
     let report = BuildReport {
         nodes: root.count(),
         entries: plan.entries.len(),
-        blobs: plan
-            .entries
-            .iter()
-            .filter(|(_, what)| matches!(what, Payload::Blob(_)))
-            .count(),
+        blobs: plan.entries.iter().filter(|(_, what)| matches!(what, Payload::Blob(_))).count(),
     };
     let mut zip = ZipWriter::new(out).set_auto_large_file();
     let options = SimpleFileOptions::default().last_modified_time(zip::DateTime::default());
     for (name, payload) in plan.entries {
-        zip.start_file(name.as_str(), options)
-            .map_err(|error| failed(&name, error))?;
+        zip.start_file(name.as_str(), options).map_err(|error| failed(&name, error))?;
         let written = payload.write(&mut zip, manifest, source)?;
         written.map_err(|error| failed(&name, error.into()))?;
     }
@@ -121,10 +112,7 @@ fn failed(name: &str, error: ZipError) -> Error {
         ZipError::Io(source) => source,
         other => std::io::Error::other(other),
     };
-    Error::Read {
-        what: format!("or write `{name}`"),
-        source,
-    }
+    Error::Read { what: format!("or write `{name}`"), source }
 }
 
 /// Returns the tree of what the filter contains, with the nodes above it.
@@ -170,9 +158,7 @@ fn add_below(
     if node.child(name).is_none() {
         node.put_child(shallow(source, &path)?.unwrap_or_else(|| Subtree::new(*name, "nt:folder")));
     }
-    node.child_mut(name).map_or(Ok(()), |child| {
-        add_below(child, &path, rest, subtree, source)
-    })
+    node.child_mut(name).map_or(Ok(()), |child| add_below(child, &path, rest, subtree, source))
 }
 
 /// Brings the children of nodes above the roots of the filter into the order that they have in the source.
@@ -185,17 +171,10 @@ fn restore_order(
     if !filter.is_above_roots(path) {
         return Ok(());
     }
-    let names = source
-        .node(path)?
-        .map(|node| node.children)
-        .unwrap_or_default();
-    let places: HashMap<&str, usize> = names
-        .iter()
-        .enumerate()
-        .map(|(place, name)| (name.as_str(), place))
-        .collect();
-    node.children
-        .sort_by_key(|child| places.get(child.name.as_str()).copied());
+    let names = source.node(path)?.map(|node| node.children).unwrap_or_default();
+    let places: HashMap<&str, usize> =
+        names.iter().enumerate().map(|(place, name)| (name.as_str(), place)).collect();
+    node.children.sort_by_key(|child| places.get(child.name.as_str()).copied());
     node.children.iter_mut().try_for_each(|child| {
         let path = path.child_unchecked(&child.name);
         restore_order(child, &path, filter, source)
@@ -290,8 +269,7 @@ impl<'a> Plan<'a> {
     /// Adds a node that has a folder, and all below it.
     fn add_folder(&mut self, node: &'a Subtree, path: &NodePath) -> Result<()> {
         let folder = carried(path)?;
-        self.entries
-            .push((format!("{folder}/.content.xml"), Payload::Document(node)));
+        self.entries.push((format!("{folder}/.content.xml"), Payload::Document(node)));
         self.add_all_bytes(node, path)?;
         for child in &node.children {
             let path = path.child_unchecked(&child.name);
@@ -316,10 +294,7 @@ impl<'a> Plan<'a> {
 
     fn add_file(&mut self, node: &'a Subtree, path: &NodePath, blob: BlobId) -> Result<()> {
         let name = carried(path)?;
-        self.entries.push((
-            format!("{name}.dir/.content.xml"),
-            Payload::FileDocument(node),
-        ));
+        self.entries.push((format!("{name}.dir/.content.xml"), Payload::FileDocument(node)));
         self.entries.push((name, Payload::Blob(blob)));
         self.add_all_bytes(node, path)?;
         for child in &node.children {
@@ -328,11 +303,7 @@ impl<'a> Plan<'a> {
                 self.add_inside(child, &path)?;
                 continue;
             }
-            for (name, property) in child
-                .properties
-                .iter()
-                .filter(|(name, _)| *name != JCR_DATA)
-            {
+            for (name, property) in child.properties.iter().filter(|(name, _)| *name != JCR_DATA) {
                 self.add_bytes(&path, name, property)?;
             }
             for below in &child.children {
@@ -343,9 +314,7 @@ impl<'a> Plan<'a> {
     }
 
     fn add_all_bytes(&mut self, node: &Subtree, path: &NodePath) -> Result<()> {
-        node.properties
-            .iter()
-            .try_for_each(|(name, property)| self.add_bytes(path, name, property))
+        node.properties.iter().try_for_each(|(name, property)| self.add_bytes(path, name, property))
     }
 
     fn add_bytes(&mut self, path: &NodePath, name: &str, property: &Property) -> Result<()> {
@@ -353,11 +322,7 @@ impl<'a> Plan<'a> {
             let Value::Binary(blob) = value else {
                 return Ok(());
             };
-            let index = if property.is_list() {
-                format!("[{place}]")
-            } else {
-                String::new()
-            };
+            let index = if property.is_list() { format!("[{place}]") } else { String::new() };
             let entry = format!("{}/{}{index}.binary", carried(path)?, entry::encode(name));
             self.entries.push((entry, Payload::Blob(*blob)));
         }
@@ -424,12 +389,7 @@ fn file_bytes(node: &Subtree) -> Option<BlobId> {
 }
 
 fn manifest_text(manifest: &Manifest) -> String {
-    let roots: Vec<&str> = manifest
-        .filter
-        .roots()
-        .iter()
-        .map(|set| set.root.as_str())
-        .collect();
+    let roots: Vec<&str> = manifest.filter.roots().iter().map(|set| set.root.as_str()).collect();
     let mut out = String::from("Manifest-Version: 1.0\r\n");
     push_header(&mut out, "Content-Package-Id", &manifest.id.to_string());
     push_header(&mut out, "Content-Package-Roots", &roots.join(","));

@@ -73,11 +73,7 @@ pub(super) fn role_of(file: &File, name: &str, is_directory: bool) -> Result<Rol
     }
     if let Some(base) = last.strip_suffix(".binary") {
         let (property, index) = split_index(base);
-        return Ok(Role::Binary {
-            node: parent,
-            property: decode(property),
-            index,
-        });
+        return Ok(Role::Binary { node: parent, property: decode(property), index });
     }
     match last.strip_suffix(".xml").filter(|base| !base.is_empty()) {
         Some(base) => Ok(Role::Xml {
@@ -97,10 +93,7 @@ fn child(file: &File, parent: &NodePath, segment: &str) -> Result<NodePath> {
 
 /// Returns the node's part of a folder name.
 fn folder_name(segment: &str) -> &str {
-    segment
-        .strip_suffix(".dir")
-        .filter(|base| !base.is_empty())
-        .unwrap_or(segment)
+    segment.strip_suffix(".dir").filter(|base| !base.is_empty()).unwrap_or(segment)
 }
 
 fn is_junk(segment: &str) -> bool {
@@ -113,9 +106,7 @@ fn is_junk(segment: &str) -> bool {
 
 /// Splits `name[3]` into the name and 3.
 fn split_index(base: &str) -> (&str, Option<usize>) {
-    let split = base
-        .strip_suffix(']')
-        .and_then(|base| base.rsplit_once('['));
+    let split = base.strip_suffix(']').and_then(|base| base.rsplit_once('['));
     match split.and_then(|(name, digits)| Some((name, digits.parse().ok()?))) {
         Some((name, index)) => (name, Some(index)),
         None => (base, None),
@@ -165,28 +156,19 @@ pub(super) fn decode(name: &str) -> String {
 
 /// Returns the character that two hexadecimal digits at the start of `text` stand for.
 fn escaped(text: &str) -> Option<char> {
-    let digits = text
-        .get(..2)
-        .filter(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()));
-    digits
-        .and_then(|digits| u8::from_str_radix(digits, 16).ok())
-        .map(char::from)
+    let digits = text.get(..2).filter(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()));
+    digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()).map(char::from)
 }
 
 /// Returns the name of the file or folder that stands for a node of this name.
 pub(super) fn encode(name: &str) -> String {
-    let prefix = name
-        .split_once(':')
-        .filter(|(prefix, _)| !prefix.is_empty() && !prefix.contains('_'));
+    let prefix =
+        name.split_once(':').filter(|(prefix, _)| !prefix.is_empty() && !prefix.contains('_'));
     if let Some((prefix, local)) = prefix {
         return format!("_{}_{}", escape(prefix), escape(local));
     }
     let looks_mangled = name.starts_with('_') && name.matches('_').count() > 1;
-    if looks_mangled {
-        format!("_{}", escape(name))
-    } else {
-        escape(name)
-    }
+    if looks_mangled { format!("_{}", escape(name)) } else { escape(name) }
 }
 
 fn escape(name: &str) -> String {
@@ -251,12 +233,9 @@ mod tests {
             assert_eq!(encode(node), file);
             assert_eq!(decode(file), node);
         }
-        for (file, node) in [
-            ("__cq%3atest.jpg", "_cq:test.jpg"),
-            ("_", "_"),
-            ("%zz", "%zz"),
-            ("%4", "%4"),
-        ] {
+        for (file, node) in
+            [("__cq%3atest.jpg", "_cq:test.jpg"), ("_", "_"), ("%zz", "%zz"), ("%4", "%4")]
+        {
             assert_eq!(decode(file), node);
         }
     }
@@ -269,27 +248,15 @@ mod tests {
             ("META-INF/vault/filter.xml", "Meta"),
             ("jcr_rootish/a", "Meta"),
             ("jcr_root/.content.xml", r#"Docview("/")"#),
-            (
-                "jcr_root/a/_jcr_content/.content.xml",
-                r#"Docview("/a/jcr:content")"#,
-            ),
-            (
-                "jcr_root/a/b.xml",
-                r#"Xml { document: "/a/b", file: "/a/b.xml" }"#,
-            ),
-            (
-                "jcr_root/a/x.jpg.dir/.content.xml",
-                r#"Docview("/a/x.jpg")"#,
-            ),
+            ("jcr_root/a/_jcr_content/.content.xml", r#"Docview("/a/jcr:content")"#),
+            ("jcr_root/a/b.xml", r#"Xml { document: "/a/b", file: "/a/b.xml" }"#),
+            ("jcr_root/a/x.jpg.dir/.content.xml", r#"Docview("/a/x.jpg")"#),
             ("jcr_root/a/x.jpg", r#"File("/a/x.jpg")"#),
             (
                 "jcr_root/a/_jcr_data.binary",
                 r#"Binary { node: "/a", property: "jcr:data", index: None }"#,
             ),
-            (
-                "jcr_root/a/d[2].binary",
-                r#"Binary { node: "/a", property: "d", index: Some(2) }"#,
-            ),
+            ("jcr_root/a/d[2].binary", r#"Binary { node: "/a", property: "d", index: Some(2) }"#),
             ("jcr_root/a/.DS_Store", "Junk"),
         ] {
             assert_eq!(role(name).unwrap(), expected, "{name}");

@@ -44,17 +44,11 @@ impl Mode {
     /// Returns the mode's name as `filter.xml` spells it.
     #[must_use]
     pub fn name(self) -> &'static str {
-        Self::ALL
-            .iter()
-            .find(|(mode, _)| *mode == self)
-            .map_or("", |(_, name)| name)
+        Self::ALL.iter().find(|(mode, _)| *mode == self).map_or("", |(_, name)| name)
     }
 
     fn find(text: &str) -> Option<Self> {
-        Self::ALL
-            .iter()
-            .find(|(_, name)| name.eq_ignore_ascii_case(text))
-            .map(|(mode, _)| *mode)
+        Self::ALL.iter().find(|(_, name)| name.eq_ignore_ascii_case(text)).map(|(mode, _)| *mode)
     }
 }
 
@@ -165,18 +159,12 @@ impl Filter {
         if self.is_above_roots(path) {
             return Coverage::Ancestor;
         }
-        if covering.is_some() {
-            Coverage::Excluded
-        } else {
-            Coverage::Outside
-        }
+        if covering.is_some() { Coverage::Excluded } else { Coverage::Outside }
     }
 
     /// Tells whether the root of a filter lies below a path.
     pub(super) fn is_above_roots(&self, path: &NodePath) -> bool {
-        self.roots
-            .iter()
-            .any(|set| set.root != *path && set.root.is_within(path))
+        self.roots.iter().any(|set| set.root != *path && set.root.is_within(path))
     }
 
     /// Tells whether the package brings this property of a node that it contains.
@@ -189,8 +177,7 @@ impl Filter {
             return true;
         }
         let separator = if node.is_root() { "" } else { "/" };
-        set.properties
-            .admits(&format!("{node}{separator}{property}"))
+        set.properties.admits(&format!("{node}{separator}{property}"))
     }
 
     /// Tells whether everything below a contained path is contained in the same way, whatever its name.
@@ -198,14 +185,9 @@ impl Filter {
         let Some(covering) = self.covering(path) else {
             return false;
         };
-        let asked_before = self
-            .roots
-            .iter()
-            .take_while(|set| !std::ptr::eq(*set, covering));
+        let asked_before = self.roots.iter().take_while(|set| !std::ptr::eq(*set, covering));
         !covering.has_node_patterns()
-            && asked_before
-                .into_iter()
-                .all(|set| !set.root.is_within(path))
+            && asked_before.into_iter().all(|set| !set.root.is_within(path))
     }
 
     fn covering(&self, path: &NodePath) -> Option<&FilterRoot> {
@@ -243,11 +225,7 @@ fn push_root(out: &mut String, set: &FilterRoot) {
     }
     out.push_str(">\n");
     let nodes = set.nodes.0.iter().map(|rule| (rule, ""));
-    let properties = set
-        .properties
-        .0
-        .iter()
-        .map(|rule| (rule, " matchProperties=\"true\""));
+    let properties = set.properties.0.iter().map(|rule| (rule, " matchProperties=\"true\""));
     for (rule, suffix) in nodes.chain(properties) {
         let name = if rule.includes { "include" } else { "exclude" };
         let _ = write!(out, "        <{name} pattern=\"");
@@ -297,10 +275,8 @@ fn check_root_element(file: &File, element: &Element) -> Result<()> {
     let version = element.attribute("version").unwrap_or("1.0");
     match version.parse::<f64>() {
         Ok(number) if number <= 1.0 => Ok(()),
-        _ => Err(file.error(
-            element.line,
-            format!("filters of version `{version}` are not known; 1.0 is"),
-        )),
+        _ => Err(file
+            .error(element.line, format!("filters of version `{version}` are not known; 1.0 is"))),
     }
 }
 
@@ -308,15 +284,8 @@ fn read_root(file: &File, element: &Element) -> Result<FilterRoot> {
     if element.name != "filter" {
         return Err(unexpected(file, element, "`filter`"));
     }
-    let text = element
-        .attribute("root")
-        .filter(|text| !text.is_empty())
-        .unwrap_or("/");
-    let trimmed = if text == "/" {
-        text
-    } else {
-        text.trim_end_matches('/')
-    };
+    let text = element.attribute("root").filter(|text| !text.is_empty()).unwrap_or("/");
+    let trimmed = if text == "/" { text } else { text.trim_end_matches('/') };
     let root = NodePath::new(trimmed)
         .map_err(|error| file.error(element.line, format!("the filter's root: {error}")))?;
     let mode = match element.attribute("mode").filter(|text| !text.is_empty()) {
@@ -335,10 +304,7 @@ fn read_root(file: &File, element: &Element) -> Result<FilterRoot> {
             return Err(file.error(element.line, message));
         }
     };
-    Ok(FilterRoot {
-        is_cleanup,
-        ..FilterRoot::new(root, mode)
-    })
+    Ok(FilterRoot { is_cleanup, ..FilterRoot::new(root, mode) })
 }
 
 fn read_rule(file: &File, element: &Element) -> Result<(Rule, bool)> {
@@ -359,17 +325,9 @@ fn read_rule(file: &File, element: &Element) -> Result<(Rule, bool)> {
         );
         file.error(element.line, message)
     })?;
-    let is_for_properties = element
-        .attribute("matchProperties")
-        .is_some_and(|text| text.eq_ignore_ascii_case("true"));
-    Ok((
-        Rule {
-            includes,
-            pattern: pattern.to_owned(),
-            regex,
-        },
-        is_for_properties,
-    ))
+    let is_for_properties =
+        element.attribute("matchProperties").is_some_and(|text| text.eq_ignore_ascii_case("true"));
+    Ok((Rule { includes, pattern: pattern.to_owned(), regex }, is_for_properties))
 }
 
 /// Replaces the quotations `\Q…\E` of Java's patterns by escapes.
@@ -387,8 +345,5 @@ fn unquoted(pattern: &str) -> String {
 }
 
 fn unexpected(file: &File, element: &Element, wanted: &str) -> crate::Error {
-    file.error(
-        element.line,
-        format!("`{}` stands where {wanted} is expected", element.name),
-    )
+    file.error(element.line, format!("`{}` stands where {wanted} is expected", element.name))
 }

@@ -26,12 +26,7 @@ pub(super) fn read<R: Read + Seek>(
     nested_in: Option<&File>,
     limits: &Limits,
 ) -> Result<Package<R>> {
-    let archive = Archive::open(
-        reader,
-        file.clone(),
-        nested_in.map(|_| file.clone()),
-        limits,
-    )?;
+    let archive = Archive::open(reader, file.clone(), nested_in.map(|_| file.clone()), limits)?;
     let mut loader = Loader::new(archive, file, limits);
     loader.check_layout()?;
     let (id, properties) = loader.load_properties()?;
@@ -40,21 +35,8 @@ pub(super) fn read<R: Read + Seek>(
     loader.load_content()?;
     loader.note_what_is_ignored(&properties);
     let nested = loader.load_nested(&filter, &properties)?;
-    let Loader {
-        archive,
-        root,
-        has_content,
-        counts,
-        namespaces,
-        node_types,
-        ..
-    } = loader;
-    let Loader {
-        superseded,
-        junk,
-        warnings,
-        ..
-    } = loader;
+    let Loader { archive, root, has_content, counts, namespaces, node_types, .. } = loader;
+    let Loader { superseded, junk, warnings, .. } = loader;
     Ok(Package {
         archive,
         id,
@@ -135,11 +117,8 @@ impl<'a, R: Read + Seek> Loader<'a, R> {
             None => Properties::default(),
         };
         let text = |key: &str| properties.find(key).unwrap_or_default().trim().to_owned();
-        let mut id = PackageId {
-            group: text("group"),
-            name: text("name"),
-            version: text("version"),
-        };
+        let mut id =
+            PackageId { group: text("group"), name: text("name"), version: text("version") };
         if id.name.is_empty() {
             let manifest = self.read_meta("META-INF/MANIFEST.MF")?;
             let named = manifest.and_then(|(_, bytes)| properties::manifest_id(&bytes));
@@ -182,9 +161,7 @@ impl<'a, R: Read + Seek> Loader<'a, R> {
             let name = entry.name.clone();
             let bytes = self.archive.read_entry(index, self.limits.document_bytes)?;
             let text = String::from_utf8(bytes).map_err(|_| {
-                self.archive
-                    .file_of(index)
-                    .error(0, "the file is not UTF-8; save it as UTF-8")
+                self.archive.file_of(index).error(0, "the file is not UTF-8; save it as UTF-8")
             })?;
             self.node_types.push((name, text));
         }
@@ -219,20 +196,13 @@ impl<'a, R: Read + Seek> Loader<'a, R> {
             }
             self.add_document(&path, index)?;
         }
-        others
-            .into_iter()
-            .try_for_each(|(role, index)| self.add_other(&role, index))
+        others.into_iter().try_for_each(|(role, index)| self.add_other(&role, index))
     }
 
     /// Tells whether an XML file is a docview, by its beginning: other files may be longer than documents may.
     fn is_docview(&mut self, index: usize) -> Result<bool> {
-        let beginning = self
-            .archive
-            .read_beginning(index, self.limits.document_bytes)?;
-        Ok(docview::is_docview(
-            &self.archive.file_of(index),
-            &beginning,
-        ))
+        let beginning = self.archive.read_beginning(index, self.limits.document_bytes)?;
+        Ok(docview::is_docview(&self.archive.file_of(index), &beginning))
     }
 
     fn add_document(&mut self, path: &NodePath, index: usize) -> Result<()> {
@@ -244,10 +214,7 @@ impl<'a, R: Read + Seek> Loader<'a, R> {
         self.counts.pages += document.counts.pages;
         self.counts.assets += document.counts.assets;
         for (prefix, uri) in document.namespaces {
-            let known = self
-                .namespaces
-                .entry(prefix.clone())
-                .or_insert_with(|| uri.clone());
+            let known = self.namespaces.entry(prefix.clone()).or_insert_with(|| uri.clone());
             if *known != uri {
                 self.warnings.push(format!(
                     "{file}: the prefix `{prefix}` stands for `{uri}` here and for `{known}` elsewhere"
@@ -256,33 +223,17 @@ impl<'a, R: Read + Seek> Loader<'a, R> {
         }
         check_paths(file, path, &document.root)?;
         let mut superseded = document.superseded;
-        self.root
-            .grow(path, Kind::Folder, &Source::new(file.clone(), 0))
-            .join(document.root, "", &mut superseded);
-        for Superseded {
-            path: relative,
-            source,
-        } in superseded
-        {
-            let full = if path.is_root() {
-                relative
-            } else {
-                format!("{path}{relative}")
-            };
-            let path = if full.is_empty() {
-                NodePath::root()
-            } else {
-                NodePath::new(&full)?
-            };
+        self.root.grow(path, Kind::Folder, &Source::new(file.clone(), 0)).join(
+            document.root,
+            "",
+            &mut superseded,
+        );
+        for Superseded { path: relative, source } in superseded {
+            let full = if path.is_root() { relative } else { format!("{path}{relative}") };
+            let path = if full.is_empty() { NodePath::root() } else { NodePath::new(&full)? };
             let reason = SkipReason::Superseded;
             let (file, line) = (source.file(), source.line());
-            self.superseded.push(Skipped {
-                path,
-                file,
-                line,
-                is_element: true,
-                reason,
-            });
+            self.superseded.push(Skipped { path, file, line, is_element: true, reason });
         }
         Ok(())
     }
@@ -306,11 +257,7 @@ impl<'a, R: Read + Seek> Loader<'a, R> {
                 add_file(node, index, modified, &source)
                     .map_err(|message| file.error(0, message))?;
             }
-            Role::Binary {
-                node,
-                property,
-                index: place,
-            } => {
+            Role::Binary { node, property, index: place } => {
                 check_depth(&file, node, self.limits)?;
                 crate::check_name(property).map_err(|error| file.error(0, error.to_string()))?;
                 let node = self.root.grow(node, Kind::Folder, &source);
@@ -326,15 +273,10 @@ impl<'a, R: Read + Seek> Loader<'a, R> {
             self.archive.entries.iter().filter(|entry| {
                 !entry.is_directory && entry.name.starts_with("META-INF/vault/hooks/")
             });
-        let named = properties
-            .entries
-            .keys()
-            .filter(|key| key.starts_with("installhook."));
+        let named = properties.entries.keys().filter(|key| key.starts_with("installhook."));
         let count = hooks.count() + named.count();
         if count > 0 {
-            self.warnings.push(format!(
-                "{count} install hooks are Java programs and are not run"
-            ));
+            self.warnings.push(format!("{count} install hooks are Java programs and are not run"));
         }
         if self.archive.find("META-INF/vault/privileges.xml").is_some() {
             self.warnings
@@ -345,10 +287,8 @@ impl<'a, R: Read + Seek> Loader<'a, R> {
     fn load_nested(&mut self, filter: &Filter, properties: &Properties) -> Result<Vec<Nested>> {
         let mut nested = Vec::new();
         for (path, index) in std::mem::take(&mut self.inner) {
-            let is_brought = matches!(
-                filter.coverage(&path),
-                Coverage::Contained(_) | Coverage::Unfiltered
-            );
+            let is_brought =
+                matches!(filter.coverage(&path), Coverage::Contained(_) | Coverage::Unfiltered);
             if !is_brought {
                 continue;
             }
@@ -356,18 +296,14 @@ impl<'a, R: Read + Seek> Loader<'a, R> {
             if self.limits.nesting == 0 {
                 return Err(file.error(0, "packages lie deeper in packages than the limit"));
             }
-            let limits = Limits {
-                nesting: self.limits.nesting - 1,
-                ..self.limits.clone()
-            };
+            let limits = Limits { nesting: self.limits.nesting - 1, ..self.limits.clone() };
             let bytes = self.archive.read_entry(index, self.limits.nested_bytes)?;
             let package = read(Cursor::new(bytes), file.clone(), Some(&file), &limits)?;
             match properties.nested_handling(package.id()) {
                 NestedHandling::Install => nested.push(Nested { path, package }),
                 NestedHandling::Store => {
-                    self.warnings.push(format!(
-                        "`{path}` is stored and not installed, as the package says"
-                    ));
+                    self.warnings
+                        .push(format!("`{path}` is stored and not installed, as the package says"));
                 }
             }
         }
@@ -382,10 +318,7 @@ fn is_application_cnd(name: &str) -> bool {
     };
     let segments: Vec<&str> = inner.split('/').collect();
     let is_application = matches!(segments.first(), Some(&("apps" | "libs")));
-    is_application
-        && [2, 3]
-            .into_iter()
-            .any(|at| segments.get(at) == Some(&"nodetypes"))
+    is_application && [2, 3].into_iter().any(|at| segments.get(at) == Some(&"nodetypes"))
 }
 
 fn check_depth(file: &File, path: &NodePath, limits: &Limits) -> Result<()> {
@@ -416,9 +349,7 @@ fn add_file(
     source: &Source,
 ) -> Result<(), String> {
     let media_type = mime_guess::from_path(node.name()).first_or_octet_stream();
-    let is_resource = node
-        .primary_type()
-        .is_some_and(|name| RESOURCE_TYPES.contains(&name));
+    let is_resource = node.primary_type().is_some_and(|name| RESOURCE_TYPES.contains(&name));
     let resource = if is_resource {
         node
     } else {

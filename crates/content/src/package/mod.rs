@@ -85,13 +85,9 @@ impl Package<BufReader<fs::File>> {
     /// # Errors
     /// [`Error::Read`] if the file cannot be read; [`Error::Package`] if it is not a sound package.
     pub fn open(path: &Path, limits: &Limits) -> Result<Self> {
-        let name = path
-            .file_name()
-            .map_or_else(String::new, |name| name.to_string_lossy().into());
-        let file = fs::File::open(path).map_err(|source| Error::Read {
-            what: format!("`{}`", path.display()),
-            source,
-        })?;
+        let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into());
+        let file = fs::File::open(path)
+            .map_err(|source| Error::Read { what: format!("`{}`", path.display()), source })?;
         Self::read(BufReader::new(file), &name, limits)
     }
 }

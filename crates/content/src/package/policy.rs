@@ -31,11 +31,7 @@ pub(super) fn merged(existing: Subtree, package: Subtree, handling: AccessContro
             out.children.retain(|entry| !is_of(entry, &second));
             package.children
         }
-        _ => package
-            .children
-            .into_iter()
-            .filter(|entry| !is_of(entry, &first))
-            .collect(),
+        _ => package.children.into_iter().filter(|entry| !is_of(entry, &first)).collect(),
     };
     for mut entry in added {
         entry.name = free_name(&out, &entry.name);
@@ -65,10 +61,7 @@ pub(super) fn union(first: Option<&Property>, second: Option<&Property>) -> Opti
     };
     let mut values: Vec<Value> = first.values().to_vec();
     for value in second.values() {
-        if !values
-            .iter()
-            .any(|known| known.to_text() == value.to_text())
-        {
+        if !values.iter().any(|known| known.to_text() == value.to_text()) {
             values.push(value.clone());
         }
     }
@@ -77,17 +70,12 @@ pub(super) fn union(first: Option<&Property>, second: Option<&Property>) -> Opti
 }
 
 fn principals(policy: &Subtree) -> BTreeSet<String> {
-    let names = policy
-        .children
-        .iter()
-        .filter_map(|entry| entry.text(PRINCIPAL));
+    let names = policy.children.iter().filter_map(|entry| entry.text(PRINCIPAL));
     names.map(str::to_owned).collect()
 }
 
 fn is_of(entry: &Subtree, principals: &BTreeSet<String>) -> bool {
-    entry
-        .text(PRINCIPAL)
-        .is_some_and(|name| principals.contains(name))
+    entry.text(PRINCIPAL).is_some_and(|name| principals.contains(name))
 }
 
 /// Returns `name`, or `name` with the first number that makes it free.
@@ -126,12 +114,7 @@ mod tests {
             .iter()
             .map(|entry| {
                 let text = |name| entry.text(name).unwrap_or_default();
-                format!(
-                    "{}={} {}",
-                    entry.name,
-                    text(PRINCIPAL),
-                    text("rep:privileges")
-                )
+                format!("{}={} {}", entry.name, text(PRINCIPAL), text("rep:privileges"))
             })
             .collect();
         assert_eq!(text.join(", "), expected);

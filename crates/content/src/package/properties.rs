@@ -75,11 +75,7 @@ impl Properties {
                 || pattern == format!("{}:*", id.group)
         };
         // A later, more special line overrides an earlier one.
-        let last = self
-            .nested
-            .iter()
-            .rev()
-            .find(|(pattern, _)| matches(pattern));
+        let last = self.nested.iter().rev().find(|(pattern, _)| matches(pattern));
         last.map_or(NestedHandling::Install, |(_, handling)| *handling)
     }
 }
@@ -91,12 +87,7 @@ pub(super) fn parse(file: &File, text: &[u8]) -> Result<Properties> {
         let value = entries.get(key).map_or("", String::as_str);
         Err(file.error(0, format!("`{key}` is `{value}`; it must be {wanted}")))
     };
-    let find = |key: &str| {
-        entries
-            .get(key)
-            .map(|text| text.trim())
-            .filter(|text| !text.is_empty())
-    };
+    let find = |key: &str| entries.get(key).map(|text| text.trim()).filter(|text| !text.is_empty());
     match find("packageFormatVersion").map(str::parse::<u32>) {
         None | Some(Ok(0..=2)) => {}
         _ => return refuse("packageFormatVersion", "a number up to 2"),
@@ -108,18 +99,11 @@ pub(super) fn parse(file: &File, text: &[u8]) -> Result<Properties> {
         Some("merge_preserve") => AccessControl::MergePreserve,
         Some("clear") => AccessControl::Clear,
         Some(_) => {
-            return refuse(
-                "acHandling",
-                "ignore, overwrite, merge, merge_preserve or clear",
-            );
+            return refuse("acHandling", "ignore, overwrite, merge, merge_preserve or clear");
         }
     };
     let mut nested = Vec::new();
-    for line in find("subPackageHandling")
-        .unwrap_or_default()
-        .split(',')
-        .map(str::trim)
-    {
+    for line in find("subPackageHandling").unwrap_or_default().split(',').map(str::trim) {
         let (pattern, option) = line.split_once(';').unwrap_or((line, "install"));
         let handling = match option.trim().to_ascii_lowercase().as_str() {
             "install" | "extract" | "force_install" | "force_extract" => NestedHandling::Install,
@@ -135,11 +119,7 @@ pub(super) fn parse(file: &File, text: &[u8]) -> Result<Properties> {
             nested.push((pattern.trim().to_owned(), handling));
         }
     }
-    Ok(Properties {
-        entries,
-        access_control,
-        nested,
-    })
+    Ok(Properties { entries, access_control, nested })
 }
 
 fn parse_entries(file: &File, text: &[u8]) -> Result<BTreeMap<String, String>> {
@@ -181,20 +161,11 @@ fn parse_entries(file: &File, text: &[u8]) -> Result<BTreeMap<String, String>> {
 
 /// Returns the id in a manifest's `Content-Package-Id`.
 pub(super) fn manifest_id(manifest: &[u8]) -> Option<PackageId> {
-    let text = String::from_utf8_lossy(manifest)
-        .replace("\r\n", "\n")
-        .replace("\n ", "");
-    let id = text
-        .lines()
-        .find_map(|line| line.strip_prefix("Content-Package-Id:"))?
-        .trim();
+    let text = String::from_utf8_lossy(manifest).replace("\r\n", "\n").replace("\n ", "");
+    let id = text.lines().find_map(|line| line.strip_prefix("Content-Package-Id:"))?.trim();
     let mut parts = id.splitn(3, ':').map(str::to_owned);
     let (group, name) = (parts.next()?, parts.next()?);
-    Some(PackageId {
-        group,
-        name,
-        version: parts.next().unwrap_or_default(),
-    })
+    Some(PackageId { group, name, version: parts.next().unwrap_or_default() })
 }
 
 /// Writes a `properties.xml`.

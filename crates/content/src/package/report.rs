@@ -129,11 +129,7 @@ impl fmt::Display for InstallReport {
     /// Writes a small table.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "package {}", self.package)?;
-        writeln!(
-            f,
-            "  elements   {:>9}  attributes {:>9}",
-            self.elements, self.attributes
-        )?;
+        writeln!(f, "  elements   {:>9}  attributes {:>9}", self.elements, self.attributes)?;
         writeln!(
             f,
             "  pages      {:>9}  assets     {:>9}  files     {:>9}",
@@ -144,19 +140,13 @@ impl fmt::Display for InstallReport {
             "  created    {:>9}  changed    {:>9}  unchanged {:>9}  removed {:>6}",
             self.nodes_created, self.nodes_changed, self.nodes_unchanged, self.subtrees_removed
         )?;
-        writeln!(
-            f,
-            "  blobs      {:>9}  bytes      {:>9}",
-            self.blobs, self.blob_bytes
-        )?;
+        writeln!(f, "  blobs      {:>9}  bytes      {:>9}", self.blobs, self.blob_bytes)?;
         for (reason, count) in self.skipped_by_reason() {
             writeln!(f, "  skipped    {count:>9}  {reason}")?;
         }
         for warning in &self.warnings {
             writeln!(f, "  warning    {warning}")?;
         }
-        self.nested
-            .iter()
-            .try_for_each(|nested| write!(f, "{nested}"))
+        self.nested.iter().try_for_each(|nested| write!(f, "{nested}"))
     }
 }

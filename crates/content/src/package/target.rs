@@ -40,11 +40,7 @@ pub trait InstallTarget {
     /// If the target cannot be read.
     fn node(&mut self, path: &NodePath) -> Result<Option<ExistingNode>> {
         Ok(self.read(path)?.map(|subtree| ExistingNode {
-            children: subtree
-                .children
-                .into_iter()
-                .map(|child| child.name)
-                .collect(),
+            children: subtree.children.into_iter().map(|child| child.name).collect(),
             properties: subtree.properties,
         }))
     }

@@ -219,10 +219,7 @@ impl ImportNode {
     pub(super) fn join(&mut self, document: Self, path: &str, superseded: &mut Vec<Superseded>) {
         if document.kind == Kind::Content {
             if self.is_element {
-                superseded.push(Superseded {
-                    path: path.to_owned(),
-                    source: self.source.clone(),
-                });
+                superseded.push(Superseded { path: path.to_owned(), source: self.source.clone() });
             }
             self.kind = Kind::Content;
             self.is_element = true;
@@ -230,11 +227,7 @@ impl ImportNode {
             self.source = document.source;
         }
         for child in document.children {
-            match self
-                .places
-                .get(&child.name)
-                .and_then(|place| self.children.get_mut(*place))
-            {
+            match self.places.get(&child.name).and_then(|place| self.children.get_mut(*place)) {
                 Some(known) => {
                     let path = format!("{path}/{}", child.name);
                     known.join(child, &path, superseded);
@@ -247,11 +240,7 @@ impl ImportNode {
     /// Adds a child, or puts it in the place of the one with the same name; `superseded` collects the elements that
     /// vanish so. A child that only tells the order takes no place.
     pub(super) fn push_last(&mut self, child: Self, path: &str, superseded: &mut Vec<Superseded>) {
-        match self
-            .places
-            .get(&child.name)
-            .and_then(|place| self.children.get_mut(*place))
-        {
+        match self.places.get(&child.name).and_then(|place| self.children.get_mut(*place)) {
             Some(known) if child.kind != Kind::OrderOnly => {
                 known.list_elements(&format!("{path}/{}", known.name), superseded);
                 *known = child;
@@ -263,10 +252,7 @@ impl ImportNode {
 
     fn list_elements(&self, path: &str, out: &mut Vec<Superseded>) {
         if self.is_element {
-            out.push(Superseded {
-                path: path.to_owned(),
-                source: self.source.clone(),
-            });
+            out.push(Superseded { path: path.to_owned(), source: self.source.clone() });
         }
         for child in &self.children {
             child.list_elements(&format!("{path}/{}", child.name), out);

@@ -40,10 +40,7 @@ pub(super) struct Element {
 impl Element {
     /// Finds an attribute's value by its qualified name.
     pub(super) fn attribute(&self, name: &str) -> Option<&str> {
-        self.attributes
-            .iter()
-            .find(|one| one.name == name)
-            .map(|one| one.value.as_str())
+        self.attributes.iter().find(|one| one.name == name).map(|one| one.value.as_str())
     }
 }
 
@@ -84,15 +81,7 @@ impl<'a> Xml<'a> {
         })?;
         let mut reader = Reader::from_str(text);
         reader.config_mut().expand_empty_elements = true;
-        Ok(Self {
-            file,
-            text,
-            reader,
-            open: 0,
-            has_root: false,
-            counted: 0,
-            line: 1,
-        })
+        Ok(Self { file, text, reader, open: 0, has_root: false, counted: 0, line: 1 })
     }
 
     /// Returns the next item; comments, instructions and the document type are passed over.
@@ -117,9 +106,7 @@ impl<'a> Xml<'a> {
                     return Ok(Item::Text(text.xml10_content().into_owned()));
                 }
                 Event::Text(text) if !text.trim().is_empty() => {
-                    return Err(self
-                        .file
-                        .error(line, "text stands outside of the root element"));
+                    return Err(self.file.error(line, "text stands outside of the root element"));
                 }
                 Event::CData(data) => return Ok(Item::Text(data.into_inner().into_owned())),
                 Event::GeneralRef(reference) => {
@@ -155,38 +142,27 @@ impl<'a> Xml<'a> {
             counted = offset;
             let line = attribute_line;
             if attribute.value.contains('<') {
-                return Err(self
-                    .file
-                    .error(line, format!("`{name}` holds a `<`; write `&lt;`")));
+                return Err(self.file.error(line, format!("`{name}` holds a `<`; write `&lt;`")));
             }
             let value = attribute
                 .normalized_value(XmlVersion::Implicit1_0)
                 .map_err(|error| self.malformed(line, &error))?
                 .into_owned();
-            attributes.push(Attribute {
-                name: name.to_owned(),
-                value,
-                line,
-            });
+            attributes.push(Attribute { name: name.to_owned(), value, line });
         }
-        Ok(Element {
-            name: start.name().into_inner().to_owned(),
-            attributes,
-            line,
-        })
+        Ok(Element { name: start.name().into_inner().to_owned(), attributes, line })
     }
 
     fn resolve(&self, reference: &BytesRef<'_>, line: u32) -> Result<String> {
-        let character = reference
-            .resolve_char_ref()
-            .map_err(|error| self.malformed(line, &error))?;
+        let character =
+            reference.resolve_char_ref().map_err(|error| self.malformed(line, &error))?;
         let name: &str = reference;
         match (character, resolve_predefined_entity(name)) {
             (Some(character), _) => Ok(character.to_string()),
             (None, Some(text)) => Ok(text.to_owned()),
-            (None, None) => Err(self
-                .file
-                .error(line, format!("the entity `&{name};` is not known"))),
+            (None, None) => {
+                Err(self.file.error(line, format!("the entity `&{name};` is not known")))
+            }
         }
     }
 
@@ -197,33 +173,28 @@ impl<'a> Xml<'a> {
         if encoding.eq_ignore_ascii_case("utf-8") || self.text.is_ascii() {
             return Ok(());
         }
-        Err(self.file.error(
-            line,
-            format!("the encoding `{encoding}` is not read; save the file as UTF-8"),
-        ))
+        Err(self
+            .file
+            .error(line, format!("the encoding `{encoding}` is not read; save the file as UTF-8")))
     }
 
     fn end(&self, line: u32) -> Result<Item> {
         match (self.open, self.has_root) {
             (0, true) => Ok(Item::End),
             (0, false) => Err(self.file.error(line, "the file holds no XML element")),
-            (open, _) => Err(self.file.error(
-                line,
-                format!("the file ends inside of {open} open elements"),
-            )),
+            (open, _) => {
+                Err(self.file.error(line, format!("the file ends inside of {open} open elements")))
+            }
         }
     }
 
     fn malformed(&self, line: u32, error: &quick_xml::Error) -> Error {
-        self.file
-            .error(line, format!("not well-formed XML: {error}"))
+        self.file.error(line, format!("not well-formed XML: {error}"))
     }
 
     /// Returns the line of a byte offset; cheap when asked in rising order.
     fn line_at(&mut self, offset: u64) -> u32 {
-        let offset = usize::try_from(offset)
-            .unwrap_or(usize::MAX)
-            .min(self.text.len());
+        let offset = usize::try_from(offset).unwrap_or(usize::MAX).min(self.text.len());
         let bytes = self.text.as_bytes();
         if let Some(between) = bytes.get(self.counted..offset) {
             self.line = self.line.saturating_add(line_of(between) - 1);

@@ -6,13 +6,7 @@ use proptest::prelude::*;
 use tympan_content::{NodePath, Property, Repository, Subtree};
 
 /// Types on both sides of the rule by which documents are cut.
-const TYPES: [&str; 5] = [
-    "nt:unstructured",
-    "cq:Page",
-    "sling:Folder",
-    "nt:folder",
-    "dam:Asset",
-];
+const TYPES: [&str; 5] = ["nt:unstructured", "cq:Page", "sling:Folder", "nt:folder", "dam:Asset"];
 const NAMES: [&str; 4] = ["a", "b", "jcr:content", "d"];
 
 #[derive(Debug, Clone)]
@@ -71,8 +65,7 @@ impl Model {
 
 fn sorted(mut tree: Subtree) -> Subtree {
     tree.children = tree.children.into_iter().map(sorted).collect();
-    tree.children
-        .sort_by(|left, right| left.name.cmp(&right.name));
+    tree.children.sort_by(|left, right| left.name.cmp(&right.name));
     tree
 }
 
@@ -83,24 +76,17 @@ fn apply(edit: &Edit, model: &mut Model, session: &mut tympan_content::Session) 
             let path = path_of(at);
             let is_free = model.find(&path).is_none();
             let is_possible = is_free && model.put(&path, Subtree::new("", TYPES[*kind]));
-            assert_eq!(
-                session.add_node(&path, TYPES[*kind]).is_ok(),
-                is_possible,
-                "{edit:?}"
-            );
+            assert_eq!(session.add_node(&path, TYPES[*kind]).is_ok(), is_possible, "{edit:?}");
         }
         Edit::Set(at, name, value) => {
             let (path, name) = (path_of(at), ["x", "jcr:title", "sling:resourceType"][*name]);
             let node = model.find(&path);
             let is_possible = node.is_some();
             if let Some(node) = node {
-                node.properties
-                    .insert(name.into(), Property::text(value.as_str()));
+                node.properties.insert(name.into(), Property::text(value.as_str()));
             }
             assert_eq!(
-                session
-                    .set_property(&path, name, value.as_str().into())
-                    .is_ok(),
+                session.set_property(&path, name, value.as_str().into()).is_ok(),
                 is_possible,
                 "{edit:?}"
             );
@@ -110,13 +96,10 @@ fn apply(edit: &Edit, model: &mut Model, session: &mut tympan_content::Session) 
             let node = model.find(&path);
             let is_possible = node.is_some();
             if let Some(node) = node {
-                node.properties
-                    .insert("jcr:primaryType".into(), property.clone());
+                node.properties.insert("jcr:primaryType".into(), property.clone());
             }
             assert_eq!(
-                session
-                    .set_property(&path, "jcr:primaryType", property)
-                    .is_ok(),
+                session.set_property(&path, "jcr:primaryType", property).is_ok(),
                 is_possible,
                 "{edit:?}"
             );
@@ -135,23 +118,13 @@ fn apply(edit: &Edit, model: &mut Model, session: &mut tympan_content::Session) 
             let is_possible = !to.is_within(&from)
                 && model.find(&to).is_none()
                 && model.find(&to.parent().unwrap()).is_some();
-            let done = if is_move {
-                session.move_node(&from, &to)
-            } else {
-                session.copy_node(&from, &to)
-            };
-            assert_eq!(
-                done.is_ok(),
-                is_possible && tree.is_some(),
-                "{edit:?} {done:?}"
-            );
+            let done =
+                if is_move { session.move_node(&from, &to) } else { session.copy_node(&from, &to) };
+            assert_eq!(done.is_ok(), is_possible && tree.is_some(), "{edit:?} {done:?}");
             if let (Some(tree), true) = (tree, is_possible) {
                 model.put(&to, tree);
                 if is_move {
-                    model
-                        .find(&from.parent().unwrap())
-                        .unwrap()
-                        .remove_child(from.name());
+                    model.find(&from.parent().unwrap()).unwrap().remove_child(from.name());
                 }
             }
         }

@@ -21,9 +21,8 @@ pub(crate) fn page(name: &str, title: &str) -> Subtree {
     let text = Subtree::new("text", "nt:unstructured")
         .with("text", "Hello")
         .with("sling:resourceType", "x/text");
-    let content = Subtree::new(JCR_CONTENT, "cq:PageContent")
-        .with("jcr:title", title)
-        .with_child(text);
+    let content =
+        Subtree::new(JCR_CONTENT, "cq:PageContent").with("jcr:title", title).with_child(text);
     Subtree::new(name, "cq:Page").with_child(content)
 }
 
@@ -36,36 +35,19 @@ fn site() -> Repository {
         site = site.with_child(page(name, name));
     }
     session
-        .put(
-            &path("/content"),
-            Subtree::new("content", "sling:OrderedFolder").with_child(site),
-        )
+        .put(&path("/content"), Subtree::new("content", "sling:OrderedFolder").with_child(site))
         .unwrap();
     commit(&mut session);
     repository
 }
 
 fn names(repository: &Repository, folder: &str) -> Vec<String> {
-    let node = repository
-        .snapshot()
-        .unwrap()
-        .node(&path(folder))
-        .unwrap()
-        .unwrap();
-    node.children()
-        .unwrap()
-        .iter()
-        .map(|child| child.name().to_owned())
-        .collect()
+    let node = repository.snapshot().unwrap().node(&path(folder)).unwrap().unwrap();
+    node.children().unwrap().iter().map(|child| child.name().to_owned()).collect()
 }
 
 fn text(repository: &Repository, node: &str, name: &str) -> Option<String> {
-    repository
-        .snapshot()
-        .unwrap()
-        .node(&path(node))
-        .unwrap()?
-        .text(name)
+    repository.snapshot().unwrap().node(&path(node)).unwrap()?.text(name)
 }
 
 fn conflicts(result: Result<tympan_content::ChunkId, Error>) -> Vec<String> {
@@ -78,31 +60,15 @@ fn conflicts(result: Result<tympan_content::ChunkId, Error>) -> Vec<String> {
 #[test]
 fn what_was_put_is_read_back_through_every_way() {
     let repository = site();
-    assert_eq!(
-        names(&repository, "/content/site"),
-        [JCR_CONTENT, "a", "b", "c"]
-    );
-    assert_eq!(
-        text(&repository, "/content/site/b/jcr:content", "jcr:title").as_deref(),
-        Some("b")
-    );
+    assert_eq!(names(&repository, "/content/site"), [JCR_CONTENT, "a", "b", "c"]);
+    assert_eq!(text(&repository, "/content/site/b/jcr:content", "jcr:title").as_deref(), Some("b"));
     assert_eq!(
         text(&repository, "/content/site/b/jcr:content/text", "text").as_deref(),
         Some("Hello")
     );
     let snapshot = repository.snapshot().unwrap();
-    assert!(
-        snapshot
-            .node(&path("/content/site/b/jcr:content/none"))
-            .unwrap()
-            .is_none()
-    );
-    assert!(
-        snapshot
-            .node(&path("/content/none/jcr:content"))
-            .unwrap()
-            .is_none()
-    );
+    assert!(snapshot.node(&path("/content/site/b/jcr:content/none")).unwrap().is_none());
+    assert!(snapshot.node(&path("/content/none/jcr:content")).unwrap().is_none());
     let site = snapshot.node(&path("/content/site")).unwrap().unwrap();
     let listed = site.listed_children().unwrap();
     assert_eq!(listed[0].summary().unwrap().title.as_deref(), Some("a"));
@@ -115,19 +81,9 @@ fn what_was_put_is_read_back_through_every_way() {
 fn pending_edits_show_in_the_session_alone() {
     let repository = site();
     let mut session = repository.session("ann").unwrap();
-    session
-        .set_property(
-            &path("/content/site/a/jcr:content"),
-            "jcr:title",
-            "new".into(),
-        )
-        .unwrap();
-    session
-        .add_node(&path("/content/site/d"), "cq:Page")
-        .unwrap();
-    session
-        .add_node(&path("/content/site/d/jcr:content"), "cq:PageContent")
-        .unwrap();
+    session.set_property(&path("/content/site/a/jcr:content"), "jcr:title", "new".into()).unwrap();
+    session.add_node(&path("/content/site/d"), "cq:Page").unwrap();
+    session.add_node(&path("/content/site/d/jcr:content"), "cq:PageContent").unwrap();
     let pending = session.snapshot().unwrap();
     assert_eq!(
         pending
@@ -138,32 +94,17 @@ fn pending_edits_show_in_the_session_alone() {
             .unwrap(),
         "new"
     );
-    assert!(
-        pending
-            .node(&path("/content/site/d/jcr:content"))
-            .unwrap()
-            .is_some()
-    );
-    assert_eq!(
-        text(&repository, "/content/site/a/jcr:content", "jcr:title").as_deref(),
-        Some("a")
-    );
+    assert!(pending.node(&path("/content/site/d/jcr:content")).unwrap().is_some());
+    assert_eq!(text(&repository, "/content/site/a/jcr:content", "jcr:title").as_deref(), Some("a"));
     commit(&mut session);
     assert_eq!(
         text(&repository, "/content/site/a/jcr:content", "jcr:title").as_deref(),
         Some("new")
     );
-    assert_eq!(
-        names(&repository, "/content/site"),
-        [JCR_CONTENT, "a", "b", "c", "d"]
-    );
+    assert_eq!(names(&repository, "/content/site"), [JCR_CONTENT, "a", "b", "c", "d"]);
     let root = repository.head().unwrap();
     commit(&mut session);
-    assert_eq!(
-        repository.head().unwrap(),
-        root,
-        "nothing to commit makes no revision"
-    );
+    assert_eq!(repository.head().unwrap(), root, "nothing to commit makes no revision");
 }
 
 #[test]
@@ -174,22 +115,13 @@ fn refuses_what_makes_no_sense() {
         session.add_node(&path("/content/site/a"), "cq:Page"),
         Err(Error::NodeExists(_))
     ));
-    assert!(matches!(
-        session.add_node(&path("/none/a"), "cq:Page"),
-        Err(Error::NodeMissing(_))
-    ));
-    assert!(matches!(
-        session.remove(&path("/content/site/x")),
-        Err(Error::NodeMissing(_))
-    ));
+    assert!(matches!(session.add_node(&path("/none/a"), "cq:Page"), Err(Error::NodeMissing(_))));
+    assert!(matches!(session.remove(&path("/content/site/x")), Err(Error::NodeMissing(_))));
     assert!(matches!(
         session.remove(&path("/content/site/a/jcr:content/x")),
         Err(Error::NodeMissing(_))
     ));
-    assert!(matches!(
-        session.remove(&NodePath::root()),
-        Err(Error::Refused { .. })
-    ));
+    assert!(matches!(session.remove(&NodePath::root()), Err(Error::Refused { .. })));
     assert!(matches!(
         session.move_node(&path("/content/site"), &path("/content/site/a/x")),
         Err(Error::Refused { .. })
@@ -198,11 +130,7 @@ fn refuses_what_makes_no_sense() {
         session.set_property(&path("/content/x"), "a", "b".into()),
         Err(Error::NodeMissing(_))
     ));
-    assert!(
-        session
-            .set_property(&path("/content"), "a/b", "c".into())
-            .is_err()
-    );
+    assert!(session.set_property(&path("/content"), "a/b", "c".into()).is_err());
     assert!(!session.has_changes().unwrap());
 }
 
@@ -211,25 +139,14 @@ fn moves_keep_everything_below_and_copies_get_identifiers_of_their_own() {
     let repository = site();
     let mut session = repository.session("ann").unwrap();
     session
-        .set_property(
-            &path("/content/site/a/jcr:content"),
-            "jcr:uuid",
-            Property::text("one"),
-        )
+        .set_property(&path("/content/site/a/jcr:content"), "jcr:uuid", Property::text("one"))
         .unwrap();
     commit(&mut session);
-    session
-        .move_node(&path("/content/site"), &path("/content/moved"))
-        .unwrap();
+    session.move_node(&path("/content/site"), &path("/content/moved")).unwrap();
     commit(&mut session);
     assert_eq!(names(&repository, "/content"), ["moved"]);
-    assert_eq!(
-        names(&repository, "/content/moved"),
-        [JCR_CONTENT, "a", "b", "c"]
-    );
-    session
-        .copy_node(&path("/content/moved"), &path("/content/copy"))
-        .unwrap();
+    assert_eq!(names(&repository, "/content/moved"), [JCR_CONTENT, "a", "b", "c"]);
+    session.copy_node(&path("/content/moved"), &path("/content/copy")).unwrap();
     // Into a document, out of one, and inside one.
     session
         .copy_node(
@@ -237,24 +154,11 @@ fn moves_keep_everything_below_and_copies_get_identifiers_of_their_own() {
             &path("/content/moved/b/jcr:content/text2"),
         )
         .unwrap();
-    session
-        .move_node(
-            &path("/content/moved/c"),
-            &path("/content/moved/b/jcr:content/c"),
-        )
-        .unwrap();
+    session.move_node(&path("/content/moved/c"), &path("/content/moved/b/jcr:content/c")).unwrap();
     commit(&mut session);
+    assert_eq!(names(&repository, "/content/moved/b/jcr:content"), ["text", "text2", "c"]);
     assert_eq!(
-        names(&repository, "/content/moved/b/jcr:content"),
-        ["text", "text2", "c"]
-    );
-    assert_eq!(
-        text(
-            &repository,
-            "/content/moved/b/jcr:content/c/jcr:content",
-            "jcr:title"
-        )
-        .as_deref(),
+        text(&repository, "/content/moved/b/jcr:content/c/jcr:content", "jcr:title").as_deref(),
         Some("c")
     );
     let copied = text(&repository, "/content/copy/a/jcr:content", "jcr:uuid").unwrap();
@@ -275,9 +179,7 @@ fn children_take_the_place_they_are_given() {
     let repository = site();
     let mut session = repository.session("ann").unwrap();
     let mut order = |name: &str, place: Place| {
-        session
-            .order(&path(&format!("/content/site/{name}")), &place)
-            .unwrap();
+        session.order(&path(&format!("/content/site/{name}")), &place).unwrap();
         commit(&mut session);
         names(&repository, "/content/site")[1..].join(" ")
     };
@@ -287,21 +189,12 @@ fn children_take_the_place_they_are_given() {
     assert_eq!(order("b", Place::Last), "a c b");
     let content = "/content/site/a/jcr:content";
     session
-        .copy_node(
-            &path(&format!("{content}/text")),
-            &path(&format!("{content}/second")),
-        )
+        .copy_node(&path(&format!("{content}/text")), &path(&format!("{content}/second")))
         .unwrap();
-    session
-        .order(&path(&format!("{content}/second")), &Place::First)
-        .unwrap();
+    session.order(&path(&format!("{content}/second")), &Place::First).unwrap();
     commit(&mut session);
     assert_eq!(names(&repository, content), ["second", "text"]);
-    assert!(
-        session
-            .order(&path("/content/site/a"), &Place::Before("none".into()))
-            .is_err()
-    );
+    assert!(session.order(&path("/content/site/a"), &Place::Before("none".into())).is_err());
 }
 
 #[test]
@@ -323,76 +216,39 @@ fn many_insertions_at_one_place_keep_their_order() {
 fn a_type_change_cuts_documents_anew() {
     let repository = site();
     let mut session = repository.session("ann").unwrap();
-    let whole = repository
-        .snapshot()
-        .unwrap()
-        .read(&path("/content"))
-        .unwrap()
-        .unwrap();
-    for primary_type in [
-        "nt:unstructured",
-        "sling:OrderedFolder",
-        "cq:Page",
-        "nt:unstructured",
-        "cq:Page",
-    ] {
+    let whole = repository.snapshot().unwrap().read(&path("/content")).unwrap().unwrap();
+    for primary_type in
+        ["nt:unstructured", "sling:OrderedFolder", "cq:Page", "nt:unstructured", "cq:Page"]
+    {
         session
-            .set_property(
-                &path("/content/site"),
-                "jcr:primaryType",
-                Property::name(primary_type),
-            )
+            .set_property(&path("/content/site"), "jcr:primaryType", Property::name(primary_type))
             .unwrap();
         commit(&mut session);
-        assert_eq!(
-            names(&repository, "/content/site").len(),
-            4,
-            "{primary_type}"
-        );
+        assert_eq!(names(&repository, "/content/site").len(), 4, "{primary_type}");
         assert_eq!(
             text(&repository, "/content/site/b/jcr:content", "jcr:title").as_deref(),
             Some("b")
         );
     }
-    assert_eq!(
-        repository
-            .snapshot()
-            .unwrap()
-            .read(&path("/content"))
-            .unwrap()
-            .unwrap(),
-        whole
-    );
+    assert_eq!(repository.snapshot().unwrap().read(&path("/content")).unwrap().unwrap(), whole);
 }
 
 #[test]
 fn changes_of_others_merge_or_conflict() {
     let repository = site();
     let content = path("/content/site/a/jcr:content");
-    let (mut ann, mut bob) = (
-        repository.session("ann").unwrap(),
-        repository.session("bob").unwrap(),
-    );
-    ann.set_property(&content, "jcr:title", "Ann's".into())
-        .unwrap();
-    bob.set_property(&content, "jcr:description", "Bob's".into())
-        .unwrap();
+    let (mut ann, mut bob) =
+        (repository.session("ann").unwrap(), repository.session("bob").unwrap());
+    ann.set_property(&content, "jcr:title", "Ann's".into()).unwrap();
+    bob.set_property(&content, "jcr:description", "Bob's".into()).unwrap();
     bob.add_node(&path("/content/site/bob"), "cq:Page").unwrap();
     commit(&mut ann);
     commit(&mut bob);
-    assert_eq!(
-        text(&repository, content.as_str(), "jcr:title").as_deref(),
-        Some("Ann's")
-    );
-    assert_eq!(
-        text(&repository, content.as_str(), "jcr:description").as_deref(),
-        Some("Bob's")
-    );
+    assert_eq!(text(&repository, content.as_str(), "jcr:title").as_deref(), Some("Ann's"));
+    assert_eq!(text(&repository, content.as_str(), "jcr:description").as_deref(), Some("Bob's"));
 
-    let (mut ann, mut bob) = (
-        repository.session("ann").unwrap(),
-        repository.session("bob").unwrap(),
-    );
+    let (mut ann, mut bob) =
+        (repository.session("ann").unwrap(), repository.session("bob").unwrap());
     ann.set_property(&content, "jcr:title", "x".into()).unwrap();
     bob.set_property(&content, "jcr:title", "y".into()).unwrap();
     commit(&mut ann);
@@ -401,42 +257,26 @@ fn changes_of_others_merge_or_conflict() {
         found,
         ["changeChangedProperty at `/content/site/a/jcr:content`, property `jcr:title`"]
     );
-    assert!(
-        bob.has_changes().unwrap(),
-        "a failed commit keeps the edits"
-    );
+    assert!(bob.has_changes().unwrap(), "a failed commit keeps the edits");
     bob.refresh().unwrap();
-    assert_eq!(
-        bob.node(&content)
-            .unwrap()
-            .unwrap()
-            .text("jcr:title")
-            .unwrap(),
-        "x"
-    );
+    assert_eq!(bob.node(&content).unwrap().unwrap().text("jcr:title").unwrap(), "x");
 }
 
 #[test]
 fn removals_conflict_with_changes_below() {
     let repository = site();
-    let (mut ann, mut bob) = (
-        repository.session("ann").unwrap(),
-        repository.session("bob").unwrap(),
-    );
+    let (mut ann, mut bob) =
+        (repository.session("ann").unwrap(), repository.session("bob").unwrap());
     ann.remove(&path("/content/site")).unwrap();
-    bob.add_node(&path("/content/site/a/new"), "cq:Page")
-        .unwrap();
+    bob.add_node(&path("/content/site/a/new"), "cq:Page").unwrap();
     commit(&mut bob);
     let found = conflicts(ann.commit("test", SystemTime::UNIX_EPOCH));
     assert_eq!(found, ["removeChangedNode at `/content/site/a/new`"]);
 
-    let (mut ann, mut bob) = (
-        repository.session("ann").unwrap(),
-        repository.session("bob").unwrap(),
-    );
+    let (mut ann, mut bob) =
+        (repository.session("ann").unwrap(), repository.session("bob").unwrap());
     ann.remove(&path("/content/site")).unwrap();
-    bob.add_node(&path("/content/site/b/new"), "cq:Page")
-        .unwrap();
+    bob.add_node(&path("/content/site/b/new"), "cq:Page").unwrap();
     commit(&mut ann);
     let found = conflicts(bob.commit("test", SystemTime::UNIX_EPOCH));
     assert_eq!(found, ["changeRemovedNode at `/content/site/b`"]);
@@ -445,35 +285,18 @@ fn removals_conflict_with_changes_below() {
 #[test]
 fn indexes_follow_every_commit() {
     let repository = site();
-    let find = |value: &str| {
-        repository
-            .snapshot()
-            .unwrap()
-            .look_up(Index::ResourceType, value)
-            .unwrap()
-    };
+    let find =
+        |value: &str| repository.snapshot().unwrap().look_up(Index::ResourceType, value).unwrap();
     assert_eq!(find("x/text").len(), 4);
     let mut session = repository.session("ann").unwrap();
     session.remove(&path("/content/site/a")).unwrap();
     let text = path("/content/site/b/jcr:content/text");
-    session
-        .set_property(&text, "sling:resourceType", "x/other".into())
-        .unwrap();
-    session
-        .set_property(&text, "link", "/content/site/c".into())
-        .unwrap();
+    session.set_property(&text, "sling:resourceType", "x/other".into()).unwrap();
+    session.set_property(&text, "link", "/content/site/c".into()).unwrap();
     commit(&mut session);
-    assert_eq!(
-        (find("x/text").len(), find("x/other")),
-        (2, vec![text.clone()])
-    );
+    assert_eq!((find("x/text").len(), find("x/other")), (2, vec![text.clone()]));
     let snapshot = repository.snapshot().unwrap();
-    assert_eq!(
-        snapshot
-            .look_up(Index::Reference, "/content/site/c")
-            .unwrap(),
-        [text]
-    );
+    assert_eq!(snapshot.look_up(Index::Reference, "/content/site/c").unwrap(), [text]);
     assert_eq!(snapshot.look_up(Index::Type, "cq:Page").unwrap().len(), 3);
     assert_eq!(snapshot.look_up(Index::Type, "cq:Pag").unwrap(), []);
 }
@@ -484,22 +307,14 @@ fn documents_travel_unopened() {
     let mut session = author.session("ann").unwrap();
     let blob = author.blobs().put(&mut &b"bytes"[..]).unwrap();
     session
-        .set_property(
-            &path("/content/site/a/jcr:content"),
-            "data",
-            Value::Binary(blob).into(),
-        )
+        .set_property(&path("/content/site/a/jcr:content"), "data", Value::Binary(blob).into())
         .unwrap();
     commit(&mut session);
     let snapshot = author.snapshot().unwrap();
-    let documents = snapshot
-        .documents(&path("/content/site"), Depth::Subtree)
-        .unwrap();
+    let documents = snapshot.documents(&path("/content/site"), Depth::Subtree).unwrap();
     assert_eq!(documents.len(), 4);
     let mut receiver = publish.session("replication").unwrap();
-    receiver
-        .add_node(&path("/content"), "sling:OrderedFolder")
-        .unwrap();
+    receiver.add_node(&path("/content"), "sling:OrderedFolder").unwrap();
     let mut blobs = Vec::new();
     for document in &documents {
         let needs = snapshot.needs_of(document).unwrap();
@@ -518,9 +333,7 @@ fn documents_travel_unopened() {
         publish.snapshot().unwrap().read(&path("/content")).unwrap(),
     );
     assert_eq!(sent, received);
-    let changed = snapshot
-        .changed_paths(&publish.snapshot().unwrap())
-        .unwrap();
+    let changed = snapshot.changed_paths(&publish.snapshot().unwrap()).unwrap();
     assert_eq!(changed, []);
 }
 
@@ -533,14 +346,17 @@ fn every_binary_property_keeps_its_own_blob() {
     for number in 0..20 {
         let blob = repository.blobs().put(&mut format!("rendition {number}").as_bytes()).unwrap();
         let name = format!("r{number}");
-        asset = asset.with_child(Subtree::new(&*name, "nt:resource").with("jcr:data", Value::Binary(blob)));
+        asset = asset
+            .with_child(Subtree::new(&*name, "nt:resource").with("jcr:data", Value::Binary(blob)));
         blobs.push((name, blob));
     }
     session.put(&path("/a.jpg"), asset).unwrap();
     commit(&mut session);
-    let reopened = Repository::open(repository.chunks().clone(), Arc::new(MemoryBlobs::default())).unwrap();
+    let reopened =
+        Repository::open(repository.chunks().clone(), Arc::new(MemoryBlobs::default())).unwrap();
     for (name, blob) in blobs {
-        let node = reopened.snapshot().unwrap().node(&path(&format!("/a.jpg/{name}"))).unwrap().unwrap();
+        let node =
+            reopened.snapshot().unwrap().node(&path(&format!("/a.jpg/{name}"))).unwrap().unwrap();
         assert_eq!(node.property("jcr:data"), Some(Value::Binary(blob).into()), "{name}");
     }
 }

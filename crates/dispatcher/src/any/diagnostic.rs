@@ -65,11 +65,7 @@ impl Findings {
     }
 
     fn push(&mut self, severity: Severity, at: &Position, message: String) {
-        self.0.push(Diagnostic {
-            at: at.clone(),
-            severity,
-            message,
-        });
+        self.0.push(Diagnostic { at: at.clone(), severity, message });
     }
 }
 

@@ -20,12 +20,7 @@ impl Environment {
 
 impl<K: Into<String>, V: Into<String>> FromIterator<(K, V)> for Environment {
     fn from_iter<T: IntoIterator<Item = (K, V)>>(pairs: T) -> Self {
-        Self(
-            pairs
-                .into_iter()
-                .map(|(name, value)| (name.into(), value.into()))
-                .collect(),
-        )
+        Self(pairs.into_iter().map(|(name, value)| (name.into(), value.into())).collect())
     }
 }
 
@@ -50,8 +45,7 @@ impl Sources {
 
 /// Tells whether an include path names a pattern instead of a file.
 pub(super) fn is_pattern(path: &Path) -> bool {
-    path.to_str()
-        .is_some_and(|path| path.contains(['*', '?', '[']))
+    path.to_str().is_some_and(|path| path.contains(['*', '?', '[']))
 }
 
 /// Returns the files that match `pattern`, sorted by bytes, since numbered names rely on their order.
@@ -74,20 +68,14 @@ pub(super) fn expand(pattern: &Path) -> io::Result<Vec<PathBuf>> {
     }
     found.retain(|file| file.is_file());
     found.sort_by(|left, right| {
-        left.as_os_str()
-            .as_encoded_bytes()
-            .cmp(right.as_os_str().as_encoded_bytes())
+        left.as_os_str().as_encoded_bytes().cmp(right.as_os_str().as_encoded_bytes())
     });
     Ok(found)
 }
 
 fn matching_entries(folder: &Path, name: &Path) -> io::Result<Vec<PathBuf>> {
     let glob = Glob::new(&name.to_string_lossy());
-    let listed = if folder.as_os_str().is_empty() {
-        Path::new(".")
-    } else {
-        folder
-    };
+    let listed = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
     let entries = match std::fs::read_dir(listed) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),

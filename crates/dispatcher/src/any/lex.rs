@@ -89,8 +89,7 @@ impl Lexer<'_> {
         // A quote that is never closed ends with its line, so that the lines below are still checked.
         let (mut raw, mut is_closed) = self.until_quote(quote);
         if !is_closed {
-            self.findings
-                .error(&at, format!("the string is not closed; add a {quote}"));
+            self.findings.error(&at, format!("the string is not closed; add a {quote}"));
             raw.truncate(raw.find('\n').unwrap_or(raw.len()));
             is_closed = false;
         }
@@ -102,11 +101,7 @@ impl Lexer<'_> {
         }
         let length = raw.len() + if is_closed { quote.len_utf8() } else { 0 };
         self.rest = self.rest.get(length..).unwrap_or_default();
-        let quote = if quote == '"' {
-            Quote::Double
-        } else {
-            Quote::Single
-        };
+        let quote = if quote == '"' { Quote::Double } else { Quote::Single };
         let text = self.substitute(&resolve_escapes(&raw), &at);
         self.tokens.push(Token::Text(Text { text, quote, at }));
         if is_closed {
@@ -139,15 +134,11 @@ impl Lexer<'_> {
         }
         let at = self.position();
         if matches!(self.peek(), Some('"' | '\'')) {
-            self.findings.warn(
-                &at,
-                "a string begins where another one ends; put a space between",
-            );
+            self.findings.warn(&at, "a string begins where another one ends; put a space between");
             return;
         }
         let glued = self.word();
-        self.findings
-            .warn(&at, format!("`{glued}` after the closing quote is ignored"));
+        self.findings.warn(&at, format!("`{glued}` after the closing quote is ignored"));
     }
 
     fn bare(&mut self, at: Position) {
@@ -182,10 +173,7 @@ impl Lexer<'_> {
     }
 
     fn closes_on_this_line(&self) -> bool {
-        self.rest
-            .chars()
-            .take_while(|char| !char.is_whitespace())
-            .any(|char| char == '}')
+        self.rest.chars().take_while(|char| !char.is_whitespace()).any(|char| char == '}')
     }
 
     /// Replaces `${NAME}`; an unknown name stays as it is, which matches no address and no file.
@@ -202,8 +190,7 @@ impl Lexer<'_> {
             match self.environment.value(name) {
                 Some(value) => replaced.push_str(value),
                 None => {
-                    self.findings
-                        .warn(at, format!("the variable `{name}` is not set"));
+                    self.findings.warn(at, format!("the variable `{name}` is not set"));
                     replaced.push_str(&format!("${{{name}}}"));
                 }
             }
@@ -244,11 +231,7 @@ impl Lexer<'_> {
     }
 
     fn position(&self) -> Position {
-        Position {
-            file: Arc::clone(self.file),
-            line: self.line,
-            column: self.column,
-        }
+        Position { file: Arc::clone(self.file), line: self.line, column: self.column }
     }
 }
 

@@ -31,9 +31,7 @@ impl Parsed {
     /// Tells whether a finding forbids to use the file.
     #[must_use]
     pub fn has_errors(&self) -> bool {
-        self.diagnostics
-            .iter()
-            .any(|diagnostic| diagnostic.severity == Severity::Error)
+        self.diagnostics.iter().any(|diagnostic| diagnostic.severity == Severity::Error)
     }
 }
 
@@ -58,11 +56,7 @@ pub fn parse_text(text: &[u8], file: &Path, sources: &Sources) -> Parsed {
 }
 
 fn start_of(file: &Arc<Path>) -> Position {
-    Position {
-        file: Arc::clone(file),
-        line: 1,
-        column: 1,
-    }
+    Position { file: Arc::clone(file), line: 1, column: 1 }
 }
 
 struct Parser<'a> {
@@ -77,43 +71,31 @@ type Tokens = Peekable<IntoIter<Token>>;
 
 impl<'a> Parser<'a> {
     fn new(sources: &'a Sources) -> Self {
-        Self {
-            sources,
-            findings: Findings::default(),
-            stack: Vec::new(),
-            lines: 0,
-        }
+        Self { sources, findings: Findings::default(), stack: Vec::new(), lines: 0 }
     }
 
     fn finish(self, items: Vec<Item>, at: Position) -> Parsed {
-        Parsed {
-            block: Block { items, at },
-            diagnostics: self.findings.0,
-        }
+        Parsed { block: Block { items, at }, diagnostics: self.findings.0 }
     }
 
     /// Reads a file that is asked for at `at`.
     fn file(&mut self, file: &Path, at: &Position) -> Vec<Item> {
         if self.stack.len() >= MAX_INCLUDE_DEPTH {
-            self.findings.error(
-                at,
-                format!("more than {MAX_INCLUDE_DEPTH} includes within each other"),
-            );
+            self.findings
+                .error(at, format!("more than {MAX_INCLUDE_DEPTH} includes within each other"));
             return Vec::new();
         }
         let bytes = match std::fs::read(file) {
             Ok(bytes) => bytes,
             Err(error) => {
-                self.findings
-                    .error(at, format!("cannot read `{}`: {error}", file.display()));
+                self.findings.error(at, format!("cannot read `{}`: {error}", file.display()));
                 return Vec::new();
             }
         };
         // The links in a path are not resolved for relative includes, but a cycle through a link is a cycle.
         let identity = std::fs::canonicalize(file).unwrap_or_else(|_gone| file.to_owned());
         if self.stack.contains(&identity) {
-            self.findings
-                .error(at, format!("`{}` includes itself", file.display()));
+            self.findings.error(at, format!("`{}` includes itself", file.display()));
             return Vec::new();
         }
         self.stack.push(identity);
@@ -152,8 +134,7 @@ impl<'a> Parser<'a> {
             let mut at = start_of(&shown);
             let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
             at.line = u32::try_from(line).unwrap_or(u32::MAX);
-            self.findings
-                .error(&at, "the file is binary; a text file is expected");
+            self.findings.error(&at, "the file is binary; a text file is expected");
             return Vec::new();
         }
         self.lines += bytes.iter().filter(|byte| **byte == b'\n').count() + 1;
@@ -166,12 +147,7 @@ impl<'a> Parser<'a> {
         }
         // Comments may hold any bytes; a token that is not UTF-8 matches nothing and says so.
         let source = String::from_utf8_lossy(bytes);
-        let tokens = lex(
-            &source,
-            &shown,
-            &self.sources.environment,
-            &mut self.findings,
-        );
+        let tokens = lex(&source, &shown, &self.sources.environment, &mut self.findings);
         self.warn_of_replaced_bytes(&tokens);
         let mut tokens = tokens.into_iter().peekable();
         let mut items = Vec::new();
@@ -181,8 +157,7 @@ impl<'a> Parser<'a> {
             let Some(token) = tokens.next() else {
                 return items;
             };
-            self.findings
-                .error(token.at(), "this `}` closes nothing; remove it");
+            self.findings.error(token.at(), "this `}` closes nothing; remove it");
         }
     }
 
@@ -209,24 +184,15 @@ impl<'a> Parser<'a> {
             match item {
                 Some(Token::Key(key)) => {
                     let value = self.value(tokens, file, depth);
-                    items.push(Item {
-                        key: Some(key),
-                        value,
-                    });
+                    items.push(Item { key: Some(key), value });
                 }
                 Some(Token::Text(text)) if is_include(&text) => {
                     items.extend(self.include(tokens, file, &text.at));
                 }
-                Some(Token::Text(text)) => items.push(Item {
-                    key: None,
-                    value: Value::Text(text),
-                }),
+                Some(Token::Text(text)) => items.push(Item { key: None, value: Value::Text(text) }),
                 Some(Token::Open(at)) => {
                     let block = self.block(tokens, file, at, depth);
-                    items.push(Item {
-                        key: None,
-                        value: Value::Block(block),
-                    });
+                    items.push(Item { key: None, value: Value::Block(block) });
                 }
                 Some(Token::Close(_)) | None => return items,
             }
@@ -251,18 +217,14 @@ impl<'a> Parser<'a> {
     /// Reads what follows an opening brace at `at`.
     fn block(&mut self, tokens: &mut Tokens, file: &Path, at: Position, depth: usize) -> Block {
         if depth >= MAX_NESTING {
-            self.findings.error(
-                &at,
-                format!("more than {MAX_NESTING} braces within each other"),
-            );
+            self.findings.error(&at, format!("more than {MAX_NESTING} braces within each other"));
             skip_block(tokens);
             let items = Vec::new();
             return Block { items, at };
         }
         let items = self.items(tokens, file, depth + 1);
         if tokens.next().is_none() {
-            self.findings
-                .error(&at, "the `{` opened here is never closed; add a `}`");
+            self.findings.error(&at, "the `{` opened here is never closed; add a `}`");
         }
         Block { items, at }
     }
@@ -270,8 +232,7 @@ impl<'a> Parser<'a> {
     fn include(&mut self, tokens: &mut Tokens, file: &Path, at: &Position) -> Vec<Item> {
         let Some(Token::Text(path)) = tokens.next_if(|token| matches!(token, Token::Text(_)))
         else {
-            self.findings
-                .error(at, "`$include` needs the path of a file in quotes");
+            self.findings.error(at, "`$include` needs the path of a file in quotes");
             return Vec::new();
         };
         let folder = file.parent().unwrap_or(Path::new(""));
@@ -280,10 +241,7 @@ impl<'a> Parser<'a> {
             return self.file(&target, &path.at);
         }
         match expand(&target) {
-            Ok(files) => files
-                .iter()
-                .flat_map(|file| self.file(file, &path.at))
-                .collect(),
+            Ok(files) => files.iter().flat_map(|file| self.file(file, &path.at)).collect(),
             Err(error) => {
                 self.findings.error(
                     &path.at,

@@ -13,11 +13,7 @@ use rustix::io::{Errno, Result};
 /// Opens `path` below `root`.
 pub(super) fn open(root: BorrowedFd<'_>, path: &Path, flags: OFlags) -> Result<OwnedFd> {
     let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let path = if path.as_os_str().is_empty() {
-        Path::new(".")
-    } else {
-        path
-    };
+    let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
     match openat2(root, path, flags, Mode::empty(), resolve) {
         Err(Errno::NOSYS | Errno::PERM) => walk(root, path, flags),

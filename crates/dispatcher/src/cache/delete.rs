@@ -43,12 +43,7 @@ impl Docroot {
         fate: Fate,
         kept: &BTreeSet<PathBuf>,
     ) -> io::Result<Deleted> {
-        let mut flushing = Flushing {
-            docroot: self,
-            fate,
-            kept,
-            done: Deleted::default(),
-        };
+        let mut flushing = Flushing { docroot: self, fate, kept, done: Deleted::default() };
         if let Some(name) = handle.file_name() {
             let parent = handle.parent().unwrap_or(Path::new(""));
             flushing.flush_siblings(parent, name)?;
@@ -60,12 +55,8 @@ impl Docroot {
     /// Removes the folder `handle` with all that is in it; for the root, all but the root and its stat file.
     pub(crate) fn remove_below(&self, handle: &Path) -> io::Result<Deleted> {
         let kept = BTreeSet::new();
-        let mut flushing = Flushing {
-            docroot: self,
-            fate: Fate::Delete,
-            kept: &kept,
-            done: Deleted::default(),
-        };
+        let mut flushing =
+            Flushing { docroot: self, fate: Fate::Delete, kept: &kept, done: Deleted::default() };
         match handle.file_name() {
             Some(name) => {
                 let parent = handle.parent().unwrap_or(Path::new(""));
@@ -214,9 +205,7 @@ impl Flushing<'_> {
             let kind = match entry.file_type() {
                 // Some file systems do not tell in the listing.
                 FileType::Unknown => statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW)
-                    .map_or(FileType::Unknown, |stat| {
-                        FileType::from_raw_mode(stat.st_mode)
-                    }),
+                    .map_or(FileType::Unknown, |stat| FileType::from_raw_mode(stat.st_mode)),
                 kind => kind,
             };
             entries.push((name.to_owned(), kind));

@@ -67,21 +67,13 @@ pub(crate) enum Lookup {
 impl Docroot {
     /// Opens the root at `path`, making it if it is absent, and clears what a crash left unfinished.
     pub(crate) fn open(path: &Path, mode: u32) -> io::Result<Self> {
-        DirBuilder::new()
-            .recursive(true)
-            .mode(mode & 0o777)
-            .create(path)?;
+        DirBuilder::new().recursive(true).mode(mode & 0o777).create(path)?;
         // The root itself may be a link; only what is below it must not leave it.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::open(path, flags, Mode::empty())?;
         let temporary =
             beneath::make_folder(root.as_fd(), Path::new(TEMPORARY_FOLDER), Mode::RWXU)?;
-        let docroot = Self {
-            path: path.to_owned(),
-            root,
-            temporary,
-            counter: AtomicU64::new(0),
-        };
+        let docroot = Self { path: path.to_owned(), root, temporary, counter: AtomicU64::new(0) };
         docroot.sweep();
         Ok(docroot)
     }
@@ -131,11 +123,7 @@ impl Docroot {
         }
         let is_marked = stat.st_mode & MARK != 0;
         let marked = is_marked.then(|| time(stat.st_ctime, stat.st_ctime_nsec));
-        let expires = if wants_ttl {
-            self.modified(&side_file(file, ".ttl"))
-        } else {
-            None
-        };
+        let expires = if wants_ttl { self.modified(&side_file(file, ".ttl")) } else { None };
         Ok(Lookup::File(CacheFile {
             body,
             length: u64::try_from(stat.st_size).unwrap_or(0),
@@ -150,10 +138,7 @@ impl Docroot {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK;
         let headers = beneath::open(self.root(), &side_file(file, ".h"), flags).ok()?;
         let mut text = Vec::new();
-        File::from(headers)
-            .take(MAX_HEADERS_BYTES)
-            .read_to_end(&mut text)
-            .ok()?;
+        File::from(headers).take(MAX_HEADERS_BYTES).read_to_end(&mut text).ok()?;
         StoredHeaders::parse(&text)
     }
 
@@ -177,9 +162,7 @@ impl Docroot {
         };
         for entry in entries.flatten() {
             let name = entry.file_name();
-            let owner = name
-                .to_str()
-                .and_then(|name| name.split('-').next()?.parse::<u32>().ok());
+            let owner = name.to_str().and_then(|name| name.split('-').next()?.parse::<u32>().ok());
             let is_left_over = owner.is_none_or(|owner| {
                 owner == std::process::id() || !Path::new(&format!("/proc/{owner}")).exists()
             });
@@ -201,9 +184,7 @@ impl Docroot {
 impl CacheFile {
     /// Tells whether body and header file were written together.
     fn is_paired(&self) -> bool {
-        self.headers
-            .as_ref()
-            .is_none_or(|headers| headers.fetched == self.fetched)
+        self.headers.as_ref().is_none_or(|headers| headers.fetched == self.fetched)
     }
 }
 

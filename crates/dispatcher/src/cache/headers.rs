@@ -43,15 +43,10 @@ impl StoredHeaders {
             let colon = line.iter().position(|byte| *byte == b':')?;
             let (name, value) = line.split_at_checked(colon)?;
             let value = value.strip_prefix(b": ")?;
-            headers.append(
-                HeaderName::from_bytes(name).ok()?,
-                HeaderValue::from_bytes(value).ok()?,
-            );
+            headers
+                .append(HeaderName::from_bytes(name).ok()?, HeaderValue::from_bytes(value).ok()?);
         }
-        Some(Self {
-            fetched: UNIX_EPOCH + Duration::from_nanos(nanoseconds),
-            headers,
-        })
+        Some(Self { fetched: UNIX_EPOCH + Duration::from_nanos(nanoseconds), headers })
     }
 }
 

@@ -27,10 +27,7 @@ impl Docroot {
         let folder = file.parent().unwrap_or(Path::new(""));
         let depth = folder.components().count();
         let above = depth.saturating_sub(usize::try_from(level).unwrap_or(usize::MAX));
-        folder
-            .ancestors()
-            .skip(above)
-            .find_map(|folder| self.modified(&folder.join(STAT)))
+        folder.ancestors().skip(above).find_map(|folder| self.modified(&folder.join(STAT)))
     }
 
     /// Touches the stat files that a change of `handle` concerns and returns them.
@@ -98,15 +95,10 @@ fn touch_single(file: &Path, now: SystemTime, mode: u32) -> io::Result<()> {
 /// Sets an exact time: the kernel's own "now" is up to 4 ms old, and a fetch that was sent in between would count as
 /// newer than a flush that came after it.
 pub(super) fn both(time: SystemTime) -> Timestamps {
-    let since = time
-        .duration_since(SystemTime::UNIX_EPOCH)
-        .unwrap_or_default();
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let time = Timespec {
         tv_sec: i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
         tv_nsec: since.subsec_nanos().into(),
     };
-    Timestamps {
-        last_access: time,
-        last_modification: time,
-    }
+    Timestamps { last_access: time, last_modification: time }
 }

@@ -46,18 +46,9 @@ impl Docroot {
         let name = self.temporary_name();
         let flags =
             OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = openat(
-            &self.temporary,
-            name.as_str(),
-            flags,
-            Mode::from_raw_mode(mode & 0o777),
-        )?;
-        Ok(Temporary {
-            docroot: Arc::clone(self),
-            name,
-            file: File::from(file),
-            is_kept: false,
-        })
+        let file =
+            openat(&self.temporary, name.as_str(), flags, Mode::from_raw_mode(mode & 0o777))?;
+        Ok(Temporary { docroot: Arc::clone(self), name, file: File::from(file), is_kept: false })
     }
 
     /// Removes the file `name` beside a cache file, if it is there.
@@ -103,10 +94,8 @@ impl Temporary {
             return docroot.forget(&folder, &headers);
         }
         let mut side = docroot.begin(new.mode)?;
-        let stored = StoredHeaders {
-            fetched: self.as_kept(new.fetched)?,
-            headers: new.headers.clone(),
-        };
+        let stored =
+            StoredHeaders { fetched: self.as_kept(new.fetched)?, headers: new.headers.clone() };
         side.write(&stored.to_text())?;
         side.place(&folder, &headers, new.fetched)?;
         self.place(&folder, name, new.fetched)

@@ -48,17 +48,13 @@ impl AccessList {
     /// Returns the rule that decides about `text`: the last one that matches.
     #[must_use]
     pub fn deciding(&self, text: &str) -> Option<&AccessRule> {
-        self.rules
-            .iter()
-            .rev()
-            .find(|rule| rule.pattern.matches(text, rule.verdict.if_broken()))
+        self.rules.iter().rev().find(|rule| rule.pattern.matches(text, rule.verdict.if_broken()))
     }
 
     /// Tells whether the list allows `text`; what no rule matches is not allowed.
     #[must_use]
     pub fn allows(&self, text: &str) -> bool {
-        self.deciding(text)
-            .is_some_and(|rule| rule.verdict == Verdict::Allow)
+        self.deciding(text).is_some_and(|rule| rule.verdict == Verdict::Allow)
     }
 }
 
@@ -96,10 +92,7 @@ pub(super) fn read_verdict(reader: &mut Reader, entry: &Entry<'_>) -> Option<Ver
         "allow" => Some(Verdict::Allow),
         "deny" => Some(Verdict::Deny),
         other => {
-            reader.warn(
-                &text.at,
-                format!("`/type` is `allow` or `deny`, not `{other}`"),
-            );
+            reader.warn(&text.at, format!("`/type` is `allow` or `deny`, not `{other}`"));
             None
         }
     }

@@ -160,10 +160,8 @@ fn read_extension(reader: &mut Reader, entry: &super::read::Entry<'_>, cache: &m
         "x-flushMode" => match reader.text(entry).as_deref() {
             Some("delete") => cache.flush_mode = FlushMode::Delete,
             Some("soft") => cache.flush_mode = FlushMode::Soft,
-            Some(other) => reader.warn(
-                entry.at(),
-                format!("`/x-flushMode` is `delete` or `soft`, not `{other}`"),
-            ),
+            Some(other) => reader
+                .warn(entry.at(), format!("`/x-flushMode` is `delete` or `soft`, not `{other}`")),
             None => {}
         },
         "x-refetchConcurrency" => {

@@ -191,16 +191,10 @@ pub(super) fn read_farm(reader: &mut Reader, key: &Key, block: &Block) -> Farm {
         }
     }
     if farm.virtual_hosts.is_empty() {
-        reader.warn(
-            &farm.at,
-            "the farm has no `/virtualhosts`; it is used only as the last farm",
-        );
+        reader.warn(&farm.at, "the farm has no `/virtualhosts`; it is used only as the last farm");
     }
     if farm.renders.is_empty() {
-        reader.warn(
-            &farm.at,
-            "the farm has no `/renders`; it can only take flushes",
-        );
+        reader.warn(&farm.at, "the farm has no `/renders`; it can only take flushes");
     }
     farm
 }
@@ -249,12 +243,7 @@ fn read_client_headers(reader: &mut Reader, entry: &Entry<'_>) -> ClientHeaders 
     if names.iter().any(|name| name.text == "*") {
         return ClientHeaders::All;
     }
-    ClientHeaders::Only(
-        names
-            .iter()
-            .map(|name| name.text.to_ascii_lowercase())
-            .collect(),
-    )
+    ClientHeaders::Only(names.iter().map(|name| name.text.to_ascii_lowercase()).collect())
 }
 
 fn read_vanity_urls(reader: &mut Reader, section: &Entry<'_>, block: &Block) -> Option<VanityUrls> {
@@ -303,10 +292,7 @@ fn read_sessions(reader: &mut Reader, section: &Entry<'_>, block: &Block) -> Opt
         }
     }
     if sessions.directory.as_os_str().is_empty() || sessions.directory.parent().is_none() {
-        reader.error(
-            section.at(),
-            "`/sessionmanagement` needs a `/directory` other than the root",
-        );
+        reader.error(section.at(), "`/sessionmanagement` needs a `/directory` other than the root");
     }
     Some(sessions)
 }
@@ -338,10 +324,7 @@ fn read_auth_checker(
     }
     if !checker.url.starts_with('/') {
         // Serving without the check would show to everyone what few may see.
-        reader.error(
-            section.at(),
-            "`/auth_checker` needs a `/url` that begins with a slash",
-        );
+        reader.error(section.at(), "`/auth_checker` needs a `/url` that begins with a slash");
     }
     Some(checker)
 }
@@ -386,9 +369,7 @@ fn read_sticky(reader: &mut Reader, block: &Block, sticky: &mut Sticky) {
         match entry.name() {
             "paths" => {
                 let paths = reader.strings(&entry);
-                sticky
-                    .paths
-                    .extend(paths.iter().map(|text| text.text.clone()));
+                sticky.paths.extend(paths.iter().map(|text| text.text.clone()));
             }
             "httpOnly" => sticky.is_http_only = reader.boolean(&entry).unwrap_or(false),
             "secure" => sticky.is_always_secure = reader.boolean(&entry).unwrap_or(false),

@@ -75,10 +75,7 @@ const RULE_KEYS: [&str; 10] = [
 
 pub(super) fn read_filter(reader: &mut Reader, block: &Block) -> Vec<FilterRule> {
     let rules = reader.rules(block);
-    rules
-        .into_iter()
-        .filter_map(|(item, inner)| read_rule(reader, item, inner))
-        .collect()
+    rules.into_iter().filter_map(|(item, inner)| read_rule(reader, item, inner)).collect()
 }
 
 fn read_rule(reader: &mut Reader, item: &Item, block: &Block) -> Option<FilterRule> {
@@ -126,12 +123,7 @@ fn read_rule(reader: &mut Reader, item: &Item, block: &Block) -> Option<FilterRu
         }
         None => Matcher::Elements(elements),
     };
-    Some(FilterRule {
-        at,
-        label: item.name().map(str::to_owned),
-        verdict,
-        matcher,
-    })
+    Some(FilterRule { at, label: item.name().map(str::to_owned), verdict, matcher })
 }
 
 fn warn_of_glob_in_regex(reader: &mut Reader, text: &crate::any::Text) {

@@ -53,9 +53,7 @@ impl Loaded {
     /// Tells whether a finding forbids to serve with this configuration.
     #[must_use]
     pub fn has_errors(&self) -> bool {
-        self.diagnostics
-            .iter()
-            .any(|diagnostic| diagnostic.severity == Severity::Error)
+        self.diagnostics.iter().any(|diagnostic| diagnostic.severity == Severity::Error)
     }
 }
 
@@ -75,20 +73,14 @@ impl Config {
     fn read(parsed: Parsed) -> Loaded {
         let mut reader = Reader::new(parsed.diagnostics);
         let config = read_config(&mut reader, &parsed.block);
-        Loaded {
-            config,
-            diagnostics: reader.finish(),
-        }
+        Loaded { config, diagnostics: reader.finish() }
     }
 }
 
 const TOP_KEYS: [&str; 3] = ["name", "farms", "ignoreEINTR"];
 
 fn read_config(reader: &mut Reader, block: &Block) -> Config {
-    let mut config = Config {
-        name: None,
-        farms: Vec::new(),
-    };
+    let mut config = Config { name: None, farms: Vec::new() };
     let mut has_farms = false;
     for entry in reader.entries(block) {
         match entry.name() {
@@ -106,10 +98,7 @@ fn read_config(reader: &mut Reader, block: &Block) -> Config {
         }
     }
     if !has_farms {
-        reader.error(
-            &block.at,
-            "no `/farms` section; add one with at least one farm",
-        );
+        reader.error(&block.at, "no `/farms` section; add one with at least one farm");
     } else if config.farms.is_empty() {
         reader.error(&block.at, "`/farms` holds no farm; add one");
     }

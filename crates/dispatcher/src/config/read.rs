@@ -30,9 +30,7 @@ pub(super) struct Reader {
 
 impl Reader {
     pub(super) fn new(diagnostics: Vec<Diagnostic>) -> Self {
-        Self {
-            findings: Findings(diagnostics),
-        }
+        Self { findings: Findings(diagnostics) }
     }
 
     pub(super) fn finish(self) -> Vec<Diagnostic> {
@@ -52,15 +50,9 @@ impl Reader {
         let mut entries = Vec::new();
         for item in &block.items {
             match (&item.key, item.at()) {
-                (Some(key), _) => entries.push(Entry {
-                    key,
-                    value: &item.value,
-                }),
+                (Some(key), _) => entries.push(Entry { key, value: &item.value }),
                 (None, Some(at)) => {
-                    self.warn(
-                        at,
-                        "a value without a key is skipped; put a `/key` before it",
-                    );
+                    self.warn(at, "a value without a key is skipped; put a `/key` before it");
                 }
                 (None, None) => {}
             }
@@ -116,10 +108,7 @@ impl Reader {
             Some(near) => format!("; did you mean `/{near}`?"),
             None => String::new(),
         };
-        self.warn(
-            entry.at(),
-            format!("entry not recognized: '/{name}'; it is skipped{hint}"),
-        );
+        self.warn(entry.at(), format!("entry not recognized: '/{name}'; it is skipped{hint}"));
     }
 
     pub(super) fn value<'a>(&mut self, entry: &Entry<'a>) -> Option<&'a Text> {
@@ -130,10 +119,7 @@ impl Reader {
                 None
             }
             Value::Block(_) => {
-                self.warn(
-                    entry.at(),
-                    format!("`/{}` takes one value, not a block", entry.name()),
-                );
+                self.warn(entry.at(), format!("`/{}` takes one value, not a block", entry.name()));
                 None
             }
         }
@@ -164,10 +150,7 @@ impl Reader {
             word if word.eq_ignore_ascii_case("true") => Some(true),
             word if word.eq_ignore_ascii_case("false") => Some(false),
             other => {
-                self.warn(
-                    &text.at,
-                    format!("`/{}` is `1` or `0`, not `{other}`", entry.name()),
-                );
+                self.warn(&text.at, format!("`/{}` is `1` or `0`, not `{other}`", entry.name()));
                 None
             }
         }
@@ -177,27 +160,18 @@ impl Reader {
         let text = self.value(entry)?;
         let number = text.text.trim().parse().ok();
         if number.is_none() {
-            self.warn(
-                &text.at,
-                format!("`/{}` is a number, not `{}`", entry.name(), text.text),
-            );
+            self.warn(&text.at, format!("`/{}` is a number, not `{}`", entry.name(), text.text));
         }
         number
     }
 
     pub(super) fn octal(&mut self, entry: &Entry<'_>) -> Option<u32> {
         let text = self.value(entry)?;
-        let number = u32::from_str_radix(text.text.trim(), 8)
-            .ok()
-            .filter(|mode| *mode <= 0o7777);
+        let number = u32::from_str_radix(text.text.trim(), 8).ok().filter(|mode| *mode <= 0o7777);
         if number.is_none() {
             self.warn(
                 &text.at,
-                format!(
-                    "`/{}` is octal like `0755`, not `{}`",
-                    entry.name(),
-                    text.text
-                ),
+                format!("`/{}` is octal like `0755`, not `{}`", entry.name(), text.text),
             );
         }
         number
@@ -218,10 +192,7 @@ impl Reader {
         Pattern::parse(text).unwrap_or_else(|reason| {
             self.error(
                 &text.at,
-                format!(
-                    "cannot read the regular expression '{}': {reason}",
-                    text.text
-                ),
+                format!("cannot read the regular expression '{}': {reason}", text.text),
             );
             Pattern::Broken
         })

@@ -22,24 +22,15 @@ pub struct Render {
     pub is_secure: bool,
 }
 
-const RENDER_KEYS: [&str; 7] = [
-    "hostname",
-    "port",
-    "timeout",
-    "receiveTimeout",
-    "ipv4",
-    "secure",
-    "always-resolve",
-];
+const RENDER_KEYS: [&str; 7] =
+    ["hostname", "port", "timeout", "receiveTimeout", "ipv4", "secure", "always-resolve"];
 
 /// What the documentation gives as the bound of an answer.
 const RECEIVE_TIMEOUT: Duration = Duration::from_millis(600_000);
 
 pub(super) fn read_renders(reader: &mut Reader, block: &Block) -> Vec<Render> {
-    let is_bare = block
-        .items
-        .iter()
-        .any(|item| item.name().is_some_and(|name| RENDER_KEYS.contains(&name)));
+    let is_bare =
+        block.items.iter().any(|item| item.name().is_some_and(|name| RENDER_KEYS.contains(&name)));
     if is_bare {
         return read_render(reader, None, block, 0).into_iter().collect();
     }

@@ -25,91 +25,33 @@ fn ca62_to_ca72_requests_that_are_not_cached_say_why() {
         ..Setup::default()
     });
     let check = |method, target: &str, headers: &[(&str, &str)], expected: &str| {
-        assert_eq!(
-            verdict(&front, method, target, headers),
-            expected,
-            "{method} {target}"
-        );
+        assert_eq!(verdict(&front, method, target, headers), expected, "{method} {target}");
     };
     std::fs::create_dir_all(front.file("folder.html")).unwrap();
     let long = format!("/{}.html", "a".repeat(251));
     let almost = format!("/{}.html", "a".repeat(245));
     check("GET", "/a.html", &[], "target file cached");
     check("GET", &long, &[], "not cacheable: cache file path too long");
-    check(
-        "GET",
-        &almost,
-        &[],
-        "not cacheable: temporary file path too long",
-    );
-    check(
-        "GET",
-        "/test.html/a/path",
-        &[],
-        "not cacheable: request URL is missing extension",
-    );
+    check("GET", &almost, &[], "not cacheable: temporary file path too long");
+    check("GET", "/test.html/a/path", &[], "not cacheable: request URL is missing extension");
     check("GET", "/home.html/a/suffix.html", &[], "target file cached");
-    check(
-        "DELETE",
-        "/a.html",
-        &[],
-        "not cacheable: request needed to be a GET or HEAD",
-    );
-    check(
-        "GET",
-        "/a.html?b=c",
-        &[],
-        "not cacheable: request contained a query string",
-    );
+    check("DELETE", "/a.html", &[], "not cacheable: request needed to be a GET or HEAD");
+    check("GET", "/a.html?b=c", &[], "not cacheable: request contained a query string");
     check("GET", "/a.html?", &[], "target file cached");
     let authorization = ("Authorization", "Basic eDp5");
-    check(
-        "GET",
-        "/a.html",
-        &[authorization],
-        "not cacheable: request contains authorization",
-    );
+    check("GET", "/a.html", &[authorization], "not cacheable: request contains authorization");
     let cookie = ("Cookie", "x=y; login-token=z");
-    check(
-        "GET",
-        "/a.html",
-        &[cookie],
-        "not cacheable: request contains authorization",
-    );
-    check(
-        "GET",
-        "/a.html",
-        &[("Cookie", "x=login-token")],
-        "target file cached",
-    );
-    check(
-        "GET",
-        "/folder.html",
-        &[],
-        "not cacheable: target is a directory",
-    );
-    check(
-        "GET",
-        "/a.b/",
-        &[],
-        "not cacheable: request URL has a trailing slash",
-    );
-    check(
-        "GET",
-        "/private/a.html",
-        &[],
-        "not cacheable: request URL is missing in cache rules",
-    );
+    check("GET", "/a.html", &[cookie], "not cacheable: request contains authorization");
+    check("GET", "/a.html", &[("Cookie", "x=login-token")], "target file cached");
+    check("GET", "/folder.html", &[], "not cacheable: target is a directory");
+    check("GET", "/a.b/", &[], "not cacheable: request URL has a trailing slash");
+    check("GET", "/private/a.html", &[], "not cacheable: request URL is missing in cache rules");
 }
 
 #[test]
 fn ca62_without_a_document_root_nothing_is_cached() {
     let origin = html();
-    let setup = Setup {
-        cache: "",
-        renders: vec![origin.addr()],
-        ..Setup::default()
-    };
+    let setup = Setup { cache: "", renders: vec![origin.addr()], ..Setup::default() };
     let text = setup.text("/".as_ref()).replace("/docroot \"/\"", "");
     let loaded = crate::front::load(&text);
     let farm = &loaded.config.farms[0];
@@ -121,10 +63,7 @@ fn ca68_credentials_are_cached_where_it_is_allowed() {
     let origin = html();
     let front = front(&origin, "/allowAuthorized 1");
     let headers = [("Authorization", "Basic eDp5")];
-    assert_eq!(
-        verdict(&front, "GET", "/a.html", &headers),
-        "target file cached"
-    );
+    assert_eq!(verdict(&front, "GET", "/a.html", &headers), "target file cached");
 }
 
 #[test]
@@ -132,10 +71,7 @@ fn ca73_the_visitors_wish_for_a_new_copy_does_not_count() {
     let origin = html();
     let front = front(&origin, "");
     let headers = [("Cache-Control", "no-cache"), ("Pragma", "no-cache")];
-    assert_eq!(
-        verdict(&front, "GET", "/a.html", &headers),
-        "target file cached"
-    );
+    assert_eq!(verdict(&front, "GET", "/a.html", &headers), "target file cached");
     assert_eq!(origin.requests(), 1);
 }
 
@@ -144,47 +80,22 @@ fn ca74_to_ca76_answers_that_are_not_cached_say_why() {
     let check = |answer: Answer, expected: &str| {
         let origin = Origin::always(answer.clone());
         let front = front(&origin, "");
-        assert_eq!(
-            verdict(&front, "GET", "/a.html", &[]),
-            expected,
-            "{answer:?}"
-        );
+        assert_eq!(verdict(&front, "GET", "/a.html", &[]), expected, "{answer:?}");
         assert_eq!(front.files(), Vec::<String>::new(), "{answer:?}");
         assert_eq!(origin.requests(), 2, "{answer:?}");
     };
     let page = || Answer::html("page");
     for status in [404, 301, 500, 203] {
-        check(
-            Answer::status(status).body("x"),
-            "not cacheable: response status is not 200",
-        );
+        check(Answer::status(status).body("x"), "not cacheable: response status is not 200");
     }
-    check(
-        page().header("Dispatcher", "no-cache"),
-        "not cacheable: response contains no_cache",
-    );
-    check(
-        page().header("Pragma", "no-cache"),
-        "not cacheable: response contains no_cache",
-    );
+    check(page().header("Dispatcher", "no-cache"), "not cacheable: response contains no_cache");
+    check(page().header("Pragma", "no-cache"), "not cacheable: response contains no_cache");
     let forbidden = "not cacheable: response contains cache-control that forbids it";
-    for directive in [
-        "no-cache",
-        "no-store",
-        "must-revalidate",
-        "private",
-        "max-age=60, Private",
-    ] {
+    for directive in ["no-cache", "no-store", "must-revalidate", "private", "max-age=60, Private"] {
         check(page().header("Cache-Control", directive), forbidden);
     }
-    check(
-        Answer::html(""),
-        "not cacheable: response content length is zero",
-    );
-    check(
-        page().header("Content-Encoding", "gzip"),
-        "not cacheable: response is encoded",
-    );
+    check(Answer::html(""), "not cacheable: response content length is zero");
+    check(page().header("Content-Encoding", "gzip"), "not cacheable: response is encoded");
 }
 
 #[test]
@@ -202,11 +113,7 @@ fn ca77_an_answer_that_breaks_off_leaves_no_file() {
         });
         let front = front(&origin, "");
         let reply = front.get("/a.html");
-        assert_eq!(
-            (reply.status, reply.is_complete),
-            (status, status == 502),
-            "{size}"
-        );
+        assert_eq!((reply.status, reply.is_complete), (status, status == 502), "{size}");
         assert!(reply.body.len() <= sent, "{size}");
         front.wait_for("fetches", 0);
         assert_eq!(front.files(), Vec::<String>::new(), "{size}");
@@ -262,10 +169,7 @@ fn ca80_ignored_parameters_do_not_count() {
 #[test]
 fn ca80_the_render_still_sees_ignored_parameters() {
     let origin = html();
-    let front = front(
-        &origin,
-        "/ignoreUrlParams { /0 { /glob \"*\" /type \"allow\" } }",
-    );
+    let front = front(&origin, "/ignoreUrlParams { /0 { /glob \"*\" /type \"allow\" } }");
     front.get("/a.html?utm_source=x");
     assert_eq!(origin.seen()[0].target, "/a.html?utm_source=x");
     assert_eq!(front.files(), ["a.html"]);
@@ -296,11 +200,7 @@ fn ca83_named_headers_are_kept_with_repeats_and_others_not() {
     assert!(hit.is_hit());
     assert_eq!(hit.header("x-kept"), Some("1"));
     assert_eq!(hit.header("x-lost"), None);
-    let links = hit
-        .headers
-        .iter()
-        .filter(|(name, _)| name == "link")
-        .count();
+    let links = hit.headers.iter().filter(|(name, _)| name == "link").count();
     assert_eq!(links, 2);
     assert_eq!(front.files(), ["a.html", "a.html.h"]);
 }
@@ -308,11 +208,7 @@ fn ca83_named_headers_are_kept_with_repeats_and_others_not() {
 #[test]
 fn ca83_a_type_that_the_name_does_not_tell_is_kept() {
     let typed = |kind: &'static str| {
-        Origin::start(move |_| {
-            Answer::status(200)
-                .body("page")
-                .header("Content-Type", kind)
-        })
+        Origin::start(move |_| Answer::status(200).body("page").header("Content-Type", kind))
     };
     let usual = typed("text/html;charset=UTF-8");
     let front_of_usual = front(&usual, "");
@@ -323,10 +219,7 @@ fn ca83_a_type_that_the_name_does_not_tell_is_kept() {
     front_of_odd.get("/a.html");
     let hit = front_of_odd.get("/a.html");
     assert!(hit.is_hit());
-    assert_eq!(
-        hit.header("content-type"),
-        Some("text/html; charset=iso-8859-1")
-    );
+    assert_eq!(hit.header("content-type"), Some("text/html; charset=iso-8859-1"));
     assert_eq!(front_of_odd.files(), ["a.html", "a.html.h"]);
 }
 
@@ -348,10 +241,7 @@ fn ca85_a_page_and_its_suffix_pages_exclude_each_other() {
     let first = front(&origin, "");
     first.get("/home.html");
     let suffix = first.get("/home.html/a/s.html");
-    assert_eq!(
-        (suffix.status, suffix.body.as_str()),
-        (200, "page /home.html/a/s.html")
-    );
+    assert_eq!((suffix.status, suffix.body.as_str()), (200, "page /home.html/a/s.html"));
     assert_eq!(first.files(), ["home.html"]);
     let second = front(&origin, "");
     second.get("/home.html/a/s.html");

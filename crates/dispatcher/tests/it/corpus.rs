@@ -15,10 +15,7 @@ pub(crate) fn fixtures() -> Option<PathBuf> {
     if folder.is_dir() {
         return Some(folder);
     }
-    eprintln!(
-        "skipped: no configuration files at `{}`; set TYMPAN_FIXTURES",
-        folder.display()
-    );
+    eprintln!("skipped: no configuration files at `{}`; set TYMPAN_FIXTURES", folder.display());
     None
 }
 
@@ -51,9 +48,7 @@ fn cf20_every_public_file_is_read() {
     assert!(files.len() > 200, "only {} files", files.len());
     let mut broken = Vec::new();
     for file in &files {
-        let is_config = file
-            .extension()
-            .is_some_and(|kind| kind == "any" || kind == "farm");
+        let is_config = file.extension().is_some_and(|kind| kind == "any" || kind == "farm");
         // Every file is read, so that foreign text is tried too, but only configurations are judged.
         let is_broken = is_broken(file);
         let loaded = Config::load(file, &Sources::default());

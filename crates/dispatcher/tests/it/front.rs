@@ -41,9 +41,7 @@ impl Reply {
             is_complete: true,
         };
         let raw = &bytes[end + 4..];
-        let length = reply
-            .header("content-length")
-            .and_then(|text| text.parse().ok());
+        let length = reply.header("content-length").and_then(|text| text.parse().ok());
         if reply.header("transfer-encoding") == Some("chunked") {
             (reply.body, reply.is_complete) = read_chunks(raw);
         } else {
@@ -54,10 +52,7 @@ impl Reply {
     }
 
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
-        self.headers
-            .iter()
-            .find(|(key, _)| key == name)
-            .map(|(_, value)| value.as_str())
+        self.headers.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
     }
 
     /// What the dispatcher says about the cache.
@@ -147,11 +142,7 @@ pub(crate) fn load(text: &str) -> Loaded {
 
 /// A front before one render, with further keys of the cache.
 pub(crate) fn front(origin: &Origin, cache: &'static str) -> Front {
-    Front::start(&Setup {
-        cache,
-        renders: vec![origin.addr()],
-        ..Setup::default()
-    })
+    Front::start(&Setup { cache, renders: vec![origin.addr()], ..Setup::default() })
 }
 
 impl Front {
@@ -164,10 +155,8 @@ impl Front {
         assert!(loaded.diagnostics.is_empty(), "{:?}", loaded.diagnostics);
         let now = Arc::new(Mutex::new(SystemTime::now()));
         let clock = Arc::clone(&now);
-        let runtime = Runtime {
-            clock: Clock::new(move || *clock.lock().unwrap()),
-            ..Runtime::default()
-        };
+        let runtime =
+            Runtime { clock: Clock::new(move || *clock.lock().unwrap()), ..Runtime::default() };
         let dispatcher = Dispatcher::new(loaded.config, runtime).unwrap();
         let any: SocketAddr = ([127, 0, 0, 1], 0).into();
         let listener = bind(any, Reuse::Exclusive).unwrap();
@@ -185,14 +174,7 @@ impl Front {
             runtime.block_on(serving).unwrap();
             runtime.shutdown_background();
         });
-        Self {
-            addr,
-            dispatcher,
-            root,
-            now,
-            stop: Some(stop),
-            thread: Some(thread),
-        }
+        Self { addr, dispatcher, root, now, stop: Some(stop), thread: Some(thread) }
     }
 
     pub(crate) fn get(&self, target: &str) -> Reply {
@@ -223,11 +205,8 @@ impl Front {
     }
 
     pub(crate) fn flush(&self, action: &str, handle: &str, refetch: &[&str]) -> Reply {
-        let headers = [
-            ("CQ-Action", action),
-            ("CQ-Handle", handle),
-            ("Content-Type", "text/plain"),
-        ];
+        let headers =
+            [("CQ-Action", action), ("CQ-Handle", handle), ("Content-Type", "text/plain")];
         let body: String = refetch.iter().map(|uri| format!("{uri}\n")).collect();
         self.send("POST", "/dispatcher/invalidate.cache", &headers, &body)
     }
@@ -276,12 +255,9 @@ impl Front {
     /// The value of a counter or gauge.
     pub(crate) fn metric(&self, name: &str) -> u64 {
         let text = self.dispatcher.metrics();
-        let line = text
-            .lines()
-            .find_map(|line| line.strip_prefix(&format!("tympan_dispatcher_{name} ")));
-        line.unwrap_or_else(|| panic!("no `{name}` in {text}"))
-            .parse()
-            .unwrap()
+        let line =
+            text.lines().find_map(|line| line.strip_prefix(&format!("tympan_dispatcher_{name} ")));
+        line.unwrap_or_else(|| panic!("no `{name}` in {text}")).parse().unwrap()
     }
 
     /// Waits until a counter or gauge has a value.

@@ -11,15 +11,8 @@ const LEASE: Duration = Duration::from_secs(60);
 
 async fn open(dir: &tempfile::TempDir) -> Queues {
     sqlx::any::install_default_drivers();
-    let url = format!(
-        "sqlite://{}?mode=rwc",
-        dir.path().join("state.db").display()
-    );
-    let pool: AnyPool = AnyPoolOptions::new()
-        .max_connections(4)
-        .connect(&url)
-        .await
-        .unwrap();
+    let url = format!("sqlite://{}?mode=rwc", dir.path().join("state.db").display());
+    let pool: AnyPool = AnyPoolOptions::new().max_connections(4).connect(&url).await.unwrap();
     let row = sqlx::query("SELECT COUNT(*) FROM sqlite_master WHERE name = 'job'")
         .fetch_one(&pool)
         .await
@@ -37,22 +30,11 @@ fn at(seconds: u64) -> SystemTime {
 }
 
 fn new_job<'a>(payload: &'a serde_json::Value, key: Option<&'a str>) -> NewJob<'a> {
-    NewJob {
-        queue: "q",
-        topic: "t",
-        payload,
-        key,
-        user: "ann",
-    }
+    NewJob { queue: "q", topic: "t", payload, key, user: "ann" }
 }
 
 fn claim(worker: &str, order: Order) -> Claim<'_> {
-    Claim {
-        queue: "q",
-        order,
-        worker,
-        lease: LEASE,
-    }
+    Claim { queue: "q", order, worker, lease: LEASE }
 }
 
 #[tokio::test]
@@ -60,30 +42,17 @@ async fn jobs_come_in_order_and_once() {
     let dir = tempfile::tempdir().unwrap();
     let queues = open(&dir).await;
     for number in 0..3 {
-        queues
-            .add(new_job(&json!({ "number": number }), None), at(0))
-            .await
-            .unwrap();
+        queues.add(new_job(&json!({ "number": number }), None), at(0)).await.unwrap();
     }
     for number in 0..3 {
-        let job = queues
-            .claim(claim("w", Order::Loose), at(1))
-            .await
-            .unwrap()
-            .unwrap();
+        let job = queues.claim(claim("w", Order::Loose), at(1)).await.unwrap().unwrap();
         assert_eq!(
             (&job.payload["number"], job.attempt, job.user.as_str()),
             (&json!(number), 1, "ann")
         );
         queues.finish(job.id, "w").await.unwrap();
     }
-    assert!(
-        queues
-            .claim(claim("w", Order::Loose), at(1))
-            .await
-            .unwrap()
-            .is_none()
-    );
+    assert!(queues.claim(claim("w", Order::Loose), at(1)).await.unwrap().is_none());
     assert_eq!(queues.count("q").await.unwrap(), 0);
 }
 
@@ -92,32 +61,12 @@ async fn a_dead_workers_job_runs_again_after_its_lease() {
     let dir = tempfile::tempdir().unwrap();
     let queues = open(&dir).await;
     queues.add(new_job(&json!(1), None), at(0)).await.unwrap();
-    let job = queues
-        .claim(claim("dead", Order::Strict), at(0))
-        .await
-        .unwrap()
-        .unwrap();
-    assert!(
-        queues
-            .claim(claim("w", Order::Strict), at(59))
-            .await
-            .unwrap()
-            .is_none()
-    );
-    assert_eq!(
-        queues.next_run("q", Order::Strict).await.unwrap(),
-        Some(at(60))
-    );
-    let again = queues
-        .claim(claim("w", Order::Strict), at(60))
-        .await
-        .unwrap()
-        .unwrap();
+    let job = queues.claim(claim("dead", Order::Strict), at(0)).await.unwrap().unwrap();
+    assert!(queues.claim(claim("w", Order::Strict), at(59)).await.unwrap().is_none());
+    assert_eq!(queues.next_run("q", Order::Strict).await.unwrap(), Some(at(60)));
+    let again = queues.claim(claim("w", Order::Strict), at(60)).await.unwrap().unwrap();
     assert_eq!((again.id, again.attempt), (job.id, 2));
-    assert!(matches!(
-        queues.finish(job.id, "dead").await,
-        Err(Error::LeaseLost(_))
-    ));
+    assert!(matches!(queues.finish(job.id, "dead").await, Err(Error::LeaseLost(_))));
     queues.finish(again.id, "w").await.unwrap();
 }
 
@@ -125,77 +74,27 @@ async fn a_dead_workers_job_runs_again_after_its_lease() {
 async fn a_strict_queue_waits_for_its_oldest_job() {
     let dir = tempfile::tempdir().unwrap();
     let queues = open(&dir).await;
-    queues
-        .add(new_job(&json!("first"), None), at(0))
-        .await
-        .unwrap();
-    queues
-        .add(new_job(&json!("second"), None), at(0))
-        .await
-        .unwrap();
-    let first = queues
-        .claim(claim("w", Order::Strict), at(0))
-        .await
-        .unwrap()
-        .unwrap();
-    assert!(
-        queues
-            .claim(claim("v", Order::Strict), at(0))
-            .await
-            .unwrap()
-            .is_none()
-    );
-    queues
-        .fail(first.id, "w", "refused", Some(at(30)))
-        .await
-        .unwrap();
-    assert!(
-        queues
-            .claim(claim("w", Order::Strict), at(29))
-            .await
-            .unwrap()
-            .is_none()
-    );
-    let loose = queues
-        .claim(claim("v", Order::Loose), at(29))
-        .await
-        .unwrap()
-        .unwrap();
+    queues.add(new_job(&json!("first"), None), at(0)).await.unwrap();
+    queues.add(new_job(&json!("second"), None), at(0)).await.unwrap();
+    let first = queues.claim(claim("w", Order::Strict), at(0)).await.unwrap().unwrap();
+    assert!(queues.claim(claim("v", Order::Strict), at(0)).await.unwrap().is_none());
+    queues.fail(first.id, "w", "refused", Some(at(30))).await.unwrap();
+    assert!(queues.claim(claim("w", Order::Strict), at(29)).await.unwrap().is_none());
+    let loose = queues.claim(claim("v", Order::Loose), at(29)).await.unwrap().unwrap();
     assert_eq!(loose.payload, json!("second"));
-    let first = queues
-        .claim(claim("w", Order::Strict), at(30))
-        .await
-        .unwrap()
-        .unwrap();
-    assert_eq!(
-        (first.payload, first.last_error.as_deref()),
-        (json!("first"), Some("refused"))
-    );
+    let first = queues.claim(claim("w", Order::Strict), at(30)).await.unwrap().unwrap();
+    assert_eq!((first.payload, first.last_error.as_deref()), (json!("first"), Some("refused")));
 }
 
 #[tokio::test]
 async fn a_job_given_up_stays_until_someone_acts_and_blocks_nobody() {
     let dir = tempfile::tempdir().unwrap();
     let queues = open(&dir).await;
-    queues
-        .add(new_job(&json!("bad"), None), at(0))
-        .await
-        .unwrap();
-    queues
-        .add(new_job(&json!("good"), None), at(0))
-        .await
-        .unwrap();
-    let bad = queues
-        .claim(claim("w", Order::Strict), at(0))
-        .await
-        .unwrap()
-        .unwrap();
+    queues.add(new_job(&json!("bad"), None), at(0)).await.unwrap();
+    queues.add(new_job(&json!("good"), None), at(0)).await.unwrap();
+    let bad = queues.claim(claim("w", Order::Strict), at(0)).await.unwrap().unwrap();
     queues.fail(bad.id, "w", "never works", None).await.unwrap();
-    let good = queues
-        .claim(claim("w", Order::Strict), at(0))
-        .await
-        .unwrap()
-        .unwrap();
+    let good = queues.claim(claim("w", Order::Strict), at(0)).await.unwrap().unwrap();
     assert_eq!(good.payload, json!("good"));
     let listed = queues.list("q", 10).await.unwrap();
     assert_eq!(
@@ -203,10 +102,7 @@ async fn a_job_given_up_stays_until_someone_acts_and_blocks_nobody() {
         [JobState::GivenUp, JobState::Active]
     );
     assert!(queues.retry(bad.id, at(5)).await.unwrap());
-    assert!(
-        !queues.cancel(good.id).await.unwrap(),
-        "a running job is not cancelled"
-    );
+    assert!(!queues.cancel(good.id).await.unwrap(), "a running job is not cancelled");
     assert!(queues.cancel(bad.id).await.unwrap());
 }
 
@@ -214,14 +110,8 @@ async fn a_job_given_up_stays_until_someone_acts_and_blocks_nobody() {
 async fn the_same_key_is_the_same_job() {
     let dir = tempfile::tempdir().unwrap();
     let queues = open(&dir).await;
-    let one = queues
-        .add(new_job(&json!(1), Some("k")), at(0))
-        .await
-        .unwrap();
-    let two = queues
-        .add(new_job(&json!(2), Some("k")), at(0))
-        .await
-        .unwrap();
+    let one = queues.add(new_job(&json!(1), Some("k")), at(0)).await.unwrap();
+    let two = queues.add(new_job(&json!(2), Some("k")), at(0)).await.unwrap();
     assert_eq!((one, queues.count("q").await.unwrap()), (two, 1));
 }
 
@@ -229,27 +119,13 @@ async fn the_same_key_is_the_same_job() {
 async fn jobs_survive_reopening() {
     let dir = tempfile::tempdir().unwrap();
     let queues = open(&dir).await;
-    queues
-        .add(new_job(&json!({ "path": "/content" }), None), at(0))
-        .await
-        .unwrap();
-    queues
-        .claim(claim("w", Order::Strict), at(0))
-        .await
-        .unwrap()
-        .unwrap();
+    queues.add(new_job(&json!({ "path": "/content" }), None), at(0)).await.unwrap();
+    queues.claim(claim("w", Order::Strict), at(0)).await.unwrap().unwrap();
     drop(queues);
     let queues = open(&dir).await;
     assert_eq!(queues.release_all().await.unwrap(), 1);
-    let job = queues
-        .claim(claim("w", Order::Strict), at(1))
-        .await
-        .unwrap()
-        .unwrap();
-    assert_eq!(
-        (job.payload, job.attempt),
-        (json!({ "path": "/content" }), 2)
-    );
+    let job = queues.claim(claim("w", Order::Strict), at(1)).await.unwrap().unwrap();
+    assert_eq!((job.payload, job.attempt), (json!({ "path": "/content" }), 2));
 }
 
 #[tokio::test]
@@ -257,21 +133,14 @@ async fn workers_never_share_a_job() {
     let dir = tempfile::tempdir().unwrap();
     let queues = open(&dir).await;
     for number in 0..40 {
-        queues
-            .add(new_job(&json!(number), None), at(0))
-            .await
-            .unwrap();
+        queues.add(new_job(&json!(number), None), at(0)).await.unwrap();
     }
     let workers = (0..4).map(|worker| {
         let queues = queues.clone();
         tokio::spawn(async move {
             let name = format!("w{worker}");
             let mut done = Vec::new();
-            while let Some(job) = queues
-                .claim(claim(&name, Order::Loose), at(1))
-                .await
-                .unwrap()
-            {
+            while let Some(job) = queues.claim(claim(&name, Order::Loose), at(1)).await.unwrap() {
                 queues.finish(job.id, &name).await.unwrap();
                 done.push(job.payload.as_i64().unwrap());
             }

@@ -5,7 +5,8 @@ use std::io::{BufReader, Seek, SeekFrom};
 use std::time::SystemTime;
 
 use tympan_content::{
-    Date, JCR_CONTENT, NodePath, PRIMARY_TYPE, Place, Property, Session, Snapshot, Subtree, Value, ValueType,
+    Date, JCR_CONTENT, NodePath, PRIMARY_TYPE, Place, Property, Session, Snapshot, Subtree, Value,
+    ValueType,
 };
 
 use crate::Instance;
@@ -15,8 +16,19 @@ use crate::post::Done;
 use crate::post::fields::{Fields, Spec};
 
 /// Carries out everything but activation.
-pub(crate) fn carry_out(instance: &Instance, operation: &str, path: &str, fields: Fields, user: &str) -> Result<Done> {
-    let mut work = Work { session: instance.repository.session(user)?, user, now: SystemTime::now(), done: Done::default() };
+pub(crate) fn carry_out(
+    instance: &Instance,
+    operation: &str,
+    path: &str,
+    fields: Fields,
+    user: &str,
+) -> Result<Done> {
+    let mut work = Work {
+        session: instance.repository.session(user)?,
+        user,
+        now: SystemTime::now(),
+        done: Done::default(),
+    };
     match operation {
         "" | "modify" => work.modify(path, fields)?,
         "delete" => {
@@ -31,7 +43,11 @@ pub(crate) fn carry_out(instance: &Instance, operation: &str, path: &str, fields
         }
         "createasset" => work.create_assets(path, fields)?,
         "nop" => path.clone_into(&mut work.done.path),
-        other => return Err(Failure::bad_request(format!("`{other}` is no operation; try delete, move, copy, activate"))),
+        other => {
+            return Err(Failure::bad_request(format!(
+                "`{other}` is no operation; try delete, move, copy, activate"
+            )));
+        }
     }
     work.touch_pages()?;
     let message = if operation.is_empty() { "modify" } else { operation };
@@ -119,7 +135,8 @@ impl Work<'_> {
             }
         }
         let values = |name: &str| {
-            let found = fields.properties.iter().find(|(known, _)| known == name.trim_start_matches("./"));
+            let found =
+                fields.properties.iter().find(|(known, _)| known == name.trim_start_matches("./"));
             found.map(|(_, spec)| spec.values.clone()).unwrap_or_default()
         };
         for (name, spec) in &fields.properties {
@@ -154,7 +171,8 @@ impl Work<'_> {
         if let Some(name) = fields.command(":name") {
             return Ok(name.to_owned());
         }
-        const SOURCES: [&str; 6] = ["title", "jcr:title", "name", "description", "jcr:description", "abstract"];
+        const SOURCES: [&str; 6] =
+            ["title", "jcr:title", "name", "description", "jcr:description", "abstract"];
         let from_content = || {
             let content = SOURCES.iter().map(|name| format!("{JCR_CONTENT}/{name}"));
             let own = SOURCES.iter().map(|name| (*name).to_owned());
@@ -163,7 +181,8 @@ impl Work<'_> {
         let hint = fields.command(":nameHint").map(str::to_owned).or_else(from_content);
         let base = hint.map(|hint| filter_name(&hint)).filter(|name| !name.is_empty());
         let snapshot = self.session.snapshot()?;
-        let is_taken = |name: &str| -> Result<bool> { Ok(snapshot.node(&folder.child(name)?)?.is_some()) };
+        let is_taken =
+            |name: &str| -> Result<bool> { Ok(snapshot.node(&folder.child(name)?)?.is_some()) };
         if let Some(base) = &base {
             if !is_taken(base)? {
                 return Ok(base.clone());
@@ -171,7 +190,8 @@ impl Work<'_> {
         }
         let base = base.unwrap_or_default();
         for number in 0..10_000 {
-            let name = if base.is_empty() { format!("{number}") } else { format!("{base}_{number}") };
+            let name =
+                if base.is_empty() { format!("{number}") } else { format!("{base}_{number}") };
             if !is_taken(&name)? {
                 return Ok(name);
             }
@@ -187,7 +207,10 @@ impl Work<'_> {
             None => {
                 self.create(&parent, None)?;
                 self.done.changes.push(("created", vec![parent.to_string()]));
-                self.session.node(&parent)?.map(|node| node.primary_type().to_owned()).unwrap_or_default()
+                self.session
+                    .node(&parent)?
+                    .map(|node| node.primary_type().to_owned())
+                    .unwrap_or_default()
             }
         };
         let default_type = match parent_type.as_str() {
@@ -201,7 +224,13 @@ impl Work<'_> {
     }
 
     /// Writes one property as its field and hints say.
-    fn write_property(&mut self, base: &NodePath, name: &str, spec: &Spec, source: Option<Vec<String>>) -> Result<()> {
+    fn write_property(
+        &mut self,
+        base: &NodePath,
+        name: &str,
+        spec: &Spec,
+        source: Option<Vec<String>>,
+    ) -> Result<()> {
         let (path, name) = self.property_place(base, name)?;
         let mut values = source.unwrap_or_else(|| spec.values.clone());
         if spec.hint("IgnoreBlanks") == Some("true") {
@@ -210,14 +239,18 @@ impl Work<'_> {
         let is_absent = !spec.is_given && spec.hint("ValueFrom").is_none();
         let is_blank = values.iter().all(String::is_empty);
         if let Some(default) = spec.hint("DefaultValue") {
-            if (is_absent && spec.hint("UseDefaultWhenMissing") == Some("true")) || (!is_absent && is_blank) {
+            if (is_absent && spec.hint("UseDefaultWhenMissing") == Some("true"))
+                || (!is_absent && is_blank)
+            {
                 values = vec![default.to_owned()];
             }
         }
         if values.is_empty() && (is_absent || spec.hint("IgnoreBlanks") == Some("true")) {
             return Ok(());
         }
-        let change = self.filled_in(&name, &values).map_or_else(|| self.typed(&path, &name, spec, &values), |auto| Ok(Some(auto)))?;
+        let change = self
+            .filled_in(&name, &values)
+            .map_or_else(|| self.typed(&path, &name, spec, &values), |auto| Ok(Some(auto)))?;
         let before = self.session.node(&path)?.and_then(|node| node.property(&name));
         match change {
             Some(property) if Some(&property) == before.as_ref() => return Ok(()),
@@ -235,14 +268,22 @@ impl Work<'_> {
             return None;
         }
         match name.strip_prefix("jcr:").or_else(|| name.strip_prefix("cq:")).unwrap_or(name) {
-            "created" | "lastModified" => Some(Property::Single(Value::Date(Date::from_system_time(self.now)))),
+            "created" | "lastModified" => {
+                Some(Property::Single(Value::Date(Date::from_system_time(self.now))))
+            }
             "createdBy" | "lastModifiedBy" => Some(Property::text(self.user)),
             _ => None,
         }
     }
 
     /// Reads the values as the type that the hint, the stored property or nobody names; nothing removes the property.
-    fn typed(&mut self, path: &NodePath, name: &str, spec: &Spec, values: &[String]) -> Result<Option<Property>> {
+    fn typed(
+        &mut self,
+        path: &NodePath,
+        name: &str,
+        spec: &Spec,
+        values: &[String],
+    ) -> Result<Option<Property>> {
         let stored = self.session.node(path)?.and_then(|node| node.property(name));
         let hint = spec.hint("TypeHint");
         let (type_name, is_list) = match hint {
@@ -260,7 +301,10 @@ impl Work<'_> {
             return Ok(Some(patched(stored, value_type, values)?));
         }
         if is_list {
-            let list = values.iter().filter(|value| !value.is_empty()).map(|text| read_value(value_type, text));
+            let list = values
+                .iter()
+                .filter(|value| !value.is_empty())
+                .map(|text| read_value(value_type, text));
             let list = list.collect::<Result<Vec<_>>>()?;
             return Ok(Some(Property::List(value_type, list)));
         }
@@ -301,11 +345,19 @@ impl Work<'_> {
             if self.session.node(to)?.is_some() {
                 self.session.remove(to)?;
             }
-            if is_move { self.session.move_node(from, to)? } else { self.session.copy_node(from, to)? }
+            if is_move {
+                self.session.move_node(from, to)?
+            } else {
+                self.session.copy_node(from, to)?
+            }
         } else {
             let missing = || Failure::not_found(from.as_str());
             let parent = from.parent().ok_or_else(missing)?;
-            let property = self.session.node(&parent)?.and_then(|node| node.property(from.name())).ok_or_else(missing)?;
+            let property = self
+                .session
+                .node(&parent)?
+                .and_then(|node| node.property(from.name()))
+                .ok_or_else(missing)?;
             let target = to.parent().ok_or_else(missing)?;
             self.session.set_property(&target, to.name(), property)?;
             if is_move {
@@ -327,7 +379,8 @@ impl Work<'_> {
     /// Moves or copies a node to `:dest`.
     fn relocate(&mut self, operation: &str, path: &str, fields: &Fields) -> Result<()> {
         let from = NodePath::new(path)?;
-        let dest = fields.command(":dest").ok_or_else(|| Failure::bad_request("say where to: `:dest`"))?;
+        let dest =
+            fields.command(":dest").ok_or_else(|| Failure::bad_request("say where to: `:dest`"))?;
         let parent = from.parent().unwrap_or_else(NodePath::root);
         let to = match dest.strip_suffix('/') {
             Some(folder) => parent.resolve(folder)?.child(from.name())?,
@@ -339,7 +392,11 @@ impl Work<'_> {
             }
             self.session.remove(&to)?;
         }
-        if operation == "move" { self.session.move_node(&from, &to)? } else { self.session.copy_node(&from, &to)? }
+        if operation == "move" {
+            self.session.move_node(&from, &to)?
+        } else {
+            self.session.copy_node(&from, &to)?
+        }
         to.as_str().clone_into(&mut self.done.path);
         let word = if operation == "move" { "moved" } else { "copied" };
         self.done.changes.push((word, vec![from.to_string(), to.to_string()]));
@@ -364,9 +421,9 @@ impl Work<'_> {
 
     /// Reads `:order=3`: the place among the siblings, counted from 0.
     fn place_at(&mut self, path: &NodePath, order: &str) -> Result<Place> {
-        let number: usize = order
-            .parse()
-            .map_err(|_| Failure::bad_request("`:order` is first, last, before X, after X or a number"))?;
+        let number: usize = order.parse().map_err(|_| {
+            Failure::bad_request("`:order` is first, last, before X, after X or a number")
+        })?;
         let parent = path.parent().unwrap_or_else(NodePath::root);
         let siblings = match self.session.node(&parent)? {
             Some(node) => node.children()?,
@@ -386,13 +443,19 @@ impl Work<'_> {
             self.create(&folder, None)?;
         }
         let is_folder = self.session.node(&folder)?.is_some_and(|node| {
-            matches!(node.primary_type(), "nt:folder" | "sling:Folder" | "sling:OrderedFolder" | "cq:Page")
+            matches!(
+                node.primary_type(),
+                "nt:folder" | "sling:Folder" | "sling:OrderedFolder" | "cq:Page"
+            )
         });
         let resource = self.resource(upload)?;
-        let node = if is_folder { Subtree::new(name, "nt:file").with_child(resource) } else { resource };
+        let node =
+            if is_folder { Subtree::new(name, "nt:file").with_child(resource) } else { resource };
         let is_new = self.session.node(&path)?.is_none();
         self.session.put(&path, node)?;
-        self.done.changes.push((if is_new { "created" } else { "modified" }, vec![path.to_string()]));
+        self.done
+            .changes
+            .push((if is_new { "created" } else { "modified" }, vec![path.to_string()]));
         Ok(())
     }
 
@@ -410,7 +473,12 @@ impl Work<'_> {
 
     fn put_blob(&self, file: File) -> Result<tympan_content::BlobId> {
         let mut reader = BufReader::new(file);
-        Ok(self.session.repository().blobs().put(&mut reader).map_err(tympan_content::Error::from)?)
+        Ok(self
+            .session
+            .repository()
+            .blobs()
+            .put(&mut reader)
+            .map_err(tympan_content::Error::from)?)
     }
 
     /// Stores uploads as assets, as AEM's `createasset` does.
@@ -433,7 +501,8 @@ impl Work<'_> {
                 .with("jcr:lastModifiedBy", Property::text(self.user))
                 .with_child(metadata)
                 .with_child(Subtree::new("renditions", "nt:folder").with_child(rendition));
-            self.session.put(&path, Subtree::new(&*upload.name, "dam:Asset").with_child(content))?;
+            self.session
+                .put(&path, Subtree::new(&*upload.name, "dam:Asset").with_child(content))?;
             path.as_str().clone_into(&mut self.done.path);
             self.done.changes.push(("created", vec![path.to_string()]));
         }
@@ -447,18 +516,25 @@ impl Work<'_> {
         for (word, paths) in &self.done.changes {
             // What a move or copy carried along is unchanged in itself.
             if !matches!(*word, "moved" | "copied") {
-                pages.extend(paths.first().and_then(|path| path.split_once("/jcr:content").map(|(page, _)| page.to_owned())));
+                pages.extend(paths.first().and_then(|path| {
+                    path.split_once("/jcr:content").map(|(page, _)| page.to_owned())
+                }));
             }
         }
         pages.sort();
         pages.dedup();
         for page in pages {
             let content = NodePath::new(&page)?.child(JCR_CONTENT)?;
-            let is_page = self.session.node(&NodePath::new(&page)?)?.is_some_and(|node| node.is_page());
+            let is_page =
+                self.session.node(&NodePath::new(&page)?)?.is_some_and(|node| node.is_page());
             if is_page && self.session.node(&content)?.is_some() {
                 let date = Property::Single(Value::Date(Date::from_system_time(self.now)));
                 self.session.set_property(&content, "cq:lastModified", date)?;
-                self.session.set_property(&content, "cq:lastModifiedBy", Property::text(self.user))?;
+                self.session.set_property(
+                    &content,
+                    "cq:lastModifiedBy",
+                    Property::text(self.user),
+                )?;
             }
         }
         Ok(())
@@ -503,7 +579,11 @@ fn read_value(value_type: ValueType, text: &str) -> Result<Value> {
 fn filter_name(hint: &str) -> String {
     let mut name = String::new();
     for character in hint.trim().to_lowercase().chars() {
-        let character = if character.is_ascii_lowercase() || character.is_ascii_digit() { character } else { '_' };
+        let character = if character.is_ascii_lowercase() || character.is_ascii_digit() {
+            character
+        } else {
+            '_'
+        };
         if name.is_empty() && character.is_ascii_digit() {
             name.push('_');
         }
@@ -537,7 +617,12 @@ mod tests {
 
     #[test]
     fn selectors_and_extension_are_cut() {
-        for (path, expected) in [("/a/b.html", "/a/b"), ("/a/b.x.y.html", "/a/b"), ("/a.b/c", "/a.b/c"), ("/a/.hidden", "/a/.hidden")] {
+        for (path, expected) in [
+            ("/a/b.html", "/a/b"),
+            ("/a/b.x.y.html", "/a/b"),
+            ("/a.b/c", "/a.b/c"),
+            ("/a/.hidden", "/a/.hidden"),
+        ] {
             assert_eq!(cut(path), expected);
         }
     }

@@ -38,7 +38,8 @@ impl Fields {
     /// Sorts the fields of a form.
     pub(crate) fn new(fields: Vec<Field>) -> Self {
         // As soon as one name is a path, only such names are content (Sling's rule).
-        let is_path = |name: &str| name.starts_with("./") || name.starts_with("../") || name.starts_with('/');
+        let is_path =
+            |name: &str| name.starts_with("./") || name.starts_with("../") || name.starts_with('/');
         let only_paths = fields.iter().any(|field| is_path(&field.name));
         let mut sorted = Self::default();
         for Field { name, value } in fields {
@@ -49,7 +50,8 @@ impl Fields {
                 continue;
             }
             let is_content = !name.is_empty() && name != "_charset_" && !name.starts_with("j_");
-            let is_content = is_content && (!only_paths || is_path(&name) || matches!(value, FieldValue::File(_)));
+            let is_content = is_content
+                && (!only_paths || is_path(&name) || matches!(value, FieldValue::File(_)));
             if is_content {
                 sorted.add(&name, value);
             }
@@ -80,7 +82,10 @@ impl Fields {
             self.properties.push((name.to_owned(), Spec::default()));
             self.properties.len() - 1
         });
-        #[expect(clippy::indexing_slicing, reason = "the index holds positions of entries, which are never removed")]
+        #[expect(
+            clippy::indexing_slicing,
+            reason = "the index holds positions of entries, which are never removed"
+        )]
         let (_, spec) = &mut self.properties[*at];
         spec
     }
@@ -92,7 +97,11 @@ impl Fields {
 
     /// Returns all values of a command.
     pub(crate) fn commands(&self, name: &str) -> Vec<&str> {
-        self.commands.iter().filter(|(known, _)| known == name).map(|(_, value)| value.as_str()).collect()
+        self.commands
+            .iter()
+            .filter(|(known, _)| known == name)
+            .map(|(_, value)| value.as_str())
+            .collect()
     }
 
     /// Returns the first non-empty value of a property.
@@ -110,7 +119,15 @@ fn strip(name: &str) -> &str {
 fn is_hint(hint: &str) -> bool {
     matches!(
         hint,
-        "TypeHint" | "Delete" | "DefaultValue" | "UseDefaultWhenMissing" | "IgnoreBlanks" | "ValueFrom" | "MoveFrom" | "CopyFrom" | "Patch"
+        "TypeHint"
+            | "Delete"
+            | "DefaultValue"
+            | "UseDefaultWhenMissing"
+            | "IgnoreBlanks"
+            | "ValueFrom"
+            | "MoveFrom"
+            | "CopyFrom"
+            | "Patch"
     )
 }
 
@@ -119,7 +136,10 @@ mod tests {
     use super::*;
 
     fn fields(pairs: &[(&str, &str)]) -> Fields {
-        let field = |(name, value): &(&str, &str)| Field { name: (*name).to_owned(), value: FieldValue::Text((*value).to_owned()) };
+        let field = |(name, value): &(&str, &str)| Field {
+            name: (*name).to_owned(),
+            value: FieldValue::Text((*value).to_owned()),
+        };
         Fields::new(pairs.iter().map(field).collect())
     }
 
@@ -145,7 +165,8 @@ mod tests {
 
     #[test]
     fn plain_names_are_content_where_no_name_is_a_path() {
-        let fields = fields(&[("title", "x"), ("j_username", "no"), ("who@there", "a hint that is none")]);
+        let fields =
+            fields(&[("title", "x"), ("j_username", "no"), ("who@there", "a hint that is none")]);
         let names: Vec<_> = fields.properties.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(names, ["title", "who@there"]);
     }

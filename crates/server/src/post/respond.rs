@@ -44,7 +44,9 @@ impl Wanted {
 
 /// Answers a request that did what it should.
 pub(crate) fn success(wanted: &Wanted, done: &Done) -> Response {
-    if let Some(target) = wanted.redirect.as_deref().and_then(|target| redirect_target(target, done)) {
+    if let Some(target) =
+        wanted.redirect.as_deref().and_then(|target| redirect_target(target, done))
+    {
         return Redirect::to(&target).into_response();
     }
     let status = if done.is_create { StatusCode::CREATED } else { StatusCode::OK };
@@ -74,7 +76,8 @@ fn redirect_target(target: &str, done: &Done) -> Option<String> {
 
 /// Answers a request that failed.
 pub(crate) fn failure(wanted: &Wanted, path: &str, failure: Failure) -> Response {
-    if wanted.is_json || matches!(failure.status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
+    if wanted.is_json || matches!(failure.status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)
+    {
         return failure.into_response();
     }
     let done = Done { path: path.to_owned(), ..Done::default() };
@@ -84,7 +87,8 @@ pub(crate) fn failure(wanted: &Wanted, path: &str, failure: Failure) -> Response
 fn describe(wanted: &Wanted, done: &Done, status: StatusCode, message: &str) -> Response {
     let http_status = if wanted.always_200 { StatusCode::OK } else { status };
     let parent = done.path.rsplit_once('/').map_or("", |(parent, _)| parent);
-    let title = format!("Content {} {}", if done.is_create { "created" } else { "modified" }, done.path);
+    let title =
+        format!("Content {} {}", if done.is_create { "created" } else { "modified" }, done.path);
     if wanted.is_json {
         let change = |(word, arguments): &(&str, Vec<String>)| match arguments.as_slice() {
             [one] => json!({ "type": word, "argument": one }),
@@ -105,10 +109,13 @@ fn describe(wanted: &Wanted, done: &Done, status: StatusCode, message: &str) -> 
     }
     let mut rows = String::new();
     for (word, arguments) in &done.changes {
-        let arguments: Vec<String> = arguments.iter().map(|argument| escape(&format!("\"{argument}\""))).collect();
+        let arguments: Vec<String> =
+            arguments.iter().map(|argument| escape(&format!("\"{argument}\""))).collect();
         rows.push_str(&format!("{word}({});<br/>", arguments.join(", ")));
     }
-    let row = |name: &str, id: &str, value: &str| format!("<tr><td>{name}</td><td><div id=\"{id}\">{value}</div></td></tr>\n");
+    let row = |name: &str, id: &str, value: &str| {
+        format!("<tr><td>{name}</td><td><div id=\"{id}\">{value}</div></td></tr>\n")
+    };
     let html = format!(
         "<!doctype html>\n<html lang=\"en\">\n<head><meta charset=\"utf-8\"><title>{title}</title></head>\n<body>\n\
          <h1>{title}</h1>\n<table>\n{}{}{}{}{}{}</table>\n</body>\n</html>\n",
@@ -137,7 +144,9 @@ mod tests {
         let target = |text: &str| redirect_target(text, &done);
         assert_eq!(target("/content/*.html").as_deref(), Some("/content/new.html"));
         assert_eq!(target("*.html").as_deref(), Some("/content/a/new.html"));
-        for bad in ["https://example.org/", "//example.org/", "javascript:alert(1)", "/\\example.org"] {
+        for bad in
+            ["https://example.org/", "//example.org/", "javascript:alert(1)", "/\\example.org"]
+        {
             assert_eq!(target(bad), None, "{bad}");
         }
     }

@@ -70,11 +70,7 @@ impl Disk for FileDisk {
         let path = self.path(name);
         self.create_folders(&path)?;
         // Truncation and appending exclude each other when opening; the file is emptied right after.
-        let file = OpenOptions::new()
-            .read(true)
-            .append(true)
-            .create(true)
-            .open(path)?;
+        let file = OpenOptions::new().read(true).append(true).create(true).open(path)?;
         file.set_len(0)?;
         Ok(Arc::new(SystemFile { file }))
     }
@@ -141,18 +137,11 @@ impl Disk for FileDisk {
 }
 
 fn is_read_only(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem
-    )
+    matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
 }
 
 fn sync_dir(dir: &Path) -> io::Result<()> {
-    let dir = if dir.as_os_str().is_empty() {
-        Path::new(".")
-    } else {
-        dir
-    };
+    let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
     File::open(dir)?.sync_all()
 }
 

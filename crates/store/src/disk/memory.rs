@@ -56,26 +56,18 @@ impl Disk for MemoryDisk {
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         let mut files = self.files.lock();
-        let file = files
-            .remove(from)
-            .ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
+        let file = files.remove(from).ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
         files.insert(to.to_owned(), file);
         Ok(())
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
         let removed = self.files.lock().remove(name);
-        removed
-            .map(drop)
-            .ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
+        removed.map(drop).ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
     }
 
     fn list(&self, folder: &str) -> io::Result<Vec<String>> {
-        let inside = if folder.is_empty() {
-            String::new()
-        } else {
-            format!("{folder}/")
-        };
+        let inside = if folder.is_empty() { String::new() } else { format!("{folder}/") };
         let names: BTreeSet<String> = self
             .files
             .lock()
@@ -122,9 +114,7 @@ impl MemoryFile {
     /// A file with this content.
     #[must_use]
     pub fn new(content: Vec<u8>) -> Self {
-        Self {
-            content: RwLock::new(content),
-        }
+        Self { content: RwLock::new(content) }
     }
 }
 

@@ -129,9 +129,7 @@ impl DiskLock {
     /// Wraps whatever releases the lock on being dropped.
     #[must_use]
     pub fn new(held: impl Debug + Send + Sync + 'static) -> Self {
-        Self {
-            _held: Box::new(held),
-        }
+        Self { _held: Box::new(held) }
     }
 }
 

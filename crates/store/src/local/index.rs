@@ -40,11 +40,7 @@ impl Index {
         }
         // The newest packs hold what is asked for most.
         let packs = self.packs.load();
-        let found = packs
-            .indexes
-            .values()
-            .rev()
-            .find_map(|index| index.find(id));
+        let found = packs.indexes.values().rev().find_map(|index| index.find(id));
         if let Some(found) = found {
             return Some(found).filter(is_kind);
         }
@@ -112,8 +108,6 @@ impl Index {
     pub(super) fn open_entries(&self, pack: u32) -> Vec<Entry> {
         let open = self.open.read();
         let entries = open.iter().filter(|(_, at)| at.place.pack == pack);
-        entries
-            .map(|(id, location)| (*id.as_bytes(), *location))
-            .collect()
+        entries.map(|(id, location)| (*id.as_bytes(), *location)).collect()
     }
 }

@@ -44,10 +44,7 @@ pub(super) fn write(disk: &dyn Disk, mut contents: Contents<'_>) -> Result<()> {
         disk.rename(&unfinished, &name)?;
         disk.sync_folder("")
     };
-    write().map_err(|source| Error::Write {
-        file: name.clone(),
-        source,
-    })
+    write().map_err(|source| Error::Write { file: name.clone(), source })
 }
 
 /// Returns the name of a pack's index file.
@@ -209,10 +206,7 @@ impl IndexFile {
             return None;
         };
         let location = Location {
-            place: Place {
-                pack: self.pack,
-                offset: u32::from_le_bytes([o0, o1, o2, o3]),
-            },
+            place: Place { pack: self.pack, offset: u32::from_le_bytes([o0, o1, o2, o3]) },
             stored: u32::from_le_bytes([s0, s1, s2, 0]),
             kind: Kind::from_code(kind)?,
         };
@@ -221,9 +215,7 @@ impl IndexFile {
 }
 
 fn position_guess(id: &[u8; 32], count: usize) -> usize {
-    let head = id
-        .first_chunk::<8>()
-        .map_or(0, |head| u64::from_be_bytes(*head));
+    let head = id.first_chunk::<8>().map_or(0, |head| u64::from_be_bytes(*head));
     let scaled = (u128::from(head) * count as u128) >> 64;
     usize::try_from(scaled).unwrap_or(0)
 }
@@ -240,20 +232,13 @@ mod tests {
 
     fn entry(id: [u8; 32], offset: u32) -> Entry {
         let place = Place { pack: 3, offset };
-        let location = Location {
-            place,
-            stored: 0xAB_CDEF,
-            kind: Kind::Blob,
-        };
+        let location = Location { place, stored: 0xAB_CDEF, kind: Kind::Blob };
         (id, location)
     }
 
     fn encoded(ids: &[[u8; 32]]) -> Vec<u8> {
-        let mut entries: Vec<Entry> = ids
-            .iter()
-            .zip(0..)
-            .map(|(id, offset)| entry(*id, offset))
-            .collect();
+        let mut entries: Vec<Entry> =
+            ids.iter().zip(0..).map(|(id, offset)| entry(*id, offset)).collect();
         encode(&mut Contents {
             pack: 3,
             is_sealed: true,
@@ -266,9 +251,8 @@ mod tests {
     #[test]
     fn finds_each_id_and_no_other() {
         // Even and skewed distributions: a guess may be far off, never wrong.
-        let even: Vec<[u8; 32]> = (0..500_u32)
-            .map(|n| *blake3::hash(&n.to_le_bytes()).as_bytes())
-            .collect();
+        let even: Vec<[u8; 32]> =
+            (0..500_u32).map(|n| *blake3::hash(&n.to_le_bytes()).as_bytes()).collect();
         let skewed: Vec<[u8; 32]> = (0..500_u32)
             .map(|n| {
                 let mut id = [0xFF; 32];

@@ -94,14 +94,8 @@ impl LocalStore {
     /// says.
     pub fn open(disk: Arc<dyn Disk>, options: LocalOptions) -> Result<Self> {
         let lock = disk.lock().map_err(|error| match error {
-            LockError::Held { pid } => Error::Locked {
-                dir: disk.dir(),
-                pid,
-            },
-            LockError::Io(source) => Error::Write {
-                file: "lock".to_owned(),
-                source,
-            },
+            LockError::Held { pid } => Error::Locked { dir: disk.dir(), pid },
+            LockError::Io(source) => Error::Write { file: "lock".to_owned(), source },
         })?;
         let limit = options.pack_limit.min(LocalOptions::MAX_PACK);
         let index = Index::default();
@@ -191,9 +185,7 @@ impl LocalStore {
 
     fn check_open(&self) -> Result<()> {
         match self.poison.get() {
-            Some(reason) => Err(Error::Poisoned {
-                reason: reason.clone(),
-            }),
+            Some(reason) => Err(Error::Poisoned { reason: reason.clone() }),
             None => Ok(()),
         }
     }
@@ -201,27 +193,19 @@ impl LocalStore {
     /// Reads a whole record.
     fn read_record(&self, location: Location) -> Result<(Option<Header>, Bytes)> {
         let pack = location.place.pack;
-        let failed = |source| Error::Read {
-            file: pack_name(pack),
-            source,
-        };
-        let file = self
-            .index
-            .file(pack)
-            .ok_or_else(|| failed(std::io::ErrorKind::NotFound.into()))?;
+        let failed = |source| Error::Read { file: pack_name(pack), source };
+        let file =
+            self.index.file(pack).ok_or_else(|| failed(std::io::ErrorKind::NotFound.into()))?;
         let mut record = vec![0; HEADER_BYTES + location.stored as usize];
-        file.read_at(u64::from(location.place.offset), &mut record)
-            .map_err(failed)?;
+        file.read_at(u64::from(location.place.offset), &mut record).map_err(failed)?;
         let header = Header::parse(&record)
             .filter(|header| header.kind == location.kind && header.record_bytes() == record.len());
         Ok((header, Bytes::from(record)))
     }
 
     fn load_chunk(&self, id: &ChunkId) -> Result<Chunk> {
-        let location = self
-            .index
-            .find(Kind::Chunk, id.as_bytes())
-            .ok_or(Error::ChunkMissing { id: *id })?;
+        let location =
+            self.index.find(Kind::Chunk, id.as_bytes()).ok_or(Error::ChunkMissing { id: *id })?;
         let (header, record) = self.read_record(location)?;
         let damaged = |fault| {
             let error = Error::ChunkDamaged { id: *id, fault };
@@ -329,11 +313,7 @@ impl ChunkStore for LocalStore {
 
 impl LocalStore {
     fn session(&self) -> writer::Session<'_> {
-        writer::Session {
-            disk: self.disk.as_ref(),
-            index: &self.index,
-            refs: &self.refs,
-        }
+        writer::Session { disk: self.disk.as_ref(), index: &self.index, refs: &self.refs }
     }
 
     /// Closes the store for writing if the failure demands it.

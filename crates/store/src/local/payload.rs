@@ -58,11 +58,8 @@ impl Commit {
         let count = u16::try_from(self.updates.len()).unwrap_or(u16::MAX);
         bytes.extend_from_slice(&count.to_le_bytes());
         for update in &self.updates {
-            let flags = if update.expected.is_some() {
-                HAS_OLD
-            } else {
-                0
-            } | if update.new.is_some() { HAS_NEW } else { 0 };
+            let flags = if update.expected.is_some() { HAS_OLD } else { 0 }
+                | if update.new.is_some() { HAS_NEW } else { 0 };
             bytes.push(flags);
             encode_name(&update.name, &mut bytes);
             for root in update.expected.iter().chain(&update.new) {
@@ -91,14 +88,7 @@ impl Commit {
             let at = time(i64::from_le_bytes(reader.array()?))?;
             let author = reader.text()?;
             let message = reader.text()?;
-            updates.push(RefUpdate {
-                name,
-                expected,
-                new,
-                at,
-                author,
-                message,
-            });
+            updates.push(RefUpdate { name, expected, new, at, author, message });
         }
         reader.is_done().then_some(Self { synced, updates })
     }
@@ -113,11 +103,7 @@ pub(super) fn check_update(update: &RefUpdate) -> Result<()> {
     ];
     for (what, length, limit) in limits {
         if length > limit {
-            return Err(Error::TooLong {
-                what,
-                length,
-                limit,
-            });
+            return Err(Error::TooLong { what, length, limit });
         }
     }
     if update.name.is_empty() {
@@ -167,11 +153,7 @@ fn micros(at: SystemTime) -> i64 {
 
 fn time(micros: i64) -> Option<SystemTime> {
     let span = Duration::from_micros(micros.unsigned_abs());
-    if micros < 0 {
-        UNIX_EPOCH.checked_sub(span)
-    } else {
-        UNIX_EPOCH.checked_add(span)
-    }
+    if micros < 0 { UNIX_EPOCH.checked_sub(span) } else { UNIX_EPOCH.checked_add(span) }
 }
 
 /// Takes values off the front; `None` once the bytes end.
@@ -248,11 +230,9 @@ mod tests {
         let refs = Refs::from([("main".to_owned(), root), ("b/x".to_owned(), root)]);
         let head = Head { pack: 7, refs };
         assert_eq!(Head::decode(&head.encode()), Some(head));
-        for (expected, new) in [
-            (None, Some(root)),
-            (Some(root), None),
-            (Some(root), Some(ChunkId::of(b""))),
-        ] {
+        for (expected, new) in
+            [(None, Some(root)), (Some(root), None), (Some(root), Some(ChunkId::of(b"")))]
+        {
             let update = RefUpdate {
                 name: "main".to_owned(),
                 expected,
@@ -261,10 +241,7 @@ mod tests {
                 author: "Ada".to_owned(),
                 message: "moves the title".to_owned(),
             };
-            let commit = Commit {
-                synced: 12,
-                updates: vec![update.clone(), update],
-            };
+            let commit = Commit { synced: 12, updates: vec![update.clone(), update] };
             let bytes = commit.encode();
             assert_eq!(Commit::decode(&bytes), Some(commit));
             for cut in 0..bytes.len() {

@@ -128,10 +128,7 @@ pub(super) fn encode(
     to.extend_from_slice(id);
     let body = to.len();
     if compression == Compression::Lz4 {
-        to.resize(
-            body + lz4_flex::block::get_maximum_output_size(payload.len()),
-            0,
-        );
+        to.resize(body + lz4_flex::block::get_maximum_output_size(payload.len()), 0);
         let room = to.get_mut(body..).unwrap_or_default();
         let packed = lz4_flex::block::compress_into(payload, room).unwrap_or(usize::MAX);
         if packed <= payload.len() - payload.len() / 8 && !payload.is_empty() {
@@ -178,10 +175,7 @@ fn checksum(record: &[u8], place: Place) -> u32 {
 }
 
 fn length(bytes: usize) -> [u8; 4] {
-    debug_assert!(
-        bytes < MAX_PAYLOAD,
-        "limits are checked before records are made"
-    );
+    debug_assert!(bytes < MAX_PAYLOAD, "limits are checked before records are made");
     u32::try_from(bytes).unwrap_or(u32::MAX).to_le_bytes()
 }
 

@@ -43,32 +43,20 @@ pub(super) fn recover(disk: &dyn Disk, index: &Index, limit: u64) -> Result<Reco
         drop(file);
         let Some(before) = packs.pop() else {
             let writer = create(disk, index, limit, last, &refs)?;
-            return Ok(Recovered {
-                writer,
-                refs,
-                damage,
-            });
+            return Ok(Recovered { writer, refs, damage });
         };
         remove(disk, last)?;
         last = before;
         file = open_pack(disk, last)?;
         let length = length(last, file.as_ref())?;
         found = Opened {
-            scanned: Scanned {
-                refs,
-                end: length,
-                is_sealed: true,
-                ..Scanned::default()
-            },
+            scanned: Scanned { refs, end: length, is_sealed: true, ..Scanned::default() },
             checkpoint: length,
         };
     } else {
         cut(last, file.as_ref(), found.scanned.end)?;
     }
-    let Opened {
-        scanned,
-        checkpoint,
-    } = found;
+    let Opened { scanned, checkpoint } = found;
     describe(last, &scanned, &mut damage);
     index.add_file(last, Arc::clone(&file));
     index.publish(&scanned.entries);
@@ -88,30 +76,18 @@ pub(super) fn recover(disk: &dyn Disk, index: &Index, limit: u64) -> Result<Reco
         let due = (last, scanned.end, scanned.refs.clone());
         writer.unindexed.push(due);
     }
-    Ok(Recovered {
-        writer,
-        refs: scanned.refs,
-        damage,
-    })
+    Ok(Recovered { writer, refs: scanned.refs, damage })
 }
 
 /// Returns the numbers of the packs, and removes what an interrupted write of an index file left.
 fn find_packs(disk: &dyn Disk) -> Result<Vec<u32>> {
-    let failed = |source| Error::Read {
-        file: disk.dir().display().to_string(),
-        source,
-    };
+    let failed = |source| Error::Read { file: disk.dir().display().to_string(), source };
     let mut packs = Vec::new();
     for name in disk.list("").map_err(failed)? {
         if name.ends_with(".tmp") {
-            disk.remove(&name).map_err(|source| Error::Write {
-                file: name.clone(),
-                source,
-            })?;
+            disk.remove(&name).map_err(|source| Error::Write { file: name.clone(), source })?;
         }
-        let number = name
-            .strip_prefix("pack-")
-            .and_then(|rest| rest.parse().ok());
+        let number = name.strip_prefix("pack-").and_then(|rest| rest.parse().ok());
         packs.extend(number.filter(|pack| pack_name(*pack) == name));
     }
     packs.sort_unstable();
@@ -119,10 +95,8 @@ fn find_packs(disk: &dyn Disk) -> Result<Vec<u32>> {
 }
 
 fn create(disk: &dyn Disk, index: &Index, limit: u64, pack: u32, refs: &Refs) -> Result<Writer> {
-    let (file, length) = begin_pack(disk, pack, refs.clone()).map_err(|source| Error::Write {
-        file: pack_name(pack),
-        source,
-    })?;
+    let (file, length) = begin_pack(disk, pack, refs.clone())
+        .map_err(|source| Error::Write { file: pack_name(pack), source })?;
     index.add_file(pack, Arc::clone(&file));
     Ok(Writer {
         pack,
@@ -140,15 +114,11 @@ fn create(disk: &dyn Disk, index: &Index, limit: u64, pack: u32, refs: &Refs) ->
 
 fn open_pack(disk: &dyn Disk, pack: u32) -> Result<Arc<dyn DiskFile>> {
     let file = pack_name(pack);
-    disk.open(&file)
-        .map_err(|source| Error::Read { file, source })
+    disk.open(&file).map_err(|source| Error::Read { file, source })
 }
 
 fn length(pack: u32, file: &dyn DiskFile) -> Result<u64> {
-    let failed = |source| Error::Read {
-        file: pack_name(pack),
-        source,
-    };
+    let failed = |source| Error::Read { file: pack_name(pack), source };
     file.len().map_err(failed)
 }
 
@@ -210,47 +180,27 @@ fn scan_open(disk: &dyn Disk, pack: u32, file: &dyn DiskFile, before: Refs) -> R
         });
     let Some((index, refs)) = known else {
         let scanned = scan_all(pack, file, before)?;
-        return Ok(Opened {
-            scanned,
-            checkpoint: 0,
-        });
+        return Ok(Opened { scanned, checkpoint: 0 });
     };
     let checkpoint = index.covered();
     let mut scanned = if index.is_sealed() {
-        Scanned {
-            refs,
-            end: checkpoint,
-            is_sealed: true,
-            ..Scanned::default()
-        }
+        Scanned { refs, end: checkpoint, is_sealed: true, ..Scanned::default() }
     } else {
-        let bytes = file.map().map_err(|source| Error::Read {
-            file: pack_name(pack),
-            source,
-        })?;
+        let bytes = file.map().map_err(|source| Error::Read { file: pack_name(pack), source })?;
         scan::scan(pack, &bytes, checkpoint, refs)
     };
     scanned.entries.extend(index.entries());
-    Ok(Opened {
-        scanned,
-        checkpoint,
-    })
+    Ok(Opened { scanned, checkpoint })
 }
 
 fn scan_all(pack: u32, file: &dyn DiskFile, before: Refs) -> Result<Scanned> {
-    let bytes = file.map().map_err(|source| Error::Read {
-        file: pack_name(pack),
-        source,
-    })?;
+    let bytes = file.map().map_err(|source| Error::Read { file: pack_name(pack), source })?;
     Ok(scan::scan(pack, &bytes, 0, before))
 }
 
 /// Refuses to take a file for unused that is not ours.
 fn check_unused(pack: u32, file: &dyn DiskFile) -> Result<()> {
-    let failed = |source| Error::Read {
-        file: pack_name(pack),
-        source,
-    };
+    let failed = |source| Error::Read { file: pack_name(pack), source };
     let bytes = file.map().map_err(failed)?;
     let is_head = record_at(pack, &bytes, 0).is_some_and(|found| found.header.kind == Kind::Head);
     if is_head {
@@ -278,10 +228,7 @@ fn cut(pack: u32, file: &dyn DiskFile, end: u64) -> Result<()> {
     let bytes = length - end;
     tracing::warn!(file = pack_name(pack), bytes, "unfinished write removed");
     let done = file.truncate(end).and_then(|()| file.sync());
-    done.map_err(|source| Error::Write {
-        file: pack_name(pack),
-        source,
-    })
+    done.map_err(|source| Error::Write { file: pack_name(pack), source })
 }
 
 fn describe(pack: u32, scanned: &Scanned, damage: &mut Vec<String>) {

@@ -46,24 +46,13 @@ pub(super) fn record_at(pack: u32, bytes: &[u8], offset: usize) -> Option<Found<
     let rest = bytes.get(offset..)?;
     let header = Header::parse(rest)?;
     let record = rest.get(..header.record_bytes())?;
-    let place = Place {
-        pack,
-        offset: u32::try_from(offset).ok()?,
-    };
-    record::is_valid(&header, record, place).then_some(Found {
-        header,
-        record,
-        place,
-    })
+    let place = Place { pack, offset: u32::try_from(offset).ok()? };
+    record::is_valid(&header, record, place).then_some(Found { header, record, place })
 }
 
 /// Scans a pack from `start`, where a record begins; `refs` are those at that place.
 pub(super) fn scan(pack: u32, bytes: &[u8], start: u64, refs: Refs) -> Scanned {
-    let mut scanned = Scanned {
-        refs,
-        end: start,
-        ..Scanned::default()
-    };
+    let mut scanned = Scanned { refs, end: start, ..Scanned::default() };
     let mut pending = Vec::new();
     let mut offset = usize::try_from(start).unwrap_or(usize::MAX);
     while offset < bytes.len() {
@@ -137,9 +126,7 @@ fn resume_after(pack: u32, bytes: &[u8], fault: usize) -> Option<usize> {
 }
 
 fn synced(payload: &[u8]) -> Option<u64> {
-    payload
-        .first_chunk()
-        .map(|bytes| u64::from_le_bytes(*bytes))
+    payload.first_chunk().map(|bytes| u64::from_le_bytes(*bytes))
 }
 
 fn entry(found: &Found<'_>) -> Entry {

@@ -30,15 +30,9 @@ pub(crate) struct Survey {
 /// Reads all packs; the open one up to its end when the survey began.
 pub(super) fn survey(index: &Index, (open, end): (u32, u64)) -> Result<Survey> {
     let packs = index.packs();
-    let mut survey = Survey {
-        packs: packs.files.len(),
-        ..Survey::default()
-    };
+    let mut survey = Survey { packs: packs.files.len(), ..Survey::default() };
     for (pack, file) in &packs.files {
-        let bytes = file.map().map_err(|source| Error::Read {
-            file: pack_name(*pack),
-            source,
-        })?;
+        let bytes = file.map().map_err(|source| Error::Read { file: pack_name(*pack), source })?;
         let entries: Vec<Entry> = match packs.indexes.get(pack) {
             Some(sealed) => {
                 if !sealed.is_intact() {
@@ -51,11 +45,7 @@ pub(super) fn survey(index: &Index, (open, end): (u32, u64)) -> Result<Survey> {
             }
             None => index.open_entries(*pack),
         };
-        let length = if *pack == open {
-            end
-        } else {
-            bytes.len() as u64
-        };
+        let length = if *pack == open { end } else { bytes.len() as u64 };
         let length = usize::try_from(length).unwrap_or(usize::MAX);
         let covered = bytes.get(..length.min(bytes.len())).unwrap_or_default();
         survey.read_pack(*pack, covered, &entries, index);
@@ -65,10 +55,8 @@ pub(super) fn survey(index: &Index, (open, end): (u32, u64)) -> Result<Survey> {
 
 impl Survey {
     fn read_pack(&mut self, pack: u32, bytes: &[u8], entries: &[Entry], index: &Index) {
-        let mut expected: HashMap<u32, &Entry> = entries
-            .iter()
-            .map(|entry| (entry.1.place.offset, entry))
-            .collect();
+        let mut expected: HashMap<u32, &Entry> =
+            entries.iter().map(|entry| (entry.1.place.offset, entry)).collect();
         let name = pack_name(pack);
         self.bytes += bytes.len() as u64;
         let mut offset = 0;
@@ -77,8 +65,7 @@ impl Survey {
                 let next = (offset + 1..bytes.len())
                     .find(|next| record_at(pack, bytes, *next).is_some())
                     .unwrap_or(bytes.len());
-                self.faults
-                    .push(format!("`{name}` is damaged from byte {offset} to {next}"));
+                self.faults.push(format!("`{name}` is damaged from byte {offset} to {next}"));
                 offset = next;
                 continue;
             };
@@ -93,8 +80,7 @@ impl Survey {
             let at = found.place.offset;
             if let Err(fault) = check_record(&found.header, found.record) {
                 let word = kind.word();
-                self.faults
-                    .push(format!("`{name}`: the {word} at byte {at} {fault}"));
+                self.faults.push(format!("`{name}`: the {word} at byte {at} {fault}"));
                 continue;
             }
             let is_listed = expected.remove(&at).is_some_and(|entry| entry.0 == id);
@@ -103,16 +89,13 @@ impl Survey {
                 || index.find(kind, &id).is_some();
             if !is_indexed {
                 let word = kind.word();
-                self.faults
-                    .push(format!("`{name}`: the index lacks the {word} at byte {at}"));
+                self.faults.push(format!("`{name}`: the index lacks the {word} at byte {at}"));
             }
         }
         for (id, location) in expected.into_values() {
             let id = ChunkId::from_bytes(*id);
             let (word, at) = (location.kind.word(), location.place.offset);
-            self.faults.push(format!(
-                "`{name}`: {word} `{id}` at byte {at} cannot be read"
-            ));
+            self.faults.push(format!("`{name}`: {word} `{id}` at byte {at} cannot be read"));
             if location.kind == Kind::Chunk {
                 self.damaged_chunks.push(id);
             }
@@ -128,9 +111,7 @@ fn check_record(header: &record::Header, bytes: &[u8]) -> Result<(), &'static st
         return Err("does not have the hash that names it");
     }
     match header.kind {
-        Kind::Chunk => Chunk::parse(payload)
-            .map(drop)
-            .map_err(|_| "is not a chunk"),
+        Kind::Chunk => Chunk::parse(payload).map(drop).map_err(|_| "is not a chunk"),
         Kind::Head | Kind::Blob | Kind::Commit | Kind::Seal => Ok(()),
     }
 }

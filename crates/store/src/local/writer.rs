@@ -48,11 +48,7 @@ impl Prepared {
         if let Some(update) = batch.ref_update() {
             check_update(update)?;
         }
-        let mut prepared = Self {
-            bytes: Vec::new(),
-            records: Vec::new(),
-            chunks: Vec::new(),
-        };
+        let mut prepared = Self { bytes: Vec::new(), records: Vec::new(), chunks: Vec::new() };
         for (id, bytes) in batch.blobs() {
             if bytes.len() > MAX_BLOB_BYTES {
                 return Err(Error::TooLong {
@@ -78,12 +74,7 @@ impl Prepared {
     fn add(&mut self, kind: Kind, id: &[u8; 32], payload: &[u8], compression: Compression) {
         let start = self.bytes.len();
         record::encode(kind, id, payload, compression, &mut self.bytes);
-        self.records.push(Pending {
-            id: *id,
-            kind,
-            start,
-            length: self.bytes.len() - start,
-        });
+        self.records.push(Pending { id: *id, kind, start, length: self.bytes.len() - start });
     }
 }
 
@@ -163,44 +154,25 @@ impl Writer {
         }
         self.ensure_open(session)?;
         let (mut bytes, entry) = self.commit_record(Vec::new(), 0);
-        let mut segment = Segment {
-            length: bytes.len(),
-            entries: vec![entry],
-            ..Segment::default()
-        };
+        let mut segment =
+            Segment { length: bytes.len(), entries: vec![entry], ..Segment::default() };
         self.append_and_sync(&segment.take(&mut bytes), session.index)
     }
 
     fn commit_record(&self, updates: Vec<RefUpdate>, before: usize) -> (Vec<u8>, Entry) {
-        let commit = Commit {
-            synced: self.synced,
-            updates,
-        };
+        let commit = Commit { synced: self.synced, updates };
         let payload = commit.encode();
         let id = ChunkId::of(&payload);
         let place = self.place(before);
         let mut bytes = Vec::new();
-        record::encode(
-            Kind::Commit,
-            id.as_bytes(),
-            &payload,
-            Compression::None,
-            &mut bytes,
-        );
+        record::encode(Kind::Commit, id.as_bytes(), &payload, Compression::None, &mut bytes);
         record::seal_crc(&mut bytes, place);
-        let location = Location {
-            place,
-            stored: stored(bytes.len()),
-            kind: Kind::Commit,
-        };
+        let location = Location { place, stored: stored(bytes.len()), kind: Kind::Commit };
         (bytes, (*id.as_bytes(), location))
     }
 
     fn place(&self, before: usize) -> Place {
-        Place {
-            pack: self.pack,
-            offset: offset(self.length + before as u64),
-        }
+        Place { pack: self.pack, offset: offset(self.length + before as u64) }
     }
 
     /// Appends records and makes them visible.
@@ -237,18 +209,13 @@ impl Writer {
     }
 
     fn sync(&mut self) -> Result<(), Failure> {
-        self.file
-            .sync()
-            .map_err(|source| Failure::Unknown(self.failed(source)))?;
+        self.file.sync().map_err(|source| Failure::Unknown(self.failed(source)))?;
         self.synced = self.length;
         Ok(())
     }
 
     fn failed(&self, source: io::Error) -> Error {
-        Error::Write {
-            file: pack_name(self.pack),
-            source,
-        }
+        Error::Write { file: pack_name(self.pack), source }
     }
 
     /// Ends the pack.
@@ -256,13 +223,7 @@ impl Writer {
         let payload = self.synced.to_le_bytes();
         let id = ChunkId::of(&payload);
         let mut bytes = Vec::new();
-        record::encode(
-            Kind::Seal,
-            id.as_bytes(),
-            &payload,
-            Compression::None,
-            &mut bytes,
-        );
+        record::encode(Kind::Seal, id.as_bytes(), &payload, Compression::None, &mut bytes);
         record::seal_crc(&mut bytes, self.place(0));
         self.append_bytes(&bytes)?;
         self.sync()?;
@@ -356,13 +317,7 @@ pub(super) fn begin_pack(
     let payload = Head { pack, refs }.encode();
     let id = ChunkId::of(&payload);
     let mut bytes = Vec::new();
-    record::encode(
-        Kind::Head,
-        id.as_bytes(),
-        &payload,
-        Compression::Lz4,
-        &mut bytes,
-    );
+    record::encode(Kind::Head, id.as_bytes(), &payload, Compression::Lz4, &mut bytes);
     record::seal_crc(&mut bytes, Place { pack, offset: 0 });
     let name = pack_name(pack);
     let file = disk.create(&name)?;
@@ -388,18 +343,11 @@ struct Part<'a> {
 impl Segment {
     /// Gives a record its place behind the others.
     fn add(&mut self, one: &Pending, pack: u32, pack_length: u64, bytes: &mut [u8]) {
-        let place = Place {
-            pack,
-            offset: offset(pack_length + self.length as u64),
-        };
+        let place = Place { pack, offset: offset(pack_length + self.length as u64) };
         if let Some(record) = bytes.get_mut(one.start..one.start + one.length) {
             record::seal_crc(record, place);
         }
-        let location = Location {
-            place,
-            stored: stored(one.length),
-            kind: one.kind,
-        };
+        let location = Location { place, stored: stored(one.length), kind: one.kind };
         self.entries.push((one.id, location));
         self.length += one.length;
     }

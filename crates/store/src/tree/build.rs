@@ -90,9 +90,7 @@ impl LeafChunker {
             size: self.builder.size(),
             before,
         };
-        self.splitter
-            .ends_after(key, measure)
-            .then(|| self.finish())?
+        self.splitter.ends_after(key, measure).then(|| self.finish())?
     }
 
     /// Ends the current leaf, if there is one.
@@ -118,10 +116,7 @@ pub(super) struct InteriorChunker {
 
 impl InteriorChunker {
     pub(super) fn new(level: u8) -> Self {
-        Self {
-            builder: InteriorBuilder::new(level),
-            splitter: Splitter::new(level),
-        }
+        Self { builder: InteriorBuilder::new(level), splitter: Splitter::new(level) }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -130,11 +125,7 @@ impl InteriorChunker {
 
     /// Adds a child; returns the chunk that ends with it, if one does.
     pub(super) fn push(&mut self, separator: &[u8], child: Child) -> Option<Produced> {
-        let before = if self.is_empty() {
-            0
-        } else {
-            self.builder.size()
-        };
+        let before = if self.is_empty() { 0 } else { self.builder.size() };
         self.builder.push(separator, child);
         let measure = Measure {
             entries: self.builder.len(),
@@ -142,9 +133,7 @@ impl InteriorChunker {
             size: self.builder.size(),
             before,
         };
-        self.splitter
-            .ends_after(separator, measure)
-            .then(|| self.finish())?
+        self.splitter.ends_after(separator, measure).then(|| self.finish())?
     }
 
     /// Ends the current chunk, if there is one.
@@ -153,11 +142,7 @@ impl InteriorChunker {
             let separator = self.builder.first().to_vec();
             let (bytes, count) = self.builder.finish();
             let id = ChunkId::of(&bytes);
-            Produced {
-                separator,
-                child: Child { id, count },
-                bytes,
-            }
+            Produced { separator, child: Child { id, count }, bytes }
         })
     }
 }
@@ -179,12 +164,7 @@ struct Floor {
 
 impl Tower {
     pub(super) fn new(base: u8) -> Self {
-        Self {
-            levels: Vec::new(),
-            base,
-            pushed: 0,
-            newest: None,
-        }
+        Self { levels: Vec::new(), base, pushed: 0, newest: None }
     }
 
     /// Adds a chunk of the base level; stages the chunks above that it completes.
@@ -225,17 +205,12 @@ impl Tower {
         let (mut count, mut newest) = (self.pushed, self.newest);
         let mut floor = 0;
         while count > 1 {
-            let rest = self
-                .levels
-                .get_mut(floor)
-                .and_then(|at| at.chunker.finish());
+            let rest = self.levels.get_mut(floor).and_then(|at| at.chunker.finish());
             if let Some(done) = rest {
                 self.finished(floor, done, batch);
             }
-            (count, newest) = self
-                .levels
-                .get(floor)
-                .map_or((0, None), |at| (at.finished, at.newest));
+            (count, newest) =
+                self.levels.get(floor).map_or((0, None), |at| (at.finished, at.newest));
             floor += 1;
         }
         newest

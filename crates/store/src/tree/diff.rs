@@ -66,12 +66,7 @@ impl<'a> Diff<'a> {
         left: Option<ChunkId>,
         right: Option<ChunkId>,
     ) -> Self {
-        Self {
-            reads,
-            roots: Some((left, right)),
-            left: Side::default(),
-            right: Side::default(),
-        }
+        Self { reads, roots: Some((left, right)), left: Side::default(), right: Side::default() }
     }
 
     fn advance(&mut self) -> Result<Option<Change>> {
@@ -122,13 +117,7 @@ impl<'a> Diff<'a> {
                     Step::Left
                 }
             }
-            (
-                Head::Subtree { id, level },
-                Head::Subtree {
-                    id: right_id,
-                    level: right_level,
-                },
-            ) => {
+            (Head::Subtree { id, level }, Head::Subtree { id: right_id, level: right_level }) => {
                 if id == right_id {
                     Step::SkipBoth
                 } else {
@@ -173,30 +162,19 @@ impl<'a> Diff<'a> {
                 }
                 let change = self.take_left();
                 let right = self.take_right();
-                Step::Emit(Change {
-                    right: right.right,
-                    ..change
-                })
+                Step::Emit(Change { right: right.right, ..change })
             }
         }
     }
 
     fn take_left(&mut self) -> Change {
         let (key, left) = self.left.take();
-        Change {
-            key,
-            left,
-            right: None,
-        }
+        Change { key, left, right: None }
     }
 
     fn take_right(&mut self) -> Change {
         let (key, right) = self.right.take();
-        Change {
-            key,
-            left: None,
-            right,
-        }
+        Change { key, left: None, right }
     }
 }
 
@@ -217,12 +195,7 @@ impl Side {
     ) -> Result<()> {
         let chunk = reads.read(id)?;
         let level = Node::of(&chunk, id, parent)?.level();
-        self.path.push(Frame {
-            chunk,
-            level,
-            index: 0,
-            lower,
-        });
+        self.path.push(Frame { chunk, level, index: 0, lower });
         Ok(())
     }
 
@@ -243,8 +216,7 @@ impl Side {
     }
 
     fn is_record_below(&self, bound: &[u8]) -> bool {
-        self.record()
-            .is_some_and(|(leaf, index)| leaf.compare(index, bound) == Ordering::Less)
+        self.record().is_some_and(|(leaf, index)| leaf.compare(index, bound) == Ordering::Less)
     }
 
     /// Returns the separator in front of the subtree at the head.

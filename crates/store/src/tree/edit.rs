@@ -52,10 +52,8 @@ pub(super) fn edit(
         return Ok(map);
     }
     changes.entry(Vec::new()).or_insert(Some(tree.root_child()));
-    let tops: Vec<(Vec<u8>, Child)> = changes
-        .into_iter()
-        .filter_map(|(separator, child)| Some((separator, child?)))
-        .collect();
+    let tops: Vec<(Vec<u8>, Child)> =
+        changes.into_iter().filter_map(|(separator, child)| Some((separator, child?))).collect();
     match tops.as_slice() {
         [] => Ok(Map::EMPTY),
         [(_, child)] => {
@@ -231,11 +229,8 @@ struct Region {
 impl Region {
     /// Adds the differences between old and new to the edits of the level above.
     fn record(self, level: u8, changes: &mut Edits<Child>, fresh: &mut Fresh) {
-        let old: HashMap<&[u8], ChunkId> = self
-            .old
-            .iter()
-            .map(|(separator, id)| (separator.as_slice(), *id))
-            .collect();
+        let old: HashMap<&[u8], ChunkId> =
+            self.old.iter().map(|(separator, id)| (separator.as_slice(), *id)).collect();
         for separator in old.keys() {
             changes.insert(separator.to_vec(), None);
         }
@@ -276,12 +271,7 @@ fn rechunk<L: Level>(
             let within = std::iter::from_fn(|| {
                 edits.next_if(|(key, _)| upper.as_ref().is_none_or(|upper| key < upper))
             });
-            merge(
-                &mut chunker,
-                (&chunk, &lower),
-                within.peekable(),
-                &mut region.new,
-            );
+            merge(&mut chunker, (&chunk, &lower), within.peekable(), &mut region.new);
             region.old.push((lower, cursor.id));
             let Some(upper) = upper else {
                 region.new.extend(chunker.finish());
@@ -340,12 +330,7 @@ struct OldTree<'a> {
 
 impl<'a> OldTree<'a> {
     fn open(root: ChunkId, reads: Staged<'a>) -> Result<Self> {
-        let mut tree = Self {
-            root,
-            height: 0,
-            reads,
-            known: HashMap::new(),
-        };
+        let mut tree = Self { root, height: 0, reads, known: HashMap::new() };
         let chunk = tree.load(&root)?;
         tree.height = Node::of(&chunk, &root, None)?.level();
         Ok(tree)
@@ -375,18 +360,12 @@ impl<'a> OldTree<'a> {
                 Interior::view(chunk).total()
             }
         });
-        Child {
-            id: self.root,
-            count,
-        }
+        Child { id: self.root, count }
     }
 
     /// Finds the chunk of a level that `key` falls into.
     fn seek(&mut self, level: u8, key: &[u8]) -> Result<Cursor> {
-        let mut cursor = Cursor {
-            path: Vec::new(),
-            id: self.root,
-        };
+        let mut cursor = Cursor { path: Vec::new(), id: self.root };
         for above in (level + 1..=self.height).rev() {
             let chunk = self.read(&cursor.id, above)?;
             let index = Interior::view(&chunk).find(key);
@@ -449,10 +428,8 @@ impl Cursor {
 
     /// Returns the chunk as its parent lists it.
     fn child(&self) -> Child {
-        let count = self
-            .path
-            .last()
-            .map_or(0, |(chunk, index)| Interior::view(chunk).count(*index));
+        let count =
+            self.path.last().map_or(0, |(chunk, index)| Interior::view(chunk).count(*index));
         Child { id: self.id, count }
     }
 }

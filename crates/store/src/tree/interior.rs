@@ -82,9 +82,7 @@ impl<'a> Interior<'a> {
 
     /// Returns the number of records below a child.
     pub(super) fn count(&self, index: usize) -> u64 {
-        self.counts
-            .get(index)
-            .map_or(0, |bytes| u64::from_le_bytes(*bytes))
+        self.counts.get(index).map_or(0, |bytes| u64::from_le_bytes(*bytes))
     }
 
     /// Returns the number of records below this chunk.
@@ -104,12 +102,8 @@ impl<'a> Interior<'a> {
         let Some(place) = index.checked_sub(1) else {
             return &[];
         };
-        let start = place
-            .checked_sub(1)
-            .map_or(0, |before| end(self.ends, before));
-        self.separators
-            .get(start..end(self.ends, place))
-            .unwrap_or_default()
+        let start = place.checked_sub(1).map_or(0, |before| end(self.ends, before));
+        self.separators.get(start..end(self.ends, place)).unwrap_or_default()
     }
 
     /// Returns the child below which `key` is, if it is anywhere.
@@ -172,10 +166,7 @@ pub(super) struct InteriorBuilder {
 
 impl InteriorBuilder {
     pub(super) fn new(level: u8) -> Self {
-        Self {
-            level,
-            ..Self::default()
-        }
+        Self { level, ..Self::default() }
     }
 
     /// Adds a child with the separator in front of it.
@@ -246,11 +237,7 @@ impl InteriorBuilder {
             bytes.extend_from_slice(suffix.unwrap_or_default());
             start = *end;
         }
-        debug_assert_eq!(
-            bytes.len(),
-            size,
-            "the size that the splitter sees is exact"
-        );
+        debug_assert_eq!(bytes.len(), size, "the size that the splitter sees is exact");
         let total = self.counts.iter().sum();
         self.separators.clear();
         self.ends.clear();

@@ -46,11 +46,7 @@ impl<'a> Leaf<'a> {
         let (prefix, rest) = rest.split_at_checked(usize::from(u16::from_le_bytes([p0, p1])))?;
         let (key_ends, rest) = column(rest, count)?;
         let (value_ends, rest) = column(rest, count)?;
-        let bodies = if chunk.chunk_ref_count() > 0 {
-            count
-        } else {
-            0
-        };
+        let bodies = if chunk.chunk_ref_count() > 0 { count } else { 0 };
         let (bodies, data) = column(rest, bodies)?;
         Some(Self {
             chunk,
@@ -75,23 +71,15 @@ impl<'a> Leaf<'a> {
 
     /// Returns the rest of a key after the prefix.
     pub(super) fn suffix(&self, index: usize) -> &'a [u8] {
-        let start = index
-            .checked_sub(1)
-            .map_or(0, |before| end(self.key_ends, before));
-        self.data
-            .get(start..end(self.key_ends, index))
-            .unwrap_or_default()
+        let start = index.checked_sub(1).map_or(0, |before| end(self.key_ends, before));
+        self.data.get(start..end(self.key_ends, index)).unwrap_or_default()
     }
 
     /// Returns the inline bytes of a record.
     pub(super) fn value_bytes(&self, index: usize) -> &'a [u8] {
-        let start = index
-            .checked_sub(1)
-            .map_or(0, |before| end(self.value_ends, before));
+        let start = index.checked_sub(1).map_or(0, |before| end(self.value_ends, before));
         let stop = self.values_start + end(self.value_ends, index);
-        self.data
-            .get(self.values_start + start..stop)
-            .unwrap_or_default()
+        self.data.get(self.values_start + start..stop).unwrap_or_default()
     }
 
     /// Returns the body of a record.
@@ -102,10 +90,7 @@ impl<'a> Leaf<'a> {
 
     /// Returns a record's value, its bytes shared with the chunk.
     pub(super) fn value(&self, chunk: &Chunk, index: usize) -> Value {
-        Value {
-            bytes: chunk.share(self.value_bytes(index)),
-            body: self.body(index),
-        }
+        Value { bytes: chunk.share(self.value_bytes(index)), body: self.body(index) }
     }
 
     /// Writes a whole key into `key`.
@@ -169,8 +154,7 @@ pub(super) fn column(bytes: &[u8], count: usize) -> Option<(&[[u8; 2]], &[u8])> 
 
 /// Returns an end out of a column of ends.
 pub(super) fn end(ends: &[[u8; 2]], index: usize) -> usize {
-    ends.get(index)
-        .map_or(0, |bytes| usize::from(u16::from_le_bytes(*bytes)))
+    ends.get(index).map_or(0, |bytes| usize::from(u16::from_le_bytes(*bytes)))
 }
 
 /// Tells whether ends never fall, and returns the last.
@@ -260,11 +244,8 @@ impl LeafBuilder {
 
     /// Returns the length of the chunk if it ended here.
     pub(super) fn size(&self) -> usize {
-        let columns = if self.refs.is_empty() {
-            COLUMNS_BYTES
-        } else {
-            COLUMNS_BYTES + BODY_COLUMN_BYTES
-        };
+        let columns =
+            if self.refs.is_empty() { COLUMNS_BYTES } else { COLUMNS_BYTES + BODY_COLUMN_BYTES };
         chunk::HEADER_BYTES
             + self.refs.len() * chunk::CHUNK_REF_BYTES
             + FIXED_BYTES
@@ -314,11 +295,7 @@ impl LeafBuilder {
             start = *end;
         }
         bytes.extend_from_slice(&self.values);
-        debug_assert_eq!(
-            bytes.len(),
-            size,
-            "the size that the splitter sees is exact"
-        );
+        debug_assert_eq!(bytes.len(), size, "the size that the splitter sees is exact");
         self.clear();
         Bytes::from(bytes)
     }

@@ -199,17 +199,10 @@ impl<'a> Node<'a> {
 
 /// Refuses records beyond the limits of the format.
 fn check_record(key: &[u8], value: &Value) -> Result<()> {
-    let limits = [
-        ("key", key.len(), MAX_KEY_BYTES),
-        ("value", value.bytes.len(), MAX_VALUE_BYTES),
-    ];
+    let limits = [("key", key.len(), MAX_KEY_BYTES), ("value", value.bytes.len(), MAX_VALUE_BYTES)];
     for (what, length, limit) in limits {
         if length > limit {
-            return Err(Error::TooLong {
-                what,
-                length,
-                limit,
-            });
+            return Err(Error::TooLong { what, length, limit });
         }
     }
     Ok(())
@@ -217,8 +210,5 @@ fn check_record(key: &[u8], value: &Value) -> Result<()> {
 
 /// Returns the length of the common prefix of two keys.
 fn common_prefix(left: &[u8], right: &[u8]) -> usize {
-    left.iter()
-        .zip(right)
-        .take_while(|(left, right)| left == right)
-        .count()
+    left.iter().zip(right).take_while(|(left, right)| left == right).count()
 }

@@ -20,10 +20,7 @@ pub struct Scan<'a> {
 }
 
 enum State {
-    NotStarted {
-        root: Option<ChunkId>,
-        start: Bound<Vec<u8>>,
-    },
+    NotStarted { root: Option<ChunkId>, start: Bound<Vec<u8>> },
     Running,
     Done,
 }
@@ -49,10 +46,7 @@ impl<'a> Scan<'a> {
     ) -> Self {
         Self {
             reads,
-            state: State::NotStarted {
-                root,
-                start: start.map(<[u8]>::to_vec),
-            },
+            state: State::NotStarted { root, start: start.map(<[u8]>::to_vec) },
             end: end.map(<[u8]>::to_vec),
             path: Vec::new(),
             leaf: None,
@@ -113,12 +107,7 @@ impl<'a> Scan<'a> {
                         }
                     };
                     let is_last = stop < leaf.len();
-                    self.leaf = Some(LeafRange {
-                        chunk,
-                        next,
-                        stop,
-                        is_last,
-                    });
+                    self.leaf = Some(LeafRange { chunk, next, stop, is_last });
                     return Ok(());
                 }
                 Node::Interior(interior) => {
@@ -168,8 +157,6 @@ impl Iterator for Scan<'_> {
 
 impl std::fmt::Debug for Scan<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Scan")
-            .field("depth", &self.path.len())
-            .finish_non_exhaustive()
+        f.debug_struct("Scan").field("depth", &self.path.len()).finish_non_exhaustive()
     }
 }

@@ -91,12 +91,7 @@ mod tests {
     /// Returns of how many keys in 10,000 a chunk ends at this size, the last entry being 200 bytes long.
     fn ends(level: u8, size: usize) -> usize {
         let splitter = Splitter::new(level);
-        let chunk = Measure {
-            entries: 20,
-            full: size,
-            size,
-            before: size - 200,
-        };
+        let chunk = Measure { entries: 20, full: size, size, before: size - 200 };
         let keys = (0..10_000_u32).map(|n| n.to_be_bytes());
         keys.filter(|key| splitter.ends_after(key, chunk)).count()
     }
@@ -112,13 +107,8 @@ mod tests {
 
     #[test]
     fn the_hash_is_pinned() {
-        let hashes = [
-            (0, ""),
-            (1, ""),
-            (0, "content"),
-            (0, "content\u{1}site\0page"),
-        ]
-        .map(|(level, key)| hash(level, key.as_bytes()));
+        let hashes = [(0, ""), (1, ""), (0, "content"), (0, "content\u{1}site\0page")]
+            .map(|(level, key)| hash(level, key.as_bytes()));
         let expected = [
             0x8223_4897_C7D0_4A2C,
             0x959A_E45F_2B37_DFBA,
@@ -133,19 +123,11 @@ mod tests {
         for key in [&b""[..], b"key", &[0xFF; 2_048]] {
             let at = |level, entries, full, size| {
                 let before = 0;
-                let chunk = Measure {
-                    entries,
-                    full,
-                    size,
-                    before,
-                };
+                let chunk = Measure { entries, full, size, before };
                 Splitter::new(level).ends_after(key, chunk)
             };
             assert!(at(0, 1, FULL_BYTES, 1_000), "shared prefixes are bounded");
-            assert!(
-                !at(1, 1, FULL_BYTES, 60_000),
-                "an interior chunk of one child goes on"
-            );
+            assert!(!at(1, 1, FULL_BYTES, 60_000), "an interior chunk of one child goes on");
             assert!(at(1, 2, FULL_BYTES, 60_000));
         }
     }

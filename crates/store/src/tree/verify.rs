@@ -56,9 +56,7 @@ pub(crate) fn check_tree_chunk(
                 if !is_within(&key) {
                     return Err(TreeFault("its parent leads to it for other keys"));
                 }
-                parts
-                    .bodies
-                    .extend(leaf.body(index).map(|body| (key, body)));
+                parts.bodies.extend(leaf.body(index).map(|body| (key, body)));
             }
         }
         Node::Interior(interior) => {

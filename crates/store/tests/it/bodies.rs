@@ -10,9 +10,7 @@ use tympan_store::{
 use crate::support::{Numbers, moves, value};
 
 fn blobs(count: usize) -> Vec<BlobId> {
-    (0..count as u64)
-        .map(|n| BlobId::of(&n.to_le_bytes()))
-        .collect()
+    (0..count as u64).map(|n| BlobId::of(&n.to_le_bytes())).collect()
 }
 
 fn check(bytes: usize, blob_count: usize, expected_chunks: usize) {
@@ -64,19 +62,10 @@ fn a_body_is_found_under_its_own_kind_only() {
     let leaf = map.root().unwrap();
     let body = body::write(&mut batch, b"text", &[]).unwrap();
     store.commit(batch).unwrap();
-    assert!(matches!(
-        body::read(&store, &leaf),
-        Err(Error::ChunkKind { .. })
-    ));
-    assert!(matches!(
-        Root::read(&store, &leaf),
-        Err(Error::ChunkKind { .. })
-    ));
+    assert!(matches!(body::read(&store, &leaf), Err(Error::ChunkKind { .. })));
+    assert!(matches!(Root::read(&store, &leaf), Err(Error::ChunkKind { .. })));
     let misnamed = Map::from_root(Some(body));
-    assert!(matches!(
-        misnamed.get(&store, b"a"),
-        Err(Error::ChunkKind { .. })
-    ));
+    assert!(matches!(misnamed.get(&store, b"a"), Err(Error::ChunkKind { .. })));
 }
 
 #[test]
@@ -85,10 +74,7 @@ fn roots_list_maps_by_name_and_forget_empty_ones() {
     let mut batch = Batch::new();
     let map = Map::build(&mut batch, [(b"a".to_vec(), value("1"))].into_iter()).unwrap();
     let named = |names: &[(&str, Map)]| Root {
-        maps: names
-            .iter()
-            .map(|(name, map)| ((*name).to_owned(), *map))
-            .collect(),
+        maps: names.iter().map(|(name, map)| ((*name).to_owned(), *map)).collect(),
     };
     let root = named(&[("content", map), ("by-id", Map::EMPTY), ("tags", map)]);
     let id = root.write(&mut batch).unwrap();
@@ -100,21 +86,10 @@ fn roots_list_maps_by_name_and_forget_empty_ones() {
     assert_eq!(found, without);
     assert_eq!((found.map("tags"), found.map("by-id")), (map, Map::EMPTY));
     let chunk = store.read(&id).unwrap();
-    assert_eq!(
-        (chunk.kind(), chunk.chunk_refs().len()),
-        (ChunkKind::Root, 2)
-    );
-    let empty = Root {
-        maps: BTreeMap::new(),
-    };
+    assert_eq!((chunk.kind(), chunk.chunk_refs().len()), (ChunkKind::Root, 2));
+    let empty = Root { maps: BTreeMap::new() };
     let id = empty.write(&mut Batch::new()).unwrap();
-    assert!(matches!(
-        Root::read(&store, &id),
-        Err(Error::ChunkMissing { .. })
-    ));
+    assert!(matches!(Root::read(&store, &id), Err(Error::ChunkMissing { .. })));
     let long = named(&[(&"n".repeat(256), map)]);
-    assert!(matches!(
-        long.write(&mut Batch::new()),
-        Err(Error::TooLong { .. })
-    ));
+    assert!(matches!(long.write(&mut Batch::new()), Err(Error::TooLong { .. })));
 }

@@ -31,23 +31,12 @@ fn a_ref_moves_by_compare_and_swap() {
         match (store.commit(batch), outcome) {
             (Ok(()), Ok(())) => assert_eq!(store.read_ref("main").unwrap(), new),
             (Err(error @ Error::RefMoved { .. }), Err(found)) => {
-                let Error::RefMoved {
-                    name,
-                    expected: believed,
-                    actual,
-                } = &error
-                else {
+                let Error::RefMoved { name, expected: believed, actual } = &error else {
                     unreachable!()
                 };
-                assert_eq!(
-                    (name.as_str(), *believed, *actual),
-                    ("main", expected, found)
-                );
+                assert_eq!((name.as_str(), *believed, *actual), ("main", expected, found));
                 assert!(!error.is_transient());
-                assert!(
-                    !store.contains_many(&[staged]).unwrap()[0],
-                    "nothing is stored"
-                );
+                assert!(!store.contains_many(&[staged]).unwrap()[0], "nothing is stored");
             }
             (outcome, _) => panic!("{outcome:?}"),
         }
@@ -65,10 +54,7 @@ fn a_ref_moves_by_compare_and_swap() {
 #[test]
 fn revisions_are_read_back_newest_first() {
     let disk = CrashDisk::new();
-    let options = LocalOptions {
-        pack_limit: ByteSize::kib(2),
-        ..LocalOptions::default()
-    };
+    let options = LocalOptions { pack_limit: ByteSize::kib(2), ..LocalOptions::default() };
     let open = || LocalStore::open(std::sync::Arc::new(disk.clone()), options).unwrap();
     let store = open();
     let mut expected = Vec::new();
@@ -111,14 +97,8 @@ fn names_and_texts_beyond_the_limits_are_refused() {
         batch.set_ref(update);
         store.commit(batch)
     };
-    assert!(matches!(
-        commit(|update| update.name = "n".repeat(256)),
-        Err(Error::TooLong { .. })
-    ));
-    assert!(matches!(
-        commit(|update| update.name.clear()),
-        Err(Error::KeyMalformed { .. })
-    ));
+    assert!(matches!(commit(|update| update.name = "n".repeat(256)), Err(Error::TooLong { .. })));
+    assert!(matches!(commit(|update| update.name.clear()), Err(Error::KeyMalformed { .. })));
     assert!(matches!(
         commit(|update| update.message = "m".repeat(65_536)),
         Err(Error::TooLong { .. })
@@ -133,10 +113,7 @@ fn names_and_texts_beyond_the_limits_are_refused() {
     assert!(matches!(store.commit(batch), Err(Error::TooLong { .. })));
     let mut batch = Batch::new();
     batch.add_chunk("not a chunk".into());
-    assert!(matches!(
-        store.commit(batch),
-        Err(Error::ChunkMalformed { .. })
-    ));
+    assert!(matches!(store.commit(batch), Err(Error::ChunkMalformed { .. })));
 }
 
 #[test]
@@ -157,28 +134,15 @@ fn what_is_held_is_not_written_again() {
     let (batch, ..) = stage();
     store.commit(batch).unwrap();
     assert_eq!(disk.appended(), appended);
-    assert_eq!(
-        store.contains_many(&[id, ChunkId::of(b"")]).unwrap(),
-        [true, false]
-    );
+    assert_eq!(store.contains_many(&[id, ChunkId::of(b"")]).unwrap(), [true, false]);
     assert_eq!(store.read_blob(&blob).unwrap().unwrap(), "icon");
     // The digest of a chunk is not the name of a blob, nor the other way round.
-    assert!(
-        store
-            .read_blob(&BlobId::new(*id.as_bytes(), 4))
-            .unwrap()
-            .is_none()
-    );
+    assert!(store.read_blob(&BlobId::new(*id.as_bytes(), 4)).unwrap().is_none());
     assert!(matches!(
         store.read(&ChunkId::from_bytes(*blob.digest())),
         Err(Error::ChunkMissing { .. })
     ));
-    assert!(
-        store
-            .read_blob(&BlobId::new(*blob.digest(), 5))
-            .unwrap()
-            .is_none()
-    );
+    assert!(store.read_blob(&BlobId::new(*blob.digest(), 5)).unwrap().is_none());
 }
 
 #[test]
@@ -190,10 +154,7 @@ fn a_staged_batch_is_read_before_the_store() {
     let mut batch = Batch::new();
     let edits = Edits::from([(b"b".to_vec(), Some(value("2")))]);
     let edited = map.edit(&store, &mut batch, edits).unwrap();
-    assert!(matches!(
-        edited.get(&store, b"b"),
-        Err(Error::ChunkMissing { .. })
-    ));
+    assert!(matches!(edited.get(&store, b"b"), Err(Error::ChunkMissing { .. })));
     let staged = Staged::new(&batch, &store);
     assert_eq!(edited.get(&staged, b"b").unwrap(), Some(value("2")));
     assert_eq!(map.get(&staged, b"a").unwrap(), Some(value("1")));
@@ -203,17 +164,13 @@ fn a_staged_batch_is_read_before_the_store() {
 fn lz4_and_plain_hold_the_same() {
     for compression in [Compression::None, Compression::Lz4] {
         let disk = CrashDisk::new();
-        let options = LocalOptions {
-            compression,
-            cache: ByteSize::bytes(0),
-            pack_limit: ByteSize::kib(2),
-        };
+        let options =
+            LocalOptions { compression, cache: ByteSize::bytes(0), pack_limit: ByteSize::kib(2) };
         let open = || LocalStore::open(std::sync::Arc::new(disk.clone()), options).unwrap();
         let store = open();
         let mut batch = Batch::new();
-        let ids: Vec<ChunkId> = (0..40)
-            .map(|n| body_of(&mut batch, &format!("{n} ").repeat(50)))
-            .collect();
+        let ids: Vec<ChunkId> =
+            (0..40).map(|n| body_of(&mut batch, &format!("{n} ").repeat(50))).collect();
         batch.set_ref(moves("main", None, Some(ids[0])));
         store.commit(batch).unwrap();
         drop(store);
@@ -278,10 +235,7 @@ fn readers_and_writers_share_a_store() {
 fn the_bytes_of_a_pack_are_pinned() {
     // Other bytes mean another format version: existing packs must still be read.
     let disk = CrashDisk::new();
-    let options = LocalOptions {
-        compression: Compression::None,
-        ..LocalOptions::default()
-    };
+    let options = LocalOptions { compression: Compression::None, ..LocalOptions::default() };
     let store = LocalStore::open(std::sync::Arc::new(disk.clone()), options).unwrap();
     let mut batch = Batch::new();
     let body = body_of(&mut batch, "a body");

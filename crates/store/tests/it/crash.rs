@@ -13,11 +13,7 @@ use tympan_testkit::disk::{CrashDisk, Unsynced};
 use crate::support::{Edits, Model, Numbers, apply, moves, value};
 
 fn options(pack_limit: ByteSize) -> LocalOptions {
-    LocalOptions {
-        pack_limit,
-        cache: ByteSize::kib(64),
-        compression: Compression::Lz4,
-    }
+    LocalOptions { pack_limit, cache: ByteSize::kib(64), compression: Compression::Lz4 }
 }
 
 fn open(disk: impl Disk + 'static, pack_limit: ByteSize) -> LocalStore {
@@ -42,13 +38,7 @@ struct Author {
 
 impl Author {
     fn new(store: LocalStore) -> Self {
-        Self {
-            store,
-            map: Map::EMPTY,
-            root: None,
-            model: Model::new(),
-            numbers: Numbers(3),
-        }
+        Self { store, map: Map::EMPTY, root: None, model: Model::new(), numbers: Numbers(3) }
     }
 
     /// Saves a few pages; returns an error as the store gives it.
@@ -76,11 +66,7 @@ impl Author {
     }
 
     fn acknowledged(&self, disk: &CrashDisk) -> Acknowledged {
-        Acknowledged {
-            calls: disk.calls(),
-            root: self.root,
-            model: self.model.clone(),
-        }
+        Acknowledged { calls: disk.calls(), root: self.root, model: self.model.clone() }
     }
 }
 
@@ -94,13 +80,10 @@ fn check_reopened(disk: MemoryDisk, limit: ByteSize, allowed: &[Acknowledged], a
     let report = check(&store).unwrap();
     assert!(report.is_clean(), "{at}: {report:?}");
     assert!(report.blobs_elsewhere.is_empty(), "{at}: {report:?}");
-    let map = root.map_or(Map::EMPTY, |root| {
-        Root::read(&store, &root).unwrap().map("content")
-    });
+    let map = root.map_or(Map::EMPTY, |root| Root::read(&store, &root).unwrap().map("content"));
     let all = (std::ops::Bound::Unbounded, std::ops::Bound::Unbounded);
-    let records = map
-        .range(&store, all)
-        .map(|record| record.map(|(key, value)| (key.to_vec(), value)));
+    let records =
+        map.range(&store, all).map(|record| record.map(|(key, value)| (key.to_vec(), value)));
     let records: Model = records.collect::<Result<_, _>>().unwrap();
     assert_eq!(records, allowed[found].model, "{at}");
     // It takes new commits.
@@ -226,10 +209,9 @@ fn a_full_disk_refuses_writes_and_recovers_by_itself() {
                 }
             }
             assert_eq!(author.store.poisoned(), None);
-            let first = author.map.range(
-                &author.store,
-                (std::ops::Bound::Unbounded, std::ops::Bound::Unbounded),
-            );
+            let first = author
+                .map
+                .range(&author.store, (std::ops::Bound::Unbounded, std::ops::Bound::Unbounded));
             assert_eq!(first.count(), author.model.len(), "reading goes on");
             disk.set_room(None);
             author.save().unwrap();
@@ -259,10 +241,7 @@ fn a_failed_sync_closes_the_store_for_writing() {
 fn any_flipped_bit_is_found_by_the_check() {
     let disk = CrashDisk::new();
     // No cache worth the name, so that reads meet the disk.
-    let tiny = LocalOptions {
-        cache: ByteSize::bytes(0),
-        ..options(ByteSize::kib(8))
-    };
+    let tiny = LocalOptions { cache: ByteSize::bytes(0), ..options(ByteSize::kib(8)) };
     let mut author = Author::new(LocalStore::open(Arc::new(disk.clone()), tiny).unwrap());
     for _ in 0..20 {
         author.save().unwrap();
@@ -282,19 +261,13 @@ fn any_flipped_bit_is_found_by_the_check() {
         }
     }
     assert!(affected > 0, "some bits belong to what the ref reaches");
-    assert!(
-        check(&author.store).unwrap().is_clean(),
-        "the bits are back"
-    );
+    assert!(check(&author.store).unwrap().is_clean(), "the bits are back");
 }
 
 #[test]
 fn reading_a_damaged_chunk_is_an_error_and_closes_the_store() {
     let disk = CrashDisk::new();
-    let tiny = LocalOptions {
-        cache: ByteSize::bytes(0),
-        ..options(ByteSize::mib(1))
-    };
+    let tiny = LocalOptions { cache: ByteSize::bytes(0), ..options(ByteSize::mib(1)) };
     let store = LocalStore::open(Arc::new(disk.clone()), tiny).unwrap();
     let mut batch = Batch::new();
     let body = body::write(&mut batch, &[7; 900], &[]).unwrap();
@@ -336,19 +309,9 @@ fn damage_in_what_was_durable_is_kept_apart_from_an_unfinished_write() {
     assert_eq!(store.read_ref("main").unwrap(), author.root);
     let report = check(&store).unwrap();
     assert!(!report.is_clean());
-    assert!(
-        report
-            .faults
-            .iter()
-            .any(|fault| fault.contains("damaged from byte")),
-        "{report:?}"
-    );
+    assert!(report.faults.iter().any(|fault| fault.contains("damaged from byte")), "{report:?}");
     let length = crashed.content("pack-000001").unwrap().len();
-    assert_eq!(
-        length,
-        disk.content("pack-000001").unwrap().len(),
-        "not cut"
-    );
+    assert_eq!(length, disk.content("pack-000001").unwrap().len(), "not cut");
 }
 
 #[test]
@@ -360,10 +323,7 @@ fn index_files_are_made_again() {
         author.save().unwrap();
     }
     let names = disk.list("").unwrap();
-    let indexes: Vec<&String> = names
-        .iter()
-        .filter(|name| name.ends_with(".index"))
-        .collect();
+    let indexes: Vec<&String> = names.iter().filter(|name| name.ends_with(".index")).collect();
     assert!(indexes.len() >= 3, "{names:?}");
     let states = [author.acknowledged(&disk)];
     // Missing, cut, damaged: the pack tells all.

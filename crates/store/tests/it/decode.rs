@@ -19,10 +19,7 @@ struct Forged(HashMap<ChunkId, Chunk>);
 
 impl ReadChunks for Forged {
     fn read(&self, id: &ChunkId) -> Result<Chunk> {
-        self.0
-            .get(id)
-            .cloned()
-            .ok_or(Error::ChunkMissing { id: *id })
+        self.0.get(id).cloned().ok_or(Error::ChunkMissing { id: *id })
     }
 }
 
@@ -35,10 +32,7 @@ fn exercise(reads: &dyn ReadChunks, id: ChunkId, other: ChunkId) {
     assert!(map.range(reads, all).take(100_000).count() < 100_000);
     let diff = map.diff(&Map::from_root(Some(other)), reads);
     assert!(diff.take(100_000).count() < 100_000);
-    let edits = Edits::from([
-        (b"content".to_vec(), Some(value("x"))),
-        (b"zzz".to_vec(), None),
-    ]);
+    let edits = Edits::from([(b"content".to_vec(), Some(value("x"))), (b"zzz".to_vec(), None)]);
     drop(map.edit(reads, &mut Batch::new(), edits));
     drop(body::read(reads, &id));
     drop(Root::read(reads, &id));

@@ -22,9 +22,8 @@ impl Entry {
 
 fn root(model: &Model) -> Option<ChunkId> {
     let records = model.iter();
-    let mut level: Vec<Entry> = records
-        .map(|(key, value)| Entry::Record(key.clone(), value.clone()))
-        .collect();
+    let mut level: Vec<Entry> =
+        records.map(|(key, value)| Entry::Record(key.clone(), value.clone())).collect();
     let mut number = 0;
     loop {
         level = cut(number, level);
@@ -44,11 +43,7 @@ fn cut(level: u8, entries: Vec<Entry>) -> Vec<Entry> {
     let count = entries.len();
     for (position, entry) in entries.into_iter().enumerate() {
         let key = entry.key().to_vec();
-        let before = if chunk.is_empty() {
-            0
-        } else {
-            encode(level, &chunk).0.len()
-        };
+        let before = if chunk.is_empty() { 0 } else { encode(level, &chunk).0.len() };
         chunk.push(entry);
         if ends(level, &chunk, before, &key) || position + 1 == count {
             let first = chunk[0].key();
@@ -94,9 +89,7 @@ fn ends(level: u8, chunk: &[Entry], before: usize, key: &[u8]) -> bool {
     if size >= 16_384 {
         return true;
     }
-    let d = (size as u128)
-        .pow(4)
-        .saturating_sub((before as u128).pow(4));
+    let d = (size as u128).pow(4).saturating_sub((before as u128).pow(4));
     let h = u128::from(hash(level, key) >> 32);
     h * (4_096_u128.pow(4) + d) < d * (1 << 32)
 }

@@ -20,40 +20,22 @@ async fn steps_are_applied_once_and_in_order() {
     let state = State::open(&file).await.unwrap();
     state.migrate("jobs", &STEPS[..1]).await.unwrap();
     let insert = sqlx::query("INSERT INTO job (id, topic) VALUES ($1, $2)");
-    insert
-        .bind(1_i64)
-        .bind("dam/ingest")
-        .execute(state.pool())
-        .await
-        .unwrap();
+    insert.bind(1_i64).bind("dam/ingest").execute(state.pool()).await.unwrap();
     state.migrate("jobs", STEPS).await.unwrap();
     state.migrate("jobs", STEPS).await.unwrap();
     state.close().await;
     let state = State::open(&file).await.unwrap();
     state.migrate("jobs", STEPS).await.unwrap();
-    assert_eq!(
-        count(&state, "SELECT attempt FROM job WHERE id = 1").await,
-        0
-    );
+    assert_eq!(count(&state, "SELECT attempt FROM job WHERE id = 1").await, 0);
     assert_eq!(count(&state, "SELECT COUNT(*) FROM migration").await, 2);
     let older = state.migrate("jobs", &STEPS[..1]).await;
-    assert!(matches!(
-        older,
-        Err(Error::StateNewer {
-            found: 2,
-            known: 1,
-            ..
-        })
-    ));
+    assert!(matches!(older, Err(Error::StateNewer { found: 2, known: 1, .. })));
 }
 
 #[tokio::test]
 async fn a_step_that_fails_leaves_nothing() {
     let state = State::memory().await.unwrap();
-    let steps = [
-        "CREATE TABLE one (id BIGINT)",
-        "CREATE TABLE two (id BIGINT); SELECT nonsense",
-    ];
+    let steps = ["CREATE TABLE one (id BIGINT)", "CREATE TABLE two (id BIGINT); SELECT nonsense"];
     let failed = state.migrate("jobs", &steps).await;
     let message = failed.unwrap_err().to_string();
     assert!(message.contains("`jobs`"), "{message}");
@@ -65,15 +47,8 @@ async fn a_step_that_fails_leaves_nothing() {
 async fn writers_wait_for_each_other() {
     let dir = tempfile::tempdir().unwrap();
     let state = State::open(&dir.path().join("state.db")).await.unwrap();
-    state
-        .migrate("jobs", &["CREATE TABLE tally (number BIGINT NOT NULL)"])
-        .await
-        .unwrap();
-    state
-        .pool()
-        .execute("INSERT INTO tally VALUES (0)")
-        .await
-        .unwrap();
+    state.migrate("jobs", &["CREATE TABLE tally (number BIGINT NOT NULL)"]).await.unwrap();
+    state.pool().execute("INSERT INTO tally VALUES (0)").await.unwrap();
     let writers: Vec<_> = (0..4)
         .map(|_| {
             let state = state.clone();
@@ -81,10 +56,7 @@ async fn writers_wait_for_each_other() {
                 for _ in 0..25 {
                     // Reads, then writes: without waiting at the begin, one of two such transactions would fail.
                     let mut transaction = state.begin().await.unwrap();
-                    let row = transaction
-                        .fetch_one("SELECT number FROM tally")
-                        .await
-                        .unwrap();
+                    let row = transaction.fetch_one("SELECT number FROM tally").await.unwrap();
                     let number: i64 = row.try_get(0).unwrap();
                     let write = sqlx::query("UPDATE tally SET number = $1").bind(number + 1);
                     write.execute(&mut *transaction).await.unwrap();
@@ -105,16 +77,8 @@ async fn what_is_promised_to_last_is_set() {
     let state = State::open(&dir.path().join("state.db")).await.unwrap();
     assert_eq!(count(&state, "PRAGMA synchronous").await, 2);
     assert_eq!(count(&state, "PRAGMA foreign_keys").await, 1);
-    let row = sqlx::query("PRAGMA journal_mode")
-        .fetch_one(state.pool())
-        .await
-        .unwrap();
+    let row = sqlx::query("PRAGMA journal_mode").fetch_one(state.pool()).await.unwrap();
     assert_eq!(row.try_get::<String, _>(0).unwrap(), "wal");
     let missing = State::open(&dir.path().join("no/such/state.db")).await;
-    assert!(
-        missing
-            .unwrap_err()
-            .to_string()
-            .contains("no/such/state.db")
-    );
+    assert!(missing.unwrap_err().to_string().contains("no/such/state.db"));
 }

@@ -22,10 +22,7 @@ pub(crate) struct Counting<'a> {
 
 impl<'a> Counting<'a> {
     pub(crate) fn new(store: &'a dyn ReadChunks) -> Self {
-        Self {
-            store,
-            reads: AtomicU64::new(0),
-        }
+        Self { store, reads: AtomicU64::new(0) }
     }
 
     /// Returns the reads since the last call.
@@ -42,10 +39,7 @@ impl ReadChunks for Counting<'_> {
 }
 
 pub(crate) fn value(text: impl Into<Vec<u8>>) -> Value {
-    Value {
-        bytes: Bytes::from(text.into()),
-        body: None,
-    }
+    Value { bytes: Bytes::from(text.into()), body: None }
 }
 
 /// Applies edits to the model.
@@ -61,9 +55,7 @@ pub(crate) fn apply(model: &mut Model, edits: &Edits) {
 /// Builds the map of a model and stores it.
 pub(crate) fn build(store: &LocalStore, model: &Model) -> Map {
     let mut batch = Batch::new();
-    let records = model
-        .iter()
-        .map(|(key, value)| (key.clone(), value.clone()));
+    let records = model.iter().map(|(key, value)| (key.clone(), value.clone()));
     let map = Map::build(&mut batch, records).unwrap();
     store.commit(batch).unwrap();
     map

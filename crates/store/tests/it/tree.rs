@@ -44,11 +44,7 @@ pub(crate) fn model() -> impl Strategy<Value = Model> {
 
 /// Compares two maps through `diff` with what their models differ in.
 fn check_diff(store: &LocalStore, left: (&Map, &Model), right: (&Map, &Model)) {
-    let found: Vec<Change> = left
-        .0
-        .diff(right.0, store)
-        .collect::<Result<_, _>>()
-        .unwrap();
+    let found: Vec<Change> = left.0.diff(right.0, store).collect::<Result<_, _>>().unwrap();
     let mut expected = Vec::new();
     let mut keys: Vec<&Vec<u8>> = left.1.keys().chain(right.1.keys()).collect();
     keys.sort_unstable();
@@ -73,10 +69,7 @@ fn check_content(store: &LocalStore, map: &Map, model: &Model) {
         .map(|record| record.map(|(key, value)| (key.to_vec(), value)))
         .collect::<Result<_, _>>()
         .unwrap();
-    assert!(
-        all.iter().map(|(key, value)| (key, value)).eq(model.iter()),
-        "all records in order"
-    );
+    assert!(all.iter().map(|(key, value)| (key, value)).eq(model.iter()), "all records in order");
     for (key, value) in model {
         assert_eq!(map.get(store, key).unwrap().as_ref(), Some(value));
     }
@@ -149,12 +142,8 @@ pub(crate) fn site(count: u64) -> impl Iterator<Item = (Vec<u8>, Value)> {
 }
 
 fn site_key(n: u64) -> Vec<u8> {
-    format!(
-        "content\u{1}magazine\u{1}en\u{1}section-{:04}\0article-{:02}",
-        n / 100,
-        n % 100
-    )
-    .into_bytes()
+    format!("content\u{1}magazine\u{1}en\u{1}section-{:04}\0article-{:02}", n / 100, n % 100)
+        .into_bytes()
 }
 
 #[test]
@@ -217,12 +206,7 @@ fn diff_of_scattered_changes_loads_what_differs() {
 fn clustered_edits_of_a_tall_tree_give_the_root_of_a_bulk_build() {
     let store = LocalStore::memory().unwrap();
     // Small values and long names: many records per leaf, several interior chunks.
-    let key = |n: u64| {
-        format!(
-            "content\u{1}folder-{:03}\0a-rather-long-name-{n:06}",
-            n / 90
-        )
-    };
+    let key = |n: u64| format!("content\u{1}folder-{:03}\0a-rather-long-name-{n:06}", n / 90);
     let mut model: Model = (0..40_000)
         .filter(|n| n % 2 == 0)
         .map(|n| (key(n).into_bytes(), value(n.to_string())))
@@ -247,11 +231,7 @@ fn clustered_edits_of_a_tall_tree_give_the_root_of_a_bulk_build() {
         let before = (map, model.clone());
         apply(&mut model, &edits);
         map = edit(&store, map, &edits).0;
-        assert_eq!(
-            map,
-            build(&store, &model),
-            "round {round}, {span} from {start}"
-        );
+        assert_eq!(map, build(&store, &model), "round {round}, {span} from {start}");
         check_diff(&store, (&before.0, &before.1), (&map, &model));
     }
     check_content(&store, &map, &model);
@@ -297,10 +277,7 @@ fn edits_in_one_batch_see_each_other() {
 #[test]
 fn records_beyond_the_limits_are_refused() {
     let store = LocalStore::memory().unwrap();
-    let cases = [
-        (vec![b'k'; 2_049], value("")),
-        (b"k".to_vec(), value(vec![0; 16_385])),
-    ];
+    let cases = [(vec![b'k'; 2_049], value("")), (b"k".to_vec(), value(vec![0; 16_385]))];
     for (key, value) in cases {
         let mut batch = Batch::new();
         let built = Map::build(&mut batch, [(key.clone(), value.clone())].into_iter());
@@ -319,16 +296,10 @@ fn the_root_of_known_content_is_pinned() {
     // Another root means another format: existing stores would no longer compare equal.
     let store = LocalStore::memory().unwrap();
     let map = build(&store, &site(2_000).collect());
-    check_id(
-        map.root(),
-        "cc95be214c1f0b84a16460ccc47a6fc4bc60ab0253d66f0d2f2f9d154a791682",
-    );
+    check_id(map.root(), "cc95be214c1f0b84a16460ccc47a6fc4bc60ab0253d66f0d2f2f9d154a791682");
     let mut batch = Batch::new();
     let body = body::write(&mut batch, &[7; 200_000], &[]).unwrap();
-    check_id(
-        Some(body),
-        "85e04c60622fe6f356fbe52e9452cfa7782c95907b4e78f30dd63d7616890491",
-    );
+    check_id(Some(body), "85e04c60622fe6f356fbe52e9452cfa7782c95907b4e78f30dd63d7616890491");
 }
 
 fn check_id(found: Option<ChunkId>, expected: &str) {

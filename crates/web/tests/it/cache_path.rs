@@ -6,11 +6,7 @@ use tympan_web::cache_path::{CanonicalPath, Fault, resolve_wire};
 #[track_caller]
 fn check(raw: &str, expected: Result<&str, Fault>) {
     let path = CanonicalPath::parse(raw);
-    assert_eq!(
-        path.as_ref().map(CanonicalPath::as_str),
-        expected.as_ref().copied(),
-        "{raw}"
-    );
+    assert_eq!(path.as_ref().map(CanonicalPath::as_str), expected.as_ref().copied(), "{raw}");
 }
 
 #[test]

@@ -37,10 +37,7 @@ fn an_old_agent_is_understood() {
         ("Content-Type", "application/octet-stream"),
     ]);
     assert!(FlushMessage::is_flush(&sent));
-    assert_eq!(
-        FlushMessage::parse(&sent, b""),
-        Ok(message(Action::Activate, "/content/en"))
-    );
+    assert_eq!(FlushMessage::parse(&sent, b""), Ok(message(Action::Activate, "/content/en")));
 }
 
 #[test]
@@ -52,17 +49,10 @@ fn a_body_counts_only_as_plain_text() {
             ("cq-handle", "/content"),
             ("content-type", content_type),
         ]);
-        assert_eq!(
-            FlushMessage::parse(&sent, body).unwrap().refetch,
-            expected,
-            "{content_type}"
-        );
+        assert_eq!(FlushMessage::parse(&sent, body).unwrap().refetch, expected, "{content_type}");
     };
     check("text/plain", &["/content/en.html", "/content/de.html?x=1"]);
-    check(
-        "Text/Plain; charset=utf-8",
-        &["/content/en.html", "/content/de.html?x=1"],
-    );
+    check("Text/Plain; charset=utf-8", &["/content/en.html", "/content/de.html?x=1"]);
     check("application/octet-stream", &[]);
     check("application/x-www-form-urlencoded", &[]);
 }
@@ -70,39 +60,20 @@ fn a_body_counts_only_as_plain_text() {
 #[test]
 fn broken_messages_are_refused() {
     let check = |pairs: &[(&str, &str)], expected: Fault| {
-        assert_eq!(
-            FlushMessage::parse(&headers(pairs), b""),
-            Err(expected),
-            "{pairs:?}"
-        );
+        assert_eq!(FlushMessage::parse(&headers(pairs), b""), Err(expected), "{pairs:?}");
     };
-    check(
-        &[("CQ-Action", "Explode"), ("CQ-Handle", "/a")],
-        Fault::Action("Explode".into()),
-    );
+    check(&[("CQ-Action", "Explode"), ("CQ-Handle", "/a")], Fault::Action("Explode".into()));
     check(&[("CQ-Action", "Activate")], Fault::Handle);
-    check(
-        &[("CQ-Action", "Activate"), ("CQ-Handle", "")],
-        Fault::Handle,
-    );
-    check(
-        &[("CQ-Action", "Delete"), ("CQ-Handle", "content")],
-        Fault::Handle,
-    );
-    check(
-        &[("CQ-Action", "Delete"), ("CQ-Handle", "/a/../b")],
-        Fault::Handle,
-    );
+    check(&[("CQ-Action", "Activate"), ("CQ-Handle", "")], Fault::Handle);
+    check(&[("CQ-Action", "Delete"), ("CQ-Handle", "content")], Fault::Handle);
+    check(&[("CQ-Action", "Delete"), ("CQ-Handle", "/a/../b")], Fault::Handle);
 }
 
 #[test]
 fn ordinary_headers_make_no_flush() {
     assert!(!FlushMessage::is_flush(&headers(&[("Action", "x")])));
     assert!(!FlushMessage::is_flush(&headers(&[("Handle", "/x")])));
-    assert!(FlushMessage::is_flush(&headers(&[
-        ("Action", "Delete"),
-        ("Handle", "/x")
-    ])));
+    assert!(FlushMessage::is_flush(&headers(&[("Action", "Delete"), ("Handle", "/x")])));
 }
 
 #[test]
@@ -111,10 +82,7 @@ fn a_line_break_cannot_be_smuggled_out() {
     assert_eq!(sent.to_request("h:1").unwrap_err(), Fault::Handle);
     sent.handle = "/a".into();
     sent.refetch = vec!["/a\n/etc".into()];
-    assert_eq!(
-        sent.to_request("h:1").unwrap_err(),
-        Fault::Refetch("/a\n/etc".into())
-    );
+    assert_eq!(sent.to_request("h:1").unwrap_err(), Fault::Refetch("/a\n/etc".into()));
 }
 
 fn any_message() -> impl Strategy<Value = FlushMessage> {

@@ -58,21 +58,12 @@ impl Server {
         let counters = Arc::clone(&front.counters);
         let (stop, stopped) = oneshot::channel();
         let thread = std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build()
-                .unwrap();
+            let runtime =
+                tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             let until = async { drop(stopped.await) };
-            runtime
-                .block_on(serve(listener, service_fn(echo), front, until))
-                .unwrap();
+            runtime.block_on(serve(listener, service_fn(echo), front, until)).unwrap();
         });
-        Self {
-            addr,
-            counters,
-            stop: Some(stop),
-            thread: Some(thread),
-        }
+        Self { addr, counters, stop: Some(stop), thread: Some(thread) }
     }
 
     fn ask(&self, bytes: &str) -> String {
@@ -98,10 +89,7 @@ fn requests_carry_their_peer() {
     let server = Server::start(Limits::default());
     let answer = server.ask("GET /x HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
-    assert!(
-        answer.ends_with("/x 0 bytes, loopback true, tls false"),
-        "{answer}"
-    );
+    assert!(answer.ends_with("/x 0 bytes, loopback true, tls false"), "{answer}");
 }
 
 #[test]
@@ -109,34 +97,22 @@ fn http_1_0_is_answered_and_closed() {
     let server = Server::start(Limits::default());
     let answer = server.ask("POST /x HTTP/1.0\r\nContent-Length: 3\r\n\r\nabc");
     assert!(answer.starts_with("HTTP/1.0 200"), "{answer}");
-    assert!(
-        answer.ends_with("/x 3 bytes, loopback true, tls false"),
-        "{answer}"
-    );
+    assert!(answer.ends_with("/x 3 bytes, loopback true, tls false"), "{answer}");
 }
 
 #[test]
 fn a_large_head_is_answered_431() {
-    let server = Server::start(Limits {
-        header_bytes: 8 * 1024,
-        ..Limits::default()
-    });
+    let server = Server::start(Limits { header_bytes: 8 * 1024, ..Limits::default() });
     let filler = "a".repeat(9 * 1024);
     let answer = server.ask(&format!("GET / HTTP/1.1\r\nHost: h\r\nX: {filler}\r\n\r\n"));
     assert!(answer.starts_with("HTTP/1.1 431"), "{answer}");
     let answer = server.ask(&format!("GET / HTTP/1.1\r\nHost: h\r\nX: {filler}{filler}"));
-    assert!(
-        answer.starts_with("HTTP/1.1 431"),
-        "a head that never ends: {answer}"
-    );
+    assert!(answer.starts_with("HTTP/1.1 431"), "a head that never ends: {answer}");
 }
 
 #[test]
 fn a_large_body_is_answered_413() {
-    let server = Server::start(Limits {
-        body_bytes: 5,
-        ..Limits::default()
-    });
+    let server = Server::start(Limits { body_bytes: 5, ..Limits::default() });
     let sized =
         "POST / HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: 6\r\n\r\nabcdef";
     assert!(server.ask(sized).starts_with("HTTP/1.1 413"));
@@ -151,38 +127,26 @@ fn a_large_body_is_answered_413() {
 
 #[test]
 fn a_head_that_does_not_arrive_closes_the_connection() {
-    let server = Server::start(Limits {
-        header_timeout: Duration::from_millis(50),
-        ..Limits::default()
-    });
+    let server =
+        Server::start(Limits { header_timeout: Duration::from_millis(50), ..Limits::default() });
     assert_eq!(server.ask("GET / HTTP/1.1\r\nHo"), "");
     assert_eq!(server.ask(""), "");
 }
 
 #[test]
 fn connections_over_the_limit_wait_for_their_turn() {
-    let server = Server::start(Limits {
-        max_connections: 1,
-        ..Limits::default()
-    });
+    let server = Server::start(Limits { max_connections: 1, ..Limits::default() });
     let first = std::net::TcpStream::connect(server.addr).unwrap();
     let addr = server.addr;
     let second = std::thread::spawn(move || {
-        exchange(
-            addr,
-            b"GET /second HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n",
-        )
+        exchange(addr, b"GET /second HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
     });
     while server.counters.saturated.load(Ordering::Relaxed) == 0 {
         std::thread::yield_now();
     }
     assert_eq!(server.counters.accepted.load(Ordering::Relaxed), 1);
     drop(first);
-    assert!(
-        String::from_utf8(second.join().unwrap())
-            .unwrap()
-            .contains("/second")
-    );
+    assert!(String::from_utf8(second.join().unwrap()).unwrap().contains("/second"));
 }
 
 #[test]

@@ -23,21 +23,9 @@ fn real_request_lines_read_and_write_back() {
         target: "/content/bench/p1?a=b".into(),
         version: "HTTP/1.1".into(),
     };
-    reads(
-        "21/Nov/2026:00:50:16 +0000 [2] -> POST /content/bench/p1?a=b HTTP/1.1",
-        2,
-        &entry,
-    );
-    reads(
-        "21/Nov/2026:01:50:16 +0100 [2] -> POST /content/bench/p1?a=b HTTP/1.1",
-        2,
-        &entry,
-    );
-    reads(
-        "20/Nov/2026:19:20:16 -0530 [2] -> POST /content/bench/p1?a=b HTTP/1.1",
-        2,
-        &entry,
-    );
+    reads("21/Nov/2026:00:50:16 +0000 [2] -> POST /content/bench/p1?a=b HTTP/1.1", 2, &entry);
+    reads("21/Nov/2026:01:50:16 +0100 [2] -> POST /content/bench/p1?a=b HTTP/1.1", 2, &entry);
+    reads("20/Nov/2026:19:20:16 -0530 [2] -> POST /content/bench/p1?a=b HTTP/1.1", 2, &entry);
     let exit = |media_type: Option<&str>| Event::Exit {
         status: 201,
         media_type: media_type.map(str::to_owned),
@@ -48,11 +36,7 @@ fn real_request_lines_read_and_write_back() {
         41246,
         &exit(Some("text/html")),
     );
-    reads(
-        "21/Nov/2026:00:50:16 +0000 [7] <- 201 - 98ms",
-        7,
-        &exit(None),
-    );
+    reads("21/Nov/2026:00:50:16 +0000 [7] <- 201 - 98ms", 7, &exit(None));
     reads(
         "21/Nov/2026:00:50:16 +0000 [7] <- 201 text/html; charset=utf-8 98ms",
         7,
@@ -64,11 +48,7 @@ fn real_request_lines_read_and_write_back() {
 fn cut_and_foreign_lines_are_malformed() {
     let whole = "21/Nov/2026:00:50:16 +0000 [2] <- 200 text/html 98ms";
     for length in 0..whole.len() {
-        assert!(
-            request_log::parse_line(&whole[..length]).is_err(),
-            "{}",
-            &whole[..length]
-        );
+        assert!(request_log::parse_line(&whole[..length]).is_err(), "{}", &whole[..length]);
     }
     for text in [
         "21/Foo/2026:00:50:16 +0000 [2] <- 200 text/html 98ms",
@@ -87,13 +67,8 @@ fn access_lines_read_with_and_without_brackets() {
     assert_eq!(line.to_string(), sling);
     assert_eq!(line.user.as_deref(), Some("admin"));
     assert_eq!((line.status, line.bytes), (201, Some(1285)));
-    assert_eq!(
-        (line.referer.as_deref(), line.user_agent.as_deref()),
-        (None, Some("curl/7.88.1"))
-    );
-    let apache = sling
-        .replace("21/Nov", "[21/Nov")
-        .replace("+0000", "+0000]");
+    assert_eq!((line.referer.as_deref(), line.user_agent.as_deref()), (None, Some("curl/7.88.1")));
+    let apache = sling.replace("21/Nov", "[21/Nov").replace("+0000", "+0000]");
     assert_eq!(access_log::parse_line(&apache), Ok(line));
     let common = "10.0.0.1 - - [21/Nov/2026:00:50:16 +0000] \"GET / HTTP/1.1\" 304 -";
     let line = access_log::parse_line(common).unwrap();
@@ -124,23 +99,16 @@ fn any_event() -> impl Strategy<Value = Event> {
         ("[A-Z]{1,7}", any::<String>(), "HTTP/1.[01]").prop_filter_map(
             "a target is not empty",
             |(method, target, version)| {
-                (!target.is_empty()).then_some(Event::Entry {
-                    method,
-                    target,
-                    version,
-                })
+                (!target.is_empty()).then_some(Event::Entry { method, target, version })
             }
         ),
-        (
-            100_u16..600,
-            prop::option::of("[ -~]{1,30}|-|\\PC{1,8}"),
-            0_u64..10_000_000
-        )
-            .prop_map(|(status, media_type, elapsed)| Event::Exit {
+        (100_u16..600, prop::option::of("[ -~]{1,30}|-|\\PC{1,8}"), 0_u64..10_000_000).prop_map(
+            |(status, media_type, elapsed)| Event::Exit {
                 status,
                 media_type,
                 elapsed: Duration::from_millis(elapsed),
-            }),
+            }
+        ),
     ]
 }
 
@@ -213,10 +181,7 @@ fn a_rotated_log_goes_on_in_a_new_file() {
     log.write("after");
     drop(log);
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "after\n");
-    assert_eq!(
-        std::fs::read_to_string(folder.path().join("request.log.1")).unwrap(),
-        "before\n"
-    );
+    assert_eq!(std::fs::read_to_string(folder.path().join("request.log.1")).unwrap(), "before\n");
 }
 
 #[test]

@@ -40,10 +40,7 @@ async fn answer(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Inf
 }
 
 fn client(trust: Option<Trust>) -> Client {
-    Client::new(Options {
-        trust,
-        ..Options::default()
-    })
+    Client::new(Options { trust, ..Options::default() })
 }
 
 #[tokio::test]
@@ -54,17 +51,8 @@ async fn client_and_listener_agree_on_a_certificate() {
         tls: Some(Tls::from_pem(CERTIFICATE.as_bytes(), KEY.as_bytes()).unwrap()),
         ..Front::default()
     };
-    let server = tokio::spawn(serve(
-        listener,
-        service_fn(answer),
-        front,
-        std::future::pending(),
-    ));
-    let get = || {
-        Request::get(format!("https://{addr}/"))
-            .body(Empty::<Bytes>::new())
-            .unwrap()
-    };
+    let server = tokio::spawn(serve(listener, service_fn(answer), front, std::future::pending()));
+    let get = || Request::get(format!("https://{addr}/")).body(Empty::<Bytes>::new()).unwrap();
     let trust = Trust::from_pem(CERTIFICATE.as_bytes()).unwrap();
     let body = client(Some(trust)).send(get()).await.unwrap().into_body();
     assert_eq!(body.collect().await.unwrap().to_bytes(), "tls true");
@@ -75,9 +63,7 @@ async fn client_and_listener_agree_on_a_certificate() {
 #[test]
 fn unusable_pem_is_refused_by_name() {
     let error = |certificate: &str, key: &str| {
-        Tls::from_pem(certificate.as_bytes(), key.as_bytes())
-            .unwrap_err()
-            .to_string()
+        Tls::from_pem(certificate.as_bytes(), key.as_bytes()).unwrap_err().to_string()
     };
     assert!(error("", KEY).contains("TLS certificate"));
     assert!(error(CERTIFICATE, "").contains("TLS key"));

@@ -28,11 +28,7 @@ pub(super) fn encode(name: &str) -> String {
     for (at, character) in name.char_indices() {
         let begins_escape =
             character == '_' && name.get(at..).is_some_and(|rest| escape_at(rest).is_some());
-        let fits = if is_first {
-            is_name_start(character)
-        } else {
-            is_name_part(character)
-        };
+        let fits = if is_first { is_name_start(character) } else { is_name_part(character) };
         if fits && !begins_escape {
             out.push(character);
         } else {
@@ -51,9 +47,7 @@ fn escape_at(text: &str) -> Option<u16> {
     let digits = text.strip_prefix("_x")?.get(..4)?;
     let is_closed = text.get(6..7) == Some("_");
     let are_digits = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
-    (is_closed && are_digits)
-        .then(|| u16::from_str_radix(digits, 16).ok())
-        .flatten()
+    (is_closed && are_digits).then(|| u16::from_str_radix(digits, 16).ok()).flatten()
 }
 
 /// The first characters of XML 1.0 names (production 4 without the colon).

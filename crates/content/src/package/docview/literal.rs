@@ -31,10 +31,8 @@ pub fn parse(text: &str, untyped: ValueType) -> Result<Literal, String> {
         return if rest.is_empty() {
             Ok(Literal::Binary)
         } else {
-            Err(
-                "a docview holds no bytes; write `{Binary}` and keep them in a `.binary` file"
-                    .into(),
-            )
+            Err("a docview holds no bytes; write `{Binary}` and keep them in a `.binary` file"
+                .into())
         };
     }
     let value_type = value_type.unwrap_or(untyped);
@@ -42,10 +40,7 @@ pub fn parse(text: &str, untyped: ValueType) -> Result<Literal, String> {
         |text: Cow<'_, str>| Value::parse(value_type, &text).map_err(|error| error.to_string());
     let property = match rest.strip_prefix('[') {
         Some(list) => {
-            let values = split_list(list)?
-                .into_iter()
-                .map(read)
-                .collect::<Result<_, _>>()?;
+            let values = split_list(list)?.into_iter().map(read).collect::<Result<_, _>>()?;
             Property::List(value_type, values)
         }
         None => Property::Single(read(unescape(rest)?)?),
@@ -138,9 +133,7 @@ fn unicode_escape(text: &str) -> Result<(char, usize), String> {
     let unit = |at: usize| {
         let digits = text.get(at..at + 4)?;
         let are_digits = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
-        are_digits
-            .then(|| u16::from_str_radix(digits, 16).ok())
-            .flatten()
+        are_digits.then(|| u16::from_str_radix(digits, 16).ok()).flatten()
     };
     let Some(first) = unit(0) else {
         return Err("`\\u` needs four hexadecimal digits".into());
@@ -148,15 +141,10 @@ fn unicode_escape(text: &str) -> Result<(char, usize), String> {
     if let Some(character) = char::from_u32(u32::from(first)) {
         return Ok((character, 4));
     }
-    let second = text
-        .get(4..6)
-        .filter(|escape| *escape == "\\u")
-        .and_then(|_| unit(6));
+    let second = text.get(4..6).filter(|escape| *escape == "\\u").and_then(|_| unit(6));
     match char::decode_utf16([first, second.unwrap_or_default()]).next() {
         Some(Ok(character)) => Ok((character, 10)),
-        _ => Err(format!(
-            "`\\u{first:04x}` is half of a character; the other half is missing"
-        )),
+        _ => Err(format!("`\\u{first:04x}` is half of a character; the other half is missing")),
     }
 }
 
@@ -241,10 +229,7 @@ mod tests {
         check("{Long}42", r#"Long "42""#);
         check("{Boolean}true", r#"Boolean "true""#);
         check("{Double}[1.0,2.5,3.0]", r#"Double[] ["1.0", "2.5", "3.0"]"#);
-        check(
-            "{Date}2019-03-01T10:20:30.456+01:00",
-            r#"Date "2019-03-01T10:20:30.456+01:00""#,
-        );
+        check("{Date}2019-03-01T10:20:30.456+01:00", r#"Date "2019-03-01T10:20:30.456+01:00""#);
         check("{Name}cq:Page", r#"Name "cq:Page""#);
         check("{Name}", r#"Name """#);
         check("{undefined}x", r#"String "x""#);
@@ -274,18 +259,12 @@ mod tests {
     fn malformed_values_are_refused_with_a_reason() {
         check("{Long}x", "refused: `x` cannot be read as Long");
         check("{Long}[1,x]", "refused: `x` cannot be read as Long");
-        check(
-            "{Date}yesterday",
-            "refused: `yesterday` cannot be read as Date",
-        );
+        check("{Date}yesterday", "refused: `yesterday` cannot be read as Date");
         check("{Bogus}1", "refused: `{Bogus}` is not a type of property");
         check("{long}1", "refused: `{long}` is not a type of property");
         check("{Long", "refused: a `{` begins a type that does not end");
         check("{Binary}AAAA", "refused: a docview holds no bytes");
-        check(
-            "{BinaryRef}x",
-            "refused: it refers to the blob store of another system",
-        );
+        check("{BinaryRef}x", "refused: it refers to the blob store of another system");
         check("\\u00g0", "refused: `\\u` needs four");
         check("\\u12", "refused: `\\u` needs four");
         check("\\ud83d", "refused: `\\ud83d` is half of a character");

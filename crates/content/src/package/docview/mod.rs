@@ -45,10 +45,7 @@ pub(super) struct Document {
 /// Tells whether the beginning of a file is that of a docview: of XML whose root element is `jcr:root`.
 pub(super) fn is_docview(file: &File, beginning: &[u8]) -> bool {
     // The beginning may end inside of a character.
-    let text = beginning
-        .utf8_chunks()
-        .next()
-        .map_or("", |chunk| chunk.valid());
+    let text = beginning.utf8_chunks().next().map_or("", |chunk| chunk.valid());
     let first = Xml::new(file, text.as_bytes()).and_then(|mut xml| xml.next());
     let Ok(Item::Open(element)) = first else {
         return false;
@@ -75,20 +72,15 @@ pub fn read(name: &str, text: &[u8], limits: &Limits) -> Result<Subtree> {
 }
 
 fn to_subtree(node: ImportNode) -> Subtree {
-    let mut subtree = Subtree {
-        name: node.name().to_owned(),
-        ..Subtree::default()
-    };
+    let mut subtree = Subtree { name: node.name().to_owned(), ..Subtree::default() };
     for (name, property) in node.properties() {
         if let ImportProperty::Value(property) = property {
             subtree.properties.insert(name.clone(), property.clone());
         }
     }
     let children = node.into_children().into_iter();
-    subtree.children = children
-        .filter(|child| child.kind() != Kind::OrderOnly)
-        .map(to_subtree)
-        .collect();
+    subtree.children =
+        children.filter(|child| child.kind() != Kind::OrderOnly).map(to_subtree).collect();
     subtree
 }
 
@@ -116,20 +108,9 @@ pub(super) fn parse(file: &File, bytes: &[u8], depth: usize, limits: &Limits) ->
             Item::End => break,
         }
     }
-    let DocumentReader {
-        root,
-        scopes,
-        counts,
-        superseded,
-        ..
-    } = reader;
+    let DocumentReader { root, scopes, counts, superseded, .. } = reader;
     let root = root.ok_or_else(|| file.error(0, "the file holds no element"))?;
-    Ok(Document {
-        root,
-        namespaces: scopes.into_used(),
-        counts,
-        superseded,
-    })
+    Ok(Document { root, namespaces: scopes.into_used(), counts, superseded })
 }
 
 struct DocumentReader<'a> {
@@ -163,11 +144,7 @@ impl DocumentReader<'_> {
             return Err(self.file.error(element.line, message));
         }
         let properties = self.properties(element)?;
-        let kind = if properties.is_empty() {
-            Kind::OrderOnly
-        } else {
-            Kind::Content
-        };
+        let kind = if properties.is_empty() { Kind::OrderOnly } else { Kind::Content };
         let source = Source::new(self.file.clone(), element.line);
         let node = ImportNode::new(name, kind, properties, source);
         if kind == Kind::Content {
@@ -185,17 +162,8 @@ impl DocumentReader<'_> {
     fn close(&mut self) {
         self.scopes.close();
         let Some(node) = self.open.pop() else { return };
-        let path: String = match self
-            .open
-            .last()
-            .and_then(|parent| parent.child(node.name()))
-        {
-            Some(_) => self
-                .open
-                .iter()
-                .skip(1)
-                .flat_map(|open| ["/", open.name()])
-                .collect(),
+        let path: String = match self.open.last().and_then(|parent| parent.child(node.name())) {
+            Some(_) => self.open.iter().skip(1).flat_map(|open| ["/", open.name()]).collect(),
             None => String::new(),
         };
         match self.open.last_mut() {
@@ -222,15 +190,11 @@ impl DocumentReader<'_> {
 
     fn property(&self, name: &str, attribute: &Attribute) -> Result<ImportProperty> {
         let refuse = |message: String| {
-            Err(self
-                .file
-                .error(attribute.line, format!("`{}`: {message}", attribute.name)))
+            Err(self.file.error(attribute.line, format!("`{}`: {message}", attribute.name)))
         };
         if attribute.value.len() > self.limits.value_bytes {
             let limit = self.limits.value_bytes;
-            return refuse(format!(
-                "the value is longer than the limit of {limit} bytes"
-            ));
+            return refuse(format!("the value is longer than the limit of {limit} bytes"));
         }
         let property = match parse_value(&attribute.value, untyped(name)) {
             Ok(Literal::Property(property)) => property,
@@ -243,10 +207,9 @@ impl DocumentReader<'_> {
                 Err(error) => refuse(error.to_string()),
             },
             (PRIMARY_TYPE, Property::List(..)) => refuse("a node has one primary type".into()),
-            (MIXIN_TYPES, Property::Single(value)) => Ok(ImportProperty::Value(Property::List(
-                value.value_type(),
-                vec![value],
-            ))),
+            (MIXIN_TYPES, Property::Single(value)) => {
+                Ok(ImportProperty::Value(Property::List(value.value_type(), vec![value])))
+            }
             (_, property) => Ok(ImportProperty::Value(property)),
         }
     }
@@ -275,9 +238,5 @@ impl DocumentReader<'_> {
 
 /// Returns the type of values that are written without one.
 fn untyped(name: &str) -> ValueType {
-    if matches!(name, PRIMARY_TYPE | MIXIN_TYPES) {
-        ValueType::Name
-    } else {
-        ValueType::String
-    }
+    if matches!(name, PRIMARY_TYPE | MIXIN_TYPES) { ValueType::Name } else { ValueType::String }
 }

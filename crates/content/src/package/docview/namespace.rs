@@ -8,10 +8,7 @@ use std::collections::BTreeMap;
 use super::super::xml::Element;
 
 const KNOWN: [(&str, &str); 26] = [
-    (
-        "Iptc4xmpCore",
-        "http://iptc.org/std/Iptc4xmpCore/1.0/xmlns/",
-    ),
+    ("Iptc4xmpCore", "http://iptc.org/std/Iptc4xmpCore/1.0/xmlns/"),
     ("cq", "http://www.day.com/jcr/cq/1.0"),
     ("crx", "http://www.day.com/crx/1.0"),
     ("dam", "http://www.day.com/dam/1.0"),
@@ -48,12 +45,7 @@ pub struct Namespaces(BTreeMap<String, String>);
 impl Default for Namespaces {
     /// Returns the namespaces of JCR, Sling, CQ, DAM and XMP.
     fn default() -> Self {
-        Self(
-            KNOWN
-                .iter()
-                .map(|(prefix, uri)| ((*prefix).to_owned(), (*uri).to_owned()))
-                .collect(),
-        )
+        Self(KNOWN.iter().map(|(prefix, uri)| ((*prefix).to_owned(), (*uri).to_owned())).collect())
     }
 }
 
@@ -67,10 +59,7 @@ impl Namespaces {
 
     /// Returns the namespace of a prefix; one that is made up where none is known, as XML needs one.
     pub(super) fn uri(&self, prefix: &str) -> String {
-        self.0
-            .get(prefix)
-            .cloned()
-            .unwrap_or_else(|| format!("urn:x-tympan:prefix:{prefix}"))
+        self.0.get(prefix).cloned().unwrap_or_else(|| format!("urn:x-tympan:prefix:{prefix}"))
     }
 }
 
@@ -111,8 +100,7 @@ impl Scopes {
     /// Leaves the innermost element.
     pub(super) fn close(&mut self) {
         let count = self.counts.pop().unwrap_or(0);
-        self.declared
-            .truncate(self.declared.len().saturating_sub(count));
+        self.declared.truncate(self.declared.len().saturating_sub(count));
     }
 
     /// Tells whether a qualified name is `jcr:root`, whatever the prefix.
@@ -146,11 +134,7 @@ impl Scopes {
     }
 
     fn find(&self, prefix: &str) -> Option<(&str, &str)> {
-        let found = self
-            .declared
-            .iter()
-            .rev()
-            .find(|(declared, _, _)| declared == prefix);
+        let found = self.declared.iter().rev().find(|(declared, _, _)| declared == prefix);
         found.map(|(_, uri, name)| (uri.as_str(), name.as_str()))
     }
 }

@@ -32,11 +32,7 @@ pub(in super::super) fn write_split(
 ) -> String {
     let mut prefixes = BTreeSet::from(["jcr".to_owned()]);
     let mut body = String::new();
-    let mut writer = Writer {
-        out: &mut body,
-        prefixes: &mut prefixes,
-        split,
-    };
+    let mut writer = Writer { out: &mut body, prefixes: &mut prefixes, split };
     writer.push_rest(node, "jcr:root", "", 0);
     let mut out = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<jcr:root");
     for prefix in prefixes {
