@@ -23,7 +23,7 @@ pub(crate) fn build(site: &Path) -> io::Result<Vec<u8>> {
     for root in ROOTS {
         let folder = site.join(root);
         if folder.is_dir() {
-            collect(site, &folder, &mut files)?;
+            collect(&folder, &mut files)?;
             find_roots(site, &folder, &mut roots)?;
         }
     }
@@ -51,11 +51,11 @@ pub(crate) fn build(site: &Path) -> io::Result<Vec<u8>> {
 }
 
 /// Lists the files below a folder.
-fn collect(site: &Path, folder: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
+fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
         if path.is_dir() {
-            collect(site, &path, files)?;
+            collect(&path, files)?;
         } else {
             files.push(path);
         }

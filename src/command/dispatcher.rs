@@ -1,7 +1,7 @@
 //! `tympan dispatcher`: run, check, explain.
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
 use tokio::sync::watch;
@@ -93,7 +93,7 @@ pub(crate) async fn serve(
     served.map_err(|error| Fault::cannot_run(chain(&error)))
 }
 
-fn run_until_signal(config: &PathBuf, listen: SocketAddr) -> Outcome {
+fn run_until_signal(config: &Path, listen: SocketAddr) -> Outcome {
     runtime(256)?.block_on(async {
         let (dispatcher, listener) = open(config, listen)?;
         let address = listener.local_addr().unwrap_or(listen);

@@ -27,10 +27,10 @@ pub(crate) fn status(remote: &Remote) -> Outcome {
             "{} is {}, up for {} s",
             text(&health, "role"),
             text(&health, "status"),
-            health["uptime_s"]
+            part(&health, "uptime_s")
         );
-        for check in health["checks"].as_array().into_iter().flatten() {
-            match check["reason"].as_str() {
+        for check in list(&health, "checks") {
+            match part(check, "reason").as_str() {
                 Some(reason) => say!("  {}: {reason}", text(check, "name")),
                 None => say!("  {}: ok", text(check, "name")),
             }
@@ -48,24 +48,24 @@ pub(crate) fn jobs(jobs: &Jobs) -> Outcome {
                 say!("{answer}");
                 return Ok(ExitCode::SUCCESS);
             }
-            for agent in answer["agents"].as_array().into_iter().flatten() {
-                let state = agent["blocked"]
+            for agent in list(&answer, "agents") {
+                let state = part(agent, "blocked")
                     .as_str()
                     .map_or_else(|| "runs".to_owned(), |reason| format!("blocked: {reason}"));
                 say!(
                     "{} -> {}: {} waiting, {state}",
                     text(agent, "name"),
                     text(agent, "target"),
-                    agent["queued"]
+                    part(agent, "queued")
                 );
-                for job in agent["items"].as_array().into_iter().flatten() {
+                for job in list(agent, "items") {
                     say!(
                         "  {} {} {} by {}, attempt {}, {}",
-                        job["id"],
+                        part(job, "id"),
                         text(job, "action"),
                         text(job, "path"),
                         text(job, "user"),
-                        job["attempt"],
+                        part(job, "attempt"),
                         text(job, "state")
                     );
                 }
@@ -73,7 +73,7 @@ pub(crate) fn jobs(jobs: &Jobs) -> Outcome {
         }
         Jobs::Retry { id, remote } => {
             let answer = ask(remote, Method::POST, "/api/queue/retry", &format!("id={id}"))?;
-            if answer["changed"] != Value::Bool(true) {
+            if *part(&answer, "changed") != Value::Bool(true) {
                 return Err(Fault::usage(format!("there is no job {id} that waits")));
             }
         }
@@ -81,8 +81,17 @@ pub(crate) fn jobs(jobs: &Jobs) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Returns a member of an object; null where there is none.
+fn part<'a>(value: &'a Value, name: &str) -> &'a Value {
+    value.get(name).unwrap_or(&Value::Null)
+}
+
+fn list<'a>(value: &'a Value, name: &str) -> impl Iterator<Item = &'a Value> {
+    part(value, name).as_array().into_iter().flatten()
+}
+
 fn text<'a>(value: &'a Value, name: &str) -> &'a str {
-    value[name].as_str().unwrap_or_default()
+    part(value, name).as_str().unwrap_or_default()
 }
 
 /// Sends one request and returns the JSON that comes back.

@@ -161,10 +161,10 @@ fn merge_onto(base: &View, edits: &Overlay, head: &View) -> Result<Overlay> {
     }
     for (key, record) in &merged {
         let path = keys::path_of(key)?;
-        if let (Some(_), Some(parent)) = (record, path.parent()) {
-            if !has_container(&parent, &merged, head)? {
-                conflicts.push(Conflict::of_node(&parent, ConflictKind::ChangeRemovedNode));
-            }
+        if let (Some(_), Some(parent)) = (record, path.parent())
+            && !has_container(&parent, &merged, head)?
+        {
+            conflicts.push(Conflict::of_node(&parent, ConflictKind::ChangeRemovedNode));
         }
     }
     let mut seen = BTreeSet::new();

@@ -361,11 +361,10 @@ impl Session {
 
     /// Decodes the document that holds `path`, unless it is the one that is being edited.
     fn heat(&mut self, path: &NodePath) -> Result<()> {
-        if let Some(hot) = &self.hot {
-            if path.relative_to(&hot.path).is_some_and(|relative| hot.tree.find(relative).is_some())
-            {
-                return Ok(());
-            }
+        if let Some(hot) = &self.hot
+            && path.relative_to(&hot.path).is_some_and(|relative| hot.tree.find(relative).is_some())
+        {
+            return Ok(());
         }
         self.cool()?;
         let node = self.pending.node(path)?.ok_or_else(|| Error::NodeMissing(path.clone()))?;

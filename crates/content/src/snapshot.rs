@@ -275,10 +275,7 @@ impl Node {
     /// # Errors
     /// If the store fails.
     pub fn child(&self, name: &str) -> Result<Option<Self>> {
-        let path = match self.path.child(name) {
-            Ok(path) => path,
-            Err(_) => return Ok(None),
-        };
+        let Ok(path) = self.path.child(name) else { return Ok(None) };
         if self.at.is_none()
             && is_container(self.name(), self.primary_type())
             && !is_own_content(self.primary_type(), name)

@@ -110,7 +110,8 @@ mod tests {
         let framed = frame_chunks([&b"one"[..], b"", b"three"]);
         assert_eq!(unframe_chunks(&framed).unwrap(), [&b"one"[..], b"", b"three"]);
         for cut in 1..framed.len() {
-            let _ = unframe_chunks(&framed.slice(..cut));
+            // Whatever comes of it, it must not panic.
+            unframe_chunks(&framed.slice(..cut)).ok();
         }
         assert!(unframe_chunks(&framed.slice(..framed.len() - 1)).is_err());
         assert!(unframe_chunks(&Bytes::from_static(&[0xff; 8])).is_err());

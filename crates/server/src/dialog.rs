@@ -85,7 +85,7 @@ pub(crate) fn describe(resource: &Node) -> Result<Json> {
         }
     }
     let fields: Vec<&Json> =
-        tabs.iter().filter_map(|tab| tab["fields"].as_array()).flatten().collect();
+        tabs.iter().filter_map(|tab| tab.get("fields")?.as_array()).flatten().collect();
     let values = values_of(resource, &fields)?;
     Ok(json!({
         "path": resource.path().as_str(),
@@ -105,9 +105,12 @@ fn values_of(resource: &Node, fields: &[&Json]) -> Result<serde_json::Map<String
         .into_iter()
         .map(|(name, property)| (name, value_of(&property)))
         .collect();
-    for field in fields.iter().filter(|field| field["field"]["kind"] == "group") {
-        let Some(name) = field["name"].as_str() else { continue };
-        let inner: Vec<&Json> = field["field"]["fields"].as_array().into_iter().flatten().collect();
+    let is_group =
+        |field: &&&Json| field.pointer("/field/kind").is_some_and(|kind| kind == "group");
+    for field in fields.iter().filter(is_group) {
+        let Some(name) = field.get("name").and_then(Json::as_str) else { continue };
+        let inner: Vec<&Json> =
+            field.pointer("/field/fields").and_then(Json::as_array).into_iter().flatten().collect();
         let entries = match resource.find(name)? {
             Some(list) => list.children()?,
             None => Vec::new(),

@@ -66,13 +66,16 @@ impl Kind {
     }
 }
 
+/// Basic credentials that were verified, by the hash of what was stored and sent, and until when they count.
+type Verified = HashMap<[u8; 32], SystemTime>;
+
 /// The logins of one instance.
 #[derive(Debug, Clone)]
 pub struct Logins {
     pool: AnyPool,
     repository: Repository,
     checks: Arc<Semaphore>,
-    basic: Arc<Mutex<HashMap<[u8; 32], (String, SystemTime)>>>,
+    basic: Arc<Mutex<Verified>>,
 }
 
 impl Logins {
@@ -216,16 +219,16 @@ impl Logins {
             return Ok(None);
         };
         let key: [u8; 32] = Sha256::digest(format!("{stored}\n{decoded}")).into();
-        if self.basic.lock().get(&key).is_some_and(|(_, until)| *until > now) {
+        if self.basic.lock().get(&key).is_some_and(|until| *until > now) {
             return Ok(Some(user.to_owned()));
         }
         if !self.check_password(user, password).await? {
             return Ok(None);
         }
         let mut known = self.basic.lock();
-        known.retain(|_, (_, until)| *until > now);
+        known.retain(|_, until| *until > now);
         if known.len() < BASIC_MAX {
-            known.insert(key, (user.to_owned(), now + BASIC_LIFE));
+            known.insert(key, now + BASIC_LIFE);
         }
         Ok(Some(user.to_owned()))
     }

@@ -97,7 +97,7 @@ async fn handle(
             let user = identity.user.clone();
             let done = instance
                 .work(move |instance| {
-                    content::carry_out(instance, &operation, &path, fields, &user)
+                    content::carry_out(instance, &operation, &path, &fields, &user)
                 })
                 .await?;
             count(&instance.metrics.commits);

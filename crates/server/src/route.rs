@@ -19,7 +19,6 @@ use crate::observe::observe;
 use crate::{Instance, Role, api, health, interface, page, post as sling_post, receive};
 
 /// Returns the routes of an instance's main listener.
-#[must_use]
 pub fn router(instance: Arc<Instance>) -> Router {
     let role_routes = match instance.role {
         Role::Author => author_routes(),
@@ -37,7 +36,6 @@ pub fn router(instance: Arc<Instance>) -> Router {
 }
 
 /// Returns the routes of the admin listener, which answers while the main one is saturated.
-#[must_use]
 pub fn admin_router(instance: Arc<Instance>) -> Router {
     Router::new()
         .route("/health", get(health::health))

@@ -20,7 +20,7 @@ pub(crate) fn carry_out(
     instance: &Instance,
     operation: &str,
     path: &str,
-    fields: Fields,
+    fields: &Fields,
     user: &str,
 ) -> Result<Done> {
     let mut work = Work {
@@ -32,13 +32,13 @@ pub(crate) fn carry_out(
     match operation {
         "" | "modify" => work.modify(path, fields)?,
         "delete" => {
-            for path in targets(instance, path, &fields)? {
+            for path in targets(instance, path, fields)? {
                 work.delete(&path)?;
             }
         }
         "move" | "copy" => {
-            for path in targets(instance, path, &fields)? {
-                work.relocate(operation, &path, &fields)?;
+            for path in targets(instance, path, fields)? {
+                work.relocate(operation, &path, fields)?;
             }
         }
         "createasset" => work.create_assets(path, fields)?,
@@ -86,10 +86,10 @@ pub(crate) fn targets(instance: &Instance, path: &str, fields: &Fields) -> Resul
 /// Finds the node that a URL means: the path itself, or without its selectors and extension.
 fn existing(snapshot: &Snapshot, path: &str) -> Result<NodePath> {
     for candidate in [path, cut(path)] {
-        if let Ok(candidate) = NodePath::new(candidate) {
-            if snapshot.node(&candidate)?.is_some() {
-                return Ok(candidate);
-            }
+        if let Ok(candidate) = NodePath::new(candidate)
+            && snapshot.node(&candidate)?.is_some()
+        {
+            return Ok(candidate);
         }
     }
     Err(Failure::not_found(path))
@@ -114,8 +114,8 @@ struct Work<'a> {
 
 impl Work<'_> {
     /// Creates or changes a node.
-    fn modify(&mut self, path: &str, fields: Fields) -> Result<()> {
-        let (path, is_new) = self.resolve_target(path, &fields)?;
+    fn modify(&mut self, path: &str, fields: &Fields) -> Result<()> {
+        let (path, is_new) = self.resolve_target(path, fields)?;
         path.as_str().clone_into(&mut self.done.path);
         if is_new {
             let primary_type = fields.value(PRIMARY_TYPE).map(str::to_owned);
@@ -146,7 +146,7 @@ impl Work<'_> {
         for (name, upload) in fields.files.iter().map(|(name, upload)| (name.as_str(), upload)) {
             self.store_file(&path, name, upload)?;
         }
-        if let Some(order) = commands_order(&fields) {
+        if let Some(order) = commands_order(fields) {
             self.order(&path, order)?;
         }
         Ok(())
@@ -183,10 +183,10 @@ impl Work<'_> {
         let snapshot = self.session.snapshot()?;
         let is_taken =
             |name: &str| -> Result<bool> { Ok(snapshot.node(&folder.child(name)?)?.is_some()) };
-        if let Some(base) = &base {
-            if !is_taken(base)? {
-                return Ok(base.clone());
-            }
+        if let Some(base) = &base
+            && !is_taken(base)?
+        {
+            return Ok(base.clone());
         }
         let base = base.unwrap_or_default();
         for number in 0..10_000 {
@@ -238,12 +238,11 @@ impl Work<'_> {
         }
         let is_absent = !spec.is_given && spec.hint("ValueFrom").is_none();
         let is_blank = values.iter().all(String::is_empty);
-        if let Some(default) = spec.hint("DefaultValue") {
-            if (is_absent && spec.hint("UseDefaultWhenMissing") == Some("true"))
-                || (!is_absent && is_blank)
-            {
-                values = vec![default.to_owned()];
-            }
+        if let Some(default) = spec.hint("DefaultValue")
+            && ((is_absent && spec.hint("UseDefaultWhenMissing") == Some("true"))
+                || (!is_absent && is_blank))
+        {
+            values = vec![default.to_owned()];
         }
         if values.is_empty() && (is_absent || spec.hint("IgnoreBlanks") == Some("true")) {
             return Ok(());
@@ -482,7 +481,7 @@ impl Work<'_> {
     }
 
     /// Stores uploads as assets, as AEM's `createasset` does.
-    fn create_assets(&mut self, path: &str, fields: Fields) -> Result<()> {
+    fn create_assets(&mut self, path: &str, fields: &Fields) -> Result<()> {
         let snapshot = self.session.snapshot()?;
         let folder = existing(&snapshot, path)?;
         if fields.files.is_empty() {

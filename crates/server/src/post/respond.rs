@@ -52,10 +52,10 @@ pub(crate) fn success(wanted: &Wanted, done: &Done) -> Response {
     let status = if done.is_create { StatusCode::CREATED } else { StatusCode::OK };
     let message = if done.is_create { "Created" } else { "OK" };
     let mut response = describe(wanted, done, status, message);
-    if done.is_create {
-        if let Ok(location) = header::HeaderValue::from_str(&done.path) {
-            response.headers_mut().insert(header::LOCATION, location);
-        }
+    if done.is_create
+        && let Ok(location) = header::HeaderValue::from_str(&done.path)
+    {
+        response.headers_mut().insert(header::LOCATION, location);
     }
     response
 }
