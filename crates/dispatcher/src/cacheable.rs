@@ -38,6 +38,7 @@ pub enum Reason {
     Incomplete,
     ReservedName,
     Flushed,
+    ParentIsFile,
     Unwritable,
 }
 
@@ -64,6 +65,7 @@ impl fmt::Display for Reason {
             Self::Incomplete => "response is incomplete",
             Self::ReservedName => "file name is reserved",
             Self::Flushed => "flushed while it was fetched",
+            Self::ParentIsFile => "parent folder is a file",
             Self::Unwritable => "cache file cannot be written",
         })
     }

@@ -355,6 +355,7 @@ impl Placement {
         };
         temporary.commit(&new).map_err(|error| match error.kind() {
             std::io::ErrorKind::IsADirectory => Reason::TargetIsDirectory,
+            std::io::ErrorKind::NotADirectory => Reason::ParentIsFile,
             _ => unwritable(error),
         })
     }

@@ -12,7 +12,6 @@ use std::time::Duration;
 use http::{HeaderValue, Method, Response, StatusCode, header};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use tympan_web::cache_path::CanonicalPath;
 use tympan_web::flush_message::{Action, FlushMessage, Scope};
 use tympan_web::limit::limited;
 
@@ -242,17 +241,6 @@ fn names(action: Action, handle: &Path, file: &Path) -> bool {
         .and_then(|first| first.as_os_str().to_str())
         .and_then(|first| first.strip_prefix(last))
         .is_some_and(|rest| rest.starts_with('.'))
-}
-
-/// Reads a URI of a re-fetch list into its path and query.
-pub(crate) fn split_uri(uri: &str) -> Option<(CanonicalPath, String, Option<String>)> {
-    let (raw, query) = match uri.split_once('?') {
-        Some((raw, query)) => (raw, Some(query.to_owned())),
-        None => (uri, None),
-    };
-    let path = CanonicalPath::parse(raw).ok()?;
-    let wire = tympan_web::cache_path::resolve_wire(raw).ok()?;
-    Some((path, wire, query))
 }
 
 #[cfg(test)]

@@ -39,8 +39,9 @@ pub(crate) fn judge(facts: Facts, grace: Duration) -> Freshness {
     if facts.is_marked {
         return Freshness::Marked;
     }
-    let is_stale =
-        facts.flushed.is_some_and(|flushed| flushed > facts.fetched && facts.now > flushed + grace);
+    // Without grace the time now does not count, since a clock that was set back would hide the flush.
+    let is_over = |flushed: SystemTime| grace.is_zero() || facts.now > flushed + grace;
+    let is_stale = facts.flushed.is_some_and(|flushed| flushed > facts.fetched && is_over(flushed));
     if is_stale { Freshness::Stale } else { Freshness::Valid }
 }
 

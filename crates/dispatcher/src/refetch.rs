@@ -7,7 +7,6 @@
 //! On failure: a page is tried three times, then left to the next visitor.
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
-use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +19,6 @@ use crate::cacheable::check_request;
 use crate::dispatcher::{FarmState, Inner};
 use crate::fetch::{Fetch, First, start};
 use crate::flight::{Outcome, Role};
-use crate::flush::split_uri;
 use crate::forward::{Purpose, request_headers};
 use crate::log::Level;
 use crate::metrics::Counter;
@@ -136,24 +134,11 @@ impl Queue {
 
 /// Reads a URI of a re-fetch list; nothing if it cannot be cached.
 pub(crate) fn target(farm: &FarmState, uri: &str) -> Option<(RequestView, PathBuf)> {
-    let (path, wire_path, query) = split_uri(uri)?;
     let mut headers = HeaderMap::new();
     if let Some(host) = own_host(farm) {
         headers.insert(header::HOST, host);
     }
-    let view = RequestView {
-        method: Method::GET,
-        protocol: "HTTP/1.1",
-        scheme: "http",
-        host: String::new(),
-        port: None,
-        path,
-        wire_path,
-        query,
-        headers,
-        client: IpAddr::V4(Ipv4Addr::LOCALHOST),
-        is_tls: false,
-    };
+    let view = RequestView::from_url(Method::GET, uri, headers).ok()?;
     let file = check_request(&farm.farm, &view).ok()?;
     Some((view, file))
 }

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use http::request::Parts;
 use http::{HeaderMap, Method, Version, header};
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use tympan_web::cache_path::{CanonicalPath, Fault, resolve_wire};
 use tympan_web::listen::Peer;
 
@@ -65,6 +66,40 @@ impl RequestView {
         })
     }
 
+    /// Makes up a request for `url`, which may be a path or begin with `http://` or `https://`.
+    ///
+    /// # Errors
+    /// A path that no site could have meant; see [`Fault`].
+    pub fn from_url(method: Method, url: &str, mut headers: HeaderMap) -> Result<Self, Fault> {
+        let is_tls = url.starts_with("https://");
+        let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"));
+        let (authority, target) = match rest {
+            Some(rest) => rest.split_at(rest.find('/').unwrap_or(rest.len())),
+            None => ("", url),
+        };
+        let target = if target.is_empty() { "/" } else { target };
+        let (raw, query) = target.split_once('?').unwrap_or((target, ""));
+        let given = headers.get(header::HOST).and_then(|host| host.to_str().ok());
+        let authority = given.unwrap_or(authority).to_owned();
+        if let Ok(host) = http::HeaderValue::from_str(&authority) {
+            headers.insert(header::HOST, host);
+        }
+        let (host, port) = split_port(&authority);
+        Ok(Self {
+            method,
+            protocol: "HTTP/1.1",
+            scheme: if is_tls { "https" } else { "http" },
+            host: host.to_ascii_lowercase(),
+            port: port.map(str::to_owned),
+            path: CanonicalPath::parse(raw)?,
+            wire_path: utf8_percent_encode(&resolve_wire(raw)?, NOT_IN_PATH).to_string(),
+            query: (!query.is_empty()).then(|| query.to_owned()),
+            headers,
+            client: IpAddr::V4(std::net::Ipv4Addr::LOCALHOST),
+            is_tls,
+        })
+    }
+
     /// Returns the request line with the decoded path, as globs on the whole line see it.
     #[must_use]
     pub fn line(&self) -> String {
@@ -103,6 +138,9 @@ impl RequestView {
             .map(|(_, value)| value)
     }
 }
+
+/// What a person may type in a path but a request line cannot hold; escapes that are there stay.
+const NOT_IN_PATH: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'<').add(b'>').add(b'#');
 
 fn protocol(version: Version) -> &'static str {
     if version == Version::HTTP_10 {

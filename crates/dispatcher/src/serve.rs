@@ -233,7 +233,9 @@ impl Inner {
                     }
                 }
             }
-            Role::Join(_) => self.pass(exchange, CallBody::empty(), Reason::SessionRequired).await,
+            Role::Join(_) => {
+                self.pass(exchange, CallBody::empty(), Reason::AuthCheckerDenied).await
+            }
             Role::Pass(reason) => self.pass(exchange, CallBody::empty(), reason).await,
         }
     }

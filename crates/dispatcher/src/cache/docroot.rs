@@ -25,7 +25,7 @@ use super::headers::StoredHeaders;
 pub(crate) const TEMPORARY_FOLDER: &str = ".tympan-tmp";
 
 /// A file's mode bit that marks it as flushed.
-pub(super) const MARK: u32 = 0o1000;
+pub(crate) const MARK: u32 = 0o1000;
 
 /// Side files above this are not ours.
 const MAX_HEADERS_BYTES: u64 = 256 * 1024;

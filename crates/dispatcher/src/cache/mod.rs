@@ -10,5 +10,5 @@ mod stat;
 mod store;
 
 pub(crate) use delete::{Deleted, Fate};
-pub(crate) use docroot::{CacheFile, Docroot, Lookup, TEMPORARY_FOLDER};
+pub(crate) use docroot::{CacheFile, Docroot, Lookup, MARK, TEMPORARY_FOLDER};
 pub(crate) use store::{NewFile, Temporary};

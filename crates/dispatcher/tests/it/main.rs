@@ -8,10 +8,17 @@
     reason = "a test fails by panicking"
 )]
 
+mod auth;
+mod balance;
 mod cacheable;
 mod config;
 mod corpus;
+mod decide;
+mod flush;
+mod freshness;
 mod front;
+mod hit;
+mod observe;
 mod pattern;
 
 tympan_testkit::every_test_file_is_listed!();

@@ -1,0 +1,178 @@
+//! What is likely wrong with a configuration that can be read.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use http::{HeaderMap, Method};
+
+use crate::any::{Diagnostic, Position, Severity};
+use crate::config::{
+    AccessList, Cache, ClientHeaders, Element, Farm, FilterRule, Loaded, Matcher, StatFiles,
+    Verdict,
+};
+use crate::filter;
+use crate::pattern::{IfBroken, Pattern};
+use crate::request::RequestView;
+
+/// Requests that a public farm should refuse.
+const DANGEROUS: [&str; 22] = [
+    "/admin",
+    "/system/console",
+    "/dav/crx.default",
+    "/crx/de/index.jsp",
+    "/bin/crxde/logs",
+    "/jcr:system/jcr:versionStorage.json",
+    "/_jcr_system/_jcr_versionStorage.json",
+    "/libs/wcm/core/content/siteadmin.html",
+    "/libs/cq/core/content/welcome.html",
+    "/bin/querybuilder.json",
+    "/bin/wcm/search/gql.servlet.json",
+    "/content.feed.xml",
+    "/content.infinity.json",
+    "/content.tidy.json",
+    "/content.tidy.-1.blubber.json",
+    "/content/dam.tidy.-100.json",
+    "/content/content/geometrixx.sitemap.txt",
+    "/etc/linkchecker.html",
+    "/etc/packages.html",
+    "/home/users/a.json",
+    "/var/statistics.json",
+    "/content/../libs/foundation/components/text/text.jsp",
+];
+
+/// Returns all findings about a configuration: those of reading it, and what experience warns of.
+#[must_use]
+pub fn check(loaded: &Loaded) -> Vec<Diagnostic> {
+    let mut findings = loaded.diagnostics.clone();
+    let farms = &loaded.config.farms;
+    for farm in farms {
+        let mut warn = |at: &Position, message: String| {
+            findings.push(Diagnostic { at: at.clone(), severity: Severity::Warning, message });
+        };
+        check_filter(farm, &mut warn);
+        if let Some(cache) = &farm.cache {
+            check_cache(farm, cache, &mut warn);
+        }
+        if farm.client_headers == ClientHeaders::Only(Vec::new()) && !farm.renders.is_empty() {
+            let name = &farm.name;
+            warn(
+                &farm.at,
+                format!("/{name} has no `/clientheaders`, so renders see no header of the visitor"),
+            );
+        }
+        check_roots(farm, farms, &mut warn);
+    }
+    findings
+}
+
+fn check_filter(farm: &Farm, warn: &mut impl FnMut(&Position, String)) {
+    let name = &farm.name;
+    if farm.renders.is_empty() {
+        return;
+    }
+    let Some(rules) = &farm.filter else {
+        return warn(
+            &farm.at,
+            format!("/{name} has no `/filter`, so every request reaches the renders"),
+        );
+    };
+    match rules.first() {
+        Some(rule) if denies_all(rule) => {}
+        Some(rule) => warn(
+            &rule.at,
+            "the first rule of a filter should deny everything: /type \"deny\" /url \"*\""
+                .to_owned(),
+        ),
+        None => warn(
+            &farm.at,
+            format!("the filter of /{name} holds no rule, so every request is refused"),
+        ),
+    }
+    for url in DANGEROUS {
+        let Ok(view) = RequestView::from_url(Method::GET, url, HeaderMap::new()) else {
+            continue;
+        };
+        if let Some(rule) = filter::deciding(rules, &view)
+            && rule.verdict == Verdict::Allow
+        {
+            warn(&rule.at, format!("this rule lets `GET {url}` reach the renders"));
+        }
+    }
+}
+
+fn denies_all(rule: &FilterRule) -> bool {
+    let is_all = |pattern: &Pattern| match pattern {
+        Pattern::Glob(glob) => matches!(glob.source(), "*" | "/*"),
+        other @ (Pattern::Regex(_) | Pattern::Broken) => {
+            other.matches("/any/path", IfBroken::Misses) && other.matches("/", IfBroken::Misses)
+        }
+    };
+    let matches_all = match &rule.matcher {
+        Matcher::RequestLine(pattern) => is_all(pattern),
+        Matcher::Elements(elements) => matches!(
+            elements.as_slice(),
+            [(Element::Url | Element::Path, pattern)] if is_all(pattern)
+        ),
+    };
+    rule.verdict == Verdict::Deny && matches_all
+}
+
+fn check_cache(farm: &Farm, cache: &Cache, warn: &mut impl FnMut(&Position, String)) {
+    let name = &farm.name;
+    let mut note = |text: &str| warn(&farm.at, format!("/{name}: {text}"));
+    if cache.docroot.is_none() {
+        note("`/cache` has no `/docroot`, so nothing is cached");
+    }
+    if cache.rules.rules.is_empty() {
+        note("`/cache` has no `/rules`, so nothing is cached");
+    }
+    if is_open(cache.allowed_clients.as_ref()) {
+        note("anyone may flush; begin `/allowedClients` with a rule that denies `*`");
+    }
+    if cache.invalidate.rules.is_empty() {
+        note("`/cache` has no `/invalidate`, so pages that show a changed page stay as they are");
+    } else if cache.stat_files == StatFiles::Level(0) {
+        note(
+            "`/statfileslevel` is 0, so every flush makes all pages stale; 2 or more keeps sites apart",
+        );
+    }
+    if cache.allow_authorized && farm.auth_checker.is_none() {
+        note(
+            "`/allowAuthorized` without `/auth_checker` shows to everyone what one logged-in visitor saw",
+        );
+    }
+    if !cache.serve_stale_on_error {
+        note("`/serveStaleOnError` is off, so visitors see errors while renders are down");
+    }
+    if cache.ignore_url_params.rules.is_empty() {
+        note("no `/ignoreUrlParams`, so every parameter that campaigns add goes to the renders");
+    }
+}
+
+fn is_open(list: Option<&AccessList>) -> bool {
+    // An address that no site would list shows whether everyone else may flush.
+    list.is_none_or(|list| list.rules.is_empty() || list.allows("203.0.113.77"))
+}
+
+/// Document roots that lie within each other do not look at the same stat files.
+fn check_roots(farm: &Farm, farms: &[Arc<Farm>], warn: &mut impl FnMut(&Position, String)) {
+    let root = |farm: &Farm| farm.cache.as_ref().and_then(|cache| cache.docroot.clone());
+    let Some(own) = root(farm) else { return };
+    for other in farms {
+        let Some(theirs) = root(other) else { continue };
+        if is_inside(&own, &theirs) {
+            warn(
+                &farm.at,
+                format!(
+                    "the document root of /{} lies inside that of /{}; levels of `.stat` files count from \
+                     each root, so a flush at one may not reach the other",
+                    farm.name, other.name
+                ),
+            );
+        }
+    }
+}
+
+fn is_inside(inner: &Path, outer: &Path) -> bool {
+    inner != outer && inner.starts_with(outer)
+}

@@ -1,0 +1,189 @@
+//! Several renders, failures, and what reaches them (`LB`).
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tympan_testkit::origin::{Answer, Delivery, Origin, dead_addr};
+
+use crate::front::{Front, Setup};
+
+fn named(name: &'static str) -> Origin {
+    Origin::always(Answer::html(name))
+}
+
+fn before(renders: &[&Origin], farm: &'static str) -> Front {
+    Front::start(&Setup {
+        farm,
+        renders: renders.iter().map(|origin| origin.addr()).collect(),
+        ..Setup::default()
+    })
+}
+
+#[test]
+fn lb122_a_dead_render_costs_no_visitor_anything() {
+    let living = named("living");
+    let front =
+        Front::start(&Setup { renders: vec![dead_addr(), living.addr()], ..Setup::default() });
+    for number in 0..10 {
+        assert_eq!(front.get(&format!("/{number}.html")).body, "living");
+    }
+    assert_eq!(living.requests(), 10);
+}
+
+#[test]
+fn lb123_when_all_are_dead_every_round_asks_each() {
+    // Hangs up on every connection, so that attempts can be counted.
+    let refusing = Origin::always(Answer::html("").deliver(Delivery::Hangup));
+    let front = Front::start(&Setup {
+        farm: "/retryDelay 0 /numberOfRetries 3",
+        renders: vec![dead_addr(), refusing.addr()],
+        ..Setup::default()
+    });
+    assert_eq!(front.get("/a.html").status, 502);
+    // Each attempt is made twice, since the first may have met a pooled connection on its way out.
+    assert_eq!(refusing.requests(), 6);
+    assert_eq!(front.metric("render_failures_total"), 1);
+}
+
+#[test]
+fn lb124_a_cookie_keeps_a_visitor_at_one_render() {
+    let (first, second) = (named("first"), named("second"));
+    let front =
+        before(&[&first, &second], "/stickyConnections { /paths { \"/shop\" } /httpOnly 1 }");
+    let reply = front.get("/shop/cart");
+    let expected = match reply.body.as_str() {
+        "first" => "renderid=r0; Path=/; HttpOnly",
+        _ => "renderid=r1; Path=/; HttpOnly",
+    };
+    assert_eq!(reply.header("set-cookie"), Some(expected));
+    for _ in 0..5 {
+        let again = front.send("GET", "/shop/cart", &[("Cookie", "a=b; renderid=r1")], "");
+        assert_eq!(again.body, "second");
+        assert_eq!(again.header("set-cookie"), None);
+    }
+    assert_eq!(front.get("/shopping").header("set-cookie"), None);
+    assert_eq!(front.get("/other").header("set-cookie"), None);
+}
+
+#[test]
+fn lb124_a_cookie_for_an_unknown_render_is_ignored() {
+    let only = named("only");
+    let front = before(&[&only], "");
+    let reply = front.send("GET", "/a", &[("Cookie", "renderid=gone")], "");
+    assert_eq!(reply.body, "only");
+}
+
+#[test]
+fn lb125_failover() {
+    let check = |farm: &'static str, status: u16, health: u16, expected: (u16, &str)| {
+        let ill = Origin::start(move |seen| match seen.target.as_str() {
+            "/health.html" => Answer::status(health),
+            _ => Answer::status(status).body("ill"),
+        });
+        let well = named("well");
+        let front = before(&[&ill, &well], farm);
+        let reply = front.get("/a");
+        assert_eq!((reply.status, reply.body.as_str()), expected, "{farm} {status} {health}");
+    };
+    let failover = "/failover 1 /health_check { /url \"/health.html\" }";
+    check(failover, 503, 200, (200, "well"));
+    check(failover, 500, 500, (200, "well"));
+    check(failover, 500, 200, (500, "ill"));
+    check(failover, 404, 500, (404, "ill"));
+    check("", 503, 500, (503, "ill"));
+}
+
+#[test]
+fn lb125_when_all_fail_over_the_last_answer_counts() {
+    let ill = Origin::always(Answer::status(503).body("ill"));
+    let front = before(&[&ill], "/failover 1");
+    let reply = front.get("/a");
+    assert_eq!((reply.status, reply.body.as_str()), (503, "ill"));
+}
+
+#[test]
+fn lb126_silence_is_a_gateway_timeout_and_a_stop_in_the_middle_stores_nothing() {
+    let origin = Origin::start(|seen| {
+        let delivery = match seen.target.as_str() {
+            "/silent.html" => Delivery::Silence,
+            _ => Delivery::StallAfter(5),
+        };
+        Answer::html("0123456789").deliver(delivery)
+    });
+    let front = Front::start(&Setup {
+        renders: vec![origin.addr()],
+        render: "/receiveTimeout 100",
+        ..Setup::default()
+    });
+    assert_eq!(front.get("/silent.html").status, 504);
+    assert_eq!(front.get("/middle.html").status, 502);
+    let passed = front.get("/middle.html?uncached=1");
+    assert_eq!((passed.status, passed.body.as_str(), passed.is_complete), (200, "01234", false));
+    assert_eq!(front.files(), Vec::<String>::new());
+}
+
+#[test]
+fn lb128_a_body_is_sent_to_a_second_render_only_if_the_first_did_not_get_it() {
+    let echo = Origin::start(|seen| Answer::html(seen.body.clone()));
+    let front =
+        Front::start(&Setup { renders: vec![dead_addr(), echo.addr()], ..Setup::default() });
+    for _ in 0..3 {
+        assert_eq!(front.send("POST", "/a", &[], "text").body, "text");
+    }
+    let count = AtomicUsize::new(0);
+    let breaking = Origin::start(move |_| {
+        count.fetch_add(1, Ordering::SeqCst);
+        Answer::html("").deliver(Delivery::Hangup)
+    });
+    let other = named("other");
+    let front = before(&[&breaking, &other], "");
+    let statuses: Vec<u16> = (0..2).map(|_| front.send("POST", "/a", &[], "text").status).collect();
+    assert!(statuses.contains(&502), "{statuses:?}");
+    assert_eq!(breaking.requests(), 1);
+}
+
+#[test]
+fn a_body_over_the_limit_is_refused() {
+    let origin = Origin::start(|seen| Answer::html(seen.body.len().to_string()));
+    let front = before(&[&origin], "");
+    let head =
+        "POST /a HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: 99999999\r\n\r\n";
+    let answer = tympan_testkit::origin::exchange(front.addr, head.as_bytes());
+    assert!(answer.starts_with(b"HTTP/1.1 413"));
+    assert_eq!(origin.requests(), 0);
+}
+
+#[test]
+fn renders_learn_who_asks_and_through_what() {
+    let origin = named("x");
+    let front = before(&[&origin], "/clientheaders { \"Host\" \"X-Wanted\" \"Connection\" }");
+    let headers = [
+        ("Host", "www.example.com:8080"),
+        ("X-Wanted", "1"),
+        ("X-Unwanted", "1"),
+        ("X-Forwarded-For", "10.1.1.1"),
+        ("Keep-Alive", "timeout=5"),
+    ];
+    front.send("GET", "/a%2b%20b?c=%2b", &headers, "");
+    let seen = &origin.seen()[0];
+    let check =
+        |name: &str, expected: Option<&str>| assert_eq!(seen.header(name), expected, "{name}");
+    assert_eq!(seen.target, "/a%2b%20b?c=%2b");
+    check("host", Some("www.example.com:8080"));
+    check("x-wanted", Some("1"));
+    check("x-unwanted", None);
+    check("keep-alive", None);
+    check("x-forwarded-for", Some("10.1.1.1, 127.0.0.1"));
+    check("x-forwarded-port", Some("8080"));
+    check("server-agent", Some("Communique-Dispatcher"));
+    check("via", Some("1.1 www.example.com:8080 (dispatcher)"));
+}
+
+#[test]
+fn a_request_that_goes_in_a_circle_is_stopped() {
+    let origin = named("x");
+    let front = before(&[&origin], "");
+    let via = ["1.1 h (dispatcher)"; 8].join(", ");
+    assert_eq!(front.send("GET", "/a", &[("Via", &via)], "").status, 508);
+    assert_eq!(front.send("GET", "/a", &[("Via", "1.1 h (dispatcher)")], "").status, 200);
+    assert_eq!(origin.requests(), 1);
+}

@@ -1,0 +1,513 @@
+//! Flush messages (`FL`).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tympan_testkit::origin::{Answer, Gate, Origin, exchange};
+
+use crate::front::{Front, Setup, front};
+
+/// Numbers its answers and names what was asked for.
+fn counting() -> Origin {
+    let count = AtomicUsize::new(0);
+    Origin::start(move |seen| {
+        let number = count.fetch_add(1, Ordering::SeqCst) + 1;
+        Answer::html(format!("{} {number}", seen.target))
+    })
+}
+
+const FILES: [&str; 14] = [
+    "content/de.html",
+    "content/en",
+    "content/en.html",
+    "content/en.html.h",
+    "content/en.html.ttl",
+    "content/en.print.a4.html",
+    "content/english.html",
+    "content/en-us.html",
+    "content/sub.html",
+    "other/en.html",
+    "content/dam/a.jpg",
+    "content/dam/a.jpg/_jcr_content/renditions/thumb.png",
+    "content/dam/a.jpg.thumb.png",
+    "content/dam/b.jpg",
+];
+
+/// A document root in which `content/en` may be a folder.
+fn fill(front: &Front) {
+    for name in FILES {
+        if name != "content/en" && name != "content/dam/a.jpg" {
+            front.write(name, name);
+        }
+    }
+    front.write("content/en/sub.html", "sub");
+    front.write("content/en/_jcr_content/image.png", "image");
+    front.write("content/en.suffix.html/a/b.html", "suffix");
+}
+
+/// Flushes and returns which files are gone.
+fn gone_after(action: &str, handle: &str, headers: &[(&str, &str)]) -> Vec<String> {
+    let origin = counting();
+    let front = front(&origin, "/statfileslevel 1");
+    fill(&front);
+    let before = front.files();
+    let mut all = vec![("CQ-Action", action), ("CQ-Handle", handle)];
+    all.extend(headers);
+    let reply = front.send("POST", "/dispatcher/invalidate.cache", &all, "");
+    assert_eq!((reply.status, reply.body.as_str()), (200, "<H1>OK</H1>\r\n"));
+    let after = front.files();
+    before.into_iter().filter(|name| !after.contains(name)).collect()
+}
+
+const ENGLISH: [&str; 6] = [
+    "content/en.html",
+    "content/en.html.h",
+    "content/en.html.ttl",
+    "content/en.print.a4.html",
+    "content/en.suffix.html/a/b.html",
+    "content/en/_jcr_content/image.png",
+];
+
+#[test]
+fn fl101_get_and_post_flush() {
+    for method in ["GET", "POST"] {
+        let origin = counting();
+        let front = front(&origin, "");
+        front.write("content/en.html", "old");
+        let headers = [("CQ-Action", "Activate"), ("CQ-Handle", "/content/en"), ("Host", "flush")];
+        let reply = front.send(method, "/dispatcher/invalidate.cache", &headers, "");
+        assert_eq!(reply.status, 200, "{method}");
+        assert!(!front.has("content/en.html"), "{method}");
+    }
+}
+
+#[test]
+fn fl102_a_foreign_address_changes_nothing() {
+    let origin = counting();
+    let front = front(&origin, "/allowedClients { /0 { /glob \"*.*.*.*\" /type \"deny\" } }");
+    front.write("content/en.html", "old");
+    assert_eq!(front.flush("Activate", "/content/en", &["/content/en.html"]).status, 403);
+    assert!(front.has("content/en.html"));
+    assert_eq!(front.stats(), Vec::<String>::new());
+    assert_eq!(front.metric("flushes_refused_total"), 1);
+}
+
+#[test]
+fn fl103_an_activation_deletes_the_files_of_the_page() {
+    for action in ["Activate", "activate", "Reorder"] {
+        assert_eq!(gone_after(action, "/content/en", &[]), ENGLISH, "{action}");
+    }
+}
+
+#[test]
+fn fl104_a_deletion_takes_the_folder_too() {
+    for action in ["Delete", "Deactivate"] {
+        let mut expected: Vec<&str> = ENGLISH.to_vec();
+        expected.push("content/en/sub.html");
+        assert_eq!(gone_after(action, "/content/en", &[]), expected, "{action}");
+    }
+}
+
+#[test]
+fn fl105_a_change_of_the_resource_only_touches_nothing() {
+    let origin = counting();
+    let front = front(&origin, "");
+    front.get("/content/de.html");
+    front.write("content/en.html", "old");
+    let headers = [
+        ("CQ-Action", "Activate"),
+        ("CQ-Handle", "/content/en"),
+        ("CQ-Action-Scope", "ResourceOnly"),
+    ];
+    assert_eq!(front.send("POST", "/x", &headers, "").status, 200);
+    assert!(!front.has("content/en.html"));
+    assert_eq!(front.stats(), Vec::<String>::new());
+    assert!(front.get("/content/de.html").is_hit());
+}
+
+#[test]
+fn fl106_a_test_changes_nothing() {
+    let origin = counting();
+    let front = front(&origin, "");
+    front.write("content/en.html", "old");
+    assert_eq!(front.flush("Test", "/content/en", &[]).status, 200);
+    assert!(front.has("content/en.html"));
+    assert_eq!(front.stats(), Vec::<String>::new());
+}
+
+#[test]
+fn fl107_an_asset_takes_its_renditions_along() {
+    let expected =
+        ["content/dam/a.jpg.thumb.png", "content/dam/a.jpg/_jcr_content/renditions/thumb.png"];
+    assert_eq!(gone_after("Activate", "/content/dam/a.jpg", &[]), expected);
+}
+
+#[test]
+fn fl108_deleting_the_root_empties_it() {
+    let origin = counting();
+    let front = front(&origin, "");
+    fill(&front);
+    assert_eq!(front.flush("Delete", "/", &[]).status, 200);
+    assert_eq!(front.files(), Vec::<String>::new());
+    assert_eq!(front.stats(), [".stat"]);
+    front.get("/content/en.html");
+    assert_eq!(front.files(), ["content/en.html"]);
+}
+
+#[test]
+fn fl109_a_handle_that_is_no_path_is_refused() {
+    let origin = counting();
+    let front = front(&origin, "");
+    fill(&front);
+    let before = front.files();
+    for handle in ["", "content/en", "/content/../etc", "/.."] {
+        let reply = front.flush("Delete", handle, &[]);
+        assert_eq!(reply.status, 400, "{handle}");
+    }
+    let missing = front.send("POST", "/x", &[("CQ-Action", "Delete")], "");
+    assert_eq!(missing.status, 400);
+    assert_eq!(front.flush("Explode", "/content/en", &[]).status, 400);
+    assert_eq!(front.files(), before);
+    assert_eq!(front.stats(), Vec::<String>::new());
+}
+
+#[test]
+fn fl110_links_are_not_followed() {
+    let outside = tempfile::tempdir().unwrap();
+    std::fs::write(outside.path().join("en.html"), "precious").unwrap();
+    let origin = counting();
+    let front = front(&origin, "/statfileslevel 5");
+    front.write("content/x.html", "x");
+    let link = |name: &str| std::os::unix::fs::symlink(outside.path(), front.file(name)).unwrap();
+    link("content/en");
+    link("content/en.linked");
+    link("linked");
+    front.flush("Delete", "/content/en", &[]);
+    front.flush("Delete", "/linked/en", &[]);
+    front.flush("Activate", "/linked/en", &["/linked/en.html"]);
+    front.wait_for("refetch_queue", 0);
+    front.flush("Delete", "/", &[]);
+    let left: Vec<_> = std::fs::read_dir(outside.path()).unwrap().collect();
+    assert_eq!(left.len(), 1, "{left:?}");
+    assert_eq!(std::fs::read_to_string(outside.path().join("en.html")).unwrap(), "precious");
+}
+
+#[test]
+fn links_are_neither_served_nor_written_through() {
+    let outside = tempfile::tempdir().unwrap();
+    std::fs::write(outside.path().join("en.html"), "secret").unwrap();
+    let origin = counting();
+    let front = front(&origin, "");
+    std::os::unix::fs::symlink(outside.path(), front.file("linked")).unwrap();
+    std::os::unix::fs::symlink(outside.path().join("en.html"), front.file("en.html")).unwrap();
+    assert_eq!(front.get("/linked/en.html").body, "/linked/en.html 1");
+    assert_eq!(front.get("/linked/new.html").body, "/linked/new.html 2");
+    assert_eq!(front.get("/en.html").body, "/en.html 3");
+    assert!(!outside.path().join("new.html").exists());
+    assert_eq!(std::fs::read_to_string(outside.path().join("en.html")).unwrap(), "secret");
+}
+
+#[test]
+fn fl111_the_handler_gets_handle_action_and_scope() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let (program, told) = (folder.path().join("handler"), folder.path().join("told"));
+    let script =
+        format!("#!/bin/sh\nfor value; do echo \"<$value>\"; done >> {}\n", told.display());
+    std::fs::write(&program, script).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let origin = counting();
+    let text = format!("/invalidateHandler \"{}\"", program.display());
+    let front = front(&origin, Box::leak(text.into_boxed_str()));
+    front.flush("Activate", "/content/a b; rm -rf", &[]);
+    let scope = [
+        ("CQ-Action", "Delete"),
+        ("CQ-Handle", "/content/en"),
+        ("CQ-Action-Scope", "ResourceOnly"),
+    ];
+    front.send("POST", "/x", &scope, "");
+    let expected =
+        "</content/a b; rm -rf>\n<Activate>\n<>\n</content/en>\n<Delete>\n<ResourceOnly>\n";
+    assert_eq!(std::fs::read_to_string(&told).unwrap(), expected);
+}
+
+#[test]
+fn fl112_a_flush_is_forwarded_where_it_is_wanted() {
+    let origin = counting();
+    let front = Front::start(&Setup {
+        farm: "/propagateSyndPost 1",
+        renders: vec![origin.addr()],
+        ..Setup::default()
+    });
+    assert_eq!(front.flush("Activate", "/content/en", &[]).status, 200);
+    origin.wait_for(1);
+    let seen = origin.seen();
+    assert_eq!(seen[0].method, "POST");
+    assert_eq!(seen[0].target, "/dispatcher/invalidate.cache");
+    assert_eq!(seen[0].header("cq-handle"), Some("/content/en"));
+}
+
+#[test]
+fn fl113_refetched_pages_stay_until_their_replacement_is_there() {
+    let gate = Gate::default();
+    let (door, count) = (gate.clone(), AtomicUsize::new(0));
+    let origin = Origin::start(move |seen| {
+        let number = count.fetch_add(1, Ordering::SeqCst) + 1;
+        if number > 3 {
+            door.pass();
+        }
+        Answer::html(format!("{} {number}", seen.target))
+    });
+    let front = front(&origin, "");
+    for page in ["/content/en.html", "/content/en.print.html", "/content/en.lost.html"] {
+        front.get(page);
+    }
+    front.flush("Activate", "/content/en", &["/content/en.print.html", "/content/en.html"]);
+    assert_eq!(front.files(), ["content/en.html", "content/en.print.html"]);
+    origin.wait_for(4);
+    for _ in 0..5 {
+        let old = front.get("/content/en.html");
+        assert!(old.is_hit());
+        assert_eq!(old.body, "/content/en.html 1");
+        assert_eq!(front.get("/content/en.print.html").body, "/content/en.print.html 2");
+    }
+    gate.open();
+    front.wait_for("refetches_total", 2);
+    assert_eq!(front.get("/content/en.html").body, "/content/en.html 5");
+    assert!(front.get("/content/en.html").is_hit());
+    let order: Vec<String> = origin.seen()[3..].iter().map(|seen| seen.target.clone()).collect();
+    assert_eq!(order, ["/content/en.print.html", "/content/en.html"]);
+}
+
+#[test]
+fn fl113_a_listed_page_without_a_file_is_fetched_too() {
+    let origin = counting();
+    let front = front(&origin, "");
+    front.flush("Activate", "/content/en", &["/content/new.html", "/content/folder", "/../x.html"]);
+    front.wait_for("refetches_total", 1);
+    assert_eq!(front.files(), ["content/new.html"]);
+    assert_eq!(origin.requests(), 1);
+}
+
+#[test]
+fn fl113_a_refetch_of_the_resource_only_leaves_the_neighbors_fresh() {
+    let origin = counting();
+    let front = front(&origin, "");
+    front.get("/content/en.html");
+    front.get("/content/de.html");
+    let headers = [
+        ("CQ-Action", "Activate"),
+        ("CQ-Handle", "/content/dam/a.jpg"),
+        ("CQ-Action-Scope", "ResourceOnly"),
+        ("Content-Type", "text/plain"),
+    ];
+    front.send("POST", "/x", &headers, "/content/en.html\n");
+    front.wait_for("refetches_total", 1);
+    assert_eq!(front.get("/content/en.html").body, "/content/en.html 3");
+    assert_eq!(front.get("/content/de.html").body, "/content/de.html 2");
+    assert_eq!(origin.requests(), 3);
+}
+
+#[test]
+fn fl113_the_refetch_list_survives_a_crash_as_a_mark() {
+    let gate = Gate::default();
+    let (door, count) = (gate.clone(), AtomicUsize::new(0));
+    let origin = Origin::start(move |seen| {
+        if count.fetch_add(1, Ordering::SeqCst) == 1 {
+            door.pass();
+        }
+        Answer::html(format!("{} {}", seen.target, count.load(Ordering::SeqCst)))
+    });
+    let first = front(&origin, "");
+    first.get("/a.png");
+    first.flush("Activate", "/a", &["/a.png"]);
+    origin.wait_for(2);
+    let root = first.stop();
+    let second = Front::start_in(&Setup { renders: vec![origin.addr()], ..Setup::default() }, root);
+    // Nothing else would tell that the image is old: it obeys no stat file.
+    assert!(!second.get("/a.png").is_hit());
+    gate.open();
+}
+
+#[test]
+fn fl114_a_refetch_with_ignored_parameters_fills_the_file() {
+    let origin = counting();
+    let front = front(&origin, "/ignoreUrlParams { /0 { /glob \"*\" /type \"allow\" } }");
+    front.flush("Activate", "/content/en", &["/content/en.html?x=1"]);
+    front.wait_for("refetches_total", 1);
+    assert_eq!(front.read("content/en.html"), "/content/en.html?x=1 1");
+}
+
+#[test]
+fn fl115_a_refetched_page_that_is_gone_is_removed() {
+    let count = AtomicUsize::new(0);
+    let origin = Origin::start(move |_| match count.fetch_add(1, Ordering::SeqCst) {
+        0 => Answer::html("page"),
+        _ => Answer::status(404),
+    });
+    let front = front(&origin, "");
+    front.get("/a.html");
+    front.flush("Activate", "/a", &["/a.html"]);
+    front.wait_for("refetches_total", 1);
+    assert_eq!(front.files(), Vec::<String>::new());
+}
+
+#[test]
+fn fl115_a_refetch_that_fails_leaves_the_page_to_visitors() {
+    let count = AtomicUsize::new(0);
+    let origin = Origin::start(move |_| match count.fetch_add(1, Ordering::SeqCst) {
+        0 => Answer::html("old"),
+        1..=3 => Answer::status(500),
+        _ => Answer::html("new"),
+    });
+    let front = front(&origin, "");
+    front.get("/a.html");
+    front.flush("Activate", "/a", &["/a.html"]);
+    front.wait_for("refetch_failures_total", 1);
+    assert_eq!(front.get("/a.html").body, "new");
+    assert_eq!(origin.requests(), 5);
+}
+
+#[test]
+fn fl116_flushes_during_a_refetch_lead_to_one_more() {
+    let gate = Gate::default();
+    let (door, count) = (gate.clone(), AtomicUsize::new(0));
+    let origin = Origin::start(move |_| {
+        let number = count.fetch_add(1, Ordering::SeqCst) + 1;
+        if number == 2 {
+            door.pass();
+        }
+        Answer::html(format!("version {number}"))
+    });
+    let front = front(&origin, "");
+    front.get("/a.html");
+    for _ in 0..5 {
+        front.flush("Activate", "/a", &["/a.html"]);
+        origin.wait_for(2);
+    }
+    assert_eq!(front.get("/a.html").body, "version 1");
+    gate.open();
+    front.wait_for("refetches_total", 2);
+    assert_eq!(front.get("/a.html").body, "version 3");
+    assert_eq!(origin.requests(), 3);
+}
+
+#[test]
+fn fl117_after_a_storm_of_flushes_the_last_state_shows() {
+    let state = Arc::new(AtomicUsize::new(0));
+    let shown = Arc::clone(&state);
+    let origin = Origin::start(move |_| Answer::html(shown.load(Ordering::SeqCst).to_string()));
+    let front = Arc::new(front(&origin, ""));
+    let visitors: Vec<_> = (0..3)
+        .map(|_| {
+            let front = Arc::clone(&front);
+            std::thread::spawn(move || {
+                for _ in 0..200 {
+                    assert_eq!(front.get("/content/a.html").status, 200);
+                }
+            })
+        })
+        .collect();
+    for number in 1..=200 {
+        state.store(number, Ordering::SeqCst);
+        let handle = if number % 2 == 0 { "/content/a" } else { "/content/b" };
+        assert_eq!(front.flush("Activate", handle, &[]).status, 200);
+    }
+    for visitor in visitors {
+        visitor.join().unwrap();
+    }
+    front.wait_for("fetches", 0);
+    front.get("/content/a.html");
+    assert_eq!(front.get("/content/a.html").body, "200");
+}
+
+#[test]
+fn fl118_an_old_agent_over_http_1_0_is_answered_and_closed() {
+    let origin = counting();
+    let front = front(&origin, "");
+    front.write("content/en.html", "old");
+    let request = "POST /dispatcher/invalidate.cache HTTP/1.0\r\nCQ-Action: Activate\r\n\
+                   CQ-Handle: /content/en\r\nCQ-Path: /content/en\r\nReferer: about:blank\r\n\
+                   Connection: close\r\nContent-Length: 0\r\n\
+                   Content-Type: application/octet-stream\r\nHost: flush\r\n\r\n";
+    let answer = String::from_utf8(exchange(front.addr, request.as_bytes())).unwrap();
+    assert!(answer.starts_with("HTTP/1.0 200"), "{answer}");
+    assert!(answer.ends_with("<H1>OK</H1>\r\n"), "{answer}");
+    assert!(!front.has("content/en.html"));
+}
+
+#[test]
+fn fl119_a_body_that_is_no_text_is_no_list() {
+    let origin = counting();
+    let front = front(&origin, "");
+    front.write("content/en.html", "old");
+    let headers = [
+        ("CQ-Action", "Activate"),
+        ("CQ-Handle", "/content/en"),
+        ("Content-Type", "application/octet-stream"),
+    ];
+    front.send("POST", "/x", &headers, "/content/en.html\n");
+    assert!(!front.has("content/en.html"));
+    assert_eq!(origin.requests(), 0);
+}
+
+#[test]
+fn a_flush_does_not_depend_on_filter_and_rules() {
+    let origin = counting();
+    let front = Front::start(&Setup {
+        farm: "/filter { /0 { /type \"deny\" /url \"*\" } }",
+        cache: "/rules { /0 { /type \"deny\" /glob \"*\" } }",
+        renders: vec![origin.addr()],
+        ..Setup::default()
+    });
+    front.write("content/en.html", "old");
+    assert_eq!(front.flush("Activate", "/content/en", &[]).status, 200);
+    assert!(!front.has("content/en.html"));
+}
+
+#[test]
+fn a_soft_flush_lets_nobody_wait() {
+    let gate = Gate::default();
+    let (door, count) = (gate.clone(), AtomicUsize::new(0));
+    let origin = Origin::start(move |_| {
+        let number = count.fetch_add(1, Ordering::SeqCst) + 1;
+        if number == 2 {
+            door.pass();
+        }
+        Answer::html(format!("version {number}"))
+    });
+    let front = front(&origin, "/x-flushMode \"soft\"");
+    front.get("/a.html");
+    front.flush("Activate", "/a", &[]);
+    assert_eq!(front.files(), ["a.html"]);
+    for _ in 0..3 {
+        assert_eq!(front.get("/a.html").body, "version 1");
+    }
+    gate.open();
+    front.wait_for("stored_total", 2);
+    front.wait_for("fetches", 0);
+    assert_eq!(front.get("/a.html").body, "version 2");
+    assert_eq!(origin.requests(), 2);
+    front.flush("Deactivate", "/a", &[]);
+    assert_eq!(front.files(), Vec::<String>::new());
+}
+
+#[test]
+fn a_refetch_waits_for_a_render_that_has_the_content() {
+    let count = AtomicUsize::new(0);
+    let origin = Origin::start(move |_| {
+        let number = count.fetch_add(1, Ordering::SeqCst);
+        Answer::html(format!("version {number}")).header("X-Tympan-Seq", &number.to_string())
+    });
+    let front = front(&origin, "");
+    front.get("/a.html");
+    let headers = [
+        ("CQ-Action", "Activate"),
+        ("CQ-Handle", "/a"),
+        ("Content-Type", "text/plain"),
+        ("X-Tympan-Seq", "2"),
+    ];
+    front.send("POST", "/x", &headers, "/a.html\n");
+    front.wait_for("refetches_total", 1);
+    assert_eq!(front.get("/a.html").body, "version 2");
+}

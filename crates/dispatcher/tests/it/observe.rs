@@ -1,0 +1,144 @@
+//! What an operator sees (`OB`): log lines, counters, explanations.
+
+use std::time::SystemTime;
+
+use http::{HeaderMap, Method};
+use tympan_dispatcher::log::{Level, Log};
+use tympan_dispatcher::{Clock, Dispatcher, Runtime, explain};
+use tympan_testkit::origin::{Answer, Origin};
+use tympan_web::listen::{Front as Listener, Reuse, bind};
+use tympan_web::log_file::LogFile;
+
+use crate::front::{Setup, front, load};
+
+#[test]
+fn ob129_the_log_reads_as_scripts_expect() {
+    let origin = Origin::always(Answer::html("page"));
+    let folder = tempfile::tempdir().unwrap();
+    let (docroot, file) = (folder.path().join("docroot"), folder.path().join("dispatcher.log"));
+    let setup = Setup { renders: vec![origin.addr()], ..Setup::default() };
+    let log = LogFile::open(&file).unwrap();
+    let runtime = Runtime {
+        clock: Clock::new(SystemTime::now),
+        log: Log { file: Some(log.clone()), level: Level::Trace },
+        trust: None,
+    };
+    let dispatcher = Dispatcher::new(load(&setup.text(&docroot)).config, runtime).unwrap();
+    let listener = bind(([127, 0, 0, 1], 0).into(), Reuse::Exclusive).unwrap();
+    let addr = listener.local_addr().unwrap();
+    let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let client = std::thread::spawn(move || {
+        let ask = |head: &str| {
+            let text = format!("{head} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n");
+            let _answer = tympan_testkit::origin::exchange(addr, (text + "\r\n").as_bytes());
+        };
+        ask("GET /content/x.html");
+        ask("GET /content/x.html");
+        let flush = "GET /dispatcher/invalidate.cache HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\
+                     CQ-Action: Activate\r\nCQ-Handle: /content/x\r\n\r\n";
+        let _answer = tympan_testkit::origin::exchange(addr, flush.as_bytes());
+        ask("GET /a%0aforged.html");
+        drop(stop);
+    });
+    let until = async { drop(stopped.await) };
+    tokio.block_on(dispatcher.serve(listener, Listener::default(), until)).unwrap();
+    client.join().unwrap();
+    log.flush();
+    let text = std::fs::read_to_string(&file).unwrap();
+    let root = docroot.display();
+    for expected in [
+        format!("[D] [pid {}] farms[site].cache.docroot = {root}", std::process::id()),
+        "] checking [/content/x.html]".to_owned(),
+        "] cache-action for [/content/x.html]: CREATE".to_owned(),
+        format!("] Cache file successfully created: {root}/content/x.html"),
+        "] \"GET /content/x.html\" - miss [site/r0] ".to_owned(),
+        format!("] cache file is newer than lastflush -> use cache [{root}/content/x.html]"),
+        "] cache-action for [/content/x.html]: DELIVER".to_owned(),
+        "] \"GET /content/x.html\" - hit [site/-] ".to_owned(),
+        "] Found farm site for flush".to_owned(),
+        "] Activation detected: action=Activate [/content/x]".to_owned(),
+        format!("] Touched {root}/.stat"),
+        "] \"GET /dispatcher/invalidate.cache\" 200 purge [site/-] ".to_owned(),
+        "] \"GET /a\\nforged.html\" - miss [site/r0] ".to_owned(),
+    ] {
+        assert!(text.contains(&expected), "{expected} in {text}");
+    }
+    assert!(text.lines().all(|line| line.starts_with('[') && line.contains("] [pid ")), "{text}");
+}
+
+#[test]
+fn ob132_the_cache_speaks_only_when_asked_and_allowed() {
+    let origin = Origin::always(Answer::html("page"));
+    let quiet = crate::front::Front::start(&Setup {
+        farm: "/info 0",
+        renders: vec![origin.addr()],
+        ..Setup::default()
+    });
+    assert_eq!(quiet.get("/a.html").header("x-cache-info"), None);
+    let open = front(&origin, "");
+    let request = b"GET /a.html HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
+    let answer = tympan_testkit::origin::exchange(open.addr, request);
+    assert!(!String::from_utf8_lossy(&answer).contains("x-cache-info"));
+    assert!(open.get("/a.html").is_hit());
+}
+
+#[test]
+fn counters_add_up() {
+    let origin = Origin::always(Answer::html("page"));
+    let front = front(&origin, "");
+    front.get("/a.html");
+    front.get("/a.html");
+    front.get("/a");
+    front.flush("Activate", "/a", &[]);
+    for (name, expected) in [
+        ("misses_total", 1),
+        ("hits_total", 1),
+        ("passes_total", 1),
+        ("flushes_total", 1),
+        ("stored_total", 1),
+        ("bytes_stored_total", 4),
+        ("files_deleted_total", 1),
+        ("fetches", 0),
+    ] {
+        assert_eq!(front.metric(name), expected, "{name}");
+    }
+}
+
+#[test]
+fn an_explanation_names_farm_rule_file_and_state() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = Setup {
+        farm: "/filter { /0 { /type \"deny\" /url \"*\" } /pages { /type \"allow\" /extension \"html\" } }",
+        ..Setup::default()
+    }
+    .text(folder.path());
+    let config = load(&text).config;
+    let ask = |url: &str| {
+        let now = SystemTime::now();
+        explain(&config, &Method::GET, url, &HeaderMap::new(), now).unwrap()
+    };
+    let absent = ask("http://www.example.com/content/a.html?x=1");
+    assert_eq!(
+        absent.request,
+        "GET /content/a.html?x=1 HTTP/1.1 at host `www.example.com` over http"
+    );
+    assert!(
+        absent.farm.starts_with("/site (test.any:1:10), by its virtual hosts"),
+        "{}",
+        absent.farm
+    );
+    assert!(absent.filter.starts_with("allowed by /pages (test.any:"), "{}", absent.filter);
+    assert_eq!(absent.cache, "not cacheable: request contained a query string");
+    let denied = ask("/content/a.json");
+    assert!(denied.filter.starts_with("denied by /0") && !denied.is_served, "{denied}");
+    std::fs::write(folder.path().join("a.html"), "page").unwrap();
+    let fresh = ask("/a.html");
+    assert_eq!(fresh.cache, format!("cacheable as {}", folder.path().join("a.html").display()));
+    assert!(fresh.state.unwrap().starts_with("fresh, fetched "));
+    assert_eq!(ask("/b.html").state.unwrap(), "absent: the next visitor fetches it");
+    let later = std::fs::File::create(folder.path().join(".stat")).unwrap();
+    later.set_modified(SystemTime::now() + std::time::Duration::from_secs(1)).unwrap();
+    assert!(ask("/a.html").state.unwrap().starts_with("stale, fetched "));
+    assert!(explain(&config, &Method::GET, "/../x", &HeaderMap::new(), SystemTime::now()).is_err());
+}
