@@ -21,7 +21,7 @@ pub(crate) enum Command {
     Author(Instance),
     /// Runs a publish instance.
     Publish(Instance),
-    /// Runs or checks a dispatcher.
+    /// Runs, checks or explains a dispatcher.
     #[command(args_conflicts_with_subcommands = true)]
     Dispatcher(Dispatcher),
     /// Installs and builds content packages.
@@ -106,6 +106,25 @@ pub(crate) enum DispatcherCommand {
         #[arg(long)]
         json: bool,
     },
+    /// Tells what the dispatcher would do with a request, and by which rules.
+    #[command(
+        after_help = "Example: tympan dispatcher explain dispatcher.any http://www.example.org/content/a.html"
+    )]
+    Explain {
+        /// The configuration.
+        file: PathBuf,
+        /// The URL; its host chooses the farm.
+        url: String,
+        /// The method.
+        #[arg(long, default_value = "GET")]
+        method: String,
+        /// A request header, `Name: value`; may be repeated.
+        #[arg(long, value_name = "'N: V'")]
+        header: Vec<String>,
+        /// Prints JSON.
+        #[arg(long)]
+        json: bool,
+    },
 }
 
 #[derive(Debug, Subcommand)]
@@ -121,6 +140,21 @@ pub(crate) enum Package {
         /// Prints the report as JSON.
         #[arg(long)]
         json: bool,
+    },
+    /// Builds a package of the content that a filter names.
+    #[command(
+        after_help = "Example: tympan package build -f filter.xml -o site.zip --home /srv/author"
+    )]
+    Build {
+        /// The filter, as in `META-INF/vault/filter.xml`.
+        #[arg(short = 'f', long, value_name = "FILTER")]
+        filter: PathBuf,
+        /// The package to write.
+        #[arg(short = 'o', long, value_name = "FILE.zip")]
+        output: PathBuf,
+        /// The home to read; its instance must not run.
+        #[arg(long, value_name = "DIR")]
+        home: PathBuf,
     },
 }
 

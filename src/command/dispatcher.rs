@@ -3,7 +3,9 @@
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::SystemTime;
 
+use http::{HeaderMap, HeaderName, Method};
 use tokio::sync::watch;
 use tympan_dispatcher::any::Sources;
 use tympan_dispatcher::config::Config;
@@ -24,6 +26,9 @@ pub(crate) const CONFIG_FILE: &str = "dispatcher.any";
 pub(crate) fn run(arguments: args::Dispatcher) -> Outcome {
     match arguments.command {
         Some(DispatcherCommand::Check { file, json }) => check(&file, json),
+        Some(DispatcherCommand::Explain { file, url, method, header, json }) => {
+            explain(&file, &url, &method, &header, json)
+        }
         None => {
             let config = match (arguments.config, arguments.home) {
                 (Some(file), _) => file,
@@ -115,7 +120,7 @@ fn run_until_signal(config: &Path, listen: SocketAddr) -> Outcome {
 
 fn check(file: &Path, json: bool) -> Outcome {
     let loaded = Config::load(file, &sources());
-    let findings = loaded.diagnostics;
+    let findings = tympan_dispatcher::check(&loaded);
     if json {
         let list: Vec<_> =
             findings.iter().map(|finding| serde_json::json!(finding.to_string())).collect();
@@ -124,4 +129,25 @@ fn check(file: &Path, json: bool) -> Outcome {
         findings.iter().for_each(|finding| say!("{finding}"));
     }
     Ok(if findings.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED) })
+}
+
+fn explain(file: &Path, url: &str, method: &str, headers: &[String], json: bool) -> Outcome {
+    let config = load(file)?;
+    let method: Method =
+        method.parse().map_err(|_| Fault::usage(format!("`{method}` is no method")))?;
+    let mut sent = HeaderMap::new();
+    for header in headers {
+        let malformed = || Fault::usage(format!("`{header}` is no header; write 'Name: value'"));
+        let (name, value) = header.split_once(':').ok_or_else(malformed)?;
+        let name: HeaderName = name.trim().parse().map_err(|_| malformed())?;
+        sent.append(name, value.trim().parse().map_err(|_| malformed())?);
+    }
+    let explanation = tympan_dispatcher::explain(&config, &method, url, &sent, SystemTime::now())
+        .map_err(|fault| Fault::usage(chain(&fault)))?;
+    if json {
+        say!("{}", serde_json::to_value(&explanation).unwrap_or_default());
+    } else {
+        say!("{}", explanation.to_string().trim_end());
+    }
+    Ok(ExitCode::SUCCESS)
 }

@@ -5,7 +5,8 @@ use std::process::ExitCode;
 use std::time::SystemTime;
 
 use indicatif::ProgressBar;
-use tympan_content::package::{Limits, Package as ContentPackage};
+use tympan_content::package::build::{Manifest, write};
+use tympan_content::package::{Filter, Limits, Package as ContentPackage};
 
 use crate::args::Package;
 use crate::command::instance::close;
@@ -17,6 +18,7 @@ use crate::say;
 pub(crate) fn run(package: &Package) -> Outcome {
     match package {
         Package::Install { file, home, json } => install(file, home, *json),
+        Package::Build { filter, output, home } => build(filter, output, home),
     }
 }
 
@@ -42,5 +44,33 @@ fn install(file: &Path, home: &Path, json: bool) -> Outcome {
     } else {
         say!("{report}");
     }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Writes a package beside its place and moves it there when it is complete.
+fn build(filter_file: &Path, output: &Path, home: &Path) -> Outcome {
+    let text = std::fs::read(filter_file).map_err(|error| {
+        Fault::usage(format!("cannot read `{}`: {error}", filter_file.display()))
+    })?;
+    let filter = Filter::parse(&filter_file.display().to_string(), &text)
+        .map_err(|error| Fault::usage(chain(&error)))?;
+    let home = Home::open_existing(home)?;
+    let failed = |error: tympan_content::Error| Fault::cannot_run(chain(&error));
+    let written = |error: std::io::Error| {
+        Fault::cannot_run(format!("cannot write `{}`: {error}", output.display()))
+    };
+    let folder =
+        output.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let file = tempfile::NamedTempFile::new_in(folder).map_err(written)?;
+    let name =
+        output.file_stem().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let mut manifest = Manifest { filter, ..Manifest::default() };
+    manifest.id.name = name;
+    let snapshot = home.repository.snapshot().map_err(failed)?;
+    let report = write(&file, &manifest, &snapshot).map_err(failed)?;
+    file.as_file().sync_all().map_err(written)?;
+    file.persist(output).map_err(|error| written(error.error))?;
+    say!("{}", report.to_string().trim_end());
+    close(&home)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -1,6 +1,6 @@
 //! What can go wrong with content, one variant for each different decision of the caller.
 
-use tympan_store::ChunkId;
+use tympan_store::{BlobId, ChunkId};
 
 use crate::{Conflict, NodePath};
 
@@ -66,6 +66,9 @@ pub enum Error {
         /// What does not decode.
         reason: &'static str,
     },
+    /// A node names a blob that no store holds.
+    #[error("the blob `{0}` is missing; restore it from a backup")]
+    BlobMissing(BlobId),
     /// The root has no content map, or one of an unknown format.
     #[error("root `{0}` is not a content root")]
     NotContent(ChunkId),

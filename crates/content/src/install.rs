@@ -1,12 +1,13 @@
-//! Installing packages into a session.
+//! Installing packages into a session, and building them from a snapshot.
 
 use std::collections::BTreeMap;
 use std::io::Read;
 
 use tympan_blobs::BlobId;
 
+use crate::package::build::ExportSource;
 use crate::package::{ExistingNode, InstallTarget};
-use crate::{NodePath, Property, Result, Session, Subtree};
+use crate::{Error, Node, NodePath, Property, Result, Session, Snapshot, Subtree};
 
 impl InstallTarget for Session {
     fn read(&mut self, path: &NodePath) -> Result<Option<Subtree>> {
@@ -29,10 +30,7 @@ impl InstallTarget for Session {
         let Some(node) = Self::node(self, path)? else {
             return Ok(None);
         };
-        Ok(Some(ExistingNode {
-            properties: node.properties().into_iter().collect(),
-            children: node.children()?.iter().map(|child| child.name().to_owned()).collect(),
-        }))
+        existing(&node).map(Some)
     }
 
     fn set_properties(
@@ -46,4 +44,26 @@ impl InstallTarget for Session {
     fn order_children(&mut self, path: &NodePath, names: &[String]) -> Result<()> {
         Self::order_children(self, path, names)
     }
+}
+
+impl ExportSource for Snapshot {
+    fn read(&self, path: &NodePath) -> Result<Option<Subtree>> {
+        Self::read(self, path)
+    }
+
+    fn node(&self, path: &NodePath) -> Result<Option<ExistingNode>> {
+        Self::node(self, path)?.map(|node| existing(&node)).transpose()
+    }
+
+    fn open_blob(&self, blob: &BlobId) -> Result<Box<dyn Read>> {
+        let content = self.0.shared.blobs.open(blob)?.ok_or(Error::BlobMissing(*blob))?;
+        Ok(content.into_reader())
+    }
+}
+
+fn existing(node: &Node) -> Result<ExistingNode> {
+    Ok(ExistingNode {
+        properties: node.properties().into_iter().collect(),
+        children: node.children()?.iter().map(|child| child.name().to_owned()).collect(),
+    })
 }

@@ -18,6 +18,7 @@ pub mod limit;
 pub mod listen;
 pub mod log_file;
 pub mod log_time;
+pub mod read_body;
 pub mod request_log;
 mod stall;
 pub mod tls;

@@ -7,6 +7,14 @@
 )]
 
 mod model;
+mod package_build;
+mod package_filevault;
+mod package_hostile;
+mod package_modes;
+mod package_naive;
+mod package_real;
+mod package_session;
+mod package_target;
 mod session;
 
 tympan_testkit::every_test_file_is_listed!();

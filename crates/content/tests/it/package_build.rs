@@ -13,24 +13,14 @@ use crate::package_naive::{Element, naive_xml};
 use crate::package_target::{Memory, fixtures, install};
 
 fn manifest(filter: Filter) -> Manifest {
-    let id = PackageId {
-        group: "g".into(),
-        name: "n".into(),
-        version: "1".into(),
-    };
+    let id = PackageId { group: "g".into(), name: "n".into(), version: "1".into() };
     let properties = BTreeMap::from([("acHandling".to_owned(), "overwrite".to_owned())]);
-    Manifest {
-        id,
-        filter,
-        properties,
-        ..Manifest::default()
-    }
+    Manifest { id, filter, properties, ..Manifest::default() }
 }
 
 fn filter_of(roots: &[&str]) -> Filter {
-    let roots = roots
-        .iter()
-        .map(|root| FilterRoot::new(NodePath::new(root).unwrap(), Mode::Replace));
+    let roots =
+        roots.iter().map(|root| FilterRoot::new(NodePath::new(root).unwrap(), Mode::Replace));
     Filter::new(roots.collect())
 }
 
@@ -58,12 +48,8 @@ fn check_round_trip(source: &Memory, filter: &Filter) {
 /// Fails at the first difference, with its path.
 fn assert_same(left: &Subtree, right: &Subtree, path: &str) {
     assert_eq!(left.properties, right.properties, "{path}");
-    let names = |node: &Subtree| {
-        node.children
-            .iter()
-            .map(|child| child.name.clone())
-            .collect::<Vec<_>>()
-    };
+    let names =
+        |node: &Subtree| node.children.iter().map(|child| child.name.clone()).collect::<Vec<_>>();
     assert_eq!(names(left), names(right), "{path}");
     for (left, right) in left.children.iter().zip(&right.children) {
         assert_same(left, right, &format!("{path}/{}", left.name));
@@ -103,11 +89,7 @@ fn docviews_of_real_sites_are_written_with_the_same_attributes() {
             }
             let node = docview::read(&name, text.as_bytes(), &Limits::default()).unwrap();
             let written = docview::write(&node, &docview::Namespaces::default());
-            assert_eq!(
-                attributes(&naive_xml(&written)),
-                attributes(&naive_xml(&text)),
-                "{name}"
-            );
+            assert_eq!(attributes(&naive_xml(&written)), attributes(&naive_xml(&text)), "{name}");
             assert_eq!(
                 docview::read(&name, written.as_bytes(), &Limits::default()).unwrap(),
                 node,
@@ -134,9 +116,7 @@ fn attributes(element: &Element) -> BTreeMap<(String, String), usize> {
 /// Stores bytes and returns the property that holds them.
 fn blob(target: &mut Memory, text: &str) -> Property {
     let id = BlobId::of(text.as_bytes());
-    target
-        .blobs
-        .insert(id.to_string(), text.as_bytes().to_vec());
+    target.blobs.insert(id.to_string(), text.as_bytes().to_vec());
     Property::Single(Value::Binary(id))
 }
 
@@ -171,18 +151,10 @@ fn awkward_page(target: &mut Memory) -> Subtree {
         .with("name", Value::Name("cq:Page".into()))
         .with("1st", "digit first")
         .with("a_x0020_b", "looks escaped");
-    content
-        .children
-        .push(Subtree::new("2019", "nt:unstructured").with("x", "y"));
-    content
-        .children
-        .push(file(target, "inner.txt", "inside of a page"));
-    content
-        .children
-        .push(Subtree::new("z_first", "nt:unstructured"));
-    content
-        .children
-        .push(Subtree::new("a_last", "nt:unstructured"));
+    content.children.push(Subtree::new("2019", "nt:unstructured").with("x", "y"));
+    content.children.push(file(target, "inner.txt", "inside of a page"));
+    content.children.push(Subtree::new("z_first", "nt:unstructured"));
+    content.children.push(Subtree::new("a_last", "nt:unstructured"));
     Subtree::new("page one", "cq:Page")
         .with_child(content)
         .with_child(Subtree::new("sub", "cq:Page"))
@@ -193,10 +165,7 @@ fn awkward_folder(target: &mut Memory) -> Subtree {
     let bare = Subtree::new("jcr:content", "nt:resource").with("jcr:data", blob(target, "x"));
     let thumbs = Subtree::new("dam:thumbs", "nt:folder").with_child(file(target, "t.png", "png"));
     let bytes = [blob(target, "first"), blob(target, "second")];
-    let values = bytes
-        .iter()
-        .map(|one| one.first().unwrap().clone())
-        .collect();
+    let values = bytes.iter().map(|one| one.first().unwrap().clone()).collect();
     let document = "<jcr:root xmlns:jcr='http://www.jcp.org/jcr/1.0'/>";
     Subtree::new("_my_folder", "sling:Folder")
         .with_child(file(target, "plain.txt", "plain"))
@@ -225,25 +194,16 @@ fn awkward_content_comes_back() {
         .with_child(Subtree::new("rep:policy", "rep:ACL").with_child(entry))
         .with_child(awkward_page(&mut target))
         .with_child(awkward_folder(&mut target));
-    target
-        .root
-        .children
-        .push(Subtree::new("content", "sling:Folder").with_child(site));
+    target.root.children.push(Subtree::new("content", "sling:Folder").with_child(site));
     check_round_trip(&target, &filter_of(&["/content/site"]));
-    check_round_trip(
-        &target,
-        &filter_of(&["/content/site/page one", "/content", "/content/site"]),
-    );
+    check_round_trip(&target, &filter_of(&["/content/site/page one", "/content", "/content/site"]));
 }
 
 #[test]
 fn names_that_no_package_can_carry_are_refused() {
     let mut target = Memory::new();
     let child = file(&mut target, "x.txt", "x");
-    target
-        .root
-        .children
-        .push(Subtree::new("trap.dir", "sling:Folder").with_child(child));
+    target.root.children.push(Subtree::new("trap.dir", "sling:Folder").with_child(child));
     let mut out = Cursor::new(Vec::new());
     let error = write(&mut out, &manifest(filter_of(&["/trap.dir"])), &target).unwrap_err();
     assert_eq!(
@@ -255,19 +215,12 @@ fn names_that_no_package_can_carry_are_refused() {
 #[test]
 fn the_filter_decides_what_is_built() {
     let mut target = Memory::new();
-    let leaf = |name: &str| {
-        Subtree::new(name, "nt:unstructured")
-            .with("p", "1")
-            .with("q", "2")
-    };
-    let a = leaf("a")
-        .with_child(leaf("in"))
-        .with_child(leaf("out").with_child(leaf("in")));
-    target.root.children.push(
-        Subtree::new("x", "sling:Folder")
-            .with_child(a)
-            .with_child(leaf("b")),
-    );
+    let leaf = |name: &str| Subtree::new(name, "nt:unstructured").with("p", "1").with("q", "2");
+    let a = leaf("a").with_child(leaf("in")).with_child(leaf("out").with_child(leaf("in")));
+    target
+        .root
+        .children
+        .push(Subtree::new("x", "sling:Folder").with_child(a).with_child(leaf("b")));
     let filter = Filter::parse(
         "filter.xml",
         br#"<workspaceFilter version="1.0"><filter root="/x/a"><exclude pattern=".*/out"/>
@@ -280,18 +233,12 @@ fn the_filter_decides_what_is_built() {
     x.remove_child("b");
     x.child_mut("a").unwrap().properties.remove("q");
     assert_same(&again.root, &wanted, "");
-    assert_eq!(
-        Filter::parse("f", filter.to_xml().as_bytes())
-            .unwrap()
-            .to_xml(),
-        filter.to_xml()
-    );
+    assert_eq!(Filter::parse("f", filter.to_xml().as_bytes()).unwrap().to_xml(), filter.to_xml());
 }
 
 fn names() -> impl Strategy<Value = String> {
-    "([a-z]{1,3}:)?[a-zA-Z_0-9 .äß@%?-]{1,8}".prop_filter("a name that JCR allows", |name| {
-        tympan_content::check_name(name).is_ok()
-    })
+    "([a-z]{1,3}:)?[a-zA-Z_0-9 .äß@%?-]{1,8}"
+        .prop_filter("a name that JCR allows", |name| tympan_content::check_name(name).is_ok())
 }
 
 fn properties() -> impl Strategy<Value = Property> {
@@ -302,10 +249,7 @@ fn properties() -> impl Strategy<Value = Property> {
         any::<bool>().prop_map(|truth| Property::Single(Value::Boolean(truth))),
         (-1_000_000_000_000_i64..4_000_000_000_000, -700..700_i16).prop_map(
             |(millis, offset_minutes)| {
-                Property::Single(Value::Date(Date {
-                    millis,
-                    offset_minutes,
-                }))
+                Property::Single(Value::Date(Date { millis, offset_minutes }))
             }
         ),
         prop::collection::vec("[\\[\\]{},\\\\a0u]{0,4}", 0..4).prop_map(|texts| {
@@ -324,13 +268,7 @@ fn trees() -> impl Strategy<Value = Subtree> {
             "nt:file",
         ])
     };
-    let own = move || {
-        (
-            names(),
-            types(),
-            prop::collection::btree_map(names(), properties(), 0..4),
-        )
-    };
+    let own = move || (names(), types(), prop::collection::btree_map(names(), properties(), 0..4));
     let node = |(name, primary_type, properties): (String, &str, BTreeMap<String, Property>)| {
         let mut node = Subtree::new(name, primary_type);
         node.properties.extend(properties);

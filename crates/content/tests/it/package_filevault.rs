@@ -17,24 +17,14 @@ use Outcome::{Installs, Refused};
 
 /// Into an empty repository, whose root exists: that is why most packages skip one element.
 const OUTCOMES: [(&str, Outcome); 43] = [
-    (
-        "atomic-counter-test.zip",
-        Installs(2, 1, &[("/tmp/testroot", "nt:unstructured")]),
-    ),
+    ("atomic-counter-test.zip", Installs(2, 1, &[("/tmp/testroot", "nt:unstructured")])),
     // Its filter is empty and it has no content: a container whose parts are missing.
     ("container-pkg.zip", Installs(0, 0, &[])),
     (
         "cug-test-1.zip",
-        Installs(
-            4,
-            1,
-            &[("/testroot/node_with_cug/rep:cugPolicy", "rep:CugPolicy")],
-        ),
+        Installs(4, 1, &[("/testroot/node_with_cug/rep:cugPolicy", "rep:CugPolicy")]),
     ),
-    (
-        "fullcoverage.zip",
-        Installs(5, 1, &[("/tmp/fullcoverage/a/aa", "nt:unstructured")]),
-    ),
+    ("fullcoverage.zip", Installs(5, 1, &[("/tmp/fullcoverage/a/aa", "nt:unstructured")])),
     (
         "group_with_a.zip",
         Installs(
@@ -47,22 +37,12 @@ const OUTCOMES: [(&str, Outcome); 43] = [
             ],
         ),
     ),
-    (
-        "group_with_bc.zip",
-        Installs(8, 0, &[("/home/users/t/test-user-c", "rep:User")]),
-    ),
+    ("group_with_bc.zip", Installs(8, 0, &[("/home/users/t/test-user-c", "rep:User")])),
     // The hook is not run; the empty folder in the package is created.
-    (
-        "invalid_hook.zip",
-        Installs(3, 1, &[("/testroot/testfolder", "nt:unstructured")]),
-    ),
+    ("invalid_hook.zip", Installs(3, 1, &[("/testroot/testfolder", "nt:unstructured")])),
     (
         "mixed_package.zip",
-        Installs(
-            4,
-            1,
-            &[("/libs/foo", "nt:folder"), ("/tmp/foo", "nt:unstructured")],
-        ),
+        Installs(4, 1, &[("/libs/foo", "nt:folder"), ("/tmp/foo", "nt:unstructured")]),
     ),
     // The nested package is installed by its own properties, which merge access control.
     (
@@ -71,21 +51,14 @@ const OUTCOMES: [(&str, Outcome); 43] = [
             4,
             1,
             &[
-                (
-                    "/etc/packages/mode_ac_test_b_merge.zip/jcr:content",
-                    "nt:resource",
-                ),
+                ("/etc/packages/mode_ac_test_b_merge.zip/jcr:content", "nt:resource"),
                 ("/testroot/secured/rep:policy/allow", "rep:GrantACE"),
             ],
         ),
     ),
     (
         "mode_ac_test_a_uuid.zip",
-        Installs(
-            5,
-            1,
-            &[("/testroot/secured/rep:policy/deny", "rep:DenyACE")],
-        ),
+        Installs(5, 1, &[("/testroot/secured/rep:policy/deny", "rep:DenyACE")]),
     ),
     (
         "multipackage-a-1.0.zip",
@@ -102,10 +75,7 @@ const OUTCOMES: [(&str, Outcome); 43] = [
             ],
         ),
     ),
-    (
-        "multipackage-a-2.0.zip",
-        Installs(10, 1, &[("/tmp/testroot/sub", "nt:unstructured")]),
-    ),
+    ("multipackage-a-2.0.zip", Installs(10, 1, &[("/tmp/testroot/sub", "nt:unstructured")])),
     // Two Maven files only.
     (
         "non-valid-package.zip",
@@ -127,76 +97,34 @@ const OUTCOMES: [(&str, Outcome); 43] = [
     ),
     (
         "subtest.zip",
-        Installs(
-            10,
-            1,
-            &[
-                ("/tmp/a", "sling:Folder"),
-                ("/tmp/b", "sling:OrderedFolder"),
-            ],
-        ),
+        Installs(10, 1, &[("/tmp/a", "sling:Folder"), ("/tmp/b", "sling:OrderedFolder")]),
     ),
     // Its properties say to store `sub_a` without installing it.
-    (
-        "subtest_add_a.zip",
-        Installs(13, 1, &[("/tmp/b", "sling:OrderedFolder")]),
-    ),
-    (
-        "subtest_extract_a.zip",
-        Installs(13, 1, &[("/tmp/a", "sling:Folder")]),
-    ),
+    ("subtest_add_a.zip", Installs(13, 1, &[("/tmp/b", "sling:OrderedFolder")])),
+    ("subtest_extract_a.zip", Installs(13, 1, &[("/tmp/a", "sling:Folder")])),
     // The file is empty.
     (
         "test-package-truncated.zip",
         Refused("test-package-truncated.zip:0: cannot be read as a ZIP file; is it complete?"),
     ),
-    (
-        "test-package.zip",
-        Installs(6, 1, &[("/etc/clientlibs/granite/test/test.js", "nt:file")]),
-    ),
-    (
-        "test_c-2.0.zip",
-        Installs(2, 1, &[("/tmp/c", "nt:unstructured")]),
-    ),
+    ("test-package.zip", Installs(6, 1, &[("/etc/clientlibs/granite/test/test.js", "nt:file")])),
+    ("test_c-2.0.zip", Installs(2, 1, &[("/tmp/c", "nt:unstructured")])),
     // Dependencies are not enforced: the two depend on each other.
-    (
-        "test_d-1.0.zip",
-        Installs(2, 1, &[("/tmp/d", "nt:unstructured")]),
-    ),
-    (
-        "test_e-1.0.zip",
-        Installs(2, 1, &[("/tmp/e", "nt:unstructured")]),
-    ),
+    ("test_d-1.0.zip", Installs(2, 1, &[("/tmp/d", "nt:unstructured")])),
+    ("test_e-1.0.zip", Installs(2, 1, &[("/tmp/e", "nt:unstructured")])),
     (
         "test_filter_binary.zip",
-        Installs(
-            4,
-            1,
-            &[("/tmp/test-project/test-text.txt/jcr:content", "nt:resource")],
-        ),
+        Installs(4, 1, &[("/tmp/test-project/test-text.txt/jcr:content", "nt:resource")]),
     ),
     // Siblings of the same name, `foo` and `foo[2]`, which Oak does not have, either.
-    (
-        "test_sns.zip",
-        Refused("jcr_root/tmp/testroot/.content.xml:7: `foo[2]` is not a valid name"),
-    ),
-    (
-        "test_two_moved_users.zip",
-        Installs(11, 0, &[("/home/rep:policy/allow0", "rep:GrantACE")]),
-    ),
+    ("test_sns.zip", Refused("jcr_root/tmp/testroot/.content.xml:7: `foo[2]` is not a valid name")),
+    ("test_two_moved_users.zip", Installs(11, 0, &[("/home/rep:policy/allow0", "rep:GrantACE")])),
     (
         "test_user_a.zip",
-        Installs(
-            5,
-            0,
-            &[("/home/users/test/test-user-a/profile", "nt:unstructured")],
-        ),
+        Installs(5, 0, &[("/home/users/test/test-user-a/profile", "nt:unstructured")]),
     ),
     // It does not say what to do with access control, so that its policy is left out.
-    (
-        "test_user_a_policy.zip",
-        Installs(4, 2, &[("/home/users/test/test-user-a", "rep:User")]),
-    ),
+    ("test_user_a_policy.zip", Installs(4, 2, &[("/home/users/test/test-user-a", "rep:User")])),
     // Two policies and a cache are left out.
     (
         "test_user_with_rep_cache.zip",
@@ -209,43 +137,20 @@ const OUTCOMES: [(&str, Outcome); 43] = [
             )],
         ),
     ),
-    (
-        "tmp_binary.zip",
-        Installs(3, 1, &[("/tmp/binary/test", "nt:unstructured")]),
-    ),
+    ("tmp_binary.zip", Installs(3, 1, &[("/tmp/binary/test", "nt:unstructured")])),
     (
         "tmp_foo_bar_test.zip",
-        Installs(
-            5,
-            1,
-            &[("/tmp/foo/bar/test.txt/jcr:content", "nt:resource")],
-        ),
+        Installs(5, 1, &[("/tmp/foo/bar/test.txt/jcr:content", "nt:resource")]),
     ),
     // Without a filter what is missing is created.
     (
         "tmp_foo_bar_test_nofilter.zip",
-        Installs(
-            5,
-            1,
-            &[("/tmp/foo/bar/test.txt/jcr:content", "nt:resource")],
-        ),
+        Installs(5, 1, &[("/tmp/foo/bar/test.txt/jcr:content", "nt:resource")]),
     ),
-    (
-        "tmp_less.zip",
-        Installs(3, 1, &[("/tmp/foo/bar", "sling:OrderedFolder")]),
-    ),
-    (
-        "tmp_mode_merge.zip",
-        Installs(4, 1, &[("/tmp/foo/new", "sling:OrderedFolder")]),
-    ),
-    (
-        "tmp_mode_replace.zip",
-        Installs(3, 1, &[("/tmp/foo/bar", "sling:OrderedFolder")]),
-    ),
-    (
-        "tmp_nt_folder.zip",
-        Installs(4, 1, &[("/tmp", "nt:folder")]),
-    ),
+    ("tmp_less.zip", Installs(3, 1, &[("/tmp/foo/bar", "sling:OrderedFolder")])),
+    ("tmp_mode_merge.zip", Installs(4, 1, &[("/tmp/foo/new", "sling:OrderedFolder")])),
+    ("tmp_mode_replace.zip", Installs(3, 1, &[("/tmp/foo/bar", "sling:OrderedFolder")])),
+    ("tmp_nt_folder.zip", Installs(4, 1, &[("/tmp", "nt:folder")])),
     (
         "tmp_test_deep.zip",
         Installs(
@@ -253,37 +158,18 @@ const OUTCOMES: [(&str, Outcome); 43] = [
             1,
             &[
                 ("/tmp/test", "sling:OrderedFolder"),
-                (
-                    "/tmp/test/content/foo/jcr:content/a/b/foo.jsp/jcr:content",
-                    "nt:resource",
-                ),
-                (
-                    "/tmp/test/content/foo/jcr:content/a/c/resource",
-                    "nt:resource",
-                ),
-                (
-                    "/tmp/test/content/foo/jcr:content/a/folder/file.txt",
-                    "nt:file",
-                ),
+                ("/tmp/test/content/foo/jcr:content/a/b/foo.jsp/jcr:content", "nt:resource"),
+                ("/tmp/test/content/foo/jcr:content/a/c/resource", "nt:resource"),
+                ("/tmp/test/content/foo/jcr:content/a/folder/file.txt", "nt:file"),
             ],
         ),
     ),
     (
         "tmp_testpage_jcr_content.zip",
-        Installs(
-            4,
-            1,
-            &[("/tmp/testpage/jcr:content/foo", "nt:unstructured")],
-        ),
+        Installs(4, 1, &[("/tmp/testpage/jcr:content/foo", "nt:unstructured")]),
     ),
-    (
-        "tmp_with_thumbnail.zip",
-        Installs(4, 1, &[("/tmp/foo/bar/tobi", "sling:OrderedFolder")]),
-    ),
-    (
-        "unfiltered_package.zip",
-        Installs(5, 1, &[("/tmp/foo/bar/tom", "sling:OrderedFolder")]),
-    ),
+    ("tmp_with_thumbnail.zip", Installs(4, 1, &[("/tmp/foo/bar/tobi", "sling:OrderedFolder")])),
+    ("unfiltered_package.zip", Installs(5, 1, &[("/tmp/foo/bar/tom", "sling:OrderedFolder")])),
 ];
 
 #[test]
@@ -303,9 +189,7 @@ fn each_package_has_its_outcome() {
                     "{name}"
                 );
                 for (path, primary_type) in *nodes {
-                    let node = target
-                        .find(path)
-                        .unwrap_or_else(|| panic!("{name}: {path}"));
+                    let node = target.find(path).unwrap_or_else(|| panic!("{name}: {path}"));
                     assert_eq!(node.primary_type(), *primary_type, "{name}: {path}");
                 }
             }
@@ -324,10 +208,7 @@ fn every_package_is_in_the_table() {
     let Some(folder) = fixtures("filevault") else {
         return;
     };
-    let listed: BTreeSet<String> = OUTCOMES
-        .iter()
-        .map(|(name, _)| (*name).to_owned())
-        .collect();
+    let listed: BTreeSet<String> = OUTCOMES.iter().map(|(name, _)| (*name).to_owned()).collect();
     let found: BTreeSet<String> = fs::read_dir(folder)
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
@@ -370,10 +251,7 @@ fn packages_do_to_what_is_there_as_filevault_does() {
     run(&mut target, "tmp_testpage_jcr_content.zip");
     let page = target.root.find_mut("/tmp/testpage").unwrap();
     page.properties.insert("mine".into(), "kept".into());
-    page.child_mut("jcr:content")
-        .unwrap()
-        .properties
-        .insert("mine".into(), "lost".into());
+    page.child_mut("jcr:content").unwrap().properties.insert("mine".into(), "lost".into());
     run(&mut target, "tmp_testpage_jcr_content.zip");
     let page = target.find("/tmp/testpage").unwrap();
     assert_eq!(page.text("mine"), Some("kept"));

@@ -46,12 +46,7 @@ fn entries_that_could_leave_their_folder_are_refused() {
         check(&[(name, "x")], "test.zip:0: the entry");
     }
     // Names that become dangerous when they are decoded.
-    for name in [
-        "jcr_root/%2e%2e/x",
-        "jcr_root/a%2fb",
-        "jcr_root/x/%2e/y",
-        "jcr_root/a%00b",
-    ] {
+    for name in ["jcr_root/%2e%2e/x", "jcr_root/a%2fb", "jcr_root/x/%2e/y", "jcr_root/a%00b"] {
         check(&[(name, "x")], "is not a valid name");
     }
 }
@@ -61,44 +56,20 @@ fn documents_are_refused_with_their_line() {
     let file = "jcr_root/x/.content.xml";
     check_document("jcr:primaryType=\"nt:unstructured\"/>", "accepted");
     check_document("a=\"1\">\n<b", &format!("{file}:4: not well-formed XML"));
-    check_document(
-        "a=\"1\">\n<b></c></jcr:root>",
-        &format!("{file}:4: not well-formed XML"),
-    );
-    check_document(
-        "a=\"1\">\n<b>",
-        &format!("{file}:4: the file ends inside of 2 open elements"),
-    );
-    check_document(
-        "a=\"1\"/>\n<x/>",
-        &format!("{file}:4: a second root element"),
-    );
+    check_document("a=\"1\">\n<b></c></jcr:root>", &format!("{file}:4: not well-formed XML"));
+    check_document("a=\"1\">\n<b>", &format!("{file}:4: the file ends inside of 2 open elements"));
+    check_document("a=\"1\"/>\n<x/>", &format!("{file}:4: a second root element"));
     check_document("a=\"1\"/>\ntext", &format!("{file}:3: text stands outside"));
     check_document("a=\"1\"\nb=\"<\"/>", &format!("{file}:4: `b` holds a `<`"));
-    check_document(
-        "a=\"1\"\nb=\"&who;\"/>",
-        &format!("{file}:4: not well-formed XML"),
-    );
-    check_document(
-        "a=\"1\"\na=\"2\"/>",
-        &format!("{file}:4: the attribute `a` stands twice"),
-    );
+    check_document("a=\"1\"\nb=\"&who;\"/>", &format!("{file}:4: not well-formed XML"));
+    check_document("a=\"1\"\na=\"2\"/>", &format!("{file}:4: the attribute `a` stands twice"));
     check_document(
         "a=\"1\"\nq:b=\"2\"/>",
         &format!("{file}:4: the prefix `q` of `q:b` is not declared"),
     );
-    check_document(
-        "a=\"{Long}x\"/>",
-        &format!("{file}:3: `a`: `x` cannot be read as Long"),
-    );
-    check_document(
-        "a=\"{Bogus}x\"/>",
-        &format!("{file}:3: `a`: `{{Bogus}}` is not a type"),
-    );
-    check_document(
-        "a=\"{Binary}x\"/>",
-        &format!("{file}:3: `a`: a docview holds no bytes"),
-    );
+    check_document("a=\"{Long}x\"/>", &format!("{file}:3: `a`: `x` cannot be read as Long"));
+    check_document("a=\"{Bogus}x\"/>", &format!("{file}:3: `a`: `{{Bogus}}` is not a type"));
+    check_document("a=\"{Binary}x\"/>", &format!("{file}:3: `a`: a docview holds no bytes"));
     check_document(
         "jcr:primaryType=\"[a,b]\"/>",
         &format!("{file}:3: `jcr:primaryType`: a node has one"),
@@ -115,19 +86,10 @@ fn documents_are_refused_with_their_line() {
         ">\n<a_x005b_2_x005d_ x=\"1\"/></jcr:root>",
         "nodes of the same name below one parent are not supported",
     );
+    check(&[(file, "<root/>")], &format!("{file}:1: the root element is `root`, not `jcr:root`"));
+    check(&[(file, "")], &format!("{file}:1: the file holds no XML element"));
     check(
-        &[(file, "<root/>")],
-        &format!("{file}:1: the root element is `root`, not `jcr:root`"),
-    );
-    check(
-        &[(file, "")],
-        &format!("{file}:1: the file holds no XML element"),
-    );
-    check(
-        &[(
-            file,
-            "<?xml version=\"1.0\" encoding=\"ISO-8859-1\"?><jcr:root ä=\"\"/>",
-        )],
+        &[(file, "<?xml version=\"1.0\" encoding=\"ISO-8859-1\"?><jcr:root ä=\"\"/>")],
         "the encoding `ISO-8859-1` is not read",
     );
 }
@@ -147,27 +109,16 @@ fn entities_are_not_expanded() {
 fn meta_data_is_refused_with_its_line() {
     let filter = |inside: &str, expected: &str| {
         let text = format!("<workspaceFilter version=\"1.0\">\n{inside}\n</workspaceFilter>");
-        let message = Filter::parse("f.xml", text.as_bytes())
-            .unwrap_err()
-            .to_string();
+        let message = Filter::parse("f.xml", text.as_bytes()).unwrap_err().to_string();
         assert!(message.starts_with(expected), "{inside}: {message}");
     };
-    filter(
-        "<filter root=\"x\"/>",
-        "f.xml:2: the filter's root: `x` is not a valid path",
-    );
+    filter("<filter root=\"x\"/>", "f.xml:2: the filter's root: `x` is not a valid path");
     filter(
         "<filter root=\"/x\" mode=\"sometimes\"/>",
         "f.xml:2: the mode `sometimes` is not one of replace, merge",
     );
-    filter(
-        "<filter root=\"/x\" type=\"odd\"/>",
-        "f.xml:2: the type `odd` is not known",
-    );
-    filter(
-        "<filter root=\"/x\">\n<include/></filter>",
-        "f.xml:3: `include` needs a `pattern`",
-    );
+    filter("<filter root=\"/x\" type=\"odd\"/>", "f.xml:2: the type `odd` is not known");
+    filter("<filter root=\"/x\">\n<include/></filter>", "f.xml:3: `include` needs a `pattern`");
     filter(
         "<filter root=\"/x\">\n<include pattern=\"(\"/></filter>",
         "f.xml:3: the pattern `(` cannot be used",
@@ -181,13 +132,9 @@ fn meta_data_is_refused_with_its_line() {
         "f.xml:3: `odd` stands where `include` or `exclude`",
     );
     filter("<odd/>", "f.xml:2: `odd` stands where `filter`");
-    let message = Filter::parse("f.xml", b"<workspaceFilter version=\"2.0\"/>")
-        .unwrap_err()
-        .to_string();
-    assert_eq!(
-        message,
-        "f.xml:1: filters of version `2.0` are not known; 1.0 is"
-    );
+    let message =
+        Filter::parse("f.xml", b"<workspaceFilter version=\"2.0\"/>").unwrap_err().to_string();
+    assert_eq!(message, "f.xml:1: filters of version `2.0` are not known; 1.0 is");
 
     let properties = |inside: &str, expected: &str| {
         let text = format!("<properties>{inside}</properties>");
@@ -220,44 +167,23 @@ fn limits_hold() {
     let unlimited = Limits::default;
     let file = ("jcr_root/a.txt", "0123456789");
     assert_eq!(
-        limited(
-            &Limits {
-                entries: 1,
-                ..unlimited()
-            },
-            &[file, FILTER]
-        ),
+        limited(&Limits { entries: 1, ..unlimited() }, &[file, FILTER]),
         "test.zip:0: 2 entries are more than the limit of 1"
     );
     assert_eq!(
         limited(
-            &Limits {
-                total_bytes: 15,
-                ..unlimited()
-            },
+            &Limits { total_bytes: 15, ..unlimited() },
             &[file, ("jcr_root/b.txt", "0123456789")]
         ),
         "test.zip:0: unpacks to more than the limit of 15 bytes"
     );
     assert_eq!(
-        limited(
-            &Limits {
-                document_bytes: 10,
-                ..unlimited()
-            },
-            &[FILTER]
-        ),
+        limited(&Limits { document_bytes: 10, ..unlimited() }, &[FILTER]),
         "META-INF/vault/filter.xml:0: is longer than the limit of 10 bytes"
     );
     let long = format!("<jcr:root {JCR} jcr:primaryType=\"a\" x=\"0123456789\"/>");
     assert_eq!(
-        limited(
-            &Limits {
-                value_bytes: 9,
-                ..unlimited()
-            },
-            &[("jcr_root/.content.xml", &long)]
-        ),
+        limited(&Limits { value_bytes: 9, ..unlimited() }, &[("jcr_root/.content.xml", &long)]),
         "jcr_root/.content.xml:1: `x`: the value is longer than the limit of 9 bytes"
     );
 }
@@ -265,10 +191,7 @@ fn limits_hold() {
 #[test]
 fn only_documents_are_limited_as_documents() {
     let long = "x".repeat(100_000);
-    let limits = || Limits {
-        document_bytes: 90_000,
-        ..Limits::default()
-    };
+    let limits = || Limits { document_bytes: 90_000, ..Limits::default() };
     let plain = format!("<html>{long}ä</html>");
     let read = |text: &str| {
         let bytes = zipped(&[FILTER, ("jcr_root/x/page.xml", text)]);
@@ -276,74 +199,32 @@ fn only_documents_are_limited_as_documents() {
     };
     let mut target = Memory::new();
     install(&mut read(&plain).unwrap(), &mut target).unwrap();
-    assert_eq!(
-        target.find("/x/page.xml").unwrap().primary_type(),
-        "nt:file"
-    );
-    let message = read(&format!("<jcr:root {JCR}><a x=\"{long}\"/></jcr:root>"))
-        .unwrap_err()
-        .to_string();
-    assert_eq!(
-        message,
-        "jcr_root/x/page.xml:0: is longer than the limit of 90000 bytes"
-    );
-    let many: String = (0..1001)
-        .map(|number| format!(" xmlns:p{number}=\"u\""))
-        .collect();
-    let message = read(&format!("<jcr:root {JCR}{many}/>"))
-        .unwrap_err()
-        .to_string();
-    assert_eq!(
-        message,
-        "jcr_root/x/page.xml:1: more than 1000 namespaces are declared"
-    );
+    assert_eq!(target.find("/x/page.xml").unwrap().primary_type(), "nt:file");
+    let message =
+        read(&format!("<jcr:root {JCR}><a x=\"{long}\"/></jcr:root>")).unwrap_err().to_string();
+    assert_eq!(message, "jcr_root/x/page.xml:0: is longer than the limit of 90000 bytes");
+    let many: String = (0..1001).map(|number| format!(" xmlns:p{number}=\"u\"")).collect();
+    let message = read(&format!("<jcr:root {JCR}{many}/>")).unwrap_err().to_string();
+    assert_eq!(message, "jcr_root/x/page.xml:1: more than 1000 namespaces are declared");
 }
 
 #[test]
 fn depth_is_limited() {
     let unlimited = Limits::default;
-    let deep = format!(
-        "<jcr:root {JCR} x=\"1\">{}{}</jcr:root>",
-        "<a>".repeat(3),
-        "</a>".repeat(3)
-    );
+    let deep =
+        format!("<jcr:root {JCR} x=\"1\">{}{}</jcr:root>", "<a>".repeat(3), "</a>".repeat(3));
     for name in ["jcr_root/a/.content.xml", "jcr_root/a.xml"] {
         assert_eq!(
-            limited(
-                &Limits {
-                    depth: 3,
-                    ..unlimited()
-                },
-                &[(name, &deep)]
-            ),
+            limited(&Limits { depth: 3, ..unlimited() }, &[(name, &deep)]),
             format!("{name}:1: nodes lie deeper than the limit of 3")
         );
     }
-    for name in [
-        "jcr_root/a/b/c/d",
-        "jcr_root/a/b/c/d/",
-        "jcr_root/a/b/c/d/e.binary",
-    ] {
-        let message = limited(
-            &Limits {
-                depth: 3,
-                ..unlimited()
-            },
-            &[(name, "")],
-        );
-        assert!(
-            message.contains("lies deeper than the limit of 3 nodes"),
-            "{message}"
-        );
+    for name in ["jcr_root/a/b/c/d", "jcr_root/a/b/c/d/", "jcr_root/a/b/c/d/e.binary"] {
+        let message = limited(&Limits { depth: 3, ..unlimited() }, &[(name, "")]);
+        assert!(message.contains("lies deeper than the limit of 3 nodes"), "{message}");
     }
     let path = format!("jcr_root/{}", ["0123456789"; 200].join("/"));
-    let message = limited(
-        &Limits {
-            depth: 1000,
-            ..unlimited()
-        },
-        &[(&path, "")],
-    );
+    let message = limited(&Limits { depth: 1000, ..unlimited() }, &[(&path, "")]);
     assert!(message.contains("it is longer than"), "{message}");
 }
 
@@ -353,42 +234,23 @@ fn packages_in_packages_are_bounded() {
     for level in 0..6 {
         let mut zip = zip::ZipWriter::new(Cursor::new(Vec::new()));
         let options = zip::write::SimpleFileOptions::default();
-        zip.start_file(format!("jcr_root/etc/packages/p{level}.zip"), options)
-            .unwrap();
+        zip.start_file(format!("jcr_root/etc/packages/p{level}.zip"), options).unwrap();
         zip.write_all(&bytes).unwrap();
         bytes = zip.finish().unwrap().into_inner();
     }
     let message = Package::read(Cursor::new(bytes.clone()), "p.zip", &Limits::default())
         .unwrap_err()
         .to_string();
-    assert!(
-        message.ends_with(": packages lie deeper in packages than the limit"),
-        "{message}"
-    );
-    assert_eq!(
-        message.matches('!').count(),
-        4,
-        "the way down is shown: {message}"
-    );
-    let limits = Limits {
-        nesting: 6,
-        ..Limits::default()
-    };
+    assert!(message.ends_with(": packages lie deeper in packages than the limit"), "{message}");
+    assert_eq!(message.matches('!').count(), 4, "the way down is shown: {message}");
+    let limits = Limits { nesting: 6, ..Limits::default() };
     let mut package = Package::read(Cursor::new(bytes.clone()), "p.zip", &limits).unwrap();
     let mut target = Memory::new();
     install(&mut package, &mut target).unwrap();
     assert!(target.find("/x/y.txt").is_some());
-    let limits = Limits {
-        nested_bytes: 10,
-        ..limits
-    };
-    let message = Package::read(Cursor::new(bytes), "p.zip", &limits)
-        .unwrap_err()
-        .to_string();
-    assert_eq!(
-        message,
-        "jcr_root/etc/packages/p5.zip:0: is longer than the limit of 10 bytes"
-    );
+    let limits = Limits { nested_bytes: 10, ..limits };
+    let message = Package::read(Cursor::new(bytes), "p.zip", &limits).unwrap_err().to_string();
+    assert_eq!(message, "jcr_root/etc/packages/p5.zip:0: is longer than the limit of 10 bytes");
 }
 
 /// A header that promises less than the data unpack to is a small bomb.
@@ -405,36 +267,20 @@ fn entries_that_lie_about_their_size_are_refused() {
             Ok(package) => package,
             Err(error) => panic!("{error}"),
         };
-        let message = install(&mut package, &mut Memory::new())
-            .unwrap_err()
-            .to_string();
+        let message = install(&mut package, &mut Memory::new()).unwrap_err().to_string();
         assert!(message.starts_with("jcr_root/x/bomb.txt:0: "), "{message}");
     }
 }
 
 #[test]
 fn damaged_bytes_are_found_while_they_are_stored() {
-    let mut bytes = zipped(&[
-        (
-            "jcr_root/x/a.txt",
-            &"some text that is not random at all ".repeat(50),
-        ),
-        FILTER,
-    ]);
-    let at = bytes
-        .windows(5)
-        .position(|window| window == b"a.txt")
-        .unwrap()
-        + 20;
+    let mut bytes =
+        zipped(&[("jcr_root/x/a.txt", &"some text that is not random at all ".repeat(50)), FILTER]);
+    let at = bytes.windows(5).position(|window| window == b"a.txt").unwrap() + 20;
     bytes[at] ^= 0x55;
     let mut package = Package::read(Cursor::new(bytes), "p.zip", &Limits::default()).unwrap();
-    let message = install(&mut package, &mut Memory::new())
-        .unwrap_err()
-        .to_string();
-    assert!(
-        message.starts_with("jcr_root/x/a.txt:0: cannot be unpacked"),
-        "{message}"
-    );
+    let message = install(&mut package, &mut Memory::new()).unwrap_err().to_string();
+    assert!(message.starts_with("jcr_root/x/a.txt:0: cannot be unpacked"), "{message}");
 }
 
 #[test]
@@ -466,9 +312,7 @@ fn truncated_packages_are_refused() {
             let cut = bytes[..bytes.len() * part / 20].to_vec();
             let error = Package::read(Cursor::new(cut), "cut.zip", &Limits::default()).unwrap_err();
             assert!(
-                error
-                    .to_string()
-                    .starts_with("cut.zip:0: cannot be read as a ZIP file"),
+                error.to_string().starts_with("cut.zip:0: cannot be read as a ZIP file"),
                 "{error}"
             );
         }
@@ -481,10 +325,7 @@ fn sample() -> Vec<u8> {
         format!("<jcr:root {JCR} jcr:primaryType=\"nt:unstructured\" x=\"[a,b]\"><y/></jcr:root>");
     zipped(&[
         FILTER,
-        (
-            "META-INF/vault/properties.xml",
-            "<properties><entry key=\"name\">n</entry></properties>",
-        ),
+        ("META-INF/vault/properties.xml", "<properties><entry key=\"name\">n</entry></properties>"),
         ("jcr_root/x/.content.xml", &root),
         ("jcr_root/x/y.txt", "a file"),
         ("jcr_root/x/z.binary", "bytes"),

@@ -9,17 +9,12 @@ use tympan_content::{NodePath, Property, Subtree, Value, ValueType};
 use crate::package_target::{Memory, install, package};
 
 /// Makes a tree from lines such as `/a/b x=1 y=2`; nodes on the way are made, too.
-fn tree(lines: &str) -> Subtree {
+pub(crate) fn tree(lines: &str) -> Subtree {
     let mut root = Subtree::new("", "rep:root");
     for line in lines.lines().map(str::trim).filter(|line| !line.is_empty()) {
         let mut words = line.split(' ');
         let mut node = &mut root;
-        for name in words
-            .next()
-            .unwrap()
-            .split('/')
-            .filter(|name| !name.is_empty())
-        {
+        for name in words.next().unwrap().split('/').filter(|name| !name.is_empty()) {
             if node.child(name).is_none() {
                 node.children.push(Subtree::new(name, "nt:unstructured"));
             }
@@ -27,11 +22,8 @@ fn tree(lines: &str) -> Subtree {
         }
         for word in words {
             let (name, value) = word.split_once('=').unwrap();
-            let value = if name == "jcr:primaryType" {
-                Property::name(value)
-            } else {
-                value.into()
-            };
+            let value =
+                if name == "jcr:primaryType" { Property::name(value) } else { value.into() };
             node.properties.insert(name.to_owned(), value);
         }
     }
@@ -60,11 +52,11 @@ fn shown(root: &Subtree) -> String {
     out.join("\n")
 }
 
-fn filter(inside: &str) -> String {
+pub(crate) fn filter(inside: &str) -> String {
     format!("<workspaceFilter version=\"1.0\">{inside}</workspaceFilter>")
 }
 
-fn document(root: &Subtree) -> String {
+pub(crate) fn document(root: &Subtree) -> String {
     docview::write(root, &docview::Namespaces::default())
 }
 
@@ -74,19 +66,11 @@ const JCR: &str = "xmlns:jcr=\"http://www.jcp.org/jcr/1.0\" xmlns:rep=\"internal
 fn check(filters: &str, existing: &str, brought: &str, expected: &str) {
     let mut target = Memory::with(tree(existing));
     let text = document(&tree(brought));
-    let entries = [
-        ("META-INF/vault/filter.xml", filter(filters)),
-        ("jcr_root/.content.xml", text),
-    ];
-    let entries = entries
-        .each_ref()
-        .map(|(name, text)| (*name, text.as_str()));
+    let entries = [("META-INF/vault/filter.xml", filter(filters)), ("jcr_root/.content.xml", text)];
+    let entries = entries.each_ref().map(|(name, text)| (*name, text.as_str()));
     install(&mut package(&entries).unwrap(), &mut target).unwrap();
-    let expected: Vec<&str> = expected
-        .lines()
-        .map(str::trim)
-        .filter(|line| !line.is_empty())
-        .collect();
+    let expected: Vec<&str> =
+        expected.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     assert_eq!(shown(&target.root), expected.join("\n"), "{filters}");
 }
 
@@ -96,17 +80,9 @@ const BROUGHT: &str = "/x/new n=1\n/x/a p=new more=new\n/x/a/added d=1\n/y q=new
 #[test]
 fn modes_do_as_documented() {
     let with = |mode: &str, expected: &str| {
-        check(
-            &format!("<filter root=\"/x\" mode=\"{mode}\"/>"),
-            THERE,
-            BROUGHT,
-            expected,
-        );
+        check(&format!("<filter root=\"/x\" mode=\"{mode}\"/>"), THERE, BROUGHT, expected);
     };
-    with(
-        "replace",
-        "/x\n/x/new n=1\n/x/a more=new p=new\n/x/a/added d=1\n/y q=old",
-    );
+    with("replace", "/x\n/x/new n=1\n/x/a more=new p=new\n/x/a/added d=1\n/y q=old");
     with(
         "merge",
         "/x\n/x/a own=old p=old\n/x/a/extra e=1\n/x/a/added d=1\n/x/gone g=1\n/x/gone/below\n/x/new n=1\n/y q=old",
@@ -128,42 +104,20 @@ fn types_and_mixins_follow_the_mode() {
         let mut brought = tree("/x jcr:primaryType=sling:Folder");
         let mixins =
             |names: &[&str]| Property::parse_list(ValueType::Name, names.iter().copied()).unwrap();
-        there.children[0]
-            .properties
-            .insert("jcr:mixinTypes".into(), mixins(&["mix:a", "mix:b"]));
-        brought.children[0]
-            .properties
-            .insert("jcr:mixinTypes".into(), mixins(&["mix:b", "mix:c"]));
+        there.children[0].properties.insert("jcr:mixinTypes".into(), mixins(&["mix:a", "mix:b"]));
+        brought.children[0].properties.insert("jcr:mixinTypes".into(), mixins(&["mix:b", "mix:c"]));
         let mut target = Memory::with(there);
         let filter = filter(&format!("<filter root=\"/x\" mode=\"{mode}\"/>"));
         let text = document(&brought);
-        let entries = [
-            ("META-INF/vault/filter.xml", &*filter),
-            ("jcr_root/.content.xml", &*text),
-        ];
+        let entries = [("META-INF/vault/filter.xml", &*filter), ("jcr_root/.content.xml", &*text)];
         install(&mut package(&entries).unwrap(), &mut target).unwrap();
         assert_eq!(shown(&target.root), expected, "{mode}");
     };
-    with(
-        "replace",
-        "/x jcr:mixinTypes=mix:b,mix:c jcr:primaryType=sling:Folder",
-    );
-    with(
-        "merge",
-        "/x jcr:mixinTypes=mix:a,mix:b jcr:primaryType=nt:folder",
-    );
-    with(
-        "merge_properties",
-        "/x jcr:mixinTypes=mix:a,mix:b,mix:c jcr:primaryType=nt:folder",
-    );
-    with(
-        "update",
-        "/x jcr:mixinTypes=mix:a,mix:b,mix:c jcr:primaryType=nt:folder",
-    );
-    with(
-        "update_properties",
-        "/x jcr:mixinTypes=mix:a,mix:b,mix:c jcr:primaryType=sling:Folder",
-    );
+    with("replace", "/x jcr:mixinTypes=mix:b,mix:c jcr:primaryType=sling:Folder");
+    with("merge", "/x jcr:mixinTypes=mix:a,mix:b jcr:primaryType=nt:folder");
+    with("merge_properties", "/x jcr:mixinTypes=mix:a,mix:b,mix:c jcr:primaryType=nt:folder");
+    with("update", "/x jcr:mixinTypes=mix:a,mix:b,mix:c jcr:primaryType=nt:folder");
+    with("update_properties", "/x jcr:mixinTypes=mix:a,mix:b,mix:c jcr:primaryType=sling:Folder");
 }
 
 #[test]
@@ -207,12 +161,7 @@ fn the_first_filter_that_covers_a_path_decides() {
         "/x\n/x/inner i=old\n/x/inner/own\n/x/inner/added\n/x/b",
     );
     // What an inner filter keeps is kept although the package lacks the outer one's root.
-    check(
-        filters,
-        "/x/inner i=old\n/x/gone\n/z",
-        "/y",
-        "/x\n/x/inner i=old\n/z",
-    );
+    check(filters, "/x/inner i=old\n/x/gone\n/z", "/y", "/x\n/x/inner i=old\n/z");
     check(
         "<filter root=\"/x\"/><filter root=\"/x/inner\" mode=\"merge\"/>",
         "/x/inner i=old",
@@ -223,12 +172,7 @@ fn the_first_filter_that_covers_a_path_decides() {
 
 #[test]
 fn roots_that_the_package_lacks_are_removed() {
-    check(
-        "<filter root=\"/x/old\" type=\"cleanup\"/>",
-        "/x/old/below\n/x/b",
-        "/x/b",
-        "/x\n/x/b",
-    );
+    check("<filter root=\"/x/old\" type=\"cleanup\"/>", "/x/old/below\n/x/b", "/x/b", "/x\n/x/b");
     check(
         "<filter root=\"/x/old\" mode=\"merge\"/>",
         "/x/old/below\n/x/b",
@@ -252,22 +196,12 @@ fn ancestors_are_created_and_never_changed() {
         "/a p=1\n/a/b q=1\n/a/b/c r=1\n/a/other s=1",
         "/z\n/a p=1\n/a/b q=1\n/a/b/c r=1",
     );
-    check(
-        filters,
-        "/a p=0",
-        "/a p=1\n/a/b q=1\n/a/b/c r=1",
-        "/a p=0\n/a/b q=1\n/a/b/c r=1",
-    );
+    check(filters, "/a p=0", "/a p=1\n/a/b q=1\n/a/b/c r=1", "/a p=0\n/a/b q=1\n/a/b/c r=1");
 }
 
 #[test]
 fn without_a_filter_nothing_there_changes() {
-    check(
-        "",
-        "/a p=old\n/a/b",
-        "/a p=new\n/a/c q=1\n/d",
-        "/a p=old\n/a/b\n/a/c q=1\n/d",
-    );
+    check("", "/a p=old\n/a/b", "/a p=new\n/a/c q=1\n/d", "/a p=old\n/a/b\n/a/c q=1\n/d");
 }
 
 #[test]
@@ -275,17 +209,11 @@ fn everything_in_the_package_is_stored_or_skipped_for_a_reason() {
     let brought = tree("/x/a\n/x/out/in\n/y/z\n/x/cache jcr:primaryType=rep:Cache");
     let filter = filter("<filter root=\"/x\"><exclude pattern=\"/x/out(/.*)?\"/></filter>");
     let text = document(&brought);
-    let entries = [
-        ("META-INF/vault/filter.xml", &*filter),
-        ("jcr_root/.content.xml", &*text),
-    ];
+    let entries = [("META-INF/vault/filter.xml", &*filter), ("jcr_root/.content.xml", &*text)];
     let report = install(&mut package(&entries).unwrap(), &mut Memory::new()).unwrap();
     assert_eq!((report.elements, report.elements_stored), (8, 2));
-    let reasons: Vec<_> = report
-        .skipped
-        .iter()
-        .map(|one| (one.path.as_str(), one.reason))
-        .collect();
+    let reasons: Vec<_> =
+        report.skipped.iter().map(|one| (one.path.as_str(), one.reason)).collect();
     let expected = [
         ("/", SkipReason::AncestorExists),
         ("/x/out/in", SkipReason::ExcludedByPattern),
@@ -299,37 +227,25 @@ fn everything_in_the_package_is_stored_or_skipped_for_a_reason() {
     assert!(report.skipped[1].line > 1);
     let json = serde_json::to_value(&report).unwrap();
     assert_eq!(json["skipped"][1]["reason"], "excluded_by_pattern");
-    assert!(
-        report
-            .to_string()
-            .contains("skipped            2  outside every filter"),
-        "{report}"
-    );
+    assert!(report.to_string().contains("skipped            2  outside every filter"), "{report}");
 }
 
 #[test]
 fn identifiers_and_bytes_that_the_package_does_not_give_stay() {
     let mut target = Memory::with(tree("/x jcr:uuid=1-2 jcr:created=then p=old"));
     let kept: &mut Subtree = target.root.child_mut("x").unwrap();
-    kept.properties
-        .insert("data".into(), Value::Boolean(true).into());
+    kept.properties.insert("data".into(), Value::Boolean(true).into());
     let text = format!(
         "<jcr:root {JCR}><x jcr:primaryType=\"nt:file\" data=\"{{Binary}}\" none=\"{{Binary}}\"/></jcr:root>"
     );
     let filter = filter("<filter root=\"/x\"/>");
-    let entries = [
-        ("META-INF/vault/filter.xml", &*filter),
-        ("jcr_root/.content.xml", &*text),
-    ];
+    let entries = [("META-INF/vault/filter.xml", &*filter), ("jcr_root/.content.xml", &*text)];
     let report = install(&mut package(&entries).unwrap(), &mut target).unwrap();
     assert_eq!(
         shown(&target.root),
         "/x data=true jcr:created=then jcr:primaryType=nt:file jcr:uuid=1-2"
     );
-    assert_eq!(
-        report.warnings,
-        ["`/x/none` has no bytes in the package and is not set"]
-    );
+    assert_eq!(report.warnings, ["`/x/none` has no bytes in the package and is not set"]);
 }
 
 #[test]
@@ -337,26 +253,17 @@ fn elements_without_attributes_give_the_order_only() {
     let text =
         format!("<jcr:root {JCR}><x a=\"1\"><three/><one/><missing/><two b=\"1\"/></x></jcr:root>");
     let filter = filter("<filter root=\"/x\"/>");
-    let entries = [
-        ("META-INF/vault/filter.xml", &*filter),
-        ("jcr_root/.content.xml", &*text),
-    ];
+    let entries = [("META-INF/vault/filter.xml", &*filter), ("jcr_root/.content.xml", &*text)];
     let mut target = Memory::with(tree("/x/one o=1\n/x/one/below\n/x/two\n/x/three"));
     install(&mut package(&entries).unwrap(), &mut target).unwrap();
-    assert_eq!(
-        shown(&target.root),
-        "/x a=1\n/x/three\n/x/one o=1\n/x/one/below\n/x/two b=1"
-    );
+    assert_eq!(shown(&target.root), "/x a=1\n/x/three\n/x/one o=1\n/x/one/below\n/x/two b=1");
 }
 
 #[test]
 fn implied_folders_get_the_type_of_their_parent() {
     let folder = format!("<jcr:root {JCR} jcr:primaryType=\"sling:OrderedFolder\"/>");
     let entries = [
-        (
-            "META-INF/vault/filter.xml",
-            &*filter("<filter root=\"/a\"/><filter root=\"/b\"/>"),
-        ),
+        ("META-INF/vault/filter.xml", &*filter("<filter root=\"/a\"/><filter root=\"/b\"/>")),
         ("jcr_root/a/.content.xml", &*folder),
         ("jcr_root/a/one/two/x.txt", "x"),
         ("jcr_root/b/one/x.txt", "x"),
@@ -364,10 +271,7 @@ fn implied_folders_get_the_type_of_their_parent() {
     let mut target = Memory::with(tree("/b/one jcr:primaryType=cq:Page t=1\n/b/one/other"));
     install(&mut package(&entries).unwrap(), &mut target).unwrap();
     let of = |path: &str| target.find(path).unwrap().primary_type().to_owned();
-    assert_eq!(
-        [of("/a/one"), of("/a/one/two")],
-        ["sling:OrderedFolder", "sling:OrderedFolder"]
-    );
+    assert_eq!([of("/a/one"), of("/a/one/two")], ["sling:OrderedFolder", "sling:OrderedFolder"]);
     // One that is there stays as it is, and holds then what the package holds.
     assert_eq!(of("/b/one"), "cq:Page");
     assert_eq!(target.find("/b/one").unwrap().text("t"), Some("1"));
@@ -385,20 +289,14 @@ fn access_control_follows_its_own_rule() {
                 &*filter("<filter root=\"/x\" mode=\"merge\"/><filter root=\"/y\"/>"),
             ),
             ("META-INF/vault/properties.xml", &*properties),
-            (
-                "jcr_root/x/.content.xml",
-                &*format!("<jcr:root {JCR} new=\"1\"/>"),
-            ),
+            ("jcr_root/x/.content.xml", &*format!("<jcr:root {JCR} new=\"1\"/>")),
             (
                 "jcr_root/x/_rep_policy.xml",
                 &*format!(
                     "<jcr:root {JCR} jcr:primaryType=\"rep:ACL\"><b rep:principalName=\"bob\" n=\"1\"/></jcr:root>"
                 ),
             ),
-            (
-                "jcr_root/y/.content.xml",
-                &*format!("<jcr:root {JCR} new=\"1\"/>"),
-            ),
+            ("jcr_root/y/.content.xml", &*format!("<jcr:root {JCR} new=\"1\"/>")),
         ];
         let mut target = Memory::with(tree(
             "/x/rep:policy/a rep:principalName=ann\n/x/rep:policy/b rep:principalName=bob\n/y/rep:policy/c",
@@ -430,14 +328,8 @@ fn access_control_follows_its_own_rule() {
 #[test]
 fn later_documents_for_a_node_win_and_are_reported() {
     let entries = [
-        (
-            "META-INF/vault/filter.xml",
-            &*filter("<filter root=\"/x\"/>"),
-        ),
-        (
-            "jcr_root/x/a/.content.xml",
-            &*format!("<jcr:root {JCR} near=\"1\"/>"),
-        ),
+        ("META-INF/vault/filter.xml", &*filter("<filter root=\"/x\"/>")),
+        ("jcr_root/x/a/.content.xml", &*format!("<jcr:root {JCR} near=\"1\"/>")),
         (
             "jcr_root/x/.content.xml",
             &*format!("<jcr:root {JCR} p=\"1\"><a far=\"1\"><b c=\"1\"/></a></jcr:root>"),
@@ -446,11 +338,8 @@ fn later_documents_for_a_node_win_and_are_reported() {
     let mut target = Memory::new();
     let report = install(&mut package(&entries).unwrap(), &mut target).unwrap();
     assert_eq!(shown(&target.root), "/x p=1\n/x/a near=1\n/x/a/b c=1");
-    let skipped: Vec<_> = report
-        .skipped
-        .iter()
-        .map(|one| (one.path.as_str(), one.reason))
-        .collect();
+    let skipped: Vec<_> =
+        report.skipped.iter().map(|one| (one.path.as_str(), one.reason)).collect();
     assert_eq!(skipped, [("/x/a", SkipReason::Superseded)]);
     assert_eq!(report.elements, 4);
     assert_eq!(report.elements_stored, 3);
@@ -461,10 +350,7 @@ fn foreign_prefixes_become_the_usual_ones() {
     let text = "<j:root xmlns:j=\"http://www.jcp.org/jcr/1.0\" xmlns:s=\"http://sling.apache.org/jcr/sling/1.0\" \
                 xmlns:acme=\"http://acme\" j:primaryType=\"nt:unstructured\" s:resourceType=\"x\" acme:p=\"1\"/>";
     let entries = [
-        (
-            "META-INF/vault/filter.xml",
-            &*filter("<filter root=\"/x\"/>"),
-        ),
+        ("META-INF/vault/filter.xml", &*filter("<filter root=\"/x\"/>")),
         ("jcr_root/x/.content.xml", text),
     ];
     let mut read = package(&entries).unwrap();
@@ -478,18 +364,13 @@ fn foreign_prefixes_become_the_usual_ones() {
 fn progress_reaches_the_number_of_nodes() {
     let text = document(&tree("/x/a/b\n/x/c"));
     let entries = [
-        (
-            "META-INF/vault/filter.xml",
-            &*filter("<filter root=\"/x\"/>"),
-        ),
+        ("META-INF/vault/filter.xml", &*filter("<filter root=\"/x\"/>")),
         ("jcr_root/.content.xml", &*text),
     ];
     let mut seen = Vec::new();
     let mut read = package(&entries).unwrap();
-    read.install(&mut Memory::new(), &mut |progress| {
-        seen.push((progress.done, progress.total))
-    })
-    .unwrap();
+    read.install(&mut Memory::new(), &mut |progress| seen.push((progress.done, progress.total)))
+        .unwrap();
     assert_eq!(seen, [(1, 5), (2, 5), (3, 5), (4, 5), (5, 5)]);
 }
 
@@ -531,12 +412,10 @@ fn is_removed(
             || is_removed(parent, root, wanted, contains))
 }
 
-fn random_tree() -> impl Strategy<Value = Subtree> {
+pub(crate) fn random_tree() -> impl Strategy<Value = Subtree> {
     prop::collection::vec(("(/[abc]){1,4}", "[pq]=[123]"), 0..12).prop_map(|lines| {
-        let text: Vec<String> = lines
-            .into_iter()
-            .map(|(path, property)| format!("{path} {property}"))
-            .collect();
+        let text: Vec<String> =
+            lines.into_iter().map(|(path, property)| format!("{path} {property}")).collect();
         tree(&text.join("\n"))
     })
 }

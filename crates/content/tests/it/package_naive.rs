@@ -63,12 +63,7 @@ fn naive_tag(tag: &str, line: usize) -> Element {
             attributes.push((naive_name(key.trim()), naive_text(value)));
         }
     }
-    Element {
-        name: naive_name(name),
-        line,
-        attributes,
-        children: Vec::new(),
-    }
+    Element { name: naive_name(name), line, attributes, children: Vec::new() }
 }
 
 fn naive_name(name: &str) -> String {

@@ -13,14 +13,8 @@ use crate::package_target::{FilePackage, Memory, fixtures, install};
 
 /// Elements, attributes, pages, assets.
 const EXPECTED: [(&str, [usize; 4]); 4] = [
-    (
-        "core.wcm.components.examples.ui.content-2.26.0.zip",
-        [2730, 9109, 68, 40],
-    ),
-    (
-        "core.wcm.components.content-2.29.0.zip",
-        [3591, 11_400, 0, 0],
-    ),
+    ("core.wcm.components.examples.ui.content-2.26.0.zip", [2730, 9109, 68, 40]),
+    ("core.wcm.components.content-2.29.0.zip", [3591, 11_400, 0, 0]),
     ("wknd.ui.content.sample.zip", [4980, 31_703, 208, 5]),
     ("wknd.ui.content.zip", [907, 3166, 44, 5]),
 ];
@@ -38,33 +32,13 @@ fn real_packages_are_stored_as_their_docviews_say() {
         let file = folder.join(name);
         let mut target = Memory::new();
         let report = install(&mut open(&file), &mut target).unwrap();
-        let counts = [
-            report.elements,
-            report.attributes,
-            report.pages,
-            report.assets,
-        ];
+        let counts = [report.elements, report.attributes, report.pages, report.assets];
         assert_eq!(counts, expected, "{name}");
-        let skipped = report
-            .skipped
-            .iter()
-            .filter(|skipped| skipped.is_element)
-            .count();
-        assert_eq!(
-            report.elements,
-            report.elements_stored + skipped,
-            "{name}: each has a place"
-        );
-        assert_eq!(
-            report.files, report.blobs,
-            "{name}: each file has its bytes"
-        );
+        let skipped = report.skipped.iter().filter(|skipped| skipped.is_element).count();
+        assert_eq!(report.elements, report.elements_stored + skipped, "{name}: each has a place");
+        assert_eq!(report.files, report.blobs, "{name}: each file has its bytes");
         let seen = compare(&file, &target, &report);
-        assert_eq!(
-            seen,
-            [report.elements_stored, report.files],
-            "{name}: the second reading"
-        );
+        assert_eq!(seen, [report.elements_stored, report.files], "{name}: the second reading");
     }
 }
 
@@ -104,10 +78,7 @@ fn a_second_installation_writes_nothing() {
         let second = install(&mut open(&folder.join(name)), &mut target).unwrap();
         assert_eq!(target.edits[before.edits.len()..], [""; 0], "{name}");
         assert_eq!(target, before, "{name}");
-        assert_eq!(
-            second.nodes_created + second.nodes_changed + second.subtrees_removed,
-            0
-        );
+        assert_eq!(second.nodes_created + second.nodes_changed + second.subtrees_removed, 0);
         assert_eq!(second.elements, first.elements);
     }
 }
@@ -121,10 +92,7 @@ fn compare(file: &Path, target: &Memory, report: &InstallReport) -> [usize; 2] {
         let name = entry.name().unwrap().into_owned();
         let mut bytes = Vec::new();
         entry.read_to_end(&mut bytes).unwrap();
-        let Some(inner) = name
-            .strip_prefix("jcr_root/")
-            .filter(|_| !name.ends_with('/'))
-        else {
+        let Some(inner) = name.strip_prefix("jcr_root/").filter(|_| !name.ends_with('/')) else {
             continue;
         };
         let text = String::from_utf8_lossy(&bytes);
@@ -133,29 +101,16 @@ fn compare(file: &Path, target: &Memory, report: &InstallReport) -> [usize; 2] {
                 .strip_suffix(".content.xml")
                 .unwrap_or_else(|| inner.strip_suffix(".xml").unwrap());
             let path = node_path(folder.trim_end_matches('/'));
-            let skipped: Vec<_> = report
-                .skipped
-                .iter()
-                .filter(|skipped| skipped.file == name)
-                .collect();
+            let skipped: Vec<_> =
+                report.skipped.iter().filter(|skipped| skipped.file == name).collect();
             let is_skipped =
                 |line: usize| skipped.iter().any(|skipped| skipped.line as usize == line);
             seen[0] += compare_element(&naive_xml(&text), &path, target, &is_skipped);
         } else {
-            let node = target
-                .find(&node_path(inner))
-                .unwrap_or_else(|| panic!("{name} is stored"));
-            let data = node
-                .child("jcr:content")
-                .unwrap_or(node)
-                .properties
-                .get("jcr:data")
-                .unwrap();
-            assert_eq!(
-                target.blobs[&*data.first().unwrap().to_text()],
-                bytes,
-                "{name}"
-            );
+            let node = target.find(&node_path(inner)).unwrap_or_else(|| panic!("{name} is stored"));
+            let data =
+                node.child("jcr:content").unwrap_or(node).properties.get("jcr:data").unwrap();
+            assert_eq!(target.blobs[&*data.first().unwrap().to_text()], bytes, "{name}");
             seen[1] += 1;
         }
     }
@@ -171,14 +126,9 @@ fn compare_element(
     let is_stored = !element.attributes.is_empty() && !is_skipped(element.line);
     let mut seen = usize::from(is_stored);
     if is_stored {
-        let node = target
-            .find(path)
-            .unwrap_or_else(|| panic!("{path} of line {}", element.line));
+        let node = target.find(path).unwrap_or_else(|| panic!("{path} of line {}", element.line));
         for (name, text) in &element.attributes {
-            let property = node
-                .properties
-                .get(name)
-                .unwrap_or_else(|| panic!("{path}/{name}"));
+            let property = node.properties.get(name).unwrap_or_else(|| panic!("{path}/{name}"));
             assert_eq!(shown(property), naive_value(name, text), "{path}/{name}");
         }
         check_order(element, node, path);
@@ -191,32 +141,21 @@ fn compare_element(
 
 /// Checks that the children that the element names stand in its order.
 fn check_order(element: &Element, node: &Subtree, path: &str) {
-    let stored: Vec<&str> = node
-        .children
-        .iter()
-        .map(|child| child.name.as_str())
-        .collect();
+    let stored: Vec<&str> = node.children.iter().map(|child| child.name.as_str()).collect();
     let mut wanted: Vec<&str> = Vec::new();
     for child in &element.children {
         if stored.contains(&child.name.as_str()) && !wanted.contains(&child.name.as_str()) {
             wanted.push(&child.name);
         }
     }
-    let found: Vec<&str> = stored
-        .into_iter()
-        .filter(|name| wanted.contains(name))
-        .collect();
+    let found: Vec<&str> = stored.into_iter().filter(|name| wanted.contains(name)).collect();
     assert_eq!(found, wanted, "order below {path}");
 }
 
 /// Shows a stored property as type, values and whether it is a list.
 fn shown(property: &Property) -> (String, Vec<String>) {
     let list = if property.is_list() { "[]" } else { "" };
-    let values = property
-        .values()
-        .iter()
-        .map(|value| value.to_text().into_owned())
-        .collect();
+    let values = property.values().iter().map(|value| value.to_text().into_owned()).collect();
     (format!("{}{list}", property.value_type().name()), values)
 }
 
@@ -230,35 +169,22 @@ fn naive_value(name: &str, text: &str) -> (String, Vec<String>) {
     assert!(ValueType::find(value_type).is_some());
     // JCR's conversion to Boolean: what is not `true` is false. One of the packages holds `{Boolean}false}`.
     if value_type == "Boolean" {
-        return (
-            value_type.to_owned(),
-            vec![rest.eq_ignore_ascii_case("true").to_string()],
-        );
+        return (value_type.to_owned(), vec![rest.eq_ignore_ascii_case("true").to_string()]);
     }
-    let Some(list) = rest
-        .strip_prefix('[')
-        .and_then(|list| list.strip_suffix(']'))
-    else {
+    let Some(list) = rest.strip_prefix('[').and_then(|list| list.strip_suffix(']')) else {
         return (value_type.to_owned(), vec![naive_unescape(rest)]);
     };
     let marked = list.replace("\\\\", "\u{1}").replace("\\,", "\u{2}");
     let split = marked
         .split(',')
         .map(|part| naive_unescape(&part.replace('\u{1}', "\\\\").replace('\u{2}', "\\,")));
-    let values = if list.is_empty() {
-        Vec::new()
-    } else {
-        split.collect()
-    };
+    let values = if list.is_empty() { Vec::new() } else { split.collect() };
     (format!("{value_type}[]"), values)
 }
 
 fn naive_unescape(text: &str) -> String {
     let doubled = text.replace("\\\\", "\u{1}");
-    assert!(
-        !doubled.contains("\\u") && !doubled.contains("\\0"),
-        "not in these packages"
-    );
+    assert!(!doubled.contains("\\u") && !doubled.contains("\\0"), "not in these packages");
     doubled.replace('\\', "").replace('\u{1}', "\\")
 }
 

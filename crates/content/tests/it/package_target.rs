@@ -20,18 +20,11 @@ pub(crate) struct Memory {
 
 impl Memory {
     pub(crate) fn new() -> Self {
-        Self {
-            root: Subtree::new("", "rep:root"),
-            blobs: BTreeMap::new(),
-            edits: Vec::new(),
-        }
+        Self { root: Subtree::new("", "rep:root"), blobs: BTreeMap::new(), edits: Vec::new() }
     }
 
     pub(crate) fn with(root: Subtree) -> Self {
-        Self {
-            root,
-            ..Self::new()
-        }
+        Self { root, ..Self::new() }
     }
 
     pub(crate) fn find(&self, path: &str) -> Option<&Subtree> {
@@ -52,10 +45,7 @@ impl InstallTarget for Memory {
             self.root = subtree;
             return Ok(());
         };
-        let parent = self
-            .root
-            .find_mut(parent.as_str())
-            .expect("the parent exists");
+        let parent = self.root.find_mut(parent.as_str()).expect("the parent exists");
         parent.put_child(subtree);
         Ok(())
     }
@@ -63,10 +53,7 @@ impl InstallTarget for Memory {
     fn remove(&mut self, path: &NodePath) -> Result<()> {
         self.edits.push(format!("remove {path}"));
         let parent = path.parent().expect("the root stays");
-        let parent = self
-            .root
-            .find_mut(parent.as_str())
-            .expect("the parent exists");
+        let parent = self.root.find_mut(parent.as_str()).expect("the parent exists");
         parent.remove_child(path.name()).expect("the node exists");
         Ok(())
     }
@@ -75,10 +62,7 @@ impl InstallTarget for Memory {
         let mut bytes = Vec::new();
         source
             .read_to_end(&mut bytes)
-            .map_err(|source| Error::Read {
-                what: "a blob".into(),
-                source,
-            })?;
+            .map_err(|source| Error::Read { what: "a blob".into(), source })?;
         let id = BlobId::of(&bytes);
         self.blobs.insert(id.to_string(), bytes);
         Ok(id)
@@ -93,11 +77,7 @@ impl ExportSource for Memory {
     fn node(&self, path: &NodePath) -> Result<Option<ExistingNode>> {
         Ok(self.root.find(path.as_str()).map(|node| ExistingNode {
             properties: node.properties.clone(),
-            children: node
-                .children
-                .iter()
-                .map(|child| child.name.clone())
-                .collect(),
+            children: node.children.iter().map(|child| child.name.clone()).collect(),
         }))
     }
 
@@ -113,22 +93,14 @@ impl ExportSource for Memory {
 )]
 pub(crate) fn fixtures(folder: &str) -> Option<PathBuf> {
     let root = std::env::var_os("TYMPAN_FIXTURES").map_or_else(
-        || {
-            PathBuf::from(concat!(
-                env!("CARGO_MANIFEST_DIR"),
-                "/../../../shared/fixtures"
-            ))
-        },
+        || PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/fixtures")),
         PathBuf::from,
     );
     let folder = root.join(folder);
     if folder.is_dir() {
         return Some(folder);
     }
-    println!(
-        "SKIPPED: there are no fixtures at `{}`; set TYMPAN_FIXTURES",
-        folder.display()
-    );
+    println!("SKIPPED: there are no fixtures at `{}`; set TYMPAN_FIXTURES", folder.display());
     None
 }
 

@@ -1,0 +1,151 @@
+//! Packages in sessions: what is stored is what the same installation leaves in memory.
+
+use std::time::SystemTime;
+
+use proptest::prelude::*;
+use tympan_content::package::{Limits, Package};
+use tympan_content::{JCR_CONTENT, NodePath, Repository, Session, Subtree, Value};
+
+use crate::package_modes::{document, filter, random_tree};
+use crate::package_target::{Memory, fixtures, install, package};
+
+const PACKAGES: [&str; 4] = [
+    "core.wcm.components.content-2.29.0.zip",
+    "core.wcm.components.examples.ui.content-2.26.0.zip",
+    "wknd.ui.content.sample.zip",
+    "wknd.ui.content.zip",
+];
+
+/// Types whose children have no order of their own.
+const UNORDERED: [&str; 7] = [
+    "rep:root",
+    "nt:folder",
+    "sling:Folder",
+    "oak:Unstructured",
+    "rep:AuthorizableFolder",
+    "nt:file",
+    "nt:resource",
+];
+
+fn commit(session: &mut Session) {
+    session.commit("package", SystemTime::UNIX_EPOCH).unwrap();
+}
+
+/// Sorts the children of nodes that give them no order. A page's content, which is stored with it, comes first.
+fn sorted(mut node: Subtree) -> Subtree {
+    node.children = node.children.into_iter().map(sorted).collect();
+    if UNORDERED.contains(&node.primary_type()) {
+        node.children.sort_by(|left, right| left.name.cmp(&right.name));
+    }
+    if node.primary_type() == "cq:Page" {
+        node.children.sort_by_key(|child| child.name != JCR_CONTENT);
+    }
+    node
+}
+
+/// Returns the tree below the root, as a later reader of the repository sees it.
+fn stored(repository: &Repository) -> Vec<Subtree> {
+    let root = repository.snapshot().unwrap().read(&NodePath::root()).unwrap().unwrap();
+    sorted(Subtree { name: "root".into(), ..root }).children
+}
+
+/// Fails at the first difference, with its path.
+fn assert_same(left: &[Subtree], right: &[Subtree], path: &str) {
+    let names = |nodes: &[Subtree]| nodes.iter().map(|node| node.name.clone()).collect::<Vec<_>>();
+    assert_eq!(names(left), names(right), "below {path}/");
+    for (left, right) in left.iter().zip(right) {
+        let path = format!("{path}/{}", left.name);
+        assert_eq!(left.properties, right.properties, "{path}");
+        assert_same(&left.children, &right.children, &path);
+    }
+}
+
+#[test]
+fn sessions_store_real_packages_as_memory_does() {
+    let Some(folder) = fixtures("packages") else {
+        return;
+    };
+    let repository = Repository::memory().unwrap();
+    let mut session = repository.session("admin").unwrap();
+    let mut memory = Memory::new();
+    for name in PACKAGES {
+        let open = || Package::open(&folder.join(name), &Limits::default()).unwrap();
+        let report = open().install(&mut session, &mut |_| {}).unwrap();
+        commit(&mut session);
+        assert_eq!(report, install(&mut open(), &mut memory).unwrap(), "{name}");
+        let wanted = sorted(memory.root.clone());
+        assert_same(&stored(&repository), &wanted.children, "");
+    }
+    for (id, bytes) in &memory.blobs {
+        let node = find_blob(&memory.root, id).unwrap_or_else(|| panic!("{id} is used"));
+        let blob = repository.blobs().open(&node).unwrap().unwrap();
+        assert_eq!(blob.length(), bytes.len() as u64);
+    }
+}
+
+fn find_blob(node: &Subtree, id: &str) -> Option<tympan_content::BlobId> {
+    let own = node.properties.values().flat_map(|property| property.values());
+    let found = own.into_iter().find_map(|value| match value {
+        Value::Binary(blob) if blob.to_string() == id => Some(*blob),
+        _ => None,
+    });
+    found.or_else(|| node.children.iter().find_map(|child| find_blob(child, id)))
+}
+
+#[test]
+fn a_second_installation_leaves_nothing_to_commit() {
+    let Some(folder) = fixtures("packages") else {
+        return;
+    };
+    let repository = Repository::memory().unwrap();
+    for name in PACKAGES {
+        let mut session = repository.session("admin").unwrap();
+        let open = || Package::open(&folder.join(name), &Limits::default()).unwrap();
+        open().install(&mut session, &mut |_| {}).unwrap();
+        commit(&mut session);
+        open().install(&mut session, &mut |_| {}).unwrap();
+        assert!(!session.has_changes().unwrap(), "{name}");
+    }
+}
+
+/// Gives nodes at odd depths another type, so that trees are cut into documents at many places.
+fn varied(mut node: Subtree, depth: usize, primary_type: &str) -> Subtree {
+    if depth % 2 == 1 {
+        let name = Value::Name(primary_type.to_owned());
+        node.properties.insert("jcr:primaryType".into(), name.into());
+    }
+    let children = node.children.into_iter();
+    node.children = children.map(|child| varied(child, depth + 1, primary_type)).collect();
+    node
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+
+    /// The two targets of packages, one with all methods of its own and one with four, end up with the same content.
+    #[test]
+    fn sessions_and_memory_agree(
+        there in random_tree(),
+        brought in random_tree(),
+        mode in prop::sample::select(vec!["replace", "merge", "update", "merge_properties", "update_properties"]),
+        root in prop::sample::select(vec!["/a", "/a/b", "/c"]),
+        rule in prop::sample::select(vec!["", "<exclude pattern=\".*/b\"/>", "<include pattern=\".*/a(/.*)?\"/>"]),
+        types in prop::sample::select(vec![("cq:Page", "cq:Page"), ("sling:Folder", "nt:unstructured"), ("nt:unstructured", "cq:Page")]),
+    ) {
+        let (there, brought) = (sorted(varied(there, 0, types.0)), varied(brought, 0, types.1));
+        let filter = filter(&format!("<filter root=\"{root}\" mode=\"{mode}\">{rule}</filter>"));
+        let document = document(&brought);
+        let entries = [("META-INF/vault/filter.xml", &*filter), ("jcr_root/.content.xml", &*document)];
+        let repository = Repository::memory().unwrap();
+        let mut session = repository.session("admin").unwrap();
+        for child in &there.children {
+            let path = NodePath::root().child(&child.name).unwrap();
+            session.put(&path, child.clone()).unwrap();
+        }
+        let mut memory = Memory::with(there);
+        package(&entries).unwrap().install(&mut session, &mut |_| {}).unwrap();
+        install(&mut package(&entries).unwrap(), &mut memory).unwrap();
+        commit(&mut session);
+        assert_same(&stored(&repository), &sorted(memory.root).children, "");
+    }
+}
