@@ -6,3 +6,5 @@
 pub mod disk;
 pub mod listed;
 pub mod origin;
+
+pub use tympan_store::State;

@@ -34,7 +34,7 @@ pub struct Limits {
     pub depth: usize,
     /// How deep packages may lie in packages.
     pub nesting: usize,
-    /// Bytes of one nested package; these are held in memory until the installation ends.
+    /// Bytes of the packages within a package; these are held in memory until the installation ends.
     pub nested_bytes: u64,
 }
 

@@ -286,19 +286,14 @@ impl<'a, R: Read + Seek> Loader<'a, R> {
 
     fn load_nested(&mut self, filter: &Filter, properties: &Properties) -> Result<Vec<Nested>> {
         let mut nested = Vec::new();
+        let mut left = self.limits.nested_bytes;
         for (path, index) in std::mem::take(&mut self.inner) {
             let is_brought =
                 matches!(filter.coverage(&path), Coverage::Contained(_) | Coverage::Unfiltered);
             if !is_brought {
                 continue;
             }
-            let file = self.archive.file_of(index);
-            if self.limits.nesting == 0 {
-                return Err(file.error(0, "packages lie deeper in packages than the limit"));
-            }
-            let limits = Limits { nesting: self.limits.nesting - 1, ..self.limits.clone() };
-            let bytes = self.archive.read_entry(index, self.limits.nested_bytes)?;
-            let package = read(Cursor::new(bytes), file.clone(), Some(&file), &limits)?;
+            let package = self.read_nested(index, &mut left)?;
             match properties.nested_handling(package.id()) {
                 NestedHandling::Install => nested.push(Nested { path, package }),
                 NestedHandling::Store => {
@@ -308,6 +303,25 @@ impl<'a, R: Read + Seek> Loader<'a, R> {
             }
         }
         Ok(nested)
+    }
+
+    /// Reads a package within this one; `left` is what may still be held in memory.
+    fn read_nested(&mut self, index: usize, left: &mut u64) -> Result<Package<Cursor<Vec<u8>>>> {
+        let file = self.archive.file_of(index);
+        let size = self.archive.entries.get(index).map_or(0, |entry| entry.size);
+        let Some(nesting) = self.limits.nesting.checked_sub(1) else {
+            return Err(file.error(0, "packages lie deeper in packages than the limit"));
+        };
+        *left = left.checked_sub(size).ok_or_else(|| {
+            let limit = self.limits.nested_bytes;
+            file.error(
+                0,
+                format!("packages within the package take more than the limit of {limit} bytes"),
+            )
+        })?;
+        let limits = Limits { nesting, nested_bytes: *left, ..self.limits.clone() };
+        let bytes = self.archive.read_entry(index, size)?;
+        read(Cursor::new(bytes), file.clone(), Some(&file), &limits)
     }
 }
 

@@ -5,7 +5,7 @@
 //!
 //! Invariants
 //! * A package is read whole and checked before anything is installed: a malformed one changes nothing.
-//! * Bytes of files are not held in memory; they stream from the package into the target.
+//! * Bytes of files are not held in memory, but for packages within the package; they stream into the target.
 //! * Memory, depth and unpacked size are bounded by [`Limits`].
 //! * Each element of a docview is either stored or listed in the report with the reason why not.
 //!
@@ -36,7 +36,7 @@ use std::path::Path;
 
 pub use archive::Limits;
 pub use filter::{Coverage, Filter, FilterRoot, Mode};
-pub use properties::{AccessControl, PackageId, Properties};
+pub use properties::{PackageId, Properties};
 pub use report::{InstallReport, SkipReason, Skipped};
 pub use target::{ExistingNode, InstallTarget, Progress};
 pub use tree::{ImportNode, ImportProperty, Kind, Source};

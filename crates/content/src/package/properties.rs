@@ -27,7 +27,7 @@ impl std::fmt::Display for PackageId {
 
 /// How the access control of a package meets what is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum AccessControl {
+pub(super) enum AccessControl {
     /// That of the package is not imported. This is the default.
     #[default]
     Ignore,

@@ -3,26 +3,15 @@
 use std::time::{Duration, SystemTime};
 
 use serde_json::json;
-use sqlx::AnyPool;
-use sqlx::any::AnyPoolOptions;
 use tympan_jobs::{Claim, Error, JobState, MIGRATIONS, NewJob, Order, Queues};
+use tympan_testkit::State;
 
 const LEASE: Duration = Duration::from_secs(60);
 
 async fn open(dir: &tempfile::TempDir) -> Queues {
-    sqlx::any::install_default_drivers();
-    let url = format!("sqlite://{}?mode=rwc", dir.path().join("state.db").display());
-    let pool: AnyPool = AnyPoolOptions::new().max_connections(4).connect(&url).await.unwrap();
-    let row = sqlx::query("SELECT COUNT(*) FROM sqlite_master WHERE name = 'job'")
-        .fetch_one(&pool)
-        .await
-        .unwrap();
-    if sqlx::Row::get::<i64, _>(&row, 0) == 0 {
-        for step in MIGRATIONS {
-            sqlx::query(*step).execute(&pool).await.unwrap();
-        }
-    }
-    Queues::new(pool)
+    let state = State::open(&dir.path().join("state.db")).await.unwrap();
+    state.migrate("jobs", MIGRATIONS).await.unwrap();
+    Queues::new(state.pool().clone())
 }
 
 fn at(seconds: u64) -> SystemTime {
