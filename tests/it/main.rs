@@ -14,6 +14,7 @@ mod floors;
 mod package;
 mod program;
 mod publishing;
+mod readback;
 mod sources;
 
 tympan_testkit::every_test_file_is_listed!();
