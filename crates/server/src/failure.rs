@@ -1,5 +1,7 @@
 //! From errors of the rooms below to HTTP answers.
 
+use std::io::ErrorKind;
+
 use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
 use serde_json::json;
@@ -28,8 +30,18 @@ impl Failure {
         Self::new(StatusCode::NOT_FOUND, format!("there is nothing at `{path}`"))
     }
 
-    /// Logs an error that people must look at and says so without its details.
-    fn internal(error: &dyn std::error::Error) -> Self {
+    /// Logs an error that people must look at and says so without its details. A full disk is told as what it is.
+    fn internal(error: &(dyn std::error::Error + 'static)) -> Self {
+        let mut causes = std::iter::successors(Some(error), |error| error.source());
+        let is_full = |cause: &(dyn std::error::Error + 'static)| {
+            let kind = cause.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
+            matches!(kind, Some(ErrorKind::StorageFull | ErrorKind::QuotaExceeded))
+        };
+        if causes.any(is_full) {
+            tracing::error!(reason = %error, "the disk is full");
+            let message = "the disk is full: nothing was saved, and reading goes on; make room, then try again";
+            return Self::new(StatusCode::INSUFFICIENT_STORAGE, message);
+        }
         let mut reason = error.to_string();
         let mut cause = error.source();
         while let Some(next) = cause {
