@@ -21,7 +21,7 @@ use tympan_web::listen::{Front, Peer};
 use tympan_web::tls::Trust;
 
 use crate::Error;
-use crate::cache::Docroot;
+use crate::cache::Root;
 use crate::cacheable::Reason;
 use crate::clock::Clock;
 use crate::config::{Config, Farm};
@@ -72,7 +72,7 @@ pub(crate) struct Inner {
 #[derive(Debug)]
 pub(crate) struct FarmState {
     pub(crate) farm: Arc<Farm>,
-    pub(crate) docroot: Option<Arc<Docroot>>,
+    pub(crate) docroot: Option<Root>,
     pub(crate) upstream: Upstream,
     pub(crate) refetch: Queue,
     pub(crate) vanity: VanityList,
@@ -187,7 +187,7 @@ impl Dispatcher {
 fn open_farm(farm: &Arc<Farm>, runtime: &Runtime) -> FarmState {
     let docroot = farm.cache.as_ref().and_then(|cache| {
         let path = cache.docroot.as_ref()?;
-        let opened = Docroot::open(path, cache.mode);
+        let opened = Root::open(path, cache.mode);
         if let Err(error) = &opened {
             tracing::error!(farm = %farm.name, file = %path.display(), reason = %error,
                 "cannot open the document root; the farm caches nothing");
@@ -195,7 +195,7 @@ fn open_farm(farm: &Arc<Farm>, runtime: &Runtime) -> FarmState {
         runtime.log.write(&runtime.clock, Level::Debug, || {
             format!("farms[{}].cache.docroot = {}", farm.name, path.display())
         });
-        opened.ok().map(Arc::new)
+        opened.ok()
     });
     let is_open_to_all = farm.cache.as_ref().is_some_and(|cache| {
         cache.allowed_clients.as_ref().is_none_or(|list| list.rules.is_empty())

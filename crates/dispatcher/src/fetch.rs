@@ -16,7 +16,7 @@ use http_body::{Body as _, Frame};
 use http_body_util::{BodyExt, StreamBody};
 use tokio::sync::{oneshot, watch};
 
-use crate::cache::{NewFile, Temporary};
+use crate::cache::{NewFile, Root, Temporary};
 use crate::cacheable::{Reason, check_response};
 use crate::dispatcher::{FarmState, Inner};
 use crate::flight::{Outcome, Ticket};
@@ -129,7 +129,7 @@ impl Lead {
 
     /// Removes a file whose page is gone.
     fn forget_file(&self, ticket: &Ticket) {
-        let Some(docroot) = &self.farm.docroot else {
+        let Some(docroot) = self.farm.docroot.as_ref().map(Root::opened) else {
             return;
         };
         let removal =
@@ -364,7 +364,7 @@ impl Placement {
 fn begin(farm: &FarmState) -> Result<Temporary, Reason> {
     let docroot = farm.docroot.as_ref().ok_or(Reason::NoDocroot)?;
     let mode = farm.farm.cache.as_ref().map_or(0o755, |cache| cache.mode);
-    docroot.begin(mode).map_err(unwritable)
+    docroot.current().and_then(|docroot| docroot.begin(mode)).map_err(unwritable)
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "the shape of `map_err`")]

@@ -100,7 +100,8 @@ impl Inner {
         message: FlushMessage,
         call: Call,
     ) -> std::io::Result<()> {
-        if let (Some(docroot), Some(cache)) = (&farm.docroot, &farm.farm.cache) {
+        if let (Some(root), Some(cache)) = (&farm.docroot, &farm.farm.cache) {
+            let docroot = root.current()?;
             let flush = Flush {
                 handle: PathBuf::from(message.handle.trim_matches('/')),
                 listed: self.listed_files(&farm, &message),
@@ -110,7 +111,7 @@ impl Inner {
             let listed = flush.listed.clone();
             farm.refetch.announce(&listed);
             self.overtake(&farm, &flush);
-            let (inner, docroot) = (Arc::clone(&self), Arc::clone(docroot));
+            let inner = Arc::clone(&self);
             let cache = cache.clone();
             let work = move || inner.apply(&docroot, &cache, &flush);
             let applied = tokio::task::spawn_blocking(work).await;

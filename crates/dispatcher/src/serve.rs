@@ -41,10 +41,11 @@ impl Inner {
         file: &Path,
     ) -> Response<Body> {
         let farm = exchange.farm;
-        let (Some(docroot), Some(cache)) = (&farm.docroot, &farm.farm.cache) else {
+        let (Some(root), Some(cache)) = (&farm.docroot, &farm.farm.cache) else {
             return self.pass(exchange, CallBody::empty(), Reason::NoDocroot).await;
         };
-        let found = Found { docroot, cache, file };
+        let docroot = root.opened();
+        let found = Found { docroot: &docroot, cache, file };
         match docroot.look_up(file, cache.enable_ttl) {
             Err(error) => {
                 let path = farm.absolute(file);

@@ -87,6 +87,16 @@ impl Docroot {
         &self.path
     }
 
+    /// Tells whether this is the folder with that identity.
+    pub(super) fn is_folder(&self, device: u64, inode: u64) -> bool {
+        fstat(&self.root).is_ok_and(|own| own.st_dev == device && own.st_ino == inode)
+    }
+
+    /// Tells whether the folder for unfinished files still stands in the root.
+    pub(super) fn is_writable(&self) -> bool {
+        fstat(&self.temporary).is_ok_and(|own| own.st_nlink > 0)
+    }
+
     /// Looks `file` up; `wants_ttl` says whether its `.ttl` file counts.
     pub(crate) fn look_up(&self, file: &Path, wants_ttl: bool) -> io::Result<Lookup> {
         // A replacement renames header file and body one after the other, so a pair that differs is read again.

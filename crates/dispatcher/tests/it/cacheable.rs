@@ -268,3 +268,56 @@ fn a_large_page_is_stored_and_shared_whole() {
     assert_eq!(part.status, 206);
     assert!(part.body == hit.body[4_000_000..]);
 }
+
+#[test]
+fn a_cache_that_cannot_be_written_still_serves() {
+    for size in [1000, 3_000_000] {
+        let origin = Origin::start(move |_| Answer::html(vec![b'x'; size]));
+        let front = front(&origin, "");
+        // A file where a folder is wanted stands in for a full disk.
+        front.write("sub", "");
+        let reply = front.get("/sub/a.html");
+        assert_eq!((reply.status, reply.body.len(), reply.is_complete), (200, size, true));
+        front.wait_for("fetches", 0);
+        assert_eq!(front.files(), ["sub"]);
+    }
+}
+
+#[test]
+fn a_document_root_that_someone_replaced_is_used_again() {
+    let origin = html();
+    let front = front(&origin, "");
+    front.get("/a.html");
+    for entry in std::fs::read_dir(front.file("")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            std::fs::remove_dir_all(path).unwrap();
+        } else {
+            std::fs::remove_file(path).unwrap();
+        }
+    }
+    assert_eq!(front.get("/a.html").info(), "caching");
+    assert_eq!(front.files(), ["a.html"]);
+    std::fs::remove_dir_all(front.file("")).unwrap();
+    std::fs::create_dir(front.file("")).unwrap();
+    assert_eq!(front.get("/b.html").info(), "caching");
+    assert_eq!(front.files(), ["b.html"]);
+    std::fs::remove_dir_all(front.file("")).unwrap();
+    assert_eq!(front.get("/c.html").info(), "caching");
+    front.flush("Activate", "/c", &[]);
+    assert_eq!(front.files(), Vec::<String>::new());
+    assert_eq!(front.stats(), [".stat"]);
+}
+
+#[test]
+fn ca67_pages_behind_a_session_are_not_cached() {
+    let origin = html();
+    let front = Front::start(&Setup {
+        farm: "/sessionmanagement { /directory \"/tmp/sessions\" }",
+        renders: vec![origin.addr()],
+        ..Setup::default()
+    });
+    let expected = "not cacheable: session manager needs to authenticate";
+    assert_eq!(verdict(&front, "GET", "/a.html", &[]), expected);
+    assert_eq!(front.files(), Vec::<String>::new());
+}

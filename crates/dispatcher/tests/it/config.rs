@@ -366,6 +366,19 @@ fn what_experience_warns_of_is_found() {
     }
 }
 
+/// The configuration in the guide.
+const GUIDE: &str =
+    include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guides/dispatcher.md"));
+
+#[test]
+fn the_configuration_of_the_guide_gives_no_finding() {
+    let (_, rest) = GUIDE.split_once("```\n/farms {").unwrap();
+    let (body, _) = rest.split_once("```").unwrap();
+    let loaded = load(&format!("/farms {{{body}"));
+    assert_eq!(check(&loaded), Vec::new());
+    assert_eq!(loaded.config.farms[0].filter.as_ref().unwrap().len(), 4);
+}
+
 #[test]
 fn deep_nesting_is_refused_and_does_not_exhaust_the_stack() {
     let text = format!("{}{}", "/a {".repeat(200_000), "}".repeat(200_000));

@@ -12,7 +12,7 @@ use tympan_web::log_file::LogFile;
 use crate::front::{Setup, front, load};
 
 #[test]
-fn ob129_the_log_reads_as_scripts_expect() {
+fn ob129_ob131_the_log_reads_as_scripts_expect() {
     let origin = Origin::always(Answer::html("page"));
     let folder = tempfile::tempdir().unwrap();
     let (docroot, file) = (folder.path().join("docroot"), folder.path().join("dispatcher.log"));
@@ -39,6 +39,9 @@ fn ob129_the_log_reads_as_scripts_expect() {
                      CQ-Action: Activate\r\nCQ-Handle: /content/x\r\n\r\n";
         let _answer = tympan_testkit::origin::exchange(addr, flush.as_bytes());
         ask("GET /a%0aforged.html");
+        let mut crowd = "GET /content/y.html HTTP/1.1\r\nHost: h\r\n\r\n".repeat(1100);
+        crowd.push_str("GET /content/y.html HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
+        let _answers = tympan_testkit::origin::exchange(addr, crowd.as_bytes());
         drop(stop);
     });
     let until = async { drop(stopped.await) };
@@ -61,6 +64,7 @@ fn ob129_the_log_reads_as_scripts_expect() {
         format!("] Touched {root}/.stat"),
         "] \"GET /dispatcher/invalidate.cache\" 200 purge [site/-] ".to_owned(),
         "] \"GET /a\\nforged.html\" - miss [site/r0] ".to_owned(),
+        "] Current cache hit ratio: 99.".to_owned(),
     ] {
         assert!(text.contains(&expected), "{expected} in {text}");
     }

@@ -1,0 +1,76 @@
+//! A document root by its name, opened anew when someone replaced the folder.
+//!
+//! People clear a cache with `rm -rf` or by renaming the folder while the server runs. The open folder would then be one
+//! that nobody sees any more.
+
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use parking_lot::RwLock;
+
+use super::docroot::Docroot;
+
+/// A document root of one farm.
+#[derive(Debug)]
+pub(crate) struct Root {
+    path: PathBuf,
+    mode: u32,
+    opened: RwLock<Arc<Docroot>>,
+    started: Instant,
+    /// The second, counted from `started`, in which the folder was last compared.
+    compared: AtomicU64,
+}
+
+impl Root {
+    /// Opens the root at `path`, making it if it is absent.
+    pub(crate) fn open(path: &Path, mode: u32) -> io::Result<Self> {
+        Ok(Self {
+            path: path.to_owned(),
+            mode,
+            opened: RwLock::new(Arc::new(Docroot::open(path, mode)?)),
+            started: Instant::now(),
+            compared: AtomicU64::new(0),
+        })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Returns the open root for reading; compares it with its name at most once a second.
+    pub(crate) fn opened(&self) -> Arc<Docroot> {
+        let second = self.started.elapsed().as_secs();
+        if self.compared.swap(second, Ordering::Relaxed) != second
+            && let Ok(opened) = self.current()
+        {
+            return opened;
+        }
+        Arc::clone(&self.opened.read())
+    }
+
+    /// Returns the open root for changing it, opened anew if its name stands for another folder by now.
+    ///
+    /// # Errors
+    /// When it cannot be opened.
+    pub(crate) fn current(&self) -> io::Result<Arc<Docroot>> {
+        let opened = Arc::clone(&self.opened.read());
+        if self.is_current(&opened) {
+            return Ok(opened);
+        }
+        let mut place = self.opened.write();
+        if !self.is_current(&place) {
+            *place = Arc::new(Docroot::open(&self.path, self.mode)?);
+            tracing::info!(file = %self.path.display(), "the document root was replaced and is opened anew");
+        }
+        Ok(Arc::clone(&place))
+    }
+
+    fn is_current(&self, opened: &Docroot) -> bool {
+        let named = std::fs::metadata(&self.path);
+        named.is_ok_and(|named| opened.is_folder(named.dev(), named.ino())) && opened.is_writable()
+    }
+}
