@@ -13,11 +13,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use http::{HeaderValue, Request, Response, StatusCode};
+use http::{HeaderValue, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
 use tower::service_fn;
+use tympan_web::access_log;
 use tympan_web::limit::BodyLimit;
 use tympan_web::listen::{Front, Peer};
+use tympan_web::log_file::LogFile;
+use tympan_web::log_time::LogTime;
 use tympan_web::tls::Trust;
 
 use crate::Error;
@@ -44,13 +47,20 @@ pub struct Runtime {
     pub clock: Clock,
     /// Where its log goes.
     pub log: Log,
+    /// Where a line per answer goes, if anywhere.
+    pub access_log: Option<LogFile<access_log::Line>>,
     /// Whom renders with `/secure "1"` must be signed by.
     pub trust: Option<Trust>,
 }
 
 impl Default for Runtime {
     fn default() -> Self {
-        Self { clock: Clock::new(std::time::SystemTime::now), log: Log::default(), trust: None }
+        Self {
+            clock: Clock::new(std::time::SystemTime::now),
+            log: Log::default(),
+            access_log: None,
+            trust: None,
+        }
     }
 }
 
@@ -137,7 +147,7 @@ impl Dispatcher {
         let inner = Arc::clone(&self.0);
         let service = service_fn(move |request: Request<Incoming>| {
             let inner = Arc::clone(&inner);
-            async move { Ok::<_, Infallible>(inner.answer(request).await) }
+            async move { Ok::<_, Infallible>(inner.answer_logged(request).await) }
         });
         let served = tympan_web::listen::serve(listener, service, front, shutdown).await;
         for task in background {
@@ -221,7 +231,23 @@ impl Inner {
         self.runtime.log.write(&self.runtime.clock, level, text);
     }
 
-    async fn answer(self: Arc<Self>, request: Request<Incoming>) -> Response<Body> {
+    async fn answer_logged(self: Arc<Self>, request: Request<Incoming>) -> Response<Body> {
+        let Some(log) = &self.runtime.access_log else {
+            return self.answer(request).await;
+        };
+        let mut line = access_line(&request);
+        let response = self.answer(request).await;
+        line.at = LogTime::from_system(self.runtime.clock.now());
+        line.status = response.status().as_u16();
+        line.bytes = response
+            .headers()
+            .get(header::CONTENT_LENGTH)
+            .and_then(|length| length.to_str().ok()?.parse().ok());
+        log.write(line);
+        response
+    }
+
+    async fn answer(self: &Arc<Self>, request: Request<Incoming>) -> Response<Body> {
         let started = Instant::now();
         let (head, body) = request.into_parts();
         let Some(peer) = head.extensions.get::<Peer>().copied() else {
@@ -341,6 +367,25 @@ impl Inner {
     }
 }
 
+/// Returns the line for a request whose answer is not known yet.
+fn access_line(request: &Request<Incoming>) -> access_log::Line {
+    let text = |name| {
+        let value = request.headers().get(name)?;
+        Some(String::from_utf8_lossy(value.as_bytes()).into_owned())
+    };
+    let peer = request.extensions().get::<Peer>();
+    access_log::Line {
+        client: peer.map_or_else(String::new, |peer| peer.addr.ip().to_string()),
+        user: None,
+        at: LogTime::from_system(std::time::UNIX_EPOCH),
+        request: format!("{} {} {:?}", request.method(), request.uri(), request.version()),
+        status: 0,
+        bytes: None,
+        referer: text(header::REFERER),
+        user_agent: text(header::USER_AGENT),
+    }
+}
+
 /// Returns an answer of the dispatcher's own.
 pub(crate) fn refusal(status: StatusCode) -> Response<Body> {
     let reason = status.canonical_reason().unwrap_or("Error");
@@ -353,6 +398,6 @@ pub(crate) fn refusal(status: StatusCode) -> Response<Body> {
     *response.status_mut() = status;
     response
         .headers_mut()
-        .insert(http::header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
+        .insert(header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
     response
 }

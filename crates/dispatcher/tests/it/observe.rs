@@ -1,57 +1,72 @@
 //! What an operator sees (`OB`): log lines, counters, explanations.
 
+use std::net::SocketAddr;
+use std::path::Path;
 use std::time::SystemTime;
 
 use http::{HeaderMap, Method};
 use tympan_dispatcher::log::{Level, Log};
 use tympan_dispatcher::{Clock, Dispatcher, Runtime, explain};
-use tympan_testkit::origin::{Answer, Origin};
+use tympan_testkit::origin::{Answer, Origin, exchange};
+use tympan_web::access_log;
 use tympan_web::listen::{Front as Listener, Reuse, bind};
 use tympan_web::log_file::LogFile;
 
 use crate::front::{Setup, front, load};
 
-#[test]
-fn ob129_ob131_the_log_reads_as_scripts_expect() {
-    let origin = Origin::always(Answer::html("page"));
+/// Serves while `visit` asks, and returns the text of the dispatcher's log and of its access log.
+fn logs_of(docroot: &Path, origin: &Origin, visit: fn(SocketAddr)) -> (String, String) {
     let folder = tempfile::tempdir().unwrap();
-    let (docroot, file) = (folder.path().join("docroot"), folder.path().join("dispatcher.log"));
+    let (file, access) = (folder.path().join("dispatcher.log"), folder.path().join("access.log"));
     let setup = Setup { renders: vec![origin.addr()], ..Setup::default() };
-    let log = LogFile::open(&file).unwrap();
     let runtime = Runtime {
         clock: Clock::new(SystemTime::now),
-        log: Log { file: Some(log.clone()), level: Level::Trace },
+        log: Log { file: Some(LogFile::open(&file).unwrap()), level: Level::Trace },
+        access_log: Some(LogFile::open(&access).unwrap()),
         trust: None,
     };
-    let dispatcher = Dispatcher::new(load(&setup.text(&docroot)).config, runtime).unwrap();
+    let dispatcher = Dispatcher::new(load(&setup.text(docroot)).config, runtime.clone()).unwrap();
     let listener = bind(([127, 0, 0, 1], 0).into(), Reuse::Exclusive).unwrap();
     let addr = listener.local_addr().unwrap();
     let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let client = std::thread::spawn(move || {
-        let ask = |head: &str| {
-            let text = format!("{head} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n");
-            let _answer = tympan_testkit::origin::exchange(addr, (text + "\r\n").as_bytes());
-        };
-        ask("GET /content/x.html");
-        ask("GET /content/x.html");
-        let flush = "GET /dispatcher/invalidate.cache HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\
-                     CQ-Action: Activate\r\nCQ-Handle: /content/x\r\n\r\n";
-        let _answer = tympan_testkit::origin::exchange(addr, flush.as_bytes());
-        ask("GET /a%0aforged.html");
-        let mut crowd = "GET /content/y.html HTTP/1.1\r\nHost: h\r\n\r\n".repeat(1100);
-        crowd.push_str("GET /content/y.html HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
-        let _answers = tympan_testkit::origin::exchange(addr, crowd.as_bytes());
+        visit(addr);
         drop(stop);
     });
     let until = async { drop(stopped.await) };
     tokio.block_on(dispatcher.serve(listener, Listener::default(), until)).unwrap();
     client.join().unwrap();
-    log.flush();
-    let text = std::fs::read_to_string(&file).unwrap();
+    runtime.log.file.unwrap().flush();
+    runtime.access_log.unwrap().flush();
+    let read = |file| std::fs::read_to_string(file).unwrap();
+    (read(&file), read(&access))
+}
+
+/// A miss, a hit, a flush, a forged line, and enough hits for the ratio.
+fn visit(addr: SocketAddr) {
+    let send = |text: String| drop(exchange(addr, text.as_bytes()));
+    let get = |path: &str| format!("GET {path} HTTP/1.1\r\nHost: h\r\n");
+    let last = "Connection: close\r\n";
+    send(format!("{}{last}\r\n", get("/content/x.html")));
+    send(format!("{}{last}\r\n", get("/content/x.html")));
+    let flush = "CQ-Action: Activate\r\nCQ-Handle: /content/x\r\n";
+    send(format!("{}{flush}{last}\r\n", get("/dispatcher/invalidate.cache")));
+    send(format!("{}{last}\r\n", get("/a%0aforged.html")));
+    let page = get("/content/y.html");
+    send(format!("{}{page}{last}\r\n", format!("{page}\r\n").repeat(1100)));
+}
+
+#[test]
+fn ob129_ob131_the_log_reads_as_scripts_expect() {
+    let origin = Origin::always(Answer::html("page"));
+    let folder = tempfile::tempdir().unwrap();
+    let docroot = folder.path().join("docroot");
+    let (text, access) = logs_of(&docroot, &origin, visit);
     let root = docroot.display();
+    let pid = std::process::id();
     for expected in [
-        format!("[D] [pid {}] farms[site].cache.docroot = {root}", std::process::id()),
+        format!("[D] [pid {pid}] farms[site].cache.docroot = {root}"),
         "] checking [/content/x.html]".to_owned(),
         "] cache-action for [/content/x.html]: CREATE".to_owned(),
         format!("] Cache file successfully created: {root}/content/x.html"),
@@ -68,7 +83,12 @@ fn ob129_ob131_the_log_reads_as_scripts_expect() {
     ] {
         assert!(text.contains(&expected), "{expected} in {text}");
     }
-    assert!(text.lines().all(|line| line.starts_with('[') && line.contains("] [pid ")), "{text}");
+    let is_whole = |line: &str| line.starts_with('[') && line.contains("] [pid ");
+    assert!(text.lines().all(is_whole), "{text}");
+    let first = access_log::parse_line(access.lines().next().unwrap()).unwrap();
+    assert_eq!(first.request, "GET /content/x.html HTTP/1.1");
+    assert_eq!((first.status, first.bytes), (200, Some(4)));
+    assert_eq!(first.client, "127.0.0.1");
 }
 
 #[test]
@@ -82,7 +102,7 @@ fn ob132_the_cache_speaks_only_when_asked_and_allowed() {
     assert_eq!(quiet.get("/a.html").header("x-cache-info"), None);
     let open = front(&origin, "");
     let request = b"GET /a.html HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
-    let answer = tympan_testkit::origin::exchange(open.addr, request);
+    let answer = exchange(open.addr, request);
     assert!(!String::from_utf8_lossy(&answer).contains("x-cache-info"));
     assert!(open.get("/a.html").is_hit());
 }
