@@ -153,11 +153,17 @@ impl Inner {
     /// Changes the files.
     fn apply(&self, docroot: &Docroot, cache: &Cache, flush: &Flush) -> std::io::Result<()> {
         let action = flush.message.action;
+        let mut done = Deleted::default();
         if flush.message.scope != Some(Scope::ResourceOnly) {
             let now = self.runtime.clock.tick();
-            let touched = docroot.touch_stats(&flush.handle, &cache.stat_files, now, cache.mode)?;
-            for file in touched {
-                self.log(Level::Debug, || format!("Touched {}", file.display()));
+            match docroot.touch_stats(&flush.handle, &cache.stat_files, now, cache.mode) {
+                Ok(touched) => {
+                    for file in touched {
+                        self.log(Level::Debug, || format!("Touched {}", file.display()));
+                    }
+                }
+                // What can be removed is removed nevertheless.
+                Err(error) => done.note(Err(error)),
             }
         }
         let is_gone = matches!(action, Action::Deactivate | Action::Delete);
@@ -165,17 +171,17 @@ impl Inner {
             FlushMode::Soft if !is_gone => Fate::Mark,
             FlushMode::Soft | FlushMode::Delete => Fate::Delete,
         };
-        let mut done = docroot.flush(&flush.handle, fate, &flush.listed)?;
+        done.add(docroot.flush(&flush.handle, fate, &flush.listed));
         if is_gone {
-            add(&mut done, &docroot.remove_below(&flush.handle)?);
+            done.add(docroot.remove_below(&flush.handle));
         }
         for file in &flush.listed {
-            done.marked += usize::from(docroot.mark_file(file)?);
+            done.add(docroot.mark_file(file));
         }
         self.metrics.add(Counter::FilesDeleted, done.removed as u64);
         self.metrics.add(Counter::FilesMarked, done.marked as u64);
         tracing::debug!(path = %flush.message.handle, removed = done.removed, marked = done.marked, "flush applied");
-        Ok(())
+        done.failure.map_or(Ok(()), Err)
     }
 
     async fn call_handler(&self, farm: &FarmState, message: &FlushMessage) {
@@ -214,11 +220,6 @@ fn accepted() -> Response<Body> {
     let mut response = Response::new(full("<H1>OK</H1>\r\n"));
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/html"));
     response
-}
-
-fn add(sum: &mut Deleted, more: &Deleted) {
-    sum.removed += more.removed;
-    sum.marked += more.marked;
 }
 
 /// Tells whether a flush of `handle` names `file`; mirrors what `cache::delete` removes.

@@ -27,51 +27,59 @@ pub(crate) enum Fate {
 }
 
 /// What a flush did.
-#[derive(Debug, Default, Clone, PartialEq, Eq)]
+#[derive(Debug, Default)]
 pub(crate) struct Deleted {
     /// Files and folders that were removed.
     pub(crate) removed: usize,
     /// Files that were marked.
     pub(crate) marked: usize,
+    /// What failed first; all that could be done was done nevertheless.
+    pub(crate) failure: Option<io::Error>,
+}
+
+impl Deleted {
+    /// Adds what a later step did.
+    pub(crate) fn add(&mut self, more: Self) {
+        self.removed += more.removed;
+        self.marked += more.marked;
+        if let Some(failure) = more.failure {
+            self.failure.get_or_insert(failure);
+        }
+    }
+
+    /// Notes a step that may have failed.
+    pub(crate) fn note(&mut self, outcome: io::Result<()>) {
+        if let Err(failure) = outcome {
+            self.failure.get_or_insert(failure);
+        }
+    }
 }
 
 impl Docroot {
     /// Removes or marks the files of `handle`; those in `kept` are marked whatever `fate` says.
-    pub(crate) fn flush(
-        &self,
-        handle: &Path,
-        fate: Fate,
-        kept: &BTreeSet<PathBuf>,
-    ) -> io::Result<Deleted> {
+    pub(crate) fn flush(&self, handle: &Path, fate: Fate, kept: &BTreeSet<PathBuf>) -> Deleted {
         let mut flushing = Flushing { docroot: self, fate, kept, done: Deleted::default() };
         if let Some(name) = handle.file_name() {
             let parent = handle.parent().unwrap_or(Path::new(""));
-            flushing.flush_siblings(parent, name)?;
-            flushing.flush_folder(handle, OsStr::new("_jcr_content"))?;
+            let siblings = flushing.flush_siblings(parent, name);
+            flushing.done.note(siblings);
+            let content = flushing.flush_folder(handle, OsStr::new("_jcr_content"));
+            flushing.done.note(content);
         }
-        Ok(flushing.done)
+        flushing.done
     }
 
     /// Removes the folder `handle` with all that is in it; for the root, all but the root and its stat file.
-    pub(crate) fn remove_below(&self, handle: &Path) -> io::Result<Deleted> {
+    pub(crate) fn remove_below(&self, handle: &Path) -> Deleted {
         let kept = BTreeSet::new();
         let mut flushing =
             Flushing { docroot: self, fate: Fate::Delete, kept: &kept, done: Deleted::default() };
-        match handle.file_name() {
-            Some(name) => {
-                let parent = handle.parent().unwrap_or(Path::new(""));
-                flushing.flush_folder(parent, name)?;
-            }
-            None => {
-                for (name, kind) in flushing.list(Path::new(""))? {
-                    if name != TEMPORARY_FOLDER && name != ".stat" {
-                        let root = beneath::open_folder(self.root(), Path::new(""))?;
-                        flushing.remove(&root, &name, kind)?;
-                    }
-                }
-            }
-        }
-        Ok(flushing.done)
+        let outcome = match handle.file_name() {
+            Some(name) => flushing.flush_folder(handle.parent().unwrap_or(Path::new("")), name),
+            None => flushing.empty_root(),
+        };
+        flushing.done.note(outcome);
+        flushing.done
     }
 
     /// Removes one cache file with its side files.
@@ -95,7 +103,20 @@ impl Docroot {
     }
 
     /// Marks one cache file as flushed; one that is absent stays absent.
-    pub(crate) fn mark_file(&self, file: &Path) -> io::Result<bool> {
+    pub(crate) fn mark_file(&self, file: &Path) -> Deleted {
+        let mut done = Deleted::default();
+        match self.try_mark(file) {
+            Ok(is_marked) => done.marked += usize::from(is_marked),
+            // Another owner's file cannot be marked; without it, the page is fetched anew.
+            Err(_refused) => {
+                done.note(self.remove_file(file));
+                done.removed += 1;
+            }
+        }
+        done
+    }
+
+    fn try_mark(&self, file: &Path) -> io::Result<bool> {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK;
         match absent_as_none(beneath::open(self.root(), file, flags))? {
             Some(file) => Ok(mark(&File::from(file))?),
@@ -118,7 +139,19 @@ impl Flushing<'_> {
         for (name, kind) in self.list(parent)? {
             let is_own = name == last && kind != FileType::Directory;
             if is_own || name.as_bytes().starts_with(dotted.as_bytes()) {
-                self.flush_entry(parent, &name, kind)?;
+                let outcome = self.flush_entry(parent, &name, kind);
+                self.done.note(outcome);
+            }
+        }
+        Ok(())
+    }
+
+    fn empty_root(&mut self) -> io::Result<()> {
+        for (name, kind) in self.list(Path::new(""))? {
+            if name != TEMPORARY_FOLDER && name != ".stat" {
+                let root = beneath::open_folder(self.docroot.root(), Path::new(""))?;
+                let outcome = self.remove(&root, &name, kind);
+                self.done.note(outcome);
             }
         }
         Ok(())
@@ -146,7 +179,15 @@ impl Flushing<'_> {
         let side_of_kept = is_side_of(&path, self.kept);
         if kind == FileType::Directory && (holds_kept || self.fate == Fate::Mark) {
             for (name, kind) in self.list(&path)? {
-                self.flush_entry(&path, &name, kind)?;
+                let outcome = self.flush_entry(&path, &name, kind);
+                self.done.note(outcome);
+            }
+            return Ok(());
+        }
+        if holds_kept || side_of_kept || self.fate == Fate::Mark {
+            if kind == FileType::RegularFile && !is_side_name(name) {
+                let marked = self.docroot.mark_file(&path);
+                self.done.add(marked);
             }
             return Ok(());
         }
@@ -154,16 +195,6 @@ impl Flushing<'_> {
         let Some(folder) = absent_as_none(opened)? else {
             return Ok(());
         };
-        if holds_kept || side_of_kept || self.fate == Fate::Mark {
-            if kind == FileType::RegularFile && !is_side_name(name) {
-                let flags = OFlags::RDONLY | OFlags::NONBLOCK;
-                let opened = beneath::open(folder.as_fd(), Path::new(name), flags);
-                if let Some(file) = absent_as_none(opened)? {
-                    self.done.marked += usize::from(mark(&File::from(file))?);
-                }
-            }
-            return Ok(());
-        }
         self.remove(&folder, name, kind)
     }
 
@@ -227,15 +258,14 @@ fn is_side_of(path: &Path, kept: &BTreeSet<PathBuf>) -> bool {
     is_side("h") || is_side("ttl")
 }
 
-/// Sets the sticky bit; a file that has it keeps the time of its first mark.
+/// Sets the sticky bit and tells whether it was not set before; the first mark's time is kept.
 fn mark(file: &File) -> rustix::io::Result<bool> {
     let stat = fstat(file)?;
-    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+    let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+    if !is_file || stat.st_mode & MARK != 0 {
         return Ok(false);
     }
-    if stat.st_mode & MARK == 0 {
-        fchmod(file, Mode::from_raw_mode((stat.st_mode & 0o777) | MARK))?;
-    }
+    fchmod(file, Mode::from_raw_mode((stat.st_mode & 0o777) | MARK))?;
     Ok(true)
 }
 
