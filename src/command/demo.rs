@@ -146,7 +146,11 @@ async fn serve(
     };
     let mut publish_running = start(&plan(Role::Publish, publish, arguments.publish)).await?;
     let mut author_running = start(&plan(Role::Author, author, arguments.author)).await?;
-    let (dispatcher, listener) = dispatching::open(config, arguments.dispatcher)?;
+    let (dispatcher, listener) = dispatching::open(
+        config,
+        arguments.dispatcher,
+        Some(&arguments.home.join("dispatcher/logs")),
+    )?;
     let dispatcher_address = listener.local_addr().unwrap_or(arguments.dispatcher);
     let (stop, stopped) = watch::channel(false);
     let mut tasks = JoinSet::new();

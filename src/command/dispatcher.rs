@@ -9,8 +9,10 @@ use http::{HeaderMap, HeaderName, Method};
 use tokio::sync::watch;
 use tympan_dispatcher::any::Sources;
 use tympan_dispatcher::config::Config;
+use tympan_dispatcher::log::Log;
 use tympan_dispatcher::{Dispatcher, Runtime};
 use tympan_web::listen::{Front, Limits, Reuse, bind};
+use tympan_web::log_file::LogFile;
 
 use crate::args;
 use crate::args::DispatcherCommand;
@@ -30,16 +32,16 @@ pub(crate) fn run(arguments: args::Dispatcher) -> Outcome {
             explain(&file, &url, &method, &header, json)
         }
         None => {
-            let config = match (arguments.config, arguments.home) {
-                (Some(file), _) => file,
-                (None, Some(home)) => home.join(CONFIG_FILE),
+            let (config, logs) = match (arguments.config, arguments.home) {
+                (Some(file), _) => (file, None),
+                (None, Some(home)) => (home.join(CONFIG_FILE), Some(home.join("logs"))),
                 (None, None) => {
                     return Err(Fault::usage(
                         "say which configuration: --config FILE.any or --home DIR",
                     ));
                 }
             };
-            run_until_signal(&config, arguments.listen)
+            run_until_signal(&config, arguments.listen, logs.as_deref())
         }
     }
 }
@@ -65,20 +67,35 @@ fn load(file: &Path) -> Result<Config, Fault> {
     Ok(loaded.config)
 }
 
-/// Opens a dispatcher and its socket.
+/// Opens a dispatcher and its socket. With a folder for logs it writes `dispatcher.log` and `access.log` there.
 ///
 /// # Errors
 /// With the role and address if the socket is taken, or with the configuration's findings.
 pub(crate) fn open(
     file: &Path,
     listen: SocketAddr,
+    logs: Option<&Path>,
 ) -> Result<(Dispatcher, std::net::TcpListener), Fault> {
     let config = load(file)?;
     let listener = bind(listen, Reuse::Exclusive)
         .map_err(|error| Fault::cannot_run(format!("dispatcher: {}", chain(&error))))?;
-    let dispatcher = Dispatcher::new(config, Runtime::default())
+    let dispatcher = Dispatcher::new(config, runtime_with(logs)?)
         .map_err(|error| Fault::cannot_run(chain(&error)))?;
     Ok((dispatcher, listener))
+}
+
+/// Opens the logs of a dispatcher.
+fn runtime_with(logs: Option<&Path>) -> Result<Runtime, Fault> {
+    let Some(logs) = logs else { return Ok(Runtime::default()) };
+    let failed = |error: &dyn std::error::Error| Fault::cannot_run(chain(error));
+    std::fs::create_dir_all(logs).map_err(|error| failed(&error))?;
+    let log = LogFile::open(&logs.join("dispatcher.log")).map_err(|error| failed(&error))?;
+    let access_log = LogFile::open(&logs.join("access.log")).map_err(|error| failed(&error))?;
+    Ok(Runtime {
+        log: Log { file: Some(log), ..Log::default() },
+        access_log: Some(access_log),
+        ..Runtime::default()
+    })
 }
 
 /// Serves until `stopped` turns true.
@@ -98,9 +115,9 @@ pub(crate) async fn serve(
     served.map_err(|error| Fault::cannot_run(chain(&error)))
 }
 
-fn run_until_signal(config: &Path, listen: SocketAddr) -> Outcome {
+fn run_until_signal(config: &Path, listen: SocketAddr, logs: Option<&Path>) -> Outcome {
     runtime(256)?.block_on(async {
-        let (dispatcher, listener) = open(config, listen)?;
+        let (dispatcher, listener) = open(config, listen, logs)?;
         let address = listener.local_addr().unwrap_or(listen);
         let (stop, stopped) = watch::channel(false);
         let served = tokio::spawn(serve(dispatcher, listener, stopped));
