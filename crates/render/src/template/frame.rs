@@ -112,7 +112,7 @@ impl Frame {
             None => Err(Failure::NoScript(resource.resource_type())),
         };
         let text = drawn.unwrap_or_else(|failure| self.place_failure(&failure, path));
-        if !scope.request.edit {
+        if !scope.request.edit || self.is_hidden(&resource.resource_type()) {
             return text;
         }
         let path = super::escape::escape(path);
@@ -120,6 +120,18 @@ impl Frame {
         format!(
             "<div data-tympan-path=\"{path}\" data-tympan-type=\"{resource_type}\">{text}</div>"
         )
+    }
+
+    /// Tells whether a component is a part of others that authors do not choose: its group is `.hidden`. Such parts
+    /// may stand where a wrapper would break the page, as in its head.
+    fn is_hidden(&self, resource_type: &str) -> bool {
+        let reader = &self.scope.reader;
+        let component = ["/apps/", "/libs/"].iter().find_map(|root| {
+            reader.node_at(&format!("{root}{}", resource_type.trim_start_matches('/')))
+        });
+        let component = component.or_else(|| reader.node_at(resource_type));
+        component.and_then(|component| component.text("componentGroup")).as_deref()
+            == Some(".hidden")
     }
 
     /// Draws the children of a node that are components.

@@ -84,6 +84,12 @@ fn editing_wraps_included_components_only() {
         <p>Second</p></div>";
     assert_eq!(body_text(&site.render(&request)), expected);
     assert!(!site.text("/content/site/en.html").contains("data-tympan"));
+    // Parts that authors do not choose may stand where a wrapper would break the page.
+    site.edit(|session| {
+        let component = NodePath::new("/apps/test/text").unwrap();
+        session.set_property(&component, "componentGroup", ".hidden".into()).unwrap();
+    });
+    assert!(!body_text(&site.render(&request)).contains("data-tympan"));
 }
 
 #[test]
