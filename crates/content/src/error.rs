@@ -49,7 +49,7 @@ pub enum Error {
     #[error("OakState0001: Unresolved conflicts in {}", .0.first().map_or_else(String::new, |first| first.path.to_string()))]
     Conflicts(Vec<Conflict>),
     /// A content package is malformed.
-    #[error("{file}:{line}: {message}")]
+    #[error("{file}{}: {message}", if *line == 0 { String::new() } else { format!(":{line}") })]
     Package {
         /// The entry of the package, or the package file itself.
         file: String,

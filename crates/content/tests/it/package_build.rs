@@ -208,7 +208,7 @@ fn names_that_no_package_can_carry_are_refused() {
     let error = write(&mut out, &manifest(filter_of(&["/trap.dir"])), &target).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "/trap.dir/x.txt:0: a node of this name, or one above it, cannot have files in a package; rename it"
+        "/trap.dir/x.txt: a node of this name, or one above it, cannot have files in a package; rename it"
     );
 }
 
