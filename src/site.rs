@@ -123,7 +123,7 @@ pub(crate) fn import(
     let path = NodePath::new("/content").map_err(failed)?;
     let wish =
         Wish { action: Action::Activate, path, depth: Depth::Subtree, user: "system".to_owned() };
-    mark(repository, &wish, now).map_err(|error| Fault::cannot_run(chain(&error)))?;
+    mark(repository, &[wish], now).map_err(|error| Fault::cannot_run(chain(&error)))?;
     Ok(())
 }
 

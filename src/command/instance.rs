@@ -103,6 +103,12 @@ pub(crate) async fn start(plan: &Plan<'_>) -> Result<Running, Fault> {
         work_permits: config.work.permits.unwrap_or(WORK_PERMITS),
     };
     let instance = Instance::open(options, SystemTime::now()).map_err(|error| failed(&error))?;
+    if role == Role::Publish {
+        // What a crash kept from being flushed is flushed now.
+        let followed =
+            tympan_replicate::follow(&plan.home.repository, replicator.queues(), SystemTime::now());
+        followed.await.map_err(|error| failed(&error))?;
+    }
     let (stop, stopped) = watch::channel(false);
     let mut tasks = JoinSet::new();
     tasks.spawn(listen(listener, router(instance.clone()), front, stopped.clone()));

@@ -24,7 +24,8 @@ pub(crate) fn run(user: &User) -> Outcome {
             change(home, |session, password| create_user(session, name, password))
         }
         User::Passwd { name, home } => {
-            change(home, |session, password| set_password(session, name, password))
+            change(home, |session, password| set_password(session, name, password))?;
+            revoke(name, home)
         }
         User::Token { name, home } => token(name, home),
         User::List { home, json } => list(home, *json),
@@ -54,6 +55,19 @@ fn change(
     session.commit("change users", SystemTime::now()).map_err(failed)?;
     close(&home)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Ends the sessions and tokens of a user whose password changed.
+fn revoke(name: &str, home: &Path) -> Outcome {
+    runtime(8)?.block_on(async {
+        let state = open_state(home).await?;
+        let failed =
+            |error: std::io::Error| Fault::cannot_run(format!("cannot revoke tokens: {error}"));
+        let count = Logins::revoke(state.pool(), name).await.map_err(failed)?;
+        say!("{count} sessions and tokens of `{name}` ended");
+        state.close().await;
+        Ok(ExitCode::SUCCESS)
+    })
 }
 
 /// Makes a token. Only the state database is written, so the instance may run.

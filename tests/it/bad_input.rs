@@ -187,6 +187,22 @@ fn nobody_gets_in_without_a_login_and_nothing_is_written_without_the_token() {
     assert_eq!(with_cookie(Some("0")), 403);
     assert_eq!(with_cookie(Some(&csrf)), 201);
 
+    // Credentials that a browser remembers are no consent to what another site asks.
+    let mut foreign = vec![("Authorization", basic("admin", &password)), form[0].clone()];
+    foreign.push(("Sec-Fetch-Site", "cross-site".to_owned()));
+    assert_eq!(ask(address, "POST", "/guarded", &foreign, b"./a=1").unwrap().status, 403);
+    let ghost = crate::program::run_ok(&["user", "token", "ghost", "--home", home]);
+    let ghost = [("Authorization", format!("Bearer {}", ghost.trim()))];
+    assert_eq!(ask(address, "GET", "/guarded.json", &ghost, b"").unwrap().status, 401);
+    let admin = [("Authorization", basic("admin", &password))];
+    let user = ask(address, "GET", "/home/users/admin.json", &admin, b"").unwrap();
+    assert!(user.status == 200 && !user.text().contains("argon2"), "{}", user.text());
+    // A value that no index can hold must not hide others.
+    assert_eq!(post(address, &password, "/odd", "./jcr:mixinTypes=cq:Component%00x").status, 201);
+    let page = "./jcr:primaryType=cq:Page&./jcr:content/jcr:primaryType=cq:PageContent";
+    assert_eq!(post(address, &password, "/content/p", page).status, 201);
+    assert_eq!(ask(address, "GET", "/api/page?path=/content/p", &admin, b"").unwrap().status, 200);
+
     let token = crate::program::run_ok(&["user", "token", "admin", "--home", home]);
     let bearer = [("Authorization", format!("Bearer {}", token.trim()))];
     assert_eq!(ask(address, "GET", "/guarded.json", &bearer, b"").unwrap().status, 200);

@@ -187,6 +187,10 @@ fn targets(property: &Property) -> impl Iterator<Item = &str> {
 
 /// Joins the parts of a key, cutting what is too long to look up whole.
 fn put(entries: &mut Entries, index: &'static str, value: &[u8], rest: &[&[u8]]) {
+    // 0x00 ends a value in a key; a value that holds one cannot be looked up.
+    if value.contains(&0) {
+        return;
+    }
     let mut key = value.get(..MAX_VALUE_BYTES).unwrap_or(value).to_vec();
     for part in rest {
         key.push(0);

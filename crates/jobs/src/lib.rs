@@ -34,4 +34,5 @@ pub const MIGRATIONS: &[&str] = &[
     )",
     "CREATE INDEX job_by_queue ON job (queue, id)",
     "CREATE UNIQUE INDEX job_by_key ON job (queue, job_key)",
+    "CREATE TABLE follower (name TEXT PRIMARY KEY, root TEXT NOT NULL)",
 ];

@@ -24,6 +24,8 @@ impl fmt::Display for JobId {
 /// Where a job stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum JobState {
+    /// Stored before what it is for is done; not claimed until it is released.
+    Held,
     /// Waiting to be claimed.
     Queued,
     /// Claimed by a worker, until its lease ends.
@@ -37,6 +39,7 @@ impl JobState {
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
+            Self::Held => "HELD",
             Self::Queued => "QUEUED",
             Self::Active => "ACTIVE",
             Self::GivenUp => "GIVEN_UP",
@@ -150,6 +153,108 @@ impl Queues {
         Ok(JobId(row.try_get(0).map_err(database(action))?))
     }
 
+    /// Stores jobs that wait for [`Queues::release`], all or none: the work that they announce comes between. A strict
+    /// queue waits for them. After a crash [`Queues::release_all`] releases them as they are.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub async fn add_held(&self, jobs: &[NewJob<'_>], now: SystemTime) -> Result<Vec<JobId>> {
+        let action = "hold jobs";
+        let mut transaction = self.pool.begin().await.map_err(database(action))?;
+        let mut ids = Vec::with_capacity(jobs.len());
+        for job in jobs {
+            ids.push(insert(&mut transaction, job, JobState::Held, now).await?);
+        }
+        transaction.commit().await.map_err(database(action))?;
+        Ok(ids)
+    }
+
+    /// Lets held jobs be claimed, with the payload that is known by now, all or none.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub async fn release(&self, jobs: &[(JobId, Value)], now: SystemTime) -> Result<()> {
+        let action = "release held jobs";
+        let mut transaction = self.pool.begin().await.map_err(database(action))?;
+        for (id, payload) in jobs {
+            sqlx::query("UPDATE job SET state = 'QUEUED', payload = $1, run_at = $2 WHERE id = $3 AND state = 'HELD'")
+                .bind(payload.to_string())
+                .bind(millis(now))
+                .bind(id.0)
+                .execute(&mut *transaction)
+                .await
+                .map_err(database(action))?;
+        }
+        transaction.commit().await.map_err(database(action))
+    }
+
+    /// Removes held jobs whose work did not come about.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub async fn discard(&self, jobs: &[JobId]) -> Result<()> {
+        for id in jobs {
+            sqlx::query("DELETE FROM job WHERE id = $1 AND state = 'HELD'")
+                .bind(id.0)
+                .execute(&self.pool)
+                .await
+                .map_err(database("discard held jobs"))?;
+        }
+        Ok(())
+    }
+
+    /// Returns the root that a follower has digested, if it has begun.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub async fn digested(&self, follower: &str) -> Result<Option<String>> {
+        let action = "read a follower's root";
+        let row = sqlx::query("SELECT root FROM follower WHERE name = $1")
+            .bind(follower)
+            .fetch_optional(&self.pool)
+            .await
+            .map_err(database(action))?;
+        row.map(|row| row.try_get(0)).transpose().map_err(database(action))
+    }
+
+    /// Moves a follower from one root to the next and stores the jobs that follow from the difference, all or none.
+    /// Tells whether it was still at the first root; otherwise nothing is stored.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub async fn digest(
+        &self,
+        follower: &str,
+        (from, to): (Option<&str>, &str),
+        jobs: &[NewJob<'_>],
+        now: SystemTime,
+    ) -> Result<bool> {
+        let action = "move a follower";
+        let mut transaction = self.pool.begin().await.map_err(database(action))?;
+        let moved = match from {
+            Some(from) => {
+                sqlx::query("UPDATE follower SET root = $1 WHERE name = $2 AND root = $3")
+                    .bind(to)
+                    .bind(follower)
+                    .bind(from)
+            }
+            None => sqlx::query(
+                "INSERT INTO follower (root, name) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING",
+            )
+            .bind(to)
+            .bind(follower),
+        };
+        let moved = moved.execute(&mut *transaction).await.map_err(database(action))?;
+        if moved.rows_affected() == 0 {
+            return Ok(false);
+        }
+        for job in jobs {
+            insert(&mut transaction, job, JobState::Queued, now).await?;
+        }
+        transaction.commit().await.map_err(database(action))?;
+        Ok(true)
+    }
+
     /// Claims the next job whose time has come; nothing if there is none.
     ///
     /// # Errors
@@ -259,7 +364,7 @@ impl Queues {
     /// If the database fails.
     pub async fn release_all(&self) -> Result<u64> {
         let done = sqlx::query(
-            "UPDATE job SET state = 'QUEUED', worker = NULL, lease_until = NULL WHERE state = 'ACTIVE'",
+            "UPDATE job SET state = 'QUEUED', worker = NULL, lease_until = NULL WHERE state IN ('ACTIVE', 'HELD')",
         )
         .execute(&self.pool)
         .await
@@ -321,6 +426,31 @@ impl Queues {
     }
 }
 
+/// Inserts one job that has no key, inside a transaction.
+async fn insert(
+    transaction: &mut sqlx::Transaction<'_, sqlx::Any>,
+    job: &NewJob<'_>,
+    state: JobState,
+    now: SystemTime,
+) -> Result<JobId> {
+    let action = "add a job";
+    let row = sqlx::query(
+        "INSERT INTO job (queue, topic, payload, job_key, state, attempt, run_at, created, created_by) \
+         VALUES ($1, $2, $3, $4, $5, 0, $6, $6, $7) RETURNING id",
+    )
+    .bind(job.queue)
+    .bind(job.topic)
+    .bind(job.payload.to_string())
+    .bind(job.key)
+    .bind(state.name())
+    .bind(millis(now))
+    .bind(job.user)
+    .fetch_one(&mut **transaction)
+    .await
+    .map_err(database(action))?;
+    Ok(JobId(row.try_get(0).map_err(database(action))?))
+}
+
 fn held(id: JobId, rows: u64) -> Result<()> {
     if rows == 0 { Err(Error::LeaseLost(id.0)) } else { Ok(()) }
 }
@@ -332,6 +462,7 @@ fn job_of(row: &AnyRow) -> Result<Job> {
     let number = |name: &str| row.try_get::<i64, _>(name).map_err(database(action));
     let state = match text("state")?.as_str() {
         "ACTIVE" => JobState::Active,
+        "HELD" => JobState::Held,
         "GIVEN_UP" => JobState::GivenUp,
         _ => JobState::Queued,
     };

@@ -16,7 +16,8 @@ pub(crate) fn text(resource: &Resource) -> String {
         resource.resource_type(),
         resource.super_type().unwrap_or_else(|| "-".to_owned()),
     );
-    for (name, property) in resource.node().map(|node| node.properties()).unwrap_or_default() {
+    let visible = resource.node().map(|node| node.properties()).unwrap_or_default().into_iter();
+    for (name, property) in visible.filter(|(name, _)| name != "rep:password") {
         // Writing into a string cannot fail.
         let _ = writeln!(out, "{name}: {}", value_text(&property));
     }
@@ -34,7 +35,8 @@ pub(crate) fn html(reader: &Reader, resource: &Resource) -> String {
     let Some(node) = resource.node() else {
         return out;
     };
-    for (name, property) in node.properties() {
+    for (name, property) in node.properties().into_iter().filter(|(name, _)| name != "rep:password")
+    {
         let (name, value) = (escape(&name), escape(&value_text(&property)));
         let _ = writeln!(out, "<tr><th>{name}</th><td>{value}</td></tr>");
     }

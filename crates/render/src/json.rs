@@ -101,6 +101,10 @@ impl Writer<'_> {
             self.text(name);
         }
         for (name, property) in node.properties() {
+            // Not even its hash is for anybody's eyes.
+            if name == "rep:password" {
+                continue;
+            }
             if property.value_type() == tympan_content::ValueType::Binary {
                 self.key(&format!(":{name}"), &mut is_first);
             } else {

@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use serde_json::json;
+use serde_json::{Value as Json, json};
 use tympan_content::{
     ChunkId, Date, Depth, JCR_CONTENT, Node, NodePath, Property, Repository, Snapshot, Value,
 };
@@ -10,6 +10,7 @@ use tympan_jobs::{JobId, NewJob, Queues};
 
 use crate::agent::{AgentKind, agents};
 use crate::replicator::queue_of;
+use crate::send::blocking;
 use crate::{Error, Result};
 
 /// What a user wishes.
@@ -53,32 +54,42 @@ pub struct Wish {
     pub user: String,
 }
 
-/// Notes a wish in the content itself: `cq:lastReplicated` and its companions on every page and asset that it
-/// covers, in one commit. Returns the root to send from, which every later change leaves as it is.
+/// Notes wishes in the content itself: `cq:lastReplicated` and its companions on every page and asset that they cover,
+/// in one commit. Returns the root to send from, which every later change leaves as it is.
 ///
 /// # Errors
-/// If the node is missing or content fails.
-pub fn mark(repository: &Repository, wish: &Wish, now: SystemTime) -> Result<ChunkId> {
-    let mut session = repository.session(&wish.user)?;
+/// If a node to activate is missing or content fails.
+pub fn mark(repository: &Repository, wishes: &[Wish], now: SystemTime) -> Result<ChunkId> {
+    let user = wishes.first().map_or("system", |wish| &wish.user);
+    let mut session = repository.session(user)?;
     let snapshot = session.snapshot()?;
-    for path in stamped(&snapshot, wish)? {
-        let date = Property::Single(Value::Date(Date::from_system_time(now)));
-        session.set_property(&path, "cq:lastReplicated", date)?;
-        session.set_property(&path, "cq:lastReplicatedBy", Property::text(&*wish.user))?;
-        session.set_property(
-            &path,
-            "cq:lastReplicationAction",
-            Property::text(wish.action.name()),
-        )?;
+    let mut message = String::new();
+    for wish in wishes {
+        for path in stamped(&snapshot, wish)? {
+            let date = Property::Single(Value::Date(Date::from_system_time(now)));
+            session.set_property(&path, "cq:lastReplicated", date)?;
+            session.set_property(&path, "cq:lastReplicatedBy", Property::text(&*wish.user))?;
+            session.set_property(
+                &path,
+                "cq:lastReplicationAction",
+                Property::text(wish.action.name()),
+            )?;
+        }
+        message = format!("{} {}", wish.action.name(), wish.path);
     }
-    Ok(session.commit(&format!("{} {}", wish.action.name(), wish.path), now)?)
+    Ok(session.commit(&message, now)?)
 }
 
 /// Returns the content nodes that carry the stamp: those of pages and assets.
 fn stamped(snapshot: &Snapshot, wish: &Wish) -> Result<Vec<NodePath>> {
-    let node = snapshot
-        .node(&wish.path)?
-        .ok_or_else(|| tympan_content::Error::NodeMissing(wish.path.clone()))?;
+    let node = match (snapshot.node(&wish.path)?, wish.action) {
+        (Some(node), _) => node,
+        // What was deleted here can still be taken away from visitors.
+        (None, Action::Deactivate) => return Ok(Vec::new()),
+        (None, Action::Activate) => {
+            return Err(tympan_content::Error::NodeMissing(wish.path.clone()).into());
+        }
+    };
     let mut nodes = vec![node.clone()];
     if wish.depth == Depth::Subtree || wish.action == Action::Deactivate {
         nodes.extend(node.listed_descendants()?);
@@ -96,41 +107,103 @@ fn is_stamped(node: &Node) -> bool {
     matches!(node.primary_type(), "cq:Page" | "dam:Asset")
 }
 
-/// Stores a job for each enabled agent of the author that talks to a publisher, and returns their numbers.
+/// Tells whether visitors may see a node or anything below it: whether any of it was activated last.
 ///
 /// # Errors
-/// [`Error::Agent`] if there is no agent to send to; errors of the queues.
-pub async fn enqueue(
+/// If content fails.
+pub fn is_live(node: &Node) -> Result<bool> {
+    let is_active = |node: &Node| {
+        let summary = node.summary();
+        summary
+            .is_some_and(|summary| summary.activation.as_deref() == Some(Action::Activate.name()))
+    };
+    Ok(is_active(node) || node.listed_descendants()?.iter().any(is_active))
+}
+
+/// Jobs that are stored before the wish is noted in content, so that a crash between the two loses neither.
+#[derive(Debug)]
+pub struct Held {
+    jobs: Vec<(JobId, Json)>,
+}
+
+/// Whether a wish needs someone to carry it out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Need {
+    /// The user asked for it: without an agent it is refused.
+    Agent,
+    /// It follows from something else: without an agent there is nothing to do.
+    Nothing,
+}
+
+/// Stores a held job for each wish and each enabled agent of the author that talks to a publisher.
+///
+/// # Errors
+/// [`Error::Agent`] if an agent is needed and there is none; errors of the queues.
+pub async fn hold(
     repository: &Repository,
     queues: &Queues,
-    wish: &Wish,
-    root: ChunkId,
+    wishes: &[Wish],
+    need: Need,
     now: SystemTime,
-) -> Result<Vec<JobId>> {
-    let agents = agents(&repository.snapshot()?, "author")?;
-    let mut jobs = Vec::new();
-    for agent in agents.iter().filter(|agent| agent.is_enabled && agent.kind == AgentKind::Publish)
-    {
-        let payload = json!({
-            "action": wish.action.name(),
-            "path": wish.path.as_str(),
-            "deep": wish.depth == Depth::Subtree,
-            "root": root.to_string(),
-        });
-        let queue = queue_of("author", &agent.name);
-        let job = NewJob {
-            queue: &queue,
-            topic: "tympan/replicate",
-            payload: &payload,
-            key: None,
-            user: &wish.user,
-        };
-        jobs.push(queues.add(job, now).await?);
-    }
-    if jobs.is_empty() {
+) -> Result<Held> {
+    let reading = repository.clone();
+    let agents = blocking(move || agents(&reading.snapshot()?, "author")).await??;
+    let agents: Vec<String> = agents
+        .into_iter()
+        .filter(|agent| agent.is_enabled && agent.kind == AgentKind::Publish)
+        .map(|agent| queue_of("author", &agent.name))
+        .collect();
+    if agents.is_empty() && need == Need::Agent {
         let reason =
             "no enabled agent talks to a publisher; add one below `/etc/replication/agents.author`";
         return Err(Error::Agent { agent: "author".to_owned(), reason: reason.to_owned() });
     }
-    Ok(jobs)
+    let mut wanted = Vec::new();
+    for wish in wishes {
+        for queue in &agents {
+            let payload = json!({
+                "action": wish.action.name(),
+                "path": wish.path.as_str(),
+                "deep": wish.depth == Depth::Subtree,
+            });
+            wanted.push((queue, payload, &wish.user));
+        }
+    }
+    let jobs: Vec<NewJob<'_>> = wanted
+        .iter()
+        .map(|(queue, payload, user)| NewJob {
+            queue,
+            topic: "tympan/replicate",
+            payload,
+            key: None,
+            user,
+        })
+        .collect();
+    let ids = queues.add_held(&jobs, now).await?;
+    let payloads = wanted.iter().map(|(_, payload, _)| payload.clone());
+    Ok(Held { jobs: ids.into_iter().zip(payloads).collect() })
+}
+
+impl Held {
+    /// Lets the agents send, from the state that was made meanwhile.
+    ///
+    /// # Errors
+    /// Errors of the queues.
+    pub async fn release(mut self, queues: &Queues, root: ChunkId, now: SystemTime) -> Result<()> {
+        for (_, payload) in &mut self.jobs {
+            if let Some(payload) = payload.as_object_mut() {
+                payload.insert("root".to_owned(), root.to_string().into());
+            }
+        }
+        Ok(queues.release(&self.jobs, now).await?)
+    }
+
+    /// Takes the jobs back, as what they were for did not come about.
+    ///
+    /// # Errors
+    /// Errors of the queues.
+    pub async fn discard(self, queues: &Queues) -> Result<()> {
+        let ids: Vec<JobId> = self.jobs.iter().map(|(id, _)| *id).collect();
+        Ok(queues.discard(&ids).await?)
+    }
 }

@@ -3,45 +3,73 @@
 use std::time::SystemTime;
 
 use serde_json::{Value as Json, json};
-use tympan_content::{NodePath, Repository};
+use tympan_content::Repository;
 use tympan_jobs::{Job, NewJob, Queues};
 use tympan_web::client::Client;
 use tympan_web::flush_message::{Action, FlushMessage};
 
 use crate::agent::{AgentKind, agents};
+use crate::message::parse_chunk_id;
 use crate::replicator::queue_of;
-use crate::send::answer_of;
+use crate::send::{answer_of, blocking};
 use crate::{Agent, Error, Result};
 
-/// Stores a flush for each changed path and each enabled dispatcher of this publisher; returns how many.
+/// The follower that turns what changed on a publisher into flushes.
+const FOLLOWER: &str = "flush";
+
+/// Stores a flush for each document that changed since the last call and for each enabled dispatcher of this publisher;
+/// returns how many. The root that was followed so far is stored with the flushes, so that none is lost or doubled,
+/// whenever the process ends. The first call only notes where to begin.
 ///
 /// # Errors
 /// If content or the queues fail.
-pub async fn enqueue_flushes(
-    repository: &Repository,
-    queues: &Queues,
-    changed: &[NodePath],
-    user: &str,
-    now: SystemTime,
-) -> Result<usize> {
-    let snapshot = repository.snapshot()?;
-    let agents = agents(&snapshot, "publish")?;
-    let mut count = 0;
-    for agent in agents.iter().filter(|agent| agent.is_enabled && agent.kind != AgentKind::Publish)
-    {
-        let queue = queue_of("publish", &agent.name);
-        for path in changed {
-            let node = snapshot.node(path)?;
-            let action = if node.is_some() { "Activate" } else { "Delete" };
-            let is_page = node.is_some_and(|node| node.is_page());
-            let payload = json!({ "action": action, "path": path.as_str(), "page": is_page });
-            let job =
-                NewJob { queue: &queue, topic: "tympan/flush", payload: &payload, key: None, user };
-            queues.add(job, now).await?;
-            count += 1;
+pub async fn follow(repository: &Repository, queues: &Queues, now: SystemTime) -> Result<usize> {
+    loop {
+        let from = queues.digested(FOLLOWER).await?;
+        let (reading, begin) = (repository.clone(), from.clone());
+        let (to, flushes) = blocking(move || flushes_since(&reading, begin.as_deref())).await??;
+        if from.as_deref() == Some(&*to) {
+            return Ok(0);
+        }
+        let jobs: Vec<NewJob<'_>> = flushes
+            .iter()
+            .map(|(queue, payload)| NewJob {
+                queue,
+                topic: "tympan/flush",
+                payload,
+                key: None,
+                user: "replication",
+            })
+            .collect();
+        if queues.digest(FOLLOWER, (from.as_deref(), &to), &jobs, now).await? {
+            return Ok(jobs.len());
         }
     }
-    Ok(count)
+}
+
+/// Returns the newest root, and the queue and payload of each flush that leads there from an older one.
+fn flushes_since(
+    repository: &Repository,
+    from: Option<&str>,
+) -> Result<(String, Vec<(String, Json)>)> {
+    let now = repository.snapshot()?;
+    let to = now.root_id().to_string();
+    let Some(from) = from.filter(|from| *from != to) else { return Ok((to, Vec::new())) };
+    let before = repository.snapshot_at(parse_chunk_id(from)?)?;
+    let agents = agents(&now, "publish")?;
+    let mut flushes = Vec::new();
+    for path in before.changed_paths(&now)? {
+        let node = now.node(&path)?;
+        let action = if node.is_some() { "Activate" } else { "Delete" };
+        let is_page = node.is_some_and(|node| node.is_page());
+        let payload = json!({ "action": action, "path": path.as_str(), "page": is_page });
+        for agent in &agents {
+            if agent.is_enabled && agent.kind != AgentKind::Publish {
+                flushes.push((queue_of("publish", &agent.name), payload.clone()));
+            }
+        }
+    }
+    Ok((to, flushes))
 }
 
 /// Sends one flush.

@@ -19,10 +19,10 @@ mod receive;
 mod replicator;
 mod send;
 
-pub use activation::{Action, Wish, enqueue, mark};
+pub use activation::{Action, Held, Need, Wish, hold, is_live, mark};
 pub use agent::{Agent, AgentKind, agents};
 pub use error::{Error, Result};
-pub use flush::enqueue_flushes;
+pub use flush::follow;
 pub use message::{Message, RECEIVE_PATH, WireDocument};
 pub use receive::{Applied, apply, put_blob, put_chunks};
 pub use replicator::{Replicator, queue_of};

@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use tracing::{debug, info, warn};
 use tympan_content::Repository;
 use tympan_jobs::{Claim, Job, Order, Queues};
-use tympan_web::client::Client;
+use tympan_web::client::{Client, Options};
 
 use crate::agent::{AgentKind, agents};
 use crate::flush::send_flush;
@@ -18,7 +18,9 @@ use crate::send::{Sender, blocking};
 use crate::{Agent, Result};
 
 /// How long a job may take before another worker may have it.
-const LEASE: Duration = Duration::from_secs(600);
+const LEASE: Duration = Duration::from_secs(2 * 3600);
+/// How long one request to the other side may take, its body included.
+const MAX_DELIVERY: Duration = Duration::from_secs(3600);
 /// How often agents are read anew and queues looked at, if nobody calls.
 const IDLE: Duration = Duration::from_secs(5);
 /// The longest pause between two attempts.
@@ -34,11 +36,15 @@ pub struct Replicator {
 struct Inner {
     role: &'static str,
     sender: Sender,
+    /// Dispatchers answer at once, so these requests end early.
+    flusher: Client,
     queues: Queues,
     /// Wakes all workers: there may be something to do.
     bell: Notify,
     /// Why each blocked agent waits.
     blocked: Mutex<BTreeMap<String, String>>,
+    /// Held by whoever notes wishes in content and stores their jobs, so that both have one order.
+    turn: Arc<tokio::sync::Mutex<()>>,
 }
 
 /// Returns the name of an agent's queue.
@@ -51,14 +57,29 @@ impl Replicator {
     /// Makes the replicator of a role, `author` or `publish`; `key` is what both sides share.
     #[must_use]
     pub fn new(role: &'static str, repository: Repository, queues: Queues, key: String) -> Self {
-        let sender = Sender { repository, client: Client::default(), key };
-        let inner = Inner { role, sender, queues, bell: Notify::new(), blocked: Mutex::default() };
+        // Large assets take their time to arrive, and the answer comes after the last byte.
+        let options = Options { response_timeout: Some(MAX_DELIVERY), ..Options::default() };
+        let sender = Sender { repository, client: Client::new(options), key };
+        let inner = Inner {
+            role,
+            sender,
+            flusher: Client::default(),
+            queues,
+            bell: Notify::new(),
+            blocked: Mutex::default(),
+            turn: Arc::default(),
+        };
         Self { inner: Arc::new(inner) }
     }
 
     /// Tells the workers that jobs were added.
     pub fn ring(&self) {
         self.inner.bell.notify_waiters();
+    }
+
+    /// Waits for the turn to note wishes and store their jobs.
+    pub async fn turn(&self) -> tokio::sync::OwnedMutexGuard<()> {
+        Arc::clone(&self.inner.turn).lock_owned().await
     }
 
     /// Returns the queues.
@@ -139,7 +160,7 @@ impl Replicator {
         let outcome = match agent.kind {
             AgentKind::Publish => self.inner.sender.deliver(agent, job).await,
             AgentKind::Flush | AgentKind::FlushRefetch => {
-                send_flush(&self.inner.sender.client, agent, job).await
+                send_flush(&self.inner.flusher, agent, job).await
             }
         };
         let queues = &self.inner.queues;

@@ -80,7 +80,11 @@ impl Sender {
         if action == Action::Deactivate {
             return Ok(message);
         }
-        let snapshot = self.repository.snapshot_at(parse_chunk_id(text("root")?)?)?;
+        // A job without a root was stored just before a crash: what it announced is in the newest state, if anywhere.
+        let snapshot = match text("root") {
+            Ok(root) => self.repository.snapshot_at(parse_chunk_id(root)?)?,
+            Err(_) => self.repository.snapshot()?,
+        };
         message.ancestors = ancestors(&snapshot, &path)?;
         let depth = if is_deep { Depth::Subtree } else { Depth::Document };
         let (mut chunks, mut blobs) = (BTreeSet::new(), BTreeSet::new());
@@ -106,7 +110,11 @@ impl Sender {
         let request = self.request(agent, Method::POST, "", Full::from(body))?;
         match answer_of(&self.client, &agent.target, request).await {
             Ok(_) => Ok(None),
-            Err(Error::Refused { status: 409, message, .. }) => Ok(Some(parse_missing(&message)?)),
+            Err(Error::Refused { target, status: 409, message }) => match parse_missing(&message) {
+                Ok(missing) => Ok(Some(missing)),
+                // A conflict with another delivery, which trying again resolves.
+                Err(_) => Err(Error::Refused { target, status: 409, message }),
+            },
             Err(error) => Err(error),
         }
     }

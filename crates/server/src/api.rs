@@ -18,7 +18,7 @@ use tympan_web::listen::Peer;
 
 use crate::dialog::{component, describe, is_container, title_of};
 use crate::failure::{Failure, Result};
-use crate::login::{CSRF_HEADER, Identity, check_csrf};
+use crate::login::{CSRF_HEADER, Identity, check_csrf, check_origin};
 use crate::{Instance, form};
 
 /// The most entries one listing returns.
@@ -56,6 +56,7 @@ impl FromRequestParts<Arc<Instance>> for Writer {
         let identity = require_user(instance, parts).await?;
         let token = parts.headers.get(CSRF_HEADER).and_then(|value| value.to_str().ok());
         check_csrf(&identity, token)?;
+        check_origin(&identity, &parts.headers)?;
         Ok(Self)
     }
 }
@@ -172,7 +173,7 @@ fn iso(date: Option<Date>) -> Option<String> {
 fn status(path: &str, summary: &Summary, waiting: &HashMap<String, JobState>) -> &'static str {
     match waiting.get(path) {
         Some(JobState::GivenUp) => return "failed",
-        Some(JobState::Queued | JobState::Active) => return "queued",
+        Some(JobState::Held | JobState::Queued | JobState::Active) => return "queued",
         None => {}
     }
     match (summary.activation.as_deref(), summary.activated, summary.modified) {

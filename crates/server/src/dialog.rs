@@ -100,11 +100,9 @@ pub(crate) fn describe(resource: &Node) -> Result<Json> {
 /// Returns the present values of a form: the resource's properties, and the entries of composite fields, which are
 /// nodes below it.
 fn values_of(resource: &Node, fields: &[&Json]) -> Result<serde_json::Map<String, Json>> {
-    let mut values: serde_json::Map<String, Json> = resource
-        .properties()
-        .into_iter()
-        .map(|(name, property)| (name, value_of(&property)))
-        .collect();
+    let visible = resource.properties().into_iter().filter(|(name, _)| name != "rep:password");
+    let mut values: serde_json::Map<String, Json> =
+        visible.map(|(name, property)| (name, value_of(&property))).collect();
     let is_group =
         |field: &&&Json| field.pointer("/field/kind").is_some_and(|kind| kind == "group");
     for field in fields.iter().filter(is_group) {

@@ -17,7 +17,9 @@ use crate::failure::{Failure, Result};
 /// Text fields of one form, together.
 const MAX_TEXT_BYTES: u64 = 8 * 1024 * 1024;
 /// Fields of one form.
-const MAX_FIELDS: usize = 10_000;
+const MAX_FIELDS: usize = 2_000;
+/// Files of one form; each holds an open file until the request ends.
+const MAX_FILES: usize = 500;
 
 /// One field of a form.
 #[derive(Debug)]
@@ -81,7 +83,8 @@ async fn read_multipart(body: Body, boundary: String, spool: &Path) -> Result<Ve
     let stream = body.into_data_stream();
     let mut parts = Multipart::with_constraints(stream, boundary, constraints);
     let mut fields = Vec::new();
-    let mut text_bytes = 0;
+    let mut text_left = MAX_TEXT_BYTES;
+    let mut files = 0;
     while let Some(part) = parts.next_field().await.map_err(|error| broken(&error))? {
         if fields.len() >= MAX_FIELDS {
             return Err(Failure::bad_request("the form has too many fields"));
@@ -89,25 +92,41 @@ async fn read_multipart(body: Body, boundary: String, spool: &Path) -> Result<Ve
         let name = part.name().unwrap_or_default().to_owned();
         let value = match part.file_name().map(str::to_owned) {
             Some(file_name) if !file_name.is_empty() => {
+                files += 1;
+                if files > MAX_FILES {
+                    return Err(Failure::bad_request("the form has too many files"));
+                }
                 FieldValue::File(read_file(part, file_name, spool).await?)
             }
             // A file field in which nothing was chosen.
             Some(_) => continue,
             None => {
-                let text = part.text().await.map_err(|error| broken(&error))?;
-                text_bytes += text.len() as u64;
-                if text_bytes > MAX_TEXT_BYTES {
-                    return Err(Failure::new(
-                        StatusCode::PAYLOAD_TOO_LARGE,
-                        "the form's texts are too long",
-                    ));
-                }
+                let (text, left) = read_text(part, text_left).await?;
+                text_left = left;
                 FieldValue::Text(text)
             }
         };
         fields.push(Field { name, value });
     }
     Ok(fields)
+}
+
+/// Reads a text as it arrives, within what is left for texts; returns what is left then.
+async fn read_text(mut part: multer::Field<'_>, left: u64) -> Result<(String, u64)> {
+    let mut bytes = Vec::new();
+    while let Some(piece) = part.chunk().await.map_err(|error| broken(&error))? {
+        if (bytes.len() + piece.len()) as u64 > left {
+            return Err(Failure::new(
+                StatusCode::PAYLOAD_TOO_LARGE,
+                "the form's texts are too long",
+            ));
+        }
+        bytes.extend_from_slice(&piece);
+    }
+    let left = left - bytes.len() as u64;
+    let text =
+        String::from_utf8(bytes).map_err(|_| Failure::bad_request("the form is not UTF-8"))?;
+    Ok((text, left))
 }
 
 async fn read_file(mut part: multer::Field<'_>, file_name: String, spool: &Path) -> Result<Upload> {

@@ -89,6 +89,10 @@ impl Instance {
     /// # Errors
     /// If a log file or the spool folder cannot be opened.
     pub fn open(options: InstanceOptions, now: SystemTime) -> std::io::Result<Arc<Self>> {
+        // Uploads that a crash cut off are of no use to anybody.
+        if options.spool.exists() {
+            std::fs::remove_dir_all(&options.spool)?;
+        }
         std::fs::create_dir_all(&options.spool)?;
         std::fs::create_dir_all(&options.logs)?;
         let open = |name: &str| options.logs.join(name);

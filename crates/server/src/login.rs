@@ -44,8 +44,10 @@ const BASIC_MAX: usize = 1000;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Identity {
     pub(crate) user: String,
-    /// The CSRF token that a write must repeat; nothing where the browser does not send the proof by itself.
+    /// The CSRF token that a write must repeat; nothing where the proof is not a cookie.
     pub(crate) csrf: Option<String>,
+    /// Whether a browser may have sent the proof by itself, as it does with Basic credentials that it remembers.
+    pub(crate) is_remembered: bool,
 }
 
 /// Whether a token is a session's, a program's or a one-time link's.
@@ -95,6 +97,16 @@ impl Logins {
         now: SystemTime,
     ) -> std::io::Result<String> {
         issue(pool, Kind::Token, user, now, None).await
+    }
+
+    /// Ends every session and takes back every token of a user, as after a change of the password.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub async fn revoke(pool: &AnyPool, user: &str) -> std::io::Result<u64> {
+        let done =
+            sqlx::query("DELETE FROM login WHERE user_name = $1").bind(user).execute(pool).await;
+        done.map(|done| done.rows_affected()).map_err(std::io::Error::other)
     }
 
     /// Makes the token of a link that logs in once.
@@ -147,7 +159,7 @@ impl Logins {
             .await?;
         let token = issue(&self.pool, Kind::Session, user, now, Some(SESSION_LIFE)).await?;
         let csrf = Some(csrf_of(&token));
-        Ok((token, Identity { user: user.to_owned(), csrf }))
+        Ok((token, Identity { user: user.to_owned(), csrf, is_remembered: false }))
     }
 
     /// Ends the session whose token a cookie holds.
@@ -186,11 +198,13 @@ impl Logins {
                 }
                 _ => None,
             };
-            return Ok(Some(Identity { user: user.ok_or_else(wrong)?, csrf: None }));
+            let user = user.ok_or_else(wrong)?;
+            let is_remembered = scheme_is_basic(credentials);
+            return Ok(Some(Identity { user, csrf: None, is_remembered }));
         }
         let Some(token) = cookie(headers) else { return Ok(None) };
         let user = self.holder(&token, Kind::Session, now).await?;
-        Ok(user.map(|user| Identity { user, csrf: Some(csrf_of(&token)) }))
+        Ok(user.map(|user| Identity { user, csrf: Some(csrf_of(&token)), is_remembered: false }))
     }
 
     /// Returns the user who holds a token.
@@ -203,7 +217,12 @@ impl Logins {
         .bind(seconds(now))
         .fetch_optional(&self.pool)
         .await?;
-        Ok(row.map(|row| row.try_get(0)).transpose()?)
+        let Some(user) = row.map(|row| row.try_get::<String, _>(0)).transpose()? else {
+            return Ok(None);
+        };
+        // A token lives no longer than its user.
+        let is_known = self.stored_hash(&user).await?.is_some();
+        Ok(is_known.then_some(user))
     }
 
     async fn basic(&self, encoded: &str, now: SystemTime) -> Result<Option<String>> {
@@ -352,6 +371,24 @@ pub(crate) fn check_csrf(identity: &Identity, given: Option<&str>) -> Result<()>
         let message = "the CSRF token is missing or wrong; send the one of `/api/me` in the header X-CSRF-Token";
         Err(Failure::new(StatusCode::FORBIDDEN, message))
     }
+}
+
+/// Refuses a write that another site made a browser send with credentials which it remembers.
+pub(crate) fn check_origin(identity: &Identity, headers: &HeaderMap) -> Result<()> {
+    let text = |name| headers.get(name).and_then(|value: &http::HeaderValue| value.to_str().ok());
+    let is_foreign_fetch =
+        text("sec-fetch-site").is_some_and(|site| !matches!(site, "same-origin" | "none"));
+    let host = text("host").unwrap_or_default();
+    let is_foreign_origin = text("origin")
+        .is_some_and(|origin| origin.split_once("://").map(|(_, rest)| rest) != Some(host));
+    if identity.is_remembered && (is_foreign_fetch || is_foreign_origin) {
+        return Err(Failure::new(StatusCode::FORBIDDEN, "this write comes from another site"));
+    }
+    Ok(())
+}
+
+fn scheme_is_basic(credentials: &str) -> bool {
+    credentials.split_once(' ').is_some_and(|(scheme, _)| scheme.eq_ignore_ascii_case("basic"))
 }
 
 /// Returns the session token in the request's cookies.

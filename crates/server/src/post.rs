@@ -13,13 +13,13 @@ use std::time::SystemTime;
 use axum::extract::{Request, State};
 use axum::response::Response;
 use http::StatusCode;
-use tympan_content::{Depth, NodePath};
-use tympan_replicate::{Action, Wish, enqueue, mark};
+use tympan_content::{ChunkId, Depth, NodePath};
+use tympan_replicate::{Action, Need, Wish, hold, is_live, mark};
 use tympan_web::limit::BodyLimit;
 
 use crate::failure::{Failure, Result};
 use crate::form;
-use crate::login::{CSRF_HEADER, Identity, check_csrf};
+use crate::login::{CSRF_HEADER, Identity, check_csrf, check_origin};
 use crate::metrics::count;
 use crate::post::fields::Fields;
 use crate::post::respond::Wanted;
@@ -74,6 +74,7 @@ async fn handle(
     }
     let (parts, body) = request.into_parts();
     let identity = api::require_user(instance, &parts).await?;
+    check_origin(&identity, &parts.headers)?;
     let limit = parts.extensions.get::<BodyLimit>().copied();
     let header =
         parts.headers.get(CSRF_HEADER).and_then(|value| value.to_str().ok()).map(str::to_owned);
@@ -91,15 +92,30 @@ async fn handle(
         .map_err(|_| Failure::bad_request("the path is not UTF-8"))?
         .into_owned();
     let operation = fields.command(":operation").unwrap_or_default().to_owned();
+    let (asked, user) = (path.clone(), identity.user.clone());
+    let (fields, wishes) = instance
+        .work(move |instance| {
+            let wishes = wishes_of(instance, &asked, &fields, &user)?;
+            Ok((fields, wishes))
+        })
+        .await?;
     let done = match Action::find(&operation) {
-        Some(action) => activate(instance, action, &path, &fields, &identity.user).await?,
+        Some(action) => {
+            let done = activated(action, &wishes);
+            let work = move |instance: &Instance, wishes: &[Wish], now| {
+                Ok((done, mark(&instance.repository, wishes, now)?))
+            };
+            let done = with_wishes(instance, wishes, Need::Agent, work).await?;
+            count(&instance.metrics.activations);
+            done
+        }
         None => {
             let user = identity.user.clone();
-            let done = instance
-                .work(move |instance| {
-                    content::carry_out(instance, &operation, &path, &fields, &user)
-                })
-                .await?;
+            let work = move |instance: &Instance, _: &[Wish], _| {
+                let done = content::carry_out(instance, &operation, &path, &fields, &user)?;
+                Ok((done, instance.repository.head()?))
+            };
+            let done = with_wishes(instance, wishes, Need::Nothing, work).await?;
             count(&instance.metrics.commits);
             done
         }
@@ -107,32 +123,76 @@ async fn handle(
     Ok((done, identity))
 }
 
-/// Notes the wish in content, stores the jobs, and wakes the agents.
-async fn activate(
-    instance: &Arc<Instance>,
-    action: Action,
-    path: &str,
-    fields: &Fields,
-    user: &str,
-) -> Result<Done> {
-    let depth =
-        if fields.command(":deep") == Some("true") { Depth::Subtree } else { Depth::Document };
-    let mut done = Done { path: path.to_owned(), ..Done::default() };
-    for path in content::targets(instance, path, fields)? {
-        let path = NodePath::new(&path)?;
-        let wish = Wish { action, path: path.clone(), depth, user: user.to_owned() };
-        let now = SystemTime::now();
-        let root = {
-            let wish = wish.clone();
-            instance.work(move |instance| Ok(mark(&instance.repository, &wish, now)?)).await?
-        };
-        enqueue(&instance.repository, &instance.queues, &wish, root, now).await?;
-        count(&instance.metrics.activations);
-        done.changes.push((
-            if action == Action::Activate { "activated" } else { "deactivated" },
-            vec![path.to_string()],
-        ));
+/// Returns what a request means for visitors: what it activates or deactivates, and what it takes away by deleting or
+/// moving something that they can see.
+fn wishes_of(instance: &Instance, path: &str, fields: &Fields, user: &str) -> Result<Vec<Wish>> {
+    let operation = fields.command(":operation").unwrap_or_default();
+    let is_deep = fields.command(":deep") == Some("true");
+    let depth = if is_deep { Depth::Subtree } else { Depth::Document };
+    let wish = |action, path, depth| Wish { action, path, depth, user: user.to_owned() };
+    let mut wishes = Vec::new();
+    match (Action::find(operation), operation) {
+        (Some(action), _) => {
+            for path in content::targets_of(instance, path, fields, action == Action::Deactivate)? {
+                wishes.push(wish(action, NodePath::new(&path)?, depth));
+            }
+        }
+        (None, "delete" | "move") => {
+            let snapshot = instance.repository.snapshot()?;
+            for path in content::targets(instance, path, fields)? {
+                let path = NodePath::new(&path)?;
+                if snapshot.node(&path)?.is_some_and(|node| is_live(&node).unwrap_or(true)) {
+                    wishes.push(wish(Action::Deactivate, path, Depth::Subtree));
+                }
+            }
+        }
+        _ => {}
     }
-    instance.replicator.ring();
-    Ok(done)
+    Ok(wishes)
+}
+
+/// Describes activations for the answer.
+fn activated(action: Action, wishes: &[Wish]) -> Done {
+    let word = if action == Action::Activate { "activated" } else { "deactivated" };
+    Done {
+        path: wishes.first().map(|wish| wish.path.to_string()).unwrap_or_default(),
+        changes: wishes.iter().map(|wish| (word, vec![wish.path.to_string()])).collect(),
+        ..Done::default()
+    }
+}
+
+/// Does work on content together with what it means for visitors: the jobs are stored first and released after the
+/// work, in the order of the work. Nothing is left half-done when the client goes away.
+async fn with_wishes<T, F>(
+    instance: &Arc<Instance>,
+    wishes: Vec<Wish>,
+    need: Need,
+    work: F,
+) -> Result<T>
+where
+    T: Send + 'static,
+    F: FnOnce(&Instance, &[Wish], SystemTime) -> Result<(T, ChunkId)> + Send + 'static,
+{
+    let instance = Arc::clone(instance);
+    let task = async move {
+        let now = SystemTime::now();
+        if wishes.is_empty() {
+            return Ok(instance.work(move |instance| work(instance, &[], now)).await?.0);
+        }
+        let turn = instance.replicator.turn().await;
+        let held = hold(&instance.repository, &instance.queues, &wishes, need, now).await?;
+        let worked = instance.work(move |instance| work(instance, &wishes, now)).await;
+        let (value, root) = match worked {
+            Ok(worked) => worked,
+            Err(failure) => {
+                held.discard(&instance.queues).await?;
+                return Err(failure);
+            }
+        };
+        held.release(&instance.queues, root, now).await?;
+        drop(turn);
+        instance.replicator.ring();
+        Ok(value)
+    };
+    tokio::spawn(task).await?
 }

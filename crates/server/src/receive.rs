@@ -12,7 +12,7 @@ use http::{HeaderMap, StatusCode};
 use http_body_util::BodyExt;
 use serde_json::json;
 use subtle::ConstantTimeEq;
-use tympan_replicate::{Error, Message, apply, enqueue_flushes, put_blob, put_chunks};
+use tympan_replicate::{Error, Message, apply, follow, put_blob, put_chunks};
 use tympan_web::limit::{BodyLimit, limited};
 
 use crate::Instance;
@@ -41,7 +41,7 @@ async fn read(request: Request) -> Result<Bytes> {
         .to_bytes())
 }
 
-/// Applies a message, or says what must be sent first.
+/// Applies a message, or says what must be sent first. What has begun is finished although the author goes away.
 pub(crate) async fn message(
     State(instance): State<Arc<Instance>>,
     request: Request,
@@ -50,7 +50,10 @@ pub(crate) async fn message(
     let body = read(request).await?;
     let message: Message = serde_json::from_slice(&body)
         .map_err(|error| Failure::bad_request(format!("not a message: {error}")))?;
-    let user = message.user.clone();
+    tokio::spawn(apply_message(instance, message)).await?
+}
+
+async fn apply_message(instance: Arc<Instance>, message: Message) -> Result<Response> {
     let now = SystemTime::now();
     let applied = instance
         .work(move |instance| match apply(&instance.repository, &message, now) {
@@ -65,9 +68,8 @@ pub(crate) async fn message(
         .await?;
     match applied {
         Ok(applied) => {
-            // The flushes are stored before the author is told, so that none is lost if this process ends now.
-            enqueue_flushes(&instance.repository, &instance.queues, &applied.changed, &user, now)
-                .await?;
+            // The flushes are stored before the author is told; if this process ends now, the next start stores them.
+            follow(&instance.repository, &instance.queues, now).await?;
             instance.replicator.ring();
             count(&instance.metrics.received);
             let body =
@@ -98,10 +100,17 @@ pub(crate) async fn blob(
     check_key(&instance, request.headers())?;
     let mut body = request.into_body();
     let mut file = tempfile::tempfile_in(&instance.spool)?;
+    let announced: u64 =
+        length.parse().map_err(|_| Failure::bad_request(format!("`{length}` is no length")))?;
+    let mut arrived = 0;
     while let Some(frame) = body.frame().await {
         let frame =
             frame.map_err(|error| Failure::bad_request(format!("the blob broke off: {error}")))?;
         if let Ok(data) = frame.into_data() {
+            arrived += data.len() as u64;
+            if arrived > announced {
+                return Err(Failure::bad_request("more bytes arrive than were announced"));
+            }
             file =
                 tokio::task::spawn_blocking(move || file.write_all(&data).map(|()| file)).await??;
         }

@@ -143,3 +143,49 @@ async fn workers_never_share_a_job() {
     all.sort_unstable();
     assert_eq!(all, (0..40).collect::<Vec<_>>());
 }
+
+#[tokio::test]
+async fn held_jobs_wait_for_their_release_and_survive_a_crash() {
+    let dir = tempfile::tempdir().unwrap();
+    let queues = open(&dir).await;
+    let ids = queues
+        .add_held(&[new_job(&json!(1), None), new_job(&json!(2), None)], at(0))
+        .await
+        .unwrap();
+    queues.add(new_job(&json!(3), None), at(0)).await.unwrap();
+    assert!(
+        queues.claim(claim("w", Order::Strict), at(1)).await.unwrap().is_none(),
+        "the order holds"
+    );
+    queues.discard(&ids[1..]).await.unwrap();
+    queues.release(&[(ids[0], json!("known by now"))], at(1)).await.unwrap();
+    for expected in [json!("known by now"), json!(3)] {
+        let job = queues.claim(claim("w", Order::Strict), at(1)).await.unwrap().unwrap();
+        assert_eq!(job.payload, expected);
+        queues.finish(job.id, "w").await.unwrap();
+    }
+    queues.add_held(&[new_job(&json!("orphan"), None)], at(2)).await.unwrap();
+    drop(queues);
+    let queues = open(&dir).await;
+    assert_eq!(queues.release_all().await.unwrap(), 1);
+    let job = queues.claim(claim("w", Order::Strict), at(3)).await.unwrap().unwrap();
+    assert_eq!(job.payload, json!("orphan"));
+}
+
+#[tokio::test]
+async fn a_follower_and_its_jobs_move_together_and_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let queues = open(&dir).await;
+    assert_eq!(queues.digested("f").await.unwrap(), None);
+    assert!(queues.digest("f", (None, "a"), &[], at(0)).await.unwrap());
+    let payload = json!("a to b");
+    let jobs = [new_job(&payload, None)];
+    assert!(queues.digest("f", (Some("a"), "b"), &jobs, at(0)).await.unwrap());
+    assert!(
+        !queues.digest("f", (Some("a"), "b"), &jobs, at(0)).await.unwrap(),
+        "the second is too late"
+    );
+    assert!(!queues.digest("f", (None, "a"), &jobs, at(0)).await.unwrap());
+    assert_eq!(queues.digested("f").await.unwrap().as_deref(), Some("b"));
+    assert_eq!(queues.count("q").await.unwrap(), 1);
+}

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{BufReader, Seek, SeekFrom};
 use std::time::SystemTime;
 
+use http::StatusCode;
 use tympan_content::{
     Date, JCR_CONTENT, NodePath, PRIMARY_TYPE, Place, Property, Session, Snapshot, Subtree, Value,
     ValueType,
@@ -53,6 +54,21 @@ pub(crate) fn carry_out(
     let message = if operation.is_empty() { "modify" } else { operation };
     work.session.commit(&format!("{message} {}", work.done.path), work.now)?;
     Ok(work.done)
+}
+
+/// Returns the paths that an operation is for, as [`targets`] does; a path where nothing is counts where that is allowed.
+pub(crate) fn targets_of(
+    instance: &Instance,
+    path: &str,
+    fields: &Fields,
+    may_be_missing: bool,
+) -> Result<Vec<String>> {
+    match targets(instance, path, fields) {
+        Err(failure) if may_be_missing && failure.status == StatusCode::NOT_FOUND => {
+            Ok(vec![NodePath::new(cut(path))?.to_string()])
+        }
+        found => found,
+    }
 }
 
 /// Returns the paths that an operation is for: those of `:applyTo`, or the request's own.

@@ -1,6 +1,6 @@
 //! The answer to a POST: JSON, Sling's status page, or a redirect.
 
-use axum::response::{IntoResponse, Redirect, Response};
+use axum::response::{IntoResponse, Response};
 use http::{StatusCode, header};
 use serde_json::json;
 
@@ -47,7 +47,7 @@ pub(crate) fn success(wanted: &Wanted, done: &Done) -> Response {
     if let Some(target) =
         wanted.redirect.as_deref().and_then(|target| redirect_target(target, done))
     {
-        return Redirect::to(&target).into_response();
+        return (StatusCode::FOUND, [(header::LOCATION, target)]).into_response();
     }
     let status = if done.is_create { StatusCode::CREATED } else { StatusCode::OK };
     let message = if done.is_create { "Created" } else { "OK" };
@@ -64,6 +64,10 @@ pub(crate) fn success(wanted: &Wanted, done: &Done) -> Response {
 fn redirect_target(target: &str, done: &Done) -> Option<String> {
     let name = done.path.rsplit('/').next().unwrap_or_default();
     let target = target.replace('*', name);
+    // Browsers drop control characters, which could make another place of a path.
+    if !target.chars().all(|character| character.is_ascii_graphic()) {
+        return None;
+    }
     if target.starts_with('/') && !target.starts_with("//") && !target.contains('\\') {
         return Some(target);
     }
@@ -144,9 +148,14 @@ mod tests {
         let target = |text: &str| redirect_target(text, &done);
         assert_eq!(target("/content/*.html").as_deref(), Some("/content/new.html"));
         assert_eq!(target("*.html").as_deref(), Some("/content/a/new.html"));
-        for bad in
-            ["https://example.org/", "//example.org/", "javascript:alert(1)", "/\\example.org"]
-        {
+        for bad in [
+            "https://example.org/",
+            "//example.org/",
+            "javascript:alert(1)",
+            "/\\example.org",
+            "/\t/example.org",
+            "/a\r\nX: y",
+        ] {
             assert_eq!(target(bad), None, "{bad}");
         }
     }
