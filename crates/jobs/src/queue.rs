@@ -109,6 +109,9 @@ pub struct Claim<'a> {
     pub lease: Duration,
 }
 
+/// A job that is held for longer is released: whoever held it failed to say so.
+const HOLD_MILLIS: i64 = 10 * 60 * 1000;
+
 /// The queues of one state database. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Queues {
@@ -273,7 +276,8 @@ impl Queues {
         let text = format!(
             "UPDATE job SET state = 'ACTIVE', attempt = attempt + 1, worker = $1, lease_until = $2 \
              WHERE id = ({candidate}) AND run_at <= $4 \
-             AND (state = 'QUEUED' OR (state = 'ACTIVE' AND lease_until <= $4)) RETURNING *"
+             AND (state = 'QUEUED' OR (state = 'ACTIVE' AND lease_until <= $4) \
+             OR (state = 'HELD' AND created <= $4 - {HOLD_MILLIS})) RETURNING *"
         );
         let row = sqlx::query(sqlx::AssertSqlSafe(text))
             .bind(claim.worker)

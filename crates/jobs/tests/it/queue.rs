@@ -157,6 +157,10 @@ async fn held_jobs_wait_for_their_release_and_survive_a_crash() {
         queues.claim(claim("w", Order::Strict), at(1)).await.unwrap().is_none(),
         "the order holds"
     );
+    let late = queues.claim(claim("w", Order::Strict), at(600)).await.unwrap().unwrap();
+    assert_eq!((late.id, late.attempt), (ids[0], 1), "nothing is held for ever");
+    queues.finish(late.id, "w").await.unwrap();
+    let ids = [ids[1], queues.add_held(&[new_job(&json!(2), None)], at(0)).await.unwrap()[0]];
     queues.discard(&ids[1..]).await.unwrap();
     queues.release(&[(ids[0], json!("known by now"))], at(1)).await.unwrap();
     for expected in [json!("known by now"), json!(3)] {
