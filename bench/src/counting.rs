@@ -1,0 +1,223 @@
+//! Wrappers that count: what reaches a disk, which chunks are stored and loaded.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tympan_store::disk::{Disk, DiskFile, DiskLock, FileDisk, LockError, Mapped};
+use tympan_store::{
+    Batch, BlobId, Chunk, ChunkId, ChunkStore, LocalOptions, LocalStore, ReadChunks, Result,
+};
+
+/// What a disk writes at least.
+pub(crate) const BLOCK_BYTES: u64 = 4_096;
+
+/// What was counted so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    /// Chunks that commits stored for the first time.
+    pub(crate) chunks: u64,
+    /// Chunks that were read.
+    pub(crate) loads: u64,
+    /// Bytes appended to files.
+    pub(crate) bytes: u64,
+    /// Blocks of the disk that appends touched.
+    pub(crate) blocks: u64,
+    /// Files synced.
+    pub(crate) syncs: u64,
+}
+
+impl Counts {
+    /// Returns what was counted since `earlier`.
+    pub(crate) fn since(self, earlier: Self) -> Self {
+        Self {
+            chunks: self.chunks - earlier.chunks,
+            loads: self.loads - earlier.loads,
+            bytes: self.bytes - earlier.bytes,
+            blocks: self.blocks - earlier.blocks,
+            syncs: self.syncs - earlier.syncs,
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Counters {
+    chunks: AtomicU64,
+    loads: AtomicU64,
+    bytes: AtomicU64,
+    blocks: AtomicU64,
+    syncs: AtomicU64,
+}
+
+fn add(counter: &AtomicU64, count: usize) {
+    counter.fetch_add(count as u64, Ordering::Relaxed);
+}
+
+/// A local store whose work is counted.
+#[derive(Debug)]
+pub(crate) struct CountingStore {
+    store: LocalStore,
+    counters: Arc<Counters>,
+}
+
+impl CountingStore {
+    /// Opens a store in a folder.
+    ///
+    /// # Errors
+    /// If the store cannot be opened.
+    pub(crate) fn open(folder: PathBuf) -> crate::Outcome<Self> {
+        let counters = Arc::new(Counters::default());
+        let disk = CountingDisk { disk: FileDisk::open(folder)?, counters: Arc::clone(&counters) };
+        Ok(Self { store: LocalStore::open(Arc::new(disk), LocalOptions::default())?, counters })
+    }
+
+    /// Returns what was counted so far.
+    pub(crate) fn counts(&self) -> Counts {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Counts {
+            chunks: read(&self.counters.chunks),
+            loads: read(&self.counters.loads),
+            bytes: read(&self.counters.bytes),
+            blocks: read(&self.counters.blocks),
+            syncs: read(&self.counters.syncs),
+        }
+    }
+}
+
+impl ReadChunks for CountingStore {
+    fn read(&self, id: &ChunkId) -> Result<Chunk> {
+        add(&self.counters.loads, 1);
+        self.store.read(id)
+    }
+
+    fn read_many(&self, ids: &[ChunkId]) -> Result<Vec<Chunk>> {
+        add(&self.counters.loads, ids.len());
+        self.store.read_many(ids)
+    }
+}
+
+impl ChunkStore for CountingStore {
+    fn contains_many(&self, ids: &[ChunkId]) -> Result<Vec<bool>> {
+        self.store.contains_many(ids)
+    }
+
+    fn read_blob(&self, id: &BlobId) -> Result<Option<bytes::Bytes>> {
+        self.store.read_blob(id)
+    }
+
+    fn contains_blob(&self, id: &BlobId) -> Result<bool> {
+        self.store.contains_blob(id)
+    }
+
+    fn commit(&self, batch: Batch) -> Result<()> {
+        let ids: Vec<ChunkId> = batch.chunks().map(|(id, _)| *id).collect();
+        let known = self.store.contains_many(&ids)?;
+        add(&self.counters.chunks, known.iter().filter(|is_known| !**is_known).count());
+        self.store.commit(batch)
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.store.flush()
+    }
+
+    fn read_ref(&self, name: &str) -> Result<Option<ChunkId>> {
+        self.store.read_ref(name)
+    }
+
+    fn refs(&self) -> Result<Vec<(String, ChunkId)>> {
+        self.store.refs()
+    }
+}
+
+/// A folder whose appends and syncs are counted.
+#[derive(Debug)]
+struct CountingDisk {
+    disk: FileDisk,
+    counters: Arc<Counters>,
+}
+
+impl CountingDisk {
+    fn wrap(&self, file: Arc<dyn DiskFile>) -> io::Result<Arc<dyn DiskFile>> {
+        let length = AtomicU64::new(file.len()?);
+        Ok(Arc::new(CountingFile { file, length, counters: Arc::clone(&self.counters) }))
+    }
+}
+
+impl Disk for CountingDisk {
+    fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
+        self.wrap(self.disk.open(name)?)
+    }
+
+    fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
+        self.wrap(self.disk.create(name)?)
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.disk.rename(from, to)
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.disk.remove(name)
+    }
+
+    fn list(&self, folder: &str) -> io::Result<Vec<String>> {
+        self.disk.list(folder)
+    }
+
+    fn sync_folder(&self, folder: &str) -> io::Result<()> {
+        self.disk.sync_folder(folder)
+    }
+
+    fn lock(&self) -> std::result::Result<DiskLock, LockError> {
+        self.disk.lock()
+    }
+
+    fn dir(&self) -> PathBuf {
+        self.disk.dir()
+    }
+}
+
+#[derive(Debug)]
+struct CountingFile {
+    file: Arc<dyn DiskFile>,
+    length: AtomicU64,
+    counters: Arc<Counters>,
+}
+
+impl DiskFile for CountingFile {
+    fn len(&self) -> io::Result<u64> {
+        self.file.len()
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        self.file.read_at(offset, buffer)
+    }
+
+    fn append(&self, bytes: &[u8]) -> io::Result<()> {
+        add(&self.counters.bytes, bytes.len());
+        let count = bytes.len() as u64;
+        let start = self.length.fetch_add(count, Ordering::Relaxed);
+        let blocks = (start + count).div_ceil(BLOCK_BYTES) - start / BLOCK_BYTES;
+        self.counters.blocks.fetch_add(blocks, Ordering::Relaxed);
+        self.file.append(bytes)
+    }
+
+    fn truncate(&self, length: u64) -> io::Result<()> {
+        self.length.store(length, Ordering::Relaxed);
+        self.file.truncate(length)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        add(&self.counters.syncs, 1);
+        self.file.sync()
+    }
+
+    fn map(&self) -> io::Result<Mapped> {
+        self.file.map()
+    }
+
+    fn as_file(&self) -> Option<&std::fs::File> {
+        self.file.as_file()
+    }
+}

@@ -1,0 +1,95 @@
+//! The rows: each measures one subject and gives its figures.
+
+mod admin;
+mod binary;
+mod commit;
+mod diff;
+mod dispatcher;
+mod ledger;
+mod pages;
+mod read;
+mod record;
+mod render;
+mod start;
+mod written;
+
+use crate::Outcome;
+use crate::context::Context;
+use crate::figure::Figure;
+
+/// A row of the table of goals.
+#[derive(Debug)]
+pub(crate) struct Row {
+    /// The name that `ROWS` takes.
+    pub(crate) name: &'static str,
+    /// What it measures.
+    pub(crate) about: &'static str,
+    /// Measures it; the message of a failure says why there are no figures.
+    pub(crate) measure: fn(&mut Context) -> Outcome<Vec<Figure>>,
+}
+
+/// All rows, in the order of the table.
+pub(crate) const ROWS: &[Row] = &[
+    Row { name: "S1", about: "page save: chunks, bytes, syncs, time", measure: commit::measure },
+    Row { name: "S2", about: "bytes written for a page save", measure: written::measure },
+    Row { name: "S4", about: "warm reads of pages and nodes", measure: read::measure },
+    Row { name: "S5", about: "chunks loaded by a difference", measure: diff::measure },
+    Row { name: "C5", about: "start and memory of a publisher", measure: start::measure },
+    Row { name: "R1", about: "uncached page and its JSON at publish", measure: render::measure },
+    Row { name: "R2", about: "all pages of the sample site, uncached", measure: pages::measure },
+    Row { name: "R4", about: "dependency record against a render", measure: record::measure },
+    Row {
+        name: "RISK1",
+        about: "50 ledger rows for each render, in SQLite",
+        measure: ledger::measure,
+    },
+    Row { name: "B2", about: "100 KB binary at publish", measure: binary::measure },
+    Row {
+        name: "D1",
+        about: "cached page through the dispatcher",
+        measure: dispatcher::measure_page,
+    },
+    Row {
+        name: "D2",
+        about: "cached 100 KB picture through the dispatcher",
+        measure: dispatcher::measure_picture,
+    },
+    Row {
+        name: "ADMIN",
+        about: "second listener while the main one is saturated",
+        measure: admin::measure,
+    },
+];
+
+/// Returns the names asked for by the arguments and by `ROWS`; those of all rows without either.
+pub(crate) fn names(arguments: &[String], variable: Option<&str>) -> Vec<String> {
+    let asked = arguments.iter().map(String::as_str).chain(variable.unwrap_or_default().split(','));
+    let asked: Vec<&str> = asked.map(str::trim).filter(|name| !name.is_empty()).collect();
+    let all = || ROWS.iter().map(|row| row.name).collect();
+    let names: Vec<&str> = if asked.is_empty() { all() } else { asked };
+    names.into_iter().map(str::to_owned).collect()
+}
+
+/// Finds a row by its name.
+pub(crate) fn find(name: &str) -> Option<&'static Row> {
+    ROWS.iter().find(|row| row.name.eq_ignore_ascii_case(name))
+}
+
+/// Says which rows there are.
+pub(crate) fn known() -> String {
+    let names: Vec<&str> = ROWS.iter().map(|row| row.name).collect();
+    format!("there are {}", names.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_chosen_by_name() {
+        assert_eq!(names(&[], None).len(), ROWS.len());
+        assert_eq!(names(&["D1".to_owned()], Some("s5, S1,")), ["D1", "s5", "S1"]);
+        assert_eq!(find("s5").map(|row| row.name), Some("S5"));
+        assert!(find("S99").is_none());
+    }
+}

@@ -1,0 +1,77 @@
+//! R4: what it costs a render to keep the paths it read.
+
+use tympan_render::{Body, Options, Recording, RenderRequest, Renderer};
+
+use crate::alternate::{Spread, alternate};
+use crate::context::Context;
+use crate::figure::{Figure, Goal};
+use crate::site::{BENCH_PAGE, HOME_PAGE};
+use crate::{Outcome, cpu};
+
+const ROW: &str = "R4";
+/// Turns of each side; short and many, as a render is short and the machine is not quiet.
+const TURNS: usize = 61;
+
+/// Measures the row.
+pub(super) fn measure(context: &mut Context) -> Outcome<Vec<Figure>> {
+    let painter = Painter::new(context)?;
+    let mut figures = Vec::new();
+    for (what, path, renders) in [("bench page", BENCH_PAGE, 100), ("home page", HOME_PAGE, 10)] {
+        let paths = painter.reads(path)?;
+        let [with, without] = alternate(
+            TURNS,
+            [&mut || painter.turn(path, Recording::Paths, renders), &mut || {
+                painter.turn(path, Recording::Count, renders)
+            }],
+        )?;
+        let (with, without) = (Spread::of(with), Spread::of(without));
+        // The least disturbed quarter of each side is compared: what disturbs only ever adds.
+        let cost = (with.lower_quartile / without.lower_quartile - 1.0) * 100.0;
+        let note = format!(
+            "{paths} paths; a render takes {:.0} us of CPU; lower quartiles of {TURNS} turns",
+            without.median
+        );
+        let what = format!("{what}, CPU of the dependency record");
+        let figure = Figure::value(ROW, what, cost, "%").pairs(TURNS).against("a render without");
+        figures.push(figure.goal(Goal::AtMost(5.0)).note(note));
+    }
+    Ok(figures)
+}
+
+/// Draws pages in this process, from the publisher's content.
+pub(super) struct Painter {
+    repository: tympan_content::Repository,
+    renderer: Renderer,
+}
+
+impl Painter {
+    pub(super) fn new(context: &mut Context) -> Outcome<Self> {
+        let repository = context.site()?.open()?;
+        let renderer = Renderer::new(&repository, Options::default());
+        Ok(Self { repository, renderer })
+    }
+
+    /// Draws a page many times and returns the microseconds of CPU for one.
+    pub(super) fn turn(&self, path: &str, recording: Recording, renders: u32) -> Outcome<f64> {
+        let (result, seconds) =
+            cpu::spent(|| (0..renders).try_for_each(|_| self.render(path, recording).map(drop)));
+        result?;
+        Ok(seconds * 1e6 / f64::from(renders))
+    }
+
+    /// Returns how many different paths a page is drawn from.
+    pub(super) fn reads(&self, path: &str) -> Outcome<usize> {
+        Ok(self.render(path, Recording::Paths)?.reads.paths.len())
+    }
+
+    fn render(&self, path: &str, recording: Recording) -> Outcome<tympan_render::RenderResponse> {
+        let request = RenderRequest { recording, ..RenderRequest::get(path) };
+        let response = self.renderer.render(&self.repository.snapshot()?, &request);
+        match &response.body {
+            Body::Bytes(bytes) if bytes.len() > 1_000 && response.failed_components == 0 => {
+                Ok(response)
+            }
+            _ => Err(format!("{path} is not drawn: {:?}", response.outcome).into()),
+        }
+    }
+}

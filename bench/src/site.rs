@@ -1,0 +1,114 @@
+//! The sample site: homes that `tympan demo` filled, and instances started on them.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tympan_blobs::LocalBlobs;
+use tympan_content::Repository;
+use tympan_store::disk::FileDisk;
+use tympan_store::{LocalOptions, LocalStore};
+
+use crate::Outcome;
+use crate::context::SERVER_CORE;
+use crate::load::Target;
+use crate::process::{Process, address_in, pinned};
+
+/// The sample site's home page.
+pub(crate) const HOME_PAGE: &str = "/content/wayfare/en.html";
+/// One of the bench pages.
+pub(crate) const BENCH_PAGE: &str = "/content/bench/f3/p345.html";
+/// The bench page's data.
+pub(crate) const BENCH_JSON: &str = "/content/bench/f3/p345.json";
+/// A file of 102,400 bytes.
+pub(crate) const BENCH_BINARY: &str = "/content/bench/bin100k.bin";
+
+const START_LIMIT: Duration = Duration::from_secs(120);
+
+/// Homes with the sample site.
+#[derive(Debug)]
+pub(crate) struct Site {
+    program: PathBuf,
+    home: PathBuf,
+}
+
+/// A running server of ours.
+#[derive(Debug)]
+pub(crate) struct Server {
+    process: Process,
+    /// Where it listens.
+    pub(crate) address: std::net::SocketAddr,
+}
+
+impl Server {
+    /// Starts `tympan` with these arguments, pinned to the servers' core.
+    ///
+    /// # Errors
+    /// If it does not get ready.
+    pub(crate) fn start(program: &Path, arguments: &[&str], folder: &Path) -> Outcome<Self> {
+        let mut command = pinned(SERVER_CORE, program);
+        command.args(arguments);
+        let mut process = Process::start(command, folder)?;
+        let lines = process.wait_until_ready(START_LIMIT)?;
+        Ok(Self { process, address: address_in(&lines)? })
+    }
+
+    /// Returns the process's id.
+    pub(crate) fn pid(&self) -> u32 {
+        self.process.pid()
+    }
+
+    /// Returns a path of this server as a target of load.
+    pub(crate) fn target(&self, path: &str) -> Target {
+        Target { address: self.address, path: path.to_owned(), pid: self.pid() }
+    }
+}
+
+impl Site {
+    /// Imports the sample site into new homes below `folder`.
+    ///
+    /// # Errors
+    /// If the demo does not get ready.
+    pub(crate) fn import(program: &Path, folder: &Path) -> Outcome<Self> {
+        let home = folder.join("home");
+        let mut command = pinned(SERVER_CORE, program);
+        command.arg("demo").arg("--home").arg(&home);
+        for role in ["--author", "--publish", "--dispatcher"] {
+            command.args([role, "127.0.0.1:0"]);
+        }
+        let mut demo = Process::start(command, folder)?;
+        demo.wait_until_ready(START_LIMIT)?;
+        demo.stop();
+        Ok(Self { program: program.to_owned(), home })
+    }
+
+    /// Starts a publisher on the site.
+    ///
+    /// # Errors
+    /// If it does not get ready.
+    pub(crate) fn publish(&self) -> Outcome<Server> {
+        let home = self.publish_home();
+        let text = home.to_str().ok_or("the work folder has a name that is not UTF-8")?;
+        Server::start(
+            &self.program,
+            &["publish", "--home", text, "--listen", "127.0.0.1:0"],
+            &self.home,
+        )
+    }
+
+    /// Opens the publisher's content in this process; no publisher may run meanwhile.
+    ///
+    /// # Errors
+    /// If a publisher runs, or the home is damaged.
+    pub(crate) fn open(&self) -> Outcome<Repository> {
+        let home = self.publish_home();
+        let disk = FileDisk::open(home.join("store"))?;
+        let chunks = Arc::new(LocalStore::open(Arc::new(disk), LocalOptions::default())?);
+        let blobs = LocalBlobs::open(&home.join("blobs"), chunks.clone())?;
+        Ok(Repository::open(chunks, Arc::new(blobs))?)
+    }
+
+    fn publish_home(&self) -> PathBuf {
+        self.home.join("publish")
+    }
+}

@@ -1,0 +1,11 @@
+//! Lines of an access.log: a line that is read and written again is the same line.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use tympan_web::access_log::parse_line;
+
+fuzz_target!(|text: &str| {
+    if let Ok(line) = parse_line(text) {
+        assert_eq!(parse_line(&line.to_string()), Ok(line));
+    }
+});
