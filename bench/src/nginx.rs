@@ -27,7 +27,7 @@ pub(crate) struct Nginx {
 }
 
 impl Nginx {
-    /// Starts nginx with its own files in `folder`, without an access log.
+    /// Starts nginx with its own files in `folder`, its access log among them.
     ///
     /// # Errors
     /// If it is not installed or does not start.
@@ -70,7 +70,7 @@ fn text(duty: Duty<'_>, address: SocketAddr, folder: &Path) -> Outcome<String> {
         "worker_processes 1; daemon off; pid {dir}/nginx.pid; worker_rlimit_nofile 20000;
 events {{ worker_connections 8192; multi_accept on; }}
 http {{
-  access_log off; sendfile on; tcp_nopush off; tcp_nodelay on; etag on;
+  access_log {dir}/access.log combined buffer=64k flush=1s; sendfile on; tcp_nopush off; tcp_nodelay on; etag on;
   keepalive_requests 100000000; keepalive_timeout 65;
   types {{ text/html html; image/jpeg jpg; application/octet-stream bin; application/json json; }}
   open_file_cache max=10000 inactive=60s; open_file_cache_valid 60s;

@@ -1,6 +1,6 @@
 //! D1 and D2: answers from the dispatcher's cache, against nginx.
 //!
-//! Neither side writes an access log, as the dispatcher's command opens none yet.
+//! Both sides write an access log; the dispatcher writes its own log too, as it does in a home.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,7 +17,6 @@ use crate::row::render::micros;
 use crate::site::Server;
 
 const CONFIG: &str = include_str!("dispatcher.any");
-const NO_LOG: &str = "no access log on either side";
 
 /// One subject with its goals.
 struct Subject {
@@ -106,10 +105,7 @@ fn figures_of(
     let cpu = |theirs: &[Load], goal, peer| {
         let figure =
             Figure::spread(subject.row, what("CPU"), &ratio(ours, theirs, |load| load.cpu_us), "x");
-        figure
-            .against(peer)
-            .goal(Goal::AtMost(goal))
-            .note(format!("{}; {NO_LOG}", micros(ours, theirs)))
+        figure.against(peer).goal(Goal::AtMost(goal)).note(micros(ours, theirs))
     };
     let median =
         |loads: &[Load], value: fn(&Load) -> f64| Spread::of(loads.iter().map(value)).median;
@@ -131,15 +127,15 @@ fn figures_of(
 
 /// Starts a dispatcher in front of the origin.
 fn start(program: &Path, origin: std::net::SocketAddr, folder: &Path) -> Outcome<Server> {
-    let docroot = folder.join("docroot");
+    let home = folder.join("home");
+    let docroot = home.join("cache");
     std::fs::create_dir_all(&docroot)?;
-    let config = folder.join("dispatcher.any");
-    let text = CONFIG
-        .replace("@HOST@", &origin.ip().to_string())
-        .replace("@PORT@", &origin.port().to_string());
-    std::fs::write(&config, text.replace("@DOCROOT@", &docroot.display().to_string()))?;
-    let file = config.to_str().ok_or("the work folder has a name that is not UTF-8")?;
-    Server::start(program, &["dispatcher", "--config", file, "--listen", "127.0.0.1:0"], folder)
+    let (host, port) = (origin.ip().to_string(), origin.port().to_string());
+    let text = CONFIG.replace("@HOST@", &host).replace("@PORT@", &port);
+    let text = text.replace("@DOCROOT@", &docroot.display().to_string());
+    std::fs::write(home.join("dispatcher.any"), text)?;
+    let home = home.to_str().ok_or("the work folder has a name that is not UTF-8")?;
+    Server::start(program, &["dispatcher", "--home", home, "--listen", "127.0.0.1:0"], folder)
 }
 
 fn start_nginx(
