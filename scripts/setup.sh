@@ -9,8 +9,9 @@ need() { # command, package
   command -v "$1" >/dev/null 2>&1 || packages+=("$2")
 }
 need cc build-essential
-if [ "$purpose" = test ]; then
-  need chromium chromium
+if [ "$purpose" = test ] && ! command -v chromium >/dev/null 2>&1; then
+  # Without any font a browser draws no text to click on.
+  packages+=(chromium fonts-liberation)
 fi
 if [ "$purpose" = bench ]; then
   # Peers to measure against; a row whose peer is missing says so.
