@@ -99,6 +99,8 @@ export async function leaving_with_unsaved_changes_is_asked(world) {
   const { page } = world;
   await open(world, "/sites.html/content/demo/en");
   await page.getByRole("link", { name: "Slow days" }).click();
+  // The list has labels of its own with "title" in them, and stays until the editor is there.
+  await page.getByRole("grid").waitFor({ state: "detached" });
   await page.getByLabel("Title").fill("Not saved");
   await page.getByRole("link", { name: "Queue" }).click();
   await page.getByRole("dialog", { name: "Leave without saving?" }).getByRole("button", { name: "Cancel" }).click();
