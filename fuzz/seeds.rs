@@ -59,7 +59,7 @@ fn sample_batch(count: usize) -> Result<Batch, Box<dyn Error>> {
     let content = Map::build(&mut batch, records(count)?.into_iter())?;
     let root = Root { maps: [("content".to_owned(), content)].into() }.write(&mut batch)?;
     body::write(&mut batch, b"a short body", &[])?;
-    batch.set_ref(RefUpdate {
+    batch.move_ref(RefUpdate {
         name: "main".to_owned(),
         expected: None,
         new: Some(root),

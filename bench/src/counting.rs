@@ -1,13 +1,15 @@
 //! Wrappers that count: what reaches a disk, which chunks are stored and loaded.
 
 use std::io;
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tympan_store::disk::{Disk, DiskFile, DiskLock, FileDisk, LockError, Mapped};
 use tympan_store::{
-    Batch, BlobId, Chunk, ChunkId, ChunkStore, LocalOptions, LocalStore, ReadChunks, Result,
+    Batch, BlobId, Chunk, ChunkId, ChunkStore, CollectOptions, Collected, Hold, Lease,
+    LocalOptions, LocalStore, Pin, Progress, ReadChunks, Result, Revision,
 };
 
 /// What a disk writes at least.
@@ -127,6 +129,30 @@ impl ChunkStore for CountingStore {
 
     fn refs(&self) -> Result<Vec<(String, ChunkId)>> {
         self.store.refs()
+    }
+
+    fn history(&self, name: &str, before: Option<u64>, limit: usize) -> Result<Vec<Revision>> {
+        self.store.history(name, before, limit)
+    }
+
+    fn leases(&self) -> Result<Vec<Lease>> {
+        self.store.leases()
+    }
+
+    fn pin(&self, root: ChunkId) -> Pin {
+        self.store.pin(root)
+    }
+
+    fn hold(&self) -> Result<Hold> {
+        self.store.hold()
+    }
+
+    fn collect(
+        &self,
+        options: &CollectOptions,
+        pace: &mut dyn FnMut(&Progress) -> ControlFlow<()>,
+    ) -> Result<Collected> {
+        self.store.collect(options, pace)
     }
 }
 

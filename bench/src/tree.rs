@@ -306,7 +306,7 @@ fn content_map(reads: &dyn ReadChunks, root: &ChunkId) -> Outcome<Map> {
 
 fn write_root(batch: &mut Batch, content: Map, expected: Option<ChunkId>) -> Outcome<ChunkId> {
     let root = Root { maps: [(CONTENT_MAP.to_owned(), content)].into() }.write(batch)?;
-    batch.set_ref(RefUpdate {
+    batch.move_ref(RefUpdate {
         name: "main".to_owned(),
         expected,
         new: Some(root),

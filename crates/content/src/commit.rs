@@ -89,7 +89,7 @@ fn write(head: &View, edits: &Overlay, change: &Change<'_>) -> Result<ChunkId> {
     maps.insert(CONTENT.to_owned(), content);
     indexes.apply(&mut maps, shared.reads(), &mut batch)?;
     let new = Root { maps }.write(&mut batch)?;
-    batch.set_ref(RefUpdate {
+    batch.move_ref(RefUpdate {
         name: MAIN.to_owned(),
         expected: Some(head.root),
         new: Some(new),

@@ -156,7 +156,7 @@ impl Repository {
             Map::build(&mut batch, std::iter::once((keys::key_of(&NodePath::root())?, stored)))?;
         let maps = [(CONTENT.to_owned(), content)].into();
         let new = Root { maps }.write(&mut batch)?;
-        batch.set_ref(RefUpdate {
+        batch.move_ref(RefUpdate {
             name: MAIN.to_owned(),
             expected: None,
             new: Some(new),

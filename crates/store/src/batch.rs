@@ -1,4 +1,4 @@
-//! What one commit stores: chunks, small blobs, and at most one move of a ref.
+//! What one commit stores: chunks, small blobs, and moves of refs and leases.
 
 use std::collections::HashMap;
 use std::time::SystemTime;
@@ -9,6 +9,7 @@ use crate::chunk::Chunk;
 use crate::chunk_store::ReadChunks;
 use crate::error::Result;
 use crate::id::{BlobId, ChunkId};
+use crate::keep::Lease;
 
 /// Staged writes, not stored yet. Each chunk and blob is kept once.
 #[derive(Debug, Default)]
@@ -17,7 +18,8 @@ pub struct Batch {
     positions: HashMap<ChunkId, usize>,
     blobs: Vec<(BlobId, Bytes)>,
     blob_positions: HashMap<BlobId, usize>,
-    ref_update: Option<RefUpdate>,
+    ref_updates: Vec<RefUpdate>,
+    lease_updates: Vec<LeaseUpdate>,
 }
 
 impl Batch {
@@ -52,9 +54,19 @@ impl Batch {
         });
     }
 
-    /// Sets the ref to move; a later call replaces an earlier one.
-    pub fn set_ref(&mut self, update: RefUpdate) {
-        self.ref_update = Some(update);
+    /// Moves a ref after the moves staged so far; several may follow each other on one ref.
+    pub fn move_ref(&mut self, update: RefUpdate) {
+        self.ref_updates.push(update);
+    }
+
+    /// Grants or renews a lease.
+    pub fn grant(&mut self, lease: Lease) {
+        self.lease_updates.push(LeaseUpdate::Grant(lease));
+    }
+
+    /// Ends a lease, if there is one.
+    pub fn release(&mut self, holder: impl Into<String>) {
+        self.lease_updates.push(LeaseUpdate::Release { holder: holder.into() });
     }
 
     /// Returns the staged chunks in the order of staging: children come before what refers to them.
@@ -74,16 +86,28 @@ impl Batch {
         Some(bytes)
     }
 
-    /// Returns the ref to move.
+    /// Returns the moves of refs, in order.
     #[must_use]
-    pub fn ref_update(&self) -> Option<&RefUpdate> {
-        self.ref_update.as_ref()
+    pub fn ref_updates(&self) -> &[RefUpdate] {
+        &self.ref_updates
+    }
+
+    /// Returns the changes of leases, in order.
+    #[must_use]
+    pub fn lease_updates(&self) -> &[LeaseUpdate] {
+        &self.lease_updates
+    }
+
+    /// Tells whether the batch moves a ref or a lease, and so has to be durable.
+    #[must_use]
+    pub fn moves_anything(&self) -> bool {
+        !(self.ref_updates.is_empty() && self.lease_updates.is_empty())
     }
 
     /// Tells whether there is nothing to store.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.chunks.is_empty() && self.blobs.is_empty() && self.ref_update.is_none()
+        self.chunks.is_empty() && self.blobs.is_empty() && !self.moves_anything()
     }
 
     /// Returns a staged chunk.
@@ -109,6 +133,18 @@ pub struct RefUpdate {
     pub author: String,
     /// Why.
     pub message: String,
+}
+
+/// What happens to one lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LeaseUpdate {
+    /// It is granted, or replaces the holder's former one.
+    Grant(Lease),
+    /// It ends.
+    Release {
+        /// Who held it.
+        holder: String,
+    },
 }
 
 /// A store as it will be after a batch: reads the batch first, then the store.

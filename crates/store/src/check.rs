@@ -15,7 +15,7 @@ use crate::chunk::{Chunk, ChunkKind};
 use crate::chunk_store::{ChunkStore, ReadChunks};
 use crate::error::{Error, Result};
 use crate::id::{BlobId, ChunkId};
-use crate::local::LocalStore;
+use crate::local::{LocalStore, Survey};
 use crate::root::Root;
 use crate::tree::{Expected, Map, TreeFault, check_tree_chunk};
 
@@ -93,10 +93,9 @@ impl fmt::Display for Affected {
 /// # Errors
 /// Only what prevents the check itself, such as a pack that cannot be opened; damage is in the report.
 pub fn check(store: &LocalStore) -> Result<Report> {
-    let survey = store.survey()?;
+    let mut survey = store.survey()?;
     let mut walk = Walk {
         store,
-        damaged: survey.damaged_chunks.into_iter().collect(),
         clean: HashSet::new(),
         report: Report {
             packs: survey.packs,
@@ -104,9 +103,10 @@ pub fn check(store: &LocalStore) -> Result<Report> {
             blobs: survey.blobs,
             commits: survey.commits,
             bytes: survey.bytes,
-            faults: survey.faults,
+            faults: std::mem::take(&mut survey.faults),
             ..Report::default()
         },
+        survey,
     };
     for (name, root) in store.refs()? {
         walk.report.refs += 1;
@@ -118,8 +118,8 @@ pub fn check(store: &LocalStore) -> Result<Report> {
 
 struct Walk<'a> {
     store: &'a LocalStore,
-    /// Chunks whose record is known to be bad. The cache may still hold a good copy, which must not hide that.
-    damaged: HashSet<ChunkId>,
+    /// Knows the records that are bad. The cache may still hold a good copy, which must not hide that.
+    survey: Survey,
     /// Chunks with nothing wrong below.
     clean: HashSet<ChunkId>,
     report: Report,
@@ -239,7 +239,7 @@ impl Walk<'_> {
             self.note(at, *id, "it is nested too deeply".to_owned());
             return Ok(None);
         }
-        if self.damaged.contains(id) {
+        if self.store.is_damaged(id, &self.survey) {
             self.note(at, *id, format!("chunk `{id}` is damaged"));
             return Ok(None);
         }

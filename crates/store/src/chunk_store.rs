@@ -1,11 +1,16 @@
-//! What every chunk store can do: the local packs, memory, and later PostgreSQL.
+//! What every chunk store can do: the local packs, memory, PostgreSQL, a composite.
+
+use std::ops::ControlFlow;
 
 use bytes::Bytes;
 
 use crate::batch::Batch;
 use crate::chunk::Chunk;
+use crate::collect::{CollectOptions, Collected, Progress};
 use crate::error::Result;
+use crate::history::Revision;
 use crate::id::{BlobId, ChunkId};
+use crate::keep::{Hold, Lease, Pin};
 
 /// Reading chunks by their ids.
 pub trait ReadChunks: Send + Sync {
@@ -27,7 +32,9 @@ pub trait ReadChunks: Send + Sync {
 
 /// Chunks, small blobs and refs, changed by one kind of write: [`ChunkStore::commit`].
 pub trait ChunkStore: ReadChunks {
-    /// Tells for each id whether the store holds the chunk.
+    /// Tells for each id whether the store holds the chunk and will go on holding it.
+    ///
+    /// What nothing reaches yet is kept only while a [`Hold`] lives that was taken before the call.
     ///
     /// # Errors
     /// A failed read.
@@ -39,21 +46,22 @@ pub trait ChunkStore: ReadChunks {
     /// [`Error::BlobDamaged`](crate::Error::BlobDamaged) or a failed read.
     fn read_blob(&self, id: &BlobId) -> Result<Option<Bytes>>;
 
-    /// Tells whether the store holds a small blob.
+    /// Tells whether the store holds a small blob, as [`ChunkStore::contains_many`] does.
     ///
     /// # Errors
     /// A failed read.
     fn contains_blob(&self, id: &BlobId) -> Result<bool>;
 
-    /// Stores everything in the batch and then moves its ref; all or nothing.
+    /// Stores everything in the batch, then moves its refs and leases in order; all or nothing.
     ///
-    /// With a [`RefUpdate`](crate::RefUpdate), everything stored so far is durable when the call returns. Without one, the chunks and
+    /// If it moves anything, everything stored so far is durable when the call returns. Without that, the chunks and
     /// blobs can be read at once, but outlive a crash only after the next commit that moves a ref, or
     /// [`ChunkStore::flush`].
     ///
     /// # Errors
-    /// [`Error::RefMoved`](crate::Error::RefMoved): nothing was stored. [`Error::Write`](crate::Error::Write): nothing was stored; the same call can succeed
-    /// when the disk has space again. [`Error::Poisoned`](crate::Error::Poisoned): an earlier failure closed the store for writing.
+    /// [`Error::RefMoved`](crate::Error::RefMoved): nothing was stored. [`Error::Write`](crate::Error::Write): nothing
+    /// was stored; the same call can succeed when the disk has space again. [`Error::Poisoned`](crate::Error::Poisoned):
+    /// an earlier failure closed the store for writing.
     fn commit(&self, batch: Batch) -> Result<()>;
 
     /// Makes everything stored so far durable.
@@ -73,4 +81,40 @@ pub trait ChunkStore: ReadChunks {
     /// # Errors
     /// A failed read.
     fn refs(&self) -> Result<Vec<(String, ChunkId)>>;
+
+    /// Returns the kept revisions of a ref with sequence numbers below `before` (all without it), newest first, at
+    /// most `limit`.
+    ///
+    /// # Errors
+    /// A failed read, or damage to what remembers them.
+    fn history(&self, name: &str, before: Option<u64>, limit: usize) -> Result<Vec<Revision>>;
+
+    /// Returns all leases, expired ones too, sorted by holder.
+    ///
+    /// # Errors
+    /// A failed read.
+    fn leases(&self) -> Result<Vec<Lease>>;
+
+    /// Keeps a root readable until the pin is dropped. The caller has it from a ref, its history, a lease or a pin.
+    fn pin(&self, root: ChunkId) -> Pin;
+
+    /// Keeps from now on what is stored, or reported as present, until the hold is dropped.
+    ///
+    /// # Errors
+    /// A failed write, where holds are shared by processes.
+    fn hold(&self) -> Result<Hold>;
+
+    /// Collects garbage: what no ref, kept revision, live lease, pin or hold reaches is removed.
+    ///
+    /// Reads and commits go on meanwhile. `pace` is asked again and again and may wait, or stop the collection, which
+    /// leaves nothing undone that matters. Only one collection runs at a time.
+    ///
+    /// # Errors
+    /// A failed read or write, damage met on the way (nothing is removed then), or
+    /// [`Error::Collecting`](crate::Error::Collecting) while another runs.
+    fn collect(
+        &self,
+        options: &CollectOptions,
+        pace: &mut dyn FnMut(&Progress) -> ControlFlow<()>,
+    ) -> Result<Collected>;
 }

@@ -106,6 +106,9 @@ pub enum Error {
         /// The earlier failure.
         reason: String,
     },
+    /// Another collection is running on this store.
+    #[error("a collection is running already")]
+    Collecting,
     /// A file cannot be written; nothing of the write is kept.
     #[error("cannot write `{file}`")]
     Write {
@@ -158,7 +161,7 @@ impl Error {
     #[must_use]
     pub fn is_transient(&self) -> bool {
         match self {
-            Self::Write { .. } | Self::Locked { .. } => true,
+            Self::Write { .. } | Self::Locked { .. } | Self::Collecting => true,
             Self::State { source, .. } => {
                 matches!(source, sqlx::Error::PoolTimedOut | sqlx::Error::Io(_))
             }

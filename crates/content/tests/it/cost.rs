@@ -1,5 +1,6 @@
 //! What a save costs: chunks written, counted at the store.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
@@ -7,7 +8,10 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use tympan_blobs::MemoryBlobs;
 use tympan_content::{BlobId, ChunkId, Date, JCR_CONTENT, NodePath, Repository, Subtree, Value};
-use tympan_store::{Batch, Chunk, ChunkStore, LocalStore, ReadChunks, Result};
+use tympan_store::{
+    Batch, Chunk, ChunkStore, CollectOptions, Collected, Hold, Lease, LocalStore, Pin, Progress,
+    ReadChunks, Result, Revision,
+};
 
 /// A store that counts the chunks of each commit that were not there before.
 struct Counting {
@@ -62,6 +66,30 @@ impl ChunkStore for Counting {
 
     fn refs(&self) -> Result<Vec<(String, ChunkId)>> {
         self.store.refs()
+    }
+
+    fn history(&self, name: &str, before: Option<u64>, limit: usize) -> Result<Vec<Revision>> {
+        self.store.history(name, before, limit)
+    }
+
+    fn leases(&self) -> Result<Vec<Lease>> {
+        self.store.leases()
+    }
+
+    fn pin(&self, root: ChunkId) -> Pin {
+        self.store.pin(root)
+    }
+
+    fn hold(&self) -> Result<Hold> {
+        self.store.hold()
+    }
+
+    fn collect(
+        &self,
+        options: &CollectOptions,
+        pace: &mut dyn FnMut(&Progress) -> ControlFlow<()>,
+    ) -> Result<Collected> {
+        self.store.collect(options, pace)
     }
 }
 

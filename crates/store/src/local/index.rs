@@ -1,16 +1,20 @@
-//! Where each record is: a hash map for the open pack, index files for the sealed ones.
+//! Where each record is: hash maps for packs that are still written, index files for the sealed ones.
 //!
-//! Invariant: a lock here is never held while the disk is asked for anything.
+//! Invariants
+//! * No lock here is held while the disk is asked for anything.
+//! * What a writer is told to be present is in no pack that the running collection has condemned.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use parking_lot::RwLock;
 
 use super::index_file::{Entry, IndexFile, Location};
-use super::record::Kind;
+use super::pack_name;
+use super::record::{HEADER_BYTES, Header, Kind};
 use crate::disk::DiskFile;
+use crate::error::{Error, Result};
 use crate::id::ChunkId;
 
 /// How many entries are published under one lock.
@@ -19,8 +23,15 @@ const PUBLISH_STEP: usize = 256;
 /// Where each record is.
 #[derive(Debug, Default)]
 pub(super) struct Index {
-    open: RwLock<HashMap<ChunkId, Location>>,
+    open: RwLock<BTreeMap<u32, OpenPack>>,
     packs: ArcSwap<Packs>,
+}
+
+/// What is known of a pack without an index file.
+#[derive(Debug, Default)]
+struct OpenPack {
+    records: HashMap<ChunkId, Location>,
+    commits: Vec<Location>,
 }
 
 /// The packs of a store, replaced as a whole.
@@ -28,25 +39,108 @@ pub(super) struct Index {
 pub(super) struct Packs {
     pub(super) files: BTreeMap<u32, Arc<dyn DiskFile>>,
     pub(super) indexes: BTreeMap<u32, Arc<IndexFile>>,
+    /// Packs that the running collection is about to remove.
+    pub(super) condemned: BTreeSet<u32>,
+}
+
+/// Who asks where a record is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// Someone who reads it: any place will do.
+    Read,
+    /// Someone who wants to rely on its staying.
+    Keep,
+}
+
+/// A record's place, and its ordinal in its pack's index file if that has one.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Found {
+    pub(super) location: Location,
+    pub(super) ordinal: Option<usize>,
 }
 
 impl Index {
-    /// Finds a chunk, blob or commit.
+    /// Finds a chunk or blob by what index files tell: with a chance that only malice makes real, the record found is
+    /// another one.
     pub(super) fn find(&self, kind: Kind, id: &[u8; 32]) -> Option<Location> {
+        let mut found = None;
+        let searched = self.search(kind, id, Purpose::Read, |one| {
+            found = Some(one.location);
+            Ok(true)
+        });
+        debug_assert!(searched.is_ok(), "nothing fails without asking the disk");
+        found
+    }
+
+    /// Finds a chunk or blob, and makes sure of it by its header on the disk.
+    ///
+    /// # Errors
+    /// A failed read.
+    pub(super) fn find_surely(
+        &self,
+        kind: Kind,
+        id: &[u8; 32],
+        purpose: Purpose,
+    ) -> Result<Option<Found>> {
+        let mut found = None;
+        self.search(kind, id, purpose, |one| {
+            let is_it = one.ordinal.is_none() || self.has_header(one.location, kind, id)?;
+            if is_it {
+                found = Some(one);
+            }
+            Ok(is_it)
+        })?;
+        Ok(found)
+    }
+
+    /// Offers the places that a record can have until `visit` takes one.
+    fn search(
+        &self,
+        kind: Kind,
+        id: &[u8; 32],
+        purpose: Purpose,
+        mut visit: impl FnMut(Found) -> Result<bool>,
+    ) -> Result<()> {
         let is_kind = |location: &Location| location.kind == kind;
-        let open = self.open.read().get(&ChunkId::from_bytes(*id)).copied();
-        if let Some(found) = open.filter(is_kind) {
-            return Some(found);
+        let in_open = || {
+            let open = self.open.read();
+            let id = ChunkId::from_bytes(*id);
+            let mut newest_first = open.values().rev();
+            newest_first.find_map(|pack| pack.records.get(&id).copied().filter(is_kind))
+        };
+        if let Some(location) = in_open() {
+            return visit(Found { location, ordinal: None }).map(drop);
         }
-        // The newest packs hold what is asked for most.
         let packs = self.packs.load();
-        let found = packs.indexes.values().rev().find_map(|index| index.find(id));
-        if let Some(found) = found {
-            return Some(found).filter(is_kind);
+        // The newest packs hold what is asked for most.
+        for (pack, index) in packs.indexes.iter().rev() {
+            if purpose == Purpose::Keep && packs.condemned.contains(pack) {
+                continue;
+            }
+            for (ordinal, location) in index.find(id) {
+                let found = Found { location, ordinal: Some(ordinal) };
+                if is_kind(&location) && visit(found)? {
+                    return Ok(());
+                }
+            }
         }
-        // A pack that was sealed in between has moved from the one to the other, so the map is asked last again.
-        let open = self.open.read().get(&ChunkId::from_bytes(*id)).copied();
-        open.filter(is_kind)
+        // A pack that got its index file in between has moved from the one to the other.
+        match in_open() {
+            Some(location) => visit(Found { location, ordinal: None }).map(drop),
+            None => Ok(()),
+        }
+    }
+
+    fn has_header(&self, location: Location, kind: Kind, id: &[u8; 32]) -> Result<bool> {
+        let pack = location.place.pack;
+        // A pack that was collected in between holds nothing any more.
+        let Some(file) = self.file(pack) else {
+            return Ok(false);
+        };
+        let mut bytes = [0; HEADER_BYTES];
+        file.read_at(u64::from(location.place.offset), &mut bytes)
+            .map_err(|source| Error::Read { file: pack_name(pack), source })?;
+        Ok(Header::parse(&bytes).is_some_and(|header| header.kind == kind && header.id == *id))
     }
 
     /// Returns the file of a pack.
@@ -64,50 +158,92 @@ impl Index {
         for step in entries.chunks(PUBLISH_STEP) {
             let mut open = self.open.write();
             for (id, location) in step {
-                open.insert(ChunkId::from_bytes(*id), *location);
+                let pack = open.entry(location.place.pack).or_default();
+                if location.kind == Kind::Commit {
+                    pack.commits.push(*location);
+                } else {
+                    pack.records.insert(ChunkId::from_bytes(*id), *location);
+                }
             }
         }
     }
 
     /// Adds a pack's file.
     pub(super) fn add_file(&self, pack: u32, file: Arc<dyn DiskFile>) {
-        let mut packs = Packs::clone(&self.packs.load());
-        packs.files.insert(pack, file);
-        self.packs.store(Arc::new(packs));
+        self.packs.rcu(|packs| {
+            let mut packs = Packs::clone(packs);
+            packs.files.insert(pack, Arc::clone(&file));
+            packs
+        });
     }
 
-    /// Replaces what the map holds of a pack by its index file.
+    /// Lets an index file stand for what the map holds of a pack.
     pub(super) fn add_index(&self, pack: u32, index: IndexFile) {
-        let mut packs = Packs::clone(&self.packs.load());
-        packs.indexes.insert(pack, Arc::new(index));
-        self.packs.store(Arc::new(packs));
-        let is_other = |location: &Location| location.place.pack != pack;
-        let rest: HashMap<ChunkId, Location> = {
-            let open = self.open.read();
-            let rest = open.iter().filter(|(_, location)| is_other(location));
-            rest.map(|(id, location)| (*id, *location)).collect()
-        };
-        // Only the writer changes the map, and it is the caller.
-        *self.open.write() = rest;
+        let index = Arc::new(index);
+        self.packs.rcu(|packs| {
+            let mut packs = Packs::clone(packs);
+            packs.indexes.insert(pack, Arc::clone(&index));
+            packs
+        });
+        self.open.write().remove(&pack);
     }
 
-    /// Returns all commit records, newest first.
-    pub(super) fn commits(&self) -> Vec<Location> {
+    /// Replaces the packs that the running collection is about to remove.
+    pub(super) fn condemn(&self, condemned: &BTreeSet<u32>) {
+        self.packs.rcu(|packs| {
+            let mut packs = Packs::clone(packs);
+            packs.condemned.clone_from(condemned);
+            packs
+        });
+    }
+
+    /// Puts a pack with its index in the place of others. Returns the files that nothing refers to any more.
+    pub(super) fn replace(
+        &self,
+        removed: &BTreeSet<u32>,
+        added: Option<(u32, Arc<dyn DiskFile>, IndexFile)>,
+    ) {
+        let added = added.map(|(pack, file, index)| (pack, file, Arc::new(index)));
+        self.packs.rcu(|packs| {
+            let mut packs = Packs::clone(packs);
+            if let Some((pack, file, index)) = &added {
+                packs.files.insert(*pack, Arc::clone(file));
+                packs.indexes.insert(*pack, Arc::clone(index));
+            }
+            packs.files.retain(|pack, _| !removed.contains(pack));
+            packs.indexes.retain(|pack, _| !removed.contains(pack));
+            packs.condemned.retain(|pack| !removed.contains(pack));
+            packs
+        });
+    }
+
+    /// Returns the commit records that can hold moves from sequence number `folded` on, newest first.
+    pub(super) fn commits_since(&self, folded: u64) -> Vec<Location> {
+        let mut commits = Vec::new();
+        // First the maps: a pack that gets its index file in between is then found twice rather than never.
+        for pack in self.open.read().values().rev() {
+            commits.extend(pack.commits.iter().rev().copied());
+        }
         let packs = self.packs.load_full();
-        let is_commit = |location: &Location| location.kind == Kind::Commit;
-        let sealed = packs.indexes.values().flat_map(|index| index.entries());
-        let sealed = sealed.map(|(_, location)| location);
-        let mut commits: Vec<Location> = sealed.filter(is_commit).collect();
-        commits.extend(self.open.read().values().copied().filter(is_commit));
+        for index in packs.indexes.values().rev() {
+            if index.tables().sequence > folded {
+                commits.extend(index.commits().rev());
+            }
+        }
         let place = |location: &Location| (location.place.pack, location.place.offset);
-        commits.sort_unstable_by_key(|location| std::cmp::Reverse(place(location)));
+        commits.sort_by_key(|location| std::cmp::Reverse(place(location)));
+        commits.dedup_by_key(|location| place(location));
         commits
     }
 
-    /// Returns what the map holds of a pack.
+    /// Returns what the maps hold of a pack.
     pub(super) fn open_entries(&self, pack: u32) -> Vec<Entry> {
         let open = self.open.read();
-        let entries = open.iter().filter(|(_, at)| at.place.pack == pack);
-        entries.map(|(id, location)| (*id.as_bytes(), *location)).collect()
+        let Some(pack) = open.get(&pack) else {
+            return Vec::new();
+        };
+        let records = pack.records.iter().map(|(id, location)| (*id.as_bytes(), *location));
+        let commits = pack.commits.iter().map(|location| ([0; 32], *location));
+        records.chain(commits).collect()
     }
 }

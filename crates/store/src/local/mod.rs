@@ -10,10 +10,13 @@
 //! On failure: an append that fails is cut off again, so a full disk refuses writes and recovers by itself. A failed
 //! sync, or a record that does not have its hash, closes the store for writing until it is opened again.
 //!
-//! Not here: collecting garbage; what more than one process shares. The format is `docs/formats/pack.md`.
+//! Not here: what more than one process shares. The format is `docs/formats/pack.md`.
 
+mod collect;
+mod holds;
 mod index;
 mod index_file;
+mod log;
 mod payload;
 mod record;
 mod recover;
@@ -21,6 +24,8 @@ mod scan;
 mod survey;
 mod writer;
 
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
@@ -28,17 +33,21 @@ use parking_lot::{Mutex, RwLock};
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
-use crate::batch::{Batch, RefUpdate};
+use crate::batch::{Batch, LeaseUpdate};
 use crate::byte_size::ByteSize;
 use crate::chunk::Chunk;
 use crate::chunk_store::{ChunkStore, ReadChunks};
+use crate::collect::{CollectOptions, Collected, Progress};
 use crate::disk::{Disk, DiskLock, LockError, MemoryDisk};
 use crate::error::{Error, Result};
+use crate::history::Revision;
 use crate::id::{BlobId, ChunkId};
+use crate::keep::{Hold, Lease, Pin, Pins};
 
-use index::Index;
+use holds::Holds;
+use index::{Index, Purpose};
 use index_file::Location;
-use payload::{Commit, Refs};
+use payload::Tables;
 pub use record::Compression;
 use record::Kind;
 use record::{HEADER_BYTES, Header};
@@ -77,7 +86,10 @@ impl Default for LocalOptions {
 pub struct LocalStore {
     disk: Arc<dyn Disk>,
     index: Index,
-    refs: RwLock<Refs>,
+    tables: RwLock<Tables>,
+    pins: Pins,
+    holds: Holds,
+    collecting: Mutex<()>,
     cache: Cache<ChunkId, Chunk, ChunkBytes>,
     writer: Mutex<Writer>,
     poison: OnceLock<String>,
@@ -105,7 +117,10 @@ impl LocalStore {
         Ok(Self {
             disk,
             index,
-            refs: RwLock::new(recovered.refs),
+            tables: RwLock::new(recovered.tables),
+            pins: Pins::default(),
+            holds: Holds::default(),
+            collecting: Mutex::new(()),
             cache: Cache::with_weighter(items.max(16), options.cache.as_bytes(), ChunkBytes),
             writer: Mutex::new(recovered.writer),
             poison: OnceLock::new(),
@@ -132,9 +147,9 @@ impl LocalStore {
             return Ok(());
         }
         self.flush()?;
-        let refs = self.refs.read().clone();
+        let tables = self.tables.read().clone();
         let mut writer = self.writer.lock();
-        writer.write_checkpoint(self.disk.as_ref(), &self.index, &refs)
+        writer.write_checkpoint(self.disk.as_ref(), &self.index, &tables)
     }
 
     /// Returns why the store accepts no more writes, if so.
@@ -143,38 +158,18 @@ impl LocalStore {
         self.poison.get().map(String::as_str)
     }
 
-    /// Returns the revisions of a ref, newest first, at most `limit`.
-    ///
-    /// # Errors
-    /// A failed read, or [`Error::FileMalformed`] for a commit record that is damaged.
-    pub fn revisions(&self, name: &str, limit: usize) -> Result<Vec<RefUpdate>> {
-        let mut revisions = Vec::new();
-        for location in self.index.commits() {
-            let (header, record) = self.read_record(location)?;
-            let commit = header
-                .filter(|header| record::is_valid(header, &record, location.place))
-                .and_then(|header| record::decode(&header, &record))
-                .and_then(|payload| Commit::decode(&payload));
-            let commit = commit.ok_or_else(|| Error::FileMalformed {
-                file: pack_name(location.place.pack),
-                fault: "a commit record is damaged; run `tympan repo check`",
-            })?;
-            let moves = commit.updates.into_iter().rev();
-            revisions.extend(moves.filter(|update| update.name == name));
-            if revisions.len() >= limit {
-                revisions.truncate(limit);
-                break;
-            }
-        }
-        Ok(revisions)
-    }
-
     /// Returns how many records a scan of all packs sees, and what is wrong with them.
     pub(crate) fn survey(&self) -> Result<Survey> {
         let end = self.writer.lock().end();
         let mut survey = survey::survey(&self.index, end)?;
         survey.faults.extend(self.damage.iter().cloned());
         Ok(survey)
+    }
+
+    /// Tells whether a survey has found the record of a chunk to be damaged.
+    pub(crate) fn is_damaged(&self, id: &ChunkId, survey: &Survey) -> bool {
+        let location = self.index.find(Kind::Chunk, id.as_bytes());
+        location.is_some_and(|at| survey.damaged.contains(&(at.place.pack, at.place.offset)))
     }
 
     fn poison(&self, reason: String) {
@@ -203,10 +198,34 @@ impl LocalStore {
         Ok((header, Bytes::from(record)))
     }
 
+    /// Reads the record of a chunk or blob; `None` if there is none.
+    fn find_record(
+        &self,
+        kind: Kind,
+        id: &[u8; 32],
+    ) -> Result<Option<(Location, Option<Header>, Bytes)>> {
+        let Some(location) = self.index.find(kind, id) else {
+            return Ok(None);
+        };
+        match self.read_record(location) {
+            Ok((Some(header), record)) if header.id == *id => {
+                return Ok(Some((location, Some(header), record)));
+            }
+            // Damage, or a file that cannot be read, unless a collection has moved the record in between.
+            result => {
+                let Some(found) = self.index.find_surely(kind, id, Purpose::Read)? else {
+                    let (header, record) = result?;
+                    return Ok(header.is_none().then_some((location, None, record)));
+                };
+                let (header, record) = self.read_record(found.location)?;
+                Ok(Some((found.location, header, record)))
+            }
+        }
+    }
+
     fn load_chunk(&self, id: &ChunkId) -> Result<Chunk> {
-        let location =
-            self.index.find(Kind::Chunk, id.as_bytes()).ok_or(Error::ChunkMissing { id: *id })?;
-        let (header, record) = self.read_record(location)?;
+        let found = self.find_record(Kind::Chunk, id.as_bytes())?;
+        let (_, header, record) = found.ok_or(Error::ChunkMissing { id: *id })?;
         let damaged = |fault| {
             let error = Error::ChunkDamaged { id: *id, fault };
             self.poison(format!("{error}"));
@@ -224,6 +243,50 @@ impl LocalStore {
             other => other,
         })
     }
+
+    /// Tells whether a record is here and stays, as far as a hold or ref keeps it.
+    fn holds_record(&self, kind: Kind, id: &[u8; 32]) -> Result<bool> {
+        let is_here = || Ok(self.index.find_surely(kind, id, Purpose::Keep)?.is_some());
+        if !is_here()? {
+            return Ok(false);
+        }
+        self.holds.note(std::iter::once((kind, *id)));
+        if self.holds.is_condemning() {
+            drop(self.writer.lock());
+        }
+        // What was condemned before the note is not relied on; what is condemned later is not this record.
+        is_here()
+    }
+
+    /// Refuses moves from other places than the refs are at, and to roots that are not here.
+    fn check_moves(&self, batch: &Batch) -> Result<()> {
+        let mut moved: BTreeMap<&str, Option<ChunkId>> = BTreeMap::new();
+        let tables = self.tables.read();
+        for update in batch.ref_updates() {
+            let actual = moved.get(update.name.as_str()).copied();
+            let actual = actual.unwrap_or_else(|| tables.refs.get(&update.name).copied());
+            if actual != update.expected {
+                return Err(Error::RefMoved {
+                    name: update.name.clone(),
+                    expected: update.expected,
+                    actual,
+                });
+            }
+            moved.insert(&update.name, update.new);
+        }
+        drop(tables);
+        let leased = batch.lease_updates().iter().filter_map(|update| match update {
+            LeaseUpdate::Grant(lease) => Some(lease.root),
+            LeaseUpdate::Release { .. } => None,
+        });
+        for root in moved.into_values().flatten().chain(leased) {
+            let find = || self.index.find_surely(Kind::Chunk, root.as_bytes(), Purpose::Keep);
+            if batch.chunk(&root).is_none() && find()?.is_none() {
+                return Err(Error::ChunkMissing { id: root });
+            }
+        }
+        Ok(())
+    }
 }
 
 impl ReadChunks for LocalStore {
@@ -239,15 +302,13 @@ impl ReadChunks for LocalStore {
 
 impl ChunkStore for LocalStore {
     fn contains_many(&self, ids: &[ChunkId]) -> Result<Vec<bool>> {
-        let has = |id: &ChunkId| self.index.find(Kind::Chunk, id.as_bytes()).is_some();
-        Ok(ids.iter().map(has).collect())
+        ids.iter().map(|id| self.holds_record(Kind::Chunk, id.as_bytes())).collect()
     }
 
     fn read_blob(&self, id: &BlobId) -> Result<Option<Bytes>> {
-        let Some(location) = self.index.find(Kind::Blob, id.digest()) else {
+        let Some((location, header, record)) = self.find_record(Kind::Blob, id.digest())? else {
             return Ok(None);
         };
-        let (header, record) = self.read_record(location)?;
         let fault = "its record cannot be decoded or fails its checksum";
         let bytes = header
             .filter(|header| header.id == *id.digest())
@@ -263,7 +324,7 @@ impl ChunkStore for LocalStore {
     }
 
     fn contains_blob(&self, id: &BlobId) -> Result<bool> {
-        Ok(self.index.find(Kind::Blob, id.digest()).is_some())
+        self.holds_record(Kind::Blob, id.digest())
     }
 
     fn commit(&self, batch: Batch) -> Result<()> {
@@ -271,25 +332,15 @@ impl ChunkStore for LocalStore {
         let mut prepared = writer::Prepared::new(&batch, &self.index, self.compression)?;
         let mut writer = self.writer.lock();
         self.check_open()?;
-        let update = batch.ref_update();
-        if let Some(update) = update {
-            let actual = self.refs.read().get(&update.name).copied();
-            if actual != update.expected {
-                return Err(Error::RefMoved {
-                    name: update.name.clone(),
-                    expected: update.expected,
-                    actual,
-                });
-            }
-        }
-        writer
-            .write(self.session(), &mut prepared, update)
-            .map_err(|failure| self.settle(failure))?;
+        self.check_moves(&batch)?;
+        let written = writer.write(self.session(), &mut prepared, &batch);
+        let commit = written.map_err(|failure| self.settle(failure))?;
+        self.holds.note(prepared.known.into_iter());
         for (id, chunk) in prepared.chunks {
             self.cache.insert(id, chunk);
         }
-        if let Some(update) = update {
-            payload::apply(&mut self.refs.write(), update);
+        if let Some(commit) = commit {
+            self.tables.write().apply(&commit);
         }
         Ok(())
     }
@@ -302,18 +353,43 @@ impl ChunkStore for LocalStore {
     }
 
     fn read_ref(&self, name: &str) -> Result<Option<ChunkId>> {
-        Ok(self.refs.read().get(name).copied())
+        Ok(self.tables.read().refs.get(name).copied())
     }
 
     fn refs(&self) -> Result<Vec<(String, ChunkId)>> {
-        let refs = self.refs.read();
-        Ok(refs.iter().map(|(name, id)| (name.clone(), *id)).collect())
+        let tables = self.tables.read();
+        Ok(tables.refs.iter().map(|(name, id)| (name.clone(), *id)).collect())
+    }
+
+    fn history(&self, name: &str, before: Option<u64>, limit: usize) -> Result<Vec<Revision>> {
+        self.read_history(Some(name), before, limit)
+    }
+
+    fn leases(&self) -> Result<Vec<Lease>> {
+        Ok(self.tables.read().leases.values().cloned().collect())
+    }
+
+    fn pin(&self, root: ChunkId) -> Pin {
+        self.pins.pin(root)
+    }
+
+    fn hold(&self) -> Result<Hold> {
+        let open = self.writer.lock().end().0;
+        Ok(Hold::new(self.holds.begin(open)))
+    }
+
+    fn collect(
+        &self,
+        options: &CollectOptions,
+        pace: &mut dyn FnMut(&Progress) -> ControlFlow<()>,
+    ) -> Result<Collected> {
+        self.collect_garbage(options, pace)
     }
 }
 
 impl LocalStore {
     fn session(&self) -> writer::Session<'_> {
-        writer::Session { disk: self.disk.as_ref(), index: &self.index, refs: &self.refs }
+        writer::Session { disk: self.disk.as_ref(), index: &self.index, tables: &self.tables }
     }
 
     /// Closes the store for writing if the failure demands it.
@@ -352,7 +428,25 @@ impl Weighter<ChunkId, Chunk> for ChunkBytes {
     }
 }
 
+/// Marks the number of a pack that a collection made, as those are counted apart.
+const COLLECTED: u32 = 1 << 31;
+
+/// Tells whether a collection made the pack, rather than commits.
+fn is_collected(pack: u32) -> bool {
+    pack & COLLECTED != 0
+}
+
 /// Returns the file name of a pack.
 fn pack_name(pack: u32) -> String {
-    format!("pack-{pack:06}")
+    let number = pack & !COLLECTED;
+    let word = if is_collected(pack) { "live" } else { "pack" };
+    format!("{word}-{number:06}")
+}
+
+/// Returns the pack of a file name, if it is one.
+fn pack_number(name: &str) -> Option<u32> {
+    let (word, number) = name.split_once('-')?;
+    let number: u32 = number.parse().ok()?;
+    let pack = if word == "live" { number | COLLECTED } else { number };
+    (pack_name(pack) == name).then_some(pack)
 }

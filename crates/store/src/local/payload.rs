@@ -3,24 +3,51 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::batch::RefUpdate;
+use crate::batch::{LeaseUpdate, RefUpdate};
 use crate::error::{Error, Result};
+use crate::history::Revision;
 use crate::id::ChunkId;
+use crate::keep::Lease;
+use crate::tree::Map;
 
 const VERSION: u32 = 1;
 const HAS_OLD: u8 = 1;
 const HAS_NEW: u8 = 2;
+const IS_GRANTED: u8 = 1;
+const EXPIRES: u8 = 2;
 const MAX_NAME_BYTES: usize = 255;
-const MAX_TEXT_BYTES: usize = 65_535;
+/// So that a revision fits the value of a record.
+const MAX_TEXT_BYTES: usize = 7_900;
 
 /// All refs of a store.
 pub(crate) type Refs = BTreeMap<String, ChunkId>;
+
+/// Everything that a store remembers beside its records, as of one commit point.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tables {
+    pub(crate) refs: Refs,
+    pub(crate) leases: BTreeMap<String, Lease>,
+    pub(crate) log: Log,
+    /// The sequence number of the next move of a ref.
+    pub(crate) sequence: u64,
+}
+
+/// Where the revisions are that commit records no longer hold alone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Log {
+    /// The map of kept revisions.
+    pub(crate) map: Map,
+    /// Revisions below this sequence number are in the map or gone.
+    pub(crate) folded: u64,
+    /// How many collections there have been.
+    pub(crate) generation: u64,
+}
 
 /// The first record of a pack.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Head {
     pub(super) pack: u32,
-    pub(super) refs: Refs,
+    pub(super) tables: Tables,
 }
 
 impl Head {
@@ -28,7 +55,7 @@ impl Head {
         let mut bytes = Vec::new();
         bytes.extend_from_slice(&VERSION.to_le_bytes());
         bytes.extend_from_slice(&self.pack.to_le_bytes());
-        encode_refs(&self.refs, &mut bytes);
+        self.tables.encode(&mut bytes);
         bytes
     }
 
@@ -38,39 +65,45 @@ impl Head {
             return None;
         }
         let pack = reader.u32()?;
-        let refs = reader.refs()?;
-        reader.is_done().then_some(Self { pack, refs })
+        let tables = reader.tables()?;
+        reader.is_done().then_some(Self { pack, tables })
     }
 }
 
 /// A record that makes what precedes it take effect.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Commit {
     /// The pack was durable up to here when the record was written.
     pub(super) synced: u64,
+    /// The sequence number of the first move; the others follow.
+    pub(super) sequence: u64,
     pub(super) updates: Vec<RefUpdate>,
+    pub(super) leases: Vec<LeaseUpdate>,
+    pub(super) log: Option<Log>,
 }
 
 impl Commit {
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         bytes.extend_from_slice(&self.synced.to_le_bytes());
-        let count = u16::try_from(self.updates.len()).unwrap_or(u16::MAX);
-        bytes.extend_from_slice(&count.to_le_bytes());
+        bytes.extend_from_slice(&self.sequence.to_le_bytes());
+        bytes.extend_from_slice(&count(self.updates.len()));
         for update in &self.updates {
-            let flags = if update.expected.is_some() { HAS_OLD } else { 0 }
-                | if update.new.is_some() { HAS_NEW } else { 0 };
-            bytes.push(flags);
-            encode_name(&update.name, &mut bytes);
-            for root in update.expected.iter().chain(&update.new) {
-                bytes.extend_from_slice(root.as_bytes());
+            encode_update(update, &mut bytes);
+        }
+        bytes.extend_from_slice(&count(self.leases.len()));
+        for update in &self.leases {
+            match update {
+                LeaseUpdate::Grant(lease) => encode_lease(lease, &mut bytes),
+                LeaseUpdate::Release { holder } => {
+                    bytes.push(0);
+                    encode_name(holder, &mut bytes);
+                }
             }
-            bytes.extend_from_slice(&micros(update.at).to_le_bytes());
-            for text in [&update.author, &update.message] {
-                let length = u16::try_from(text.len()).unwrap_or(u16::MAX);
-                bytes.extend_from_slice(&length.to_le_bytes());
-                bytes.extend_from_slice(text.as_bytes());
-            }
+        }
+        bytes.push(u8::from(self.log.is_some()));
+        if let Some(log) = self.log {
+            encode_log(log, &mut bytes);
         }
         bytes
     }
@@ -78,26 +111,79 @@ impl Commit {
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
         let mut reader = Reader(bytes);
         let synced = reader.u64()?;
-        let count = reader.u16()?;
+        let sequence = reader.u64()?;
         let mut updates = Vec::new();
-        for _ in 0..count {
-            let flags = reader.u8()?;
-            let name = reader.name()?;
-            let expected = reader.id_if(flags & HAS_OLD != 0)?;
-            let new = reader.id_if(flags & HAS_NEW != 0)?;
-            let at = time(i64::from_le_bytes(reader.array()?))?;
-            let author = reader.text()?;
-            let message = reader.text()?;
-            updates.push(RefUpdate { name, expected, new, at, author, message });
+        for _ in 0..reader.u16()? {
+            updates.push(reader.update()?);
         }
-        reader.is_done().then_some(Self { synced, updates })
+        let mut leases = Vec::new();
+        for _ in 0..reader.u16()? {
+            leases.push(reader.lease_update()?);
+        }
+        let log = match reader.u8()? {
+            0 => None,
+            1 => Some(reader.log()?),
+            _ => return None,
+        };
+        reader.is_done().then_some(Self { synced, sequence, updates, leases, log })
+    }
+
+    /// Returns the moves as revisions.
+    pub(super) fn into_revisions(self) -> impl DoubleEndedIterator<Item = Revision> {
+        let first = self.sequence;
+        let numbered = self.updates.into_iter().enumerate();
+        numbered.map(move |(index, update)| Revision { sequence: first + index as u64, update })
+    }
+}
+
+impl Tables {
+    /// Applies a commit.
+    pub(super) fn apply(&mut self, commit: &Commit) {
+        for update in &commit.updates {
+            match update.new {
+                Some(root) => self.refs.insert(update.name.clone(), root),
+                None => self.refs.remove(&update.name),
+            };
+        }
+        for update in &commit.leases {
+            match update {
+                LeaseUpdate::Grant(lease) => {
+                    self.leases.insert(lease.holder.clone(), lease.clone())
+                }
+                LeaseUpdate::Release { holder } => self.leases.remove(holder),
+            };
+        }
+        if let Some(log) = commit.log {
+            self.log = log;
+        }
+        self.sequence = self.sequence.max(commit.sequence + commit.updates.len() as u64);
+    }
+
+    pub(super) fn encode(&self, bytes: &mut Vec<u8>) {
+        bytes.extend_from_slice(&self.sequence.to_le_bytes());
+        encode_log(self.log, bytes);
+        let number = |length: usize| u32::try_from(length).unwrap_or(u32::MAX).to_le_bytes();
+        bytes.extend_from_slice(&number(self.refs.len()));
+        for (name, root) in &self.refs {
+            encode_name(name, bytes);
+            bytes.extend_from_slice(root.as_bytes());
+        }
+        bytes.extend_from_slice(&number(self.leases.len()));
+        for lease in self.leases.values() {
+            encode_lease(lease, bytes);
+        }
+    }
+
+    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut reader = Reader(bytes);
+        let tables = reader.tables()?;
+        reader.is_done().then_some(tables)
     }
 }
 
 /// Refuses an update that no commit record can hold.
 pub(super) fn check_update(update: &RefUpdate) -> Result<()> {
     let limits = [
-        ("name of a ref", update.name.len(), MAX_NAME_BYTES),
         ("author", update.author.len(), MAX_TEXT_BYTES),
         ("message", update.message.len(), MAX_TEXT_BYTES),
     ];
@@ -106,36 +192,71 @@ pub(super) fn check_update(update: &RefUpdate) -> Result<()> {
             return Err(Error::TooLong { what, length, limit });
         }
     }
-    if update.name.is_empty() {
-        return Err(Error::KeyMalformed {
-            component: String::new(),
-            fault: "the name of a ref is empty",
-        });
+    check_name("name of a ref", &update.name)
+}
+
+/// Refuses a change of a lease that no commit record can hold.
+pub(super) fn check_lease(update: &LeaseUpdate) -> Result<()> {
+    let (LeaseUpdate::Grant(Lease { holder, .. }) | LeaseUpdate::Release { holder }) = update;
+    check_name("holder of a lease", holder)
+}
+
+fn check_name(what: &'static str, name: &str) -> Result<()> {
+    if name.len() > MAX_NAME_BYTES {
+        return Err(Error::TooLong { what, length: name.len(), limit: MAX_NAME_BYTES });
+    }
+    if name.is_empty() {
+        return Err(Error::KeyMalformed { component: String::new(), fault: "a name is empty" });
+    }
+    if name.bytes().any(|byte| byte < b' ') {
+        let component = name.to_owned();
+        return Err(Error::KeyMalformed { component, fault: "it holds a control character" });
     }
     Ok(())
 }
 
-/// Applies a ref's move.
-pub(super) fn apply(refs: &mut Refs, update: &RefUpdate) {
-    match update.new {
-        Some(root) => refs.insert(update.name.clone(), root),
-        None => refs.remove(&update.name),
-    };
-}
-
-pub(super) fn encode_refs(refs: &Refs, bytes: &mut Vec<u8>) {
-    let count = u32::try_from(refs.len()).unwrap_or(u32::MAX);
-    bytes.extend_from_slice(&count.to_le_bytes());
-    for (name, root) in refs {
-        encode_name(name, bytes);
+/// Encodes a move, in commit records and in the log alike.
+pub(super) fn encode_update(update: &RefUpdate, bytes: &mut Vec<u8>) {
+    let flags = if update.expected.is_some() { HAS_OLD } else { 0 }
+        | if update.new.is_some() { HAS_NEW } else { 0 };
+    bytes.push(flags);
+    encode_name(&update.name, bytes);
+    for root in update.expected.iter().chain(&update.new) {
         bytes.extend_from_slice(root.as_bytes());
+    }
+    bytes.extend_from_slice(&micros(update.at).to_le_bytes());
+    for text in [&update.author, &update.message] {
+        bytes.extend_from_slice(&count(text.len()));
+        bytes.extend_from_slice(text.as_bytes());
     }
 }
 
-pub(super) fn decode_refs(bytes: &[u8]) -> Option<Refs> {
+/// Decodes what [`encode_update`] wrote.
+pub(super) fn decode_update(bytes: &[u8]) -> Option<RefUpdate> {
     let mut reader = Reader(bytes);
-    let refs = reader.refs()?;
-    reader.is_done().then_some(refs)
+    let update = reader.update()?;
+    reader.is_done().then_some(update)
+}
+
+fn encode_lease(lease: &Lease, bytes: &mut Vec<u8>) {
+    bytes.push(IS_GRANTED | if lease.expires.is_some() { EXPIRES } else { 0 });
+    encode_name(&lease.holder, bytes);
+    bytes.extend_from_slice(lease.root.as_bytes());
+    if let Some(expires) = lease.expires {
+        bytes.extend_from_slice(&micros(expires).to_le_bytes());
+    }
+}
+
+fn encode_log(log: Log, bytes: &mut Vec<u8>) {
+    let root = log.map.root();
+    bytes.push(u8::from(root.is_some()));
+    bytes.extend(root.iter().flat_map(|root| *root.as_bytes()));
+    bytes.extend_from_slice(&log.folded.to_le_bytes());
+    bytes.extend_from_slice(&log.generation.to_le_bytes());
+}
+
+fn count(length: usize) -> [u8; 2] {
+    u16::try_from(length).unwrap_or(u16::MAX).to_le_bytes()
 }
 
 fn encode_name(name: &str, bytes: &mut Vec<u8>) {
@@ -205,14 +326,55 @@ impl Reader<'_> {
         self.string(length)
     }
 
-    fn refs(&mut self) -> Option<Refs> {
-        let count = self.u32()?;
-        let mut refs = Refs::new();
-        for _ in 0..count {
-            let name = self.name()?;
-            refs.insert(name, ChunkId::from_bytes(self.array()?));
+    fn id(&mut self) -> Option<ChunkId> {
+        self.array().map(ChunkId::from_bytes)
+    }
+
+    fn time(&mut self) -> Option<SystemTime> {
+        time(i64::from_le_bytes(self.array()?))
+    }
+
+    fn update(&mut self) -> Option<RefUpdate> {
+        let flags = self.u8()?;
+        let name = self.name()?;
+        let expected = self.id_if(flags & HAS_OLD != 0)?;
+        let new = self.id_if(flags & HAS_NEW != 0)?;
+        let at = self.time()?;
+        let author = self.text()?;
+        let message = self.text()?;
+        Some(RefUpdate { name, expected, new, at, author, message })
+    }
+
+    fn lease_update(&mut self) -> Option<LeaseUpdate> {
+        let flags = self.u8()?;
+        let holder = self.name()?;
+        if flags & IS_GRANTED == 0 {
+            return Some(LeaseUpdate::Release { holder });
         }
-        Some(refs)
+        let root = self.id()?;
+        let expires = if flags & EXPIRES == 0 { None } else { Some(self.time()?) };
+        Some(LeaseUpdate::Grant(Lease { holder, root, expires }))
+    }
+
+    fn log(&mut self) -> Option<Log> {
+        let has_root = self.u8()? != 0;
+        let map = Map::from_root(self.id_if(has_root)?);
+        Some(Log { map, folded: self.u64()?, generation: self.u64()? })
+    }
+
+    fn tables(&mut self) -> Option<Tables> {
+        let mut tables = Tables { sequence: self.u64()?, log: self.log()?, ..Tables::default() };
+        for _ in 0..self.u32()? {
+            let name = self.name()?;
+            tables.refs.insert(name, self.id()?);
+        }
+        for _ in 0..self.u32()? {
+            let LeaseUpdate::Grant(lease) = self.lease_update()? else {
+                return None;
+            };
+            tables.leases.insert(lease.holder.clone(), lease);
+        }
+        Some(tables)
     }
 
     fn is_done(&self) -> bool {
@@ -227,8 +389,16 @@ mod tests {
     #[test]
     fn payloads_are_read_back() {
         let root = ChunkId::of(b"root");
-        let refs = Refs::from([("main".to_owned(), root), ("b/x".to_owned(), root)]);
-        let head = Head { pack: 7, refs };
+        let lease = |holder: &str, expires| Lease { holder: holder.to_owned(), root, expires };
+        let leases = [lease("a", None), lease("b", Some(UNIX_EPOCH + Duration::from_secs(9)))];
+        let log = Log { map: Map::from_root(Some(root)), folded: 8, generation: 3 };
+        let tables = Tables {
+            refs: Refs::from([("main".to_owned(), root), ("b/x".to_owned(), root)]),
+            leases: leases.iter().map(|one| (one.holder.clone(), one.clone())).collect(),
+            log,
+            sequence: 12,
+        };
+        let head = Head { pack: 7, tables };
         assert_eq!(Head::decode(&head.encode()), Some(head));
         for (expected, new) in
             [(None, Some(root)), (Some(root), None), (Some(root), Some(ChunkId::of(b"")))]
@@ -241,7 +411,16 @@ mod tests {
                 author: "Ada".to_owned(),
                 message: "moves the title".to_owned(),
             };
-            let commit = Commit { synced: 12, updates: vec![update.clone(), update] };
+            let mut changes: Vec<LeaseUpdate> =
+                leases.iter().cloned().map(LeaseUpdate::Grant).collect();
+            changes.push(LeaseUpdate::Release { holder: "a".to_owned() });
+            let commit = Commit {
+                synced: 12,
+                sequence: 4,
+                updates: vec![update.clone(), update],
+                leases: changes,
+                log: Some(log),
+            };
             let bytes = commit.encode();
             assert_eq!(Commit::decode(&bytes), Some(commit));
             for cut in 0..bytes.len() {

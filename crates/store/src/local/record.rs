@@ -13,6 +13,8 @@ const CRC_AT: usize = 16;
 const ID_AT: usize = 20;
 const PLAIN: u8 = 0;
 const LZ4: u8 = 1;
+const FLAGS_AT: usize = 6;
+const TERMINAL: u8 = 1;
 
 /// What a record is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -63,6 +65,8 @@ pub enum Compression {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Header {
     pub(crate) kind: Kind,
+    /// The payload is a chunk that refers to nothing, so that walks need not read it.
+    pub(crate) is_terminal: bool,
     encoding: u8,
     stored: u32,
     plain: u32,
@@ -81,11 +85,12 @@ impl Header {
         let word = |at: usize| -> Option<u32> {
             Some(u32::from_le_bytes(*fixed.get(at..)?.first_chunk::<4>()?))
         };
-        let &[_, _, _, _, kind, encoding, 0, 0, ..] = fixed else {
+        let &[_, _, _, _, kind, encoding, flags, 0, ..] = fixed else {
             return None;
         };
         let header = Self {
             kind: Kind::from_code(kind)?,
+            is_terminal: flags & TERMINAL != 0,
             encoding,
             stored: word(8)?,
             plain: word(12)?,
@@ -93,6 +98,7 @@ impl Header {
             id: *id.first_chunk()?,
         };
         let is_sound = encoding <= LZ4
+            && flags <= TERMINAL
             && (header.stored as usize) < MAX_PAYLOAD
             && (header.plain as usize) < MAX_PAYLOAD;
         is_sound.then_some(header)
@@ -142,6 +148,11 @@ pub(super) fn encode(
         to.truncate(body);
     }
     to.extend_from_slice(payload);
+}
+
+/// Marks a record as a chunk that refers to nothing; before [`seal_crc`].
+pub(super) fn set_terminal(record: &mut [u8]) {
+    put(record, FLAGS_AT, &[TERMINAL]);
 }
 
 /// Writes the checksum of a whole record for its place.

@@ -4,79 +4,93 @@ use std::sync::Arc;
 
 use super::index::Index;
 use super::index_file::{self, Contents, IndexFile};
-use super::pack_name;
-use super::payload::Refs;
+use super::payload::Tables;
 use super::record::Kind;
 use super::scan::{self, Scanned, record_at};
 use super::writer::{Writer, begin_pack};
+use super::{is_collected, pack_name, pack_number};
 use crate::disk::{Disk, DiskFile};
 use crate::error::{Error, Result};
 
 /// A store as found.
 pub(super) struct Recovered {
     pub(super) writer: Writer,
-    pub(super) refs: Refs,
+    pub(super) tables: Tables,
     /// Places that were durable once and can no longer be read.
     pub(super) damage: Vec<String>,
 }
 
 /// Opens all packs and fills the index.
 pub(super) fn recover(disk: &dyn Disk, index: &Index, limit: u64) -> Result<Recovered> {
-    let mut packs = find_packs(disk)?;
     let mut damage = Vec::new();
-    let mut refs = Refs::new();
+    let (mut packs, collected): (Vec<u32>, Vec<u32>) =
+        find_packs(disk)?.into_iter().partition(|pack| !is_collected(*pack));
+    let mut tables = Tables::default();
+    if let (Some(pack), []) = (collected.first(), packs.as_slice()) {
+        let file = pack_name(*pack);
+        return Err(Error::FileMalformed { file, fault: "the packs that hold the refs are gone" });
+    }
+    for pack in collected {
+        open_collected(disk, index, pack, &mut damage)?;
+    }
     let Some(mut last) = packs.pop() else {
-        return create(disk, index, limit, 1, &refs).map(|writer| Recovered {
+        return create(disk, index, limit, 1, &tables).map(|writer| Recovered {
             writer,
-            refs,
+            tables,
             damage,
         });
     };
     for pack in &packs {
-        refs = open_sealed(disk, index, *pack, refs, &mut damage)?;
+        tables = open_sealed(disk, index, *pack, tables, &mut damage)?;
     }
     let mut file = open_pack(disk, last)?;
-    let mut found = scan_open(disk, last, file.as_ref(), refs.clone())?;
+    let mut found = scan_open(disk, last, file.as_ref(), tables.clone())?;
     if found.scanned.end == 0 {
         // The pack was being created; nothing in it was ever acknowledged.
         check_unused(last, file.as_ref())?;
         drop(file);
         let Some(before) = packs.pop() else {
-            let writer = create(disk, index, limit, last, &refs)?;
-            return Ok(Recovered { writer, refs, damage });
+            let writer = create(disk, index, limit, last, &tables)?;
+            return Ok(Recovered { writer, tables, damage });
         };
         remove(disk, last)?;
         last = before;
         file = open_pack(disk, last)?;
         let length = length(last, file.as_ref())?;
         found = Opened {
-            scanned: Scanned { refs, end: length, is_sealed: true, ..Scanned::default() },
+            scanned: Scanned { tables, end: length, is_sealed: true, ..Scanned::default() },
             checkpoint: length,
+            index: None,
         };
     } else {
         cut(last, file.as_ref(), found.scanned.end)?;
     }
-    let Opened { scanned, checkpoint } = found;
+    let Opened { scanned, checkpoint, index: known } = found;
     describe(last, &scanned, &mut damage);
     index.add_file(last, Arc::clone(&file));
+    let has_index = known.as_ref().is_some_and(IndexFile::is_sealed);
+    let has_records = known.is_some() || !scanned.entries.is_empty();
+    if let Some(known) = known {
+        index.add_index(last, known);
+    }
     index.publish(&scanned.entries);
     let mut writer = Writer {
         pack: last,
         file,
         length: scanned.end,
         synced: scanned.end,
-        has_records: !scanned.entries.is_empty(),
+        has_records,
         is_pending: false,
         is_sealed: scanned.is_sealed,
         checkpoint,
         unindexed: Vec::new(),
         limit,
     };
-    if scanned.is_sealed && !scanned.entries.is_empty() {
-        let due = (last, scanned.end, scanned.refs.clone());
+    if scanned.is_sealed && has_records && !has_index {
+        let due = (last, scanned.end, scanned.tables.clone());
         writer.unindexed.push(due);
     }
-    Ok(Recovered { writer, refs: scanned.refs, damage })
+    Ok(Recovered { writer, tables: scanned.tables, damage })
 }
 
 /// Returns the numbers of the packs, and removes what an interrupted write of an index file left.
@@ -87,15 +101,20 @@ fn find_packs(disk: &dyn Disk) -> Result<Vec<u32>> {
         if name.ends_with(".tmp") {
             disk.remove(&name).map_err(|source| Error::Write { file: name.clone(), source })?;
         }
-        let number = name.strip_prefix("pack-").and_then(|rest| rest.parse().ok());
-        packs.extend(number.filter(|pack| pack_name(*pack) == name));
+        packs.extend(pack_number(&name));
     }
     packs.sort_unstable();
     Ok(packs)
 }
 
-fn create(disk: &dyn Disk, index: &Index, limit: u64, pack: u32, refs: &Refs) -> Result<Writer> {
-    let (file, length) = begin_pack(disk, pack, refs.clone())
+fn create(
+    disk: &dyn Disk,
+    index: &Index,
+    limit: u64,
+    pack: u32,
+    tables: &Tables,
+) -> Result<Writer> {
+    let (file, length) = begin_pack(disk, pack, tables.clone())
         .map_err(|source| Error::Write { file: pack_name(pack), source })?;
     index.add_file(pack, Arc::clone(&file));
     Ok(Writer {
@@ -122,34 +141,64 @@ fn length(pack: u32, file: &dyn DiskFile) -> Result<u64> {
     file.len().map_err(failed)
 }
 
-/// Opens a pack that is not the last one; makes its index again if need be. Returns the refs at its end.
+/// Opens a pack that is not the last one; makes its index again if need be. Returns the tables at its end.
 fn open_sealed(
     disk: &dyn Disk,
     index: &Index,
     pack: u32,
-    before: Refs,
+    before: Tables,
     damage: &mut Vec<String>,
-) -> Result<Refs> {
+) -> Result<Tables> {
     let file = open_pack(disk, pack)?;
     index.add_file(pack, Arc::clone(&file));
-    let found = IndexFile::open(disk, pack).filter(IndexFile::is_sealed);
-    if let Some((found, refs)) = found.and_then(|found| {
-        let refs = found.refs()?;
-        Some((found, refs))
-    }) {
+    if let Some(found) = IndexFile::open(disk, pack).filter(IndexFile::is_sealed) {
+        let tables = found.tables().clone();
         index.add_index(pack, found);
-        return Ok(refs);
+        return Ok(tables);
     }
     let mut scanned = scan_all(pack, file.as_ref(), before)?;
     // Later packs exist, so the whole pack was synced before the first of them began.
     scanned.entries.append(&mut scanned.tail);
     describe(pack, &scanned, damage);
+    make_index(disk, index, pack, &mut scanned);
+    Ok(scanned.tables)
+}
+
+/// Opens a pack that a collection made; removes it if the collection did not come to its end.
+fn open_collected(
+    disk: &dyn Disk,
+    index: &Index,
+    pack: u32,
+    damage: &mut Vec<String>,
+) -> Result<()> {
+    let file = open_pack(disk, pack)?;
+    let found = IndexFile::open(disk, pack).filter(IndexFile::is_sealed);
+    if let Some(found) = found {
+        index.add_file(pack, file);
+        index.add_index(pack, found);
+        return Ok(());
+    }
+    // The seal is written after everything before it is durable, and nothing is removed before the seal is.
+    let mut scanned = scan_all(pack, file.as_ref(), Tables::default())?;
+    if !scanned.is_sealed {
+        drop(file);
+        tracing::info!(file = pack_name(pack), "what an interrupted collection wrote is removed");
+        return remove(disk, pack);
+    }
+    index.add_file(pack, file);
+    describe(pack, &scanned, damage);
+    make_index(disk, index, pack, &mut scanned);
+    Ok(())
+}
+
+/// Writes the index of a pack that has been scanned; keeps what it says in memory if that fails.
+fn make_index(disk: &dyn Disk, index: &Index, pack: u32, scanned: &mut Scanned) {
     let contents = Contents {
         pack,
         is_sealed: true,
         covered: scanned.end,
         entries: &mut scanned.entries,
-        refs: &scanned.refs,
+        tables: &scanned.tables,
     };
     let written = index_file::write(disk, contents);
     match written.map(|()| IndexFile::open(disk, pack)) {
@@ -160,40 +209,36 @@ fn open_sealed(
             index.publish(&scanned.entries);
         }
     }
-    Ok(scanned.refs)
 }
 
 struct Opened {
     scanned: Scanned,
     /// An index file covers the pack up to here.
     checkpoint: u64,
+    index: Option<IndexFile>,
 }
 
 /// Reads the last pack: from its index where that covers it, by a scan from there on.
-fn scan_open(disk: &dyn Disk, pack: u32, file: &dyn DiskFile, before: Refs) -> Result<Opened> {
+fn scan_open(disk: &dyn Disk, pack: u32, file: &dyn DiskFile, before: Tables) -> Result<Opened> {
     let length = length(pack, file)?;
-    let known = IndexFile::open(disk, pack)
-        .filter(|index| index.covered() <= length && index.is_intact())
-        .and_then(|index| {
-            let refs = index.refs()?;
-            Some((index, refs))
-        });
-    let Some((index, refs)) = known else {
+    let known =
+        IndexFile::open(disk, pack).filter(|index| index.covered() <= length && index.is_intact());
+    let Some(index) = known else {
         let scanned = scan_all(pack, file, before)?;
-        return Ok(Opened { scanned, checkpoint: 0 });
+        return Ok(Opened { scanned, checkpoint: 0, index: None });
     };
     let checkpoint = index.covered();
-    let mut scanned = if index.is_sealed() {
-        Scanned { refs, end: checkpoint, is_sealed: true, ..Scanned::default() }
+    let tables = index.tables().clone();
+    let scanned = if index.is_sealed() {
+        Scanned { tables, end: checkpoint, is_sealed: true, ..Scanned::default() }
     } else {
         let bytes = file.map().map_err(|source| Error::Read { file: pack_name(pack), source })?;
-        scan::scan(pack, &bytes, checkpoint, refs)
+        scan::scan(pack, &bytes, checkpoint, tables)
     };
-    scanned.entries.extend(index.entries());
-    Ok(Opened { scanned, checkpoint })
+    Ok(Opened { scanned, checkpoint, index: Some(index) })
 }
 
-fn scan_all(pack: u32, file: &dyn DiskFile, before: Refs) -> Result<Scanned> {
+fn scan_all(pack: u32, file: &dyn DiskFile, before: Tables) -> Result<Scanned> {
     let bytes = file.map().map_err(|source| Error::Read { file: pack_name(pack), source })?;
     Ok(scan::scan(pack, &bytes, 0, before))
 }

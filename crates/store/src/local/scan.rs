@@ -5,7 +5,7 @@ use std::ops::Range;
 use bytes::Bytes;
 
 use super::index_file::{Entry, Location};
-use super::payload::{Commit, Head, Refs, apply};
+use super::payload::{Commit, Head, Tables};
 use super::record::{self, HEADER_BYTES, Header, Kind, Place};
 use crate::id::ChunkId;
 
@@ -13,7 +13,7 @@ use crate::id::ChunkId;
 #[derive(Debug, Default)]
 pub(super) struct Scanned {
     pub(super) entries: Vec<Entry>,
-    pub(super) refs: Refs,
+    pub(super) tables: Tables,
     /// The end of the last commit point; 0 if there is none.
     pub(super) end: u64,
     pub(super) is_sealed: bool,
@@ -50,9 +50,9 @@ pub(super) fn record_at(pack: u32, bytes: &[u8], offset: usize) -> Option<Found<
     record::is_valid(&header, record, place).then_some(Found { header, record, place })
 }
 
-/// Scans a pack from `start`, where a record begins; `refs` are those at that place.
-pub(super) fn scan(pack: u32, bytes: &[u8], start: u64, refs: Refs) -> Scanned {
-    let mut scanned = Scanned { refs, end: start, ..Scanned::default() };
+/// Scans a pack from `start`, where a record begins; `tables` are those at that place.
+pub(super) fn scan(pack: u32, bytes: &[u8], start: u64, tables: Tables) -> Scanned {
+    let mut scanned = Scanned { tables, end: start, ..Scanned::default() };
     let mut pending = Vec::new();
     let mut offset = usize::try_from(start).unwrap_or(usize::MAX);
     while offset < bytes.len() {
@@ -65,7 +65,7 @@ pub(super) fn scan(pack: u32, bytes: &[u8], start: u64, refs: Refs) -> Scanned {
             continue;
         };
         offset = found.end();
-        let updates = match found.header.kind {
+        let commit = match found.header.kind {
             Kind::Chunk | Kind::Blob => {
                 pending.push(entry(&found));
                 continue;
@@ -75,23 +75,23 @@ pub(super) fn scan(pack: u32, bytes: &[u8], start: u64, refs: Refs) -> Scanned {
                 let Some(head) = head.filter(|head| head.pack == pack) else {
                     break;
                 };
-                scanned.refs = head.refs;
-                Vec::new()
+                scanned.tables = head.tables;
+                None
             }
             Kind::Commit => {
                 pending.push(entry(&found));
                 match found.payload().and_then(|bytes| Commit::decode(&bytes)) {
-                    Some(commit) => commit.updates,
+                    Some(commit) => Some(commit),
                     None => break,
                 }
             }
             Kind::Seal => {
                 scanned.is_sealed = true;
-                Vec::new()
+                None
             }
         };
-        for update in &updates {
-            apply(&mut scanned.refs, update);
+        if let Some(commit) = &commit {
+            scanned.tables.apply(commit);
         }
         scanned.entries.append(&mut pending);
         scanned.end = offset as u64;
@@ -135,6 +135,7 @@ fn entry(found: &Found<'_>) -> Entry {
         place: found.place,
         stored: u32::try_from(stored).unwrap_or(u32::MAX),
         kind: found.header.kind,
+        is_terminal: found.header.is_terminal,
     };
     (found.header.id, location)
 }

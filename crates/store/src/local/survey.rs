@@ -1,17 +1,16 @@
 //! Re-reading every record of every pack against its checksum and its hash.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use bytes::Bytes;
 
 use super::index::Index;
-use super::index_file::Entry;
+use super::index_file::Location;
 use super::pack_name;
 use super::record::{self, Kind};
 use super::scan::{has_id, record_at};
 use crate::chunk::Chunk;
 use crate::error::{Error, Result};
-use crate::id::ChunkId;
 
 /// What reading all packs has shown.
 #[derive(Debug, Default)]
@@ -23,8 +22,8 @@ pub(crate) struct Survey {
     pub(crate) bytes: u64,
     /// What is wrong, in words, with file and place.
     pub(crate) faults: Vec<String>,
-    /// Chunks that the index names and that cannot be read.
-    pub(crate) damaged_chunks: Vec<ChunkId>,
+    /// Places, as pack and offset, that the index names and that cannot be read.
+    pub(crate) damaged: HashSet<(u32, u32)>,
 }
 
 /// Reads all packs; the open one up to its end when the survey began.
@@ -33,18 +32,17 @@ pub(super) fn survey(index: &Index, (open, end): (u32, u64)) -> Result<Survey> {
     let mut survey = Survey { packs: packs.files.len(), ..Survey::default() };
     for (pack, file) in &packs.files {
         let bytes = file.map().map_err(|source| Error::Read { file: pack_name(*pack), source })?;
-        let entries: Vec<Entry> = match packs.indexes.get(pack) {
-            Some(sealed) => {
-                if !sealed.is_intact() {
-                    let name = super::index_file::file_name(*pack);
-                    survey.faults.push(format!(
-                        "`{name}` fails its checksum; remove it, and the next start makes it again"
-                    ));
-                }
-                sealed.entries().collect()
+        let mut entries: Vec<Location> =
+            index.open_entries(*pack).into_iter().map(|(_, location)| location).collect();
+        if let Some(known) = packs.indexes.get(pack) {
+            if !known.is_intact() {
+                let name = super::index_file::file_name(*pack);
+                survey.faults.push(format!(
+                    "`{name}` fails its checksum; remove it, and the next start makes it again"
+                ));
             }
-            None => index.open_entries(*pack),
-        };
+            entries.extend(known.entries().chain(known.commits()));
+        }
         let length = if *pack == open { end } else { bytes.len() as u64 };
         let length = usize::try_from(length).unwrap_or(usize::MAX);
         let covered = bytes.get(..length.min(bytes.len())).unwrap_or_default();
@@ -54,9 +52,9 @@ pub(super) fn survey(index: &Index, (open, end): (u32, u64)) -> Result<Survey> {
 }
 
 impl Survey {
-    fn read_pack(&mut self, pack: u32, bytes: &[u8], entries: &[Entry], index: &Index) {
-        let mut expected: HashMap<u32, &Entry> =
-            entries.iter().map(|entry| (entry.1.place.offset, entry)).collect();
+    fn read_pack(&mut self, pack: u32, bytes: &[u8], entries: &[Location], index: &Index) {
+        let mut expected: HashMap<u32, &Location> =
+            entries.iter().map(|location| (location.place.offset, location)).collect();
         let name = pack_name(pack);
         self.bytes += bytes.len() as u64;
         let mut offset = 0;
@@ -81,24 +79,24 @@ impl Survey {
             if let Err(fault) = check_record(&found.header, found.record) {
                 let word = kind.word();
                 self.faults.push(format!("`{name}`: the {word} at byte {at} {fault}"));
+                self.damaged.insert((pack, at));
                 continue;
             }
-            let is_listed = expected.remove(&at).is_some_and(|entry| entry.0 == id);
-            let is_indexed = matches!(kind, Kind::Head | Kind::Seal)
-                || is_listed
-                || index.find(kind, &id).is_some();
+            let is_listed = expected.remove(&at).is_some_and(|location| location.kind == kind);
+            let is_indexed = match kind {
+                Kind::Head | Kind::Seal => true,
+                Kind::Commit => is_listed,
+                Kind::Chunk | Kind::Blob => index.find(kind, &id).is_some(),
+            };
             if !is_indexed {
                 let word = kind.word();
                 self.faults.push(format!("`{name}`: the index lacks the {word} at byte {at}"));
             }
         }
-        for (id, location) in expected.into_values() {
-            let id = ChunkId::from_bytes(*id);
+        for location in expected.into_values() {
             let (word, at) = (location.kind.word(), location.place.offset);
-            self.faults.push(format!("`{name}`: {word} `{id}` at byte {at} cannot be read"));
-            if location.kind == Kind::Chunk {
-                self.damaged_chunks.push(id);
-            }
+            self.faults.push(format!("`{name}`: the {word} at byte {at} cannot be read"));
+            self.damaged.insert((pack, at));
         }
     }
 }

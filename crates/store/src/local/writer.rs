@@ -1,16 +1,17 @@
 //! Writing: records, then a commit record, in one append and one sync; a new pack when one is full.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 
-use super::index::Index;
+use super::index::{Index, Purpose};
 use super::index_file::{self, Contents, Entry, IndexFile, Location};
 use super::pack_name;
-use super::payload::{Commit, Head, Refs, check_update};
-use super::record::{self, Compression, HEADER_BYTES, Kind, Place};
+use super::payload::{Commit, Head, Log, Tables, check_lease, check_update};
+use super::record::{self, Compression, HEADER_BYTES, Header, Kind, Place};
 use parking_lot::RwLock;
 
-use crate::batch::{Batch, RefUpdate};
+use crate::batch::Batch;
 use crate::chunk::Chunk;
 use crate::disk::{Disk, DiskFile};
 use crate::error::{Error, Result};
@@ -34,21 +35,33 @@ pub(super) struct Prepared {
     records: Vec<Pending>,
     /// The new chunks, for the cache.
     pub(super) chunks: Vec<(ChunkId, Chunk)>,
+    /// What the store holds already.
+    pub(super) known: Vec<(Kind, [u8; 32])>,
+    /// Which packs were condemned when that was found out.
+    condemned: BTreeSet<u32>,
+    compression: Compression,
 }
 
 struct Pending {
     id: [u8; 32],
     kind: Kind,
+    is_terminal: bool,
     start: usize,
     length: usize,
 }
 
 impl Prepared {
     pub(super) fn new(batch: &Batch, index: &Index, compression: Compression) -> Result<Self> {
-        if let Some(update) = batch.ref_update() {
-            check_update(update)?;
-        }
-        let mut prepared = Self { bytes: Vec::new(), records: Vec::new(), chunks: Vec::new() };
+        batch.ref_updates().iter().try_for_each(check_update)?;
+        batch.lease_updates().iter().try_for_each(check_lease)?;
+        let mut prepared = Self {
+            bytes: Vec::new(),
+            records: Vec::new(),
+            chunks: Vec::new(),
+            known: Vec::new(),
+            condemned: index.packs().condemned.clone(),
+            compression,
+        };
         for (id, bytes) in batch.blobs() {
             if bytes.len() > MAX_BLOB_BYTES {
                 return Err(Error::TooLong {
@@ -57,25 +70,72 @@ impl Prepared {
                     limit: MAX_BLOB_BYTES,
                 });
             }
-            if index.find(Kind::Blob, id.digest()).is_none() {
-                prepared.add(Kind::Blob, id.digest(), bytes, compression);
+            if !prepared.is_known(Kind::Blob, id.digest(), index)? {
+                prepared.add(Kind::Blob, id.digest(), bytes, Terminal::No);
             }
         }
         for (id, bytes) in batch.chunks() {
-            if index.find(Kind::Chunk, id.as_bytes()).is_none() {
-                let chunk = Chunk::parse(bytes.clone())?;
-                prepared.add(Kind::Chunk, id.as_bytes(), bytes, compression);
-                prepared.chunks.push((*id, chunk));
+            if !prepared.is_known(Kind::Chunk, id.as_bytes(), index)? {
+                prepared.add_chunk(id, Chunk::parse(bytes.clone())?);
             }
         }
         Ok(prepared)
     }
 
-    fn add(&mut self, kind: Kind, id: &[u8; 32], payload: &[u8], compression: Compression) {
-        let start = self.bytes.len();
-        record::encode(kind, id, payload, compression, &mut self.bytes);
-        self.records.push(Pending { id: *id, kind, start, length: self.bytes.len() - start });
+    /// Adds what was present when the batch was prepared and has been condemned since. Under the writer's lock, so
+    /// that nothing more is condemned before it is written.
+    fn make_sure(&mut self, batch: &Batch, index: &Index) -> Result<()> {
+        if index.packs().condemned.is_subset(&self.condemned) {
+            return Ok(());
+        }
+        for (kind, id) in std::mem::take(&mut self.known) {
+            if self.is_known(kind, &id, index)? {
+                continue;
+            }
+            if kind == Kind::Chunk {
+                let id = ChunkId::from_bytes(id);
+                if let Some(bytes) = batch.chunk(&id) {
+                    self.add_chunk(&id, Chunk::parse(bytes.clone())?);
+                }
+            } else if let Some((_, bytes)) = batch.blobs().find(|(blob, _)| *blob.digest() == id) {
+                self.add(Kind::Blob, &id, bytes, Terminal::No);
+            }
+        }
+        Ok(())
     }
+
+    fn is_known(&mut self, kind: Kind, id: &[u8; 32], index: &Index) -> Result<bool> {
+        let is_known = index.find_surely(kind, id, Purpose::Keep)?.is_some();
+        if is_known {
+            self.known.push((kind, *id));
+        }
+        Ok(is_known)
+    }
+
+    fn add_chunk(&mut self, id: &ChunkId, chunk: Chunk) {
+        let refers = chunk.chunk_ref_count() + chunk.blob_ref_count() > 0;
+        let terminal = if refers { Terminal::No } else { Terminal::Yes };
+        self.add(Kind::Chunk, id.as_bytes(), chunk.bytes(), terminal);
+        self.chunks.push((*id, chunk));
+    }
+
+    fn add(&mut self, kind: Kind, id: &[u8; 32], payload: &[u8], terminal: Terminal) {
+        let start = self.bytes.len();
+        record::encode(kind, id, payload, self.compression, &mut self.bytes);
+        let is_terminal = terminal == Terminal::Yes;
+        if is_terminal && let Some(record) = self.bytes.get_mut(start..) {
+            record::set_terminal(record);
+        }
+        let length = self.bytes.len() - start;
+        self.records.push(Pending { id: *id, kind, is_terminal, start, length });
+    }
+}
+
+/// Whether a chunk refers to nothing.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Terminal {
+    Yes,
+    No,
 }
 
 /// What a write works with beside the writer.
@@ -83,8 +143,8 @@ impl Prepared {
 pub(super) struct Session<'a> {
     pub(super) disk: &'a dyn Disk,
     pub(super) index: &'a Index,
-    /// The refs as they are before the write; only the writer changes them.
-    pub(super) refs: &'a RwLock<Refs>,
+    /// The tables as they are before the write; only the writer changes them.
+    pub(super) tables: &'a RwLock<Tables>,
 }
 
 /// The end of the open pack.
@@ -104,9 +164,12 @@ pub(super) struct Writer {
     /// An index file covers the pack up to here.
     pub(super) checkpoint: u64,
     /// Sealed packs whose index file could not be written yet.
-    pub(super) unindexed: Vec<(u32, u64, Refs)>,
+    pub(super) unindexed: Vec<Unindexed>,
     pub(super) limit: u64,
 }
+
+/// A sealed pack whose index file is due: its number, its length, and the tables at its end.
+pub(super) type Unindexed = (u32, u64, Tables);
 
 impl Writer {
     /// Returns the open pack and its length.
@@ -114,16 +177,17 @@ impl Writer {
         (self.pack, self.length)
     }
 
-    /// Appends the prepared records and, with an update, commits and syncs.
+    /// Appends the prepared records and, if the batch moves anything, commits and syncs. Returns what was committed.
     pub(super) fn write(
         &mut self,
         session: Session<'_>,
         prepared: &mut Prepared,
-        update: Option<&RefUpdate>,
-    ) -> Result<(), Failure> {
+        batch: &Batch,
+    ) -> Result<Option<Commit>, Failure> {
+        prepared.make_sure(batch, session.index).map_err(Failure::Refused)?;
         let Prepared { bytes, records, .. } = prepared;
-        if records.is_empty() && update.is_none() {
-            return Ok(());
+        if records.is_empty() && !batch.moves_anything() {
+            return Ok(None);
         }
         self.ensure_open(session)?;
         let mut segment = Segment::default();
@@ -137,14 +201,23 @@ impl Writer {
             }
             segment.add(one, self.pack, self.length, bytes);
         }
-        let Some(update) = update else {
-            return self.append(&segment.take(bytes), session.index);
+        if !batch.moves_anything() {
+            self.append(&segment.take(bytes), session.index)?;
+            return Ok(None);
+        }
+        let commit = Commit {
+            synced: self.synced,
+            sequence: session.tables.read().sequence,
+            updates: batch.ref_updates().to_vec(),
+            leases: batch.lease_updates().to_vec(),
+            log: None,
         };
-        let (tail, entry) = self.commit_record(vec![update.clone()], segment.length);
+        let (tail, entry) = self.commit_record(&commit, segment.length);
         bytes.extend_from_slice(&tail);
         segment.length += tail.len();
         segment.entries.push(entry);
-        self.append_and_sync(&segment.take(bytes), session.index)
+        self.append_and_sync(&segment.take(bytes), session.index)?;
+        Ok(Some(commit))
     }
 
     /// Makes everything durable that was appended.
@@ -152,22 +225,36 @@ impl Writer {
         if !self.is_pending {
             return Ok(());
         }
+        let sequence = session.tables.read().sequence;
+        let commit = Commit { synced: self.synced, sequence, ..Commit::default() };
+        self.write_commit(session, &commit)
+    }
+
+    /// Commits a new place of the log.
+    pub(super) fn write_log(&mut self, session: Session<'_>, log: Log) -> Result<Commit, Failure> {
+        let sequence = session.tables.read().sequence;
+        let commit = Commit { synced: self.synced, sequence, log: Some(log), ..Commit::default() };
+        self.write_commit(session, &commit)?;
+        Ok(commit)
+    }
+
+    fn write_commit(&mut self, session: Session<'_>, commit: &Commit) -> Result<(), Failure> {
         self.ensure_open(session)?;
-        let (mut bytes, entry) = self.commit_record(Vec::new(), 0);
+        let (mut bytes, entry) = self.commit_record(commit, 0);
         let mut segment =
             Segment { length: bytes.len(), entries: vec![entry], ..Segment::default() };
         self.append_and_sync(&segment.take(&mut bytes), session.index)
     }
 
-    fn commit_record(&self, updates: Vec<RefUpdate>, before: usize) -> (Vec<u8>, Entry) {
-        let commit = Commit { synced: self.synced, updates };
+    fn commit_record(&self, commit: &Commit, before: usize) -> (Vec<u8>, Entry) {
         let payload = commit.encode();
         let id = ChunkId::of(&payload);
         let place = self.place(before);
         let mut bytes = Vec::new();
         record::encode(Kind::Commit, id.as_bytes(), &payload, Compression::None, &mut bytes);
         record::seal_crc(&mut bytes, place);
-        let location = Location { place, stored: stored(bytes.len()), kind: Kind::Commit };
+        let stored = stored(bytes.len());
+        let location = Location { place, stored, kind: Kind::Commit, is_terminal: false };
         (bytes, (*id.as_bytes(), location))
     }
 
@@ -229,8 +316,19 @@ impl Writer {
         self.sync()?;
         self.is_pending = false;
         self.is_sealed = true;
-        let refs = session.refs.read().clone();
-        self.unindexed.push((self.pack, self.length, refs));
+        let tables = session.tables.read().clone();
+        self.unindexed.push((self.pack, self.length, tables));
+        Ok(())
+    }
+
+    /// Ends the open pack and begins the next, unless it holds next to nothing. The index file is left due.
+    pub(super) fn rotate(&mut self, session: Session<'_>, min_bytes: u64) -> Result<(), Failure> {
+        if self.is_sealed || (self.has_records && self.length >= min_bytes) {
+            if !self.is_sealed {
+                self.seal(session)?;
+            }
+            self.begin_next(session)?;
+        }
         Ok(())
     }
 
@@ -239,9 +337,15 @@ impl Writer {
         if !self.is_sealed {
             return Ok(());
         }
+        self.begin_next(session)?;
+        self.unindexed.retain(|due| !write_due_index(session.disk, session.index, due));
+        Ok(())
+    }
+
+    fn begin_next(&mut self, session: Session<'_>) -> Result<(), Failure> {
         let pack = self.pack + 1;
-        let refs = session.refs.read().clone();
-        let (file, length) = begin_pack(session.disk, pack, refs).map_err(|source| {
+        let tables = session.tables.read().clone();
+        let (file, length) = begin_pack(session.disk, pack, tables).map_err(|source| {
             let file = pack_name(pack);
             Failure::Refused(Error::Write { file, source })
         })?;
@@ -253,34 +357,7 @@ impl Writer {
         self.checkpoint = 0;
         self.has_records = false;
         self.is_sealed = false;
-        self.write_due_indexes(session);
         Ok(())
-    }
-
-    /// Writes the index files of sealed packs. A failure is no failure of the store: the entries stay in memory.
-    fn write_due_indexes(&mut self, session: Session<'_>) {
-        self.unindexed.retain(|(pack, covered, refs)| {
-            let mut entries = session.index.open_entries(*pack);
-            let contents = Contents {
-                pack: *pack,
-                is_sealed: true,
-                covered: *covered,
-                entries: &mut entries,
-                refs,
-            };
-            let written = index_file::write(session.disk, contents);
-            match written.map(|()| IndexFile::open(session.disk, *pack)) {
-                Ok(Some(index)) => {
-                    session.index.add_index(*pack, index);
-                    false
-                }
-                Ok(None) => true,
-                Err(error) => {
-                    tracing::warn!(file = pack_name(*pack), reason = %error, "index not written");
-                    true
-                }
-            }
-        });
     }
 
     /// Writes the index of the open pack, so that the next start need not scan it.
@@ -288,19 +365,19 @@ impl Writer {
         &mut self,
         disk: &dyn Disk,
         index: &Index,
-        refs: &Refs,
+        tables: &Tables,
     ) -> Result<()> {
         let grown = self.length.saturating_sub(self.checkpoint);
         if self.is_pending || self.is_sealed || grown < CHECKPOINT_BYTES {
             return Ok(());
         }
-        let mut entries = index.open_entries(self.pack);
+        let mut entries = all_entries(index, self.pack)?;
         let contents = Contents {
             pack: self.pack,
             is_sealed: false,
             covered: self.length,
             entries: &mut entries,
-            refs,
+            tables,
         };
         index_file::write(disk, contents)?;
         self.checkpoint = self.length;
@@ -308,16 +385,78 @@ impl Writer {
     }
 }
 
+/// Writes the index file of a sealed pack and tells whether that is done. A failure is no failure of the store: the
+/// entries stay in memory.
+pub(super) fn write_due_index(disk: &dyn Disk, index: &Index, due: &Unindexed) -> bool {
+    let (pack, covered, tables) = due;
+    let write = || {
+        let mut entries = all_entries(index, *pack)?;
+        let contents = Contents {
+            pack: *pack,
+            is_sealed: true,
+            covered: *covered,
+            entries: &mut entries,
+            tables,
+        };
+        index_file::write(disk, contents)?;
+        Ok(IndexFile::open(disk, *pack))
+    };
+    match write() {
+        Ok(Some(written)) => {
+            index.add_index(*pack, written);
+            true
+        }
+        Ok(None) => false,
+        Err(error) => {
+            let error: Error = error;
+            tracing::warn!(file = pack_name(*pack), reason = %error, "index not written");
+            false
+        }
+    }
+}
+
+/// Returns all entries of a pack that is not sealed or has no final index: those in memory, and those of an index
+/// file that covers its beginning. That one holds no whole ids, so the records' headers are read for them.
+pub(super) fn all_entries(index: &Index, pack: u32) -> Result<Vec<Entry>> {
+    let mut entries = index.open_entries(pack);
+    let packs = index.packs();
+    let (Some(known), Some(file)) = (packs.indexes.get(&pack), packs.files.get(&pack)) else {
+        return Ok(entries);
+    };
+    let bytes = file.map().map_err(|source| Error::Read { file: pack_name(pack), source })?;
+    for location in known.entries().chain(known.commits()) {
+        let header = bytes.get(location.place.offset as usize..).and_then(Header::parse);
+        let header = header.ok_or_else(|| Error::FileMalformed {
+            file: pack_name(pack),
+            fault: "its index leads to no record; run `tympan repo check`",
+        })?;
+        entries.push((header.id, location));
+    }
+    Ok(entries)
+}
+
+/// Ends a pack whose records are durable up to `length`. Returns the length of the seal.
+pub(super) fn seal_pack(file: &dyn DiskFile, pack: u32, length: u64) -> io::Result<u64> {
+    let payload = length.to_le_bytes();
+    let id = ChunkId::of(&payload);
+    let mut bytes = Vec::new();
+    record::encode(Kind::Seal, id.as_bytes(), &payload, Compression::None, &mut bytes);
+    record::seal_crc(&mut bytes, Place { pack, offset: offset(length) });
+    file.append(&bytes)?;
+    file.sync()?;
+    Ok(bytes.len() as u64)
+}
+
 /// Creates a pack with its head, durably. Returns the file and its length.
 pub(super) fn begin_pack(
     disk: &dyn Disk,
     pack: u32,
-    refs: Refs,
+    tables: Tables,
 ) -> io::Result<(Arc<dyn DiskFile>, u64)> {
-    let payload = Head { pack, refs }.encode();
+    let payload = Head { pack, tables }.encode();
     let id = ChunkId::of(&payload);
     let mut bytes = Vec::new();
-    record::encode(Kind::Head, id.as_bytes(), &payload, Compression::Lz4, &mut bytes);
+    record::encode(Kind::Head, id.as_bytes(), &payload, Compression::None, &mut bytes);
     record::seal_crc(&mut bytes, Place { pack, offset: 0 });
     let name = pack_name(pack);
     let file = disk.create(&name)?;
@@ -347,7 +486,12 @@ impl Segment {
         if let Some(record) = bytes.get_mut(one.start..one.start + one.length) {
             record::seal_crc(record, place);
         }
-        let location = Location { place, stored: stored(one.length), kind: one.kind };
+        let location = Location {
+            place,
+            stored: stored(one.length),
+            kind: one.kind,
+            is_terminal: one.is_terminal,
+        };
         self.entries.push((one.id, location));
         self.length += one.length;
     }

@@ -80,7 +80,7 @@ fn roots_list_maps_by_name_and_forget_empty_ones() {
     let id = root.write(&mut batch).unwrap();
     let without = named(&[("content", map), ("tags", map)]);
     assert_eq!(without.write(&mut batch).unwrap(), id);
-    batch.set_ref(moves("main", None, Some(id)));
+    batch.move_ref(moves("main", None, Some(id)));
     store.commit(batch).unwrap();
     let found = Root::read(&store, &id).unwrap();
     assert_eq!(found, without);

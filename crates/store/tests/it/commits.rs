@@ -27,7 +27,7 @@ fn a_ref_moves_by_compare_and_swap() {
     let check = |expected, new, outcome: Result<(), Option<ChunkId>>| {
         let mut batch = Batch::new();
         let staged = body_of(&mut batch, &format!("{expected:?} to {new:?}"));
-        batch.set_ref(moves("main", expected, new));
+        batch.move_ref(moves("main", expected, new));
         match (store.commit(batch), outcome) {
             (Ok(()), Ok(())) => assert_eq!(store.read_ref("main").unwrap(), new),
             (Err(error @ Error::RefMoved { .. }), Err(found)) => {
@@ -64,22 +64,23 @@ fn revisions_are_read_back_newest_first() {
         let mut update = moves("main", expected.last().copied().flatten(), new);
         update.at += std::time::Duration::from_micros(n);
         update.message = format!("revision {n}");
-        batch.set_ref(update);
+        batch.move_ref(update);
         store.commit(batch).unwrap();
         expected.push(new);
         let mut batch = Batch::new();
-        batch.set_ref(moves(&format!("pin/{n}"), None, new));
+        batch.move_ref(moves(&format!("pin/{n}"), None, new));
         store.commit(batch).unwrap();
     }
     expected.reverse();
     let check = |store: &LocalStore| {
-        let found = store.revisions("main", 100).unwrap();
-        let roots: Vec<_> = found.iter().map(|update| update.new).collect();
+        let found = store.history("main", None, 100).unwrap();
+        let roots: Vec<_> = found.iter().map(|one| one.update.new).collect();
         assert_eq!(roots, expected);
-        assert_eq!(found[0].message, "revision 29");
-        assert_eq!(found[0].expected, found[1].new);
-        assert_eq!(store.revisions("main", 3).unwrap(), found[..3]);
-        assert_eq!(store.revisions("absent", 3).unwrap(), []);
+        assert_eq!(found[0].update.message, "revision 29");
+        assert_eq!(found[0].update.expected, found[1].update.new);
+        assert_eq!(store.history("main", None, 3).unwrap(), found[..3]);
+        assert_eq!(store.history("main", Some(found[9].sequence), 3).unwrap(), found[10..13]);
+        assert_eq!(store.history("absent", None, 3).unwrap(), []);
     };
     check(&store);
     drop(store);
@@ -94,7 +95,7 @@ fn names_and_texts_beyond_the_limits_are_refused() {
         let mut update = moves("main", None, Some(ChunkId::of(b"")));
         change(&mut update);
         let mut batch = Batch::new();
-        batch.set_ref(update);
+        batch.move_ref(update);
         store.commit(batch)
     };
     assert!(matches!(commit(|update| update.name = "n".repeat(256)), Err(Error::TooLong { .. })));
@@ -171,7 +172,7 @@ fn lz4_and_plain_hold_the_same() {
         let mut batch = Batch::new();
         let ids: Vec<ChunkId> =
             (0..40).map(|n| body_of(&mut batch, &format!("{n} ").repeat(50))).collect();
-        batch.set_ref(moves("main", None, Some(ids[0])));
+        batch.move_ref(moves("main", None, Some(ids[0])));
         store.commit(batch).unwrap();
         drop(store);
         let packs = disk.list("").unwrap().len();
@@ -215,7 +216,7 @@ fn readers_and_writers_share_a_store() {
                     for n in 0..60 {
                         let mut batch = Batch::new();
                         let next = Some(body_of(&mut batch, &format!("{writer} {n} ").repeat(20)));
-                        batch.set_ref(moves(&name, root, next));
+                        batch.move_ref(moves(&name, root, next));
                         store.commit(batch).unwrap();
                         root = next;
                     }
@@ -240,10 +241,10 @@ fn the_bytes_of_a_pack_are_pinned() {
     let mut batch = Batch::new();
     let body = body_of(&mut batch, "a body");
     batch.add_blob(BlobId::of(b"icon"), "icon".into());
-    batch.set_ref(moves("main", None, Some(body)));
+    batch.move_ref(moves("main", None, Some(body)));
     store.commit(batch).unwrap();
     let pack = disk.content("pack-000001").unwrap();
-    assert_eq!(pack.len(), 64 + 56 + 64 + 119);
-    let expected = "37b3545aebb86cd1fb95cfd1033ecf5591192bd823d50f187217ff31f440e7a2";
+    assert_eq!(pack.len(), 93 + 56 + 64 + 130);
+    let expected = "360439906b68d15beec7b56ba9f023abf78950b537dcf379dcdf6ca900145af3";
     assert_eq!(ChunkId::of(&pack).to_string(), expected);
 }

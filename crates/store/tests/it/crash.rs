@@ -58,7 +58,7 @@ impl Author {
         let map = self.map.edit(&self.store, &mut batch, edits.clone())?;
         let maps = BTreeMap::from([("content".to_owned(), map)]);
         let root = Root { maps }.write(&mut batch)?;
-        batch.set_ref(moves("main", self.root, Some(root)));
+        batch.move_ref(moves("main", self.root, Some(root)));
         self.store.commit(batch)?;
         apply(&mut self.model, &edits);
         (self.map, self.root) = (map, Some(root));
@@ -88,8 +88,8 @@ fn check_reopened(disk: MemoryDisk, limit: ByteSize, allowed: &[Acknowledged], a
     assert_eq!(records, allowed[found].model, "{at}");
     // It takes new commits.
     let mut batch = Batch::new();
-    body::write(&mut batch, at.as_bytes(), &[]).unwrap();
-    batch.set_ref(moves("after", None, root.or(Some(ChunkId::of(b"")))));
+    let note = body::write(&mut batch, at.as_bytes(), &[]).unwrap();
+    batch.move_ref(moves("after", None, root.or(Some(note))));
     store.commit(batch).unwrap();
     found
 }
@@ -271,7 +271,7 @@ fn reading_a_damaged_chunk_is_an_error_and_closes_the_store() {
     let store = LocalStore::open(Arc::new(disk.clone()), tiny).unwrap();
     let mut batch = Batch::new();
     let body = body::write(&mut batch, &[7; 900], &[]).unwrap();
-    batch.set_ref(moves("main", None, Some(body)));
+    batch.move_ref(moves("main", None, Some(body)));
     store.commit(batch).unwrap();
     let length = disk.content("pack-000001").unwrap().len();
     for offset in 0..length {
@@ -354,7 +354,7 @@ fn a_clean_stop_leaves_an_index_that_covers_the_open_pack() {
         body::write(&mut batch, &noise, &[]).unwrap();
     }
     let some = *batch.chunks().next().unwrap().0;
-    batch.set_ref(moves("main", None, Some(some)));
+    batch.move_ref(moves("main", None, Some(some)));
     store.commit(batch).unwrap();
     store.close().unwrap();
     drop(store);
@@ -365,7 +365,7 @@ fn a_clean_stop_leaves_an_index_that_covers_the_open_pack() {
     assert!(check(&store).unwrap().is_clean());
     let mut batch = Batch::new();
     body::write(&mut batch, b"later", &[]).unwrap();
-    batch.set_ref(moves("later", None, Some(some)));
+    batch.move_ref(moves("later", None, Some(some)));
     store.commit(batch).unwrap();
     drop(store);
     let store = open(disk, limit);

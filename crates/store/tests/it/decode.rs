@@ -102,7 +102,7 @@ proptest! {
         for n in 0..3_u8 {
             let mut batch = Batch::new();
             let body = body::write(&mut batch, &[n; 50], &[]).unwrap();
-            batch.set_ref(moves(&format!("r{n}"), None, Some(body)));
+            batch.move_ref(moves(&format!("r{n}"), None, Some(body)));
             store.commit(batch).unwrap();
         }
         drop(store);

@@ -1,0 +1,496 @@
+//! Collecting garbage from packs: what is live is moved out of packs that are mostly garbage, then these are removed.
+//!
+//! A collection works on the packs that were full when it began. It marks from all roots while commits go on; takes
+//! the writer's lock for the few roots that came since, and *condemns* packs under it; from then on no writer relies
+//! on what a condemned pack holds. What is live in condemned packs is written to a pack of its own, made durable, put
+//! in their place, and then they are removed.
+//!
+//! Invariants
+//! * Commits wait for marks of what was committed since the last look, and for nothing else.
+//! * A pack is removed after everything live in it is durable elsewhere.
+//!
+//! On failure: a pack that is not finished is removed, or at the next start. Nothing else has changed by then.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::index::Purpose;
+use super::index_file::{self, Contents, Entry, IndexFile, Location};
+use super::payload::Tables;
+use super::record::{self, HEADER_BYTES, Header, Kind, Place};
+use super::writer::{begin_pack, seal_pack, write_due_index};
+use super::{COLLECTED, LocalStore, is_collected, pack_name};
+use crate::batch::Batch;
+use crate::chunk::Chunk;
+use crate::chunk_store::ChunkStore;
+use crate::collect::{
+    CollectMode, CollectOptions, Collected, Keeper, Marked, Marks, Phase, Progress, mark,
+};
+use crate::disk::DiskFile;
+use crate::error::{Error, Result};
+use crate::id::{BlobId, ChunkId};
+
+/// An open pack below this length is not worth ending for a collection.
+const MIN_ROTATE_BYTES: u64 = 64 << 10;
+/// Live records are moved in pieces of about this many bytes.
+const MOVE_BYTES: usize = 256 << 10;
+/// How often marking catches up with commits before it takes the writer's lock.
+const MAX_CATCH_UPS: usize = 8;
+
+type Pace<'a> = &'a mut dyn FnMut(&Progress) -> ControlFlow<()>;
+
+impl LocalStore {
+    /// Collects garbage; see [`ChunkStore::collect`].
+    pub(super) fn collect_garbage(
+        &self,
+        options: &CollectOptions,
+        pace: Pace<'_>,
+    ) -> Result<Collected> {
+        let Some(_turn) = self.collecting.try_lock() else {
+            return Err(Error::Collecting);
+        };
+        let removes = options.mode == CollectMode::Remove;
+        if removes {
+            self.check_open()?;
+            self.rotate()?;
+        }
+        let boundary = self.writer.lock().pack.min(self.holds.first_pack());
+        let mut batch = Batch::new();
+        let folded = self.fold(options, &mut batch)?;
+        let mut report = Collected {
+            generation: folded.log.generation,
+            revisions_kept: folded.kept.len() as u64,
+            revisions_dropped: folded.dropped,
+            ..Collected::default()
+        };
+        if removes {
+            self.commit(batch)?;
+            let mut writer = self.writer.lock();
+            let commit = writer.write_log(self.session(), folded.log);
+            let commit = commit.map_err(|failure| self.settle(failure))?;
+            self.tables.write().apply(&commit);
+        }
+        let mut marks = LocalMarks::new(self, boundary);
+        let mut pace =
+            Paced { pace, progress: Progress { phase: Phase::Mark, records: 0, bytes: 0 } };
+        let log_root = self.tables.read().log.map.root();
+        let mut roots = self.live_roots(options);
+        if let Some(log) = log_root {
+            roots.insert(0, ("the list of revisions".to_owned(), vec![log]));
+        }
+        for (name, kept) in by_name(&folded.kept) {
+            roots.push((format!("history of `{name}`, {} revisions", kept.len()), kept));
+        }
+        for (what, roots) in roots {
+            let ControlFlow::Continue((records, bytes)) = marks.walk(roots, &mut pace)? else {
+                return Ok(Collected { is_stopped: true, ..report });
+            };
+            report.live_records += records;
+            report.live_bytes += bytes;
+            if bytes > 0 {
+                report.keepers.push(Keeper { what, bytes });
+            }
+        }
+        for _ in 0..MAX_CATCH_UPS {
+            let new = self.new_roots(options, folded.log.folded)?;
+            match marks.walk(new, &mut pace)? {
+                ControlFlow::Continue((0, _)) => break,
+                ControlFlow::Continue((records, bytes)) => {
+                    report.live_records += records;
+                    report.live_bytes += bytes;
+                }
+                ControlFlow::Break(()) => return Ok(Collected { is_stopped: true, ..report }),
+            }
+        }
+        let condemned = if removes {
+            // No commit while the last roots are marked, and none before the condemned packs are known to writers.
+            let _writer = self.writer.lock();
+            let _condemning = self.holds.condemn();
+            for digest in self.holds.blob_hits() {
+                marks.set(Kind::Blob, &digest)?;
+            }
+            let new = self.new_roots(options, folded.log.folded)?;
+            let mut unpaced = |_: &Progress| ControlFlow::Continue(());
+            let mut unpaced = Paced { pace: &mut unpaced, progress: pace.progress };
+            // Nothing breaks this off.
+            if let ControlFlow::Continue((records, bytes)) = marks.walk(new, &mut unpaced)? {
+                report.live_records += records;
+                report.live_bytes += bytes;
+            }
+            let condemned = marks.condemned(options.min_live, &mut report)?;
+            self.index.condemn(&condemned.keys().copied().collect());
+            condemned
+        } else {
+            marks.condemned(options.min_live, &mut report)?
+        };
+        if !removes {
+            for (length, live) in condemned.values() {
+                report.moved_bytes += live;
+                report.freed_bytes += length - live;
+            }
+            return Ok(report);
+        }
+        pace.progress = Progress { phase: Phase::Sweep, records: 0, bytes: 0 };
+        let swept = self.sweep(&marks, &condemned, &mut report, &mut pace);
+        self.index.condemn(&BTreeSet::new());
+        swept.map(|()| report)
+    }
+
+    /// Ends the open pack, so that the collection can work on what it holds.
+    fn rotate(&self) -> Result<()> {
+        let due = {
+            let mut writer = self.writer.lock();
+            let rotated = writer.rotate(self.session(), MIN_ROTATE_BYTES);
+            rotated.map_err(|failure| self.settle(failure))?;
+            std::mem::take(&mut writer.unindexed)
+        };
+        // Sorting and writing an index takes longer than a commit should wait.
+        let failed =
+            due.into_iter().filter(|due| !write_due_index(self.disk.as_ref(), &self.index, due));
+        let failed: Vec<_> = failed.collect();
+        self.writer.lock().unindexed.extend(failed);
+        Ok(())
+    }
+
+    /// Returns what is live beside history, by what keeps it.
+    fn live_roots(&self, options: &CollectOptions) -> Vec<(String, Vec<ChunkId>)> {
+        let Tables { refs, leases, .. } = self.tables.read().clone();
+        let mut roots: Vec<(String, Vec<ChunkId>)> =
+            refs.into_iter().map(|(name, root)| (format!("ref `{name}`"), vec![root])).collect();
+        let live = leases.into_values().filter(|lease| lease.is_live(options.now));
+        roots.extend(live.map(|one| (format!("lease of `{}`", one.holder), vec![one.root])));
+        roots.push(("readers".to_owned(), self.pins.roots()));
+        roots.push(("writers that have not moved a ref yet".to_owned(), self.holds.hits()));
+        roots
+    }
+
+    /// Returns all roots that may have come since the last look.
+    fn new_roots(&self, options: &CollectOptions, folded: u64) -> Result<Vec<ChunkId>> {
+        let mut roots: Vec<ChunkId> =
+            self.live_roots(options).into_iter().flat_map(|(_, roots)| roots).collect();
+        let young = self.read_history(None, None, usize::MAX)?;
+        let young = young.into_iter().take_while(|one| one.sequence >= folded);
+        roots.extend(young.filter_map(|one| one.update.new));
+        Ok(roots)
+    }
+
+    /// Moves what is live out of condemned packs and removes them.
+    fn sweep(
+        &self,
+        marks: &LocalMarks<'_>,
+        condemned: &BTreeMap<u32, (u64, u64)>,
+        report: &mut Collected,
+        pace: &mut Paced<'_>,
+    ) -> Result<()> {
+        let dead = condemned.iter().filter(|(_, (_, live))| *live == 0);
+        let dead: BTreeSet<u32> = dead.map(|(pack, _)| *pack).collect();
+        self.remove_packs(&dead, None, condemned, report)?;
+        let mut output: Option<Output> = None;
+        let mut moved = BTreeSet::new();
+        for pack in condemned.keys().filter(|pack| !dead.contains(pack)) {
+            let to = match &mut output {
+                Some(open) => open,
+                None => output.insert(Output::begin(self)?),
+            };
+            let is_done = self.move_live(marks, *pack, to, pace).inspect_err(|_| to.discard(self));
+            if is_done?.is_break() {
+                report.is_stopped = true;
+                break;
+            }
+            moved.insert(*pack);
+            if to.length >= self.limit() / 2
+                && let Some(full) = output.take()
+            {
+                self.finish(full, &std::mem::take(&mut moved), condemned, report)?;
+            }
+        }
+        if let Some(last) = output {
+            self.finish(last, &moved, condemned, report)?;
+        }
+        Ok(())
+    }
+
+    /// Appends the live records of a pack to the output.
+    fn move_live(
+        &self,
+        marks: &LocalMarks<'_>,
+        pack: u32,
+        to: &mut Output,
+        pace: &mut Paced<'_>,
+    ) -> Result<ControlFlow<()>> {
+        let mut live = marks.live(pack);
+        live.sort_unstable_by_key(|location| location.place.offset);
+        let mut piece = Vec::new();
+        let mut records = 0;
+        let mut live = live.into_iter().peekable();
+        while let Some(location) = live.next() {
+            let (header, bytes) = self.read_record(location)?;
+            let is_valid = |header: &Header| record::is_valid(header, &bytes, location.place);
+            let header = header.filter(is_valid).ok_or_else(|| Error::FileMalformed {
+                file: pack_name(pack),
+                fault: "a live record is damaged; run `tympan repo check`",
+            })?;
+            to.add(&header, &bytes, &mut piece);
+            records += 1;
+            if piece.len() >= MOVE_BYTES || live.peek().is_none() {
+                let length = piece.len() as u64;
+                to.append(&mut piece)?;
+                if pace.step(records, length).is_break() && live.peek().is_some() {
+                    return Ok(ControlFlow::Break(()));
+                }
+                records = 0;
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// Makes the output durable and lets it stand for the packs that were moved to it.
+    fn finish(
+        &self,
+        mut output: Output,
+        moved: &BTreeSet<u32>,
+        condemned: &BTreeMap<u32, (u64, u64)>,
+        report: &mut Collected,
+    ) -> Result<()> {
+        let tables = self.tables.read().clone();
+        let index = output.seal(self, &tables).inspect_err(|_| output.discard(self))?;
+        report.moved_bytes += output.length;
+        let added = (output.pack, Arc::clone(&output.file), index);
+        self.remove_packs(moved, Some(added), condemned, report)
+    }
+
+    fn remove_packs(
+        &self,
+        removed: &BTreeSet<u32>,
+        added: Option<(u32, Arc<dyn DiskFile>, IndexFile)>,
+        condemned: &BTreeMap<u32, (u64, u64)>,
+        report: &mut Collected,
+    ) -> Result<()> {
+        self.index.replace(removed, added);
+        for pack in removed {
+            for file in [index_file::file_name(*pack), pack_name(*pack)] {
+                let gone = self.disk.remove(&file);
+                gone.map_err(|source| Error::Write { file, source })?;
+            }
+            let (length, live) = condemned.get(pack).copied().unwrap_or_default();
+            report.freed_bytes += length - live;
+        }
+        if !removed.is_empty() {
+            let synced = self.disk.sync_folder("");
+            synced.map_err(|source| Error::Write { file: String::new(), source })?;
+        }
+        Ok(())
+    }
+
+    fn limit(&self) -> u64 {
+        self.writer.lock().limit
+    }
+}
+
+/// Counts progress on behalf of whoever sets the pace.
+struct Paced<'a> {
+    pace: Pace<'a>,
+    progress: Progress,
+}
+
+impl Paced<'_> {
+    fn step(&mut self, records: u64, bytes: u64) -> ControlFlow<()> {
+        self.progress.records += records;
+        self.progress.bytes += bytes;
+        (self.pace)(&self.progress)
+    }
+}
+
+fn by_name(kept: &[crate::history::Revision]) -> BTreeMap<&str, Vec<ChunkId>> {
+    let mut by_name: BTreeMap<&str, Vec<ChunkId>> = BTreeMap::new();
+    for one in kept {
+        by_name.entry(&one.update.name).or_default().extend(one.update.new);
+    }
+    by_name
+}
+
+/// The marks of one collection: a bit for each record of the packs that it works on.
+struct LocalMarks<'a> {
+    store: &'a LocalStore,
+    packs: BTreeMap<u32, PackMarks>,
+    /// What is marked in other packs, so that it is walked once.
+    elsewhere: HashSet<[u8; 32]>,
+}
+
+struct PackMarks {
+    index: Arc<IndexFile>,
+    bits: Vec<u64>,
+    live_bytes: u64,
+}
+
+impl<'a> LocalMarks<'a> {
+    fn new(store: &'a LocalStore, boundary: u32) -> Self {
+        let packs = store.index.packs();
+        let candidates = packs.indexes.iter().filter(|(pack, index)| {
+            index.is_sealed() && (is_collected(**pack) || **pack < boundary)
+        });
+        let marks = candidates.map(|(pack, index)| {
+            let bits = vec![0; index.len().div_ceil(64)];
+            (*pack, PackMarks { index: Arc::clone(index), bits, live_bytes: 0 })
+        });
+        Self { store, packs: marks.collect(), elsewhere: HashSet::new() }
+    }
+
+    fn walk(
+        &mut self,
+        roots: Vec<ChunkId>,
+        pace: &mut Paced<'_>,
+    ) -> Result<ControlFlow<(), (u64, u64)>> {
+        mark(self, roots, &mut |records, bytes| pace.step(records, bytes))
+    }
+
+    /// Marks a record; returns its stored bytes if it was not marked before.
+    fn set(&mut self, kind: Kind, id: &[u8; 32]) -> Result<Option<(Location, u64)>> {
+        let Some(found) = self.store.index.find_surely(kind, id, Purpose::Read)? else {
+            return Ok(None);
+        };
+        let bytes = HEADER_BYTES as u64 + u64::from(found.location.stored);
+        let marks = self.packs.get_mut(&found.location.place.pack).zip(found.ordinal);
+        let Some((marks, ordinal)) = marks else {
+            let is_new = self.elsewhere.insert(*id);
+            return Ok(Some((found.location, if is_new { bytes } else { 0 })));
+        };
+        let (word, bit) = (ordinal / 64, 1 << (ordinal % 64));
+        let word = marks.bits.get_mut(word).filter(|word| **word & bit == 0);
+        let Some(word) = word else {
+            return Ok(Some((found.location, 0)));
+        };
+        *word |= bit;
+        marks.live_bytes += bytes;
+        Ok(Some((found.location, bytes)))
+    }
+
+    /// Returns the packs of which too little is live: their length, and how much of it is.
+    fn condemned(
+        &self,
+        min_live: f64,
+        report: &mut Collected,
+    ) -> Result<BTreeMap<u32, (u64, u64)>> {
+        let files = self.store.index.packs();
+        let mut condemned = BTreeMap::new();
+        for (pack, marks) in &self.packs {
+            let failed = |source| Error::Read { file: pack_name(*pack), source };
+            let Some(file) = files.files.get(pack) else {
+                continue;
+            };
+            let length = file.len().map_err(failed)?;
+            report.garbage_bytes += length.saturating_sub(marks.live_bytes);
+            #[expect(clippy::cast_precision_loss, reason = "packs are far below 2^52 bytes")]
+            let share = marks.live_bytes as f64 / length.max(1) as f64;
+            if share < min_live {
+                condemned.insert(*pack, (length, marks.live_bytes));
+            }
+        }
+        Ok(condemned)
+    }
+
+    fn live(&self, pack: u32) -> Vec<Location> {
+        let Some(marks) = self.packs.get(&pack) else {
+            return Vec::new();
+        };
+        let is_live = |ordinal: &usize| {
+            marks.bits.get(ordinal / 64).is_some_and(|word| word & 1 << (ordinal % 64) != 0)
+        };
+        let ordinals = (0..marks.index.len()).filter(is_live);
+        ordinals.filter_map(|ordinal| marks.index.location(ordinal)).collect()
+    }
+}
+
+impl Marks for LocalMarks<'_> {
+    fn mark_chunk(&mut self, id: &ChunkId) -> Result<Marked> {
+        Ok(match self.set(Kind::Chunk, id.as_bytes())? {
+            None => return Err(Error::ChunkMissing { id: *id }),
+            Some((_, 0)) => Marked::Before,
+            Some((location, bytes)) if location.is_terminal => Marked::Terminal(bytes),
+            Some((_, bytes)) => Marked::Follow(bytes),
+        })
+    }
+
+    fn mark_blob(&mut self, id: &BlobId) -> Result<u64> {
+        // One that is not here is a large one, which lies elsewhere.
+        Ok(self.set(Kind::Blob, id.digest())?.map_or(0, |(_, bytes)| bytes))
+    }
+
+    fn load(&self, ids: &[ChunkId]) -> Result<Vec<Chunk>> {
+        ids.iter().map(|id| self.store.load_chunk(id)).collect()
+    }
+}
+
+/// The pack that live records are moved to.
+struct Output {
+    pack: u32,
+    file: Arc<dyn DiskFile>,
+    length: u64,
+    entries: Vec<Entry>,
+}
+
+impl Output {
+    fn begin(store: &LocalStore) -> Result<Self> {
+        let packs = store.index.packs();
+        let last = packs.files.keys().next_back().copied().filter(|pack| is_collected(*pack));
+        let pack = last.map_or(COLLECTED | 1, |last| last + 1);
+        let tables = store.tables.read().clone();
+        let begun = begin_pack(store.disk.as_ref(), pack, tables);
+        let (file, length) =
+            begun.map_err(|source| Error::Write { file: pack_name(pack), source })?;
+        Ok(Self { pack, file, length, entries: Vec::new() })
+    }
+
+    /// Adds a record to what is appended next.
+    fn add(&mut self, header: &Header, bytes: &Bytes, piece: &mut Vec<u8>) {
+        let offset = u32::try_from(self.length + piece.len() as u64).unwrap_or(u32::MAX);
+        let place = Place { pack: self.pack, offset };
+        let start = piece.len();
+        piece.extend_from_slice(bytes);
+        if let Some(record) = piece.get_mut(start..) {
+            record::seal_crc(record, place);
+        }
+        let stored = u32::try_from(bytes.len() - HEADER_BYTES).unwrap_or(u32::MAX);
+        let Header { kind, is_terminal, id, .. } = *header;
+        self.entries.push((id, Location { place, stored, kind, is_terminal }));
+    }
+
+    fn append(&mut self, piece: &mut Vec<u8>) -> Result<()> {
+        let appended = self.file.append(piece).and_then(|()| self.file.sync());
+        appended.map_err(|source| Error::Write { file: pack_name(self.pack), source })?;
+        self.length += piece.len() as u64;
+        piece.clear();
+        Ok(())
+    }
+
+    /// Ends the pack and writes its index.
+    fn seal(&mut self, store: &LocalStore, tables: &Tables) -> Result<IndexFile> {
+        let sealed = seal_pack(self.file.as_ref(), self.pack, self.length);
+        self.length +=
+            sealed.map_err(|source| Error::Write { file: pack_name(self.pack), source })?;
+        let contents = Contents {
+            pack: self.pack,
+            is_sealed: true,
+            covered: self.length,
+            entries: &mut self.entries,
+            tables,
+        };
+        index_file::write(store.disk.as_ref(), contents)?;
+        IndexFile::open(store.disk.as_ref(), self.pack).ok_or_else(|| Error::FileMalformed {
+            file: index_file::file_name(self.pack),
+            fault: "it cannot be read back",
+        })
+    }
+
+    /// Removes what cannot be finished; if that fails too, the next start does it.
+    fn discard(&self, store: &LocalStore) {
+        for file in [index_file::file_name(self.pack), pack_name(self.pack)] {
+            if let Err(error) = store.disk.remove(&file) {
+                tracing::debug!(file, reason = %error, "left for the next start");
+            }
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! The history of refs: young revisions in commit records, older ones folded into a map.
+//!
+//! A collection folds: it takes the revisions that are in commit records only into the map, leaves out those that are
+//! not kept, and from then on nothing needs the packs that hold the commit records.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use bytes::Bytes;
+
+use super::payload::{Commit, Log, decode_update, encode_update};
+use super::record;
+use super::{LocalStore, pack_name};
+use crate::batch::Batch;
+use crate::chunk_store::ReadChunks;
+use crate::collect::CollectOptions;
+use crate::error::{Error, Result};
+use crate::history::Revision;
+use crate::tree::Value;
+
+/// Ends the name of a ref in keys.
+const END: u8 = 0;
+
+/// What a fold has decided.
+pub(super) struct Folded {
+    pub(super) log: Log,
+    /// The revisions that stay, newest first.
+    pub(super) kept: Vec<Revision>,
+    pub(super) dropped: u64,
+}
+
+impl LocalStore {
+    /// Returns revisions of a ref, or of all refs, newest first.
+    pub(super) fn read_history(
+        &self,
+        name: Option<&str>,
+        before: Option<u64>,
+        limit: usize,
+    ) -> Result<Vec<Revision>> {
+        let log = self.tables.read().log;
+        let before = before.unwrap_or(u64::MAX);
+        let is_wanted = |one: &Revision| {
+            one.sequence < before && name.is_none_or(|name| one.update.name == name)
+        };
+        let mut found = Vec::new();
+        for location in self.index.commits_since(log.folded) {
+            if found.len() >= limit {
+                break;
+            }
+            let (header, record) = self.read_record(location)?;
+            let commit = header
+                .filter(|header| record::is_valid(header, &record, location.place))
+                .and_then(|header| record::decode(&header, &record))
+                .and_then(|payload| Commit::decode(&payload));
+            let commit = commit.ok_or_else(|| Error::FileMalformed {
+                file: pack_name(location.place.pack),
+                fault: "a commit record is damaged; run `tympan repo check`",
+            })?;
+            let is_young = |one: &Revision| one.sequence >= log.folded;
+            let revisions = commit.into_revisions().rev();
+            found.extend(revisions.filter(is_young).filter(is_wanted));
+        }
+        if found.len() < limit {
+            found.extend(self.folded(log, name)?.into_iter().filter(is_wanted));
+        }
+        found.truncate(limit);
+        Ok(found)
+    }
+
+    /// Returns the revisions in the map, newest first.
+    fn folded(&self, log: Log, name: Option<&str>) -> Result<Vec<Revision>> {
+        let prefix = name.map(prefix_of);
+        let end = prefix.clone().map(|mut end| {
+            end.pop();
+            end.push(END + 1);
+            end
+        });
+        let start = prefix.as_deref().map_or(Bound::Unbounded, Bound::Included);
+        let end = end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+        let mut found = Vec::new();
+        for entry in log.map.range(self, (start, end)) {
+            let (key, value) = entry?;
+            let sequence = key.last_chunk::<8>().map(|bytes| u64::from_be_bytes(*bytes));
+            let revision = sequence.zip(decode_update(&value.bytes));
+            let (sequence, update) = revision.ok_or_else(|| Error::FileMalformed {
+                file: "history".to_owned(),
+                fault: "a revision does not decode; run `tympan repo check`",
+            })?;
+            found.push(Revision { sequence, update });
+        }
+        found.sort_unstable_by_key(|one| std::cmp::Reverse(one.sequence));
+        Ok(found)
+    }
+
+    /// Decides which revisions stay, and stages the map of them.
+    pub(super) fn fold(&self, options: &CollectOptions, batch: &mut Batch) -> Result<Folded> {
+        let log = self.tables.read().log;
+        let all = self.read_history(None, None, usize::MAX)?;
+        let mut by_name: BTreeMap<&str, Vec<&Revision>> = BTreeMap::new();
+        for one in &all {
+            by_name.entry(&one.update.name).or_default().push(one);
+        }
+        let mut edits = BTreeMap::new();
+        let mut kept = Vec::new();
+        let mut dropped = 0;
+        for revisions in by_name.values() {
+            let times = revisions.iter().map(|one| (one.sequence, one.update.at));
+            let stays = options.retention.kept(times, options.now);
+            for one in revisions {
+                if stays.contains(&one.sequence) {
+                    kept.push(Revision::clone(one));
+                    if one.sequence >= log.folded {
+                        edits.insert(key_of(one), Some(value_of(one)));
+                    }
+                } else {
+                    dropped += 1;
+                    if one.sequence < log.folded {
+                        edits.insert(key_of(one), None);
+                    }
+                }
+            }
+        }
+        kept.sort_unstable_by_key(|one| std::cmp::Reverse(one.sequence));
+        let folded = all.iter().map(|one| one.sequence + 1).max().unwrap_or(0).max(log.folded);
+        let map = log.map.edit(self as &dyn ReadChunks, batch, edits)?;
+        Ok(Folded { log: Log { map, folded, generation: log.generation + 1 }, kept, dropped })
+    }
+}
+
+fn prefix_of(name: &str) -> Vec<u8> {
+    let mut key = name.as_bytes().to_vec();
+    key.push(END);
+    key
+}
+
+fn key_of(revision: &Revision) -> Vec<u8> {
+    let mut key = prefix_of(&revision.update.name);
+    key.extend_from_slice(&revision.sequence.to_be_bytes());
+    key
+}
+
+fn value_of(revision: &Revision) -> Value {
+    let mut bytes = Vec::new();
+    encode_update(&revision.update, &mut bytes);
+    Value { bytes: Bytes::from(bytes), body: None }
+}
