@@ -9,9 +9,9 @@ use std::time::SystemTime;
 
 use tympan_blobs::LocalBlobs;
 use tympan_content::Repository;
-use tympan_store::disk::FileDisk;
-use tympan_store::{ByteSize, LocalOptions, LocalStore, State};
+use tympan_store::{LocalStore, State};
 
+use crate::backend::Backend;
 use crate::command::Fault;
 use crate::config::{self, Config};
 
@@ -22,7 +22,8 @@ pub(crate) const ADMIN: &str = "admin";
 pub(crate) struct Home {
     pub(crate) dir: PathBuf,
     pub(crate) config: Config,
-    pub(crate) chunks: Arc<LocalStore>,
+    /// The packs of this home, if the repository lies in them.
+    pub(crate) local: Option<Arc<LocalStore>>,
     pub(crate) repository: Repository,
 }
 
@@ -37,18 +38,12 @@ impl Home {
             Fault::cannot_run(format!("cannot open the home `{}`: {}", dir.display(), chain(error)))
         };
         fs::create_dir_all(dir).map_err(|error| failed(&error))?;
-        let disk = FileDisk::open(dir.join("store")).map_err(|error| failed(&error))?;
-        let mut options = LocalOptions::default();
-        if let Some(cache) = config.store.cache {
-            options.cache = ByteSize::bytes(cache.0);
-        }
-        let chunks =
-            Arc::new(LocalStore::open(Arc::new(disk), options).map_err(|error| failed(&error))?);
+        let Backend { chunks, local } = Backend::open(dir, &config)?;
         let blobs =
             LocalBlobs::open(&dir.join("blobs"), chunks.clone()).map_err(|error| failed(&error))?;
         let repository =
             Repository::open(chunks.clone(), Arc::new(blobs)).map_err(|error| failed(&error))?;
-        Ok(Self { dir: dir.to_owned(), config, chunks, repository })
+        Ok(Self { dir: dir.to_owned(), config, local, repository })
     }
 
     /// Opens the stores of a home that exists.

@@ -1,6 +1,7 @@
 //! The `tympan` command: runs a content website end to end.
 
 mod args;
+mod backend;
 mod command;
 mod config;
 mod home;

@@ -222,7 +222,10 @@ pub(crate) fn run(role: Role, arguments: &args::Instance) -> Outcome {
 
 /// Seals what is written, so that the next start need not scan.
 pub(crate) fn close(home: &Home) -> Result<(), Fault> {
-    home.chunks.close().map_err(|error| Fault::cannot_run(chain(&error)))
+    match &home.local {
+        Some(local) => local.close().map_err(|error| Fault::cannot_run(chain(&error))),
+        None => Ok(()),
+    }
 }
 
 /// Waits for Ctrl-C or a request to terminate.

@@ -1,30 +1,23 @@
-//! `tympan repo`: check and count a repository.
+//! `tympan repo check`: what is damaged, and what that affects.
 
 use std::path::Path;
 use std::process::ExitCode;
 
 use serde_json::json;
 use tympan_blobs::BlobStore;
-use tympan_content::{Index, NodePath};
 use tympan_store::check;
 
-use crate::args::Repo;
 use crate::command::{CHECK_FAILED, Fault, Outcome};
 use crate::home::{Home, chain};
 use crate::say;
 
-/// Runs the command.
-pub(crate) fn run(repo: &Repo) -> Outcome {
-    match repo {
-        Repo::Check { home, json } => check_home(home, *json),
-        Repo::Stats { home, json } => stats(home, *json),
-    }
-}
-
 /// Re-hashes every record, walks every ref, and looks for every blob that content names.
-fn check_home(home: &Path, json: bool) -> Outcome {
+pub(super) fn run(home: &Path, json: bool) -> Outcome {
     let home = Home::open_existing(home)?;
-    let report = check(&home.chunks).map_err(|error| Fault::cannot_run(chain(&error)))?;
+    let local = home.local.as_ref().ok_or_else(|| {
+        Fault::usage("the repository of this home lies in a database, which checks itself")
+    })?;
+    let report = check(local).map_err(|error| Fault::cannot_run(chain(&error)))?;
     let blobs: &dyn BlobStore = home.repository.blobs();
     let mut faults = report.faults.clone();
     for affected in &report.affected {
@@ -84,30 +77,4 @@ fn damage(expected: &tympan_store::BlobId, content: tympan_content::BlobContent)
         )),
         Err(error) => Some(format!("the blob {expected} cannot be read: {}", chain(&error))),
     }
-}
-
-fn stats(home: &Path, json: bool) -> Outcome {
-    let home = Home::open_existing(home)?;
-    let failed = |error: tympan_content::Error| Fault::cannot_run(chain(&error));
-    let snapshot = home.repository.snapshot().map_err(failed)?;
-    let root = snapshot.node(&NodePath::root()).map_err(failed)?;
-    let documents = root
-        .map(|root| root.listed_descendants())
-        .transpose()
-        .map_err(failed)?
-        .unwrap_or_default()
-        .len();
-    let count = |name: &str| -> Result<usize, Fault> {
-        Ok(snapshot.look_up(Index::Type, name).map_err(failed)?.len())
-    };
-    let (pages, assets) = (count("cq:Page")?, count("dam:Asset")?);
-    if json {
-        say!(
-            "{}",
-            json!({ "root": snapshot.root_id().to_string(), "documents": documents, "pages": pages, "assets": assets })
-        );
-    } else {
-        say!("root {}: {documents} documents, {pages} pages, {assets} assets", snapshot.root_id());
-    }
-    Ok(ExitCode::SUCCESS)
 }
