@@ -7,6 +7,7 @@
 )]
 
 mod bodies;
+mod collect;
 mod commits;
 mod crash;
 mod decode;

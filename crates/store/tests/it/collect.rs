@@ -1,0 +1,503 @@
+//! Collecting garbage: nothing reachable goes, all else does, whatever happens meanwhile.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use tympan_store::disk::Disk;
+use tympan_store::{
+    Batch, BlobId, ByteSize, ChunkId, ChunkStore, CollectMode, CollectOptions, Collected,
+    Compression, Error, Hold, Lease, LocalOptions, LocalStore, Map, Pin, Progress, ReadChunks,
+    RefUpdate, Retention, Root, body, check,
+};
+use tympan_testkit::disk::{CrashDisk, Unsynced};
+
+use crate::support::{Edits, Numbers, value};
+
+fn open(disk: impl Disk + 'static, pack_limit: ByteSize) -> LocalStore {
+    let cache = ByteSize::bytes(0);
+    let options = LocalOptions { pack_limit, cache, compression: Compression::Lz4 };
+    LocalStore::open(Arc::new(disk), options).unwrap()
+}
+
+fn at(seconds: u64) -> SystemTime {
+    UNIX_EPOCH + Duration::from_secs(1_000_000 + seconds)
+}
+
+/// Collects without waiting.
+fn collect(store: &LocalStore, options: &CollectOptions) -> Collected {
+    store.collect(options, &mut |_| ControlFlow::Continue(())).unwrap()
+}
+
+/// The options that leave nothing but what is live.
+fn thorough(now: u64, retention: Retention) -> CollectOptions {
+    CollectOptions { now: at(now), retention, min_live: 1.1, mode: CollectMode::Remove }
+}
+
+/// Reads everything that a root reaches; returns the ids of its chunks.
+fn read_all(store: &dyn ChunkStore, root: ChunkId) -> Result<BTreeSet<ChunkId>, Error> {
+    let mut seen = BTreeSet::from([root]);
+    let mut waiting = VecDeque::from([root]);
+    while let Some(id) = waiting.pop_front() {
+        let chunk = store.read(&id)?;
+        for blob in chunk.blob_refs() {
+            assert!(store.read_blob(&blob)?.is_some(), "blob {blob} is gone");
+        }
+        waiting.extend(chunk.chunk_refs().filter(|id| seen.insert(*id)));
+    }
+    Ok(seen)
+}
+
+/// Stages a change of a state; few different texts, so that dropped content comes back.
+fn change(store: &LocalStore, from: Option<ChunkId>, numbers: &mut Numbers) -> (Batch, ChunkId) {
+    let mut batch = Batch::new();
+    let map = match from {
+        Some(root) => Root::read(store, &root).unwrap().map("content"),
+        None => Map::EMPTY,
+    };
+    let mut edits = Edits::new();
+    for _ in 0..=numbers.below(5) {
+        let n = numbers.below(40);
+        let text = vec![b'a' + numbers.below(4) as u8; 200 + numbers.below(3) as usize * 700];
+        let blob = BlobId::of(&text);
+        batch.add_blob(blob, text.clone().into());
+        let mut page = value(format!("page {n} {}", numbers.below(3)));
+        page.body = Some(body::write(&mut batch, &text, &[blob]).unwrap());
+        edits.insert(format!("page-{n:03}").into_bytes(), Some(page));
+    }
+    let map = map.edit(store, &mut batch, edits).unwrap();
+    let root = Root { maps: BTreeMap::from([("content".to_owned(), map)]) };
+    let root = root.write(&mut batch).unwrap();
+    (batch, root)
+}
+
+fn move_ref(name: &str, expected: Option<ChunkId>, new: Option<ChunkId>, now: u64) -> RefUpdate {
+    let (author, message) = ("Ada".to_owned(), "test".to_owned());
+    RefUpdate { name: name.to_owned(), expected, new, at: at(now), author, message }
+}
+
+/// A writer that stores first and moves its ref later.
+struct Pending {
+    _hold: Hold,
+    name: String,
+    root: ChunkId,
+}
+
+/// A store, and what must be readable in it.
+struct World {
+    disk: CrashDisk,
+    store: LocalStore,
+    numbers: Numbers,
+    now: u64,
+    refs: BTreeMap<String, ChunkId>,
+    leases: BTreeMap<String, (ChunkId, u64)>,
+    pins: Vec<Pin>,
+    pending: Vec<Pending>,
+}
+
+const LIMIT: ByteSize = ByteSize::kib(6);
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let disk = CrashDisk::new();
+        let store = open(disk.clone(), LIMIT);
+        Self {
+            disk,
+            store,
+            numbers: Numbers(seed),
+            now: 0,
+            refs: BTreeMap::new(),
+            leases: BTreeMap::new(),
+            pins: Vec::new(),
+            pending: Vec::new(),
+        }
+    }
+
+    fn some_name(&mut self) -> String {
+        format!("branch-{}", self.numbers.below(3))
+    }
+
+    fn some_root(&mut self) -> Option<ChunkId> {
+        let roots: Vec<ChunkId> = self.refs.values().copied().collect();
+        let index = self.numbers.below(roots.len().max(1) as u64) as usize;
+        roots.get(index).copied()
+    }
+
+    fn step(&mut self) {
+        self.now += self.numbers.below(4_000);
+        match self.numbers.below(16) {
+            0..=5 => self.commit(),
+            6 => self.store_ahead(),
+            7 => self.move_late(),
+            8 => self.remove_ref(),
+            9 => self.pins.extend(self.refs.values().next().map(|root| self.store.pin(*root))),
+            10 => drop(self.pins.pop()),
+            11 => self.grant(),
+            12 => {
+                let dir = self.disk.content("pack-000001").map(|pack| pack.len());
+                assert!(dir != Some(0));
+                self.reopen();
+            }
+            _ => self.collect(),
+        }
+        self.check();
+    }
+
+    fn commit(&mut self) {
+        let name = self.some_name();
+        let old = self.refs.get(&name).copied();
+        let (mut batch, root) = change(&self.store, old, &mut self.numbers);
+        batch.move_ref(move_ref(&name, old, Some(root), self.now));
+        self.store.commit(batch).unwrap();
+        self.refs.insert(name, root);
+    }
+
+    /// Stores a state without a ref, after asking what is there.
+    fn store_ahead(&mut self) {
+        let hold = self.store.hold().unwrap();
+        let name = self.some_name();
+        let old = self.refs.get(&name).copied();
+        let (batch, root) = change(&self.store, old, &mut self.numbers);
+        let ids: Vec<ChunkId> = batch.chunks().map(|(id, _)| *id).collect();
+        let present = self.store.contains_many(&ids).unwrap();
+        let mut lacking = Batch::new();
+        for ((_, bytes), is_here) in batch.chunks().zip(present) {
+            if !is_here {
+                lacking.add_chunk(bytes.clone());
+            }
+        }
+        for (id, bytes) in batch.blobs() {
+            if !self.store.contains_blob(id).unwrap() {
+                lacking.add_blob(*id, bytes.clone());
+            }
+        }
+        self.store.commit(lacking).unwrap();
+        // The state it was made from must stay while the new one is waiting.
+        self.pins.extend(old.map(|old| self.store.pin(old)));
+        self.pending.push(Pending { _hold: hold, name, root });
+    }
+
+    fn move_late(&mut self) {
+        let Some(pending) = self.pending.pop() else {
+            return;
+        };
+        let old = self.refs.get(&pending.name).copied();
+        let mut batch = Batch::new();
+        batch.move_ref(move_ref(&pending.name, old, Some(pending.root), self.now));
+        self.store.commit(batch).unwrap();
+        self.refs.insert(pending.name, pending.root);
+    }
+
+    fn remove_ref(&mut self) {
+        let name = self.some_name();
+        if let Some(old) = self.refs.remove(&name) {
+            let mut batch = Batch::new();
+            batch.move_ref(move_ref(&name, Some(old), None, self.now));
+            self.store.commit(batch).unwrap();
+        }
+    }
+
+    fn grant(&mut self) {
+        let holder = format!("client {}", self.numbers.below(3));
+        let mut batch = Batch::new();
+        match self.some_root() {
+            Some(root) if self.numbers.below(3) > 0 => {
+                let expires = self.now + self.numbers.below(20_000);
+                batch.grant(Lease { holder: holder.clone(), root, expires: Some(at(expires)) });
+                self.leases.insert(holder, (root, expires));
+            }
+            _ => {
+                batch.release(holder.clone());
+                self.leases.remove(&holder);
+            }
+        }
+        self.store.commit(batch).unwrap();
+    }
+
+    /// Ends the process: pins and holds go, and what was stored under them may.
+    fn reopen(&mut self) {
+        self.pending.clear();
+        self.pins.clear();
+        self.store = open(CrashDisk::new(), LIMIT);
+        self.store = open(self.disk.clone(), LIMIT);
+    }
+
+    fn collect(&mut self) {
+        let hours = |hours| Duration::from_hours(hours);
+        let retention = match self.numbers.below(3) {
+            0 => Retention::NONE,
+            1 => Retention { all: hours(2), hourly: 3, daily: 1, weekly: 0 },
+            _ => Retention { all: hours(20), ..Retention::NONE },
+        };
+        let mode =
+            if self.numbers.below(5) == 0 { CollectMode::DryRun } else { CollectMode::Remove };
+        let min_live = [0.3, 0.6, 1.1][self.numbers.below(3) as usize];
+        let options = CollectOptions { now: at(self.now), retention, min_live, mode };
+        let stop_after = self.numbers.below(40);
+        let mut steps = 0;
+        let mut pace = |_: &Progress| {
+            steps += 1;
+            if steps == stop_after { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        self.store.collect(&options, &mut pace).unwrap();
+        self.leases.retain(|_, (_, expires)| *expires > self.now);
+    }
+
+    fn check(&self) {
+        let refs: BTreeMap<String, ChunkId> = self.store.refs().unwrap().into_iter().collect();
+        assert_eq!(refs, self.refs);
+        let mut roots: Vec<ChunkId> = refs.values().copied().collect();
+        roots.extend(self.pins.iter().map(Pin::root));
+        roots.extend(self.pending.iter().map(|pending| pending.root));
+        let live = self.leases.values().filter(|(_, expires)| *expires > self.now);
+        roots.extend(live.map(|(root, _)| *root));
+        for name in ["branch-0", "branch-1", "branch-2"] {
+            let history = self.store.history(name, None, usize::MAX).unwrap();
+            assert!(history.is_sorted_by(|left, right| left.sequence > right.sequence));
+            assert_eq!(history.first().and_then(|one| one.update.new), refs.get(name).copied());
+            roots.extend(history.iter().filter_map(|one| one.update.new));
+        }
+        for root in roots {
+            read_all(&self.store, root).unwrap_or_else(|error| panic!("at {}: {error}", self.now));
+        }
+    }
+
+    /// Lets everything go but the refs, and checks that nothing else is left.
+    fn finish(mut self) {
+        self.pending.clear();
+        self.pins.clear();
+        self.now += 1_000_000;
+        self.store.hold().unwrap();
+        for _ in 0..2 {
+            collect(&self.store, &thorough(self.now, Retention::NONE));
+        }
+        let mut live = BTreeSet::new();
+        for root in self.refs.values() {
+            live.extend(read_all(&self.store, *root).unwrap());
+        }
+        self.reopen();
+        let report = check(&self.store).unwrap();
+        assert!(report.is_clean(), "{report:?}");
+        // The open pack may hold the map of revisions once more; everything else is gone.
+        let spare = report.chunks - live.len() as u64;
+        assert!(spare < 12, "{spare} chunks of {} are garbage", report.chunks);
+        self.check();
+    }
+}
+
+#[test]
+fn nothing_reachable_goes_whatever_happens_between_collections() {
+    let seeds = std::env::var("TYMPAN_SEEDS").ok().and_then(|seeds| seeds.parse().ok());
+    for seed in 0..seeds.unwrap_or(12) {
+        let mut world = World::new(seed);
+        for _ in 0..120 {
+            world.step();
+        }
+        world.finish();
+    }
+}
+
+#[test]
+fn garbage_is_given_back_and_counted() {
+    let disk = CrashDisk::new();
+    let store = open(disk.clone(), ByteSize::mib(1));
+    let mut numbers = Numbers(5);
+    let mut root = None;
+    for n in 0..300 {
+        let (mut batch, new) = change(&store, root, &mut numbers);
+        batch.move_ref(move_ref("main", root, Some(new), n));
+        store.commit(batch).unwrap();
+        root = Some(new);
+    }
+    let size = |disk: &CrashDisk| -> usize {
+        let names = disk.list("").unwrap();
+        let files = names.iter().filter(|name| !name.ends_with(".index"));
+        files.filter_map(|name| disk.content(name)).map(|bytes| bytes.len()).sum()
+    };
+    let before = size(&disk);
+    let options = CollectOptions { mode: CollectMode::DryRun, ..thorough(400, Retention::NONE) };
+    let calls = disk.calls();
+    let dry = collect(&store, &options);
+    assert_eq!(disk.calls(), calls, "a dry run writes nothing");
+    assert_eq!(dry.revisions_dropped, 299);
+    assert_eq!(store.history("main", None, 1_000).unwrap().len(), 300);
+    let done = collect(&store, &thorough(400, Retention::NONE));
+    assert_eq!((done.revisions_kept, done.revisions_dropped), (1, 299));
+    assert_eq!(store.history("main", None, 1_000).unwrap().len(), 1);
+    let after = size(&disk);
+    assert!(after * 4 < before, "{before} became {after}");
+    assert!(done.keepers.iter().any(|one| one.what == "ref `main`" && one.bytes > 0));
+    assert_eq!(done.generation, 1);
+    // Bytes freed are those that the folder lost, but for the end of one pack and the beginning of another.
+    let lost = (before - after) as u64;
+    assert!(done.freed_bytes.abs_diff(lost) < 2_000, "{done:?}, {lost}");
+    read_all(&store, root.unwrap()).unwrap();
+}
+
+#[test]
+fn a_power_cut_at_any_call_of_a_collection_loses_nothing() {
+    let disk = CrashDisk::new();
+    let store = open(disk.clone(), ByteSize::kib(8));
+    let mut numbers = Numbers(9);
+    let mut roots: Vec<ChunkId> = Vec::new();
+    for n in 0..25 {
+        let old = roots.last().copied();
+        let (mut batch, new) = change(&store, old, &mut numbers);
+        batch.move_ref(move_ref("main", old, Some(new), n));
+        store.commit(batch).unwrap();
+        roots.push(new);
+        if n % 8 == 7 {
+            let before = disk.calls();
+            collect(&store, &thorough(n, Retention::NONE));
+            for calls in before..=disk.calls() {
+                for unsynced in [Unsynced::Lost, Unsynced::Kept, Unsynced::Reordered(64)] {
+                    let crashed = open(disk.crash(calls, unsynced), ByteSize::kib(8));
+                    assert_eq!(crashed.read_ref("main").unwrap(), Some(new));
+                    read_all(&crashed, new).unwrap();
+                    let report = check(&crashed).unwrap();
+                    assert!(report.is_clean(), "after call {calls}, {unsynced:?}: {report:?}");
+                    let history = crashed.history("main", None, 100).unwrap();
+                    for one in history.iter().filter_map(|one| one.update.new) {
+                        read_all(&crashed, one).unwrap();
+                    }
+                    // The next collection makes an end of what this one began.
+                    collect(&crashed, &thorough(n, Retention::NONE));
+                    read_all(&crashed, new).unwrap();
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_full_disk_ends_a_collection_and_nothing_else() {
+    let disk = CrashDisk::new();
+    let store = open(disk.clone(), ByteSize::kib(16));
+    let mut numbers = Numbers(2);
+    let mut root = None;
+    for n in 0..60 {
+        let (mut batch, new) = change(&store, root, &mut numbers);
+        batch.move_ref(move_ref("main", root, Some(new), n));
+        store.commit(batch).unwrap();
+        root = Some(new);
+    }
+    let mut refused = 0;
+    for room in (0..6_000).step_by(500) {
+        disk.set_room(Some(room));
+        match store.collect(&thorough(60, Retention::NONE), &mut |_| ControlFlow::Continue(())) {
+            Ok(_) => {}
+            Err(Error::Write { .. }) => refused += 1,
+            Err(other) => panic!("{other}"),
+        }
+        assert_eq!(store.poisoned(), None);
+        read_all(&store, root.unwrap()).unwrap();
+    }
+    assert!(refused > 3, "{refused} refusals");
+    disk.set_room(None);
+    let (mut batch, new) = change(&store, root, &mut numbers);
+    batch.move_ref(move_ref("main", root, Some(new), 61));
+    store.commit(batch).unwrap();
+    collect(&store, &thorough(62, Retention::NONE));
+    drop(store);
+    let store = open(disk, ByteSize::kib(16));
+    assert!(check(&store).unwrap().is_clean());
+    read_all(&store, new).unwrap();
+}
+
+#[test]
+fn only_one_collection_runs_at_a_time() {
+    let store = LocalStore::memory().unwrap();
+    let mut batch = Batch::new();
+    let state = Root { maps: BTreeMap::new() }.write(&mut batch).unwrap();
+    let text = body::write(&mut batch, b"text", &[]).unwrap();
+    let map = {
+        let page = tympan_store::Value { body: Some(text), ..value("page") };
+        Map::build(&mut batch, [(b"page".to_vec(), page)].into_iter()).unwrap()
+    };
+    let root = Root { maps: [("content".to_owned(), map)].into() }.write(&mut batch).unwrap();
+    batch.move_ref(move_ref("main", None, Some(root), 0));
+    store.commit(batch).unwrap();
+    assert_ne!(root, state);
+    let mut inner = Vec::new();
+    let options = thorough(1, Retention::NONE);
+    let outer = store.collect(&options, &mut |_| {
+        inner.push(store.collect(&options, &mut |_| ControlFlow::Continue(())).is_err());
+        ControlFlow::Continue(())
+    });
+    assert!(outer.is_ok());
+    assert!(!inner.is_empty() && inner.iter().all(|is_refused| *is_refused));
+}
+
+#[test]
+fn a_ref_goes_only_to_what_is_here() {
+    let store = LocalStore::memory().unwrap();
+    let mut batch = Batch::new();
+    batch.move_ref(move_ref("main", None, Some(ChunkId::of(b"nothing")), 0));
+    assert!(matches!(store.commit(batch), Err(Error::ChunkMissing { .. })));
+    let mut batch = Batch::new();
+    let root = ChunkId::of(b"nothing");
+    batch.grant(Lease { holder: "client".to_owned(), root, expires: None });
+    assert!(matches!(store.commit(batch), Err(Error::ChunkMissing { .. })));
+}
+
+/// Writers, readers and a collector at once. Each writer brings back content that was garbage a moment ago.
+#[test]
+fn collections_run_beside_writers_and_readers() {
+    let disk = CrashDisk::new();
+    let store = Arc::new(open(disk.clone(), ByteSize::kib(64)));
+    let is_done = AtomicBool::new(false);
+    let (collections, reads) = (AtomicU64::new(0), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        let writers: Vec<_> = (0..3_u64)
+            .map(|writer| {
+                let store = &store;
+                scope.spawn(move || {
+                    let mut numbers = Numbers(writer);
+                    let name = format!("writer-{writer}");
+                    let mut root = None;
+                    for n in 0..250 {
+                        // Now and then in two steps, the second of which relies on the first.
+                        let hold = (n % 3 == 0).then(|| store.hold().unwrap());
+                        let (mut batch, new) = change(store, root, &mut numbers);
+                        if hold.is_some() {
+                            store.commit(std::mem::take(&mut batch)).unwrap();
+                        }
+                        batch.move_ref(move_ref(&name, root, Some(new), n));
+                        store.commit(batch).unwrap();
+                        read_all(store.as_ref(), new).unwrap();
+                        root = Some(new);
+                    }
+                })
+            })
+            .collect();
+        scope.spawn(|| {
+            while !is_done.load(Ordering::Relaxed) {
+                for (_, root) in store.refs().unwrap() {
+                    let _pin = store.pin(root);
+                    // Between the look at the ref and the pin, another commit and a collection may have come.
+                    if store.refs().unwrap().iter().any(|(_, now)| *now == root) {
+                        read_all(store.as_ref(), root).unwrap();
+                        reads.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+            }
+        });
+        scope.spawn(|| {
+            while !is_done.load(Ordering::Relaxed) {
+                collect(&store, &thorough(1_000, Retention::NONE));
+                collections.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        let ended: Vec<_> = writers.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
+        is_done.store(true, Ordering::Relaxed);
+        assert!(ended.iter().all(Result::is_ok));
+    });
+    assert!(collections.into_inner() > 0 && reads.into_inner() > 0);
+    let refs = store.refs().unwrap();
+    drop(store);
+    let store = open(disk, ByteSize::kib(64));
+    assert_eq!(store.refs().unwrap(), refs);
+    assert!(check(&store).unwrap().is_clean());
+}
