@@ -60,7 +60,7 @@ impl fmt::Debug for Pin {
 /// Keeps from collection what a writer stores, or is told to be present, while the hold lives.
 ///
 /// A writer that stores chunks or blobs in one call and refers to them in a later one takes a hold before the first
-/// and drops it after the last.
+/// and drops it after the last. What it takes over from an older state, unasked, is kept by a [`Pin`] of that state.
 pub struct Hold {
     _guard: Box<dyn Send + Sync>,
 }

@@ -81,6 +81,8 @@ fn move_ref(name: &str, expected: Option<ChunkId>, new: Option<ChunkId>, now: u6
 /// A writer that stores first and moves its ref later.
 struct Pending {
     _hold: Hold,
+    /// The state that it was made from.
+    _base: Option<Pin>,
     name: String,
     root: ChunkId,
 }
@@ -174,9 +176,8 @@ impl World {
             }
         }
         self.store.commit(lacking).unwrap();
-        // The state it was made from must stay while the new one is waiting.
-        self.pins.extend(old.map(|old| self.store.pin(old)));
-        self.pending.push(Pending { _hold: hold, name, root });
+        let base = old.map(|old| self.store.pin(old));
+        self.pending.push(Pending { _hold: hold, _base: base, name, root });
     }
 
     fn move_late(&mut self) {
