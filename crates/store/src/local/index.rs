@@ -41,6 +41,8 @@ pub(super) struct Packs {
     pub(super) indexes: BTreeMap<u32, Arc<IndexFile>>,
     /// Packs that the running collection is about to remove.
     pub(super) condemned: BTreeSet<u32>,
+    /// How often packs have been condemned since the start.
+    pub(super) condemnations: u64,
 }
 
 /// Who asks where a record is.
@@ -61,12 +63,13 @@ pub(super) struct Found {
 
 impl Index {
     /// Finds a chunk or blob by what index files tell: with a chance that only malice makes real, the record found is
-    /// another one.
-    pub(super) fn find(&self, kind: Kind, id: &[u8; 32]) -> Option<Location> {
+    /// another one. The file outlives its removal.
+    pub(super) fn find(&self, kind: Kind, id: &[u8; 32]) -> Option<(Location, Arc<dyn DiskFile>)> {
         let mut found = None;
-        let searched = self.search(kind, id, Purpose::Read, |one| {
-            found = Some(one.location);
-            Ok(true)
+        let searched = self.search(kind, id, Purpose::Read, |packs, one| {
+            found =
+                packs.files.get(&one.location.place.pack).map(|file| (one.location, file.clone()));
+            Ok(found.is_some())
         });
         debug_assert!(searched.is_ok(), "nothing fails without asking the disk");
         found
@@ -83,8 +86,8 @@ impl Index {
         purpose: Purpose,
     ) -> Result<Option<Found>> {
         let mut found = None;
-        self.search(kind, id, purpose, |one| {
-            let is_it = one.ordinal.is_none() || self.has_header(one.location, kind, id)?;
+        self.search(kind, id, purpose, |packs, one| {
+            let is_it = one.ordinal.is_none() || packs.has_header(one.location, kind, id)?;
             if is_it {
                 found = Some(one);
             }
@@ -99,7 +102,7 @@ impl Index {
         kind: Kind,
         id: &[u8; 32],
         purpose: Purpose,
-        mut visit: impl FnMut(Found) -> Result<bool>,
+        mut visit: impl FnMut(&Packs, Found) -> Result<bool>,
     ) -> Result<()> {
         let is_kind = |location: &Location| location.kind == kind;
         let in_open = || {
@@ -108,9 +111,13 @@ impl Index {
             let mut newest_first = open.values().rev();
             newest_first.find_map(|pack| pack.records.get(&id).copied().filter(is_kind))
         };
-        if let Some(location) = in_open() {
-            return visit(Found { location, ordinal: None }).map(drop);
+        let in_map = |location| Found { location, ordinal: None };
+        if let Some(location) = in_open()
+            && visit(&self.packs.load(), in_map(location))?
+        {
+            return Ok(());
         }
+        // One view from here on: a record that a collection moves is in the one pack or the other of each view.
         let packs = self.packs.load();
         // The newest packs hold what is asked for most.
         for (pack, index) in packs.indexes.iter().rev() {
@@ -119,28 +126,16 @@ impl Index {
             }
             for (ordinal, location) in index.find(id) {
                 let found = Found { location, ordinal: Some(ordinal) };
-                if is_kind(&location) && visit(found)? {
+                if is_kind(&location) && visit(&packs, found)? {
                     return Ok(());
                 }
             }
         }
         // A pack that got its index file in between has moved from the one to the other.
         match in_open() {
-            Some(location) => visit(Found { location, ordinal: None }).map(drop),
+            Some(location) => visit(&packs, in_map(location)).map(drop),
             None => Ok(()),
         }
-    }
-
-    fn has_header(&self, location: Location, kind: Kind, id: &[u8; 32]) -> Result<bool> {
-        let pack = location.place.pack;
-        // A pack that was collected in between holds nothing any more.
-        let Some(file) = self.file(pack) else {
-            return Ok(false);
-        };
-        let mut bytes = [0; HEADER_BYTES];
-        file.read_at(u64::from(location.place.offset), &mut bytes)
-            .map_err(|source| Error::Read { file: pack_name(pack), source })?;
-        Ok(Header::parse(&bytes).is_some_and(|header| header.kind == kind && header.id == *id))
     }
 
     /// Returns the file of a pack.
@@ -193,6 +188,7 @@ impl Index {
         self.packs.rcu(|packs| {
             let mut packs = Packs::clone(packs);
             packs.condemned.clone_from(condemned);
+            packs.condemnations += u64::from(!condemned.is_empty());
             packs
         });
     }
@@ -245,5 +241,20 @@ impl Index {
         let records = pack.records.iter().map(|(id, location)| (*id.as_bytes(), *location));
         let commits = pack.commits.iter().map(|location| ([0; 32], *location));
         records.chain(commits).collect()
+    }
+}
+
+impl Packs {
+    /// Tells whether the record at a place is the one that is looked for.
+    fn has_header(&self, location: Location, kind: Kind, id: &[u8; 32]) -> Result<bool> {
+        let pack = location.place.pack;
+        // An open file outlives its removal.
+        let Some(file) = self.files.get(&pack) else {
+            return Ok(false);
+        };
+        let mut bytes = [0; HEADER_BYTES];
+        file.read_at(u64::from(location.place.offset), &mut bytes)
+            .map_err(|source| Error::Read { file: pack_name(pack), source })?;
+        Ok(Header::parse(&bytes).is_some_and(|header| header.kind == kind && header.id == *id))
     }
 }

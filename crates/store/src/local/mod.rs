@@ -38,7 +38,7 @@ use crate::byte_size::ByteSize;
 use crate::chunk::Chunk;
 use crate::chunk_store::{ChunkStore, ReadChunks};
 use crate::collect::{CollectOptions, Collected, Progress};
-use crate::disk::{Disk, DiskLock, LockError, MemoryDisk};
+use crate::disk::{Disk, DiskFile, DiskLock, LockError, MemoryDisk};
 use crate::error::{Error, Result};
 use crate::history::Revision;
 use crate::id::{BlobId, ChunkId};
@@ -168,8 +168,8 @@ impl LocalStore {
 
     /// Tells whether a survey has found the record of a chunk to be damaged.
     pub(crate) fn is_damaged(&self, id: &ChunkId, survey: &Survey) -> bool {
-        let location = self.index.find(Kind::Chunk, id.as_bytes());
-        location.is_some_and(|at| survey.damaged.contains(&(at.place.pack, at.place.offset)))
+        let found = self.index.find(Kind::Chunk, id.as_bytes());
+        found.is_some_and(|(at, _)| survey.damaged.contains(&(at.place.pack, at.place.offset)))
     }
 
     fn poison(&self, reason: String) {
@@ -188,14 +188,10 @@ impl LocalStore {
     /// Reads a whole record.
     fn read_record(&self, location: Location) -> Result<(Option<Header>, Bytes)> {
         let pack = location.place.pack;
-        let failed = |source| Error::Read { file: pack_name(pack), source };
-        let file =
-            self.index.file(pack).ok_or_else(|| failed(std::io::ErrorKind::NotFound.into()))?;
-        let mut record = vec![0; HEADER_BYTES + location.stored as usize];
-        file.read_at(u64::from(location.place.offset), &mut record).map_err(failed)?;
-        let header = Header::parse(&record)
-            .filter(|header| header.kind == location.kind && header.record_bytes() == record.len());
-        Ok((header, Bytes::from(record)))
+        let missing =
+            || Error::Read { file: pack_name(pack), source: std::io::ErrorKind::NotFound.into() };
+        let file = self.index.file(pack).ok_or_else(missing)?;
+        read_record(file.as_ref(), location)
     }
 
     /// Reads the record of a chunk or blob; `None` if there is none.
@@ -204,23 +200,20 @@ impl LocalStore {
         kind: Kind,
         id: &[u8; 32],
     ) -> Result<Option<(Location, Option<Header>, Bytes)>> {
-        let Some(location) = self.index.find(kind, id) else {
+        let Some((location, file)) = self.index.find(kind, id) else {
             return Ok(None);
         };
-        match self.read_record(location) {
-            Ok((Some(header), record)) if header.id == *id => {
-                return Ok(Some((location, Some(header), record)));
-            }
-            // Damage, or a file that cannot be read, unless a collection has moved the record in between.
-            result => {
-                let Some(found) = self.index.find_surely(kind, id, Purpose::Read)? else {
-                    let (header, record) = result?;
-                    return Ok(header.is_none().then_some((location, None, record)));
-                };
-                let (header, record) = self.read_record(found.location)?;
-                Ok(Some((found.location, header, record)))
-            }
+        let (header, record) = read_record(file.as_ref(), location)?;
+        if header.is_some_and(|header| header.id != *id) {
+            // Two ids that begin alike, or damage.
+            let surely = self.index.find_surely(kind, id, Purpose::Read)?;
+            let Some(found) = surely else {
+                return Ok(Some((location, None, record)));
+            };
+            let (header, record) = self.read_record(found.location)?;
+            return Ok(Some((found.location, header, record)));
         }
+        Ok(Some((location, header, record)))
     }
 
     fn load_chunk(&self, id: &ChunkId) -> Result<Chunk> {
@@ -426,6 +419,15 @@ impl Weighter<ChunkId, Chunk> for ChunkBytes {
         const ENTRY: u64 = 128;
         chunk.bytes().len() as u64 + ENTRY
     }
+}
+
+fn read_record(file: &dyn DiskFile, location: Location) -> Result<(Option<Header>, Bytes)> {
+    let mut record = vec![0; HEADER_BYTES + location.stored as usize];
+    file.read_at(u64::from(location.place.offset), &mut record)
+        .map_err(|source| Error::Read { file: pack_name(location.place.pack), source })?;
+    let header = Header::parse(&record)
+        .filter(|header| header.kind == location.kind && header.record_bytes() == record.len());
+    Ok((header, Bytes::from(record)))
 }
 
 /// Marks the number of a pack that a collection made, as those are counted apart.

@@ -1,6 +1,5 @@
 //! Writing: records, then a commit record, in one append and one sync; a new pack when one is full.
 
-use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 
@@ -37,8 +36,8 @@ pub(super) struct Prepared {
     pub(super) chunks: Vec<(ChunkId, Chunk)>,
     /// What the store holds already.
     pub(super) known: Vec<(Kind, [u8; 32])>,
-    /// Which packs were condemned when that was found out.
-    condemned: BTreeSet<u32>,
+    /// How often packs had been condemned when that was found out.
+    condemnations: u64,
     compression: Compression,
 }
 
@@ -59,7 +58,7 @@ impl Prepared {
             records: Vec::new(),
             chunks: Vec::new(),
             known: Vec::new(),
-            condemned: index.packs().condemned.clone(),
+            condemnations: index.packs().condemnations,
             compression,
         };
         for (id, bytes) in batch.blobs() {
@@ -85,7 +84,7 @@ impl Prepared {
     /// Adds what was present when the batch was prepared and has been condemned since. Under the writer's lock, so
     /// that nothing more is condemned before it is written.
     fn make_sure(&mut self, batch: &Batch, index: &Index) -> Result<()> {
-        if index.packs().condemned.is_subset(&self.condemned) {
+        if index.packs().condemnations == self.condemnations {
             return Ok(());
         }
         for (kind, id) in std::mem::take(&mut self.known) {
