@@ -516,3 +516,37 @@ fn offset(position: u64) -> u32 {
 fn stored(record: usize) -> u32 {
     u32::try_from(record - HEADER_BYTES).unwrap_or(u32::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::body;
+    use crate::chunk_store::ChunkStore;
+    use crate::local::LocalStore;
+
+    #[test]
+    fn what_is_condemned_after_it_was_found_is_written_again() {
+        let store = LocalStore::memory().unwrap();
+        let batch = || {
+            let mut batch = Batch::new();
+            body::write(&mut batch, b"text", &[]).unwrap();
+            batch.add_blob(crate::BlobId::of(b"icon"), "icon".into());
+            batch
+        };
+        store.commit(batch()).unwrap();
+        store.writer.lock().rotate(store.session(), 0).map_err(|_| ()).unwrap();
+        let due = std::mem::take(&mut store.writer.lock().unindexed);
+        assert!(due.iter().all(|due| write_due_index(store.disk.as_ref(), &store.index, due)));
+        let prepare = || Prepared::new(&batch(), &store.index, Compression::None).unwrap();
+        let mut early = prepare();
+        assert!(early.records.is_empty());
+        early.make_sure(&batch(), &store.index).unwrap();
+        assert!(early.records.is_empty(), "nothing has been condemned");
+        store.index.condemn(&BTreeSet::from([1]));
+        early.make_sure(&batch(), &store.index).unwrap();
+        assert_eq!(early.records.len(), 2);
+        assert_eq!(prepare().records.len(), 2);
+    }
+}
