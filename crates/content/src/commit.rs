@@ -30,16 +30,11 @@ pub(crate) struct Change<'a> {
     pub(crate) at: SystemTime,
 }
 
-/// How often a commit is merged anew when other processes move the ref meanwhile.
-const MAX_ATTEMPTS: usize = 100;
-
-/// Commits edits that were made over `base`.
+/// Commits edits that were made over `base`, together with what other sessions commit at the moment.
 pub(crate) fn commit(base: &Snapshot, edits: &Overlay, change: &Change<'_>) -> Result<ChunkId> {
-    let shared = &base.0.shared;
-    let _turn = shared.committer.lock();
-    let mut attempt = 0;
-    loop {
-        let head = newest(shared)?;
+    let commits = base.0.shared.commits.as_ref().ok_or(Error::NotContent(base.0.root))?;
+    commits.committer.commit(|head| {
+        let head = open_head(&commits.staged, head)?;
         let merged;
         let edits = if head.root == base.0.root {
             edits
@@ -47,26 +42,20 @@ pub(crate) fn commit(base: &Snapshot, edits: &Overlay, change: &Change<'_>) -> R
             merged = merge_onto(&base.0, edits, &head)?;
             &merged
         };
-        match write(&head, edits, change) {
-            Err(Error::Store(tympan_store::Error::RefMoved { .. })) if attempt < MAX_ATTEMPTS => {
-                attempt += 1
-            }
-            result => return result,
-        }
-    }
+        write(&head, edits, change)
+    })
 }
 
-/// Opens the state that `main` names now.
-fn newest(shared: &Arc<Shared>) -> Result<View> {
-    let missing = || Error::NotContent(ChunkId::from_bytes([0; 32]));
-    let root = shared.chunks.read_ref(MAIN)?.ok_or_else(missing)?;
-    let maps = Root::read(shared.reads(), &root)?.maps;
+/// Opens the state that `main` will name when everything staged is written.
+fn open_head(staged: &Arc<Shared>, root: Option<ChunkId>) -> Result<View> {
+    let root = root.ok_or(Error::NotContent(ChunkId::from_bytes([0; 32])))?;
+    let maps = Root::read(staged.reads(), &root)?.maps;
     let content = maps.get(CONTENT).copied().ok_or(Error::NotContent(root))?;
-    Ok(View::new(shared.clone(), root, content))
+    Ok(View::new(staged.clone(), root, content))
 }
 
-/// Writes edits onto a state and moves the ref from it; gives the old root if they change nothing.
-fn write(head: &View, edits: &Overlay, change: &Change<'_>) -> Result<ChunkId> {
+/// Stages edits onto a state with the move of the ref from it; nothing, and the old root, if they change nothing.
+fn write(head: &View, edits: &Overlay, change: &Change<'_>) -> Result<(Batch, ChunkId)> {
     let shared = &head.shared;
     let mut batch = Batch::default();
     let mut writes = BTreeMap::new();
@@ -82,7 +71,7 @@ fn write(head: &View, edits: &Overlay, change: &Change<'_>) -> Result<ChunkId> {
         writes.insert(key.clone(), new);
     }
     if writes.is_empty() {
-        return Ok(head.root);
+        return Ok((Batch::new(), head.root));
     }
     let mut maps = Root::read(shared.reads(), &head.root)?.maps;
     let content = head.content.edit(shared.reads(), &mut batch, writes)?;
@@ -97,8 +86,7 @@ fn write(head: &View, edits: &Overlay, change: &Change<'_>) -> Result<ChunkId> {
         author: change.user.to_owned(),
         message: change.message.to_owned(),
     });
-    shared.chunks.commit(batch)?;
-    Ok(new)
+    Ok((batch, new))
 }
 
 /// Derives the index edits of one changed document.

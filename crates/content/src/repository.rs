@@ -4,11 +4,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use parking_lot::Mutex;
+use arc_swap::ArcSwapOption;
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 use tympan_blobs::{BlobStore, MemoryBlobs};
-use tympan_store::{Batch, ChunkId, ChunkStore, LocalStore, Map, ReadChunks, RefUpdate, Root};
+use tympan_store::{
+    Batch, ChunkId, ChunkStore, Committer, Hold, LocalStore, Map, Pin, ReadChunks, RefUpdate, Root,
+};
 
 use crate::body::Body;
 use crate::order::OrderKey;
@@ -32,9 +34,23 @@ pub struct Repository(pub(crate) Arc<Shared>);
 pub(crate) struct Shared {
     pub(crate) chunks: Arc<dyn ChunkStore>,
     pub(crate) blobs: Arc<dyn BlobStore>,
-    pub(crate) bodies: BodyCache,
-    /// Held while a commit moves the ref, so that sessions of one process do not race for it.
-    pub(crate) committer: Mutex<()>,
+    pub(crate) bodies: Arc<BodyCache>,
+    /// How sessions commit; nothing in what commits themselves read through.
+    pub(crate) commits: Option<Commits>,
+    /// The newest state that was asked for.
+    latest: ArcSwapOption<Latest>,
+}
+
+struct Latest {
+    pin: Pin,
+    content: Map,
+}
+
+/// What brings the sessions of a process together in one commit.
+pub(crate) struct Commits {
+    pub(crate) committer: Committer,
+    /// The repository as commits leave it that are not durable yet.
+    pub(crate) staged: Arc<Shared>,
 }
 
 /// Opened bodies by hash, bounded in bytes.
@@ -77,8 +93,18 @@ impl Repository {
     /// # Errors
     /// If the store fails, or `main` is not a content root.
     pub fn open(chunks: Arc<dyn ChunkStore>, blobs: Arc<dyn BlobStore>) -> Result<Self> {
-        let shared = Shared { chunks, blobs, bodies: BodyCache::new(), committer: Mutex::new(()) };
-        let repository = Self(Arc::new(shared));
+        let bodies = Arc::new(BodyCache::new());
+        let committer = Committer::new(chunks.clone(), MAIN);
+        let staged = Shared {
+            chunks: committer.staged(),
+            blobs: blobs.clone(),
+            bodies: bodies.clone(),
+            commits: None,
+            latest: ArcSwapOption::empty(),
+        };
+        let commits = Some(Commits { committer, staged: Arc::new(staged) });
+        let latest = ArcSwapOption::empty();
+        let repository = Self(Arc::new(Shared { chunks, blobs, bodies, commits, latest }));
         if repository.0.chunks.read_ref(MAIN)?.is_none() {
             repository.begin()?;
         }
@@ -99,19 +125,35 @@ impl Repository {
     /// # Errors
     /// If the store fails.
     pub fn snapshot(&self) -> Result<Snapshot> {
-        let root =
-            self.0.chunks.read_ref(MAIN)?.ok_or(Error::NotContent(ChunkId::from_bytes([0; 32])))?;
-        self.snapshot_at(root)
+        let root = self.head()?;
+        if let Some(latest) = self.0.latest.load().as_ref()
+            && latest.pin.root() == root
+        {
+            return Ok(self.open_pinned(latest.pin.clone(), latest.content));
+        }
+        let pin = self.0.chunks.pin(root);
+        let content = self.content_of(&root)?;
+        self.0.latest.store(Some(Arc::new(Latest { pin: pin.clone(), content })));
+        Ok(self.open_pinned(pin, content))
     }
 
-    /// Pins the state with this root.
+    /// Pins the state with this root, which the caller has from `main`, its history or a lease.
     ///
     /// # Errors
     /// If the store fails or the root holds no content.
     pub fn snapshot_at(&self, root: ChunkId) -> Result<Snapshot> {
-        let maps = Root::read(self.0.reads(), &root)?.maps;
-        let content = maps.get(CONTENT).copied().ok_or(Error::NotContent(root))?;
-        Ok(Snapshot(Arc::new(View::new(self.0.clone(), root, content))))
+        let pin = self.0.chunks.pin(root);
+        let content = self.content_of(&root)?;
+        Ok(self.open_pinned(pin, content))
+    }
+
+    fn open_pinned(&self, pin: Pin, content: Map) -> Snapshot {
+        Snapshot(Arc::new(View::pinned(self.0.clone(), pin, content)))
+    }
+
+    fn content_of(&self, root: &ChunkId) -> Result<Map> {
+        let maps = Root::read(self.0.reads(), root)?.maps;
+        maps.get(CONTENT).copied().ok_or(Error::NotContent(*root))
     }
 
     /// Returns the root of the newest state of `main`: what followers compare with the root they have digested.
@@ -127,7 +169,16 @@ impl Repository {
     /// # Errors
     /// If the store fails.
     pub fn session(&self, user: &str) -> Result<Session> {
-        Ok(Session::new(self.clone(), self.snapshot()?, user))
+        let hold = self.0.chunks.hold()?;
+        Ok(Session::new(self.clone(), self.snapshot()?, user, hold))
+    }
+
+    /// Keeps what is stored from now on until something refers to it. Sessions hold by themselves.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub fn hold(&self) -> Result<Hold> {
+        Ok(self.0.chunks.hold()?)
     }
 
     /// Returns the blob store.

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use tympan_store::ChunkId;
+use tympan_store::{ChunkId, Hold};
 
 use crate::body::Body;
 use crate::boundary::{has_ordered_children, is_container, is_own_content};
@@ -48,6 +48,8 @@ pub struct Session {
     hot: Option<Hot>,
     /// The last order key given out, so that adding many children in a row does not list them each time.
     last_order: Option<(NodePath, OrderKey)>,
+    /// Keeps blobs that are stored before the commit that refers to them.
+    _hold: Hold,
 }
 
 /// A decoded document.
@@ -61,7 +63,7 @@ struct Hot {
 }
 
 impl Session {
-    pub(crate) fn new(repository: Repository, base: Snapshot, user: &str) -> Self {
+    pub(crate) fn new(repository: Repository, base: Snapshot, user: &str, hold: Hold) -> Self {
         Self {
             repository,
             pending: base.clone(),
@@ -69,6 +71,7 @@ impl Session {
             user: user.to_owned(),
             hot: None,
             last_order: None,
+            _hold: hold,
         }
     }
 

@@ -14,7 +14,7 @@ use std::fmt;
 
 use std::sync::{Arc, OnceLock};
 
-use tympan_store::{ChunkId, Map, Value as Stored};
+use tympan_store::{ChunkId, Map, Pin, Value as Stored};
 
 use crate::body::{Body, BodyNode};
 use crate::boundary::{has_ordered_children, is_container, is_own_content};
@@ -37,6 +37,8 @@ pub(crate) struct View {
     pub(crate) root: ChunkId,
     pub(crate) content: Map,
     pub(crate) overlay: Overlay,
+    /// Keeps the root from being collected while the view is read.
+    pin: Option<Pin>,
     failure: OnceLock<Arc<Error>>,
 }
 
@@ -59,7 +61,12 @@ struct Document {
 
 impl View {
     pub(crate) fn new(shared: Arc<Shared>, root: ChunkId, content: Map) -> Self {
-        Self { shared, root, content, overlay: Overlay::new(), failure: OnceLock::new() }
+        Self { shared, root, content, overlay: Overlay::new(), pin: None, failure: OnceLock::new() }
+    }
+
+    /// Opens a state that stays readable as long as the view.
+    pub(crate) fn pinned(shared: Arc<Shared>, pin: Pin, content: Map) -> Self {
+        Self { pin: Some(pin.clone()), ..Self::new(shared, pin.root(), content) }
     }
 
     /// Reads the record with this key, pending edits first.

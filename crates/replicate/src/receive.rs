@@ -28,8 +28,9 @@ pub struct Applied {
 pub fn apply(repository: &Repository, message: &Message, now: SystemTime) -> Result<Applied> {
     let action = Action::find(&message.action)
         .ok_or_else(|| Error::Malformed(format!("`{}` is no action", message.action)))?;
-    check_parts(repository, message)?;
+    // The session first: what it finds present then stays.
     let mut session = repository.session(&message.user)?;
+    check_parts(repository, message)?;
     let before = session.snapshot()?;
     match action {
         Action::Activate => activate(&mut session, message)?,

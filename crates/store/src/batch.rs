@@ -69,6 +69,18 @@ impl Batch {
         self.lease_updates.push(LeaseUpdate::Release { holder: holder.into() });
     }
 
+    /// Adds everything that another batch stages, behind what this one does.
+    pub fn append(&mut self, other: Self) {
+        for (id, bytes) in other.chunks {
+            self.add_named(id, bytes);
+        }
+        for (id, bytes) in other.blobs {
+            self.add_blob(id, bytes);
+        }
+        self.ref_updates.extend(other.ref_updates);
+        self.lease_updates.extend(other.lease_updates);
+    }
+
     /// Returns the staged chunks in the order of staging: children come before what refers to them.
     pub fn chunks(&self) -> impl ExactSizeIterator<Item = (&ChunkId, &Bytes)> {
         self.chunks.iter().map(|(id, bytes)| (id, bytes))

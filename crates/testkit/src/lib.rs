@@ -6,5 +6,6 @@
 pub mod disk;
 pub mod listed;
 pub mod origin;
+pub mod store;
 
 pub use tympan_store::State;

@@ -1,96 +1,42 @@
 //! What a save costs: chunks written, counted at the store.
 
-use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
-use bytes::Bytes;
 use tympan_blobs::MemoryBlobs;
-use tympan_content::{BlobId, ChunkId, Date, JCR_CONTENT, NodePath, Repository, Subtree, Value};
-use tympan_store::{
-    Batch, Chunk, ChunkStore, CollectOptions, Collected, Hold, Lease, LocalStore, Pin, Progress,
-    ReadChunks, Result, Revision,
-};
+use tympan_content::{Date, JCR_CONTENT, NodePath, Repository, Subtree, Value};
+use tympan_store::{ChunkStore, LocalStore};
+use tympan_testkit::store::WatchedStore;
 
-/// A store that counts the chunks of each commit that were not there before.
-struct Counting {
-    store: LocalStore,
-    written: AtomicUsize,
+/// New chunks of all commits so far, and their bytes.
+#[derive(Default)]
+struct Written {
+    chunks: AtomicUsize,
     bytes: AtomicUsize,
 }
 
-impl ReadChunks for Counting {
-    fn read(&self, id: &ChunkId) -> Result<Chunk> {
-        self.store.read(id)
-    }
-
-    fn read_many(&self, ids: &[ChunkId]) -> Result<Vec<Chunk>> {
-        self.store.read_many(ids)
+impl Written {
+    fn get(&self) -> (usize, usize) {
+        (self.chunks.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed))
     }
 }
 
-impl ChunkStore for Counting {
-    fn contains_many(&self, ids: &[ChunkId]) -> Result<Vec<bool>> {
-        self.store.contains_many(ids)
-    }
-
-    fn read_blob(&self, id: &BlobId) -> Result<Option<Bytes>> {
-        self.store.read_blob(id)
-    }
-
-    fn contains_blob(&self, id: &BlobId) -> Result<bool> {
-        self.store.contains_blob(id)
-    }
-
-    fn commit(&self, batch: Batch) -> Result<()> {
-        let chunks: Vec<(ChunkId, usize)> =
-            batch.chunks().map(|(id, bytes)| (*id, bytes.len())).collect();
-        let ids: Vec<ChunkId> = chunks.iter().map(|(id, _)| *id).collect();
-        for ((_, length), is_known) in chunks.iter().zip(self.store.contains_many(&ids)?) {
-            if !is_known {
-                self.written.fetch_add(1, Ordering::Relaxed);
-                self.bytes.fetch_add(*length, Ordering::Relaxed);
+/// Opens a store that counts the chunks of each commit that were not there before.
+fn counting() -> (Arc<WatchedStore>, Arc<Written>) {
+    let store = Arc::new(LocalStore::memory().unwrap());
+    let written = Arc::new(Written::default());
+    let (inner, counts) = (store.clone(), written.clone());
+    let watched = WatchedStore::new(store, move |batch| {
+        for (id, bytes) in batch.chunks() {
+            if !inner.contains_many(&[*id])?[0] {
+                counts.chunks.fetch_add(1, Ordering::Relaxed);
+                counts.bytes.fetch_add(bytes.len(), Ordering::Relaxed);
             }
         }
-        self.store.commit(batch)
-    }
-
-    fn flush(&self) -> Result<()> {
-        self.store.flush()
-    }
-
-    fn read_ref(&self, name: &str) -> Result<Option<ChunkId>> {
-        self.store.read_ref(name)
-    }
-
-    fn refs(&self) -> Result<Vec<(String, ChunkId)>> {
-        self.store.refs()
-    }
-
-    fn history(&self, name: &str, before: Option<u64>, limit: usize) -> Result<Vec<Revision>> {
-        self.store.history(name, before, limit)
-    }
-
-    fn leases(&self) -> Result<Vec<Lease>> {
-        self.store.leases()
-    }
-
-    fn pin(&self, root: ChunkId) -> Pin {
-        self.store.pin(root)
-    }
-
-    fn hold(&self) -> Result<Hold> {
-        self.store.hold()
-    }
-
-    fn collect(
-        &self,
-        options: &CollectOptions,
-        pace: &mut dyn FnMut(&Progress) -> ControlFlow<()>,
-    ) -> Result<Collected> {
-        self.store.collect(options, pace)
-    }
+        Ok(())
+    });
+    (Arc::new(watched), written)
 }
 
 fn at(seconds: u64) -> SystemTime {
@@ -122,12 +68,8 @@ fn page(number: u64) -> Subtree {
 
 #[test]
 fn a_page_save_writes_a_path_of_each_map_that_changes_and_no_more() {
-    let store = Arc::new(Counting {
-        store: LocalStore::memory().unwrap(),
-        written: AtomicUsize::new(0),
-        bytes: AtomicUsize::new(0),
-    });
-    let repository = Repository::open(store.clone(), Arc::new(MemoryBlobs::default())).unwrap();
+    let (store, written) = counting();
+    let repository = Repository::open(store, Arc::new(MemoryBlobs::default())).unwrap();
     let mut session = repository.session("ann").unwrap();
     let mut site = Subtree::new("content", "sling:OrderedFolder");
     site.children = (0..2_000).map(page).collect();
@@ -151,12 +93,10 @@ fn a_page_save_writes_a_path_of_each_map_that_changes_and_no_more() {
             let now = Value::Date(Date::from_system_time(at(100_000 + number)));
             session.set_property(&content, "cq:lastModified", now.into()).unwrap();
         }
-        let before = (store.written.load(Ordering::Relaxed), store.bytes.load(Ordering::Relaxed));
+        let before = written.get();
         session.commit("save", at(number)).unwrap();
-        (
-            store.written.load(Ordering::Relaxed) - before.0,
-            store.bytes.load(Ordering::Relaxed) - before.1,
-        )
+        let after = written.get();
+        (after.0 - before.0, after.1 - before.1)
     };
     let (mut plain, mut dated) = (Vec::new(), Vec::new());
     for number in 0..50 {

@@ -11,8 +11,8 @@ use arc_swap::ArcSwap;
 use parking_lot::RwLock;
 
 use super::index_file::{Entry, IndexFile, Location};
-use super::pack_name;
 use super::record::{HEADER_BYTES, Header, Kind};
+use super::{is_collected, pack_name};
 use crate::disk::DiskFile;
 use crate::error::{Error, Result};
 use crate::id::ChunkId;
@@ -146,6 +146,13 @@ impl Index {
     /// Returns all packs.
     pub(super) fn packs(&self) -> Arc<Packs> {
         self.packs.load_full()
+    }
+
+    /// Returns the newest pack that commits are written to.
+    pub(super) fn newest_pack(&self) -> u32 {
+        let packs = self.packs.load();
+        let mut written = packs.files.keys().rev().filter(|pack| !is_collected(**pack));
+        written.next().copied().unwrap_or(0)
     }
 
     /// Makes records visible.

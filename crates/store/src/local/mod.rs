@@ -367,7 +367,8 @@ impl ChunkStore for LocalStore {
     }
 
     fn hold(&self) -> Result<Hold> {
-        let open = self.writer.lock().end().0;
+        // A number that is one behind keeps more, never less.
+        let open = self.index.newest_pack();
         Ok(Hold::new(self.holds.begin(open)))
     }
 

@@ -9,8 +9,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tympan_store::disk::Disk;
 use tympan_store::{
     Batch, BlobId, ByteSize, ChunkId, ChunkStore, CollectMode, CollectOptions, Collected,
-    Compression, Error, Hold, Lease, LocalOptions, LocalStore, Map, Pin, Progress, ReadChunks,
-    RefUpdate, Retention, Root, body, check,
+    Compression, Error, Hold, Lease, LocalOptions, LocalStore, Map, Pin, Progress, RefUpdate,
+    Retention, Root, body, check,
 };
 use tympan_testkit::disk::{CrashDisk, Unsynced};
 

@@ -9,6 +9,7 @@
 mod bodies;
 mod collect;
 mod commits;
+mod committer;
 mod crash;
 mod decode;
 mod reference;

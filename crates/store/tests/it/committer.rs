@@ -1,0 +1,177 @@
+//! Group commit: many threads, one ref, few syncs.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::sync::{Arc, Mutex};
+
+use tympan_store::{
+    Batch, ByteSize, ChunkId, ChunkStore, Committer, Error, LocalOptions, LocalStore, Map, Result,
+    Root,
+};
+use tympan_testkit::disk::CrashDisk;
+use tympan_testkit::store::WatchedStore;
+
+use crate::support::{Edits, moves, value};
+
+/// Stages one more record on a state.
+fn add(store: &dyn ChunkStore, head: Option<ChunkId>, key: &str) -> Result<(Batch, ChunkId)> {
+    let mut batch = Batch::new();
+    let map = match head {
+        Some(root) => Root::read(store, &root)?.map("content"),
+        None => Map::EMPTY,
+    };
+    let edits = Edits::from([(key.as_bytes().to_vec(), Some(value(key)))]);
+    let map = map.edit(store, &mut batch, edits)?;
+    let root = Root { maps: BTreeMap::from([("content".to_owned(), map)]) }.write(&mut batch)?;
+    batch.move_ref(moves("main", head, Some(root)));
+    Ok((batch, root))
+}
+
+fn count(store: &dyn ChunkStore) -> u64 {
+    let root = store.read_ref("main").unwrap().unwrap();
+    Root::read(store, &root).unwrap().map("content").count(store).unwrap()
+}
+
+/// Commits a record; `staged` counts those that have been staged.
+fn commit(committer: &Committer, key: &str, staged: &AtomicUsize) -> Result<ChunkId> {
+    let store = committer.staged();
+    committer.commit(|head| {
+        let added = add(store.as_ref(), head, key)?;
+        staged.fetch_add(1, Ordering::SeqCst);
+        Ok::<_, Error>(added)
+    })
+}
+
+#[test]
+fn all_that_wait_share_one_sync() {
+    const WRITERS: usize = 40;
+    let disk = CrashDisk::new();
+    let inner = LocalStore::open(Arc::new(disk.clone()), LocalOptions::default()).unwrap();
+    let (open_gate, gate) = mpsc::channel();
+    let gate = Mutex::new(gate);
+    let store: Arc<dyn ChunkStore> = Arc::new(WatchedStore::new(Arc::new(inner), move |_| {
+        gate.lock().unwrap().recv().unwrap();
+        Ok(())
+    }));
+    let committer = Committer::new(store.clone(), "main");
+    let staged = AtomicUsize::new(0);
+    let syncs = disk.syncs();
+    std::thread::scope(|scope| {
+        let commit_as = |n: usize| {
+            let (committer, staged) = (&committer, &staged);
+            scope.spawn(move || commit(committer, &format!("{n}"), staged).unwrap())
+        };
+        let wait_for = |n: usize| {
+            while staged.load(Ordering::SeqCst) < n {
+                std::thread::yield_now();
+            }
+        };
+        let mut threads = vec![commit_as(0)];
+        wait_for(1);
+        // The first is at the gate, or about to be; the others may come in its group or in the next.
+        threads.extend((1..WRITERS).map(commit_as));
+        wait_for(WRITERS);
+        open_gate.send(()).unwrap();
+        open_gate.send(()).unwrap();
+        let roots: Vec<ChunkId> =
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect();
+        assert!(roots.contains(&store.read_ref("main").unwrap().unwrap()));
+    });
+    assert!(disk.syncs() - syncs <= 2, "{} syncs", disk.syncs() - syncs);
+    assert_eq!(count(store.as_ref()), WRITERS as u64);
+    // Each change is a revision of its own, on top of the one before.
+    let history = store.history("main", None, 100).unwrap();
+    assert_eq!(history.len(), WRITERS);
+    for pair in history.windows(2) {
+        assert_eq!(pair[0].update.expected, pair[1].update.new);
+    }
+}
+
+#[test]
+fn a_change_that_fails_leaves_the_others_alone() {
+    let store: Arc<dyn ChunkStore> = Arc::new(LocalStore::memory().unwrap());
+    let committer = Committer::new(store.clone(), "main");
+    let staged = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for n in 0..30 {
+            let (committer, staged) = (&committer, &staged);
+            scope.spawn(move || {
+                let fails = n % 3 == 0;
+                let result = committer.commit(|head| {
+                    let (mut batch, root) =
+                        add(committer.staged().as_ref(), head, &format!("{n}"))?;
+                    staged.fetch_add(1, Ordering::SeqCst);
+                    if fails && n % 2 == 0 {
+                        // Refused by the store, with the whole group.
+                        let mut update = moves("main", head, Some(root));
+                        update.message = "m".repeat(100_000);
+                        batch.move_ref(update);
+                    } else if fails {
+                        return Err(Error::Collecting);
+                    }
+                    Ok((batch, ()))
+                });
+                assert_eq!(result.is_err(), fails, "{n}: {result:?}");
+            });
+        }
+    });
+    assert_eq!(count(store.as_ref()), 20);
+}
+
+#[test]
+fn a_ref_that_others_move_is_followed() {
+    let store: Arc<dyn ChunkStore> = Arc::new(LocalStore::memory().unwrap());
+    // As two processes on one database.
+    let committers = [Committer::new(store.clone(), "main"), Committer::new(store.clone(), "main")];
+    let staged = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for writer in 0..8 {
+            let (committers, staged) = (&committers, &staged);
+            scope.spawn(move || {
+                for n in 0..25 {
+                    let key = format!("{writer}-{n}");
+                    commit(&committers[writer % 2], &key, staged).unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(count(store.as_ref()), 200);
+    assert_eq!(store.history("main", None, 1_000).unwrap().len(), 200);
+}
+
+#[test]
+fn a_full_disk_refuses_each_change_with_its_reason() {
+    let disk = CrashDisk::new();
+    let options = LocalOptions { pack_limit: ByteSize::mib(1), ..LocalOptions::default() };
+    let store: Arc<dyn ChunkStore> =
+        Arc::new(LocalStore::open(Arc::new(disk.clone()), options).unwrap());
+    let committer = Committer::new(store.clone(), "main");
+    let staged = AtomicUsize::new(0);
+    commit(&committer, "first", &staged).unwrap();
+    disk.set_room(Some(100));
+    std::thread::scope(|scope| {
+        for n in 0..12 {
+            let (committer, staged) = (&committer, &staged);
+            scope.spawn(move || {
+                let refused = commit(committer, &format!("{n}"), staged);
+                assert!(matches!(refused, Err(Error::Write { .. })), "{refused:?}");
+            });
+        }
+    });
+    assert_eq!(count(store.as_ref()), 1);
+    disk.set_room(None);
+    commit(&committer, "later", &staged).unwrap();
+    assert_eq!(count(store.as_ref()), 2);
+}
+
+#[test]
+fn a_change_of_nothing_waits_for_what_it_saw() {
+    let store: Arc<dyn ChunkStore> = Arc::new(LocalStore::memory().unwrap());
+    let committer = Committer::new(store.clone(), "main");
+    let staged = AtomicUsize::new(0);
+    let first = commit(&committer, "first", &staged).unwrap();
+    let seen = committer.commit(|head| Ok::<_, Error>((Batch::new(), head))).unwrap();
+    assert_eq!(seen, Some(first));
+    assert_eq!(store.history("main", None, 10).unwrap().len(), 1);
+}
