@@ -10,6 +10,8 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
 
+use tympan_store::Retention;
+
 use crate::command::Fault;
 
 /// The whole file. A missing file is an empty one.
@@ -20,6 +22,8 @@ pub(crate) struct Config {
     pub(crate) admin: Admin,
     pub(crate) work: Work,
     pub(crate) store: Store,
+    pub(crate) history: History,
+    pub(crate) collect: Collect,
 }
 
 /// The main listener.
@@ -66,6 +70,43 @@ pub(crate) struct Work {
 pub(crate) struct Store {
     /// Memory for chunks; default 64 MiB.
     pub(crate) cache: Option<ByteSize>,
+}
+
+/// How long revisions are kept.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct History {
+    /// How long every revision is kept; default 24 h.
+    pub(crate) all: Option<Span>,
+    /// For how many hours the last revision of each is kept; default 48.
+    pub(crate) hourly: Option<u32>,
+    /// For how many days the last revision of each is kept; default 30.
+    pub(crate) daily: Option<u32>,
+    /// For how many weeks the last revision of each is kept; default 52.
+    pub(crate) weekly: Option<u32>,
+}
+
+impl History {
+    /// Returns the policy.
+    pub(crate) fn retention(&self) -> Retention {
+        let default = Retention::default();
+        Retention {
+            all: self.all.map_or(default.all, |span| span.0),
+            hourly: self.hourly.unwrap_or(default.hourly),
+            daily: self.daily.unwrap_or(default.daily),
+            weekly: self.weekly.unwrap_or(default.weekly),
+        }
+    }
+}
+
+/// When and how fast garbage is collected.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Collect {
+    /// Time between collections of a running instance; default 6 h, `"0s"` for none.
+    pub(crate) every: Option<Span>,
+    /// Bytes read and written by a collection in a second; default 32 MiB. Lower it where commits feel collections.
+    pub(crate) rate: Option<ByteSize>,
 }
 
 /// A number of bytes, written as `"64 MiB"`.

@@ -1,4 +1,4 @@
-//! Commits: pending edits become a new revision of `main`.
+//! Commits: pending edits become a new revision of the branch.
 //!
 //! In: the state a session began with, its edits by key, and who commits when. Out: the new root.
 //!
@@ -18,7 +18,7 @@ use crate::boundary::is_container;
 use crate::index::IndexEdits;
 use crate::merge::merge;
 use crate::record::Record;
-use crate::repository::{CONTENT, MAIN, Shared};
+use crate::repository::{CONTENT, Shared};
 use crate::snapshot::{Overlay, View};
 use crate::{Conflict, ConflictKind, Error, NodePath, Result, Snapshot, Subtree, keys};
 
@@ -46,7 +46,7 @@ pub(crate) fn commit(base: &Snapshot, edits: &Overlay, change: &Change<'_>) -> R
     })
 }
 
-/// Opens the state that `main` will name when everything staged is written.
+/// Opens the state that the branch will name when everything staged is written.
 fn open_head(staged: &Arc<Shared>, root: Option<ChunkId>) -> Result<View> {
     let root = root.ok_or(Error::NotContent(ChunkId::from_bytes([0; 32])))?;
     let maps = Root::read(staged.reads(), &root)?.maps;
@@ -79,7 +79,7 @@ fn write(head: &View, edits: &Overlay, change: &Change<'_>) -> Result<(Batch, Ch
     indexes.apply(&mut maps, shared.reads(), &mut batch)?;
     let new = Root { maps }.write(&mut batch)?;
     batch.move_ref(RefUpdate {
-        name: MAIN.to_owned(),
+        name: shared.branch.clone(),
         expected: Some(head.root),
         new: Some(new),
         at: change.at,

@@ -45,6 +45,14 @@ pub enum Error {
         /// Why not.
         reason: &'static str,
     },
+    /// A branch cannot be what is asked of it.
+    #[error("branch `{name}`: {reason}")]
+    Branch {
+        /// The branch.
+        name: String,
+        /// Why not.
+        reason: &'static str,
+    },
     /// Others changed the same things since this session began.
     #[error("OakState0001: Unresolved conflicts in {}", .0.first().map_or_else(String::new, |first| first.path.to_string()))]
     Conflicts(Vec<Conflict>),

@@ -12,6 +12,7 @@
 
 mod body;
 mod boundary;
+mod branch;
 mod codec;
 mod commit;
 mod conflict;
@@ -32,6 +33,7 @@ mod subtree;
 mod transfer;
 mod value;
 
+pub use branch::{Branch, Revising};
 pub use conflict::{Conflict, ConflictKind};
 pub use date::Date;
 pub use error::{Error, Result};

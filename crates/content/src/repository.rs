@@ -34,6 +34,8 @@ pub struct Repository(pub(crate) Arc<Shared>);
 pub(crate) struct Shared {
     pub(crate) chunks: Arc<dyn ChunkStore>,
     pub(crate) blobs: Arc<dyn BlobStore>,
+    /// The branch that is read and committed to.
+    pub(crate) branch: String,
     pub(crate) bodies: Arc<BodyCache>,
     /// How sessions commit; nothing in what commits themselves read through.
     pub(crate) commits: Option<Commits>,
@@ -93,21 +95,32 @@ impl Repository {
     /// # Errors
     /// If the store fails, or `main` is not a content root.
     pub fn open(chunks: Arc<dyn ChunkStore>, blobs: Arc<dyn BlobStore>) -> Result<Self> {
-        let bodies = Arc::new(BodyCache::new());
-        let committer = Committer::new(chunks.clone(), MAIN);
+        if chunks.read_ref(MAIN)?.is_none() {
+            begin(&*chunks)?;
+        }
+        Self::on(chunks, blobs, Arc::new(BodyCache::new()), MAIN)
+    }
+
+    /// Opens the content on one branch.
+    pub(crate) fn on(
+        chunks: Arc<dyn ChunkStore>,
+        blobs: Arc<dyn BlobStore>,
+        bodies: Arc<BodyCache>,
+        branch: &str,
+    ) -> Result<Self> {
+        let committer = Committer::new(chunks.clone(), branch);
         let staged = Shared {
             chunks: committer.staged(),
             blobs: blobs.clone(),
+            branch: branch.to_owned(),
             bodies: bodies.clone(),
             commits: None,
             latest: ArcSwapOption::empty(),
         };
         let commits = Some(Commits { committer, staged: Arc::new(staged) });
         let latest = ArcSwapOption::empty();
-        let repository = Self(Arc::new(Shared { chunks, blobs, bodies, commits, latest }));
-        if repository.0.chunks.read_ref(MAIN)?.is_none() {
-            repository.begin()?;
-        }
+        let branch = branch.to_owned();
+        let repository = Self(Arc::new(Shared { chunks, blobs, branch, bodies, commits, latest }));
         repository.snapshot()?;
         Ok(repository)
     }
@@ -120,7 +133,7 @@ impl Repository {
         Self::open(Arc::new(LocalStore::memory()?), Arc::new(MemoryBlobs::default()))
     }
 
-    /// Pins the newest state of `main`.
+    /// Pins the newest state of the branch.
     ///
     /// # Errors
     /// If the store fails.
@@ -156,12 +169,15 @@ impl Repository {
         maps.get(CONTENT).copied().ok_or(Error::NotContent(*root))
     }
 
-    /// Returns the root of the newest state of `main`: what followers compare with the root they have digested.
+    /// Returns the root of the newest state of the branch: what followers compare with the root they have digested.
     ///
     /// # Errors
     /// If the store fails.
     pub fn head(&self) -> Result<ChunkId> {
-        self.0.chunks.read_ref(MAIN)?.ok_or(Error::NotContent(ChunkId::from_bytes([0; 32])))
+        self.0
+            .chunks
+            .read_ref(&self.0.branch)?
+            .ok_or(Error::NotContent(ChunkId::from_bytes([0; 32])))
     }
 
     /// Begins a session of `user` on the newest state.
@@ -192,32 +208,32 @@ impl Repository {
     pub fn chunks(&self) -> &Arc<dyn ChunkStore> {
         &self.0.chunks
     }
+}
 
-    /// Writes the first state: a root node and nothing else.
-    fn begin(&self) -> Result<()> {
-        let mut root = Subtree::default();
-        root.properties.insert(PRIMARY_TYPE.to_owned(), Property::name("rep:root"));
-        let mut batch = Batch::default();
-        let record = Record::of(&root, OrderKey::default()).ok_or(Error::Damaged {
-            path: NodePath::root(),
-            reason: "the first record cannot be written",
-        })?;
-        let stored = record.encode(&mut batch)?;
-        let content =
-            Map::build(&mut batch, std::iter::once((keys::key_of(&NodePath::root())?, stored)))?;
-        let maps = [(CONTENT.to_owned(), content)].into();
-        let new = Root { maps }.write(&mut batch)?;
-        batch.move_ref(RefUpdate {
-            name: MAIN.to_owned(),
-            expected: None,
-            new: Some(new),
-            at: SystemTime::UNIX_EPOCH,
-            author: "system".to_owned(),
-            message: "begin".to_owned(),
-        });
-        self.0.chunks.commit(batch)?;
-        Ok(())
-    }
+/// Writes the first state: a root node and nothing else.
+fn begin(chunks: &dyn ChunkStore) -> Result<()> {
+    let mut root = Subtree::default();
+    root.properties.insert(PRIMARY_TYPE.to_owned(), Property::name("rep:root"));
+    let mut batch = Batch::default();
+    let record = Record::of(&root, OrderKey::default()).ok_or(Error::Damaged {
+        path: NodePath::root(),
+        reason: "the first record cannot be written",
+    })?;
+    let stored = record.encode(&mut batch)?;
+    let content =
+        Map::build(&mut batch, std::iter::once((keys::key_of(&NodePath::root())?, stored)))?;
+    let maps = [(CONTENT.to_owned(), content)].into();
+    let new = Root { maps }.write(&mut batch)?;
+    batch.move_ref(RefUpdate {
+        name: MAIN.to_owned(),
+        expected: None,
+        new: Some(new),
+        at: SystemTime::UNIX_EPOCH,
+        author: "system".to_owned(),
+        message: "begin".to_owned(),
+    });
+    chunks.commit(batch)?;
+    Ok(())
 }
 
 impl fmt::Debug for Repository {

@@ -38,7 +38,7 @@ pub(crate) struct View {
     pub(crate) content: Map,
     pub(crate) overlay: Overlay,
     /// Keeps the root from being collected while the view is read.
-    pin: Option<Pin>,
+    _pin: Option<Pin>,
     failure: OnceLock<Arc<Error>>,
 }
 
@@ -61,12 +61,19 @@ struct Document {
 
 impl View {
     pub(crate) fn new(shared: Arc<Shared>, root: ChunkId, content: Map) -> Self {
-        Self { shared, root, content, overlay: Overlay::new(), pin: None, failure: OnceLock::new() }
+        Self {
+            shared,
+            root,
+            content,
+            overlay: Overlay::new(),
+            _pin: None,
+            failure: OnceLock::new(),
+        }
     }
 
     /// Opens a state that stays readable as long as the view.
     pub(crate) fn pinned(shared: Arc<Shared>, pin: Pin, content: Map) -> Self {
-        Self { pin: Some(pin.clone()), ..Self::new(shared, pin.root(), content) }
+        Self { _pin: Some(pin.clone()), ..Self::new(shared, pin.root(), content) }
     }
 
     /// Reads the record with this key, pending edits first.

@@ -220,6 +220,17 @@ impl Queues {
         row.map(|row| row.try_get(0)).transpose().map_err(database(action))
     }
 
+    /// Returns the roots that followers have digested: they will compare the next state with these.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub async fn all_digested(&self) -> Result<Vec<String>> {
+        let action = "read the followers' roots";
+        let rows = sqlx::query("SELECT root FROM follower").fetch_all(&self.pool).await;
+        let rows = rows.map_err(database(action))?;
+        rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>().map_err(database(action))
+    }
+
     /// Moves a follower from one root to the next and stores the jobs that follow from the difference, all or none.
     /// Tells whether it was still at the first root; otherwise nothing is stored.
     ///

@@ -9,6 +9,7 @@
 //!
 //! Not here: how marks are kept and garbage is removed (each store); which large blobs are garbage (`blobs`).
 
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::time::SystemTime;
 
@@ -18,12 +19,14 @@ use crate::history::Retention;
 use crate::id::{BlobId, ChunkId};
 
 /// How a collection works.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct CollectOptions {
     /// The time by which leases and revisions are judged.
     pub now: SystemTime,
     /// Which revisions are kept.
     pub retention: Retention,
+    /// Roots whose revisions are kept whatever their age: what followers of the content have seen last.
+    pub keep: BTreeSet<ChunkId>,
     /// Packs of which a smaller share is live are rewritten. Default 0.6; more frees more and writes more.
     pub min_live: f64,
     /// Whether something is removed, or only counted.
@@ -35,7 +38,8 @@ impl CollectOptions {
     #[must_use]
     pub fn at(now: SystemTime) -> Self {
         let retention = Retention::default();
-        Self { now, retention, min_live: 0.6, mode: CollectMode::Remove }
+        let keep = BTreeSet::new();
+        Self { now, retention, keep, min_live: 0.6, mode: CollectMode::Remove }
     }
 }
 

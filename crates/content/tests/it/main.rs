@@ -6,6 +6,7 @@
     reason = "a test fails by panicking"
 )]
 
+mod branch;
 mod cost;
 mod model;
 mod package_build;

@@ -107,7 +107,8 @@ impl LocalStore {
             let times = revisions.iter().map(|one| (one.sequence, one.update.at));
             let stays = options.retention.kept(times, options.now);
             for one in revisions {
-                if stays.contains(&one.sequence) {
+                let is_followed = one.update.new.is_some_and(|root| options.keep.contains(&root));
+                if is_followed || stays.contains(&one.sequence) {
                     kept.push(Revision::clone(one));
                     if one.sequence >= log.folded {
                         edits.insert(key_of(one), Some(value_of(one)));

@@ -33,7 +33,7 @@ fn collect(store: &LocalStore, options: &CollectOptions) -> Collected {
 
 /// The options that leave nothing but what is live.
 fn thorough(now: u64, retention: Retention) -> CollectOptions {
-    CollectOptions { now: at(now), retention, min_live: 1.1, mode: CollectMode::Remove }
+    CollectOptions { retention, min_live: 1.1, ..CollectOptions::at(at(now)) }
 }
 
 /// Reads everything that a root reaches; returns the ids of its chunks.
@@ -235,7 +235,8 @@ impl World {
         let mode =
             if self.numbers.below(5) == 0 { CollectMode::DryRun } else { CollectMode::Remove };
         let min_live = [0.3, 0.6, 1.1][self.numbers.below(3) as usize];
-        let options = CollectOptions { now: at(self.now), retention, min_live, mode };
+        let options =
+            CollectOptions { retention, min_live, mode, ..CollectOptions::at(at(self.now)) };
         let stop_after = self.numbers.below(60);
         let writes = self.numbers.below(4);
         let Self { store, numbers, refs, now, .. } = self;
@@ -416,6 +417,31 @@ fn a_full_disk_ends_a_collection_and_nothing_else() {
     let store = open(disk, ByteSize::kib(16));
     assert!(check(&store).unwrap().is_clean());
     read_all(&store, new).unwrap();
+}
+
+#[test]
+fn what_a_follower_has_seen_last_stays() {
+    let store = LocalStore::memory().unwrap();
+    let mut numbers = Numbers(4);
+    let mut roots = Vec::new();
+    for n in 0..20 {
+        let old = roots.last().copied();
+        let (mut batch, new) = change(&store, old, &mut numbers);
+        batch.move_ref(move_ref("main", old, Some(new), n));
+        store.commit(batch).unwrap();
+        roots.push(new);
+    }
+    let keep = BTreeSet::from([roots[7], ChunkId::of(b"of another store")]);
+    for _ in 0..2 {
+        let options = CollectOptions { keep: keep.clone(), ..thorough(1_000, Retention::NONE) };
+        collect(&store, &options);
+        read_all(&store, roots[7]).unwrap();
+    }
+    let history = store.history("main", None, 100).unwrap();
+    let kept: Vec<_> = history.iter().filter_map(|one| one.update.new).collect();
+    assert_eq!(kept, [roots[19], roots[7]]);
+    collect(&store, &thorough(1_000, Retention::NONE));
+    assert!(read_all(&store, roots[7]).is_err());
 }
 
 #[test]

@@ -1,0 +1,249 @@
+//! Branches: made, renamed and removed in constant time, merged back document by document.
+//!
+//! A branch is a ref. Beside it, `base/<name>` names the state from which its own changes count: where it was made, or
+//! where it was last merged. That ref also keeps the state from being collected.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use tympan_store::{Batch, ChunkId, RefUpdate, Revision};
+
+use crate::commit::{self, Change};
+use crate::record::Record;
+use crate::repository::MAIN;
+use crate::snapshot::Overlay;
+use crate::{Error, Repository, Result, keys};
+
+const BASE: &str = "base/";
+const MAX_NAME_BYTES: usize = 200;
+
+/// A branch as it is now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Branch {
+    /// Its name.
+    pub name: String,
+    /// Its newest state.
+    pub root: ChunkId,
+    /// Where it was made or last merged; nothing for `main`.
+    pub base: Option<ChunkId>,
+}
+
+/// Who changes a branch, why, and when.
+#[derive(Debug, Clone, Copy)]
+pub struct Revising<'a> {
+    /// The user.
+    pub user: &'a str,
+    /// What the history says about it.
+    pub message: &'a str,
+    /// The time.
+    pub at: SystemTime,
+}
+
+impl Repository {
+    /// Returns the name of the branch that this repository reads and commits to.
+    #[must_use]
+    pub fn branch(&self) -> &str {
+        &self.0.branch
+    }
+
+    /// Returns all branches, sorted by name.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub fn branches(&self) -> Result<Vec<Branch>> {
+        let refs: BTreeMap<String, ChunkId> = self.0.chunks.refs()?.into_iter().collect();
+        let names = refs.iter().filter(|(name, _)| !name.starts_with(BASE));
+        Ok(names
+            .map(|(name, root)| Branch {
+                name: name.clone(),
+                root: *root,
+                base: refs.get(&base_of(name)).copied(),
+            })
+            .collect())
+    }
+
+    /// Opens a branch: the same stores, read and committed to on that branch.
+    ///
+    /// # Errors
+    /// [`Error::Branch`] if there is none of that name.
+    pub fn on_branch(&self, name: &str) -> Result<Self> {
+        if name == self.0.branch {
+            return Ok(self.clone());
+        }
+        self.root_of(name)?;
+        let shared = &self.0;
+        Self::on(shared.chunks.clone(), shared.blobs.clone(), shared.bodies.clone(), name)
+    }
+
+    /// Makes a branch that begins as this one is now. The cost does not depend on the content.
+    ///
+    /// # Errors
+    /// [`Error::Branch`] if the name is taken or cannot be one.
+    pub fn create_branch(&self, name: &str, revising: Revising<'_>) -> Result<ChunkId> {
+        check_name(name)?;
+        if self.0.chunks.read_ref(name)?.is_some() {
+            return Err(refused(name, "it exists already"));
+        }
+        let pin = self.0.chunks.pin(self.head()?);
+        let root = pin.root();
+        self.move_refs([(name, None, Some(root)), (&base_of(name), None, Some(root))], revising)?;
+        Ok(root)
+    }
+
+    /// Removes a branch; what it had stays in its history for as long as that is kept.
+    ///
+    /// # Errors
+    /// [`Error::Branch`] if there is none of that name, or it is `main`.
+    pub fn delete_branch(&self, name: &str, revising: Revising<'_>) -> Result<()> {
+        let root = self.own_root_of(name)?;
+        let base = base_of(name);
+        let from = self.0.chunks.read_ref(&base)?;
+        self.move_refs([(name, Some(root), None), (&base, from, None)], revising)
+    }
+
+    /// Renames a branch.
+    ///
+    /// # Errors
+    /// [`Error::Branch`] if there is none of that name, it is `main`, or the new name is taken or cannot be one.
+    pub fn rename_branch(&self, from: &str, to: &str, revising: Revising<'_>) -> Result<()> {
+        check_name(to)?;
+        let root = self.own_root_of(from)?;
+        if self.0.chunks.read_ref(to)?.is_some() {
+            return Err(refused(to, "it exists already"));
+        }
+        let base = self.0.chunks.read_ref(&base_of(from))?;
+        self.move_refs(
+            [
+                (from, Some(root), None),
+                (&base_of(from), base, None),
+                (to, None, Some(root)),
+                (&base_of(to), None, base),
+            ],
+            revising,
+        )
+    }
+
+    /// Merges what a branch has changed since it was made or last merged. Returns the new state of this branch.
+    ///
+    /// The cost is that of the changes, whatever the size of the content.
+    ///
+    /// # Errors
+    /// [`Error::Conflicts`] with everything that both sides changed differently; nothing is merged then.
+    pub fn merge_branch(&self, name: &str, revising: Revising<'_>) -> Result<ChunkId> {
+        if name == self.0.branch {
+            return Err(refused(name, "it cannot be merged into itself"));
+        }
+        let root = self.own_root_of(name)?;
+        let base = self.0.chunks.read_ref(&base_of(name))?;
+        let base = base.ok_or_else(|| refused(name, "it is not known where it was made"))?;
+        let (before, after) = (self.snapshot_at(base)?, self.snapshot_at(root)?);
+        let mut edits = Overlay::new();
+        for change in before.0.content.diff(&after.0.content, self.0.reads()) {
+            let change = change?;
+            let damaged = || {
+                let path = keys::path_of(&change.key);
+                path.map(|path| Error::Damaged { path, reason: "its record does not decode" })
+            };
+            let record = match &change.right {
+                Some(stored) => Some(Arc::new(match Record::decode(stored) {
+                    Some(record) => record,
+                    None => return Err(damaged()?),
+                })),
+                None => None,
+            };
+            edits.insert(change.key.to_vec(), record);
+        }
+        let Revising { user, message, at } = revising;
+        let merged = commit::commit(&before, &edits, &Change { user, message, at })?;
+        self.move_refs([(&base_of(name), Some(base), Some(root))], revising)?;
+        Ok(merged)
+    }
+
+    /// Takes the branch back to an earlier state, as a new revision.
+    ///
+    /// # Errors
+    /// [`Error::Branch`] if the state is in no branch's history any more.
+    pub fn revert_to(&self, root: ChunkId, revising: Revising<'_>) -> Result<()> {
+        // Pinned first: a collection that comes after this keeps the state, and what one before it let go of is no
+        // longer in the history.
+        let _pin = self.0.chunks.pin(root);
+        let mut is_known = false;
+        for branch in self.branches()? {
+            let history = self.0.chunks.history(&branch.name, None, usize::MAX)?;
+            is_known |= branch.root == root;
+            is_known |= history.iter().any(|one| one.update.new == Some(root));
+        }
+        if !is_known {
+            return Err(refused(&self.0.branch, "this state is not in its history"));
+        }
+        self.snapshot_at(root)?;
+        let from = self.head()?;
+        self.move_refs([(self.branch(), Some(from), Some(root))], revising)
+    }
+
+    /// Returns the revisions of the branch below a sequence number, newest first.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub fn revisions(&self, before: Option<u64>, limit: usize) -> Result<Vec<Revision>> {
+        Ok(self.0.chunks.history(&self.0.branch, before, limit)?)
+    }
+
+    fn root_of(&self, name: &str) -> Result<ChunkId> {
+        let root = self.0.chunks.read_ref(name)?.filter(|_| !name.starts_with(BASE));
+        root.ok_or_else(|| refused(name, "there is none of this name"))
+    }
+
+    fn own_root_of(&self, name: &str) -> Result<ChunkId> {
+        if name == MAIN {
+            return Err(refused(name, "it is the one that all others come from"));
+        }
+        self.root_of(name)
+    }
+
+    fn move_refs<const N: usize>(
+        &self,
+        moves: [(&str, Option<ChunkId>, Option<ChunkId>); N],
+        revising: Revising<'_>,
+    ) -> Result<()> {
+        let mut batch = Batch::new();
+        for (name, expected, new) in moves {
+            if expected == new {
+                continue;
+            }
+            batch.move_ref(RefUpdate {
+                name: name.to_owned(),
+                expected,
+                new,
+                at: revising.at,
+                author: revising.user.to_owned(),
+                message: revising.message.to_owned(),
+            });
+        }
+        Ok(self.0.chunks.commit(batch)?)
+    }
+}
+
+fn base_of(name: &str) -> String {
+    format!("{BASE}{name}")
+}
+
+fn check_name(name: &str) -> Result<()> {
+    let is_plain =
+        |character: char| character.is_ascii_alphanumeric() || "-_./".contains(character);
+    if name.is_empty() || name.len() > MAX_NAME_BYTES {
+        return Err(refused(name, "a name has 1 to 200 letters"));
+    }
+    if name.starts_with(BASE) || name.starts_with('/') || name.starts_with('-') {
+        return Err(refused(name, "a name begins with neither `base/` nor `/` nor `-`"));
+    }
+    if !name.chars().all(is_plain) {
+        return Err(refused(name, "a name has letters, digits and `-_./` in it, nothing else"));
+    }
+    Ok(())
+}
+
+fn refused(name: &str, reason: &'static str) -> Error {
+    Error::Branch { name: name.to_owned(), reason }
+}
