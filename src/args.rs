@@ -170,6 +170,64 @@ pub(crate) enum Repo {
         #[arg(long)]
         json: bool,
     },
+    /// Collects garbage: what no branch, kept revision, lease or pin reaches.
+    #[command(after_help = "Example: tympan repo gc --dry-run --home /srv/author")]
+    Gc {
+        /// The home; its instance must not run. A running one collects by itself.
+        #[arg(long, value_name = "DIR")]
+        home: PathBuf,
+        /// Says what would go and what keeps the rest; removes nothing.
+        #[arg(long)]
+        dry_run: bool,
+        /// Prints JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Lists the revisions of a branch, newest first.
+    #[command(after_help = "Example: tympan repo log --limit 10 --home /srv/author")]
+    Log {
+        /// The home; its instance must not run.
+        #[arg(long, value_name = "DIR")]
+        home: PathBuf,
+        /// The branch.
+        #[arg(long, default_value = "main")]
+        branch: String,
+        /// How many.
+        #[arg(long, default_value_t = 50)]
+        limit: usize,
+        /// Prints JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Lists the documents that differ between two states, each a root or the name of a branch.
+    #[command(after_help = "Example: tympan repo diff main launch --home /srv/author")]
+    Diff {
+        /// The earlier state.
+        from: String,
+        /// The later state.
+        to: String,
+        /// The home; its instance must not run.
+        #[arg(long, value_name = "DIR")]
+        home: PathBuf,
+        /// Prints JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Takes a branch back to an earlier state, as a new revision.
+    #[command(after_help = "Example: tympan repo revert 4f5c… --home /srv/author")]
+    Revert {
+        /// The root of the state, as `log` lists it.
+        root: String,
+        /// The home; its instance must not run.
+        #[arg(long, value_name = "DIR")]
+        home: PathBuf,
+        /// The branch.
+        #[arg(long, default_value = "main")]
+        branch: String,
+    },
+    /// Looks after branches.
+    #[command(subcommand)]
+    Branch(Branch),
     /// Counts what is stored.
     #[command(after_help = "Example: tympan repo stats --home /srv/author")]
     Stats {
@@ -179,6 +237,64 @@ pub(crate) enum Repo {
         /// Prints JSON.
         #[arg(long)]
         json: bool,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Branch {
+    /// Lists all branches with their roots.
+    #[command(after_help = "Example: tympan repo branch list --home /srv/author")]
+    List {
+        /// The home; its instance must not run.
+        #[arg(long, value_name = "DIR")]
+        home: PathBuf,
+        /// Prints JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Makes a branch, which copies nothing.
+    #[command(after_help = "Example: tympan repo branch create launch --home /srv/author")]
+    Create {
+        /// Its name.
+        name: String,
+        /// The branch that it begins as.
+        #[arg(long, default_value = "main")]
+        from: String,
+        /// The home; its instance must not run.
+        #[arg(long, value_name = "DIR")]
+        home: PathBuf,
+    },
+    /// Renames a branch.
+    #[command(after_help = "Example: tympan repo branch rename launch spring --home /srv/author")]
+    Rename {
+        /// Its name.
+        from: String,
+        /// Its new name.
+        to: String,
+        /// The home; its instance must not run.
+        #[arg(long, value_name = "DIR")]
+        home: PathBuf,
+    },
+    /// Removes a branch; its states stay for as long as history is kept.
+    #[command(after_help = "Example: tympan repo branch delete launch --home /srv/author")]
+    Delete {
+        /// Its name.
+        name: String,
+        /// The home; its instance must not run.
+        #[arg(long, value_name = "DIR")]
+        home: PathBuf,
+    },
+    /// Merges what a branch has changed since it was made or last merged.
+    #[command(after_help = "Example: tympan repo branch merge launch --home /srv/author")]
+    Merge {
+        /// Its name.
+        name: String,
+        /// The branch that it is merged into.
+        #[arg(long, default_value = "main")]
+        into: String,
+        /// The home; its instance must not run.
+        #[arg(long, value_name = "DIR")]
+        home: PathBuf,
     },
 }
 

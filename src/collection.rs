@@ -15,6 +15,8 @@ use crate::config::Config;
 use crate::home::chain;
 
 const EVERY: Duration = Duration::from_hours(6);
+/// An instance that is started often collects too.
+const FIRST: Duration = Duration::from_mins(10);
 const BYTES_PER_SECOND: u64 = 32 << 20;
 
 /// Returns how a collection works for this configuration; what followers have seen last is kept.
@@ -40,15 +42,16 @@ pub(crate) async fn run(
     if every.is_zero() {
         return;
     }
+    let mut wait = every.min(FIRST);
     loop {
         tokio::select! {
-            () = tokio::time::sleep(every) => {}
-            _ = stopped.wait_for(|stopped| *stopped) => return,
+            () = tokio::time::sleep(wait) => wait = every,
+            () = until(&mut stopped) => return,
         }
         let options = match options(&config, &queues).await {
             Ok(options) => options,
             Err(fault) => {
-                tracing::error!(reason = %fault, "no garbage is collected");
+                tracing::error!(reason = fault.message(), "no garbage is collected");
                 continue;
             }
         };
@@ -56,11 +59,13 @@ pub(crate) async fn run(
         let is_stopped = Arc::new(AtomicBool::new(false));
         let mut collecting = {
             let (chunks, is_stopped) = (chunks.clone(), is_stopped.clone());
-            tokio::task::spawn_blocking(move || collect_paced(&*chunks, &options, rate, &is_stopped))
+            tokio::task::spawn_blocking(move || {
+                collect_paced(&*chunks, &options, rate, &is_stopped)
+            })
         };
         let done = tokio::select! {
             done = &mut collecting => done,
-            _ = stopped.wait_for(|stopped| *stopped) => {
+            () = until(&mut stopped) => {
                 is_stopped.store(true, Ordering::Relaxed);
                 collecting.await
             }
@@ -68,12 +73,24 @@ pub(crate) async fn run(
         match done {
             Ok(Ok(done)) => {
                 let Collected { generation, freed_bytes, moved_bytes, live_bytes, .. } = done;
-                tracing::info!(generation, freed_bytes, moved_bytes, live_bytes, "garbage collected");
+                tracing::info!(
+                    generation,
+                    freed_bytes,
+                    moved_bytes,
+                    live_bytes,
+                    "garbage collected"
+                );
             }
             Ok(Err(error)) => tracing::error!(reason = chain(&error), "no garbage is collected"),
             Err(error) => tracing::error!(reason = %error, "no garbage is collected"),
         }
     }
+}
+
+/// Waits for the instance to stop.
+async fn until(stopped: &mut watch::Receiver<bool>) {
+    // The sender lives as long as the process serves.
+    stopped.wait_for(|stopped| *stopped).await.ok();
 }
 
 /// Collects at no more than `rate` bytes in a second, until it is done or told to stop.

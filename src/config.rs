@@ -15,7 +15,7 @@ use tympan_store::Retention;
 use crate::command::Fault;
 
 /// The whole file. A missing file is an empty one.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Config {
     pub(crate) listen: Listen,
@@ -27,7 +27,7 @@ pub(crate) struct Config {
 }
 
 /// The main listener.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Listen {
     /// Where to listen; `--listen` goes first. Default 127.0.0.1:4502 for author, :4503 for publish.
@@ -47,7 +47,7 @@ pub(crate) struct Listen {
 }
 
 /// The second listener, for health, metrics and login while the main one is saturated.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Admin {
     /// Where to listen; `--admin-listen` goes first. Default: no second listener.
@@ -57,7 +57,7 @@ pub(crate) struct Admin {
 }
 
 /// How much an instance does at once.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Work {
     /// Requests that render or edit at once; default 128. Raise it where templates wait for slow back ends.
@@ -65,7 +65,7 @@ pub(crate) struct Work {
 }
 
 /// The chunk store.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Store {
     /// Memory for chunks; default 64 MiB.
@@ -73,7 +73,7 @@ pub(crate) struct Store {
 }
 
 /// How long revisions are kept.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct History {
     /// How long every revision is kept; default 24 h.
@@ -100,7 +100,7 @@ impl History {
 }
 
 /// When and how fast garbage is collected.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Collect {
     /// Time between collections of a running instance; default 6 h, `"0s"` for none.

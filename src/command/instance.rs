@@ -16,6 +16,7 @@ use tympan_web::listen::{Front, Limits, Reuse, bind, serve};
 use tympan_web::tls::Tls;
 
 use crate::args;
+use crate::collection;
 use crate::command::{Fault, Outcome, runtime};
 use crate::config::Config;
 use crate::home::{Home, chain, replication_key};
@@ -94,7 +95,7 @@ pub(crate) async fn start(plan: &Plan<'_>) -> Result<Running, Fault> {
         role,
         renderer: renderer(plan),
         repository,
-        queues,
+        queues: queues.clone(),
         replicator: replicator.clone(),
         logins: logins.clone(),
         replication_key: key,
@@ -115,6 +116,12 @@ pub(crate) async fn start(plan: &Plan<'_>) -> Result<Running, Fault> {
     if let Some(listener) = admin_listener {
         tasks.spawn(listen(listener, admin_router(instance), admin_front(config), stopped.clone()));
     }
+    let chunks = plan.home.repository.chunks().clone();
+    let collecting = collection::run(chunks, queues, config.clone(), stopped.clone());
+    tasks.spawn(async move {
+        collecting.await;
+        Ok(())
+    });
     tasks.spawn(async move {
         replicator.run(stopped).await;
         Ok(())

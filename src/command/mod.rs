@@ -31,6 +31,11 @@ impl Fault {
         Self { message: message.into(), code: 3 }
     }
 
+    /// Returns the message, for the log.
+    pub(crate) fn message(&self) -> &str {
+        &self.message
+    }
+
     /// Writes the message to standard error.
     #[expect(clippy::print_stderr, reason = "a command speaks to the person who called it")]
     pub(crate) fn print(&self) {

@@ -1,15 +1,33 @@
 //! `tympan repo`: looks after a repository.
 
+mod branch;
 mod check;
+mod gc;
+mod log;
 mod stats;
 
 use crate::args::Repo;
-use crate::command::Outcome;
+use crate::command::{Fault, Outcome};
+use crate::home::chain;
 
 /// Runs the command.
 pub(crate) fn run(repo: &Repo) -> Outcome {
     match repo {
         Repo::Check { home, json } => check::run(home, *json),
         Repo::Stats { home, json } => stats::run(home, *json),
+        Repo::Gc { home, dry_run, json } => gc::run(home, *dry_run, *json),
+        Repo::Log { home, branch, limit, json } => log::run(home, branch, *limit, *json),
+        Repo::Diff { from, to, home, json } => log::diff(home, [from, to], *json),
+        Repo::Revert { root, home, branch } => log::revert(home, branch, root),
+        Repo::Branch(command) => branch::run(command),
+    }
+}
+
+/// Tells a failure of the content: a branch that cannot be is the caller's mistake.
+#[expect(clippy::needless_pass_by_value, reason = "it is what `map_err` gives")]
+fn failed(error: tympan_content::Error) -> Fault {
+    match error {
+        tympan_content::Error::Branch { .. } => Fault::usage(error.to_string()),
+        _ => Fault::cannot_run(chain(&error)),
     }
 }
