@@ -48,4 +48,6 @@ pub use keep::{Hold, Lease, Pin, Pins};
 pub use local::{Compression, LocalOptions, LocalStore};
 pub use root::Root;
 pub use state::State;
-pub use tree::{Change, Diff, MAX_KEY_BYTES, MAX_VALUE_BYTES, Map, Scan, Value};
+pub use tree::{
+    Change, Conflict, Diff, MAX_KEY_BYTES, MAX_VALUE_BYTES, Map, Merge, MergeStep, Scan, Value,
+};

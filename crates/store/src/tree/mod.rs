@@ -15,6 +15,7 @@ mod diff;
 mod edit;
 mod interior;
 mod leaf;
+mod merge;
 mod scan;
 mod split;
 mod verify;
@@ -33,6 +34,7 @@ use crate::id::ChunkId;
 pub use diff::{Change, Diff};
 pub(crate) use interior::check as check_interior;
 pub(crate) use leaf::check as check_leaf;
+pub use merge::{Conflict, Merge, MergeStep};
 pub use scan::Scan;
 pub(crate) use verify::{Expected, TreeFault, check_tree_chunk};
 
@@ -146,6 +148,13 @@ impl Map {
     #[must_use]
     pub fn diff<'a>(&self, other: &Self, reads: &'a dyn ReadChunks) -> Diff<'a> {
         Diff::new(reads, self.root, other.root)
+    }
+
+    /// Returns what became of each key that `ours` or `theirs` changed since they both were this map, in the order of
+    /// keys. Only what differs from this map is read.
+    #[must_use]
+    pub fn merge<'a>(&self, ours: &Self, theirs: &Self, reads: &'a dyn ReadChunks) -> Merge<'a> {
+        Merge::new(*self, *ours, *theirs, reads)
     }
 
     /// Returns the number of records, from the counts in the root chunk.

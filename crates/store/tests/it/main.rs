@@ -16,5 +16,6 @@ mod reference;
 mod state;
 mod support;
 mod tree;
+mod tree_merge;
 
 tympan_testkit::every_test_file_is_listed!();

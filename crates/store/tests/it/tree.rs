@@ -8,7 +8,7 @@ use tympan_store::{Batch, Change, ChunkId, ChunkStore, Error, LocalStore, Map, V
 use crate::support::{Counting, Edits, Model, Numbers, apply, build, edit, value};
 
 /// Keys that share prefixes, are prefixes of each other, are long, or differ late.
-fn keys() -> impl Strategy<Value = Vec<u8>> {
+pub(crate) fn keys() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         4 => "[ab]{0,6}".prop_map(String::into_bytes),
         4 => (0..400_u32).prop_map(|n| format!("content\u{1}site\0page-{n:05}").into_bytes()),
@@ -22,7 +22,7 @@ fn keys() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
-fn values() -> impl Strategy<Value = Value> {
+pub(crate) fn values() -> impl Strategy<Value = Value> {
     let bytes = prop_oneof![
         6 => (any::<u8>(), 0..300_usize),
         1 => (any::<u8>(), 300..4_000_usize),
@@ -34,7 +34,7 @@ fn values() -> impl Strategy<Value = Value> {
     })
 }
 
-fn edits() -> impl Strategy<Value = Edits> {
+pub(crate) fn edits() -> impl Strategy<Value = Edits> {
     proptest::collection::btree_map(keys(), proptest::option::weighted(0.6, values()), 0..40)
 }
 
@@ -43,7 +43,7 @@ pub(crate) fn model() -> impl Strategy<Value = Model> {
 }
 
 /// Compares two maps through `diff` with what their models differ in.
-fn check_diff(store: &LocalStore, left: (&Map, &Model), right: (&Map, &Model)) {
+pub(crate) fn check_diff(store: &LocalStore, left: (&Map, &Model), right: (&Map, &Model)) {
     let found: Vec<Change> = left.0.diff(right.0, store).collect::<Result<_, _>>().unwrap();
     let mut expected = Vec::new();
     let mut keys: Vec<&Vec<u8>> = left.1.keys().chain(right.1.keys()).collect();
@@ -62,7 +62,7 @@ fn check_diff(store: &LocalStore, left: (&Map, &Model), right: (&Map, &Model)) {
     assert_eq!(found, expected);
 }
 
-fn check_content(store: &LocalStore, map: &Map, model: &Model) {
+pub(crate) fn check_content(store: &LocalStore, map: &Map, model: &Model) {
     assert_eq!(map.count(store).unwrap(), model.len() as u64);
     let all: Vec<(Vec<u8>, Value)> = map
         .range(store, (Bound::Unbounded, Bound::Unbounded))
@@ -141,7 +141,7 @@ pub(crate) fn site(count: u64) -> impl Iterator<Item = (Vec<u8>, Value)> {
     })
 }
 
-fn site_key(n: u64) -> Vec<u8> {
+pub(crate) fn site_key(n: u64) -> Vec<u8> {
     format!("content\u{1}magazine\u{1}en\u{1}section-{:04}\0article-{:02}", n / 100, n % 100)
         .into_bytes()
 }
