@@ -220,11 +220,12 @@ impl Tower {
 /// Builds a map from records in order.
 pub(super) fn build(
     batch: &mut Batch,
-    records: impl Iterator<Item = (Vec<u8>, Value)>,
+    records: impl Iterator<Item = Result<(Vec<u8>, Value)>>,
 ) -> Result<Map> {
     let mut leaves = LeafChunker::new();
     let mut tower = Tower::new(0);
-    for (position, (key, value)) in records.enumerate() {
+    for (position, record) in records.enumerate() {
+        let (key, value) = record?;
         check_record(&key, &value)?;
         if leaves.last_key().is_some_and(|last| last >= key.as_slice()) {
             let position = position as u64;

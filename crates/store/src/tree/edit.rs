@@ -1,81 +1,133 @@
 //! Edits, level by level: only the chunks that an edit touches are read and written.
 //!
-//! A region begins at the first chunk that an edit falls into and ends where a new chunk ends together with an old
-//! one: from there on the level goes on as before. What a region replaces are the edits of the level above.
+//! A region begins at the first chunk that a step of the script falls into and ends where a new chunk ends together
+//! with an old one: from there on the level goes on as before. What a region replaces is the script of the level
+//! above. Old chunks in the midst of what is removed are passed over unread.
 //!
 //! Invariants
 //! * A level's chunks are those of a bulk build of the same entries.
-//! * Only chunks that belong to the new map are staged.
+//! * Only chunks that belong to the new map are staged, and only when the whole edit has succeeded.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
-use std::iter::Peekable;
+use std::collections::HashSet;
 
-use super::build::{InteriorChunker, LeafChunker, Produced, Tower};
+use super::build::{self, InteriorChunker, LeafChunker, Produced, Tower};
 use super::interior::{Child, Interior};
-use super::{Map, Node, Value, build, check_record};
+use super::level::Level;
+use super::path::{Bounds, Cursor, OldTree};
+use super::script::{Op, Reach, Script, Steps, Verdict};
+use super::{Map, Value};
 use crate::batch::{Batch, Staged};
 use crate::chunk::Chunk;
 use crate::chunk_store::ReadChunks;
 use crate::error::Result;
 use crate::id::ChunkId;
 
-type Edits<T> = BTreeMap<Vec<u8>, Option<T>>;
+/// A step of a script for the leaves.
+pub(super) type Step = Result<(Vec<u8>, Op<Value>)>;
 
-/// Applies edits to a map and stages the chunks of the result.
+/// Applies a script to a map and stages the chunks of the result.
 pub(super) fn edit(
     map: Map,
     reads: &dyn ReadChunks,
     batch: &mut Batch,
-    edits: Edits<Value>,
+    steps: impl Iterator<Item = Step>,
 ) -> Result<Map> {
-    for (key, value) in &edits {
-        check_record(key, value.as_ref().unwrap_or(&Value::default()))?;
-    }
-    let Some(root) = map.root else {
-        let records = edits.into_iter();
-        let records = records.filter_map(|(key, value)| Some((key, value?)));
-        return build::build(batch, records);
+    let edited = {
+        let staged = Staged::new(batch, reads);
+        prepare(map, &staged, steps)?
     };
-    if edits.is_empty() {
-        return Ok(map);
+    edited.stage(batch)
+}
+
+/// Computes an edit without staging anything.
+pub(super) fn prepare(
+    map: Map,
+    reads: &dyn ReadChunks,
+    steps: impl Iterator<Item = Step>,
+) -> Result<Edited> {
+    let Some(root) = map.root() else {
+        let mut batch = Batch::new();
+        let records = steps.filter_map(|step| match step {
+            Ok((key, Op::Put(value))) => Some(Ok((key, value))),
+            Ok((_, Op::Remove | Op::RemoveTo(_))) => None,
+            Err(error) => Some(Err(error)),
+        });
+        let map = build::build(&mut batch, records)?;
+        return Ok(Edited::Built(map, batch));
+    };
+    let mut script = Script::new(steps)?;
+    if script.next_key().is_none() {
+        return Ok(Edited::Same(map));
     }
-    let mut tree = OldTree::open(root, Staged::new(batch, reads))?;
+    let mut tree = OldTree::open(root, reads)?;
     let mut fresh = Fresh::default();
-    let mut changes = rechunk(LeafChunker::new(), 0, edits, &mut tree, &mut fresh)?;
+    let mut splices = rechunk(LeafChunker::new(), 0, &mut script, (&mut tree, &mut fresh))?;
     let mut level = 0;
-    while level < tree.height && !changes.is_empty() {
+    while level < tree.height() && !splices.is_empty() {
         level += 1;
+        let mut script = Script::new(splices.into_iter().flat_map(Splice::into_steps))?;
         let chunker = InteriorChunker::new(level);
-        changes = rechunk(chunker, level, changes, &mut tree, &mut fresh)?;
+        splices = rechunk(chunker, level, &mut script, (&mut tree, &mut fresh))?;
     }
-    if changes.is_empty() {
-        return Ok(map);
-    }
-    changes.entry(Vec::new()).or_insert(Some(tree.root_child()));
-    let tops: Vec<(Vec<u8>, Child)> =
-        changes.into_iter().filter_map(|(separator, child)| Some((separator, child?))).collect();
-    match tops.as_slice() {
-        [] => Ok(Map::EMPTY),
+    let Some(splice) = splices.pop() else {
+        return Ok(Edited::Same(map));
+    };
+    // The old root was the only chunk of its level. It is a part of the new level if all that is new follows it.
+    let kept = (!splice.start.is_empty()).then(|| (Vec::new(), tree.root_child()));
+    let tops: Vec<(Vec<u8>, Child)> = kept.into_iter().chain(splice.entries).collect();
+    let height = tree.height();
+    Ok(match tops.as_slice() {
+        [] => Edited::Same(Map::EMPTY),
         [(_, child)] => {
             let (root, height) = lowest_root(child.id, &mut tree, &fresh)?;
-            fresh.stage(height, batch);
-            Ok(Map::from_root(Some(root)))
+            Edited::Lower { root, height, fresh }
         }
-        _ => {
-            let height = tree.height;
-            let mut tower = Tower::new(height);
-            fresh.stage(height, batch);
-            for (separator, child) in &tops {
-                tower.push(separator, *child, batch);
+        _ => Edited::Higher { tops, height, fresh },
+    })
+}
+
+/// The result of an edit, not staged yet.
+pub(super) enum Edited {
+    /// No chunk is new.
+    Same(Map),
+    /// Built from nothing.
+    Built(Map, Batch),
+    /// The root is at or below the level of the old one.
+    Lower { root: ChunkId, height: u8, fresh: Fresh },
+    /// These chunks stand side by side where the old root stood.
+    Higher { tops: Vec<(Vec<u8>, Child)>, height: u8, fresh: Fresh },
+}
+
+impl Edited {
+    /// Stages the new chunks and returns the map.
+    pub(super) fn stage(self, batch: &mut Batch) -> Result<Map> {
+        Ok(match self {
+            Self::Same(map) => map,
+            Self::Built(map, built) => {
+                for (id, bytes) in built.chunks() {
+                    batch.add_named(*id, bytes.clone());
+                }
+                map
             }
-            Ok(Map::from_root(tower.finish(batch)))
-        }
+            Self::Lower { root, height, fresh } => {
+                fresh.stage(height, batch);
+                Map::from_root(Some(root))
+            }
+            Self::Higher { tops, height, fresh } => {
+                fresh.stage(height, batch);
+                let mut tower = Tower::new(height);
+                for (separator, child) in &tops {
+                    tower.push(separator, *child, batch);
+                }
+                Map::from_root(tower.finish(batch))
+            }
+        })
     }
 }
 
 /// Goes down from a lone top while it has a single child: the root is the lowest level's only chunk.
 fn lowest_root(top: ChunkId, tree: &mut OldTree<'_>, fresh: &Fresh) -> Result<(ChunkId, u8)> {
-    let (mut id, mut level) = (top, tree.height);
+    let (mut id, mut level) = (top, tree.height());
     while level > 0 {
         let chunk = match fresh.find(level, &id) {
             Some(bytes) => Chunk::parse(bytes.clone())?,
@@ -93,343 +145,220 @@ fn lowest_root(top: ChunkId, tree: &mut OldTree<'_>, fresh: &Fresh) -> Result<(C
 
 /// New chunks by level, staged when it is known which levels the new map has.
 #[derive(Default)]
-struct Fresh {
-    levels: Vec<Vec<Produced>>,
+pub(super) struct Fresh {
+    levels: Vec<Vec<(ChunkId, bytes::Bytes)>>,
 }
 
 impl Fresh {
-    fn add(&mut self, level: u8, chunk: Produced) {
+    fn add(&mut self, level: u8, id: ChunkId, bytes: bytes::Bytes) {
         let level = usize::from(level);
         if self.levels.len() <= level {
             self.levels.resize_with(level + 1, Vec::new);
         }
         if let Some(chunks) = self.levels.get_mut(level) {
-            chunks.push(chunk);
+            chunks.push((id, bytes));
         }
     }
 
     fn find(&self, level: u8, id: &ChunkId) -> Option<&bytes::Bytes> {
         let chunks = self.levels.get(usize::from(level))?;
-        let found = chunks.iter().find(|chunk| chunk.child.id == *id)?;
-        Some(&found.bytes)
+        chunks.iter().find(|(found, _)| found == id).map(|(_, bytes)| bytes)
     }
 
     /// Stages the levels up to `height`.
-    fn stage(&mut self, height: u8, batch: &mut Batch) {
-        let levels = self.levels.drain(..).take(usize::from(height) + 1);
-        for chunk in levels.flatten() {
-            batch.add_named(chunk.child.id, chunk.bytes);
+    fn stage(self, height: u8, batch: &mut Batch) {
+        let levels = self.levels.into_iter().take(usize::from(height) + 1);
+        for (id, bytes) in levels.flatten() {
+            batch.add_named(id, bytes);
         }
     }
 }
 
-/// One level that is cut anew from a mix of old entries and edits.
-trait Level {
-    /// What an entry holds beside its key.
-    type Item;
-
-    /// Starts at a chunk with this separator in front of it.
-    fn begin(&mut self, separator: &[u8]);
-
-    /// Visits the entries of an old chunk; `separator` stands in front of it.
-    fn each_entry(chunk: &Chunk, separator: &[u8], visit: impl FnMut(&[u8], Self::Item));
-
-    /// Adds an entry; returns the chunk that ends with it, if one does.
-    fn push(&mut self, key: &[u8], item: &Self::Item) -> Option<Produced>;
-
-    /// Ends the current chunk, if there is one.
-    fn finish(&mut self) -> Option<Produced>;
-
-    /// Tells whether the last entry ended a chunk.
-    fn is_between_chunks(&self) -> bool;
-
-    /// Returns what the separator in front of the next old chunk becomes.
-    fn next_separator(&self, separator: &[u8]) -> Vec<u8>;
+/// Old chunks of a level, one after the other, and what stands in their place.
+struct Splice {
+    /// The separator in front of the first.
+    start: Vec<u8>,
+    /// The separator behind the last; `None` at the end of the level.
+    end: Option<Vec<u8>>,
+    entries: Vec<(Vec<u8>, Child)>,
 }
 
-impl Level for LeafChunker {
-    type Item = Value;
-
-    fn begin(&mut self, separator: &[u8]) {
-        self.begin(separator);
-    }
-
-    fn each_entry(chunk: &Chunk, _: &[u8], mut visit: impl FnMut(&[u8], Value)) {
-        let leaf = super::Leaf::view(chunk);
-        let mut key = Vec::new();
-        for index in 0..leaf.len() {
-            leaf.key_into(index, &mut key);
-            visit(&key, leaf.value(chunk, index));
-        }
-    }
-
-    fn push(&mut self, key: &[u8], value: &Value) -> Option<Produced> {
-        self.push(key, &value.bytes, value.body)
-    }
-
-    fn finish(&mut self) -> Option<Produced> {
-        self.finish()
-    }
-
-    fn is_between_chunks(&self) -> bool {
-        self.is_empty()
-    }
-
-    fn next_separator(&self, separator: &[u8]) -> Vec<u8> {
-        // Every key of the region is below the old separator, which the next chunk's first key begins with: the two
-        // tell the same new separator.
-        self.separator_before(separator).to_vec()
+impl Splice {
+    fn into_steps(self) -> impl Iterator<Item = Result<(Vec<u8>, Op<Child>)>> {
+        let puts = self.entries.into_iter().map(|(key, child)| Ok((key, Op::Put(child))));
+        std::iter::once(Ok((self.start, Op::RemoveTo(self.end)))).chain(puts)
     }
 }
 
-impl Level for InteriorChunker {
-    type Item = Child;
-
-    fn begin(&mut self, _: &[u8]) {}
-
-    fn each_entry(chunk: &Chunk, separator: &[u8], mut visit: impl FnMut(&[u8], Child)) {
-        let interior = Interior::view(chunk);
-        let mut key = separator.to_vec();
-        for index in 0..interior.len() {
-            if index > 0 {
-                interior.separator_into(index, &mut key);
-            }
-            let id = interior.child(index);
-            let count = interior.count(index);
-            visit(&key, Child { id, count });
-        }
-    }
-
-    fn push(&mut self, key: &[u8], child: &Child) -> Option<Produced> {
-        self.push(key, *child)
-    }
-
-    fn finish(&mut self) -> Option<Produced> {
-        self.finish()
-    }
-
-    fn is_between_chunks(&self) -> bool {
-        self.is_empty()
-    }
-
-    fn next_separator(&self, separator: &[u8]) -> Vec<u8> {
-        separator.to_vec()
-    }
-}
-
-/// What one region replaces.
+/// What one region replaces, while it is worked on.
 #[derive(Default)]
 struct Region {
-    old: Vec<(Vec<u8>, ChunkId)>,
-    new: Vec<Produced>,
-    /// An old chunk that stays, with another separator in front of it.
-    moved: Option<(Vec<u8>, Child)>,
+    /// The old chunks that were visited.
+    old: Vec<(Bounds, ChunkId)>,
+    /// How many of them come before the first chunk that was passed over unread.
+    unbroken: Option<usize>,
+    new: Vec<(Vec<u8>, Child)>,
+    made: Vec<(ChunkId, bytes::Bytes)>,
+    end: Option<Vec<u8>>,
 }
 
 impl Region {
-    /// Adds the differences between old and new to the edits of the level above.
-    fn record(self, level: u8, changes: &mut Edits<Child>, fresh: &mut Fresh) {
-        let old: HashMap<&[u8], ChunkId> =
-            self.old.iter().map(|(separator, id)| (separator.as_slice(), *id)).collect();
-        for separator in old.keys() {
-            changes.insert(separator.to_vec(), None);
+    fn add(&mut self, chunk: Option<Produced>) {
+        if let Some(Produced { separator, child, bytes }) = chunk {
+            self.new.push((separator, child));
+            self.made.push((child.id, bytes));
         }
-        if let Some((separator, child)) = self.moved {
-            changes.insert(separator, Some(child));
-        }
-        let old_ids: HashSet<ChunkId> = old.values().copied().collect();
-        for chunk in self.new {
-            if old.get(chunk.separator.as_slice()) == Some(&chunk.child.id) {
-                changes.remove(&chunk.separator);
-                continue;
+    }
+
+    /// Adds an old chunk that stays, with another separator in front of it.
+    fn add_moved(&mut self, separator: Vec<u8>, cursor: &Cursor) {
+        let bounds = cursor.bounds();
+        self.end.clone_from(&bounds.upper);
+        self.old.push((bounds, cursor.id));
+        self.new.push((separator, cursor.child()));
+    }
+
+    /// Hands the new chunks over and returns what changed, if anything did.
+    fn into_splice(mut self, level: u8, fresh: &mut Fresh) -> Option<Splice> {
+        let old_ids: HashSet<ChunkId> = self.old.iter().map(|(_, id)| *id).collect();
+        for (id, bytes) in self.made {
+            if !old_ids.contains(&id) {
+                fresh.add(level, id, bytes);
             }
-            changes.insert(chunk.separator.clone(), Some(chunk.child));
-            if !old_ids.contains(&chunk.child.id) {
-                fresh.add(level, chunk);
-            }
         }
+        let before = self.unbroken.unwrap_or(self.old.len());
+        let pairs = self.old.iter().take(before).zip(&self.new);
+        let same = pairs
+            .take_while(|((bounds, id), (separator, child))| {
+                bounds.lower == *separator && *id == child.id
+            })
+            .count();
+        if self.unbroken.is_none() && same == self.old.len() && same == self.new.len() {
+            return None;
+        }
+        let behind_same = same.checked_sub(1).and_then(|last| self.old.get(last));
+        let start = match behind_same {
+            Some((bounds, _)) => bounds.upper.clone(),
+            None => self.old.first().map(|(bounds, _)| bounds.lower.clone()),
+        };
+        let entries = self.new.split_off(same);
+        // Behind the last chunk of a level there is no separator yet: the first new chunk brings it.
+        let start = start.or_else(|| entries.first().map(|(separator, _)| separator.clone()))?;
+        Some(Splice { start, end: self.end, entries })
     }
 }
 
-/// Applies edits to one level; returns the edits of the level above.
+/// Applies a script to one level; returns what it replaces, from which the script of the level above is made.
 fn rechunk<L: Level>(
     mut chunker: L,
     level: u8,
-    edits: Edits<L::Item>,
-    tree: &mut OldTree<'_>,
-    fresh: &mut Fresh,
-) -> Result<Edits<Child>> {
-    let mut changes = Edits::new();
-    let mut edits = edits.into_iter().peekable();
-    while let Some((key, _)) = edits.peek() {
+    script: &mut Script<impl Steps<L::Item>, L::Item>,
+    (tree, fresh): (&mut OldTree<'_>, &mut Fresh),
+) -> Result<Vec<Splice>> {
+    let mut splices = Vec::new();
+    while let Some(key) = script.next_key() {
         let mut cursor = tree.seek(level, key)?;
         let mut region = Region::default();
-        chunker.begin(&cursor.lower());
+        chunker.begin(&cursor.bounds().lower);
         loop {
-            let (lower, upper) = (cursor.lower(), cursor.upper());
-            let chunk = tree.read(&cursor.id, level)?;
-            let within = std::iter::from_fn(|| {
-                edits.next_if(|(key, _)| upper.as_ref().is_none_or(|upper| key < upper))
-            });
-            merge(&mut chunker, (&chunk, &lower), within.peekable(), &mut region.new);
-            region.old.push((lower, cursor.id));
-            let Some(upper) = upper else {
-                region.new.extend(chunker.finish());
-                break;
-            };
-            if chunker.is_between_chunks() {
-                let is_next_edited = match edits.peek() {
-                    Some((key, _)) => tree.seek(level, key)?.lower() == upper,
-                    None => false,
-                };
-                if !is_next_edited {
-                    let separator = chunker.next_separator(&upper);
-                    if separator != upper {
-                        cursor = tree.next(cursor)?;
-                        region.old.push((upper, cursor.id));
-                        region.moved = Some((separator, cursor.child()));
-                    }
+            let bounds = cursor.bounds();
+            let chunk = tree.read_at(&cursor)?;
+            feed(&mut chunker, (&chunk, &bounds), script, &mut region)?;
+            region.old.push((bounds.clone(), cursor.id));
+            let (next, ahead) = match behind(&mut chunker, bounds.upper, script, &mut region)? {
+                Behind::End => {
+                    region.add(chunker.finish());
                     break;
                 }
-            }
-            cursor = tree.next(cursor)?;
-        }
-        region.record(level, &mut changes, fresh);
-    }
-    Ok(changes)
-}
-
-/// Feeds the chunker with an old chunk's entries and the edits that fall into it.
-fn merge<L: Level>(
-    chunker: &mut L,
-    (chunk, separator): (&Chunk, &[u8]),
-    mut edits: Peekable<impl Iterator<Item = (Vec<u8>, Option<L::Item>)>>,
-    made: &mut Vec<Produced>,
-) {
-    L::each_entry(chunk, separator, |key, item| {
-        while let Some((key, edit)) = edits.next_if(|(edited, _)| edited.as_slice() < key) {
-            made.extend(edit.and_then(|item| chunker.push(&key, &item)));
-        }
-        made.extend(match edits.next_if(|(edited, _)| edited == key) {
-            Some((_, edit)) => edit.and_then(|item| chunker.push(key, &item)),
-            None => chunker.push(key, &item),
-        });
-    });
-    for (key, edit) in edits {
-        made.extend(edit.and_then(|item| chunker.push(&key, &item)));
-    }
-}
-
-/// The map before the edits. Each chunk is read once.
-struct OldTree<'a> {
-    root: ChunkId,
-    height: u8,
-    reads: Staged<'a>,
-    known: HashMap<ChunkId, Chunk>,
-}
-
-impl<'a> OldTree<'a> {
-    fn open(root: ChunkId, reads: Staged<'a>) -> Result<Self> {
-        let mut tree = Self { root, height: 0, reads, known: HashMap::new() };
-        let chunk = tree.load(&root)?;
-        tree.height = Node::of(&chunk, &root, None)?.level();
-        Ok(tree)
-    }
-
-    fn load(&mut self, id: &ChunkId) -> Result<Chunk> {
-        if let Some(chunk) = self.known.get(id) {
-            return Ok(chunk.clone());
-        }
-        let chunk = self.reads.read(id)?;
-        self.known.insert(*id, chunk.clone());
-        Ok(chunk)
-    }
-
-    /// Reads a chunk of a level.
-    fn read(&mut self, id: &ChunkId, level: u8) -> Result<Chunk> {
-        let chunk = self.load(id)?;
-        Node::of(&chunk, id, level.checked_add(1))?;
-        Ok(chunk)
-    }
-
-    fn root_child(&self) -> Child {
-        let count = self.known.get(&self.root).map_or(0, |chunk| {
-            if self.height == 0 {
-                super::Leaf::view(chunk).len() as u64
-            } else {
-                Interior::view(chunk).total()
-            }
-        });
-        Child { id: self.root, count }
-    }
-
-    /// Finds the chunk of a level that `key` falls into.
-    fn seek(&mut self, level: u8, key: &[u8]) -> Result<Cursor> {
-        let mut cursor = Cursor { path: Vec::new(), id: self.root };
-        for above in (level + 1..=self.height).rev() {
-            let chunk = self.read(&cursor.id, above)?;
-            let index = Interior::view(&chunk).find(key);
-            cursor.enter(chunk, index);
-        }
-        Ok(cursor)
-    }
-
-    /// Goes to the next chunk of the same level, which the caller knows to exist.
-    fn next(&mut self, mut cursor: Cursor) -> Result<Cursor> {
-        let mut depth = 0;
-        while let Some((chunk, index)) = cursor.path.pop() {
-            if index + 1 < Interior::view(&chunk).len() {
-                cursor.enter(chunk, index + 1);
+                Behind::Chunk(next) => (next, None),
+                Behind::Removed(next) => {
+                    region.unbroken.get_or_insert(region.old.len());
+                    let found = tree.seek(level, &next)?;
+                    if found.bounds().lower != next {
+                        // Some entries of that chunk stay.
+                        cursor = found;
+                        continue;
+                    }
+                    (next, Some(found))
+                }
+            };
+            let is_done = chunker.is_between_chunks() && !falls_into(script, tree, level, &next)?;
+            let separator = if is_done { chunker.next_separator(&next) } else { Vec::new() };
+            if is_done && separator == next {
+                region.end = Some(next);
                 break;
             }
-            depth += 1;
+            cursor = match ahead {
+                Some(found) => found,
+                None => tree.next(cursor)?,
+            };
+            if is_done {
+                region.add_moved(separator, &cursor);
+                break;
+            }
         }
-        for _ in 0..depth {
-            let chunk = self.load(&cursor.id)?;
-            Node::of(&chunk, &cursor.id, None)?;
-            cursor.enter(chunk, 0);
-        }
-        Ok(cursor)
+        splices.extend(region.into_splice(level, fresh));
     }
+    Ok(splices)
 }
 
-/// A place on one level: the interior chunks above it, and which child each of them leads to.
-struct Cursor {
-    path: Vec<(Chunk, usize)>,
-    id: ChunkId,
+/// Feeds the chunker with what becomes of an old chunk's entries.
+fn feed<L: Level>(
+    chunker: &mut L,
+    (chunk, bounds): (&Chunk, &Bounds),
+    script: &mut Script<impl Steps<L::Item>, L::Item>,
+    region: &mut Region,
+) -> Result<()> {
+    L::each_entry(chunk, &bounds.lower, |key, item| {
+        let verdict = script.pass(key, |key, item| region.add(chunker.push(key, item)))?;
+        if matches!(verdict, Verdict::Keep) {
+            region.add(chunker.push(key, &item));
+        }
+        Ok(())
+    })?;
+    let upper = bounds.upper.as_deref();
+    script.take_below(upper, |key, item| region.add(chunker.push(key, item)))
 }
 
-impl Cursor {
-    fn enter(&mut self, chunk: Chunk, index: usize) {
-        self.id = Interior::view(&chunk).child(index);
-        self.path.push((chunk, index));
-    }
+/// What a region finds behind a chunk.
+enum Behind {
+    /// Nothing that stays.
+    End,
+    /// The next chunk, with this separator in front of it.
+    Chunk(Vec<u8>),
+    /// Chunks that are removed, up to this key.
+    Removed(Vec<u8>),
+}
 
-    /// Returns the separator in front of the chunk.
-    fn lower(&self) -> Vec<u8> {
-        let mut key = Vec::new();
-        if let Some((chunk, index)) = self.path.iter().rev().find(|(_, index)| *index > 0) {
-            Interior::view(chunk).separator_into(*index, &mut key);
-        }
-        key
+/// Looks behind the chunk that ends at `upper`; puts what stands in place of chunks that are removed whole.
+fn behind<L: Level>(
+    chunker: &mut L,
+    upper: Option<Vec<u8>>,
+    script: &mut Script<impl Steps<L::Item>, L::Item>,
+    region: &mut Region,
+) -> Result<Behind> {
+    let Some(upper) = upper else {
+        return Ok(Behind::End);
+    };
+    if !script.removed().covers(&upper) {
+        return Ok(Behind::Chunk(upper));
     }
+    script.take_removed(|key, item| region.add(chunker.push(key, item)))?;
+    Ok(match script.removed() {
+        Reach::End => Behind::End,
+        Reach::Key(end) => Behind::Removed(end.clone()),
+    })
+}
 
-    /// Returns the separator behind the chunk; `None` for the last one of its level.
-    fn upper(&self) -> Option<Vec<u8>> {
-        self.path.iter().rev().find_map(|(chunk, index)| {
-            let interior = Interior::view(chunk);
-            (index + 1 < interior.len()).then(|| {
-                let mut key = Vec::new();
-                interior.separator_into(index + 1, &mut key);
-                key
-            })
-        })
-    }
-
-    /// Returns the chunk as its parent lists it.
-    fn child(&self) -> Child {
-        let count =
-            self.path.last().map_or(0, |(chunk, index)| Interior::view(chunk).count(*index));
-        Child { id: self.id, count }
+/// Tells whether the next step is about the chunk with this separator in front of it.
+fn falls_into<T>(
+    script: &Script<impl Steps<T>, T>,
+    tree: &mut OldTree<'_>,
+    level: u8,
+    separator: &[u8],
+) -> Result<bool> {
+    match script.next_key() {
+        Some(key) => Ok(tree.seek(level, key)?.bounds().lower == separator),
+        None => Ok(false),
     }
 }

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use bytes::Bytes;
 
-use super::leaf::{FIXED_BYTES, check_ends, column, end};
+use super::leaf::{FIXED_BYTES, check_ends, column, compare, end};
 use super::{MAX_KEY_BYTES, common_prefix};
 use crate::chunk::{self, Chunk, ChunkKind};
 use crate::id::ChunkId;
@@ -95,6 +95,11 @@ impl<'a> Interior<'a> {
         key.clear();
         key.extend_from_slice(self.prefix);
         key.extend_from_slice(self.suffix(index));
+    }
+
+    /// Compares the separator in front of child `index` (1 or more) with a key.
+    pub(super) fn compare(&self, index: usize, key: &[u8]) -> Ordering {
+        compare(self.prefix, self.suffix(index), key)
     }
 
     /// Returns the separator in front of child `index`, 1 or more, without the prefix.

@@ -15,8 +15,11 @@ mod diff;
 mod edit;
 mod interior;
 mod leaf;
+mod level;
 mod merge;
+mod path;
 mod scan;
+mod script;
 mod split;
 mod verify;
 
@@ -40,6 +43,7 @@ pub(crate) use verify::{Expected, TreeFault, check_tree_chunk};
 
 use interior::Interior;
 use leaf::Leaf;
+use script::Op;
 
 /// The length that no key exceeds.
 pub const MAX_KEY_BYTES: usize = 2_048;
@@ -91,7 +95,7 @@ impl Map {
         batch: &mut Batch,
         records: impl Iterator<Item = (Vec<u8>, Value)>,
     ) -> Result<Self> {
-        build::build(batch, records)
+        build::build(batch, records.map(Ok))
     }
 
     /// Returns the value of `key`, searched in place: one chunk per level is read.
@@ -141,7 +145,11 @@ impl Map {
         batch: &mut Batch,
         edits: BTreeMap<Vec<u8>, Option<Value>>,
     ) -> Result<Self> {
-        edit::edit(*self, reads, batch, edits)
+        let steps = edits.into_iter().map(|(key, value)| {
+            check_record(&key, value.as_ref().unwrap_or(&Value::default()))?;
+            Ok((key, value.map_or(Op::Remove, Op::Put)))
+        });
+        edit::edit(*self, reads, batch, steps)
     }
 
     /// Returns what `other` has differently, in the order of keys; subtrees with equal hashes are never read.

@@ -1,0 +1,184 @@
+//! Ways down a tree: interior chunks, each with the child that leads on.
+//!
+//! Invariants
+//! * Each chunk on a path stands one level below the one before, and its keys are within the bounds that those above
+//!   give it. So damaged references lead neither in circles nor to the same keys twice.
+
+use std::cmp::Ordering;
+use std::collections::HashMap;
+
+use super::interior::{Child, Interior};
+use super::{Leaf, Node};
+use crate::chunk::Chunk;
+use crate::chunk_store::ReadChunks;
+use crate::error::{Error, Result};
+use crate::id::ChunkId;
+
+/// What a subtree's keys are within.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Bounds {
+    /// The separator in front: no key is below it.
+    pub(super) lower: Vec<u8>,
+    /// The separator behind: all keys are below it; `None` at the end of the map.
+    pub(super) upper: Option<Vec<u8>>,
+}
+
+impl Bounds {
+    /// Returns the bounds of the subtree that a path leads to. The path is given from its lower end.
+    pub(super) fn below<'a>(path: impl Iterator<Item = (&'a Chunk, usize)> + Clone) -> Self {
+        let mut lower = Vec::new();
+        if let Some((chunk, index)) = path.clone().find(|(_, index)| *index > 0) {
+            Interior::view(chunk).separator_into(index, &mut lower);
+        }
+        let upper = path.into_iter().find_map(|(chunk, index)| {
+            let interior = Interior::view(chunk);
+            (index + 1 < interior.len()).then(|| {
+                let mut key = Vec::new();
+                interior.separator_into(index + 1, &mut key);
+                key
+            })
+        });
+        Self { lower, upper }
+    }
+
+    /// Refuses a chunk with keys outside the bounds.
+    pub(super) fn check(&self, node: &Node<'_>, id: &ChunkId) -> Result<()> {
+        let is_within = |first: Ordering, last: &dyn Fn(&[u8]) -> Ordering| {
+            let upper = self.upper.as_deref();
+            first != Ordering::Less && upper.is_none_or(|upper| last(upper) == Ordering::Less)
+        };
+        let holds = match node {
+            Node::Leaf(leaf) => {
+                let last = leaf.len().saturating_sub(1);
+                is_within(leaf.compare(0, &self.lower), &|upper| leaf.compare(last, upper))
+            }
+            Node::Interior(interior) if interior.len() > 1 => {
+                let last = interior.len() - 1;
+                is_within(interior.compare(1, &self.lower), &|upper| interior.compare(last, upper))
+            }
+            Node::Interior(_) => true,
+        };
+        if holds {
+            return Ok(());
+        }
+        let fault = "its parent leads to it for other keys";
+        Err(Error::ChunkDamaged { id: *id, fault })
+    }
+}
+
+/// A map that is being edited, as it was before. Interior chunks are read once.
+pub(super) struct OldTree<'a> {
+    root: ChunkId,
+    height: u8,
+    reads: &'a dyn ReadChunks,
+    known: HashMap<ChunkId, Chunk>,
+}
+
+impl<'a> OldTree<'a> {
+    pub(super) fn open(root: ChunkId, reads: &'a dyn ReadChunks) -> Result<Self> {
+        let mut tree = Self { root, height: 0, reads, known: HashMap::new() };
+        let chunk = reads.read(&root)?;
+        tree.height = Node::of(&chunk, &root, None)?.level();
+        tree.known.insert(root, chunk);
+        Ok(tree)
+    }
+
+    /// Returns the level of the root.
+    pub(super) fn height(&self) -> u8 {
+        self.height
+    }
+
+    /// Returns the root as a level above would list it.
+    pub(super) fn root_child(&self) -> Child {
+        let count = self.known.get(&self.root).map_or(0, |chunk| {
+            if self.height == 0 {
+                Leaf::view(chunk).len() as u64
+            } else {
+                Interior::view(chunk).total()
+            }
+        });
+        Child { id: self.root, count }
+    }
+
+    /// Reads a chunk of a level.
+    pub(super) fn read(&mut self, id: &ChunkId, level: u8) -> Result<Chunk> {
+        let chunk = match self.known.get(id) {
+            Some(chunk) => chunk.clone(),
+            None => self.reads.read(id)?,
+        };
+        Node::of(&chunk, id, level.checked_add(1))?;
+        if level > 0 {
+            self.known.insert(*id, chunk.clone());
+        }
+        Ok(chunk)
+    }
+
+    /// Finds the chunk of a level that `key` falls into.
+    pub(super) fn seek(&mut self, level: u8, key: &[u8]) -> Result<Cursor> {
+        let mut cursor = Cursor::at(self.root);
+        while cursor.level(self.height) > level {
+            let chunk = self.read_at(&cursor)?;
+            let index = Interior::view(&chunk).find(key);
+            cursor.enter(chunk, index);
+        }
+        Ok(cursor)
+    }
+
+    /// Goes to the next chunk of the same level, which the caller knows to exist.
+    pub(super) fn next(&mut self, mut cursor: Cursor) -> Result<Cursor> {
+        let mut depth = 0;
+        while let Some((chunk, index)) = cursor.path.pop() {
+            if index + 1 < Interior::view(&chunk).len() {
+                cursor.enter(chunk, index + 1);
+                break;
+            }
+            depth += 1;
+        }
+        for _ in 0..depth {
+            let chunk = self.read_at(&cursor)?;
+            cursor.enter(chunk, 0);
+        }
+        Ok(cursor)
+    }
+
+    /// Reads the chunk that a cursor stands at.
+    pub(super) fn read_at(&mut self, cursor: &Cursor) -> Result<Chunk> {
+        let chunk = self.read(&cursor.id, cursor.level(self.height))?;
+        cursor.bounds().check(&Node::of(&chunk, &cursor.id, None)?, &cursor.id)?;
+        Ok(chunk)
+    }
+}
+
+/// A place on one level: the path to it, and the chunk there.
+pub(super) struct Cursor {
+    path: Vec<(Chunk, usize)>,
+    pub(super) id: ChunkId,
+}
+
+impl Cursor {
+    fn at(root: ChunkId) -> Self {
+        Self { path: Vec::new(), id: root }
+    }
+
+    fn level(&self, height: u8) -> u8 {
+        // A path is as long as the levels between, of which there are few.
+        height.saturating_sub(self.path.len() as u8)
+    }
+
+    fn enter(&mut self, chunk: Chunk, index: usize) {
+        self.id = Interior::view(&chunk).child(index);
+        self.path.push((chunk, index));
+    }
+
+    /// Returns what the keys of the chunk are within.
+    pub(super) fn bounds(&self) -> Bounds {
+        Bounds::below(self.path.iter().rev().map(|(chunk, index)| (chunk, *index)))
+    }
+
+    /// Returns the chunk as its parent lists it.
+    pub(super) fn child(&self) -> Child {
+        let count =
+            self.path.last().map_or(0, |(chunk, index)| Interior::view(chunk).count(*index));
+        Child { id: self.id, count }
+    }
+}
