@@ -49,5 +49,6 @@ pub use local::{Compression, LocalOptions, LocalStore};
 pub use root::Root;
 pub use state::State;
 pub use tree::{
-    Change, Conflict, Diff, MAX_KEY_BYTES, MAX_VALUE_BYTES, Map, Merge, MergeStep, Scan, Value,
+    Change, Conflict, Diff, MAX_KEY_BYTES, MAX_VALUE_BYTES, Map, Merge, MergeStep, Merged,
+    Resolution, Scan, Value,
 };

@@ -272,7 +272,6 @@ fn rechunk<L: Level>(
                 }
                 Behind::Chunk(next) => (next, None),
                 Behind::Removed(next) => {
-                    region.unbroken.get_or_insert(region.old.len());
                     let found = tree.seek(level, &next)?;
                     if found.bounds().lower != next {
                         // Some entries of that chunk stay.
@@ -343,6 +342,7 @@ fn behind<L: Level>(
     if !script.removed().covers(&upper) {
         return Ok(Behind::Chunk(upper));
     }
+    region.unbroken.get_or_insert(region.old.len());
     script.take_removed(|key, item| region.add(chunker.push(key, item)))?;
     Ok(match script.removed() {
         Reach::End => Behind::End,

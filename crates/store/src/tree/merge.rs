@@ -12,7 +12,9 @@ use std::iter::Peekable;
 
 use bytes::Bytes;
 
-use super::{Change, Diff, Map, Value};
+use super::script::Op;
+use super::{Change, Diff, Map, Value, check_record, edit};
+use crate::batch::Batch;
 use crate::chunk_store::ReadChunks;
 use crate::error::Result;
 
@@ -42,8 +44,34 @@ pub enum MergeStep {
     Conflict(Conflict),
 }
 
+/// What to do about a conflict.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Resolution {
+    /// What our side has stays.
+    Ours,
+    /// What their side has takes its place.
+    Theirs,
+    /// A new value takes its place.
+    Write(Value),
+    /// The key is deleted.
+    Delete,
+    /// Nobody knows: what our side has stays, and the conflict is reported.
+    Unresolved,
+}
+
+/// What a merge made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Merged {
+    /// Our map with what their side changed.
+    pub map: Map,
+    /// The conflicts that the resolver left, in the order of keys.
+    pub unresolved: Vec<Conflict>,
+}
+
 /// The steps of a three-way merge, in the order of keys. Ends after the first error.
 pub struct Merge<'a> {
+    maps: [Map; 3],
+    reads: &'a dyn ReadChunks,
     ours: Peekable<Diff<'a>>,
     theirs: Peekable<Diff<'a>>,
     has_failed: bool,
@@ -52,10 +80,51 @@ pub struct Merge<'a> {
 impl<'a> Merge<'a> {
     pub(super) fn new(base: Map, ours: Map, theirs: Map, reads: &'a dyn ReadChunks) -> Self {
         Self {
+            maps: [base, ours, theirs],
+            reads,
             ours: base.diff(&ours, reads).peekable(),
             theirs: base.diff(&theirs, reads).peekable(),
             has_failed: false,
         }
+    }
+
+    /// Applies what their side changed to our map, asks `resolve` about each conflict, and stages the chunks of the
+    /// result. Steps that were taken before are taken again. The changes stream through; conflicts without a resolution
+    /// are held.
+    ///
+    /// Where one side is the base, the other one is the result, and nothing is read.
+    ///
+    /// # Errors
+    /// A failed read, [`Error::TooLong`](crate::Error::TooLong) for a resolution beyond the limits, or what `resolve`
+    /// fails with; nothing is staged then.
+    pub fn apply(
+        self,
+        batch: &mut Batch,
+        mut resolve: impl FnMut(&Conflict) -> Result<Resolution>,
+    ) -> Result<Merged> {
+        let [base, ours, theirs] = self.maps;
+        let mut unresolved = Vec::new();
+        if theirs == base || theirs == ours {
+            return Ok(Merged { map: ours, unresolved });
+        }
+        if ours == base {
+            return Ok(Merged { map: theirs, unresolved });
+        }
+        let reads = self.reads;
+        let steps = Self::new(base, ours, theirs, reads).filter_map(|step| {
+            let edit = step.and_then(|step| match step {
+                MergeStep::Ours(_) | MergeStep::Same(_) => Ok(None),
+                MergeStep::Theirs(change) => Ok(Some((change.key, change.right))),
+                MergeStep::Conflict(conflict) => {
+                    let resolution = resolve(&conflict)?;
+                    settle(conflict, resolution, &mut unresolved)
+                }
+            });
+            let edit = edit.transpose()?;
+            Some(edit.map(|(key, value)| (key.to_vec(), value.map_or(Op::Remove, Op::Put))))
+        });
+        let map = edit::edit(ours, reads, batch, steps)?;
+        Ok(Merged { map, unresolved })
     }
 
     fn advance(&mut self) -> Result<Option<MergeStep>> {
@@ -75,6 +144,27 @@ impl<'a> Merge<'a> {
             }
         };
         Ok(step)
+    }
+}
+
+/// Returns what a resolution does to our map.
+fn settle(
+    conflict: Conflict,
+    resolution: Resolution,
+    unresolved: &mut Vec<Conflict>,
+) -> Result<Option<(Bytes, Option<Value>)>> {
+    match resolution {
+        Resolution::Ours => Ok(None),
+        Resolution::Theirs => Ok(Some((conflict.key, conflict.theirs))),
+        Resolution::Delete => Ok(Some((conflict.key, None))),
+        Resolution::Write(value) => {
+            check_record(&conflict.key, &value)?;
+            Ok(Some((conflict.key, Some(value))))
+        }
+        Resolution::Unresolved => {
+            unresolved.push(conflict);
+            Ok(None)
+        }
     }
 }
 

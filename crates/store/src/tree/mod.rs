@@ -20,6 +20,7 @@ mod merge;
 mod path;
 mod scan;
 mod script;
+mod splice;
 mod split;
 mod verify;
 
@@ -37,7 +38,7 @@ use crate::id::ChunkId;
 pub use diff::{Change, Diff};
 pub(crate) use interior::check as check_interior;
 pub(crate) use leaf::check as check_leaf;
-pub use merge::{Conflict, Merge, MergeStep};
+pub use merge::{Conflict, Merge, MergeStep, Merged, Resolution};
 pub use scan::Scan;
 pub(crate) use verify::{Expected, TreeFault, check_tree_chunk};
 

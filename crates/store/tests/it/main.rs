@@ -17,5 +17,6 @@ mod state;
 mod support;
 mod tree;
 mod tree_merge;
+mod tree_range_edit;
 
 tympan_testkit::every_test_file_is_listed!();

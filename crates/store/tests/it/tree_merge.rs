@@ -3,10 +3,12 @@
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;
-use tympan_store::{Change, Conflict, LocalStore, Map, MergeStep, Value};
+use tympan_store::{
+    Batch, Change, ChunkStore, Conflict, Error, LocalStore, Map, MergeStep, Resolution, Value,
+};
 
 use crate::support::{Counting, Edits, Model, Numbers, apply, build, edit, value};
-use crate::tree::{edits, model, site, site_key};
+use crate::tree::{check_content, edits, model, site, site_key};
 
 /// What the merge of models does with each key.
 fn model_steps(base: &Model, ours: &Model, theirs: &Model) -> Vec<MergeStep> {
@@ -49,6 +51,96 @@ proptest! {
         let expected = model_steps(&base, &our_model, &their_model);
         prop_assert_eq!(steps(&store, &map, &ours, &theirs), expected);
     }
+}
+
+/// Decides about a conflict by its key, in each of the possible ways.
+fn decide(conflict: &Conflict) -> Resolution {
+    match conflict.key.last().map_or(0, |byte| byte % 5) {
+        0 => Resolution::Ours,
+        1 => Resolution::Theirs,
+        2 => Resolution::Write(value("both")),
+        3 => Resolution::Delete,
+        _ => Resolution::Unresolved,
+    }
+}
+
+/// What a merge with [`decide`] makes of models.
+fn merge_models(base: &Model, ours: &Model, theirs: &Model) -> (Model, Vec<Conflict>) {
+    let (mut merged, mut unresolved) = (ours.clone(), Vec::new());
+    let mut edits = Edits::new();
+    for step in model_steps(base, ours, theirs) {
+        match step {
+            MergeStep::Ours(_) | MergeStep::Same(_) => {}
+            MergeStep::Theirs(change) => drop(edits.insert(change.key.to_vec(), change.right)),
+            MergeStep::Conflict(conflict) => match decide(&conflict) {
+                Resolution::Ours => {}
+                Resolution::Theirs => drop(edits.insert(conflict.key.to_vec(), conflict.theirs)),
+                Resolution::Write(value) => drop(edits.insert(conflict.key.to_vec(), Some(value))),
+                Resolution::Delete => drop(edits.insert(conflict.key.to_vec(), None)),
+                Resolution::Unresolved => unresolved.push(conflict),
+            },
+        }
+    }
+    apply(&mut merged, &edits);
+    (merged, unresolved)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    #[test]
+    fn merged_maps_are_those_of_the_model(base in model(), ours in edits(), theirs in edits()) {
+        let store = LocalStore::memory().unwrap();
+        let (mut our_model, mut their_model) = (base.clone(), base.clone());
+        apply(&mut our_model, &ours);
+        apply(&mut their_model, &theirs);
+        let map = build(&store, &base);
+        let (ours, theirs) = (build(&store, &our_model), build(&store, &their_model));
+        let mut batch = Batch::new();
+        let merge = map.merge(&ours, &theirs, &store);
+        let merged = merge.apply(&mut batch, |conflict| Ok(decide(conflict))).unwrap();
+        store.commit(batch).unwrap();
+        let (model, unresolved) = merge_models(&base, &our_model, &their_model);
+        prop_assert_eq!(merged.unresolved, unresolved);
+        prop_assert_eq!(merged.map, build(&store, &model));
+        check_content(&store, &merged.map, &model);
+    }
+}
+
+#[test]
+fn a_side_that_stands_still_costs_nothing() {
+    let store = LocalStore::memory().unwrap();
+    let base = build(&store, &site(2_000).collect());
+    let other = edit(&store, base, &Edits::from([(site_key(7), None)])).0;
+    let counting = Counting::new(&store);
+    for (ours, theirs, expected) in
+        [(base, other, other), (other, base, other), (other, other, other), (base, base, base)]
+    {
+        let mut batch = Batch::new();
+        let merged = base
+            .merge(&ours, &theirs, &counting)
+            .apply(&mut batch, |conflict| panic!("no conflict: {conflict:?}"))
+            .unwrap();
+        assert_eq!((merged.map, merged.unresolved.len()), (expected, 0));
+        assert!(batch.is_empty());
+    }
+    assert_eq!(counting.take(), 0);
+}
+
+#[test]
+fn a_refused_resolution_stages_nothing() {
+    let store = LocalStore::memory().unwrap();
+    let base = build(&store, &site(100).collect());
+    let [ours, theirs] = ["ours", "theirs"]
+        .map(|text| edit(&store, base, &Edits::from([(site_key(7), Some(value(text)))])).0);
+    let mut batch = Batch::new();
+    let long = Resolution::Write(value(vec![0; 16_385]));
+    let merged = base.merge(&ours, &theirs, &store).apply(&mut batch, |_| Ok(long.clone()));
+    assert!(matches!(merged, Err(Error::TooLong { .. })));
+    let failing = |_: &Conflict| Err(Error::Unsorted { position: 5 });
+    let merged = base.merge(&ours, &theirs, &store).apply(&mut batch, failing);
+    assert!(matches!(merged, Err(Error::Unsorted { position: 5 })));
+    assert!(batch.is_empty());
 }
 
 /// Returns `count` edits of a site, all of different records.
