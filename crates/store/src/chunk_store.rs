@@ -28,6 +28,12 @@ pub trait ReadChunks: Send + Sync {
     fn read_many(&self, ids: &[ChunkId]) -> Result<Vec<Chunk>> {
         ids.iter().map(|id| self.read(id)).collect()
     }
+
+    /// Tells whether each call of [`ReadChunks::read`] can cost a round trip, so that walks read ahead with
+    /// [`ReadChunks::read_many`].
+    fn has_costly_round_trips(&self) -> bool {
+        false
+    }
 }
 
 /// Chunks, small blobs and refs, changed by one kind of write: [`ChunkStore::commit`].

@@ -1,9 +1,15 @@
 //! The difference of two maps, found lazily: subtrees are compared by id before either is read.
+//!
+//! Where round trips cost, the children that only one of two chunks lists are read with one call: what both list is
+//! equal and passed by. Both sides' children count, so that a change costs one round trip per level.
 
 use std::cmp::Ordering;
+use std::collections::{HashSet, VecDeque};
 
 use bytes::Bytes;
 
+use super::ahead::Windows;
+use super::path::Bounds;
 use super::{Interior, Leaf, Node, Value};
 use crate::chunk::Chunk;
 use crate::chunk_store::ReadChunks;
@@ -27,6 +33,7 @@ pub struct Diff<'a> {
     roots: Option<(Option<ChunkId>, Option<ChunkId>)>,
     left: Side,
     right: Side,
+    windows: Windows,
 }
 
 /// How far one map has been walked.
@@ -41,6 +48,8 @@ struct Frame {
     index: usize,
     /// The separator in front of the chunk.
     lower: Vec<u8>,
+    /// Children that are read already, by their index.
+    ahead: VecDeque<(usize, Chunk)>,
 }
 
 /// What a side stands at.
@@ -66,7 +75,13 @@ impl<'a> Diff<'a> {
         left: Option<ChunkId>,
         right: Option<ChunkId>,
     ) -> Self {
-        Self { reads, roots: Some((left, right)), left: Side::default(), right: Side::default() }
+        Self {
+            reads,
+            roots: Some((left, right)),
+            left: Side::default(),
+            right: Side::default(),
+            windows: Windows::new(reads),
+        }
     }
 
     fn advance(&mut self) -> Result<Option<Change>> {
@@ -74,8 +89,7 @@ impl<'a> Diff<'a> {
             if left == right {
                 return Ok(None);
             }
-            self.left.enter_root(self.reads, left)?;
-            self.right.enter_root(self.reads, right)?;
+            self.enter_roots(left, right)?;
         }
         loop {
             match self.step() {
@@ -84,15 +98,62 @@ impl<'a> Diff<'a> {
                     self.left.skip();
                     self.right.skip();
                 }
-                Step::Left => self.left.descend(self.reads)?,
-                Step::Right => self.right.descend(self.reads)?,
+                Step::Left => {
+                    self.read_ahead(true, false)?;
+                    self.left.descend(self.reads)?;
+                }
+                Step::Right => {
+                    self.read_ahead(false, true)?;
+                    self.right.descend(self.reads)?;
+                }
                 Step::Both => {
+                    self.read_ahead(true, true)?;
                     self.left.descend(self.reads)?;
                     self.right.descend(self.reads)?;
                 }
                 Step::Done => return Ok(None),
             }
         }
+    }
+
+    fn enter_roots(&mut self, left: Option<ChunkId>, right: Option<ChunkId>) -> Result<()> {
+        let ids: Vec<ChunkId> = left.into_iter().chain(right).collect();
+        let mut chunks = self.reads.read_many(&ids)?.into_iter();
+        for (side, root) in [(&mut self.left, left), (&mut self.right, right)] {
+            let Some(id) = root else { continue };
+            let chunk = match chunks.next() {
+                Some(chunk) => chunk,
+                None => self.reads.read(&id)?,
+            };
+            side.enter(&id, chunk, None, Bounds::default())?;
+        }
+        Ok(())
+    }
+
+    /// Reads the next children that differ with one call, before a side goes down into a child that is not read yet.
+    fn read_ahead(&mut self, goes_left: bool, goes_right: bool) -> Result<()> {
+        let is_missing =
+            goes_left && !self.left.is_child_read() || goes_right && !self.right.is_child_read();
+        let (Some(left), Some(right)) = (self.left.path.last_mut(), self.right.path.last_mut())
+        else {
+            return Ok(());
+        };
+        if !is_missing || left.level != right.level || left.level == 0 {
+            return Ok(());
+        }
+        let window = self.windows.open(left.level - 1);
+        if !self.windows.reads_ahead() {
+            return Ok(());
+        }
+        let (from_left, from_right) =
+            (left.only_here(right, window), right.only_here(left, window));
+        let ids: Vec<ChunkId> = from_left.iter().chain(&from_right).map(|(_, id)| *id).collect();
+        let mut chunks = self.reads.read_many(&ids)?.into_iter();
+        for (frame, places) in [(left, from_left), (right, from_right)] {
+            let places = places.into_iter().map(|(index, _)| index);
+            frame.ahead.extend(places.zip(chunks.by_ref()));
+        }
+        Ok(())
     }
 
     fn step(&mut self) -> Step {
@@ -178,25 +239,41 @@ impl<'a> Diff<'a> {
     }
 }
 
-impl Side {
-    fn enter_root(&mut self, reads: &dyn ReadChunks, root: Option<ChunkId>) -> Result<()> {
-        match root {
-            Some(id) => self.enter(reads, &id, None, Vec::new()),
-            None => Ok(()),
-        }
+impl Frame {
+    /// Returns the next children that `other` does not list and that are not read yet.
+    fn only_here(&self, other: &Self, count: usize) -> Vec<(usize, ChunkId)> {
+        let (ours, theirs) = (Interior::view(&self.chunk), Interior::view(&other.chunk));
+        let listed: HashSet<ChunkId> =
+            (other.index..theirs.len()).map(|index| theirs.child(index)).collect();
+        let first = self.ahead.back().map_or(self.index, |(last, _)| last + 1).max(self.index);
+        let next = (first..ours.len()).map(|index| (index, ours.child(index)));
+        next.filter(|(_, id)| !listed.contains(id)).take(count).collect()
     }
+}
 
+impl Side {
+    /// Goes into a chunk whose keys are within `bounds`.
     fn enter(
         &mut self,
-        reads: &dyn ReadChunks,
         id: &ChunkId,
+        chunk: Chunk,
         parent: Option<u8>,
-        lower: Vec<u8>,
+        bounds: Bounds,
     ) -> Result<()> {
-        let chunk = reads.read(id)?;
-        let level = Node::of(&chunk, id, parent)?.level();
-        self.path.push(Frame { chunk, level, index: 0, lower });
+        let node = Node::of(&chunk, id, parent)?;
+        bounds.check(&node, id)?;
+        let level = node.level();
+        let (lower, ahead) = (bounds.lower, VecDeque::new());
+        self.path.push(Frame { chunk, level, index: 0, lower, ahead });
         Ok(())
+    }
+
+    /// Tells whether the subtree at the head has been read ahead.
+    fn is_child_read(&self) -> bool {
+        let Some(frame) = self.path.last() else {
+            return false;
+        };
+        frame.ahead.iter().any(|(index, _)| *index == frame.index)
     }
 
     fn head(&self) -> Head {
@@ -246,13 +323,19 @@ impl Side {
 
     /// Goes into the subtree at the head.
     fn descend(&mut self, reads: &dyn ReadChunks) -> Result<()> {
-        let lower = self.lower();
-        let Some(frame) = self.path.last() else {
+        let bounds = Bounds { lower: self.lower(), upper: self.upper() };
+        let Some(frame) = self.path.last_mut() else {
             return Ok(());
         };
         let id = Interior::view(&frame.chunk).child(frame.index);
         let level = frame.level;
-        self.enter(reads, &id, Some(level), lower)
+        // What was read ahead before the head turned out to be equal to the other side's.
+        while frame.ahead.pop_front_if(|(index, _)| *index < frame.index).is_some() {}
+        let chunk = match frame.ahead.pop_front_if(|(index, _)| *index == frame.index) {
+            Some((_, chunk)) => chunk,
+            None => reads.read(&id)?,
+        };
+        self.enter(&id, chunk, Some(level), bounds)
     }
 
     /// Goes past the head.

@@ -53,7 +53,7 @@ pub(super) fn prepare(
             Err(error) => Some(Err(error)),
         });
         let map = build::build(&mut batch, records)?;
-        return Ok(Edited::Built(map, batch));
+        return Ok(Edited::Built(map, Box::new(batch)));
     };
     let mut script = Script::new(steps)?;
     if script.next_key().is_none() {
@@ -91,7 +91,7 @@ pub(super) enum Edited {
     /// No chunk is new.
     Same(Map),
     /// Built from nothing.
-    Built(Map, Batch),
+    Built(Map, Box<Batch>),
     /// The root is at or below the level of the old one.
     Lower { root: ChunkId, height: u8, fresh: Fresh },
     /// These chunks stand side by side where the old root stood.

@@ -12,7 +12,7 @@ use crate::id::ChunkId;
 const COUNT_BYTES: usize = 8;
 const SEPARATOR_BYTES: usize = 2;
 /// Levels that a tree of any possible size needs, and more.
-const MAX_LEVEL: u8 = 40;
+pub(super) const MAX_LEVEL: u8 = 40;
 
 /// A child as its parent lists it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,7 +87,12 @@ impl<'a> Interior<'a> {
 
     /// Returns the number of records below this chunk.
     pub(super) fn total(&self) -> u64 {
-        (0..self.len()).fold(0, |sum, index| sum.saturating_add(self.count(index)))
+        self.count_before(self.len())
+    }
+
+    /// Returns the number of records below the children in front of child `index`.
+    pub(super) fn count_before(&self, index: usize) -> u64 {
+        (0..index).fold(0, |sum, index| sum.saturating_add(self.count(index)))
     }
 
     /// Writes the separator in front of child `index` (1 or more) into `key`.
@@ -130,6 +135,15 @@ impl<'a> Interior<'a> {
             }
         }
         low
+    }
+}
+
+impl Interior<'_> {
+    /// Returns the last child that can have keys below `key`.
+    pub(super) fn find_below(&self, key: &[u8]) -> usize {
+        let index = self.find(key);
+        let is_at_separator = index > 0 && self.compare(index, key) == Ordering::Equal;
+        index - usize::from(is_at_separator)
     }
 }
 

@@ -64,11 +64,6 @@ impl<'a> Leaf<'a> {
         self.key_ends.len()
     }
 
-    /// Returns what all keys begin with.
-    pub(super) fn prefix(&self) -> &'a [u8] {
-        self.prefix
-    }
-
     /// Returns the rest of a key after the prefix.
     pub(super) fn suffix(&self, index: usize) -> &'a [u8] {
         let start = index.checked_sub(1).map_or(0, |before| end(self.key_ends, before));
@@ -91,6 +86,11 @@ impl<'a> Leaf<'a> {
     /// Returns a record's value, its bytes shared with the chunk.
     pub(super) fn value(&self, chunk: &Chunk, index: usize) -> Value {
         Value { bytes: chunk.share(self.value_bytes(index)), body: self.body(index) }
+    }
+
+    /// Returns a whole key.
+    pub(super) fn key(&self, index: usize) -> Vec<u8> {
+        [self.prefix, self.suffix(index)].concat()
     }
 
     /// Writes a whole key into `key`.

@@ -10,14 +10,17 @@
 //!
 //! Not here: where chunks are kept (`local`). The format is `docs/formats/tree.md`.
 
+mod ahead;
 mod build;
 mod diff;
 mod edit;
 mod interior;
 mod leaf;
 mod level;
+mod lookup;
 mod merge;
 mod path;
+mod position;
 mod scan;
 mod script;
 mod splice;
@@ -44,6 +47,7 @@ pub(crate) use verify::{Expected, TreeFault, check_tree_chunk};
 
 use interior::Interior;
 use leaf::Leaf;
+use scan::Direction;
 use script::Op;
 
 /// The length that no key exceeds.
@@ -130,7 +134,7 @@ impl Map {
         reads: &'a dyn ReadChunks,
         range: (Bound<&[u8]>, Bound<&[u8]>),
     ) -> Scan<'a> {
-        Scan::new(reads, self.root, range)
+        Scan::new(reads, self.root, range, Direction::Forward)
     }
 
     /// Applies edits (`None` deletes) and stages the chunks of the new map. Chunks are looked up in `batch` first, then
