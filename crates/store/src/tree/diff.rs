@@ -46,8 +46,8 @@ struct Frame {
     chunk: Chunk,
     level: u8,
     index: usize,
-    /// The separator in front of the chunk.
-    lower: Vec<u8>,
+    /// What the keys of the chunk are within.
+    bounds: Bounds,
     /// Children that are read already, by their index.
     ahead: VecDeque<(usize, Chunk)>,
 }
@@ -240,13 +240,16 @@ impl<'a> Diff<'a> {
 }
 
 impl Frame {
-    /// Returns the next children that `other` does not list and that are not read yet.
+    /// Returns the next children that `other` does not list and that are not read yet. What begins behind `other` can
+    /// be equal to what follows it.
     fn only_here(&self, other: &Self, count: usize) -> Vec<(usize, ChunkId)> {
         let (ours, theirs) = (Interior::view(&self.chunk), Interior::view(&other.chunk));
         let listed: HashSet<ChunkId> =
             (other.index..theirs.len()).map(|index| theirs.child(index)).collect();
         let first = self.ahead.back().map_or(self.index, |(last, _)| last + 1).max(self.index);
-        let next = (first..ours.len()).map(|index| (index, ours.child(index)));
+        let end =
+            other.bounds.upper.as_ref().map_or(ours.len(), |upper| ours.find_below(upper) + 1);
+        let next = (first..end).map(|index| (index, ours.child(index)));
         next.filter(|(_, id)| !listed.contains(id)).take(count).collect()
     }
 }
@@ -263,8 +266,7 @@ impl Side {
         let node = Node::of(&chunk, id, parent)?;
         bounds.check(&node, id)?;
         let level = node.level();
-        let (lower, ahead) = (bounds.lower, VecDeque::new());
-        self.path.push(Frame { chunk, level, index: 0, lower, ahead });
+        self.path.push(Frame { chunk, level, index: 0, bounds, ahead: VecDeque::new() });
         Ok(())
     }
 
@@ -302,7 +304,7 @@ impl Side {
             return Vec::new();
         };
         if frame.index == 0 {
-            return frame.lower.clone();
+            return frame.bounds.lower.clone();
         }
         let mut key = Vec::new();
         Interior::view(&frame.chunk).separator_into(frame.index, &mut key);

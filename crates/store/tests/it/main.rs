@@ -16,6 +16,7 @@ mod reference;
 mod state;
 mod support;
 mod tree;
+mod tree_ahead;
 mod tree_merge;
 mod tree_position;
 mod tree_range_edit;
