@@ -179,10 +179,7 @@ impl Map {
             return Ok(0);
         };
         let chunk = reads.read(&id)?;
-        Ok(match Node::of(&chunk, &id, None)? {
-            Node::Leaf(leaf) => leaf.len() as u64,
-            Node::Interior(interior) => interior.total(),
-        })
+        Ok(Node::of(&chunk, &id, None)?.count())
     }
 }
 
@@ -209,6 +206,14 @@ impl<'a> Node<'a> {
             return Err(Error::ChunkDamaged { id: *id, fault });
         }
         Ok(node)
+    }
+
+    /// Returns the number of records in and below the chunk.
+    fn count(&self) -> u64 {
+        match self {
+            Self::Leaf(leaf) => leaf.len() as u64,
+            Self::Interior(interior) => interior.total(),
+        }
     }
 
     fn level(&self) -> u8 {

@@ -7,8 +7,8 @@
 use std::cmp::Ordering;
 use std::collections::HashMap;
 
+use super::Node;
 use super::interior::{Child, Interior};
-use super::{Leaf, Node};
 use crate::chunk::Chunk;
 use crate::chunk_store::ReadChunks;
 use crate::error::{Error, Result};
@@ -70,15 +70,17 @@ impl Bounds {
 pub(super) struct OldTree<'a> {
     root: ChunkId,
     height: u8,
+    count: u64,
     reads: &'a dyn ReadChunks,
     known: HashMap<ChunkId, Chunk>,
 }
 
 impl<'a> OldTree<'a> {
     pub(super) fn open(root: ChunkId, reads: &'a dyn ReadChunks) -> Result<Self> {
-        let mut tree = Self { root, height: 0, reads, known: HashMap::new() };
+        let mut tree = Self { root, height: 0, count: 0, reads, known: HashMap::new() };
         let chunk = reads.read(&root)?;
-        tree.height = Node::of(&chunk, &root, None)?.level();
+        let node = Node::of(&chunk, &root, None)?;
+        (tree.height, tree.count) = (node.level(), node.count());
         tree.known.insert(root, chunk);
         Ok(tree)
     }
@@ -90,14 +92,7 @@ impl<'a> OldTree<'a> {
 
     /// Returns the root as a level above would list it.
     pub(super) fn root_child(&self) -> Child {
-        let count = self.known.get(&self.root).map_or(0, |chunk| {
-            if self.height == 0 {
-                Leaf::view(chunk).len() as u64
-            } else {
-                Interior::view(chunk).total()
-            }
-        });
-        Child { id: self.root, count }
+        Child { id: self.root, count: self.count }
     }
 
     /// Reads a chunk of a level.
@@ -144,7 +139,13 @@ impl<'a> OldTree<'a> {
     /// Reads the chunk that a cursor stands at.
     pub(super) fn read_at(&mut self, cursor: &Cursor) -> Result<Chunk> {
         let chunk = self.read(&cursor.id, cursor.level(self.height))?;
-        cursor.bounds().check(&Node::of(&chunk, &cursor.id, None)?, &cursor.id)?;
+        let node = Node::of(&chunk, &cursor.id, None)?;
+        cursor.bounds().check(&node, &cursor.id)?;
+        // A wrong count must not find its way into new chunks.
+        if !cursor.path.is_empty() && node.count() != cursor.child().count {
+            let fault = "its parent counts another number of records";
+            return Err(Error::ChunkDamaged { id: cursor.id, fault });
+        }
         Ok(chunk)
     }
 }

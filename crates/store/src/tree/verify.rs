@@ -33,15 +33,11 @@ pub(crate) fn check_tree_chunk(
     expected: Option<&Expected>,
 ) -> Result<Parts, TreeFault> {
     let node = Node::of(chunk, id, None).map_err(|_| TreeFault("it is not a part of a tree"))?;
-    let count = match &node {
-        Node::Leaf(leaf) => leaf.len() as u64,
-        Node::Interior(interior) => interior.total(),
-    };
     if let Some(expected) = expected {
         if node.level() != expected.level {
             return Err(TreeFault("it stands at the wrong level of its tree"));
         }
-        if count != expected.count {
+        if node.count() != expected.count {
             return Err(TreeFault("its parent counts another number of records"));
         }
     }

@@ -17,6 +17,7 @@ mod state;
 mod support;
 mod tree;
 mod tree_ahead;
+mod tree_hostile;
 mod tree_merge;
 mod tree_position;
 mod tree_range_edit;
