@@ -32,7 +32,7 @@ use std::ops::Bound;
 
 use bytes::Bytes;
 
-use crate::batch::Batch;
+use crate::batch::{Batch, Staged};
 use crate::chunk::{Chunk, ChunkKind};
 use crate::chunk_store::ReadChunks;
 use crate::error::{Error, Result};
@@ -47,6 +47,7 @@ pub(crate) use verify::{Expected, TreeFault, check_tree_chunk};
 
 use interior::Interior;
 use leaf::Leaf;
+use lookup::Warm;
 use scan::Direction;
 use script::Op;
 
@@ -150,11 +151,19 @@ impl Map {
         batch: &mut Batch,
         edits: BTreeMap<Vec<u8>, Option<Value>>,
     ) -> Result<Self> {
-        let steps = edits.into_iter().map(|(key, value)| {
-            check_record(&key, value.as_ref().unwrap_or(&Value::default()))?;
-            Ok((key, value.map_or(Op::Remove, Op::Put)))
-        });
-        edit::edit(*self, reads, batch, steps)
+        for (key, value) in &edits {
+            check_record(key, value.as_ref().unwrap_or(&Value::default()))?;
+        }
+        let edited = {
+            let staged = Staged::new(batch, reads);
+            let keys = edits.keys().map(Vec::as_slice);
+            let keys = keys.filter(|_| reads.has_costly_round_trips());
+            let warm = Warm::new(self, &staged, keys)?;
+            let steps = edits.into_iter();
+            let steps = steps.map(|(key, value)| Ok((key, value.map_or(Op::Remove, Op::Put))));
+            edit::prepare(*self, &warm, steps)?
+        };
+        edited.stage(batch)
     }
 
     /// Returns what `other` has differently, in the order of keys; subtrees with equal hashes are never read.

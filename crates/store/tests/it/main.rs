@@ -21,5 +21,6 @@ mod tree_hostile;
 mod tree_merge;
 mod tree_position;
 mod tree_range_edit;
+mod tree_shape;
 
 tympan_testkit::every_test_file_is_listed!();

@@ -175,6 +175,23 @@ fn many_keys_cost_one_round_trip_per_level() {
 }
 
 #[test]
+fn scattered_edits_cost_one_round_trip_per_level() {
+    let store = LocalStore::memory().unwrap();
+    let map = stored(&store, 100_000);
+    let remote = Remote::new(&store);
+    map.get(&remote, &site_key(0)).unwrap();
+    let (height, _) = remote.take();
+    for round in 0..5 {
+        let saved = scattered(&mut Numbers(round), 100_000, 100, "saved");
+        let edited = map.edit(&remote, &mut Batch::new(), saved.clone()).unwrap();
+        // Where an edit moves the limit of a chunk, the next one is read.
+        let (trips, chunks) = remote.take();
+        assert!(trips <= height + 45, "{trips} trips, {chunks} chunks for 100 edits");
+        assert_eq!(edited, edit(&store, map, &saved).0);
+    }
+}
+
+#[test]
 fn a_scan_reads_ahead_in_growing_windows() {
     let store = LocalStore::memory().unwrap();
     let map = stored(&store, 100_000);
