@@ -259,13 +259,14 @@ fn rechunk<L: Level>(
     while let Some(key) = script.next_key() {
         let mut cursor = tree.seek(level, key)?;
         let mut region = Region::default();
-        chunker.begin(&cursor.bounds().lower);
+        let mut bounds = cursor.bounds();
+        chunker.begin(&bounds.lower);
         loop {
-            let bounds = cursor.bounds();
             let chunk = tree.read_at(&cursor)?;
             feed(&mut chunker, (&chunk, &bounds), script, &mut region)?;
-            region.old.push((bounds.clone(), cursor.id));
-            let (next, ahead) = match behind(&mut chunker, bounds.upper, script, &mut region)? {
+            let upper = bounds.upper.clone();
+            region.old.push((bounds, cursor.id));
+            let (next, ahead) = match behind(&mut chunker, upper, script, &mut region)? {
                 Behind::End => {
                     region.add(chunker.finish());
                     break;
@@ -273,7 +274,8 @@ fn rechunk<L: Level>(
                 Behind::Chunk(next) => (next, None),
                 Behind::Removed(next) => {
                     let found = tree.seek(level, &next)?;
-                    if found.bounds().lower != next {
+                    bounds = found.bounds();
+                    if bounds.lower != next {
                         // Some entries of that chunk stay.
                         cursor = found;
                         continue;
@@ -295,6 +297,7 @@ fn rechunk<L: Level>(
                 region.add_moved(separator, &cursor);
                 break;
             }
+            bounds = cursor.bounds();
         }
         splices.extend(region.into_splice(level, fresh));
     }

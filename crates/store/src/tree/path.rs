@@ -26,19 +26,29 @@ pub(super) struct Bounds {
 impl Bounds {
     /// Returns the bounds of the subtree that a path leads to. The path is given from its lower end.
     pub(super) fn below<'a>(path: impl Iterator<Item = (&'a Chunk, usize)> + Clone) -> Self {
-        let mut lower = Vec::new();
-        if let Some((chunk, index)) = path.clone().find(|(_, index)| *index > 0) {
-            Interior::view(chunk).separator_into(index, &mut lower);
+        let mut bounds = Self::default();
+        bounds.move_below(path);
+        bounds
+    }
+
+    /// Changes to the bounds of another subtree, as [`Bounds::below`].
+    pub(super) fn move_below<'a>(
+        &mut self,
+        path: impl Iterator<Item = (&'a Chunk, usize)> + Clone,
+    ) {
+        match path.clone().find(|(_, index)| *index > 0) {
+            Some((chunk, index)) => {
+                Interior::view(chunk).separator_into(index, &mut self.lower);
+            }
+            None => self.lower.clear(),
         }
-        let upper = path.into_iter().find_map(|(chunk, index)| {
-            let interior = Interior::view(chunk);
-            (index + 1 < interior.len()).then(|| {
-                let mut key = Vec::new();
-                interior.separator_into(index + 1, &mut key);
-                key
-            })
-        });
-        Self { lower, upper }
+        let mut next = path.map(|(chunk, index)| (Interior::view(chunk), index + 1));
+        match next.find(|(interior, index)| *index < interior.len()) {
+            Some((interior, index)) => {
+                interior.separator_into(index, self.upper.get_or_insert_default());
+            }
+            None => self.upper = None,
+        }
     }
 
     /// Refuses a chunk with keys outside the bounds.
@@ -72,7 +82,13 @@ pub(super) struct OldTree<'a> {
     height: u8,
     count: u64,
     reads: &'a dyn ReadChunks,
-    known: HashMap<ChunkId, Chunk>,
+    known: HashMap<ChunkId, Known>,
+}
+
+/// An interior chunk that has been read and checked where it stands: below a chunk, at an index.
+struct Known {
+    chunk: Chunk,
+    place: Option<(ChunkId, usize)>,
 }
 
 impl<'a> OldTree<'a> {
@@ -81,7 +97,7 @@ impl<'a> OldTree<'a> {
         let chunk = reads.read(&root)?;
         let node = Node::of(&chunk, &root, None)?;
         (tree.height, tree.count) = (node.level(), node.count());
-        tree.known.insert(root, chunk);
+        tree.known.insert(root, Known { chunk, place: None });
         Ok(tree)
     }
 
@@ -95,16 +111,13 @@ impl<'a> OldTree<'a> {
         Child { id: self.root, count: self.count }
     }
 
-    /// Reads a chunk of a level.
-    pub(super) fn read(&mut self, id: &ChunkId, level: u8) -> Result<Chunk> {
+    /// Reads a chunk of a level, wherever it stands.
+    pub(super) fn read(&self, id: &ChunkId, level: u8) -> Result<Chunk> {
         let chunk = match self.known.get(id) {
-            Some(chunk) => chunk.clone(),
+            Some(known) => known.chunk.clone(),
             None => self.reads.read(id)?,
         };
         Node::of(&chunk, id, level.checked_add(1))?;
-        if level > 0 {
-            self.known.insert(*id, chunk.clone());
-        }
         Ok(chunk)
     }
 
@@ -122,7 +135,8 @@ impl<'a> OldTree<'a> {
     /// Goes to the next chunk of the same level, which the caller knows to exist.
     pub(super) fn next(&mut self, mut cursor: Cursor) -> Result<Cursor> {
         let mut depth = 0;
-        while let Some((chunk, index)) = cursor.path.pop() {
+        while let Some(Place { id, chunk, index }) = cursor.path.pop() {
+            cursor.id = id;
             if index + 1 < Interior::view(&chunk).len() {
                 cursor.enter(chunk, index + 1);
                 break;
@@ -138,13 +152,24 @@ impl<'a> OldTree<'a> {
 
     /// Reads the chunk that a cursor stands at.
     pub(super) fn read_at(&mut self, cursor: &Cursor) -> Result<Chunk> {
-        let chunk = self.read(&cursor.id, cursor.level(self.height))?;
+        let damaged = |fault| Error::ChunkDamaged { id: cursor.id, fault };
+        let place = cursor.path.last().map(|step| (step.id, step.index));
+        if let Some(known) = self.known.get(&cursor.id) {
+            if known.place != place {
+                return Err(damaged("it stands at two places of a tree"));
+            }
+            return Ok(known.chunk.clone());
+        }
+        let level = cursor.level(self.height);
+        let chunk = self.read(&cursor.id, level)?;
         let node = Node::of(&chunk, &cursor.id, None)?;
         cursor.bounds().check(&node, &cursor.id)?;
         // A wrong count must not find its way into new chunks.
-        if !cursor.path.is_empty() && node.count() != cursor.child().count {
-            let fault = "its parent counts another number of records";
-            return Err(Error::ChunkDamaged { id: cursor.id, fault });
+        if node.count() != cursor.child().count {
+            return Err(damaged("its parent counts another number of records"));
+        }
+        if level > 0 {
+            self.known.insert(cursor.id, Known { chunk: chunk.clone(), place });
         }
         Ok(chunk)
     }
@@ -152,8 +177,15 @@ impl<'a> OldTree<'a> {
 
 /// A place on one level: the path to it, and the chunk there.
 pub(super) struct Cursor {
-    path: Vec<(Chunk, usize)>,
+    path: Vec<Place>,
     pub(super) id: ChunkId,
+}
+
+/// An interior chunk on a path, and which of its children leads on.
+struct Place {
+    id: ChunkId,
+    chunk: Chunk,
+    index: usize,
 }
 
 impl Cursor {
@@ -167,19 +199,20 @@ impl Cursor {
     }
 
     fn enter(&mut self, chunk: Chunk, index: usize) {
-        self.id = Interior::view(&chunk).child(index);
-        self.path.push((chunk, index));
+        let id = Interior::view(&chunk).child(index);
+        let id = std::mem::replace(&mut self.id, id);
+        self.path.push(Place { id, chunk, index });
     }
 
     /// Returns what the keys of the chunk are within.
     pub(super) fn bounds(&self) -> Bounds {
-        Bounds::below(self.path.iter().rev().map(|(chunk, index)| (chunk, *index)))
+        Bounds::below(self.path.iter().rev().map(|place| (&place.chunk, place.index)))
     }
 
     /// Returns the chunk as its parent lists it.
     pub(super) fn child(&self) -> Child {
-        let count =
-            self.path.last().map_or(0, |(chunk, index)| Interior::view(chunk).count(*index));
+        let parent = self.path.last();
+        let count = parent.map_or(0, |place| Interior::view(&place.chunk).count(place.index));
         Child { id: self.id, count }
     }
 }

@@ -28,6 +28,8 @@ pub struct Scan<'a> {
     skip: u64,
     path: Vec<Frame>,
     leaf: Option<LeafRange>,
+    /// Of the chunk that was entered last.
+    bounds: Bounds,
     windows: Windows,
 }
 
@@ -93,6 +95,7 @@ impl<'a> Scan<'a> {
             skip: 0,
             path: Vec::new(),
             leaf: None,
+            bounds: Bounds::default(),
             windows: Windows::new(reads),
         }
     }
@@ -171,8 +174,8 @@ impl<'a> Scan<'a> {
     /// Puts a chunk below the path, cut to the range.
     fn enter(&mut self, id: ChunkId, chunk: Chunk) -> Result<()> {
         let node = Node::of(&chunk, &id, self.path.last().map(|frame| frame.level))?;
-        Bounds::below(self.path.iter().rev().map(|frame| (&frame.chunk, frame.at)))
-            .check(&node, &id)?;
+        self.bounds.move_below(self.path.iter().rev().map(|frame| (&frame.chunk, frame.at)));
+        self.bounds.check(&node, &id)?;
         match node {
             Node::Leaf(leaf) => {
                 let rest = self.within(leaf);

@@ -206,6 +206,20 @@ fn a_tree_that_lists_its_parts_many_times_is_refused() {
 }
 
 #[test]
+fn an_edit_does_not_spread_a_wrong_count() {
+    let leaf = |keys: &[&str]| Part::Leaf(keys.iter().map(|key| (*key).to_owned()).collect());
+    let root =
+        |count| Part::Interior { level: 1, first: 1, others: [("b".to_owned(), 2)].into(), count };
+    for (count, is_right) in [(2, true), (1, false), (3, false), (u64::MAX, false)] {
+        let parts = [root(count), leaf(&["a", "aa"]), leaf(&["b", "c"])];
+        let reads = Forged::new(&parts, 100, false);
+        let edits = Edits::from([("a".into(), None)]);
+        let edited = Map::from_root(Some(id(0))).edit(&reads, &mut Batch::new(), edits);
+        assert_eq!(edited.is_ok(), is_right, "{count}: {edited:?}");
+    }
+}
+
+#[test]
 fn an_edit_of_a_key_that_its_chunk_disowns_is_refused() {
     // The parent leads `b` to a chunk whose separators are all behind `m`.
     let leaf = |key: &str| Part::Leaf([key.to_owned()].into());
