@@ -1,5 +1,6 @@
 //! Stores where round trips cost, and how much of a tree a walk holds.
 
+use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,7 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::Bytes;
 use proptest::prelude::*;
 use tympan_store::{
-    Batch, Change, Chunk, ChunkId, ChunkStore, LocalStore, Map, ReadChunks, Resolution, Result,
+    Batch, Change, Chunk, ChunkId, ChunkKind, ChunkStore, LocalStore, Map, ReadChunks, Resolution,
+    Result,
 };
 
 use crate::support::{Edits, Model, Numbers, build, edit, value};
@@ -102,6 +104,28 @@ fn stored(store: &LocalStore, count: u64) -> Map {
     map
 }
 
+/// Returns the chunks of a map's tree.
+fn chunks_of(store: &LocalStore, map: &Map) -> BTreeSet<ChunkId> {
+    let mut found = BTreeSet::new();
+    let mut open: Vec<ChunkId> = map.root().into_iter().collect();
+    while let Some(id) = open.pop() {
+        let chunk = store.read(&id).unwrap();
+        found.insert(id);
+        if chunk.kind() == ChunkKind::Interior {
+            open.extend(chunk.chunk_refs());
+        }
+    }
+    found
+}
+
+/// Returns how many chunks a difference reads, and how many only one of the maps has.
+fn diff_cost(store: &LocalStore, left: &Map, right: &Map) -> (u64, u64) {
+    let near = Remote::near(store);
+    assert!(left.diff(right, &near).all(|change| change.is_ok()));
+    let [left, right] = [left, right].map(|map| chunks_of(store, map));
+    (near.take().1, left.symmetric_difference(&right).count() as u64)
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
 
@@ -131,6 +155,22 @@ proptest! {
         }
         let diff = |reads| -> Vec<Change> { map.diff(&edited, reads).map(Result::unwrap).collect() };
         prop_assert_eq!(diff(&remote), diff(&store));
+    }
+
+    #[test]
+    fn a_difference_reads_hardly_more_than_what_only_one_map_has(
+        model in model(),
+        rounds in proptest::collection::vec(edits(), 1..4),
+    ) {
+        let store = LocalStore::memory().unwrap();
+        let map = build(&store, &model);
+        let mut edited = map;
+        for edits in &rounds {
+            edited = edit(&store, edited, edits).0;
+            let (read, differing) = diff_cost(&store, &map, &edited);
+            // A chunk that stays is read where its shortened separator does not tell that what is new precedes it.
+            prop_assert!(read <= 2 * differing, "{} read, {} differ", read, differing);
+        }
     }
 
     #[test]
@@ -229,6 +269,19 @@ fn a_difference_costs_few_round_trips() {
         let (trips, chunks) = remote.take();
         assert!(trips <= most, "{trips} trips, {chunks} chunks for {changes} changes");
         assert_eq!(chunks, needed, "chunks for {changes} changes");
+    }
+}
+
+#[test]
+fn a_difference_of_pages_reads_what_only_one_map_has() {
+    let store = LocalStore::memory().unwrap();
+    let map = stored(&store, 20_000);
+    let mut numbers = Numbers(29);
+    for round in 0..60 {
+        let count = [1, 1, 1, 20][round % 4];
+        let edited = edit(&store, map, &scattered(&mut numbers, 20_000, count, "new")).0;
+        let (read, differing) = diff_cost(&store, &map, &edited);
+        assert_eq!(read, differing, "round {round}");
     }
 }
 
