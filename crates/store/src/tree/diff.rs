@@ -99,15 +99,15 @@ impl<'a> Diff<'a> {
                     self.right.skip();
                 }
                 Step::Left => {
-                    self.read_ahead(true, false)?;
+                    self.read_ahead()?;
                     self.left.descend(self.reads)?;
                 }
                 Step::Right => {
-                    self.read_ahead(false, true)?;
+                    self.read_ahead()?;
                     self.right.descend(self.reads)?;
                 }
                 Step::Both => {
-                    self.read_ahead(true, true)?;
+                    self.read_ahead()?;
                     self.left.descend(self.reads)?;
                     self.right.descend(self.reads)?;
                 }
@@ -131,20 +131,18 @@ impl<'a> Diff<'a> {
     }
 
     /// Reads the next children that differ with one call, before a side goes down into a child that is not read yet.
-    fn read_ahead(&mut self, goes_left: bool, goes_right: bool) -> Result<()> {
-        let is_missing =
-            goes_left && !self.left.is_child_read() || goes_right && !self.right.is_child_read();
+    fn read_ahead(&mut self) -> Result<()> {
+        if !self.windows.reads_ahead() || self.left.is_child_read() && self.right.is_child_read() {
+            return Ok(());
+        }
         let (Some(left), Some(right)) = (self.left.path.last_mut(), self.right.path.last_mut())
         else {
             return Ok(());
         };
-        if !is_missing || left.level != right.level || left.level == 0 {
+        if left.level != right.level || left.level == 0 {
             return Ok(());
         }
         let window = self.windows.open(left.level - 1);
-        if !self.windows.reads_ahead() {
-            return Ok(());
-        }
         let (from_left, from_right) =
             (left.only_here(right, window), right.only_here(left, window));
         let ids: Vec<ChunkId> = from_left.iter().chain(&from_right).map(|(_, id)| *id).collect();

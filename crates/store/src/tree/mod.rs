@@ -1,12 +1,14 @@
 //! The persistent sorted map: equal content, equal root.
 //!
-//! In: records, sorted for a bulk build or as a set of edits.
-//! Out: look-ups, ranges, counts, differences of two maps, all read in place from chunks.
+//! In: records, sorted for a bulk build, as a set of edits, or as a stream for a whole range.
+//! Out: look-ups, ranges, counts, places, differences and merges of maps, all read in place from chunks.
 //!
 //! Invariants
 //! * The root is a function of the content, never of the order of edits.
-//! * An edit reads and writes the paths it touches, nothing else.
+//! * An edit reads and writes the paths it touches, nothing else; what a removed range held is not read.
 //! * A difference loads only chunks that differ, and their neighbors where chunk limits moved.
+//! * A walk holds the chunks of its path, and where it reads ahead a bounded window, however long it is.
+//! * A walk ends after work in proportion to the chunks there are, also in a tree that is damaged.
 //!
 //! Not here: where chunks are kept (`local`). The format is `docs/formats/tree.md`.
 

@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use proptest::prelude::*;
+use tympan_store::key::KeyRange;
 use tympan_store::{
     Batch, Change, Chunk, ChunkId, ChunkKind, ChunkStore, LocalStore, Map, ReadChunks, Resolution,
-    Result,
+    Result, Value,
 };
 
 use crate::support::{Edits, Model, Numbers, build, edit, value};
@@ -308,6 +309,34 @@ fn walks_over_a_million_records_hold_a_path() {
     assert_eq!(old.diff(&new, &remote).count(), 1_000_000);
     let held = remote.most_held();
     assert!(held <= 2 * 32 * 3, "{held} chunks held: two windows per level");
+}
+
+#[test]
+fn a_moved_range_streams() {
+    let store = LocalStore::memory().unwrap();
+    let map = stored(&store, 50_000);
+    let near = Remote::near(&store);
+    let range = KeyRange { start: site_key(10_000), end: Some(site_key(40_000)) };
+    for is_move in [false, true] {
+        let mut batch = Batch::new();
+        let mut count = 0_u64;
+        let rewrite = |key: &[u8], value: &Value| {
+            count += 1;
+            Ok(([b"moved", key].concat(), value.clone()))
+        };
+        let moved = if is_move {
+            map.move_range(&near, &mut batch, &range, rewrite).unwrap()
+        } else {
+            map.copy_range(&near, &mut batch, &range, rewrite).unwrap()
+        };
+        assert_eq!(count, 30_000);
+        let (_, read) = near.take();
+        let held = near.most_held();
+        assert!(held <= 16 && read > 1_000, "{held} of {read} chunks held");
+        store.commit(batch).unwrap();
+        let expected = if is_move { 50_000 } else { 80_000 };
+        assert_eq!(moved.count(&store).unwrap(), expected);
+    }
 }
 
 #[test]

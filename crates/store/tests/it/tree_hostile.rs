@@ -1,15 +1,17 @@
-//! Trees that nobody built: chunks that are well-formed one by one, and lie about each other. Walks end, with an error or
-//! with what can be read, after work in proportion to the chunks.
+//! Trees that nobody built: chunks that are well-formed one by one, and lie about each other. Walks end, with an error
+//! or with what can be read, after work in proportion to the chunks.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use proptest::prelude::*;
 use tympan_store::key::KeyRange;
-use tympan_store::{Batch, Chunk, ChunkId, Error, Map, ReadChunks, Resolution, Result, Value};
+use tympan_store::{
+    Batch, Chunk, ChunkId, ChunkKind, Error, Map, ReadChunks, Resolution, Result, Value,
+};
 
-use crate::support::{Edits, value};
+use crate::support::{Edits, Numbers, value};
 
 const ALL: (Bound<&[u8]>, Bound<&[u8]>) = (Bound::Unbounded, Bound::Unbounded);
 
@@ -71,7 +73,7 @@ fn id(place: u8) -> ChunkId {
 
 /// Serves forged chunks; fails the test when a walk reads without end.
 struct Forged {
-    chunks: Vec<Chunk>,
+    chunks: HashMap<ChunkId, Chunk>,
     reads: AtomicU64,
     most: u64,
     has_costly_round_trips: bool,
@@ -79,7 +81,8 @@ struct Forged {
 
 impl Forged {
     fn new(parts: &[Part], most: u64, has_costly_round_trips: bool) -> Self {
-        let chunks = parts.iter().map(Part::encode).collect();
+        let chunks =
+            parts.iter().zip(0..).map(|(part, place)| (id(place), part.encode())).collect();
         Self { chunks, reads: AtomicU64::new(0), most, has_costly_round_trips }
     }
 }
@@ -88,8 +91,7 @@ impl ReadChunks for Forged {
     fn read(&self, id: &ChunkId) -> Result<Chunk> {
         let reads = self.reads.fetch_add(1, Ordering::Relaxed);
         assert!(reads < self.most, "a walk reads without end");
-        let place = usize::from(id.as_bytes()[0]);
-        self.chunks.get(place).cloned().ok_or(Error::ChunkMissing { id: *id })
+        self.chunks.get(id).cloned().ok_or(Error::ChunkMissing { id: *id })
     }
 
     fn has_costly_round_trips(&self) -> bool {
@@ -158,6 +160,56 @@ proptest! {
         for place in 0..parts.len() as u8 {
             let other = (place + 1) % parts.len() as u8;
             exercise(&reads, Map::from_root(Some(id(place))), Map::from_root(Some(id(other))));
+        }
+    }
+}
+
+/// Builds a map of short keys over few letters.
+fn tree(batch: &mut Batch, seed: u64, count: u64) -> Map {
+    let mut numbers = Numbers(seed);
+    let mut keys = BTreeSet::new();
+    for _ in 0..count {
+        let key = (0..=numbers.below(6)).map(|_| b'a' + numbers.below(4) as u8);
+        keys.insert(key.collect::<Vec<_>>());
+    }
+    Map::build(batch, keys.into_iter().map(|key| (key, value(vec![b'v'; 300])))).unwrap()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+
+    #[test]
+    fn walks_of_trees_with_exchanged_parts_end(
+        seed in any::<u64>(),
+        exchanges in proptest::collection::vec(any::<(prop::sample::Index, prop::sample::Index)>(), 0..6),
+        flips in proptest::collection::vec(any::<(prop::sample::Index, prop::sample::Index, u8)>(), 0..4),
+        has_costly_round_trips in any::<bool>(),
+    ) {
+        let mut batch = Batch::new();
+        let maps = [(seed, 3_000), (seed.wrapping_add(1), 2_000), (seed.wrapping_add(2), 300)]
+            .map(|(seed, count)| tree(&mut batch, seed, count));
+        let staged: Vec<(ChunkId, Chunk)> = batch
+            .chunks()
+            .map(|(id, bytes)| (*id, Chunk::parse(bytes.clone()).unwrap()))
+            .collect();
+        // Interior chunks are few: they are the ones that lies are about.
+        let interior: Vec<_> =
+            staged.iter().filter(|(_, chunk)| chunk.kind() == ChunkKind::Interior).collect();
+        let mut chunks: HashMap<ChunkId, Chunk> = staged.iter().cloned().collect();
+        for (at, from) in &exchanges {
+            chunks.insert(at.get(&interior).0, from.get(&interior).1.clone());
+        }
+        for (at, offset, byte) in &flips {
+            let (id, chunk) = at.get(&interior);
+            let mut bytes = chunk.bytes().to_vec();
+            let offset = offset.index(bytes.len());
+            bytes[offset] = *byte;
+            chunks.extend(Chunk::parse(bytes.into()).ok().map(|chunk| (*id, chunk)));
+        }
+        let most = 20 * chunks.len() as u64;
+        let reads = Forged { chunks, reads: AtomicU64::new(0), most, has_costly_round_trips };
+        for (one, other) in [(0, 1), (1, 2), (2, 0)] {
+            exercise(&reads, maps[one], maps[other]);
         }
     }
 }
