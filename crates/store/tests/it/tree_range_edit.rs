@@ -162,7 +162,7 @@ fn range_edits_of_a_tall_tree_give_the_root_of_a_bulk_build() {
         (0..40_000).filter(|n| n % 2 == 0).map(|n| (key(n), value(n.to_string()))).collect();
     let mut map = build(&store, &model);
     let mut numbers = Numbers(41);
-    for round in 0..40_u64 {
+    for round in 0..24_u64 {
         let start = numbers.below(40_000);
         let span = [1, 90, 700, 9_000, 40_000][numbers.below(5) as usize];
         let end = (start + span < 40_000).then(|| key(start + span));
