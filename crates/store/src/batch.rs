@@ -189,9 +189,29 @@ impl ReadChunks for Staged<'_> {
     }
 
     fn read_many(&self, ids: &[ChunkId]) -> Result<Vec<Chunk>> {
-        if self.batch.chunks.is_empty() {
-            return self.store.read_many(ids);
-        }
-        ids.iter().map(|id| self.read(id)).collect()
+        read_over(self.store, ids, |id| self.batch.chunk(id).cloned())
     }
+
+    fn has_costly_round_trips(&self) -> bool {
+        self.store.has_costly_round_trips()
+    }
+}
+
+/// Reads chunks that are found at once where they are, and all others together from the store below.
+pub(crate) fn read_over(
+    below: &dyn ReadChunks,
+    ids: &[ChunkId],
+    find: impl Fn(&ChunkId) -> Option<Bytes>,
+) -> Result<Vec<Chunk>> {
+    let mut found: Vec<Option<Chunk>> = Vec::with_capacity(ids.len());
+    let mut missing = Vec::new();
+    for id in ids {
+        let bytes = find(id);
+        if bytes.is_none() {
+            missing.push(*id);
+        }
+        found.push(bytes.map(Chunk::parse).transpose()?);
+    }
+    let mut rest = below.read_many(&missing)?.into_iter();
+    Ok(found.into_iter().filter_map(|chunk| chunk.or_else(|| rest.next())).collect())
 }

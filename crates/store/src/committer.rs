@@ -18,7 +18,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use parking_lot::{Condvar, Mutex, RwLock};
 
-use crate::batch::Batch;
+use crate::batch::{Batch, read_over};
 use crate::chunk::Chunk;
 use crate::chunk_store::{ChunkStore, ReadChunks};
 use crate::collect::{CollectOptions, Collected, Progress};
@@ -287,10 +287,11 @@ impl ReadChunks for Overlay {
     }
 
     fn read_many(&self, ids: &[ChunkId]) -> Result<Vec<Chunk>> {
-        if self.staged.read().is_empty() {
-            return self.store.read_many(ids);
-        }
-        ids.iter().map(|id| self.read(id)).collect()
+        read_over(&*self.store, ids, |id| self.find(id))
+    }
+
+    fn has_costly_round_trips(&self) -> bool {
+        self.store.has_costly_round_trips()
     }
 }
 

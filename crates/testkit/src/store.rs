@@ -52,6 +52,10 @@ impl ReadChunks for WatchedStore {
         self.reads.fetch_add(ids.len() as u64, Ordering::Relaxed);
         self.inner.read_many(ids)
     }
+
+    fn has_costly_round_trips(&self) -> bool {
+        self.inner.has_costly_round_trips()
+    }
 }
 
 impl ChunkStore for WatchedStore {

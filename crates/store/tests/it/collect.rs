@@ -421,7 +421,7 @@ fn a_full_disk_ends_a_collection_and_nothing_else() {
 
 #[test]
 fn what_a_follower_has_seen_last_stays() {
-    let store = LocalStore::memory().unwrap();
+    let store = open(CrashDisk::new(), LIMIT);
     let mut numbers = Numbers(4);
     let mut roots = Vec::new();
     for n in 0..20 {
