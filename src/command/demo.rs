@@ -12,7 +12,7 @@ use tympan_server::Role;
 
 use crate::args::Demo;
 use crate::command::dispatcher::{self as dispatching, CONFIG_FILE};
-use crate::command::instance::{Plan, Running, close, start, wait_for_signal};
+use crate::command::instance::{Plan, Running, Signals, close, start};
 use crate::command::{Fault, Outcome, runtime};
 use crate::home::{ADMIN, Home, replication_key};
 use crate::say;
@@ -144,6 +144,7 @@ async fn serve(
         key_dir: arguments.home.clone(),
         site: arguments.site.clone(),
     };
+    let mut signals = Signals::listen()?;
     let mut publish_running = start(&plan(Role::Publish, publish, arguments.publish)).await?;
     let mut author_running = start(&plan(Role::Author, author, arguments.author)).await?;
     let (dispatcher, listener) = dispatching::open(
@@ -157,7 +158,7 @@ async fn serve(
     tasks.spawn(dispatching::serve(dispatcher, listener, stopped));
     greet(&author_running, &publish_running, dispatcher_address, password).await?;
     let fault = tokio::select! {
-        () = wait_for_signal() => None,
+        () = signals.wait() => None,
         fault = author_running.failed() => Some(fault),
         fault = publish_running.failed() => Some(fault),
         Some(ended) = tasks.join_next() => ended.ok().and_then(Result::err),

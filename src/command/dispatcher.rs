@@ -16,7 +16,7 @@ use tympan_web::log_file::LogFile;
 
 use crate::args;
 use crate::args::DispatcherCommand;
-use crate::command::instance::wait_for_signal;
+use crate::command::instance::Signals;
 use crate::command::{CHECK_FAILED, Fault, Outcome, runtime};
 use crate::home::chain;
 use crate::say;
@@ -117,6 +117,7 @@ pub(crate) async fn serve(
 
 fn run_until_signal(config: &Path, listen: SocketAddr, logs: Option<&Path>) -> Outcome {
     runtime(256)?.block_on(async {
+        let mut signals = Signals::listen()?;
         let (dispatcher, listener) = open(config, listen, logs)?;
         let address = listener.local_addr().unwrap_or(listen);
         let (stop, stopped) = watch::channel(false);
@@ -126,7 +127,7 @@ fn run_until_signal(config: &Path, listen: SocketAddr, logs: Option<&Path>) -> O
         tokio::pin!(served);
         tokio::select! {
             ended = &mut served => ended.map_err(|error| Fault::cannot_run(chain(&error)))??,
-            () = wait_for_signal() => {
+            () = signals.wait() => {
                 stop.send_replace(true);
                 served.await.map_err(|error| Fault::cannot_run(chain(&error)))??;
             }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::SystemTime;
 
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tympan_jobs::Queues;
@@ -213,12 +214,13 @@ pub(crate) fn run(role: Role, arguments: &args::Instance) -> Outcome {
     };
     let permits = home.config.work.permits.unwrap_or(WORK_PERMITS);
     runtime(permits + 64)?.block_on(async {
+        let mut signals = Signals::listen()?;
         let mut running = start(&plan).await?;
         say!("{} listens on http://{}", role.name(), running.address);
         say!("ready");
         tokio::select! {
             fault = running.failed() => return Err(fault),
-            () = wait_for_signal() => {}
+            () = signals.wait() => {}
         }
         running.stop().await;
         Ok(())
@@ -235,17 +237,31 @@ pub(crate) fn close(home: &Home) -> Result<(), Fault> {
     }
 }
 
-/// Waits for Ctrl-C or a request to terminate.
-pub(crate) async fn wait_for_signal() {
-    use tokio::signal::unix::{SignalKind, signal};
-    let interrupt = tokio::signal::ctrl_c();
-    match signal(SignalKind::terminate()) {
-        Ok(mut terminate) => {
-            tokio::select! {
-                _ = interrupt => {}
-                _ = terminate.recv() => {}
-            }
+/// Ctrl-C and requests to terminate, heard from the moment this is made: nothing is announced as ready before.
+pub(crate) struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Signals {
+    /// Begins to listen.
+    ///
+    /// # Errors
+    /// If the system refuses.
+    pub(crate) fn listen() -> Result<Self, Fault> {
+        let listen = |kind| {
+            signal(kind)
+                .map_err(|error| Fault::cannot_run(format!("cannot listen for signals: {error}")))
+        };
+        let interrupt = listen(SignalKind::interrupt())?;
+        Ok(Self { interrupt, terminate: listen(SignalKind::terminate())? })
+    }
+
+    /// Waits for the first.
+    pub(crate) async fn wait(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
         }
-        Err(_) => drop(interrupt.await),
     }
 }

@@ -11,6 +11,7 @@ mod bad_input;
 mod browser;
 mod crash;
 mod floors;
+mod history;
 mod package;
 mod program;
 mod publishing;

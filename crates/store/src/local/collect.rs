@@ -120,11 +120,11 @@ impl LocalStore {
                 report.live_records += records;
                 report.live_bytes += bytes;
             }
-            let condemned = marks.condemned(options.min_live, &mut report)?;
+            let condemned = marks.condemned(options, &mut report)?;
             self.index.condemn(&condemned.keys().copied().collect());
             condemned
         } else {
-            marks.condemned(options.min_live, &mut report)?
+            marks.condemned(options, &mut report)?
         };
         if !removes {
             for (length, live) in condemned.values() {
@@ -316,8 +316,9 @@ fn by_name(kept: &[crate::history::Revision]) -> BTreeMap<&str, Vec<ChunkId>> {
 struct LocalMarks<'a> {
     store: &'a LocalStore,
     packs: BTreeMap<u32, PackMarks>,
-    /// What is marked in other packs, so that it is walked once.
+    /// What is marked in other packs, so that it is walked once, and how much that is in each.
     elsewhere: HashSet<[u8; 32]>,
+    elsewhere_bytes: BTreeMap<u32, u64>,
 }
 
 struct PackMarks {
@@ -336,7 +337,12 @@ impl<'a> LocalMarks<'a> {
             let bits = vec![0; index.len().div_ceil(64)];
             (*pack, PackMarks { index: Arc::clone(index), bits, live_bytes: 0 })
         });
-        Self { store, packs: marks.collect(), elsewhere: HashSet::new() }
+        Self {
+            store,
+            packs: marks.collect(),
+            elsewhere: HashSet::new(),
+            elsewhere_bytes: BTreeMap::new(),
+        }
     }
 
     fn walk(
@@ -355,8 +361,11 @@ impl<'a> LocalMarks<'a> {
         let bytes = HEADER_BYTES as u64 + u64::from(found.location.stored);
         let marks = self.packs.get_mut(&found.location.place.pack).zip(found.ordinal);
         let Some((marks, ordinal)) = marks else {
-            let is_new = self.elsewhere.insert(*id);
-            return Ok(Some((found.location, if is_new { bytes } else { 0 })));
+            if !self.elsewhere.insert(*id) {
+                return Ok(Some((found.location, 0)));
+            }
+            *self.elsewhere_bytes.entry(found.location.place.pack).or_default() += bytes;
+            return Ok(Some((found.location, bytes)));
         };
         let (word, bit) = (ordinal / 64, 1 << (ordinal % 64));
         let word = marks.bits.get_mut(word).filter(|word| **word & bit == 0);
@@ -371,22 +380,28 @@ impl<'a> LocalMarks<'a> {
     /// Returns the packs of which too little is live: their length, and how much of it is.
     fn condemned(
         &self,
-        min_live: f64,
+        options: &CollectOptions,
         report: &mut Collected,
     ) -> Result<BTreeMap<u32, (u64, u64)>> {
+        let (min_live, mode) = (options.min_live, options.mode);
         let files = self.store.index.packs();
         let mut condemned = BTreeMap::new();
-        for (pack, marks) in &self.packs {
-            let failed = |source| Error::Read { file: pack_name(*pack), source };
-            let Some(file) = files.files.get(pack) else {
-                continue;
+        for (pack, file) in &files.files {
+            let live = match self.packs.get(pack) {
+                Some(marks) => marks.live_bytes,
+                // A dry run counts as if it had ended the open pack.
+                None if mode == CollectMode::DryRun => {
+                    self.elsewhere_bytes.get(pack).copied().unwrap_or(0)
+                }
+                None => continue,
             };
-            let length = file.len().map_err(failed)?;
-            report.garbage_bytes += length.saturating_sub(marks.live_bytes);
+            let length =
+                file.len().map_err(|source| Error::Read { file: pack_name(*pack), source })?;
+            report.garbage_bytes += length.saturating_sub(live);
             #[expect(clippy::cast_precision_loss, reason = "packs are far below 2^52 bytes")]
-            let share = marks.live_bytes as f64 / length.max(1) as f64;
+            let share = live as f64 / length.max(1) as f64;
             if share < min_live {
-                condemned.insert(*pack, (length, marks.live_bytes));
+                condemned.insert(*pack, (length, live));
             }
         }
         Ok(condemned)
