@@ -73,7 +73,8 @@ impl View {
 
     /// Opens a state that stays readable as long as the view.
     pub(crate) fn pinned(shared: Arc<Shared>, pin: Pin, content: Map) -> Self {
-        Self { _pin: Some(pin.clone()), ..Self::new(shared, pin.root(), content) }
+        let root = pin.root();
+        Self { _pin: Some(pin), ..Self::new(shared, root, content) }
     }
 
     /// Reads the record with this key, pending edits first.

@@ -19,6 +19,7 @@ use bytes::Bytes;
 
 use super::index::Purpose;
 use super::index_file::{self, Contents, Entry, IndexFile, Location};
+use super::log::Folded;
 use super::payload::Tables;
 use super::record::{self, HEADER_BYTES, Header, Kind, Place};
 use super::writer::{begin_pack, seal_pack, write_due_index};
@@ -40,6 +41,8 @@ const MOVE_BYTES: usize = 256 << 10;
 /// How often marking catches up with commits before it takes the writer's lock.
 const MAX_CATCH_UPS: usize = 8;
 
+const BEGIN: Progress = Progress { phase: Phase::Mark, records: 0, bytes: 0 };
+
 type Pace<'a> = &'a mut dyn FnMut(&Progress) -> ControlFlow<()>;
 
 impl LocalStore {
@@ -58,85 +61,104 @@ impl LocalStore {
             self.rotate()?;
         }
         let boundary = self.writer.lock().pack.min(self.holds.first_pack());
-        let mut batch = Batch::new();
-        let folded = self.fold(options, &mut batch)?;
-        let mut report = Collected {
+        let folded = self.fold_history(options)?;
+        let report = Collected {
             generation: folded.log.generation,
             revisions_kept: folded.kept.len() as u64,
             revisions_dropped: folded.dropped,
             ..Collected::default()
         };
-        if removes {
+        let mut marks = LocalMarks::new(self, boundary, report);
+        let mut pace = Paced { pace, progress: BEGIN };
+        if self.mark_live(options, &folded, &mut marks, &mut pace)?.is_break() {
+            return Ok(Collected { is_stopped: true, ..marks.report });
+        }
+        if !removes {
+            let condemned = marks.condemned(options)?;
+            let mut report = marks.report;
+            for (length, live) in condemned.into_values() {
+                report.moved_bytes += live;
+                report.freed_bytes += length - live;
+            }
+            return Ok(report);
+        }
+        let condemned = self.condemn(options, &folded, &mut marks)?;
+        let mut report = std::mem::take(&mut marks.report);
+        pace.progress = Progress { phase: Phase::Sweep, ..BEGIN };
+        let swept = self.sweep(&marks, &condemned, &mut report, &mut pace);
+        self.index.condemn(&BTreeSet::new());
+        swept.map(|()| report)
+    }
+
+    /// Thins the history; a dry run only decides what would stay.
+    fn fold_history(&self, options: &CollectOptions) -> Result<Folded> {
+        let mut batch = Batch::new();
+        let folded = self.fold(options, &mut batch)?;
+        if options.mode == CollectMode::Remove {
             self.commit(batch)?;
             let mut writer = self.writer.lock();
             let commit = writer.write_log(self.session(), folded.log);
             let commit = commit.map_err(|failure| self.settle(failure))?;
             self.tables.write().apply(&commit);
         }
-        let mut marks = LocalMarks::new(self, boundary);
-        let mut pace =
-            Paced { pace, progress: Progress { phase: Phase::Mark, records: 0, bytes: 0 } };
-        let log_root = self.tables.read().log.map.root();
-        let mut roots = self.live_roots(options);
-        if let Some(log) = log_root {
-            roots.insert(0, ("the list of revisions".to_owned(), vec![log]));
+        Ok(folded)
+    }
+
+    /// Marks from all roots, then from those that have come meanwhile, until hardly any come.
+    fn mark_live(
+        &self,
+        options: &CollectOptions,
+        folded: &Folded,
+        marks: &mut LocalMarks<'_>,
+        pace: &mut Paced<'_>,
+    ) -> Result<ControlFlow<()>> {
+        let mut roots = Vec::new();
+        if let Some(log) = self.tables.read().log.map.root() {
+            roots.push(("the list of revisions".to_owned(), vec![log]));
         }
+        roots.extend(self.live_roots(options));
         for (name, kept) in by_name(&folded.kept) {
             roots.push((format!("history of `{name}`, {} revisions", kept.len()), kept));
         }
         for (what, roots) in roots {
-            let ControlFlow::Continue((records, bytes)) = marks.walk(roots, &mut pace)? else {
-                return Ok(Collected { is_stopped: true, ..report });
+            let ControlFlow::Continue(bytes) = marks.walk(roots, pace)? else {
+                return Ok(ControlFlow::Break(()));
             };
-            report.live_records += records;
-            report.live_bytes += bytes;
             if bytes > 0 {
-                report.keepers.push(Keeper { what, bytes });
+                marks.report.keepers.push(Keeper { what, bytes });
             }
         }
         for _ in 0..MAX_CATCH_UPS {
             let new = self.new_roots(options, folded.log.folded)?;
-            match marks.walk(new, &mut pace)? {
-                ControlFlow::Continue((0, _)) => break,
-                ControlFlow::Continue((records, bytes)) => {
-                    report.live_records += records;
-                    report.live_bytes += bytes;
-                }
-                ControlFlow::Break(()) => return Ok(Collected { is_stopped: true, ..report }),
+            match marks.walk(new, pace)? {
+                ControlFlow::Continue(0) => break,
+                ControlFlow::Continue(_) => {}
+                ControlFlow::Break(()) => return Ok(ControlFlow::Break(())),
             }
         }
-        let condemned = if removes {
-            // No commit while the last roots are marked, and none before the condemned packs are known to writers.
-            let _writer = self.writer.lock();
-            let _condemning = self.holds.condemn();
-            for digest in self.holds.blob_hits() {
-                marks.set(Kind::Blob, &digest)?;
-            }
-            let new = self.new_roots(options, folded.log.folded)?;
-            let mut unpaced = |_: &Progress| ControlFlow::Continue(());
-            let mut unpaced = Paced { pace: &mut unpaced, progress: pace.progress };
-            // Nothing breaks this off.
-            if let ControlFlow::Continue((records, bytes)) = marks.walk(new, &mut unpaced)? {
-                report.live_records += records;
-                report.live_bytes += bytes;
-            }
-            let condemned = marks.condemned(options, &mut report)?;
-            self.index.condemn(&condemned.keys().copied().collect());
-            condemned
-        } else {
-            marks.condemned(options, &mut report)?
-        };
-        if !removes {
-            for (length, live) in condemned.values() {
-                report.moved_bytes += live;
-                report.freed_bytes += length - live;
-            }
-            return Ok(report);
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// Marks the last roots and condemns packs, while nobody commits.
+    fn condemn(
+        &self,
+        options: &CollectOptions,
+        folded: &Folded,
+        marks: &mut LocalMarks<'_>,
+    ) -> Result<BTreeMap<u32, (u64, u64)>> {
+        let _writer = self.writer.lock();
+        let _condemning = self.holds.condemn();
+        for digest in self.holds.blob_hits() {
+            marks.set(Kind::Blob, &digest)?;
         }
-        pace.progress = Progress { phase: Phase::Sweep, records: 0, bytes: 0 };
-        let swept = self.sweep(&marks, &condemned, &mut report, &mut pace);
-        self.index.condemn(&BTreeSet::new());
-        swept.map(|()| report)
+        let mut never = |_: &Progress| ControlFlow::Continue(());
+        let mut unpaced = Paced { pace: &mut never, progress: BEGIN };
+        let new = self.new_roots(options, folded.log.folded)?;
+        // Nothing breaks this off.
+        let _bytes = marks.walk(new, &mut unpaced)?;
+        let condemned = marks.condemned(options)?;
+        self.index.condemn(&condemned.keys().copied().collect());
+        Ok(condemned)
     }
 
     /// Ends the open pack, so that the collection can work on what it holds.
@@ -319,6 +341,7 @@ struct LocalMarks<'a> {
     /// What is marked in other packs, so that it is walked once, and how much that is in each.
     elsewhere: HashSet<[u8; 32]>,
     elsewhere_bytes: BTreeMap<u32, u64>,
+    report: Collected,
 }
 
 struct PackMarks {
@@ -328,7 +351,7 @@ struct PackMarks {
 }
 
 impl<'a> LocalMarks<'a> {
-    fn new(store: &'a LocalStore, boundary: u32) -> Self {
+    fn new(store: &'a LocalStore, boundary: u32, report: Collected) -> Self {
         let packs = store.index.packs();
         let candidates = packs.indexes.iter().filter(|(pack, index)| {
             index.is_sealed() && (is_collected(**pack) || **pack < boundary)
@@ -342,15 +365,21 @@ impl<'a> LocalMarks<'a> {
             packs: marks.collect(),
             elsewhere: HashSet::new(),
             elsewhere_bytes: BTreeMap::new(),
+            report,
         }
     }
 
-    fn walk(
-        &mut self,
-        roots: Vec<ChunkId>,
-        pace: &mut Paced<'_>,
-    ) -> Result<ControlFlow<(), (u64, u64)>> {
-        mark(self, roots, &mut |records, bytes| pace.step(records, bytes))
+    /// Marks what roots reach; returns the bytes of what was not marked before.
+    fn walk(&mut self, roots: Vec<ChunkId>, pace: &mut Paced<'_>) -> Result<ControlFlow<(), u64>> {
+        let marked = mark(self, roots, &mut |records, bytes| pace.step(records, bytes))?;
+        Ok(match marked {
+            ControlFlow::Continue((records, bytes)) => {
+                self.report.live_records += records;
+                self.report.live_bytes += bytes;
+                ControlFlow::Continue(bytes)
+            }
+            ControlFlow::Break(()) => ControlFlow::Break(()),
+        })
     }
 
     /// Marks a record; returns its stored bytes if it was not marked before.
@@ -378,11 +407,7 @@ impl<'a> LocalMarks<'a> {
     }
 
     /// Returns the packs of which too little is live: their length, and how much of it is.
-    fn condemned(
-        &self,
-        options: &CollectOptions,
-        report: &mut Collected,
-    ) -> Result<BTreeMap<u32, (u64, u64)>> {
+    fn condemned(&mut self, options: &CollectOptions) -> Result<BTreeMap<u32, (u64, u64)>> {
         let (min_live, mode) = (options.min_live, options.mode);
         let files = self.store.index.packs();
         let mut condemned = BTreeMap::new();
@@ -397,7 +422,7 @@ impl<'a> LocalMarks<'a> {
             };
             let length =
                 file.len().map_err(|source| Error::Read { file: pack_name(*pack), source })?;
-            report.garbage_bytes += length.saturating_sub(live);
+            self.report.garbage_bytes += length.saturating_sub(live);
             #[expect(clippy::cast_precision_loss, reason = "packs are far below 2^52 bytes")]
             let share = live as f64 / length.max(1) as f64;
             if share < min_live {

@@ -171,10 +171,10 @@ impl Index {
     }
 
     /// Adds a pack's file.
-    pub(super) fn add_file(&self, pack: u32, file: Arc<dyn DiskFile>) {
+    pub(super) fn add_file(&self, pack: u32, file: &Arc<dyn DiskFile>) {
         self.packs.rcu(|packs| {
             let mut packs = Packs::clone(packs);
-            packs.files.insert(pack, Arc::clone(&file));
+            packs.files.insert(pack, Arc::clone(file));
             packs
         });
     }

@@ -67,7 +67,7 @@ pub(super) fn recover(disk: &dyn Disk, index: &Index, limit: u64) -> Result<Reco
     }
     let Opened { scanned, checkpoint, index: known } = found;
     describe(last, &scanned, &mut damage);
-    index.add_file(last, Arc::clone(&file));
+    index.add_file(last, &file);
     let has_index = known.as_ref().is_some_and(IndexFile::is_sealed);
     let has_records = known.is_some() || !scanned.entries.is_empty();
     if let Some(known) = known {
@@ -116,7 +116,7 @@ fn create(
 ) -> Result<Writer> {
     let (file, length) = begin_pack(disk, pack, tables.clone())
         .map_err(|source| Error::Write { file: pack_name(pack), source })?;
-    index.add_file(pack, Arc::clone(&file));
+    index.add_file(pack, &file);
     Ok(Writer {
         pack,
         file,
@@ -150,7 +150,7 @@ fn open_sealed(
     damage: &mut Vec<String>,
 ) -> Result<Tables> {
     let file = open_pack(disk, pack)?;
-    index.add_file(pack, Arc::clone(&file));
+    index.add_file(pack, &file);
     if let Some(found) = IndexFile::open(disk, pack).filter(IndexFile::is_sealed) {
         let tables = found.tables().clone();
         index.add_index(pack, found);
@@ -174,7 +174,7 @@ fn open_collected(
     let file = open_pack(disk, pack)?;
     let found = IndexFile::open(disk, pack).filter(IndexFile::is_sealed);
     if let Some(found) = found {
-        index.add_file(pack, file);
+        index.add_file(pack, &file);
         index.add_index(pack, found);
         return Ok(());
     }
@@ -185,7 +185,7 @@ fn open_collected(
         tracing::info!(file = pack_name(pack), "what an interrupted collection wrote is removed");
         return remove(disk, pack);
     }
-    index.add_file(pack, file);
+    index.add_file(pack, &file);
     describe(pack, &scanned, damage);
     make_index(disk, index, pack, &mut scanned);
     Ok(())

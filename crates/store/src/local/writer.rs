@@ -348,7 +348,7 @@ impl Writer {
             let file = pack_name(pack);
             Failure::Refused(Error::Write { file, source })
         })?;
-        session.index.add_file(pack, Arc::clone(&file));
+        session.index.add_file(pack, &file);
         self.pack = pack;
         self.file = file;
         self.length = length;
