@@ -22,7 +22,7 @@ use super::index_file::{self, Contents, Entry, IndexFile, Location};
 use super::log::Folded;
 use super::payload::Tables;
 use super::record::{self, HEADER_BYTES, Header, Kind, Place};
-use super::writer::{begin_pack, seal_pack, write_due_index};
+use super::writer::{begin_pack, seal_pack};
 use super::{COLLECTED, LocalStore, is_collected, pack_name};
 use crate::batch::Batch;
 use crate::chunk::Chunk;
@@ -167,13 +167,9 @@ impl LocalStore {
             let mut writer = self.writer.lock();
             let rotated = writer.rotate(self.session(), MIN_ROTATE_BYTES);
             rotated.map_err(|failure| self.settle(failure))?;
-            std::mem::take(&mut writer.unindexed)
+            writer.take_due()
         };
-        // Sorting and writing an index takes longer than a commit should wait.
-        let failed =
-            due.into_iter().filter(|due| !write_due_index(self.disk.as_ref(), &self.index, due));
-        let failed: Vec<_> = failed.collect();
-        self.writer.lock().unindexed.extend(failed);
+        self.write_due_indexes(due);
         Ok(())
     }
 

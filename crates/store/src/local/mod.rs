@@ -335,6 +335,9 @@ impl ChunkStore for LocalStore {
         if let Some(commit) = commit {
             self.tables.write().apply(&commit);
         }
+        let due = writer.take_due();
+        drop(writer);
+        self.write_due_indexes(due);
         Ok(())
     }
 
@@ -384,6 +387,14 @@ impl ChunkStore for LocalStore {
 impl LocalStore {
     fn session(&self) -> writer::Session<'_> {
         writer::Session { disk: self.disk.as_ref(), index: &self.index, tables: &self.tables }
+    }
+
+    /// Writes index files; those that cannot be written stay due.
+    fn write_due_indexes(&self, mut due: Vec<writer::Unindexed>) {
+        due.retain(|due| !writer::write_due_index(self.disk.as_ref(), &self.index, due));
+        if !due.is_empty() {
+            self.writer.lock().unindexed.append(&mut due);
+        }
     }
 
     /// Closes the store for writing if the failure demands it.

@@ -331,14 +331,15 @@ impl Writer {
         Ok(())
     }
 
-    /// Begins a new pack if the current one is sealed, and writes the index files that are due.
+    /// Begins a new pack if the current one is sealed. Its index file stays due.
     fn ensure_open(&mut self, session: Session<'_>) -> Result<(), Failure> {
-        if !self.is_sealed {
-            return Ok(());
-        }
-        self.begin_next(session)?;
-        self.unindexed.retain(|due| !write_due_index(session.disk, session.index, due));
-        Ok(())
+        if self.is_sealed { self.begin_next(session) } else { Ok(()) }
+    }
+
+    /// Returns the sealed packs whose index file is due, if the next pack has begun. The caller writes the files
+    /// without the writer's lock: sorting and syncing an index takes longer than a commit should wait.
+    pub(super) fn take_due(&mut self) -> Vec<Unindexed> {
+        if self.is_sealed { Vec::new() } else { std::mem::take(&mut self.unindexed) }
     }
 
     fn begin_next(&mut self, session: Session<'_>) -> Result<(), Failure> {
