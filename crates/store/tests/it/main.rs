@@ -13,6 +13,7 @@ mod committer;
 mod crash;
 mod decode;
 mod reference;
+mod sample;
 mod state;
 mod support;
 mod tree;
