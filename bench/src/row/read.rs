@@ -1,11 +1,12 @@
 //! S4: warm reads of a page of 25 nodes and of one node, against rows.
 //!
-//! Both sides hand out owned names and values. A page is read in a snapshot or transaction of its own; nodes are read
-//! 25 to a snapshot or transaction.
+//! Both sides visit every name and value, in place: what a renderer does. The same reads with copies of all names and
+//! values stand beside, without a goal, as there the allocator is most of both sides. A page is read in a snapshot or
+//! transaction of its own; nodes are read 25 to a snapshot or transaction.
 
 use std::hint::black_box;
 
-use tympan_content::{NodePath, Property};
+use tympan_content::{BorrowedNode, NodePath};
 
 use super::written::load_rows;
 use crate::alternate::{alternate, ratio};
@@ -36,31 +37,33 @@ pub(super) fn measure(context: &mut Context) -> Outcome<Vec<Figure>> {
     for engine in &engines {
         figures.push(nodes(tree, engine.as_ref(), pairs)?);
     }
+    for engine in &engines {
+        figures.push(copied_pages(tree, engine.as_ref(), pairs)?);
+    }
+    for engine in &engines {
+        figures.push(copied_nodes(tree, engine.as_ref(), pairs)?);
+    }
     Ok(figures)
 }
 
 fn pages(tree: &Tree, engine: &dyn Engine, pairs: usize) -> Outcome<Figure> {
-    let paths = hot_pages()
-        .map(|page| Ok(NodePath::new(&page_path(page))?))
-        .collect::<Outcome<Vec<_>>>()?;
-    let prefixes: Vec<Vec<u8>> = hot_pages().map(|page| page_path(page).into_bytes()).collect();
+    let (paths, keys) = hot(page_path)?;
     let ours = || -> Outcome<()> {
         for path in &paths {
             let snapshot = tree.repository.snapshot()?;
             let page = snapshot.node(path)?.ok_or("a page is missing")?;
-            black_box(page.properties());
-            let content = page.content()?.ok_or("a page has no content")?.read()?;
-            assert_count(content.count() + 1)?;
-            black_box(content);
+            assert_count(visit_tree(page.borrowed().ok_or("a page has no body")?))?;
         }
         Ok(())
     };
     let theirs = || -> Outcome<()> {
-        for prefix in &prefixes {
-            let mut nodes = Vec::with_capacity(NODES_PER_PAGE);
-            engine.scan(prefix, &mut |_, value| nodes.extend(engine::decode(value)))?;
-            assert_count(nodes.len())?;
-            black_box(nodes);
+        for key in &keys {
+            let mut count = 0;
+            engine.scan(key, &mut |_, value| {
+                visit_row(value);
+                count += 1;
+            })?;
+            assert_count(count)?;
         }
         Ok(())
     };
@@ -74,11 +77,60 @@ fn pages(tree: &Tree, engine: &dyn Engine, pairs: usize) -> Outcome<Figure> {
 }
 
 fn nodes(tree: &Tree, engine: &dyn Engine, pairs: usize) -> Outcome<Figure> {
-    let component = |page: usize| component_path(page, page % 20);
-    let paths = hot_pages()
-        .map(|page| Ok(NodePath::new(&component(page))?))
-        .collect::<Outcome<Vec<_>>>()?;
-    let keys: Vec<Vec<u8>> = hot_pages().map(|page| component(page).into_bytes()).collect();
+    let (paths, keys) = hot(|page| component_path(page, page % 20))?;
+    let ours = || -> Outcome<()> {
+        for paths in paths.chunks(NODES_PER_PAGE) {
+            let snapshot = tree.repository.snapshot()?;
+            for path in paths {
+                let node = snapshot.node(path)?.ok_or("a node is missing")?;
+                visit_node(node.borrowed().ok_or("a node has no body")?);
+            }
+        }
+        Ok(())
+    };
+    let theirs = || -> Outcome<()> {
+        for keys in keys.chunks(NODES_PER_PAGE) {
+            let mut count = 0;
+            engine.read(keys, &mut |_, value| {
+                visit_row(value);
+                count += 1;
+            })?;
+            if count != keys.len() {
+                return Err("a row is missing".into());
+            }
+        }
+        Ok(())
+    };
+    let measured = alternate(pairs, [&mut || micros(ours), &mut || micros(theirs)])?;
+    Ok(figure("warm read of a node, CPU", engine, &measured, Goal::AtMost(0.6)))
+}
+
+fn copied_pages(tree: &Tree, engine: &dyn Engine, pairs: usize) -> Outcome<Figure> {
+    let (paths, keys) = hot(page_path)?;
+    let ours = || -> Outcome<()> {
+        for path in &paths {
+            let snapshot = tree.repository.snapshot()?;
+            let page = snapshot.node(path)?.ok_or("a page is missing")?.read()?;
+            assert_count(page.count())?;
+            black_box(page);
+        }
+        Ok(())
+    };
+    let theirs = || -> Outcome<()> {
+        for key in &keys {
+            let mut nodes = Vec::with_capacity(NODES_PER_PAGE);
+            engine.scan(key, &mut |_, value| nodes.push(engine::decode(value)))?;
+            assert_count(nodes.len())?;
+            black_box(nodes);
+        }
+        Ok(())
+    };
+    let measured = alternate(pairs, [&mut || micros(ours), &mut || micros(theirs)])?;
+    Ok(figure("warm copy of a page, CPU", engine, &measured, Goal::None))
+}
+
+fn copied_nodes(tree: &Tree, engine: &dyn Engine, pairs: usize) -> Outcome<Figure> {
+    let (paths, keys) = hot(|page| component_path(page, page % 20))?;
     let ours = || -> Outcome<()> {
         for paths in paths.chunks(NODES_PER_PAGE) {
             let snapshot = tree.repository.snapshot()?;
@@ -91,17 +143,28 @@ fn nodes(tree: &Tree, engine: &dyn Engine, pairs: usize) -> Outcome<Figure> {
     };
     let theirs = || -> Outcome<()> {
         for keys in keys.chunks(NODES_PER_PAGE) {
-            let mut nodes: Vec<Vec<(String, Property)>> = Vec::new();
-            engine.read(keys, &mut |_, value| nodes.extend(engine::decode(value)))?;
-            if nodes.len() != keys.len() {
-                return Err("a row is missing".into());
-            }
-            black_box(nodes);
+            engine.read(keys, &mut |_, value| _ = black_box(engine::decode(value)))?;
         }
         Ok(())
     };
     let measured = alternate(pairs, [&mut || micros(ours), &mut || micros(theirs)])?;
-    Ok(figure("warm read of a node, CPU", engine, &measured, Goal::AtMost(0.6)))
+    Ok(figure("warm copy of a node, CPU", engine, &measured, Goal::None))
+}
+
+/// Visits the names and values of a node and of everything below it; returns how many nodes there were.
+fn visit_tree(node: BorrowedNode<'_>) -> usize {
+    visit_node(node);
+    1 + node.children().map(visit_tree).sum::<usize>()
+}
+
+fn visit_node(node: BorrowedNode<'_>) {
+    for (name, property) in node.properties() {
+        black_box((name, property.first()));
+    }
+}
+
+fn visit_row(value: &[u8]) {
+    engine::fields(value).for_each(|field| _ = black_box(field));
 }
 
 fn figure(what: &str, engine: &dyn Engine, [ours, theirs]: &[Vec<f64>; 2], goal: Goal) -> Figure {
@@ -116,6 +179,13 @@ fn figure(what: &str, engine: &dyn Engine, [ours, theirs]: &[Vec<f64>; 2], goal:
 
 fn assert_count(count: usize) -> Outcome<()> {
     if count == NODES_PER_PAGE { Ok(()) } else { Err(format!("a page of {count} nodes").into()) }
+}
+
+/// Returns paths and keys of nodes of the hot pages.
+fn hot(path_of: impl Fn(usize) -> String) -> Outcome<(Vec<NodePath>, Vec<Vec<u8>>)> {
+    let texts: Vec<String> = hot_pages().map(path_of).collect();
+    let paths = texts.iter().map(|text| NodePath::new(text)).collect::<Result<_, _>>()?;
+    Ok((paths, texts.into_iter().map(String::into_bytes).collect()))
 }
 
 /// Returns the hot pages, each several times, in a random but fixed order.

@@ -12,11 +12,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use bytes::Bytes;
 use tympan_store::BlobId;
 
+use crate::borrowed::BorrowedProperty;
 use crate::codec::{Cursor, put_bytes, put_number, put_signed};
-use crate::{Date, Property, Subtree, Value, ValueType};
+use crate::{Property, Subtree, Value};
 
 /// Set in a property's tag byte when it holds a list.
-const LIST: u8 = 0x80;
+pub(crate) const LIST: u8 = 0x80;
 /// Deeper trees are refused, so that walking one cannot exhaust a thread's stack.
 pub(crate) const MAX_DEPTH: usize = 200;
 
@@ -173,8 +174,10 @@ impl Body {
         for _ in 0..properties.length()? {
             let name = u32::try_from(properties.number()?).ok()?;
             self.name_text(name)?;
-            let tag = properties.byte()?;
-            self.decode(tag, properties.bytes()?)?;
+            let property = BorrowedProperty::new(self, properties.byte()?, properties.bytes()?);
+            if !property.is_sound() {
+                return None;
+            }
         }
         let mut at = skip_length(&self.bytes, node.children as usize)?;
         while at < node.end as usize {
@@ -228,7 +231,7 @@ impl Body {
 
     /// Finds a child by name.
     pub(crate) fn child(&self, node: BodyNode, name: &str) -> Option<BodyNode> {
-        self.children(node).find(|child| self.name(*child) == name)
+        self.children(node).find(|child| self.name_bytes(child.name) == Some(name.as_bytes()))
     }
 
     /// Finds a node below the root by its relative path.
@@ -240,37 +243,26 @@ impl Body {
     }
 
     /// Returns a property of a node.
-    pub(crate) fn property(&self, node: BodyNode, name: &str) -> Option<Property> {
-        let (_, tag, value) =
-            self.raw_properties(node).find(|(candidate, ..)| *candidate == name)?;
-        self.decode(tag, value)
+    pub(crate) fn property(&self, node: BodyNode, name: &str) -> Option<BorrowedProperty<'_>> {
+        let wanted = Some(name.as_bytes());
+        let (_, property) =
+            self.raw_properties(node).find(|(name, _)| self.name_bytes(*name) == wanted)?;
+        Some(property)
     }
 
     /// Returns a single text-like property of a node without copying it.
     pub(crate) fn text(&self, node: BodyNode, name: &str) -> Option<&str> {
-        let (_, tag, value) =
-            self.raw_properties(node).find(|(candidate, ..)| *candidate == name)?;
-        match value_type(tag)? {
-            _ if tag & LIST != 0 => None,
-            ValueType::Name => self.name_text(u32::try_from(Cursor::new(value, 0).number()?).ok()?),
-            ValueType::String
-            | ValueType::Path
-            | ValueType::Reference
-            | ValueType::WeakReference
-            | ValueType::Uri
-            | ValueType::Decimal => Cursor::new(value, 0).text(),
-            ValueType::Binary
-            | ValueType::Long
-            | ValueType::Double
-            | ValueType::Date
-            | ValueType::Boolean => None,
-        }
+        let property = self.property(node, name).filter(|property| !property.is_list())?;
+        property.first()?.as_str()
     }
 
     /// Returns all properties of a node, sorted by name.
-    pub(crate) fn properties(&self, node: BodyNode) -> impl Iterator<Item = (&str, Property)> + '_ {
+    pub(crate) fn properties(
+        &self,
+        node: BodyNode,
+    ) -> impl Iterator<Item = (&str, BorrowedProperty<'_>)> {
         self.raw_properties(node)
-            .filter_map(|(name, tag, value)| Some((name, self.decode(tag, value)?)))
+            .filter_map(|(name, property)| Some((self.name_text(name)?, property)))
     }
 
     /// Decodes a node and everything below it.
@@ -279,64 +271,29 @@ impl Body {
             name: self.name(node).to_owned(),
             properties: self
                 .properties(node)
-                .map(|(name, property)| (name.to_owned(), property))
+                .map(|(name, property)| (name.to_owned(), property.to_property()))
                 .collect::<BTreeMap<_, _>>(),
             children: self.children(node).map(|child| self.subtree(child)).collect(),
         }
     }
 
-    fn raw_properties(&self, node: BodyNode) -> impl Iterator<Item = (&str, u8, &[u8])> + '_ {
+    fn raw_properties(&self, node: BodyNode) -> impl Iterator<Item = (u32, BorrowedProperty<'_>)> {
         let mut cursor = Cursor::new(&self.bytes, node.properties as usize);
         let count = cursor.length().unwrap_or(0);
         (0..count).map_while(move |_| {
-            let name = self.name_text(u32::try_from(cursor.number()?).ok()?)?;
-            Some((name, cursor.byte()?, cursor.bytes()?))
+            let name = u32::try_from(cursor.number()?).ok()?;
+            Some((name, BorrowedProperty::new(self, cursor.byte()?, cursor.bytes()?)))
         })
     }
 
-    fn name_text(&self, index: u32) -> Option<&str> {
+    /// Returns an interned name.
+    pub(crate) fn name_text(&self, index: u32) -> Option<&str> {
+        std::str::from_utf8(self.name_bytes(index)?).ok()
+    }
+
+    fn name_bytes(&self, index: u32) -> Option<&[u8]> {
         let (start, end) = *self.names.get(index as usize)?;
-        std::str::from_utf8(self.bytes.get(start as usize..end as usize)?).ok()
-    }
-
-    fn decode(&self, tag: u8, bytes: &[u8]) -> Option<Property> {
-        let value_type = value_type(tag)?;
-        let mut cursor = Cursor::new(bytes, 0);
-        let property = if tag & LIST == 0 {
-            Property::Single(self.value(value_type, &mut cursor)?)
-        } else {
-            let count = cursor.length()?;
-            let values = (0..count)
-                .map(|_| self.value(value_type, &mut cursor))
-                .collect::<Option<Vec<_>>>()?;
-            Property::List(value_type, values)
-        };
-        cursor.is_at_end().then_some(property)
-    }
-
-    fn value(&self, value_type: ValueType, cursor: &mut Cursor<'_>) -> Option<Value> {
-        let mut text = || Some(cursor.text()?.to_owned());
-        Some(match value_type {
-            ValueType::String => Value::String(text()?),
-            ValueType::Path => Value::Path(text()?),
-            ValueType::Reference => Value::Reference(text()?),
-            ValueType::WeakReference => Value::WeakReference(text()?),
-            ValueType::Uri => Value::Uri(text()?),
-            ValueType::Decimal => Value::Decimal(text()?),
-            ValueType::Name => {
-                Value::Name(self.name_text(u32::try_from(cursor.number()?).ok()?)?.to_owned())
-            }
-            ValueType::Binary => Value::Binary(*self.blobs.get(cursor.length()?)?),
-            ValueType::Long => Value::Long(cursor.signed()?),
-            ValueType::Double => {
-                Value::Double(f64::from_bits(u64::from_le_bytes(*cursor.take(8)?.first_chunk()?)))
-            }
-            ValueType::Boolean => Value::Boolean(cursor.byte()? != 0),
-            ValueType::Date => Value::Date(Date {
-                millis: cursor.signed()?,
-                offset_minutes: i16::try_from(cursor.signed()?).ok()?,
-            }),
-        })
+        self.bytes.get(start as usize..end as usize)
     }
 }
 
@@ -359,13 +316,10 @@ fn skip_length(bytes: &[u8], at: usize) -> Option<usize> {
     Some(cursor.at())
 }
 
-fn value_type(tag: u8) -> Option<ValueType> {
-    ValueType::ALL.get(usize::from(tag & !LIST).checked_sub(1)?).copied()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Date, ValueType};
     use proptest::prelude::*;
 
     fn values() -> impl Strategy<Value = Property> {
@@ -418,7 +372,7 @@ mod tests {
             for child in &tree.children {
                 let node = body.find(&child.name).unwrap();
                 for (name, property) in &child.properties {
-                    let stored = body.property(node, name);
+                    let stored = body.property(node, name).map(|stored| stored.to_property());
                     prop_assert_eq!(stored.as_ref(), Some(property));
                 }
                 prop_assert!(body.property(node, "missing").is_none());

@@ -101,13 +101,7 @@ fn note_change(
     let old = old.map(|stored| Record::decode(stored).ok_or_else(damaged)).transpose()?;
     let old_body = old.as_ref().map(|record| head.body(record, path)).transpose()?;
     let new_body = new.map(|record| head.body(record, path)).transpose()?;
-    let pair = |record, body| Some((record, body));
-    let old = old
-        .as_ref()
-        .zip(old_body.as_deref())
-        .and_then(|(record, body)| pair(&record.summary, body));
-    let new = new.zip(new_body.as_deref()).and_then(|(record, body)| pair(&record.summary, body));
-    indexes.change(path, old, new);
+    indexes.change(path, old.as_ref().zip(old_body.as_deref()), new.zip(new_body.as_deref()));
     Ok(())
 }
 
@@ -167,7 +161,7 @@ fn has_container(path: &NodePath, merged: &Overlay, head: &View) -> Result<bool>
         Some(record) => record.clone(),
         None => head.record(&key, path)?,
     };
-    Ok(record.is_some_and(|record| is_container(path.name(), &record.summary.primary_type)))
+    Ok(record.is_some_and(|record| is_container(path.name(), record.summary.primary_type())))
 }
 
 /// Merges one document that both sides touched: base, ours, theirs.

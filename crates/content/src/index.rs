@@ -7,6 +7,7 @@
 //! | `type` | primary type or mixin, 0x00, node path |
 //! | `resource` | `sling:resourceType`, 0x00, node path |
 //! | `modified` | milliseconds of the last change (big-endian, sign flipped), 0x00, path of the record |
+//! | `order` | the record's own key with its order key before the name; and the empty key, so that the map is never empty |
 //!
 //! Values are empty: everything is in the key, so a look-up is a range.
 
@@ -17,9 +18,10 @@ use bytes::Bytes;
 use tympan_store::{Batch, Map, ReadChunks, Root, Value as Stored};
 
 use crate::body::{Body, BodyNode};
-use crate::record::Summary;
+use crate::borrowed::{BorrowedProperty, BorrowedValue};
+use crate::record::Record;
 use crate::subtree::{MIXIN_TYPES, PRIMARY_TYPE};
-use crate::{NodePath, Property, Result, Snapshot, Value};
+use crate::{NodePath, Result, Snapshot, ValueType, keys};
 
 /// The indexes that answer look-ups by a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -75,6 +77,9 @@ impl Snapshot {
 /// With the longest path and name a key stays below 2 KiB.
 const MAX_VALUE_BYTES: usize = 512;
 
+/// The map of ordered children (`siblings`).
+pub(crate) const ORDER: &str = "order";
+
 type Entries = BTreeSet<(&'static str, Vec<u8>)>;
 
 /// The edits of one commit, by index and key: whether the entry is there afterwards.
@@ -89,8 +94,8 @@ impl IndexEdits {
     pub(crate) fn change(
         &mut self,
         path: &NodePath,
-        old: Option<(&Summary, &Body)>,
-        new: Option<(&Summary, &Body)>,
+        old: Option<(&Record, &Body)>,
+        new: Option<(&Record, &Body)>,
     ) {
         let (old, new) = (entries_of(path, old), entries_of(path, new));
         for (index, key) in old.difference(&new) {
@@ -126,12 +131,15 @@ impl IndexEdits {
 }
 
 /// Returns every index entry of a document.
-fn entries_of(path: &NodePath, document: Option<(&Summary, &Body)>) -> Entries {
+fn entries_of(path: &NodePath, document: Option<(&Record, &Body)>) -> Entries {
     let mut entries = Entries::new();
-    let Some((summary, body)) = document else {
+    let Some((record, body)) = document else {
         return entries;
     };
-    if let Some(modified) = summary.modified {
+    if let Some(entry) = order_entry(path, record) {
+        entries.insert((ORDER, entry));
+    }
+    if let Some(modified) = record.summary.modified() {
         let moment = (modified.millis.cast_unsigned() ^ (1 << 63)).to_be_bytes();
         put(&mut entries, "modified", &moment, &[path.as_str().as_bytes()]);
     }
@@ -139,24 +147,28 @@ fn entries_of(path: &NodePath, document: Option<(&Summary, &Body)>) -> Entries {
     entries
 }
 
+/// Returns the entry in the order map; nothing where siblings have no order.
+fn order_entry(path: &NodePath, record: &Record) -> Option<Vec<u8>> {
+    let has_order = !record.order.0.is_empty();
+    has_order.then(|| Some(keys::order_entry(&keys::key_of(path).ok()?, &record.order)))?
+}
+
 fn node_entries(path: &NodePath, body: &Body, node: BodyNode, entries: &mut Entries) {
     let place = path.as_str().as_bytes();
     for (name, property) in body.properties(node) {
         match name {
             PRIMARY_TYPE | MIXIN_TYPES => {
-                property
-                    .values()
-                    .iter()
-                    .for_each(|value| put(entries, "type", value.to_text().as_bytes(), &[place]));
+                property.values().map(BorrowedValue::to_value).for_each(|value| {
+                    put(entries, "type", value.to_text().as_bytes(), &[place]);
+                });
             }
             "jcr:uuid" => {
-                texts(&property).for_each(|text| put(entries, "uuid", text.as_bytes(), &[place]))
+                texts(property).for_each(|text| put(entries, "uuid", text.as_bytes(), &[place]))
             }
             "sling:resourceType" => {
-                texts(&property)
-                    .for_each(|text| put(entries, "resource", text.as_bytes(), &[place]));
+                texts(property).for_each(|text| put(entries, "resource", text.as_bytes(), &[place]))
             }
-            _ => targets(&property).for_each(|target| {
+            _ => targets(property).for_each(|target| {
                 put(entries, "reference", target.as_bytes(), &[place, name.as_bytes()])
             }),
         }
@@ -167,19 +179,19 @@ fn node_entries(path: &NodePath, body: &Body, node: BodyNode, entries: &mut Entr
 }
 
 /// Returns the texts among a property's values.
-fn texts(property: &Property) -> impl Iterator<Item = &str> {
-    property.values().iter().filter_map(Value::as_str)
+fn texts(property: BorrowedProperty<'_>) -> impl Iterator<Item = &str> {
+    property.values().filter_map(BorrowedValue::as_str)
 }
 
 /// Returns what a property refers to: identifiers, and paths below the places where content lives.
-fn targets(property: &Property) -> impl Iterator<Item = &str> {
-    property.values().iter().filter_map(|value| match value {
-        Value::Reference(id) | Value::WeakReference(id) => Some(id.as_str()),
-        Value::String(text) | Value::Path(text)
+fn targets(property: BorrowedProperty<'_>) -> impl Iterator<Item = &str> {
+    property.values().filter_map(|value| match value {
+        BorrowedValue::Text(ValueType::Reference | ValueType::WeakReference, id) => Some(id),
+        BorrowedValue::Text(ValueType::String | ValueType::Path, text)
             if (text.starts_with("/content/") || text.starts_with("/conf/"))
                 && !text.contains(char::is_whitespace) =>
         {
-            Some(text.as_str())
+            Some(text)
         }
         _ => None,
     })

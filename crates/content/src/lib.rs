@@ -11,6 +11,7 @@
 //! Not here: HTTP, templates, full text, stored work.
 
 mod body;
+mod borrowed;
 mod boundary;
 mod branch;
 mod codec;
@@ -33,6 +34,7 @@ mod subtree;
 mod transfer;
 mod value;
 
+pub use borrowed::{BorrowedNode, BorrowedProperty, BorrowedValue};
 pub use branch::{Branch, Revising};
 pub use conflict::{Conflict, ConflictKind};
 pub use date::Date;

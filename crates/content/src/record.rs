@@ -1,8 +1,9 @@
 //! Records: what one key of the content map holds, a short header and the body or its hash.
 //!
 //! The header carries what listings show (type, title, dates), so that listing a folder reads no bodies. All of it is
-//! derived from the body, but for the order key. `docs/formats/document.md` gives the bytes.
+//! derived from the body, but for the order key. Its fields stay as they are stored until they are asked for. `docs/formats/document.md` gives the bytes.
 
+use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -20,27 +21,12 @@ const VERSION: u8 = 1;
 /// Bodies up to this many bytes that name no blob stay in the record.
 const INLINE_BYTES: usize = 256;
 
-/// What listings show of a node without its body being read.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+/// What listings show of a node without its body being read: the record's header, each field decoded when it is asked
+/// for.
+#[derive(Clone, PartialEq, Eq, Default)]
 pub struct Summary {
-    /// The primary type.
-    pub primary_type: String,
-    /// `jcr:title` of the content.
-    pub title: Option<String>,
-    /// `sling:resourceType` of the content.
-    pub resource_type: Option<String>,
-    /// `cq:template` of the content.
-    pub template: Option<String>,
-    /// `cq:lastModified`, else `jcr:lastModified`.
-    pub modified: Option<Date>,
-    /// `cq:lastModifiedBy`, else `jcr:lastModifiedBy`.
-    pub modified_by: Option<String>,
-    /// `cq:lastReplicated`.
-    pub activated: Option<Date>,
-    /// `cq:lastReplicationAction`: `Activate` or `Deactivate`.
-    pub activation: Option<String>,
-    /// Whether `hideInNav` is set.
-    pub hide_in_nav: bool,
+    /// The primary type and the fields, as the record holds them.
+    bytes: Bytes,
 }
 
 /// One record of the content map.
@@ -91,29 +77,40 @@ impl Record {
         };
         let mut out = vec![VERSION, u8::from(inline.is_some())];
         put_bytes(&mut out, &self.order.0);
-        self.summary.encode(&mut out);
+        out.extend_from_slice(&self.summary.bytes);
         if let Some(bytes) = inline {
             out.extend_from_slice(bytes);
         }
         Ok(Stored { bytes: out.into(), body: stored })
     }
 
-    /// Reads a stored record; nothing if its bytes make no sense.
+    /// Reads a stored record, its header no further than is needed to find the parts; nothing if these make no sense.
     pub(crate) fn decode(stored: &Stored) -> Option<Self> {
         let mut cursor = Cursor::new(&stored.bytes, 0);
         if cursor.byte()? != VERSION {
             return None;
         }
         let is_inline = cursor.byte()? != 0;
-        let order = cursor.bytes()?;
-        let order = OrderKey(stored.bytes.slice_ref(order));
-        let summary = Summary::decode(&mut cursor)?;
-        let body = match stored.body {
-            Some(id) if !is_inline => BodyPlace::Stored(id),
-            None if is_inline => BodyPlace::Inline(stored.bytes.slice(cursor.at()..)),
+        let order = OrderKey(stored.bytes.slice_ref(cursor.bytes()?));
+        let start = cursor.at();
+        cursor.text()?;
+        let (end, body) = match stored.body {
+            Some(id) if !is_inline => (stored.bytes.len(), BodyPlace::Stored(id)),
+            None if is_inline => {
+                for _ in 0..cursor.number()? {
+                    cursor.byte()?;
+                    cursor.bytes()?;
+                }
+                (cursor.at(), BodyPlace::Inline(stored.bytes.slice(cursor.at()..)))
+            }
             _ => return None,
         };
-        Some(Self { order, summary, body })
+        Some(Self { order, summary: Summary { bytes: stored.bytes.slice(start..end) }, body })
+    }
+
+    /// Reads a record that came from elsewhere; nothing unless every byte of its header makes sense.
+    pub(crate) fn decode_whole(stored: &Stored) -> Option<Self> {
+        Self::decode(stored).filter(|record| record.summary.check().is_some())
     }
 
     /// Reads the body from the store, or from the record itself.
@@ -135,70 +132,122 @@ impl Record {
     }
 }
 
+/// The tags of the header's fields.
+mod tag {
+    pub(super) const TITLE: u8 = 1;
+    pub(super) const RESOURCE_TYPE: u8 = 2;
+    pub(super) const TEMPLATE: u8 = 3;
+    pub(super) const MODIFIED: u8 = 4;
+    pub(super) const MODIFIED_BY: u8 = 5;
+    pub(super) const ACTIVATED: u8 = 6;
+    pub(super) const ACTIVATION: u8 = 7;
+    pub(super) const HIDE_IN_NAV: u8 = 8;
+}
+
 impl Summary {
-    fn encode(&self, out: &mut Vec<u8>) {
-        put_bytes(out, self.primary_type.as_bytes());
-        let mut fields = Vec::new();
-        let mut count = 0;
-        let mut field = |tag: u8, bytes: &[u8]| {
-            fields.push(tag);
-            put_bytes(&mut fields, bytes);
-            count += 1;
-        };
-        let texts = [
-            (1, &self.title),
-            (2, &self.resource_type),
-            (3, &self.template),
-            (5, &self.modified_by),
-            (7, &self.activation),
-        ];
-        for (tag, text) in texts {
-            if let Some(text) = text {
-                field(tag, text.as_bytes());
-            }
-        }
-        for (tag, date) in [(4, self.modified), (6, self.activated)] {
-            if let Some(date) = date {
-                let mut bytes = Vec::new();
-                put_signed(&mut bytes, date.millis);
-                put_signed(&mut bytes, i64::from(date.offset_minutes));
-                field(tag, &bytes);
-            }
-        }
-        if self.hide_in_nav {
-            field(8, &[]);
-        }
-        put_number(out, count);
-        out.extend_from_slice(&fields);
+    /// Returns the primary type.
+    #[must_use]
+    pub fn primary_type(&self) -> &str {
+        Cursor::new(&self.bytes, 0).text().unwrap_or_default()
     }
 
-    fn decode(cursor: &mut Cursor<'_>) -> Option<Self> {
-        let mut summary = Self { primary_type: cursor.text()?.to_owned(), ..Self::default() };
+    /// Returns `jcr:title` of the content.
+    #[must_use]
+    pub fn title(&self) -> Option<&str> {
+        self.text(tag::TITLE)
+    }
+
+    /// Returns `sling:resourceType` of the content.
+    #[must_use]
+    pub fn resource_type(&self) -> Option<&str> {
+        self.text(tag::RESOURCE_TYPE)
+    }
+
+    /// Returns `cq:template` of the content.
+    #[must_use]
+    pub fn template(&self) -> Option<&str> {
+        self.text(tag::TEMPLATE)
+    }
+
+    /// Returns `cq:lastModified`, else `jcr:lastModified`.
+    #[must_use]
+    pub fn modified(&self) -> Option<Date> {
+        date(self.field(tag::MODIFIED)?)
+    }
+
+    /// Returns `cq:lastModifiedBy`, else `jcr:lastModifiedBy`.
+    #[must_use]
+    pub fn modified_by(&self) -> Option<&str> {
+        self.text(tag::MODIFIED_BY)
+    }
+
+    /// Returns `cq:lastReplicated`.
+    #[must_use]
+    pub fn activated(&self) -> Option<Date> {
+        date(self.field(tag::ACTIVATED)?)
+    }
+
+    /// Returns `cq:lastReplicationAction`: `Activate` or `Deactivate`.
+    #[must_use]
+    pub fn activation(&self) -> Option<&str> {
+        self.text(tag::ACTIVATION)
+    }
+
+    /// Tells whether `hideInNav` is set.
+    #[must_use]
+    pub fn hide_in_nav(&self) -> bool {
+        self.field(tag::HIDE_IN_NAV).is_some()
+    }
+
+    fn text(&self, wanted: u8) -> Option<&str> {
+        std::str::from_utf8(self.field(wanted)?).ok()
+    }
+
+    fn field(&self, wanted: u8) -> Option<&[u8]> {
+        self.fields()?.find(|(tag, _)| *tag == wanted).map(|(_, bytes)| bytes)
+    }
+
+    fn fields(&self) -> Option<impl Iterator<Item = (u8, &[u8])>> {
+        let mut cursor = Cursor::new(&self.bytes, 0);
+        cursor.bytes()?;
+        let count = cursor.number()?;
+        Some((0..count).map_while(move |_| Some((cursor.byte()?, cursor.bytes()?))))
+    }
+
+    /// Decodes everything; nothing if any byte makes no sense.
+    fn check(&self) -> Option<()> {
+        let mut cursor = Cursor::new(&self.bytes, 0);
+        cursor.text()?;
         for _ in 0..cursor.number()? {
-            let tag = cursor.byte()?;
-            let bytes = cursor.bytes()?;
-            let text = || Some(std::str::from_utf8(bytes).ok()?.to_owned());
-            let date = || {
-                let mut cursor = Cursor::new(bytes, 0);
-                Some(Date {
-                    millis: cursor.signed()?,
-                    offset_minutes: i16::try_from(cursor.signed()?).ok()?,
-                })
-            };
+            let (tag, bytes) = (cursor.byte()?, cursor.bytes()?);
             match tag {
-                1 => summary.title = Some(text()?),
-                2 => summary.resource_type = Some(text()?),
-                3 => summary.template = Some(text()?),
-                4 => summary.modified = Some(date()?),
-                5 => summary.modified_by = Some(text()?),
-                6 => summary.activated = Some(date()?),
-                7 => summary.activation = Some(text()?),
-                8 => summary.hide_in_nav = true,
+                tag::TITLE
+                | tag::RESOURCE_TYPE
+                | tag::TEMPLATE
+                | tag::MODIFIED_BY
+                | tag::ACTIVATION => _ = std::str::from_utf8(bytes).ok()?,
+                tag::MODIFIED | tag::ACTIVATED => _ = date(bytes)?,
+                tag::HIDE_IN_NAV => {}
                 _ => return None,
             }
         }
-        Some(summary)
+        cursor.is_at_end().then_some(())
     }
+}
+
+impl fmt::Debug for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Summary")
+            .field("primary_type", &self.primary_type())
+            .field("title", &self.title())
+            .finish_non_exhaustive()
+    }
+}
+
+fn date(bytes: &[u8]) -> Option<Date> {
+    let mut cursor = Cursor::new(bytes, 0);
+    let millis = cursor.signed()?;
+    Some(Date { millis, offset_minutes: i16::try_from(cursor.signed()?).ok()? })
 }
 
 /// Derives what listings show from a document's tree.
@@ -212,7 +261,6 @@ fn summary_of(tree: &Subtree) -> Summary {
         }
         _ => tree,
     };
-    let text = |name: &str| content.text(name).map(str::to_owned);
     let date = |name: &str| match content.properties.get(name) {
         Some(Property::Single(Value::Date(date))) => Some(*date),
         _ => None,
@@ -222,15 +270,86 @@ fn summary_of(tree: &Subtree) -> Summary {
         Some(value) => value.to_text() == "true",
         None => false,
     };
-    Summary {
-        primary_type: tree.text(PRIMARY_TYPE).unwrap_or("nt:unstructured").to_owned(),
-        title: text("jcr:title"),
-        resource_type: text("sling:resourceType"),
-        template: text("cq:template"),
-        modified: date("cq:lastModified").or_else(|| date("jcr:lastModified")),
-        modified_by: text("cq:lastModifiedBy").or_else(|| text("jcr:lastModifiedBy")),
-        activated: date("cq:lastReplicated"),
-        activation: text("cq:lastReplicationAction"),
-        hide_in_nav,
+    let modified_by = content.text("cq:lastModifiedBy").or(content.text("jcr:lastModifiedBy"));
+    let texts = [
+        (tag::TITLE, content.text("jcr:title")),
+        (tag::RESOURCE_TYPE, content.text("sling:resourceType")),
+        (tag::TEMPLATE, content.text("cq:template")),
+        (tag::MODIFIED_BY, modified_by),
+        (tag::ACTIVATION, content.text("cq:lastReplicationAction")),
+    ];
+    let dates = [
+        (tag::MODIFIED, date("cq:lastModified").or(date("jcr:lastModified"))),
+        (tag::ACTIVATED, date("cq:lastReplicated")),
+    ];
+    let mut fields = Vec::new();
+    let mut count = 0;
+    let mut put = |tag: u8, bytes: &[u8]| {
+        fields.push(tag);
+        put_bytes(&mut fields, bytes);
+        count += 1;
+    };
+    for (tag, text) in texts.into_iter().filter_map(|(tag, text)| Some((tag, text?))) {
+        put(tag, text.as_bytes());
+    }
+    for (tag, date) in dates.into_iter().filter_map(|(tag, date)| Some((tag, date?))) {
+        let mut bytes = Vec::new();
+        put_signed(&mut bytes, date.millis);
+        put_signed(&mut bytes, i64::from(date.offset_minutes));
+        put(tag, &bytes);
+    }
+    if hide_in_nav {
+        put(tag::HIDE_IN_NAV, &[]);
+    }
+    let mut bytes = Vec::with_capacity(fields.len() + 32);
+    put_bytes(&mut bytes, tree.text(PRIMARY_TYPE).unwrap_or("nt:unstructured").as_bytes());
+    put_number(&mut bytes, count);
+    bytes.extend_from_slice(&fields);
+    Summary { bytes: bytes.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn page() -> Subtree {
+        let content = Subtree::new(JCR_CONTENT, "cq:PageContent")
+            .with("jcr:title", "Title")
+            .with("sling:resourceType", "site/page")
+            .with("cq:lastModifiedBy", "ann")
+            .with("cq:lastModified", Value::Date(Date { millis: -7, offset_minutes: 60 }))
+            .with("hideInNav", Value::Boolean(true));
+        Subtree::new("page", "cq:Page").with_child(content)
+    }
+
+    #[test]
+    fn a_header_reads_back_field_by_field() {
+        let record = Record::of(&page(), OrderKey::first()).unwrap();
+        let stored = record.encode(&mut Batch::new()).unwrap();
+        let read = Record::decode_whole(&stored).unwrap();
+        let summary = &read.summary;
+        assert_eq!((summary, &read.order), (&record.summary, &OrderKey::first()));
+        assert_eq!(summary.primary_type(), "cq:Page");
+        assert_eq!((summary.title(), summary.template()), (Some("Title"), None));
+        assert_eq!(summary.modified(), Some(Date { millis: -7, offset_minutes: 60 }));
+        assert_eq!((summary.modified_by(), summary.activation()), (Some("ann"), None));
+        assert!(summary.hide_in_nav() && summary.activated().is_none());
+        assert_eq!(Summary::default().title(), None);
+    }
+
+    #[test]
+    fn records_from_elsewhere_are_checked_whole() {
+        let page = page().with("text", "too long to stay in the record ".repeat(20).as_str());
+        let stored = Record::of(&page, OrderKey::first()).unwrap().encode(&mut Batch::new());
+        let stored = stored.unwrap();
+        for at in 0..stored.bytes.len() {
+            let mut cut = stored.clone();
+            cut.bytes.truncate(at);
+            assert!(Record::decode_whole(&cut).is_none(), "cut at {at}");
+        }
+        let mut more = stored.bytes.to_vec();
+        more.push(0);
+        let more = Stored { bytes: more.into(), body: stored.body };
+        assert!(Record::decode_whole(&stored).is_some() && Record::decode_whole(&more).is_none());
     }
 }

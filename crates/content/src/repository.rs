@@ -15,7 +15,7 @@ use tympan_store::{
 use crate::body::Body;
 use crate::order::OrderKey;
 use crate::record::Record;
-use crate::snapshot::View;
+use crate::snapshot::{Place, View};
 use crate::subtree::PRIMARY_TYPE;
 use crate::{Error, NodePath, Property, Result, Session, Snapshot, Subtree, keys};
 
@@ -25,6 +25,8 @@ pub(crate) const MAIN: &str = "main";
 pub(crate) const CONTENT: &str = "content";
 /// Memory for opened bodies, in bytes.
 const BODY_CACHE_BYTES: u64 = 64 * 1024 * 1024;
+/// How many nodes are remembered with the place they were found at: about 500 bytes each.
+const MAX_PLACES: usize = 16_384;
 
 /// The content of one instance. Cloning is cheap; clones are the same repository.
 #[derive(Clone)]
@@ -55,8 +57,11 @@ pub(crate) struct Commits {
     pub(crate) staged: Arc<Shared>,
 }
 
-/// Opened bodies by hash, bounded in bytes.
-pub(crate) struct BodyCache(Cache<ChunkId, Arc<Body>, BodyWeight>);
+/// Opened bodies by hash, bounded in bytes, and where nodes were found, by content map and path.
+pub(crate) struct BodyCache {
+    bodies: Cache<ChunkId, Arc<Body>, BodyWeight>,
+    pub(crate) places: Cache<(ChunkId, NodePath), Place>,
+}
 
 #[derive(Clone)]
 struct BodyWeight;
@@ -76,7 +81,10 @@ impl Shared {
 
 impl BodyCache {
     fn new() -> Self {
-        Self(Cache::with_weighter(8192, BODY_CACHE_BYTES, BodyWeight))
+        Self {
+            bodies: Cache::with_weighter(8192, BODY_CACHE_BYTES, BodyWeight),
+            places: Cache::new(MAX_PLACES),
+        }
     }
 
     /// Returns the cached body, or loads and keeps it.
@@ -85,7 +93,7 @@ impl BodyCache {
         id: &ChunkId,
         load: impl FnOnce() -> Result<Arc<Body>>,
     ) -> Result<Arc<Body>> {
-        self.0.get_or_insert_with(id, load)
+        self.bodies.get_or_insert_with(id, load)
     }
 }
 

@@ -57,7 +57,7 @@ pub struct Session {
 struct Hot {
     path: NodePath,
     /// The record and body it was decoded from.
-    record: Arc<Record>,
+    record: Record,
     body: Arc<Body>,
     tree: Subtree,
 }
@@ -287,7 +287,7 @@ impl Session {
         if !has_ordered_children(node.primary_type()) {
             return Ok(());
         }
-        let mut children: Vec<(NodePath, Arc<Record>)> = node
+        let mut children: Vec<(NodePath, Record)> = node
             .listed_children()?
             .iter()
             .map(|child| (child.path().clone(), child.record().clone()))
@@ -300,7 +300,7 @@ impl Session {
         self.last_order = None;
         let mut order = OrderKey::first();
         for (path, record) in children {
-            self.write(&path, Record { order: order.clone(), ..Record::clone(&record) })?;
+            self.write(&path, Record { order: order.clone(), ..record })?;
             order = OrderKey::after(&order);
         }
         Ok(())
@@ -388,7 +388,7 @@ impl Session {
         };
         let deep = || refused("write", &path, "it is nested too deeply");
         let order = record.order.clone();
-        let (old_type, new_type) = (&*record.summary.primary_type, tree.primary_type());
+        let (old_type, new_type) = (record.summary.primary_type(), tree.primary_type());
         let is_cut_alike = new_type == old_type
             || !(is_container(path.name(), new_type) || is_container(path.name(), old_type));
         if is_cut_alike {

@@ -9,14 +9,16 @@
 //! On failure: looking nodes up returns errors. A body that fails to load later, while properties are read, leaves
 //! the properties absent and the error in [`Snapshot::failure`], which whoever answers a request must ask.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::{Arc, OnceLock, Weak};
 
-use std::sync::{Arc, OnceLock};
-
+use bytes::Bytes;
 use tympan_store::{ChunkId, Map, Pin, Value as Stored};
 
 use crate::body::{Body, BodyNode};
+use crate::borrowed::{BorrowedNode, BorrowedProperty};
 use crate::boundary::{has_ordered_children, is_container, is_own_content};
 use crate::record::{BodyPlace, Record, Summary};
 use crate::repository::Shared;
@@ -47,16 +49,44 @@ pub(crate) struct View {
 pub struct Node {
     snapshot: Snapshot,
     document: Arc<Document>,
+    /// The document's body, once something of it was asked for.
+    body: OnceLock<Option<Arc<Body>>>,
     /// The place inside the body; nothing for the document's own node, which needs no body to be known.
     at: Option<BodyNode>,
     path: NodePath,
 }
 
-/// A record and its body, loaded when it is first needed.
+/// A record, with the path it was found at.
 struct Document {
     path: NodePath,
-    record: Arc<Record>,
-    body: OnceLock<Option<Arc<Body>>>,
+    record: Record,
+}
+
+/// Where a node was found, kept for whoever looks for it in the same state of the content again.
+#[derive(Clone)]
+pub(crate) struct Place {
+    document: Arc<Document>,
+    at: Option<BodyNode>,
+    /// The body while the cache of bodies has it. A body inside a record is small and opened again.
+    body: Weak<Body>,
+}
+
+/// A record in a range, not decoded yet unless it is a pending edit.
+enum Found<'a> {
+    Edited(&'a Arc<Record>),
+    Stored(Stored),
+}
+
+impl Found<'_> {
+    fn record(self, key: &[u8]) -> Result<Record> {
+        match self {
+            Self::Edited(record) => Ok(Record::clone(record)),
+            // Only an error needs the path, which costs more than the record.
+            Self::Stored(stored) => {
+                Record::decode(&stored).map_or_else(|| decode(&stored, &keys::path_of(key)?), Ok)
+            }
+        }
+    }
 }
 
 impl View {
@@ -79,52 +109,68 @@ impl View {
 
     /// Reads the record with this key, pending edits first.
     pub(crate) fn record(&self, key: &[u8], path: &NodePath) -> Result<Option<Arc<Record>>> {
-        if let Some(edit) = self.overlay.get(key) {
-            return Ok(edit.clone());
+        match self.overlay.get(key) {
+            Some(edit) => Ok(edit.clone()),
+            None => {
+                Ok(self.stored(key)?.map(|stored| decode(&stored, path)).transpose()?.map(Arc::new))
+            }
         }
-        match self.content.get(self.shared.reads(), key)? {
-            Some(stored) => Ok(Some(Arc::new(decode(&stored, path)?))),
-            None => Ok(None),
+    }
+
+    /// Reads the record at a path that need not be made if there is none.
+    fn record_at(&self, path: &str) -> Result<Option<Record>> {
+        let key = keys::key_at(path);
+        match self.overlay.get(&key) {
+            Some(edit) => Ok(edit.as_deref().cloned()),
+            None => self.stored(&key)?.map(|stored| Found::Stored(stored).record(&key)).transpose(),
         }
+    }
+
+    fn stored(&self, key: &[u8]) -> Result<Option<Stored>> {
+        Ok(self.content.get(self.shared.reads(), key)?)
     }
 
     /// Lists the records with keys in a range, pending edits applied, sorted by key.
     pub(crate) fn records(&self, range: &keys::KeyRange) -> Result<Vec<(Vec<u8>, Arc<Record>)>> {
-        let bounds = range.bounds();
-        let mut found = Vec::new();
-        let mut edits = self.overlay.range::<[u8], _>(bounds).peekable();
-        let put = |found: &mut Vec<_>, key: &Vec<u8>, edit: &Option<Arc<Record>>| {
-            if let Some(record) = edit {
-                found.push((key.clone(), record.clone()));
-            }
+        let record = |(key, found): (Bytes, Found<'_>)| {
+            let record = match found {
+                Found::Edited(record) => record.clone(),
+                found @ Found::Stored(_) => Arc::new(found.record(&key)?),
+            };
+            Ok((key.into(), record))
         };
-        for entry in self.content.range(self.shared.reads(), bounds) {
-            let (key, stored) = entry?;
-            while let Some((edited, edit)) = edits.next_if(|(edited, _)| edited.as_slice() < &*key)
-            {
-                put(&mut found, edited, edit);
-            }
-            match edits.next_if(|(edited, _)| edited.as_slice() == &*key) {
-                Some((edited, edit)) => put(&mut found, edited, edit),
-                None => {
-                    // Only an error needs the path, which costs more than the record.
-                    let record = Record::decode(&stored)
-                        .map_or_else(|| decode(&stored, &keys::path_of(&key)?), Ok)?;
-                    found.push((key.to_vec(), Arc::new(record)));
-                }
-            }
-        }
-        edits.for_each(|(edited, edit)| put(&mut found, edited, edit));
-        Ok(found)
+        self.entries(range).map(|entry| entry.and_then(record)).collect()
     }
 
-    /// Tells whether any record has a key in the range.
-    fn has_records(&self, range: &keys::KeyRange) -> Result<bool> {
-        if !self.overlay.is_empty() {
-            return Ok(!self.records(range)?.is_empty());
-        }
-        let bounds = range.bounds();
-        Ok(self.content.range(self.shared.reads(), bounds).next().transpose()?.is_some())
+    /// Returns what has keys in a range, pending edits applied, sorted by key; chunks are read as the iterator advances.
+    fn entries<'a>(
+        &'a self,
+        range: &keys::KeyRange,
+    ) -> impl Iterator<Item = Result<(Bytes, Found<'a>)>> + use<'a> {
+        let mut stored = self.content.range(self.shared.reads(), range.bounds()).peekable();
+        let mut edits = self.overlay.range::<[u8], _>(range.bounds()).peekable();
+        std::iter::from_fn(move || {
+            loop {
+                let next = match (edits.peek(), stored.peek()) {
+                    (None, _) | (Some(_), Some(Err(_))) => Ordering::Greater,
+                    (Some(_), None) => Ordering::Less,
+                    (Some((edited, _)), Some(Ok((key, _)))) => edited.as_slice().cmp(key),
+                };
+                if next == Ordering::Greater {
+                    let (key, stored) = match stored.next()? {
+                        Ok(entry) => entry,
+                        Err(error) => return Some(Err(error.into())),
+                    };
+                    return Some(Ok((key, Found::Stored(stored))));
+                }
+                if next == Ordering::Equal {
+                    stored.next();
+                }
+                if let (key, Some(record)) = edits.next()? {
+                    return Some(Ok((Bytes::copy_from_slice(key), Found::Edited(record))));
+                }
+            }
+        })
     }
 
     /// Loads a record's body, through the cache of bodies.
@@ -151,40 +197,102 @@ impl Snapshot {
     /// # Errors
     /// If the store fails or a record on the way is damaged.
     pub fn node(&self, path: &NodePath) -> Result<Option<Node>> {
-        let mut candidate = first_candidate(path);
-        loop {
-            let key = keys::key_of(&candidate)?;
-            if let Some(record) = self.0.record(&key, &candidate)? {
-                return self.node_in(record, &candidate, path);
-            }
-            match candidate.parent() {
-                Some(parent) => candidate = parent,
-                None => return Ok(None),
-            }
+        // Pending edits belong to one session, and an empty map has no nodes to remember.
+        let content = self.0.content.root().filter(|_| self.0.overlay.is_empty());
+        let Some(content) = content else {
+            return self.find(path);
+        };
+        let places = &self.0.shared.bodies.places;
+        let key = (content, path.clone());
+        if let Some(place) = places.get(&key)
+            && let Some(node) = self.node_at(&place, &key.1)
+        {
+            return Ok(Some(node));
         }
+        let node = self.find(path)?;
+        if let Some(node) = &node {
+            let body = match node.body.get() {
+                Some(Some(body)) => Arc::downgrade(body),
+                _ => Weak::new(),
+            };
+            places.insert(key, Place { document: node.document.clone(), at: node.at, body });
+        }
+        Ok(node)
+    }
+
+    /// Returns the node at a place that was found before, unless its body has to be loaded anew.
+    fn node_at(&self, place: &Place, path: &NodePath) -> Option<Node> {
+        let body = match place.body.upgrade() {
+            Some(body) => OnceLock::from(Some(body)),
+            None if place.at.is_none() => OnceLock::new(),
+            None => return None,
+        };
+        let document = place.document.clone();
+        Some(Node { snapshot: self.clone(), document, body, at: place.at, path: path.clone() })
+    }
+
+    /// Finds the document that holds a node, and the node in it.
+    ///
+    /// Records stand at every depth from the root down to the document's, and nowhere below. The likeliest depths are
+    /// tried first: the path's own, then its parent's; then the middle of what is left.
+    fn find(&self, path: &NodePath) -> Result<Option<Node>> {
+        let text = path.as_str();
+        // Below `jcr:content` there are no records; mostly it belongs to a page or asset, so that is tried before it.
+        let (deepest, mut depth) = match text.find("/jcr:content") {
+            Some(at) if text.get(at + "/jcr:content".len()..).is_some_and(is_end) => {
+                let above = depth_of(text.get(..at).unwrap_or_default());
+                (above + 1, above)
+            }
+            _ => (path.depth(), path.depth()),
+        };
+        // The document's depth is from `low` to below `high`.
+        let (mut low, mut high) = (0, deepest + 1);
+        let mut is_parent_tried = depth < deepest;
+        while low < high {
+            let owner = prefix_of(text, depth);
+            match self.0.record_at(owner)? {
+                Some(record) => {
+                    let primary_type = record.summary.primary_type();
+                    let name = owner.rsplit_once('/').map_or("", |(_, name)| name);
+                    let rest = text.get(owner.len()..).unwrap_or_default().trim_start_matches('/');
+                    let next = rest.split_once('/').map_or(rest, |(next, _)| next);
+                    let has_record_below = !next.is_empty()
+                        && is_container(name, primary_type)
+                        && !is_own_content(primary_type, next);
+                    if !has_record_below {
+                        let owner =
+                            if rest.is_empty() { path.clone() } else { NodePath::new(owner)? };
+                        return self.node_in(record, owner, path);
+                    }
+                    low = depth + 1;
+                }
+                None => high = depth,
+            }
+            depth = if is_parent_tried || depth < low || depth == 0 {
+                low.midpoint(high.saturating_sub(1))
+            } else {
+                depth - 1
+            };
+            is_parent_tried = true;
+        }
+        Ok(None)
     }
 
     /// Finds a node by its place in the document whose record was found.
-    fn node_in(
-        &self,
-        record: Arc<Record>,
-        owner: &NodePath,
-        path: &NodePath,
-    ) -> Result<Option<Node>> {
-        let document = Arc::new(Document { path: owner.clone(), record, body: OnceLock::new() });
-        let at = match path.relative_to(owner) {
-            Some("") => None,
+    fn node_in(&self, record: Record, owner: NodePath, path: &NodePath) -> Result<Option<Node>> {
+        let (body, at) = match path.relative_to(&owner) {
+            Some("") => (OnceLock::new(), None),
             Some(relative) => {
-                let body = self.0.body(&document.record, owner)?;
+                let body = self.0.body(&record, &owner)?;
                 let Some(node) = body.find(relative) else {
                     return Ok(None);
                 };
-                document.body.get_or_init(|| Some(body));
-                Some(node)
+                (OnceLock::from(Some(body)), Some(node))
             }
             None => return Ok(None),
         };
-        Ok(Some(Node { snapshot: self.clone(), document, at, path: path.clone() }))
+        let document = Arc::new(Document { path: owner, record });
+        Ok(Some(Node { snapshot: self.clone(), document, body, at, path: path.clone() }))
     }
 
     /// Returns the root node.
@@ -234,7 +342,7 @@ impl Node {
     #[must_use]
     pub fn primary_type(&self) -> &str {
         match self.at {
-            None => &self.document.record.summary.primary_type,
+            None => self.document.record.summary.primary_type(),
             Some(node) => self
                 .body()
                 .and_then(|body| body.text(node, "jcr:primaryType"))
@@ -260,28 +368,35 @@ impl Node {
         self.primary_type() == "cq:Page"
     }
 
+    /// Returns the node to read in place, without copying; nothing if the body failed to load.
+    ///
+    /// Children with records of their own, those that [`Node::listed_children`] gives, are not among its children.
+    #[must_use]
+    pub fn borrowed(&self) -> Option<BorrowedNode<'_>> {
+        let body = self.body()?;
+        Some(BorrowedNode::new(body, self.place(body)))
+    }
+
     /// Returns a property.
     #[must_use]
     pub fn property(&self, name: &str) -> Option<Property> {
-        let body = self.body()?;
-        body.property(self.place(body), name)
+        self.borrowed()?.property(name).map(BorrowedProperty::to_property)
     }
 
     /// Returns a single text-like property.
     #[must_use]
     pub fn text(&self, name: &str) -> Option<String> {
-        let body = self.body()?;
-        body.text(self.place(body), name).map(str::to_owned)
+        self.borrowed()?.text(name).map(str::to_owned)
     }
 
     /// Returns all properties, sorted by name.
     #[must_use]
     pub fn properties(&self) -> Vec<(String, Property)> {
-        let Some(body) = self.body() else {
+        let Some(node) = self.borrowed() else {
             return Vec::new();
         };
-        body.properties(self.place(body))
-            .map(|(name, property)| (name.to_owned(), property))
+        node.properties()
+            .map(|(name, property)| (name.to_owned(), property.to_property()))
             .collect()
     }
 
@@ -295,10 +410,7 @@ impl Node {
             && is_container(self.name(), self.primary_type())
             && !is_own_content(self.primary_type(), name)
         {
-            let Some(record) = self.snapshot.0.record(&keys::key_of(&path)?, &path)? else {
-                return Ok(None);
-            };
-            return self.snapshot.node_in(record, &path, &path);
+            return self.snapshot.node(&path);
         }
         let Some(body) = self.body() else {
             return Ok(None);
@@ -346,20 +458,29 @@ impl Node {
         if self.at.is_some() || !is_container(self.name(), self.primary_type()) {
             return Ok(Vec::new());
         }
-        let mut records = self.snapshot.0.records(&keys::children_of(&self.path)?)?;
+        let range = keys::children_of(&self.path)?;
+        let children = self.snapshot.0.entries(&range).map(|entry| {
+            let (key, found) = entry?;
+            let path = self.path.child_unchecked(keys::name_of(&key)?);
+            Ok(self.listed(path, found.record(&key)?))
+        });
+        let mut children = children.collect::<Result<Vec<Self>>>()?;
         if has_ordered_children(self.primary_type()) {
-            records
-                .sort_by(|left, right| (&left.1.order, &left.0).cmp(&(&right.1.order, &right.0)));
+            // Stable: those with equal order keys stay sorted by name.
+            children.sort_by(|left, right| left.record().order.cmp(&right.record().order));
         }
-        records
-            .into_iter()
-            .map(|(key, record)| {
-                let path = self.path.child_unchecked(keys::name_of(&key)?);
-                let document =
-                    Arc::new(Document { path: path.clone(), record, body: OnceLock::new() });
-                Ok(Self { snapshot: self.snapshot.clone(), document, at: None, path })
-            })
-            .collect()
+        Ok(children)
+    }
+
+    /// Makes the node of a record that a range gave.
+    fn listed(&self, path: NodePath, record: Record) -> Self {
+        Self {
+            snapshot: self.snapshot.clone(),
+            document: Arc::new(Document { path: path.clone(), record }),
+            body: OnceLock::new(),
+            at: None,
+            path,
+        }
     }
 
     /// Tells whether the node has children with records of their own.
@@ -368,7 +489,11 @@ impl Node {
     /// If the store fails.
     pub fn has_listed_children(&self) -> Result<bool> {
         let is_folder = self.at.is_none() && is_container(self.name(), self.primary_type());
-        Ok(is_folder && self.snapshot.0.has_records(&keys::children_of(&self.path)?)?)
+        if !is_folder {
+            return Ok(false);
+        }
+        let range = keys::children_of(&self.path)?;
+        Ok(self.snapshot.0.entries(&range).next().transpose()?.is_some())
     }
 
     /// Returns every node below that has a record of its own, in order of keys, without reading any body.
@@ -379,16 +504,12 @@ impl Node {
         if self.at.is_some() || !is_container(self.name(), self.primary_type()) {
             return Ok(Vec::new());
         }
-        let records = self.snapshot.0.records(&keys::below(&self.path)?)?;
-        records
-            .into_iter()
-            .map(|(key, record)| {
-                let path = keys::path_of(&key)?;
-                let document =
-                    Arc::new(Document { path: path.clone(), record, body: OnceLock::new() });
-                Ok(Self { snapshot: self.snapshot.clone(), document, at: None, path })
-            })
-            .collect()
+        let range = keys::below(&self.path)?;
+        let nodes = self.snapshot.0.entries(&range).map(|entry| {
+            let (key, found) = entry?;
+            Ok(self.listed(keys::path_of(&key)?, found.record(&key)?))
+        });
+        nodes.collect()
     }
 
     /// Returns the parent; nothing for the root.
@@ -441,7 +562,7 @@ impl Node {
         }
     }
 
-    pub(crate) fn record(&self) -> &Arc<Record> {
+    pub(crate) fn record(&self) -> &Record {
         &self.document.record
     }
 
@@ -454,6 +575,7 @@ impl Node {
         Self {
             snapshot: self.snapshot.clone(),
             document: self.document.clone(),
+            body: self.body.clone(),
             at: Some(at),
             path,
         }
@@ -474,20 +596,27 @@ impl Node {
                 None
             }
         };
-        self.document.body.get_or_init(load).as_deref()
+        self.body.get_or_init(load).as_deref()
     }
 }
 
-/// Returns the longest path that can be a record's: below a `jcr:content` there are none.
-fn first_candidate(path: &NodePath) -> NodePath {
-    let text = path.as_str();
-    match text.find("/jcr:content/") {
-        Some(at) => text
-            .get(..at + "/jcr:content".len())
-            .and_then(|prefix| NodePath::new(prefix).ok())
-            .unwrap_or_else(|| path.clone()),
-        None => path.clone(),
+/// Tells whether a name ends before this rest of a path.
+fn is_end(rest: &str) -> bool {
+    rest.is_empty() || rest.starts_with('/')
+}
+
+/// Returns how many names a path has that ends with a name, or that is empty for the root.
+fn depth_of(path: &str) -> usize {
+    path.bytes().filter(|byte| *byte == b'/').count()
+}
+
+/// Returns the path of the node `depth` names below the root, at or above the one at `path`.
+fn prefix_of(path: &str, depth: usize) -> &str {
+    if depth == 0 {
+        return "/";
     }
+    let end = path.match_indices('/').nth(depth).map_or(path.len(), |(at, _)| at);
+    path.get(..end).unwrap_or(path)
 }
 
 fn decode(stored: &Stored, path: &NodePath) -> Result<Record> {

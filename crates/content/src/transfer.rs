@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use bytes::Bytes;
 use tympan_store::{BlobId, ChunkId, Value as Stored, body as bodies};
 
-use crate::boundary::is_container;
+use crate::boundary::{is_container, is_own_content};
 use crate::record::Record;
 use crate::{Error, NodePath, Result, Session, Snapshot, keys};
 
@@ -104,21 +104,25 @@ impl Session {
             path: path.clone(),
             reason: "a record that was received does not decode",
         };
-        let record =
-            Record::decode(&Stored { bytes: record.clone(), body: *body }).ok_or_else(damaged)?;
+        let record = Record::decode_whole(&Stored { bytes: record.clone(), body: *body });
+        let record = record.ok_or_else(damaged)?;
         let snapshot = self.snapshot()?;
         snapshot.0.body(&record, path)?;
         if let Some(parent) = path.parent() {
             let node = snapshot.node(&parent)?.ok_or_else(|| Error::NodeMissing(parent.clone()))?;
-            if node.summary().is_none() || !is_container(parent.name(), node.primary_type()) {
+            let parent_type = node.primary_type();
+            if node.summary().is_none()
+                || !is_container(parent.name(), parent_type)
+                || is_own_content(parent_type, path.name())
+            {
                 return Err(Error::Refused {
                     action: "receive",
                     path: path.clone(),
-                    reason: "its parent is no folder",
+                    reason: "its parent is no folder that holds records",
                 });
             }
         }
-        if !is_container(path.name(), &record.summary.primary_type) {
+        if !is_container(path.name(), record.summary.primary_type()) {
             self.remove_records(path)?;
         }
         self.write(path, record)

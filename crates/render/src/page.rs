@@ -5,7 +5,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use tympan_content::{Date, JCR_CONTENT, Node, NodePath, Property, Value};
+use tympan_content::{Date, JCR_CONTENT, Node, NodePath, Property, Summary, Value};
 
 use crate::link::{BLOCKED, Target, encode_path, read};
 use crate::reads::Reader;
@@ -26,18 +26,18 @@ pub(crate) enum Order {
 
 /// Returns the title, or the name where there is none.
 pub(crate) fn title(page: &Node) -> String {
-    let title = page.summary().and_then(|summary| summary.title.clone());
-    title.filter(|title| !title.is_empty()).unwrap_or_else(|| page.name().to_owned())
+    let title = page.summary().and_then(|summary| summary.title());
+    title.filter(|title| !title.is_empty()).unwrap_or_else(|| page.name()).to_owned()
 }
 
 /// Tells whether navigations leave the page out.
 pub(crate) fn is_hidden(page: &Node) -> bool {
-    page.summary().is_some_and(|summary| summary.hide_in_nav)
+    page.summary().is_some_and(Summary::hide_in_nav)
 }
 
 /// Returns the last modification.
 pub(crate) fn modified(page: &Node) -> Option<Date> {
-    page.summary().and_then(|summary| summary.modified)
+    page.summary().and_then(Summary::modified)
 }
 
 /// Returns the page that a path belongs to: the nearest page at or above it, whether or not the node itself exists.

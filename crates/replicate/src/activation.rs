@@ -114,8 +114,7 @@ fn is_stamped(node: &Node) -> bool {
 pub fn is_live(node: &Node) -> Result<bool> {
     let is_active = |node: &Node| {
         let summary = node.summary();
-        summary
-            .is_some_and(|summary| summary.activation.as_deref() == Some(Action::Activate.name()))
+        summary.is_some_and(|summary| summary.activation() == Some(Action::Activate.name()))
     };
     Ok(is_active(node) || node.listed_descendants()?.iter().any(is_active))
 }

@@ -114,7 +114,7 @@ fn find(snapshot: &Snapshot, path: &str) -> Result<Node> {
 
 fn title(node: &Node) -> String {
     let title = match node.summary() {
-        Some(summary) => summary.title.clone(),
+        Some(summary) => summary.title().map(str::to_owned),
         None => node.text("jcr:title"),
     };
     title.unwrap_or_else(|| {
@@ -155,13 +155,13 @@ fn item(node: &Node, waiting: &HashMap<String, JobState>) -> Result<Value> {
         "name": node.name(),
         "title": title(node),
         "type": kind_of(node),
-        "resourceType": summary.resource_type,
-        "template": summary.template,
-        "modified": iso(summary.modified),
-        "modifiedBy": summary.modified_by,
+        "resourceType": summary.resource_type(),
+        "template": summary.template(),
+        "modified": iso(summary.modified()),
+        "modifiedBy": summary.modified_by(),
         "hasChildren": node.has_listed_children()?,
         "status": status(node.path().as_str(), &summary, waiting),
-        "activated": iso(summary.activated),
+        "activated": iso(summary.activated()),
     }))
 }
 
@@ -176,7 +176,7 @@ fn status(path: &str, summary: &Summary, waiting: &HashMap<String, JobState>) ->
         Some(JobState::Held | JobState::Queued | JobState::Active) => return "queued",
         None => {}
     }
-    match (summary.activation.as_deref(), summary.activated, summary.modified) {
+    match (summary.activation(), summary.activated(), summary.modified()) {
         (Some("Deactivate"), ..) => "deactivated",
         (_, Some(activated), Some(modified)) if modified.millis > activated.millis => "modified",
         (_, Some(_), _) => "live",
@@ -222,9 +222,9 @@ pub(crate) async fn page(
                 "title": title(&page),
                 "url": format!("{}.html", page.path()),
                 "status": status(page.path().as_str(), &summary, &waiting),
-                "activated": iso(summary.activated),
-                "modified": iso(summary.modified),
-                "modifiedBy": summary.modified_by,
+                "activated": iso(summary.activated()),
+                "modified": iso(summary.modified()),
+                "modifiedBy": summary.modified_by(),
                 "content": {
                     "path": content.path().as_str(),
                     "resourceType": resource_type,

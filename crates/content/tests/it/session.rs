@@ -71,7 +71,7 @@ fn what_was_put_is_read_back_through_every_way() {
     assert!(snapshot.node(&path("/content/none/jcr:content")).unwrap().is_none());
     let site = snapshot.node(&path("/content/site")).unwrap().unwrap();
     let listed = site.listed_children().unwrap();
-    assert_eq!(listed[0].summary().unwrap().title.as_deref(), Some("a"));
+    assert_eq!(listed[0].summary().unwrap().title(), Some("a"));
     assert_eq!(listed[0].parent().unwrap().unwrap().path(), site.path());
     assert!(site.has_listed_children().unwrap() && !listed[0].has_listed_children().unwrap());
     assert_eq!(snapshot.root_node().unwrap().children().unwrap().len(), 1);

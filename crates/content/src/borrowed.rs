@@ -1,0 +1,214 @@
+//! Nodes, properties and values read in place: nothing is copied out of the document that holds them.
+//!
+//! In: a [`Body`], which was checked whole when it was opened. Out: names and values that live as long as it does.
+
+use std::fmt;
+
+use tympan_store::BlobId;
+
+use crate::body::{Body, BodyNode, LIST};
+use crate::codec::Cursor;
+use crate::{Date, Property, Value, ValueType};
+
+/// A node of a document, read in place. Children with records of their own are not among its children.
+#[derive(Clone, Copy)]
+pub struct BorrowedNode<'a> {
+    body: &'a Body,
+    at: BodyNode,
+}
+
+/// A property, read in place.
+#[derive(Clone, Copy)]
+pub struct BorrowedProperty<'a> {
+    body: &'a Body,
+    tag: u8,
+    bytes: &'a [u8],
+}
+
+/// A value whose text is borrowed.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum BorrowedValue<'a> {
+    /// A value of one of the types that are texts.
+    Text(ValueType, &'a str),
+    /// A blob.
+    Binary(BlobId),
+    /// An integer.
+    Long(i64),
+    /// A floating point number.
+    Double(f64),
+    /// A date.
+    Date(Date),
+    /// A truth value.
+    Boolean(bool),
+}
+
+impl<'a> BorrowedNode<'a> {
+    pub(crate) fn new(body: &'a Body, at: BodyNode) -> Self {
+        Self { body, at }
+    }
+
+    /// Returns the name; a document's own node has the empty one, as its path holds it.
+    #[must_use]
+    pub fn name(self) -> &'a str {
+        self.body.name(self.at)
+    }
+
+    /// Returns a property.
+    #[must_use]
+    pub fn property(self, name: &str) -> Option<BorrowedProperty<'a>> {
+        self.body.property(self.at, name)
+    }
+
+    /// Returns a single text-like property.
+    #[must_use]
+    pub fn text(self, name: &str) -> Option<&'a str> {
+        self.body.text(self.at, name)
+    }
+
+    /// Returns all properties, sorted by name.
+    pub fn properties(self) -> impl Iterator<Item = (&'a str, BorrowedProperty<'a>)> {
+        self.body.properties(self.at)
+    }
+
+    /// Returns the children in order.
+    pub fn children(self) -> impl Iterator<Item = Self> {
+        self.body.children(self.at).map(move |at| Self { body: self.body, at })
+    }
+
+    /// Finds a child by name.
+    #[must_use]
+    pub fn child(self, name: &str) -> Option<Self> {
+        Some(Self { body: self.body, at: self.body.child(self.at, name)? })
+    }
+}
+
+impl<'a> BorrowedProperty<'a> {
+    pub(crate) fn new(body: &'a Body, tag: u8, bytes: &'a [u8]) -> Self {
+        Self { body, tag, bytes }
+    }
+
+    /// Returns the type of the value or values.
+    #[must_use]
+    pub fn value_type(self) -> ValueType {
+        self.known_type().unwrap_or(ValueType::String)
+    }
+
+    /// Tells whether this is a list.
+    #[must_use]
+    pub fn is_list(self) -> bool {
+        self.tag & LIST != 0
+    }
+
+    /// Returns the single value, or the first of a list.
+    #[must_use]
+    pub fn first(self) -> Option<BorrowedValue<'a>> {
+        self.values().next()
+    }
+
+    /// Returns the values: one for a single property.
+    pub fn values(self) -> impl Iterator<Item = BorrowedValue<'a>> {
+        let value_type = self.known_type();
+        let mut cursor = Cursor::new(self.bytes, 0);
+        let count = if self.is_list() { cursor.length().unwrap_or(0) } else { 1 };
+        (0..count).map_while(move |_| self.value(value_type?, &mut cursor))
+    }
+
+    /// Copies the property.
+    #[must_use]
+    pub fn to_property(self) -> Property {
+        let mut values = self.values().map(BorrowedValue::to_value);
+        if self.is_list() {
+            return Property::List(self.value_type(), values.collect());
+        }
+        // A body is opened only if all of its properties are sound.
+        values.next().map_or_else(|| Property::text(""), Property::Single)
+    }
+
+    /// Tells whether every byte makes sense.
+    pub(crate) fn is_sound(self) -> bool {
+        let mut cursor = Cursor::new(self.bytes, 0);
+        let count = if self.is_list() { cursor.length() } else { Some(1) };
+        let (Some(value_type), Some(count)) = (self.known_type(), count) else {
+            return false;
+        };
+        (0..count).all(|_| self.value(value_type, &mut cursor).is_some()) && cursor.is_at_end()
+    }
+
+    fn known_type(self) -> Option<ValueType> {
+        ValueType::ALL.get(usize::from(self.tag & !LIST).checked_sub(1)?).copied()
+    }
+
+    #[inline]
+    fn value(self, value_type: ValueType, cursor: &mut Cursor<'a>) -> Option<BorrowedValue<'a>> {
+        Some(match value_type {
+            ValueType::String
+            | ValueType::Path
+            | ValueType::Reference
+            | ValueType::WeakReference
+            | ValueType::Uri
+            | ValueType::Decimal => BorrowedValue::Text(value_type, cursor.text()?),
+            ValueType::Name => {
+                let index = u32::try_from(cursor.number()?).ok()?;
+                BorrowedValue::Text(value_type, self.body.name_text(index)?)
+            }
+            ValueType::Binary => BorrowedValue::Binary(*self.body.blobs().get(cursor.length()?)?),
+            ValueType::Long => BorrowedValue::Long(cursor.signed()?),
+            ValueType::Double => {
+                let bits = u64::from_le_bytes(*cursor.take(8)?.first_chunk()?);
+                BorrowedValue::Double(f64::from_bits(bits))
+            }
+            ValueType::Boolean => BorrowedValue::Boolean(cursor.byte()? != 0),
+            ValueType::Date => BorrowedValue::Date(Date {
+                millis: cursor.signed()?,
+                offset_minutes: i16::try_from(cursor.signed()?).ok()?,
+            }),
+        })
+    }
+}
+
+impl<'a> BorrowedValue<'a> {
+    /// Returns the text of a text-like value.
+    #[must_use]
+    pub fn as_str(self) -> Option<&'a str> {
+        match self {
+            Self::Text(_, text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// Copies the value.
+    #[must_use]
+    pub fn to_value(self) -> Value {
+        match self {
+            Self::Text(value_type, text) => {
+                let text = text.to_owned();
+                match value_type {
+                    ValueType::Name => Value::Name(text),
+                    ValueType::Path => Value::Path(text),
+                    ValueType::Reference => Value::Reference(text),
+                    ValueType::WeakReference => Value::WeakReference(text),
+                    ValueType::Uri => Value::Uri(text),
+                    ValueType::Decimal => Value::Decimal(text),
+                    _ => Value::String(text),
+                }
+            }
+            Self::Binary(blob) => Value::Binary(blob),
+            Self::Long(number) => Value::Long(number),
+            Self::Double(number) => Value::Double(number),
+            Self::Date(date) => Value::Date(date),
+            Self::Boolean(truth) => Value::Boolean(truth),
+        }
+    }
+}
+
+impl fmt::Debug for BorrowedNode<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "BorrowedNode({})", self.name())
+    }
+}
+
+impl fmt::Debug for BorrowedProperty<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.values()).finish()
+    }
+}
