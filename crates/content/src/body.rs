@@ -25,8 +25,10 @@ pub(crate) const MAX_DEPTH: usize = 200;
 #[derive(Debug)]
 pub(crate) struct Body {
     bytes: Bytes,
-    /// Start and end of each interned name in `bytes`.
-    names: Vec<(u32, u32)>,
+    /// The interned names one after the other, copied so that they need no checking at every use.
+    names: String,
+    /// Where each interned name ends in `names`.
+    name_ends: Vec<u32>,
     blobs: Vec<BlobId>,
     root: BodyNode,
 }
@@ -150,15 +152,15 @@ impl Body {
     pub(crate) fn open(bytes: Bytes, blobs: Vec<BlobId>) -> Option<Self> {
         let mut cursor = Cursor::new(&bytes, 0);
         let count = cursor.length()?;
-        let mut names = Vec::with_capacity(count.min(bytes.len()));
+        let mut names = String::new();
+        let mut name_ends = Vec::with_capacity(count.min(bytes.len()));
         for _ in 0..count {
-            let length = cursor.text()?.len();
-            let end = u32::try_from(cursor.at()).ok()?;
-            names.push((end - u32::try_from(length).ok()?, end));
+            names.push_str(cursor.text()?);
+            name_ends.push(u32::try_from(names.len()).ok()?);
         }
         let at = cursor.at();
         let root = node_at(&bytes, at)?;
-        let body = Self { bytes, names, blobs, root };
+        let body = Self { bytes, names, name_ends, blobs, root };
         let is_whole = root.end as usize == body.bytes.len() && body.walk(root, 0).is_some();
         is_whole.then_some(body)
     }
@@ -198,7 +200,8 @@ impl Body {
 
     /// Returns how many bytes of memory the body holds, for bounded caches.
     pub(crate) fn weight(&self) -> u64 {
-        (self.bytes.len() + self.names.len() * 8 + self.blobs.len() * 40 + 100) as u64
+        let names = self.names.len() + self.name_ends.len() * 4;
+        (self.bytes.len() + names + self.blobs.len() * 40 + 150) as u64
     }
 
     /// Returns the stored bytes.
@@ -231,7 +234,7 @@ impl Body {
 
     /// Finds a child by name.
     pub(crate) fn child(&self, node: BodyNode, name: &str) -> Option<BodyNode> {
-        self.children(node).find(|child| self.name_bytes(child.name) == Some(name.as_bytes()))
+        self.children(node).find(|child| self.name_text(child.name) == Some(name))
     }
 
     /// Finds a node below the root by its relative path.
@@ -244,9 +247,7 @@ impl Body {
 
     /// Returns a property of a node.
     pub(crate) fn property(&self, node: BodyNode, name: &str) -> Option<BorrowedProperty<'_>> {
-        let wanted = Some(name.as_bytes());
-        let (_, property) =
-            self.raw_properties(node).find(|(name, _)| self.name_bytes(*name) == wanted)?;
+        let (_, property) = self.properties(node).find(|(candidate, _)| *candidate == name)?;
         Some(property)
     }
 
@@ -261,39 +262,32 @@ impl Body {
         &self,
         node: BodyNode,
     ) -> impl Iterator<Item = (&str, BorrowedProperty<'_>)> {
-        self.raw_properties(node)
-            .filter_map(|(name, property)| Some((self.name_text(name)?, property)))
-    }
-
-    /// Decodes a node and everything below it.
-    pub(crate) fn subtree(&self, node: BodyNode) -> Subtree {
-        Subtree {
-            name: self.name(node).to_owned(),
-            properties: self
-                .properties(node)
-                .map(|(name, property)| (name.to_owned(), property.to_property()))
-                .collect::<BTreeMap<_, _>>(),
-            children: self.children(node).map(|child| self.subtree(child)).collect(),
-        }
-    }
-
-    fn raw_properties(&self, node: BodyNode) -> impl Iterator<Item = (u32, BorrowedProperty<'_>)> {
         let mut cursor = Cursor::new(&self.bytes, node.properties as usize);
         let count = cursor.length().unwrap_or(0);
         (0..count).map_while(move |_| {
-            let name = u32::try_from(cursor.number()?).ok()?;
+            let name = self.name_text(u32::try_from(cursor.number()?).ok()?)?;
             Some((name, BorrowedProperty::new(self, cursor.byte()?, cursor.bytes()?)))
         })
     }
 
-    /// Returns an interned name.
-    pub(crate) fn name_text(&self, index: u32) -> Option<&str> {
-        std::str::from_utf8(self.name_bytes(index)?).ok()
+    /// Decodes a node and everything below it.
+    pub(crate) fn subtree(&self, node: BodyNode) -> Subtree {
+        // Sorted already: collecting would sort again.
+        let mut properties = BTreeMap::new();
+        for (name, property) in self.properties(node) {
+            properties.insert(name.to_owned(), property.to_property());
+        }
+        let mut children = Vec::with_capacity(self.children(node).count());
+        children.extend(self.children(node).map(|child| self.subtree(child)));
+        Subtree { name: self.name(node).to_owned(), properties, children }
     }
 
-    fn name_bytes(&self, index: u32) -> Option<&[u8]> {
-        let (start, end) = *self.names.get(index as usize)?;
-        self.bytes.get(start as usize..end as usize)
+    /// Returns an interned name.
+    pub(crate) fn name_text(&self, index: u32) -> Option<&str> {
+        let index = index as usize;
+        let end = *self.name_ends.get(index)? as usize;
+        let start = index.checked_sub(1).and_then(|before| self.name_ends.get(before));
+        self.names.get(start.map_or(0, |start| *start as usize)..end)
     }
 }
 

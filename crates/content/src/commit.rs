@@ -19,6 +19,7 @@ use crate::index::IndexEdits;
 use crate::merge::merge;
 use crate::record::Record;
 use crate::repository::{CONTENT, Shared};
+use crate::siblings::deal_missing;
 use crate::snapshot::{Overlay, View};
 use crate::{Conflict, ConflictKind, Error, NodePath, Result, Snapshot, Subtree, keys};
 
@@ -151,7 +152,7 @@ fn merge_onto(base: &View, edits: &Overlay, head: &View) -> Result<Overlay> {
     }
     let mut seen = BTreeSet::new();
     conflicts.retain(|one| seen.insert((one.path.clone(), one.kind.name(), one.property.clone())));
-    if conflicts.is_empty() { Ok(merged) } else { Err(Error::Conflicts(conflicts)) }
+    if conflicts.is_empty() { deal_missing(head, merged) } else { Err(Error::Conflicts(conflicts)) }
 }
 
 /// Tells whether the merged state has a folder or page at `path` to hold records.

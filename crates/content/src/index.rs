@@ -115,6 +115,10 @@ impl IndexEdits {
     ) -> Result<()> {
         let present = || Stored { bytes: Bytes::new(), body: None };
         for (index, edits) in self.0 {
+            // A part of the map of order keys would pass for the whole; a state from before it gets it when it is opened.
+            if index == ORDER && !maps.contains_key(ORDER) {
+                continue;
+            }
             let edits =
                 edits.into_iter().map(|(key, is_there)| (key, is_there.then(present))).collect();
             let map = maps.get(index).copied().unwrap_or(Map::EMPTY);

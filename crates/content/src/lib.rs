@@ -29,6 +29,7 @@ mod path;
 mod record;
 mod repository;
 mod session;
+mod siblings;
 mod snapshot;
 mod subtree;
 mod transfer;

@@ -61,6 +61,20 @@ impl OrderKey {
         self.0.len() > 32
     }
 
+    /// Returns the key as a number of 48 bits, of which the last 16 are the fraction, rounded down.
+    pub(crate) fn rounded(&self) -> u64 {
+        let mut bytes = [0; 8];
+        bytes.iter_mut().skip(2).zip(&self.0).for_each(|(byte, of_key)| *byte = *of_key);
+        u64::from_be_bytes(bytes)
+    }
+
+    /// Returns the key for a number of 48 bits.
+    pub(crate) fn from_rounded(number: u64) -> Self {
+        let [_, _, key @ ..] = number.to_be_bytes();
+        let zeros = key.iter().skip(4).rev().take_while(|byte| **byte == 0).count();
+        Self(Bytes::copy_from_slice(key.get(..key.len() - zeros).unwrap_or(&key)))
+    }
+
     fn whole(number: u32) -> Self {
         Self(Bytes::copy_from_slice(&number.to_be_bytes()))
     }
@@ -93,6 +107,20 @@ mod tests {
             keys.insert(at + 1, key);
         }
         assert!(keys.is_sorted());
+    }
+
+    #[test]
+    fn rounding_keeps_the_order() {
+        for number in [0, 1, 255, 256, 65_535, 65_536, 0x8000_0000_0000, 0xffff_ffff_fffe] {
+            assert_eq!(OrderKey::from_rounded(number).rounded(), number);
+            assert!(OrderKey::from_rounded(number) < OrderKey::from_rounded(number + 1));
+        }
+        let between = OrderKey::between(
+            &OrderKey::first(),
+            &OrderKey::from_rounded(OrderKey::first().rounded() + 1),
+        );
+        assert_eq!(between.rounded(), OrderKey::first().rounded());
+        assert_eq!(OrderKey::from_rounded(OrderKey::first().rounded()), OrderKey::first());
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The repository: the stores opened together, with content in them.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -13,11 +14,12 @@ use tympan_store::{
 };
 
 use crate::body::Body;
+use crate::index::ORDER;
 use crate::order::OrderKey;
 use crate::record::Record;
-use crate::snapshot::{Place, View};
+use crate::snapshot::{Place, PlaceKey, View};
 use crate::subtree::PRIMARY_TYPE;
-use crate::{Error, NodePath, Property, Result, Session, Snapshot, Subtree, keys};
+use crate::{Error, NodePath, Property, Result, Session, Snapshot, Subtree, keys, siblings};
 
 /// The branch that visitors and authors see.
 pub(crate) const MAIN: &str = "main";
@@ -60,7 +62,7 @@ pub(crate) struct Commits {
 /// Opened bodies by hash, bounded in bytes, and where nodes were found, by content map and path.
 pub(crate) struct BodyCache {
     bodies: Cache<ChunkId, Arc<Body>, BodyWeight>,
-    pub(crate) places: Cache<(ChunkId, NodePath), Place>,
+    pub(crate) places: Cache<PlaceKey, Place>,
 }
 
 #[derive(Clone)]
@@ -106,6 +108,7 @@ impl Repository {
         if chunks.read_ref(MAIN)?.is_none() {
             begin(&*chunks)?;
         }
+        index_order(&*chunks)?;
         Self::on(chunks, blobs, Arc::new(BodyCache::new()), MAIN)
     }
 
@@ -231,14 +234,39 @@ fn begin(chunks: &dyn ChunkStore) -> Result<()> {
     let content =
         Map::build(&mut batch, std::iter::once((keys::key_of(&NodePath::root())?, stored)))?;
     let maps = [(CONTENT.to_owned(), content)].into();
+    write_main(chunks, batch, maps, None, "begin")
+}
+
+/// Builds the map of order keys if the newest state of `main` is from before it.
+fn index_order(chunks: &dyn ChunkStore) -> Result<()> {
+    let head = chunks.read_ref(MAIN)?.ok_or(Error::NotContent(ChunkId::from_bytes([0; 32])))?;
+    let mut maps = Root::read(chunks, &head)?.maps;
+    if maps.contains_key(ORDER) {
+        return Ok(());
+    }
+    let content = maps.get(CONTENT).copied().ok_or(Error::NotContent(head))?;
+    let mut batch = Batch::default();
+    let order = siblings::build(chunks, &mut batch, content)?;
+    maps.insert(ORDER.to_owned(), order);
+    write_main(chunks, batch, maps, Some(head), "index the order of children")
+}
+
+/// Writes a state that no user asked for.
+fn write_main(
+    chunks: &dyn ChunkStore,
+    mut batch: Batch,
+    maps: BTreeMap<String, Map>,
+    expected: Option<ChunkId>,
+    message: &str,
+) -> Result<()> {
     let new = Root { maps }.write(&mut batch)?;
     batch.move_ref(RefUpdate {
         name: MAIN.to_owned(),
-        expected: None,
+        expected,
         new: Some(new),
         at: SystemTime::UNIX_EPOCH,
         author: "system".to_owned(),
-        message: "begin".to_owned(),
+        message: message.to_owned(),
     });
     chunks.commit(batch)?;
     Ok(())

@@ -19,6 +19,7 @@ use crate::boundary::{has_ordered_children, is_container, is_own_content};
 use crate::order::OrderKey;
 use crate::record::{BodyPlace, Record};
 use crate::repository::Repository;
+use crate::siblings::Spot;
 use crate::snapshot::View;
 use crate::{Error, Node, NodePath, Property, Result, Snapshot, Subtree, check_name, commit, keys};
 
@@ -243,31 +244,45 @@ impl Session {
         if !has_ordered_children(parent_node.primary_type()) {
             return Err(refused("order", path, "the children of its folder are listed by name"));
         }
-        let siblings: Vec<Node> =
-            parent_node.listed_children()?.into_iter().filter(|node| node.path() != path).collect();
-        let key_at = |at: usize| siblings.get(at).map(|node| &node.record().order);
-        let find = |name: &str| {
-            let missing = || Error::NodeMissing(parent.child_unchecked(name));
-            siblings.iter().position(|node| node.name() == name).ok_or_else(missing)
-        };
-        let at = match place {
-            Place::First => 0,
-            Place::Last => siblings.len(),
-            Place::Before(name) => find(name)?,
-            Place::After(name) => find(name)? + 1,
-        };
-        let order = match (at.checked_sub(1).and_then(key_at), key_at(at)) {
-            (None, None) => OrderKey::first(),
-            (None, Some(high)) => OrderKey::before(high),
-            (Some(low), None) => OrderKey::after(low),
-            (Some(low), Some(high)) if low < high => OrderKey::between(low, high),
-            (Some(_), Some(_)) => return self.spread(&siblings, path, at),
-        };
+        drop(parent_node);
         self.last_order = None;
-        if order.is_long() {
-            return self.spread(&siblings, path, at);
+        let deals = {
+            let siblings = self.pending.0.siblings(&parent)?.ok_or_else(|| Error::Damaged {
+                path: parent.clone(),
+                reason: "its state has no map of order keys",
+            })?;
+            let spot = match place {
+                Place::First => Spot::First,
+                Place::Last => Spot::Last,
+                Place::Before(name) | Place::After(name) => {
+                    if name == path.name() {
+                        return Ok(());
+                    }
+                    let entry = self.order_entry(&parent.child(name)?)?;
+                    if matches!(place, Place::Before(_)) {
+                        Spot::Before(entry)
+                    } else {
+                        Spot::After(entry)
+                    }
+                }
+            };
+            siblings.make_room(&keys::order_entry(&keys::key_of(path)?, &record.order), spot)?
+        };
+        for (key, order) in deals {
+            let path = keys::path_of(&key)?;
+            if let Some(record) = self.pending.0.record(&key, &path)? {
+                self.write(&path, Record { order, ..Record::clone(&record) })?;
+            }
         }
-        self.write(path, Record { order, ..Record::clone(&record) })
+        Ok(())
+    }
+
+    /// Returns the entry of a record in the map of order keys.
+    fn order_entry(&self, path: &NodePath) -> Result<Vec<u8>> {
+        let key = keys::key_of(path)?;
+        let record = self.pending.0.record(&key, path)?;
+        let record = record.ok_or_else(|| Error::NodeMissing(path.clone()))?;
+        Ok(keys::order_entry(&key, &record.order))
     }
 
     /// Brings the children of a node into the order of `names`; children that it does not name go last. Does nothing
@@ -449,11 +464,10 @@ impl Session {
     pub(crate) fn remove_records(&mut self, path: &NodePath) -> Result<()> {
         self.last_order = None;
         for (key, _) in self.pending.0.records(&keys::below(path)?)? {
-            self.overlay().insert(key, None);
+            self.edits().put(key, None)?;
         }
         let key = keys::key_of(path)?;
-        self.overlay().insert(key, None);
-        Ok(())
+        self.edits().put(key, None)
     }
 
     /// Checks source and target of a copy. Gives the decoded subtree unless both are places of records.
@@ -505,7 +519,7 @@ impl Session {
     }
 
     /// Returns the order key of a new last child; empty where children have no order.
-    fn next_order(&mut self, parent: &NodePath) -> Result<OrderKey> {
+    pub(crate) fn next_order(&mut self, parent: &NodePath) -> Result<OrderKey> {
         let last = match &self.last_order {
             Some((known, last)) if known == parent => Some(last.clone()),
             _ => {
@@ -514,7 +528,7 @@ impl Session {
                 if !has_ordered_children(node.primary_type()) {
                     return Ok(OrderKey::default());
                 }
-                node.listed_children()?.last().map(|node| node.record().order.clone())
+                self.pending.0.last_order(parent)?
             }
         };
         let next = last.as_ref().map_or_else(OrderKey::first, OrderKey::after);
@@ -522,28 +536,13 @@ impl Session {
         Ok(next)
     }
 
-    /// Numbers all siblings anew, with `path` at position `at` among them.
-    fn spread(&mut self, siblings: &[Node], path: &NodePath, at: usize) -> Result<()> {
-        let mut paths: Vec<NodePath> = siblings.iter().map(|node| node.path().clone()).collect();
-        paths.insert(at.min(paths.len()), path.clone());
-        let mut order = OrderKey::first();
-        for path in paths {
-            if let Some(record) = self.pending.0.record(&keys::key_of(&path)?, &path)? {
-                self.write(&path, Record { order: order.clone(), ..Record::clone(&record) })?;
-            }
-            order = OrderKey::after(&order);
-        }
-        Ok(())
-    }
-
     pub(crate) fn write(&mut self, path: &NodePath, record: Record) -> Result<()> {
         let key = keys::key_of(path)?;
-        self.overlay().insert(key, Some(Arc::new(record)));
-        Ok(())
+        self.edits().put(key, Some(Arc::new(record)))
     }
 
-    fn overlay(&mut self) -> &mut BTreeMap<Vec<u8>, Option<Arc<Record>>> {
-        &mut Arc::<View>::make_mut(&mut self.pending.0).overlay
+    pub(crate) fn edits(&mut self) -> &mut View {
+        Arc::<View>::make_mut(&mut self.pending.0)
     }
 }
 

@@ -15,6 +15,7 @@ use std::fmt;
 use std::sync::{Arc, OnceLock, Weak};
 
 use bytes::Bytes;
+use quick_cache::Equivalent;
 use tympan_store::{ChunkId, Map, Pin, Value as Stored};
 
 use crate::body::{Body, BodyNode};
@@ -22,6 +23,7 @@ use crate::borrowed::{BorrowedNode, BorrowedProperty};
 use crate::boundary::{has_ordered_children, is_container, is_own_content};
 use crate::record::{BodyPlace, Record, Summary};
 use crate::repository::Shared;
+use crate::siblings::OrderEdits;
 use crate::subtree::JCR_CONTENT;
 use crate::{Error, NodePath, Property, Result, Subtree, keys};
 
@@ -39,6 +41,8 @@ pub(crate) struct View {
     pub(crate) root: ChunkId,
     pub(crate) content: Map,
     pub(crate) overlay: Overlay,
+    /// What the overlay changes in the map of order keys.
+    pub(crate) order: OrderEdits,
     /// Keeps the root from being collected while the view is read.
     _pin: Option<Pin>,
     failure: OnceLock<Arc<Error>>,
@@ -71,6 +75,20 @@ pub(crate) struct Place {
     body: Weak<Body>,
 }
 
+/// A content map and a path in it.
+#[derive(PartialEq, Eq, Hash)]
+pub(crate) struct PlaceKey(ChunkId, NodePath);
+
+/// A [`PlaceKey`] that need not be made to look for it.
+#[derive(Hash)]
+struct PlaceQuery<'a>(&'a ChunkId, &'a NodePath);
+
+impl Equivalent<PlaceKey> for PlaceQuery<'_> {
+    fn equivalent(&self, key: &PlaceKey) -> bool {
+        *self.0 == key.0 && *self.1 == key.1
+    }
+}
+
 /// A record in a range, not decoded yet unless it is a pending edit.
 enum Found<'a> {
     Edited(&'a Arc<Record>),
@@ -91,20 +109,27 @@ impl Found<'_> {
 
 impl View {
     pub(crate) fn new(shared: Arc<Shared>, root: ChunkId, content: Map) -> Self {
-        Self {
-            shared,
-            root,
-            content,
-            overlay: Overlay::new(),
-            _pin: None,
-            failure: OnceLock::new(),
-        }
+        let (overlay, order) = (Overlay::new(), OrderEdits::new());
+        Self { shared, root, content, overlay, order, _pin: None, failure: OnceLock::new() }
     }
 
     /// Opens a state that stays readable as long as the view.
     pub(crate) fn pinned(shared: Arc<Shared>, pin: Pin, content: Map) -> Self {
         let root = pin.root();
         Self { _pin: Some(pin), ..Self::new(shared, root, content) }
+    }
+
+    /// Puts a record into the pending edits, or removes it.
+    pub(crate) fn put(&mut self, key: Vec<u8>, record: Option<Arc<Record>>) -> Result<()> {
+        let old = self.find(&key)?;
+        let orders = [old.map(|old| old.order), record.as_ref().map(|new| new.order.clone())];
+        for (order, is_there) in orders.into_iter().zip([false, true]) {
+            if let Some(order) = order.filter(|order| !order.0.is_empty()) {
+                self.order.insert(keys::order_entry(&key, &order), is_there);
+            }
+        }
+        self.overlay.insert(key, record);
+        Ok(())
     }
 
     /// Reads the record with this key, pending edits first.
@@ -117,12 +142,11 @@ impl View {
         }
     }
 
-    /// Reads the record at a path that need not be made if there is none.
-    fn record_at(&self, path: &str) -> Result<Option<Record>> {
-        let key = keys::key_at(path);
-        match self.overlay.get(&key) {
+    /// Reads the record with this key, whose path is made only for an error.
+    fn find(&self, key: &[u8]) -> Result<Option<Record>> {
+        match self.overlay.get(key) {
             Some(edit) => Ok(edit.as_deref().cloned()),
-            None => self.stored(&key)?.map(|stored| Found::Stored(stored).record(&key)).transpose(),
+            None => self.stored(key)?.map(|stored| Found::Stored(stored).record(key)).transpose(),
         }
     }
 
@@ -203,9 +227,8 @@ impl Snapshot {
             return self.find(path);
         };
         let places = &self.0.shared.bodies.places;
-        let key = (content, path.clone());
-        if let Some(place) = places.get(&key)
-            && let Some(node) = self.node_at(&place, &key.1)
+        if let Some(place) = places.get(&PlaceQuery(&content, path))
+            && let Some(node) = self.node_at(&place, path)
         {
             return Ok(Some(node));
         }
@@ -215,7 +238,10 @@ impl Snapshot {
                 Some(Some(body)) => Arc::downgrade(body),
                 _ => Weak::new(),
             };
-            places.insert(key, Place { document: node.document.clone(), at: node.at, body });
+            places.insert(
+                PlaceKey(content, path.clone()),
+                Place { document: node.document.clone(), at: node.at, body },
+            );
         }
         Ok(node)
     }
@@ -250,7 +276,7 @@ impl Snapshot {
         let mut is_parent_tried = depth < deepest;
         while low < high {
             let owner = prefix_of(text, depth);
-            match self.0.record_at(owner)? {
+            match self.0.find(&keys::key_at(owner))? {
                 Some(record) => {
                     let primary_type = record.summary.primary_type();
                     let name = owner.rsplit_once('/').map_or("", |(_, name)| name);
@@ -470,6 +496,52 @@ impl Node {
             children.sort_by(|left, right| left.record().order.cmp(&right.record().order));
         }
         Ok(children)
+    }
+
+    /// Returns a page of what [`Node::listed_children`] gives: at most `limit` children, `offset` of them skipped. The
+    /// headers of the others are not read where children have an order, and nothing behind the page is.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub fn listed_page(&self, offset: usize, limit: usize) -> Result<Vec<Self>> {
+        if self.at.is_some() || !is_container(self.name(), self.primary_type()) {
+            return Ok(Vec::new());
+        }
+        let view = &self.snapshot.0;
+        let child = |key: &[u8], record: Record| {
+            Ok(self.listed(self.path.child_unchecked(keys::name_of(key)?), record))
+        };
+        if !has_ordered_children(self.primary_type()) {
+            let range = keys::children_of(&self.path)?;
+            let page = view.entries(&range).skip(offset).take(limit);
+            let page = page.map(|entry| {
+                let (key, found) = entry?;
+                child(&key, found.record(&key)?)
+            });
+            return page.collect();
+        }
+        let Some(siblings) = view.siblings(&self.path)? else {
+            return Ok(self.listed_children()?.into_iter().skip(offset).take(limit).collect());
+        };
+        let page = siblings.entries(None).skip(offset).take(limit).map(|entry| {
+            let key = siblings.record_of(&entry?)?;
+            let missing =
+                || damaged(&self.path, "its map of order keys lists a child that is not there");
+            child(&key, view.find(&key)?.ok_or_else(missing)?)
+        });
+        page.collect()
+    }
+
+    /// Counts what [`Node::listed_children`] gives, without decoding headers.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub fn count_listed_children(&self) -> Result<usize> {
+        if self.at.is_some() || !is_container(self.name(), self.primary_type()) {
+            return Ok(0);
+        }
+        let range = keys::children_of(&self.path)?;
+        self.snapshot.0.entries(&range).try_fold(0, |count, entry| entry.map(|_| count + 1))
     }
 
     /// Makes the node of a record that a range gave.

@@ -10,6 +10,7 @@ use tympan_store::{BlobId, ChunkId, Value as Stored, body as bodies};
 
 use crate::boundary::{is_container, is_own_content};
 use crate::record::Record;
+use crate::siblings::orders_children;
 use crate::{Error, NodePath, Result, Session, Snapshot, keys};
 
 /// One record, unopened.
@@ -105,7 +106,7 @@ impl Session {
             reason: "a record that was received does not decode",
         };
         let record = Record::decode_whole(&Stored { bytes: record.clone(), body: *body });
-        let record = record.ok_or_else(damaged)?;
+        let mut record = record.ok_or_else(damaged)?;
         let snapshot = self.snapshot()?;
         snapshot.0.body(&record, path)?;
         if let Some(parent) = path.parent() {
@@ -122,10 +123,20 @@ impl Session {
                 });
             }
         }
+        if let Some(parent) = path.parent()
+            && record.order.0.is_empty()
+        {
+            record.order = self.next_order(&parent)?;
+        }
+        let old = snapshot.0.record(&keys::key_of(path)?, path)?;
+        let is_ordered_anew =
+            orders_children(path, Some(&record)) && !orders_children(path, old.as_deref());
         if !is_container(path.name(), record.summary.primary_type()) {
             self.remove_records(path)?;
         }
-        self.write(path, record)
+        drop(snapshot);
+        self.write(path, record)?;
+        if is_ordered_anew { self.edits().deal_orders(path) } else { Ok(()) }
     }
 }
 

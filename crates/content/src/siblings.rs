@@ -1,0 +1,323 @@
+//! Ordered siblings: neighbors, the last one and pages of a listing, whatever their number.
+//!
+//! In: a view and the path of a parent. Out: entries of the map of order keys, pending edits applied.
+//!
+//! Invariants
+//! * The map has one entry for each record with an order key: its own key with the order key put in before the name.
+//!   It is written in the same commit as the records (`index`), and an edit that changes no order does not touch it.
+//! * Every child of an ordered parent has an order key: sessions deal them out, and [`deal_missing`] does where a merge
+//!   or a received document would leave one out.
+//! * The map is never empty: it holds the empty key, so that a root without it is known to be from before it.
+//!
+//! Not here: listing all children, which reads their records in order of names and sorts (`snapshot`).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+
+use bytes::Bytes;
+use tympan_store::{Batch, Map, ReadChunks, Root, Value as Stored};
+
+use crate::boundary::{has_ordered_children, is_container};
+use crate::index::ORDER;
+use crate::keys::{self, KeyRange};
+use crate::order::OrderKey;
+use crate::record::Record;
+use crate::snapshot::{Overlay, View};
+use crate::{Error, NodePath, Result};
+
+/// Pending edits of the map by entry: whether it is there.
+pub(crate) type OrderEdits = BTreeMap<Vec<u8>, bool>;
+
+/// The children of one parent that have order keys.
+pub(crate) struct Siblings<'a> {
+    view: &'a View,
+    map: Map,
+    range: KeyRange,
+}
+
+impl View {
+    /// Opens the ordered children of a node; nothing in a state from before the map.
+    pub(crate) fn siblings(&self, parent: &NodePath) -> Result<Option<Siblings<'_>>> {
+        let maps = Root::read(self.shared.reads(), &self.root)?.maps;
+        let range = keys::children_of(parent)?;
+        Ok(maps.get(ORDER).map(|map| Siblings { view: self, map: *map, range }))
+    }
+
+    /// Returns the order key of the last of a node's children; nothing if none has one.
+    pub(crate) fn last_order(&self, parent: &NodePath) -> Result<Option<OrderKey>> {
+        if let Some(siblings) = self.siblings(parent)? {
+            return Ok(siblings.previous(None, &[])?.map(|last| siblings.order_of(&last)));
+        }
+        let records = self.records(&keys::children_of(parent)?)?;
+        let last = records.into_iter().map(|(_, record)| record.order.clone()).max();
+        Ok(last.filter(|order| !order.0.is_empty()))
+    }
+
+    /// Gives order keys to a node's children that have none: last, by name.
+    pub(crate) fn deal_orders(&mut self, parent: &NodePath) -> Result<()> {
+        let mut last = self.last_order(parent)?;
+        for (key, record) in self.records(&keys::children_of(parent)?)? {
+            if record.order.0.is_empty() {
+                let order = last.as_ref().map_or_else(OrderKey::first, OrderKey::after);
+                let record = Record { order: order.clone(), ..Record::clone(&record) };
+                self.put(key, Some(record.into()))?;
+                last = Some(order);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A place among siblings, by their entries.
+#[derive(Debug)]
+pub(crate) enum Spot {
+    /// Before all.
+    First,
+    /// Behind all.
+    Last,
+    /// In front of one.
+    Before(Vec<u8>),
+    /// Behind one.
+    After(Vec<u8>),
+}
+
+/// The greatest rounded order key.
+const LAST: u64 = (1 << 48) - 1;
+/// Siblings on either side of a crowded place that are spread at first; four times as many while that makes no room.
+const SPREAD: usize = 32;
+/// The room that spreading leaves between two siblings, in fractions of 1/65,536: enough to halve it eight times before
+/// keys grow.
+const ROOM: u64 = 256;
+
+impl Siblings<'_> {
+    /// Returns the order keys to deal out so that the record with the entry `own` comes to stand at a place: one for it,
+    /// and where keys have become long, some for its neighbors. Each comes with the key of its record.
+    pub(crate) fn make_room(&self, own: &[u8], spot: Spot) -> Result<Vec<(Vec<u8>, OrderKey)>> {
+        let (low, high) = match spot {
+            Spot::First => (None, self.next(None, own)?),
+            Spot::Last => (self.previous(None, own)?, None),
+            Spot::Before(entry) => (self.previous(Some(&entry), own)?, Some(entry)),
+            Spot::After(entry) => {
+                let high = self.next(Some(&entry), own)?;
+                (Some(entry), high)
+            }
+        };
+        let order = |entry: &Option<Vec<u8>>| entry.as_ref().map(|entry| self.order_of(entry));
+        let order = match (order(&low), order(&high)) {
+            (None, None) => Some(OrderKey::first()),
+            (None, Some(high)) => Some(OrderKey::before(&high)),
+            (Some(low), None) => Some(OrderKey::after(&low)),
+            (Some(low), Some(high)) => (low < high).then(|| OrderKey::between(&low, &high)),
+        };
+        match order.filter(|order| !order.is_long()) {
+            Some(order) => Ok(vec![(self.record_of(own)?, order)]),
+            None => self.spread(own, low, high),
+        }
+    }
+
+    /// Deals keys out anew to the siblings around a place, and to the record that comes between them.
+    fn spread(
+        &self,
+        own: &[u8],
+        low: Option<Vec<u8>>,
+        high: Option<Vec<u8>>,
+    ) -> Result<Vec<(Vec<u8>, OrderKey)>> {
+        let (mut before, mut after) = (Vec::new(), Vec::new());
+        let (mut low, mut high) = (low, high);
+        let mut reach = SPREAD;
+        loop {
+            while let Some(entry) = low.take_if(|_| before.len() < reach) {
+                low = self.previous(Some(&entry), own)?;
+                before.push(entry);
+            }
+            while let Some(entry) = high.take_if(|_| after.len() < reach) {
+                high = self.next(Some(&entry), own)?;
+                after.push(entry);
+            }
+            let count = before.len() as u64 + 1 + after.len() as u64;
+            // Beyond the first and the last there is room for whole numbers.
+            let more = (count + 1) << 16;
+            let rounded = |entry: &Option<Vec<u8>>| Some(self.order_of(entry.as_ref()?).rounded());
+            let (from, to) = match (rounded(&low), rounded(&high)) {
+                (Some(from), Some(to)) => (from, to),
+                (Some(from), None) => (from, (from + more).min(LAST)),
+                (None, Some(to)) => (to.saturating_sub(more), to),
+                (None, None) => (OrderKey::first().rounded(), OrderKey::first().rounded() + more),
+            };
+            let room = to.saturating_sub(from) / (count + 1);
+            if room < ROOM && (low.is_some() || high.is_some()) {
+                reach *= 4;
+                continue;
+            }
+            let own = std::iter::once(own);
+            let entries = before.iter().rev().map(Vec::as_slice).chain(own);
+            let entries = entries.chain(after.iter().map(Vec::as_slice));
+            let keys = (1..).map(|step| OrderKey::from_rounded(from + room * step));
+            return entries
+                .zip(keys)
+                .map(|(entry, key)| Ok((self.record_of(entry)?, key)))
+                .collect();
+        }
+    }
+
+    /// Returns the entry in front of one, or the last, leaving `own` out.
+    fn previous(&self, entry: Option<&[u8]>, own: &[u8]) -> Result<Option<Vec<u8>>> {
+        let end = entry.or(self.range.end.as_deref());
+        match end.map(|end| self.before(end)).transpose()?.flatten() {
+            Some(found) if found == own => self.before(own),
+            found => Ok(found),
+        }
+    }
+
+    /// Returns the entry behind one, or the first, leaving `own` out.
+    fn next(&self, entry: Option<&[u8]>, own: &[u8]) -> Result<Option<Vec<u8>>> {
+        let mut entries = self
+            .entries(entry)
+            .filter(|found| found.as_ref().ok().is_none_or(|found| found != own));
+        entries.next().transpose()
+    }
+
+    /// Returns the order key in an entry.
+    pub(crate) fn order_of(&self, entry: &[u8]) -> OrderKey {
+        keys::order_of(entry, &self.range.start)
+    }
+
+    /// Returns the key of the record that an entry stands for.
+    pub(crate) fn record_of(&self, entry: &[u8]) -> Result<Vec<u8>> {
+        let name = keys::name_of(entry)?;
+        Ok([&self.range.start, name.as_bytes()].concat())
+    }
+
+    /// Returns all entries behind one, or from the first, in order; chunks are read as the iterator advances.
+    pub(crate) fn entries(
+        &self,
+        behind: Option<&[u8]>,
+    ) -> impl Iterator<Item = Result<Vec<u8>>> + '_ {
+        let (first, end) = self.range.bounds();
+        let bounds = (behind.map_or(first, Bound::Excluded), end);
+        let mut stored = self.map.range(self.reads(), bounds).peekable();
+        let mut edits = self.view.order.range::<[u8], _>(bounds).peekable();
+        std::iter::from_fn(move || {
+            loop {
+                let is_edit_next = match (edits.peek(), stored.peek()) {
+                    (None, _) | (Some(_), Some(Err(_))) => false,
+                    (Some(_), None) => true,
+                    (Some((edited, _)), Some(Ok((key, _)))) => edited.as_slice() <= &**key,
+                };
+                if !is_edit_next {
+                    return Some(stored.next()?.map(|(key, _)| key.into()).map_err(Error::from));
+                }
+                let (edited, is_there) = edits.next()?;
+                stored.next_if(|entry| entry.as_ref().is_ok_and(|(key, _)| key == edited));
+                if *is_there {
+                    return Some(Ok(edited.clone()));
+                }
+            }
+        })
+    }
+
+    /// Returns the entry in front of one.
+    pub(crate) fn before(&self, entry: &[u8]) -> Result<Option<Vec<u8>>> {
+        let start = self.range.start.as_slice();
+        let mut end = entry.to_vec();
+        let stored = loop {
+            match last_in(self.map, self.reads(), start, &end)? {
+                Some(found) if self.view.order.get(&found) == Some(&false) => end = found,
+                found => break found,
+            }
+        };
+        let mut edits = self
+            .view
+            .order
+            .range::<[u8], _>((Bound::Included(start), Bound::Excluded(entry)))
+            .rev();
+        let edited = edits.find(|(_, is_there)| **is_there).map(|(edited, _)| edited.clone());
+        Ok(stored.max(edited))
+    }
+
+    fn reads(&self) -> &dyn ReadChunks {
+        self.view.shared.reads()
+    }
+}
+
+/// Returns the last key from `start` to below `end`; both begin alike, with the key of a parent.
+///
+/// The map reads forwards only, so the bytes of the key are found one after the other, each by halving: every step
+/// asks for the first key from a place on, and goes down one path of the tree.
+fn last_in(map: Map, reads: &dyn ReadChunks, start: &[u8], end: &[u8]) -> Result<Option<Vec<u8>>> {
+    let first = |bound: Bound<&[u8]>| -> Result<Option<Vec<u8>>> {
+        let entry = map.range(reads, (bound, Bound::Excluded(end))).next().transpose()?;
+        Ok(entry.map(|(key, _)| key.into()))
+    };
+    let Some(mut found) = first(Bound::Included(start))? else {
+        return Ok(None);
+    };
+    let mut depth = start.len();
+    while let Some(next) = first(Bound::Excluded(&found))? {
+        found = next;
+        // All keys from `found` on agree with it in what is before `depth`.
+        let (mut low, mut high) = (found.get(depth).copied().unwrap_or_default(), u8::MAX);
+        while low < high {
+            let middle = low + (high - low).div_ceil(2);
+            let mut probe = found.get(..depth).unwrap_or_default().to_vec();
+            probe.push(middle);
+            match first(Bound::Included(&probe))? {
+                Some(greater) => {
+                    low = greater.get(depth).copied().unwrap_or(middle);
+                    found = greater;
+                }
+                None => high = middle - 1,
+            }
+        }
+        depth += 1;
+    }
+    Ok(Some(found))
+}
+
+/// Builds the map for a state from before it.
+pub(crate) fn build(reads: &dyn ReadChunks, batch: &mut Batch, content: Map) -> Result<Map> {
+    let mut entries = BTreeSet::from([Vec::new()]);
+    for entry in content.range(reads, (Bound::Unbounded, Bound::Unbounded)) {
+        let (key, stored) = entry?;
+        if let Some(record) = Record::decode(&stored)
+            && !record.order.0.is_empty()
+        {
+            entries.insert(keys::order_entry(&key, &record.order));
+        }
+    }
+    let present = || Stored { bytes: Bytes::new(), body: None };
+    Ok(Map::build(batch, entries.into_iter().map(|entry| (entry, present())))?)
+}
+
+/// Gives order keys to records that a merge put below an ordered parent without any: last, by name.
+pub(crate) fn deal_missing(head: &View, edits: Overlay) -> Result<Overlay> {
+    let mut view = head.clone();
+    let mut suspects = BTreeSet::new();
+    for (key, record) in edits {
+        let path = keys::path_of(&key)?;
+        if let Some(record) = &record {
+            if record.order.0.is_empty() {
+                suspects.extend(path.parent());
+            }
+            if orders_children(&path, Some(record))
+                && !orders_children(&path, view.record(&key, &path)?.as_deref())
+            {
+                suspects.insert(path.clone());
+            }
+        }
+        view.put(key, record)?;
+    }
+    for parent in suspects {
+        let record = view.record(&keys::key_of(&parent)?, &parent)?;
+        if orders_children(&parent, record.as_deref()) {
+            view.deal_orders(&parent)?;
+        }
+    }
+    Ok(view.overlay)
+}
+
+/// Tells whether the children of the node with this record have an order.
+pub(crate) fn orders_children(path: &NodePath, record: Option<&Record>) -> bool {
+    let primary_type = record.map(|record| record.summary.primary_type());
+    primary_type.is_some_and(|one| is_container(path.name(), one) && has_ordered_children(one))
+}
