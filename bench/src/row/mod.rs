@@ -2,6 +2,7 @@
 
 mod admin;
 mod binary;
+mod children;
 mod commit;
 mod diff;
 mod dispatcher;
@@ -34,6 +35,7 @@ pub(crate) const ROWS: &[Row] = &[
     Row { name: "S2", about: "bytes written for a page save", measure: written::measure },
     Row { name: "S4", about: "warm reads of pages and nodes", measure: read::measure },
     Row { name: "S5", about: "chunks loaded by a difference", measure: diff::measure },
+    Row { name: "S6", about: "folders of many children", measure: children::measure },
     Row { name: "C5", about: "start and memory of a publisher", measure: start::measure },
     Row { name: "R1", about: "uncached page and its JSON at publish", measure: render::measure },
     Row { name: "R2", about: "all pages of the sample site, uncached", measure: pages::measure },

@@ -18,6 +18,8 @@ use crate::{Date, Property, Subtree, Value};
 
 /// The version of the record's bytes.
 const VERSION: u8 = 1;
+/// Order keys that came from elsewhere are refused above this, twice what writers make.
+const MAX_ORDER_BYTES: usize = 64;
 /// Bodies up to this many bytes that name no blob stay in the record.
 const INLINE_BYTES: usize = 256;
 
@@ -110,7 +112,9 @@ impl Record {
 
     /// Reads a record that came from elsewhere; nothing unless every byte of its header makes sense.
     pub(crate) fn decode_whole(stored: &Stored) -> Option<Self> {
-        Self::decode(stored).filter(|record| record.summary.check().is_some())
+        let record = Self::decode(stored)?;
+        let is_sound = record.order.0.len() <= MAX_ORDER_BYTES && record.summary.check().is_some();
+        is_sound.then_some(record)
     }
 
     /// Reads the body from the store, or from the record itself.

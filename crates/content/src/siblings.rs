@@ -189,10 +189,7 @@ impl Siblings<'_> {
     }
 
     /// Returns all entries behind one, or from the first, in order; chunks are read as the iterator advances.
-    pub(crate) fn entries(
-        &self,
-        behind: Option<&[u8]>,
-    ) -> impl Iterator<Item = Result<Vec<u8>>> + '_ {
+    fn entries(&self, behind: Option<&[u8]>) -> impl Iterator<Item = Result<Vec<u8>>> + '_ {
         let (first, end) = self.range.bounds();
         let bounds = (behind.map_or(first, Bound::Excluded), end);
         let mut stored = self.map.range(self.reads(), bounds).peekable();
@@ -216,12 +213,24 @@ impl Siblings<'_> {
         })
     }
 
+    /// Returns a part of all entries. Without pending edits the map passes over what comes before it.
+    pub(crate) fn page(&self, offset: usize, limit: usize) -> Result<Vec<Vec<u8>>> {
+        let bounds = self.range.bounds();
+        if self.view.order.range::<[u8], _>(bounds).next().is_some() {
+            return self.entries(None).skip(offset).take(limit).collect();
+        }
+        let page = self.map.range(self.reads(), bounds).skip(offset).take(limit);
+        page.map(|entry| Ok(entry?.0.into())).collect()
+    }
+
     /// Returns the entry in front of one.
-    pub(crate) fn before(&self, entry: &[u8]) -> Result<Option<Vec<u8>>> {
+    fn before(&self, entry: &[u8]) -> Result<Option<Vec<u8>>> {
         let start = self.range.start.as_slice();
         let mut end = entry.to_vec();
         let stored = loop {
-            match last_in(self.map, self.reads(), start, &end)? {
+            let range = (Bound::Included(start), Bound::Excluded(end.as_slice()));
+            let last = self.map.last_in(self.reads(), range)?;
+            match last.map(|(key, _)| Vec::from(key)) {
                 Some(found) if self.view.order.get(&found) == Some(&false) => end = found,
                 found => break found,
             }
@@ -238,40 +247,6 @@ impl Siblings<'_> {
     fn reads(&self) -> &dyn ReadChunks {
         self.view.shared.reads()
     }
-}
-
-/// Returns the last key from `start` to below `end`; both begin alike, with the key of a parent.
-///
-/// The map reads forwards only, so the bytes of the key are found one after the other, each by halving: every step
-/// asks for the first key from a place on, and goes down one path of the tree.
-fn last_in(map: Map, reads: &dyn ReadChunks, start: &[u8], end: &[u8]) -> Result<Option<Vec<u8>>> {
-    let first = |bound: Bound<&[u8]>| -> Result<Option<Vec<u8>>> {
-        let entry = map.range(reads, (bound, Bound::Excluded(end))).next().transpose()?;
-        Ok(entry.map(|(key, _)| key.into()))
-    };
-    let Some(mut found) = first(Bound::Included(start))? else {
-        return Ok(None);
-    };
-    let mut depth = start.len();
-    while let Some(next) = first(Bound::Excluded(&found))? {
-        found = next;
-        // All keys from `found` on agree with it in what is before `depth`.
-        let (mut low, mut high) = (found.get(depth).copied().unwrap_or_default(), u8::MAX);
-        while low < high {
-            let middle = low + (high - low).div_ceil(2);
-            let mut probe = found.get(..depth).unwrap_or_default().to_vec();
-            probe.push(middle);
-            match first(Bound::Included(&probe))? {
-                Some(greater) => {
-                    low = greater.get(depth).copied().unwrap_or(middle);
-                    found = greater;
-                }
-                None => high = middle - 1,
-            }
-        }
-        depth += 1;
-    }
-    Ok(Some(found))
 }
 
 /// Builds the map for a state from before it.

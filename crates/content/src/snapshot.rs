@@ -197,6 +197,23 @@ impl View {
         })
     }
 
+    /// Returns a part of what [`View::entries`] gives. Without pending edits the map passes over what comes before it.
+    fn page<'a>(
+        &'a self,
+        range: &keys::KeyRange,
+        offset: usize,
+        limit: usize,
+    ) -> Box<dyn Iterator<Item = Result<(Bytes, Found<'a>)>> + 'a> {
+        if self.overlay.range::<[u8], _>(range.bounds()).next().is_some() {
+            return Box::new(self.entries(range).skip(offset).take(limit));
+        }
+        let page = self.content.range(self.shared.reads(), range.bounds()).skip(offset).take(limit);
+        Box::new(page.map(|entry| {
+            let (key, stored) = entry?;
+            Ok((key, Found::Stored(stored)))
+        }))
+    }
+
     /// Loads a record's body, through the cache of bodies.
     pub(crate) fn body(&self, record: &Record, path: &NodePath) -> Result<Arc<Body>> {
         let chunks = self.shared.reads();
@@ -485,11 +502,8 @@ impl Node {
             return Ok(Vec::new());
         }
         let range = keys::children_of(&self.path)?;
-        let children = self.snapshot.0.entries(&range).map(|entry| {
-            let (key, found) = entry?;
-            let path = self.path.child_unchecked(keys::name_of(&key)?);
-            Ok(self.listed(path, found.record(&key)?))
-        });
+        let entries = self.snapshot.0.entries(&range);
+        let children = entries.map(|entry| self.listed_child(entry));
         let mut children = children.collect::<Result<Vec<Self>>>()?;
         if has_ordered_children(self.primary_type()) {
             // Stable: those with equal order keys stay sorted by name.
@@ -508,28 +522,24 @@ impl Node {
             return Ok(Vec::new());
         }
         let view = &self.snapshot.0;
-        let child = |key: &[u8], record: Record| {
-            Ok(self.listed(self.path.child_unchecked(keys::name_of(key)?), record))
-        };
         if !has_ordered_children(self.primary_type()) {
             let range = keys::children_of(&self.path)?;
-            let page = view.entries(&range).skip(offset).take(limit);
-            let page = page.map(|entry| {
-                let (key, found) = entry?;
-                child(&key, found.record(&key)?)
-            });
-            return page.collect();
+            return view
+                .page(&range, offset, limit)
+                .map(|entry| self.listed_child(entry))
+                .collect();
         }
         let Some(siblings) = view.siblings(&self.path)? else {
             return Ok(self.listed_children()?.into_iter().skip(offset).take(limit).collect());
         };
-        let page = siblings.entries(None).skip(offset).take(limit).map(|entry| {
-            let key = siblings.record_of(&entry?)?;
-            let missing =
-                || damaged(&self.path, "its map of order keys lists a child that is not there");
-            child(&key, view.find(&key)?.ok_or_else(missing)?)
-        });
-        page.collect()
+        let child = |entry: Vec<u8>| {
+            let key = siblings.record_of(&entry)?;
+            let record = view.find(&key)?;
+            let missing = "its map of order keys lists a child that is not there";
+            let record = record.ok_or_else(|| damaged(&self.path, missing))?;
+            Ok(self.listed(self.path.child_unchecked(keys::name_of(&key)?), record))
+        };
+        siblings.page(offset, limit)?.into_iter().map(child).collect()
     }
 
     /// Counts what [`Node::listed_children`] gives, without decoding headers.
@@ -541,7 +551,19 @@ impl Node {
             return Ok(0);
         }
         let range = keys::children_of(&self.path)?;
-        self.snapshot.0.entries(&range).try_fold(0, |count, entry| entry.map(|_| count + 1))
+        let view = &self.snapshot.0;
+        if view.overlay.range::<[u8], _>(range.bounds()).next().is_some() {
+            return view.entries(&range).try_fold(0, |count, entry| entry.map(|_| count + 1));
+        }
+        let count = view.content.count_in(view.shared.reads(), &range)?;
+        Ok(usize::try_from(count).unwrap_or(usize::MAX))
+    }
+
+    /// Makes the node of a child that the range of children gave.
+    fn listed_child(&self, entry: Result<(Bytes, Found<'_>)>) -> Result<Self> {
+        let (key, found) = entry?;
+        let path = self.path.child_unchecked(keys::name_of(&key)?);
+        Ok(self.listed(path, found.record(&key)?))
     }
 
     /// Makes the node of a record that a range gave.

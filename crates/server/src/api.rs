@@ -90,16 +90,16 @@ pub(crate) async fn pages(
         .work(move |instance| {
             let snapshot = instance.repository.snapshot()?;
             let folder = find(&snapshot, &query.path)?;
-            let children = folder.listed_children()?;
             let limit = query.limit.unwrap_or(100).min(MAX_LIMIT);
-            let items = children.iter().skip(query.offset).take(limit);
-            let items = items.map(|node| item(node, &waiting)).collect::<Result<Vec<_>>>()?;
+            let children = folder.listed_page(query.offset, limit)?;
+            let items = children.iter().map(|node| item(node, &waiting));
+            let items = items.collect::<Result<Vec<_>>>()?;
             Ok(json!({
                 "path": folder.path().as_str(),
                 "title": title(&folder),
                 "type": kind_of(&folder),
                 "crumbs": crumbs(&folder)?,
-                "total": children.len(),
+                "total": folder.count_listed_children()?,
                 "items": items,
             }))
         })

@@ -11,19 +11,19 @@ use tympan_testkit::store::WatchedStore;
 
 /// New chunks of all commits so far, and their bytes.
 #[derive(Default)]
-struct Written {
+pub(crate) struct Written {
     chunks: AtomicUsize,
     bytes: AtomicUsize,
 }
 
 impl Written {
-    fn get(&self) -> (usize, usize) {
+    pub(crate) fn get(&self) -> (usize, usize) {
         (self.chunks.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed))
     }
 }
 
 /// Opens a store that counts the chunks of each commit that were not there before.
-fn counting() -> (Arc<WatchedStore>, Arc<Written>) {
+pub(crate) fn counting() -> (Arc<WatchedStore>, Arc<Written>) {
     let store = Arc::new(LocalStore::memory().unwrap());
     let written = Arc::new(Written::default());
     let (inner, counts) = (store.clone(), written.clone());

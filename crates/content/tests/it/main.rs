@@ -9,6 +9,7 @@
 mod branch;
 mod cost;
 mod model;
+mod order;
 mod package_build;
 mod package_filevault;
 mod package_hostile;
