@@ -283,6 +283,7 @@ impl Body {
     }
 
     /// Returns an interned name.
+    #[inline]
     pub(crate) fn name_text(&self, index: u32) -> Option<&str> {
         let index = index as usize;
         let end = *self.name_ends.get(index)? as usize;

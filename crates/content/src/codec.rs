@@ -31,6 +31,7 @@ pub(crate) struct Cursor<'a> {
 
 impl<'a> Cursor<'a> {
     /// Stands at offset `at`.
+    #[inline]
     pub(crate) fn new(bytes: &'a [u8], at: usize) -> Self {
         Self { bytes, at }
     }
@@ -46,6 +47,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Reads a byte.
+    #[inline]
     pub(crate) fn byte(&mut self) -> Option<u8> {
         let byte = *self.bytes.get(self.at)?;
         self.at += 1;
@@ -53,6 +55,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Reads a number.
+    #[inline]
     pub(crate) fn number(&mut self) -> Option<u64> {
         let mut number = 0_u64;
         for shift in (0..64).step_by(7) {
@@ -66,6 +69,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Reads a number that counts or measures something in memory.
+    #[inline]
     pub(crate) fn length(&mut self) -> Option<usize> {
         self.number()?.try_into().ok()
     }
@@ -77,6 +81,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Reads `length` bytes.
+    #[inline]
     pub(crate) fn take(&mut self, length: usize) -> Option<&'a [u8]> {
         let end = self.at.checked_add(length)?;
         let bytes = self.bytes.get(self.at..end)?;
@@ -85,12 +90,14 @@ impl<'a> Cursor<'a> {
     }
 
     /// Reads bytes with their length in front.
+    #[inline]
     pub(crate) fn bytes(&mut self) -> Option<&'a [u8]> {
         let length = self.length()?;
         self.take(length)
     }
 
     /// Reads a text with its length in front.
+    #[inline]
     pub(crate) fn text(&mut self) -> Option<&'a str> {
         std::str::from_utf8(self.bytes()?).ok()
     }

@@ -62,7 +62,7 @@ pub(crate) struct Commits {
 /// Opened bodies by hash, bounded in bytes, and where nodes were found, by content map and path.
 pub(crate) struct BodyCache {
     bodies: Cache<ChunkId, Arc<Body>, BodyWeight>,
-    pub(crate) places: Cache<PlaceKey, Place>,
+    pub(crate) places: Cache<PlaceKey, Arc<Place>>,
 }
 
 #[derive(Clone)]

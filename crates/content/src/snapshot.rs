@@ -52,27 +52,36 @@ pub(crate) struct View {
 #[derive(Clone)]
 pub struct Node {
     snapshot: Snapshot,
-    document: Arc<Document>,
+    place: Arc<Place>,
     /// The document's body, once something of it was asked for.
     body: OnceLock<Option<Arc<Body>>>,
-    /// The place inside the body; nothing for the document's own node, which needs no body to be known.
-    at: Option<BodyNode>,
-    path: NodePath,
-}
-
-/// A record, with the path it was found at.
-struct Document {
-    path: NodePath,
-    record: Record,
 }
 
 /// Where a node was found, kept for whoever looks for it in the same state of the content again.
-#[derive(Clone)]
 pub(crate) struct Place {
-    document: Arc<Document>,
-    at: Option<BodyNode>,
-    /// The body while the cache of bodies has it. A body inside a record is small and opened again.
-    body: Weak<Body>,
+    path: NodePath,
+    kind: PlaceKind,
+}
+
+/// A document's own node, which needs no body to be known, or one inside a document.
+enum PlaceKind {
+    Document(Record),
+    Inside {
+        document: Arc<Place>,
+        at: BodyNode,
+        /// The body while the cache of bodies has it. One inside a record is small and opened again.
+        body: Weak<Body>,
+    },
+}
+
+impl Place {
+    /// Returns path and record of the document.
+    fn document(&self) -> (&NodePath, &Record) {
+        match &self.kind {
+            PlaceKind::Document(record) => (&self.path, record),
+            PlaceKind::Inside { document, .. } => document.document(),
+        }
+    }
 }
 
 /// A content map and a path in it.
@@ -245,33 +254,24 @@ impl Snapshot {
         };
         let places = &self.0.shared.bodies.places;
         if let Some(place) = places.get(&PlaceQuery(&content, path))
-            && let Some(node) = self.node_at(&place, path)
+            && let Some(node) = self.node_at(place)
         {
             return Ok(Some(node));
         }
         let node = self.find(path)?;
         if let Some(node) = &node {
-            let body = match node.body.get() {
-                Some(Some(body)) => Arc::downgrade(body),
-                _ => Weak::new(),
-            };
-            places.insert(
-                PlaceKey(content, path.clone()),
-                Place { document: node.document.clone(), at: node.at, body },
-            );
+            places.insert(PlaceKey(content, path.clone()), node.place.clone());
         }
         Ok(node)
     }
 
     /// Returns the node at a place that was found before, unless its body has to be loaded anew.
-    fn node_at(&self, place: &Place, path: &NodePath) -> Option<Node> {
-        let body = match place.body.upgrade() {
-            Some(body) => OnceLock::from(Some(body)),
-            None if place.at.is_none() => OnceLock::new(),
-            None => return None,
+    fn node_at(&self, place: Arc<Place>) -> Option<Node> {
+        let body = match &place.kind {
+            PlaceKind::Document(_) => OnceLock::new(),
+            PlaceKind::Inside { body, .. } => OnceLock::from(Some(body.upgrade()?)),
         };
-        let document = place.document.clone();
-        Some(Node { snapshot: self.clone(), document, body, at: place.at, path: path.clone() })
+        Some(Node { snapshot: self.clone(), place, body })
     }
 
     /// Finds the document that holds a node, and the node in it.
@@ -323,19 +323,24 @@ impl Snapshot {
 
     /// Finds a node by its place in the document whose record was found.
     fn node_in(&self, record: Record, owner: NodePath, path: &NodePath) -> Result<Option<Node>> {
-        let (body, at) = match path.relative_to(&owner) {
-            Some("") => (OnceLock::new(), None),
-            Some(relative) => {
-                let body = self.0.body(&record, &owner)?;
-                let Some(node) = body.find(relative) else {
-                    return Ok(None);
-                };
-                (OnceLock::from(Some(body)), Some(node))
-            }
-            None => return Ok(None),
+        let Some(relative) = path.relative_to(&owner) else {
+            return Ok(None);
         };
-        let document = Arc::new(Document { path: owner, record });
-        Ok(Some(Node { snapshot: self.clone(), document, body, at, path: path.clone() }))
+        if relative.is_empty() {
+            return Ok(Some(self.own_node(owner, record)));
+        }
+        let body = self.0.body(&record, &owner)?;
+        let Some(at) = body.find(relative) else {
+            return Ok(None);
+        };
+        let document = Arc::new(Place { path: owner, kind: PlaceKind::Document(record) });
+        Ok(Some(Node::inside(self.clone(), document, at, path.clone(), body)))
+    }
+
+    /// Makes a document's own node.
+    fn own_node(&self, path: NodePath, record: Record) -> Node {
+        let place = Arc::new(Place { path, kind: PlaceKind::Document(record) });
+        Node { snapshot: self.clone(), place, body: OnceLock::new() }
     }
 
     /// Returns the root node.
@@ -366,13 +371,13 @@ impl Node {
     /// Returns the absolute path.
     #[must_use]
     pub fn path(&self) -> &NodePath {
-        &self.path
+        &self.place.path
     }
 
     /// Returns the name; it is empty for the root.
     #[must_use]
     pub fn name(&self) -> &str {
-        self.path.name()
+        self.path().name()
     }
 
     /// Returns the snapshot that the node was found in.
@@ -384,11 +389,11 @@ impl Node {
     /// Returns the primary type.
     #[must_use]
     pub fn primary_type(&self) -> &str {
-        match self.at {
-            None => self.document.record.summary.primary_type(),
-            Some(node) => self
+        match &self.place.kind {
+            PlaceKind::Document(record) => record.summary.primary_type(),
+            PlaceKind::Inside { at, .. } => self
                 .body()
-                .and_then(|body| body.text(node, "jcr:primaryType"))
+                .and_then(|body| body.text(*at, "jcr:primaryType"))
                 .unwrap_or("nt:unstructured"),
         }
     }
@@ -402,7 +407,10 @@ impl Node {
     /// Returns what listings show, without reading the body; nothing for nodes inside a document.
     #[must_use]
     pub fn summary(&self) -> Option<&Summary> {
-        self.at.is_none().then_some(&self.document.record.summary)
+        match &self.place.kind {
+            PlaceKind::Document(record) => Some(&record.summary),
+            PlaceKind::Inside { .. } => None,
+        }
     }
 
     /// Tells whether the node is a page.
@@ -417,7 +425,7 @@ impl Node {
     #[must_use]
     pub fn borrowed(&self) -> Option<BorrowedNode<'_>> {
         let body = self.body()?;
-        Some(BorrowedNode::new(body, self.place(body)))
+        Some(BorrowedNode::new(body, self.at(body)))
     }
 
     /// Returns a property.
@@ -448,17 +456,14 @@ impl Node {
     /// # Errors
     /// If the store fails.
     pub fn child(&self, name: &str) -> Result<Option<Self>> {
-        let Ok(path) = self.path.child(name) else { return Ok(None) };
-        if self.at.is_none()
-            && is_container(self.name(), self.primary_type())
-            && !is_own_content(self.primary_type(), name)
-        {
+        let Ok(path) = self.path().child(name) else { return Ok(None) };
+        if self.is_folder() && !is_own_content(self.primary_type(), name) {
             return self.snapshot.node(&path);
         }
         let Some(body) = self.body() else {
             return Ok(None);
         };
-        Ok(body.child(self.place(body), name).map(|at| self.inner(at, path)))
+        Ok(body.child(self.at(body), name).map(|at| self.inner(body, at, path)))
     }
 
     /// Finds a node below by a relative path; an empty one is the node itself.
@@ -483,8 +488,8 @@ impl Node {
     pub fn children(&self) -> Result<Vec<Self>> {
         let mut children: Vec<Self> = match self.body() {
             Some(body) => body
-                .children(self.place(body))
-                .map(|at| self.inner(at, self.path.child_unchecked(body.name(at))))
+                .children(self.at(body))
+                .map(|at| self.inner(body, at, self.path().child_unchecked(body.name(at))))
                 .collect(),
             None => Vec::new(),
         };
@@ -498,10 +503,10 @@ impl Node {
     /// # Errors
     /// If the store fails.
     pub fn listed_children(&self) -> Result<Vec<Self>> {
-        if self.at.is_some() || !is_container(self.name(), self.primary_type()) {
+        if !self.is_folder() {
             return Ok(Vec::new());
         }
-        let range = keys::children_of(&self.path)?;
+        let range = keys::children_of(self.path())?;
         let entries = self.snapshot.0.entries(&range);
         let children = entries.map(|entry| self.listed_child(entry));
         let mut children = children.collect::<Result<Vec<Self>>>()?;
@@ -518,26 +523,26 @@ impl Node {
     /// # Errors
     /// If the store fails.
     pub fn listed_page(&self, offset: usize, limit: usize) -> Result<Vec<Self>> {
-        if self.at.is_some() || !is_container(self.name(), self.primary_type()) {
+        if !self.is_folder() {
             return Ok(Vec::new());
         }
         let view = &self.snapshot.0;
         if !has_ordered_children(self.primary_type()) {
-            let range = keys::children_of(&self.path)?;
+            let range = keys::children_of(self.path())?;
             return view
                 .page(&range, offset, limit)
                 .map(|entry| self.listed_child(entry))
                 .collect();
         }
-        let Some(siblings) = view.siblings(&self.path)? else {
+        let Some(siblings) = view.siblings(self.path())? else {
             return Ok(self.listed_children()?.into_iter().skip(offset).take(limit).collect());
         };
         let child = |entry: Vec<u8>| {
             let key = siblings.record_of(&entry)?;
             let record = view.find(&key)?;
             let missing = "its map of order keys lists a child that is not there";
-            let record = record.ok_or_else(|| damaged(&self.path, missing))?;
-            Ok(self.listed(self.path.child_unchecked(keys::name_of(&key)?), record))
+            let record = record.ok_or_else(|| damaged(self.path(), missing))?;
+            Ok(self.listed(self.path().child_unchecked(keys::name_of(&key)?), record))
         };
         siblings.page(offset, limit)?.into_iter().map(child).collect()
     }
@@ -547,10 +552,10 @@ impl Node {
     /// # Errors
     /// If the store fails.
     pub fn count_listed_children(&self) -> Result<usize> {
-        if self.at.is_some() || !is_container(self.name(), self.primary_type()) {
+        if !self.is_folder() {
             return Ok(0);
         }
-        let range = keys::children_of(&self.path)?;
+        let range = keys::children_of(self.path())?;
         let view = &self.snapshot.0;
         if view.overlay.range::<[u8], _>(range.bounds()).next().is_some() {
             return view.entries(&range).try_fold(0, |count, entry| entry.map(|_| count + 1));
@@ -562,18 +567,20 @@ impl Node {
     /// Makes the node of a child that the range of children gave.
     fn listed_child(&self, entry: Result<(Bytes, Found<'_>)>) -> Result<Self> {
         let (key, found) = entry?;
-        let path = self.path.child_unchecked(keys::name_of(&key)?);
+        let path = self.path().child_unchecked(keys::name_of(&key)?);
         Ok(self.listed(path, found.record(&key)?))
     }
 
     /// Makes the node of a record that a range gave.
     fn listed(&self, path: NodePath, record: Record) -> Self {
-        Self {
-            snapshot: self.snapshot.clone(),
-            document: Arc::new(Document { path: path.clone(), record }),
-            body: OnceLock::new(),
-            at: None,
-            path,
+        self.snapshot.own_node(path, record)
+    }
+
+    /// Tells whether children of the node have records of their own.
+    fn is_folder(&self) -> bool {
+        match &self.place.kind {
+            PlaceKind::Document(record) => is_container(self.name(), record.summary.primary_type()),
+            PlaceKind::Inside { .. } => false,
         }
     }
 
@@ -582,11 +589,10 @@ impl Node {
     /// # Errors
     /// If the store fails.
     pub fn has_listed_children(&self) -> Result<bool> {
-        let is_folder = self.at.is_none() && is_container(self.name(), self.primary_type());
-        if !is_folder {
+        if !self.is_folder() {
             return Ok(false);
         }
-        let range = keys::children_of(&self.path)?;
+        let range = keys::children_of(self.path())?;
         Ok(self.snapshot.0.entries(&range).next().transpose()?.is_some())
     }
 
@@ -595,10 +601,10 @@ impl Node {
     /// # Errors
     /// If the store fails.
     pub fn listed_descendants(&self) -> Result<Vec<Self>> {
-        if self.at.is_some() || !is_container(self.name(), self.primary_type()) {
+        if !self.is_folder() {
             return Ok(Vec::new());
         }
-        let range = keys::below(&self.path)?;
+        let range = keys::below(self.path())?;
         let nodes = self.snapshot.0.entries(&range).map(|entry| {
             let (key, found) = entry?;
             Ok(self.listed(keys::path_of(&key)?, found.record(&key)?))
@@ -611,7 +617,7 @@ impl Node {
     /// # Errors
     /// If the store fails.
     pub fn parent(&self) -> Result<Option<Self>> {
-        match self.path.parent() {
+        match self.path().parent() {
             Some(parent) => self.snapshot.node(&parent),
             None => Ok(None),
         }
@@ -631,8 +637,9 @@ impl Node {
 
     /// Decodes the part of the node's subtree that lies in its own record.
     pub(crate) fn read_own(&self) -> Result<Subtree> {
-        let body = self.snapshot.0.body(&self.document.record, &self.document.path)?;
-        let mut tree = body.subtree(self.at.unwrap_or(body.root()));
+        let (path, record) = self.place.document();
+        let body = self.snapshot.0.body(record, path)?;
+        let mut tree = body.subtree(self.at(&body));
         self.name().clone_into(&mut tree.name);
         Ok(tree)
     }
@@ -649,7 +656,7 @@ impl Node {
     /// with pending edits.
     #[must_use]
     pub fn body_id(&self) -> Option<ChunkId> {
-        match &self.document.record.body {
+        match &self.record().body {
             BodyPlace::Stored(id) => Some(*id),
             BodyPlace::Inline(bytes) => Some(ChunkId::of(bytes)),
             BodyPlace::Pending(_) => None,
@@ -657,40 +664,58 @@ impl Node {
     }
 
     pub(crate) fn record(&self) -> &Record {
-        &self.document.record
+        self.place.document().1
     }
 
     /// Returns the path of the record that holds this node.
     pub(crate) fn owner(&self) -> &NodePath {
-        &self.document.path
+        self.place.document().0
     }
 
-    fn inner(&self, at: BodyNode, path: NodePath) -> Self {
-        Self {
-            snapshot: self.snapshot.clone(),
-            document: self.document.clone(),
-            body: self.body.clone(),
-            at: Some(at),
-            path,
+    /// Makes a node inside a document.
+    fn inside(
+        snapshot: Snapshot,
+        document: Arc<Place>,
+        at: BodyNode,
+        path: NodePath,
+        body: Arc<Body>,
+    ) -> Self {
+        let kind = PlaceKind::Inside { document, at, body: Arc::downgrade(&body) };
+        Self { snapshot, place: Arc::new(Place { path, kind }), body: OnceLock::from(Some(body)) }
+    }
+
+    /// Makes the node of a child inside the same document.
+    fn inner(&self, body: &Arc<Body>, at: BodyNode, path: NodePath) -> Self {
+        let document = match &self.place.kind {
+            PlaceKind::Document(_) => &self.place,
+            PlaceKind::Inside { document, .. } => document,
+        };
+        Self::inside(self.snapshot.clone(), document.clone(), at, path, body.clone())
+    }
+
+    /// Returns where the node is in its document's body.
+    fn at(&self, body: &Body) -> BodyNode {
+        match &self.place.kind {
+            PlaceKind::Document(_) => body.root(),
+            PlaceKind::Inside { at, .. } => *at,
         }
     }
 
-    fn place(&self, body: &Body) -> BodyNode {
-        self.at.unwrap_or(body.root())
-    }
-
     /// Returns the body, loading it at the first call; a failure is kept in the snapshot.
-    fn body(&self) -> Option<&Body> {
-        let load = || match self.snapshot.0.body(&self.document.record, &self.document.path) {
-            Ok(body) => Some(body),
-            Err(error) => {
-                tracing::error!(path = %self.document.path, error = %error, "document cannot be read");
-                // The first failure stands for all.
-                drop(self.snapshot.0.failure.set(Arc::new(error)));
-                None
+    fn body(&self) -> Option<&Arc<Body>> {
+        let load = || {
+            let (path, record) = self.place.document();
+            match self.snapshot.0.body(record, path) {
+                Ok(body) => Some(body),
+                Err(error) => {
+                    tracing::error!(path = %path, error = %error, "document cannot be read");
+                    // The first failure stands for all.
+                    drop(self.snapshot.0.failure.set(Arc::new(error)));
+                    None
+                }
             }
         };
-        self.body.get_or_init(load).as_deref()
+        self.body.get_or_init(load).as_ref()
     }
 }
 
@@ -729,6 +754,6 @@ impl fmt::Debug for Snapshot {
 
 impl fmt::Debug for Node {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Node({})", self.path)
+        write!(f, "Node({})", self.path())
     }
 }
