@@ -360,3 +360,68 @@ fn every_binary_property_keeps_its_own_blob() {
         assert_eq!(node.property("jcr:data"), Some(Value::Binary(blob).into()), "{name}");
     }
 }
+
+#[test]
+fn nodes_are_found_at_every_depth_and_anew_after_every_commit() {
+    let repository = Repository::memory().unwrap();
+    let mut session = repository.session("ann").unwrap();
+    let leaf = || Subtree::new("leaf", "nt:unstructured").with("text", "x".repeat(300).as_str());
+    let content = || Subtree::new("jcr:content", "nt:unstructured").with_child(leaf());
+    let tree =
+        Subtree::new("a", "sling:Folder")
+            .with_child(content())
+            .with_child(Subtree::new("page", "cq:Page").with_child(content()))
+            .with_child(Subtree::new("asset", "dam:Asset").with_child(
+                content().with_child(Subtree::new("deep", "cq:Page").with_child(leaf())),
+            ));
+    session.put(&path("/a"), tree).unwrap();
+    session.commit("first", SystemTime::UNIX_EPOCH).unwrap();
+    let all = [
+        "/",
+        "/a",
+        "/a/jcr:content",
+        "/a/jcr:content/leaf",
+        "/a/page",
+        "/a/page/jcr:content",
+        "/a/page/jcr:content/leaf",
+        "/a/asset",
+        "/a/asset/jcr:content",
+        "/a/asset/jcr:content/deep",
+        "/a/asset/jcr:content/deep/leaf",
+    ];
+    let missing = [
+        "/b",
+        "/jcr:content",
+        "/a/b",
+        "/a/page/b",
+        "/a/page/b/jcr:content",
+        "/a/page/jcr:content/b",
+        "/a/asset/jcr:content/b/c/d",
+        "/a/jcr:content/jcr:content",
+        "/a/b/c/d/e/f/g",
+        "/b/c/d/e/f",
+        "/a/jcr:contents/leaf",
+    ];
+    let check = |snapshot: &tympan_content::Snapshot, all: &[&str], missing: &[&str]| {
+        // The second time, what was found the first time is remembered.
+        for _ in 0..2 {
+            for text in all {
+                let node = snapshot.node(&path(text)).unwrap().unwrap_or_else(|| panic!("{text}"));
+                assert_eq!(node.path().as_str(), *text);
+                let is_leaf = text.ends_with("leaf");
+                assert_eq!(node.borrowed().unwrap().text("text").is_some(), is_leaf, "{text}");
+            }
+            for text in missing {
+                assert!(snapshot.node(&path(text)).unwrap().is_none(), "{text}");
+            }
+        }
+    };
+    let first = repository.snapshot().unwrap();
+    check(&first, &all, &missing);
+    session.remove(&path("/a/page")).unwrap();
+    session.add_node(&path("/b"), "sling:Folder").unwrap();
+    check(&session.snapshot().unwrap(), &["/a", "/b"], &["/a/page", "/a/page/jcr:content/leaf"]);
+    session.commit("second", SystemTime::UNIX_EPOCH).unwrap();
+    check(&repository.snapshot().unwrap(), &["/a", "/b"], &["/a/page", "/a/page/jcr:content/leaf"]);
+    check(&first, &all, &missing);
+}
