@@ -108,7 +108,7 @@ impl Site {
             let mut session = site.repository.session("bench")?;
             for small in 0..SMALL {
                 let mut tree = Subtree::new("folder", primary_type);
-                tree.children.extend((0..FEW).map(child_tree));
+                tree.children.extend((0..FEW).map(|child| child_tree(child, small * FEW + child)));
                 let path = NodePath::new(&format!("/{}", small_folder(folder, small)))?;
                 session.put(&path, tree)?;
             }
@@ -121,7 +121,7 @@ impl Site {
         let mut session = self.repository.session("bench")?;
         session.add_node(&NodePath::new(&format!("/{folder}"))?, primary_type)?;
         for child in 0..children {
-            session.put(&child_path(folder, &child_name(child))?, child_tree(child))?;
+            session.put(&child_path(folder, &child_name(child))?, child_tree(child, child))?;
             if child % LOAD == LOAD - 1 {
                 session.commit("load", SystemTime::UNIX_EPOCH)?;
             }
@@ -189,9 +189,9 @@ impl Site {
         }
         let before = self.store.counts();
         let (result, seconds) = cpu::spent(|| -> Outcome<()> {
-            for (path, middle) in &paths {
+            for (one, (path, middle)) in paths.iter().enumerate() {
                 let mut session = self.repository.session("bench")?;
-                session.put(path, child_tree(0))?;
+                session.put(path, child_tree(0, one))?;
                 if is_ordered {
                     session.order(path, middle)?;
                 }
@@ -255,7 +255,8 @@ fn child_path(folder: &str, name: &str) -> Outcome<NodePath> {
     Ok(NodePath::new(&format!("/{folder}/{name}"))?)
 }
 
-fn child_tree(child: usize) -> Subtree {
+/// Makes a child whose title no other has, so that compression finds as little in small folders as in large ones.
+fn child_tree(child: usize, title: usize) -> Subtree {
     Subtree::new(child_name(child), "nt:unstructured")
-        .with("jcr:title", Random::new(child as u64).words(30).as_str())
+        .with("jcr:title", Random::new(title as u64).words(30).as_str())
 }
