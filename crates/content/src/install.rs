@@ -23,7 +23,7 @@ impl InstallTarget for Session {
     }
 
     fn put_blob(&mut self, source: &mut dyn Read) -> Result<BlobId> {
-        Ok(self.repository().blobs().put(source)?)
+        Self::put_blob(self, source)
     }
 
     fn node(&mut self, path: &NodePath) -> Result<Option<ExistingNode>> {

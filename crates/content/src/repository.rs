@@ -196,11 +196,10 @@ impl Repository {
     /// # Errors
     /// If the store fails.
     pub fn session(&self, user: &str) -> Result<Session> {
-        let hold = self.0.chunks.hold()?;
-        Ok(Session::new(self.clone(), self.snapshot()?, user, hold))
+        Ok(Session::new(self.clone(), self.snapshot()?, user))
     }
 
-    /// Keeps what is stored from now on until something refers to it. Sessions hold by themselves.
+    /// Keeps what is stored from now on until something refers to it. A session holds its own blobs.
     ///
     /// # Errors
     /// If the store fails.

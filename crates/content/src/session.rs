@@ -9,6 +9,7 @@
 //! * A failed commit leaves the pending edits as they were.
 
 use std::collections::BTreeMap;
+use std::io::Read;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -21,7 +22,9 @@ use crate::record::{BodyPlace, Record};
 use crate::repository::Repository;
 use crate::siblings::Spot;
 use crate::snapshot::View;
-use crate::{Error, Node, NodePath, Property, Result, Snapshot, Subtree, check_name, commit, keys};
+use crate::{
+    BlobId, Error, Node, NodePath, Property, Result, Snapshot, Subtree, check_name, commit, keys,
+};
 
 /// Where to put a node among its siblings.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,7 +53,7 @@ pub struct Session {
     /// The last order key given out, so that adding many children in a row does not list them each time.
     last_order: Option<(NodePath, OrderKey)>,
     /// Keeps blobs that are stored before the commit that refers to them.
-    _hold: Hold,
+    hold: Option<Hold>,
 }
 
 /// A decoded document.
@@ -64,7 +67,7 @@ struct Hot {
 }
 
 impl Session {
-    pub(crate) fn new(repository: Repository, base: Snapshot, user: &str, hold: Hold) -> Self {
+    pub(crate) fn new(repository: Repository, base: Snapshot, user: &str) -> Self {
         Self {
             repository,
             pending: base.clone(),
@@ -72,8 +75,19 @@ impl Session {
             user: user.to_owned(),
             hot: None,
             last_order: None,
-            _hold: hold,
+            hold: None,
         }
+    }
+
+    /// Stores a blob for a property that is set before the session ends.
+    ///
+    /// # Errors
+    /// If reading the source or storing the bytes fails.
+    pub fn put_blob(&mut self, source: &mut dyn Read) -> Result<BlobId> {
+        if self.hold.is_none() {
+            self.hold = Some(self.repository.hold()?);
+        }
+        Ok(self.repository.blobs().put(source)?)
     }
 
     /// Returns the user in whose name the session commits.

@@ -28,9 +28,10 @@ pub struct Applied {
 pub fn apply(repository: &Repository, message: &Message, now: SystemTime) -> Result<Applied> {
     let action = Action::find(&message.action)
         .ok_or_else(|| Error::Malformed(format!("`{}` is no action", message.action)))?;
-    // The session first: what it finds present then stays.
-    let mut session = repository.session(&message.user)?;
+    // What is found present has to stay until the commit refers to it.
+    let _hold = repository.hold()?;
     check_parts(repository, message)?;
+    let mut session = repository.session(&message.user)?;
     let before = session.snapshot()?;
     match action {
         Action::Activate => activate(&mut session, message)?,

@@ -475,7 +475,7 @@ impl Work<'_> {
     }
 
     /// Stores the bytes of an upload and describes them.
-    fn resource(&self, upload: &Upload) -> Result<Subtree> {
+    fn resource(&mut self, upload: &Upload) -> Result<Subtree> {
         let mut file = upload.file.reopen()?;
         file.seek(SeekFrom::Start(0))?;
         let blob = self.put_blob(file)?;
@@ -486,14 +486,8 @@ impl Work<'_> {
             .with("jcr:lastModifiedBy", Property::text(self.user)))
     }
 
-    fn put_blob(&self, file: File) -> Result<tympan_content::BlobId> {
-        let mut reader = BufReader::new(file);
-        Ok(self
-            .session
-            .repository()
-            .blobs()
-            .put(&mut reader)
-            .map_err(tympan_content::Error::from)?)
+    fn put_blob(&mut self, file: File) -> Result<tympan_content::BlobId> {
+        Ok(self.session.put_blob(&mut BufReader::new(file))?)
     }
 
     /// Stores uploads as assets, as AEM's `createasset` does.
