@@ -60,9 +60,19 @@ impl Context {
         if self.is_quick { 1 } else { 4 }
     }
 
+    /// Tells whether a peer that has to be asked for is asked for.
+    pub(crate) fn has_peer(&self, name: &str) -> bool {
+        self.peers.iter().any(|peer| peer == name)
+    }
+
+    /// Returns how many pages the large tree has.
+    pub(crate) fn tree_pages(&self) -> usize {
+        if self.is_quick { 4_000 } else { 40_000 }
+    }
+
     /// Returns Sling, started on first use, or why there is none.
     pub(crate) fn sling(&mut self) -> Result<Rc<Sling>, String> {
-        if !self.peers.iter().any(|peer| peer == "sling") {
+        if !self.has_peer("sling") {
             return Err("set PEERS=sling".to_owned());
         }
         let work = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/bench/peer-sling");
@@ -104,8 +114,7 @@ impl Context {
     /// Returns the large tree, built on first use: 1,000,000 nodes, or 100,000 in a quick run.
     pub(crate) fn tree(&mut self) -> Outcome<&mut Tree> {
         if self.tree.is_none() {
-            let pages = if self.is_quick { 4_000 } else { 40_000 };
-            self.tree = Some(Tree::build(&self.new_folder("tree-")?, pages)?);
+            self.tree = Some(Tree::build(&self.new_folder("tree-")?, self.tree_pages())?);
         }
         self.tree.as_mut().ok_or_else(|| "no tree".into())
     }

@@ -2,9 +2,10 @@
 
 use std::io;
 use std::ops::ControlFlow;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use tympan_store::disk::{Disk, DiskFile, DiskLock, FileDisk, LockError, Mapped};
 use tympan_store::{
@@ -50,7 +51,23 @@ struct Counters {
     bytes: AtomicU64,
     blocks: AtomicU64,
     syncs: AtomicU64,
+    /// What a sync costs: [`NO_SYNC`], or the nanoseconds it takes at least.
+    sync_nanos: AtomicU64,
 }
+
+/// What syncing a file costs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SyncCost {
+    /// What the disk takes.
+    Real,
+    /// What the disk takes, and at least this long, as on a slower disk.
+    AtLeast(Duration),
+    /// Nothing: it is counted and left out, for loads whose durability is not the subject.
+    None,
+}
+
+/// Stands for [`SyncCost::None`].
+const NO_SYNC: u64 = u64::MAX;
 
 fn add(counter: &AtomicU64, count: usize) {
     counter.fetch_add(count as u64, Ordering::Relaxed);
@@ -60,6 +77,7 @@ fn add(counter: &AtomicU64, count: usize) {
 #[derive(Debug)]
 pub(crate) struct CountingStore {
     store: LocalStore,
+    folder: PathBuf,
     counters: Arc<Counters>,
 }
 
@@ -70,8 +88,33 @@ impl CountingStore {
     /// If the store cannot be opened.
     pub(crate) fn open(folder: PathBuf) -> crate::Outcome<Self> {
         let counters = Arc::new(Counters::default());
-        let disk = CountingDisk { disk: FileDisk::open(folder)?, counters: Arc::clone(&counters) };
-        Ok(Self { store: LocalStore::open(Arc::new(disk), LocalOptions::default())?, counters })
+        let disk = FileDisk::open(folder.clone())?;
+        let disk = CountingDisk { disk, counters: Arc::clone(&counters) };
+        let store = LocalStore::open(Arc::new(disk), LocalOptions::default())?;
+        Ok(Self { store, folder, counters })
+    }
+
+    /// Sets what a sync costs from now on.
+    pub(crate) fn set_sync_cost(&self, cost: SyncCost) {
+        let nanos = match cost {
+            SyncCost::Real => 0,
+            SyncCost::AtLeast(time) => u64::try_from(time.as_nanos()).unwrap_or(NO_SYNC - 1),
+            SyncCost::None => NO_SYNC,
+        };
+        self.counters.sync_nanos.store(nanos, Ordering::Relaxed);
+    }
+
+    /// Returns the folder that the store is in.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Does what a clean stop does; the store can be used on.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub(crate) fn close(&self) -> crate::Outcome<()> {
+        Ok(self.store.close()?)
     }
 
     /// Returns what was counted so far.
@@ -236,7 +279,17 @@ impl DiskFile for CountingFile {
 
     fn sync(&self) -> io::Result<()> {
         add(&self.counters.syncs, 1);
-        self.file.sync()
+        let nanos = self.counters.sync_nanos.load(Ordering::Relaxed);
+        if nanos == NO_SYNC {
+            return Ok(());
+        }
+        let begin = Instant::now();
+        self.file.sync()?;
+        let rest = Duration::from_nanos(nanos).saturating_sub(begin.elapsed());
+        if !rest.is_zero() {
+            std::thread::sleep(rest);
+        }
+        Ok(())
     }
 
     fn map(&self) -> io::Result<Mapped> {

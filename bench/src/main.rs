@@ -1,6 +1,6 @@
 //! `tympan-bench`: figures of tympan beside those of its peers, measured in alternation.
 //!
-//! In: the rows to measure (`ROWS=S1,D1` or as arguments; default all), `QUICK=1`, `PEERS=sling`, `TYMPAN` (the program).
+//! In: the rows to measure (`ROWS=S1,D1` or as arguments; default all), `QUICK=1`, `PEERS=sling,oak`, `TYMPAN` (the program).
 //! Out: a table on the terminal, and `target/bench/results.json` beside the program.
 //!
 //! Invariants
@@ -19,6 +19,7 @@ mod figure;
 mod http;
 mod load;
 mod nginx;
+mod oak;
 mod origin;
 mod process;
 mod random;
@@ -42,7 +43,7 @@ Usage: tympan-bench [ROW]...
 
   ROW          rows to measure, such as S1 or D1; also as ROWS=S1,D1 (default: all)
   QUICK=1      each row about 20 seconds: smaller data, shorter runs
-  PEERS=sling  starts Apache Sling too, which is downloaded on first use
+  PEERS=sling  starts Apache Sling too, which is downloaded on first use; PEERS=sling,oak also Apache Oak
   TYMPAN=FILE  the program (default: target/release/tympan)
 
 Example: QUICK=1 tympan-bench D1 S1

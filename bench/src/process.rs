@@ -40,6 +40,20 @@ pub(crate) fn is_installed(program: &str) -> bool {
     folders.any(|folder| folder.join(program).is_file())
 }
 
+/// Finds a script of the peers: in `TYMPAN_PEERS`, or beside the workspace.
+pub(crate) fn peer_script(name: &str) -> Outcome<PathBuf> {
+    let folder = match std::env::var_os("TYMPAN_PEERS") {
+        Some(folder) => PathBuf::from(folder),
+        None => Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/peers"),
+    };
+    let script = folder.join(name);
+    if script.is_file() {
+        Ok(script)
+    } else {
+        Err(format!("there is no `{}`; set TYMPAN_PEERS", script.display()).into())
+    }
+}
+
 impl Process {
     /// Starts a command; its errors go to a file in `folder`.
     pub(crate) fn start(mut command: Command, folder: &Path) -> Outcome<Self> {

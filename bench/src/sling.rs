@@ -1,14 +1,14 @@
 //! The peer Apache Sling, driven by the peers' own script.
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::Outcome;
 use crate::context::SERVER_CORE;
 use crate::load::Target;
-use crate::process::{free_address, is_installed, pinned};
+use crate::process::{free_address, is_installed, peer_script, pinned};
 
 /// The bench page in Sling, from the same JSON.
 pub(crate) const PAGE: &str = "/content/bench/f3/p345.html";
@@ -35,7 +35,7 @@ impl Sling {
     /// # Errors
     /// If the script or what it needs is missing, or Sling does not start.
     pub(crate) fn start(work: PathBuf) -> Outcome<Self> {
-        let script = script()?;
+        let script = peer_script("sling.sh")?;
         for tool in ["java", "mvn", "curl", "python3", "timeout"] {
             if !is_installed(tool) {
                 return Err(format!("Sling needs `{tool}`, which is not installed").into());
@@ -83,19 +83,5 @@ impl Drop for Sling {
     fn drop(&mut self) {
         // It may have ended by itself.
         self.run("stop").ok();
-    }
-}
-
-/// Finds the peers' script: in `TYMPAN_PEERS`, or beside the workspace.
-fn script() -> Outcome<PathBuf> {
-    let folder = match std::env::var_os("TYMPAN_PEERS") {
-        Some(folder) => PathBuf::from(folder),
-        None => Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/peers"),
-    };
-    let script = folder.join("sling.sh");
-    if script.is_file() {
-        Ok(script)
-    } else {
-        Err(format!("there is no `{}`; set TYMPAN_PEERS", script.display()).into())
     }
 }

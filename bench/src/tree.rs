@@ -8,13 +8,14 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use tympan_content::{Date, NodePath, Property, Repository, Subtree, Value};
 use tympan_store::{Batch, Change, ChunkId, ChunkStore, Map, ReadChunks, RefUpdate, Root, body};
 
 use crate::Outcome;
-use crate::counting::CountingStore;
+use crate::counting::{CountingStore, SyncCost};
 use crate::random::Random;
 
 /// Nodes of a page: the page, `jcr:content`, `root`, and the components.
@@ -38,7 +39,7 @@ pub(crate) struct Tree {
     /// The content in [`Tree::full`].
     pub(crate) repository: Repository,
     plain_root: ChunkId,
-    saves: u64,
+    saves: AtomicU64,
 }
 
 /// One save of a page, done in the full store.
@@ -70,6 +71,7 @@ impl Tree {
     pub(crate) fn build(folder: &Path, pages: usize) -> Outcome<Self> {
         eprintln!("building a tree of {} nodes", pages * NODES_PER_PAGE);
         let full = Arc::new(CountingStore::open(folder.join("full"))?);
+        full.set_sync_cost(SyncCost::None);
         let repository =
             Repository::open(full.clone(), Arc::new(tympan_blobs::MemoryBlobs::default()))?;
         let mut session = repository.session("bench")?;
@@ -86,21 +88,31 @@ impl Tree {
             session.commit("load", SystemTime::UNIX_EPOCH)?;
         }
         let plain = Arc::new(CountingStore::open(folder.join("plain"))?);
+        plain.set_sync_cost(SyncCost::None);
         let content = content_map(&*full, &repository.head()?)?;
         copy_chunks(&*full, &*plain, content)?;
         let mut batch = Batch::new();
         let plain_root = write_root(&mut batch, content, None)?;
         plain.commit(batch)?;
-        Ok(Self { pages, full, plain, repository, plain_root, saves: 0 })
+        full.set_sync_cost(SyncCost::Real);
+        plain.set_sync_cost(SyncCost::Real);
+        Ok(Self { pages, full, plain, repository, plain_root, saves: AtomicU64::new(0) })
     }
 
     /// Saves a page through a session: ten of its nodes get new texts.
     ///
     /// # Errors
     /// If the store fails.
-    pub(crate) fn save(&mut self, page: usize) -> Outcome<Save> {
-        self.saves += 1;
-        let version = self.saves;
+    pub(crate) fn save(&self, page: usize) -> Outcome<Save> {
+        self.save_at(page, SystemTime::UNIX_EPOCH)
+    }
+
+    /// Saves a page at a time of the history's clock. Several threads may do so at once.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub(crate) fn save_at(&self, page: usize, at: SystemTime) -> Outcome<Save> {
+        let version = self.saves.fetch_add(1, Ordering::Relaxed) + 1;
         let before = self.repository.head()?;
         let mut changes = vec![(content_path(page)?, "cq:lastModified", modified(page, version))];
         for component in changed_components(page, version) {
@@ -112,7 +124,7 @@ impl Tree {
         for (path, name, property) in changes {
             session.set_property(&path, name, property)?;
         }
-        let after = session.commit("save", SystemTime::UNIX_EPOCH)?;
+        let after = session.commit("save", at)?;
         Ok(Save { elapsed: begin.elapsed(), page, version, before, after })
     }
 
@@ -216,6 +228,13 @@ impl std::fmt::Debug for Tree {
     }
 }
 
+/// Returns the bytes of the tree's paths, names and values, as rows hold them.
+pub(crate) fn raw_bytes(pages: usize) -> u64 {
+    let row = |(path, node): (String, Subtree)| path.len() + crate::engine::encode(&node).len();
+    let page = |page| page_rows(page).into_iter().map(row).sum::<usize>() as u64;
+    (0..pages).map(page).sum()
+}
+
 /// Returns the path of a page.
 pub(crate) fn page_path(page: usize) -> String {
     format!("/content/site/{}/page-{page:06}", section_name(page / PAGES_PER_SECTION))
@@ -287,7 +306,7 @@ fn content_path(page: usize) -> Outcome<NodePath> {
 
 /// Returns when a page was changed: the newest version last.
 fn modified(page: usize, version: u64) -> Property {
-    let seconds = 1_600_000_000 + page as u64 + version * 1_000_000;
+    let seconds = 1_600_000_000 + page as u64 + version * 100_000;
     let date = Date::from_system_time(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds));
     Property::Single(Value::Date(date))
 }

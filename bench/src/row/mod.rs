@@ -2,16 +2,22 @@
 
 mod admin;
 mod binary;
+mod branch;
 mod children;
+mod collect;
 mod commit;
 mod diff;
+mod disk;
 mod dispatcher;
 mod ledger;
+mod oak;
+mod open;
 mod pages;
 mod read;
 mod record;
 mod render;
 mod start;
+mod writers;
 mod written;
 
 use crate::Outcome;
@@ -33,9 +39,17 @@ pub(crate) struct Row {
 pub(crate) const ROWS: &[Row] = &[
     Row { name: "S1", about: "page save: chunks, bytes, syncs, time", measure: commit::measure },
     Row { name: "S2", about: "bytes written for a page save", measure: written::measure },
+    Row { name: "S3", about: "64 writers against one", measure: writers::measure },
     Row { name: "S4", about: "warm reads of pages and nodes", measure: read::measure },
     Row { name: "S5", about: "chunks loaded by a difference", measure: diff::measure },
     Row { name: "S6", about: "folders of many children", measure: children::measure },
+    Row { name: "S7", about: "disk after load and after many saves", measure: disk::measure },
+    Row { name: "S8", about: "bytes and time of a branch", measure: branch::measure },
+    Row {
+        name: "S9",
+        about: "saves while garbage is collected; opening; units of work beside Oak's",
+        measure: collect::measure,
+    },
     Row { name: "C5", about: "start and memory of a publisher", measure: start::measure },
     Row { name: "R1", about: "uncached page and its JSON at publish", measure: render::measure },
     Row { name: "R2", about: "all pages of the sample site, uncached", measure: pages::measure },

@@ -1,0 +1,183 @@
+//! S9: page saves while garbage is collected, opening a store, and units of work beside Apache Oak's.
+
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+
+use tympan_store::{ChunkStore, CollectOptions, Progress};
+
+use super::{oak, open};
+use crate::Outcome;
+use crate::alternate::{Spread, alternate};
+use crate::context::Context;
+use crate::figure::{Figure, Goal};
+use crate::random::Random;
+use crate::tree::Tree;
+
+pub(super) const ROW: &str = "S9";
+/// The simulated time between two saves: with an hour of history kept, most of what a save replaces is garbage soon.
+const BETWEEN_SAVES: Duration = Duration::from_mins(5);
+/// A paced collection rests this many times as long as it has worked.
+const REST: u32 = 3;
+
+/// How a collection runs beside the saves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Collecting {
+    No,
+    /// It works a quarter of the time.
+    Paced,
+    /// As fast as it can, one after the other.
+    Unpaced,
+}
+
+/// The saves of one turn.
+#[derive(Debug)]
+struct Turn {
+    /// Milliseconds, ascending.
+    times: Vec<f64>,
+    collections: usize,
+}
+
+/// Measures the row.
+pub(super) fn measure(context: &mut Context) -> Outcome<Vec<Figure>> {
+    let mut figures = beside_saves(context)?;
+    figures.extend(open::measure(context)?);
+    figures.extend(oak::measure(context)?);
+    Ok(figures)
+}
+
+fn beside_saves(context: &mut Context) -> Outcome<Vec<Figure>> {
+    let (pairs, time) = (context.pairs(), Duration::from_secs(context.seconds() * 2));
+    let tree = context.tree()?;
+    let mut random = Random::new(9);
+    let mut now = SystemTime::UNIX_EPOCH + Duration::from_hours(24 * 365);
+    let mut turn = |how| run(tree, how, time, &mut random, &mut now);
+    let turn = std::cell::RefCell::new(&mut turn);
+    let side = |how| {
+        let turn = &turn;
+        move || (turn.borrow_mut())(how)
+    };
+    let [without, paced, unpaced] = alternate(
+        pairs,
+        [&mut side(Collecting::No), &mut side(Collecting::Paced), &mut side(Collecting::Unpaced)],
+    )?;
+    let mut figures = Vec::new();
+    for (side, words) in [(&paced, "at a quarter of the time"), (&unpaced, "without a rest")] {
+        figures.extend(compare(side, &without, words));
+    }
+    Ok(figures)
+}
+
+fn compare(with: &[Turn], without: &[Turn], words: &str) -> Vec<Figure> {
+    let collections: usize = with.iter().map(|turn| turn.collections).sum();
+    let [with, without] = [with, without].map(pooled);
+    let figure = |what: &str, share: f64| {
+        let [ours, theirs] = [at(&with, share), at(&without, share)];
+        let note = format!(
+            "{ours:.2} ms of {} saves against {theirs:.2} ms of {}; {collections} collections",
+            with.len(),
+            without.len()
+        );
+        Figure::value(ROW, format!("{what} while garbage is collected {words}"), ours / theirs, "x")
+            .against("without a collection")
+            .note(note)
+    };
+    vec![
+        figure("median save", 0.5),
+        figure("p99 of saves", 0.99).goal(Goal::AtMost(1.5)),
+        figure("longest save", 1.0),
+    ]
+}
+
+/// Returns the times of all turns together, ascending.
+fn pooled(turns: &[Turn]) -> Vec<f64> {
+    let mut times: Vec<f64> = turns.iter().flat_map(|turn| turn.times.iter().copied()).collect();
+    times.sort_by(f64::total_cmp);
+    times
+}
+
+/// Returns what a share of the times do not exceed.
+fn at(times: &[f64], share: f64) -> f64 {
+    #[expect(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a share of a small count"
+    )]
+    let index = (times.len() as f64 * share) as usize;
+    times.get(index.min(times.len().saturating_sub(1))).copied().unwrap_or_default()
+}
+
+/// Saves pages for some time, one after the other, while collections run or not; until one has come to its end.
+fn run(
+    tree: &Tree,
+    how: Collecting,
+    time: Duration,
+    random: &mut Random,
+    now: &mut SystemTime,
+) -> Outcome<Turn> {
+    let [is_over, is_collected] = [AtomicBool::new(false), AtomicBool::new(how == Collecting::No)];
+    let began = *now;
+    std::thread::scope(|scope| {
+        let collector = scope.spawn(|| collect_until(tree, how, began, [&is_over, &is_collected]));
+        let begin = Instant::now();
+        let mut times = Vec::new();
+        let mut failed = None;
+        let is_due = || {
+            let is_collected = is_collected.load(Ordering::Relaxed) || collector.is_finished();
+            begin.elapsed() < time || !is_collected
+        };
+        while is_due() && failed.is_none() {
+            *now += BETWEEN_SAVES;
+            match tree.save_at(random.below(tree.pages), *now) {
+                Ok(save) => times.push(save.elapsed.as_secs_f64() * 1e3),
+                Err(error) => failed = Some(error),
+            }
+        }
+        is_over.store(true, Ordering::Relaxed);
+        let collections = collector.join().map_err(|_| "the collector panicked")??;
+        times.sort_by(f64::total_cmp);
+        failed.map_or(Ok(Turn { times, collections }), Err)
+    })
+}
+
+/// Runs collections one after the other until the saves are over; gives how many came to their end.
+fn collect_until(
+    tree: &Tree,
+    how: Collecting,
+    began: SystemTime,
+    [is_over, is_collected]: [&AtomicBool; 2],
+) -> Result<usize, String> {
+    if how == Collecting::No {
+        return Ok(0);
+    }
+    let mut worked_since = Instant::now();
+    let mut pace = |_: &Progress| {
+        if how == Collecting::Paced {
+            std::thread::sleep(worked_since.elapsed() * REST);
+            worked_since = Instant::now();
+        }
+        if is_over.load(Ordering::Relaxed) {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
+    };
+    let mut collections = 0;
+    while !is_over.load(Ordering::Relaxed) {
+        let mut options = CollectOptions::at(began);
+        options.retention.all = Duration::from_hours(1);
+        let collected =
+            tree.full.collect(&options, &mut pace).map_err(|error| error.to_string())?;
+        if !collected.is_stopped {
+            collections += 1;
+            is_collected.store(true, Ordering::Relaxed);
+        }
+    }
+    Ok(collections)
+}
+
+/// Returns a spread in milliseconds.
+pub(super) fn milliseconds(times: &[Duration]) -> Spread {
+    Spread::of(times.iter().map(|time| time.as_secs_f64() * 1e3))
+}
