@@ -189,9 +189,8 @@ impl LocalStore {
     fn new_roots(&self, options: &CollectOptions, folded: u64) -> Result<Vec<ChunkId>> {
         let mut roots: Vec<ChunkId> =
             self.live_roots(options).into_iter().flat_map(|(_, roots)| roots).collect();
-        let young = self.read_history(None, None, usize::MAX)?;
-        let young = young.into_iter().take_while(|one| one.sequence >= folded);
-        roots.extend(young.filter_map(|one| one.update.new));
+        let young = self.read_young(folded, usize::MAX, |_| true)?;
+        roots.extend(young.into_iter().filter_map(|one| one.update.new));
         Ok(roots)
     }
 

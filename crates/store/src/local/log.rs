@@ -42,8 +42,23 @@ impl LocalStore {
         let is_wanted = |one: &Revision| {
             one.sequence < before && name.is_none_or(|name| one.update.name == name)
         };
+        let mut found = self.read_young(log.folded, limit, is_wanted)?;
+        if found.len() < limit {
+            found.extend(self.folded(log, name)?.into_iter().filter(is_wanted));
+        }
+        found.truncate(limit);
+        Ok(found)
+    }
+
+    /// Returns revisions from sequence number `since` on, which are in no map yet, newest first; about `limit`.
+    pub(super) fn read_young(
+        &self,
+        since: u64,
+        limit: usize,
+        is_wanted: impl Fn(&Revision) -> bool,
+    ) -> Result<Vec<Revision>> {
         let mut found = Vec::new();
-        for location in self.index.commits_since(log.folded) {
+        for location in self.index.commits_since(since) {
             if found.len() >= limit {
                 break;
             }
@@ -56,14 +71,10 @@ impl LocalStore {
                 file: pack_name(location.place.pack),
                 fault: "a commit record is damaged; run `tympan repo check`",
             })?;
-            let is_young = |one: &Revision| one.sequence >= log.folded;
+            let is_young = |one: &Revision| one.sequence >= since;
             let revisions = commit.into_revisions().rev();
-            found.extend(revisions.filter(is_young).filter(is_wanted));
+            found.extend(revisions.filter(is_young).filter(&is_wanted));
         }
-        if found.len() < limit {
-            found.extend(self.folded(log, name)?.into_iter().filter(is_wanted));
-        }
-        found.truncate(limit);
         Ok(found)
     }
 
