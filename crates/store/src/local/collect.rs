@@ -1,4 +1,5 @@
 //! Collecting garbage from packs: what is live is moved out of packs that are mostly garbage, then these are removed.
+//! Small packs are brought together the same way.
 //!
 //! A collection works on the packs that were full when it began. It marks from all roots while commits go on; takes
 //! the writer's lock for the few roots that came since, and *condemns* packs under it; from then on no writer relies
@@ -38,6 +39,11 @@ use crate::id::{BlobId, ChunkId};
 const MIN_ROTATE_BYTES: u64 = 64 << 10;
 /// Live records are moved in pieces of about this many bytes.
 const MOVE_BYTES: usize = 256 << 10;
+/// So many small packs stay side by side. Every collection ends a pack, so that there would be ever more of them, and
+/// each is looked into for what the others do not hold.
+const MAX_SMALL_PACKS: usize = 8;
+/// A pack is small below this part of the length at which packs end.
+const SMALL_PART: u64 = 16;
 /// How often marking catches up with commits before it takes the writer's lock.
 const MAX_CATCH_UPS: usize = 8;
 
@@ -336,6 +342,7 @@ struct LocalMarks<'a> {
     /// What is marked in other packs, so that it is walked once, and how much that is in each.
     elsewhere: HashSet<[u8; 32]>,
     elsewhere_bytes: BTreeMap<u32, u64>,
+    pack_limit: u64,
     report: Collected,
 }
 
@@ -360,6 +367,7 @@ impl<'a> LocalMarks<'a> {
             packs: marks.collect(),
             elsewhere: HashSet::new(),
             elsewhere_bytes: BTreeMap::new(),
+            pack_limit: store.limit(),
             report,
         }
     }
@@ -401,11 +409,13 @@ impl<'a> LocalMarks<'a> {
         Ok(Some((found.location, bytes)))
     }
 
-    /// Returns the packs of which too little is live: their length, and how much of it is.
+    /// Returns the packs to rewrite, of which too little is live or which are too many: their length, and how much of
+    /// it is live.
     fn condemned(&mut self, options: &CollectOptions) -> Result<BTreeMap<u32, (u64, u64)>> {
         let (min_live, mode) = (options.min_live, options.mode);
         let files = self.store.index.packs();
         let mut condemned = BTreeMap::new();
+        let mut small = BTreeMap::new();
         for (pack, file) in &files.files {
             let live = match self.packs.get(pack) {
                 Some(marks) => marks.live_bytes,
@@ -422,7 +432,12 @@ impl<'a> LocalMarks<'a> {
             let share = live as f64 / length.max(1) as f64;
             if share < min_live {
                 condemned.insert(*pack, (length, live));
+            } else if length < self.pack_limit / SMALL_PART {
+                small.insert(*pack, (length, live));
             }
+        }
+        if small.len() > MAX_SMALL_PACKS {
+            condemned.append(&mut small);
         }
         Ok(condemned)
     }

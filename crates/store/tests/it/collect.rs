@@ -350,6 +350,34 @@ fn garbage_is_given_back_and_counted() {
 }
 
 #[test]
+fn small_packs_are_brought_together() {
+    let disk = CrashDisk::new();
+    let store = open(disk.clone(), ByteSize::mib(16));
+    let mut numbers = Numbers(9);
+    let mut root = None;
+    for round in 0..40 {
+        let mut batch = Batch::new();
+        let map = root.map_or(Map::EMPTY, |root| Root::read(&store, &root).unwrap().map("content"));
+        let noise: Vec<u8> = (0..70_000).map(|_| numbers.below(256) as u8).collect();
+        let mut page = value("page");
+        page.body = Some(body::write(&mut batch, &noise, &[]).unwrap());
+        let edits = Edits::from([(format!("page-{round:03}").into_bytes(), Some(page))]);
+        let map = map.edit(&store, &mut batch, edits).unwrap();
+        let maps = BTreeMap::from([("content".to_owned(), map)]);
+        let new = Root { maps }.write(&mut batch).unwrap();
+        batch.move_ref(move_ref("main", root, Some(new), round));
+        store.commit(batch).unwrap();
+        root = Some(new);
+        // Next to nothing is garbage, and each collection ends a pack.
+        collect(&store, &CollectOptions::at(at(round)));
+        let names = disk.list("").unwrap();
+        let packs = names.iter().filter(|name| !name.ends_with(".index")).count();
+        assert!(packs <= 12, "{packs} packs after {} collections", round + 1);
+    }
+    assert!(check(&store).unwrap().is_clean());
+}
+
+#[test]
 fn a_power_cut_at_any_call_of_a_collection_loses_nothing() {
     let disk = CrashDisk::new();
     let store = open(disk.clone(), ByteSize::kib(8));
