@@ -13,7 +13,7 @@ help:
 	@echo "make lint     format, lints and dependency rules"
 	@echo "make bench    figures beside their peers (ROWS=S1,D1 QUICK=1)"
 	@echo "make fuzz     each fuzz target for FUZZ_SECONDS (default 60)"
-	@echo "make torture  the long fault runs (KILLS=100)"
+	@echo "make torture  the long fault runs, hours of them (ROOM=store KILLS=1000 SAVES=10000 FUZZ_SECONDS=1800)"
 
 setup:
 	@scripts/setup.sh build
@@ -45,7 +45,7 @@ fuzz:
 
 torture:
 	@scripts/setup.sh test
-	TYMPAN_KILLS=$${KILLS:-100} $(CARGO) test --test it crash -- --nocapture
+	@scripts/torture.sh $(ROOM)
 
 clean:
 	$(CARGO) clean

@@ -1,4 +1,6 @@
 //! Power cuts at every call and every byte, full disks, failing syncs, flipped bits.
+//!
+//! `TYMPAN_CRASH_SAVES` sets how many saves the power is cut in; `make torture` asks for more.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -94,7 +96,9 @@ fn check_reopened(disk: MemoryDisk, limit: ByteSize, allowed: &[Acknowledged], a
     found
 }
 
-fn crash_everywhere(limit: ByteSize, saves: usize) {
+fn crash_everywhere(limit: ByteSize) {
+    let saves = std::env::var("TYMPAN_CRASH_SAVES").ok().and_then(|count| count.parse().ok());
+    let saves: usize = saves.unwrap_or(25);
     let disk = CrashDisk::new();
     let mut author = Author::new(open(disk.clone(), limit));
     let mut states = vec![author.acknowledged(&disk)];
@@ -112,16 +116,20 @@ fn crash_everywhere(limit: ByteSize, saves: usize) {
             check_reopened(disk.crash(calls, unsynced), limit, allowed, &at);
         }
     }
+    eprintln!(
+        "{saves} saves, power cut after each of {} calls in three ways, none lost",
+        disk.calls()
+    );
 }
 
 #[test]
 fn a_power_cut_after_any_call_loses_nothing_acknowledged() {
-    crash_everywhere(ByteSize::mib(1), 25);
+    crash_everywhere(ByteSize::mib(1));
 }
 
 #[test]
 fn a_power_cut_while_packs_fill_loses_nothing_acknowledged() {
-    crash_everywhere(ByteSize::kib(4), 25);
+    crash_everywhere(ByteSize::kib(4));
 }
 
 #[test]
@@ -152,6 +160,7 @@ fn a_cut_at_every_byte_of_the_last_three_commits() {
     }
     // Only the whole append is the new state.
     assert_eq!(outcomes[1], 6);
+    eprintln!("three commits cut at each byte in two ways: {} cuts, none lost", outcomes[0] + 6);
 }
 
 #[test]

@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# The long fault runs, each printing its count. Usage: scripts/torture.sh [store|program]...    (default: all)
+#   KILLS         processes killed in each test (default: 1,000 of the store, 100 of the whole program)
+#   SAVES         page saves of the soak (default 10,000)
+#   FUZZ_SECONDS  for each of the store's decoders (default 1,800)
+# Exit code: 0 nothing lost, 1 something failed, 2 no such room.
+set -u
+cd "$(dirname "$0")/.." || exit 1
+failed=()
+run() { # what, command…
+  echo "torture: $1"
+  "${@:2}" || failed+=("$1")
+}
+
+store() {
+  local test=(cargo test -p tympan-store --test it -- --nocapture)
+  run "power cuts" env TYMPAN_CRASH_SAVES="${CRASH_SAVES:-150}" "${test[@]}" crash
+  run "kills" env TYMPAN_KILLS="${KILLS:-1000}" "${test[@]}" kill
+  run "soak" env TYMPAN_SAVES="${SAVES:-10000}" "${test[@]}" soak
+  run "fuzz" env FUZZ_SECONDS="${FUZZ_SECONDS:-1800}" fuzz/run.sh chunk record commit index
+}
+
+program() {
+  run "kills of the program" env TYMPAN_KILLS="${KILLS:-100}" cargo test --test it crash -- --nocapture
+}
+
+rooms=("$@")
+[ $# -gt 0 ] || rooms=(store program)
+for room in "${rooms[@]}"; do
+  case $room in
+    store|program) "$room" ;;
+    *) echo "there is no room \`$room\` here; there are store, program" >&2; exit 2 ;;
+  esac
+done
+[ ${#failed[@]} -eq 0 ] || { echo "torture: FAILED: ${failed[*]}"; exit 1; }
+echo "torture: nothing lost"
