@@ -17,14 +17,16 @@ use crate::tree::Tree;
 pub(super) const ROW: &str = "S9";
 /// The simulated time between two saves: with an hour of history kept, most of what a save replaces is garbage soon.
 const BETWEEN_SAVES: Duration = Duration::from_mins(5);
-/// A paced collection rests this many times as long as it has worked.
-const REST: u32 = 3;
+/// What a paced collection reads and writes in a second, as an instance's does by default.
+const PACE_BYTES_PER_SECOND: f64 = 32.0 * 1_048_576.0;
+/// Waits below this are left to add up, as an instance does.
+const LEAST_WAIT: Duration = Duration::from_millis(5);
 
 /// How a collection runs beside the saves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Collecting {
     No,
-    /// It works a quarter of the time.
+    /// At the pace that an instance sets itself.
     Paced,
     /// As fast as it can, one after the other.
     Unpaced,
@@ -62,7 +64,7 @@ fn beside_saves(context: &mut Context) -> Outcome<Vec<Figure>> {
         [&mut side(Collecting::No), &mut side(Collecting::Paced), &mut side(Collecting::Unpaced)],
     )?;
     let mut figures = Vec::new();
-    for (side, words) in [(&paced, "at a quarter of the time"), (&unpaced, "without a rest")] {
+    for (side, words) in [(&paced, "at an instance's pace"), (&unpaced, "at full speed")] {
         figures.extend(compare(side, &without, words));
     }
     Ok(figures)
@@ -151,30 +153,41 @@ fn collect_until(
     if how == Collecting::No {
         return Ok(0);
     }
-    let mut worked_since = Instant::now();
-    let mut pace = |_: &Progress| {
-        if how == Collecting::Paced {
-            std::thread::sleep(worked_since.elapsed() * REST);
-            worked_since = Instant::now();
-        }
-        if is_over.load(Ordering::Relaxed) {
-            ControlFlow::Break(())
-        } else {
-            ControlFlow::Continue(())
-        }
-    };
     let mut collections = 0;
     while !is_over.load(Ordering::Relaxed) {
         let mut options = CollectOptions::at(began);
         options.retention.all = Duration::from_hours(1);
-        let collected =
-            tree.full.collect(&options, &mut pace).map_err(|error| error.to_string())?;
+        let collected = tree.full.collect(&options, &mut pace(how, is_over));
+        let collected = collected.map_err(|error| error.to_string())?;
         if !collected.is_stopped {
             collections += 1;
             is_collected.store(true, Ordering::Relaxed);
         }
     }
     Ok(collections)
+}
+
+/// Returns what sets a collection's pace, and ends it when the saves are over.
+fn pace(how: Collecting, is_over: &AtomicBool) -> impl FnMut(&Progress) -> ControlFlow<()> {
+    let (mut began, mut phase) = (Instant::now(), None);
+    move |progress| {
+        if phase != Some(progress.phase) {
+            (began, phase) = (Instant::now(), Some(progress.phase));
+        }
+        if how == Collecting::Paced {
+            #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
+            let due = Duration::from_secs_f64(progress.bytes as f64 / PACE_BYTES_PER_SECOND);
+            let wait = due.saturating_sub(began.elapsed());
+            if wait >= LEAST_WAIT {
+                std::thread::sleep(wait);
+            }
+        }
+        if is_over.load(Ordering::Relaxed) {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
+    }
 }
 
 /// Returns a spread in milliseconds.

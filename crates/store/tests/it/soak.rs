@@ -39,7 +39,7 @@ struct Sample {
 #[test]
 fn months_of_saves_keep_disk_and_memory_bounded() {
     let dir = tempfile::tempdir().unwrap();
-    let saves: u64 = std::env::var(SAVES).ok().and_then(|count| count.parse().ok()).unwrap_or(800);
+    let saves: u64 = std::env::var(SAVES).ok().and_then(|count| count.parse().ok()).unwrap_or(400);
     let output = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "soak::the_process_that_saves", "--nocapture", "--test-threads=1"])
         .env(FOLDER, dir.path().join("store"))
