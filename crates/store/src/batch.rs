@@ -1,6 +1,6 @@
 //! What one commit stores: chunks, small blobs, and moves of refs and leases.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::SystemTime;
 
 use bytes::Bytes;
@@ -108,6 +108,16 @@ impl Batch {
     #[must_use]
     pub fn lease_updates(&self) -> &[LeaseUpdate] {
         &self.lease_updates
+    }
+
+    /// Returns the batch without some of its chunks.
+    pub(crate) fn without(mut self, chunks: &HashSet<ChunkId>) -> Self {
+        if !chunks.is_empty() {
+            self.chunks.retain(|(id, _)| !chunks.contains(id));
+            let ids = self.chunks.iter().enumerate();
+            self.positions = ids.map(|(position, (id, _))| (*id, position)).collect();
+        }
+        self
     }
 
     /// Tells whether the batch moves a ref or a lease, and so has to be durable.

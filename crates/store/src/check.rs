@@ -151,7 +151,7 @@ impl Walk<'_> {
             }
             ChunkKind::Body | ChunkKind::BodyList => return self.walk_body(id, at).map(drop),
         }
-        let root = Root::read(self.store, &id)?;
+        let root = Root::read(&self.store.with_base(), &id)?;
         let mut is_clean = true;
         for (map, tree) in &root.maps {
             let at = At { map, ..at };
@@ -243,7 +243,7 @@ impl Walk<'_> {
             self.note(at, *id, format!("chunk `{id}` is damaged"));
             return Ok(None);
         }
-        match self.store.read(id) {
+        match self.store.with_base().read(id) {
             Ok(chunk) => Ok(Some(chunk)),
             Err(error @ (Error::ChunkMissing { .. } | Error::ChunkDamaged { .. })) => {
                 self.note(at, *id, error.to_string());

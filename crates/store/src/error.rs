@@ -27,6 +27,50 @@ pub enum Error {
         /// The chunk.
         id: ChunkId,
     },
+    /// Neither a composite store nor its base holds the chunk.
+    #[error(
+        "chunk `{id}` is missing from `{base}`, where the lease `{holder}` should keep it; see whether the lease has \
+         expired or was removed, and clone again"
+    )]
+    BaseChunkMissing {
+        /// The chunk.
+        id: ChunkId,
+        /// The base.
+        base: String,
+        /// The holder of the lease.
+        holder: String,
+    },
+    /// The base no longer keeps the state that a composite store lies over.
+    #[error(
+        "the lease `{holder}` has expired and `{base}` no longer keeps the root `{root}`: \
+         what is written here stays, what is read from there may be gone; clone again"
+    )]
+    LeaseLost {
+        /// The base.
+        base: String,
+        /// The holder of the lease.
+        holder: String,
+        /// The state that was leased.
+        root: ChunkId,
+    },
+    /// There is no such ref.
+    #[error("`{store}` has no ref `{name}`")]
+    RefMissing {
+        /// The ref.
+        name: String,
+        /// The store.
+        store: String,
+    },
+    /// The store of another instance gives no answer, or none that can be used.
+    #[error("cannot use the store of `{base}`: {reason}")]
+    Remote {
+        /// The other instance.
+        base: String,
+        /// What went wrong.
+        reason: String,
+        /// Whether asking again can help.
+        is_transient: bool,
+    },
     /// The stored bytes do not have the hash that names them, or cannot be decoded.
     #[error("chunk `{id}` is damaged: {fault}; run `tympan repo check` to see what it affects")]
     ChunkDamaged {
@@ -162,6 +206,7 @@ impl Error {
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Write { .. } | Self::Locked { .. } | Self::Collecting => true,
+            Self::Remote { is_transient, .. } => *is_transient,
             Self::State { source, .. } => {
                 matches!(source, sqlx::Error::PoolTimedOut | sqlx::Error::Io(_))
             }

@@ -14,6 +14,7 @@
 //!
 //! Not here: what a record means (`content`), blobs above a few KiB (`blobs`).
 
+mod base;
 mod batch;
 pub mod body;
 mod byte_size;
@@ -22,6 +23,7 @@ mod chunk;
 mod chunk_store;
 mod collect;
 mod committer;
+mod composite;
 pub mod disk;
 mod error;
 mod hex;
@@ -34,6 +36,7 @@ mod root;
 mod state;
 mod tree;
 
+pub use base::{Base, renew_lease, take_lease};
 pub use batch::{Batch, LeaseUpdate, RefUpdate, Staged};
 pub use byte_size::ByteSize;
 pub use check::{Affected, Report, check};
@@ -41,11 +44,12 @@ pub use chunk::{Chunk, ChunkKind, MAX_CHUNK_BYTES};
 pub use chunk_store::{ChunkStore, ReadChunks};
 pub use collect::{CollectMode, CollectOptions, Collected, Keeper, Phase, Progress};
 pub use committer::Committer;
+pub use composite::CompositeStore;
 pub use error::{Error, Result};
 pub use history::{Retention, Revision};
 pub use id::{BlobId, ChunkId};
 pub use keep::{Hold, Lease, Pin, Pins};
-pub use local::{Compression, LocalOptions, LocalStore};
+pub use local::{Compression, FollowedStore, LocalOptions, LocalStore};
 pub use root::Root;
 pub use state::State;
 pub use tree::{

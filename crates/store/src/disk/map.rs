@@ -22,9 +22,9 @@ impl Mapped {
         if file.metadata()?.len() == 0 {
             return Ok(Self::copy(Bytes::new()));
         }
-        // SAFETY: the process holds the lock of the folder, so nobody else changes its files. This crate maps index
-        // files, which are immutable once renamed into place, and packs, which only grow: during recovery nobody cuts
-        // them while the map lives, and a survey reads no further than a length that is never cut away.
+        // SAFETY: this crate maps index files, which are immutable once renamed into place, and packs, which only grow.
+        // Packs are mapped by the process that holds the lock of the folder alone: during recovery nobody cuts them
+        // while the map lives, and a survey reads no further than a length that is never cut away.
         #[expect(unsafe_code, reason = "mapping a file is unsafe by nature; see SAFETY")]
         let map = unsafe { Mmap::map(file)? };
         Ok(Self(Content::File(map)))

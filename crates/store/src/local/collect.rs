@@ -20,6 +20,7 @@ use bytes::Bytes;
 
 use super::index::Purpose;
 use super::index_file::{self, Contents, Entry, IndexFile, Location};
+use super::lease_file;
 use super::log::Folded;
 use super::payload::Tables;
 use super::record::{self, HEADER_BYTES, Header, Kind, Place};
@@ -34,6 +35,7 @@ use crate::collect::{
 use crate::disk::DiskFile;
 use crate::error::{Error, Result};
 use crate::id::{BlobId, ChunkId};
+use crate::keep::Lease;
 
 /// An open pack below this length is not worth ending for a collection.
 const MIN_ROTATE_BYTES: u64 = 64 << 10;
@@ -48,6 +50,8 @@ const SMALL_PART: u64 = 16;
 const MAX_CATCH_UPS: usize = 8;
 
 const BEGIN: Progress = Progress { phase: Phase::Mark, records: 0, bytes: 0 };
+/// Chunks that the base is asked for together.
+const ASK_TOGETHER: usize = 1_024;
 
 type Pace<'a> = &'a mut dyn FnMut(&Progress) -> ControlFlow<()>;
 
@@ -122,7 +126,7 @@ impl LocalStore {
         if let Some(log) = self.tables.read().log.map.root() {
             roots.push(("the list of revisions".to_owned(), vec![log]));
         }
-        roots.extend(self.live_roots(options));
+        roots.extend(self.live_roots(options)?);
         for (name, kept) in by_name(&folded.kept) {
             roots.push((format!("history of `{name}`, {} revisions", kept.len()), kept));
         }
@@ -142,6 +146,7 @@ impl LocalStore {
                 ControlFlow::Break(()) => return Ok(ControlFlow::Break(())),
             }
         }
+        marks.check_base()?;
         Ok(ControlFlow::Continue(()))
     }
 
@@ -180,22 +185,26 @@ impl LocalStore {
     }
 
     /// Returns what is live beside history, by what keeps it.
-    fn live_roots(&self, options: &CollectOptions) -> Vec<(String, Vec<ChunkId>)> {
+    fn live_roots(&self, options: &CollectOptions) -> Result<Vec<(String, Vec<ChunkId>)>> {
         let Tables { refs, leases, .. } = self.tables.read().clone();
+        let files = lease_file::read_all(self.disk.as_ref())?;
+        // Whoever asked for a lease too late finds out by itself; there is nothing to keep.
+        let is_here = |lease: &Lease| self.index.find(Kind::Chunk, lease.root.as_bytes()).is_some();
+        let leases = leases.into_values().chain(files.into_iter().filter(is_here));
         let mut roots: Vec<(String, Vec<ChunkId>)> =
             refs.into_iter().map(|(name, root)| (format!("ref `{name}`"), vec![root])).collect();
-        let live = leases.into_values().filter(|lease| lease.is_live(options.now));
+        let live = leases.filter(|lease| lease.is_live(options.now));
         roots.extend(live.map(|one| (format!("lease of `{}`", one.holder), vec![one.root])));
         roots.push(("readers".to_owned(), self.pins.roots()));
         roots.push(("writers that have not moved a ref yet".to_owned(), self.holds.hits()));
-        roots
+        Ok(roots)
     }
 
     /// Returns all roots that may have come since the last look.
     fn new_roots(&self, options: &CollectOptions, folded: u64) -> Result<Vec<ChunkId>> {
         let mut roots: Vec<ChunkId> =
-            self.live_roots(options).into_iter().flat_map(|(_, roots)| roots).collect();
-        let young = self.read_young(folded, usize::MAX, |_| true)?;
+            self.live_roots(options)?.into_iter().flat_map(|(_, roots)| roots).collect();
+        let young = self.past().read_young(folded, usize::MAX, |_| true)?;
         roots.extend(young.into_iter().filter_map(|one| one.update.new));
         Ok(roots)
     }
@@ -344,6 +353,8 @@ struct LocalMarks<'a> {
     elsewhere_bytes: BTreeMap<u32, u64>,
     pack_limit: u64,
     report: Collected,
+    /// What the store's base must hold.
+    below: Vec<ChunkId>,
 }
 
 struct PackMarks {
@@ -368,6 +379,7 @@ impl<'a> LocalMarks<'a> {
             elsewhere: HashSet::new(),
             elsewhere_bytes: BTreeMap::new(),
             pack_limit: store.limit(),
+            below: Vec::new(),
             report,
         }
     }
@@ -407,6 +419,20 @@ impl<'a> LocalMarks<'a> {
         *word |= bit;
         marks.live_bytes += bytes;
         Ok(Some((found.location, bytes)))
+    }
+
+    /// Makes sure that the base holds what the walks left to it: a gap must not pass for its border.
+    fn check_base(&mut self) -> Result<()> {
+        let Some(base) = self.store.base.get() else {
+            return Ok(());
+        };
+        for ids in std::mem::take(&mut self.below).chunks(ASK_TOGETHER) {
+            let present = base.contains_many(ids)?;
+            if let Some((id, _)) = ids.iter().zip(present).find(|(_, is_here)| !is_here) {
+                return Err(Error::ChunkMissing { id: *id });
+            }
+        }
+        Ok(())
     }
 
     /// Returns the packs to rewrite, of which too little is live or which are too many: their length, and how much of
@@ -457,6 +483,13 @@ impl<'a> LocalMarks<'a> {
 impl Marks for LocalMarks<'_> {
     fn mark_chunk(&mut self, id: &ChunkId) -> Result<Marked> {
         Ok(match self.set(Kind::Chunk, id.as_bytes())? {
+            // What the base holds is the base's to keep, with everything that it refers to.
+            None if self.store.base.get().is_some() => {
+                if self.elsewhere.insert(*id.as_bytes()) {
+                    self.below.push(*id);
+                }
+                Marked::Before
+            }
             None => return Err(Error::ChunkMissing { id: *id }),
             Some((_, 0)) => Marked::Before,
             Some((location, bytes)) if location.is_terminal => Marked::Terminal(bytes),

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use bytes::Bytes;
 use parking_lot::RwLock;
 
 use super::index_file::{Entry, IndexFile, Location};
@@ -136,6 +137,21 @@ impl Index {
             Some(location) => visit(&packs, in_map(location)).map(drop),
             None => Ok(()),
         }
+    }
+
+    /// Reads a whole record.
+    pub(super) fn read_record(&self, location: Location) -> Result<(Option<Header>, Bytes)> {
+        let pack = location.place.pack;
+        let missing =
+            || Error::Read { file: pack_name(pack), source: std::io::ErrorKind::NotFound.into() };
+        let file = self.file(pack).ok_or_else(missing)?;
+        super::read_record(file.as_ref(), location)
+    }
+
+    /// Forgets a pack and everything in it.
+    pub(super) fn forget(&self, pack: u32) {
+        self.replace(&BTreeSet::from([pack]), None);
+        self.open.write().remove(&pack);
     }
 
     /// Returns the file of a pack.

@@ -193,6 +193,11 @@ impl IndexFile {
         self.covered
     }
 
+    /// Returns what tells the index from another one under the same name.
+    pub(super) fn stamp(&self) -> (u64, usize, u32) {
+        (self.covered, self.count, self.body_crc)
+    }
+
     /// Returns the number of entries.
     pub(crate) fn len(&self) -> usize {
         self.count

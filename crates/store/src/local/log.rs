@@ -8,6 +8,7 @@ use std::ops::Bound;
 
 use bytes::Bytes;
 
+use super::index::Index;
 use super::payload::{Commit, Log, decode_update, encode_update};
 use super::record;
 use super::{LocalStore, pack_name};
@@ -29,22 +30,29 @@ pub(super) struct Folded {
     pub(super) dropped: u64,
 }
 
-impl LocalStore {
+/// What the history of a store is read from.
+pub(super) struct Past<'a> {
+    pub(super) index: &'a Index,
+    pub(super) log: Log,
+    pub(super) chunks: &'a dyn ReadChunks,
+}
+
+impl Past<'_> {
     /// Returns revisions of a ref, or of all refs, newest first.
-    pub(super) fn read_history(
+    pub(super) fn read(
         &self,
         name: Option<&str>,
         before: Option<u64>,
         limit: usize,
     ) -> Result<Vec<Revision>> {
-        let log = self.tables.read().log;
+        let log = self.log;
         let before = before.unwrap_or(u64::MAX);
         let is_wanted = |one: &Revision| {
             one.sequence < before && name.is_none_or(|name| one.update.name == name)
         };
         let mut found = self.read_young(log.folded, limit, is_wanted)?;
         if found.len() < limit {
-            found.extend(self.folded(log, name)?.into_iter().filter(is_wanted));
+            found.extend(self.folded(name)?.into_iter().filter(is_wanted));
         }
         found.truncate(limit);
         Ok(found)
@@ -62,7 +70,7 @@ impl LocalStore {
             if found.len() >= limit {
                 break;
             }
-            let (header, record) = self.read_record(location)?;
+            let (header, record) = self.index.read_record(location)?;
             let commit = header
                 .filter(|header| record::is_valid(header, &record, location.place))
                 .and_then(|header| record::decode(&header, &record))
@@ -79,7 +87,7 @@ impl LocalStore {
     }
 
     /// Returns the revisions in the map, newest first.
-    fn folded(&self, log: Log, name: Option<&str>) -> Result<Vec<Revision>> {
+    fn folded(&self, name: Option<&str>) -> Result<Vec<Revision>> {
         let prefix = name.map(prefix_of);
         let end = prefix.clone().map(|mut end| {
             end.pop();
@@ -89,7 +97,7 @@ impl LocalStore {
         let start = prefix.as_deref().map_or(Bound::Unbounded, Bound::Included);
         let end = end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
         let mut found = Vec::new();
-        for entry in log.map.range(self, (start, end)) {
+        for entry in self.log.map.range(self.chunks, (start, end)) {
             let (key, value) = entry?;
             let sequence = key.last_chunk::<8>().map(|bytes| u64::from_be_bytes(*bytes));
             let revision = sequence.zip(decode_update(&value.bytes));
@@ -101,6 +109,24 @@ impl LocalStore {
         }
         found.sort_unstable_by_key(|one| std::cmp::Reverse(one.sequence));
         Ok(found)
+    }
+}
+
+impl LocalStore {
+    /// Returns revisions of a ref, or of all refs, newest first.
+    pub(super) fn read_history(
+        &self,
+        name: Option<&str>,
+        before: Option<u64>,
+        limit: usize,
+    ) -> Result<Vec<Revision>> {
+        self.past().read(name, before, limit)
+    }
+
+    /// Returns what the history is read from.
+    pub(super) fn past(&self) -> Past<'_> {
+        let log = self.tables.read().log;
+        Past { index: &self.index, log, chunks: self }
     }
 
     /// Decides which revisions stay, and stages the map of them.

@@ -13,9 +13,11 @@
 //! Not here: what more than one process shares. The format is `docs/formats/pack.md`.
 
 mod collect;
+mod follow;
 mod holds;
 mod index;
 mod index_file;
+mod lease_file;
 mod log;
 mod payload;
 mod record;
@@ -33,6 +35,7 @@ use parking_lot::{Mutex, RwLock};
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
+use crate::base::Base;
 use crate::batch::{Batch, LeaseUpdate};
 use crate::byte_size::ByteSize;
 use crate::chunk::Chunk;
@@ -44,6 +47,7 @@ use crate::history::Revision;
 use crate::id::{BlobId, ChunkId};
 use crate::keep::{Hold, Lease, Pin, Pins};
 
+pub use follow::FollowedStore;
 use holds::Holds;
 use index::{Index, Purpose};
 use index_file::Location;
@@ -93,6 +97,8 @@ pub struct LocalStore {
     cache: Cache<ChunkId, Chunk, ChunkBytes>,
     writer: Mutex<Writer>,
     poison: OnceLock<String>,
+    /// What the store lies over: holds what refs reach and the store does not.
+    base: OnceLock<Arc<dyn Base>>,
     compression: Compression,
     damage: Vec<String>,
     _lock: DiskLock,
@@ -124,6 +130,7 @@ impl LocalStore {
             cache: Cache::with_weighter(items.max(16), options.cache.as_bytes(), ChunkBytes),
             writer: Mutex::new(recovered.writer),
             poison: OnceLock::new(),
+            base: OnceLock::new(),
             compression: options.compression,
             damage: recovered.damage,
             _lock: lock,
@@ -158,6 +165,21 @@ impl LocalStore {
         self.poison.get().map(String::as_str)
     }
 
+    /// Lays the store over a base: refs may reach what only that holds.
+    pub(crate) fn lie_over(&self, base: Arc<dyn Base>) {
+        self.base.get_or_init(|| base);
+    }
+
+    /// Tells whether the index lists a chunk.
+    pub(crate) fn lists(&self, id: &ChunkId) -> bool {
+        self.index.find(Kind::Chunk, id.as_bytes()).is_some()
+    }
+
+    /// Returns a view that reads from the base, if there is one, what is not here.
+    pub(crate) fn with_base(&self) -> WithBase<'_> {
+        WithBase(self)
+    }
+
     /// Returns how many records a scan of all packs sees, and what is wrong with them.
     pub(crate) fn survey(&self) -> Result<Survey> {
         let end = self.writer.lock().end();
@@ -187,11 +209,7 @@ impl LocalStore {
 
     /// Reads a whole record.
     fn read_record(&self, location: Location) -> Result<(Option<Header>, Bytes)> {
-        let pack = location.place.pack;
-        let missing =
-            || Error::Read { file: pack_name(pack), source: std::io::ErrorKind::NotFound.into() };
-        let file = self.index.file(pack).ok_or_else(missing)?;
-        read_record(file.as_ref(), location)
+        self.index.read_record(location)
     }
 
     /// Reads the record of a chunk or blob; `None` if there is none.
@@ -274,7 +292,11 @@ impl LocalStore {
         });
         for root in moved.into_values().flatten().chain(leased) {
             let find = || self.index.find_surely(Kind::Chunk, root.as_bytes(), Purpose::Keep);
-            if batch.chunk(&root).is_none() && find()?.is_none() {
+            let is_below = || match self.base.get() {
+                Some(base) => Ok(base.contains_many(&[root])? == [true]),
+                None => Ok::<bool, Error>(false),
+            };
+            if batch.chunk(&root).is_none() && find()?.is_none() && !is_below()? {
                 return Err(Error::ChunkMissing { id: root });
             }
         }
@@ -290,6 +312,18 @@ impl ReadChunks for LocalStore {
         let chunk = self.load_chunk(id)?;
         self.cache.insert(*id, chunk.clone());
         Ok(chunk)
+    }
+}
+
+/// A local store together with what it lies over.
+pub(crate) struct WithBase<'a>(&'a LocalStore);
+
+impl ReadChunks for WithBase<'_> {
+    fn read(&self, id: &ChunkId) -> Result<Chunk> {
+        match (self.0.read(id), self.0.base.get()) {
+            (Err(Error::ChunkMissing { .. }), Some(base)) => base.read(id),
+            (read, _) => read,
+        }
     }
 }
 
@@ -362,7 +396,10 @@ impl ChunkStore for LocalStore {
     }
 
     fn leases(&self) -> Result<Vec<Lease>> {
-        Ok(self.tables.read().leases.values().cloned().collect())
+        let mut leases = self.tables.read().leases.clone();
+        let files = lease_file::read_all(self.disk.as_ref())?;
+        leases.extend(files.into_iter().map(|lease| (lease.holder.clone(), lease)));
+        Ok(leases.into_values().collect())
     }
 
     fn pin(&self, root: ChunkId) -> Pin {

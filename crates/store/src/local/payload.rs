@@ -238,12 +238,22 @@ pub(super) fn decode_update(bytes: &[u8]) -> Option<RefUpdate> {
     reader.is_done().then_some(update)
 }
 
-fn encode_lease(lease: &Lease, bytes: &mut Vec<u8>) {
+/// Encodes a lease, in commit records, tables and lease files alike.
+pub(super) fn encode_lease(lease: &Lease, bytes: &mut Vec<u8>) {
     bytes.push(IS_GRANTED | if lease.expires.is_some() { EXPIRES } else { 0 });
     encode_name(&lease.holder, bytes);
     bytes.extend_from_slice(lease.root.as_bytes());
     if let Some(expires) = lease.expires {
         bytes.extend_from_slice(&micros(expires).to_le_bytes());
+    }
+}
+
+/// Decodes what [`encode_lease`] wrote.
+pub(super) fn decode_lease(bytes: &[u8]) -> Option<Lease> {
+    let mut reader = Reader(bytes);
+    match reader.lease_update()? {
+        LeaseUpdate::Grant(lease) => reader.is_done().then_some(lease),
+        LeaseUpdate::Release { .. } => None,
     }
 }
 

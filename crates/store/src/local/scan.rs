@@ -43,21 +43,47 @@ impl Found<'_> {
 
 /// Returns the record at `offset` if it is valid.
 pub(super) fn record_at(pack: u32, bytes: &[u8], offset: usize) -> Option<Found<'_>> {
-    let rest = bytes.get(offset..)?;
-    let header = Header::parse(rest)?;
-    let record = rest.get(..header.record_bytes())?;
-    let place = Place { pack, offset: u32::try_from(offset).ok()? };
-    record::is_valid(&header, record, place).then_some(Found { header, record, place })
+    Part { pack, base: 0, bytes }.record_at(offset)
+}
+
+/// Consecutive bytes of a pack, from the place `base` on. Offsets are those in the pack.
+#[derive(Clone, Copy)]
+pub(super) struct Part<'a> {
+    pub(super) pack: u32,
+    pub(super) base: usize,
+    pub(super) bytes: &'a [u8],
+}
+
+impl<'a> Part<'a> {
+    fn end(&self) -> usize {
+        self.base + self.bytes.len()
+    }
+
+    /// Returns the record at `offset` if it is valid.
+    pub(super) fn record_at(&self, offset: usize) -> Option<Found<'a>> {
+        let rest = self.bytes.get(offset.checked_sub(self.base)?..)?;
+        let pack = self.pack;
+        let header = Header::parse(rest)?;
+        let record = rest.get(..header.record_bytes())?;
+        let place = Place { pack, offset: u32::try_from(offset).ok()? };
+        record::is_valid(&header, record, place).then_some(Found { header, record, place })
+    }
 }
 
 /// Scans a pack from `start`, where a record begins; `tables` are those at that place.
 pub(super) fn scan(pack: u32, bytes: &[u8], start: u64, tables: Tables) -> Scanned {
+    scan_part(Part { pack, base: 0, bytes }, start, tables)
+}
+
+/// Scans a part of a pack, as [`scan`] does; it may end anywhere.
+pub(super) fn scan_part(part: Part<'_>, start: u64, tables: Tables) -> Scanned {
+    let pack = part.pack;
     let mut scanned = Scanned { tables, end: start, ..Scanned::default() };
     let mut pending = Vec::new();
     let mut offset = usize::try_from(start).unwrap_or(usize::MAX);
-    while offset < bytes.len() {
-        let Some(found) = record_at(pack, bytes, offset) else {
-            let Some(next) = resume_after(pack, bytes, offset) else {
+    while offset < part.end() {
+        let Some(found) = part.record_at(offset) else {
+            let Some(next) = resume_after(part, offset) else {
                 break;
             };
             scanned.damaged.push(offset as u64..next as u64);
@@ -104,11 +130,11 @@ pub(super) fn scan(pack: u32, bytes: &[u8], start: u64, tables: Tables) -> Scann
 }
 
 /// Returns where scanning goes on behind a damaged record, or `None` if nothing behind it proves that it was durable.
-fn resume_after(pack: u32, bytes: &[u8], fault: usize) -> Option<usize> {
+fn resume_after(part: Part<'_>, fault: usize) -> Option<usize> {
     let mut first = None;
     let mut offset = fault + 1;
-    while offset + HEADER_BYTES <= bytes.len() {
-        let Some(found) = record_at(pack, bytes, offset) else {
+    while offset + HEADER_BYTES <= part.end() {
+        let Some(found) = part.record_at(offset) else {
             offset += 1;
             continue;
         };

@@ -1,0 +1,156 @@
+//! A store of someone else, read only, and the lease that keeps a state of it readable.
+//!
+//! A composite store lies over a [`Base`], a standby copies one. Two exist: the packs that another process writes
+//! ([`FollowedStore`](crate::FollowedStore)), and a running instance over HTTP (in `replicate`).
+//!
+//! Invariant: a lease that [`take_lease`] or [`renew_lease`] returned keeps its root complete until it expires.
+//! It is granted first, and only then the root is looked up: a collection that came too early to see the lease had
+//! marked the root for being a ref or a kept revision, or it is neither any more when looked up.
+
+use std::fmt::Debug;
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+
+use crate::chunk_store::ReadChunks;
+use crate::error::{Error, Result};
+use crate::history::Revision;
+use crate::id::{BlobId, ChunkId};
+use crate::keep::Lease;
+
+/// A lease lives no longer than this until its root has been looked up, so that one for a root that is gone does not
+/// stand in the way of collections.
+const PROVISIONAL: Duration = Duration::from_mins(5);
+/// How often a ref may move between a look at it and the lease.
+const MAX_ATTEMPTS: usize = 16;
+/// Revisions that are asked for at a time.
+const PAGE: usize = 1_000;
+
+/// The reading side of a store that another process, or another machine, writes.
+pub trait Base: ReadChunks + Debug {
+    /// Returns what it is called in messages: its directory or URL.
+    fn name(&self) -> String;
+
+    /// Tells for each id whether the chunk is there now.
+    ///
+    /// # Errors
+    /// A failed read.
+    fn contains_many(&self, ids: &[ChunkId]) -> Result<Vec<bool>>;
+
+    /// Returns small blobs, in the order of `ids`; `None` for each that is not there.
+    ///
+    /// # Errors
+    /// [`Error::BlobDamaged`] or a failed read.
+    fn read_blobs(&self, ids: &[BlobId]) -> Result<Vec<Option<Bytes>>>;
+
+    /// Returns all refs, sorted by name, as they are now.
+    ///
+    /// # Errors
+    /// A failed read.
+    fn refs(&self) -> Result<Vec<(String, ChunkId)>>;
+
+    /// Returns the kept revisions of a ref as [`ChunkStore::history`](crate::ChunkStore::history) does.
+    ///
+    /// # Errors
+    /// A failed read, or damage to what remembers them.
+    fn history(&self, name: &str, before: Option<u64>, limit: usize) -> Result<Vec<Revision>>;
+
+    /// Grants a lease, or replaces the holder's former one; durable on return.
+    ///
+    /// # Errors
+    /// A failed write, or [`Error::ChunkMissing`] where the root is known to be absent.
+    fn grant(&self, lease: &Lease) -> Result<()>;
+
+    /// Ends a lease, if there is one.
+    ///
+    /// # Errors
+    /// A failed write.
+    fn release(&self, holder: &str) -> Result<()>;
+}
+
+/// Takes a lease on the state that a ref of the base points to.
+///
+/// # Errors
+/// [`Error::RefMissing`], or what the base says.
+pub fn take_lease(
+    base: &dyn Base,
+    holder: &str,
+    name: &str,
+    (now, life): (SystemTime, Duration),
+) -> Result<Lease> {
+    let mut attempt = 0;
+    loop {
+        let refs = base.refs()?;
+        let found = refs.iter().find(|(one, _)| one == name);
+        let missing = || Error::RefMissing { name: name.to_owned(), store: base.name() };
+        let (_, root) = found.ok_or_else(missing)?;
+        let lease =
+            Lease { holder: holder.to_owned(), root: *root, expires: Some(now + PROVISIONAL) };
+        attempt += 1;
+        match confirm(base, lease, now + life) {
+            Err(Error::LeaseLost { .. } | Error::ChunkMissing { .. }) if attempt < MAX_ATTEMPTS => {
+            }
+            confirmed => return confirmed,
+        }
+    }
+}
+
+/// Prolongs a lease. One that has expired is taken again, if the base has kept its root by chance.
+///
+/// # Errors
+/// [`Error::LeaseLost`], or what the base says.
+pub fn renew_lease(
+    base: &dyn Base,
+    lease: &Lease,
+    (now, life): (SystemTime, Duration),
+) -> Result<Lease> {
+    let expires = Some(now + life);
+    if lease.is_live(now) {
+        let renewed = Lease { expires, ..lease.clone() };
+        return base.grant(&renewed).map(|()| renewed);
+    }
+    let provisional = Lease { expires: Some(now + PROVISIONAL), ..lease.clone() };
+    let lost = lost(base, lease);
+    confirm(base, provisional, now + life).map_err(|error| match error {
+        Error::ChunkMissing { .. } => lost,
+        error => error,
+    })
+}
+
+/// Grants a lease, makes sure of its root, and grants it for good.
+fn confirm(base: &dyn Base, lease: Lease, expires: SystemTime) -> Result<Lease> {
+    base.grant(&lease)?;
+    if !is_kept(base, &lease.root)? {
+        base.release(&lease.holder)?;
+        return Err(lost(base, &lease));
+    }
+    let lease = Lease { expires: Some(expires), ..lease };
+    base.grant(&lease)?;
+    Ok(lease)
+}
+
+fn lost(base: &dyn Base, lease: &Lease) -> Error {
+    Error::LeaseLost { base: base.name(), holder: lease.holder.clone(), root: lease.root }
+}
+
+/// Tells whether a root is where a ref points to, or a kept revision of one.
+fn is_kept(base: &dyn Base, root: &ChunkId) -> Result<bool> {
+    let refs = base.refs()?;
+    if refs.iter().any(|(_, at)| at == root) {
+        return Ok(true);
+    }
+    for (name, _) in &refs {
+        let mut before = None;
+        loop {
+            let page = base.history(name, before, PAGE)?;
+            if page.iter().any(|one| one.update.new == Some(*root)) {
+                return Ok(true);
+            }
+            before = page.last().map(|one| one.sequence);
+            if page.len() < PAGE {
+                break;
+            }
+        }
+    }
+    Ok(false)
+}

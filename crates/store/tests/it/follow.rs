@@ -1,0 +1,286 @@
+//! Following the packs of another process: what is committed is seen and verified, whatever its writer does meanwhile.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use tympan_store::disk::{Disk, FileDisk, MemoryDisk};
+use tympan_store::{
+    Base, Batch, BlobId, ByteSize, ChunkId, ChunkStore, CollectMode, CollectOptions, Error,
+    FollowedStore, LocalOptions, LocalStore, Map, ReadChunks, RefUpdate, Retention, Root, body,
+    renew_lease, take_lease,
+};
+
+use crate::support::{Edits, Numbers, value};
+
+const HOUR: Duration = Duration::from_hours(1);
+
+fn options() -> LocalOptions {
+    // Small packs, and no cache: every read goes to the disk.
+    LocalOptions {
+        pack_limit: ByteSize::kib(6),
+        cache: ByteSize::bytes(0),
+        ..LocalOptions::default()
+    }
+}
+
+fn at(seconds: u64) -> SystemTime {
+    UNIX_EPOCH + Duration::from_secs(1_000_000 + seconds)
+}
+
+fn open(disk: &(impl Disk + Clone + 'static)) -> (LocalStore, FollowedStore) {
+    let store = LocalStore::open(Arc::new(disk.clone()), options()).unwrap();
+    (store, FollowedStore::open(Arc::new(disk.clone()), options()).unwrap())
+}
+
+/// Commits a change of `main` and returns its root.
+fn save(store: &LocalStore, numbers: &mut Numbers, now: u64) -> ChunkId {
+    let from = store.read_ref("main").unwrap();
+    let map = match from {
+        Some(root) => Root::read(store, &root).unwrap().map("content"),
+        None => Map::EMPTY,
+    };
+    let mut batch = Batch::new();
+    let n = numbers.below(30);
+    let mut text = vec![b'a'; 900];
+    text.fill_with(|| b'a' + numbers.below(26) as u8);
+    let blob = BlobId::of(&text);
+    batch.add_blob(blob, text.clone().into());
+    let mut page = value(format!("page {n}"));
+    page.body = Some(body::write(&mut batch, &text, &[blob]).unwrap());
+    let edits = Edits::from([(format!("page-{n:03}").into_bytes(), Some(page))]);
+    let map = map.edit(store, &mut batch, edits).unwrap();
+    let maps = BTreeMap::from([("content".to_owned(), map)]);
+    let root = Root { maps }.write(&mut batch).unwrap();
+    batch.move_ref(RefUpdate {
+        name: "main".to_owned(),
+        expected: from,
+        new: Some(root),
+        at: at(now),
+        author: "Ada".to_owned(),
+        message: format!("save {now}"),
+    });
+    store.commit(batch).unwrap();
+    root
+}
+
+fn collect(store: &LocalStore, now: u64) -> Result<u64, Error> {
+    let options = CollectOptions {
+        retention: Retention::NONE,
+        min_live: 1.1,
+        mode: CollectMode::Remove,
+        ..CollectOptions::at(at(now))
+    };
+    let done = store.collect(&options, &mut |_| ControlFlow::Continue(()))?;
+    Ok(done.freed_bytes)
+}
+
+/// Reads everything that a root reaches; returns how many chunks that is.
+fn read_all(base: &dyn Base, root: ChunkId) -> Result<usize, Error> {
+    let mut waiting = vec![root];
+    let mut count = 0;
+    while let Some(id) = waiting.pop() {
+        let chunk = base.read(&id)?;
+        assert_eq!(ChunkId::of(chunk.bytes()), id);
+        let blobs: Vec<BlobId> = chunk.blob_refs().collect();
+        for (blob, bytes) in blobs.iter().zip(base.read_blobs(&blobs)?) {
+            let bytes = bytes.ok_or(Error::ChunkMissing { id })?;
+            assert_eq!(BlobId::of(&bytes), *blob);
+        }
+        waiting.extend(chunk.chunk_refs());
+        count += 1;
+    }
+    Ok(count)
+}
+
+#[test]
+fn commits_are_seen_and_nothing_else_is() {
+    let disk = MemoryDisk::new();
+    let (store, followed) = open(&disk);
+    assert_eq!(followed.refs().unwrap(), []);
+    let mut numbers = Numbers(1);
+    for now in 0..60 {
+        let root = save(&store, &mut numbers, now);
+        assert_eq!(followed.refs().unwrap(), [("main".to_owned(), root)]);
+        assert!(read_all(&followed, root).unwrap() > 1);
+    }
+    assert_eq!(
+        followed.history("main", None, 100).unwrap(),
+        store.history("main", None, 100).unwrap()
+    );
+    // Stored, but not committed: a crash would lose it.
+    let mut batch = Batch::new();
+    let loose = body::write(&mut batch, b"loose", &[]).unwrap();
+    store.commit(batch).unwrap();
+    assert!(store.contains_many(&[loose]).unwrap()[0]);
+    assert!(!followed.contains_many(&[loose]).unwrap()[0]);
+    assert!(matches!(followed.read(&loose), Err(Error::ChunkMissing { .. })));
+    store.flush().unwrap();
+    assert!(followed.contains_many(&[loose]).unwrap()[0]);
+    // A start of the writer uses index files; so does one that follows from now on.
+    drop(store);
+    let (store, late) = open(&disk);
+    assert_eq!(late.refs().unwrap(), store.refs().unwrap());
+    let root = save(&store, &mut numbers, 60);
+    assert_eq!(read_all(&late, root).unwrap(), read_all(&followed, root).unwrap());
+    assert_eq!(late.history("main", None, 100).unwrap().len(), 61);
+}
+
+#[test]
+fn a_write_that_is_on_its_way_is_not_seen() {
+    let disk = MemoryDisk::new();
+    let (store, _) = open(&disk);
+    let mut numbers = Numbers(2);
+    let before = save(&store, &mut numbers, 0);
+    let length = disk.content("pack-000001").unwrap().len();
+    let after = save(&store, &mut numbers, 1);
+    let whole = disk.content("pack-000001").unwrap();
+    for cut in length..=whole.len() {
+        let torn = MemoryDisk::new();
+        torn.put("pack-000001", whole[..cut].to_vec());
+        let followed = FollowedStore::open(Arc::new(torn.clone()), options()).unwrap();
+        let is_whole = cut == whole.len();
+        assert_eq!(followed.refs().unwrap()[0].1, if is_whole { after } else { before });
+        assert_eq!(followed.contains_many(&[after]).unwrap(), [is_whole], "cut {cut}");
+        torn.open("pack-000001").unwrap().append(&whole[cut..]).unwrap();
+        assert_eq!(followed.refs().unwrap()[0].1, after);
+        read_all(&followed, after).unwrap();
+        // Its writer lost power and cut what it had not synced.
+        torn.open("pack-000001").unwrap().truncate(length as u64).unwrap();
+        assert_eq!(followed.refs().unwrap()[0].1, before, "cut {cut}");
+        assert!(!followed.contains_many(&[after]).unwrap()[0]);
+    }
+}
+
+#[test]
+fn a_reader_with_a_lease_reads_on_while_packs_are_collected() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = FileDisk::open(dir.path()).unwrap();
+    let (store, followed) = open(&disk);
+    let mut numbers = Numbers(3);
+    save(&store, &mut numbers, 0);
+    let is_done = AtomicBool::new(false);
+    let (mut freed, mut rounds) = (0, 0);
+    std::thread::scope(|threads| {
+        let reader = threads.spawn(|| {
+            let mut rounds = 0;
+            while !is_done.load(Ordering::Relaxed) || rounds < 5 {
+                let lease = take_lease(&followed, "reader", "main", (at(0), HOUR)).unwrap();
+                for _ in 0..3 {
+                    read_all(&followed, lease.root).unwrap();
+                }
+                rounds += 1;
+            }
+            rounds
+        });
+        for now in 1..100 {
+            save(&store, &mut numbers, now % 1_000);
+            if now % 7 == 0 {
+                freed += collect(&store, 1_000).unwrap();
+            }
+        }
+        is_done.store(true, Ordering::Relaxed);
+        rounds = reader.join().unwrap();
+    });
+    assert!(rounds >= 5 && freed > 10_000, "{rounds} rounds, {freed} bytes freed");
+    followed.release("reader").unwrap();
+    collect(&store, 1_000).unwrap();
+    let root = store.read_ref("main").unwrap().unwrap();
+    read_all(&followed, root).unwrap();
+}
+
+#[test]
+fn a_lease_file_keeps_its_root_until_it_expires() {
+    let disk = MemoryDisk::new();
+    let (store, followed) = open(&disk);
+    let mut numbers = Numbers(4);
+    let first = save(&store, &mut numbers, 0);
+    let lease = take_lease(&followed, "staging of ann", "main", (at(0), HOUR)).unwrap();
+    assert_eq!((lease.root, lease.expires), (first, Some(at(0) + HOUR)));
+    assert_eq!(store.leases().unwrap(), [lease.clone()]);
+    let mut collected = 0;
+    for now in 1..30 {
+        save(&store, &mut numbers, now);
+        collected += collect(&store, now).unwrap();
+    }
+    assert!(collected > 0);
+    read_all(&followed, first).unwrap();
+    let renewed = renew_lease(&followed, &lease, (at(60), HOUR)).unwrap();
+    assert_eq!(renewed.expires, Some(at(60) + HOUR));
+    collect(&store, 60 + 3_599).unwrap();
+    read_all(&followed, first).unwrap();
+    collect(&store, 60 + 3_600).unwrap();
+    // A view that has not been looked after for a while may hold on to files that are gone.
+    followed.refs().unwrap();
+    assert!(matches!(read_all(&followed, first), Err(Error::ChunkMissing { .. })));
+    let late = renew_lease(&followed, &renewed, (at(60 + 3_601), HOUR));
+    assert!(
+        matches!(&late, Err(Error::LeaseLost { holder, .. }) if holder == "staging of ann"),
+        "{late:?}"
+    );
+    assert_eq!(store.leases().unwrap(), [], "a lease on nothing is not left behind");
+    // One that has expired is as good as new while its root is there by chance.
+    let lease = take_lease(&followed, "other", "main", (at(0), HOUR)).unwrap();
+    renew_lease(&followed, &lease, (at(9_000), HOUR)).unwrap();
+    assert!(matches!(
+        take_lease(&followed, "other", "absent", (at(0), HOUR)),
+        Err(Error::RefMissing { .. })
+    ));
+}
+
+#[test]
+fn a_collection_refuses_to_guess_what_a_damaged_lease_keeps() {
+    let disk = MemoryDisk::new();
+    let (store, followed) = open(&disk);
+    let mut numbers = Numbers(5);
+    let first = save(&store, &mut numbers, 0);
+    take_lease(&followed, "ann", "main", (at(0), HOUR)).unwrap();
+    for now in 1..20 {
+        save(&store, &mut numbers, now);
+    }
+    let file = format!("leases/{}", disk.list("leases").unwrap()[0]);
+    let mut bytes = disk.content(&file).unwrap();
+    bytes[20] ^= 1;
+    disk.put(&file, bytes);
+    let refused = collect(&store, 20).unwrap_err();
+    assert!(refused.to_string().contains(&file), "{refused}");
+    read_all(&followed, first).unwrap();
+    // A lease on what was never there keeps nothing and hinders nobody.
+    disk.remove(&file).unwrap();
+    let root = ChunkId::of(b"nothing");
+    let lease = tympan_store::Lease { holder: "lost".to_owned(), root, expires: None };
+    followed.grant(&lease).unwrap();
+    assert!(collect(&store, 20).unwrap() > 0);
+}
+
+#[test]
+fn damage_is_told_and_never_served() {
+    let disk = MemoryDisk::new();
+    let (store, _) = open(&disk);
+    let mut numbers = Numbers(6);
+    let root = (0..12).map(|now| save(&store, &mut numbers, now)).last().unwrap();
+    drop(store);
+    let pack = disk.content("pack-000001").unwrap();
+    let mut told = 0;
+    for at in (0..pack.len()).step_by(37) {
+        let damaged = MemoryDisk::new();
+        for name in disk.list("").unwrap() {
+            damaged.put(&name, disk.content(&name).unwrap());
+        }
+        let mut bytes = pack.clone();
+        bytes[at] ^= 0x40;
+        damaged.put("pack-000001", bytes);
+        let followed = FollowedStore::open(Arc::new(damaged), options()).unwrap();
+        // What is read is compared with its hash by `read_all`.
+        match read_all(&followed, root) {
+            Ok(_) => {}
+            Err(
+                Error::ChunkDamaged { .. } | Error::BlobDamaged { .. } | Error::ChunkMissing { .. },
+            ) => told += 1,
+            Err(other) => panic!("{other}"),
+        }
+    }
+    assert!(told > 0);
+}
