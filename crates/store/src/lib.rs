@@ -34,6 +34,7 @@ pub mod key;
 mod local;
 mod root;
 mod state;
+mod sync;
 mod tree;
 
 pub use base::{Base, renew_lease, take_lease};
@@ -52,6 +53,7 @@ pub use keep::{Hold, Lease, Pin, Pins};
 pub use local::{Compression, FollowedStore, LocalOptions, LocalStore};
 pub use root::Root;
 pub use state::State;
+pub use sync::{Route, Synced, sync};
 pub use tree::{
     Change, Conflict, Diff, MAX_KEY_BYTES, MAX_VALUE_BYTES, Map, Merge, MergeStep, Merged,
     Resolution, Scan, Value,

@@ -21,6 +21,7 @@ mod sample;
 mod soak;
 mod state;
 mod support;
+mod sync;
 mod tree;
 mod tree_ahead;
 mod tree_hostile;
