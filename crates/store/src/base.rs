@@ -55,6 +55,12 @@ pub trait Base: ReadChunks + Debug {
     /// A failed read, or damage to what remembers them.
     fn history(&self, name: &str, before: Option<u64>, limit: usize) -> Result<Vec<Revision>>;
 
+    /// Returns the lease of a holder, expired or not.
+    ///
+    /// # Errors
+    /// A failed read.
+    fn lease(&self, holder: &str) -> Result<Option<Lease>>;
+
     /// Grants a lease, or replaces the holder's former one; durable on return.
     ///
     /// # Errors

@@ -389,6 +389,11 @@ impl Base for FollowedStore {
         Ok(self.settle(read)?.unwrap_or_default())
     }
 
+    fn lease(&self, holder: &str) -> Result<Option<Lease>> {
+        let leases = lease_file::read_all(self.disk.as_ref())?;
+        Ok(leases.into_iter().find(|lease| lease.holder == holder))
+    }
+
     fn grant(&self, lease: &Lease) -> Result<()> {
         lease_file::write(self.disk.as_ref(), lease)
     }

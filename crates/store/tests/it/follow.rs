@@ -199,7 +199,7 @@ fn a_lease_file_keeps_its_root_until_it_expires() {
     let first = save(&store, &mut numbers, 0);
     let lease = take_lease(&followed, "staging of ann", "main", (at(0), HOUR)).unwrap();
     assert_eq!((lease.root, lease.expires), (first, Some(at(0) + HOUR)));
-    assert_eq!(store.leases().unwrap(), [lease.clone()]);
+    assert_eq!(store.leases().unwrap(), std::slice::from_ref(&lease));
     let mut collected = 0;
     for now in 1..30 {
         save(&store, &mut numbers, now);

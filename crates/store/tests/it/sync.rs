@@ -102,6 +102,10 @@ impl Base for Counting {
         self.inner.history(name, before, limit)
     }
 
+    fn lease(&self, holder: &str) -> Result<Option<Lease>> {
+        self.inner.lease(holder)
+    }
+
     fn grant(&self, lease: &Lease) -> Result<()> {
         self.inner.grant(lease)
     }
