@@ -12,11 +12,13 @@
 
 mod blob;
 mod error;
+mod layered;
 mod local;
 mod memory;
 
 pub use blob::{BlobContent, BlobStore, id_of};
 pub use error::{Error, Result};
-pub use local::LocalBlobs;
+pub use layered::{FolderBlobs, LayeredBlobs, ReadBlobs};
+pub use local::{LocalBlobs, SMALL_BYTES};
 pub use memory::MemoryBlobs;
 pub use tympan_store::BlobId;

@@ -15,7 +15,7 @@ use tympan_store::{Batch, BlobId, ChunkStore};
 use crate::{BlobContent, BlobStore, Error, Result};
 
 /// Blobs shorter than this are pack records: one commit, no file, served from memory.
-const SMALL_BYTES: usize = 16 * 1024;
+pub const SMALL_BYTES: usize = 16 * 1024;
 /// How much is read and hashed at a time.
 const BUFFER_BYTES: usize = 128 * 1024;
 /// The folder for files that are still being written, beside the finished ones so that a rename suffices.
@@ -40,14 +40,6 @@ impl LocalBlobs {
             fs::remove_file(&path).map_err(disk("remove", &path))?;
         }
         Ok(Self { dir: dir.to_owned(), small })
-    }
-
-    /// Returns the file that holds a large blob.
-    fn file_of(&self, id: &BlobId) -> PathBuf {
-        let hex: String = id.digest().iter().map(|byte| format!("{byte:02x}")).collect();
-        let (first, rest) = hex.split_at(2);
-        let (second, _) = rest.split_at(2);
-        self.dir.join(first).join(second).join(&hex)
     }
 
     /// Stores bytes that exceed the limit for small blobs: `head` was read already, the rest is still in `source`.
@@ -77,7 +69,7 @@ impl LocalBlobs {
 
     /// Makes a complete temporary file the blob's own, durably.
     fn keep(&self, file: NamedTempFile, id: &BlobId) -> Result<()> {
-        let path = self.file_of(id);
+        let path = file_in(&self.dir, id);
         if self.touch(&path)? {
             return Ok(());
         }
@@ -132,26 +124,44 @@ impl BlobStore for LocalBlobs {
         if id.length() < SMALL_BYTES as u64 {
             return Ok(self.small.read_blob(id)?.map(BlobContent::Bytes));
         }
-        let path = self.file_of(id);
-        let file = match File::open(&path) {
-            Ok(file) => file,
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(disk("open", &path)(error)),
-        };
-        let length = file.metadata().map_err(disk("inspect", &path))?.len();
-        if length != id.length() {
-            return Err(Error::Damaged { id: *id, length });
-        }
-        Ok(Some(BlobContent::File { file, length }))
+        open_in(&self.dir, id)
     }
 
     fn contains(&self, id: &BlobId) -> Result<bool> {
         if id.length() < SMALL_BYTES as u64 {
             return Ok(self.small.contains_blob(id)?);
         }
-        let path = self.file_of(id);
-        path.try_exists().map_err(disk("inspect", &path))
+        exists_in(&self.dir, id)
     }
+}
+
+/// Returns the file that holds a large blob.
+fn file_in(dir: &Path, id: &BlobId) -> PathBuf {
+    let hex: String = id.digest().iter().map(|byte| format!("{byte:02x}")).collect();
+    let (first, rest) = hex.split_at(2);
+    let (second, _) = rest.split_at(2);
+    dir.join(first).join(second).join(&hex)
+}
+
+/// Opens a large blob.
+pub(crate) fn open_in(dir: &Path, id: &BlobId) -> Result<Option<BlobContent>> {
+    let path = file_in(dir, id);
+    let file = match File::open(&path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(disk("open", &path)(error)),
+    };
+    let length = file.metadata().map_err(disk("inspect", &path))?.len();
+    if length != id.length() {
+        return Err(Error::Damaged { id: *id, length });
+    }
+    Ok(Some(BlobContent::File { file, length }))
+}
+
+/// Tells whether a folder holds a large blob.
+pub(crate) fn exists_in(dir: &Path, id: &BlobId) -> Result<bool> {
+    let path = file_in(dir, id);
+    path.try_exists().map_err(disk("inspect", &path))
 }
 
 /// Reads at least one byte unless the source has ended.

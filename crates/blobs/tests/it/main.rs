@@ -6,6 +6,7 @@
     reason = "a test fails by panicking"
 )]
 
+mod layered;
 mod local;
 
 tympan_testkit::every_test_file_is_listed!();
