@@ -18,6 +18,7 @@ mod message;
 mod receive;
 mod replicator;
 mod send;
+mod standby;
 
 pub use activation::{Action, Held, Need, Wish, hold, is_live, mark};
 pub use agent::{Agent, AgentKind, agents};
@@ -26,3 +27,4 @@ pub use flush::follow;
 pub use message::{Message, RECEIVE_PATH, WireDocument};
 pub use receive::{Applied, apply, put_blob, put_chunks};
 pub use replicator::{Replicator, queue_of};
+pub use standby::{CaughtUp, Lag, Standby};
