@@ -170,6 +170,18 @@ pub(crate) enum Repo {
         #[arg(long)]
         json: bool,
     },
+    /// Makes a staging home in constant time, a full copy, or a standby.
+    Clone(Clone),
+    /// Lets a standby take over: it becomes a home of its own.
+    #[command(after_help = "Example: tympan repo promote --home /mnt/standby")]
+    Promote {
+        /// The standby; nothing may follow into it any more.
+        #[arg(long, value_name = "DIR")]
+        home: PathBuf,
+        /// Prints JSON.
+        #[arg(long)]
+        json: bool,
+    },
     /// Collects garbage: what no branch, kept revision, lease or pin reaches.
     #[command(after_help = "Example: tympan repo gc --dry-run --home /srv/author")]
     Gc {
@@ -238,6 +250,27 @@ pub(crate) enum Repo {
         #[arg(long)]
         json: bool,
     },
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples: tympan repo clone --from /srv/author --to /srv/staging
+          tympan repo clone --from /srv/author --to /mnt/standby --follow")]
+pub(crate) struct Clone {
+    /// The home to clone; its instance may run.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) from: String,
+    /// The home to make; it must not exist, or be empty, or be a standby of the same origin.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) to: PathBuf,
+    /// Copies everything, in place of reading from the origin what was not changed here.
+    #[arg(long, conflicts_with = "follow")]
+    pub(crate) full: bool,
+    /// Copies everything and goes on copying what is committed, until it is stopped.
+    #[arg(long)]
+    pub(crate) follow: bool,
+    /// Prints JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Subcommand)]

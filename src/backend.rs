@@ -3,8 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use tympan_blobs::ReadBlobs;
 use tympan_store::disk::FileDisk;
-use tympan_store::{ByteSize, ChunkStore, LocalOptions, LocalStore};
+use tympan_store::{ByteSize, ChunkStore, CompositeStore, LocalOptions, LocalStore};
 
 use crate::command::Fault;
 use crate::config::Config;
@@ -16,6 +17,8 @@ pub(crate) struct Backend {
     pub(crate) chunks: Arc<dyn ChunkStore>,
     /// The packs of this home, if the repository lies in them.
     pub(crate) local: Option<Arc<LocalStore>>,
+    /// What the packs lie over, and its large blobs, if the home is a clone.
+    pub(crate) base: Option<(Arc<CompositeStore>, Arc<dyn ReadBlobs>)>,
 }
 
 impl Backend {
@@ -34,6 +37,11 @@ impl Backend {
         }
         let store = LocalStore::open(Arc::new(disk), options).map_err(|error| failed(&error))?;
         let store = Arc::new(store);
-        Ok(Self { chunks: store.clone(), local: Some(store) })
+        let base = crate::base::lay_over(dir, &store)?;
+        let chunks: Arc<dyn ChunkStore> = match &base {
+            Some((composite, _)) => composite.clone(),
+            None => store.clone(),
+        };
+        Ok(Self { chunks, local: Some(store), base })
     }
 }

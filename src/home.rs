@@ -7,11 +7,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use tympan_blobs::LocalBlobs;
+use tympan_blobs::{BlobStore, LayeredBlobs, LocalBlobs};
 use tympan_content::Repository;
-use tympan_store::{LocalStore, State};
+use tympan_store::{CompositeStore, LocalStore, State};
 
 use crate::backend::Backend;
+use crate::base;
 use crate::command::Fault;
 use crate::config::{self, Config};
 
@@ -24,6 +25,8 @@ pub(crate) struct Home {
     pub(crate) config: Config,
     /// The packs of this home, if the repository lies in them.
     pub(crate) local: Option<Arc<LocalStore>>,
+    /// The packs together with the base that they lie over, if the home is a clone.
+    pub(crate) composite: Option<Arc<CompositeStore>>,
     pub(crate) repository: Repository,
 }
 
@@ -33,17 +36,21 @@ impl Home {
     /// # Errors
     /// A [`Fault`] that says which process holds the home, or what is damaged.
     pub(crate) fn open(dir: &Path) -> Result<Self, Fault> {
+        base::refuse_standby(dir)?;
         let config = config::read(dir)?;
         let failed = |error: &dyn std::error::Error| {
             Fault::cannot_run(format!("cannot open the home `{}`: {}", dir.display(), chain(error)))
         };
         fs::create_dir_all(dir).map_err(|error| failed(&error))?;
-        let Backend { chunks, local } = Backend::open(dir, &config)?;
-        let blobs =
+        let Backend { chunks, local, base } = Backend::open(dir, &config)?;
+        let own =
             LocalBlobs::open(&dir.join("blobs"), chunks.clone()).map_err(|error| failed(&error))?;
-        let repository =
-            Repository::open(chunks.clone(), Arc::new(blobs)).map_err(|error| failed(&error))?;
-        Ok(Self { dir: dir.to_owned(), config, local, repository })
+        let (composite, blobs): (_, Arc<dyn BlobStore>) = match base {
+            Some((composite, blobs)) => (Some(composite), Arc::new(LayeredBlobs::new(own, blobs))),
+            None => (None, Arc::new(own)),
+        };
+        let repository = Repository::open(chunks.clone(), blobs).map_err(|error| failed(&error))?;
+        Ok(Self { dir: dir.to_owned(), config, local, composite, repository })
     }
 
     /// Opens the stores of a home that exists.
@@ -152,7 +159,7 @@ fn write_secret(file: &Path, secret: &str) -> Result<(), Fault> {
 }
 
 /// Returns a random text of 32 letters and digits that are hard to confuse.
-fn random_text() -> Result<String, Fault> {
+pub(crate) fn random_text() -> Result<String, Fault> {
     const LETTERS: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
     let mut bytes = [0; 32];
     getrandom::fill(&mut bytes)

@@ -2,6 +2,7 @@
 
 mod args;
 mod backend;
+mod base;
 mod collection;
 mod command;
 mod config;

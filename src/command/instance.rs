@@ -17,6 +17,7 @@ use tympan_web::listen::{Front, Limits, Reuse, bind, serve};
 use tympan_web::tls::Tls;
 
 use crate::args;
+use crate::base;
 use crate::collection;
 use crate::command::{Fault, Outcome, runtime};
 use crate::config::Config;
@@ -123,6 +124,13 @@ pub(crate) async fn start(plan: &Plan<'_>) -> Result<Running, Fault> {
         collecting.await;
         Ok(())
     });
+    if let Some(composite) = plan.home.composite.clone() {
+        let stopped = stopped.clone();
+        tasks.spawn(async move {
+            base::keep_lease(composite, stopped).await;
+            Ok(())
+        });
+    }
     tasks.spawn(async move {
         replicator.run(stopped).await;
         Ok(())

@@ -9,6 +9,7 @@
 
 mod bad_input;
 mod browser;
+mod clone;
 mod crash;
 mod floors;
 mod history;

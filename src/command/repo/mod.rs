@@ -2,8 +2,10 @@
 
 mod branch;
 mod check;
+mod clone;
 mod gc;
 mod log;
+mod promote;
 mod stats;
 
 use crate::args::Repo;
@@ -14,6 +16,8 @@ use crate::home::chain;
 pub(crate) fn run(repo: &Repo) -> Outcome {
     match repo {
         Repo::Check { home, json } => check::run(home, *json),
+        Repo::Clone(arguments) => clone::run(arguments),
+        Repo::Promote { home, json } => promote::run(home, *json),
         Repo::Stats { home, json } => stats::run(home, *json),
         Repo::Gc { home, dry_run, json } => gc::run(home, *dry_run, *json),
         Repo::Log { home, branch, limit, json } => log::run(home, branch, *limit, *json),

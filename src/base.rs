@@ -1,0 +1,250 @@
+//! Homes that stand on another one: a clone reads from it, a standby follows it.
+//!
+//! `base.toml` names the base of a clone and the lease on its state; `standby.toml` names what a standby follows, and
+//! is there until it is promoted.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use serde::Deserialize;
+use tokio::sync::watch;
+use tympan_blobs::{FolderBlobs, ReadBlobs};
+use tympan_store::{
+    Base, Batch, ChunkId, ChunkStore, CompositeStore, Error, FollowedStore, Lease, LocalOptions,
+    LocalStore, RefUpdate,
+};
+
+use crate::command::Fault;
+use crate::config::parse_toml;
+use crate::home::chain;
+
+/// How long a lease lasts that nobody renews: a clone that is stopped for longer than this must be made anew.
+pub(crate) const LEASE_LIFE: Duration = Duration::from_hours(14 * 24);
+/// How often a running instance renews it.
+const RENEW_EVERY: Duration = Duration::from_mins(10);
+
+/// The branch that is cloned.
+pub(crate) const MAIN: &str = "main";
+const BASE_FILE: &str = "base.toml";
+const STANDBY_FILE: &str = "standby.toml";
+
+/// What a home stands on.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Origin {
+    /// A home's directory, or the URL of a running instance.
+    pub(crate) from: String,
+    /// Who holds the lease.
+    pub(crate) holder: String,
+    /// The root that is leased; of a clone only.
+    pub(crate) root: Option<String>,
+}
+
+/// A base with its large blobs.
+pub(crate) type Opened = (Arc<dyn Base>, Arc<dyn ReadBlobs>);
+
+impl Origin {
+    /// Reads what a clone stands on; nothing if the home is none.
+    ///
+    /// # Errors
+    /// If the file cannot be read or makes no sense.
+    pub(crate) fn of_clone(home: &Path) -> Result<Option<Self>, Fault> {
+        read(&home.join(BASE_FILE))
+    }
+
+    /// Reads what a standby follows; nothing if the home is none.
+    ///
+    /// # Errors
+    /// If the file cannot be read or makes no sense.
+    pub(crate) fn of_standby(home: &Path) -> Result<Option<Self>, Fault> {
+        read(&home.join(STANDBY_FILE))
+    }
+
+    /// Makes a home a clone.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub(crate) fn write_clone(&self, home: &Path) -> Result<(), Fault> {
+        self.write(&home.join(BASE_FILE))
+    }
+
+    /// Makes a home a standby.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub(crate) fn write_standby(&self, home: &Path) -> Result<(), Fault> {
+        self.write(&home.join(STANDBY_FILE))
+    }
+
+    fn write(&self, file: &Path) -> Result<(), Fault> {
+        // A JSON string is a TOML string.
+        let quoted = |text: &str| serde_json::Value::from(text).to_string();
+        let mut text =
+            format!("from = {}\nholder = {}\n", quoted(&self.from), quoted(&self.holder));
+        if let Some(root) = &self.root {
+            text.push_str(&format!("root = {}\n", quoted(root)));
+        }
+        write_durably(file, &text)
+    }
+
+    /// Opens the base.
+    ///
+    /// # Errors
+    /// If it cannot be reached, or cannot be a base.
+    pub(crate) fn open(&self) -> Result<Opened, Fault> {
+        open(&self.from)
+    }
+}
+
+/// Opens a base by its directory or URL.
+///
+/// # Errors
+/// If it cannot be reached, or cannot be a base.
+pub(crate) fn open(from: &str) -> Result<Opened, Fault> {
+    let dir = PathBuf::from(from);
+    if Origin::of_clone(&dir)?.is_some() {
+        return Err(Fault::usage(format!(
+            "`{from}` is a clone itself and holds only what differs from its base; clone the base"
+        )));
+    }
+    let followed = FollowedStore::open_dir(&dir.join("store"), LocalOptions::default());
+    let followed = followed.map_err(|error| {
+        Fault::usage(format!("`{from}` is no home with packs to read: {}", chain(&error)))
+    })?;
+    Ok((Arc::new(followed), Arc::new(FolderBlobs::new(&dir.join("blobs")))))
+}
+
+/// Lays the packs of a clone over its base and renews the lease; nothing if the home is no clone.
+///
+/// # Errors
+/// If the base cannot be reached, or no longer keeps what the clone stands on.
+pub(crate) fn lay_over(
+    home: &Path,
+    own: &Arc<LocalStore>,
+) -> Result<Option<(Arc<CompositeStore>, Arc<dyn ReadBlobs>)>, Fault> {
+    let Some(origin) = Origin::of_clone(home)? else {
+        return Ok(None);
+    };
+    let failed = |error: &Error| {
+        Fault::cannot_run(format!(
+            "`{}` stands on `{}`: {}",
+            home.display(),
+            origin.from,
+            chain(error)
+        ))
+    };
+    let root: Option<ChunkId> = origin.root.as_deref().and_then(|root| root.parse().ok());
+    let root = root.ok_or_else(|| {
+        Fault::usage(format!("`{}` names no root", home.join(BASE_FILE).display()))
+    })?;
+    let (base, blobs) = origin.open()?;
+    let lease = base.lease(&origin.holder).map_err(|error| failed(&error))?;
+    // One that is not there counts as expired: it is taken again if the base has kept the root by chance.
+    let expired =
+        Lease { holder: origin.holder.clone(), root, expires: Some(SystemTime::UNIX_EPOCH) };
+    let lease = lease.filter(|lease| lease.root == root).unwrap_or(expired);
+    let store =
+        CompositeStore::new(Arc::clone(own), base, lease).map_err(|error| failed(&error))?;
+    store.renew(SystemTime::now(), LEASE_LIFE).map_err(|error| failed(&error))?;
+    begin_clone(&store, &origin.from).map_err(|error| failed(&error))?;
+    Ok(Some((Arc::new(store), blobs)))
+}
+
+/// Lets `main` of a clone begin at the leased root, unless that is done.
+///
+/// # Errors
+/// If the ref cannot be written.
+pub(crate) fn begin_clone(store: &CompositeStore, from: &str) -> Result<(), Error> {
+    if store.read_ref(MAIN)?.is_some() {
+        return Ok(());
+    }
+    let mut batch = Batch::new();
+    batch.move_ref(RefUpdate {
+        name: MAIN.to_owned(),
+        expected: None,
+        new: Some(store.lease().root),
+        at: SystemTime::now(),
+        author: "system".to_owned(),
+        message: format!("clone {from}"),
+    });
+    store.commit(batch)
+}
+
+/// Renews the lease of a clone until the instance stops.
+pub(crate) async fn keep_lease(store: Arc<CompositeStore>, mut stopped: watch::Receiver<bool>) {
+    loop {
+        tokio::select! {
+            // The sender lives as long as the process serves.
+            _ = stopped.wait_for(|stopped| *stopped) => return,
+            () = tokio::time::sleep(RENEW_EVERY) => {}
+        }
+        let store = Arc::clone(&store);
+        let renewed =
+            tokio::task::spawn_blocking(move || store.renew(SystemTime::now(), LEASE_LIFE)).await;
+        match renewed {
+            Ok(Ok(())) => {}
+            Ok(Err(error @ Error::LeaseLost { .. })) => {
+                tracing::error!(reason = %error, "the base of this clone is lost");
+            }
+            Ok(Err(error)) => {
+                tracing::warn!(reason = chain(&error), "the lease was not renewed; trying again");
+            }
+            Err(error) => tracing::warn!(reason = %error, "the lease was not renewed"),
+        }
+    }
+}
+
+/// Refuses a home that follows another one.
+///
+/// # Errors
+/// [`Fault::usage`] that says what to do.
+pub(crate) fn refuse_standby(home: &Path) -> Result<(), Fault> {
+    match Origin::of_standby(home)? {
+        None => Ok(()),
+        Some(origin) => Err(Fault::usage(format!(
+            "`{home}` is a standby of `{}`; to let it take over, run `tympan repo promote --home {home}`",
+            origin.from,
+            home = home.display()
+        ))),
+    }
+}
+
+/// Makes a standby a home of its own.
+///
+/// # Errors
+/// If the file cannot be removed.
+pub(crate) fn end_standby(home: &Path) -> Result<(), Fault> {
+    let file = home.join(STANDBY_FILE);
+    let removed = fs::remove_file(&file).and_then(|()| sync_folder(home));
+    removed.map_err(|error| cannot_write(&file, &error))
+}
+
+/// Writes a file so that it is there whole or not at all.
+pub(crate) fn write_durably(file: &Path, text: &str) -> Result<(), Fault> {
+    let unfinished = file.with_extension("tmp");
+    let write = || -> std::io::Result<()> {
+        fs::write(&unfinished, text)?;
+        fs::File::open(&unfinished)?.sync_all()?;
+        fs::rename(&unfinished, file)?;
+        file.parent().map_or(Ok(()), sync_folder)
+    };
+    write().map_err(|error| cannot_write(file, &error))
+}
+
+fn sync_folder(folder: &Path) -> std::io::Result<()> {
+    fs::File::open(folder)?.sync_all()
+}
+
+fn cannot_write(file: &Path, error: &std::io::Error) -> Fault {
+    Fault::cannot_run(format!("cannot write `{}`: {error}", file.display()))
+}
+
+fn read(file: &Path) -> Result<Option<Origin>, Fault> {
+    match fs::read_to_string(file) {
+        Ok(text) => parse_toml(&file.display().to_string(), &text).map(Some).map_err(Fault::usage),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(Fault::cannot_run(format!("cannot read `{}`: {error}", file.display()))),
+    }
+}

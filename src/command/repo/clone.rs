@@ -1,0 +1,284 @@
+//! `tympan repo clone`: a staging home over another one, a full copy, or a standby.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde_json::json;
+use tokio::sync::watch;
+use tympan_replicate::{CaughtUp, Standby};
+use tympan_store::disk::FileDisk;
+use tympan_store::{ChunkId, CompositeStore, LocalOptions, LocalStore, take_lease};
+
+use crate::args::Clone;
+use crate::base::{self, LEASE_LIFE, MAIN, Opened, Origin};
+use crate::command::instance::Signals;
+use crate::command::{Fault, Outcome, runtime};
+use crate::home::{chain, random_text};
+use crate::say;
+
+/// How often a standby looks for something new.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// How long it waits after a failure, at most.
+const MAX_WAIT: Duration = Duration::from_secs(5);
+/// How often the status file is written while nothing changes.
+const STATUS_EVERY: Duration = Duration::from_secs(1);
+/// Where a standby tells how far it is.
+const STATUS_FILE: &str = "standby.json";
+
+/// Clones, copies or follows.
+pub(super) fn run(clone: &Clone) -> Outcome {
+    let from = absolute(&clone.from)?;
+    if clone.follow {
+        return follow(clone, &from);
+    }
+    require_empty(&clone.to)?;
+    if clone.full {
+        return copy(clone, &from);
+    }
+    let base = base::open(&from)?;
+    let holder = holder_of(&clone.to)?;
+    let cloned = make_clone(&clone.to, &from, &holder, &base);
+    let root = match cloned {
+        Ok(root) => root,
+        Err(fault) => {
+            // Nothing half-done is left: neither the lease nor what was empty before.
+            base.0.release(&holder).ok();
+            fs::remove_dir_all(&clone.to).ok();
+            return Err(fault);
+        }
+    };
+    if clone.json {
+        say!("{}", json!({ "from": from, "to": clone.to, "root": root.to_string() }));
+    } else {
+        say!("`{}` is a clone of `{from}` at root {root}", clone.to.display());
+        say!("run it with `tympan author --home {}`", clone.to.display());
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Takes a lease on the newest state and makes a home whose `main` begins there.
+fn make_clone(to: &Path, from: &str, holder: &str, base: &Opened) -> Result<ChunkId, Fault> {
+    let failed = |error: tympan_store::Error| {
+        Fault::cannot_run(format!("cannot clone `{from}`: {}", chain(&error)))
+    };
+    let now = SystemTime::now();
+    let lease = take_lease(base.0.as_ref(), holder, MAIN, (now, LEASE_LIFE)).map_err(failed)?;
+    let root = lease.root;
+    let origin =
+        Origin { from: from.to_owned(), holder: holder.to_owned(), root: Some(root.to_string()) };
+    // The file comes first: a store without it would pass for an empty home.
+    create(to)?;
+    origin.write_clone(to)?;
+    let own = open_own(to)?;
+    let store = CompositeStore::new(own, Arc::clone(&base.0), lease).map_err(failed)?;
+    base::begin_clone(&store, from).map_err(failed)?;
+    Ok(root)
+}
+
+/// Copies everything into a home of its own.
+fn copy(clone: &Clone, from: &str) -> Outcome {
+    let standby = open_standby(&clone.to, from, &holder_of(&clone.to)?)?;
+    let done = standby.catch_up(SystemTime::now());
+    let done = done
+        .map_err(|error| Fault::cannot_run(format!("cannot copy `{from}`: {}", chain(&error))))?;
+    let root = standby.root().ok().flatten().map(|root| root.to_string()).unwrap_or_default();
+    if clone.json {
+        let CaughtUp { synced, large_blobs, .. } = done;
+        say!(
+            "{}",
+            json!({
+                "from": from, "to": clone.to, "root": root, "chunks": synced.chunks,
+                "blobs": synced.blobs + large_blobs, "bytes": synced.bytes,
+            })
+        );
+    } else {
+        say!(
+            "`{}` is a copy of `{from}` at root {root}: {} chunks, {} blobs",
+            clone.to.display(),
+            done.synced.chunks,
+            done.synced.blobs + done.large_blobs
+        );
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Follows until a signal.
+fn follow(clone: &Clone, from: &str) -> Outcome {
+    let to = &clone.to;
+    let origin = match Origin::of_standby(to)? {
+        Some(origin) if origin.from == from => origin,
+        Some(origin) => {
+            return Err(Fault::usage(format!(
+                "`{}` is a standby of `{}`, not of `{from}`",
+                to.display(),
+                origin.from
+            )));
+        }
+        None => {
+            require_empty(to)?;
+            create(to)?;
+            let origin = Origin { from: from.to_owned(), holder: holder_of(to)?, root: None };
+            origin.write_standby(to)?;
+            origin
+        }
+    };
+    let standby = open_standby(to, from, &origin.holder)?;
+    let follower = Follower { standby, from: from.to_owned(), to: to.clone(), is_json: clone.json };
+    runtime(4)?.block_on(async {
+        let mut signals = Signals::listen()?;
+        let (stop, stopped) = watch::channel(false);
+        let work = tokio::task::spawn_blocking(move || follower.run(&stopped));
+        signals.wait().await;
+        stop.send_replace(true);
+        work.await.map_err(|error| Fault::cannot_run(error.to_string()))
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A standby at work.
+struct Follower {
+    standby: Standby,
+    from: String,
+    to: PathBuf,
+    is_json: bool,
+}
+
+impl Follower {
+    fn run(&self, stopped: &watch::Receiver<bool>) {
+        let mut wait = LOOK_EVERY;
+        let mut is_ready = false;
+        let mut fault: Option<String> = None;
+        let mut stated = UNIX_EPOCH;
+        while !*stopped.borrow() {
+            let now = SystemTime::now();
+            let looked = self.standby.catch_up(now);
+            let is_news = match &looked {
+                Ok(done) => done.revisions > 0 || fault.take().is_some() || !is_ready,
+                Err(error) => {
+                    let reason = chain(error);
+                    let is_news = fault.as_ref() != Some(&reason);
+                    fault = Some(reason);
+                    is_news
+                }
+            };
+            wait = if looked.is_ok() { LOOK_EVERY } else { (wait * 2).min(MAX_WAIT) };
+            let is_due = now.duration_since(stated).unwrap_or_default() >= STATUS_EVERY;
+            if is_news || is_due {
+                stated = now;
+                self.state(fault.as_deref(), is_news);
+            }
+            if looked.is_ok() && !is_ready {
+                is_ready = true;
+                say!("ready");
+            }
+            if looked.is_ok_and(|done| done.revisions > 0) {
+                // More may have come meanwhile.
+                continue;
+            }
+            std::thread::sleep(wait);
+        }
+        self.state(fault.as_deref(), true);
+    }
+
+    /// Says how far the standby is, in the status file and, if it is news, on standard output.
+    fn state(&self, fault: Option<&str>, is_news: bool) {
+        let now = SystemTime::now();
+        let lag = self.standby.lag();
+        let age = lag.age(now).map(|age| age.as_secs_f64());
+        let root = self.standby.root().ok().flatten().map(|root| root.to_string());
+        let seconds =
+            |at: SystemTime| at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+        let status = json!({
+            "from": self.from,
+            "root": root,
+            "revisions_behind": lag.revisions,
+            "seconds_behind": age,
+            "complete_until": lag.complete_until.map(seconds),
+            "stated_at": seconds(now),
+            "fault": fault,
+        });
+        if let Err(fault) = write_status(&self.to, &status.to_string()) {
+            tracing::warn!(reason = %fault, "the status file was not written");
+        }
+        if !is_news {
+            return;
+        }
+        if self.is_json {
+            say!("{status}");
+            return;
+        }
+        let behind = age.map_or_else(
+            || "nothing is copied yet".to_owned(),
+            |age| format!("complete until {age:.1} s ago, {} revisions behind", lag.revisions),
+        );
+        match fault {
+            None => say!("{}: {behind}", root.unwrap_or_default()),
+            Some(fault) => say!("{}: {behind}; {fault}", root.unwrap_or_default()),
+        }
+    }
+}
+
+/// Replaces the status file; it is worth nothing after a crash, so it is not synced.
+fn write_status(home: &Path, text: &str) -> std::io::Result<()> {
+    let unfinished = home.join("standby.json.tmp");
+    fs::write(&unfinished, text)?;
+    fs::rename(unfinished, home.join(STATUS_FILE))
+}
+
+/// Returns what a standby stated last.
+pub(super) fn last_status(home: &Path) -> Option<serde_json::Value> {
+    serde_json::from_str(&fs::read_to_string(home.join(STATUS_FILE)).ok()?).ok()
+}
+
+fn open_standby(to: &Path, from: &str, holder: &str) -> Result<Standby, Fault> {
+    let base = base::open(from)?;
+    let own = open_own(to)?;
+    Standby::new(base, own, &to.join("blobs"), holder.to_owned()).map_err(|error| {
+        Fault::cannot_run(format!("cannot open `{}`: {}", to.display(), chain(&error)))
+    })
+}
+
+pub(super) fn open_own(home: &Path) -> Result<Arc<LocalStore>, Fault> {
+    let failed = |error: &dyn std::error::Error| {
+        Fault::cannot_run(format!("cannot open the home `{}`: {}", home.display(), chain(error)))
+    };
+    create(home)?;
+    let disk = FileDisk::open(home.join("store")).map_err(|error| failed(&error))?;
+    let store = LocalStore::open(Arc::new(disk), LocalOptions::default());
+    store.map(Arc::new).map_err(|error| failed(&error))
+}
+
+fn create(home: &Path) -> Result<(), Fault> {
+    fs::create_dir_all(home)
+        .map_err(|error| Fault::cannot_run(format!("cannot create `{}`: {error}", home.display())))
+}
+
+/// Returns the name under which a home holds its lease.
+fn holder_of(home: &Path) -> Result<String, Fault> {
+    let mut unique = random_text()?;
+    unique.truncate(12);
+    let name = home.file_name().unwrap_or_default().to_string_lossy();
+    let name: String = name.chars().filter(|c| !c.is_control()).take(40).collect();
+    Ok(format!("{name}-{unique}"))
+}
+
+/// Refuses a directory in which something is.
+fn require_empty(to: &Path) -> Result<(), Fault> {
+    match fs::read_dir(to).map(|mut entries| entries.next().is_none()) {
+        Ok(true) => Ok(()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Ok(false) => Err(Fault::usage(format!("`{}` is not empty", to.display()))),
+        Err(error) => Err(Fault::usage(format!("cannot use `{}`: {error}", to.display()))),
+    }
+}
+
+/// Returns the directory as it is found from anywhere.
+fn absolute(from: &str) -> Result<String, Fault> {
+    let path = fs::canonicalize(from)
+        .map_err(|error| Fault::usage(format!("cannot clone `{from}`: {error}")))?;
+    let text = path.to_str().map(str::to_owned);
+    text.ok_or_else(|| Fault::usage(format!("the name of `{}` is not UTF-8", path.display())))
+}
