@@ -254,10 +254,10 @@ pub(crate) enum Repo {
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples: tympan repo clone --from /srv/author --to /srv/staging
-          tympan repo clone --from /srv/author --to /mnt/standby --follow")]
+          tympan repo clone --from http://127.0.0.1:4502 --key author/replication.key --to /mnt/standby --follow")]
 pub(crate) struct Clone {
-    /// The home to clone; its instance may run.
-    #[arg(long, value_name = "DIR")]
+    /// The home to clone, whose instance may run; or the URL of a running instance.
+    #[arg(long, value_name = "URL|DIR")]
     pub(crate) from: String,
     /// The home to make; it must not exist, or be empty, or be a standby of the same origin.
     #[arg(long, value_name = "DIR")]
@@ -268,6 +268,15 @@ pub(crate) struct Clone {
     /// Copies everything and goes on copying what is committed, until it is stopped.
     #[arg(long)]
     pub(crate) follow: bool,
+    /// For a URL: a file with its replication key.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) key: Option<PathBuf>,
+    /// For a URL: a token of its `tympan user token admin`.
+    #[arg(long, value_name = "T", conflicts_with = "key")]
+    pub(crate) token: Option<String>,
+    /// For an `https` URL: a PEM file with the certificate that must have signed that of the instance.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) ca: Option<PathBuf>,
     /// Prints JSON.
     #[arg(long)]
     pub(crate) json: bool,

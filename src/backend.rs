@@ -3,10 +3,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use tympan_blobs::ReadBlobs;
 use tympan_store::disk::FileDisk;
-use tympan_store::{ByteSize, ChunkStore, CompositeStore, LocalOptions, LocalStore};
+use tympan_store::{ByteSize, ChunkStore, LocalOptions, LocalStore};
 
+use crate::base::Overlaid;
 use crate::command::Fault;
 use crate::config::Config;
 use crate::home::chain;
@@ -18,7 +18,7 @@ pub(crate) struct Backend {
     /// The packs of this home, if the repository lies in them.
     pub(crate) local: Option<Arc<LocalStore>>,
     /// What the packs lie over, and its large blobs, if the home is a clone.
-    pub(crate) base: Option<(Arc<CompositeStore>, Arc<dyn ReadBlobs>)>,
+    pub(crate) base: Option<Overlaid>,
 }
 
 impl Backend {

@@ -1,7 +1,7 @@
 //! Homes that stand on another one: a clone reads from it, a standby follows it.
 //!
 //! `base.toml` names the base of a clone and the lease on its state; `standby.toml` names what a standby follows, and
-//! is there until it is promoted.
+//! is there until it is promoted. `base.secret` holds what either proves itself with to a running instance.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,14 +11,16 @@ use std::time::{Duration, SystemTime};
 use serde::Deserialize;
 use tokio::sync::watch;
 use tympan_blobs::{FolderBlobs, ReadBlobs};
+use tympan_replicate::{Credentials, RemoteStore};
 use tympan_store::{
     Base, Batch, ChunkId, ChunkStore, CompositeStore, Error, FollowedStore, Lease, LocalOptions,
     LocalStore, RefUpdate,
 };
+use tympan_web::tls::Trust;
 
 use crate::command::Fault;
 use crate::config::parse_toml;
-use crate::home::chain;
+use crate::home::{chain, write_secret};
 
 /// How long a lease lasts that nobody renews: a clone that is stopped for longer than this must be made anew.
 pub(crate) const LEASE_LIFE: Duration = Duration::from_hours(14 * 24);
@@ -29,6 +31,7 @@ const RENEW_EVERY: Duration = Duration::from_mins(10);
 pub(crate) const MAIN: &str = "main";
 const BASE_FILE: &str = "base.toml";
 const STANDBY_FILE: &str = "standby.toml";
+const SECRET_FILE: &str = "base.secret";
 
 /// What a home stands on.
 #[derive(Debug, Clone, Deserialize)]
@@ -40,10 +43,15 @@ pub(crate) struct Origin {
     pub(crate) holder: String,
     /// The root that is leased; of a clone only.
     pub(crate) root: Option<String>,
+    /// Who must have signed the certificate of an `https` URL: a PEM file.
+    pub(crate) ca: Option<PathBuf>,
 }
 
 /// A base with its large blobs.
 pub(crate) type Opened = (Arc<dyn Base>, Arc<dyn ReadBlobs>);
+
+/// The packs of a clone over its base, and the base's large blobs.
+pub(crate) type Overlaid = (Arc<CompositeStore>, Arc<dyn ReadBlobs>);
 
 impl Origin {
     /// Reads what a clone stands on; nothing if the home is none.
@@ -86,23 +94,92 @@ impl Origin {
         if let Some(root) = &self.root {
             text.push_str(&format!("root = {}\n", quoted(root)));
         }
+        if let Some(ca) = &self.ca {
+            text.push_str(&format!("ca = {}\n", quoted(&ca.to_string_lossy())));
+        }
         write_durably(file, &text)
     }
 
-    /// Opens the base.
+    /// Opens the base of a home.
     ///
     /// # Errors
     /// If it cannot be reached, or cannot be a base.
-    pub(crate) fn open(&self) -> Result<Opened, Fault> {
-        open(&self.from)
+    pub(crate) fn open(&self, home: &Path) -> Result<Opened, Fault> {
+        let access = Access { secret: read_secret(home)?, ca: self.ca.clone() };
+        open(&self.from, &access, home)
     }
 }
 
-/// Opens a base by its directory or URL.
+/// How a running instance lets a home read its store.
+#[derive(Debug, Default)]
+pub(crate) struct Access {
+    /// The replication key or a token.
+    pub(crate) secret: Option<Credentials>,
+    /// Who must have signed the certificate of an `https` URL: a PEM file.
+    pub(crate) ca: Option<PathBuf>,
+}
+
+/// Keeps what a home proves itself with.
+///
+/// # Errors
+/// If the file cannot be written.
+pub(crate) fn write_credentials(home: &Path, access: &Access) -> Result<(), Fault> {
+    match &access.secret {
+        Some(Credentials::Key(key)) => write_secret(&home.join(SECRET_FILE), &format!("key {key}")),
+        Some(Credentials::Token(token)) => {
+            write_secret(&home.join(SECRET_FILE), &format!("token {token}"))
+        }
+        None => Ok(()),
+    }
+}
+
+fn read_secret(home: &Path) -> Result<Option<Credentials>, Fault> {
+    let file = home.join(SECRET_FILE);
+    let text = match fs::read_to_string(&file) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => {
+            return Err(Fault::cannot_run(format!("cannot read `{}`: {error}", file.display())));
+        }
+    };
+    match text.trim().split_once(' ') {
+        Some(("key", key)) => Ok(Some(Credentials::Key(key.to_owned()))),
+        Some(("token", token)) => Ok(Some(Credentials::Token(token.to_owned()))),
+        _ => Err(Fault::usage(format!("`{}` holds no credentials", file.display()))),
+    }
+}
+
+/// Tells whether a base is a running instance rather than a directory.
+pub(crate) fn is_url(from: &str) -> bool {
+    from.starts_with("http://") || from.starts_with("https://")
+}
+
+fn open_url(url: &str, access: &Access, home: &Path) -> Result<Opened, Fault> {
+    let secret = access.secret.as_ref().ok_or_else(|| {
+        Fault::usage(format!(
+            "`{url}` lets nobody read its store without credentials: give `--key FILE` with its replication key, or \
+             `--token T` with a token of `tympan user token admin`"
+        ))
+    })?;
+    let read_ca = |file: &PathBuf| {
+        let pem = fs::read(file)
+            .map_err(|error| Fault::usage(format!("cannot read `{}`: {error}", file.display())))?;
+        Trust::from_pem(&pem).map_err(|error| Fault::usage(chain(&error)))
+    };
+    let trust = access.ca.as_ref().map(read_ca).transpose()?;
+    let store = RemoteStore::new(url, secret, trust, &home.join("spool"));
+    let store = Arc::new(store.map_err(|error| Fault::usage(chain(&error)))?);
+    Ok((store.clone(), store))
+}
+
+/// Opens the base of a home by its directory or URL.
 ///
 /// # Errors
 /// If it cannot be reached, or cannot be a base.
-pub(crate) fn open(from: &str) -> Result<Opened, Fault> {
+pub(crate) fn open(from: &str, access: &Access, home: &Path) -> Result<Opened, Fault> {
+    if is_url(from) {
+        return open_url(from, access, home);
+    }
     let dir = PathBuf::from(from);
     if Origin::of_clone(&dir)?.is_some() {
         return Err(Fault::usage(format!(
@@ -120,10 +197,7 @@ pub(crate) fn open(from: &str) -> Result<Opened, Fault> {
 ///
 /// # Errors
 /// If the base cannot be reached, or no longer keeps what the clone stands on.
-pub(crate) fn lay_over(
-    home: &Path,
-    own: &Arc<LocalStore>,
-) -> Result<Option<(Arc<CompositeStore>, Arc<dyn ReadBlobs>)>, Fault> {
+pub(crate) fn lay_over(home: &Path, own: &Arc<LocalStore>) -> Result<Option<Overlaid>, Fault> {
     let Some(origin) = Origin::of_clone(home)? else {
         return Ok(None);
     };
@@ -139,7 +213,7 @@ pub(crate) fn lay_over(
     let root = root.ok_or_else(|| {
         Fault::usage(format!("`{}` names no root", home.join(BASE_FILE).display()))
     })?;
-    let (base, blobs) = origin.open()?;
+    let (base, blobs) = origin.open(home)?;
     let lease = base.lease(&origin.holder).map_err(|error| failed(&error))?;
     // One that is not there counts as expired: it is taken again if the base has kept the root by chance.
     let expired =

@@ -140,7 +140,7 @@ pub(crate) fn replication_key(dir: &Path) -> Result<String, Fault> {
 }
 
 /// Writes a file that only its owner may read.
-fn write_secret(file: &Path, secret: &str) -> Result<(), Fault> {
+pub(crate) fn write_secret(file: &Path, secret: &str) -> Result<(), Fault> {
     let write = || -> std::io::Result<()> {
         if let Some(folder) = file.parent() {
             fs::create_dir_all(folder)?;

@@ -233,3 +233,67 @@ fn a_standby_takes_over_with_everything_before_its_lag() {
     let again = run(&["repo", "promote", "--home", text(&standby)]);
     assert_eq!(again.status.code(), Some(2), "{again:?}");
 }
+
+#[test]
+fn staging_and_standby_of_an_instance_on_another_machine() {
+    let dir = tempfile::tempdir().unwrap();
+    let (origin, staging) = (dir.path().join("origin"), dir.path().join("staging"));
+    let standby = dir.path().join("standby");
+    let author = Author::start(&origin, &origin);
+    author.upload("large.bin", &bytes(6, 300_000));
+    author.upload("small.bin", &bytes(7, 3_000));
+    (0..20)
+        .for_each(|page| author.post(&format!("/pages/page-{page}"), &format!("./value={page}")));
+    let url = format!("http://{}/", author.address);
+    let clone = |to: &Path, more: &[&str]| {
+        let mut arguments = vec!["repo", "clone", "--from", &url, "--to", text(to)];
+        arguments.extend_from_slice(more);
+        run(&arguments)
+    };
+    for (access, code) in [(&[][..], 2), (&["--token", "guessed"], 3)] {
+        let refused = clone(&staging, access);
+        assert_eq!(refused.status.code(), Some(code), "{refused:?}");
+        assert!(!staging.exists());
+    }
+    let token = run_ok(&["user", "token", "admin", "--home", text(&origin)]);
+    let before = bytes_below(&origin.join("store"));
+    let done = clone(&staging, &["--token", token.trim()]);
+    assert!(done.status.success(), "{done:?}");
+    let written = bytes_below(&staging) + bytes_below(&origin.join("store")) - before;
+    assert!(written <= 1_024, "{written} bytes for a clone");
+
+    let staged = Author::start(&staging, &origin);
+    staged.post("/pages/page-3", "./value=300");
+    author.post("/pages/page-4", "./value=400");
+    assert_eq!((staged.value("/pages/page-3"), staged.value("/pages/page-4")), (300, 4));
+    assert!(staged.get("/uploads/large.bin") == bytes(6, 300_000));
+    assert!(staged.get("/uploads/small.bin") == bytes(7, 3_000));
+    assert!(staged.running.stop());
+    check_is_clean(&staging);
+
+    let key = origin.join("replication.key");
+    let follow =
+        ["repo", "clone", "--from", &url, "--to", text(&standby), "--key", text(&key), "--follow"];
+    let follower = Running::start(&follow);
+    author.post("/pages/page-5", "./value=500");
+    author.upload("late.bin", &bytes(8, 50_000));
+    let done_at = now();
+    wait_until("the standby says that it has everything", || {
+        status(&standby).is_some_and(|status| {
+            status["complete_until"].as_f64().is_some_and(|until| until > done_at)
+        })
+    });
+    author.running.kill();
+    // It says that it cannot see any further.
+    wait_until("the fault is told", || {
+        status(&standby).is_some_and(|status| status["fault"].is_string())
+    });
+    assert!(follower.stop());
+    run_ok(&["repo", "promote", "--home", text(&standby)]);
+    let promoted = Author::start(&standby, &origin);
+    assert_eq!((promoted.value("/pages/page-5"), promoted.value("/pages/page-4")), (500, 400));
+    assert!(promoted.get("/uploads/large.bin") == bytes(6, 300_000));
+    assert!(promoted.get("/uploads/late.bin") == bytes(8, 50_000));
+    assert!(promoted.running.stop());
+    check_is_clean(&standby);
+}

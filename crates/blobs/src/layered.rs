@@ -25,6 +25,11 @@ pub trait ReadBlobs: Send + Sync + Debug {
     /// # Errors
     /// If that cannot be told.
     fn contains(&self, id: &BlobId) -> Result<bool>;
+
+    /// Tells whether reading costs so much that what was read is better kept.
+    fn is_remote(&self) -> bool {
+        false
+    }
 }
 
 /// The large blobs in the folder `blobs` of another home. Nothing in it is touched.
@@ -75,6 +80,13 @@ impl BlobStore for LayeredBlobs {
         match self.own.open(id)? {
             Some(content) => Ok(Some(content)),
             None if id.length() < SMALL_BYTES as u64 => Ok(None),
+            None if self.base.is_remote() => match self.base.open(id)? {
+                Some(content) => {
+                    let actual = self.own.put(&mut content.into_reader())?;
+                    self.own.open(&actual)
+                }
+                None => Ok(None),
+            },
             None => self.base.open(id),
         }
     }

@@ -46,6 +46,9 @@ pub enum Error {
         /// The id of what arrived.
         actual: String,
     },
+    /// What a client of the store asks for is not here.
+    #[error("{0} is not here")]
+    Absent(String),
     /// The agent's configuration makes no sense.
     #[error("agent `{agent}`: {reason}")]
     Agent {
@@ -82,9 +85,11 @@ impl Error {
             // A wrong key or a full disk is mended by people while the queue waits.
             Self::Refused { status, .. } => *status != 400 && *status != 422,
             Self::Missing { .. } => true,
-            Self::Malformed(_) | Self::Mismatch { .. } | Self::Agent { .. } | Self::BlobLost(_) => {
-                false
-            }
+            Self::Malformed(_)
+            | Self::Mismatch { .. }
+            | Self::Agent { .. }
+            | Self::BlobLost(_)
+            | Self::Absent(_) => false,
             Self::Content(error) => error.is_transient(),
             Self::Jobs(_) => true,
             Self::Blobs(_) => true,

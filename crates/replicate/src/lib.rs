@@ -14,10 +14,13 @@ mod activation;
 mod agent;
 mod error;
 mod flush;
+mod frames;
 mod message;
 mod receive;
+mod remote;
 mod replicator;
 mod send;
+mod serve;
 mod standby;
 
 pub use activation::{Action, Held, Need, Wish, hold, is_live, mark};
@@ -26,5 +29,10 @@ pub use error::{Error, Result};
 pub use flush::follow;
 pub use message::{Message, RECEIVE_PATH, WireDocument};
 pub use receive::{Applied, apply, put_blob, put_chunks};
+pub use remote::{Credentials, RemoteStore};
 pub use replicator::{Replicator, queue_of};
+pub use serve::{
+    MAX_STORE_REQUEST, STORE_PATH, WireGrant, WireLease, WireRevision, store_blobs, store_chunks,
+    store_grant, store_history, store_lacks, store_lease, store_refs, store_release,
+};
 pub use standby::{CaughtUp, Lag, Standby};

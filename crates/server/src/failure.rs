@@ -115,6 +115,7 @@ impl From<tympan_replicate::Error> for Failure {
         use tympan_replicate::Error;
         match error {
             Error::Malformed(_) | Error::Mismatch { .. } => Self::bad_request(error.to_string()),
+            Error::Absent(_) => Self::new(StatusCode::NOT_FOUND, error.to_string()),
             Error::Agent { .. } => Self::new(StatusCode::UNPROCESSABLE_ENTITY, error.to_string()),
             Error::Content(error) => error.into(),
             error => Self::internal(&error),

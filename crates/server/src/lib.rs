@@ -24,6 +24,7 @@ mod page;
 mod post;
 mod receive;
 mod route;
+mod store;
 
 pub use instance::{Instance, InstanceOptions, Role};
 pub use login::{Logins, create_user, set_password};

@@ -22,7 +22,12 @@ use crate::metrics::count;
 /// The header in which the author proves knowledge of the shared key.
 const KEY_HEADER: &str = "x-tympan-replication-key";
 
-fn check_key(instance: &Instance, headers: &HeaderMap) -> Result<()> {
+/// Tells whether a request comes with a key, right or wrong.
+pub(crate) fn gives_key(headers: &HeaderMap) -> bool {
+    headers.contains_key(KEY_HEADER)
+}
+
+pub(crate) fn check_key(instance: &Instance, headers: &HeaderMap) -> Result<()> {
     let given = headers.get(KEY_HEADER).map(http::HeaderValue::as_bytes).unwrap_or_default();
     if bool::from(given.ct_eq(instance.replication_key.as_bytes())) {
         Ok(())

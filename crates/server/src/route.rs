@@ -16,7 +16,7 @@ use crate::failure::{Failure, Result};
 use crate::login::{Identity, set_cookie};
 use crate::metrics::count;
 use crate::observe::observe;
-use crate::{Instance, Role, api, health, interface, page, post as sling_post, receive};
+use crate::{Instance, Role, api, health, interface, page, post as sling_post, receive, store};
 
 /// Returns the routes of an instance's main listener.
 pub fn router(instance: Arc<Instance>) -> Router {
@@ -30,6 +30,7 @@ pub fn router(instance: Arc<Instance>) -> Router {
         .route("/login/link", get(log_in_by_link))
         .route("/logout", post(log_out))
         .merge(role_routes)
+        .merge(store::routes())
         .fallback(any(resource))
         .layer(middleware::from_fn_with_state(instance.clone(), observe))
         .with_state(instance)

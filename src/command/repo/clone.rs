@@ -8,12 +8,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::json;
 use tokio::sync::watch;
-use tympan_replicate::{CaughtUp, Standby};
+use tympan_replicate::{CaughtUp, Credentials, Standby};
 use tympan_store::disk::FileDisk;
 use tympan_store::{ChunkId, CompositeStore, LocalOptions, LocalStore, take_lease};
 
 use crate::args::Clone;
-use crate::base::{self, LEASE_LIFE, MAIN, Opened, Origin};
+use crate::base::{self, Access, LEASE_LIFE, MAIN, Opened, Origin};
 use crate::command::instance::Signals;
 use crate::command::{Fault, Outcome, runtime};
 use crate::home::{chain, random_text};
@@ -31,16 +31,19 @@ const STATUS_FILE: &str = "standby.json";
 /// Clones, copies or follows.
 pub(super) fn run(clone: &Clone) -> Outcome {
     let from = absolute(&clone.from)?;
+    let access = access(clone)?;
     if clone.follow {
-        return follow(clone, &from);
+        return follow(clone, &from, &access);
     }
     require_empty(&clone.to)?;
     if clone.full {
-        return copy(clone, &from);
+        return copy(clone, &from, &access);
     }
-    let base = base::open(&from)?;
+    let base = base::open(&from, &access, &clone.to)?;
     let holder = holder_of(&clone.to)?;
-    let cloned = make_clone(&clone.to, &from, &holder, &base);
+    let origin =
+        Origin { from: from.clone(), holder: holder.clone(), root: None, ca: access.ca.clone() };
+    let cloned = make_clone(&clone.to, origin, &access, &base);
     let root = match cloned {
         Ok(root) => root,
         Err(fault) => {
@@ -60,27 +63,30 @@ pub(super) fn run(clone: &Clone) -> Outcome {
 }
 
 /// Takes a lease on the newest state and makes a home whose `main` begins there.
-fn make_clone(to: &Path, from: &str, holder: &str, base: &Opened) -> Result<ChunkId, Fault> {
+fn make_clone(to: &Path, origin: Origin, access: &Access, base: &Opened) -> Result<ChunkId, Fault> {
+    let from = origin.from.clone();
     let failed = |error: tympan_store::Error| {
         Fault::cannot_run(format!("cannot clone `{from}`: {}", chain(&error)))
     };
     let now = SystemTime::now();
-    let lease = take_lease(base.0.as_ref(), holder, MAIN, (now, LEASE_LIFE)).map_err(failed)?;
+    let lease = take_lease(base.0.as_ref(), &origin.holder, MAIN, (now, LEASE_LIFE));
+    let lease = lease.map_err(failed)?;
     let root = lease.root;
-    let origin =
-        Origin { from: from.to_owned(), holder: holder.to_owned(), root: Some(root.to_string()) };
+    let origin = Origin { root: Some(root.to_string()), ..origin };
     // The file comes first: a store without it would pass for an empty home.
     create(to)?;
+    base::write_credentials(to, access)?;
     origin.write_clone(to)?;
     let own = open_own(to)?;
     let store = CompositeStore::new(own, Arc::clone(&base.0), lease).map_err(failed)?;
-    base::begin_clone(&store, from).map_err(failed)?;
+    base::begin_clone(&store, &from).map_err(failed)?;
     Ok(root)
 }
 
 /// Copies everything into a home of its own.
-fn copy(clone: &Clone, from: &str) -> Outcome {
-    let standby = open_standby(&clone.to, from, &holder_of(&clone.to)?)?;
+fn copy(clone: &Clone, from: &str, access: &Access) -> Outcome {
+    let base = base::open(from, access, &clone.to)?;
+    let standby = open_standby(&clone.to, base, &holder_of(&clone.to)?)?;
     let done = standby.catch_up(SystemTime::now());
     let done = done
         .map_err(|error| Fault::cannot_run(format!("cannot copy `{from}`: {}", chain(&error))))?;
@@ -106,7 +112,7 @@ fn copy(clone: &Clone, from: &str) -> Outcome {
 }
 
 /// Follows until a signal.
-fn follow(clone: &Clone, from: &str) -> Outcome {
+fn follow(clone: &Clone, from: &str, access: &Access) -> Outcome {
     let to = &clone.to;
     let origin = match Origin::of_standby(to)? {
         Some(origin) if origin.from == from => origin,
@@ -120,12 +126,16 @@ fn follow(clone: &Clone, from: &str) -> Outcome {
         None => {
             require_empty(to)?;
             create(to)?;
-            let origin = Origin { from: from.to_owned(), holder: holder_of(to)?, root: None };
+            let (from, ca) = (from.to_owned(), access.ca.clone());
+            let origin = Origin { from, holder: holder_of(to)?, root: None, ca };
+            base::write_credentials(to, access)?;
             origin.write_standby(to)?;
             origin
         }
     };
-    let standby = open_standby(to, from, &origin.holder)?;
+    let base =
+        if access.secret.is_some() { base::open(from, access, to)? } else { origin.open(to)? };
+    let standby = open_standby(to, base, &origin.holder)?;
     let follower = Follower { standby, from: from.to_owned(), to: to.clone(), is_json: clone.json };
     runtime(4)?.block_on(async {
         let mut signals = Signals::listen()?;
@@ -233,8 +243,25 @@ pub(super) fn last_status(home: &Path) -> Option<serde_json::Value> {
     serde_json::from_str(&fs::read_to_string(home.join(STATUS_FILE)).ok()?).ok()
 }
 
-fn open_standby(to: &Path, from: &str, holder: &str) -> Result<Standby, Fault> {
-    let base = base::open(from)?;
+/// Returns what the arguments say about reading from a running instance.
+fn access(clone: &Clone) -> Result<Access, Fault> {
+    let read_key = |file: &PathBuf| {
+        let key = fs::read_to_string(file)
+            .map_err(|error| Fault::usage(format!("cannot read `{}`: {error}", file.display())))?;
+        Ok::<_, Fault>(Credentials::Key(key.trim().to_owned()))
+    };
+    let secret = match (&clone.key, &clone.token) {
+        (Some(file), _) => Some(read_key(file)?),
+        (None, Some(token)) => Some(Credentials::Token(token.clone())),
+        (None, None) => None,
+    };
+    let ca = clone.ca.as_ref().map(fs::canonicalize).transpose();
+    let ca =
+        ca.map_err(|error| Fault::usage(format!("cannot read the file of `--ca`: {error}")))?;
+    Ok(Access { secret, ca })
+}
+
+fn open_standby(to: &Path, base: Opened, holder: &str) -> Result<Standby, Fault> {
     let own = open_own(to)?;
     Standby::new(base, own, &to.join("blobs"), holder.to_owned()).map_err(|error| {
         Fault::cannot_run(format!("cannot open `{}`: {}", to.display(), chain(&error)))
@@ -275,8 +302,11 @@ fn require_empty(to: &Path) -> Result<(), Fault> {
     }
 }
 
-/// Returns the directory as it is found from anywhere.
+/// Returns a directory as it is found from anywhere; a URL as it is.
 fn absolute(from: &str) -> Result<String, Fault> {
+    if base::is_url(from) {
+        return Ok(from.trim_end_matches('/').to_owned());
+    }
     let path = fs::canonicalize(from)
         .map_err(|error| Fault::usage(format!("cannot clone `{from}`: {error}")))?;
     let text = path.to_str().map(str::to_owned);
