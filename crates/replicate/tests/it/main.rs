@@ -6,4 +6,7 @@
     reason = "a test fails by panicking"
 )]
 
+mod remote;
+mod standby;
+
 tympan_testkit::every_test_file_is_listed!();

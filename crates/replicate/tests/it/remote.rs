@@ -1,0 +1,245 @@
+//! The store of another instance over HTTP: what comes is checked, bounded, and asked for again while that can help.
+
+use std::io::Read;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use tympan_blobs::{BlobId, ReadBlobs};
+use tympan_content::Repository;
+use tympan_replicate::{
+    Credentials, RemoteStore, WireGrant, store_blobs, store_chunks, store_grant, store_history,
+    store_lacks, store_lease, store_refs, store_release,
+};
+use tympan_store::{
+    Base, Batch, ChunkId, Error, LocalStore, ReadChunks, Root, Route, body, renew_lease, sync,
+    take_lease,
+};
+use tympan_testkit::origin::{Answer, Delivery, Origin, Seen, dead_addr};
+
+/// An instance with some content.
+fn instance() -> Repository {
+    let repository = Repository::memory().unwrap();
+    for n in 0..40 {
+        let mut session = repository.session("ann").unwrap();
+        let path = tympan_content::NodePath::new(&format!("/page-{n}")).unwrap();
+        session.add_node(&path, "nt:unstructured").unwrap();
+        session.commit(&format!("add {n}"), SystemTime::now()).unwrap();
+    }
+    repository
+}
+
+/// What stands behind an equals sign.
+fn argument<'a>(target: &'a str, name: &str) -> Option<&'a str> {
+    let (_, query) = target.split_once('?')?;
+    query.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='))
+}
+
+fn json(value: &impl serde::Serialize) -> Answer {
+    Answer::status(200).body(serde_json::to_vec(value).unwrap())
+}
+
+fn binary(bytes: Result<Bytes, tympan_replicate::Error>) -> Answer {
+    bytes.map_or(Answer::status(400), |bytes| Answer::status(200).body(bytes.to_vec()))
+}
+
+/// Answers as `server` does.
+fn honest(repository: &Repository, seen: &Seen) -> Answer {
+    let place = seen.target.split('?').next().unwrap();
+    let holder = argument(&seen.target, "holder").unwrap_or_default();
+    let holder = &holder.replace("%20", " ").replace("%26", "&");
+    match (seen.method.as_str(), place) {
+        ("GET", "/bin/store/refs") => json(&store_refs(repository).unwrap()),
+        ("GET", "/bin/store/history") => {
+            let before = argument(&seen.target, "before").map(|text| text.parse().unwrap());
+            let limit = argument(&seen.target, "limit").unwrap().parse().unwrap();
+            json(&store_history(repository, "main", before, limit).unwrap())
+        }
+        ("POST", "/bin/store/chunks/lacking") => binary(store_lacks(repository, &seen.body)),
+        ("POST", "/bin/store/chunks/read") => binary(store_chunks(repository, &seen.body)),
+        ("POST", "/bin/store/blobs/read") => binary(store_blobs(repository, &seen.body)),
+        ("GET", "/bin/store/lease") => json(&store_lease(repository, holder).unwrap()),
+        ("PUT", "/bin/store/lease") => {
+            let grant: WireGrant = serde_json::from_slice(&seen.body).unwrap();
+            match store_grant(repository, &grant, SystemTime::now()) {
+                Ok(()) => Answer::status(204),
+                Err(tympan_replicate::Error::Absent(_)) => Answer::status(404),
+                Err(_) => Answer::status(400),
+            }
+        }
+        ("DELETE", "/bin/store/lease") => {
+            store_release(repository, holder).unwrap();
+            Answer::status(204)
+        }
+        _ => Answer::status(404),
+    }
+}
+
+fn connect(origin: &Origin, spool: &std::path::Path) -> RemoteStore {
+    let url = format!("http://{}", origin.addr());
+    RemoteStore::new(&url, &Credentials::Token("secret".to_owned()), None, spool).unwrap()
+}
+
+#[test]
+fn an_honest_instance_is_read_like_a_store_of_ones_own() {
+    let repository = instance();
+    let served = repository.clone();
+    let origin = Origin::start(move |seen| {
+        assert_eq!(seen.header("authorization"), Some("Bearer secret"));
+        honest(&served, seen)
+    });
+    let remote = connect(&origin, std::path::Path::new("unused"));
+    let chunks = repository.chunks();
+    assert_eq!(remote.refs().unwrap(), chunks.refs().unwrap());
+    for (before, limit) in [(None, 7), (Some(9), 3), (None, 5_000)] {
+        let theirs = remote.history("main", before, limit).unwrap();
+        let ours = chunks.history("main", before, limit).unwrap();
+        assert_eq!(theirs.len(), ours.len());
+        for (left, right) in theirs.iter().zip(&ours) {
+            assert_eq!((left.sequence, left.update.new), (right.sequence, right.update.new));
+            assert_eq!(left.update.message, right.update.message);
+        }
+    }
+    let root = repository.head().unwrap();
+    let absent = ChunkId::of(b"absent");
+    assert_eq!(remote.contains_many(&[root, absent]).unwrap(), [true, false]);
+    assert_eq!(remote.read(&root).unwrap(), chunks.read(&root).unwrap());
+    assert!(matches!(remote.read(&absent), Err(Error::ChunkMissing { id }) if id == absent));
+    let before = origin.requests();
+    remote.read(&root).unwrap();
+    assert_eq!(origin.requests(), before, "what was read is remembered");
+
+    let mut batch = Batch::new();
+    let blob = BlobId::of(b"small");
+    batch.add_blob(blob, Bytes::from_static(b"small"));
+    chunks.commit(batch).unwrap();
+    let blobs = remote.read_blobs(&[blob, BlobId::of(b"none")]).unwrap();
+    assert_eq!(blobs, [Some(Bytes::from_static(b"small")), None]);
+
+    let life = Duration::from_hours(1);
+    let lease = take_lease(&remote, "stage & co", "main", (SystemTime::now(), life)).unwrap();
+    assert_eq!(lease.root, root);
+    assert_eq!(chunks.leases().unwrap()[0].holder, "remote:stage & co");
+    let found = remote.lease("stage & co").unwrap().unwrap();
+    let left = found.expires.unwrap().duration_since(SystemTime::now()).unwrap();
+    assert!(left > life / 2 && left <= life, "{left:?}");
+    renew_lease(&remote, &lease, (SystemTime::now(), life)).unwrap();
+    remote.release("stage & co").unwrap();
+    assert_eq!(remote.lease("stage & co").unwrap(), None);
+
+    // Copying takes a few requests, however many chunks there are.
+    let target = LocalStore::memory().unwrap();
+    let fresh = connect(&origin, std::path::Path::new("unused"));
+    let before = origin.requests();
+    let route = Route { source: &fresh, target: &target, small_below: 1 << 14 };
+    let synced = sync(route, &[root], &[], &mut |_| Ok(())).unwrap();
+    assert_eq!((origin.requests() - before) as u64, synced.trips);
+    assert!(synced.trips < 12, "{synced:?}");
+    assert!(Root::read(&target, &root).is_ok());
+}
+
+#[test]
+fn hostile_answers_are_refused() {
+    let mut batch = Batch::new();
+    let wanted = body::write(&mut batch, b"wanted", &[]).unwrap();
+    let other = body::write(&mut batch, b"other", &[]).unwrap();
+    let frame = |bytes: &[u8]| {
+        let mut framed = u32::try_from(bytes.len()).unwrap().to_be_bytes().to_vec();
+        framed.extend_from_slice(bytes);
+        framed
+    };
+    let right = frame(batch.chunk(&wanted).unwrap());
+    let wrong = frame(batch.chunk(&other).unwrap());
+    let cases: Vec<(&str, Answer)> = vec![
+        ("another chunk", Answer::status(200).body(wrong.clone())),
+        ("more than was asked for", Answer::status(200).body([right.clone(), wrong].concat())),
+        ("nothing", Answer::status(200)),
+        ("a frame that is cut off", Answer::status(200).body(right[..right.len() - 1].to_vec())),
+        ("a frame without end", Answer::status(200).body(vec![0x7F; 64])),
+        ("far too much", Answer::status(200).body(vec![0; 20 << 20])),
+        ("a refusal", Answer::status(403).body("{\"error\":\"no\"}")),
+    ];
+    for (what, answer) in cases {
+        let origin = Origin::always(answer);
+        let remote = connect(&origin, std::path::Path::new("unused"));
+        let error = remote.read(&wanted).unwrap_err();
+        assert!(
+            matches!(error, Error::ChunkDamaged { .. } | Error::Remote { is_transient: false, .. }),
+            "{what}: {error}"
+        );
+        assert_eq!(origin.requests(), 1, "{what}: asking again does not help");
+    }
+    let origin = Origin::always(Answer::status(200).body(right));
+    let remote = connect(&origin, std::path::Path::new("unused"));
+    assert_eq!(remote.read(&wanted).unwrap().bytes(), batch.chunk(&wanted).unwrap());
+
+    // Revisions that never end, refs that are none, answers of another length.
+    let page = r#"[{"sequence":7,"old":null,"new":null,"at":0,"author":"","message":""},
+        {"sequence":7,"old":null,"new":null,"at":0,"author":"","message":""}]"#;
+    let origin = Origin::always(Answer::status(200).body(page));
+    let remote = connect(&origin, std::path::Path::new("unused"));
+    assert!(remote.history("main", None, 100).is_err());
+    assert!(remote.refs().is_err());
+    assert!(remote.contains_many(&[wanted]).is_err());
+    assert!(remote.lease("me").is_err());
+    let blobs = remote.read_blobs(&[BlobId::of(b"wanted")]);
+    assert!(blobs.is_err());
+}
+
+#[test]
+fn large_blobs_are_what_their_ids_say_or_an_error() {
+    let spool = tempfile::tempdir().unwrap();
+    let bytes: Vec<u8> = (0..300_000_u32).map(|at| (at % 251) as u8).collect();
+    let id = BlobId::of(&bytes);
+    let origin = Origin::always(Answer::status(200).body(bytes.clone()));
+    let remote = connect(&origin, &spool.path().join("made/when/needed"));
+    let mut read = Vec::new();
+    let content = ReadBlobs::open(&remote, &id).unwrap().unwrap();
+    content.into_reader().read_to_end(&mut read).unwrap();
+    assert!(read == bytes);
+    for answer in [
+        Answer::status(200).body(vec![7; 300_000]),
+        Answer::status(200).body(vec![7; 299_999]),
+        Answer::status(200).body(vec![7; 300_001]),
+        Answer::status(200).body(bytes.clone()).deliver(Delivery::CutAfter(100_000)),
+        Answer::status(500),
+    ] {
+        let origin = Origin::always(answer);
+        assert!(ReadBlobs::open(&connect(&origin, spool.path()), &id).is_err());
+    }
+    let origin = Origin::always(Answer::status(404));
+    let remote = connect(&origin, spool.path());
+    assert!(ReadBlobs::open(&remote, &id).unwrap().is_none());
+    assert!(!ReadBlobs::contains(&remote, &id).unwrap());
+}
+
+#[test]
+fn a_request_is_sent_again_while_that_can_help() {
+    let repository = instance();
+    let failures = Arc::new(AtomicU32::new(2));
+    let (served, left) = (repository.clone(), Arc::clone(&failures));
+    let origin = Origin::start(move |seen| {
+        let fails =
+            left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+        match fails {
+            Ok(2) => Answer::status(503),
+            Ok(_) => Answer::status(200).deliver(Delivery::Hangup),
+            Err(_) => honest(&served, seen),
+        }
+    });
+    let remote = connect(&origin, std::path::Path::new("unused"));
+    assert_eq!(remote.refs().unwrap(), repository.chunks().refs().unwrap());
+    assert_eq!(origin.requests(), 3);
+    failures.store(1_000, Ordering::SeqCst);
+    let error = remote.refs().unwrap_err();
+    assert!(error.is_transient(), "{error}");
+    let gone = format!("http://{}", dead_addr());
+    let credentials = Credentials::Key("key".to_owned());
+    let spool = std::path::Path::new("unused");
+    let error = RemoteStore::new(&gone, &credentials, None, spool).unwrap().refs().unwrap_err();
+    assert!(error.is_transient() && error.to_string().contains(&gone), "{error}");
+    for url in ["", "nonsense", "/srv/author", "http://"] {
+        assert!(RemoteStore::new(url, &credentials, None, spool).is_err(), "{url}");
+    }
+}
