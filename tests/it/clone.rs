@@ -145,6 +145,76 @@ fn staging_costs_a_kilobyte_and_lives_beside_production() {
 }
 
 #[test]
+fn production_collects_while_others_read_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let (production, staging) = (dir.path().join("production"), dir.path().join("staging"));
+    let standby = dir.path().join("standby");
+    std::fs::create_dir(&production).unwrap();
+    let eager = "[collect]\nevery = \"50ms\"\n\n\
+                 [history]\nall = \"0s\"\nhourly = 0\ndaily = 0\nweekly = 0\n";
+    std::fs::write(production.join("tympan.toml"), eager).unwrap();
+    let author = Author::start(&production, &production);
+    // Texts that lz4 cannot make small, so that packs fill.
+    let fill = |seed: u64| -> String {
+        let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+        let mut next = || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            char::from(b'a' + (state % 26) as u8)
+        };
+        (0..4_000).map(|_| next()).collect()
+    };
+    let write = |round: u64| {
+        for page in 0..20 {
+            let form =
+                format!("./value={}&./text={}", round * 100 + page, fill(round * 100 + page));
+            author.post(&format!("/pages/page-{page}"), &form);
+        }
+    };
+    write(0);
+    run_ok(&["repo", "clone", "--from", text(&production), "--to", text(&staging)]);
+    let follow = ["repo", "clone", "--from", text(&production), "--to", text(&standby), "--follow"];
+    let follower = Running::start(&follow);
+    let staged = Author::start(&staging, &production);
+    let packs = || -> Vec<String> {
+        let entries = std::fs::read_dir(production.join("store")).unwrap();
+        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        names.filter(|name| name.starts_with("pack-") && !name.contains('.')).collect()
+    };
+    let cloned = packs();
+    let mut rounds = 0;
+    wait_until("packs that staging was cloned from are collected", || {
+        rounds += 1;
+        write(rounds);
+        let page = rounds % 20;
+        assert_eq!(staged.value(&format!("/pages/page-{page}")), page, "as it was cloned");
+        staged.post(&format!("/own/page-{page}"), "./value=1");
+        let left = packs();
+        cloned.iter().any(|pack| !left.contains(pack)) && rounds >= 5
+    });
+    for page in 0..20 {
+        assert_eq!(staged.value(&format!("/pages/page-{page}")), page);
+    }
+    let done_at = now();
+    wait_until("the standby says that it has everything", || {
+        status(&standby).is_some_and(|status| {
+            status["complete_until"].as_f64().is_some_and(|until| until > done_at)
+        })
+    });
+    assert!(follower.stop() && staged.running.stop());
+    check_is_clean(&staging);
+    let collected = run_ok(&["repo", "gc", "--home", text(&staging)]);
+    check_is_clean(&staging);
+    run_ok(&["repo", "promote", "--home", text(&standby)]);
+    check_is_clean(&standby);
+    let promoted = Author::start(&standby, &production);
+    assert_eq!(promoted.value("/pages/page-7"), rounds * 100 + 7);
+    let staged = Author::start(&staging, &production);
+    assert_eq!((staged.value("/pages/page-7"), staged.value("/own/page-1")), (7, 1), "{collected}");
+}
+
+#[test]
 fn a_full_copy_needs_its_origin_no_more() {
     let dir = tempfile::tempdir().unwrap();
     let (origin, copy) = (dir.path().join("origin"), dir.path().join("copy"));

@@ -87,10 +87,12 @@ fn parse(bytes: &[u8]) -> Option<Lease> {
     decode_lease(body.strip_prefix(&MAGIC)?)
 }
 
-/// Returns the file of a holder, whose name may hold anything.
+/// Returns the file of a holder: as much of the name as any disk takes, for people, and a part of its hash.
 fn file_name(holder: &str) -> String {
+    let is_plain = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+    let plain: String = holder.chars().filter(is_plain).take(64).collect();
     let hash = blake3::hash(holder.as_bytes()).to_hex();
-    format!("{FOLDER}/{}", hash.get(..32).unwrap_or_default())
+    format!("{FOLDER}/{plain}-{}", hash.get(..16).unwrap_or_default())
 }
 
 #[cfg(test)]
