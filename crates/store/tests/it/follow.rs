@@ -2,15 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use bytes::Bytes;
 use tympan_store::disk::{Disk, FileDisk, MemoryDisk};
 use tympan_store::{
-    Base, Batch, BlobId, ByteSize, ChunkId, ChunkStore, CollectMode, CollectOptions, Error,
-    FollowedStore, LocalOptions, LocalStore, Map, ReadChunks, RefUpdate, Retention, Root, body,
-    renew_lease, take_lease,
+    Base, Batch, BlobId, ByteSize, Chunk, ChunkId, ChunkStore, CollectMode, CollectOptions, Error,
+    FollowedStore, Lease, LocalOptions, LocalStore, Map, ReadChunks, RefUpdate, Retention,
+    Revision, Root, body, renew_lease, take_lease,
 };
 
 use crate::support::{Edits, Numbers, value};
@@ -230,6 +231,106 @@ fn a_lease_file_keeps_its_root_until_it_expires() {
     ));
 }
 
+/// A base whose writer commits and collects at a chosen call of a client that takes a lease.
+struct Meddling<'a> {
+    inner: FollowedStore,
+    calls: AtomicU32,
+    at: u32,
+    meddle: &'a (dyn Fn() + Sync),
+}
+
+impl Meddling<'_> {
+    fn call(&self) {
+        if self.calls.fetch_add(1, Ordering::SeqCst) == self.at {
+            (self.meddle)();
+        }
+    }
+}
+
+impl std::fmt::Debug for Meddling<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Meddling")
+    }
+}
+
+impl ReadChunks for Meddling<'_> {
+    fn read(&self, id: &ChunkId) -> Result<Chunk, Error> {
+        self.inner.read(id)
+    }
+}
+
+impl Base for Meddling<'_> {
+    fn name(&self) -> String {
+        self.inner.name()
+    }
+
+    fn contains_many(&self, ids: &[ChunkId]) -> Result<Vec<bool>, Error> {
+        self.inner.contains_many(ids)
+    }
+
+    fn read_blobs(&self, ids: &[BlobId]) -> Result<Vec<Option<Bytes>>, Error> {
+        self.inner.read_blobs(ids)
+    }
+
+    fn refs(&self) -> Result<Vec<(String, ChunkId)>, Error> {
+        self.call();
+        self.inner.refs()
+    }
+
+    fn history(
+        &self,
+        name: &str,
+        before: Option<u64>,
+        limit: usize,
+    ) -> Result<Vec<Revision>, Error> {
+        self.call();
+        self.inner.history(name, before, limit)
+    }
+
+    fn lease(&self, holder: &str) -> Result<Option<Lease>, Error> {
+        self.inner.lease(holder)
+    }
+
+    fn grant(&self, lease: &Lease) -> Result<(), Error> {
+        self.call();
+        self.inner.grant(lease)
+    }
+
+    fn release(&self, holder: &str) -> Result<(), Error> {
+        self.call();
+        self.inner.release(holder)
+    }
+}
+
+#[test]
+fn a_lease_holds_whatever_happens_between_its_steps() {
+    // The steps of a lease that nothing disturbs are three; one that comes too late takes more.
+    let mut most = 0;
+    for step in 0..12 {
+        let disk = MemoryDisk::new();
+        let (store, _) = open(&disk);
+        let mut numbers = Numbers(7);
+        for now in 0..20 {
+            save(&store, &mut numbers, now);
+        }
+        let rest = Mutex::new(Numbers(8));
+        let meddle = || {
+            for now in 20..50 {
+                save(&store, &mut rest.lock().unwrap(), now);
+                collect(&store, now).unwrap();
+            }
+        };
+        let inner = FollowedStore::open(Arc::new(disk), options()).unwrap();
+        let base = Meddling { inner, calls: AtomicU32::new(0), at: step, meddle: &meddle };
+        let lease = take_lease(&base, "reader", "main", (at(0), HOUR)).unwrap();
+        most = most.max(base.calls.load(Ordering::SeqCst));
+        meddle();
+        base.inner.refs().unwrap();
+        read_all(&base, lease.root).unwrap();
+    }
+    assert!(most > 6, "{most} calls: no lease came too late");
+}
+
 #[test]
 fn a_collection_refuses_to_guess_what_a_damaged_lease_keeps() {
     let disk = MemoryDisk::new();
@@ -250,7 +351,7 @@ fn a_collection_refuses_to_guess_what_a_damaged_lease_keeps() {
     // A lease on what was never there keeps nothing and hinders nobody.
     disk.remove(&file).unwrap();
     let root = ChunkId::of(b"nothing");
-    let lease = tympan_store::Lease { holder: "lost".to_owned(), root, expires: None };
+    let lease = Lease { holder: "lost".to_owned(), root, expires: None };
     followed.grant(&lease).unwrap();
     assert!(collect(&store, 20).unwrap() > 0);
 }
