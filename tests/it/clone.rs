@@ -325,6 +325,17 @@ fn staging_and_standby_of_an_instance_on_another_machine() {
         assert_eq!(refused.status.code(), Some(code), "{refused:?}");
         assert!(!staging.exists());
     }
+    for (headers, status) in [
+        (vec![], 401),
+        (vec![("X-Tympan-Replication-Key", "guessed".to_owned())], 403),
+        (vec![("Authorization", basic("admin", "guessed"))], 401),
+    ] {
+        for place in ["refs", "lease?holder=me", "blob/00/0"] {
+            let place = format!("/bin/store/{place}");
+            let answer = ask(author.address, "GET", &place, &headers, b"").unwrap();
+            assert_eq!(answer.status, status, "{place} {headers:?}: {}", answer.text());
+        }
+    }
     let token = run_ok(&["user", "token", "admin", "--home", text(&origin)]);
     let before = bytes_below(&origin.join("store"));
     let done = clone(&staging, &["--token", token.trim()]);
