@@ -14,7 +14,7 @@ use crate::command::Fault;
 use crate::config::Config;
 use crate::home::chain;
 
-const EVERY: Duration = Duration::from_hours(6);
+pub(crate) const EVERY: Duration = Duration::from_hours(6);
 /// An instance that is started often collects too.
 const FIRST: Duration = Duration::from_mins(10);
 const BYTES_PER_SECOND: u64 = 32 << 20;

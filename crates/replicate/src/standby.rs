@@ -12,14 +12,15 @@
 
 use std::collections::HashSet;
 use std::fmt;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
 use tympan_blobs::{BlobStore, LocalBlobs, ReadBlobs, SMALL_BYTES};
 use tympan_store::{
-    Base, Batch, BlobId, ChunkId, ChunkStore, LocalStore, RefUpdate, Revision, Route, Synced, sync,
-    take_lease,
+    Base, Batch, BlobId, ChunkId, ChunkStore, CollectOptions, Collected, LocalStore, RefUpdate,
+    Revision, Route, Synced, sync, take_lease,
 };
 
 use crate::{Error, Result};
@@ -141,6 +142,14 @@ impl Standby {
         }
         *self.lag.lock() = Lag { revisions: 0, complete_until: Some(now) };
         Ok(done)
+    }
+
+    /// Collects garbage of the own store: what its `main` and the revisions that are kept do not reach.
+    ///
+    /// # Errors
+    /// What the own store says.
+    pub fn collect(&self, options: &CollectOptions) -> Result<Collected> {
+        Ok(self.own.collect(options, &mut |_| ControlFlow::Continue(()))?)
     }
 
     /// Returns the moves of the base's `main` since the one that led to `at`, oldest first; nothing if that one is

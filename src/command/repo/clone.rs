@@ -10,12 +10,14 @@ use serde_json::json;
 use tokio::sync::watch;
 use tympan_replicate::{CaughtUp, Credentials, Standby};
 use tympan_store::disk::FileDisk;
-use tympan_store::{ChunkId, CompositeStore, LocalOptions, LocalStore, take_lease};
+use tympan_store::{ChunkId, CollectOptions, CompositeStore, LocalOptions, LocalStore, take_lease};
 
 use crate::args::Clone;
 use crate::base::{self, Access, LEASE_LIFE, MAIN, Opened, Origin};
+use crate::collection;
 use crate::command::instance::Signals;
 use crate::command::{Fault, Outcome, runtime};
+use crate::config::{self, Config};
 use crate::home::{chain, random_text};
 use crate::say;
 
@@ -136,7 +138,9 @@ fn follow(clone: &Clone, from: &str, access: &Access) -> Outcome {
     let base =
         if access.secret.is_some() { base::open(from, access, to)? } else { origin.open(to)? };
     let standby = open_standby(to, base, &origin.holder)?;
-    let follower = Follower { standby, from: from.to_owned(), to: to.clone(), is_json: clone.json };
+    let config = config::read(to)?;
+    let follower =
+        Follower { standby, from: from.to_owned(), to: to.clone(), is_json: clone.json, config };
     runtime(4)?.block_on(async {
         let mut signals = Signals::listen()?;
         let (stop, stopped) = watch::channel(false);
@@ -154,6 +158,7 @@ struct Follower {
     from: String,
     to: PathBuf,
     is_json: bool,
+    config: Config,
 }
 
 impl Follower {
@@ -162,6 +167,7 @@ impl Follower {
         let mut is_ready = false;
         let mut fault: Option<String> = None;
         let mut stated = UNIX_EPOCH;
+        let mut collected = SystemTime::now();
         while !*stopped.borrow() {
             let now = SystemTime::now();
             let looked = self.standby.catch_up(now);
@@ -184,6 +190,12 @@ impl Follower {
                 is_ready = true;
                 say!("ready");
             }
+            let every = self.config.collect.every.map_or(collection::EVERY, |span| span.0);
+            let is_due = now.duration_since(collected).unwrap_or_default() >= every;
+            if is_due && !every.is_zero() {
+                collected = now;
+                self.collect(now);
+            }
             if looked.is_ok_and(|done| done.revisions > 0) {
                 // More may have come meanwhile.
                 continue;
@@ -191,6 +203,16 @@ impl Follower {
             std::thread::sleep(wait);
         }
         self.state(fault.as_deref(), true);
+    }
+
+    /// Collects what the standby has no use for any more, as an instance does in its home.
+    fn collect(&self, now: SystemTime) {
+        let retention = self.config.history.retention();
+        let options = CollectOptions { retention, ..CollectOptions::at(now) };
+        match self.standby.collect(&options) {
+            Ok(done) => tracing::info!(freed_bytes = done.freed_bytes, "garbage collected"),
+            Err(error) => tracing::error!(reason = chain(&error), "no garbage is collected"),
+        }
     }
 
     /// Says how far the standby is, in the status file and, if it is news, on standard output.

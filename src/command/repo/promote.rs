@@ -31,9 +31,6 @@ pub(super) fn run(home: &Path, json: bool) -> Outcome {
     Root::read(own.as_ref(), &root).map_err(failed)?;
     own.close().map_err(failed)?;
     base::end_standby(home)?;
-    if let Ok((base, _)) = origin.open(home) {
-        base.release(&origin.holder).ok();
-    }
     let status = last_status(home).unwrap_or_default();
     let until = status.get("complete_until").cloned().unwrap_or_default();
     if json {

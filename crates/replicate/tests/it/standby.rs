@@ -133,13 +133,22 @@ fn what_the_base_has_dropped_is_not_waited_for() {
     let own = empty();
     let standby = world.standby(&own);
     standby.catch_up(at(0)).unwrap();
+    let mut freed = 0;
     for round in 1..6 {
         (0..30).for_each(|n| world.save(round * 30 + n, 3_000));
         world.collect(round * 30 + 40);
         let done = standby.catch_up(at(round * 30 + 50)).unwrap();
         assert!(done.revisions >= 1, "{done:?}");
         world.check(&own);
+        let options = CollectOptions {
+            retention: Retention::NONE,
+            min_live: 1.1,
+            ..CollectOptions::at(at(round * 30 + 60))
+        };
+        freed += standby.collect(&options).unwrap().freed_bytes;
+        world.check(&own);
     }
+    assert!(freed > 10_000, "{freed} bytes");
     assert!(world.store.leases().unwrap().is_empty(), "no lease is left behind");
 }
 
