@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use crate::id::{BlobId, ChunkId};
 
@@ -190,6 +191,53 @@ pub enum Error {
         /// Steps that this program knows.
         known: usize,
     },
+    /// All connections to the database were in use for as long as a caller waits.
+    #[error(
+        "all {connections} database connections were in use for {waited:?}; try again, \
+         and if this repeats raise `max_connections` in `[database]`"
+    )]
+    Busy {
+        /// How many there are.
+        connections: u32,
+        /// How long the caller has waited.
+        waited: Duration,
+    },
+    /// The connection to the database was lost in the middle of a commit, and the database cannot be asked.
+    #[error(
+        "the connection to the database was lost during a commit, and it is not known yet whether \
+         that is done; the store finds out when the database is back; read `{name}` then"
+    )]
+    OutcomeUnknown {
+        /// The first ref that the commit moves.
+        name: String,
+    },
+    /// The processes that share a database would take more connections than it has.
+    #[error(
+        "{wanted} connections and {taken} of other processes are more than the {allowed} that the \
+         database server allows; lower `max_connections` in `[database]` or raise it on the server"
+    )]
+    TooManyConnections {
+        /// Connections that this process may take.
+        wanted: u32,
+        /// Connections that the other processes may take.
+        taken: u32,
+        /// Connections that the server has for them all.
+        allowed: u32,
+    },
+    /// How the database is to be used cannot be understood.
+    #[error("the database settings cannot be used: {fault}")]
+    DatabaseSettings {
+        /// What is wrong with them, without the password.
+        fault: String,
+    },
+    /// The database that holds the chunks refuses or cannot be reached.
+    #[error("{action}")]
+    Database {
+        /// What was tried.
+        action: &'static str,
+        /// Why it failed.
+        source: sqlx::Error,
+    },
     /// The database of small mutable state refuses.
     #[error("{action}")]
     State {
@@ -205,14 +253,49 @@ impl Error {
     #[must_use]
     pub fn is_transient(&self) -> bool {
         match self {
-            Self::Write { .. } | Self::Locked { .. } | Self::Collecting => true,
             Self::Remote { is_transient, .. } => *is_transient,
+            Self::Write { .. } | Self::Locked { .. } | Self::Collecting | Self::Busy { .. } => true,
+            Self::Database { source, .. } => {
+                is_lost(source) || is_conflict(source) || is_timeout(source)
+            }
             Self::State { source, .. } => {
                 matches!(source, sqlx::Error::PoolTimedOut | sqlx::Error::Io(_))
             }
             _ => false,
         }
     }
+}
+
+/// Tells whether the connection to a database server, or the server, is gone.
+pub(crate) fn is_lost(error: &sqlx::Error) -> bool {
+    match error {
+        sqlx::Error::Io(_)
+        | sqlx::Error::Protocol(_)
+        | sqlx::Error::PoolTimedOut
+        | sqlx::Error::BeginFailed
+        | sqlx::Error::WorkerCrashed => true,
+        // Connection exceptions, shutdown and start of the server, too many connections, a transaction left idle.
+        sqlx::Error::Database(source) => source.code().is_some_and(|code| {
+            code.starts_with("08")
+                || matches!(code.as_ref(), "57P01" | "57P02" | "57P03" | "53300" | "25P03")
+        }),
+        _ => false,
+    }
+}
+
+/// Tells whether the server broke a statement off that took too long.
+fn is_timeout(error: &sqlx::Error) -> bool {
+    let code = error.as_database_error().and_then(|source| source.code());
+    code.as_deref() == Some("57014")
+}
+
+/// Tells whether two transactions met, so that the same one can succeed at the next try.
+pub(crate) fn is_conflict(error: &sqlx::Error) -> bool {
+    let sqlx::Error::Database(source) = error else {
+        return false;
+    };
+    let code = source.code();
+    matches!(code.as_deref(), Some("40001" | "40P01" | "55P03"))
 }
 
 fn state(id: &Option<ChunkId>) -> String {

@@ -32,6 +32,7 @@ mod id;
 mod keep;
 pub mod key;
 mod local;
+mod postgres;
 mod root;
 mod state;
 mod sync;
@@ -51,6 +52,9 @@ pub use history::{Retention, Revision};
 pub use id::{BlobId, ChunkId};
 pub use keep::{Hold, Lease, Pin, Pins};
 pub use local::{Compression, FollowedStore, LocalOptions, LocalStore};
+pub use postgres::{
+    NearCache, PostgresCollection, PostgresCounters, PostgresOptions, PostgresStore,
+};
 pub use root::Root;
 pub use state::State;
 pub use sync::{Route, Synced, sync};

@@ -52,6 +52,7 @@ use holds::Holds;
 use index::{Index, Purpose};
 use index_file::Location;
 use payload::Tables;
+pub(crate) use payload::{check_lease, check_update};
 pub use record::Compression;
 use record::Kind;
 use record::{HEADER_BYTES, Header};
@@ -460,7 +461,7 @@ impl Drop for LocalStore {
 
 /// Weighs a cached chunk by its memory.
 #[derive(Clone, Copy, Debug)]
-struct ChunkBytes;
+pub(crate) struct ChunkBytes;
 
 impl Weighter<ChunkId, Chunk> for ChunkBytes {
     fn weight(&self, _: &ChunkId, chunk: &Chunk) -> u64 {

@@ -182,7 +182,7 @@ impl Tables {
 }
 
 /// Refuses an update that no commit record can hold.
-pub(super) fn check_update(update: &RefUpdate) -> Result<()> {
+pub(crate) fn check_update(update: &RefUpdate) -> Result<()> {
     let limits = [
         ("author", update.author.len(), MAX_TEXT_BYTES),
         ("message", update.message.len(), MAX_TEXT_BYTES),
@@ -196,7 +196,7 @@ pub(super) fn check_update(update: &RefUpdate) -> Result<()> {
 }
 
 /// Refuses a change of a lease that no commit record can hold.
-pub(super) fn check_lease(update: &LeaseUpdate) -> Result<()> {
+pub(crate) fn check_lease(update: &LeaseUpdate) -> Result<()> {
     let (LeaseUpdate::Grant(Lease { holder, .. }) | LeaseUpdate::Release { holder }) = update;
     check_name("holder of a lease", holder)
 }

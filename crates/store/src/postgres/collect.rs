@@ -1,0 +1,618 @@
+//! Collecting garbage in a database, in steps of which each is one call.
+//!
+//! 1. *Begin*: one process leads. The generation goes up, so that what is stored from now on is told apart; what dead
+//!    processes kept is let go; revisions that are too old are dropped.
+//! 2. *Mark*: what refs, leases, pins and kept revisions reach.
+//! 3. *Condemn*: a list of the rest, as a proposal. Commits take from it what they store.
+//! 4. *Take effect*: for a moment no commit is open. What came since is marked and leaves the list; from then on, what is
+//!    on the list counts as absent.
+//! 5. *Sweep*: what is on the list is deleted, a few rows at a time, past rows that a commit is about to save.
+//!
+//! Invariants
+//! * Nothing is deleted before the list has taken effect, and nothing that is not on it.
+//! * Commits wait for step 4 and for no other. It gives way to commits that are open for long.
+//! * What is not on the list is complete: all that was stored since the generation went up, or since the oldest hold
+//!   began, is walked too, so that no one is told that a chunk is there while something below it goes.
+//!
+//! On failure: before step 4, nothing has changed but the list, which the next collection clears. After it, the next
+//! one begins by finishing the sweep, whichever process it runs in.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::ops::ControlFlow;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sqlx::{AssertSqlSafe, Executor, PgConnection, Row};
+
+use super::process::REMOVE;
+use super::read::{lease_of, root_of};
+use super::schema::Stage;
+use super::walk::{Found, Gaps, Marks};
+use super::{PostgresStore, Shared, failed, from_micros, hash_of};
+use crate::collect::{CollectMode, CollectOptions, Collected, Keeper, Phase, Progress};
+use crate::error::{Error, Result, is_conflict};
+
+/// Rows that are looked at, condemned or deleted by one statement.
+const ROWS: i64 = 2_000;
+/// How often marking catches up with commits before they are kept out.
+const MAX_CATCH_UPS: usize = 8;
+/// For how long the first try to keep commits out may make them wait; each further try twice as long.
+const FIRST_LOCK_WAIT: Duration = Duration::from_millis(100);
+/// After how many tries the last wait is not made longer.
+const LOCK_TRIES: u32 = 10;
+
+const ACTION: &str = "cannot collect garbage";
+
+type Step<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
+
+/// A collection that is driven step by step. [`PostgresStore::collect`](crate::ChunkStore::collect) does all of them.
+///
+/// Dropping it in between is like a crash: the next collection goes on from there.
+pub struct PostgresCollection<'a> {
+    store: &'a PostgresStore,
+    lead: Option<Lead>,
+    report: Collected,
+    progress: Progress,
+}
+
+/// What leads a collection: the connection that holds its lock, and what is known so far.
+struct Lead {
+    connection: PgConnection,
+    options: CollectOptions,
+    marks: Marks,
+    /// What was stored in this generation or a later one is no candidate.
+    safe: i64,
+    /// When the collection began, less the grace, in seconds since 1970 by the server's clock.
+    young: f64,
+    roots: Vec<(String, Vec<[u8; 32]>)>,
+    last_chunk: Option<[u8; 32]>,
+    last_blob: Option<[u8; 32]>,
+    generation: i64,
+    kept: u64,
+    dropped: u64,
+}
+
+impl PostgresStore {
+    /// Begins a collection: finishes what a crash has left, and opens a new generation.
+    ///
+    /// # Errors
+    /// [`Error::Collecting`] while another runs, in this process or another; otherwise a failed read or write.
+    pub fn begin_collection(&self, options: &CollectOptions) -> Result<PostgresCollection<'_>> {
+        if options.mode == CollectMode::Remove {
+            self.shared.check_open()?;
+        }
+        let options = *options;
+        let lead = self.run(|shared| async move { Lead::begin(&shared, options).await })?;
+        let report = Collected {
+            generation: u64::try_from(lead.generation).unwrap_or(0),
+            revisions_kept: lead.kept,
+            revisions_dropped: lead.dropped,
+            ..Collected::default()
+        };
+        let progress = Progress { phase: Phase::Mark, records: 0, bytes: 0 };
+        Ok(PostgresCollection { store: self, lead: Some(lead), report, progress })
+    }
+}
+
+impl PostgresCollection<'_> {
+    /// Does all steps.
+    pub(super) fn run(
+        mut self,
+        pace: &mut dyn FnMut(&Progress) -> ControlFlow<()>,
+    ) -> Result<Collected> {
+        let stopped = |report: &Collected| Collected { is_stopped: true, ..report.clone() };
+        if self.mark(pace)?.is_break() || self.condemn(pace)?.is_break() {
+            return Ok(stopped(&self.report));
+        }
+        if self.mode()? == CollectMode::DryRun {
+            self.report.freed_bytes = self.report.garbage_bytes;
+            return Ok(self.report.clone());
+        }
+        self.take_effect()?;
+        self.progress = Progress { phase: Phase::Sweep, records: 0, bytes: 0 };
+        while self.sweep_some(ROWS)? > 0 {
+            if pace(&self.progress).is_break() {
+                return Ok(stopped(&self.report));
+            }
+        }
+        self.finish()
+    }
+
+    /// Marks what is live, one step after the other.
+    ///
+    /// # Errors
+    /// A failed read, or damage.
+    pub fn mark(
+        &mut self,
+        pace: &mut dyn FnMut(&Progress) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>> {
+        let roots = self.step(|_, lead| Box::pin(async { Ok(std::mem::take(&mut lead.roots)) }))?;
+        for (what, roots) in roots {
+            let before = self.report.live_bytes;
+            let ControlFlow::Continue(_) = self.walk(roots, Gaps::Refuse, pace)? else {
+                return Ok(ControlFlow::Break(()));
+            };
+            let bytes = self.report.live_bytes - before;
+            if bytes > 0 {
+                self.report.keepers.push(Keeper { what, bytes });
+            }
+        }
+        for _ in 0..MAX_CATCH_UPS {
+            let newer = self.step(|_, lead| Box::pin(async { lead.newer_roots().await }))?;
+            let mut records = 0;
+            for (roots, gaps) in newer {
+                match self.walk(roots, gaps, pace)? {
+                    ControlFlow::Continue(found) => records += found,
+                    ControlFlow::Break(()) => return Ok(ControlFlow::Break(())),
+                }
+            }
+            if records == 0 {
+                break;
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// Lists what is not marked.
+    ///
+    /// # Errors
+    /// A failed read or write.
+    pub fn condemn(
+        &mut self,
+        pace: &mut dyn FnMut(&Progress) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>> {
+        loop {
+            let listed = self.step(|_, lead| Box::pin(async { lead.list_chunks().await }))?;
+            let Some(garbage) = listed else {
+                break;
+            };
+            self.report.garbage_bytes += garbage;
+            if pace(&self.progress).is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        loop {
+            let listed = self.step(|_, lead| Box::pin(async { lead.list_blobs().await }))?;
+            let Some(garbage) = listed else {
+                return Ok(ControlFlow::Continue(()));
+            };
+            self.report.garbage_bytes += garbage;
+        }
+    }
+
+    /// Lets the list take effect: commits wait while what came since is marked.
+    ///
+    /// # Errors
+    /// A failed read or write, or damage: nothing has changed then.
+    pub fn take_effect(&mut self) -> Result<()> {
+        let found = self.step(|shared, lead| Box::pin(lead.take_effect(shared)))?;
+        self.report.live_records += found.records;
+        self.report.live_bytes += found.bytes;
+        Ok(())
+    }
+
+    /// Deletes at most `limit` rows that are listed; returns how many.
+    ///
+    /// # Errors
+    /// A failed write.
+    pub fn sweep_some(&mut self, limit: i64) -> Result<u64> {
+        let swept = self.step(move |_, lead| Box::pin(sweep(&mut lead.connection, limit)))?;
+        self.report.freed_bytes += swept.bytes;
+        self.progress.records += swept.records;
+        self.progress.bytes += swept.bytes;
+        Ok(swept.records)
+    }
+
+    /// Ends the collection after everything that is listed has gone.
+    ///
+    /// # Errors
+    /// A failed write.
+    pub fn finish(mut self) -> Result<Collected> {
+        self.step(|_, lead| Box::pin(set_stage(&mut lead.connection, Stage::Idle)))?;
+        Ok(self.report.clone())
+    }
+
+    fn mode(&mut self) -> Result<CollectMode> {
+        self.step(|_, lead| Box::pin(async { Ok(lead.options.mode) }))
+    }
+
+    /// Marks what roots reach. Returns the number of new marks, or what the pace broke off with.
+    fn walk(
+        &mut self,
+        roots: Vec<[u8; 32]>,
+        gaps: Gaps,
+        pace: &mut dyn FnMut(&Progress) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<(), u64>> {
+        self.step(move |_, lead| {
+            roots.into_iter().for_each(|root| lead.marks.add_root(root));
+            Box::pin(async { Ok(()) })
+        })?;
+        let mut records = 0;
+        loop {
+            let found = self.step(move |shared, lead| {
+                Box::pin(async move {
+                    if lead.marks.is_done() {
+                        return Ok(None);
+                    }
+                    lead.marks.step(shared, &mut lead.connection, gaps).await.map(Some)
+                })
+            })?;
+            let Some(Found { records: new, bytes }) = found else {
+                return Ok(ControlFlow::Continue(records));
+            };
+            records += new;
+            self.report.live_records += new;
+            self.report.live_bytes += bytes;
+            self.progress.records += new;
+            self.progress.bytes += bytes;
+            if pace(&self.progress).is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+    }
+
+    /// Runs one step on the store's own threads, with the lead.
+    fn step<T, F>(&mut self, work: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: for<'x> FnOnce(&'x Shared, &'x mut Lead) -> Step<'x, T> + Send + 'static,
+    {
+        // It is absent only after a step that failed, which ends the collection.
+        let mut lead = self.lead.take().ok_or(Error::Collecting)?;
+        let (lead, result) = self.store.run(|shared: Arc<Shared>| async move {
+            let result = work(&shared, &mut lead).await;
+            Ok((lead, result))
+        })?;
+        let result = result?;
+        self.lead = Some(lead);
+        Ok(result)
+    }
+}
+
+impl std::fmt::Debug for PostgresCollection<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PostgresCollection").field("report", &self.report).finish_non_exhaustive()
+    }
+}
+
+impl Lead {
+    async fn begin(shared: &Shared, options: CollectOptions) -> Result<Self> {
+        let failed = failed(ACTION);
+        let connection = shared.side.acquire().await.map_err(&failed)?;
+        // Not one of the pool any more: when it is dropped, the server ends its lock.
+        let mut connection = connection.detach();
+        let lock = format!("select pg_try_advisory_lock({})", shared.keys.collection);
+        let row = connection.fetch_one(AssertSqlSafe(lock)).await.map_err(&failed)?;
+        if !row.try_get::<bool, _>(0).map_err(&failed)? {
+            return Err(Error::Collecting);
+        }
+        let mut lead = Self {
+            connection,
+            options,
+            marks: Marks::default(),
+            safe: 0,
+            young: 0.0,
+            roots: Vec::new(),
+            last_chunk: None,
+            last_blob: None,
+            generation: 0,
+            kept: 0,
+            dropped: 0,
+        };
+        let removes = options.mode == CollectMode::Remove;
+        if removes {
+            // What this process keeps no longer is told first, and that it lives.
+            shared.publish_on(&mut lead.connection).await?;
+            lead.finish_former().await?;
+            lead.open_generation(shared).await?;
+        }
+        lead.read_generation(shared).await?;
+        let roots = lead.old_roots().await?;
+        lead.roots = roots;
+        Ok(lead)
+    }
+
+    /// Finishes or forgets what a collection left that did not end.
+    async fn finish_former(&mut self) -> Result<()> {
+        let failed = failed(ACTION);
+        let row =
+            self.connection.fetch_one("select stage from collection").await.map_err(&failed)?;
+        if Stage::of(row.try_get(0).map_err(&failed)?) == Stage::Sweep {
+            // Some of it is gone already, so that the rest must go too: a chunk without what it refers to is worse.
+            while sweep(&mut self.connection, ROWS).await?.records > 0 {}
+        } else {
+            self.connection.execute("delete from condemned").await.map_err(&failed)?;
+        }
+        set_stage(&mut self.connection, Stage::Idle).await
+    }
+
+    /// Opens a generation while no commit is open, and removes processes that are dead.
+    async fn open_generation(&mut self, shared: &Shared) -> Result<()> {
+        let failed = failed(ACTION);
+        begin_alone(&mut self.connection, shared).await?;
+        let dead = sqlx::query(
+            "select id from process where seen < clock_timestamp() - $1 * interval '1 second'",
+        )
+        .bind(shared.options.lapse.as_secs_f64());
+        let dead = dead.fetch_all(&mut self.connection).await.map_err(&failed)?;
+        let dead: sqlx::Result<Vec<i64>> = dead.iter().map(|row| row.try_get(0)).collect();
+        let dead = dead.map_err(&failed)?;
+        if !dead.is_empty() {
+            tracing::info!(processes = ?dead, "processes that are silent for long are taken for dead");
+            for statement in REMOVE {
+                let remove = sqlx::query(statement).bind(&dead);
+                remove.execute(&mut self.connection).await.map_err(&failed)?;
+            }
+        }
+        let begin = "update collection set generation = generation + 1, stage = 1";
+        self.connection.execute(begin).await.map_err(&failed)?;
+        self.connection.execute("commit").await.map_err(&failed).map(drop)
+    }
+
+    async fn read_generation(&mut self, shared: &Shared) -> Result<()> {
+        let failed = failed(ACTION);
+        let query = "select generation, least(generation, (select min(hold.generation) from hold)), \
+                     extract(epoch from clock_timestamp())::float8 from collection";
+        let row = self.connection.fetch_one(query).await.map_err(&failed)?;
+        self.generation = row.try_get(0).map_err(&failed)?;
+        self.safe = row.try_get(1).map_err(&failed)?;
+        let now: f64 = row.try_get(2).map_err(&failed)?;
+        self.young = now - shared.options.grace.as_secs_f64();
+        if self.options.mode == CollectMode::DryRun {
+            // What a collection would see that began now: everything is older.
+            self.safe = i64::MAX;
+        }
+        Ok(())
+    }
+
+    /// Returns the roots of now, by what keeps them, after the revisions that are too old have been dropped.
+    async fn old_roots(&mut self) -> Result<Vec<(String, Vec<[u8; 32]>)>> {
+        let failed = failed(ACTION);
+        let mut roots = Vec::new();
+        let rows = self.connection.fetch_all("select root, name from ref order by name").await;
+        for row in rows.map_err(&failed)? {
+            let name: String = row.try_get(1).map_err(&failed)?;
+            let root = hash_of(row.try_get(0).map_err(&failed)?)?;
+            roots.push((format!("ref `{name}`"), vec![root]));
+        }
+        for lease in self.live_leases().await? {
+            roots.push((format!("lease of `{}`", lease.holder), vec![*lease.root.as_bytes()]));
+        }
+        roots.push(("readers".to_owned(), self.column(PINNED).await?));
+        let kept = self.thin_history().await?;
+        for (name, kept) in kept {
+            roots.push((format!("history of `{name}`, {} revisions", kept.len()), kept));
+        }
+        let replaced = self.young_revisions().await?;
+        roots.push(("states that were replaced just now".to_owned(), replaced));
+        Ok(roots)
+    }
+
+    /// Drops the revisions that are not kept, and returns the roots of the others by ref.
+    async fn thin_history(&mut self) -> Result<BTreeMap<String, Vec<[u8; 32]>>> {
+        let failed = failed(ACTION);
+        let query = "select sequence, name, new, at, recorded > to_timestamp($1) from revision order by sequence desc";
+        let rows = sqlx::query(query).bind(self.young);
+        let rows = rows.fetch_all(&mut self.connection).await.map_err(&failed)?;
+        let mut by_name: BTreeMap<String, Vec<(u64, std::time::SystemTime)>> = BTreeMap::new();
+        for row in &rows {
+            let sequence: i64 = row.try_get(0).map_err(&failed)?;
+            let at = from_micros(row.try_get(3).map_err(&failed)?);
+            let name: String = row.try_get(1).map_err(&failed)?;
+            by_name.entry(name).or_default().push((u64::try_from(sequence).unwrap_or(0), at));
+        }
+        let Self { options, .. } = self;
+        let stays: BTreeMap<&String, _> = by_name
+            .iter()
+            .map(|(name, all)| (name, options.retention.kept(all.iter().copied(), options.now)))
+            .collect();
+        let mut kept: BTreeMap<String, Vec<[u8; 32]>> = BTreeMap::new();
+        let mut dropped: Vec<i64> = Vec::new();
+        for row in &rows {
+            let sequence: i64 = row.try_get(0).map_err(&failed)?;
+            let name: String = row.try_get(1).map_err(&failed)?;
+            let is_young: bool = row.try_get(4).map_err(&failed)?;
+            let is_kept = stays
+                .get(&name)
+                .is_some_and(|stays| stays.contains(&u64::try_from(sequence).unwrap_or(0)));
+            if is_kept || is_young {
+                let root = root_of(row, 2)?.map(|root| *root.as_bytes());
+                kept.entry(name).or_default().extend(root);
+                self.kept += 1;
+            } else {
+                dropped.push(sequence);
+            }
+        }
+        self.dropped = dropped.len() as u64;
+        if self.options.mode == CollectMode::Remove && !dropped.is_empty() {
+            let drop = sqlx::query("delete from revision where sequence = any($1)").bind(dropped);
+            drop.execute(&mut self.connection).await.map_err(&failed)?;
+        }
+        Ok(kept)
+    }
+
+    async fn live_leases(&mut self) -> Result<Vec<crate::keep::Lease>> {
+        let query = "select holder, root, expires from lease order by holder";
+        let rows = self.connection.fetch_all(query).await.map_err(failed(ACTION))?;
+        let leases: Result<Vec<_>> = rows.iter().map(lease_of).collect();
+        let now = self.options.now;
+        Ok(leases?.into_iter().filter(|lease| lease.is_live(now)).collect())
+    }
+
+    /// Returns the states that moves of the last moments came from and led to.
+    async fn young_revisions(&mut self) -> Result<Vec<[u8; 32]>> {
+        let query = "select root from (select old from revision where recorded > to_timestamp($1) \
+                     union select new from revision where recorded > to_timestamp($1)) as young(root) \
+                     where root is not null";
+        let rows = sqlx::query(query).bind(self.young);
+        let rows = rows.fetch_all(&mut self.connection).await.map_err(failed(ACTION))?;
+        rows.iter().map(|row| hash_of(row.try_get(0).map_err(failed(ACTION))?)).collect()
+    }
+
+    async fn column(&mut self, query: &'static str) -> Result<Vec<[u8; 32]>> {
+        let rows = self.connection.fetch_all(query).await.map_err(failed(ACTION))?;
+        rows.iter().map(|row| hash_of(row.try_get(0).map_err(failed(ACTION))?)).collect()
+    }
+
+    /// Returns all roots that may have come since the last look; marks kept blobs at once.
+    async fn newer_roots(&mut self) -> Result<Vec<(Vec<[u8; 32]>, Gaps)>> {
+        let mut content = self.column("select root from ref").await?;
+        let leases = self.live_leases().await?;
+        content.extend(leases.iter().map(|lease| *lease.root.as_bytes()));
+        content.extend(self.young_revisions().await?);
+        content.extend(self.column(PINNED).await?);
+        let mut written = self.column(KEPT_CHUNKS).await?;
+        for blob in self.column(KEPT_BLOBS).await? {
+            self.marks.add_blob(blob);
+        }
+        let young = sqlx::query("select hash from chunk where generation >= $1 and not terminal")
+            .bind(self.safe);
+        let young = young.fetch_all(&mut self.connection).await.map_err(failed(ACTION))?;
+        for row in &young {
+            written.push(hash_of(row.try_get(0).map_err(failed(ACTION))?)?);
+        }
+        Ok(vec![(content, Gaps::Refuse), (written, Gaps::Pass)])
+    }
+
+    /// Lists the next chunks that are not marked. Returns their bytes; `None` after the last chunk.
+    async fn list_chunks(&mut self) -> Result<Option<u64>> {
+        let failed = failed(ACTION);
+        let query = "select hash, octet_length(data)::bigint, generation < $2 from chunk \
+                     where $1::bytea is null or hash > $1 order by hash limit $3";
+        let last = self.last_chunk.map(|hash| hash.to_vec());
+        let rows = sqlx::query(query).bind(last).bind(self.safe).bind(ROWS);
+        let rows = rows.fetch_all(&mut self.connection).await.map_err(&failed)?;
+        let mut garbage = Vec::new();
+        for row in &rows {
+            let hash = hash_of(row.try_get(0).map_err(&failed)?)?;
+            self.last_chunk = Some(hash);
+            let is_old: bool = row.try_get(2).map_err(&failed)?;
+            if is_old && !self.marks.has_chunk(&hash) {
+                garbage.push((hash, row.try_get(1).map_err(&failed)?));
+            }
+        }
+        if rows.is_empty() { Ok(None) } else { self.list(0, garbage).await.map(Some) }
+    }
+
+    /// Lists the next small blobs that are not marked, likewise.
+    async fn list_blobs(&mut self) -> Result<Option<u64>> {
+        let failed = failed(ACTION);
+        let query = "select hash, octet_length(data)::bigint, generation < $2 from blob \
+                     where $1::bytea is null or hash > $1 order by hash limit $3";
+        let last = self.last_blob.map(|hash| hash.to_vec());
+        let rows = sqlx::query(query).bind(last).bind(self.safe).bind(ROWS);
+        let rows = rows.fetch_all(&mut self.connection).await.map_err(&failed)?;
+        let mut garbage = Vec::new();
+        for row in &rows {
+            let hash = hash_of(row.try_get(0).map_err(&failed)?)?;
+            self.last_blob = Some(hash);
+            let is_old: bool = row.try_get(2).map_err(&failed)?;
+            if is_old && !self.marks.has_blob(&hash) {
+                garbage.push((hash, row.try_get(1).map_err(&failed)?));
+            }
+        }
+        if rows.is_empty() { Ok(None) } else { self.list(1, garbage).await.map(Some) }
+    }
+
+    async fn list(&mut self, kind: i16, garbage: Vec<([u8; 32], i64)>) -> Result<u64> {
+        let total: i64 = garbage.iter().map(|(_, bytes)| bytes).sum();
+        if self.options.mode == CollectMode::Remove && !garbage.is_empty() {
+            let (hashes, bytes): (Vec<[u8; 32]>, Vec<i64>) = garbage.into_iter().unzip();
+            let query = "insert into condemned (kind, hash, bytes) \
+                         select $1, hash, bytes from unnest($2, $3) as new(hash, bytes) on conflict do nothing";
+            let insert = sqlx::query(query).bind(kind).bind(hashes).bind(bytes);
+            insert.execute(&mut self.connection).await.map_err(failed(ACTION))?;
+        }
+        Ok(u64::try_from(total).unwrap_or(0))
+    }
+
+    async fn take_effect(&mut self, shared: &Shared) -> Result<Found> {
+        let failed = failed(ACTION);
+        // The transaction is begun by hand, as all of this object works on its connection.
+        begin_alone(&mut self.connection, shared).await?;
+        self.marks.note_fresh();
+        let mut total = Found::default();
+        let pinned = shared.process.pins.roots();
+        let mut newer = self.newer_roots().await?;
+        newer.push((pinned.iter().map(|root| *root.as_bytes()).collect(), Gaps::Pass));
+        for (roots, gaps) in newer {
+            roots.into_iter().for_each(|root| self.marks.add_root(root));
+            while !self.marks.is_done() {
+                let found = self.marks.step(shared, &mut self.connection, gaps).await?;
+                total.records += found.records;
+                total.bytes += found.bytes;
+            }
+        }
+        let (chunks, blobs) = self.marks.take_fresh();
+        for (kind, hashes) in [(0_i16, chunks), (1, blobs)] {
+            let saved = "delete from condemned where kind = $1 and hash = any($2)";
+            let saved = sqlx::query(saved).bind(kind).bind(hashes);
+            saved.execute(&mut self.connection).await.map_err(&failed)?;
+        }
+        set_stage(&mut self.connection, Stage::Sweep).await?;
+        self.connection.execute("commit").await.map_err(&failed)?;
+        Ok(total)
+    }
+}
+
+/// A reader that came too late for a state has nothing to keep.
+const PINNED: &str = "select root from pin where exists (select 1 from chunk where hash = root)";
+const KEPT_CHUNKS: &str = "select hash from keep where kind = 0 and exists (select 1 from hold \
+                           where hold.process = keep.process and hold.number <= keep.hold)";
+const KEPT_BLOBS: &str = "select hash from keep where kind = 1 and exists (select 1 from hold \
+                          where hold.process = keep.process and hold.number <= keep.hold)";
+
+async fn set_stage(connection: &mut PgConnection, stage: Stage) -> Result<()> {
+    let set = sqlx::query("update collection set stage = $1").bind(stage as i16);
+    set.execute(connection).await.map_err(failed(ACTION)).map(drop)
+}
+
+/// Deletes some of what is listed, past rows that a commit is saving; waits for those when nothing else is left.
+async fn sweep(connection: &mut PgConnection, limit: i64) -> Result<Found> {
+    let failed = failed(ACTION);
+    let query = "with picked as (select kind, hash from condemned order by kind, hash limit $1 \
+                   for update skip locked), \
+                 chunks as (delete from chunk using picked where picked.kind = 0 and chunk.hash = picked.hash), \
+                 blobs as (delete from blob using picked where picked.kind = 1 and blob.hash = picked.hash), \
+                 gone as (delete from condemned using picked where condemned.kind = picked.kind \
+                   and condemned.hash = picked.hash returning condemned.bytes) \
+                 select count(*), coalesce(sum(bytes), 0)::bigint from gone";
+    loop {
+        let row =
+            sqlx::query(query).bind(limit).fetch_one(&mut *connection).await.map_err(&failed)?;
+        let number = |column| row.try_get::<i64, _>(column).map_err(&failed);
+        let records = u64::try_from(number(0)?).unwrap_or(0);
+        if records > 0 {
+            return Ok(Found { records, bytes: u64::try_from(number(1)?).unwrap_or(0) });
+        }
+        let locked = connection.fetch_optional("select 1 from condemned limit 1 for update").await;
+        if locked.map_err(&failed)?.is_none() {
+            return Ok(Found::default());
+        }
+    }
+}
+
+/// Begins a transaction while no other that writes chunks is open. Gives way when one is open for long, so that those
+/// behind it need not wait.
+async fn begin_alone(connection: &mut PgConnection, shared: &Shared) -> Result<()> {
+    let failed = failed(ACTION);
+    for attempt in 0_u32.. {
+        let wait = FIRST_LOCK_WAIT * (1 << attempt.min(LOCK_TRIES));
+        let begin = format!(
+            "begin; set local lock_timeout = {}; select pg_advisory_xact_lock({})",
+            wait.as_millis().min(shared.options.statement_timeout.as_millis()),
+            shared.keys.safepoint
+        );
+        match connection.execute(sqlx::raw_sql(AssertSqlSafe(begin))).await {
+            Ok(_) => return Ok(()),
+            Err(source) if is_conflict(&source) && attempt < LOCK_TRIES * 2 => {
+                connection.execute("rollback").await.map_err(&failed)?;
+                tokio::time::sleep(wait).await;
+            }
+            Err(source) => return Err(failed(source)),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,157 @@
+//! How a store on PostgreSQL is opened.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use sqlx::postgres::{PgConnectOptions, PgSslMode};
+
+use crate::byte_size::ByteSize;
+use crate::error::{Error, Result};
+
+/// How a store on PostgreSQL is opened.
+#[derive(Clone, PartialEq, Eq)]
+pub struct PostgresOptions {
+    /// Where the database is, `postgres://user:password@host:port/database?sslmode=…`.
+    pub url: String,
+    /// The schema that holds the tables: one for each repository. Default `tympan`.
+    pub schema: String,
+    /// Connections for reads and commits. Default 16; beside them the process uses [`PostgresOptions::BESIDE`].
+    ///
+    /// More let more commits and cold reads run at once; the sum over all processes must fit the server.
+    pub max_connections: u32,
+    /// How long a caller waits for a connection, and for the outcome of a commit. Default 5 s.
+    pub wait: Duration,
+    /// After what time an unused connection is closed. Default 10 min.
+    pub idle: Duration,
+    /// After what time the server breaks a statement off. Default 30 s.
+    pub statement_timeout: Duration,
+    /// Certificates in PEM that the server's must derive from; with them it is checked against the host's name.
+    pub tls_ca: Option<PathBuf>,
+    /// Memory for chunks that were read or written lately. Default 64 MiB.
+    pub cache: ByteSize,
+    /// A folder where chunks that were read stay at hand. Default none.
+    pub near: Option<NearCache>,
+    /// How often the process says that it lives, and which states its readers have pinned. Default 10 s.
+    pub heartbeat: Duration,
+    /// For how long a state that was replaced is kept for readers whose pins are not known yet; several times
+    /// `heartbeat`. Default 1 min.
+    pub grace: Duration,
+    /// After what silence a process counts as dead, so that what it keeps may be collected. Default 10 min.
+    pub lapse: Duration,
+}
+
+/// A folder of this machine where chunks that were read stay at hand.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NearCache {
+    /// The folder; no other process uses it.
+    pub dir: PathBuf,
+    /// How much it may hold.
+    pub size: ByteSize,
+}
+
+impl PostgresOptions {
+    /// Connections that a process uses beside the pool: one listens, one keeps the heartbeat, one collects.
+    pub const BESIDE: u32 = 3;
+
+    /// The default options for a database.
+    #[must_use]
+    pub fn new(url: impl Into<String>) -> Self {
+        Self {
+            url: url.into(),
+            schema: "tympan".to_owned(),
+            max_connections: 16,
+            wait: Duration::from_secs(5),
+            idle: Duration::from_mins(10),
+            statement_timeout: Duration::from_secs(30),
+            tls_ca: None,
+            cache: ByteSize::mib(64),
+            near: None,
+            heartbeat: Duration::from_secs(10),
+            grace: Duration::from_mins(1),
+            lapse: Duration::from_mins(10),
+        }
+    }
+
+    /// Reads the URL and the rest that a connection needs.
+    ///
+    /// # Errors
+    /// [`Error::DatabaseSettings`], which does not repeat the password.
+    pub(super) fn connect(&self) -> Result<PgConnectOptions> {
+        self.check()?;
+        let parsed = PgConnectOptions::from_str(&self.url);
+        let mut options = parsed.map_err(|_| {
+            fault("`url` is not of the form postgres://user:password@host:port/database")
+        })?;
+        if let Some(file) = &self.tls_ca {
+            let pem = std::fs::read(file);
+            let pem = pem.map_err(|error| {
+                fault(format!("`tls_ca` cannot be read: `{}`: {error}", file.display()))
+            })?;
+            if !matches!(options.get_ssl_mode(), PgSslMode::VerifyCa) {
+                options = options.ssl_mode(PgSslMode::VerifyFull);
+            }
+            options = options.ssl_root_cert_from_pem(pem);
+        }
+        Ok(options)
+    }
+
+    fn check(&self) -> Result<()> {
+        let is_word = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
+        let starts = self.schema.starts_with(|first: char| first.is_ascii_lowercase());
+        if !starts || self.schema.len() > 40 || !self.schema.bytes().all(is_word) {
+            return Err(fault(format!(
+                "`schema` is `{}`; it takes a small letter, then small letters, digits and `_`, at most 40",
+                self.schema.escape_debug()
+            )));
+        }
+        if self.max_connections == 0 {
+            return Err(fault("`max_connections` is 0; one at least is needed"));
+        }
+        if self.heartbeat.is_zero() || self.lapse < self.heartbeat * 3 {
+            return Err(fault(
+                "`lapse` must be at least three times `heartbeat`, and that above 0",
+            ));
+        }
+        Ok(())
+    }
+}
+
+fn fault(fault: impl Into<String>) -> Error {
+    Error::DatabaseSettings { fault: fault.into() }
+}
+
+/// Leaves the URL out, as it may hold a password.
+impl fmt::Debug for PostgresOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PostgresOptions")
+            .field("schema", &self.schema)
+            .field("max_connections", &self.max_connections)
+            .field("wait", &self.wait)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_are_checked_without_telling_the_password() {
+        let check = |change: &dyn Fn(&mut PostgresOptions), expected: &str| {
+            let mut options = PostgresOptions::new("postgres://ann:geheim@localhost/site");
+            change(&mut options);
+            let error = options.connect().map(drop).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+            assert!(!error.contains("geheim"), "{error}");
+            assert!(!format!("{options:?}").contains("geheim"));
+        };
+        check(&|options| options.url = "http:/ann:geheim@x".to_owned(), "`url`");
+        check(&|options| options.schema = "a\"; drop".to_owned(), "`schema`");
+        check(&|options| options.schema = String::new(), "`schema`");
+        check(&|options| options.max_connections = 0, "`max_connections`");
+        check(&|options| options.lapse = Duration::from_secs(1), "`lapse`");
+        check(&|options| options.tls_ca = Some("/absent/ca.pem".into()), "/absent/ca.pem");
+    }
+}

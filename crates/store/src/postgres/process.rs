@@ -1,0 +1,328 @@
+//! This process among those that share the database: what it keeps, and that it lives.
+//!
+//! A process registers when it starts and says every few seconds that it lives, which roots its readers have pinned, and
+//! which holds have ended. A process that is silent for `lapse` is removed by the next collection, with all that it
+//! kept. If it wakes up, it finds itself removed: without pins and holds it registers anew; with them it writes no more,
+//! as something that it relies on may be gone.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use parking_lot::Mutex;
+use sqlx::postgres::PgRow;
+use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, Row};
+
+use super::outcome::Tokens;
+use super::read::Kind;
+use super::{Keys, PostgresOptions, Shared, failed};
+use crate::error::{Error, Result, is_conflict, is_lost};
+use crate::keep::Pins;
+
+/// How often what met another transaction is tried.
+pub(super) const TRIES: usize = 8;
+
+/// What a process is known by, and what it keeps.
+#[derive(Debug)]
+pub(super) struct Process {
+    /// The number in the application name, by which others see whether the process has connections.
+    registered: i64,
+    /// The number that what it keeps is listed by; another one after it was taken for dead.
+    id: AtomicI64,
+    pub(super) pins: Pins,
+    pub(super) holds: Holds,
+    pub(super) tokens: Tokens,
+}
+
+impl Process {
+    /// Registers the process, unless the server has too few connections for all.
+    pub(super) async fn register(
+        connection: &mut PgConnection,
+        options: &PostgresOptions,
+        keys: Keys,
+    ) -> Result<Self> {
+        let failed = failed("cannot register this process with the database");
+        let wanted = options.max_connections.saturating_add(PostgresOptions::BESIDE);
+        let mut transaction = connection.begin().await.map_err(&failed)?;
+        let lock = format!("select pg_advisory_xact_lock({})", keys.registry);
+        transaction.execute(AssertSqlSafe(lock)).await.map_err(&failed)?;
+        // A process without any connection is dead, however lately it was seen.
+        let query = "select coalesce(sum(connections), 0)::bigint, \
+                       current_setting('max_connections')::bigint \
+                       - current_setting('superuser_reserved_connections')::bigint \
+                       - coalesce(current_setting('reserved_connections', true)::bigint, 0) \
+                     from process where exists (select 1 from pg_stat_activity \
+                       where application_name = $1 || process.id)";
+        let prefix = application_prefix(&options.schema);
+        let row = sqlx::query(query).bind(&prefix);
+        let row = row.fetch_one(&mut *transaction).await.map_err(&failed)?;
+        let number = |column| {
+            let number: i64 = row.try_get(column).map_err(&failed)?;
+            Ok::<u32, Error>(u32::try_from(number).unwrap_or(0))
+        };
+        let (taken, allowed) = (number(0)?, number(1)?);
+        if taken.saturating_add(wanted) > allowed {
+            return Err(Error::TooManyConnections { wanted, taken, allowed });
+        }
+        let insert = "insert into process (connections) values ($1) returning id";
+        let row = sqlx::query(insert).bind(i64::from(wanted));
+        let row = row.fetch_one(&mut *transaction).await.map_err(&failed)?;
+        let id: i64 = row.try_get(0).map_err(&failed)?;
+        sqlx::query("select set_config('application_name', $1, false)")
+            .bind(format!("{prefix}{id}"))
+            .execute(&mut *transaction)
+            .await
+            .map_err(&failed)?;
+        transaction.commit().await.map_err(&failed)?;
+        Ok(Self {
+            registered: id,
+            id: AtomicI64::new(id),
+            pins: Pins::default(),
+            holds: Holds::default(),
+            tokens: Tokens::default(),
+        })
+    }
+
+    pub(super) fn id(&self) -> i64 {
+        self.id.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn application_name(&self, schema: &str) -> String {
+        format!("{}{}", application_prefix(schema), self.registered)
+    }
+}
+
+fn application_prefix(schema: &str) -> String {
+    format!("tympan {schema} ")
+}
+
+/// The holds that live in this process, by number.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Holds(Arc<Mutex<(i64, BTreeSet<i64>)>>);
+
+impl Holds {
+    fn begin(&self) -> Held {
+        let mut holds = self.0.lock();
+        holds.0 += 1;
+        let number = holds.0;
+        holds.1.insert(number);
+        Held { number, holds: self.clone() }
+    }
+
+    /// Returns the newest hold that lives.
+    pub(super) fn newest(&self) -> Option<i64> {
+        self.0.lock().1.last().copied()
+    }
+
+    fn all(&self) -> Vec<i64> {
+        self.0.lock().1.iter().copied().collect()
+    }
+}
+
+/// Ends a hold when it is dropped. The database learns it with the next heartbeat or collection.
+pub(super) struct Held {
+    number: i64,
+    holds: Holds,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.holds.0.lock().1.remove(&self.number);
+    }
+}
+
+/// Says every few seconds that the process lives, for as long as it does.
+pub(super) async fn run(shared: Arc<Shared>) {
+    loop {
+        tokio::time::sleep(shared.options.heartbeat).await;
+        if let Err(error) = shared.publish().await {
+            tracing::warn!(reason = %error, "the database does not hear that this process lives");
+        }
+    }
+}
+
+impl Shared {
+    /// Says that the process lives, and what it keeps.
+    pub(super) async fn publish(&self) -> Result<()> {
+        let mut connection =
+            self.side.acquire().await.map_err(failed("cannot connect to the database"))?;
+        let published = self.publish_on(&mut connection).await;
+        if let Err(Error::Database { source, .. }) = &published
+            && is_lost(source)
+        {
+            self.lose(connection);
+        }
+        published
+    }
+
+    pub(super) async fn publish_on(&self, connection: &mut PgConnection) -> Result<()> {
+        let failed = failed("cannot say that this process lives");
+        let id = self.process.id();
+        let mut transaction =
+            connection.begin_with(self.keys.begin_writing()).await.map_err(&failed)?;
+        let seen = "update process set seen = clock_timestamp() where id = $1";
+        let seen = sqlx::query(seen).bind(id).execute(&mut *transaction).await.map_err(&failed)?;
+        if seen.rows_affected() == 0 {
+            drop(transaction);
+            return self.register_again(connection).await;
+        }
+        let pinned: Vec<[u8; 32]> =
+            self.process.pins.roots().iter().map(|root| *root.as_bytes()).collect();
+        let statements = [
+            "delete from pin where process = $1 and not root = any($2)",
+            "insert into pin (process, root) select $1, root from unnest($2) as new(root) on conflict do nothing",
+        ];
+        for statement in statements {
+            let run = sqlx::query(statement).bind(id).bind(&pinned);
+            run.execute(&mut *transaction).await.map_err(&failed)?;
+        }
+        let ended = "delete from hold where process = $1 and not number = any($2)";
+        let ended = sqlx::query(ended).bind(id).bind(self.process.holds.all());
+        ended.execute(&mut *transaction).await.map_err(&failed)?;
+        // What was found present is kept for every hold that lived at that time.
+        let needless = "delete from keep where process = $1 and not exists (select 1 from hold \
+                        where hold.process = $1 and hold.number <= keep.hold)";
+        let needless = sqlx::query(needless).bind(id);
+        needless.execute(&mut *transaction).await.map_err(&failed)?;
+        let settled = "delete from token where process = $1 and number < $2";
+        let settled = sqlx::query(settled).bind(id).bind(self.process.tokens.first_open());
+        settled.execute(&mut *transaction).await.map_err(&failed)?;
+        // Whoever listens hears by this that the connection is alive.
+        let beat = sqlx::query("select pg_notify($1, 'beat')").bind(self.channel());
+        beat.execute(&mut *transaction).await.map_err(&failed)?;
+        transaction.commit().await.map_err(&failed)
+    }
+
+    /// Registers a process that was taken for dead, if it has kept nothing.
+    async fn register_again(&self, connection: &mut PgConnection) -> Result<()> {
+        let keeps = !self.process.pins.roots().is_empty() || self.process.holds.newest().is_some();
+        // A commit of unknown outcome can no longer be asked for: its token went with the registration.
+        let asks = self.process.tokens.has_open();
+        if keeps || asks {
+            self.poison(
+                "this process was silent for so long that another one collected garbage without regard to what \
+                 it keeps"
+                    .to_owned(),
+            );
+            return self.check_open();
+        }
+        let failed = failed("cannot register this process again");
+        let wanted = self.options.max_connections.saturating_add(PostgresOptions::BESIDE);
+        let row = sqlx::query("insert into process (connections) values ($1) returning id");
+        let row = row.bind(i64::from(wanted)).fetch_one(connection).await.map_err(&failed)?;
+        self.process.id.store(row.try_get(0).map_err(&failed)?, Ordering::SeqCst);
+        tracing::warn!("this process was silent for long and has registered again");
+        Ok(())
+    }
+
+    /// Refuses to go on in a transaction if the process has been removed from the list.
+    pub(super) async fn on_lapse(&self) -> Result<()> {
+        self.publish().await?;
+        self.check_open()
+    }
+
+    pub(super) async fn begin_hold(self: Arc<Self>) -> Result<Held> {
+        // Listed here first: a heartbeat ends in the database what is not.
+        let held = self.process.holds.begin();
+        let failed = failed("cannot begin a hold");
+        for _ in 0..TRIES {
+            let mut connection = self.connection().await?;
+            let id = self.process.id();
+            let begun = async {
+                let mut transaction = connection.begin_with(self.keys.begin_writing()).await?;
+                let insert = "insert into hold (process, number, generation) \
+                              select $1, $2, generation from collection \
+                              where exists (select 1 from process where id = $1) on conflict do nothing";
+                let insert = sqlx::query(insert).bind(id).bind(held.number);
+                let done = insert.execute(&mut *transaction).await?.rows_affected();
+                transaction.commit().await.map(|()| done)
+            };
+            match begun.await {
+                Ok(1) => return Ok(held),
+                Ok(_) => {
+                    drop(connection);
+                    self.on_lapse().await?;
+                }
+                Err(source) if is_lost(&source) || is_conflict(&source) => self.lose(connection),
+                Err(source) => return Err(failed(source)),
+            }
+        }
+        Err(failed(sqlx::Error::PoolTimedOut))
+    }
+
+    /// Finds what is present, and keeps it for the holds that live.
+    pub(super) async fn note_present(
+        &self,
+        kind: Kind,
+        hashes: &[[u8; 32]],
+        hold: i64,
+    ) -> Result<Vec<PgRow>> {
+        let failed = failed("cannot look chunks up");
+        let query = format!(
+            "with present as ({}), kept as (insert into keep (process, kind, hash, hold) \
+               select $2, $3, hash, $4 from present where exists (select 1 from process where id = $2) \
+               order by hash \
+               on conflict (process, kind, hash) do update set hold = excluded.hold) \
+             select hash from present where exists (select 1 from process where id = $2)",
+            kind.present()
+        );
+        for _ in 0..TRIES {
+            let mut connection = self.connection().await?;
+            let looked = async {
+                let mut transaction = connection.begin_with(self.keys.begin_writing()).await?;
+                let rows = sqlx::query(AssertSqlSafe(query.clone()))
+                    .bind(hashes)
+                    .bind(self.process.id())
+                    .bind(kind as i16)
+                    .bind(hold)
+                    .fetch_all(&mut *transaction)
+                    .await?;
+                transaction.commit().await.map(|()| rows)
+            };
+            match looked.await {
+                Ok(rows) => return Ok(rows),
+                Err(source) if is_lost(&source) || is_conflict(&source) => self.lose(connection),
+                Err(source) => return Err(failed(source)),
+            }
+        }
+        Err(failed(sqlx::Error::PoolTimedOut))
+    }
+
+    /// Takes this process off the list.
+    pub(super) async fn leave(&self) {
+        let Ok(mut connection) = self.side.acquire().await else {
+            return;
+        };
+        for statement in REMOVE {
+            // What stays behind is removed by the next collection.
+            let ids = [self.process.id()].to_vec();
+            sqlx::query(statement).bind(ids).execute(&mut *connection).await.ok();
+        }
+        self.main.close().await;
+    }
+}
+
+/// Removes the processes of `$1` and what they keep.
+pub(super) const REMOVE: [&str; 5] = [
+    "delete from pin where process = any($1)",
+    "delete from keep where process = any($1)",
+    "delete from hold where process = any($1)",
+    "delete from token where process = any($1)",
+    "delete from process where id = any($1)",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn holds_end_when_they_are_dropped() {
+        let holds = Holds::default();
+        let (first, second) = (holds.begin(), holds.begin());
+        assert_eq!(holds.newest(), Some(second.number));
+        drop(second);
+        assert_eq!((holds.newest(), holds.all()), (Some(first.number), vec![first.number]));
+        drop(first);
+        assert_eq!(holds.newest(), None);
+    }
+}

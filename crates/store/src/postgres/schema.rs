@@ -1,0 +1,64 @@
+//! The tables: made and brought up to date by whichever process comes first. See `docs/formats/postgres.md`.
+
+use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, Row};
+
+use super::{Keys, failed};
+use crate::error::{Error, Result};
+
+/// The steps from nothing to the tables of today. A step that has been released never changes.
+const STEPS: &[&str] = &[include_str!("step_1.sql")];
+
+/// What a collection is doing, as the table `collection` says it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(i16)]
+pub(super) enum Stage {
+    /// Nothing.
+    Idle = 0,
+    /// It marks. What is condemned is a proposal that no one heeds.
+    Mark = 1,
+    /// It sweeps. What is condemned is about to go, and counts as absent for writers.
+    Sweep = 2,
+}
+
+impl Stage {
+    pub(super) fn of(number: i16) -> Self {
+        match number {
+            1 => Self::Mark,
+            2 => Self::Sweep,
+            _ => Self::Idle,
+        }
+    }
+}
+
+/// Brings the tables up to date; other processes wait meanwhile.
+pub(super) async fn migrate(connection: &mut PgConnection, schema: &str, keys: Keys) -> Result<()> {
+    let failed = failed("cannot bring the tables of the chunk store up to date");
+    let mut transaction = connection.begin().await.map_err(&failed)?;
+    let lock = format!("select pg_advisory_xact_lock({})", keys.migration);
+    transaction.execute(AssertSqlSafe(lock)).await.map_err(&failed)?;
+    // The search path is set when a connection begins, and the schema is the first that it names.
+    let found = sqlx::query("select to_regclass('format') is not null");
+    let found = found.fetch_one(&mut *transaction).await.map_err(&failed)?;
+    let mut done = 0;
+    if found.try_get(0).map_err(&failed)? {
+        let row = sqlx::query("select version from format");
+        let row = row.fetch_one(&mut *transaction).await.map_err(&failed)?;
+        done = usize::try_from(row.try_get::<i32, _>(0).map_err(&failed)?).unwrap_or(0);
+    } else {
+        let make = format!("create schema if not exists \"{schema}\"");
+        transaction.execute(AssertSqlSafe(make)).await.map_err(&failed)?;
+    }
+    if done > STEPS.len() {
+        let room = "the chunk store".to_owned();
+        return Err(Error::StateNewer { room, found: done, known: STEPS.len() });
+    }
+    for step in STEPS.iter().skip(done) {
+        transaction.execute(sqlx::raw_sql(*step)).await.map_err(&failed)?;
+    }
+    if done < STEPS.len() {
+        let version = i32::try_from(STEPS.len()).unwrap_or(i32::MAX);
+        let set = sqlx::query("update format set version = $1").bind(version);
+        set.execute(&mut *transaction).await.map_err(&failed)?;
+    }
+    transaction.commit().await.map_err(&failed)
+}
