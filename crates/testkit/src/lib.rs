@@ -6,6 +6,7 @@
 pub mod disk;
 pub mod listed;
 pub mod origin;
+pub mod postgres;
 pub mod store;
 
 pub use tympan_store::State;

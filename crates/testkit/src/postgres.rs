@@ -5,17 +5,14 @@
 //!
 //! On failure: a test that finds no PostgreSQL fails and says which package to install. Nothing is skipped.
 
-use std::ffi::OsString;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
-use std::os::unix::process::CommandExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{OnceLock, mpsc};
 use std::time::Duration;
-
-use tempfile::TempDir;
 
 /// The name of the only user, who may do everything; no password is asked.
 const USER: &str = "tympan";
@@ -25,10 +22,10 @@ const START: Duration = Duration::from_secs(60);
 /// A running server. Dropping it stops it.
 #[derive(Debug)]
 pub struct PostgresServer {
-    dir: TempDir,
+    dir: PathBuf,
     port: u16,
     settings: Vec<String>,
-    child: Option<Child>,
+    supervisor: Option<Child>,
 }
 
 impl PostgresServer {
@@ -38,10 +35,7 @@ impl PostgresServer {
     /// If there is no PostgreSQL on the machine, or it does not start.
     pub fn shared() -> &'static Self {
         static SHARED: OnceLock<PostgresServer> = OnceLock::new();
-        SHARED.get_or_init(|| {
-            stop_at_exit();
-            Self::start(&["max_connections=200"])
-        })
+        SHARED.get_or_init(|| Self::start(&["max_connections=300"]))
     }
 
     /// Starts a server of one test's own, with settings such as `max_connections=20`.
@@ -50,42 +44,51 @@ impl PostgresServer {
     /// As [`PostgresServer::shared`].
     #[must_use]
     pub fn start(settings: &[&str]) -> Self {
-        let dir = tempfile::Builder::new().prefix("tympan-postgres").tempdir().expect("a directory");
-        give_away(dir.path());
-        let data = dir.path().join("data");
+        let dir =
+            tempfile::Builder::new().prefix("tympan-postgres").tempdir().expect("a directory");
+        // The supervisor removes it, also when this process is killed.
+        let dir = dir.keep();
+        give_away(&dir);
         let made = command("initdb")
             .args(["--username", USER, "--auth", "trust", "--no-sync", "--encoding", "UTF8"])
             .args(["--locale", "C", "--pgdata"])
-            .arg(&data)
+            .arg(dir.join("data"))
             .output()
             .expect("initdb runs");
         assert!(made.status.success(), "initdb: {}", String::from_utf8_lossy(&made.stderr));
         let settings = settings.iter().map(|setting| (*setting).to_owned()).collect();
-        let mut server = Self { dir, port: free_port(), settings, child: None };
+        let mut server = Self { dir, port: free_port(), settings, supervisor: None };
         server.resume();
         server
     }
 
-    /// Starts the server again after [`PostgresServer::kill`].
+    /// Starts the server again after [`PostgresServer::kill`], on the same port.
     ///
     /// # Panics
     /// If it does not start.
     pub fn resume(&mut self) {
-        let mut child = command("postgres")
+        let mut postgres = command("postgres");
+        postgres
             .arg("-D")
-            .arg(self.dir.path().join("data"))
+            .arg(self.dir.join("data"))
             .arg("-p")
             .arg(self.port.to_string())
             .arg("-k")
-            .arg(self.dir.path())
+            .arg(&self.dir)
             .args(["-c", "listen_addresses=127.0.0.1", "-c", "shared_buffers=32MB"])
-            .args(self.settings.iter().flat_map(|setting| ["-c", setting.as_str()]))
-            .stderr(Stdio::piped())
+            .args(self.settings.iter().flat_map(|setting| ["-c", setting.as_str()]));
+        let mut supervisor = Command::new("sh")
+            .args(["-c", SUPERVISE, "sh"])
+            .arg(&self.dir)
+            .arg(postgres.get_program())
+            .args(postgres.get_args())
+            .current_dir("/")
+            .stdin(Stdio::piped())
             .stdout(Stdio::null())
-            .stdin(Stdio::null())
+            .stderr(Stdio::piped())
             .spawn()
-            .expect("postgres runs");
-        let log = child.stderr.take().expect("a pipe");
+            .expect("a shell runs");
+        let log = supervisor.stderr.take().expect("a pipe");
         let (sender, ready) = mpsc::channel();
         // Read to its end, or the server would wait for room in the pipe.
         std::thread::spawn(move || {
@@ -98,7 +101,7 @@ impl PostgresServer {
             }
             sender.send(Err(seen.join("\n"))).ok();
         });
-        self.child = Some(child);
+        self.supervisor = Some(supervisor);
         match ready.recv_timeout(START) {
             Ok(Ok(())) => {}
             Ok(Err(log)) => panic!("postgres ended:\n{log}"),
@@ -106,9 +109,9 @@ impl PostgresServer {
         }
     }
 
-    /// Kills the server as a crash would: no connection is told, nothing is written.
+    /// Ends the server as a crash would: no statement is finished, and the next start recovers.
     pub fn kill(&mut self) {
-        self.stop(libc_signal::QUIT);
+        self.stop("keep\n");
     }
 
     /// Returns the URL of the first database.
@@ -151,24 +154,89 @@ impl PostgresServer {
         String::from_utf8_lossy(&run.stdout).trim().to_owned()
     }
 
-    fn stop(&mut self, signal: &str) {
-        let Some(mut child) = self.child.take() else {
+    fn stop(&mut self, word: &str) {
+        let Some(mut supervisor) = self.supervisor.take() else {
             return;
         };
-        let pid = child.id().to_string();
-        Command::new("kill").args([signal, &pid]).status().ok();
-        child.wait().ok();
+        if let Some(mut input) = supervisor.stdin.take() {
+            input.write_all(word.as_bytes()).ok();
+        }
+        supervisor.wait().ok();
     }
 }
 
 impl Drop for PostgresServer {
     fn drop(&mut self) {
-        self.stop(libc_signal::QUIT);
+        if self.supervisor.is_none() {
+            std::fs::remove_dir_all(&self.dir).ok();
+        }
+        self.stop("");
     }
 }
 
-/// Signals of the server, as `kill` takes them.
-mod libc_signal {
-    /// Ends at once, without a checkpoint; the next start recovers.
-    pub(super) const QUIT: &str = "-QUIT";
+/// Runs the server until this process says `keep`, or is gone in whatever way; then ends it by its process id.
+const SUPERVISE: &str = r#"
+dir=$1; shift
+exec 3<&0
+"$@" </dev/null &
+pid=$!
+read word <&3
+kill -QUIT "$pid"
+wait "$pid"
+[ "$word" = keep ] || rm -rf "$dir"
+"#;
+
+/// A command of PostgreSQL, run by a user who is not root, as the server demands.
+fn command(name: &str) -> Command {
+    let program = find_program(name);
+    let mut command = if is_root() {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=postgres", "--regid=postgres", "--clear-groups", "--"]).arg(program);
+        command
+    } else {
+        Command::new(program)
+    };
+    command.current_dir("/").env_remove("PGPASSWORD").env_remove("PGHOST").env_remove("PGPORT");
+    command
+}
+
+fn is_root() -> bool {
+    std::fs::metadata("/proc/self").is_ok_and(|data| data.uid() == 0)
+}
+
+/// Lets the server's user own the directory.
+fn give_away(dir: &Path) {
+    if is_root() {
+        let owner = std::fs::read_to_string("/etc/passwd").expect("a list of users");
+        let line = owner.lines().find(|line| line.starts_with("postgres:")).expect(INSTALL);
+        let mut numbers = line.split(':').skip(2).map(str::parse);
+        let (user, group) = (numbers.next(), numbers.next());
+        std::os::unix::fs::chown(dir, user.and_then(Result::ok), group.and_then(Result::ok))
+            .expect("the directory can be given away");
+    }
+}
+
+const INSTALL: &str =
+    "PostgreSQL is missing; install the package `postgresql` (scripts/setup.sh test)";
+
+/// Finds a program in Debian's directory of the newest version, or in the path.
+fn find_program(name: &str) -> PathBuf {
+    let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let mut found: Vec<(u32, PathBuf)> = versions
+        .filter_map(|version| {
+            let number = version.file_name().to_str()?.parse().ok()?;
+            Some((number, version.path().join("bin").join(name)))
+        })
+        .filter(|(_, program)| program.is_file())
+        .collect();
+    found.sort_unstable();
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let in_path =
+        || std::env::split_paths(&path).map(|dir| dir.join(name)).find(|file| file.is_file());
+    found.pop().map(|(_, program)| program).or_else(in_path).expect(INSTALL)
+}
+
+fn free_port() -> u16 {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+    listener.local_addr().expect("an address").port()
 }

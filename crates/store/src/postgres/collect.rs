@@ -83,7 +83,7 @@ impl PostgresStore {
         if options.mode == CollectMode::Remove {
             self.shared.check_open()?;
         }
-        let options = *options;
+        let options = options.clone();
         let lead = self.run(|shared| async move { Lead::begin(&shared, options).await })?;
         let report = Collected {
             generation: u64::try_from(lead.generation).unwrap_or(0),
@@ -301,8 +301,7 @@ impl Lead {
             kept: 0,
             dropped: 0,
         };
-        let removes = options.mode == CollectMode::Remove;
-        if removes {
+        if lead.options.mode == CollectMode::Remove {
             // What this process keeps no longer is told first, and that it lives.
             shared.publish_on(&mut lead.connection).await?;
             lead.finish_former().await?;
@@ -317,8 +316,10 @@ impl Lead {
     /// Finishes or forgets what a collection left that did not end.
     async fn finish_former(&mut self) -> Result<()> {
         let failed = failed(ACTION);
-        let row =
-            self.connection.fetch_one("select stage from collection").await.map_err(&failed)?;
+        let row = sqlx::query("select stage from collection")
+            .fetch_one(&mut self.connection)
+            .await
+            .map_err(&failed)?;
         if Stage::of(row.try_get(0).map_err(&failed)?) == Stage::Sweep {
             // Some of it is gone already, so that the rest must go too: a chunk without what it refers to is worse.
             while sweep(&mut self.connection, ROWS).await?.records > 0 {}
@@ -355,7 +356,7 @@ impl Lead {
         let failed = failed(ACTION);
         let query = "select generation, least(generation, (select min(hold.generation) from hold)), \
                      extract(epoch from clock_timestamp())::float8 from collection";
-        let row = self.connection.fetch_one(query).await.map_err(&failed)?;
+        let row = sqlx::query(query).fetch_one(&mut self.connection).await.map_err(&failed)?;
         self.generation = row.try_get(0).map_err(&failed)?;
         self.safe = row.try_get(1).map_err(&failed)?;
         let now: f64 = row.try_get(2).map_err(&failed)?;
@@ -371,7 +372,9 @@ impl Lead {
     async fn old_roots(&mut self) -> Result<Vec<(String, Vec<[u8; 32]>)>> {
         let failed = failed(ACTION);
         let mut roots = Vec::new();
-        let rows = self.connection.fetch_all("select root, name from ref order by name").await;
+        let rows = sqlx::query("select root, name from ref order by name")
+            .fetch_all(&mut self.connection)
+            .await;
         for row in rows.map_err(&failed)? {
             let name: String = row.try_get(1).map_err(&failed)?;
             let root = hash_of(row.try_get(0).map_err(&failed)?)?;
@@ -417,9 +420,10 @@ impl Lead {
             let is_kept = stays
                 .get(&name)
                 .is_some_and(|stays| stays.contains(&u64::try_from(sequence).unwrap_or(0)));
-            if is_kept || is_young {
-                let root = root_of(row, 2)?.map(|root| *root.as_bytes());
-                kept.entry(name).or_default().extend(root);
+            let root = root_of(row, 2)?;
+            let is_followed = root.is_some_and(|root| options.keep.contains(&root));
+            if is_kept || is_young || is_followed {
+                kept.entry(name).or_default().extend(root.map(|root| *root.as_bytes()));
                 self.kept += 1;
             } else {
                 dropped.push(sequence);
@@ -435,7 +439,8 @@ impl Lead {
 
     async fn live_leases(&mut self) -> Result<Vec<crate::keep::Lease>> {
         let query = "select holder, root, expires from lease order by holder";
-        let rows = self.connection.fetch_all(query).await.map_err(failed(ACTION))?;
+        let rows =
+            sqlx::query(query).fetch_all(&mut self.connection).await.map_err(failed(ACTION))?;
         let leases: Result<Vec<_>> = rows.iter().map(lease_of).collect();
         let now = self.options.now;
         Ok(leases?.into_iter().filter(|lease| lease.is_live(now)).collect())
@@ -452,7 +457,8 @@ impl Lead {
     }
 
     async fn column(&mut self, query: &'static str) -> Result<Vec<[u8; 32]>> {
-        let rows = self.connection.fetch_all(query).await.map_err(failed(ACTION))?;
+        let rows =
+            sqlx::query(query).fetch_all(&mut self.connection).await.map_err(failed(ACTION))?;
         rows.iter().map(|row| hash_of(row.try_get(0).map_err(failed(ACTION))?)).collect()
     }
 

@@ -321,6 +321,10 @@ impl ReadChunks for PostgresStore {
         let pairs = ids.iter().copied().zip(found).collect();
         self.run(|shared| async move { shared.fill(pairs).await })
     }
+
+    fn has_costly_round_trips(&self) -> bool {
+        true
+    }
 }
 
 impl ChunkStore for PostgresStore {
