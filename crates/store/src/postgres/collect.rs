@@ -24,7 +24,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sqlx::{AssertSqlSafe, Executor, PgConnection, Row};
+use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, Row};
 
 use super::process::REMOVE;
 use super::read::{lease_of, root_of};
@@ -262,12 +262,30 @@ impl PostgresCollection<'_> {
         // It is absent only after a step that failed, which ends the collection.
         let mut lead = self.lead.take().ok_or(Error::Collecting)?;
         let (lead, result) = self.store.run(|shared: Arc<Shared>| async move {
-            let result = work(&shared, &mut lead).await;
-            Ok((lead, result))
+            match work(&shared, &mut lead).await {
+                Ok(result) => Ok((lead, result)),
+                Err(error) => {
+                    release(lead.connection, shared.keys.collection).await;
+                    Err(error)
+                }
+            }
         })?;
-        let result = result?;
         self.lead = Some(lead);
         Ok(result)
+    }
+}
+
+/// Lets others collect. What is condemned is left to the next collection, whoever runs it.
+impl Drop for PostgresCollection<'_> {
+    fn drop(&mut self) {
+        if let Some(Lead { connection, .. }) = self.lead.take() {
+            let released = self.store.run(|shared| async move {
+                release(connection, shared.keys.collection).await;
+                Ok(())
+            });
+            // A server that is gone has ended the lock by itself.
+            drop(released);
+        }
     }
 }
 
@@ -569,6 +587,14 @@ const KEPT_CHUNKS: &str = "select hash from keep where kind = 0 and exists (sele
                            where hold.process = keep.process and hold.number <= keep.hold)";
 const KEPT_BLOBS: &str = "select hash from keep where kind = 1 and exists (select 1 from hold \
                           where hold.process = keep.process and hold.number <= keep.hold)";
+
+/// Ends the lock of a collection, whatever else the connection was at.
+async fn release(mut connection: PgConnection, key: i64) {
+    connection.execute("rollback").await.ok();
+    let unlock = format!("select pg_advisory_unlock({key})");
+    connection.execute(AssertSqlSafe(unlock)).await.ok();
+    connection.close().await.ok();
+}
 
 async fn set_stage(connection: &mut PgConnection, stage: Stage) -> Result<()> {
     let set = sqlx::query("update collection set stage = $1").bind(stage as i16);

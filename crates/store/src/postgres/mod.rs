@@ -407,6 +407,10 @@ impl Drop for PostgresStore {
         let shared = Arc::clone(&self.shared);
         let goodbye = async move { shared.leave().await };
         self.bridge.stop(goodbye, GOODBYE);
+        // The tasks that share it may end a little later.
+        if let Some(near) = &self.shared.near {
+            near.close();
+        }
     }
 }
 

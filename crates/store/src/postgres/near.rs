@@ -101,6 +101,11 @@ impl Near {
         }
     }
 
+    /// Ends the use of the folder.
+    pub(super) fn close(&self) {
+        *self.halves.write() = Halves::default();
+    }
+
     /// Lets the young store take the place of the old one.
     fn turn(&self, halves: &mut Halves) {
         *halves = Halves::default();

@@ -20,8 +20,11 @@ pub(super) struct Marks {
     blobs: HashSet<[u8; 32]>,
     waiting: Vec<[u8; 32]>,
     /// What has been marked since the last call of [`Marks::take_fresh`]; kept only while asked for.
-    fresh: Option<(Vec<[u8; 32]>, Vec<[u8; 32]>)>,
+    fresh: Option<Fresh>,
 }
+
+/// Chunks and blobs, by hash.
+pub(super) type Fresh = (Vec<[u8; 32]>, Vec<[u8; 32]>);
 
 /// How to take a chunk that is not there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,7 +79,7 @@ impl Marks {
     }
 
     /// Returns the chunks and blobs that were marked since.
-    pub(super) fn take_fresh(&mut self) -> (Vec<[u8; 32]>, Vec<[u8; 32]>) {
+    pub(super) fn take_fresh(&mut self) -> Fresh {
         self.fresh.take().unwrap_or_default()
     }
 
