@@ -267,8 +267,11 @@ fn write_main(
         author: "system".to_owned(),
         message: message.to_owned(),
     });
-    chunks.commit(batch)?;
-    Ok(())
+    match chunks.commit(batch) {
+        // Another process has begun at the same time.
+        Ok(()) | Err(tympan_store::Error::RefMoved { .. }) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
 }
 
 impl fmt::Debug for Repository {
