@@ -42,6 +42,11 @@ impl Failure {
             let message = "the disk is full: nothing was saved, and reading goes on; make room, then try again";
             return Self::new(StatusCode::INSUFFICIENT_STORAGE, message);
         }
+        let is_busy = error.downcast_ref().is_some_and(tympan_content::Error::is_transient);
+        if is_busy {
+            tracing::warn!(reason = %error, "request put off");
+            return Self::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string());
+        }
         let mut reason = error.to_string();
         let mut cause = error.source();
         while let Some(next) = cause {
@@ -84,6 +89,9 @@ impl IntoResponse for Failure {
             body.insert("conflicts".to_owned(), conflicts.into());
         }
         let mut response = (self.status, axum::Json(body)).into_response();
+        if self.status == StatusCode::SERVICE_UNAVAILABLE {
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        }
         if self.status == StatusCode::UNAUTHORIZED {
             let challenge = HeaderValue::from_static("Basic realm=\"Tympan\", charset=\"UTF-8\"");
             response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
@@ -131,7 +139,10 @@ impl From<tympan_jobs::Error> for Failure {
 
 impl From<tympan_render::Error> for Failure {
     fn from(error: tympan_render::Error) -> Self {
-        Self::internal(&error)
+        match error {
+            tympan_render::Error::Content(error) => error.into(),
+            error => Self::internal(&error),
+        }
     }
 }
 

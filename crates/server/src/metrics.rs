@@ -37,6 +37,8 @@ counters! {
     failed_components,
     /// Answers with a status of 500 or above; someone must look.
     server_errors,
+    /// Answers with a status of 503, as all permits or all connections to the database were in use; a rise means overload.
+    put_off,
     /// Requests refused for want of a login or of rights; a rise may be an attack.
     refused,
     /// Logins that failed; a rise may be guessing.

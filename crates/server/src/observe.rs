@@ -89,6 +89,9 @@ impl Drop for Note {
         if self.status.is_server_error() {
             count(&metrics.server_errors);
         }
+        if self.status == StatusCode::SERVICE_UNAVAILABLE {
+            count(&metrics.put_off);
+        }
         if matches!(self.status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
             count(&metrics.refused);
         }

@@ -123,6 +123,9 @@ fn answer(instance: &Instance, asked: &Asked) -> Result<Response> {
 /// Refuses to answer from content that could not be read.
 fn check_failure(snapshot: &Snapshot) -> Result<()> {
     match snapshot.failure() {
+        Some(error) if error.is_transient() => {
+            Err(Failure::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string()))
+        }
         Some(error) => Err(Failure::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())),
         None => Ok(()),
     }
