@@ -13,6 +13,10 @@ if [ "$purpose" = test ] && ! command -v chromium >/dev/null 2>&1; then
   # Without any font a browser draws no text to click on.
   packages+=(chromium fonts-liberation)
 fi
+if [ "$purpose" = test ] && ! compgen -G "/usr/lib/postgresql/*/bin/postgres" >/dev/null && ! command -v postgres >/dev/null 2>&1; then
+  # The tests start servers of their own; no other is used.
+  packages+=(postgresql)
+fi
 if [ "$purpose" = bench ]; then
   # Peers to measure against; a row whose peer is missing says so.
   need nginx nginx-light

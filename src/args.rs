@@ -28,8 +28,7 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Package(Package),
     /// Looks after a repository.
-    #[command(subcommand)]
-    Repo(Repo),
+    Repo(RepoArguments),
     /// Looks after users and their tokens.
     #[command(subcommand)]
     User(User),
@@ -75,6 +74,9 @@ pub(crate) struct Instance {
     /// Where a second listener answers health, metrics and login while the main one is saturated.
     #[arg(long, value_name = "ADDR")]
     pub(crate) admin_listen: Option<SocketAddr>,
+    /// The PostgreSQL database that the repository lies in, in place of the home's packs.
+    #[arg(long, value_name = "URL", env = "TYMPAN_DATABASE", hide_env_values = true)]
+    pub(crate) database: Option<String>,
 }
 
 #[derive(Debug, Args)]
@@ -156,6 +158,21 @@ pub(crate) enum Package {
         #[arg(long, value_name = "DIR")]
         home: PathBuf,
     },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RepoArguments {
+    /// The PostgreSQL database that the repository lies in, in place of the home's packs.
+    #[arg(
+        long,
+        value_name = "URL",
+        global = true,
+        env = "TYMPAN_DATABASE",
+        hide_env_values = true
+    )]
+    pub(crate) database: Option<String>,
+    #[command(subcommand)]
+    pub(crate) command: Repo,
 }
 
 #[derive(Debug, Subcommand)]

@@ -1,10 +1,12 @@
 //! Which chunk store a home has.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use tympan_store::disk::FileDisk;
-use tympan_store::{ByteSize, ChunkStore, LocalOptions, LocalStore};
+use tympan_store::disk::{Disk, DiskLock, FileDisk, LockError};
+use tympan_store::{
+    ByteSize, ChunkStore, LocalOptions, LocalStore, NearCache, PostgresOptions, PostgresStore,
+};
 
 use crate::base::Overlaid;
 use crate::command::Fault;
@@ -19,10 +21,26 @@ pub(crate) struct Backend {
     pub(crate) local: Option<Arc<LocalStore>>,
     /// What the packs lie over, and its large blobs, if the home is a clone.
     pub(crate) base: Option<Overlaid>,
+    /// Keeps other processes out where the packs do not.
+    pub(crate) lock: Option<DiskLock>,
+}
+
+/// Says that the repository lies in a database, whose URL the folder does not name.
+const MARK: &str = "in-database";
+
+/// The database that the command line names.
+static CHOSEN: OnceLock<String> = OnceLock::new();
+
+/// Lets a database that the command line names go before the one of the configuration.
+pub(crate) fn choose_database(url: Option<&str>) {
+    if let Some(url) = url {
+        // A command line names one at most.
+        CHOSEN.get_or_init(|| url.to_owned());
+    }
 }
 
 impl Backend {
-    /// Opens what the configuration of a home names: the packs in its folder `store`.
+    /// Opens what the configuration of a home names: a database, or the packs in its folder `store`.
     ///
     /// # Errors
     /// A [`Fault`] that says which process holds it, or what is damaged.
@@ -30,7 +48,18 @@ impl Backend {
         let failed = |error: &dyn std::error::Error| {
             Fault::cannot_run(format!("cannot open the home `{}`: {}", dir.display(), chain(error)))
         };
-        let disk = FileDisk::open(dir.join("store")).map_err(|error| failed(&error))?;
+        let folder = dir.join("store");
+        let disk = FileDisk::open(&folder).map_err(|error| failed(&error))?;
+        if let Some(url) = CHOSEN.get().or(config.database.url.as_ref()) {
+            return Self::open_database(dir, &disk, database_options(dir, config, url));
+        }
+        if folder.join(MARK).exists() {
+            return Err(Fault::usage(format!(
+                "the repository of `{}` lies in a database; name it by `--database`, by TYMPAN_DATABASE, or as `url` in \
+                 the section `[database]` of its `tympan.toml`",
+                dir.display()
+            )));
+        }
         let mut options = LocalOptions::default();
         if let Some(cache) = config.store.cache {
             options.cache = ByteSize::bytes(cache.0);
@@ -42,6 +71,62 @@ impl Backend {
             Some((composite, _)) => composite.clone(),
             None => store.clone(),
         };
-        Ok(Self { chunks, local: Some(store), base })
+        Ok(Self { chunks, local: Some(store), base, lock: None })
+    }
+
+    fn open_database(dir: &Path, disk: &FileDisk, options: PostgresOptions) -> Result<Self, Fault> {
+        let failed = |error: &dyn std::error::Error| {
+            Fault::cannot_run(format!("cannot open the home `{}`: {}", dir.display(), chain(error)))
+        };
+        let files = disk.list("").map_err(|error| failed(&error))?;
+        if files.iter().any(|file| file.starts_with("pack-")) {
+            return Err(Fault::usage(format!(
+                "the home `{}` has a repository of its own in `store`; give a database to a new home",
+                dir.display()
+            )));
+        }
+        let lock = disk.lock().map_err(|error| match error {
+            LockError::Held { pid } => {
+                failed(&tympan_store::Error::Locked { dir: dir.to_owned(), pid })
+            }
+            LockError::Io(error) => failed(&error),
+        })?;
+        let store = PostgresStore::open(options).map_err(|error| failed(&error))?;
+        std::fs::write(dir.join("store").join(MARK), "").map_err(|error| failed(&error))?;
+        Ok(Self { chunks: Arc::new(store), local: None, base: None, lock: Some(lock) })
     }
 }
+
+/// Returns how the database is used, by the configuration.
+fn database_options(dir: &Path, config: &Config, url: &str) -> PostgresOptions {
+    let section = &config.database;
+    let mut options = PostgresOptions::new(url);
+    if let Some(schema) = &section.schema {
+        options.schema.clone_from(schema);
+    }
+    if let Some(connections) = section.max_connections {
+        options.max_connections = connections;
+    }
+    for (set, span) in [
+        (&mut options.wait, section.wait),
+        (&mut options.idle, section.idle),
+        (&mut options.statement_timeout, section.statement_timeout),
+    ] {
+        if let Some(span) = span {
+            *set = span.0;
+        }
+    }
+    options.tls_ca.clone_from(&section.tls_ca);
+    if let Some(cache) = config.store.cache {
+        options.cache = ByteSize::bytes(cache.0);
+    }
+    let size = section.cache_size.map_or(NEAR_BYTES, |size| size.0);
+    options.near = (size > 0).then(|| NearCache {
+        dir: section.cache_dir.clone().unwrap_or_else(|| dir.join("chunks")),
+        size: ByteSize::bytes(size),
+    });
+    options
+}
+
+/// Bytes of chunks that are kept at hand beside the process unless configured.
+const NEAR_BYTES: u64 = 1 << 30;

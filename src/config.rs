@@ -22,6 +22,7 @@ pub(crate) struct Config {
     pub(crate) admin: Admin,
     pub(crate) work: Work,
     pub(crate) store: Store,
+    pub(crate) database: Database,
     pub(crate) history: History,
     pub(crate) collect: Collect,
 }
@@ -70,6 +71,33 @@ pub(crate) struct Work {
 pub(crate) struct Store {
     /// Memory for chunks; default 64 MiB.
     pub(crate) cache: Option<ByteSize>,
+}
+
+/// The PostgreSQL database that instances share in place of packs of their own.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Database {
+    /// `postgres://user:password@host:port/database?sslmode=…`; `--database` and `TYMPAN_DATABASE` go first. Default:
+    /// none, and the repository lies in packs below the home.
+    pub(crate) url: Option<String>,
+    /// The schema of the repository's tables; default `tympan`. Repositories in one database need one each.
+    pub(crate) schema: Option<String>,
+    /// Connections for reads and commits; default 16, and three more are used beside them. The sum of all instances must
+    /// fit the server's `max_connections`. Raise it where requests are told that all connections are in use.
+    pub(crate) max_connections: Option<u32>,
+    /// How long a request waits for a connection, and for the outcome of a commit; default 5 s.
+    pub(crate) wait: Option<Span>,
+    /// After what time an unused connection is closed; default 10 min. Lower it where a firewall forgets connections.
+    pub(crate) idle: Option<Span>,
+    /// After what time the server breaks a statement off; default 30 s.
+    pub(crate) statement_timeout: Option<Span>,
+    /// Certificates in PEM that the server's must derive from; with them it is also checked against the host's name.
+    /// Default: what `sslmode` in the URL says, with the certificates of the system.
+    pub(crate) tls_ca: Option<PathBuf>,
+    /// How many bytes of chunks are kept at hand in a folder of this machine; default 1 GiB, `"0 B"` for none.
+    pub(crate) cache_size: Option<ByteSize>,
+    /// The folder for them; default `chunks` below the home.
+    pub(crate) cache_dir: Option<PathBuf>,
 }
 
 /// How long revisions are kept.

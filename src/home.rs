@@ -9,6 +9,7 @@ use std::time::SystemTime;
 
 use tympan_blobs::{BlobStore, LayeredBlobs, LocalBlobs};
 use tympan_content::Repository;
+use tympan_store::disk::DiskLock;
 use tympan_store::{CompositeStore, LocalStore, State};
 
 use crate::backend::Backend;
@@ -28,6 +29,8 @@ pub(crate) struct Home {
     /// The packs together with the base that they lie over, if the home is a clone.
     pub(crate) composite: Option<Arc<CompositeStore>>,
     pub(crate) repository: Repository,
+    /// Keeps other processes out where the packs do not.
+    _lock: Option<DiskLock>,
 }
 
 impl Home {
@@ -42,7 +45,7 @@ impl Home {
             Fault::cannot_run(format!("cannot open the home `{}`: {}", dir.display(), chain(error)))
         };
         fs::create_dir_all(dir).map_err(|error| failed(&error))?;
-        let Backend { chunks, local, base } = Backend::open(dir, &config)?;
+        let Backend { chunks, local, base, lock } = Backend::open(dir, &config)?;
         let own =
             LocalBlobs::open(&dir.join("blobs"), chunks.clone()).map_err(|error| failed(&error))?;
         let (composite, blobs): (_, Arc<dyn BlobStore>) = match base {
@@ -50,7 +53,7 @@ impl Home {
             None => (None, Arc::new(own)),
         };
         let repository = Repository::open(chunks.clone(), blobs).map_err(|error| failed(&error))?;
-        Ok(Self { dir: dir.to_owned(), config, local, composite, repository })
+        Ok(Self { dir: dir.to_owned(), config, local, composite, repository, _lock: lock })
     }
 
     /// Opens the stores of a home that exists.

@@ -202,6 +202,7 @@ fn admin_front(config: &Config) -> Front {
 
 /// Runs an instance until a signal.
 pub(crate) fn run(role: Role, arguments: &args::Instance) -> Outcome {
+    crate::backend::choose_database(arguments.database.as_deref());
     let home = Home::open(&arguments.home)?;
     if let Some(password) = home.create_admin()? {
         say!(

@@ -8,13 +8,15 @@ mod log;
 mod promote;
 mod stats;
 
-use crate::args::Repo;
+use crate::args::{Repo, RepoArguments};
+use crate::backend;
 use crate::command::{Fault, Outcome};
 use crate::home::chain;
 
 /// Runs the command.
-pub(crate) fn run(repo: &Repo) -> Outcome {
-    match repo {
+pub(crate) fn run(arguments: &RepoArguments) -> Outcome {
+    backend::choose_database(arguments.database.as_deref());
+    match &arguments.command {
         Repo::Check { home, json } => check::run(home, *json),
         Repo::Clone(arguments) => clone::run(arguments),
         Repo::Promote { home, json } => promote::run(home, *json),
