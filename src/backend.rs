@@ -13,6 +13,12 @@ use crate::command::Fault;
 use crate::config::Config;
 use crate::home::chain;
 
+/// Lets a database that the environment names go before the one of the configuration, for commands that have no argument
+/// for it.
+pub(crate) fn choose_database_of_environment() {
+    choose_database(std::env::var("TYMPAN_DATABASE").ok().as_deref());
+}
+
 /// The chunk store of a home, opened.
 pub(crate) struct Backend {
     /// What the repository lies in.

@@ -81,6 +81,9 @@ pub(crate) async fn run(
                     "garbage collected"
                 );
             }
+            Ok(Err(tympan_store::Error::Collecting)) => {
+                tracing::debug!("another process collects garbage");
+            }
             Ok(Err(error)) => tracing::error!(reason = chain(&error), "no garbage is collected"),
             Err(error) => tracing::error!(reason = %error, "no garbage is collected"),
         }

@@ -85,7 +85,8 @@ pub(crate) struct Database {
     /// Connections for reads and commits; default 16, and three more are used beside them. The sum of all instances must
     /// fit the server's `max_connections`. Raise it where requests are told that all connections are in use.
     pub(crate) max_connections: Option<u32>,
-    /// How long a request waits for a connection, and for the outcome of a commit; default 5 s.
+    /// How long a request waits for a connection, for another commit on the same ref, and for the outcome of a commit that
+    /// was cut off; default 5 s. Then it is answered with 503.
     pub(crate) wait: Option<Span>,
     /// After what time an unused connection is closed; default 10 min. Lower it where a firewall forgets connections.
     pub(crate) idle: Option<Span>,

@@ -12,6 +12,7 @@ mod user;
 use std::process::ExitCode;
 
 use crate::args::{Arguments, Command};
+use crate::backend;
 
 /// Why a command ended without doing what it should.
 #[derive(Debug)]
@@ -62,9 +63,15 @@ pub(crate) fn run(arguments: Arguments) -> Outcome {
         Command::Author(instance) => instance::run(tympan_server::Role::Author, &instance),
         Command::Publish(instance) => instance::run(tympan_server::Role::Publish, &instance),
         Command::Dispatcher(arguments) => dispatcher::run(arguments),
-        Command::Package(package) => package::run(&package),
+        Command::Package(package) => {
+            backend::choose_database_of_environment();
+            package::run(&package)
+        }
         Command::Repo(repo) => repo::run(&repo),
-        Command::User(user) => user::run(&user),
+        Command::User(user) => {
+            backend::choose_database_of_environment();
+            user::run(&user)
+        }
         Command::Jobs(jobs) => remote::jobs(&jobs),
         Command::Status(remote) => remote::status(&remote),
     }

@@ -11,6 +11,7 @@ mod bad_input;
 mod browser;
 mod clone;
 mod crash;
+mod database;
 mod floors;
 mod history;
 mod package;

@@ -45,7 +45,8 @@ impl Failure {
         let is_busy = error.downcast_ref().is_some_and(tympan_content::Error::is_transient);
         if is_busy {
             tracing::warn!(reason = %error, "request put off");
-            return Self::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string());
+            let message = format!("{error}; nothing was saved, try again in a moment");
+            return Self::new(StatusCode::SERVICE_UNAVAILABLE, message);
         }
         let mut reason = error.to_string();
         let mut cause = error.source();

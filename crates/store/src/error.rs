@@ -193,8 +193,8 @@ pub enum Error {
     },
     /// All connections to the database were in use for as long as a caller waits.
     #[error(
-        "all {connections} database connections were in use for {waited:?}; try again, \
-         and if this repeats raise `max_connections` in `[database]`"
+        "all {connections} database connections were in use for {waited:?} \
+         (if this repeats, raise `max_connections` in `[database]`)"
     )]
     Busy {
         /// How many there are.
@@ -283,10 +283,10 @@ pub(crate) fn is_lost(error: &sqlx::Error) -> bool {
     }
 }
 
-/// Tells whether the server broke a statement off that took too long.
-fn is_timeout(error: &sqlx::Error) -> bool {
+/// Tells whether the server broke a statement off that took too long, or waited too long for another one.
+pub(crate) fn is_timeout(error: &sqlx::Error) -> bool {
     let code = error.as_database_error().and_then(|source| source.code());
-    code.as_deref() == Some("57014")
+    matches!(code.as_deref(), Some("57014" | "55P03"))
 }
 
 /// Tells whether two transactions met, so that the same one can succeed at the next try.
@@ -295,7 +295,7 @@ pub(crate) fn is_conflict(error: &sqlx::Error) -> bool {
         return false;
     };
     let code = source.code();
-    matches!(code.as_deref(), Some("40001" | "40P01" | "55P03"))
+    matches!(code.as_deref(), Some("40001" | "40P01"))
 }
 
 fn state(id: &Option<ChunkId>) -> String {

@@ -5,6 +5,8 @@
 //!
 //! On failure: a test that finds no PostgreSQL fails and says which package to install. Nothing is skipped.
 
+#![expect(clippy::expect_used, reason = "a test fails by panicking")]
+
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 use std::os::unix::fs::MetadataExt;

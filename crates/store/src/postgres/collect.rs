@@ -32,7 +32,7 @@ use super::schema::Stage;
 use super::walk::{Found, Gaps, Marks};
 use super::{PostgresStore, Shared, failed, from_micros, hash_of};
 use crate::collect::{CollectMode, CollectOptions, Collected, Keeper, Phase, Progress};
-use crate::error::{Error, Result, is_conflict};
+use crate::error::{Error, Result, is_timeout};
 
 /// Rows that are looked at, condemned or deleted by one statement.
 const ROWS: i64 = 2_000;
@@ -620,8 +620,12 @@ async fn sweep(connection: &mut PgConnection, limit: i64) -> Result<Found> {
             return Ok(Found { records, bytes: u64::try_from(number(1)?).unwrap_or(0) });
         }
         let locked = connection.fetch_optional("select 1 from condemned limit 1 for update").await;
-        if locked.map_err(&failed)?.is_none() {
-            return Ok(Found::default());
+        match locked {
+            Ok(None) => return Ok(Found::default()),
+            Ok(Some(_)) => {}
+            // A commit takes its time.
+            Err(source) if is_timeout(&source) => {}
+            Err(source) => return Err(failed(source)),
         }
     }
 }
@@ -639,7 +643,7 @@ async fn begin_alone(connection: &mut PgConnection, shared: &Shared) -> Result<(
         );
         match connection.execute(sqlx::raw_sql(AssertSqlSafe(begin))).await {
             Ok(_) => return Ok(()),
-            Err(source) if is_conflict(&source) && attempt < LOCK_TRIES * 2 => {
+            Err(source) if is_timeout(&source) && attempt < LOCK_TRIES * 2 => {
                 connection.execute("rollback").await.map_err(&failed)?;
                 tokio::time::sleep(wait).await;
             }

@@ -257,11 +257,18 @@ async fn set_up(connection: &mut PgConnection, options: &PostgresOptions) -> sql
     // A commit must outlive the server, whatever its default. A transaction whose client is gone without a word would
     // otherwise keep its locks for as long as the network does.
     let set = "select set_config('search_path', $1, false), set_config('statement_timeout', $2, false), \
-               set_config('idle_in_transaction_session_timeout', $2, false), \
+               set_config('idle_in_transaction_session_timeout', $2, false), set_config('lock_timeout', $3, false), \
                set_config('synchronous_commit', case current_setting('synchronous_commit') \
                  when 'off' then 'on' when 'local' then 'on' else current_setting('synchronous_commit') end, false)";
     let limit = options.statement_timeout.as_millis().to_string();
-    sqlx::query(set).bind(&options.schema).bind(limit).execute(connection).await.map(drop)
+    let wait = options.wait.as_millis().to_string();
+    sqlx::query(set)
+        .bind(&options.schema)
+        .bind(limit)
+        .bind(wait)
+        .execute(connection)
+        .await
+        .map(drop)
 }
 
 /// Says what was tried when it fails.

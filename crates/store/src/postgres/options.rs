@@ -21,7 +21,8 @@ pub struct PostgresOptions {
     ///
     /// More let more commits and cold reads run at once; the sum over all processes must fit the server.
     pub max_connections: u32,
-    /// How long a caller waits for a connection, and for the outcome of a commit. Default 5 s.
+    /// How long a caller waits for a connection, for another commit on the same ref, and for the outcome of a commit that
+    /// was cut off. Default 5 s.
     pub wait: Duration,
     /// After what time an unused connection is closed. Default 10 min.
     pub idle: Duration,

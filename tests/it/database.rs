@@ -1,0 +1,210 @@
+//! Several authors on one PostgreSQL: what one saves, the others show; what is acknowledged stays.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use tympan_testkit::postgres::PostgresServer;
+
+use crate::program::{Running, basic, free_address, post, run, run_ok, tympan};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < PATIENCE, "not in time: {what}");
+        std::thread::yield_now();
+    }
+}
+
+/// A home with its section `[database]`.
+fn configure(home: &Path, settings: &str) {
+    std::fs::create_dir_all(home).unwrap();
+    let schema = "program";
+    std::fs::write(
+        home.join("tympan.toml"),
+        format!("[database]\nschema = \"{schema}\"\n{settings}\n"),
+    )
+    .unwrap();
+}
+
+fn start(home: &Path, url: &str, address: SocketAddr) -> Running {
+    let (home, address) = (home.to_str().unwrap(), address.to_string());
+    Running::start(&["author", "--home", home, "--listen", &address, "--database", url])
+}
+
+fn value_at(address: SocketAddr, password: &str, path: &str) -> Option<String> {
+    let headers = [("Authorization", basic("admin", password))];
+    let answer = crate::program::ask(address, "GET", path, &headers, b"").ok()?;
+    let text = answer.text();
+    Some(text.split("\"value\":\"").nth(1)?.split('"').next()?.to_owned())
+}
+
+/// Posts the numbers from 1 to a node until it is told to stop; says which are acknowledged.
+fn count_up(
+    address: SocketAddr,
+    password: &str,
+    path: &str,
+    done: impl Fn(u64),
+    is_over: &AtomicBool,
+) -> Result<(), String> {
+    let headers = [
+        ("Authorization", basic("admin", password)),
+        ("Content-Type", "application/x-www-form-urlencoded".to_owned()),
+    ];
+    for n in 1.. {
+        if is_over.load(Ordering::SeqCst) {
+            break;
+        }
+        let form = format!("./value={n}");
+        let answer = crate::program::ask(address, "POST", path, &headers, form.as_bytes());
+        match answer {
+            Ok(answer) if matches!(answer.status, 200 | 201) => done(n),
+            outcome => return Err(format!("{outcome:?}")),
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn two_authors_share_a_repository_and_one_is_killed() {
+    let server = PostgresServer::start(&["max_connections=60"]);
+    let url = server.url();
+    let dir = tempfile::tempdir().unwrap();
+    let homes = ["one", "two"].map(|name| dir.path().join(name));
+    homes.iter().for_each(|home| configure(home, "max_connections = 8"));
+    let addresses = [free_address(), free_address()];
+    let one = start(&homes[0], &url, addresses[0]);
+    let two = start(&homes[1], &url, addresses[1]);
+    let password = std::fs::read_to_string(homes[0].join("initial-password")).unwrap();
+    let password = password.trim();
+    assert!(!homes[1].join("initial-password").exists(), "the users are shared");
+    assert_eq!(post(addresses[0], password, "/shared", "./value=first").status, 201);
+    until("the other shows it", || {
+        value_at(addresses[1], password, "/shared.json").as_deref() == Some("first")
+    });
+    // Writers at both; each has a node of its own, and counts up.
+    const WRITERS: usize = 8;
+    let acknowledged: Mutex<Vec<[u64; 2]>> = Mutex::new(vec![[0; 2]; WRITERS]);
+    let is_over = AtomicBool::new(false);
+    let killed = AtomicBool::new(false);
+    let total = || acknowledged.lock().unwrap().iter().flatten().sum::<u64>();
+    std::thread::scope(|scope| {
+        for writer in 0..WRITERS {
+            for (side, address) in addresses.into_iter().enumerate() {
+                let (acknowledged, is_over, killed) = (&acknowledged, &is_over, &killed);
+                scope.spawn(move || {
+                    let path = format!("/writer-{side}-{writer}");
+                    let done = |n| acknowledged.lock().unwrap()[writer][side] = n;
+                    let outcome = count_up(address, password, &path, done, is_over);
+                    let is_expected = killed.load(Ordering::SeqCst) && side == 1;
+                    assert!(outcome.is_ok() || is_expected, "{outcome:?}");
+                });
+            }
+        }
+        until("both sides write", || {
+            let acknowledged = acknowledged.lock().unwrap();
+            acknowledged.iter().flatten().all(|count| *count >= 2)
+        });
+        killed.store(true, Ordering::SeqCst);
+        two.kill();
+        let before = total();
+        until("the other goes on", || total() > before + 16);
+        is_over.store(true, Ordering::SeqCst);
+    });
+    for (writer, counts) in acknowledged.into_inner().unwrap().into_iter().enumerate() {
+        for (side, count) in counts.into_iter().enumerate() {
+            let path = format!("/writer-{side}-{writer}.json");
+            let stored: u64 = value_at(addresses[0], password, &path).unwrap().parse().unwrap();
+            assert!(
+                (count..=count + 1).contains(&stored),
+                "{path}: {count} acknowledged, {stored}"
+            );
+        }
+    }
+    // The dead one's connections are free at once, and its home starts again.
+    let two = start(&homes[1], &url, addresses[1]);
+    assert_eq!(value_at(addresses[1], password, "/shared.json").as_deref(), Some("first"));
+    assert!(one.stop() && two.stop());
+    // Offline commands work on the same repository.
+    let home = homes[0].to_str().unwrap();
+    let log = run_ok(&["repo", "log", "--home", home, "--database", &url]);
+    assert!(log.lines().count() > 10, "{log}");
+    run_ok(&["repo", "gc", "--home", home, "--database", &url]);
+    // Without the URL, no empty repository begins beside it.
+    let output = run(&["repo", "log", "--home", home]);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(error.contains("lies in a database") && error.contains("TYMPAN_DATABASE"), "{error}");
+}
+
+#[test]
+fn a_pool_that_is_used_up_answers_503_and_recovers() {
+    let server = PostgresServer::start(&["max_connections=30"]);
+    let dir = tempfile::tempdir().unwrap();
+    let home = dir.path().join("author");
+    configure(&home, "max_connections = 1\nwait = \"300ms\"");
+    let address = free_address();
+    let running = start(&home, &server.url(), address);
+    let password = std::fs::read_to_string(home.join("initial-password")).unwrap();
+    let password = password.trim();
+    assert_eq!(post(address, password, "/page", "./value=0").status, 201);
+    // Another client keeps the ref's row to itself.
+    let mut psql = Command::new("psql")
+        .args(["--no-psqlrc", "--quiet"])
+        .arg(server.url())
+        .current_dir("/")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = psql.stdin.take().unwrap();
+    writeln!(input, "begin; select name from program.ref for update;\n\\echo locked").unwrap();
+    let output = BufReader::new(psql.stdout.take().unwrap());
+    assert!(output.lines().map_while(Result::ok).any(|line| line == "locked"));
+    let refused = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for writer in 0..6 {
+            let refused = &refused;
+            scope.spawn(move || {
+                let answer = post(address, password, &format!("/page-{writer}"), "./value=1");
+                if answer.status == 503 {
+                    assert!(answer.header("retry-after").is_some(), "{}", answer.head);
+                    assert!(answer.text().contains("try again"), "{}", answer.text());
+                    refused.store(true, Ordering::SeqCst);
+                }
+            });
+        }
+        until("one is refused", || refused.load(Ordering::SeqCst));
+        writeln!(input, "rollback;").unwrap();
+    });
+    until("it recovers", || post(address, password, "/after", "./value=1").status < 300);
+    let headers = [("Authorization", basic("admin", password))];
+    let metrics = crate::program::ask(address, "GET", "/metrics", &headers, b"").unwrap().text();
+    let line = metrics.lines().find(|line| line.starts_with("tympan_put_off_total")).unwrap();
+    assert!(!line.ends_with(" 0"), "{line}");
+    drop(input);
+    psql.wait().unwrap();
+    assert!(running.stop());
+}
+
+#[test]
+fn a_home_with_packs_takes_no_database() {
+    let server = PostgresServer::start(&[]);
+    let dir = tempfile::tempdir().unwrap();
+    let home = dir.path().to_str().unwrap();
+    let address = free_address().to_string();
+    assert!(Running::start(&["author", "--home", home, "--listen", &address]).stop());
+    let output = tympan()
+        .args(["author", "--home", home, "--listen", &address])
+        .env("TYMPAN_DATABASE", server.url())
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("a repository of its own"));
+}
