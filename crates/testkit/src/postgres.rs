@@ -40,7 +40,8 @@ impl PostgresServer {
         SHARED.get_or_init(|| Self::start(&["max_connections=300"]))
     }
 
-    /// Starts a server of one test's own, with settings such as `max_connections=20`.
+    /// Starts a server of one test's own, with settings such as `max_connections=20`. With `ssl=on` it speaks TLS, with a
+    /// certificate for `localhost` that [`PostgresServer::certificate`] reads.
     ///
     /// # Panics
     /// As [`PostgresServer::shared`].
@@ -58,7 +59,10 @@ impl PostgresServer {
             .output()
             .expect("initdb runs");
         assert!(made.status.success(), "initdb: {}", String::from_utf8_lossy(&made.stderr));
-        let settings = settings.iter().map(|setting| (*setting).to_owned()).collect();
+        let settings: Vec<String> = settings.iter().map(|setting| (*setting).to_owned()).collect();
+        if settings.iter().any(|setting| setting == "ssl=on") {
+            make_certificate(&dir);
+        }
         let mut server = Self { dir, port: free_port(), settings, supervisor: None };
         server.resume();
         server
@@ -132,6 +136,12 @@ impl PostgresServer {
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port
+    }
+
+    /// Returns the file with the authority by which a server that speaks TLS is known.
+    #[must_use]
+    pub fn certificate(&self) -> PathBuf {
+        self.dir.join("data/ca.crt")
     }
 
     /// Returns a name for a schema that no other test of this process has.
@@ -237,6 +247,26 @@ fn find_program(name: &str) -> PathBuf {
         || std::env::split_paths(&path).map(|dir| dir.join(name)).find(|file| file.is_file());
     found.pop().map(|(_, program)| program).or_else(in_path).expect(INSTALL)
 }
+
+/// Makes an authority, and a certificate by it that the server finds by itself.
+fn make_certificate(dir: &Path) {
+    let made = command("sh")
+        .args(["-c", CERTIFY, "sh"])
+        .arg(dir.join("data"))
+        .output()
+        .expect("a shell runs");
+    assert!(made.status.success(), "openssl: {}", String::from_utf8_lossy(&made.stderr));
+}
+
+const CERTIFY: &str = r#"
+set -e
+cd "$1"
+openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj "/CN=authority" -keyout ca.key -out ca.crt
+openssl req -newkey rsa:2048 -nodes -subj "/CN=localhost" -keyout server.key -out server.csr
+echo subjectAltName=DNS:localhost >server.ext
+openssl x509 -req -in server.csr -CA ca.crt -CAkey ca.key -CAcreateserial -days 2 -extfile server.ext -out server.crt
+chmod 0600 server.key
+"#;
 
 fn free_port() -> u16 {
     let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");

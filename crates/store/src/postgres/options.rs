@@ -81,8 +81,10 @@ impl PostgresOptions {
     /// [`Error::DatabaseSettings`], which does not repeat the password.
     pub(super) fn connect(&self) -> Result<PgConnectOptions> {
         self.check()?;
-        let parsed = PgConnectOptions::from_str(&self.url);
-        let mut options = parsed.map_err(|_| {
+        let is_ours =
+            ["postgres://", "postgresql://"].iter().any(|head| self.url.starts_with(head));
+        let parsed = PgConnectOptions::from_str(&self.url).ok().filter(|_| is_ours);
+        let mut options = parsed.ok_or_else(|| {
             fault("`url` is not of the form postgres://user:password@host:port/database")
         })?;
         if let Some(file) = &self.tls_ca {
