@@ -5,21 +5,24 @@
 use std::collections::HashMap;
 use std::error::Error;
 use std::fs;
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use bytes::Bytes;
 use tympan_content::{Depth, NodePath, Repository, Subtree};
-use tympan_store::disk::MemoryDisk;
+use tympan_store::disk::{Disk, MemoryDisk};
 use tympan_store::{
-    Batch, Chunk, ChunkId, ChunkStore, LocalOptions, LocalStore, Map, RefUpdate, Root, Value, body,
-    key,
+    Batch, BlobId, ByteSize, Chunk, ChunkId, ChunkStore, CollectOptions, Lease, LocalOptions,
+    LocalStore, Map, RefUpdate, Root, Value, body, key,
 };
 
 /// References stand behind the header, in this many bytes each.
 const HEADER: usize = 6;
 const REFERENCE: usize = 32;
+/// In front of each payload in a pack.
+const RECORD_HEADER: usize = 52;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let chunks = sample_chunks()?;
@@ -35,6 +38,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     put("tree", "small", &forged(3)?)?;
     put("pack", "open", &pack(false)?)?;
     put("pack", "sealed", &pack(true)?)?;
+    records_and_indexes()?;
     documents()
 }
 
@@ -113,6 +117,53 @@ fn pack(is_closed: bool) -> Result<Vec<u8>, Box<dyn Error>> {
     seed.extend(index);
     seed.extend(pack);
     Ok(seed)
+}
+
+/// Writes what a store leaves that had refs and leases moved and its garbage collected.
+fn records_and_indexes() -> Result<(), Box<dyn Error>> {
+    let disk = MemoryDisk::new();
+    let options = LocalOptions { pack_limit: ByteSize::kib(4), ..LocalOptions::default() };
+    let store = LocalStore::open(Arc::new(disk.clone()), options)?;
+    store.commit(sample_batch(300)?)?;
+    let root = store.read_ref("main")?.ok_or("no ref")?;
+    let mut batch = Batch::new();
+    for (holder, expires) in [("backup", None), ("clone", Some(SystemTime::UNIX_EPOCH))] {
+        batch.grant(Lease { holder: holder.to_owned(), root, expires });
+    }
+    batch.add_blob(BlobId::of(b"icon"), Bytes::from_static(b"icon"));
+    store.commit(batch)?;
+    let mut batch = Batch::new();
+    batch.release("clone");
+    store.commit(batch)?;
+    let collected = CollectOptions { min_live: 1.0, ..CollectOptions::at(SystemTime::UNIX_EPOCH) };
+    store.collect(&collected, &mut |_| ControlFlow::Continue(()))?;
+    store.close()?;
+    for name in disk.list("")? {
+        let content = disk.content(&name).ok_or("no file")?;
+        if name.ends_with(".index") {
+            put("index", &name, &content)?;
+            continue;
+        }
+        put("record", &name, &content)?;
+        for (number, payload) in payloads(&content).enumerate() {
+            put("commit", &format!("{name}-{number}"), payload)?;
+        }
+    }
+    Ok(())
+}
+
+/// Returns the payloads of heads and commit records of a pack.
+fn payloads(pack: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut rest = pack;
+    let all = std::iter::from_fn(move || {
+        let kind = *rest.get(4)?;
+        let stored = u32::from_le_bytes(*rest.get(8..)?.first_chunk()?);
+        let (payload, after) =
+            rest.get(RECORD_HEADER..)?.split_at_checked(usize::try_from(stored).ok()?)?;
+        rest = after;
+        Some((kind, payload))
+    });
+    all.filter(|(kind, _)| matches!(kind, 1 | 4)).map(|(_, payload)| payload)
 }
 
 fn documents() -> Result<(), Box<dyn Error>> {

@@ -33,6 +33,7 @@ mod keep;
 pub mod key;
 mod local;
 mod postgres;
+mod repair;
 mod root;
 mod state;
 mod sync;
@@ -41,7 +42,7 @@ mod tree;
 pub use base::{Base, renew_lease, take_lease};
 pub use batch::{Batch, LeaseUpdate, RefUpdate, Staged};
 pub use byte_size::ByteSize;
-pub use check::{Affected, Report, check};
+pub use check::{Affected, Inspection, Origin, Report, check, inspect};
 pub use chunk::{Chunk, ChunkKind, MAX_CHUNK_BYTES};
 pub use chunk_store::{ChunkStore, ReadChunks};
 pub use collect::{CollectMode, CollectOptions, Collected, Keeper, Phase, Progress};
@@ -51,9 +52,14 @@ pub use error::{Error, Result};
 pub use history::{Retention, Revision};
 pub use id::{BlobId, ChunkId};
 pub use keep::{Hold, Lease, Pin, Pins};
+#[cfg(fuzzing)]
+pub use local::fuzzing;
 pub use local::{Compression, FollowedStore, LocalOptions, LocalStore};
 pub use postgres::{
     NearCache, PostgresCollection, PostgresCounters, PostgresOptions, PostgresStore,
+};
+pub use repair::{
+    DeriveMaps, Fate, Repaired, RepairedPart, RepairedRef, RepairedRevision, plan, repair,
 };
 pub use root::Root;
 pub use state::State;

@@ -56,7 +56,11 @@ impl Root {
     /// # Errors
     /// [`Error::ChunkKind`] if `id` names another kind of chunk, or a failed read.
     pub fn read(reads: &dyn ReadChunks, id: &ChunkId) -> Result<Self> {
-        let chunk = reads.read(id)?;
+        Self::parse(&reads.read(id)?, id)
+    }
+
+    /// Reads the maps that a chunk lists.
+    pub(crate) fn parse(chunk: &Chunk, id: &ChunkId) -> Result<Self> {
         if chunk.kind() != ChunkKind::Root {
             return Err(Error::ChunkKind { id: *id, expected: "root" });
         }

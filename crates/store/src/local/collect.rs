@@ -40,7 +40,7 @@ use crate::keep::Lease;
 /// An open pack below this length is not worth ending for a collection.
 const MIN_ROTATE_BYTES: u64 = 64 << 10;
 /// Live records are moved in pieces of about this many bytes.
-const MOVE_BYTES: usize = 256 << 10;
+pub(super) const MOVE_BYTES: usize = 256 << 10;
 /// So many small packs stay side by side. Every collection ends a pack, so that there would be ever more of them, and
 /// each is looked into for what the others do not hold.
 const MAX_SMALL_PACKS: usize = 8;
@@ -66,6 +66,7 @@ impl LocalStore {
             return Err(Error::Collecting);
         };
         let removes = options.mode == CollectMode::Remove;
+        self.check_indexes()?;
         if removes {
             self.check_open()?;
             self.rotate()?;
@@ -508,15 +509,15 @@ impl Marks for LocalMarks<'_> {
 }
 
 /// The pack that live records are moved to.
-struct Output {
-    pack: u32,
-    file: Arc<dyn DiskFile>,
+pub(super) struct Output {
+    pub(super) pack: u32,
+    pub(super) file: Arc<dyn DiskFile>,
     length: u64,
     entries: Vec<Entry>,
 }
 
 impl Output {
-    fn begin(store: &LocalStore) -> Result<Self> {
+    pub(super) fn begin(store: &LocalStore) -> Result<Self> {
         let packs = store.index.packs();
         let last = packs.files.keys().next_back().copied().filter(|pack| is_collected(*pack));
         let pack = last.map_or(COLLECTED | 1, |last| last + 1);
@@ -528,7 +529,7 @@ impl Output {
     }
 
     /// Adds a record to what is appended next.
-    fn add(&mut self, header: &Header, bytes: &Bytes, piece: &mut Vec<u8>) {
+    pub(super) fn add(&mut self, header: &Header, bytes: &Bytes, piece: &mut Vec<u8>) {
         let offset = u32::try_from(self.length + piece.len() as u64).unwrap_or(u32::MAX);
         let place = Place { pack: self.pack, offset };
         let start = piece.len();
@@ -541,7 +542,7 @@ impl Output {
         self.entries.push((id, Location { place, stored, kind, is_terminal }));
     }
 
-    fn append(&mut self, piece: &mut Vec<u8>) -> Result<()> {
+    pub(super) fn append(&mut self, piece: &mut Vec<u8>) -> Result<()> {
         let appended = self.file.append(piece).and_then(|()| self.file.sync());
         appended.map_err(|source| Error::Write { file: pack_name(self.pack), source })?;
         self.length += piece.len() as u64;
@@ -550,7 +551,7 @@ impl Output {
     }
 
     /// Ends the pack and writes its index.
-    fn seal(&mut self, store: &LocalStore, tables: &Tables) -> Result<IndexFile> {
+    pub(super) fn seal(&mut self, store: &LocalStore, tables: &Tables) -> Result<IndexFile> {
         let sealed = seal_pack(self.file.as_ref(), self.pack, self.length);
         self.length +=
             sealed.map_err(|source| Error::Write { file: pack_name(self.pack), source })?;
@@ -562,14 +563,14 @@ impl Output {
             tables,
         };
         index_file::write(store.disk.as_ref(), contents)?;
-        IndexFile::open(store.disk.as_ref(), self.pack).ok_or_else(|| Error::FileMalformed {
+        IndexFile::open(store.disk.as_ref(), self.pack)?.ok_or_else(|| Error::FileMalformed {
             file: index_file::file_name(self.pack),
             fault: "it cannot be read back",
         })
     }
 
     /// Removes what cannot be finished; if that fails too, the next start does it.
-    fn discard(&self, store: &LocalStore) {
+    pub(super) fn discard(&self, store: &LocalStore) {
         for file in [index_file::file_name(self.pack), pack_name(self.pack)] {
             if let Err(error) = store.disk.remove(&file) {
                 tracing::debug!(file, reason = %error, "left for the next start");

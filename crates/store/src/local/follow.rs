@@ -153,7 +153,7 @@ impl FollowedStore {
         if known.stamp.is_some() && !is_collected(pack) {
             return Ok(known.clone());
         }
-        let found = IndexFile::open(self.disk.as_ref(), pack);
+        let found = IndexFile::open(self.disk.as_ref(), pack)?;
         if let Some(index) = found.as_ref().filter(|index| index.is_sealed()) {
             let stamp = Some(index.stamp());
             if stamp == known.stamp {

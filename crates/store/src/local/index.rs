@@ -206,6 +206,33 @@ impl Index {
         self.open.write().remove(&pack);
     }
 
+    /// Lets the map stand for an index file that is wrong. Nothing collects from a pack without an index file.
+    pub(super) fn distrust(&self, pack: u32, entries: &[Entry]) {
+        if !self.packs.load().files.contains_key(&pack) {
+            return;
+        }
+        let mut known = OpenPack::default();
+        for (id, location) in entries {
+            if location.kind == Kind::Commit {
+                known.commits.push(*location);
+            } else {
+                known.records.insert(ChunkId::from_bytes(*id), *location);
+            }
+        }
+        self.open.write().insert(pack, known);
+        self.packs.rcu(|packs| {
+            let mut packs = Packs::clone(packs);
+            packs.indexes.remove(&pack);
+            packs
+        });
+    }
+
+    /// Puts a pack with its index in the place of one that is set aside.
+    pub(super) fn set_aside(&self, pack: u32, added: Option<(u32, Arc<dyn DiskFile>, IndexFile)>) {
+        self.replace(&BTreeSet::from([pack]), added);
+        self.open.write().remove(&pack);
+    }
+
     /// Replaces the packs that the running collection is about to remove.
     pub(super) fn condemn(&self, condemned: &BTreeSet<u32>) {
         self.packs.rcu(|packs| {

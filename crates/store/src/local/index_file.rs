@@ -3,14 +3,14 @@
 //! An entry holds the first twelve bytes of an id. That tells records apart but for a collision that someone would
 //! have to make; so whoever must be sure compares the record's own header.
 
-use std::sync::Arc;
-
 use super::payload::Tables;
 use super::record::{Kind, Place};
-use crate::disk::{Disk, DiskFile, Mapped};
+use crate::disk::{Disk, Mapped};
 use crate::error::{Error, Result};
 
 const MAGIC: [u8; 8] = *b"TYMPidx1";
+/// What the magic of every format version begins with.
+const MAGIC_OF_ALL: &[u8] = b"TYMPidx";
 const HEADER_BYTES: usize = 48;
 const ENTRY_BYTES: usize = 20;
 const PREFIX_BYTES: usize = 12;
@@ -154,12 +154,30 @@ pub(crate) struct IndexFile {
 
 impl IndexFile {
     /// Opens the index of a pack; `None` if it is missing or its header is damaged.
-    pub(super) fn open(disk: &dyn Disk, pack: u32) -> Option<Self> {
-        let file: Arc<dyn DiskFile> = disk.open(&file_name(pack)).ok()?;
-        Self::parse(file.map().ok()?).filter(|index| index.pack == pack)
+    ///
+    /// # Errors
+    /// [`Error::FileMalformed`] for an index of another format version.
+    pub(super) fn open(disk: &dyn Disk, pack: u32) -> Result<Option<Self>> {
+        let name = file_name(pack);
+        let Some(bytes) = disk.open(&name).ok().and_then(|file| file.map().ok()) else {
+            return Ok(None);
+        };
+        // A magic that only fails to be ours is damage; one that the header's checksum vouches for is not.
+        let header = bytes.first_chunk::<HEADER_BYTES>().and_then(|header| {
+            let (covered, crc) = header.split_last_chunk::<4>()?;
+            Some((covered, u32::from_le_bytes(*crc)))
+        });
+        let is_whole = header.is_some_and(|(covered, crc)| crc32c::crc32c(covered) == crc);
+        if is_whole && bytes.starts_with(MAGIC_OF_ALL) && !bytes.starts_with(&MAGIC) {
+            return Err(Error::FileMalformed {
+                file: name,
+                fault: "it is an index of another format version; start the program that wrote it",
+            });
+        }
+        Ok(Self::parse(bytes).filter(|index| index.pack == pack))
     }
 
-    fn parse(bytes: Mapped) -> Option<Self> {
+    pub(super) fn parse(bytes: Mapped) -> Option<Self> {
         let header = bytes.first_chunk::<HEADER_BYTES>()?;
         let word = |at: usize| -> Option<u32> {
             Some(u32::from_le_bytes(*header.get(at..)?.first_chunk()?))

@@ -171,13 +171,13 @@ fn prefix_of(name: &str) -> Vec<u8> {
     key
 }
 
-fn key_of(revision: &Revision) -> Vec<u8> {
+pub(super) fn key_of(revision: &Revision) -> Vec<u8> {
     let mut key = prefix_of(&revision.update.name);
     key.extend_from_slice(&revision.sequence.to_be_bytes());
     key
 }
 
-fn value_of(revision: &Revision) -> Value {
+pub(super) fn value_of(revision: &Revision) -> Value {
     let mut bytes = Vec::new();
     encode_update(&revision.update, &mut bytes);
     Value { bytes: Bytes::from(bytes), body: None }

@@ -14,11 +14,14 @@
 
 mod collect;
 mod follow;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod holds;
 mod index;
 mod index_file;
 mod lease_file;
 mod log;
+mod mend;
 mod payload;
 mod record;
 mod recover;
@@ -101,7 +104,10 @@ pub struct LocalStore {
     /// What the store lies over: holds what refs reach and the store does not.
     base: OnceLock<Arc<dyn Base>>,
     compression: Compression,
-    damage: Vec<String>,
+    /// What opening has found to be damaged.
+    damage: Mutex<Vec<String>>,
+    /// What opening has undone.
+    notes: Vec<String>,
     _lock: DiskLock,
 }
 
@@ -133,7 +139,8 @@ impl LocalStore {
             poison: OnceLock::new(),
             base: OnceLock::new(),
             compression: options.compression,
-            damage: recovered.damage,
+            damage: Mutex::new(recovered.damage),
+            notes: recovered.notes,
             _lock: lock,
         })
     }
@@ -176,23 +183,9 @@ impl LocalStore {
         self.index.find(Kind::Chunk, id.as_bytes()).is_some()
     }
 
-    /// Returns a view that reads from the base, if there is one, what is not here.
-    pub(crate) fn with_base(&self) -> WithBase<'_> {
-        WithBase(self)
-    }
-
-    /// Returns how many records a scan of all packs sees, and what is wrong with them.
-    pub(crate) fn survey(&self) -> Result<Survey> {
-        let end = self.writer.lock().end();
-        let mut survey = survey::survey(&self.index, end)?;
-        survey.faults.extend(self.damage.iter().cloned());
-        Ok(survey)
-    }
-
-    /// Tells whether a survey has found the record of a chunk to be damaged.
-    pub(crate) fn is_damaged(&self, id: &ChunkId, survey: &Survey) -> bool {
-        let found = self.index.find(Kind::Chunk, id.as_bytes());
-        found.is_some_and(|(at, _)| survey.damaged.contains(&(at.place.pack, at.place.offset)))
+    /// Returns what opening has undone, in words.
+    pub(crate) fn notes(&self) -> &[String] {
+        &self.notes
     }
 
     fn poison(&self, reason: String) {
@@ -233,6 +226,32 @@ impl LocalStore {
             return Ok(Some((found.location, header, record)));
         }
         Ok(Some((location, header, record)))
+    }
+
+    /// Reads a chunk past the cache; the inner error says why it cannot be had. A record that the survey knows to be
+    /// damaged is not touched.
+    pub(crate) fn read_surveyed(
+        &self,
+        id: &ChunkId,
+        survey: &Survey,
+    ) -> Result<Result<Chunk, String>> {
+        if self.is_damaged_chunk(id, survey) {
+            return Ok(Err(format!("chunk `{id}` is damaged")));
+        }
+        let loaded = self.load_chunk(id).or_else(|error| match (self.base.get(), error) {
+            (Some(base), Error::ChunkMissing { .. }) => base.read(id),
+            (_, error) => Err(error),
+        });
+        match loaded {
+            Ok(chunk) => Ok(Ok(chunk)),
+            Err(error @ (Error::ChunkMissing { .. } | Error::BaseChunkMissing { .. })) => {
+                Ok(Err(error.to_string()))
+            }
+            Err(Error::ChunkDamaged { fault, .. }) => {
+                Ok(Err(format!("chunk `{id}` is damaged: {fault}")))
+            }
+            Err(other) => Err(other),
+        }
     }
 
     fn load_chunk(&self, id: &ChunkId) -> Result<Chunk> {
@@ -313,18 +332,6 @@ impl ReadChunks for LocalStore {
         let chunk = self.load_chunk(id)?;
         self.cache.insert(*id, chunk.clone());
         Ok(chunk)
-    }
-}
-
-/// A local store together with what it lies over.
-pub(crate) struct WithBase<'a>(&'a LocalStore);
-
-impl ReadChunks for WithBase<'_> {
-    fn read(&self, id: &ChunkId) -> Result<Chunk> {
-        match (self.0.read(id), self.0.base.get()) {
-            (Err(Error::ChunkMissing { .. }), Some(base)) => base.read(id),
-            (read, _) => read,
-        }
     }
 }
 

@@ -132,7 +132,10 @@ impl Commit {
     pub(super) fn into_revisions(self) -> impl DoubleEndedIterator<Item = Revision> {
         let first = self.sequence;
         let numbered = self.updates.into_iter().enumerate();
-        numbered.map(move |(index, update)| Revision { sequence: first + index as u64, update })
+        numbered.map(move |(index, update)| {
+            let sequence = first.saturating_add(index as u64);
+            Revision { sequence, update }
+        })
     }
 }
 
@@ -156,7 +159,8 @@ impl Tables {
         if let Some(log) = commit.log {
             self.log = log;
         }
-        self.sequence = self.sequence.max(commit.sequence + commit.updates.len() as u64);
+        let next = commit.sequence.saturating_add(commit.updates.len() as u64);
+        self.sequence = self.sequence.max(next);
     }
 
     pub(super) fn encode(&self, bytes: &mut Vec<u8>) {

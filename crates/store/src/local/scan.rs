@@ -21,6 +21,8 @@ pub(super) struct Scanned {
     pub(super) tail: Vec<Entry>,
     /// What was durable once and can no longer be read.
     pub(super) damaged: Vec<Range<u64>>,
+    /// Moves of refs, by sequence number, whose commit records are gone.
+    pub(super) lost_moves: Vec<Range<u64>>,
 }
 
 /// One valid record.
@@ -117,6 +119,10 @@ pub(super) fn scan_part(part: Part<'_>, start: u64, tables: Tables) -> Scanned {
             }
         };
         if let Some(commit) = &commit {
+            let known = scanned.tables.sequence;
+            if commit.sequence > known {
+                scanned.lost_moves.push(known..commit.sequence);
+            }
             scanned.tables.apply(commit);
         }
         scanned.entries.append(&mut pending);
@@ -155,7 +161,7 @@ fn synced(payload: &[u8]) -> Option<u64> {
     payload.first_chunk().map(|bytes| u64::from_le_bytes(*bytes))
 }
 
-fn entry(found: &Found<'_>) -> Entry {
+pub(super) fn entry(found: &Found<'_>) -> Entry {
     let stored = found.record.len() - HEADER_BYTES;
     let location = Location {
         place: found.place,

@@ -399,7 +399,7 @@ pub(super) fn write_due_index(disk: &dyn Disk, index: &Index, due: &Unindexed) -
             tables,
         };
         index_file::write(disk, contents)?;
-        Ok(IndexFile::open(disk, *pack))
+        IndexFile::open(disk, *pack)
     };
     match write() {
         Ok(Some(written)) => {

@@ -10,8 +10,8 @@ pub(crate) struct Expected {
     /// The separator in front of it.
     pub(crate) lower: Vec<u8>,
     /// The separator behind it; `None` at the end of the map.
-    upper: Option<Vec<u8>>,
-    count: u64,
+    pub(crate) upper: Option<Vec<u8>>,
+    pub(crate) count: u64,
     level: u8,
 }
 

@@ -1,0 +1,284 @@
+//! Damage of every kind at random places, then check, repair, check: what is left, what is restored, what is said.
+
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use proptest::prelude::*;
+use tympan_store::disk::{Disk, MemoryDisk};
+use tympan_store::{
+    Batch, ByteSize, ChunkStore, Error, Fate, LocalStore, Repaired, Report, inspect, plan, repair,
+};
+
+use crate::site::{Files, Pages, Site, Titles, differences, disk, files, options, pages, site};
+use crate::support::moves;
+
+static SITE: LazyLock<Site> = LazyLock::new(site);
+const LIMIT: ByteSize = ByteSize::kib(24);
+
+fn now() -> SystemTime {
+    UNIX_EPOCH + Duration::from_secs(90_000)
+}
+
+fn open(disk: &MemoryDisk) -> tympan_store::Result<LocalStore> {
+    LocalStore::open(Arc::new(disk.clone()), options(LIMIT))
+}
+
+/// One kind of damage to one file.
+#[derive(Clone, Copy, Debug)]
+enum Damage {
+    Flip(usize),
+    Zero(usize, usize),
+    Truncate(usize),
+    Remove,
+}
+
+fn harm(files: &mut Files, name: &str, damage: Damage) {
+    let content = files.get_mut(name).unwrap();
+    let length = content.len().max(1);
+    match damage {
+        Damage::Flip(at) if !content.is_empty() => content[at % length] ^= 1 << (at % 8),
+        Damage::Zero(at, bytes) => {
+            let at = at % length;
+            let end = (at + bytes).min(content.len());
+            content[at..end].fill(0);
+        }
+        Damage::Truncate(at) => content.truncate(at % length),
+        Damage::Flip(_) => {}
+        Damage::Remove => drop(files.remove(name)),
+    }
+}
+
+/// Says what a ref must hold after a repair, by what the repair says about it.
+fn expected(site: &Site, name: &str, base: &Pages, repaired: &Repaired) -> Pages {
+    let parts = || repaired.parts.iter().filter(|part| part.name == name);
+    // Without its root, everything comes from older revisions.
+    let has_root = parts().all(|part| !part.map.is_empty());
+    let mut pages = if has_root { base.clone() } else { Pages::new() };
+    for part in parts().filter(|part| part.map == "content") {
+        match &part.fate {
+            Fate::Span { to, .. } => {
+                pages.retain(|key, _| *key < part.key || to.as_ref().is_some_and(|to| key >= to))
+            }
+            Fate::Lost => drop(pages.remove(&part.key)),
+            Fate::Restored { sequence } => {
+                let (_, _, older) = &site.revisions[sequence];
+                pages.insert(part.key.clone(), older[&part.key].clone());
+            }
+        }
+    }
+    pages
+}
+
+/// Damages a copy of the site, repairs it, and compares everything with what was acknowledged.
+fn check_repair(damages: &[(String, Damage)]) -> Option<(Report, Repaired)> {
+    let site = &*SITE;
+    let mut damaged = site.files.clone();
+    for (name, damage) in damages {
+        if damaged.contains_key(name) {
+            harm(&mut damaged, name, *damage);
+        }
+    }
+    let target = disk(&damaged);
+    let store = match open(&target) {
+        Ok(store) => store,
+        // Refused and named: nothing was touched.
+        Err(Error::FileMalformed { .. }) => {
+            assert!(damages.iter().any(|(name, _)| !name.ends_with(".index")), "{damages:?}");
+            return None;
+        }
+        Err(other) => panic!("{damages:?}: {other}"),
+    };
+    let found = inspect(&store).unwrap();
+    let report = found.report.clone();
+    let is_said = !report.is_clean() || !report.notes.is_empty();
+    assert!(is_said || files(&target) == site.files || only_indexes(damages), "{damages:?}");
+    let planned = plan(&store, &found, &Titles(&store)).unwrap();
+    let before = store.refs().unwrap();
+    let repaired = repair(&store, &found, &Titles(&store), now()).unwrap();
+    assert_eq!(planned.parts, repaired.parts, "the plan says what is done: {damages:?}");
+    assert_eq!((planned.restored, planned.lost), (repaired.restored, repaired.lost));
+    assert_eq!(planned.refs.len(), repaired.refs.len());
+    assert_eq!(repaired.unlisted, 0);
+    assert_eq!(store.poisoned(), None, "{damages:?}");
+    drop(store);
+    let store = open(&target).unwrap();
+    let after = inspect(&store).unwrap().report;
+    let hopeless = repaired.refs.iter().any(|one| !one.is_restorable);
+    assert!(
+        after.is_clean() || hopeless,
+        "{damages:?}: {after:#?}\nwas {report:#?}\n{repaired:#?}"
+    );
+    for (sequence, (name, root, _)) in &site.revisions {
+        let is_newest = site.revisions.range(sequence + 1..).all(|(_, (other, ..))| other != name);
+        if is_newest {
+            let reached = before.iter().find(|(other, _)| other == name).map(|(_, root)| *root);
+            assert!(reached == Some(*root) || is_said, "`{name}` went back silently: {damages:?}");
+        }
+    }
+    for (name, was) in before {
+        let Some(root) = store.read_ref(&name).unwrap() else { panic!("`{name}` vanished") };
+        let Some((.., base)) = site.revisions.values().find(|(_, root, _)| *root == was) else {
+            panic!("`{name}` stands at a state that never was");
+        };
+        let mended = repaired.refs.iter().find(|one| one.name == name);
+        if mended.is_none() {
+            assert_eq!(root, was, "{damages:?}");
+        }
+        if mended.is_none_or(|one| one.is_restorable) {
+            let pages = pages(&store, &root).unwrap();
+            let expected = expected(site, &name, base, &repaired);
+            let differences = differences(&pages, &expected);
+            assert!(
+                differences.is_empty(),
+                "`{name}`, {damages:?}: {differences:#?} {repaired:#?}"
+            );
+        }
+    }
+    let leases = store.leases().unwrap();
+    assert!(
+        repaired.leases.len() + leases.len() == 1 || is_said,
+        "the lease is there or was released loudly: {damages:?}"
+    );
+    for lease in leases {
+        assert_eq!(lease.root, site.leased);
+        assert!(pages(&store, &lease.root).is_ok());
+    }
+    check_history(&store, &repaired);
+    // It takes commits and collections.
+    let mut batch = Batch::new();
+    let root = store.read_ref("main").unwrap();
+    batch.move_ref(moves("after", None, root));
+    store.commit(batch).unwrap();
+    if !hopeless {
+        let options = tympan_store::CollectOptions::at(now());
+        store.collect(&options, &mut |_| std::ops::ControlFlow::Continue(())).unwrap();
+        assert!(inspect(&store).unwrap().report.is_clean());
+    }
+    Some((report, repaired))
+}
+
+/// Index files that are damaged at their head are made again by opening.
+fn only_indexes(damages: &[(String, Damage)]) -> bool {
+    damages.iter().all(|(name, damage)| {
+        name.ends_with(".index") && matches!(damage, Damage::Remove | Damage::Truncate(_))
+    })
+}
+
+/// Every revision that is kept can be read; those that are as they were, byte for byte.
+fn check_history(store: &LocalStore, repaired: &Repaired) {
+    let hopeless =
+        |name: &str| repaired.refs.iter().any(|one| one.name == name && !one.is_restorable);
+    for name in ["main", "draft"] {
+        for one in store.history(name, None, usize::MAX).unwrap() {
+            let Some(root) = one.update.new.filter(|_| !hopeless(name)) else { continue };
+            let found = pages(store, &root).unwrap();
+            if one.update.author == "repair" || one.update.message.contains("repaired") {
+                continue;
+            }
+            let (_, _, pages) = &SITE.revisions[&one.sequence];
+            let differences = differences(&found, pages);
+            assert!(differences.is_empty(), "revision {}: {differences:#?}", one.sequence);
+        }
+    }
+}
+
+fn damage() -> impl Strategy<Value = Damage> {
+    prop_oneof![
+        6 => any::<usize>().prop_map(Damage::Flip),
+        4 => (any::<usize>(), 1..3_000_usize).prop_map(|(at, bytes)| Damage::Zero(at, bytes)),
+        2 => any::<usize>().prop_map(Damage::Truncate),
+        1 => Just(Damage::Remove),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+
+    #[test]
+    fn random_damage(damages in proptest::collection::vec((any::<prop::sample::Index>(), damage()), 1..4)) {
+        let names: Vec<&String> = SITE.files.keys().collect();
+        let damages: Vec<(String, Damage)> =
+            damages.iter().map(|(name, damage)| ((*name.get(&names)).clone(), *damage)).collect();
+        check_repair(&damages);
+    }
+}
+
+#[test]
+fn a_flipped_bit_anywhere_is_repaired() {
+    let (mut restored, mut lost, mut rewritten) = (0, 0, 0);
+    for (name, content) in &SITE.files {
+        let step = if name.ends_with(".index") { 701 } else { 2_903 };
+        for at in (0..content.len()).step_by(step) {
+            let Some((_, repaired)) = check_repair(&[(name.clone(), Damage::Flip(at))]) else {
+                panic!("`{name}` byte {at}: a single bit keeps the store from opening");
+            };
+            restored += repaired.restored;
+            lost += repaired.lost;
+            rewritten += repaired.revisions.len();
+        }
+    }
+    assert!(restored > 0 && lost > 0 && rewritten > 0, "{restored} {lost} {rewritten}");
+}
+
+#[test]
+fn nothing_is_done_to_a_store_that_is_whole() {
+    let target = disk(&SITE.files);
+    let store = open(&target).unwrap();
+    let found = inspect(&store).unwrap();
+    assert!(found.report.is_clean(), "{:#?}", found.report);
+    assert!(plan(&store, &found, &Titles(&store)).unwrap().is_empty());
+    assert!(repair(&store, &found, &Titles(&store), now()).unwrap().is_empty());
+    drop(store);
+    assert_eq!(files(&target), SITE.files);
+}
+
+#[test]
+fn a_damaged_pack_is_set_aside_as_it_is() {
+    let name = SITE.files.keys().find(|name| name.starts_with("live")).unwrap();
+    let mut damaged = SITE.files.clone();
+    harm(&mut damaged, name, Damage::Zero(3_000, 900));
+    let target = disk(&damaged);
+    let store = open(&target).unwrap();
+    let found = inspect(&store).unwrap();
+    let repaired = repair(&store, &found, &Titles(&store), now()).unwrap();
+    let aside = format!("damaged/{name}");
+    assert!(repaired.set_aside.contains(&aside), "{repaired:#?}");
+    assert!(repaired.moved > 0);
+    assert_eq!(target.content(&aside).as_ref(), damaged.get(name));
+    assert!(target.content(name).is_none());
+}
+
+#[test]
+fn a_repair_that_is_cut_off_can_be_run_again() {
+    use tympan_testkit::disk::{CrashDisk, Unsynced};
+    let name = SITE.files.keys().find(|name| name.starts_with("live")).unwrap();
+    let mut damaged = SITE.files.clone();
+    harm(&mut damaged, name, Damage::Zero(3_000, 900));
+    let crash = CrashDisk::new();
+    for (name, content) in &damaged {
+        let file = crash.create(name).unwrap();
+        file.append(content).unwrap();
+        file.sync().unwrap();
+    }
+    crash.sync_folder("").unwrap();
+    let first = crash.calls();
+    let store = LocalStore::open(Arc::new(crash.clone()), options(LIMIT)).unwrap();
+    let found = inspect(&store).unwrap();
+    repair(&store, &found, &Titles(&store), now()).unwrap();
+    drop(store);
+    for calls in first..=crash.calls() {
+        for unsynced in [Unsynced::Lost, Unsynced::Kept] {
+            let target = crash.crash(calls, unsynced);
+            let store = open(&target).unwrap();
+            let found = inspect(&store).unwrap();
+            repair(&store, &found, &Titles(&store), now()).unwrap();
+            drop(store);
+            let store = open(&target).unwrap();
+            let report = inspect(&store).unwrap().report;
+            assert!(report.is_clean(), "cut after call {calls}, {unsynced:?}: {report:#?}");
+            for name in ["main", "draft"] {
+                pages(&store, &store.read_ref(name).unwrap().unwrap()).unwrap();
+            }
+        }
+    }
+}
