@@ -79,6 +79,8 @@ const MAX_VALUE_BYTES: usize = 512;
 
 /// The map of ordered children (`siblings`).
 pub(crate) const ORDER: &str = "order";
+/// The names of all index maps.
+pub(crate) const NAMES: [&str; 6] = ["uuid", "reference", "type", "resource", "modified", ORDER];
 
 type Entries = BTreeSet<(&'static str, Vec<u8>)>;
 
