@@ -135,18 +135,23 @@ fn records_and_indexes() -> Result<(), Box<dyn Error>> {
     let mut batch = Batch::new();
     batch.release("clone");
     store.commit(batch)?;
+    put_files(&disk, "full")?;
     let collected = CollectOptions { min_live: 1.0, ..CollectOptions::at(SystemTime::UNIX_EPOCH) };
     store.collect(&collected, &mut |_| ControlFlow::Continue(()))?;
     store.close()?;
+    put_files(&disk, "collected")
+}
+
+fn put_files(disk: &MemoryDisk, word: &str) -> Result<(), Box<dyn Error>> {
     for name in disk.list("")? {
         let content = disk.content(&name).ok_or("no file")?;
         if name.ends_with(".index") {
-            put("index", &name, &content)?;
+            put("index", &format!("{word}-{name}"), &content)?;
             continue;
         }
-        put("record", &name, &content)?;
+        put("record", &format!("{word}-{name}"), &content)?;
         for (number, payload) in payloads(&content).enumerate() {
-            put("commit", &format!("{name}-{number}"), payload)?;
+            put("commit", &format!("{word}-{name}-{number}"), payload)?;
         }
     }
     Ok(())

@@ -177,12 +177,16 @@ pub(crate) struct RepoArguments {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Repo {
-    /// Re-hashes everything, walks every ref, and says what is damaged and which paths that affects.
-    #[command(after_help = "Example: tympan repo check --home /srv/author")]
+    /// Re-hashes everything, walks every ref, and says what is damaged, which paths that affects and what a repair would do.
+    #[command(after_help = "Example: tympan repo check --home /srv/author --repair")]
     Check {
         /// The home; its instance must not run.
         #[arg(long, value_name = "DIR")]
         home: PathBuf,
+        /// Repairs what is damaged: the newest good state, completed with what can still be read. Nothing is deleted;
+        /// everything that is restored or lost is printed.
+        #[arg(long)]
+        repair: bool,
         /// Prints JSON.
         #[arg(long)]
         json: bool,

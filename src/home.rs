@@ -61,14 +61,8 @@ impl Home {
     /// # Errors
     /// [`Fault::usage`] if there is no such home; otherwise as [`Home::open`].
     pub(crate) fn open_existing(dir: &Path) -> Result<Self, Fault> {
-        if dir.join("store").is_dir() {
-            Self::open(dir)
-        } else {
-            Err(Fault::usage(format!(
-                "`{}` is no home of an instance: it has no folder `store`",
-                dir.display()
-            )))
-        }
+        require_home(dir)?;
+        Self::open(dir)
     }
 
     /// Opens the state database with the tables of all rooms that use one.
@@ -104,6 +98,20 @@ impl Home {
             .map_err(|error| failed(&error))?;
         Ok(Some(password))
     }
+}
+
+/// Refuses a directory that is no home.
+///
+/// # Errors
+/// [`Fault::usage`], which says so.
+pub(crate) fn require_home(dir: &Path) -> Result<(), Fault> {
+    if dir.join("store").is_dir() {
+        return Ok(());
+    }
+    Err(Fault::usage(format!(
+        "`{}` is no home of an instance: it has no folder `store`",
+        dir.display()
+    )))
 }
 
 /// Opens the state database of a home; its instance may run.

@@ -17,7 +17,10 @@ use crate::home::chain;
 pub(crate) fn run(arguments: &RepoArguments) -> Outcome {
     backend::choose_database(arguments.database.as_deref());
     match &arguments.command {
-        Repo::Check { home, json } => check::run(home, *json),
+        Repo::Check { home, repair, json } => {
+            let mode = if *repair { check::Mode::Repair } else { check::Mode::Look };
+            check::run(home, mode, *json)
+        }
         Repo::Clone(arguments) => clone::run(arguments),
         Repo::Promote { home, json } => promote::run(home, *json),
         Repo::Stats { home, json } => stats::run(home, *json),

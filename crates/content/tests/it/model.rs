@@ -4,6 +4,7 @@ use std::time::SystemTime;
 
 use proptest::prelude::*;
 use tympan_content::{NodePath, Property, Repository, Subtree};
+use tympan_store::DeriveMaps;
 
 /// Types on both sides of the rule by which documents are cut.
 const TYPES: [&str; 5] = ["nt:unstructured", "cq:Page", "sling:Folder", "nt:folder", "dam:Asset"];
@@ -159,6 +160,32 @@ proptest! {
         import.put(&NodePath::root(), stored).unwrap();
         let imported = import.commit("import", SystemTime::UNIX_EPOCH).unwrap();
         prop_assert_eq!(rewritten, imported);
+    }
+
+    #[test]
+    fn index_maps_made_again_are_those_that_commits_made(before in edits(), after in edits()) {
+        let repository = Repository::memory().unwrap();
+        let mut session = repository.session("ann").unwrap();
+        let mut model = Model(repository.snapshot().unwrap().read(&NodePath::root()).unwrap().unwrap());
+        let mut roots = Vec::new();
+        for edits in [&before, &after] {
+            for edit in edits {
+                apply(edit, &mut model, &mut session);
+            }
+            roots.push(session.commit("some", SystemTime::UNIX_EPOCH).unwrap());
+        }
+        let store = &**repository.chunks();
+        let maps = tympan_content::IndexMaps::new(store);
+        let read = |root| tympan_store::Root::read(store, root).unwrap();
+        // From nothing, from the other state, from the state itself.
+        for committed in roots.iter().map(read) {
+            for base in [tympan_store::Root::default(), read(&roots[0]), read(&roots[1])] {
+                let mut made = committed.clone();
+                made.maps.retain(|name, _| !maps.is_derived(name));
+                maps.derive(&base, &mut made).unwrap();
+                prop_assert_eq!(&made, &committed);
+            }
+        }
     }
 
     #[test]

@@ -98,7 +98,8 @@ impl LocalStore {
     /// Ends the open pack if it is damaged. Returns the damaged packs that are not written any more.
     fn end_damaged(&self, damaged: &BTreeSet<u32>) -> Result<BTreeSet<u32>> {
         let mut writer = self.writer.lock();
-        if damaged.contains(&writer.pack) {
+        // A pack that is gone is followed by another one.
+        if damaged.contains(&writer.pack) || writer.is_sealed {
             let rotated = writer.rotate(self.session(), 0);
             rotated.map_err(|failure| self.settle(failure))?;
         }

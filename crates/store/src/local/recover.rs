@@ -64,9 +64,13 @@ pub(super) fn recover(disk: &dyn Disk, index: &Index, limit: u64) -> Result<Reco
     let opening = Opening { disk, index, limit };
     let mut recovered = opening.open_last(last, packs.last().copied(), tables, damage)?;
     recovered.notes.extend(notes);
+    let newest_pack = recovered.writer.pack;
+    if IndexFile::open(disk, newest_pack)?.is_some_and(|index| index.is_sealed()) {
+        // Index files of full packs are written after the next pack has begun.
+        let (file, before) = (pack_name(newest_pack + 1), pack_name(newest_pack));
+        recovered.damage.push(format!("`{file}`, which follows `{before}`, is gone"));
+    }
     if let Some(pack) = orphans.into_iter().filter(|pack| *pack > last).max() {
-        let file = pack_name(pack);
-        recovered.damage.push(format!("`{file}` is gone, and its index file is there"));
         if let Some(known) = IndexFile::open(disk, pack)?.filter(IndexFile::is_intact) {
             newest(&mut recovered.tables, known.tables().clone());
         }
@@ -136,9 +140,11 @@ impl Opening<'_> {
             }
             let tables = found.scanned.tables;
             let number = if was_used { last + 1 } else { last };
+            let created = create(disk, index, limit, number, &tables);
+            // A full disk must not keep the store from being read.
             let writer = match before {
-                Some(before) if !was_used => self.resume(before)?,
-                _ => create(disk, index, limit, number, &tables)?,
+                Some(before) if !was_used => created.or_else(|_| self.resume(before))?,
+                _ => created?,
             };
             return Ok(Recovered { writer, tables, damage, notes });
         }

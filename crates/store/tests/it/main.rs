@@ -8,6 +8,7 @@
 )]
 
 mod bodies;
+mod check;
 mod collect;
 mod commits;
 mod committer;
@@ -15,6 +16,7 @@ mod composite;
 mod conformance;
 mod crash;
 mod decode;
+mod faults;
 mod follow;
 mod kill;
 mod postgres;

@@ -182,6 +182,11 @@ fn check_history(store: &LocalStore, repaired: &Repaired) {
     }
 }
 
+/// How many random damages are tried; more with `PROPTEST_CASES`.
+fn cases() -> u32 {
+    std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(60)
+}
+
 fn damage() -> impl Strategy<Value = Damage> {
     prop_oneof![
         6 => any::<usize>().prop_map(Damage::Flip),
@@ -192,7 +197,7 @@ fn damage() -> impl Strategy<Value = Damage> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(cases()))]
 
     #[test]
     fn random_damage(damages in proptest::collection::vec((any::<prop::sample::Index>(), damage()), 1..4)) {
