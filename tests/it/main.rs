@@ -18,6 +18,7 @@ mod package;
 mod program;
 mod publishing;
 mod readback;
+mod repair;
 mod sources;
 
 tympan_testkit::every_test_file_is_listed!();

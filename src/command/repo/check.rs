@@ -290,10 +290,12 @@ fn repaired_json(done: &Repaired, mode: Mode) -> Value {
         })
     });
     let parts = done.parts.iter().map(|part| {
-        let (fate, revision, to) = match &part.fate {
-            Fate::Restored { sequence } => ("restored", Some(*sequence), None),
-            Fate::Lost => ("lost", None, None),
-            Fate::Span { to, .. } => ("unreadable", None, to.as_ref().map(|to| path_of(to))),
+        let (fate, revision, to, records) = match &part.fate {
+            Fate::Restored { sequence } => ("restored", Some(*sequence), None, 1),
+            Fate::Lost => ("lost", None, None, 1),
+            Fate::Span { to, records } => {
+                ("unreadable", None, to.as_ref().map(|to| path_of(to)), *records)
+            }
         };
         json!({
             "ref": part.name,
@@ -302,6 +304,7 @@ fn repaired_json(done: &Repaired, mode: Mode) -> Value {
             "to": to,
             "fate": fate,
             "revision": revision,
+            "records": records,
         })
     });
     let revisions = done.revisions.iter().map(|one| {

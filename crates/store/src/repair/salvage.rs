@@ -262,14 +262,15 @@ impl<'a, D: DeriveMaps> Salvage<'a, D> {
         Ok(Some(out.map))
     }
 
-    /// Salvages a span of a map from source number `from` on.
+    /// Salvages a span of a map from source number `from` on. Returns how many records it accounts for, also as lost;
+    /// `None` if there is no source.
     fn span(
         &self,
         target: &Target<'_>,
         span: &Span,
         from: usize,
         out: &mut Output<'_>,
-    ) -> Result<()> {
+    ) -> Result<Option<u64>> {
         let mut found = None;
         for (index, source) in target.sources.iter().enumerate().skip(from) {
             if let Some(root) = self.maps(source)? {
@@ -278,18 +279,19 @@ impl<'a, D: DeriveMaps> Salvage<'a, D> {
             }
         }
         let Some((index, source, map)) = found else {
-            self.notes.borrow_mut().lost += u64::from(target.is_noted);
             self.note(target, &span.from, Fate::Lost);
-            return Ok(());
+            return Ok(None);
         };
         let (store, survey) = (self.store, self.survey);
         let read = |id: &ChunkId| store.read_surveyed(id, survey);
         // A plan need not look at what stays.
         let mut skips = |id: &ChunkId| self.is_plan() && index == 0 && self.is_known_clean(id);
+        let mut records = 0;
         parts_but(&read, map, span, &mut skips, &mut |part| {
             match part {
                 Part::Skipped => {}
                 Part::Record(key, value) => {
+                    records += 1;
                     if !self.is_whole(&value)? {
                         return self.record(target, &key, index + 1, out);
                     }
@@ -298,14 +300,34 @@ impl<'a, D: DeriveMaps> Salvage<'a, D> {
                     }
                     out.put(key.to_vec(), Some(value))?;
                 }
-                Part::Unreadable(Unreadable { span, records, .. }) => {
-                    let to = span.to.clone();
-                    self.note(target, &span.from, Fate::Span { to, records });
-                    self.span(target, &span, index + 1, out)?;
+                Part::Unreadable(lost) => {
+                    records += self.unreadable(target, &lost, index + 1, out)?;
                 }
             }
             Ok(())
-        })
+        })?;
+        Ok(Some(records))
+    }
+
+    /// Salvages a part that a source cannot read from the next one on. What was in it and nobody knows is lost.
+    fn unreadable(
+        &self,
+        target: &Target<'_>,
+        part: &Unreadable,
+        from: usize,
+        out: &mut Output<'_>,
+    ) -> Result<u64> {
+        let Unreadable { span, records, .. } = part;
+        self.note(target, &span.from, Fate::Span { to: span.to.clone(), records: *records });
+        let accounted = self.span(target, span, from, out)?;
+        let missing = match accounted {
+            Some(accounted) => records.saturating_sub(accounted),
+            None => (*records).max(1),
+        };
+        if target.is_noted {
+            self.notes.borrow_mut().lost += missing;
+        }
+        Ok(accounted.unwrap_or(0) + missing)
     }
 
     /// Salvages a record whose body cannot be read, from source number `from` on.
