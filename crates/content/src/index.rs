@@ -20,6 +20,7 @@ use tympan_store::{Batch, Map, ReadChunks, Root, Value as Stored};
 use crate::body::{Body, BodyNode};
 use crate::borrowed::{BorrowedProperty, BorrowedValue};
 use crate::record::Record;
+use crate::repository::ROOT_TYPE;
 use crate::subtree::{MIXIN_TYPES, PRIMARY_TYPE};
 use crate::{NodePath, Result, Snapshot, ValueType, keys};
 
@@ -163,6 +164,8 @@ fn node_entries(path: &NodePath, body: &Body, node: BodyNode, entries: &mut Entr
     let place = path.as_str().as_bytes();
     for (name, property) in body.properties(node) {
         match name {
+            // The first state of a repository has no index entries, and equal content has one root.
+            PRIMARY_TYPE if path.as_str() == "/" && texts(property).next() == Some(ROOT_TYPE) => {}
             PRIMARY_TYPE | MIXIN_TYPES => {
                 property.values().map(BorrowedValue::to_value).for_each(|value| {
                     put(entries, "type", value.to_text().as_bytes(), &[place]);

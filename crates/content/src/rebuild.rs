@@ -1,8 +1,10 @@
-//! Index maps made again: from the documents, where commits can no longer be relied on to have kept them.
+//! What follows a repair of the content map: stand-ins for lost folders and pages, and index maps made again.
 //!
-//! Invariant: the maps are those that commits of the same content make, so that equal content has one root.
+//! Invariants
+//! * The index maps are those that commits of the same content make, so that equal content has one root.
+//! * A document that was saved can be reached: where a folder or page above it is lost, a folder stands in.
 //!
-//! On failure: a document that does not decode is left out, as no look-up could read it.
+//! On failure: a document that does not decode is left out of the indexes, as no look-up could read it.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -12,14 +14,19 @@ use tympan_store::{Batch, ChunkStore, DeriveMaps, Map, Root, Value as Stored};
 
 use crate::body::Body;
 use crate::index::{IndexEdits, NAMES, ORDER};
+use crate::order::OrderKey;
 use crate::record::Record;
-use crate::repository::CONTENT;
-use crate::{Error, NodePath, Result, keys, siblings};
+use crate::repository::{CONTENT, ROOT_TYPE};
+use crate::{Error, NodePath, Result, Subtree, keys, siblings};
 
 /// Documents whose entries are written together.
 const STEP: usize = 5_000;
 
-/// Makes the index maps of states in a store.
+/// What stands in for a folder or page that is lost: it keeps the order of its children.
+const STAND_IN_TYPE: &str = "sling:OrderedFolder";
+const STAND_IN_TITLE: &str = "Lost; a repair has put this folder in its place";
+
+/// Completes repaired states of a store.
 #[derive(Clone, Copy)]
 pub struct IndexMaps<'a> {
     store: &'a dyn ChunkStore,
@@ -68,6 +75,51 @@ impl<'a> IndexMaps<'a> {
         Ok(maps)
     }
 
+    /// Puts a folder where a document lacks the one above it. Only what differs from `base` is looked at.
+    fn stand_in(&self, base: &Root, content: Map) -> Result<Map> {
+        let mut missing = BTreeMap::new();
+        let mut last = None;
+        for change in base.map(CONTENT).diff(&content, self.store) {
+            let change = change?;
+            let Ok(path) = keys::path_of(&change.key) else { continue };
+            let below = match (&change.right, path.parent()) {
+                (Some(_), parent) if parent == last => None,
+                (Some(_), parent) => {
+                    last.clone_from(&parent);
+                    parent
+                }
+                (None, _) => {
+                    let children = keys::children_of(&path)?;
+                    let mut children = content.range(self.store, children.bounds());
+                    children.next().transpose()?.map(|_| path)
+                }
+            };
+            let mut at = below;
+            while let Some(path) = at.take() {
+                let key = keys::key_of(&path)?;
+                if content.get(self.store, &key)?.is_none() {
+                    at = path.parent();
+                    missing.insert(key, path);
+                }
+            }
+        }
+        if missing.is_empty() {
+            return Ok(content);
+        }
+        let mut batch = Batch::new();
+        let mut edits = BTreeMap::new();
+        for (key, path) in missing {
+            tracing::warn!(path = %path, "a folder stands in for a document that is lost");
+            let kind = if path.is_root() { ROOT_TYPE } else { STAND_IN_TYPE };
+            let tree = Subtree::new(path.name(), kind).with("jcr:title", STAND_IN_TITLE);
+            let record = Record::of(&tree, OrderKey::default());
+            edits.insert(key, record.map(|record| record.encode(&mut batch)).transpose()?);
+        }
+        let content = content.edit(self.store, &mut batch, edits)?;
+        self.store.commit(batch)?;
+        Ok(content)
+    }
+
     fn write(&self, edits: IndexEdits, maps: &mut BTreeMap<String, Map>) -> Result<()> {
         let mut batch = Batch::new();
         edits.apply(maps, self.store, &mut batch)?;
@@ -112,7 +164,8 @@ impl DeriveMaps for IndexMaps<'_> {
     }
 
     fn derive(&self, base: &Root, root: &mut Root) -> Result<()> {
-        let content = root.map(CONTENT);
+        let content = self.stand_in(base, root.map(CONTENT))?;
+        root.maps.insert(CONTENT.to_owned(), content);
         let maps = match self.update(base, content)? {
             Some(maps) => maps,
             None => self.build(content)?,

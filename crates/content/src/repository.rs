@@ -23,6 +23,8 @@ use crate::{Error, NodePath, Property, Result, Session, Snapshot, Subtree, keys,
 
 /// The branch that visitors and authors see.
 pub(crate) const MAIN: &str = "main";
+/// The type of the root node that a new repository begins with.
+pub(crate) const ROOT_TYPE: &str = "rep:root";
 /// The map of records by path.
 pub(crate) const CONTENT: &str = "content";
 /// Memory for opened bodies, in bytes.
@@ -223,7 +225,7 @@ impl Repository {
 /// Writes the first state: a root node and nothing else.
 fn begin(chunks: &dyn ChunkStore) -> Result<()> {
     let mut root = Subtree::default();
-    root.properties.insert(PRIMARY_TYPE.to_owned(), Property::name("rep:root"));
+    root.properties.insert(PRIMARY_TYPE.to_owned(), Property::name(ROOT_TYPE));
     let mut batch = Batch::default();
     let record = Record::of(&root, OrderKey::default()).ok_or(Error::Damaged {
         path: NodePath::root(),

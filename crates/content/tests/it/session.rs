@@ -425,3 +425,35 @@ fn nodes_are_found_at_every_depth_and_anew_after_every_commit() {
     check(&repository.snapshot().unwrap(), &["/a", "/b"], &["/a/page", "/a/page/jcr:content/leaf"]);
     check(&first, &all, &missing);
 }
+
+#[test]
+fn a_folder_stands_in_for_a_page_that_is_lost() {
+    use tympan_store::{Batch, DeriveMaps as _, Root, key};
+    let repository = site();
+    let store = &**repository.chunks();
+    let whole = Root::read(store, &repository.head().unwrap()).unwrap();
+    for base in [Root::default(), whole.clone()] {
+        let mut root = whole.clone();
+        let mut batch = Batch::new();
+        let lost = ["content", "content/site"].map(|lost| {
+            let names: Vec<&str> = lost.split('/').collect();
+            (key::record(&names).unwrap(), None)
+        });
+        let content = root.map("content").edit(store, &mut batch, lost.into()).unwrap();
+        store.commit(batch).unwrap();
+        root.maps.insert("content".to_owned(), content);
+        tympan_content::IndexMaps::new(store).derive(&base, &mut root).unwrap();
+        let mut batch = Batch::new();
+        let id = root.write(&mut batch).unwrap();
+        store.commit(batch).unwrap();
+        let mended = repository.snapshot_at(id).unwrap();
+        let site = mended.node(&path("/content/site")).unwrap().unwrap();
+        assert!(site.text("jcr:title").unwrap().starts_with("Lost"));
+        let children = site.children().unwrap();
+        let children: Vec<&str> = children.iter().map(tympan_content::Node::name).collect();
+        assert_eq!(children, ["a", "b", "c"], "in their order");
+        let pages = mended.look_up(Index::Type, "cq:Page").unwrap();
+        let pages: Vec<&str> = pages.iter().map(NodePath::as_str).collect();
+        assert_eq!(pages, ["/content/site/a", "/content/site/b", "/content/site/c"]);
+    }
+}

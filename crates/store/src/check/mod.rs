@@ -163,11 +163,11 @@ pub fn inspect(store: &LocalStore) -> Result<Inspection> {
     let mut walk = Walk::new(store, &survey, report);
     for (name, root) in store.refs()? {
         walk.report.refs += 1;
-        walk.state(Origin::Ref(name), root)?;
+        walk.state(&Origin::Ref(name), root)?;
     }
     for lease in store.leases()? {
         walk.report.leases += 1;
-        walk.state(Origin::Lease(lease.holder), lease.root)?;
+        walk.state(&Origin::Lease(lease.holder), lease.root)?;
     }
     let readable = store.readable_revisions(&survey)?;
     walk.report.faults.extend(readable.faults);
@@ -175,12 +175,12 @@ pub fn inspect(store: &LocalStore) -> Result<Inspection> {
         walk.report.revisions += 1;
         let Some(root) = update.new else { continue };
         let origin = Origin::Revision { name: update.name.clone(), sequence };
-        if !walk.state(origin, root)? {
+        if !walk.state(&origin, root)? {
             *walk.report.damaged_revisions.entry(update.name).or_default() += 1;
         }
     }
     if let Some(log) = store.log_root() {
-        walk.state(Origin::History, log)?;
+        walk.state(&Origin::History, log)?;
     }
     let report = walk.finish();
     Ok(Inspection { report, survey })

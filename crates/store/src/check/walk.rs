@@ -54,8 +54,8 @@ impl<'a> Walk<'a> {
     }
 
     /// Walks a state; tells whether all of it can be read.
-    pub(crate) fn state(&mut self, origin: Origin, root: ChunkId) -> Result<bool> {
-        let at = At { origin: &origin, map: "", key: &[], depth: 0 };
+    pub(crate) fn state(&mut self, origin: &Origin, root: ChunkId) -> Result<bool> {
+        let at = At { origin, map: "", key: &[], depth: 0 };
         self.any(root, at)
     }
 

@@ -42,6 +42,9 @@ pub(crate) struct Mended {
     pub(crate) moved: u64,
 }
 
+/// A pack with its number and index file.
+type Sealed = (u32, Arc<dyn DiskFile>, IndexFile);
+
 /// The revisions that can be read, newest first, and what is wrong with the others.
 pub(crate) struct Readable {
     pub(crate) revisions: Vec<Revision>,
@@ -179,11 +182,7 @@ impl LocalStore {
     }
 
     /// Writes what can be read of a pack to a new one, durably; `None` if that is nothing.
-    fn copy_readable(
-        &self,
-        pack: u32,
-        moved: &mut u64,
-    ) -> Result<Option<(u32, Arc<dyn DiskFile>, IndexFile)>> {
+    fn copy_readable(&self, pack: u32, moved: &mut u64) -> Result<Option<Sealed>> {
         let failed = |source| Error::Read { file: pack_name(pack), source };
         let Some(file) = self.index.file(pack) else {
             return Ok(None);

@@ -62,7 +62,7 @@ pub(super) fn recover(disk: &dyn Disk, index: &Index, limit: u64) -> Result<Reco
         tables = open_sealed(disk, index, *pack, tables, &mut damage)?;
     }
     let opening = Opening { disk, index, limit };
-    let mut recovered = opening.open_last(last, packs.last().copied(), tables, damage)?;
+    let mut recovered = opening.open_last(last, packs.last().copied(), &tables, damage)?;
     recovered.notes.extend(notes);
     let newest_pack = recovered.writer.pack;
     if IndexFile::open(disk, newest_pack)?.is_some_and(|index| index.is_sealed()) {
@@ -117,7 +117,7 @@ impl Opening<'_> {
         &self,
         last: u32,
         before: Option<u32>,
-        tables: Tables,
+        tables: &Tables,
         mut damage: Vec<String>,
     ) -> Result<Recovered> {
         let Self { disk, index, limit } = *self;
@@ -125,11 +125,11 @@ impl Opening<'_> {
         let file = open_pack(disk, last)?;
         let found = scan_open(disk, last, file.as_ref(), tables.clone())?;
         if found.scanned.end == 0 {
-            let was_used = check_unused(disk, last, file.as_ref(), &tables)?;
+            let was_used = check_unused(disk, last, file.as_ref(), tables)?;
             drop(file);
             if !was_used {
                 remove(disk, last)?;
-            } else if before.is_none() && tables == Tables::default() {
+            } else if before.is_none() && *tables == Tables::default() {
                 let fault = "nothing in it can be read; restore it from a backup, or move it away \
                              to begin with an empty store";
                 return Err(Error::FileMalformed { file: pack_name(last), fault });

@@ -48,7 +48,8 @@ pub trait DeriveMaps {
     /// Tells whether a map follows from the others, so that it is made again rather than salvaged.
     fn is_derived(&self, map: &str) -> bool;
 
-    /// Completes `root` with its derived maps. `base` is a state whose maps are all in order, or an empty one.
+    /// Completes `root` with its derived maps, and its other maps with what must not be missing. `base` is a state whose
+    /// maps are all in order, or an empty one.
     ///
     /// # Errors
     /// A failed read or write.
@@ -261,7 +262,7 @@ impl<D: DeriveMaps> Job<'_, D> {
         }
         for lease in self.store.leases()? {
             let origin = Origin::Lease(lease.holder.clone());
-            if !self.salvage.is_clean(origin, lease.root)? {
+            if !self.salvage.is_clean(&origin, lease.root)? {
                 repaired.leases.push(lease);
             }
         }

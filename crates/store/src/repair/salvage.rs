@@ -92,14 +92,14 @@ impl<'a, D: DeriveMaps> Salvage<'a, D> {
     }
 
     /// Tells whether all of a state can be read.
-    pub(super) fn is_clean(&self, origin: Origin, root: ChunkId) -> Result<bool> {
+    pub(super) fn is_clean(&self, origin: &Origin, root: ChunkId) -> Result<bool> {
         self.walk.borrow_mut().state(origin, root)
     }
 
     /// Returns the newest revision among the states that can be read as a whole.
     pub(super) fn newest_clean(&self, chain: &[State]) -> Result<Option<(u64, SystemTime)>> {
         for state in chain {
-            if self.is_clean(origin_of("", *state), state.root)? {
+            if self.is_clean(&origin_of("", *state), state.root)? {
                 return Ok(state.revision);
             }
         }
@@ -115,7 +115,7 @@ impl<'a, D: DeriveMaps> Salvage<'a, D> {
     ) -> Result<(), D::Error> {
         let mut sources = Vec::new();
         for state in chain {
-            let is_clean = self.is_clean(origin_of(name, *state), state.root)?;
+            let is_clean = self.is_clean(&origin_of(name, *state), state.root)?;
             sources.push(Source { state: *state, is_clean, maps: OnceCell::new() });
         }
         let mut neighbor: Option<Neighbor> = None;

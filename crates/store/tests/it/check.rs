@@ -197,7 +197,7 @@ fn files_that_were_in_use_are_never_removed() {
     assert_eq!(target.content("pack-000001"), Some(garbage.clone()));
     // The last of several: it goes aside.
     let mut files = SITE.files.clone();
-    let last = files.keys().filter(|name| name.starts_with("pack")).next_back().unwrap();
+    let last = files.keys().rfind(|name| name.starts_with("pack")).unwrap();
     let last = last.trim_end_matches(".index").to_owned();
     files.insert(last.clone(), garbage.clone());
     let target = disk(&files);
@@ -209,7 +209,7 @@ fn files_that_were_in_use_are_never_removed() {
 #[test]
 fn a_write_that_was_cut_off_is_mentioned() {
     let mut files = SITE.files.clone();
-    let last = files.keys().filter(|name| name.starts_with("pack")).next_back().unwrap().clone();
+    let last = files.keys().rfind(|name| name.starts_with("pack")).unwrap().clone();
     let last = last.trim_end_matches(".index").to_owned();
     files.get_mut(&last).unwrap().extend_from_slice(b"TYMr and so on");
     let target = disk(&files);

@@ -298,7 +298,7 @@ fn a_collection_does_not_believe_a_damaged_index() {
     assert!(message.contains(name.as_str()) && message.contains("repair"), "{message}");
     let found = inspect(&store).unwrap();
     let repaired = repair(&store, &found, &Titles(&store), std::time::UNIX_EPOCH).unwrap();
-    assert_eq!(repaired.remade, [name.clone()]);
+    assert_eq!(repaired.remade, std::slice::from_ref(name));
     assert_eq!(target.content(name).as_ref(), site.files.get(name), "byte for byte");
     store.collect(&options, &mut |_| std::ops::ControlFlow::Continue(())).unwrap();
 }

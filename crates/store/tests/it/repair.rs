@@ -134,15 +134,7 @@ fn check_repair(damages: &[(String, Damage)]) -> Option<(Report, Repaired)> {
             );
         }
     }
-    let leases = store.leases().unwrap();
-    assert!(
-        repaired.leases.len() + leases.len() == 1 || is_said,
-        "the lease is there or was released loudly: {damages:?}"
-    );
-    for lease in leases {
-        assert_eq!(lease.root, site.leased);
-        assert!(pages(&store, &lease.root).is_ok());
-    }
+    check_leases(&store, &repaired, is_said);
     check_history(&store, &repaired);
     // It takes commits and collections.
     let mut batch = Batch::new();
@@ -155,6 +147,16 @@ fn check_repair(damages: &[(String, Damage)]) -> Option<(Report, Repaired)> {
         assert!(inspect(&store).unwrap().report.is_clean());
     }
     Some((report, repaired))
+}
+
+/// The lease is there, or was released and named.
+fn check_leases(store: &LocalStore, repaired: &Repaired, is_said: bool) {
+    let leases = store.leases().unwrap();
+    assert!(repaired.leases.len() + leases.len() == 1 || is_said);
+    for lease in leases {
+        assert_eq!(lease.root, SITE.leased);
+        assert!(pages(store, &lease.root).is_ok());
+    }
 }
 
 /// Index files that are damaged at their head are made again by opening.

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use tympan_store::disk::{Disk, MemoryDisk};
 use tympan_store::{
     Batch, BlobId, ByteSize, ChunkId, ChunkStore, CollectOptions, DeriveMaps, Error, Lease,
-    LocalOptions, LocalStore, Map, ReadChunks, RefUpdate, Root, Value, body,
+    LocalOptions, LocalStore, Map, ReadChunks, RefUpdate, Root, Staged, Value, body,
 };
 
 use crate::support::Numbers;
@@ -126,14 +126,8 @@ impl Author {
 
 /// A map that follows from the content: titles with their keys.
 fn index_of(reads: &dyn ReadChunks, batch: &mut Batch, content: Map) -> tympan_store::Result<Map> {
-    let staged = Batch::chunks(batch).map(|(_, bytes)| bytes.clone()).collect::<Vec<_>>();
-    let mut copy = Batch::new();
-    for bytes in staged {
-        copy.add_chunk(bytes);
-    }
-    let staged = tympan_store::Staged::new(&copy, reads);
     let mut entries = BTreeMap::new();
-    for record in content.range(&staged, ALL) {
+    for record in content.range(&Staged::new(batch, reads), ALL) {
         let (key, value) = record?;
         entries.insert([&value.bytes[..], b"\0", &key[..]].concat(), Value::default());
     }
