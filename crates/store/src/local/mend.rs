@@ -18,6 +18,7 @@ use super::log::{key_of, value_of};
 use super::payload::{Commit, Log, decode_update};
 use super::record::{self, Kind};
 use super::survey::{Item, PackReader, Survey, check_record};
+use super::writer::write_due_index;
 use super::{LocalStore, is_collected, pack_name, recover};
 use crate::batch::Batch;
 use crate::check::{Part, Span, parts};
@@ -100,14 +101,19 @@ impl LocalStore {
 
     /// Ends the open pack if it is damaged. Returns the damaged packs that are not written any more.
     fn end_damaged(&self, damaged: &BTreeSet<u32>) -> Result<BTreeSet<u32>> {
-        let mut writer = self.writer.lock();
-        // A pack that is gone is followed by another one.
-        if damaged.contains(&writer.pack) || writer.is_sealed {
-            let rotated = writer.rotate(self.session(), 0);
-            rotated.map_err(|failure| self.settle(failure))?;
-        }
-        writer.unindexed.retain(|(pack, ..)| !damaged.contains(pack));
-        let open = writer.pack;
+        let (open, due) = {
+            let mut writer = self.writer.lock();
+            // A pack that is gone is followed by another one.
+            if damaged.contains(&writer.pack) || writer.is_sealed {
+                let rotated = writer.rotate(self.session(), 0);
+                rotated.map_err(|failure| self.settle(failure))?;
+            }
+            (writer.pack, std::mem::take(&mut writer.unindexed))
+        };
+        let due = due.into_iter().filter(|(pack, ..)| !damaged.contains(pack));
+        let failed = due.filter(|due| !write_due_index(self.disk.as_ref(), &self.index, due));
+        let failed: Vec<_> = failed.collect();
+        self.writer.lock().unindexed.extend(failed);
         Ok(damaged.iter().copied().filter(|pack| *pack != open).collect())
     }
 

@@ -50,7 +50,7 @@ pub(super) fn recover(disk: &dyn Disk, index: &Index, limit: u64) -> Result<Reco
     }
     let mut tables = Tables::default();
     // Before they are made again.
-    let notes = unusable_indexes(disk, collected.iter().chain(&packs))?;
+    let notes = unusable_indexes(disk, collected.iter().chain(&packs), packs.last().copied())?;
     for pack in collected {
         newest(&mut tables, open_collected(disk, index, pack, &mut damage)?);
     }
@@ -81,15 +81,19 @@ pub(super) fn recover(disk: &dyn Disk, index: &Index, limit: u64) -> Result<Reco
     Ok(recovered)
 }
 
-/// Returns a note of each index file that is there and damaged at its head, so that it is passed over.
+/// Returns a note of each index file that is there and passed over.
 fn unusable_indexes<'a>(
     disk: &dyn Disk,
     packs: impl Iterator<Item = &'a u32>,
+    last: Option<u32>,
 ) -> Result<Vec<String>> {
     let mut notes = Vec::new();
     for pack in packs {
         let name = index_file::file_name(*pack);
-        if IndexFile::open(disk, *pack)?.is_none() && disk.open(&name).is_ok() {
+        // The body of an index is looked at by a check, but for the last pack, where a wrong one would be written on.
+        let known = IndexFile::open(disk, *pack)?;
+        let is_usable = known.is_some_and(|index| Some(*pack) != last || index.is_intact());
+        if !is_usable && disk.open(&name).is_ok() {
             tracing::warn!(file = name, "a damaged index file is made again");
             notes.push(format!("`{name}` was damaged; it is made again from its pack"));
         }

@@ -6,7 +6,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use proptest::prelude::*;
 use tympan_store::disk::{Disk, MemoryDisk};
 use tympan_store::{
-    Batch, ByteSize, ChunkStore, Error, Fate, LocalStore, Repaired, Report, inspect, plan, repair,
+    Batch, ByteSize, ChunkStore, Error, Fate, LocalStore, Repaired, Report, body, inspect, plan,
+    repair,
 };
 
 use crate::site::{Files, Pages, Site, Titles, differences, disk, files, options, pages, site};
@@ -136,10 +137,10 @@ fn check_repair(damages: &[(String, Damage)]) -> Option<(Report, Repaired)> {
     }
     check_leases(&store, &repaired, is_said);
     check_history(&store, &repaired);
-    // It takes commits and collections.
+    // It takes commits, and collections unless there is a ref that nothing could be done for.
     let mut batch = Batch::new();
-    let root = store.read_ref("main").unwrap();
-    batch.move_ref(moves("after", None, root));
+    let note = body::write(&mut batch, b"a note", &[]).unwrap();
+    batch.move_ref(moves("after", None, Some(note)));
     store.commit(batch).unwrap();
     if !hopeless {
         let options = tympan_store::CollectOptions::at(now());
@@ -225,6 +226,19 @@ fn a_flipped_bit_anywhere_is_repaired() {
         }
     }
     assert!(restored > 0 && lost > 0 && rewritten > 0, "{restored} {lost} {rewritten}");
+}
+
+#[test]
+fn the_last_pack_is_gone_and_the_index_before_it_damaged() {
+    let mut packs: Vec<&String> = SITE.files.keys().collect();
+    packs.retain(|name| name.starts_with("pack") && !name.ends_with(".index"));
+    let [.., before, last] = packs.as_slice() else { panic!("a site has several packs") };
+    for at in [45, 200, 600] {
+        let index = format!("{before}.index");
+        let (report, _) =
+            check_repair(&[((*last).clone(), Damage::Remove), (index, Damage::Flip(at))]).unwrap();
+        assert!(report.faults.iter().any(|fault| fault.contains("is gone")), "{report:#?}");
+    }
 }
 
 #[test]
