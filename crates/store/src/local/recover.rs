@@ -65,8 +65,12 @@ pub(super) fn recover(disk: &dyn Disk, index: &Index, limit: u64) -> Result<Reco
     let mut recovered = opening.open_last(last, packs.last().copied(), &tables, damage)?;
     recovered.notes.extend(notes);
     let newest_pack = recovered.writer.pack;
-    if IndexFile::open(disk, newest_pack)?.is_some_and(|index| index.is_sealed()) {
-        // Index files of full packs are written after the next pack has begun.
+    // Index files of full packs are written after the next pack has begun. One that is damaged may be such a one.
+    let is_followed = match IndexFile::open(disk, newest_pack)? {
+        Some(index) => index.is_sealed(),
+        None => disk.open(&index_file::file_name(newest_pack)).is_ok(),
+    };
+    if recovered.writer.is_sealed && is_followed {
         let (file, before) = (pack_name(newest_pack + 1), pack_name(newest_pack));
         recovered.damage.push(format!("`{file}`, which follows `{before}`, is gone"));
     }
