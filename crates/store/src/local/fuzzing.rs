@@ -55,7 +55,7 @@ pub fn commit(data: &[u8]) {
         let decoded = Commit::decode(&again).expect("what is encoded can be decoded");
         assert_eq!(decoded.encode(), again);
         Tables::default().apply(&commit);
-        drop(commit.into_revisions().count());
+        commit.into_revisions().for_each(drop);
     }
     if let Some(head) = Head::decode(data) {
         let again = head.encode();
