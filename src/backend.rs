@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
+use tympan_blobs::{BlobStore, LayeredBlobs, LocalBlobs};
 use tympan_store::disk::{Disk, DiskLock, FileDisk, LockError};
 use tympan_store::{
     ByteSize, ChunkStore, LocalOptions, LocalStore, NearCache, PostgresOptions, PostgresStore,
@@ -78,6 +79,24 @@ impl Backend {
             None => store.clone(),
         };
         Ok(Self { chunks, local: Some(store), base, lock: None })
+    }
+
+    /// Opens the large blobs of the home, over those of its base if it is a clone.
+    ///
+    /// # Errors
+    /// If the folder cannot be used.
+    pub(crate) fn open_blobs(&self, dir: &Path) -> Result<Arc<dyn BlobStore>, Fault> {
+        let own = LocalBlobs::open(&dir.join("blobs"), self.chunks.clone()).map_err(|error| {
+            Fault::cannot_run(format!(
+                "cannot open the home `{}`: {}",
+                dir.display(),
+                chain(&error)
+            ))
+        })?;
+        Ok(match &self.base {
+            Some((_, below)) => Arc::new(LayeredBlobs::new(own, below.clone())),
+            None => Arc::new(own),
+        })
     }
 
     fn open_database(dir: &Path, disk: &FileDisk, options: PostgresOptions) -> Result<Self, Fault> {

@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use tympan_blobs::{BlobStore, LayeredBlobs, LocalBlobs};
 use tympan_content::Repository;
 use tympan_store::disk::DiskLock;
 use tympan_store::{CompositeStore, LocalStore, State};
@@ -45,14 +44,11 @@ impl Home {
             Fault::cannot_run(format!("cannot open the home `{}`: {}", dir.display(), chain(error)))
         };
         fs::create_dir_all(dir).map_err(|error| failed(&error))?;
-        let Backend { chunks, local, base, lock } = Backend::open(dir, &config)?;
-        let own =
-            LocalBlobs::open(&dir.join("blobs"), chunks.clone()).map_err(|error| failed(&error))?;
-        let (composite, blobs): (_, Arc<dyn BlobStore>) = match base {
-            Some((composite, blobs)) => (Some(composite), Arc::new(LayeredBlobs::new(own, blobs))),
-            None => (None, Arc::new(own)),
-        };
-        let repository = Repository::open(chunks.clone(), blobs).map_err(|error| failed(&error))?;
+        let backend = Backend::open(dir, &config)?;
+        let blobs = backend.open_blobs(dir)?;
+        let Backend { chunks, local, base, lock } = backend;
+        let composite = base.map(|(composite, _)| composite);
+        let repository = Repository::open(chunks, blobs).map_err(|error| failed(&error))?;
         Ok(Self { dir: dir.to_owned(), config, local, composite, repository, _lock: lock })
     }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use serde_json::{Value, json};
-use tympan_blobs::{BlobStore, LocalBlobs};
+use tympan_blobs::BlobStore;
 use tympan_content::{Date, IndexMaps};
 use tympan_store::{
     BlobId, Fate, Inspection, LocalStore, Repaired, RepairedPart, Report, inspect, key, plan,
@@ -35,7 +35,7 @@ pub(super) enum Mode {
 /// The stores of a home.
 struct Stores {
     local: Arc<LocalStore>,
-    blobs: LocalBlobs,
+    blobs: Arc<dyn BlobStore>,
 }
 
 /// Re-hashes every record, walks every ref, lease and kept revision, looks for every blob that content names, and
@@ -90,13 +90,11 @@ pub(super) fn run(home: &Path, mode: Mode, json: bool) -> Outcome {
 
 impl Stores {
     fn open(home: &Path) -> Result<Self, Fault> {
-        let failed = |error: &dyn std::error::Error| Fault::cannot_run(chain(error));
-        let Backend { chunks, local } = Backend::open(home, &config::read(home)?)?;
-        let local = local.ok_or_else(|| {
+        let backend = Backend::open(home, &config::read(home)?)?;
+        let blobs = backend.open_blobs(home)?;
+        let local = backend.local.ok_or_else(|| {
             Fault::usage("the repository of this home lies in a database, which checks itself")
         })?;
-        let blobs =
-            LocalBlobs::open(&home.join("blobs"), chunks).map_err(|error| failed(&error))?;
         Ok(Self { local, blobs })
     }
 
