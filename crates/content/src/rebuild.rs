@@ -68,11 +68,15 @@ impl<'a> IndexMaps<'a> {
             }
         }
         self.write(edits, &mut maps)?;
+        Ok(maps)
+    }
+
+    /// Makes the map of order keys, which is whole or not there.
+    fn build_order(&self, content: Map) -> Result<Map> {
         let mut batch = Batch::new();
         let order = siblings::build(self.store, &mut batch, content)?;
         self.store.commit(batch)?;
-        maps.insert(ORDER.to_owned(), order);
-        Ok(maps)
+        Ok(order)
     }
 
     /// Puts a folder where a document lacks the one above it. Only what differs from `base` is looked at.
@@ -166,10 +170,13 @@ impl DeriveMaps for IndexMaps<'_> {
     fn derive(&self, base: &Root, root: &mut Root) -> Result<()> {
         let content = self.stand_in(base, root.map(CONTENT))?;
         root.maps.insert(CONTENT.to_owned(), content);
-        let maps = match self.update(base, content)? {
+        let mut maps = match self.update(base, content)? {
             Some(maps) => maps,
             None => self.build(content)?,
         };
+        if !maps.contains_key(ORDER) {
+            maps.insert(ORDER.to_owned(), self.build_order(content)?);
+        }
         root.maps.extend(maps);
         Ok(())
     }
