@@ -27,7 +27,8 @@ pub struct CollectOptions {
     pub retention: Retention,
     /// Roots whose revisions are kept whatever their age: what followers of the content have seen last.
     pub keep: BTreeSet<ChunkId>,
-    /// Packs of which a smaller share is live are rewritten. Default 0.6; more frees more and writes more.
+    /// Packs of which a smaller share is live are rewritten. Default 0.6; more frees more and writes more. Of the others
+    /// the worst are rewritten too, where garbage is more than about an eighth of what is live.
     pub min_live: f64,
     /// Whether something is removed, or only counted.
     pub mode: CollectMode,

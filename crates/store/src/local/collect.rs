@@ -41,6 +41,9 @@ use crate::keep::Lease;
 const MIN_ROTATE_BYTES: u64 = 64 << 10;
 /// Live records are moved in pieces of about this many bytes.
 pub(super) const MOVE_BYTES: usize = 256 << 10;
+/// Of garbage a collection leaves at most this share of what is live, so that the disk stays near it whatever the
+/// packs' own shares are.
+const MAX_GARBAGE: f64 = 0.12;
 /// So many small packs stay side by side. Every collection ends a pack, so that there would be ever more of them, and
 /// each is looked into for what the others do not hold.
 const MAX_SMALL_PACKS: usize = 8;
@@ -436,13 +439,14 @@ impl<'a> LocalMarks<'a> {
         Ok(())
     }
 
-    /// Returns the packs to rewrite, of which too little is live or which are too many: their length, and how much of
-    /// it is live.
+    /// Returns the packs to rewrite: those of which too little is live, those that are small and too many, and the
+    /// worst of the others while all together hold too much garbage. Of each, the length and how much of it is live.
     fn condemned(&mut self, options: &CollectOptions) -> Result<BTreeMap<u32, (u64, u64)>> {
         let (min_live, mode) = (options.min_live, options.mode);
         let files = self.store.index.packs();
         let mut condemned = BTreeMap::new();
         let mut small = BTreeMap::new();
+        let mut others = Vec::new();
         for (pack, file) in &files.files {
             let live = match self.packs.get(pack) {
                 Some(marks) => marks.live_bytes,
@@ -461,10 +465,26 @@ impl<'a> LocalMarks<'a> {
                 condemned.insert(*pack, (length, live));
             } else if length < self.pack_limit / SMALL_PART {
                 small.insert(*pack, (length, live));
+            } else {
+                others.push((share, *pack, (length, live)));
             }
         }
         if small.len() > MAX_SMALL_PACKS {
             condemned.append(&mut small);
+        }
+        others.sort_unstable_by(|left, right| f64::total_cmp(&left.0, &right.0));
+        let in_small: u64 = small.values().map(|(length, live)| length - live).sum();
+        let mut garbage =
+            in_small + others.iter().map(|(.., (length, live))| length - live).sum::<u64>();
+        #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
+        let is_too_much =
+            |garbage: u64| garbage as f64 > self.report.live_bytes as f64 * MAX_GARBAGE;
+        for (_, pack, (length, live)) in others {
+            if !is_too_much(garbage) {
+                break;
+            }
+            garbage -= length - live;
+            condemned.insert(pack, (length, live));
         }
         Ok(condemned)
     }
