@@ -217,7 +217,7 @@ fn the_process_that_is_killed() {
     let Some(folder) = std::env::var_os(FOLDER) else { return };
     let seed: u64 = std::env::var(SEED).unwrap().parse().unwrap();
     // Small packs, so that they fill and are collected all the time.
-    let limit = ByteSize::kib(32 << (seed % 5));
+    let limit = ByteSize::kib(64 << (seed % 5));
     let store = Arc::new(open(Path::new(&folder), limit).unwrap());
     say("opened");
     let committer = Committer::new(store.clone(), "main");
@@ -240,6 +240,8 @@ fn write_forever(
     let mut numbers = Numbers(seed ^ (thread as u64) << 32);
     let mut count = stored_count(store, thread);
     let mut is_lease_due = thread == 1;
+    // Every other process begins with a collection, so that many come to their end before they are killed.
+    let mut is_collection_due = thread == 0 && seed.is_multiple_of(2);
     loop {
         count += 1;
         committer.commit(|head| stage(committer, head, thread, count)).unwrap();
@@ -256,9 +258,10 @@ fn write_forever(
                 Err(error) => panic!("{error}"),
             }
         }
-        if thread == 0 && numbers.below(12) == 0 {
+        if std::mem::take(&mut is_collection_due) {
             collect(store, &mut numbers);
         }
+        is_collection_due = thread == 0 && numbers.below(12) == 0;
     }
 }
 
@@ -362,13 +365,14 @@ fn total_of(store: &LocalStore, root: ChunkId) -> u64 {
     number(&map.get(store, b"total").unwrap().unwrap().bytes)
 }
 
-/// Writes a line to whoever counts, in one piece.
+/// Writes a line to whoever counts, in one piece; ends the process if nobody does any more.
 fn say(line: &str) {
     let mut output = std::io::stdout().lock();
-    // Whoever counts may have killed this process already.
     // The test runner has left its own line open.
-    output.write_all(format!("\n{line}\n").as_bytes()).ok();
-    output.flush().ok();
+    let written = output.write_all(format!("\n{line}\n").as_bytes());
+    if written.and_then(|()| output.flush()).is_err() {
+        std::process::exit(1);
+    }
 }
 
 fn open(folder: &Path, pack_limit: ByteSize) -> Result<LocalStore> {
