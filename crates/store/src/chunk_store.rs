@@ -40,7 +40,8 @@ pub trait ReadChunks: Send + Sync {
 pub trait ChunkStore: ReadChunks {
     /// Tells for each id whether the store holds the chunk and will go on holding it.
     ///
-    /// What nothing reaches yet is kept only while a [`Hold`] lives that was taken before the call.
+    /// What nothing reaches yet is kept only while a [`Hold`] lives that was taken before the call. The answer is about
+    /// the chunk alone: what it refers to may be gone, if it was never committed.
     ///
     /// # Errors
     /// A failed read.
@@ -95,7 +96,7 @@ pub trait ChunkStore: ReadChunks {
     /// A failed read, or damage to what remembers them.
     fn history(&self, name: &str, before: Option<u64>, limit: usize) -> Result<Vec<Revision>>;
 
-    /// Returns all leases, expired ones too, sorted by holder.
+    /// Returns all leases, sorted by holder; expired ones too, until a collection ends them.
     ///
     /// # Errors
     /// A failed read.

@@ -26,7 +26,7 @@ use super::payload::Tables;
 use super::record::{self, HEADER_BYTES, Header, Kind, Place};
 use super::writer::{begin_pack, seal_pack};
 use super::{COLLECTED, LocalStore, is_collected, pack_name};
-use crate::batch::Batch;
+use crate::batch::{Batch, LeaseUpdate};
 use crate::chunk::Chunk;
 use crate::chunk_store::ChunkStore;
 use crate::collect::{
@@ -104,14 +104,19 @@ impl LocalStore {
         swept.map(|()| report)
     }
 
-    /// Thins the history; a dry run only decides what would stay.
+    /// Thins the history and ends expired leases; a dry run only decides what would stay.
     fn fold_history(&self, options: &CollectOptions) -> Result<Folded> {
         let mut batch = Batch::new();
         let folded = self.fold(options, &mut batch)?;
         if options.mode == CollectMode::Remove {
             self.commit(batch)?;
             let mut writer = self.writer.lock();
-            let commit = writer.write_log(self.session(), folded.log);
+            let expired: Vec<LeaseUpdate> = {
+                let tables = self.tables.read();
+                let expired = tables.leases.values().filter(|lease| !lease.is_live(options.now));
+                expired.map(|lease| LeaseUpdate::Release { holder: lease.holder.clone() }).collect()
+            };
+            let commit = writer.write_log(self.session(), folded.log, expired);
             let commit = commit.map_err(|failure| self.settle(failure))?;
             self.tables.write().apply(&commit);
         }
@@ -138,13 +143,16 @@ impl LocalStore {
             let ControlFlow::Continue(bytes) = marks.walk(roots, pace)? else {
                 return Ok(ControlFlow::Break(()));
             };
-            if bytes > 0 {
-                marks.report.keepers.push(Keeper { what, bytes });
-            }
+            marks.report.keepers.extend((bytes > 0).then_some(Keeper { what, bytes }));
+        }
+        for (what, roots) in self.loose_roots() {
+            let ControlFlow::Continue(bytes) = marks.walk_loosely(roots, pace)? else {
+                return Ok(ControlFlow::Break(()));
+            };
+            marks.report.keepers.extend((bytes > 0).then_some(Keeper { what, bytes }));
         }
         for _ in 0..MAX_CATCH_UPS {
-            let new = self.new_roots(options, folded.log.folded)?;
-            match marks.walk(new, pace)? {
+            match self.catch_up(options, folded, marks, pace)? {
                 ControlFlow::Continue(0) => break,
                 ControlFlow::Continue(_) => {}
                 ControlFlow::Break(()) => return Ok(ControlFlow::Break(())),
@@ -152,6 +160,26 @@ impl LocalStore {
         }
         marks.check_base()?;
         Ok(ControlFlow::Continue(()))
+    }
+
+    /// Marks from the roots that have come since the last look; returns the bytes of what is new.
+    fn catch_up(
+        &self,
+        options: &CollectOptions,
+        folded: &Folded,
+        marks: &mut LocalMarks<'_>,
+        pace: &mut Paced<'_>,
+    ) -> Result<ControlFlow<(), u64>> {
+        let mut bytes = 0;
+        let strict = self.new_roots(options, folded.log.folded)?;
+        let loose = self.loose_roots().into_iter().flat_map(|(_, roots)| roots).collect();
+        for walked in [marks.walk(strict, pace)?, marks.walk_loosely(loose, pace)?] {
+            match walked {
+                ControlFlow::Continue(more) => bytes += more,
+                ControlFlow::Break(()) => return Ok(ControlFlow::Break(())),
+            }
+        }
+        Ok(ControlFlow::Continue(bytes))
     }
 
     /// Marks the last roots and condemns packs, while nobody commits.
@@ -168,9 +196,8 @@ impl LocalStore {
         }
         let mut never = |_: &Progress| ControlFlow::Continue(());
         let mut unpaced = Paced { pace: &mut never, progress: BEGIN };
-        let new = self.new_roots(options, folded.log.folded)?;
         // Nothing breaks this off.
-        let _bytes = marks.walk(new, &mut unpaced)?;
+        let _bytes = self.catch_up(options, folded, marks, &mut unpaced)?;
         let condemned = marks.condemned(options)?;
         self.index.condemn(&condemned.keys().copied().collect());
         Ok(condemned)
@@ -199,9 +226,16 @@ impl LocalStore {
             refs.into_iter().map(|(name, root)| (format!("ref `{name}`"), vec![root])).collect();
         let live = leases.filter(|lease| lease.is_live(options.now));
         roots.extend(live.map(|one| (format!("lease of `{}`", one.holder), vec![one.root])));
-        roots.push(("readers".to_owned(), self.pins.roots()));
-        roots.push(("writers that have not moved a ref yet".to_owned(), self.holds.hits()));
         Ok(roots)
+    }
+
+    /// Returns what readers and writers of this process need, for as much as is there: a chunk that nobody committed
+    /// may have lost what it refers to, and a reader may have come too late for what it pins.
+    fn loose_roots(&self) -> [(String, Vec<ChunkId>); 2] {
+        [
+            ("readers".to_owned(), self.pins.roots()),
+            ("writers that have not moved a ref yet".to_owned(), self.holds.hits()),
+        ]
     }
 
     /// Returns all roots that may have come since the last look.
@@ -356,6 +390,8 @@ struct LocalMarks<'a> {
     elsewhere: HashSet<[u8; 32]>,
     elsewhere_bytes: BTreeMap<u32, u64>,
     pack_limit: u64,
+    /// What is missing does not end the collection.
+    passes_gaps: bool,
     report: Collected,
     /// What the store's base must hold.
     below: Vec<ChunkId>,
@@ -384,6 +420,7 @@ impl<'a> LocalMarks<'a> {
             elsewhere_bytes: BTreeMap::new(),
             pack_limit: store.limit(),
             below: Vec::new(),
+            passes_gaps: false,
             report,
         }
     }
@@ -399,6 +436,18 @@ impl<'a> LocalMarks<'a> {
             }
             ControlFlow::Break(()) => ControlFlow::Break(()),
         })
+    }
+
+    /// Marks what roots reach, as far as it is there.
+    fn walk_loosely(
+        &mut self,
+        roots: Vec<ChunkId>,
+        pace: &mut Paced<'_>,
+    ) -> Result<ControlFlow<(), u64>> {
+        self.passes_gaps = true;
+        let walked = self.walk(roots, pace);
+        self.passes_gaps = false;
+        walked
     }
 
     /// Marks a record; returns its stored bytes if it was not marked before.
@@ -504,6 +553,7 @@ impl<'a> LocalMarks<'a> {
 impl Marks for LocalMarks<'_> {
     fn mark_chunk(&mut self, id: &ChunkId) -> Result<Marked> {
         Ok(match self.set(Kind::Chunk, id.as_bytes())? {
+            None if self.passes_gaps => Marked::Before,
             // What the base holds is the base's to keep, with everything that it refers to.
             None if self.store.base.get().is_some() => {
                 if self.elsewhere.insert(*id.as_bytes()) {

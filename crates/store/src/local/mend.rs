@@ -181,7 +181,8 @@ impl LocalStore {
             let tables = self.tables.read();
             (tables.log.generation, tables.sequence)
         };
-        let commit = writer.write_log(self.session(), Log { map, folded, generation });
+        let log = Log { map, folded, generation };
+        let commit = writer.write_log(self.session(), log, Vec::new());
         let commit = commit.map_err(|failure| self.settle(failure))?;
         self.tables.write().apply(&commit);
         Ok(())

@@ -10,7 +10,7 @@ use super::payload::{Commit, Head, Log, Tables, check_lease, check_update};
 use super::record::{self, Compression, HEADER_BYTES, Header, Kind, Place};
 use parking_lot::RwLock;
 
-use crate::batch::Batch;
+use crate::batch::{Batch, LeaseUpdate};
 use crate::chunk::Chunk;
 use crate::disk::{Disk, DiskFile};
 use crate::error::{Error, Result};
@@ -229,10 +229,16 @@ impl Writer {
         self.write_commit(session, &commit)
     }
 
-    /// Commits a new place of the log.
-    pub(super) fn write_log(&mut self, session: Session<'_>, log: Log) -> Result<Commit, Failure> {
+    /// Commits a new place of the log, and the end of leases.
+    pub(super) fn write_log(
+        &mut self,
+        session: Session<'_>,
+        log: Log,
+        leases: Vec<LeaseUpdate>,
+    ) -> Result<Commit, Failure> {
         let sequence = session.tables.read().sequence;
-        let commit = Commit { synced: self.synced, sequence, log: Some(log), ..Commit::default() };
+        let synced = self.synced;
+        let commit = Commit { synced, sequence, leases, log: Some(log), ..Commit::default() };
         self.write_commit(session, &commit)?;
         Ok(commit)
     }

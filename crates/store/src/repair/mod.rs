@@ -262,7 +262,8 @@ impl<D: DeriveMaps> Job<'_, D> {
         }
         for lease in self.store.leases()? {
             let origin = Origin::Lease(lease.holder.clone());
-            if !self.salvage.is_clean(&origin, lease.root)? {
+            let has_ended = lease.expires.is_some() && !self.store.lists(&lease.root);
+            if !has_ended && !self.salvage.is_clean(&origin, lease.root)? {
                 repaired.leases.push(lease);
             }
         }

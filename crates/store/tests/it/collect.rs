@@ -473,6 +473,36 @@ fn what_a_follower_has_seen_last_stays() {
 }
 
 #[test]
+fn a_chunk_that_was_never_committed_may_lose_what_it_refers_to() {
+    let store = open(CrashDisk::new(), LIMIT);
+    let mut numbers = Numbers(8);
+    // Garbage from the beginning: a state that nothing keeps, and later, under a hold, what is made from it.
+    let mut first = Batch::new();
+    let records = (0..400).map(|n| (format!("{n:03}").into_bytes(), value("word ".repeat(30))));
+    let base = Map::build(&mut first, records).unwrap();
+    store.commit(first).unwrap();
+    let mut second = Batch::new();
+    let edits = Edits::from([(b"007".to_vec(), Some(value("changed")))]);
+    let unfinished = base.edit(&store, &mut second, edits).unwrap().root().unwrap();
+    for n in 0..30 {
+        let old = store.read_ref("main").unwrap();
+        let (mut batch, new) = change(&store, old, &mut numbers);
+        batch.move_ref(move_ref("main", old, Some(new), n));
+        store.commit(batch).unwrap();
+    }
+    let hold = store.hold().unwrap();
+    store.commit(second).unwrap();
+    collect(&store, &thorough(100, Retention::NONE));
+    drop(hold);
+    assert!(read_all(&store, unfinished).is_err(), "its base is gone");
+    // Whoever finds the chunk present now does not keep collections from running.
+    let _hold = store.hold().unwrap();
+    assert_eq!(store.contains_many(&[unfinished]).unwrap(), [true]);
+    collect(&store, &thorough(200, Retention::NONE));
+    assert_eq!(store.contains_many(&[unfinished]).unwrap(), [true]);
+}
+
+#[test]
 fn only_one_collection_runs_at_a_time() {
     let store = LocalStore::memory().unwrap();
     let mut batch = Batch::new();
