@@ -148,7 +148,9 @@ fn entries_of(path: &NodePath, document: Option<(&Record, &Body)>) -> Entries {
     }
     if let Some(modified) = record.summary.modified() {
         let moment = (modified.millis.cast_unsigned() ^ (1 << 63)).to_be_bytes();
-        put(&mut entries, "modified", &moment, &[path.as_str().as_bytes()]);
+        // Of fixed length, so that bytes of 0x00 in it do no harm.
+        let key = [&moment, &[0][..], path.as_str().as_bytes()].concat();
+        entries.insert(("modified", key));
     }
     node_entries(path, body, body.root(), &mut entries);
     entries

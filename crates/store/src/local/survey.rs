@@ -120,11 +120,14 @@ impl LocalStore {
         location.is_some_and(|(at, _)| survey.is_damaged(at.place))
     }
 
-    /// Returns the pack of a chunk and its number in the pack's index file; `None` if it is in none.
+    /// Returns the pack of a chunk and its number in the pack's index file; `None` if it is in none that is final: the
+    /// index of the open pack is replaced, and numbers its records anew.
     pub(crate) fn ordinal_of(&self, id: &ChunkId) -> Option<(u32, usize)> {
         let found = self.index.find_surely(Kind::Chunk, id.as_bytes(), Purpose::Read);
         let found = found.ok().flatten()?;
-        Some((found.location.place.pack, found.ordinal?))
+        let pack = found.location.place.pack;
+        let is_final = self.index.packs().indexes.get(&pack).is_some_and(|index| index.is_sealed());
+        is_final.then_some((pack, found.ordinal?))
     }
 
     /// Fails if an index file fails its checksum: what it says must not decide what is garbage.

@@ -17,8 +17,9 @@ use crate::error::{Error, Result};
 use crate::id::ChunkId;
 
 const MAX_BLOB_BYTES: usize = 1 << 20;
-/// An open pack that has grown by less is scanned at the next start.
-const CHECKPOINT_BYTES: u64 = 1 << 20;
+/// An open pack that has grown by less is scanned at the next start. The index is also the proof that what it covers
+/// was whole once: without it, a last commit that is damaged later passes for one that was never acknowledged.
+const CHECKPOINT_BYTES: u64 = 1 << 10;
 
 /// Why a write failed, and what is known about the disk now.
 pub(super) enum Failure {

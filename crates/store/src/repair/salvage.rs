@@ -182,6 +182,8 @@ impl<'a, D: DeriveMaps> Salvage<'a, D> {
             ChunkKind::Root => {}
         }
         let original = self.maps(source)?.cloned().unwrap_or_default();
+        // What a neighbor has lost is not told again when its map is taken over, and of a current state all is told.
+        let from = if target.is_noted { None } else { neighbor.as_ref() };
         let mut root = Root::default();
         for (name, map) in &original.maps {
             if self.derived.is_derived(name) {
@@ -189,7 +191,7 @@ impl<'a, D: DeriveMaps> Salvage<'a, D> {
             }
             let is_whole = first == 0 && map.root().is_none_or(|id| self.is_known_clean(&id));
             let target = Target { map: name, ..*target };
-            let map = if is_whole { *map } else { self.map(&target, first, neighbor.as_ref())? };
+            let map = if is_whole { *map } else { self.map(&target, first, from)? };
             if !map.is_empty() {
                 root.maps.insert(name.clone(), map);
             }

@@ -413,3 +413,25 @@ fn a_pack_of_another_format_is_left_alone() {
     assert!(matches!(opened, Err(Error::FileMalformed { .. })));
     assert_eq!(disk.content("pack-000001"), Some(pack));
 }
+
+#[test]
+fn after_a_clean_stop_damage_to_the_last_commit_is_not_taken_for_an_unfinished_write() {
+    let disk = MemoryDisk::new();
+    let store = open(disk.clone(), ByteSize::mib(64));
+    let mut author = Author::new(store);
+    for _ in 0..4 {
+        author.save().unwrap();
+    }
+    let root = author.root;
+    drop(author);
+    let pack = disk.content("pack-000001").unwrap();
+    let mut damaged = pack.clone();
+    let last = damaged.len() - 60;
+    damaged[last] ^= 1;
+    disk.put("pack-000001", damaged);
+    let store = open(disk.clone(), ByteSize::mib(64));
+    assert_eq!(store.read_ref("main").unwrap(), root, "it was acknowledged");
+    assert!(!check(&store).unwrap().is_clean());
+    drop(store);
+    assert_eq!(disk.content("pack-000001").unwrap().len(), pack.len(), "nothing is cut off");
+}
