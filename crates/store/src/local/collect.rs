@@ -18,6 +18,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::condemned::{self, Candidate};
 use super::index::Purpose;
 use super::index_file::{self, Contents, Entry, IndexFile, Location};
 use super::lease_file;
@@ -41,14 +42,6 @@ use crate::keep::Lease;
 const MIN_ROTATE_BYTES: u64 = 64 << 10;
 /// Live records are moved in pieces of about this many bytes.
 pub(super) const MOVE_BYTES: usize = 256 << 10;
-/// Of garbage a collection leaves at most this share of what is live, so that the disk stays near it whatever the
-/// packs' own shares are.
-const MAX_GARBAGE: f64 = 0.12;
-/// So many small packs stay side by side. Every collection ends a pack, so that there would be ever more of them, and
-/// each is looked into for what the others do not hold.
-const MAX_SMALL_PACKS: usize = 8;
-/// A pack is small below this part of the length at which packs end.
-const SMALL_PART: u64 = 16;
 /// How often marking catches up with commits before it takes the writer's lock.
 const MAX_CATCH_UPS: usize = 8;
 
@@ -488,19 +481,15 @@ impl<'a> LocalMarks<'a> {
         Ok(())
     }
 
-    /// Returns the packs to rewrite: those of which too little is live, those that are small and too many, and the
-    /// worst of the others while all together hold too much garbage. Of each, the length and how much of it is live.
+    /// Returns the packs to rewrite: their length, and how much of it is live.
     fn condemned(&mut self, options: &CollectOptions) -> Result<BTreeMap<u32, (u64, u64)>> {
-        let (min_live, mode) = (options.min_live, options.mode);
         let files = self.store.index.packs();
-        let mut condemned = BTreeMap::new();
-        let mut small = BTreeMap::new();
-        let mut others = Vec::new();
+        let mut candidates = Vec::new();
         for (pack, file) in &files.files {
             let live = match self.packs.get(pack) {
                 Some(marks) => marks.live_bytes,
                 // A dry run counts as if it had ended the open pack.
-                None if mode == CollectMode::DryRun => {
+                None if options.mode == CollectMode::DryRun => {
                     self.elsewhere_bytes.get(pack).copied().unwrap_or(0)
                 }
                 None => continue,
@@ -508,34 +497,10 @@ impl<'a> LocalMarks<'a> {
             let length =
                 file.len().map_err(|source| Error::Read { file: pack_name(*pack), source })?;
             self.report.garbage_bytes += length.saturating_sub(live);
-            #[expect(clippy::cast_precision_loss, reason = "packs are far below 2^52 bytes")]
-            let share = live as f64 / length.max(1) as f64;
-            if share < min_live {
-                condemned.insert(*pack, (length, live));
-            } else if length < self.pack_limit / SMALL_PART {
-                small.insert(*pack, (length, live));
-            } else {
-                others.push((share, *pack, (length, live)));
-            }
+            candidates.push(Candidate { pack: *pack, length, live });
         }
-        if small.len() > MAX_SMALL_PACKS {
-            condemned.append(&mut small);
-        }
-        others.sort_unstable_by(|left, right| f64::total_cmp(&left.0, &right.0));
-        let in_small: u64 = small.values().map(|(length, live)| length - live).sum();
-        let mut garbage =
-            in_small + others.iter().map(|(.., (length, live))| length - live).sum::<u64>();
-        #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
-        let is_too_much =
-            |garbage: u64| garbage as f64 > self.report.live_bytes as f64 * MAX_GARBAGE;
-        for (_, pack, (length, live)) in others {
-            if !is_too_much(garbage) {
-                break;
-            }
-            garbage -= length - live;
-            condemned.insert(pack, (length, live));
-        }
-        Ok(condemned)
+        let live = self.report.live_bytes;
+        Ok(condemned::choose(candidates, live, options.min_live, self.pack_limit))
     }
 
     fn live(&self, pack: u32) -> Vec<Location> {

@@ -13,6 +13,7 @@
 //! Not here: what more than one process shares. The format is `docs/formats/pack.md`.
 
 mod collect;
+mod condemned;
 mod follow;
 #[cfg(fuzzing)]
 pub mod fuzzing;
