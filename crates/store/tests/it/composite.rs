@@ -122,11 +122,11 @@ fn world(pages: u64) -> World {
 }
 
 /// An empty store over an empty base, for tests of what every store does.
-fn fresh() -> Arc<dyn ChunkStore> {
+pub(crate) fn fresh(options: LocalOptions) -> Arc<dyn ChunkStore> {
     let disk = MemoryDisk::new();
-    LocalStore::open(Arc::new(disk.clone()), options()).unwrap();
-    let base = Arc::new(FollowedStore::open(Arc::new(disk), options()).unwrap());
-    let own = LocalStore::open(Arc::new(MemoryDisk::new()), options()).unwrap();
+    LocalStore::open(Arc::new(disk.clone()), options).unwrap();
+    let base = Arc::new(FollowedStore::open(Arc::new(disk), options).unwrap());
+    let own = LocalStore::open(Arc::new(MemoryDisk::new()), options).unwrap();
     let root = ChunkId::of(b"nothing");
     let lease = Lease { holder: "staging".to_owned(), root, expires: None };
     Arc::new(CompositeStore::new(Arc::new(own), base, lease).unwrap())
@@ -262,7 +262,7 @@ fn a_lease_that_is_gone_is_told_loudly() {
 
 #[test]
 fn it_does_what_every_store_does() {
-    let store = fresh();
+    let store = fresh(options());
     let mut batch = Batch::new();
     let root = Root::default().write(&mut batch).unwrap();
     let blob = BlobId::of(b"small");
