@@ -136,7 +136,7 @@ fn fill(store: &CountingStore, bytes: usize) -> Outcome<(usize, Vec<Duration>)> 
 }
 
 /// Copies the files of a store, but not its lock.
-fn copy(from: &Path, to: &Path) -> Outcome<()> {
+pub(super) fn copy(from: &Path, to: &Path) -> Outcome<()> {
     std::fs::create_dir_all(to)?;
     for entry in std::fs::read_dir(from)? {
         let entry = entry?;
