@@ -56,6 +56,14 @@ pub enum Error {
     /// Others changed the same things since this session began.
     #[error("OakState0001: Unresolved conflicts in {}", .0.first().map_or_else(String::new, |first| first.path.to_string()))]
     Conflicts(Vec<Conflict>),
+    /// The session's viewer lacks a privilege for what it would change.
+    #[error("OakAccess0000: Access denied: `{path}` needs the privilege `{privilege}`")]
+    AccessDenied {
+        /// Where the privilege is missing.
+        path: NodePath,
+        /// The privilege.
+        privilege: &'static str,
+    },
     /// A content package is malformed.
     #[error("{file}{}: {message}", if *line == 0 { String::new() } else { format!(":{line}") })]
     Package {

@@ -10,6 +10,7 @@
 //!
 //! Not here: HTTP, templates, full text, stored work.
 
+mod access;
 mod body;
 mod borrowed;
 mod boundary;
@@ -36,6 +37,7 @@ mod subtree;
 mod transfer;
 mod value;
 
+pub use access::Viewer;
 pub use borrowed::{BorrowedNode, BorrowedProperty, BorrowedValue};
 pub use branch::{Branch, Revising};
 pub use conflict::{Conflict, ConflictKind};

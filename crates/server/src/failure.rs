@@ -110,6 +110,7 @@ impl From<tympan_content::Error> for Failure {
             Error::NodeExists(_) => StatusCode::PRECONDITION_FAILED,
             Error::Refused { .. } | Error::Package { .. } => StatusCode::UNPROCESSABLE_ENTITY,
             Error::Conflicts(_) => StatusCode::CONFLICT,
+            Error::AccessDenied { .. } => StatusCode::FORBIDDEN,
             _ => return Self::internal(&error),
         };
         let message = error.to_string();

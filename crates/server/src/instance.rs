@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use tokio::sync::Semaphore;
-use tympan_content::Repository;
+use tympan_content::{Repository, Viewer};
 use tympan_jobs::Queues;
 use tympan_render::Renderer;
 use tympan_replicate::Replicator;
@@ -14,7 +14,7 @@ use tympan_web::log_file::LogFile;
 use tympan_web::{access_log, request_log};
 
 use crate::failure::{Failure, Result};
-use crate::login::Logins;
+use crate::login::{Identity, Logins};
 use crate::metrics::Metrics;
 
 /// What an instance is for.
@@ -113,6 +113,12 @@ impl Instance {
             started: now,
         };
         Ok(Arc::new(instance))
+    }
+
+    #[expect(dead_code, reason = "routes are bound to it one by one")]
+    /// Returns in whose name a request reads and changes content.
+    pub(crate) fn viewer_of(&self, identity: Option<&Identity>) -> Result<Viewer> {
+        Ok(self.repository.viewer(identity.map(|identity| &*identity.user))?)
     }
 
     /// Runs blocking work of a request on the bounded pool.
