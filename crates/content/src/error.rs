@@ -74,6 +74,9 @@ pub enum Error {
         /// What is wrong and what to do.
         message: String,
     },
+    /// The text of a query is wrong.
+    #[error("the query is not valid at {0}")]
+    Query(#[from] crate::query::SyntaxError),
     /// Stored bytes do not decode.
     #[error("the stored document of `{path}` is damaged: {reason}; run `tympan repo check`")]
     Damaged {

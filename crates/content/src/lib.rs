@@ -27,6 +27,7 @@ mod merge;
 mod order;
 pub mod package;
 mod path;
+pub mod query;
 mod rebuild;
 mod record;
 mod repository;

@@ -1,0 +1,111 @@
+//! The full-text index as queries see it.
+//!
+//! In: a [`TextRequest`], whose expression [`TextExpression::parse`] reads from the syntax of `CONTAINS`.
+//! Out: pages of hits, best first, continued by position and not by number.
+//!
+//! Not here: the index itself (room `search`); and who may see a hit, which the query engine checks afterwards.
+
+use tympan_store::ChunkId;
+
+use crate::{NodePath, Result};
+
+/// The full-text index as queries see it; the search room implements it.
+pub trait FullText: Send + Sync + std::fmt::Debug {
+    /// Returns one page of the nodes that match, best first.
+    ///
+    /// # Errors
+    /// If the index fails.
+    fn search(&self, request: &TextRequest) -> Result<TextPage>;
+
+    /// Returns completions of a prefix, most frequent first.
+    ///
+    /// # Errors
+    /// If the index fails.
+    fn suggest(&self, prefix: &str, limit: usize) -> Result<Vec<String>>;
+
+    /// Returns nearby words for misspelled ones.
+    ///
+    /// # Errors
+    /// If the index fails.
+    fn spellcheck(&self, text: &str, limit: usize) -> Result<Vec<String>>;
+
+    /// Returns the root that the index answers for.
+    fn indexed_root(&self) -> Option<ChunkId>;
+}
+
+/// What to look for.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TextRequest {
+    /// The words.
+    pub expression: TextExpression,
+    /// The property that must hold them, relative to the node, such as `jcr:content/jcr:title`; none for any.
+    pub property: Option<String>,
+    /// Node types of which a hit must have one; empty for all.
+    pub node_types: Vec<String>,
+    /// The node that hits lie below.
+    pub below: Option<NodePath>,
+    /// Where the page before this one ended.
+    pub after: Option<TextPosition>,
+    /// The most hits to return.
+    pub limit: usize,
+    /// The properties whose values are to be counted.
+    pub facets: Vec<String>,
+    /// Whether hits carry an excerpt.
+    pub excerpt: bool,
+}
+
+/// A condition on the words of a node.
+#[derive(Debug, Clone, PartialEq)]
+pub enum TextExpression {
+    /// A word.
+    Term(String),
+    /// Words that follow each other.
+    Phrase(String),
+    /// The beginning of a word.
+    Prefix(String),
+    /// A word with `*` for any characters and `?` for any one.
+    Wildcard(String),
+    /// All of these.
+    And(Vec<Self>),
+    /// At least one of these.
+    Or(Vec<Self>),
+    /// Not this.
+    Not(Box<Self>),
+    /// This, counting more or less than the rest.
+    Boost(Box<Self>, f32),
+    /// The words of another node.
+    Similar(NodePath),
+}
+
+/// A place in the order of hits: by falling score, then by path.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TextPosition {
+    /// The score of the last hit.
+    pub score: f32,
+    /// Its path.
+    pub path: NodePath,
+}
+
+/// A node that matches.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TextHit {
+    /// The node.
+    pub path: NodePath,
+    /// How well it matches.
+    pub score: f32,
+    /// A part of its text with the words marked.
+    pub excerpt: Option<String>,
+}
+
+/// One page of hits.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TextPage {
+    /// The hits, best first.
+    pub hits: Vec<TextHit>,
+    /// For each property asked for, its values with the number of hits that have them.
+    pub facets: Vec<(String, Vec<(String, u64)>)>,
+    /// About how many hits there are in all.
+    pub estimate: u64,
+    /// The root that the index answered for.
+    pub indexed_root: ChunkId,
+}
