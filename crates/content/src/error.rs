@@ -2,6 +2,7 @@
 
 use tympan_store::{BlobId, ChunkId};
 
+use crate::types::{Diagnostic, Violation, summary};
 use crate::{Conflict, NodePath};
 
 /// The result of everything in this crate that can fail.
@@ -63,6 +64,22 @@ pub enum Error {
         path: NodePath,
         /// The privilege.
         privilege: &'static str,
+    },
+    /// The edits break rules of node types, names or references.
+    #[error("{}", summary(.0))]
+    Constraint(Vec<Violation>),
+    /// Definitions of node types are wrong.
+    #[error("the node types are refused: {}", .0.iter().map(Diagnostic::to_string).collect::<Vec<_>>().join("; "))]
+    NodeTypes(Vec<Diagnostic>),
+    /// A prefix cannot stand for a namespace.
+    #[error("cannot register the prefix `{prefix}` for `{uri}`: {reason}")]
+    Namespace {
+        /// The prefix.
+        prefix: String,
+        /// The namespace.
+        uri: String,
+        /// Why not.
+        reason: &'static str,
     },
     /// A content package is malformed.
     #[error("{file}{}: {message}", if *line == 0 { String::new() } else { format!(":{line}") })]

@@ -19,6 +19,7 @@ use crate::order::OrderKey;
 use crate::record::Record;
 use crate::snapshot::{Place, PlaceKey, View};
 use crate::subtree::PRIMARY_TYPE;
+use crate::types::{MAX_RULES, RulesCache};
 use crate::{Error, NodePath, Property, Result, Session, Snapshot, Subtree, keys, siblings};
 
 /// The branch that visitors and authors see.
@@ -65,6 +66,7 @@ pub(crate) struct Commits {
 pub(crate) struct BodyCache {
     bodies: Cache<ChunkId, Arc<Body>, BodyWeight>,
     pub(crate) places: Cache<PlaceKey, Arc<Place>>,
+    pub(crate) rules: RulesCache,
 }
 
 #[derive(Clone)]
@@ -88,6 +90,7 @@ impl BodyCache {
         Self {
             bodies: Cache::with_weighter(8192, BODY_CACHE_BYTES, BodyWeight),
             places: Cache::new(MAX_PLACES),
+            rules: RulesCache::new(MAX_RULES),
         }
     }
 

@@ -1,0 +1,172 @@
+//! What breaks the rules of a commit, under Oak's numbers.
+
+use std::fmt;
+
+use crate::NodePath;
+use crate::reference::Referrer;
+
+/// One broken rule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Violation {
+    /// The node.
+    pub path: NodePath,
+    /// The rule.
+    pub kind: ViolationKind,
+    /// The property, child, type or prefix that breaks it.
+    pub item: String,
+    /// What was found and what would do, if there is more to say.
+    pub detail: String,
+    /// Who refers to the node, where that is the reason.
+    pub referrers: Vec<Referrer>,
+}
+
+impl Violation {
+    pub(crate) fn new(path: &NodePath, kind: ViolationKind, item: impl Into<String>) -> Self {
+        let (path, item) = (path.clone(), item.into());
+        Self { path, kind, item, detail: String::new(), referrers: Vec::new() }
+    }
+
+    pub(crate) fn saying(self, detail: impl Into<String>) -> Self {
+        Self { detail: detail.into(), ..self }
+    }
+}
+
+/// A rule of node types, names and references.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum ViolationKind {
+    /// The primary type is not known.
+    UnknownPrimaryType,
+    /// A mixin is used as the primary type.
+    MixinAsPrimaryType,
+    /// An abstract type is used as the primary type.
+    AbstractPrimaryType,
+    /// A node has no primary type, and its parent's type names none for it.
+    NoPrimaryType,
+    /// A mixin is not known.
+    UnknownMixin,
+    /// A primary type is used as a mixin.
+    PrimaryTypeAsMixin,
+    /// An abstract mixin is used.
+    AbstractMixin,
+    /// The type has no such child.
+    UnknownChild,
+    /// The type has no such property, or not of this type or number of values.
+    UnknownProperty,
+    /// The value is not one of those that the type allows.
+    ValueConstraint,
+    /// A mandatory property has another type.
+    RequiredType,
+    /// The `jcr:uuid` of a referenceable node is none.
+    InvalidIdentifier,
+    /// A mandatory property is missing.
+    MandatoryProperty,
+    /// A mandatory property is removed.
+    MandatoryPropertyRemoved,
+    /// A mandatory child is missing.
+    MandatoryChild,
+    /// A mandatory child is removed.
+    MandatoryChildRemoved,
+    /// A property that only the repository sets.
+    Protected,
+    /// Two nodes with one `jcr:uuid`.
+    DuplicateIdentifier,
+    /// A name with a prefix that stands for no namespace.
+    UnknownPrefix,
+    /// A name value that is no name.
+    InvalidName,
+    /// A node is removed that others refer to.
+    Referenced,
+    /// A reference to a node that does not exist.
+    DanglingReference,
+}
+
+impl ViolationKind {
+    /// Returns Oak's name for it: the kind of failure and its number.
+    #[must_use]
+    pub fn code(self) -> &'static str {
+        match self {
+            Self::UnknownPrimaryType | Self::UnknownChild => "OakConstraint0001",
+            Self::MixinAsPrimaryType => "OakConstraint0002",
+            Self::AbstractPrimaryType => "OakConstraint0003",
+            Self::NoPrimaryType | Self::UnknownProperty => "OakConstraint0004",
+            Self::UnknownMixin | Self::ValueConstraint => "OakConstraint0005",
+            Self::PrimaryTypeAsMixin => "OakConstraint0006",
+            Self::AbstractMixin => "OakConstraint0007",
+            Self::InvalidIdentifier => "OakConstraint0012",
+            Self::MandatoryProperty => "OakConstraint0021",
+            Self::MandatoryPropertyRemoved => "OakConstraint0022",
+            Self::MandatoryChild => "OakConstraint0025",
+            Self::MandatoryChildRemoved => "OakConstraint0026",
+            Self::DuplicateIdentifier => "OakConstraint0030",
+            Self::RequiredType => "OakConstraint0055",
+            Self::Protected => "OakConstraint0100",
+            Self::UnknownPrefix => "OakName0001",
+            Self::InvalidName => "OakName0003",
+            Self::Referenced => "OakIntegrity0001",
+            Self::DanglingReference => "OakIntegrity0002",
+        }
+    }
+
+    /// Tells whether it is about what other nodes hold, rather than about the node itself.
+    #[must_use]
+    pub fn is_about_others(self) -> bool {
+        matches!(self, Self::DuplicateIdentifier | Self::Referenced | Self::DanglingReference)
+    }
+
+    fn says(self) -> &'static str {
+        match self {
+            Self::UnknownPrimaryType => "the primary type {} does not exist",
+            Self::MixinAsPrimaryType => "the mixin {} is used as the primary type",
+            Self::AbstractPrimaryType => "the abstract type {} is used as the primary type",
+            Self::NoPrimaryType => "no default primary type is available for the child {}",
+            Self::UnknownMixin => "the mixin {} does not exist",
+            Self::PrimaryTypeAsMixin => "the primary type {} is used as a mixin",
+            Self::AbstractMixin => "the abstract type {} is used as a mixin",
+            Self::UnknownChild => "no definition matches the child {}",
+            Self::UnknownProperty => "no definition matches the property {}",
+            Self::ValueConstraint => "the value of {} is not allowed",
+            Self::RequiredType => "the property {} is not of the required type",
+            Self::InvalidIdentifier => "the value of {} is no UUID",
+            Self::MandatoryProperty => "the mandatory property {} is missing",
+            Self::MandatoryPropertyRemoved => "the mandatory property {} cannot be removed",
+            Self::MandatoryChild => "the mandatory child {} is missing",
+            Self::MandatoryChildRemoved => "the mandatory child {} cannot be removed",
+            Self::Protected => "the property {} is protected",
+            Self::DuplicateIdentifier => "the identifier {} is taken",
+            Self::UnknownPrefix => "the prefix {} stands for no namespace",
+            Self::InvalidName => "{} is no name",
+            Self::Referenced => "the node with the identifier {} is referred to",
+            Self::DanglingReference => "the property {} refers to a node that does not exist",
+        }
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let says = self.kind.says().replace("{}", &format!("`{}`", self.item));
+        write!(f, "{}: {}: {says}", self.kind.code(), self.path)?;
+        if !self.detail.is_empty() {
+            write!(f, "; {}", self.detail)?;
+        }
+        if !self.referrers.is_empty() {
+            let referrers: Vec<String> =
+                self.referrers.iter().take(5).map(Referrer::to_string).collect();
+            let more = self.referrers.len().saturating_sub(5);
+            write!(f, " by {}", referrers.join(", "))?;
+            if more > 0 {
+                write!(f, " and {more} more")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Says what a commit breaks: the first rule in full, and how many more there are.
+pub(crate) fn summary(violations: &[Violation]) -> String {
+    match violations {
+        [] => "a rule of the node types is broken".to_owned(),
+        [only] => only.to_string(),
+        [first, others @ ..] => format!("{first} (and {} more)", others.len()),
+    }
+}
