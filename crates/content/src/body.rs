@@ -193,6 +193,11 @@ impl Body {
         (at == node.end as usize).then_some(())
     }
 
+    /// Tells whether any node or property has this name, or any value is this name.
+    pub(crate) fn has_name(&self, name: &str) -> bool {
+        (0..self.name_ends.len() as u32).any(|index| self.name_text(index) == Some(name))
+    }
+
     /// Returns the document's own node.
     pub(crate) fn root(&self) -> BodyNode {
         self.root

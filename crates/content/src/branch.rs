@@ -13,6 +13,7 @@ use crate::commit::{self, Change};
 use crate::record::Record;
 use crate::repository::MAIN;
 use crate::snapshot::Overlay;
+use crate::version::VersionEdits;
 use crate::{Error, Repository, Result, keys};
 
 const BASE: &str = "base/";
@@ -155,7 +156,11 @@ impl Repository {
             edits.insert(change.key.to_vec(), record);
         }
         let Revising { user, message, at } = revising;
-        let merged = commit::commit(&before, &edits, &Change { user, message, at })?;
+        let merged = commit::commit(
+            &before,
+            &edits,
+            &Change { user, message, at, versions: &VersionEdits::new() },
+        )?;
         self.move_refs([(&base_of(name), Some(base), Some(root))], revising)?;
         Ok(merged)
     }

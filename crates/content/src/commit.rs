@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use tympan_store::{Batch, ChunkId, RefUpdate, Root, Value as Stored};
+use tympan_store::{Batch, ChunkId, Map, ReadChunks, RefUpdate, Root, Value as Stored};
 
 use crate::boundary::is_container;
 use crate::index::IndexEdits;
@@ -21,6 +21,7 @@ use crate::record::Record;
 use crate::repository::{CONTENT, Shared};
 use crate::siblings::deal_missing;
 use crate::snapshot::{Overlay, View};
+use crate::version::{self, VERSIONS, VersionEdits};
 use crate::{Conflict, ConflictKind, Error, NodePath, Result, Snapshot, Subtree, keys};
 
 /// Who commits what, when.
@@ -29,6 +30,8 @@ pub(crate) struct Change<'a> {
     pub(crate) user: &'a str,
     pub(crate) message: &'a str,
     pub(crate) at: SystemTime,
+    /// What the map of versions gets.
+    pub(crate) versions: &'a VersionEdits,
 }
 
 /// Commits edits that were made over `base`, together with what other sessions commit at the moment.
@@ -43,7 +46,8 @@ pub(crate) fn commit(base: &Snapshot, edits: &Overlay, change: &Change<'_>) -> R
             merged = merge_onto(&base.0, edits, &head)?;
             &merged
         };
-        write(&head, edits, change)
+        let versions = version::merge_onto(&base.0, change.versions, &head)?;
+        write(&head, edits, &Change { versions: &versions, ..*change })
     })
 }
 
@@ -71,10 +75,12 @@ fn write(head: &View, edits: &Overlay, change: &Change<'_>) -> Result<(Batch, Ch
         note_change(head, &path, old.as_ref(), record.as_deref(), &mut indexes)?;
         writes.insert(key.clone(), new);
     }
-    if writes.is_empty() {
+    let mut maps = Root::read(shared.reads(), &head.root)?.maps;
+    let versions = write_versions(&maps, change.versions, shared.reads(), &mut batch)?;
+    if writes.is_empty() && maps.get(VERSIONS).copied().unwrap_or_default() == versions {
         return Ok((Batch::new(), head.root));
     }
-    let mut maps = Root::read(shared.reads(), &head.root)?.maps;
+    maps.insert(VERSIONS.to_owned(), versions);
     let content = head.content.edit(shared.reads(), &mut batch, writes)?;
     maps.insert(CONTENT.to_owned(), content);
     indexes.apply(&mut maps, shared.reads(), &mut batch)?;
@@ -88,6 +94,22 @@ fn write(head: &View, edits: &Overlay, change: &Change<'_>) -> Result<(Batch, Ch
         message: change.message.to_owned(),
     });
     Ok((batch, new))
+}
+
+/// Applies edits to the map of versions.
+fn write_versions(
+    maps: &BTreeMap<String, Map>,
+    edits: &VersionEdits,
+    reads: &dyn ReadChunks,
+    batch: &mut Batch,
+) -> Result<Map> {
+    let map = maps.get(VERSIONS).copied().unwrap_or_default();
+    let mut writes = BTreeMap::new();
+    for (key, slot) in edits {
+        let stored = slot.as_ref().map(|slot| slot.encode(batch)).transpose()?;
+        writes.insert(key.clone(), stored);
+    }
+    Ok(map.edit(reads, batch, writes)?)
 }
 
 /// Derives the index edits of one changed document.

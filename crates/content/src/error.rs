@@ -33,6 +33,14 @@ pub enum Error {
     /// There is no node at the path.
     #[error("there is no node at `{0}`")]
     NodeMissing(NodePath),
+    /// The node has no such version.
+    #[error("`{path}` has no version or label `{name}`")]
+    VersionMissing {
+        /// The node.
+        path: NodePath,
+        /// What was asked for.
+        name: String,
+    },
     /// A node is in the way.
     #[error("a node exists already at `{0}`")]
     NodeExists(NodePath),

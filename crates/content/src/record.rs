@@ -50,6 +50,28 @@ pub(crate) enum BodyPlace {
     Pending(Arc<Body>),
 }
 
+impl BodyPlace {
+    /// Writes the body if it is not stored yet: gives its bytes if they stay in what refers to it, else its hash.
+    ///
+    /// # Errors
+    /// If the body exceeds what the store can hold.
+    pub(crate) fn store(
+        &self,
+        batch: &mut Batch,
+    ) -> tympan_store::Result<(Option<&Bytes>, Option<ChunkId>)> {
+        Ok(match self {
+            Self::Inline(bytes) => (Some(bytes), None),
+            Self::Stored(id) => (None, Some(*id)),
+            Self::Pending(body)
+                if body.bytes().len() <= INLINE_BYTES && body.blobs().is_empty() =>
+            {
+                (Some(body.bytes()), None)
+            }
+            Self::Pending(body) => (None, Some(bodies::write(batch, body.bytes(), body.blobs())?)),
+        })
+    }
+}
+
 impl Record {
     /// Makes the record of a document from its own tree (for a container: without its records' children).
     ///
@@ -65,18 +87,7 @@ impl Record {
     /// # Errors
     /// If the body exceeds what the store can hold.
     pub(crate) fn encode(&self, batch: &mut Batch) -> tympan_store::Result<Stored> {
-        let (inline, stored) = match &self.body {
-            BodyPlace::Inline(bytes) => (Some(bytes), None),
-            BodyPlace::Stored(id) => (None, Some(*id)),
-            BodyPlace::Pending(body)
-                if body.bytes().len() <= INLINE_BYTES && body.blobs().is_empty() =>
-            {
-                (Some(body.bytes()), None)
-            }
-            BodyPlace::Pending(body) => {
-                (None, Some(bodies::write(batch, body.bytes(), body.blobs())?))
-            }
-        };
+        let (inline, stored) = self.body.store(batch)?;
         let mut out = vec![VERSION, u8::from(inline.is_some())];
         put_bytes(&mut out, &self.order.0);
         out.extend_from_slice(&self.summary.bytes);
@@ -115,6 +126,15 @@ impl Record {
         let record = Self::decode(stored)?;
         let is_sound = record.order.0.len() <= MAX_ORDER_BYTES && record.summary.check().is_some();
         is_sound.then_some(record)
+    }
+
+    /// Returns a hash of the body; nothing while it is pending.
+    pub(crate) fn body_id(&self) -> Option<ChunkId> {
+        match &self.body {
+            BodyPlace::Stored(id) => Some(*id),
+            BodyPlace::Inline(bytes) => Some(ChunkId::of(bytes)),
+            BodyPlace::Pending(_) => None,
+        }
     }
 
     /// Reads the body from the store, or from the record itself.

@@ -22,6 +22,7 @@ use crate::record::{BodyPlace, Record};
 use crate::repository::Repository;
 use crate::siblings::Spot;
 use crate::snapshot::View;
+use crate::version::Passes;
 use crate::{
     BlobId, Error, Node, NodePath, Property, Result, Snapshot, Subtree, check_name, commit, keys,
 };
@@ -54,6 +55,8 @@ pub struct Session {
     last_order: Option<(NodePath, OrderKey)>,
     /// Keeps blobs that are stored before the commit that refers to them.
     hold: Option<Hold>,
+    /// Which edits pass over check-ins.
+    pub(crate) passes: Passes,
 }
 
 /// A decoded document.
@@ -76,6 +79,7 @@ impl Session {
             hot: None,
             last_order: None,
             hold: None,
+            passes: Passes::default(),
         }
     }
 
@@ -117,7 +121,7 @@ impl Session {
     /// If the store fails.
     pub fn has_changes(&mut self) -> Result<bool> {
         self.cool()?;
-        Ok(!self.pending.0.overlay.is_empty())
+        Ok(!(self.pending.0.overlay.is_empty() && self.pending.0.versions.is_empty()))
     }
 
     /// Finds a node, pending edits included.
@@ -213,17 +217,19 @@ impl Session {
         if from.is_root() || to.is_within(from) {
             return Err(refused("move", from, "a node cannot move into itself"));
         }
+        let histories = self.histories_from(from)?;
         let tree_of_copy = self.prepare_copy(from, to)?;
         match tree_of_copy {
             Some(tree) => {
                 self.remove(from)?;
-                self.put(to, tree)
+                self.put(to, tree)?;
             }
             None => {
                 self.copy_records(from, to, Identity::Kept)?;
-                self.remove_records(from)
+                self.remove_records(from)?;
             }
         }
+        self.move_histories(histories, from, to)
     }
 
     /// Copies a node with everything below it; referenceable nodes of the copy get identifiers of their own.
@@ -358,11 +364,14 @@ impl Session {
     /// [`Error::Conflicts`] with every clash; errors of the store. The edits stay pending.
     pub fn commit(&mut self, message: &str, at: SystemTime) -> Result<ChunkId> {
         self.cool()?;
-        let change = commit::Change { user: &self.user, message, at };
+        self.passes.check(&self.base, &self.pending)?;
+        let versions = &self.pending.0.versions;
+        let change = commit::Change { user: &self.user, message, at, versions };
         let root = commit::commit(&self.base, &self.pending.0.overlay, &change)?;
         self.base = self.repository.snapshot_at(root)?;
         self.pending = self.base.clone();
         self.last_order = None;
+        self.passes.clear();
         Ok(root)
     }
 
@@ -375,6 +384,7 @@ impl Session {
         self.pending = self.base.clone();
         self.hot = None;
         self.last_order = None;
+        self.passes.clear();
         Ok(())
     }
 

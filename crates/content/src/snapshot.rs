@@ -25,6 +25,7 @@ use crate::record::{BodyPlace, Record, Summary};
 use crate::repository::Shared;
 use crate::siblings::OrderEdits;
 use crate::subtree::JCR_CONTENT;
+use crate::version::VersionEdits;
 use crate::{Error, NodePath, Property, Result, Subtree, keys};
 
 /// Pending edits by key: a record put, or nothing where one was removed.
@@ -43,6 +44,8 @@ pub(crate) struct View {
     pub(crate) overlay: Overlay,
     /// What the overlay changes in the map of order keys.
     pub(crate) order: OrderEdits,
+    /// Pending edits of the map of versions.
+    pub(crate) versions: VersionEdits,
     /// Keeps the root from being collected while the view is read.
     _pin: Option<Pin>,
     failure: OnceLock<Arc<Error>>,
@@ -118,8 +121,9 @@ impl Found<'_> {
 
 impl View {
     pub(crate) fn new(shared: Arc<Shared>, root: ChunkId, content: Map) -> Self {
-        let (overlay, order) = (Overlay::new(), OrderEdits::new());
-        Self { shared, root, content, overlay, order, _pin: None, failure: OnceLock::new() }
+        let (overlay, order, versions) = (Overlay::new(), OrderEdits::new(), VersionEdits::new());
+        let (_pin, failure) = (None, OnceLock::new());
+        Self { shared, root, content, overlay, order, versions, _pin, failure }
     }
 
     /// Opens a state that stays readable as long as the view.
@@ -656,11 +660,7 @@ impl Node {
     /// with pending edits.
     #[must_use]
     pub fn body_id(&self) -> Option<ChunkId> {
-        match &self.record().body {
-            BodyPlace::Stored(id) => Some(*id),
-            BodyPlace::Inline(bytes) => Some(ChunkId::of(bytes)),
-            BodyPlace::Pending(_) => None,
-        }
+        self.record().body_id()
     }
 
     pub(crate) fn record(&self) -> &Record {

@@ -100,6 +100,7 @@ impl Session {
     /// [`Error::Damaged`] if the record or body does not decode; [`Error::NodeMissing`] for the parent; errors of the
     /// store, also when a chunk of the body is missing.
     pub fn put_document(&mut self, document: &StoredDocument) -> Result<()> {
+        self.pass_check_ins();
         let StoredDocument { path, record, body } = document;
         let damaged = || Error::Damaged {
             path: path.clone(),

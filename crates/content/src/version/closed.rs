@@ -1,0 +1,136 @@
+//! Checked-in nodes are read-only until they are checked out.
+//!
+//! A node is checked in where it is `mix:versionable` and its `jcr:isCheckedOut` is false. The rule covers everything
+//! below it in the same document, but for versionable nodes there, which have a state of their own. It is asked at the
+//! commit: whatever way an edit takes, and a check-out in the same commit counts.
+//!
+//! Not covered, as their OnParentVersion is IGNORE: what replication notes about a node, and its access control.
+
+use std::collections::BTreeSet;
+
+use super::check_in::has_versionable;
+use crate::body::{Body, BodyNode};
+use crate::borrowed::BorrowedValue;
+use crate::subtree::MIXIN_TYPES;
+use crate::{Error, Node, NodePath, Property, Result, Session, Snapshot, Subtree, Value, keys};
+
+/// The property that says whether a versionable node can be changed.
+pub(super) const IS_CHECKED_OUT: &str = "jcr:isCheckedOut";
+
+/// Which edits of a session pass over check-ins.
+#[derive(Debug, Default)]
+pub(crate) struct Passes {
+    is_all: bool,
+    /// Nodes that were checked in or restored in the pending edits.
+    restored: BTreeSet<NodePath>,
+}
+
+impl Session {
+    /// Lets the edits of this session change checked-in nodes: for what comes whole from elsewhere, such as received
+    /// documents and packages.
+    pub fn pass_check_ins(&mut self) {
+        self.passes.is_all = true;
+    }
+
+    /// Notes that a node gets its state from a version.
+    pub(super) fn restored(&mut self, path: &NodePath) {
+        self.passes.restored.insert(path.clone());
+    }
+}
+
+impl Passes {
+    /// Forgets what was restored, after a commit or refresh.
+    pub(crate) fn clear(&mut self) {
+        self.restored.clear();
+    }
+
+    /// Refuses pending edits of checked-in nodes.
+    pub(crate) fn check(&self, base: &Snapshot, pending: &Snapshot) -> Result<()> {
+        if self.is_all {
+            return Ok(());
+        }
+        for (key, record) in &pending.0.overlay {
+            let path = keys::path_of(key)?;
+            let Some(before) = base.0.record(key, &path)? else { continue };
+            let before = base.0.body(&before, &path)?;
+            if !before.has_name(IS_CHECKED_OUT) {
+                continue;
+            }
+            // Removing a document is an edit of its parent.
+            let Some(record) = record else { continue };
+            let after = pending.0.body(record, &path)?;
+            let after = after.subtree(after.root());
+            self.check_document(&path, &before, &after)?;
+        }
+        Ok(())
+    }
+
+    fn check_document(&self, path: &NodePath, before: &Body, after: &Subtree) -> Result<()> {
+        let mut nodes = vec![(path.clone(), before.root(), Some(after))];
+        while let Some((path, node, after)) = nodes.pop() {
+            let Some(after) = after else { continue };
+            if is_closed_in(before, node)
+                && is_closed_tree(after)
+                && !self.restored.contains(&path)
+                && !is_same(&before.subtree(node), after)
+            {
+                let reason = "it is checked in; check it out first";
+                return Err(Error::Refused { action: "change", path, reason });
+            }
+            nodes.extend(before.children(node).map(|child| {
+                let name = before.name(child);
+                (path.child_unchecked(name), child, after.child(name))
+            }));
+        }
+        Ok(())
+    }
+}
+
+/// Tells whether a node is checked in.
+pub(super) fn is_closed(node: &Node) -> bool {
+    node.property(IS_CHECKED_OUT).is_some_and(|property| is_false(&property))
+}
+
+fn is_closed_in(body: &Body, node: BodyNode) -> bool {
+    let is_out = body.property(node, IS_CHECKED_OUT).and_then(|property| property.first());
+    let mixins = body.property(node, MIXIN_TYPES);
+    matches!(is_out, Some(BorrowedValue::Boolean(false)))
+        && mixins.is_some_and(|mixins| has_versionable(&mixins.to_property()))
+}
+
+fn is_closed_tree(tree: &Subtree) -> bool {
+    tree.properties.get(IS_CHECKED_OUT).is_some_and(is_false) && is_versionable_tree(tree)
+}
+
+fn is_versionable_tree(tree: &Subtree) -> bool {
+    tree.properties.get(MIXIN_TYPES).is_some_and(has_versionable)
+}
+
+fn is_false(property: &Property) -> bool {
+    matches!(property, Property::Single(Value::Boolean(false)))
+}
+
+/// Tells whether a property is no part of a node's versions, and may change while it is checked in.
+pub(super) fn is_ignored_property(name: &str) -> bool {
+    name == IS_CHECKED_OUT || name.starts_with("cq:lastReplicat")
+}
+
+/// Tells whether a child is no part of its parent's versions.
+pub(super) fn is_ignored_child(name: &str) -> bool {
+    matches!(name, "rep:policy" | "rep:cugPolicy")
+}
+
+/// Tells whether two trees hold the same, but for what versions ignore and what has a state of its own.
+pub(super) fn is_same(left: &Subtree, right: &Subtree) -> bool {
+    fn properties(tree: &Subtree) -> impl Iterator<Item = (&String, &Property)> {
+        tree.properties.iter().filter(|(name, _)| !is_ignored_property(name))
+    }
+    fn children(tree: &Subtree) -> impl Iterator<Item = &Subtree> {
+        tree.children.iter().filter(|child| !is_ignored_child(&child.name))
+    }
+    properties(left).eq(properties(right))
+        && children(left).map(|child| &child.name).eq(children(right).map(|child| &child.name))
+        && children(left)
+            .zip(children(right))
+            .all(|(left, right)| is_versionable_tree(left) || is_same(left, right))
+}
