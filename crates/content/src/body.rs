@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use bytes::Bytes;
 use tympan_store::BlobId;
 
+use crate::access::is_guarded_name;
 use crate::borrowed::BorrowedProperty;
 use crate::codec::{Cursor, put_bytes, put_number, put_signed};
 use crate::{Property, Subtree, Value};
@@ -31,6 +32,8 @@ pub(crate) struct Body {
     name_ends: Vec<u32>,
     blobs: Vec<BlobId>,
     root: BodyNode,
+    /// Whether a name in it is one that access control decides by itself.
+    is_guarded: bool,
 }
 
 /// A node of a body: offsets of its parts.
@@ -40,6 +43,13 @@ pub(crate) struct BodyNode {
     properties: u32,
     children: u32,
     end: u32,
+}
+
+impl BodyNode {
+    /// Returns what tells the node apart from the others of its body.
+    pub(crate) fn id(self) -> u32 {
+        self.properties
+    }
 }
 
 /// Writes a document's tree and returns the bytes with the blobs that they name by index.
@@ -154,13 +164,16 @@ impl Body {
         let count = cursor.length()?;
         let mut names = String::new();
         let mut name_ends = Vec::with_capacity(count.min(bytes.len()));
+        let mut is_guarded = false;
         for _ in 0..count {
-            names.push_str(cursor.text()?);
+            let name = cursor.text()?;
+            is_guarded |= is_guarded_name(name);
+            names.push_str(name);
             name_ends.push(u32::try_from(names.len()).ok()?);
         }
         let at = cursor.at();
         let root = node_at(&bytes, at)?;
-        let body = Self { bytes, names, name_ends, blobs, root };
+        let body = Self { bytes, names, name_ends, blobs, root, is_guarded };
         let is_whole = root.end as usize == body.bytes.len() && body.walk(root, 0).is_some();
         is_whole.then_some(body)
     }
@@ -196,6 +209,11 @@ impl Body {
     /// Tells whether any node or property has this name, or any value is this name.
     pub(crate) fn has_name(&self, name: &str) -> bool {
         (0..self.name_ends.len() as u32).any(|index| self.name_text(index) == Some(name))
+    }
+
+    /// Tells whether the body may hold policies or passwords.
+    pub(crate) fn is_guarded(&self) -> bool {
+        self.is_guarded
     }
 
     /// Returns the document's own node.

@@ -6,6 +6,7 @@ use std::fmt;
 
 use tympan_store::BlobId;
 
+use crate::access::Mask;
 use crate::body::{Body, BodyNode, LIST};
 use crate::codec::Cursor;
 use crate::{Date, Property, Value, ValueType};
@@ -15,6 +16,8 @@ use crate::{Date, Property, Value, ValueType};
 pub struct BorrowedNode<'a> {
     body: &'a Body,
     at: BodyNode,
+    /// What of the body is hidden.
+    mask: Option<&'a Mask>,
 }
 
 /// A property, read in place.
@@ -43,8 +46,8 @@ pub enum BorrowedValue<'a> {
 }
 
 impl<'a> BorrowedNode<'a> {
-    pub(crate) fn new(body: &'a Body, at: BodyNode) -> Self {
-        Self { body, at }
+    pub(crate) fn new(body: &'a Body, at: BodyNode, mask: Option<&'a Mask>) -> Self {
+        Self { body, at, mask }
     }
 
     /// Returns the name; a document's own node has the empty one, as its path holds it.
@@ -56,29 +59,37 @@ impl<'a> BorrowedNode<'a> {
     /// Returns a property.
     #[must_use]
     pub fn property(self, name: &str) -> Option<BorrowedProperty<'a>> {
-        self.body.property(self.at, name)
+        let is_shown = self.mask.is_none_or(|mask| mask.shows_property(self.at, name));
+        self.body.property(self.at, name).filter(|_| is_shown)
     }
 
     /// Returns a single text-like property.
     #[must_use]
     pub fn text(self, name: &str) -> Option<&'a str> {
-        self.body.text(self.at, name)
+        let is_shown = self.mask.is_none_or(|mask| mask.shows_property(self.at, name));
+        self.body.text(self.at, name).filter(|_| is_shown)
     }
 
     /// Returns all properties, sorted by name.
     pub fn properties(self) -> impl Iterator<Item = (&'a str, BorrowedProperty<'a>)> {
-        self.body.properties(self.at)
+        let Self { body, at, mask } = self;
+        let is_shown = move |name: &str| mask.is_none_or(|mask| mask.shows_property(at, name));
+        body.properties(at).filter(move |(name, _)| is_shown(name))
     }
 
     /// Returns the children in order.
     pub fn children(self) -> impl Iterator<Item = Self> {
-        self.body.children(self.at).map(move |at| Self { body: self.body, at })
+        let Self { body, at, mask } = self;
+        let is_shown = move |at: &BodyNode| mask.is_none_or(|mask| mask.shows(*at));
+        body.children(at).filter(is_shown).map(move |at| Self { body, at, mask })
     }
 
     /// Finds a child by name.
     #[must_use]
     pub fn child(self, name: &str) -> Option<Self> {
-        Some(Self { body: self.body, at: self.body.child(self.at, name)? })
+        let at = self.body.child(self.at, name)?;
+        let is_shown = self.mask.is_none_or(|mask| mask.shows(at));
+        is_shown.then_some(Self { at, ..self })
     }
 }
 

@@ -70,7 +70,30 @@ impl Snapshot {
             paths.push(NodePath::new(&String::from_utf8_lossy(path))?);
         }
         paths.dedup();
-        Ok(paths)
+        self.only_seen(index, paths)
+    }
+}
+
+impl Snapshot {
+    /// Leaves out what the viewer does not see, node or property.
+    fn only_seen(&self, index: Index, mut paths: Vec<NodePath>) -> Result<Vec<NodePath>> {
+        if self.1.is_none() {
+            return Ok(paths);
+        }
+        let name = match index {
+            Index::Uuid => "jcr:uuid",
+            Index::ResourceType => "sling:resourceType",
+            Index::Type | Index::Reference => PRIMARY_TYPE,
+        };
+        let mut failure = None;
+        paths.retain(|path| match self.node(path) {
+            Ok(node) => node.is_some_and(|node| node.property(name).is_some()),
+            Err(error) => {
+                failure = Some(error);
+                false
+            }
+        });
+        failure.map_or(Ok(paths), Err)
     }
 }
 

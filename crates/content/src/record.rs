@@ -275,7 +275,7 @@ fn date(bytes: &[u8]) -> Option<Date> {
 }
 
 /// Derives what listings show from a document's tree.
-fn summary_of(tree: &Subtree) -> Summary {
+pub(crate) fn summary_of(tree: &Subtree) -> Summary {
     let primary_type = tree.primary_type();
     let content = match tree.child(JCR_CONTENT) {
         Some(content)

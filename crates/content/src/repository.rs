@@ -13,6 +13,7 @@ use tympan_store::{
     Batch, ChunkId, ChunkStore, Committer, Hold, LocalStore, Map, Pin, ReadChunks, RefUpdate, Root,
 };
 
+use crate::access::AccessCache;
 use crate::body::Body;
 use crate::index::ORDER;
 use crate::order::OrderKey;
@@ -62,11 +63,12 @@ pub(crate) struct Commits {
     pub(crate) staged: Arc<Shared>,
 }
 
-/// Opened bodies by hash, bounded in bytes, and where nodes were found, by content map and path.
+/// Opened bodies by hash, bounded in bytes; where nodes were found, by content map and path; and compiled policies.
 pub(crate) struct BodyCache {
     bodies: Cache<ChunkId, Arc<Body>, BodyWeight>,
     pub(crate) places: Cache<PlaceKey, Arc<Place>>,
     pub(crate) rules: RulesCache,
+    pub(crate) access: AccessCache,
 }
 
 #[derive(Clone)]
@@ -91,6 +93,7 @@ impl BodyCache {
             bodies: Cache::with_weighter(8192, BODY_CACHE_BYTES, BodyWeight),
             places: Cache::new(MAX_PLACES),
             rules: RulesCache::new(MAX_RULES),
+            access: AccessCache::default(),
         }
     }
 
@@ -177,7 +180,7 @@ impl Repository {
     }
 
     fn open_pinned(&self, pin: Pin, content: Map) -> Snapshot {
-        Snapshot(Arc::new(View::pinned(self.0.clone(), pin, content)))
+        Snapshot::of_view(View::pinned(self.0.clone(), pin, content))
     }
 
     fn content_of(&self, root: &ChunkId) -> Result<Map> {

@@ -15,6 +15,7 @@ use std::time::SystemTime;
 
 use tympan_store::{ChunkId, Hold};
 
+use crate::access::{self, Gate, Inner};
 use crate::body::Body;
 use crate::boundary::{has_ordered_children, is_container, is_own_content};
 use crate::order::OrderKey;
@@ -24,7 +25,8 @@ use crate::siblings::Spot;
 use crate::snapshot::View;
 use crate::version::Passes;
 use crate::{
-    BlobId, Error, Node, NodePath, Property, Result, Snapshot, Subtree, check_name, commit, keys,
+    BlobId, Error, Node, NodePath, Property, Result, Snapshot, Subtree, Viewer, check_name, commit,
+    keys,
 };
 
 /// Where to put a node among its siblings.
@@ -49,6 +51,12 @@ pub struct Session {
     /// The base with the pending edits.
     pending: Snapshot,
     user: String,
+    /// In whose name it reads and commits.
+    viewer: Viewer,
+    /// What that one sees; nothing if it is the program itself.
+    gate: Option<Arc<Gate>>,
+    /// What was moved from where to where, in order.
+    moves: Vec<(NodePath, NodePath)>,
     /// The document that is being edited, decoded; written back before anything else is read.
     hot: Option<Hot>,
     /// The last order key given out, so that adding many children in a row does not list them each time.
@@ -76,11 +84,20 @@ impl Session {
             pending: base.clone(),
             base,
             user: user.to_owned(),
+            viewer: Viewer::system(),
+            gate: None,
+            moves: Vec::new(),
             hot: None,
             last_order: None,
             hold: None,
             passes: Passes::default(),
         }
+    }
+
+    pub(crate) fn of_viewer(repository: Repository, base: Snapshot, viewer: &Viewer) -> Self {
+        let gate = base.seen_by(viewer).1;
+        let session = Self::new(repository, base, viewer.name());
+        Self { viewer: viewer.clone(), gate, ..session }
     }
 
     /// Stores a blob for a property that is set before the session ends.
@@ -111,8 +128,23 @@ impl Session {
     /// # Errors
     /// If the store fails.
     pub fn snapshot(&mut self) -> Result<Snapshot> {
+        Ok(Snapshot(self.whole()?.0, self.gate.clone()))
+    }
+
+    /// Returns the state with the pending edits, whoever may see it.
+    pub(crate) fn whole(&mut self) -> Result<Snapshot> {
         self.cool()?;
         Ok(self.pending.clone())
+    }
+
+    /// Refuses to edit a node that the viewer does not see, as if it were not there.
+    fn require_seen(&mut self, path: &NodePath) -> Result<()> {
+        let is_seen = match &self.gate {
+            // Where the type does not matter the node need not be looked up, which would write back what is edited.
+            Some(gate) => gate.sees_record(path, Inner::None) || self.node(path)?.is_some(),
+            None => true,
+        };
+        if is_seen { Ok(()) } else { Err(Error::NodeMissing(path.clone())) }
     }
 
     /// Tells whether there are edits to commit.
@@ -138,6 +170,7 @@ impl Session {
     /// [`Error::NodeMissing`]; [`Error::InvalidName`].
     pub fn set_property(&mut self, path: &NodePath, name: &str, property: Property) -> Result<()> {
         check_name(name)?;
+        self.require_seen(path)?;
         self.edit(path, |node| {
             node.properties.insert(name.to_owned(), property);
             Ok(())
@@ -149,6 +182,7 @@ impl Session {
     /// # Errors
     /// [`Error::NodeMissing`].
     pub fn remove_property(&mut self, path: &NodePath, name: &str) -> Result<bool> {
+        self.require_seen(path)?;
         self.edit(path, |node| Ok(node.properties.remove(name).is_some()))
     }
 
@@ -157,7 +191,7 @@ impl Session {
     /// # Errors
     /// [`Error::NodeExists`]; [`Error::NodeMissing`] for the parent.
     pub fn add_node(&mut self, path: &NodePath, primary_type: &str) -> Result<()> {
-        if self.node(path)?.is_some() {
+        if self.whole()?.node(path)?.is_some() {
             return Err(Error::NodeExists(path.clone()));
         }
         self.put(path, Subtree::new(path.name(), primary_type))
@@ -197,6 +231,7 @@ impl Session {
     /// [`Error::NodeMissing`]; [`Error::Refused`] for the root.
     pub fn remove(&mut self, path: &NodePath) -> Result<()> {
         let parent = path.parent().ok_or_else(|| refused("remove", path, "it is the root"))?;
+        self.require_seen(path)?;
         self.cool()?;
         if self.pending.0.record(&keys::key_of(path)?, path)?.is_some() {
             return self.remove_records(path);
@@ -218,6 +253,7 @@ impl Session {
             return Err(refused("move", from, "a node cannot move into itself"));
         }
         let histories = self.histories_from(from)?;
+        self.require_seen(from)?;
         let tree_of_copy = self.prepare_copy(from, to)?;
         match tree_of_copy {
             Some(tree) => {
@@ -229,7 +265,11 @@ impl Session {
                 self.remove_records(from)?;
             }
         }
-        self.move_histories(histories, from, to)
+        self.move_histories(histories, from, to)?;
+        if self.gate.is_some() {
+            self.moves.push((from.clone(), to.clone()));
+        }
+        Ok(())
     }
 
     /// Copies a node with everything below it; referenceable nodes of the copy get identifiers of their own.
@@ -240,6 +280,9 @@ impl Session {
         if to.is_within(from) {
             return Err(refused("copy", from, "a node cannot be copied into itself"));
         }
+        if self.gate.as_ref().is_some_and(|gate| !gate.is_unbound()) {
+            return self.copy_seen(from, to);
+        }
         match self.prepare_copy(from, to)? {
             Some(mut tree) => {
                 renew_identifiers(&mut tree);
@@ -249,12 +292,25 @@ impl Session {
         }
     }
 
+    /// Copies what the viewer sees of a node.
+    fn copy_seen(&mut self, from: &NodePath, to: &NodePath) -> Result<()> {
+        let node = self.node(from)?.ok_or_else(|| Error::NodeMissing(from.clone()))?;
+        if self.whole()?.node(to)?.is_some() {
+            return Err(Error::NodeExists(to.clone()));
+        }
+        let mut tree = node.read()?;
+        drop(node);
+        renew_identifiers(&mut tree);
+        self.put(to, tree)
+    }
+
     /// Puts a node in another place among its siblings.
     ///
     /// # Errors
     /// [`Error::NodeMissing`] for the node or the sibling; [`Error::Refused`] where siblings have no order.
     pub fn order(&mut self, path: &NodePath, place: &Place) -> Result<()> {
         let parent = path.parent().ok_or_else(|| refused("order", path, "it is the root"))?;
+        self.require_seen(path)?;
         self.cool()?;
         let Some(record) = self.pending.0.record(&keys::key_of(path)?, path)? else {
             return self.edit(&parent, |node| order_children(node, path, place));
@@ -314,11 +370,12 @@ impl Session {
         let places: BTreeMap<&str, usize> =
             names.iter().enumerate().map(|(at, name)| (&**name, at)).collect();
         let place = |name: &str| places.get(name).copied().unwrap_or(usize::MAX);
+        self.require_seen(path)?;
         self.edit(path, |node| {
             node.children.sort_by_key(|child| place(&child.name));
             Ok(())
         })?;
-        let node = self.node(path)?.ok_or_else(|| Error::NodeMissing(path.clone()))?;
+        let node = self.whole()?.node(path)?.ok_or_else(|| Error::NodeMissing(path.clone()))?;
         if !has_ordered_children(node.primary_type()) {
             return Ok(());
         }
@@ -351,6 +408,7 @@ impl Session {
         properties: BTreeMap<String, Property>,
     ) -> Result<()> {
         properties.keys().try_for_each(|name| check_name(name))?;
+        self.require_seen(path)?;
         self.edit(path, |node| {
             node.properties = properties;
             Ok(())
@@ -364,15 +422,33 @@ impl Session {
     /// [`Error::Conflicts`] with every clash; errors of the store. The edits stay pending.
     pub fn commit(&mut self, message: &str, at: SystemTime) -> Result<ChunkId> {
         self.cool()?;
+        self.check_access()?;
         self.passes.check(&self.base, &self.pending)?;
         let versions = &self.pending.0.versions;
         let change = commit::Change { user: &self.user, message, at, versions };
         let root = commit::commit(&self.base, &self.pending.0.overlay, &change)?;
         self.base = self.repository.snapshot_at(root)?;
+        self.begin_anew();
+        Ok(root)
+    }
+
+    /// Checks that the viewer has the privileges that the edits need, by the newest policies.
+    fn check_access(&self) -> Result<()> {
+        if self.gate.is_none() || self.pending.0.overlay.is_empty() {
+            return Ok(());
+        }
+        let gate = Gate::open(&self.repository.snapshot()?, &self.viewer)?;
+        let Self { base, pending, moves, .. } = self;
+        access::check(&access::Changed { base, pending, moves }, &gate)
+    }
+
+    /// Goes on without edits from the state that was just made the base.
+    fn begin_anew(&mut self) {
         self.pending = self.base.clone();
+        self.gate = self.base.seen_by(&self.viewer).1;
+        self.moves.clear();
         self.last_order = None;
         self.passes.clear();
-        Ok(root)
     }
 
     /// Drops the pending edits and goes on from the newest state.
@@ -381,10 +457,8 @@ impl Session {
     /// If the store fails.
     pub fn refresh(&mut self) -> Result<()> {
         self.base = self.repository.snapshot()?;
-        self.pending = self.base.clone();
         self.hot = None;
-        self.last_order = None;
-        self.passes.clear();
+        self.begin_anew();
         Ok(())
     }
 
@@ -496,7 +570,7 @@ impl Session {
 
     /// Checks source and target of a copy. Gives the decoded subtree unless both are places of records.
     fn prepare_copy(&mut self, from: &NodePath, to: &NodePath) -> Result<Option<Subtree>> {
-        let node = self.node(from)?.ok_or_else(|| Error::NodeMissing(from.clone()))?;
+        let node = self.whole()?.node(from)?.ok_or_else(|| Error::NodeMissing(from.clone()))?;
         if self.pending.node(to)?.is_some() {
             return Err(Error::NodeExists(to.clone()));
         }

@@ -244,6 +244,12 @@ impl Siblings<'_> {
         Ok(stored.max(edited))
     }
 
+    /// Returns how many stored entries stand in front of one.
+    pub(crate) fn rank(&self, entry: &[u8]) -> Result<u64> {
+        let before = KeyRange { start: self.range.start.clone(), end: Some(entry.to_vec()) };
+        Ok(self.map.count_in(self.reads(), &before)?)
+    }
+
     fn reads(&self) -> &dyn ReadChunks {
         self.view.shared.reads()
     }

@@ -18,10 +18,11 @@ use bytes::Bytes;
 use quick_cache::Equivalent;
 use tympan_store::{ChunkId, Map, Pin, Value as Stored};
 
+use crate::access::{Children, Gate, Inner, Mask};
 use crate::body::{Body, BodyNode};
 use crate::borrowed::{BorrowedNode, BorrowedProperty};
 use crate::boundary::{has_ordered_children, is_container, is_own_content};
-use crate::record::{BodyPlace, Record, Summary};
+use crate::record::{BodyPlace, Record, Summary, summary_of};
 use crate::repository::Shared;
 use crate::siblings::OrderEdits;
 use crate::subtree::JCR_CONTENT;
@@ -31,9 +32,9 @@ use crate::{Error, NodePath, Property, Result, Subtree, keys};
 /// Pending edits by key: a record put, or nothing where one was removed.
 pub(crate) type Overlay = BTreeMap<Vec<u8>, Option<Arc<Record>>>;
 
-/// One state of the content, pinned.
+/// One state of the content, pinned, as the program itself or a viewer sees it.
 #[derive(Clone)]
-pub struct Snapshot(pub(crate) Arc<View>);
+pub struct Snapshot(pub(crate) Arc<View>, pub(crate) Option<Arc<Gate>>);
 
 /// What a snapshot reads from.
 #[derive(Clone)]
@@ -58,6 +59,10 @@ pub struct Node {
     place: Arc<Place>,
     /// The document's body, once something of it was asked for.
     body: OnceLock<Option<Arc<Body>>>,
+    /// What of the document the viewer does not see, once something of it was asked for.
+    mask: OnceLock<Option<Arc<Mask>>>,
+    /// The header without what the viewer does not see.
+    seen_summary: OnceLock<Summary>,
 }
 
 /// Where a node was found, kept for whoever looks for it in the same state of the content again.
@@ -102,13 +107,13 @@ impl Equivalent<PlaceKey> for PlaceQuery<'_> {
 }
 
 /// A record in a range, not decoded yet unless it is a pending edit.
-enum Found<'a> {
+pub(crate) enum Found<'a> {
     Edited(&'a Arc<Record>),
     Stored(Stored),
 }
 
 impl Found<'_> {
-    fn record(self, key: &[u8]) -> Result<Record> {
+    pub(crate) fn record(self, key: &[u8]) -> Result<Record> {
         match self {
             Self::Edited(record) => Ok(Record::clone(record)),
             // Only an error needs the path, which costs more than the record.
@@ -156,7 +161,7 @@ impl View {
     }
 
     /// Reads the record with this key, whose path is made only for an error.
-    fn find(&self, key: &[u8]) -> Result<Option<Record>> {
+    pub(crate) fn find(&self, key: &[u8]) -> Result<Option<Record>> {
         match self.overlay.get(key) {
             Some(edit) => Ok(edit.as_deref().cloned()),
             None => self.stored(key)?.map(|stored| Found::Stored(stored).record(key)).transpose(),
@@ -180,7 +185,7 @@ impl View {
     }
 
     /// Returns what has keys in a range, pending edits applied, sorted by key; chunks are read as the iterator advances.
-    fn entries<'a>(
+    pub(crate) fn entries<'a>(
         &'a self,
         range: &keys::KeyRange,
     ) -> impl Iterator<Item = Result<(Bytes, Found<'a>)>> + use<'a> {
@@ -240,6 +245,11 @@ impl View {
 }
 
 impl Snapshot {
+    /// Makes the snapshot of a view that the program itself has.
+    pub(crate) fn of_view(view: View) -> Self {
+        Self(Arc::new(view), None)
+    }
+
     /// Returns the hash of the pinned root. Pending edits of a session do not show in it.
     #[must_use]
     pub fn root_id(&self) -> ChunkId {
@@ -251,6 +261,11 @@ impl Snapshot {
     /// # Errors
     /// If the store fails or a record on the way is damaged.
     pub fn node(&self, path: &NodePath) -> Result<Option<Node>> {
+        Ok(self.any_node(path)?.filter(Node::is_seen))
+    }
+
+    /// Finds the node at a path, seen or not.
+    fn any_node(&self, path: &NodePath) -> Result<Option<Node>> {
         // Pending edits belong to one session, and an empty map has no nodes to remember.
         let content = self.0.content.root().filter(|_| self.0.overlay.is_empty());
         let Some(content) = content else {
@@ -275,7 +290,7 @@ impl Snapshot {
             PlaceKind::Document(_) => OnceLock::new(),
             PlaceKind::Inside { body, .. } => OnceLock::from(Some(body.upgrade()?)),
         };
-        Some(Node { snapshot: self.clone(), place, body })
+        Some(Node::at_place(self.clone(), place, body))
     }
 
     /// Finds the document that holds a node, and the node in it.
@@ -344,7 +359,7 @@ impl Snapshot {
     /// Makes a document's own node.
     fn own_node(&self, path: NodePath, record: Record) -> Node {
         let place = Arc::new(Place { path, kind: PlaceKind::Document(record) });
-        Node { snapshot: self.clone(), place, body: OnceLock::new() }
+        Node::at_place(self.clone(), place, OnceLock::new())
     }
 
     /// Returns the root node.
@@ -362,6 +377,11 @@ impl Snapshot {
     /// If the store fails.
     pub fn read(&self, path: &NodePath) -> Result<Option<Subtree>> {
         self.node(path)?.map(|node| node.read()).transpose()
+    }
+
+    /// Notes why something could not be read. The first failure stands for all.
+    pub(crate) fn fail(&self, error: Error) {
+        drop(self.0.failure.set(Arc::new(error)));
     }
 
     /// Returns the first failure to load a body, if there was any; an answer drawn from this snapshot is then void.
@@ -412,7 +432,10 @@ impl Node {
     #[must_use]
     pub fn summary(&self) -> Option<&Summary> {
         match &self.place.kind {
-            PlaceKind::Document(record) => Some(&record.summary),
+            PlaceKind::Document(record) if self.sees_record() => Some(&record.summary),
+            PlaceKind::Document(_) => Some(self.seen_summary.get_or_init(|| {
+                self.read_own().map(|tree| summary_of(&tree)).unwrap_or_default()
+            })),
             PlaceKind::Inside { .. } => None,
         }
     }
@@ -429,7 +452,7 @@ impl Node {
     #[must_use]
     pub fn borrowed(&self) -> Option<BorrowedNode<'_>> {
         let body = self.body()?;
-        Some(BorrowedNode::new(body, self.at(body)))
+        Some(BorrowedNode::new(body, self.at(body), self.mask()))
     }
 
     /// Returns a property.
@@ -467,7 +490,9 @@ impl Node {
         let Some(body) = self.body() else {
             return Ok(None);
         };
-        Ok(body.child(self.at(body), name).map(|at| self.inner(body, at, path)))
+        let at = body.child(self.at(body), name);
+        let at = at.filter(|at| self.mask().is_none_or(|mask| mask.shows(*at)));
+        Ok(at.map(|at| self.inner(body, at, path)))
     }
 
     /// Finds a node below by a relative path; an empty one is the node itself.
@@ -493,6 +518,7 @@ impl Node {
         let mut children: Vec<Self> = match self.body() {
             Some(body) => body
                 .children(self.at(body))
+                .filter(|at| self.mask().is_none_or(|mask| mask.shows(*at)))
                 .map(|at| self.inner(body, at, self.path().child_unchecked(body.name(at))))
                 .collect(),
             None => Vec::new(),
@@ -510,10 +536,14 @@ impl Node {
         if !self.is_folder() {
             return Ok(Vec::new());
         }
-        let range = keys::children_of(self.path())?;
-        let entries = self.snapshot.0.entries(&range);
-        let children = entries.map(|entry| self.listed_child(entry));
-        let mut children = children.collect::<Result<Vec<Self>>>()?;
+        let mut children = match self.seen_children() {
+            None => {
+                let range = keys::children_of(self.path())?;
+                let entries = self.snapshot.0.entries(&range);
+                entries.map(|entry| self.listed_child(entry)).collect::<Result<Vec<Self>>>()?
+            }
+            Some(seen) => self.seen_listed_children(&seen)?,
+        };
         if has_ordered_children(self.primary_type()) {
             // Stable: those with equal order keys stay sorted by name.
             children.sort_by(|left, right| left.record().order.cmp(&right.record().order));
@@ -530,6 +560,14 @@ impl Node {
         if !self.is_folder() {
             return Ok(Vec::new());
         }
+        match self.seen_children() {
+            None => self.any_listed_page(offset, limit),
+            Some(seen) => self.seen_listed_page(&seen, offset, limit),
+        }
+    }
+
+    /// Returns a page of all children that have records of their own, seen or not.
+    pub(crate) fn any_listed_page(&self, offset: usize, limit: usize) -> Result<Vec<Self>> {
         let view = &self.snapshot.0;
         if !has_ordered_children(self.primary_type()) {
             let range = keys::children_of(self.path())?;
@@ -559,6 +597,14 @@ impl Node {
         if !self.is_folder() {
             return Ok(0);
         }
+        match self.seen_children() {
+            None => self.count_any_listed_children(),
+            Some(seen) => self.count_seen_listed_children(&seen),
+        }
+    }
+
+    /// Counts all children that have records of their own, seen or not.
+    pub(crate) fn count_any_listed_children(&self) -> Result<usize> {
         let range = keys::children_of(self.path())?;
         let view = &self.snapshot.0;
         if view.overlay.range::<[u8], _>(range.bounds()).next().is_some() {
@@ -576,7 +622,7 @@ impl Node {
     }
 
     /// Makes the node of a record that a range gave.
-    fn listed(&self, path: NodePath, record: Record) -> Self {
+    pub(crate) fn listed(&self, path: NodePath, record: Record) -> Self {
         self.snapshot.own_node(path, record)
     }
 
@@ -596,6 +642,9 @@ impl Node {
         if !self.is_folder() {
             return Ok(false);
         }
+        if let Some(seen) = self.seen_children() {
+            return self.has_seen_listed_children(&seen);
+        }
         let range = keys::children_of(self.path())?;
         Ok(self.snapshot.0.entries(&range).next().transpose()?.is_some())
     }
@@ -613,7 +662,7 @@ impl Node {
             let (key, found) = entry?;
             Ok(self.listed(keys::path_of(&key)?, found.record(&key)?))
         });
-        nodes.collect()
+        nodes.filter(|node| node.as_ref().ok().is_none_or(Self::is_seen)).collect()
     }
 
     /// Returns the parent; nothing for the root.
@@ -643,7 +692,11 @@ impl Node {
     pub(crate) fn read_own(&self) -> Result<Subtree> {
         let (path, record) = self.place.document();
         let body = self.snapshot.0.body(record, path)?;
-        let mut tree = body.subtree(self.at(&body));
+        let mask = self.snapshot.1.as_ref().and_then(|gate| gate.mask(path, &body, inner_of(path, record)));
+        let mut tree = match mask {
+            Some(mask) => mask.subtree(&body, self.at(&body)),
+            None => body.subtree(self.at(&body)),
+        };
         self.name().clone_into(&mut tree.name);
         Ok(tree)
     }
@@ -660,6 +713,9 @@ impl Node {
     /// with pending edits.
     #[must_use]
     pub fn body_id(&self) -> Option<ChunkId> {
+        if self.mask().is_some() {
+            return None;
+        }
         self.record().body_id()
     }
 
@@ -681,7 +737,39 @@ impl Node {
         body: Arc<Body>,
     ) -> Self {
         let kind = PlaceKind::Inside { document, at, body: Arc::downgrade(&body) };
-        Self { snapshot, place: Arc::new(Place { path, kind }), body: OnceLock::from(Some(body)) }
+        Self::at_place(snapshot, Arc::new(Place { path, kind }), OnceLock::from(Some(body)))
+    }
+
+    fn at_place(snapshot: Snapshot, place: Arc<Place>, body: OnceLock<Option<Arc<Body>>>) -> Self {
+        Self { snapshot, place, body, mask: OnceLock::new(), seen_summary: OnceLock::new() }
+    }
+
+    /// Tells whether the snapshot's viewer sees the node.
+    pub(crate) fn is_seen(&self) -> bool {
+        let Some(gate) = &self.snapshot.1 else { return true };
+        gate.sees(self.path(), self.primary_type())
+    }
+
+    /// Tells whether the snapshot's viewer sees all that the record's header tells.
+    fn sees_record(&self) -> bool {
+        let Some(gate) = &self.snapshot.1 else { return true };
+        let (path, record) = self.place.document();
+        gate.sees_record(path, inner_of(path, record))
+    }
+
+    /// Returns how the viewer sees the children; nothing if it is the program itself.
+    fn seen_children(&self) -> Option<Children> {
+        self.snapshot.1.as_ref().map(|gate| gate.children(self.path()))
+    }
+
+    /// Returns what of the document is hidden from the snapshot's viewer.
+    fn mask(&self) -> Option<&Mask> {
+        let gate = self.snapshot.1.as_ref()?;
+        let find = || {
+            let (path, record) = self.place.document();
+            gate.mask(path, self.body()?, inner_of(path, record))
+        };
+        self.mask.get_or_init(find).as_deref()
     }
 
     /// Makes the node of a child inside the same document.
@@ -690,7 +778,8 @@ impl Node {
             PlaceKind::Document(_) => &self.place,
             PlaceKind::Inside { document, .. } => document,
         };
-        Self::inside(self.snapshot.clone(), document.clone(), at, path, body.clone())
+        let node = Self::inside(self.snapshot.clone(), document.clone(), at, path, body.clone());
+        Self { mask: self.mask.clone(), ..node }
     }
 
     /// Returns where the node is in its document's body.
@@ -709,13 +798,21 @@ impl Node {
                 Ok(body) => Some(body),
                 Err(error) => {
                     tracing::error!(path = %path, error = %error, "document cannot be read");
-                    // The first failure stands for all.
-                    drop(self.snapshot.0.failure.set(Arc::new(error)));
+                    self.snapshot.fail(error);
                     None
                 }
             }
         };
         self.body.get_or_init(load).as_ref()
+    }
+}
+
+/// Returns what of a subtree lies in the record at its top.
+fn inner_of(path: &NodePath, record: &Record) -> Inner {
+    match record.summary.primary_type() {
+        "cq:Page" if path.name() != JCR_CONTENT => Inner::Content,
+        primary_type if is_container(path.name(), primary_type) => Inner::None,
+        _ => Inner::All,
     }
 }
 

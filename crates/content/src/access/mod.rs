@@ -7,6 +7,20 @@
 //! * Nothing is granted unless an entry of a policy grants it; what may not be read looks as if it were not there.
 //! * Password hashes are shown to nobody but [`Viewer::system`].
 
+mod check;
+mod gate;
+mod lens;
+mod listing;
+mod policies;
+mod policy;
+mod principals;
+mod privilege;
+mod restriction;
 mod viewer;
 
+pub(crate) use check::{Changed, check};
+pub(crate) use gate::{Gate, Inner, Mask, is_guarded_name};
+pub(crate) use lens::Children;
+pub(crate) use policies::AccessCache;
+pub use privilege::Privileges;
 pub use viewer::Viewer;

@@ -3,7 +3,11 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::{Repository, Result, Session, Snapshot};
+use crate::access::gate::Gate;
+use crate::access::principals::{ANONYMOUS, Principals};
+use crate::access::privilege::Privileges;
+use crate::access::restriction::Item;
+use crate::{NodePath, Repository, Result, Session, Snapshot};
 
 /// In whose name content is read and changed. Cloning is cheap.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -33,11 +37,11 @@ impl Viewer {
         match &self.0 {
             Who::System => "system",
             Who::User(name) => name,
-            Who::Anonymous => "anonymous",
+            Who::Anonymous => ANONYMOUS,
         }
     }
 
-    /// Tells whether no policy binds the viewer.
+    /// Tells whether the viewer is the program itself.
     #[must_use]
     pub fn is_system(&self) -> bool {
         self.0 == Who::System
@@ -53,7 +57,7 @@ impl Repository {
     /// If the store fails.
     pub fn viewer(&self, user: Option<&str>) -> Result<Viewer> {
         Ok(Viewer(match user {
-            None | Some("anonymous") => Who::Anonymous,
+            None | Some(ANONYMOUS) => Who::Anonymous,
             Some(user) => Who::User(user.into()),
         }))
     }
@@ -64,15 +68,111 @@ impl Repository {
     /// # Errors
     /// If the store fails.
     pub fn session_of(&self, viewer: &Viewer) -> Result<Session> {
-        self.session(viewer.name())
+        Ok(Session::of_viewer(self.clone(), self.snapshot()?, viewer))
+    }
+
+    /// Tells whether someone may log in under a name: whether there is such a user, who is neither disabled nor a
+    /// service user.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub fn may_log_in(&self, user: &str) -> Result<bool> {
+        Ok(self.0.bodies.access.of_main(&self.0)?.accounts.may_log_in(user))
+    }
+
+    /// Returns where a user or group is stored.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub fn account_path(&self, id: &str) -> Result<Option<NodePath>> {
+        Ok(self.0.bodies.access.of_main(&self.0)?.accounts.path_of(id).cloned())
+    }
+
+    /// Returns every user, sorted by name, and whether it is disabled.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub fn users(&self) -> Result<Vec<(String, bool)>> {
+        let policies = self.0.bodies.access.of_main(&self.0)?;
+        Ok(policies.accounts.users().map(|(id, disabled)| (id.to_owned(), disabled)).collect())
+    }
+
+    /// Returns every group, sorted by name.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub fn groups(&self) -> Result<Vec<String>> {
+        let policies = self.0.bodies.access.of_main(&self.0)?;
+        Ok(policies.accounts.groups().map(str::to_owned).collect())
+    }
+
+    /// Returns the groups that a viewer is in, directly or through others; `everyone` is the last.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub fn groups_of(&self, viewer: &Viewer) -> Result<Vec<String>> {
+        let groups = self.principals_of(viewer)?.groups;
+        Ok(groups.into_iter().map(|(group, _)| group).collect())
+    }
+
+    pub(crate) fn principals_of(&self, viewer: &Viewer) -> Result<Principals> {
+        Ok(self.0.bodies.access.of_main(&self.0)?.accounts.principals_of(&viewer.0))
+    }
+
+    /// Returns how many documents were read to find policies and accounts, since the repository was opened.
+    #[must_use]
+    pub fn policy_documents_read(&self) -> u64 {
+        self.0.bodies.access.documents_read()
     }
 }
 
 impl Snapshot {
     /// Returns the same state as the viewer may see it: what it may not read looks as if it were not there.
+    ///
+    /// Of a snapshot that was seen by another viewer, the whole state is meant, not what that one saw. If the policies
+    /// cannot be read, nothing is seen and [`Snapshot::failure`] says why.
     #[must_use]
-    pub fn seen_by(&self, _viewer: &Viewer) -> Self {
-        self.clone()
+    pub fn seen_by(&self, viewer: &Viewer) -> Self {
+        if viewer.is_system() {
+            return Self(self.0.clone(), None);
+        }
+        let gate = Gate::open(self, viewer).unwrap_or_else(|error| {
+            tracing::error!(error = %error, "policies cannot be read");
+            self.fail(error);
+            Gate::shut()
+        });
+        Self(self.0.clone(), Some(Arc::new(gate)))
+    }
+
+    /// Tells whether the snapshot's viewer has privileges at a path, whether or not there is a node.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub fn allows(&self, path: &NodePath, wanted: Privileges) -> Result<bool> {
+        let Some(gate) = &self.1 else { return Ok(true) };
+        let node = Self(self.0.clone(), None).node(path)?;
+        let primary_type = node.as_ref().map_or("", |node| node.primary_type());
+        let item = Item { path: path.as_str(), property: None, primary_type };
+        Ok(gate.granted(&item, wanted).contains(wanted))
+    }
+
+    /// Returns the privileges that the snapshot's viewer has at a path.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub fn privileges(&self, path: &NodePath) -> Result<Privileges> {
+        let Some(gate) = &self.1 else { return Ok(Privileges::ALL) };
+        let node = Self(self.0.clone(), None).node(path)?;
+        let primary_type = node.as_ref().map_or("", |node| node.primary_type());
+        let item = Item { path: path.as_str(), property: None, primary_type };
+        Ok(gate.granted(&item, Privileges::ALL))
+    }
+
+    /// Tells whether the snapshot's viewer may see a node at a path of which nothing is known but its type, such as one
+    /// that is no longer there.
+    #[must_use]
+    pub fn would_see(&self, path: &NodePath, primary_type: &str) -> bool {
+        self.1.as_ref().is_none_or(|gate| gate.sees(path, primary_type))
     }
 }
 

@@ -1,0 +1,222 @@
+//! The door of a snapshot: what one viewer sees of one state.
+//!
+//! In: the viewer's lenses. Out: whether a node, its properties and its children are seen; and for a document of which
+//! only a part is, a [`Mask`].
+//!
+//! Invariants
+//! * What is seen may be read by the policies of the state that is read *and* by those of the newest state of `main`. So
+//!   the past shows nothing that was closed since, and a policy that moves away at this moment still closes where it was.
+//! * `rep:password` and `rep:pwd` are never seen.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+use crate::access::lens::{Children, Lens};
+use crate::access::policy::is_policy_name;
+use crate::access::privilege::Privileges;
+use crate::access::restriction::Item;
+use crate::body::{Body, BodyNode};
+use crate::{NodePath, Result, Snapshot, Subtree};
+
+use super::viewer::Viewer;
+
+/// The property with the hash of a password.
+const PASSWORD: &str = "rep:password";
+/// The node with the hashes of former passwords.
+const FORMER_PASSWORDS: &str = "rep:pwd";
+
+/// What one viewer sees of one state.
+#[derive(Debug, Clone)]
+pub(crate) struct Gate {
+    /// By the policies of the state, and of the newest of `main` if these differ; none lets nothing be seen.
+    lenses: [Option<Arc<Lens>>; 2],
+}
+
+/// What of a document is hidden.
+#[derive(Debug, Default)]
+pub(crate) struct Mask {
+    /// Nodes, by where they are in the body.
+    nodes: HashSet<u32>,
+    /// Properties by node; nothing stands for all of them.
+    properties: HashMap<u32, Option<Vec<Box<str>>>>,
+}
+
+impl Gate {
+    /// Opens the door of a state for a viewer.
+    pub(crate) fn open(snapshot: &Snapshot, viewer: &Viewer) -> Result<Self> {
+        let view = &snapshot.0;
+        let cache = &view.shared.bodies.access;
+        let main = cache.of_main(&view.shared)?;
+        let own = cache.of(view)?;
+        let other = (own.id != main.id).then(|| main.lens(&viewer.0, &main));
+        Ok(Self { lenses: [Some(own.lens(&viewer.0, &main)), other] })
+    }
+
+    /// Makes a door that lets nothing through.
+    pub(crate) fn shut() -> Self {
+        Self { lenses: [None, None] }
+    }
+
+    fn all(&self, sees: impl Fn(&Lens) -> bool) -> bool {
+        self.lenses[0].is_some() && self.lenses.iter().flatten().all(|lens| sees(lens))
+    }
+
+    /// Tells whether no policy binds the viewer.
+    pub(crate) fn is_unbound(&self) -> bool {
+        self.all(|lens| matches!(lens, Lens::All))
+    }
+
+    /// Tells whether a node is seen.
+    pub(crate) fn sees(&self, path: &NodePath, primary_type: &str) -> bool {
+        self.all(|lens| lens.sees(path.as_str(), primary_type)) && !is_secret_node(path.as_str())
+    }
+
+    /// Returns which of the wanted privileges are granted for an item.
+    pub(crate) fn granted(&self, item: &Item<'_>, wanted: Privileges) -> Privileges {
+        if self.lenses[0].is_none() {
+            return Privileges::NONE;
+        }
+        self.lenses.iter().flatten().fold(wanted, |left, lens| lens.granted(item, left))
+    }
+
+    /// Returns which of the wanted privileges are granted for the repository as a whole.
+    pub(crate) fn granted_in_repository(&self, wanted: Privileges) -> Privileges {
+        if self.lenses[0].is_none() {
+            return Privileges::NONE;
+        }
+        self.lenses.iter().flatten().fold(wanted, |left, lens| lens.granted_in_repository(left))
+    }
+
+    /// Returns how the children of a node are seen, policies among them left out.
+    pub(crate) fn children(&self, path: &NodePath) -> Children {
+        let mut lenses = self.lenses.iter().flatten();
+        let Some(first) = lenses.next() else {
+            return Children::Alike { is_visible: false, others: BTreeMap::new() };
+        };
+        let own = first.children(path.as_str());
+        lenses.fold(own, |own, lens| both(own, lens.children(path.as_str())))
+    }
+
+    /// Tells whether everything that a record holds besides policies and passwords is seen: the node and, unless its
+    /// children have records of their own, all below. Gives `false` in doubt.
+    pub(crate) fn sees_record(&self, path: &NodePath, inner: Inner) -> bool {
+        let path = path.as_str();
+        self.all(|lens| match inner {
+            Inner::All => lens.sees_all(path),
+            Inner::None => lens.sees_whole_node(path),
+            Inner::Content => {
+                let content = format!("{path}/{}", crate::JCR_CONTENT);
+                lens.sees_whole_node(path) && lens.sees_all(&content)
+            }
+        })
+    }
+
+    /// Returns what of a document is hidden; nothing if all of it is seen.
+    pub(crate) fn mask(&self, path: &NodePath, body: &Body, inner: Inner) -> Option<Arc<Mask>> {
+        if !body.is_guarded() && self.sees_record(path, inner) {
+            return None;
+        }
+        let mut mask = Mask::default();
+        self.hide(path, body, body.root(), &mut mask);
+        Some(Arc::new(mask))
+    }
+
+    /// Notes what is hidden of a node and below it.
+    fn hide(&self, path: &NodePath, body: &Body, node: BodyNode, mask: &mut Mask) {
+        let primary_type = body.text(node, crate::PRIMARY_TYPE).unwrap_or("nt:unstructured");
+        let mut hidden = Vec::new();
+        let mut has_visible = false;
+        for (name, _) in body.properties(node) {
+            let is_visible = name != PASSWORD
+                && self.all(|lens| lens.sees_property(path.as_str(), primary_type, name));
+            has_visible |= is_visible;
+            if !is_visible {
+                hidden.push(Box::from(name));
+            }
+        }
+        if !hidden.is_empty() {
+            mask.properties.insert(node.id(), has_visible.then_some(hidden));
+        }
+        for child in body.children(node) {
+            let name = body.name(child);
+            let child_path = path.child_unchecked(name);
+            let child_type = body.text(child, crate::PRIMARY_TYPE).unwrap_or("nt:unstructured");
+            if !self.sees(&child_path, child_type) {
+                mask.nodes.insert(child.id());
+            }
+            self.hide(&child_path, body, child, mask);
+        }
+    }
+}
+
+/// What a record holds below its own node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Inner {
+    /// Everything: a document.
+    All,
+    /// `jcr:content`: a page.
+    Content,
+    /// Nothing: a folder.
+    None,
+}
+
+impl Mask {
+    /// Tells whether a node is seen.
+    pub(crate) fn shows(&self, node: BodyNode) -> bool {
+        !self.nodes.contains(&node.id())
+    }
+
+    /// Decodes what is seen of a node and all below it.
+    pub(crate) fn subtree(&self, body: &Body, node: BodyNode) -> Subtree {
+        let properties = body.properties(node).filter(|(name, _)| self.shows_property(node, name));
+        let children = body.children(node).filter(|child| self.shows(*child));
+        Subtree {
+            name: body.name(node).to_owned(),
+            properties: properties
+                .map(|(name, property)| (name.to_owned(), property.to_property()))
+                .collect(),
+            children: children.map(|child| self.subtree(body, child)).collect(),
+        }
+    }
+
+    /// Tells whether a property of a node is seen.
+    pub(crate) fn shows_property(&self, node: BodyNode, name: &str) -> bool {
+        match self.properties.get(&node.id()) {
+            None => true,
+            Some(None) => false,
+            Some(Some(hidden)) => !hidden.iter().any(|one| **one == *name),
+        }
+    }
+}
+
+/// Tells whether a body with these names may hold what is hidden from nearly everybody.
+pub(crate) fn is_guarded_name(name: &str) -> bool {
+    name == PASSWORD || name == FORMER_PASSWORDS || is_policy_name(name)
+}
+
+/// Returns the names of children that are decided by themselves, whatever counts for their siblings.
+pub(crate) const GUARDED_CHILDREN: [&str; 5] =
+    ["rep:policy", "rep:repoPolicy", "rep:cugPolicy", "rep:principalPolicy", FORMER_PASSWORDS];
+
+fn is_secret_node(path: &str) -> bool {
+    path.contains("/rep:pwd") && path.split('/').any(|name| name == FORMER_PASSWORDS)
+}
+
+/// Joins two views of the same children: seen is what both see.
+fn both(left: Children, right: Children) -> Children {
+    let (
+        Children::Alike { is_visible: left, others: left_others },
+        Children::Alike { is_visible: right, others: right_others },
+    ) = (left, right)
+    else {
+        return Children::Each;
+    };
+    let is_visible = left && right;
+    let names: HashSet<&String> = left_others.keys().chain(right_others.keys()).collect();
+    let others = names.into_iter().filter_map(|name| {
+        let seen = left_others.get(name).copied().unwrap_or(left)
+            && right_others.get(name).copied().unwrap_or(right);
+        (seen != is_visible).then(|| (name.clone(), seen))
+    });
+    Children::Alike { is_visible, others: others.collect() }
+}

@@ -1,0 +1,143 @@
+//! Users and groups, and whom an entry means: a user, the groups it is in directly or through others, and everyone.
+
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+
+use crate::NodePath;
+use crate::access::policy::{Account, AccountKind, Document};
+use crate::access::viewer::Who;
+
+/// The name of the user whom no policy binds.
+pub(crate) const ADMIN: &str = "admin";
+/// The group whose members no policy binds.
+pub(crate) const ADMINISTRATORS: &str = "administrators";
+/// The principal that everybody is.
+pub(crate) const EVERYONE: &str = "everyone";
+/// The principal of those who have not logged in.
+pub(crate) const ANONYMOUS: &str = "anonymous";
+
+/// All accounts of one state of the content.
+#[derive(Debug, Default)]
+pub(crate) struct Accounts {
+    /// Users by identifier.
+    users: BTreeMap<String, User>,
+    groups: BTreeMap<String, Group>,
+    /// The groups that list an account as a member, by the account's `jcr:uuid`.
+    groups_of: HashMap<String, Vec<String>>,
+}
+
+#[derive(Debug)]
+struct User {
+    path: NodePath,
+    principal: String,
+    uuid: String,
+    is_disabled: bool,
+    is_system: bool,
+}
+
+#[derive(Debug)]
+struct Group {
+    path: NodePath,
+    principal: String,
+    uuid: String,
+}
+
+/// Whom entries mean when they mean one viewer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Principals {
+    /// The user's own principal.
+    pub(crate) user: Option<String>,
+    /// The groups, each with the groups that lead to it; `everyone` last.
+    pub(crate) groups: Vec<(String, Vec<String>)>,
+    pub(crate) is_admin: bool,
+}
+
+impl Accounts {
+    pub(crate) fn new<'a>(documents: impl Iterator<Item = &'a Document>) -> Self {
+        let mut accounts = Self::default();
+        for account in documents.flat_map(|document| &document.accounts) {
+            accounts.add(account);
+        }
+        accounts
+    }
+
+    fn add(&mut self, account: &Account) {
+        let Account { path, id, principal, uuid, kind, members, is_disabled } = account;
+        let (path, principal, uuid) = (path.clone(), principal.clone(), uuid.clone());
+        if *kind == AccountKind::Group {
+            for member in members {
+                self.groups_of.entry(member.clone()).or_default().push(id.clone());
+            }
+            self.groups.insert(id.clone(), Group { path, principal, uuid });
+            return;
+        }
+        let is_system = *kind == AccountKind::SystemUser;
+        let user = User { path, principal, uuid, is_disabled: *is_disabled, is_system };
+        self.users.insert(id.clone(), user);
+    }
+
+    /// Returns whom entries mean for a viewer. A user who is unknown or disabled is nobody in particular.
+    pub(crate) fn principals_of(&self, who: &Who) -> Principals {
+        let everyone = || vec![(EVERYONE.to_owned(), Vec::new())];
+        match who {
+            Who::System => Principals { user: None, groups: everyone(), is_admin: true },
+            Who::Anonymous => {
+                Principals { user: Some(ANONYMOUS.to_owned()), groups: everyone(), is_admin: false }
+            }
+            Who::User(name) => {
+                let Some(user) = self.users.get(&**name).filter(|user| !user.is_disabled) else {
+                    let is_admin = **name == *ADMIN && !self.users.contains_key(ADMIN);
+                    return Principals { user: None, groups: everyone(), is_admin };
+                };
+                let mut groups = self.groups_around(&user.uuid);
+                let is_member = groups.iter().any(|(group, _)| group == ADMINISTRATORS);
+                groups.extend(everyone());
+                Principals {
+                    user: Some(user.principal.clone()),
+                    groups,
+                    is_admin: is_member || **name == *ADMIN,
+                }
+            }
+        }
+    }
+
+    /// Returns the groups that an account is in, directly or through others; a cycle ends where it closes.
+    fn groups_around(&self, uuid: &str) -> Vec<(String, Vec<String>)> {
+        let mut found = Vec::new();
+        let mut seen = HashSet::new();
+        let mut waiting = VecDeque::from([(uuid, Vec::new())]);
+        while let Some((uuid, chain)) = waiting.pop_front() {
+            for id in self.groups_of.get(uuid).into_iter().flatten() {
+                let Some(group) = self.groups.get(id) else { continue };
+                if !seen.insert(id) {
+                    continue;
+                }
+                found.push((group.principal.clone(), chain.clone()));
+                let mut chain: Vec<String> = chain.clone();
+                chain.push(group.principal.clone());
+                waiting.push_back((&group.uuid, chain));
+            }
+        }
+        found
+    }
+
+    /// Returns where a user or group is stored.
+    pub(crate) fn path_of(&self, id: &str) -> Option<&NodePath> {
+        let user = self.users.get(id).map(|user| &user.path);
+        user.or_else(|| self.groups.get(id).map(|group| &group.path))
+    }
+
+    /// Tells whether someone may log in under a name.
+    pub(crate) fn may_log_in(&self, id: &str) -> bool {
+        self.users.get(id).is_some_and(|user| !user.is_disabled && !user.is_system)
+    }
+
+    /// Returns every user with whether it is disabled, sorted by name.
+    pub(crate) fn users(&self) -> impl Iterator<Item = (&str, bool)> {
+        self.users.iter().map(|(id, user)| (id.as_str(), user.is_disabled))
+    }
+
+    /// Returns every group, sorted by name.
+    pub(crate) fn groups(&self) -> impl Iterator<Item = &str> {
+        self.groups.keys().map(String::as_str)
+    }
+}

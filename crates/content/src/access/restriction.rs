@@ -1,0 +1,396 @@
+//! Restrictions: what narrows an entry of a policy to some nodes and properties.
+//!
+//! In: the properties of `rep:restrictions`, and a node or property. Out: whether the entry counts there; or, for all
+//! nodes between two points of the tree at once, whether it always does, never, or has to be asked node by node.
+//!
+//! Invariants
+//! * All restrictions of an entry must match.
+//! * A restriction of an unknown kind narrows a grant to nothing and leaves a refusal as wide as it is.
+
+use crate::{NodePath, Property, Subtree, Value};
+
+/// A node or property that is asked about.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Item<'a> {
+    /// The path of the node.
+    pub(crate) path: &'a str,
+    /// The name of the property, unless the node itself is meant.
+    pub(crate) property: Option<&'a str>,
+    /// The primary type of the node.
+    pub(crate) primary_type: &'a str,
+}
+
+/// Which nodes of a scope are meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// The node at which the scope begins.
+    Own,
+    /// Those below it that are in no scope of their own.
+    Below,
+}
+
+/// What is known of an entry before a node is looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fit {
+    Always,
+    Depends,
+    Never,
+}
+
+/// The restrictions of one entry.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Restrictions {
+    /// The node that the policy is for.
+    base: NodePath,
+    list: Vec<Restriction>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Restriction {
+    Glob(Glob),
+    Globs(Vec<Glob>),
+    NodeTypes(Vec<String>),
+    ItemNames(Vec<String>),
+    Prefixes(Vec<String>),
+    /// The names of the properties that go with the node; `*` means all.
+    Current(Vec<String>),
+    Subtrees(Vec<String>),
+    Unknown,
+}
+
+/// A pattern of `rep:glob`, joined with the path of the policy's node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Glob {
+    /// The empty pattern: the node, without its properties.
+    NodeOnly,
+    /// Without wildcards: the item at a path and all below; with a slash at the end only what is below.
+    Within(String),
+    /// With wildcards, which stand for any characters, slashes too.
+    Wildcard(String),
+}
+
+/// What limits the work that a pattern can cause, as in Oak.
+const MAX_WILDCARDS: usize = 20;
+
+impl Restrictions {
+    /// Reads the restrictions of an entry for the node `base`; nothing if there are none.
+    ///
+    /// They are the properties of the child `rep:restrictions`, or in old content of the entry itself.
+    pub(crate) fn of(entry: &Subtree, base: &NodePath) -> Option<Self> {
+        let own = entry.properties.iter().filter(|(name, _)| is_known(name));
+        let child = entry.child("rep:restrictions").into_iter().flat_map(|node| &node.properties);
+        let list: Vec<_> = own
+            .chain(child.filter(|(name, _)| *name != crate::PRIMARY_TYPE))
+            .map(|(name, property)| Restriction::read(name, property, base))
+            .collect();
+        (!list.is_empty()).then(|| Self { base: base.clone(), list })
+    }
+
+    /// Tells whether an entry with these restrictions counts for an item.
+    pub(crate) fn matches(&self, item: &Item<'_>, is_grant: bool) -> bool {
+        self.list.iter().all(|one| one.matches(item, self.base.as_str(), is_grant))
+    }
+
+    /// Tells what is known of an entry for a whole scope that begins at a path.
+    pub(crate) fn fit(&self, scope: &str, part: Part, is_grant: bool) -> Fit {
+        let mut all = Fit::Always;
+        for one in &self.list {
+            match one.fit(scope, part, self.base.as_str(), is_grant) {
+                Fit::Never => return Fit::Never,
+                Fit::Depends => all = Fit::Depends,
+                Fit::Always => {}
+            }
+        }
+        all
+    }
+
+    /// Adds the paths at which the answer of [`Restrictions::fit`] changes.
+    pub(crate) fn add_points(&self, points: &mut Vec<String>) {
+        for one in &self.list {
+            match one {
+                Restriction::Glob(glob) => glob.add_points(points),
+                Restriction::Globs(globs) => globs.iter().for_each(|glob| glob.add_points(points)),
+                _ => {}
+            }
+        }
+    }
+}
+
+fn is_known(name: &str) -> bool {
+    matches!(
+        name,
+        "rep:glob"
+            | "rep:globs"
+            | "rep:ntNames"
+            | "rep:itemNames"
+            | "rep:prefixes"
+            | "rep:current"
+            | "rep:subtrees"
+    )
+}
+
+impl Restriction {
+    fn read(name: &str, property: &Property, base: &NodePath) -> Self {
+        let texts = || property.values().iter().map(|value: &Value| value.to_text().into_owned());
+        match name {
+            "rep:glob" => Self::Glob(Glob::new(base, &texts().next().unwrap_or_default())),
+            "rep:globs" => Self::Globs(texts().map(|text| Glob::new(base, &text)).collect()),
+            "rep:ntNames" => Self::NodeTypes(texts().collect()),
+            "rep:itemNames" => Self::ItemNames(texts().collect()),
+            "rep:prefixes" => Self::Prefixes(texts().collect()),
+            "rep:current" => Self::Current(texts().collect()),
+            "rep:subtrees" => Self::Subtrees(texts().filter(|text| !text.is_empty()).collect()),
+            _ => Self::Unknown,
+        }
+    }
+
+    fn matches(&self, item: &Item<'_>, base: &str, is_grant: bool) -> bool {
+        let name = || item.property.unwrap_or_else(|| name_of(item.path));
+        match self {
+            Self::Glob(glob) => glob.matches(item, base),
+            Self::Globs(globs) => globs.iter().any(|glob| glob.matches(item, base)),
+            Self::NodeTypes(types) => types.iter().any(|one| one == item.primary_type),
+            Self::ItemNames(names) => names.iter().any(|one| one == name()),
+            Self::Prefixes(prefixes) => {
+                let prefix = name().split_once(':').map_or("", |(prefix, _)| prefix);
+                prefixes.iter().any(|one| one == prefix)
+            }
+            Self::Current(properties) => {
+                item.path == base
+                    && item.property.is_none_or(|property| {
+                        properties.iter().any(|one| one == "*" || one == property)
+                    })
+            }
+            Self::Subtrees(subtrees) => {
+                let path = item.full_path();
+                let below = if base == "/" { Some(&*path) } else { path.strip_prefix(base) };
+                below.is_some_and(|below| subtrees.iter().any(|one| is_in_subtree(below, one)))
+            }
+            Self::Unknown => !is_grant,
+        }
+    }
+
+    fn fit(&self, scope: &str, part: Part, base: &str, is_grant: bool) -> Fit {
+        match self {
+            Self::Glob(glob) => glob.fit(scope, part, base),
+            Self::Globs(globs) => {
+                let fits: Vec<_> = globs.iter().map(|glob| glob.fit(scope, part, base)).collect();
+                if fits.contains(&Fit::Always) {
+                    Fit::Always
+                } else if fits.contains(&Fit::Depends) {
+                    Fit::Depends
+                } else {
+                    Fit::Never
+                }
+            }
+            Self::Current(properties) => match part {
+                Part::Own if scope == base => {
+                    let is_whole = properties.iter().any(|one| one == "*");
+                    if is_whole { Fit::Always } else { Fit::Depends }
+                }
+                _ => Fit::Never,
+            },
+            Self::Unknown if is_grant => Fit::Never,
+            Self::Unknown => Fit::Always,
+            _ => Fit::Depends,
+        }
+    }
+}
+
+impl Glob {
+    fn new(base: &NodePath, pattern: &str) -> Self {
+        if pattern.is_empty() {
+            return Self::NodeOnly;
+        }
+        let whole = match (base.is_root(), pattern.starts_with('/')) {
+            (true, true) => pattern.to_owned(),
+            (true, false) => format!("/{pattern}"),
+            (false, _) => format!("{base}{pattern}"),
+        };
+        if whole.contains('*') { Self::Wildcard(whole) } else { Self::Within(whole) }
+    }
+
+    fn matches(&self, item: &Item<'_>, base: &str) -> bool {
+        match self {
+            Self::NodeOnly => item.property.is_none() && item.path == base,
+            Self::Within(top) => is_within(&item.full_path(), top),
+            Self::Wildcard(pattern) => {
+                pattern.bytes().filter(|byte| *byte == b'*').count() <= MAX_WILDCARDS
+                    && is_match(pattern.as_bytes(), item.full_path().as_bytes())
+            }
+        }
+    }
+
+    fn fit(&self, scope: &str, part: Part, base: &str) -> Fit {
+        match self {
+            Self::NodeOnly if part == Part::Own && scope == base => Fit::Depends,
+            Self::NodeOnly => Fit::Never,
+            Self::Within(top) => {
+                let node = top.trim_end_matches('/');
+                let is_strict = node.len() < top.len();
+                if scope == node {
+                    // The properties of a node lie below it, so that a slash at the end leaves out the node alone.
+                    if is_strict && part == Part::Own { Fit::Depends } else { Fit::Always }
+                } else if is_within(scope, top) {
+                    Fit::Always
+                } else if part == Part::Own && !is_strict && parent_of(node) == scope {
+                    // The last name may be that of a property.
+                    Fit::Depends
+                } else {
+                    Fit::Never
+                }
+            }
+            Self::Wildcard(_) => {
+                let is_near = self.literal_node().is_none_or(|node| is_within(scope, node));
+                if is_near { Fit::Depends } else { Fit::Never }
+            }
+        }
+    }
+
+    /// Returns the node at or below which everything lies that a pattern with wildcards can match; nothing for the root.
+    fn literal_node(&self) -> Option<&str> {
+        let Self::Wildcard(pattern) = self else { return None };
+        let literal = pattern.split('*').next().unwrap_or_default();
+        literal.rsplit_once('/').map(|(node, _)| node).filter(|node| !node.is_empty())
+    }
+
+    fn add_points(&self, points: &mut Vec<String>) {
+        match self {
+            Self::NodeOnly => {}
+            Self::Within(top) => {
+                let node = top.trim_end_matches('/');
+                points.push(node.to_owned());
+                points.push(parent_of(node).to_owned());
+            }
+            Self::Wildcard(_) => points.extend(self.literal_node().map(str::to_owned)),
+        }
+    }
+}
+
+impl<'a> Item<'a> {
+    /// Returns the path of the node or property.
+    fn full_path(&self) -> std::borrow::Cow<'a, str> {
+        match self.property {
+            None => self.path.into(),
+            Some(name) if self.path == "/" => format!("/{name}").into(),
+            Some(name) => format!("{}/{name}", self.path).into(),
+        }
+    }
+}
+
+/// Tells whether a path is `top` or lies below it; `top` may end with a slash, which leaves itself out.
+fn is_within(path: &str, top: &str) -> bool {
+    match path.strip_prefix(top) {
+        Some(rest) => rest.is_empty() && !top.ends_with('/') || rest.starts_with('/') || top.ends_with('/') && !rest.is_empty(),
+        None => false,
+    }
+}
+
+/// Tells whether the rest of a path below the policy's node passes through a subtree or ends with its root.
+fn is_in_subtree(below: &str, subtree: &str) -> bool {
+    if subtree.ends_with('/') {
+        return below.contains(subtree);
+    }
+    let passes = below.match_indices(subtree).any(|(at, _)| {
+        below.get(at + subtree.len()..).is_some_and(|rest| rest.starts_with('/'))
+    });
+    passes || below.ends_with(subtree)
+}
+
+/// Matches a pattern in which `*` stands for any bytes, going back to the last `*` only.
+fn is_match(pattern: &[u8], text: &[u8]) -> bool {
+    let (mut at, mut in_text) = (0, 0);
+    let mut last_star: Option<(usize, usize)> = None;
+    while let Some(byte) = text.get(in_text) {
+        match pattern.get(at) {
+            Some(b'*') => {
+                last_star = Some((at, in_text));
+                at += 1;
+            }
+            Some(wanted) if wanted == byte => {
+                at += 1;
+                in_text += 1;
+            }
+            _ => {
+                let Some((star, from)) = last_star else { return false };
+                at = star + 1;
+                in_text = from + 1;
+                last_star = Some((star, in_text));
+            }
+        }
+    }
+    pattern.get(at..).is_some_and(|rest| rest.iter().all(|byte| *byte == b'*'))
+}
+
+fn name_of(path: &str) -> &str {
+    path.rsplit_once('/').map_or("", |(_, name)| name)
+}
+
+fn parent_of(path: &str) -> &str {
+    match path.rsplit_once('/') {
+        Some(("", _)) | None => "/",
+        Some((parent, _)) => parent,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(restriction: &str, values: &[&str], matching: &[&str], others: &[&str]) {
+        let list = Property::parse_list(crate::ValueType::String, values.iter().copied()).unwrap();
+        let single = Property::text(values.first().copied().unwrap_or_default());
+        let value = if restriction == "rep:glob" { single } else { list };
+        let node = Subtree::new("rep:restrictions", "rep:Restrictions").with(restriction, value);
+        let entry = Subtree::new("allow", "rep:GrantACE").with_child(node);
+        let restrictions = Restrictions::of(&entry, &NodePath::new("/foo").unwrap()).unwrap();
+        for (paths, expected) in [(matching, true), (others, false)] {
+            for path in paths {
+                let (path, property) = match path.split_once('@') {
+                    Some((path, property)) => (path, Some(property)),
+                    None => (*path, None),
+                };
+                let primary_type = if path.ends_with("page") { "cq:Page" } else { "nt:folder" };
+                let item = Item { path, property, primary_type };
+                assert_eq!(restrictions.matches(&item, true), expected, "{restriction} {values:?} {item:?}");
+            }
+        }
+    }
+
+    /// The table of Oak's documentation, for a policy at `/foo`.
+    #[test]
+    fn globs_match_as_in_oak() {
+        check("rep:glob", &[""], &["/foo"], &["/foo/a", "/foo@title", "/foo2"]);
+        check("rep:glob", &["/cat"], &["/foo/cat", "/foo/cat/a", "/foo/cat@x", "/foo@cat"], &["/foo", "/foo/cats"]);
+        check("rep:glob", &["/cat/"], &["/foo/cat/a", "/foo/cat@x"], &["/foo/cat", "/foo/cats/a"]);
+        check("rep:glob", &["cat"], &["/foocat", "/foocat/a"], &["/foo", "/foo/cat"]);
+        check("rep:glob", &["cat/"], &["/foocat/a"], &["/foocat", "/foo/cat/a"]);
+        check("rep:glob", &["*"], &["/foo", "/foo/a", "/foobar/a", "/foo@x"], &["/other"]);
+        check("rep:glob", &["/*cat"], &["/foo/cat", "/foo/a/tomcat"], &["/foo", "/foocat", "/foo/cat/a"]);
+        check("rep:glob", &["/*/cat"], &["/foo/a/cat", "/foo/a/b/cat"], &["/foo/cat", "/foo/a/cats"]);
+        check("rep:glob", &["/cat*"], &["/foo/cat", "/foo/cats/a", "/foo/cat/a"], &["/foo/a/cat", "/foo"]);
+        check("rep:glob", &["*cat"], &["/foocat", "/foo/tomcat", "/foo/a/cat"], &["/foo", "/foo/cat/a"]);
+        check("rep:glob", &["*/cat"], &["/foo/cat", "/foo/a/cat", "/foobar/cat"], &["/foocat", "/foo/tomcat"]);
+        check("rep:glob", &["cat/*"], &["/foocat/a"], &["/foocat", "/foo/cat/a"]);
+        check("rep:glob", &["/cat/*"], &["/foo/cat/a", "/foo/cat/a/b"], &["/foo/cat", "/foo/a/cat/b"]);
+        check("rep:glob", &["*cat/*"], &["/foo/cat/a", "/foo/a/tomcat/b", "/foocat/a"], &["/foo/cat", "/foo/a"]);
+        check("rep:glob", &[&"*a".repeat(21)], &[], &[&format!("/foo{}", "a".repeat(30))]);
+        check("rep:globs", &["/cat", "/*dog"], &["/foo/cat/a", "/foo/hotdog"], &["/foo", "/foo/hotdog/a"]);
+        check("rep:globs", &[], &[], &["/foo", "/foo/a"]);
+    }
+
+    #[test]
+    fn names_types_and_subtrees_match_as_in_oak() {
+        check("rep:ntNames", &["cq:Page"], &["/foo/page", "/foo/page@x"], &["/foo/x", "/foo"]);
+        check("rep:itemNames", &["a", "x"], &["/foo/a", "/foo/b@x"], &["/foo/b", "/foo/a@y"]);
+        check("rep:prefixes", &["cq"], &["/foo/cq:a", "/foo@cq:x"], &["/foo/a", "/foo/cq:a@jcr:x"]);
+        check("rep:prefixes", &[""], &["/foo", "/foo/a@x"], &["/foo/cq:a"]);
+        check("rep:current", &[], &["/foo"], &["/foo@x", "/foo/a"]);
+        check("rep:current", &["*"], &["/foo", "/foo@x"], &["/foo/a", "/foo/a@x"]);
+        check("rep:current", &["x"], &["/foo", "/foo@x"], &["/foo@y", "/foo/a"]);
+        check("rep:subtrees", &["/a"], &["/foo/a", "/foo/a/b", "/foo/c/a", "/foo/c/a/d", "/foo@a"], &["/foo", "/foo/ab", "/foo/c"]);
+        check("rep:subtrees", &["/a/"], &["/foo/a/b", "/foo/a@x"], &["/foo/a", "/foo/ab/c"]);
+        check("rep:subtrees", &[".ext"], &["/foo/b.ext", "/foo/b.ext/c"], &["/foo/b.extra"]);
+        check("rep:unheardOf", &["x"], &[], &["/foo", "/foo/a"]);
+    }
+}
