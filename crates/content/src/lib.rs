@@ -43,7 +43,7 @@ pub mod types;
 mod value;
 mod version;
 
-pub use access::{Privileges, Viewer};
+pub use access::{Cause, Deciding, Privileges, Reason, Viewer};
 pub use borrowed::{BorrowedNode, BorrowedProperty, BorrowedValue};
 pub use branch::{Branch, Revising};
 pub use conflict::{Conflict, ConflictKind};

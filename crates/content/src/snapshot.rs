@@ -433,9 +433,11 @@ impl Node {
     pub fn summary(&self) -> Option<&Summary> {
         match &self.place.kind {
             PlaceKind::Document(record) if self.sees_record() => Some(&record.summary),
-            PlaceKind::Document(_) => Some(self.seen_summary.get_or_init(|| {
-                self.read_own().map(|tree| summary_of(&tree)).unwrap_or_default()
-            })),
+            PlaceKind::Document(_) => {
+                Some(self.seen_summary.get_or_init(|| {
+                    self.read_own().map(|tree| summary_of(&tree)).unwrap_or_default()
+                }))
+            }
             PlaceKind::Inside { .. } => None,
         }
     }
@@ -692,7 +694,11 @@ impl Node {
     pub(crate) fn read_own(&self) -> Result<Subtree> {
         let (path, record) = self.place.document();
         let body = self.snapshot.0.body(record, path)?;
-        let mask = self.snapshot.1.as_ref().and_then(|gate| gate.mask(path, &body, inner_of(path, record)));
+        let mask = self
+            .snapshot
+            .1
+            .as_ref()
+            .and_then(|gate| gate.mask(path, &body, inner_of(path, record)));
         let mut tree = match mask {
             Some(mask) => mask.subtree(&body, self.at(&body)),
             None => body.subtree(self.at(&body)),

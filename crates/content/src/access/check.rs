@@ -69,7 +69,8 @@ impl Check<'_> {
         for (key, after) in &self.changed.pending.0.overlay {
             let path = keys::path_of(key)?;
             let before = self.before(&path)?;
-            let is_folder = |record: &Record| is_container(path.name(), record.summary.primary_type());
+            let is_folder =
+                |record: &Record| is_container(path.name(), record.summary.primary_type());
             if let (Some(before), Some(after)) = (&before, after)
                 && is_folder(before) != is_folder(after)
             {
@@ -81,9 +82,11 @@ impl Check<'_> {
 
     /// Returns where a node was before the session moved it.
     fn origin(&self, path: &NodePath) -> NodePath {
-        self.changed.moves.iter().rev().fold(path.clone(), |path, (from, to)| {
-            path.rebased(to, from).unwrap_or(path)
-        })
+        self.changed
+            .moves
+            .iter()
+            .rev()
+            .fold(path.clone(), |path, (from, to)| path.rebased(to, from).unwrap_or(path))
     }
 
     fn before(&self, path: &NodePath) -> Result<Option<Record>> {
@@ -94,7 +97,10 @@ impl Check<'_> {
     /// Compares a record with what it was.
     fn record(&self, path: &NodePath, after: Option<&Record>, is_recut: bool) -> Result<()> {
         let before = self.before(path)?;
-        let read = |snapshot: &Snapshot, path: &NodePath, record: Option<&Record>| -> Result<Option<Subtree>> {
+        let read = |snapshot: &Snapshot,
+                    path: &NodePath,
+                    record: Option<&Record>|
+         -> Result<Option<Subtree>> {
             match record {
                 Some(_) if is_recut => snapshot.read(path),
                 Some(record) => {
@@ -250,7 +256,9 @@ impl Check<'_> {
         }
         let wanted = match name {
             PRIMARY_TYPE => Privileges::NODE_TYPE_MANAGEMENT,
-            MIXIN_TYPES if concerns_policies_only(before, after) => Privileges::MODIFY_ACCESS_CONTROL,
+            MIXIN_TYPES if concerns_policies_only(before, after) => {
+                Privileges::MODIFY_ACCESS_CONTROL
+            }
             MIXIN_TYPES => Privileges::NODE_TYPE_MANAGEMENT,
             "jcr:lockOwner" | "jcr:lockIsDeep" => Privileges::LOCK_MANAGEMENT,
             "jcr:isCheckedOut" | "jcr:baseVersion" | "jcr:predecessors" | "jcr:versionHistory"

@@ -16,12 +16,12 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use crate::NodePath;
 use crate::access::policies::Policies;
-use crate::access::policy::{Entry, Policy, is_policy_name, is_policy_path};
+use crate::access::policy::{Entry, Policy, is_policy_path};
 use crate::access::principals::Principals;
 use crate::access::privilege::Privileges;
 use crate::access::restriction::{Fit, Item, Part};
-use crate::NodePath;
 
 /// What one viewer may do where.
 #[derive(Debug)]
@@ -40,7 +40,6 @@ pub(crate) struct Rules {
     scopes: Vec<Scope>,
     /// What counts for the repository as a whole.
     repository: Scope,
-    pub(crate) principals: Principals,
 }
 
 /// A node at which a scope begins, or that leads to one.
@@ -329,17 +328,13 @@ impl<'a> Compiler<'a> {
         }
         points.sort_unstable();
         points.dedup();
-        let rules = Rules {
-            marks: Vec::new(),
-            scopes: Vec::new(),
-            repository: Scope::default(),
-            principals: principals.clone(),
-        };
+        let rules = Rules { marks: Vec::new(), scopes: Vec::new(), repository: Scope::default() };
         Self { principals, policies: by_node, cugs, points, repository, rules }
     }
 
     fn compile(mut self) -> Rules {
-        let whole = self.ordered(&self.repository).filter(|(_, entry, _)| entry.restrictions.is_none());
+        let whole =
+            self.ordered(&self.repository).filter(|(_, entry, _)| entry.restrictions.is_none());
         let whole = whole.map(|rule| self.rule(rule, true)).collect();
         self.rules.repository = Scope::new(whole, false);
         // In order of paths, parents come before their children.
@@ -382,7 +377,8 @@ impl<'a> Compiler<'a> {
         let above = ancestors(point);
         let policies: Vec<&Policy> =
             above.iter().filter_map(|node| self.policies.get(*node)).flatten().copied().collect();
-        let is_closed = above.iter().find_map(|node| self.cugs.get(*node)).copied().unwrap_or(false);
+        let is_closed =
+            above.iter().find_map(|node| self.cugs.get(*node)).copied().unwrap_or(false);
         let scopes = [Part::Own, Part::Below].map(|part| {
             let mut rules = Vec::new();
             for (policy, entry, number) in self.ordered(&policies) {
@@ -409,8 +405,9 @@ impl<'a> Compiler<'a> {
     ) -> impl Iterator<Item = (&'a Policy, &'a Arc<Entry>, usize)> + 'p {
         let user = self.principals.user.as_deref();
         let is_user = move |entry: &Entry| user == Some(entry.principal.as_str());
-        let is_group =
-            |entry: &Entry| self.principals.groups.iter().any(|(group, _)| *group == entry.principal);
+        let is_group = |entry: &Entry| {
+            self.principals.groups.iter().any(|(group, _)| *group == entry.principal)
+        };
         let entries = |policy: &&'a Policy| {
             let policy: &'a Policy = policy;
             policy.entries.iter().enumerate().rev().map(move |(at, entry)| (policy, entry, at + 1))
@@ -420,7 +417,11 @@ impl<'a> Compiler<'a> {
         users.chain(groups.filter(move |(_, entry, _)| !is_user(entry) && is_group(entry)))
     }
 
-    fn rule(&self, (policy, entry, number): (&Policy, &Arc<Entry>, usize), is_always: bool) -> Rule {
+    fn rule(
+        &self,
+        (policy, entry, number): (&Policy, &Arc<Entry>, usize),
+        is_always: bool,
+    ) -> Rule {
         Rule { entry: entry.clone(), policy: policy.at.clone(), number, is_always }
     }
 }
@@ -450,9 +451,4 @@ fn ancestors(path: &str) -> Vec<&str> {
         found.push(rest);
     }
     found
-}
-
-/// Tells whether the last name of a path is that of a policy.
-pub(crate) fn ends_in_policy(path: &str) -> bool {
-    path.rsplit_once('/').is_some_and(|(_, name)| is_policy_name(name))
 }

@@ -18,12 +18,12 @@ impl Node {
     /// Returns the seen children that have records of their own, by name.
     pub(crate) fn seen_listed_children(&self, seen: &Children) -> Result<Vec<Self>> {
         match seen {
-            Children::Alike { is_visible: true, others } => self.filtered(|child| {
-                match others.get(child.name()) {
+            Children::Alike { is_visible: true, others } => {
+                self.filtered(|child| match others.get(child.name()) {
                     Some(is_visible) => *is_visible && child.is_seen(),
                     None => !is_guarded(child.name()) || child.is_seen(),
-                }
-            }),
+                })
+            }
             Children::Alike { is_visible: false, others } => self.singled_out(others, true),
             Children::Each => self.filtered(Self::is_seen),
         }
@@ -44,7 +44,8 @@ impl Node {
                 return self.any_listed_page(offset, limit);
             }
             if let Some(ranks) = self.ranks(&hidden)? {
-                let from = ranks.iter().fold(offset, |from, rank| from + usize::from(*rank <= from));
+                let from =
+                    ranks.iter().fold(offset, |from, rank| from + usize::from(*rank <= from));
                 let page = self.any_listed_page(from, limit + hidden.len())?;
                 let is_shown = |child: &Self| hidden.iter().all(|one| one.name() != child.name());
                 return Ok(page.into_iter().filter(is_shown).take(limit).collect());

@@ -7,8 +7,11 @@
 //! * Nothing is granted unless an entry of a policy grants it; what may not be read looks as if it were not there.
 //! * Password hashes are shown to nobody but [`Viewer::system`].
 
+mod account;
 mod check;
+mod explain;
 mod gate;
+mod initial;
 mod lens;
 mod listing;
 mod policies;
@@ -19,6 +22,7 @@ mod restriction;
 mod viewer;
 
 pub(crate) use check::{Changed, check};
+pub use explain::{Cause, Deciding, Reason};
 pub(crate) use gate::{Gate, Inner, Mask, is_guarded_name};
 pub(crate) use lens::Children;
 pub(crate) use policies::AccessCache;

@@ -9,7 +9,7 @@
 //!
 //! On failure: a state whose predecessor was collected is read anew.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -150,7 +150,8 @@ impl AccessCache {
             self.read(&snapshot, &keys::path_of(key)?, &mut documents)?;
         }
         let is_same = changed.iter().all(|key| {
-            last.policies.documents.get(key).map(|one| &**one) == documents.get(key).map(|one| &**one)
+            last.policies.documents.get(key).map(|one| &**one)
+                == documents.get(key).map(|one| &**one)
         });
         if is_same {
             return Ok(last.policies.clone());
@@ -208,12 +209,6 @@ impl Policies {
     /// Returns all closed user groups.
     pub(crate) fn cugs(&self) -> impl Iterator<Item = &Cug> {
         self.documents.values().flat_map(|document| &document.cugs)
-    }
-
-    /// Returns the names of all principals that entries name.
-    pub(crate) fn named_principals(&self) -> HashSet<&str> {
-        let entries = self.policies().flat_map(|policy| &policy.entries);
-        entries.map(|entry| entry.principal.as_str()).collect()
     }
 }
 

@@ -168,8 +168,7 @@ fn principal_policies(at: &NodePath, node: &Subtree) -> Vec<Policy> {
     let policies = node.children.iter().filter_map(|child| {
         let effective = child.text("rep:effectivePath")?;
         // An empty path means the repository as a whole.
-        let base =
-            if effective.is_empty() { None } else { Some(NodePath::new(effective).ok()?) };
+        let base = if effective.is_empty() { None } else { Some(NodePath::new(effective).ok()?) };
         let root = base.clone().unwrap_or_else(NodePath::root);
         let entry = Arc::new(entry(child, true, principal.to_owned(), &root));
         Some(Policy { node: base, at: at.clone(), entries: vec![entry] })

@@ -43,6 +43,8 @@ pub(crate) struct Restrictions {
     /// The node that the policy is for.
     base: NodePath,
     list: Vec<Restriction>,
+    /// The restrictions as stored, for people.
+    texts: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,13 +79,26 @@ impl Restrictions {
     ///
     /// They are the properties of the child `rep:restrictions`, or in old content of the entry itself.
     pub(crate) fn of(entry: &Subtree, base: &NodePath) -> Option<Self> {
+        let describe = |(name, property): (&String, &Property)| {
+            let values: Vec<_> = property.values().iter().map(Value::to_text).collect();
+            format!("{name}={}", values.join(","))
+        };
         let own = entry.properties.iter().filter(|(name, _)| is_known(name));
         let child = entry.child("rep:restrictions").into_iter().flat_map(|node| &node.properties);
-        let list: Vec<_> = own
-            .chain(child.filter(|(name, _)| *name != crate::PRIMARY_TYPE))
-            .map(|(name, property)| Restriction::read(name, property, base))
-            .collect();
-        (!list.is_empty()).then(|| Self { base: base.clone(), list })
+        let stored: Vec<_> =
+            own.chain(child.filter(|(name, _)| *name != crate::PRIMARY_TYPE)).collect();
+        let read =
+            |(name, property): &(&String, &Property)| Restriction::read(name, property, base);
+        (!stored.is_empty()).then(|| Self {
+            base: base.clone(),
+            list: stored.iter().map(read).collect(),
+            texts: stored.iter().copied().map(describe).collect(),
+        })
+    }
+
+    /// Returns the restrictions as stored.
+    pub(crate) fn texts(&self) -> &[String] {
+        &self.texts
     }
 
     /// Tells whether an entry with these restrictions counts for an item.
@@ -281,7 +296,11 @@ impl<'a> Item<'a> {
 /// Tells whether a path is `top` or lies below it; `top` may end with a slash, which leaves itself out.
 fn is_within(path: &str, top: &str) -> bool {
     match path.strip_prefix(top) {
-        Some(rest) => rest.is_empty() && !top.ends_with('/') || rest.starts_with('/') || top.ends_with('/') && !rest.is_empty(),
+        Some(rest) => {
+            rest.is_empty() && !top.ends_with('/')
+                || rest.starts_with('/')
+                || top.ends_with('/') && !rest.is_empty()
+        }
         None => false,
     }
 }
@@ -291,9 +310,9 @@ fn is_in_subtree(below: &str, subtree: &str) -> bool {
     if subtree.ends_with('/') {
         return below.contains(subtree);
     }
-    let passes = below.match_indices(subtree).any(|(at, _)| {
-        below.get(at + subtree.len()..).is_some_and(|rest| rest.starts_with('/'))
-    });
+    let passes = below
+        .match_indices(subtree)
+        .any(|(at, _)| below.get(at + subtree.len()..).is_some_and(|rest| rest.starts_with('/')));
     passes || below.ends_with(subtree)
 }
 
@@ -352,7 +371,11 @@ mod tests {
                 };
                 let primary_type = if path.ends_with("page") { "cq:Page" } else { "nt:folder" };
                 let item = Item { path, property, primary_type };
-                assert_eq!(restrictions.matches(&item, true), expected, "{restriction} {values:?} {item:?}");
+                assert_eq!(
+                    restrictions.matches(&item, true),
+                    expected,
+                    "{restriction} {values:?} {item:?}"
+                );
             }
         }
     }
@@ -361,21 +384,66 @@ mod tests {
     #[test]
     fn globs_match_as_in_oak() {
         check("rep:glob", &[""], &["/foo"], &["/foo/a", "/foo@title", "/foo2"]);
-        check("rep:glob", &["/cat"], &["/foo/cat", "/foo/cat/a", "/foo/cat@x", "/foo@cat"], &["/foo", "/foo/cats"]);
+        check(
+            "rep:glob",
+            &["/cat"],
+            &["/foo/cat", "/foo/cat/a", "/foo/cat@x", "/foo@cat"],
+            &["/foo", "/foo/cats"],
+        );
         check("rep:glob", &["/cat/"], &["/foo/cat/a", "/foo/cat@x"], &["/foo/cat", "/foo/cats/a"]);
         check("rep:glob", &["cat"], &["/foocat", "/foocat/a"], &["/foo", "/foo/cat"]);
         check("rep:glob", &["cat/"], &["/foocat/a"], &["/foocat", "/foo/cat/a"]);
         check("rep:glob", &["*"], &["/foo", "/foo/a", "/foobar/a", "/foo@x"], &["/other"]);
-        check("rep:glob", &["/*cat"], &["/foo/cat", "/foo/a/tomcat"], &["/foo", "/foocat", "/foo/cat/a"]);
-        check("rep:glob", &["/*/cat"], &["/foo/a/cat", "/foo/a/b/cat"], &["/foo/cat", "/foo/a/cats"]);
-        check("rep:glob", &["/cat*"], &["/foo/cat", "/foo/cats/a", "/foo/cat/a"], &["/foo/a/cat", "/foo"]);
-        check("rep:glob", &["*cat"], &["/foocat", "/foo/tomcat", "/foo/a/cat"], &["/foo", "/foo/cat/a"]);
-        check("rep:glob", &["*/cat"], &["/foo/cat", "/foo/a/cat", "/foobar/cat"], &["/foocat", "/foo/tomcat"]);
+        check(
+            "rep:glob",
+            &["/*cat"],
+            &["/foo/cat", "/foo/a/tomcat"],
+            &["/foo", "/foocat", "/foo/cat/a"],
+        );
+        check(
+            "rep:glob",
+            &["/*/cat"],
+            &["/foo/a/cat", "/foo/a/b/cat"],
+            &["/foo/cat", "/foo/a/cats"],
+        );
+        check(
+            "rep:glob",
+            &["/cat*"],
+            &["/foo/cat", "/foo/cats/a", "/foo/cat/a"],
+            &["/foo/a/cat", "/foo"],
+        );
+        check(
+            "rep:glob",
+            &["*cat"],
+            &["/foocat", "/foo/tomcat", "/foo/a/cat"],
+            &["/foo", "/foo/cat/a"],
+        );
+        check(
+            "rep:glob",
+            &["*/cat"],
+            &["/foo/cat", "/foo/a/cat", "/foobar/cat"],
+            &["/foocat", "/foo/tomcat"],
+        );
         check("rep:glob", &["cat/*"], &["/foocat/a"], &["/foocat", "/foo/cat/a"]);
-        check("rep:glob", &["/cat/*"], &["/foo/cat/a", "/foo/cat/a/b"], &["/foo/cat", "/foo/a/cat/b"]);
-        check("rep:glob", &["*cat/*"], &["/foo/cat/a", "/foo/a/tomcat/b", "/foocat/a"], &["/foo/cat", "/foo/a"]);
+        check(
+            "rep:glob",
+            &["/cat/*"],
+            &["/foo/cat/a", "/foo/cat/a/b"],
+            &["/foo/cat", "/foo/a/cat/b"],
+        );
+        check(
+            "rep:glob",
+            &["*cat/*"],
+            &["/foo/cat/a", "/foo/a/tomcat/b", "/foocat/a"],
+            &["/foo/cat", "/foo/a"],
+        );
         check("rep:glob", &[&"*a".repeat(21)], &[], &[&format!("/foo{}", "a".repeat(30))]);
-        check("rep:globs", &["/cat", "/*dog"], &["/foo/cat/a", "/foo/hotdog"], &["/foo", "/foo/hotdog/a"]);
+        check(
+            "rep:globs",
+            &["/cat", "/*dog"],
+            &["/foo/cat/a", "/foo/hotdog"],
+            &["/foo", "/foo/hotdog/a"],
+        );
         check("rep:globs", &[], &[], &["/foo", "/foo/a"]);
     }
 
@@ -388,7 +456,12 @@ mod tests {
         check("rep:current", &[], &["/foo"], &["/foo@x", "/foo/a"]);
         check("rep:current", &["*"], &["/foo", "/foo@x"], &["/foo/a", "/foo/a@x"]);
         check("rep:current", &["x"], &["/foo", "/foo@x"], &["/foo@y", "/foo/a"]);
-        check("rep:subtrees", &["/a"], &["/foo/a", "/foo/a/b", "/foo/c/a", "/foo/c/a/d", "/foo@a"], &["/foo", "/foo/ab", "/foo/c"]);
+        check(
+            "rep:subtrees",
+            &["/a"],
+            &["/foo/a", "/foo/a/b", "/foo/c/a", "/foo/c/a/d", "/foo@a"],
+            &["/foo", "/foo/ab", "/foo/c"],
+        );
         check("rep:subtrees", &["/a/"], &["/foo/a/b", "/foo/a@x"], &["/foo/a", "/foo/ab/c"]);
         check("rep:subtrees", &[".ext"], &["/foo/b.ext", "/foo/b.ext/c"], &["/foo/b.extra"]);
         check("rep:unheardOf", &["x"], &[], &["/foo", "/foo/a"]);

@@ -1,0 +1,140 @@
+//! Making and changing users and groups, in the form in which Oak stores them.
+//!
+//! In: a session. Out: pending edits below `/home`. The hash of a password is the caller's business.
+
+use crate::access::policy::TYPES;
+use crate::{Error, NodePath, Property, Result, Session, Subtree, Value, ValueType};
+
+/// Where users are made.
+const USERS: &str = "/home/users";
+/// Where groups are made.
+const GROUPS: &str = "/home/groups";
+
+impl Session {
+    /// Adds a user with the hash of its password.
+    ///
+    /// # Errors
+    /// [`Error::NodeExists`] if a user or group has the name; [`Error::InvalidName`].
+    pub fn add_user(&mut self, id: &str, password_hash: &str) -> Result<()> {
+        let node = account(id, "rep:User")?.with("rep:password", Property::text(password_hash));
+        self.add_account(USERS, id, node)
+    }
+
+    /// Adds a group without members.
+    ///
+    /// # Errors
+    /// [`Error::NodeExists`] if a user or group has the name; [`Error::InvalidName`].
+    pub fn add_group(&mut self, id: &str) -> Result<()> {
+        self.add_account(GROUPS, id, account(id, "rep:Group")?)
+    }
+
+    /// Makes a user or group a member of a group; does nothing if it is one.
+    ///
+    /// # Errors
+    /// [`Error::NodeMissing`] if there is no such user or group.
+    pub fn add_member(&mut self, group: &str, member: &str) -> Result<()> {
+        let (group, uuid) = self.membership(group, member)?;
+        let mut members = self.members(&group)?;
+        if !members.contains(&uuid) {
+            members.push(uuid);
+            let values = members.into_iter().map(Value::WeakReference).collect();
+            let list = Property::List(ValueType::WeakReference, values);
+            self.set_property(&group, "rep:members", list)?;
+        }
+        Ok(())
+    }
+
+    /// Takes a user or group out of a group.
+    ///
+    /// # Errors
+    /// [`Error::NodeMissing`] if there is no such user or group.
+    pub fn remove_member(&mut self, group: &str, member: &str) -> Result<()> {
+        let (group, uuid) = self.membership(group, member)?;
+        let mut members = self.members(&group)?;
+        members.retain(|one| *one != uuid);
+        let values = members.into_iter().map(Value::WeakReference).collect();
+        self.set_property(&group, "rep:members", Property::List(ValueType::WeakReference, values))
+    }
+
+    /// Keeps a user from logging in, for a reason, or without one lets it log in again.
+    ///
+    /// # Errors
+    /// [`Error::NodeMissing`] if there is no such user.
+    pub fn set_disabled(&mut self, user: &str, reason: Option<&str>) -> Result<()> {
+        let path = self.account(user)?;
+        match reason {
+            Some(reason) => self.set_property(&path, "rep:disabled", Property::text(reason)),
+            None => self.remove_property(&path, "rep:disabled").map(drop),
+        }
+    }
+
+    /// Removes a user or group.
+    ///
+    /// # Errors
+    /// [`Error::NodeMissing`] if there is no such user or group.
+    pub fn remove_account(&mut self, id: &str) -> Result<()> {
+        let path = self.account(id)?;
+        self.remove(&path)
+    }
+
+    /// Returns where a user or group is stored, pending edits included.
+    ///
+    /// # Errors
+    /// [`Error::NodeMissing`] if there is no such user or group.
+    pub fn account(&mut self, id: &str) -> Result<NodePath> {
+        match self.find_account(id)? {
+            Some(path) => Ok(path),
+            None => Err(Error::NodeMissing(NodePath::new(USERS)?.child(id)?)),
+        }
+    }
+
+    fn find_account(&mut self, id: &str) -> Result<Option<NodePath>> {
+        let known = self.repository().account_path(id)?;
+        let made = [USERS, GROUPS].map(|folder| NodePath::new(folder)?.child(id));
+        for path in known.into_iter().map(Ok).chain(made) {
+            let path = path?;
+            let node = self.whole()?.node(&path)?;
+            if node.is_some_and(|node| TYPES.contains(&node.primary_type())) {
+                return Ok(Some(path));
+            }
+        }
+        Ok(None)
+    }
+
+    fn add_account(&mut self, folder: &str, id: &str, node: Subtree) -> Result<()> {
+        if let Some(path) = self.find_account(id)? {
+            return Err(Error::NodeExists(path));
+        }
+        for folder in ["/home", folder] {
+            let folder = NodePath::new(folder)?;
+            if self.whole()?.node(&folder)?.is_none() {
+                self.add_node(&folder, "rep:AuthorizableFolder")?;
+            }
+        }
+        self.put(&NodePath::new(folder)?.child(id)?, node)
+    }
+
+    /// Returns a group's path and a member's identifier.
+    fn membership(&mut self, group: &str, member: &str) -> Result<(NodePath, String)> {
+        let (group, member) = (self.account(group)?, self.account(member)?);
+        let node =
+            self.whole()?.node(&member)?.ok_or_else(|| Error::NodeMissing(member.clone()))?;
+        let uuid = node.text("jcr:uuid").unwrap_or_default();
+        Ok((group, uuid))
+    }
+
+    fn members(&mut self, group: &NodePath) -> Result<Vec<String>> {
+        let node = self.whole()?.node(group)?.ok_or_else(|| Error::NodeMissing(group.clone()))?;
+        let members = node.property("rep:members");
+        let values = members.as_ref().map(Property::values).unwrap_or_default();
+        Ok(values.iter().map(|value| value.to_text().into_owned()).collect())
+    }
+}
+
+fn account(id: &str, primary_type: &str) -> Result<Subtree> {
+    crate::check_name(id)?;
+    Ok(Subtree::new(id, primary_type)
+        .with("jcr:uuid", id)
+        .with("rep:authorizableId", id)
+        .with("rep:principalName", id))
+}
