@@ -13,10 +13,11 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::ops::ControlFlow;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use parking_lot::{Condvar, Mutex, RwLock};
+use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 
 use crate::batch::{Batch, read_over};
 use crate::chunk::Chunk;
@@ -136,35 +137,45 @@ impl Committer {
             }
             if state.is_writing {
                 self.changed.wait(&mut state);
-                continue;
+            } else {
+                // Everything before this group has ended, so that it is the next one.
+                self.write(&mut state);
             }
-            // Everything before this group has ended, so that it is the next one.
-            let batch = std::mem::take(&mut state.batch);
-            let members = std::mem::take(&mut state.members);
-            state.group += 1;
-            state.is_writing = true;
-            drop(state);
-            let chunks: Vec<ChunkId> = batch.chunks().map(|(id, _)| *id).collect();
-            let written = if batch.is_empty() { Ok(()) } else { self.overlay.store.commit(batch) };
-            state = self.state.lock();
-            state.is_writing = false;
-            state.ended = group + 1;
-            match &written {
-                Ok(()) => self.overlay.remove(&chunks),
-                Err(error) => self.fail(&mut state, group, members, error),
-            }
-            // Without a move staged behind this group, the ref is asked again: others may move it.
-            if state.members == 0 {
-                state.head = None;
-            }
-            self.changed.notify_all();
+        }
+    }
+
+    /// Writes the group that gathers, while the next one can.
+    fn write(&self, state: &mut MutexGuard<'_, State>) {
+        let group = state.group;
+        let batch = std::mem::take(&mut state.batch);
+        let members = std::mem::take(&mut state.members);
+        state.group += 1;
+        state.is_writing = true;
+        let chunks: Vec<ChunkId> = batch.chunks().map(|(id, _)| *id).collect();
+        let store = &self.overlay.store;
+        let write = || if batch.is_empty() { Ok(()) } else { store.commit(batch) };
+        // A store that panics must not leave the others waiting for a group that nobody writes.
+        let written = MutexGuard::unlocked(state, || catch_unwind(AssertUnwindSafe(write)));
+        state.is_writing = false;
+        state.ended = group + 1;
+        match &written {
+            Ok(Ok(())) => self.overlay.remove(&chunks),
+            Ok(Err(Error::RefMoved { .. })) => self.fail(state, group * 2 + MOVED, members),
+            Ok(Err(_)) | Err(_) => self.fail(state, group * 2 + FAILED, members),
+        }
+        // Without a move staged behind this group, the ref is asked again: others may move it.
+        if state.members == 0 {
+            state.head = None;
+        }
+        self.changed.notify_all();
+        if let Err(panic) = written {
+            resume_unwind(panic);
         }
     }
 
     /// Fails a group, and the one that gathers behind it.
-    fn fail(&self, state: &mut State, group: u64, members: usize, error: &Error) {
-        let reason = if matches!(error, Error::RefMoved { .. }) { MOVED } else { FAILED };
-        state.failed.insert(group * 2 + reason, members);
+    fn fail(&self, state: &mut State, group_and_reason: u64, members: usize) {
+        state.failed.insert(group_and_reason, members);
         if state.members > 0 {
             let behind = state.group;
             state.failed.insert(behind * 2 + MOVED, state.members);
@@ -186,13 +197,10 @@ impl Committer {
         while state.is_writing || state.members > 0 {
             if state.is_writing {
                 self.changed.wait(&mut state);
-                continue;
+            } else {
+                // Its members notice by themselves what became of it.
+                self.write(&mut state);
             }
-            let waiting = state.group;
-            drop(state);
-            // A group that nobody writes yet is written first; its members notice by themselves.
-            self.write_for_others(waiting);
-            state = self.state.lock();
         }
         let mut attempts = 0;
         loop {
@@ -205,12 +213,6 @@ impl Committer {
                 Err(error) => return Err(error.into()),
             }
         }
-    }
-
-    /// Writes a group whose members wait, as one of them would.
-    fn write_for_others(&self, group: u64) {
-        self.state.lock().members += 1;
-        self.wait(group);
     }
 }
 

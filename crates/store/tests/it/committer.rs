@@ -175,3 +175,66 @@ fn a_change_of_nothing_waits_for_what_it_saw() {
     assert_eq!(seen, Some(first));
     assert_eq!(store.history("main", None, 10).unwrap().len(), 1);
 }
+
+#[test]
+fn refused_groups_are_never_reported_as_done() {
+    const WRITERS: usize = 12;
+    const EACH: usize = 60;
+    let inner: Arc<dyn ChunkStore> = Arc::new(LocalStore::memory().unwrap());
+    let calls = AtomicUsize::new(0);
+    // Every second write is refused, so that groups fail while others gather, and many changes are tried alone.
+    let store: Arc<dyn ChunkStore> = Arc::new(WatchedStore::new(inner.clone(), move |_| {
+        std::thread::yield_now();
+        if calls.fetch_add(1, Ordering::SeqCst).is_multiple_of(2) {
+            return Err(Error::Collecting);
+        }
+        Ok(())
+    }));
+    let committer = Committer::new(store, "main");
+    let staged = AtomicUsize::new(0);
+    let done: Mutex<Vec<String>> = Mutex::default();
+    std::thread::scope(|scope| {
+        for writer in 0..WRITERS {
+            let (committer, staged, done) = (&committer, &staged, &done);
+            scope.spawn(move || {
+                for n in 0..EACH {
+                    let key = format!("{writer}-{n}");
+                    if commit(committer, &key, staged).is_ok() {
+                        done.lock().unwrap().push(key);
+                    }
+                }
+            });
+        }
+    });
+    let root = inner.read_ref("main").unwrap().unwrap();
+    let map = Root::read(inner.as_ref(), &root).unwrap().map("content");
+    let lost: Vec<String> = done
+        .into_inner()
+        .unwrap()
+        .into_iter()
+        .filter(|key| map.get(inner.as_ref(), key.as_bytes()).unwrap().is_none())
+        .collect();
+    assert_eq!(lost, [""; 0], "reported as done and not there");
+}
+
+#[test]
+fn a_store_that_panics_keeps_nobody_waiting() {
+    let inner: Arc<dyn ChunkStore> = Arc::new(LocalStore::memory().unwrap());
+    let calls = AtomicUsize::new(0);
+    let store: Arc<dyn ChunkStore> = Arc::new(WatchedStore::new(inner.clone(), move |_| {
+        assert!(calls.fetch_add(1, Ordering::SeqCst) > 0, "the first write panics");
+        Ok(())
+    }));
+    let committer = Committer::new(store, "main");
+    let staged = AtomicUsize::new(0);
+    let done = std::thread::scope(|scope| {
+        let commit_as = |n: usize| {
+            let (committer, staged) = (&committer, &staged);
+            scope.spawn(move || commit(committer, &format!("{n}"), staged))
+        };
+        let threads: Vec<_> = (0..8).map(commit_as).collect();
+        threads.into_iter().filter_map(|thread| thread.join().ok()).filter(Result::is_ok).count()
+    });
+    assert_eq!(done, 7, "all but the one whose thread panicked");
+    assert_eq!(count(inner.as_ref()), 7);
+}
