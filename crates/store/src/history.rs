@@ -48,8 +48,9 @@ impl Retention {
         now: SystemTime,
     ) -> BTreeSet<u64> {
         let spans = [(3_600, self.hourly), (24 * 3_600, self.daily), (7 * 24 * 3_600, self.weekly)];
-        // Of each span: the slot seen last, and how many slots are left.
-        let mut slots = spans.map(|(seconds, count)| (seconds, None, count));
+        // Of each span: the slots seen so far, and how many there may be. Clocks differ and are set back, so that the
+        // same slot can come again after another one.
+        let mut slots = spans.map(|(seconds, count)| (seconds, BTreeSet::new(), count as usize));
         let mut kept = BTreeSet::new();
         for (position, (sequence, at)) in revisions.enumerate() {
             let age = now.duration_since(at).unwrap_or_default();
@@ -57,11 +58,8 @@ impl Retention {
                 kept.insert(sequence);
             }
             let seconds = at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-            for (span, seen, left) in &mut slots {
-                let slot = seconds / *span;
-                if *left > 0 && *seen != Some(slot) {
-                    *seen = Some(slot);
-                    *left -= 1;
+            for (span, seen, most) in &mut slots {
+                if seen.len() < *most && seen.insert(seconds / *span) {
                     kept.insert(sequence);
                 }
             }
@@ -98,5 +96,20 @@ mod tests {
         assert_eq!(kept(retention, &ages), [0, 1, 2, 5, 7], "two young ones, then one a day");
         let weekly = Retention { weekly: 2, ..Retention::NONE };
         assert_eq!(kept(weekly, &ages), [0, 8]);
+    }
+
+    #[test]
+    fn clocks_that_differ_use_up_no_more_slots() {
+        let now = UNIX_EPOCH + Duration::from_hours(24 * 7 * 1_000);
+        let retention = Retention { daily: 3, ..Retention::NONE };
+        // Two authors whose clocks differ by a minute save in turn around midnight; before that, a save a day.
+        let midnight = now - Duration::from_hours(24);
+        let around =
+            (0..50).map(|n| midnight - Duration::from_secs(30) + Duration::from_mins(n % 2));
+        let before = (2..6).map(|days| now - Duration::from_hours(24 * days + 1));
+        let times: Vec<SystemTime> = around.chain(before).collect();
+        let revisions = times.iter().enumerate().map(|(at, time)| (1_000 - at as u64, *time));
+        let kept = retention.kept(revisions, now);
+        assert_eq!(kept.iter().rev().map(|one| 1_000 - one).collect::<Vec<_>>(), [0, 1, 50]);
     }
 }
