@@ -25,12 +25,7 @@ impl FileDisk {
     /// What the system says.
     pub fn open(dir: impl Into<PathBuf>) -> io::Result<Self> {
         let dir = dir.into();
-        if !dir.is_dir() {
-            fs::create_dir_all(&dir)?;
-            if let Some(parent) = dir.parent() {
-                sync_dir(parent)?;
-            }
-        }
+        create_dir(&dir)?;
         Ok(Self { dir })
     }
 
@@ -40,18 +35,11 @@ impl FileDisk {
 
     /// Creates the folders of a file, durably.
     fn create_folders(&self, path: &Path) -> io::Result<()> {
-        let Some(folder) = path.parent() else {
-            return Ok(());
-        };
-        if folder.is_dir() || folder == self.dir {
-            return Ok(());
+        match path.parent() {
+            // The disk's own folder is not made again after someone has removed it.
+            Some(folder) if folder != self.dir && self.dir.is_dir() => create_dir(folder),
+            _ => Ok(()),
         }
-        self.create_folders(folder)?;
-        match fs::create_dir(folder) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-            _ => {}
-        }
-        folder.parent().map_or(Ok(()), sync_dir)
     }
 }
 
@@ -133,6 +121,19 @@ impl Disk for FileDisk {
 
     fn dir(&self) -> PathBuf {
         self.dir.clone()
+    }
+}
+
+/// Creates a folder and its parents where they are missing, each durably.
+fn create_dir(dir: &Path) -> io::Result<()> {
+    if dir.as_os_str().is_empty() || dir.is_dir() {
+        return Ok(());
+    }
+    let parent = dir.parent().unwrap_or(Path::new(""));
+    create_dir(parent)?;
+    match fs::create_dir(dir) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists || !dir.is_dir() => Err(error),
+        _ => sync_dir(parent),
     }
 }
 
