@@ -130,17 +130,19 @@ impl FollowedStore {
             is_new |= now.end != known.end || now.stamp != known.stamp;
             seen.insert(*pack, now);
         }
+        let is_there = |pack: &u32| packs.contains(pack) && !is_collected(*pack);
+        let last = seen.iter().rev().find(|(pack, one)| is_there(pack) && one.end > 0);
+        if let Some((_, last)) = last
+            && *self.tables.read() != last.tables
+        {
+            self.tables.write().clone_from(&last.tables);
+        }
+        // After the tables have changed: who reads history tells by them whether a pack went meanwhile.
         let gone: Vec<u32> = seen.keys().filter(|pack| !packs.contains(pack)).copied().collect();
         for pack in gone {
             self.index.forget(pack);
             seen.remove(&pack);
             is_new = true;
-        }
-        let last = seen.iter().rev().find(|(pack, one)| !is_collected(**pack) && one.end > 0);
-        if let Some((_, last)) = last
-            && *self.tables.read() != last.tables
-        {
-            self.tables.write().clone_from(&last.tables);
         }
         if is_new {
             self.version.fetch_add(1, Ordering::SeqCst);
@@ -384,7 +386,9 @@ impl Base for FollowedStore {
         let read = || {
             let log = self.tables.read().log;
             let past = Past { index: &self.index, log, chunks: self };
-            past.read(Some(name), before, limit).map(Some)
+            let found = past.read(Some(name), before, limit)?;
+            let is_whole = self.tables.read().log == log;
+            Ok(is_whole.then_some(found))
         };
         Ok(self.settle(read)?.unwrap_or_default())
     }

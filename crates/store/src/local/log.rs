@@ -120,7 +120,14 @@ impl LocalStore {
         before: Option<u64>,
         limit: usize,
     ) -> Result<Vec<Revision>> {
-        self.past().read(name, before, limit)
+        loop {
+            let past = self.past();
+            let found = past.read(name, before, limit);
+            // A collection that has folded meanwhile removes what was still to be read, or what it is read from.
+            if self.tables.read().log == past.log {
+                return found;
+            }
+        }
     }
 
     /// Returns what the history is read from.
