@@ -122,6 +122,16 @@ impl CrashDisk {
         disk
     }
 
+    /// Returns the disk as the end of the process after the first `calls` calls leaves it: everything is there, and what
+    /// was not synced still is not.
+    #[must_use]
+    pub fn killed(&self, calls: usize) -> Self {
+        let now = self.folder_after(calls);
+        let calls = self.inner().calls.iter().take(calls).cloned().collect();
+        let inner = Inner { calls, now, ..Inner::default() };
+        Self { inner: Arc::new(Mutex::new(inner)) }
+    }
+
     /// Lets appends take `room` more bytes and then fail for want of space; `None` is a disk without end.
     pub fn set_room(&self, room: Option<usize>) {
         self.inner().room = room;

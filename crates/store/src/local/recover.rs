@@ -162,6 +162,9 @@ impl Opening<'_> {
             damage.push(format!("`{file}` is shorter than its index file says"));
         } else {
             notes.extend(cut(last, file.as_ref(), found.scanned.end)?);
+            if found.checkpoint < found.scanned.end {
+                make_durable(disk, last, file.as_ref())?;
+            }
         }
         let tables = found.scanned.tables.clone();
         let writer = self.writer(last, file, found);
@@ -333,10 +336,18 @@ fn open_collected(
         remove(disk, pack)?;
         return Ok(Tables::default());
     }
+    make_durable(disk, pack, file.as_ref())?;
     index.add_file(pack, &file);
     describe(pack, &scanned, damage);
     make_index(disk, index, pack, &mut scanned);
     Ok(scanned.tables)
+}
+
+/// Syncs a pack that is known by a scan, and its name: a process that was killed may have left both to the system's
+/// caches, and what is built on them from now on must not outlive them.
+fn make_durable(disk: &dyn Disk, pack: u32, file: &dyn DiskFile) -> Result<()> {
+    let synced = file.sync().and_then(|()| disk.sync_folder(""));
+    synced.map_err(|source| Error::Write { file: pack_name(pack), source })
 }
 
 /// Makes the index file of a pack that is not written any more again.
