@@ -162,9 +162,10 @@ impl LocalStore {
         if self.poison.get().is_some() {
             return Ok(());
         }
-        self.flush()?;
-        let tables = self.tables.read().clone();
         let mut writer = self.writer.lock();
+        writer.flush(self.session()).map_err(|failure| self.settle(failure))?;
+        // Under the writer's lock: an index with older tables than its pack would undo a commit.
+        let tables = self.tables.read().clone();
         writer.write_checkpoint(self.disk.as_ref(), &self.index, &tables)
     }
 
