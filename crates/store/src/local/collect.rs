@@ -19,7 +19,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::condemned::{self, Candidate};
-use super::index::Purpose;
+use super::index::{Live, Purpose, is_live};
 use super::index_file::{self, Contents, Entry, IndexFile, Location};
 use super::lease_file;
 use super::log::Folded;
@@ -93,7 +93,7 @@ impl LocalStore {
         let mut report = std::mem::take(&mut marks.report);
         pace.progress = Progress { phase: Phase::Sweep, ..BEGIN };
         let swept = self.sweep(&marks, &condemned, &mut report, &mut pace);
-        self.index.condemn(&BTreeSet::new());
+        self.index.condemn(&BTreeMap::new());
         swept.map(|()| report)
     }
 
@@ -192,7 +192,8 @@ impl LocalStore {
         // Nothing breaks this off.
         let _bytes = self.catch_up(options, folded, marks, &mut unpaced)?;
         let condemned = marks.condemned(options)?;
-        self.index.condemn(&condemned.keys().copied().collect());
+        let live = |pack: &u32| (*pack, marks.bits(*pack));
+        self.index.condemn(&condemned.keys().map(live).collect());
         Ok(condemned)
     }
 
@@ -503,14 +504,16 @@ impl<'a> LocalMarks<'a> {
         Ok(condemned::choose(candidates, live, options.min_live, self.pack_limit))
     }
 
+    /// Returns which records of a pack are live.
+    fn bits(&self, pack: u32) -> Live {
+        self.packs.get(&pack).map(|marks| marks.bits.as_slice()).unwrap_or_default().into()
+    }
+
     fn live(&self, pack: u32) -> Vec<Location> {
         let Some(marks) = self.packs.get(&pack) else {
             return Vec::new();
         };
-        let is_live = |ordinal: &usize| {
-            marks.bits.get(ordinal / 64).is_some_and(|word| word & 1 << (ordinal % 64) != 0)
-        };
-        let ordinals = (0..marks.index.len()).filter(is_live);
+        let ordinals = (0..marks.index.len()).filter(|ordinal| is_live(&marks.bits, *ordinal));
         ordinals.filter_map(|ordinal| marks.index.location(ordinal)).collect()
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! Invariants
 //! * No lock here is held while the disk is asked for anything.
-//! * What a writer is told to be present is in no pack that the running collection has condemned.
+//! * What a writer is told to be present is in no pack that the running collection has condemned, unless it is live
+//!   there and about to be moved.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -40,10 +41,18 @@ struct OpenPack {
 pub(super) struct Packs {
     pub(super) files: BTreeMap<u32, Arc<dyn DiskFile>>,
     pub(super) indexes: BTreeMap<u32, Arc<IndexFile>>,
-    /// Packs that the running collection is about to remove.
-    pub(super) condemned: BTreeSet<u32>,
+    /// Packs that the running collection is about to remove, after it has moved what is live in them.
+    pub(super) condemned: BTreeMap<u32, Live>,
     /// How often packs have been condemned since the start.
     pub(super) condemnations: u64,
+}
+
+/// A bit for each entry of a pack's index file, by its ordinal: whether the record is live.
+pub(super) type Live = Arc<[u64]>;
+
+/// Tells whether the record of an ordinal is live.
+pub(super) fn is_live(live: &[u64], ordinal: usize) -> bool {
+    live.get(ordinal / 64).is_some_and(|word| word & (1 << (ordinal % 64)) != 0)
 }
 
 /// Who asks where a record is.
@@ -122,10 +131,9 @@ impl Index {
         let packs = self.packs.load();
         // The newest packs hold what is asked for most.
         for (pack, index) in packs.indexes.iter().rev() {
-            if purpose == Purpose::Keep && packs.condemned.contains(pack) {
-                continue;
-            }
-            for (ordinal, location) in index.find(id) {
+            let live = packs.condemned.get(pack).filter(|_| purpose == Purpose::Keep);
+            let stays = |ordinal| live.is_none_or(|live| is_live(live, ordinal));
+            for (ordinal, location) in index.find(id).filter(|(ordinal, _)| stays(*ordinal)) {
                 let found = Found { location, ordinal: Some(ordinal) };
                 if is_kind(&location) && visit(&packs, found)? {
                     return Ok(());
@@ -234,7 +242,7 @@ impl Index {
     }
 
     /// Replaces the packs that the running collection is about to remove.
-    pub(super) fn condemn(&self, condemned: &BTreeSet<u32>) {
+    pub(super) fn condemn(&self, condemned: &BTreeMap<u32, Live>) {
         self.packs.rcu(|packs| {
             let mut packs = Packs::clone(packs);
             packs.condemned.clone_from(condemned);
@@ -258,7 +266,7 @@ impl Index {
             }
             packs.files.retain(|pack, _| !removed.contains(pack));
             packs.indexes.retain(|pack, _| !removed.contains(pack));
-            packs.condemned.retain(|pack| !removed.contains(pack));
+            packs.condemned.retain(|pack, _| !removed.contains(pack));
             packs
         });
     }
