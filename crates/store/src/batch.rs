@@ -169,6 +169,15 @@ pub enum LeaseUpdate {
     },
 }
 
+impl LeaseUpdate {
+    /// Returns whose lease it is.
+    #[must_use]
+    pub(crate) fn holder(&self) -> &str {
+        let (Self::Grant(Lease { holder, .. }) | Self::Release { holder }) = self;
+        holder
+    }
+}
+
 /// A store as it will be after a batch: reads the batch first, then the store.
 #[derive(Clone, Copy)]
 pub struct Staged<'a> {

@@ -307,6 +307,7 @@ impl LocalStore {
             }
             moved.insert(&update.name, update.new);
         }
+        tables.check_room(batch)?;
         drop(tables);
         let leased = batch.lease_updates().iter().filter_map(|update| match update {
             LeaseUpdate::Grant(lease) => Some(lease.root),

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::batch::{LeaseUpdate, RefUpdate};
+use super::record::MAX_PAYLOAD;
+use crate::batch::{Batch, LeaseUpdate, RefUpdate};
 use crate::error::{Error, Result};
 use crate::history::Revision;
 use crate::id::ChunkId;
@@ -18,6 +19,11 @@ const EXPIRES: u8 = 2;
 const MAX_NAME_BYTES: usize = 255;
 /// So that a revision fits the value of a record.
 const MAX_TEXT_BYTES: usize = 7_900;
+/// No move of a ref or lease takes more beside its texts; and so many of this length that their number needs more than
+/// 16 bits are too long together.
+const MOVE_BYTES: usize = 256;
+/// So many refs and leases fit the head of a pack, however long their names are.
+const SURELY_FIT: usize = MAX_PAYLOAD / (MAX_NAME_BYTES + MOVE_BYTES);
 
 /// All refs of a store.
 pub(crate) type Refs = BTreeMap<String, ChunkId>;
@@ -178,11 +184,38 @@ impl Tables {
         }
     }
 
+    /// Refuses moves after which the tables would not fit the head of a pack.
+    pub(super) fn check_room(&self, batch: &Batch) -> Result<()> {
+        let (updates, leases) = (batch.ref_updates(), batch.lease_updates());
+        let entries = self.refs.len() + self.leases.len() + updates.len() + leases.len();
+        if entries < SURELY_FIT {
+            return Ok(());
+        }
+        let mut after = self.clone();
+        let (updates, leases) = (updates.to_vec(), leases.to_vec());
+        after.apply(&Commit { updates, leases, ..Commit::default() });
+        let length = Head { pack: 0, tables: after }.encode().len();
+        let (what, limit) = ("list of all refs and leases", MAX_PAYLOAD);
+        if length < limit { Ok(()) } else { Err(Error::TooLong { what, length, limit }) }
+    }
+
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
         let mut reader = Reader(bytes);
         let tables = reader.tables()?;
         reader.is_done().then_some(tables)
     }
+}
+
+/// Refuses what no commit record can hold, each by itself or all together.
+pub(crate) fn check_moves(updates: &[RefUpdate], leases: &[LeaseUpdate]) -> Result<()> {
+    updates.iter().try_for_each(check_update)?;
+    leases.iter().try_for_each(check_lease)?;
+    let bytes_of = |one: &RefUpdate| one.name.len() + one.author.len() + one.message.len();
+    let texts: usize = updates.iter().map(bytes_of).sum();
+    let holders: usize = leases.iter().map(|one| one.holder().len()).sum();
+    let length = texts + holders + (updates.len() + leases.len() + 1) * MOVE_BYTES;
+    let (what, limit) = ("list of moves in one commit", MAX_PAYLOAD);
+    if length < limit { Ok(()) } else { Err(Error::TooLong { what, length, limit }) }
 }
 
 /// Refuses an update that no commit record can hold.
@@ -201,8 +234,7 @@ pub(crate) fn check_update(update: &RefUpdate) -> Result<()> {
 
 /// Refuses a change of a lease that no commit record can hold.
 pub(crate) fn check_lease(update: &LeaseUpdate) -> Result<()> {
-    let (LeaseUpdate::Grant(Lease { holder, .. }) | LeaseUpdate::Release { holder }) = update;
-    check_name("holder of a lease", holder)
+    check_name("holder of a lease", update.holder())
 }
 
 fn check_name(what: &'static str, name: &str) -> Result<()> {

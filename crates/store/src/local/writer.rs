@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::index::{Index, Purpose};
 use super::index_file::{self, Contents, Entry, IndexFile, Location};
 use super::pack_name;
-use super::payload::{Commit, Head, Log, Tables, check_lease, check_update};
+use super::payload::{Commit, Head, Log, Tables, check_moves};
 use super::record::{self, Compression, HEADER_BYTES, Header, Kind, Place};
 use parking_lot::RwLock;
 
@@ -52,8 +52,7 @@ struct Pending {
 
 impl Prepared {
     pub(super) fn new(batch: &Batch, index: &Index, compression: Compression) -> Result<Self> {
-        batch.ref_updates().iter().try_for_each(check_update)?;
-        batch.lease_updates().iter().try_for_each(check_lease)?;
+        check_moves(batch.ref_updates(), batch.lease_updates())?;
         let mut prepared = Self {
             bytes: Vec::new(),
             records: Vec::new(),

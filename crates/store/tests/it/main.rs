@@ -20,6 +20,7 @@ mod faults;
 mod follow;
 mod kill;
 mod postgres;
+mod races;
 mod reference;
 mod repair;
 mod sample;

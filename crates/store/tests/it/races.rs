@@ -1,0 +1,317 @@
+//! What one thread does between two steps of another: a disk that calls back makes each such moment happen.
+
+use std::io;
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, UNIX_EPOCH};
+
+use tympan_store::disk::{Disk, DiskFile, DiskLock, LockError, Mapped, MemoryDisk};
+use tympan_store::{
+    Batch, ByteSize, ChunkId, ChunkStore, CollectOptions, Error, Lease, LocalOptions, LocalStore,
+    Phase, ReadChunks, Retention, body, check,
+};
+use tympan_testkit::disk::{CrashDisk, Unsynced};
+
+use crate::support::moves;
+
+type Hook = Box<dyn FnOnce() + Send>;
+
+/// A folder in memory that calls back once, before a read of some file.
+#[derive(Clone, Default)]
+struct HookedDisk {
+    inner: MemoryDisk,
+    before_read: Arc<Mutex<Option<(String, Hook)>>>,
+}
+
+impl HookedDisk {
+    /// Calls `hook` before the next read of a file.
+    fn before_read(&self, name: &str, hook: impl FnOnce() + Send + 'static) {
+        *self.before_read.lock().unwrap() = Some((name.to_owned(), Box::new(hook)));
+    }
+
+    fn wrap(&self, name: &str, file: Arc<dyn DiskFile>) -> Arc<dyn DiskFile> {
+        Arc::new(HookedFile { file, name: name.to_owned(), disk: self.clone() })
+    }
+}
+
+impl std::fmt::Debug for HookedDisk {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("HookedDisk")
+    }
+}
+
+#[derive(Debug)]
+struct HookedFile {
+    file: Arc<dyn DiskFile>,
+    name: String,
+    disk: HookedDisk,
+}
+
+impl Disk for HookedDisk {
+    fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
+        self.inner.open(name).map(|file| self.wrap(name, file))
+    }
+
+    fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
+        self.inner.create(name).map(|file| self.wrap(name, file))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.inner.rename(from, to)
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.inner.remove(name)
+    }
+
+    fn list(&self, folder: &str) -> io::Result<Vec<String>> {
+        self.inner.list(folder)
+    }
+
+    fn sync_folder(&self, folder: &str) -> io::Result<()> {
+        self.inner.sync_folder(folder)
+    }
+
+    fn lock(&self) -> Result<DiskLock, LockError> {
+        self.inner.lock()
+    }
+
+    fn dir(&self) -> PathBuf {
+        self.inner.dir()
+    }
+}
+
+impl DiskFile for HookedFile {
+    fn len(&self) -> io::Result<u64> {
+        self.file.len()
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        let hook = self.disk.before_read.lock().unwrap().take_if(|(name, _)| *name == self.name);
+        if let Some((_, hook)) = hook {
+            hook();
+        }
+        self.file.read_at(offset, buffer)
+    }
+
+    fn append(&self, bytes: &[u8]) -> io::Result<()> {
+        self.file.append(bytes)
+    }
+
+    fn truncate(&self, length: u64) -> io::Result<()> {
+        self.file.truncate(length)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.file.sync()
+    }
+
+    fn map(&self) -> io::Result<Mapped> {
+        self.file.map()
+    }
+}
+
+fn open(disk: impl Disk + 'static) -> LocalStore {
+    let (pack_limit, cache) = (ByteSize::kib(4), ByteSize::bytes(0));
+    let options = LocalOptions { pack_limit, cache, ..LocalOptions::default() };
+    LocalStore::open(Arc::new(disk), options).unwrap()
+}
+
+/// Moves `main` to a state with some bytes of its own.
+fn save(store: &LocalStore, n: u64) -> ChunkId {
+    let old = store.read_ref("main").unwrap();
+    let mut batch = Batch::new();
+    let new = body::write(&mut batch, &noise(n), &[]).unwrap();
+    let mut update = moves("main", old, Some(new));
+    update.at = UNIX_EPOCH + Duration::from_secs(1_000_000 + n);
+    batch.move_ref(update);
+    store.commit(batch).unwrap();
+    new
+}
+
+/// Bytes that do not compress.
+fn noise(n: u64) -> Vec<u8> {
+    let mut numbers = crate::support::Numbers(n);
+    (0..600).map(|_| numbers.below(256) as u8).collect()
+}
+
+fn options(retention: Retention) -> CollectOptions {
+    let now = UNIX_EPOCH + Duration::from_secs(2_000_000);
+    CollectOptions { retention, min_live: 1.1, ..CollectOptions::at(now) }
+}
+
+fn collect(store: &LocalStore, retention: Retention) {
+    store.collect(&options(retention), &mut |_| ControlFlow::Continue(())).unwrap();
+}
+
+const KEEP_ALL: Retention =
+    Retention { all: Duration::from_hours(24 * 365), hourly: 0, daily: 0, weekly: 0 };
+
+#[test]
+fn closing_beside_a_commit_keeps_the_commit() {
+    for round in 0..600 {
+        let disk = CrashDisk::new();
+        let store = open(disk.clone());
+        std::thread::scope(|scope| {
+            for name in ["a", "b", "c"] {
+                let store = &store;
+                scope.spawn(move || {
+                    let mut batch = Batch::new();
+                    let text = format!("{name} {}", "x".repeat(2_000));
+                    let new = body::write(&mut batch, text.as_bytes(), &[]).unwrap();
+                    let mut update = moves(name, None, Some(new));
+                    update.message = "m".repeat(1_100);
+                    batch.move_ref(update);
+                    store.commit(batch).unwrap();
+                });
+            }
+            store.close().unwrap();
+            store.close().unwrap();
+        });
+        let refs = store.refs().unwrap();
+        let reopened = open(disk.crash(disk.calls(), Unsynced::Lost));
+        assert_eq!(reopened.refs().unwrap(), refs, "round {round}");
+    }
+}
+
+#[test]
+fn what_a_kill_left_unsynced_is_durable_before_anything_is_built_on_it() {
+    let disk = CrashDisk::new();
+    let store = open(disk.clone());
+    for n in 0..14 {
+        save(&store, n);
+        if n == 9 {
+            collect(&store, Retention::NONE);
+        }
+    }
+    store.close().unwrap();
+    for calls in 0..=disk.calls() {
+        let killed = disk.killed(calls);
+        let store = open(killed.clone());
+        let found = store.read_ref("main").unwrap();
+        let shown = open(killed.crash(killed.calls(), Unsynced::Lost));
+        assert_eq!(shown.read_ref("main").unwrap(), found, "shown after a kill at call {calls}");
+        if calls % 2 == 0 {
+            let last = save(&store, 100);
+            let after = open(killed.crash(killed.calls(), Unsynced::Lost));
+            assert_eq!(after.read_ref("main").unwrap(), Some(last), "after call {calls}");
+        }
+        store.close().unwrap();
+        let expected = store.read_ref("main").unwrap();
+        let after = open(killed.crash(killed.calls(), Unsynced::Lost));
+        assert_eq!(after.read_ref("main").unwrap(), expected, "after call {calls}");
+        let report = check(&after).unwrap();
+        assert!(report.is_clean(), "after a kill at call {calls}: {report:?}");
+    }
+}
+
+#[test]
+fn what_a_failed_sync_left_is_durable_before_an_index_covers_it() {
+    let disk = CrashDisk::new();
+    let store = open(disk.clone());
+    let old = save(&store, 1);
+    disk.fail_syncs(true);
+    let mut batch = Batch::new();
+    let unsure = body::write(&mut batch, &noise(99), &[]).unwrap();
+    batch.move_ref(moves("main", Some(old), Some(unsure)));
+    store.commit(batch).unwrap_err();
+    drop(store);
+    disk.fail_syncs(false);
+    let store = open(disk.clone());
+    let found = store.read_ref("main").unwrap();
+    store.close().unwrap();
+    let after = open(disk.crash(disk.calls(), Unsynced::Lost));
+    assert_eq!(after.read_ref("main").unwrap(), found);
+    assert!(check(&after).unwrap().is_clean());
+}
+
+#[test]
+fn a_live_root_takes_refs_and_leases_while_it_is_moved() {
+    let store = open(MemoryDisk::new());
+    let live = save(&store, 1_000);
+    let mut gone = Vec::new();
+    for n in 0..20 {
+        let mut batch = Batch::new();
+        gone.push(body::write(&mut batch, &noise(n), &[]).unwrap());
+        batch.move_ref(moves("other", gone.iter().rev().nth(1).copied(), gone.last().copied()));
+        store.commit(batch).unwrap();
+    }
+    let mut tried = 0;
+    let done = store.collect(&options(Retention::NONE), &mut |progress| {
+        if progress.phase == Phase::Sweep {
+            let mut batch = Batch::new();
+            batch.move_ref(moves(&format!("branch {tried}"), None, Some(live)));
+            store.commit(batch).unwrap();
+            let mut batch = Batch::new();
+            batch.grant(Lease { holder: format!("{tried}"), root: live, expires: None });
+            store.commit(batch).unwrap();
+            assert_eq!(store.contains_many(&[live, gone[0]]).unwrap(), [true, false]);
+            let mut batch = Batch::new();
+            batch.move_ref(moves("gone", None, Some(gone[0])));
+            store.commit(batch).unwrap_err();
+            tried += 1;
+        }
+        ControlFlow::Continue(())
+    });
+    assert!(done.unwrap().moved_bytes > 0);
+    assert!(tried > 0, "the sweep is paced");
+    store.read(&live).unwrap();
+    assert!(check(&store).unwrap().is_clean());
+}
+
+#[test]
+fn history_is_whole_while_a_collection_folds_it() {
+    let disk = HookedDisk::default();
+    let store = Arc::new(open(disk.clone()));
+    let read_beside_a_collection = |file: &str, retention| {
+        let other = Arc::clone(&store);
+        disk.before_read(file, move || collect(&other, retention));
+        let found = store.history("main", None, 100).unwrap();
+        assert!(disk.before_read.lock().unwrap().is_none(), "`{file}` is read");
+        found.len()
+    };
+    (0..20).for_each(|n| _ = save(&store, n));
+    // The commit records go while they are read, then the map that stands for them.
+    assert_eq!(read_beside_a_collection("pack-000001", KEEP_ALL), 20);
+    let is_pack = |name: &String| name.starts_with("pack-") && !name.ends_with(".index");
+    let map = disk.list("").unwrap().into_iter().rfind(is_pack).unwrap();
+    (20..40).for_each(|n| _ = save(&store, n));
+    assert_eq!(read_beside_a_collection(&map, Retention::NONE), 1);
+}
+
+#[test]
+fn what_no_commit_record_holds_is_refused() {
+    let disk = CrashDisk::new();
+    let store = open(disk.clone());
+    let root = save(&store, 1);
+    let mut many = Batch::new();
+    (0..70_000).for_each(|n| many.release(format!("client {n}")));
+    let error = store.commit(many).unwrap_err();
+    assert!(matches!(error, Error::TooLong { .. }), "{error}");
+    let mut long = Batch::new();
+    for n in 0..1_100 {
+        let mut update = moves(&format!("branch {n}"), None, Some(root));
+        update.message = "m".repeat(7_900);
+        update.author = "a".repeat(7_900);
+        long.move_ref(update);
+    }
+    store.commit(long).unwrap_err();
+    // Nor more refs than the head of the next pack can hold.
+    let mut refused = 0;
+    for batch_of in 0..6 {
+        let mut batch = Batch::new();
+        for n in 0..15_000 {
+            batch.move_ref(moves(&format!("{batch_of} {n:0>240}"), None, Some(root)));
+        }
+        refused += usize::from(store.commit(batch).is_err());
+    }
+    assert!(refused > 0, "90,000 refs with long names");
+    let last = save(&store, 2);
+    let refs = store.refs().unwrap().len();
+    drop(store);
+    let reopened = open(disk.crash(disk.calls(), Unsynced::Kept));
+    assert_eq!(reopened.refs().unwrap().len(), refs);
+    assert_eq!(reopened.read_ref("main").unwrap(), Some(last));
+    assert!(check(&reopened).unwrap().is_clean());
+}
