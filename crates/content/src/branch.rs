@@ -14,7 +14,7 @@ use crate::record::Record;
 use crate::repository::MAIN;
 use crate::snapshot::Overlay;
 use crate::version::VersionEdits;
-use crate::{Error, Repository, Result, keys};
+use crate::{Error, Repository, Result, keys, package};
 
 const BASE: &str = "base/";
 const MAX_NAME_BYTES: usize = 200;
@@ -54,7 +54,9 @@ impl Repository {
     /// If the store fails.
     pub fn branches(&self) -> Result<Vec<Branch>> {
         let refs: BTreeMap<String, ChunkId> = self.0.chunks.refs()?.into_iter().collect();
-        let names = refs.iter().filter(|(name, _)| !name.starts_with(BASE));
+        let names = refs
+            .iter()
+            .filter(|(name, _)| !name.starts_with(BASE) && !name.starts_with(package::REPLACED));
         Ok(names
             .map(|(name, root)| Branch {
                 name: name.clone(),
@@ -242,6 +244,12 @@ fn check_name(name: &str) -> Result<()> {
     }
     if name.starts_with(BASE) || name.starts_with('/') || name.starts_with('-') {
         return Err(refused(name, "a name begins with neither `base/` nor `/` nor `-`"));
+    }
+    if name.starts_with(package::REPLACED) {
+        return Err(refused(
+            name,
+            "names that begin with `package/` are kept for installed packages",
+        ));
     }
     if !name.chars().all(is_plain) {
         return Err(refused(name, "a name has letters, digits and `-_./` in it, nothing else"));

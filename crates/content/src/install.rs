@@ -6,8 +6,8 @@ use std::io::Read;
 use tympan_blobs::BlobId;
 
 use crate::package::build::ExportSource;
-use crate::package::{ExistingNode, InstallTarget};
-use crate::{Error, Node, NodePath, Property, Result, Session, Snapshot, Subtree};
+use crate::package::{ACCOUNT_TYPES, ExistingNode, InstallTarget};
+use crate::{Error, Index, Node, NodePath, Property, Result, Session, Snapshot, Subtree};
 
 impl InstallTarget for Session {
     fn read(&mut self, path: &NodePath) -> Result<Option<Subtree>> {
@@ -31,6 +31,22 @@ impl InstallTarget for Session {
             return Ok(None);
         };
         existing(&node).map(Some)
+    }
+
+    fn find_identifier(&mut self, identifier: &str) -> Result<Vec<NodePath>> {
+        self.snapshot()?.look_up(Index::Uuid, identifier)
+    }
+
+    fn accounts(&mut self) -> Result<BTreeMap<String, NodePath>> {
+        let snapshot = self.snapshot()?;
+        let mut accounts = BTreeMap::new();
+        for primary_type in ACCOUNT_TYPES {
+            for path in snapshot.look_up(Index::Type, primary_type)? {
+                let id = snapshot.node(&path)?.map(|node| account_id(&node));
+                accounts.extend(id.map(|id| (id, path)));
+            }
+        }
+        Ok(accounts)
     }
 
     fn set_properties(
@@ -59,6 +75,11 @@ impl ExportSource for Snapshot {
         let content = self.0.shared.blobs.open(blob)?.ok_or(Error::BlobMissing(*blob))?;
         Ok(content.into_reader())
     }
+}
+
+/// Returns the id of a user or group, by which it is the same at any path.
+fn account_id(node: &Node) -> String {
+    node.text("rep:authorizableId").unwrap_or_else(|| node.name().to_owned())
 }
 
 fn existing(node: &Node) -> Result<ExistingNode> {

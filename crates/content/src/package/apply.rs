@@ -14,12 +14,14 @@ use std::io::{Read, Seek};
 
 use super::archive::Archive;
 use super::filter::{Coverage, Filter, Mode};
+use super::identifiers::{Identified, UUID};
+use super::options::InstallOptions;
 use super::policy::{self, is_policy};
 use super::properties::AccessControl;
 use super::report::{InstallReport, SkipReason, Skipped};
 use super::target::{ExistingNode, InstallTarget, Progress};
 use super::tree::{ImportNode, ImportProperty, Kind};
-use super::{Nested, Package};
+use super::{Package, accounts, nested};
 use crate::{
     BlobId, MIXIN_TYPES, NodePath, PRIMARY_TYPE, Property, Result, Subtree, Value, ValueType,
 };
@@ -35,28 +37,53 @@ impl<R: Read + Seek> Package<R> {
         target: &mut dyn InstallTarget,
         progress: &mut dyn FnMut(Progress<'_>),
     ) -> Result<InstallReport> {
+        self.install_with(target, &InstallOptions::default(), progress)
+    }
+
+    /// Installs the package, and then the packages within it, as the options say.
+    ///
+    /// # Errors
+    /// As [`Package::install`].
+    pub fn install_with(
+        &mut self,
+        target: &mut dyn InstallTarget,
+        options: &InstallOptions,
+        progress: &mut dyn FnMut(Progress<'_>),
+    ) -> Result<InstallReport> {
         let mut report = self.new_report();
+        let filter = options.mode.map(|mode| self.filter.with_mode(mode));
+        let access_control = options.access_control.unwrap_or(self.properties.access_control);
+        let accounts = if self.has_content {
+            accounts::elsewhere(&self.root, target)?
+        } else {
+            BTreeMap::new()
+        };
         let mut installer = Installer {
             archive: &mut self.archive,
-            filter: &self.filter,
-            access_control: self.properties.access_control,
-            target,
-            progress,
+            filter: filter.as_ref().unwrap_or(&self.filter),
+            access_control,
+            closed_user_groups: options
+                .closed_user_groups
+                .or(self.properties.closed_user_groups)
+                .unwrap_or(access_control),
+            target: &mut *target,
+            progress: &mut *progress,
             report: &mut report,
             done: 0,
             total: self.root.count(),
             stored: BTreeSet::new(),
+            accounts,
+            put_off: Vec::new(),
+            identified: Vec::new(),
         };
         if self.has_content {
             installer.visit(&self.root, &NodePath::root(), "")?;
+            installer.visit_put_off()?;
             installer.remove_what_is_missing(&self.root)?;
+            installer.settle_identifiers(options.identifiers)?;
         }
         let stored = installer.stored;
-        for Nested { path, package } in &mut self.nested {
-            if stored.contains(path) {
-                report.nested.push(package.install(target, progress)?);
-            }
-        }
+        nested::install(self, &stored, &mut report, target, options, progress)?;
         Ok(report)
     }
 
@@ -97,35 +124,56 @@ const KEPT: [&str; 7] = [
 /// Never removed, even by a filter for everything.
 const SYSTEM: &str = "/jcr:system";
 
-struct Installer<'a, R> {
+/// An installation under way. Paths are those in the package; [`Installer::place`] tells where a node is stored.
+pub(super) struct Installer<'a, R> {
     archive: &'a mut Archive<R>,
-    filter: &'a Filter,
+    pub(super) filter: &'a Filter,
     access_control: AccessControl,
-    target: &'a mut dyn InstallTarget,
+    closed_user_groups: AccessControl,
+    pub(super) target: &'a mut dyn InstallTarget,
     progress: &'a mut dyn FnMut(Progress<'_>),
-    report: &'a mut InstallReport,
+    pub(super) report: &'a mut InstallReport,
     done: usize,
     total: usize,
     /// Files below `/etc/packages` that are stored as the package wants them.
     stored: BTreeSet<NodePath>,
+    /// Accounts that exist at another path than in the package.
+    pub(super) accounts: BTreeMap<NodePath, NodePath>,
+    /// Such accounts whose parent in the package is created as a whole; they are visited afterwards.
+    put_off: Vec<(&'a ImportNode, NodePath)>,
+    /// Where identifiers were stored that were not there before.
+    pub(super) identified: Vec<Identified<'a>>,
 }
 
-impl<R: Read + Seek> Installer<'_, R> {
-    fn visit(&mut self, node: &ImportNode, path: &NodePath, parent_type: &str) -> Result<()> {
+impl<'a, R: Read + Seek> Installer<'a, R> {
+    fn visit(&mut self, node: &'a ImportNode, path: &NodePath, parent_type: &str) -> Result<()> {
         if is_policy(node.name()) {
             return self.visit_policy(node, path);
         }
-        match self.target.node(path)? {
+        let place = self.place(path);
+        match self.target.node(&place)? {
             Some(existing) => self.meet(node, path, &existing),
             None => match self.build(node, path, parent_type)? {
-                Some(subtree) => self.target.put(path, subtree),
+                Some(subtree) => self.target.put(&place, subtree),
                 None => Ok(()),
             },
         }
     }
 
+    fn visit_put_off(&mut self) -> Result<()> {
+        for (node, path) in std::mem::take(&mut self.put_off) {
+            self.visit(node, &path, "")?;
+        }
+        Ok(())
+    }
+
     /// Brings a node of the package together with the node that is there.
-    fn meet(&mut self, node: &ImportNode, path: &NodePath, existing: &ExistingNode) -> Result<()> {
+    fn meet(
+        &mut self,
+        node: &'a ImportNode,
+        path: &NodePath,
+        existing: &ExistingNode,
+    ) -> Result<()> {
         self.advance(path);
         let mode = match self.filter.coverage(path) {
             Coverage::Contained(mode) => Some(mode),
@@ -156,7 +204,7 @@ impl<R: Read + Seek> Installer<'_, R> {
 
     fn meet_properties(
         &mut self,
-        node: &ImportNode,
+        node: &'a ImportNode,
         path: &NodePath,
         existing: &ExistingNode,
         mode: Mode,
@@ -173,7 +221,11 @@ impl<R: Read + Seek> Installer<'_, R> {
             return Ok(());
         }
         self.report.nodes_changed += 1;
-        self.target.set_properties(path, merged)
+        if merged.get(UUID) != existing.properties.get(UUID) {
+            self.note_identifier(node, path, &merged);
+        }
+        let place = self.place(path);
+        self.target.set_properties(&place, merged)
     }
 
     fn merged_properties(
@@ -185,7 +237,7 @@ impl<R: Read + Seek> Installer<'_, R> {
     ) -> Result<BTreeMap<String, Property>> {
         let old = &existing.properties;
         if mode == Mode::Merge {
-            return Ok(with_members(node, old));
+            return accounts::with_members(node, old, &self.place(path), self.target);
         }
         let mut merged = match mode {
             Mode::Replace => self.kept_properties(node, path, existing),
@@ -249,7 +301,7 @@ impl<R: Read + Seek> Installer<'_, R> {
     /// Makes the subtree of a node that is missing, of what the filter contains.
     fn build(
         &mut self,
-        node: &ImportNode,
+        node: &'a ImportNode,
         path: &NodePath,
         parent_type: &str,
     ) -> Result<Option<Subtree>> {
@@ -261,7 +313,12 @@ impl<R: Read + Seek> Installer<'_, R> {
         let own_type = node.primary_type().unwrap_or_else(|| default_type(parent_type, node));
         let mut children = Vec::with_capacity(node.children().len());
         for child in node.children() {
-            children.extend(self.build(child, &path.child_unchecked(child.name()), own_type)?);
+            let path = path.child_unchecked(child.name());
+            if self.accounts.contains_key(&path) {
+                self.put_off.push((child, path));
+            } else {
+                children.extend(self.build(child, &path, own_type)?);
+            }
         }
         let coverage = self.filter.coverage(path);
         let is_wanted = match coverage {
@@ -283,6 +340,8 @@ impl<R: Read + Seek> Installer<'_, R> {
             }
         }
         subtree.children = children;
+        policy::add_mixins(&mut subtree);
+        self.note_identifier(node, path, &subtree.properties);
         self.report.nodes_created += 1;
         self.note_stored(node, path);
         Ok(Some(subtree))
@@ -290,7 +349,8 @@ impl<R: Read + Seek> Installer<'_, R> {
 
     /// Returns why a missing node is not created with everything below it, if so.
     fn reason_to_leave(&self, node: &ImportNode) -> Option<SkipReason> {
-        let ignores = matches!(self.access_control, AccessControl::Ignore | AccessControl::Clear);
+        let handling = self.handling(node.name());
+        let ignores = matches!(handling, AccessControl::Ignore | AccessControl::Clear);
         if is_policy(node.name()) && ignores {
             Some(SkipReason::AccessControl)
         } else if node.kind() == Kind::OrderOnly {
@@ -302,7 +362,16 @@ impl<R: Read + Seek> Installer<'_, R> {
         }
     }
 
-    fn visit_policy(&mut self, node: &ImportNode, path: &NodePath) -> Result<()> {
+    /// Returns the rule for a policy of this name.
+    fn handling(&self, name: &str) -> AccessControl {
+        if name == policy::CLOSED_USER_GROUP {
+            self.closed_user_groups
+        } else {
+            self.access_control
+        }
+    }
+
+    fn visit_policy(&mut self, node: &'a ImportNode, path: &NodePath) -> Result<()> {
         if node.kind() == Kind::OrderOnly {
             return Ok(());
         }
@@ -310,21 +379,23 @@ impl<R: Read + Seek> Installer<'_, R> {
             self.skip_all(node, path, self.reason_why_kept(path));
             return Ok(());
         }
-        let existing = self.target.read(path)?;
-        if self.access_control == AccessControl::Clear && existing.is_some() {
+        let (place, handling) = (self.place(path), self.handling(node.name()));
+        let existing = self.target.read(&place)?;
+        if handling == AccessControl::Clear && existing.is_some() {
             self.report.subtrees_removed += 1;
-            self.target.remove(path)?;
+            self.target.remove(&place)?;
         }
         let created_before = self.report.nodes_created;
         let Some(package) = self.build(node, path, "")? else {
             return Ok(());
         };
         let Some(existing) = existing else {
-            return self.target.put(path, package);
+            self.target.put(&place, package)?;
+            return policy::require_mixin(self.target, &place);
         };
-        let merged = match self.access_control {
+        let merged = match handling {
             AccessControl::Merge | AccessControl::MergePreserve => {
-                policy::merged(existing.clone(), package, self.access_control)
+                policy::merged(existing.clone(), package, handling)
             }
             AccessControl::Ignore | AccessControl::Clear | AccessControl::Overwrite => package,
         };
@@ -335,13 +406,13 @@ impl<R: Read + Seek> Installer<'_, R> {
             return Ok(());
         }
         self.report.nodes_changed += met;
-        self.target.put(path, merged)
+        self.target.put(&place, merged)
     }
 
     /// Removes a child that the package lacks, if its filter says so.
     fn remove_extra(&mut self, path: &NodePath, name: &str) -> Result<()> {
         let keeps_policies =
-            !matches!(self.access_control, AccessControl::Overwrite | AccessControl::Clear);
+            !matches!(self.handling(name), AccessControl::Overwrite | AccessControl::Clear);
         if is_policy(name) && keeps_policies {
             return Ok(());
         }
@@ -355,9 +426,15 @@ impl<R: Read + Seek> Installer<'_, R> {
         {
             return Ok(false);
         }
+        // An account that the package has at another path stays where it is.
+        let place = self.place(path);
+        if self.accounts.values().any(|kept| *kept == place) {
+            return Ok(false);
+        }
+        let has_kept_below = self.accounts.values().any(|kept| kept.is_within(&place));
         let mut is_empty = true;
-        if !self.filter.covers_all_below(path) {
-            let Some(existing) = self.target.node(path)? else {
+        if has_kept_below || !self.filter.covers_all_below(path) {
+            let Some(existing) = self.target.node(&place)? else {
                 return Ok(true);
             };
             for name in &existing.children {
@@ -366,7 +443,7 @@ impl<R: Read + Seek> Installer<'_, R> {
         }
         if is_empty {
             self.report.subtrees_removed += 1;
-            self.target.remove(path)?;
+            self.target.remove(&place)?;
         }
         Ok(is_empty)
     }
@@ -375,7 +452,8 @@ impl<R: Read + Seek> Installer<'_, R> {
     fn remove_what_is_missing(&mut self, package: &ImportNode) -> Result<()> {
         for set in self.filter.roots() {
             let is_missing = package.find(&set.root).is_none();
-            if is_missing && !set.root.is_root() && self.target.node(&set.root)?.is_some() {
+            let place = self.place(&set.root);
+            if is_missing && !set.root.is_root() && self.target.node(&place)?.is_some() {
                 self.remove_covered(&set.root)?;
             }
         }
@@ -388,7 +466,8 @@ impl<R: Read + Seek> Installer<'_, R> {
         if node.children().len() < 2 {
             return Ok(());
         }
-        let Some(current) = self.target.node(path)? else {
+        let place = self.place(path);
+        let Some(current) = self.target.node(&place)? else {
             return Ok(());
         };
         let names: BTreeSet<&str> = current.children.iter().map(String::as_str).collect();
@@ -405,7 +484,7 @@ impl<R: Read + Seek> Installer<'_, R> {
         }
         let order: Vec<String> =
             others.into_iter().cloned().chain(wanted.into_iter().map(str::to_owned)).collect();
-        self.target.order_children(path, &order)
+        self.target.order_children(&place, &order)
     }
 
     /// Returns the value of a property, its bytes stored; nothing if what is there is to stay.
@@ -418,9 +497,10 @@ impl<R: Read + Seek> Installer<'_, R> {
         match property {
             ImportProperty::Value(property) => Ok(Some(property.clone())),
             ImportProperty::Kept => {
+                let place = self.place(path);
                 let has_value = self
                     .target
-                    .node(path)?
+                    .node(&place)?
                     .is_some_and(|existing| existing.properties.contains_key(name));
                 if !has_value {
                     self.report.warnings.push(format!(
@@ -499,20 +579,7 @@ impl<R: Read + Seek> Installer<'_, R> {
     }
 }
 
-/// Returns the properties of an existing node in mode merge: as they are, but for a group's members, which are joined.
-fn with_members(node: &ImportNode, old: &BTreeMap<String, Property>) -> BTreeMap<String, Property> {
-    const MEMBERS: &str = "rep:members";
-    let mut merged = old.clone();
-    if type_of(old) == "rep:Group"
-        && let Some(ImportProperty::Value(members)) = node.properties().get(MEMBERS)
-    {
-        let joined = policy::union(old.get(MEMBERS), Some(members));
-        merged.extend(joined.map(|joined| (MEMBERS.to_owned(), joined)));
-    }
-    merged
-}
-
-fn type_of(properties: &BTreeMap<String, Property>) -> &str {
+pub(super) fn type_of(properties: &BTreeMap<String, Property>) -> &str {
     properties.get(PRIMARY_TYPE).and_then(Property::first).and_then(Value::as_str).unwrap_or("")
 }
 

@@ -118,7 +118,9 @@ fn failed(name: &str, error: ZipError) -> Error {
 /// Returns the tree of what the filter contains, with the nodes above it.
 fn contained(filter: &Filter, source: &dyn ExportSource) -> Result<Subtree> {
     let mut root = shallow(source, &NodePath::root())?.unwrap_or_default();
-    let mut paths: Vec<&NodePath> = filter.roots().iter().map(|set| &set.root).collect();
+    // Roots of the kind `cleanup` only name what is removed on installation.
+    let brought = filter.roots().iter().filter(|set| !set.is_cleanup);
+    let mut paths: Vec<&NodePath> = brought.map(|set| &set.root).collect();
     // Outer roots first: they bring the roots inside of them along.
     paths.sort_by_key(|path| path.depth());
     for path in paths {

@@ -15,7 +15,7 @@ use regex::Regex;
 
 use super::archive::File;
 use super::xml::{Element, Item, Xml, push_attribute};
-use crate::{NodePath, Result};
+use crate::{NodePath, Property, Result, Subtree, Value, ValueType};
 
 /// How content of the package meets content that is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -96,6 +96,18 @@ struct Rule {
     regex: Regex,
 }
 
+impl Rule {
+    fn parse(includes: bool, pattern: &str) -> Result<Self, String> {
+        let regex = Regex::new(&format!("^(?:{})$", unquoted(pattern))).map_err(|_| {
+            format!(
+                "the pattern `{pattern}` cannot be used: it is malformed, or looks ahead or back, \
+                 which is not supported; state it with further includes and excludes"
+            )
+        })?;
+        Ok(Self { includes, pattern: pattern.to_owned(), regex })
+    }
+}
+
 impl Rules {
     fn admits(&self, path: &str) -> bool {
         let Some(first) = self.0.first() else {
@@ -117,6 +129,29 @@ impl FilterRoot {
             nodes: Rules::default(),
             properties: Rules::default(),
         }
+    }
+
+    /// Returns the patterns as definitions spell them: `include:…`, `exclude:…`, those for properties with an `@`.
+    fn rules(&self) -> Vec<String> {
+        let text = |rule: &Rule, mark: &str| {
+            format!("{mark}{}:{}", if rule.includes { "include" } else { "exclude" }, rule.pattern)
+        };
+        let nodes = self.nodes.0.iter().map(|rule| text(rule, ""));
+        nodes.chain(self.properties.0.iter().map(|rule| text(rule, "@"))).collect()
+    }
+
+    fn add_rule(&mut self, file: &File, text: &str) -> Result<()> {
+        let (rule, rules) = match text.strip_prefix('@') {
+            Some(rule) => (rule, &mut self.properties),
+            None => (text, &mut self.nodes),
+        };
+        let parsed = match rule.split_once(':') {
+            Some(("include", pattern)) => Rule::parse(true, pattern),
+            Some(("exclude", pattern)) => Rule::parse(false, pattern),
+            _ => Err(format!("the rule `{text}` begins with neither `include:` nor `exclude:`")),
+        };
+        rules.0.push(parsed.map_err(|message| file.error(0, message))?);
+        Ok(())
     }
 
     /// Tells whether patterns take a part of the subtree out.
@@ -192,6 +227,50 @@ impl Filter {
 
     fn covering(&self, path: &NodePath) -> Option<&FilterRoot> {
         self.roots.iter().find(|set| path.is_within(&set.root))
+    }
+
+    /// Returns the same filter with another mode everywhere.
+    pub(super) fn with_mode(&self, mode: Mode) -> Self {
+        let roots = self.roots.iter().map(|set| FilterRoot { mode, ..set.clone() });
+        Self { roots: roots.collect() }
+    }
+
+    /// Writes the filter as nodes, the way the definitions of stored packages hold it.
+    pub(super) fn to_node(&self, name: &str) -> Subtree {
+        let mut node = Subtree::new(name, "nt:unstructured");
+        for (place, set) in self.roots.iter().enumerate() {
+            let rules = set.rules().into_iter().map(Value::String).collect();
+            let mut child = Subtree::new(format!("f{place}"), "nt:unstructured")
+                .with("root", set.root.as_str())
+                .with("rules", Property::List(ValueType::String, rules));
+            if set.mode != Mode::Replace {
+                child = child.with("mode", set.mode.name());
+            }
+            node.children.push(child);
+        }
+        node
+    }
+
+    /// Reads the filter from such nodes.
+    ///
+    /// # Errors
+    /// [`crate::Error::Package`] with the name of the node at fault.
+    pub(super) fn of_node(node: &Subtree) -> Result<Self> {
+        let mut roots = Vec::new();
+        for child in &node.children {
+            let file = File::new(&format!("filter/{}", child.name));
+            let text = child.text("root").unwrap_or_default();
+            let root = NodePath::new(text).map_err(|error| file.error(0, error.to_string()))?;
+            let mode = child.text("mode").filter(|mode| !mode.is_empty());
+            let mode = mode.map_or(Some(Mode::Replace), Mode::find);
+            let mode = mode.ok_or_else(|| file.error(0, "its mode is not known"))?;
+            let mut set = FilterRoot::new(root, mode);
+            for value in child.properties.get("rules").map(Property::values).unwrap_or_default() {
+                set.add_rule(&file, &value.to_text())?;
+            }
+            roots.push(set);
+        }
+        Ok(Self { roots })
     }
 
     /// Writes the filter as a `filter.xml`.
@@ -318,16 +397,11 @@ fn read_rule(file: &File, element: &Element) -> Result<(Rule, bool)> {
         let message = format!("`{}` needs a `pattern`", element.name);
         return Err(file.error(element.line, message));
     }
-    let regex = Regex::new(&format!("^(?:{})$", unquoted(pattern))).map_err(|_| {
-        let message = format!(
-            "the pattern `{pattern}` cannot be used: it is malformed, or looks ahead or back, \
-             which is not supported; state it with further includes and excludes"
-        );
-        file.error(element.line, message)
-    })?;
+    let rule =
+        Rule::parse(includes, pattern).map_err(|message| file.error(element.line, message))?;
     let is_for_properties =
         element.attribute("matchProperties").is_some_and(|text| text.eq_ignore_ascii_case("true"));
-    Ok((Rule { includes, pattern: pattern.to_owned(), regex }, is_for_properties))
+    Ok((rule, is_for_properties))
 }
 
 /// Replaces the quotations `\Q…\E` of Java's patterns by escapes.

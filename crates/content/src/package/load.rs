@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::io::{Cursor, Read, Seek};
 
 use super::archive::{Archive, File, Limits};
+use super::dependency::Dependency;
 use super::entry::{self, Role};
 use super::filter::{self, Coverage, Filter};
 use super::properties::{self, NestedHandling, PackageId, Properties};
@@ -112,17 +113,34 @@ impl<'a, R: Read + Seek> Loader<'a, R> {
     }
 
     fn load_properties(&mut self) -> Result<(PackageId, Properties)> {
-        let properties = match self.read_meta("META-INF/vault/properties.xml")? {
+        let mut properties = match self.read_meta("META-INF/vault/properties.xml")? {
             Some((file, bytes)) => properties::parse(&file, &bytes)?,
             None => Properties::default(),
         };
+        let manifest = self.read_meta("META-INF/MANIFEST.MF")?;
+        let header = |name: &str| {
+            let (_, bytes) = manifest.as_ref()?;
+            properties::manifest_header(bytes, name)
+        };
+        // What `properties.xml` says goes before the manifest.
+        if properties.find("dependencies").is_none()
+            && let (Some(list), Some((file, _))) =
+                (header("Content-Package-Dependencies"), &manifest)
+        {
+            properties.dependencies =
+                Dependency::parse_list(&list).map_err(|message| file.error(0, message))?;
+        }
         let text = |key: &str| properties.find(key).unwrap_or_default().trim().to_owned();
-        let mut id =
-            PackageId { group: text("group"), name: text("name"), version: text("version") };
-        if id.name.is_empty() {
-            let manifest = self.read_meta("META-INF/MANIFEST.MF")?;
-            let named = manifest.and_then(|(_, bytes)| properties::manifest_id(&bytes));
-            id = named.unwrap_or_else(|| {
+        let id = PackageId { group: text("group"), name: text("name"), version: text("version") };
+        if !id.name.is_empty() {
+            let path = text("path");
+            // Packages of old have no group, but a path that tells it.
+            let is_old = id.group.is_empty() && properties.find("group").is_none();
+            let old = PackageId::of_path(&path, &id.version);
+            return Ok((if is_old && old.name == id.name { old } else { id }, properties));
+        }
+        let id =
+            header("Content-Package-Id").map(|id| PackageId::parse(&id)).unwrap_or_else(|| {
                 let name = self.file.to_string();
                 let base = name.rsplit('/').next().unwrap_or_default();
                 PackageId {
@@ -130,7 +148,6 @@ impl<'a, R: Read + Seek> Loader<'a, R> {
                     ..PackageId::default()
                 }
             });
-        }
         Ok((id, properties))
     }
 
@@ -294,13 +311,12 @@ impl<'a, R: Read + Seek> Loader<'a, R> {
                 continue;
             }
             let package = self.read_nested(index, &mut left)?;
-            match properties.nested_handling(package.id()) {
-                NestedHandling::Install => nested.push(Nested { path, package }),
-                NestedHandling::Store => {
-                    self.warnings
-                        .push(format!("`{path}` is stored and not installed, as the package says"));
-                }
+            let handling = properties.nested_handling(package.id());
+            if handling == NestedHandling::Store {
+                self.warnings
+                    .push(format!("`{path}` is stored and not installed, as the package says"));
             }
+            nested.push(Nested { path, package, handling });
         }
         Ok(nested)
     }

@@ -11,22 +11,34 @@
 //!
 //! On failure: [`crate::Error::Package`] with the file and the line.
 //!
-//! Not here: commits. The caller commits once, after an installation succeeded.
+//! Not here: commits of [`Package::install`]. The caller commits once, after an installation succeeded; the packages
+//! that are stored in content are installed and committed by [`crate::Session::install_package`].
 //!
-//! Deliberately absent: hooks, which are Java programs; node types, which [`Package::node_types`] hands out as text.
+//! Deliberately absent: hooks, which are Java programs.
 
+mod accounts;
 mod apply;
 mod archive;
 pub mod build;
+mod definition;
+mod dependency;
+mod difference;
 pub mod docview;
 mod entry;
 mod filter;
+mod identifiers;
 mod load;
+mod nested;
+mod options;
 mod policy;
 mod properties;
+mod registry;
+mod replaced;
 mod report;
+mod settle;
 mod target;
 mod tree;
+mod version;
 mod xml;
 
 use std::collections::BTreeMap;
@@ -34,12 +46,20 @@ use std::fs;
 use std::io::{BufReader, Cursor, Read, Seek};
 use std::path::Path;
 
+pub use accounts::ACCOUNT_TYPES;
 pub use archive::Limits;
+pub use dependency::Dependency;
+pub use difference::{Change, ChangedNode, ChangedProperty, Difference};
 pub use filter::{Coverage, Filter, FilterRoot, Mode};
-pub use properties::{PackageId, Properties};
+pub use options::{DependencyRule, IdentifierRule, InstallOptions, NestedRule, Stamp};
+pub use properties::{AccessControl, PackageId, Properties};
+pub use registry::{IfExists, ReadSeek, StoredPackage};
+pub(crate) use replaced::REPLACED;
+pub use replaced::Uninstalled;
 pub use report::{InstallReport, SkipReason, Skipped};
 pub use target::{ExistingNode, InstallTarget, Progress};
 pub use tree::{ImportNode, ImportProperty, Kind, Source};
+pub use version::{Version, VersionRange};
 
 use crate::{Error, NodePath, Result};
 use archive::{Archive, File};
@@ -77,6 +97,7 @@ pub(super) struct Counts {
 struct Nested {
     path: NodePath,
     package: Package<Cursor<Vec<u8>>>,
+    handling: properties::NestedHandling,
 }
 
 impl Package<BufReader<fs::File>> {

@@ -1,9 +1,13 @@
 //! Access control in packages: nodes whose import `acHandling` decides, whatever the filter's mode.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::properties::AccessControl;
-use crate::{Property, Subtree, Value, ValueType};
+use super::target::InstallTarget;
+use crate::{MIXIN_TYPES, NodePath, Property, Result, Subtree, Value, ValueType};
+
+/// The policy that lists who may read a subtree at all.
+pub(super) const CLOSED_USER_GROUP: &str = "rep:cugPolicy";
 
 const PRINCIPAL: &str = "rep:principalName";
 const PRINCIPALS: &str = "rep:principalNames";
@@ -14,6 +18,54 @@ pub(super) fn is_policy(name: &str) -> bool {
         name,
         "rep:policy" | "rep:repoPolicy" | "repo:policy" | "rep:cugPolicy" | "rep:principalPolicy"
     )
+}
+
+/// Returns the mixin that a node needs to have a policy of this name.
+fn mixin_of(name: &str) -> Option<&'static str> {
+    Some(match name {
+        "rep:policy" => "rep:AccessControllable",
+        "rep:repoPolicy" => "rep:RepoAccessControllable",
+        CLOSED_USER_GROUP => "rep:CugMixin",
+        "rep:principalPolicy" => "rep:PrincipalBasedMixin",
+        _ => return None,
+    })
+}
+
+/// Gives a new node the mixins that its policies need.
+pub(super) fn add_mixins(node: &mut Subtree) {
+    let needed: Vec<&str> =
+        node.children.iter().filter_map(|child| mixin_of(&child.name)).collect();
+    for mixin in needed {
+        add_mixin(&mut node.properties, mixin);
+    }
+}
+
+/// Gives the node that a policy was put below the mixin that this needs.
+pub(super) fn require_mixin(target: &mut dyn InstallTarget, policy: &NodePath) -> Result<()> {
+    let (Some(parent), Some(mixin)) = (policy.parent(), mixin_of(policy.name())) else {
+        return Ok(());
+    };
+    let Some(existing) = target.node(&parent)? else {
+        return Ok(());
+    };
+    let mut properties = existing.properties;
+    if add_mixin(&mut properties, mixin) {
+        target.set_properties(&parent, properties)
+    } else {
+        Ok(())
+    }
+}
+
+/// Adds a mixin that is missing and tells whether it was.
+fn add_mixin(properties: &mut BTreeMap<String, Property>, mixin: &str) -> bool {
+    let known = properties.get(MIXIN_TYPES);
+    if known.is_some_and(|known| known.values().iter().any(|one| one.to_text() == mixin)) {
+        return false;
+    }
+    let wanted = Property::List(ValueType::Name, vec![Value::Name(mixin.into())]);
+    let joined = union(known, Some(&wanted));
+    properties.extend(joined.map(|joined| (MIXIN_TYPES.to_owned(), joined)));
+    true
 }
 
 /// Joins the policy of a package with the one that is there.

@@ -5,8 +5,12 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::archive::File;
+use super::dependency::Dependency;
 use super::xml::{Item, Xml};
-use crate::Result;
+use crate::{NodePath, Result};
+
+/// Where packages are stored in content.
+pub(super) const PACKAGES: &str = "/etc/packages";
 
 /// The name of a package: `group:name:version`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
@@ -19,15 +23,82 @@ pub struct PackageId {
     pub version: String,
 }
 
+impl PackageId {
+    /// Reads `group:name:version`, `group:name` or `name`.
+    #[must_use]
+    pub fn parse(text: &str) -> Self {
+        let mut parts = text.trim().splitn(3, ':').map(|part| part.trim().to_owned());
+        let (first, second) = (parts.next().unwrap_or_default(), parts.next());
+        let version = parts.next().unwrap_or_default();
+        match second {
+            Some(name) => Self { group: first, name, version },
+            None => Self { name: first, ..Self::default() },
+        }
+    }
+
+    /// Makes out the name in the path of a package file such as `/etc/packages/my/site-1.0.zip`.
+    #[must_use]
+    pub fn of_path(path: &str, version: &str) -> Self {
+        let path = path.trim().trim_end_matches(".zip").trim_end_matches(".jar");
+        let (folder, file) = path.rsplit_once('/').unwrap_or(("", path));
+        let group = folder.strip_prefix(PACKAGES).unwrap_or(folder).trim_matches('/');
+        let (name, version) =
+            match file.strip_suffix(version).and_then(|name| name.strip_suffix('-')) {
+                Some(name) if !version.is_empty() => (name, version),
+                _ if version.is_empty() => split_version(file),
+                _ => (file, version),
+            };
+        Self { group: group.to_owned(), name: name.to_owned(), version: version.to_owned() }
+    }
+
+    /// Returns the name of the package's file: `name-version.zip`.
+    #[must_use]
+    pub fn file_name(&self) -> String {
+        let separator = if self.version.is_empty() { "" } else { "-" };
+        format!("{}{separator}{}.zip", self.name, self.version)
+    }
+
+    /// Returns where the package is stored in content.
+    ///
+    /// # Errors
+    /// [`crate::Error::InvalidName`] if group, name or version cannot be node names.
+    pub fn path(&self) -> Result<NodePath> {
+        let folders = self.group.split('/').filter(|name| !name.is_empty());
+        let mut path = NodePath::new(PACKAGES)?;
+        for folder in folders {
+            path = path.child(folder)?;
+        }
+        path.child(&self.file_name())
+    }
+}
+
+/// Cuts a version off the end of a file's name: from the first part between hyphens that begins like one.
+fn split_version(file: &str) -> (&str, &str) {
+    let is_version = |part: &str| {
+        let number: String = part.chars().take_while(char::is_ascii_digit).collect();
+        (!number.is_empty() && (number.len() < part.len() || number.len() < 4))
+            || part == "SNAPSHOT"
+    };
+    let mut start = file.len();
+    for (at, _) in file.rmatch_indices('-') {
+        if !file.get(at + 1..start).is_some_and(is_version) {
+            break;
+        }
+        start = at;
+    }
+    (file.get(..start).unwrap_or(file), file.get(start + 1..).unwrap_or_default())
+}
+
 impl std::fmt::Display for PackageId {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}:{}:{}", self.group, self.name, self.version)
+        write!(f, "{}:{}", self.group, self.name)?;
+        if self.version.is_empty() { Ok(()) } else { write!(f, ":{}", self.version) }
     }
 }
 
 /// How the access control of a package meets what is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) enum AccessControl {
+pub enum AccessControl {
     /// That of the package is not imported. This is the default.
     #[default]
     Ignore,
@@ -41,10 +112,29 @@ pub(super) enum AccessControl {
     Clear,
 }
 
+impl AccessControl {
+    const ALL: [(Self, &str); 5] = [
+        (Self::Ignore, "ignore"),
+        (Self::Overwrite, "overwrite"),
+        (Self::Merge, "merge"),
+        (Self::MergePreserve, "merge_preserve"),
+        (Self::Clear, "clear"),
+    ];
+
+    /// Finds the rule of a name as `acHandling` spells it.
+    #[must_use]
+    pub fn find(text: &str) -> Option<Self> {
+        Self::ALL.iter().find(|(_, name)| name.eq_ignore_ascii_case(text)).map(|(one, _)| *one)
+    }
+}
+
 /// What becomes of a package inside of a package.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NestedHandling {
+    /// Installed, unless a newer version is.
     Install,
+    /// Installed, even if a newer version is.
+    Force,
     /// Stored as a file only.
     Store,
 }
@@ -54,7 +144,12 @@ pub(super) enum NestedHandling {
 pub struct Properties {
     /// All entries, by key.
     pub entries: BTreeMap<String, String>,
-    pub(super) access_control: AccessControl,
+    /// How its access control meets what is there.
+    pub access_control: AccessControl,
+    /// The same for closed user groups, where it is said apart.
+    pub closed_user_groups: Option<AccessControl>,
+    /// The packages that it needs.
+    pub dependencies: Vec<Dependency>,
     nested: Vec<(String, NestedHandling)>,
 }
 
@@ -85,41 +180,48 @@ pub(super) fn parse(file: &File, text: &[u8]) -> Result<Properties> {
     let entries = parse_entries(file, text)?;
     let refuse = |key: &str, wanted: &str| {
         let value = entries.get(key).map_or("", String::as_str);
-        Err(file.error(0, format!("`{key}` is `{value}`; it must be {wanted}")))
+        file.error(0, format!("`{key}` is `{value}`; it must be {wanted}"))
     };
     let find = |key: &str| entries.get(key).map(|text| text.trim()).filter(|text| !text.is_empty());
     match find("packageFormatVersion").map(str::parse::<u32>) {
         None | Some(Ok(0..=2)) => {}
-        _ => return refuse("packageFormatVersion", "a number up to 2"),
+        _ => return Err(refuse("packageFormatVersion", "a number up to 2")),
     }
-    let access_control = match find("acHandling").map(str::to_ascii_lowercase).as_deref() {
-        None | Some("ignore") => AccessControl::Ignore,
-        Some("overwrite") => AccessControl::Overwrite,
-        Some("merge") => AccessControl::Merge,
-        Some("merge_preserve") => AccessControl::MergePreserve,
-        Some("clear") => AccessControl::Clear,
-        Some(_) => {
-            return refuse("acHandling", "ignore, overwrite, merge, merge_preserve or clear");
-        }
+    const RULES: &str = "ignore, overwrite, merge, merge_preserve or clear";
+    let rule = |key: &str| match find(key).map(AccessControl::find) {
+        None => Ok(None),
+        Some(Some(rule)) => Ok(Some(rule)),
+        Some(None) => Err(refuse(key, RULES)),
     };
+    let access_control = rule("acHandling")?.unwrap_or_default();
+    let closed_user_groups = rule("cugHandling")?;
+    let Some(nested) = parse_nested(find("subPackageHandling").unwrap_or_default()) else {
+        return Err(refuse(
+            "subPackageHandling",
+            "a list of `name;option` with option install, extract, add, ignore, force_install or force_extract",
+        ));
+    };
+    let dependencies = Dependency::parse_list(find("dependencies").unwrap_or_default())
+        .map_err(|message| file.error(0, message))?;
+    Ok(Properties { access_control, closed_user_groups, dependencies, nested, entries })
+}
+
+/// Reads `subPackageHandling`; nothing if an option is not known.
+fn parse_nested(text: &str) -> Option<Vec<(String, NestedHandling)>> {
     let mut nested = Vec::new();
-    for line in find("subPackageHandling").unwrap_or_default().split(',').map(str::trim) {
+    for line in text.split(',').map(str::trim) {
         let (pattern, option) = line.split_once(';').unwrap_or((line, "install"));
         let handling = match option.trim().to_ascii_lowercase().as_str() {
-            "install" | "extract" | "force_install" | "force_extract" => NestedHandling::Install,
+            "install" | "extract" => NestedHandling::Install,
+            "force_install" | "force_extract" => NestedHandling::Force,
             "add" | "ignore" => NestedHandling::Store,
-            _ => {
-                return refuse(
-                    "subPackageHandling",
-                    "a list of `name;option` with option install, extract, add or ignore",
-                );
-            }
+            _ => return None,
         };
         if !pattern.trim().is_empty() {
             nested.push((pattern.trim().to_owned(), handling));
         }
     }
-    Ok(Properties { entries, access_control, nested })
+    Some(nested)
 }
 
 fn parse_entries(file: &File, text: &[u8]) -> Result<BTreeMap<String, String>> {
@@ -159,13 +261,11 @@ fn parse_entries(file: &File, text: &[u8]) -> Result<BTreeMap<String, String>> {
     }
 }
 
-/// Returns the id in a manifest's `Content-Package-Id`.
-pub(super) fn manifest_id(manifest: &[u8]) -> Option<PackageId> {
+/// Returns a header of a manifest; long ones go on after a blank.
+pub(super) fn manifest_header(manifest: &[u8], name: &str) -> Option<String> {
     let text = String::from_utf8_lossy(manifest).replace("\r\n", "\n").replace("\n ", "");
-    let id = text.lines().find_map(|line| line.strip_prefix("Content-Package-Id:"))?.trim();
-    let mut parts = id.splitn(3, ':').map(str::to_owned);
-    let (group, name) = (parts.next()?, parts.next()?);
-    Some(PackageId { group, name, version: parts.next().unwrap_or_default() })
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+    Some(line.trim().to_owned()).filter(|value| !value.is_empty())
 }
 
 /// Writes a `properties.xml`.
@@ -183,4 +283,45 @@ pub(super) fn to_xml(entries: &BTreeMap<String, String>) -> String {
     }
     out.push_str("</properties>\n");
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_have_paths() {
+        for (id, path) in [
+            ("g:n:1.0", "/etc/packages/g/n-1.0.zip"),
+            ("a/b:n:1.0-SNAPSHOT", "/etc/packages/a/b/n-1.0-SNAPSHOT.zip"),
+            (":n", "/etc/packages/n.zip"),
+            ("g:my-name:2", "/etc/packages/g/my-name-2.zip"),
+            ("g:n-hotfix-4711", "/etc/packages/g/n-hotfix-4711.zip"),
+        ] {
+            let parsed = PackageId::parse(id);
+            assert_eq!(parsed.to_string(), id);
+            assert_eq!(parsed.path().unwrap().as_str(), path);
+            assert_eq!(PackageId::of_path(path, &parsed.version), parsed, "{path}");
+            assert_eq!(PackageId::of_path(path, ""), parsed, "{path} alone");
+        }
+        assert_eq!(PackageId::parse("plain").to_string(), ":plain");
+        assert!(PackageId::parse("g:a/b").path().is_err());
+        assert!(PackageId::parse("../..:n").path().is_err());
+    }
+
+    #[test]
+    fn packages_within_are_handled_by_the_last_line_that_fits() {
+        let nested = parse_nested("*;add, g:*, g:n;force_install,m;ignore").unwrap();
+        let properties = Properties { nested, ..Properties::default() };
+        let of = |id: &str| properties.nested_handling(&PackageId::parse(id));
+        assert_eq!(of("x:y"), NestedHandling::Store);
+        assert_eq!(of("g:y"), NestedHandling::Install);
+        assert_eq!(of("g:n:1"), NestedHandling::Force);
+        assert_eq!(of("g:m"), NestedHandling::Store);
+        assert_eq!(
+            Properties::default().nested_handling(&PackageId::parse("x")),
+            NestedHandling::Install
+        );
+        assert_eq!(parse_nested("a;copy"), None);
+    }
 }

@@ -43,6 +43,8 @@ pub struct InstallReport {
     pub warnings: Vec<String>,
     /// The reports of packages within the package.
     pub nested: Vec<Self>,
+    /// The reports of packages that it needs and that were installed before it.
+    pub required: Vec<Self>,
 }
 
 /// Something in the package that was not stored.
@@ -147,6 +149,6 @@ impl fmt::Display for InstallReport {
         for warning in &self.warnings {
             writeln!(f, "  warning    {warning}")?;
         }
-        self.nested.iter().try_for_each(|nested| write!(f, "{nested}"))
+        self.nested.iter().chain(&self.required).try_for_each(|other| write!(f, "{other}"))
     }
 }

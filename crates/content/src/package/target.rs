@@ -7,8 +7,8 @@ use crate::{BlobId, NodePath, Property, Result, Subtree};
 
 /// What a package is installed into.
 ///
-/// Four methods are enough; the other three have bodies that use these, and are to be replaced where the target can
-/// do better than to read and write whole subtrees.
+/// Four methods are enough; the others have bodies that use these or do without, and are to be replaced where the
+/// target can do better.
 pub trait InstallTarget {
     /// Returns a node with everything below it, or nothing if there is none.
     ///
@@ -43,6 +43,33 @@ pub trait InstallTarget {
             children: subtree.children.into_iter().map(|child| child.name).collect(),
             properties: subtree.properties,
         }))
+    }
+
+    /// Returns the paths of the nodes with an identifier (`jcr:uuid`). A target that does not know gives none; one that
+    /// has edits pending may leave these out.
+    ///
+    /// # Errors
+    /// If the target cannot be read.
+    fn find_identifier(&mut self, identifier: &str) -> Result<Vec<NodePath>> {
+        let _ = identifier;
+        Ok(Vec::new())
+    }
+
+    /// Returns where users and groups are, by their ids. A target that does not know gives none.
+    ///
+    /// # Errors
+    /// If the target cannot be read.
+    fn accounts(&mut self) -> Result<BTreeMap<String, NodePath>> {
+        Ok(BTreeMap::new())
+    }
+
+    /// Makes the node types of a CND file known. A target without node types of its own ignores it.
+    ///
+    /// # Errors
+    /// If the definitions are refused.
+    fn register_types(&mut self, cnd: &str) -> Result<()> {
+        let _ = cnd;
+        Ok(())
     }
 
     /// Replaces the properties of a node that exists, and leaves its children.

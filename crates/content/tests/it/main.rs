@@ -16,6 +16,7 @@ mod package_hostile;
 mod package_modes;
 mod package_naive;
 mod package_real;
+mod package_registry;
 mod package_session;
 mod package_target;
 mod session;

@@ -190,7 +190,9 @@ fn awkward_folder(target: &mut Memory) -> Subtree {
 fn awkward_content_comes_back() {
     let mut target = Memory::new();
     let entry = Subtree::new("allow", "rep:GrantACE").with("rep:principalName", "everyone");
+    let mixins = Property::parse_list(ValueType::Name, ["rep:AccessControllable"]).unwrap();
     let site = Subtree::new("site", "sling:OrderedFolder")
+        .with("jcr:mixinTypes", mixins)
         .with_child(Subtree::new("rep:policy", "rep:ACL").with_child(entry))
         .with_child(awkward_page(&mut target))
         .with_child(awkward_folder(&mut target));

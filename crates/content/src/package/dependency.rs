@@ -1,0 +1,109 @@
+//! What a package says it needs: other packages, by group, name and range of versions.
+
+use std::fmt;
+
+use super::properties::PackageId;
+use super::version::{Version, VersionRange};
+
+/// A need for another package.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Dependency {
+    /// The other's group.
+    pub group: String,
+    /// The other's name.
+    pub name: String,
+    /// The versions that will do.
+    pub range: VersionRange,
+}
+
+impl Dependency {
+    /// Makes the need for exactly one package.
+    #[must_use]
+    pub fn on(id: &PackageId) -> Self {
+        Self {
+            group: id.group.clone(),
+            name: id.name.clone(),
+            range: VersionRange::exactly(&id.version),
+        }
+    }
+
+    /// Reads `group:name:range`, `group:name` or `name`. The error says what is wrong.
+    ///
+    /// # Errors
+    /// If the name is missing or the range makes no sense.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let mut parts = text.trim().splitn(3, ':').map(str::trim);
+        let (first, second) = (parts.next().unwrap_or_default(), parts.next());
+        let (group, name) = second.map_or(("", first), |name| (first, name));
+        if name.is_empty() {
+            return Err(format!("the dependency `{text}` names no package"));
+        }
+        let range = VersionRange::parse(parts.next().unwrap_or_default())?;
+        Ok(Self { group: group.to_owned(), name: name.to_owned(), range })
+    }
+
+    /// Reads a list as `properties.xml` holds it: separated by commas, of which those in ranges do not count.
+    ///
+    /// # Errors
+    /// The first fault.
+    pub fn parse_list(text: &str) -> Result<Vec<Self>, String> {
+        let mut depth = 0_usize;
+        let parts = text.split(|character| {
+            match character {
+                '[' | '(' => depth += 1,
+                ']' | ')' => depth = depth.saturating_sub(1),
+                _ => {}
+            }
+            character == ',' && depth == 0
+        });
+        parts.map(str::trim).filter(|part| !part.is_empty()).map(Self::parse).collect()
+    }
+
+    /// Tells whether a package will do.
+    #[must_use]
+    pub fn is_met_by(&self, id: &PackageId) -> bool {
+        self.group == id.group
+            && self.name == id.name
+            && self.range.contains(&Version::new(&id.version))
+    }
+}
+
+impl fmt::Display for Dependency {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.group, self.name)?;
+        let range = self.range.to_string();
+        if range.is_empty() { Ok(()) } else { write!(f, ":{range}") }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_are_cut_outside_of_ranges() {
+        let list = "my_packages:test_b, my_packages:test_c:[1.0,2.0),plain,g:old:(,3],";
+        let parsed = Dependency::parse_list(list).unwrap();
+        let shown: Vec<_> = parsed.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            shown,
+            ["my_packages:test_b", "my_packages:test_c:[1.0,2.0)", ":plain", "g:old:[,3]"]
+        );
+        assert_eq!(Dependency::parse_list(" \n").unwrap(), []);
+        assert!(Dependency::parse_list("a:b:[2,1]").unwrap_err().contains("no version lies"));
+        assert!(Dependency::parse_list("a:").is_err());
+    }
+
+    #[test]
+    fn a_dependency_asks_for_group_name_and_version() {
+        let need = Dependency::parse("g:n:[1.0,2.0)").unwrap();
+        let id = |text: &str| PackageId::parse(text);
+        assert!(need.is_met_by(&id("g:n:1.5")));
+        for other in ["g:n:2.0", "g:m:1.5", "h:n:1.5", "g:n"] {
+            assert!(!need.is_met_by(&id(other)), "{other}");
+        }
+        assert!(Dependency::on(&id("g:n:1.5")).is_met_by(&id("g:n:1.5")));
+        assert!(!Dependency::on(&id("g:n:1.5")).is_met_by(&id("g:n:1.6")));
+        assert!(Dependency::on(&id("g:n")).is_met_by(&id("g:n:1.6")));
+    }
+}
