@@ -131,17 +131,48 @@ pub(crate) enum DispatcherCommand {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Package {
-    /// Installs a content package in one commit.
+    /// Installs a content package in one commit, with those that it needs and those within it.
     #[command(after_help = "Example: tympan package install wknd.zip --home /srv/author")]
     Install {
-        /// The package.
-        file: PathBuf,
-        /// The home to install into; its instance must not run.
-        #[arg(long, value_name = "DIR")]
-        home: PathBuf,
-        /// Prints the report as JSON.
+        /// The package; or the id `group:name:version` of one that is stored.
+        #[arg(value_name = "FILE.zip|ID")]
+        package: String,
+        /// Installs it although packages that it needs are missing.
         #[arg(long)]
-        json: bool,
+        force: bool,
+        /// What to do when a node elsewhere has the identifier of a node in the package: refuse, new or replace.
+        #[arg(long, value_name = "RULE", default_value = "refuse")]
+        identifiers: String,
+        #[command(flatten)]
+        place: Place,
+    },
+    /// Tells what installing a package would change, node by node; changes nothing.
+    #[command(after_help = "Example: tympan package diff wknd.zip --home /srv/author")]
+    Diff {
+        /// The package.
+        #[arg(value_name = "FILE.zip")]
+        file: PathBuf,
+        #[command(flatten)]
+        place: Place,
+    },
+    /// Takes back what the installation of a package did, but for what something else changed since.
+    #[command(
+        after_help = "Example: tympan package uninstall my:site:1.0 --url http://127.0.0.1:4502"
+    )]
+    Uninstall {
+        /// The package: `group:name:version`; without a version the newest one.
+        id: String,
+        /// Uninstalls it although an installed package needs it.
+        #[arg(long)]
+        force: bool,
+        #[command(flatten)]
+        place: Place,
+    },
+    /// Lists the packages that are stored, and which are installed.
+    #[command(after_help = "Example: tympan package list --home /srv/author")]
+    List {
+        #[command(flatten)]
+        place: Place,
     },
     /// Builds a package of the content that a filter names.
     #[command(
@@ -154,10 +185,29 @@ pub(crate) enum Package {
         /// The package to write.
         #[arg(short = 'o', long, value_name = "FILE.zip")]
         output: PathBuf,
-        /// The home to read; its instance must not run.
-        #[arg(long, value_name = "DIR")]
-        home: PathBuf,
+        /// The package's id; without it, it is named as the file.
+        #[arg(long, value_name = "GROUP:NAME:VERSION")]
+        id: Option<String>,
+        #[command(flatten)]
+        place: Place,
     },
+}
+
+/// A home, or a running instance.
+#[derive(Debug, Args)]
+pub(crate) struct Place {
+    /// The home; its instance must not run.
+    #[arg(long, value_name = "DIR", required_unless_present = "url", conflicts_with = "url")]
+    pub(crate) home: Option<PathBuf>,
+    /// The running instance.
+    #[arg(long, value_name = "URL")]
+    pub(crate) url: Option<String>,
+    /// A token of `tympan user token`.
+    #[arg(long, value_name = "T", requires = "url")]
+    pub(crate) token: Option<String>,
+    /// Prints JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]

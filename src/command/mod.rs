@@ -5,6 +5,7 @@ mod demo;
 mod dispatcher;
 mod instance;
 mod package;
+mod package_remote;
 mod remote;
 mod repo;
 mod user;

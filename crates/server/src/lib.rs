@@ -20,6 +20,7 @@ mod interface;
 mod login;
 mod metrics;
 mod observe;
+mod package;
 mod page;
 mod post;
 mod receive;

@@ -16,7 +16,9 @@ use crate::failure::{Failure, Result};
 use crate::login::{Identity, set_cookie};
 use crate::metrics::count;
 use crate::observe::observe;
-use crate::{Instance, Role, api, health, interface, page, post as sling_post, receive, store};
+use crate::{
+    Instance, Role, api, health, interface, package, page, post as sling_post, receive, store,
+};
 
 /// Returns the routes of an instance's main listener.
 pub fn router(instance: Arc<Instance>) -> Router {
@@ -62,6 +64,7 @@ fn author_routes() -> Router<Arc<Instance>> {
         .route("/api/queue/retry", post(api::retry))
         .route("/api/queue/cancel", post(api::cancel))
         .route("/metrics", get(metrics_for_users))
+        .merge(package::routes())
 }
 
 fn publish_routes() -> Router<Arc<Instance>> {

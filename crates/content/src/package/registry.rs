@@ -20,7 +20,7 @@ use super::dependency::Dependency;
 use super::difference::{Difference, Trial};
 use super::filter::Filter;
 use super::options::{DependencyRule, InstallOptions, Stamp};
-use super::properties::{PACKAGES, PackageId};
+use super::properties::{PACKAGES, PackageId, Properties};
 use super::replaced::{self, Keeping, Replaced, Uninstalled};
 use super::report::InstallReport;
 use super::target::Progress;
@@ -180,7 +180,8 @@ pub trait ReadSeek: Read + Seek + Send {}
 impl<T: Read + Seek + Send> ReadSeek for T {}
 
 impl Session {
-    /// Stores the file of a package, as a pending edit. `name` stands for the file in messages.
+    /// Stores the file of a package, as a pending edit. `name` stands for the file in messages. A file that is stored
+    /// already, byte for byte, changes nothing.
     ///
     /// # Errors
     /// [`Error::Package`] if it is not a sound package; [`Error::NodeExists`] if the package is stored already and
@@ -193,26 +194,59 @@ impl Session {
         if_exists: IfExists,
         stamp: &Stamp,
     ) -> Result<StoredPackage> {
-        let package = Package::read(&mut *file, name, limits)?;
-        let id = package.id().clone();
-        let path = id.path()?;
-        let mut node = definition::definition(&id, package.properties(), package.filter(), stamp);
-        drop(package);
-        if let Some(known) = self.snapshot()?.package_at(&path)? {
-            if if_exists == IfExists::Refuse {
-                return Err(Error::NodeExists(path));
-            }
+        let package = Package::read(&mut *file, name, limits)?.without_archive();
+        file.seek(SeekFrom::Start(0))
+            .map_err(|source| Error::Read { what: format!("`{name}`"), source })?;
+        self.store_opened(&package, file, if_exists, stamp)
+    }
+
+    /// Stores a package that was read from these bytes.
+    fn store_opened(
+        &mut self,
+        package: &Described,
+        bytes: &mut dyn Read,
+        if_exists: IfExists,
+        stamp: &Stamp,
+    ) -> Result<StoredPackage> {
+        let path = package.id.path()?;
+        let known = self.snapshot()?.package_at(&path)?;
+        if known.is_some() && if_exists == IfExists::Refuse {
+            return Err(Error::NodeExists(path));
+        }
+        let data = self.put_blob(bytes)?;
+        let mut node =
+            definition::definition(&package.id, &package.properties, &package.filter, stamp);
+        match known {
+            Some(known) if known.data == data && known.id == package.id => return Ok(known),
             // The file changes; what of it is installed does not.
-            if let (Some(at), Some(user)) = (known.last_unpacked, known.last_unpacked_by) {
+            Some(StoredPackage {
+                last_unpacked: Some(at), last_unpacked_by: Some(user), ..
+            }) => {
                 set_installed(&mut node, Some(&Stamp { user, at: at.to_system_time() }));
             }
+            _ => {}
         }
-        let failed = |source| Error::Read { what: format!("`{name}`"), source };
-        file.seek(SeekFrom::Start(0)).map_err(failed)?;
-        let data = self.put_blob(file)?;
         self.require_folders(&path)?;
         self.put(&path, definition::file(path.name(), data, node, stamp))?;
         self.stored_at(&path)
+    }
+
+    /// Stores a package, installs it, those that it needs and those within it, and commits all of it as one revision.
+    /// `bytes` are those that the package was read from.
+    ///
+    /// # Errors
+    /// As [`Session::install_package`].
+    pub fn install_file<R: Read + Seek>(
+        &mut self,
+        package: &mut Package<R>,
+        bytes: &mut dyn Read,
+        options: &InstallOptions,
+        stamp: &Stamp,
+        progress: &mut dyn FnMut(Progress<'_>),
+    ) -> Result<InstallReport> {
+        let described = package.described();
+        let stored = self.store_opened(&described, bytes, IfExists::Replace, stamp)?;
+        self.install_stored(&stored, Some(package), options, stamp, progress)
     }
 
     /// Installs a stored package, those that it needs and those within it, and commits.
@@ -227,25 +261,44 @@ impl Session {
         stamp: &Stamp,
         progress: &mut dyn FnMut(Progress<'_>),
     ) -> Result<InstallReport> {
-        let options = InstallOptions { stamp: Some(stamp.clone()), ..options.clone() };
         let package = self.stored_at(path)?;
+        self.install_stored::<Cursor<Vec<u8>>>(&package, None, options, stamp, progress)
+    }
+
+    fn install_stored<R: Read + Seek>(
+        &mut self,
+        package: &StoredPackage,
+        mut opened: Option<&mut Package<R>>,
+        options: &InstallOptions,
+        stamp: &Stamp,
+        progress: &mut dyn FnMut(Progress<'_>),
+    ) -> Result<InstallReport> {
+        let options = InstallOptions { stamp: Some(stamp.clone()), ..options.clone() };
         let mut plan = Plan { packages: Vec::new(), warnings: Vec::new() };
-        plan.add(&self.snapshot()?, &package, options.dependencies, &mut Vec::new())?;
+        plan.add(&self.snapshot()?, package, options.dependencies, &mut Vec::new())?;
         let mut keeping = Keeping::default();
         let mut reports = Vec::new();
-        for package in &plan.packages {
+        for one in &plan.packages {
             let before = self.snapshot()?;
-            let mut opened = before.open_package(package, &Limits::default())?;
-            let newer = newer_installed(self, &package.id)?;
-            let mut report = opened.install_with(self, &options, progress)?;
+            let newer = newer_installed(self, &one.id)?;
+            let mut report = match opened.as_mut().filter(|_| one.path == package.path) {
+                Some(opened) => opened.install_with(self, &options, progress)?,
+                None => {
+                    let mut opened = before.open_package(one, &Limits::default())?;
+                    opened.install_with(self, &options, progress)?
+                }
+            };
             report
                 .warnings
                 .extend(newer.map(|newer| format!("a newer version is installed, too: `{newer}`")));
             let after = self.snapshot()?;
-            let replaced = Replaced::between(&before.0, &after.0, &package.path)?;
+            let replaced = Replaced::between(&before.0, &after.0, &one.path)?;
             drop((before, after));
-            keeping.add(self.repository(), &package.path, replaced, stamp)?;
-            definition::mark_installed(self, &package.path, Some(stamp))?;
+            // What is installed as it is already leaves no trace.
+            if !(one.is_installed() && replaced.is_empty()) {
+                keeping.add(self.repository(), &one.path, replaced, stamp)?;
+                definition::mark_installed(self, &one.path, Some(stamp))?;
+            }
             reports.push(report);
         }
         let message = format!("install package {}", package.id);
@@ -358,7 +411,7 @@ impl Session {
         let manifest = Manifest { id: id.clone(), ..Manifest::default() };
         build::write(&mut file, &manifest, &self.snapshot()?)?;
         let data = self.put_blob(&mut file.into_inner().as_slice())?;
-        let node = definition::definition(id, &super::Properties::default(), filter, stamp);
+        let node = definition::definition(id, &Properties::default(), filter, stamp);
         self.require_folders(&path)?;
         self.put(&path, definition::file(path.name(), data, node, stamp))?;
         self.stored_at(&path)
@@ -417,6 +470,27 @@ impl Session {
             self.add_node(&parent, "sling:Folder")?;
         }
         Ok(())
+    }
+}
+
+/// What a package says of itself, without its content.
+struct Described {
+    id: PackageId,
+    properties: Properties,
+    filter: Filter,
+}
+
+impl<R: Read + Seek> Package<R> {
+    fn described(&self) -> Described {
+        Described {
+            id: self.id.clone(),
+            properties: self.properties.clone(),
+            filter: self.filter.clone(),
+        }
+    }
+
+    fn without_archive(self) -> Described {
+        Described { id: self.id, properties: self.properties, filter: self.filter }
     }
 }
 

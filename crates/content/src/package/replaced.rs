@@ -96,7 +96,9 @@ impl Replaced {
             }
             let old = before.record(key, &path)?;
             let is_same = match (&old, new) {
-                (Some(old), Some(new)) => Arc::ptr_eq(old, new),
+                (Some(old), Some(new)) => {
+                    Arc::ptr_eq(old, new) || is_equal(before, &path, [old, new])?
+                }
                 (None, None) => true,
                 _ => false,
             };
@@ -118,6 +120,11 @@ impl Replaced {
         self.before.extend(first);
         self.after.extend(later.after);
         self
+    }
+
+    /// Tells whether nothing was replaced.
+    pub(super) fn is_empty(&self) -> bool {
+        self.before.is_empty() && self.after.is_empty()
     }
 
     fn keys(&self) -> BTreeSet<Vec<u8>> {
@@ -153,6 +160,12 @@ impl Replaced {
         };
         Ok(Self { before: read(BEFORE)?, after: read(AFTER)? })
     }
+}
+
+/// Tells whether two records hold the same in the same place.
+fn is_equal(view: &View, path: &NodePath, [left, right]: [&Record; 2]) -> Result<bool> {
+    Ok(left.order == right.order
+        && view.body(left, path)?.bytes() == view.body(right, path)?.bytes())
 }
 
 /// The moves of refs that keep what installations replaced. They come before the commit of the content: what they name

@@ -1,0 +1,455 @@
+//! The addresses of AEM's package manager, as Maven plugins and `curl` use them.
+//!
+//! `/crx/packmgr/service/.json<path>?cmd=…` answers JSON with `success` and `msg`, `/crx/packmgr/service.jsp` the XML of
+//! old, `/crx/packmgr/list.jsp` the list of the user interface. A package that is refused is answered with status 200
+//! and `success: false`, as there; who may not ask gets 401 or 403.
+
+use std::fmt::Write as _;
+use std::io::{Seek, SeekFrom};
+use std::sync::Arc;
+
+use axum::extract::{Query, Request, State};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{any, get};
+use axum::{Json, Router};
+use http::request::Parts;
+use http::{HeaderMap, Method, StatusCode, header};
+use serde_json::{Value, json};
+use tympan_content::package::{
+    DependencyRule, Filter, IfExists, InstallOptions, NestedRule, PackageId, StoredPackage,
+};
+use tympan_content::{Date, NodePath};
+use tympan_web::limit::BodyLimit;
+
+use super::{
+    Parameters, Received, install_stored, is_true, received_form, require_admin, send, stamp,
+    uninstall_stored,
+};
+use crate::Instance;
+use crate::failure::{Failure, Result};
+use crate::form::{self, FieldValue};
+use crate::login::{CSRF_HEADER, Identity, check_csrf};
+use crate::metrics::count;
+
+/// What stands before the path of a package in the address.
+const PREFIXES: [&str; 3] = [
+    "/crx/packmgr/service/.json",
+    "/crx/packmgr/service/exec.json",
+    "/crx/packmgr/service/script.html",
+];
+
+pub(super) fn routes() -> Router<Arc<Instance>> {
+    let mut router = Router::new()
+        .route("/crx/packmgr/service.jsp", any(xml))
+        .route("/crx/packmgr/list.jsp", get(list))
+        .route("/crx/packmgr/installstatus.jsp", get(install_status))
+        .route("/crx/packmgr/download.jsp", get(download));
+    for prefix in PREFIXES {
+        router = router
+            .route(prefix, any(command))
+            .route(&format!("{prefix}/"), any(command))
+            .route(&format!("{prefix}/{{*path}}"), any(command));
+    }
+    router
+}
+
+/// What a request asks for, from its query and its form.
+struct Asked {
+    identity: Identity,
+    parameters: Parameters,
+    received: Option<Received>,
+    path: Option<NodePath>,
+}
+
+impl Asked {
+    async fn read(instance: &Instance, request: Request) -> Result<Self> {
+        let (parts, body) = request.into_parts();
+        let identity = require_admin(instance, &parts).await?;
+        let mut parameters: Parameters = query_of(&parts);
+        let mut received = None;
+        if parts.method == Method::POST {
+            let header = parts
+                .headers
+                .get(CSRF_HEADER)
+                .and_then(|value| value.to_str().ok())
+                .map(str::to_owned);
+            // A wrong token in the header is refused before the body is read; a plain form carries it as a field.
+            if header.is_some() {
+                check_csrf(&identity, header.as_deref())?;
+            }
+            let limit = parts.extensions.get::<BodyLimit>().copied();
+            let form = form::read(&parts.headers, body, limit, &instance.spool).await?;
+            for field in &form {
+                if let FieldValue::Text(text) = &field.value {
+                    parameters.insert(field.name.clone(), text.clone());
+                }
+            }
+            received = received_form(form);
+            if header.is_none() {
+                check_csrf(&identity, parameters.get(":cq_csrf_token").map(String::as_str))?;
+            }
+        }
+        let path = path_of(parts.uri.path())?;
+        Ok(Self { identity, parameters, received, path })
+    }
+
+    fn command(&self) -> &str {
+        self.parameters.get("cmd").map(String::as_str).unwrap_or_default()
+    }
+
+    fn is_forced(&self) -> bool {
+        is_true(&self.parameters, "force")
+    }
+
+    /// Package managers install packages although others are missing, and say so in the log.
+    fn options(&self) -> InstallOptions {
+        let stays = self.parameters.get("recursive").is_some_and(|value| value == "false");
+        let nested = if stays { NestedRule::Store } else { NestedRule::AsSaid };
+        InstallOptions {
+            nested,
+            dependencies: DependencyRule::BestEffort,
+            ..InstallOptions::default()
+        }
+    }
+
+    /// Finds the package: by the path in the address, or by `name` and `group`.
+    fn find(&self, instance: &Instance) -> Result<StoredPackage> {
+        let snapshot = instance.repository.snapshot()?;
+        let text = |name: &str| self.parameters.get(name).cloned().unwrap_or_default();
+        let found = match &self.path {
+            Some(path) => snapshot.package_at(path)?,
+            None => {
+                let (group, name) = (text("group"), text("name"));
+                let version = text("version");
+                let packages = snapshot.packages()?;
+                packages.into_iter().rfind(|one| {
+                    (one.id.name == name || one.id.file_name() == name)
+                        && (group.is_empty() || one.id.group == group)
+                        && (version.is_empty() || one.id.version == version)
+                })
+            }
+        };
+        found.ok_or_else(|| Failure::new(StatusCode::NOT_FOUND, "no package"))
+    }
+}
+
+fn query_of(parts: &Parts) -> Parameters {
+    Query::<Parameters>::try_from_uri(&parts.uri).map(|query| query.0).unwrap_or_default()
+}
+
+/// Returns the path of the package that an address names.
+fn path_of(address: &str) -> Result<Option<NodePath>> {
+    let rest = PREFIXES.iter().find_map(|prefix| address.strip_prefix(prefix));
+    let rest = rest.map(|rest| rest.trim_end_matches('/')).unwrap_or_default();
+    if rest.is_empty() {
+        return Ok(None);
+    }
+    let decoded = percent_encoding::percent_decode_str(rest)
+        .decode_utf8()
+        .map_err(|_| Failure::bad_request("the path is not UTF-8"))?;
+    Ok(Some(NodePath::new(&decoded)?))
+}
+
+/// `service/.json`: one command.
+async fn command(State(instance): State<Arc<Instance>>, request: Request) -> Result<Response> {
+    let is_write = request.method() == Method::POST;
+    let asked = Asked::read(&instance, request).await?;
+    if !is_write {
+        let message = "package commands are sent with POST";
+        return Err(Failure::new(StatusCode::METHOD_NOT_ALLOWED, message));
+    }
+    let done = instance.work(move |instance| Ok(run(instance, asked))).await?;
+    match done {
+        Ok(Done { message, path, details }) => {
+            let mut answer = json!({ "success": true, "msg": message });
+            if let Some(answer) = answer.as_object_mut() {
+                answer.extend(path.map(|path| ("path".to_owned(), path.as_str().into())));
+                answer.extend(details.map(|details| ("details".to_owned(), details)));
+            }
+            Ok(Json(answer).into_response())
+        }
+        Err(failure) if is_refusal(&failure) => {
+            Ok(Json(json!({ "success": false, "msg": failure.message })).into_response())
+        }
+        Err(failure) => Err(failure),
+    }
+}
+
+/// Tells whether an answer is about the package and not about the server or the asker.
+fn is_refusal(failure: &Failure) -> bool {
+    matches!(
+        failure.status,
+        StatusCode::BAD_REQUEST
+            | StatusCode::NOT_FOUND
+            | StatusCode::CONFLICT
+            | StatusCode::PRECONDITION_FAILED
+            | StatusCode::UNPROCESSABLE_ENTITY
+    )
+}
+
+/// What a command did.
+struct Done {
+    message: &'static str,
+    path: Option<NodePath>,
+    details: Option<Value>,
+}
+
+impl Done {
+    fn plain(message: &'static str) -> Self {
+        Self { message, path: None, details: None }
+    }
+}
+
+fn run(instance: &Instance, asked: Asked) -> Result<Done> {
+    let user = asked.identity.user.clone();
+    match asked.command() {
+        "upload" => {
+            let is_installed = is_true(&asked.parameters, "install");
+            let stored = upload(instance, asked, is_installed)?;
+            Ok(Done { path: Some(stored.path), ..Done::plain("Package uploaded") })
+        }
+        "install" | "inst" => {
+            let stored = asked.find(instance)?;
+            let report = install_stored(instance, &stored, &asked.options(), &user)?;
+            let details = json!({ "warnings": report.warnings });
+            Ok(Done { details: Some(details), ..Done::plain("Package installed") })
+        }
+        "uninstall" | "uninst" => {
+            let stored = asked.find(instance)?;
+            let done = uninstall_stored(instance, &stored, true, &user)?;
+            let details = serde_json::to_value(done).ok();
+            Ok(Done { details, ..Done::plain("Package uninstalled") })
+        }
+        "delete" | "rm" => {
+            let stored = asked.find(instance)?;
+            let mut session = instance.repository.session(&user)?;
+            session.remove_package(&stored.path, &stamp(&user))?;
+            count(&instance.metrics.commits);
+            Ok(Done::plain("Package deleted"))
+        }
+        "create" => create(instance, &asked),
+        "build" => {
+            let stored = asked.find(instance)?;
+            build(instance, &stored, &user)?;
+            Ok(Done::plain("Package built"))
+        }
+        "preview" | "dryrun" => {
+            let stored = asked.find(instance)?;
+            let snapshot = instance.repository.snapshot()?;
+            let limits = tympan_content::package::Limits::default();
+            let mut package = snapshot.open_package(&stored, &limits)?;
+            let mut session = instance.repository.session(&user)?;
+            let (difference, _) = session.try_package(&mut package, &asked.options())?;
+            let details = serde_json::to_value(difference).ok();
+            Ok(Done { details, ..Done::plain("Package preview built") })
+        }
+        other => Err(Failure::bad_request(format!("Unsupported command: {other}"))),
+    }
+}
+
+fn upload(instance: &Instance, mut asked: Asked, is_installed: bool) -> Result<StoredPackage> {
+    let if_exists = if asked.is_forced() { IfExists::Replace } else { IfExists::Refuse };
+    let options = asked.options();
+    let received = asked.received.take();
+    let received = received.ok_or_else(|| Failure::bad_request("no package in the request"))?;
+    let stamp = stamp(&asked.identity.user);
+    let stored = match received.store(instance, if_exists, &stamp) {
+        Err(failure) if failure.status == StatusCode::PRECONDITION_FAILED => {
+            return Err(Failure { message: "Package already exists".into(), ..failure });
+        }
+        stored => stored?,
+    };
+    if is_installed {
+        install_stored(instance, &stored, &options, &stamp.user)?;
+    }
+    Ok(stored)
+}
+
+fn create(instance: &Instance, asked: &Asked) -> Result<Done> {
+    let text = |name: &str| asked.parameters.get(name).cloned().unwrap_or_default();
+    let id = PackageId {
+        group: text("groupName"),
+        name: text("packageName"),
+        version: text("packageVersion"),
+    };
+    if id.name.is_empty() {
+        return Err(Failure::bad_request("the package needs a name"));
+    }
+    let stamp = stamp(&asked.identity.user);
+    let mut session = instance.repository.session(&stamp.user)?;
+    let stored = session.create_package(&id, &Filter::default(), &stamp)?;
+    session.commit(&format!("create package {id}"), stamp.at)?;
+    count(&instance.metrics.commits);
+    Ok(Done { path: Some(stored.path), ..Done::plain("Package created") })
+}
+
+fn build(instance: &Instance, stored: &StoredPackage, user: &str) -> Result<()> {
+    let stamp = stamp(user);
+    let mut session = instance.repository.session(user)?;
+    let mut file = tempfile::tempfile_in(&instance.spool)?;
+    session.build_package(&stored.path, &mut file, &stamp)?;
+    file.seek(SeekFrom::Start(0))?;
+    session.commit(&format!("build package {}", stored.id), stamp.at)?;
+    count(&instance.metrics.commits);
+    Ok(())
+}
+
+/// `service.jsp`: the XML service of old.
+async fn xml(State(instance): State<Arc<Instance>>, request: Request) -> Result<Response> {
+    let is_write = request.method() == Method::POST;
+    let asked = Asked::read(&instance, request).await?;
+    let command = asked.command().to_owned();
+    let user = asked.identity.user.clone();
+    if command == "get" {
+        return instance.work(move |instance| send(instance, &asked.find(instance)?, false)).await;
+    }
+    let is_list = matches!(command.as_str(), "ls" | "") && asked.received.is_none();
+    let echoed = asked.parameters.clone();
+    let done = instance
+        .work(move |instance| {
+            if is_list {
+                return Ok(Ok(packages_xml(&instance.repository.snapshot()?.packages()?)));
+            }
+            if !is_write {
+                let message = "package commands are sent with POST";
+                return Err(Failure::new(StatusCode::METHOD_NOT_ALLOWED, message));
+            }
+            let asked = if asked.received.is_some() { as_upload(asked) } else { asked };
+            Ok(run(instance, asked).map(|done| format!("<log>{}</log>", escaped(done.message))))
+        })
+        .await?;
+    let (data, code, status) = match done {
+        Ok(data) => (data, 200, "ok".to_owned()),
+        Err(failure) if is_refusal(&failure) => (String::new(), 500, failure.message),
+        Err(failure) => return Err(failure),
+    };
+    let mut request = String::new();
+    let mut names: Vec<_> = echoed.iter().filter(|(name, _)| !name.starts_with(':')).collect();
+    names.sort();
+    for (name, value) in names {
+        // Writing to a string cannot fail.
+        let _ = write!(request, "<param name=\"{}\" value=\"{}\"/>", escaped(name), escaped(value));
+    }
+    let text = format!(
+        "<crx version=\"1.4.1\" user=\"{}\" workspace=\"crx.default\"><request>{request}</request>\
+         <response><data>{data}</data><status code=\"{code}\">{}</status></response></crx>\n",
+        escaped(&user),
+        escaped(&status)
+    );
+    let mut headers = HeaderMap::new();
+    headers.insert(header::CONTENT_TYPE, http::HeaderValue::from_static("text/xml;charset=utf-8"));
+    Ok((headers, text).into_response())
+}
+
+/// A file that is sent to the XML service is stored, in the place of one that is there.
+fn as_upload(mut asked: Asked) -> Asked {
+    asked.parameters.insert("cmd".into(), "upload".into());
+    if !asked.parameters.contains_key("force") {
+        asked.parameters.insert("force".into(), "true".into());
+    }
+    asked
+}
+
+fn packages_xml(packages: &[StoredPackage]) -> String {
+    let mut out = String::from("<packages>");
+    for package in packages {
+        let date = |date: Option<Date>| date.map(mail_date).unwrap_or_default();
+        let user = |user: &Option<String>| user.clone().unwrap_or_default();
+        let fields = [
+            ("group", package.id.group.clone()),
+            ("name", package.id.name.clone()),
+            ("version", package.id.version.clone()),
+            ("downloadName", package.id.file_name()),
+            ("size", package.size.to_string()),
+            ("created", date(package.created)),
+            ("createdBy", user(&package.created_by)),
+            ("lastModified", String::new()),
+            ("lastModifiedBy", String::new()),
+            ("lastUnpacked", date(package.last_unpacked)),
+            ("lastUnpackedBy", user(&package.last_unpacked_by)),
+        ];
+        out.push_str("<package>");
+        for (name, value) in fields {
+            let _ = write!(out, "<{name}>{}</{name}>", escaped(&value));
+        }
+        out.push_str("</package>");
+    }
+    out.push_str("</packages>");
+    out
+}
+
+/// Writes a date as in mails: `Tue, 04 Aug 2015 11:40:21 +0000`.
+fn mail_date(date: Date) -> String {
+    httpdate::fmt_http_date(date.to_system_time()).replace(" GMT", " +0000")
+}
+
+fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            // XML has no other control characters.
+            other if other.is_control() && !matches!(other, '\t' | '\n' | '\r') => {}
+            other => out.push(other),
+        }
+    }
+    out
+}
+
+/// `list.jsp`: all packages, or the one at `path`.
+async fn list(State(instance): State<Arc<Instance>>, request: Request) -> Result<Json<Value>> {
+    let asked = Asked::read(&instance, request).await?;
+    let path = asked.parameters.get("path").cloned();
+    let packages =
+        instance.work(|instance| Ok(instance.repository.snapshot()?.packages()?)).await?;
+    let millis = |date: Option<Date>| {
+        let since = date?.to_system_time().duration_since(std::time::UNIX_EPOCH).ok()?;
+        u64::try_from(since.as_millis()).ok()
+    };
+    let results: Vec<Value> = packages
+        .iter()
+        .filter(|one| path.as_deref().is_none_or(|path| path == one.path.as_str()))
+        .map(|one| {
+            let needs: Vec<_> = one.dependencies.iter().map(ToString::to_string).collect();
+            json!({
+                "pid": one.id.to_string(),
+                "path": one.path.as_str(),
+                "name": one.id.name,
+                "downloadName": one.id.file_name(),
+                "group": one.id.group,
+                "groupTitle": one.id.group,
+                "version": one.id.version,
+                "created": millis(one.created),
+                "createdBy": one.created_by,
+                "lastUnpacked": millis(one.last_unpacked),
+                "lastUnpackedBy": one.last_unpacked_by,
+                "size": one.size,
+                "resolved": true,
+                "dependencies": needs,
+            })
+        })
+        .collect();
+    let total = results.len();
+    Ok(Json(json!({ "results": results, "total": total })))
+}
+
+/// `installstatus.jsp`: nothing is installed behind the asker's back.
+async fn install_status(
+    State(instance): State<Arc<Instance>>,
+    request: Request,
+) -> Result<Json<Value>> {
+    Asked::read(&instance, request).await?;
+    Ok(Json(json!({ "status": { "finished": true, "itemCount": 0 } })))
+}
+
+/// `download.jsp?path=…`: the file of a package.
+async fn download(State(instance): State<Arc<Instance>>, request: Request) -> Result<Response> {
+    let is_head = request.method() == Method::HEAD;
+    let mut asked = Asked::read(&instance, request).await?;
+    let path = asked.parameters.get("path").cloned().unwrap_or_default();
+    asked.path = Some(NodePath::new(&path)?);
+    instance.work(move |instance| send(instance, &asked.find(instance)?, is_head)).await
+}
