@@ -102,6 +102,9 @@ pub enum Error {
     /// The text of a query is wrong.
     #[error("the query is not valid at {0}")]
     Query(#[from] crate::query::SyntaxError),
+    /// The full-text index cannot answer.
+    #[error("the full-text index cannot answer")]
+    FullText(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// Stored bytes do not decode.
     #[error("the stored document of `{path}` is damaged: {reason}; run `tympan repo check`")]
     Damaged {

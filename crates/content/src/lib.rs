@@ -21,6 +21,7 @@ mod conflict;
 mod date;
 mod difference;
 mod error;
+mod follow;
 mod index;
 mod install;
 mod keys;
