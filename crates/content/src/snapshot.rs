@@ -357,7 +357,7 @@ impl Snapshot {
     }
 
     /// Makes a document's own node.
-    fn own_node(&self, path: NodePath, record: Record) -> Node {
+    pub(crate) fn own_node(&self, path: NodePath, record: Record) -> Node {
         let place = Arc::new(Place { path, kind: PlaceKind::Document(record) });
         Node::at_place(self.clone(), place, OnceLock::new())
     }
