@@ -1,0 +1,186 @@
+//! How text becomes words: for exact words, and for stems by language.
+//!
+//! Words are runs of letters and digits in lower case. Scripts that write no spaces (Chinese, Japanese, Thai, …) give
+//! one word for each character; a query for several of them is a phrase, so that every substring is found. Stems are
+//! lower-cased, stemmed by the language's Snowball rules, and written without accents; of documents in no known
+//! language only the accents are taken off.
+
+use std::str::CharIndices;
+
+use tantivy::tokenizer::{
+    AsciiFoldingFilter, LowerCaser, RawTokenizer, RemoveLongFilter, Stemmer, TextAnalyzer, Token,
+    TokenStream, Tokenizer, TokenizerManager,
+};
+
+use crate::language::{LANGUAGES, UNKNOWN};
+
+/// The analyzer of exact words.
+pub(crate) const WORDS: &str = "words";
+/// The analyzer that takes a value whole.
+pub(crate) const RAW: &str = "raw";
+/// Longer words are no words: encoded data and the like.
+const MAX_WORD_BYTES: usize = 128;
+
+/// Returns the name of the analyzer, and of the field, of a language's stems.
+pub(crate) fn stems_of(language: &str) -> String {
+    format!("stems_{language}")
+}
+
+/// Returns all analyzers by name.
+pub(crate) fn analyzers() -> TokenizerManager {
+    let manager = TokenizerManager::new();
+    manager.register(RAW, TextAnalyzer::from(RawTokenizer::default()));
+    manager.register(WORDS, words());
+    let folded = TextAnalyzer::builder(Words::default())
+        .filter(RemoveLongFilter::limit(MAX_WORD_BYTES))
+        .filter(LowerCaser)
+        .filter(AsciiFoldingFilter)
+        .build();
+    manager.register(&stems_of(UNKNOWN), folded);
+    for (code, language) in LANGUAGES {
+        let stems = TextAnalyzer::builder(Words::default())
+            .filter(RemoveLongFilter::limit(MAX_WORD_BYTES))
+            .filter(LowerCaser)
+            .filter(Stemmer::new(language))
+            .filter(AsciiFoldingFilter)
+            .build();
+        manager.register(&stems_of(code), stems);
+    }
+    manager
+}
+
+/// Returns the analyzer of exact words.
+pub(crate) fn words() -> TextAnalyzer {
+    TextAnalyzer::builder(Words::default())
+        .filter(RemoveLongFilter::limit(MAX_WORD_BYTES))
+        .filter(LowerCaser)
+        .build()
+}
+
+/// Splits a text into words with their places.
+pub(crate) fn split(analyzer: &mut TextAnalyzer, text: &str) -> Vec<Token> {
+    let mut tokens = Vec::new();
+    analyzer.token_stream(text).process(&mut |token| tokens.push(token.clone()));
+    tokens
+}
+
+/// The tokenizer under all analyzers of text.
+#[derive(Clone, Default)]
+struct Words {
+    token: Token,
+}
+
+struct WordStream<'a> {
+    text: &'a str,
+    characters: CharIndices<'a>,
+    token: &'a mut Token,
+}
+
+impl Tokenizer for Words {
+    type TokenStream<'a> = WordStream<'a>;
+
+    fn token_stream<'a>(&'a mut self, text: &'a str) -> WordStream<'a> {
+        self.token.reset();
+        WordStream { text, characters: text.char_indices(), token: &mut self.token }
+    }
+}
+
+impl WordStream<'_> {
+    /// Returns where a word ends that began with the last character taken, which is not written alone.
+    fn end(&mut self) -> usize {
+        loop {
+            let rest = self.characters.clone();
+            match self.characters.next() {
+                None => return self.text.len(),
+                Some((at, next)) if is_alone(next) || !is_word(next) => {
+                    // A character that stands alone begins the next word.
+                    self.characters = rest;
+                    return at;
+                }
+                Some(_) => {}
+            }
+        }
+    }
+}
+
+impl TokenStream for WordStream<'_> {
+    fn advance(&mut self) -> bool {
+        while let Some((start, character)) = self.characters.next() {
+            if !is_word(character) {
+                continue;
+            }
+            let end = if is_alone(character) { start + character.len_utf8() } else { self.end() };
+            self.token.position = self.token.position.wrapping_add(1);
+            self.token.offset_from = start;
+            self.token.offset_to = end;
+            self.token.text.clear();
+            self.token.text.push_str(self.text.get(start..end).unwrap_or_default());
+            return true;
+        }
+        false
+    }
+
+    fn token(&self) -> &Token {
+        self.token
+    }
+
+    fn token_mut(&mut self) -> &mut Token {
+        self.token
+    }
+}
+
+/// Tells whether a character is a part of words. Combining marks are: without them Indic words fall apart.
+fn is_word(character: char) -> bool {
+    character.is_alphanumeric()
+        || matches!(character, '\u{300}'..='\u{36f}' | '\u{900}'..='\u{dff}' | '\u{e31}' | '\u{e34}'..='\u{e4e}')
+}
+
+/// Tells whether a character is a word of its own, as its script writes no spaces.
+fn is_alone(character: char) -> bool {
+    matches!(
+        character,
+        '\u{e00}'..='\u{eff}'           // Thai and Lao
+        | '\u{1000}'..='\u{109f}'       // Burmese
+        | '\u{1780}'..='\u{17ff}'       // Khmer
+        | '\u{3040}'..='\u{30ff}'       // Hiragana and Katakana
+        | '\u{3400}'..='\u{4dbf}'       // Han
+        | '\u{4e00}'..='\u{9fff}'
+        | '\u{f900}'..='\u{faff}'
+        | '\u{20000}'..='\u{3ffff}'
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(analyzer: &str, text: &str, expected: &str) {
+        let mut analyzer = analyzers().get(analyzer).unwrap();
+        let tokens = split(&mut analyzer, text);
+        let words: Vec<&str> = tokens.iter().map(|token| token.text.as_str()).collect();
+        assert_eq!(words.join(" "), expected, "{text}");
+    }
+
+    #[test]
+    fn splits_words() {
+        check(WORDS, "Hello, World-wide Web 2.0", "hello world wide web 2 0");
+        check(WORDS, "Grüße aus Zürich", "grüße aus zürich");
+        check(WORDS, "東京 Tokyo東京tower", "東 京 tokyo 東 京 tower");
+        check(WORDS, "", "");
+        check(WORDS, "--- ...", "");
+    }
+
+    #[test]
+    fn stems_by_language() {
+        check("stems_en", "running runs runner", "run run runner");
+        check("stems_de", "Häuser Haus", "haus haus");
+        check("stems_fr", "continuellement", "continuel");
+        check("stems_und", "Café Zürich", "cafe zurich");
+    }
+
+    #[test]
+    fn tells_places() {
+        let tokens = split(&mut words(), "a <bé>");
+        assert_eq!((tokens[1].offset_from, tokens[1].offset_to, tokens[1].position), (3, 6, 1));
+    }
+}

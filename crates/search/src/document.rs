@@ -1,0 +1,357 @@
+//! From a document of the content to a document of the index.
+//!
+//! In: a node that has a record of its own. Out: what the index keeps of it, which follows from the record and its
+//! blobs alone.
+//!
+//! On failure: a part that cannot be read is left out and named in the `failure` field; only what may heal by itself
+//! (a database that does not answer) is an error.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tantivy::TantivyDocument;
+use tantivy::schema::OwnedValue;
+use tympan_content::{
+    BorrowedNode, BorrowedProperty, BorrowedValue, Date, Error as ContentError, JCR_CONTENT,
+    MIXIN_TYPES, Node, NodePath, PRIMARY_TYPE, Repository, ValueType,
+};
+
+use crate::error::{Result, chain};
+use crate::extract::{Extractor, MAX_TEXT_BYTES, cut, looks_like_markup, strip};
+use crate::language::{self, UNKNOWN};
+use crate::schema::Fields;
+
+/// The longest part of a text that is kept for showing.
+const MAX_EXCERPT_BYTES: usize = 16 << 10;
+/// Longer values are no facets.
+const MAX_FACET_BYTES: usize = 128;
+/// The most properties that one document has facets of.
+const MAX_FACETS: usize = 200;
+/// The most failures that are named.
+const MAX_FAILURES: usize = 10;
+/// Trees that nobody searches: users and their secrets, versions, what programs keep for themselves.
+const OUTSIDE: [&str; 4] = ["/home", "/jcr:system", "/tmp", "/var"];
+/// Properties whose text says nothing about the content; a search in one of them by name finds them all the same.
+const TECHNICAL: [&str; 15] = [
+    "cq:lastModifiedBy",
+    "cq:lastReplicatedBy",
+    "cq:lastReplicationAction",
+    "cq:lastRolledoutBy",
+    "cq:template",
+    "jcr:createdBy",
+    "jcr:encoding",
+    "jcr:language",
+    "jcr:lastModifiedBy",
+    "jcr:mimeType",
+    "jcr:uuid",
+    "sling:resourceSuperType",
+    "sling:resourceType",
+    "dam:sha1",
+    "dam:status",
+];
+/// Properties whose words count more.
+const TITLES: [&str; 6] =
+    ["jcr:title", "dc:title", "pageTitle", "navTitle", "cq:tags", "dam:search_promote"];
+/// The children of a document's node whose properties are titles and facets as the node's own are.
+const NEAR: [&str; 3] = ["", JCR_CONTENT, "jcr:content/metadata"];
+
+/// The property that holds a file's bytes. Its words stand under its name alone, as they are many.
+const JCR_DATA: &str = "jcr:data";
+
+/// Tells whether a document is in the index.
+pub(crate) fn is_indexed(path: &NodePath) -> bool {
+    let path = path.as_str();
+    !OUTSIDE.iter().any(|outside| {
+        path.strip_prefix(outside).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    })
+}
+
+/// Returns the key of the words of all properties of this name that lie below the document's own node.
+fn anywhere(name: &str) -> String {
+    format!("*/{name}")
+}
+
+fn last_name(relative: &str) -> &str {
+    relative.rsplit_once('/').map_or(relative, |(_, name)| name)
+}
+
+/// Returns the keys under which the words of a property stand that a query names.
+///
+/// Its node may be the document's own or one inside: a bare name is looked for everywhere, a path near the document's
+/// node exactly, and one that leads deeper by its last name.
+pub(crate) fn keys_of(property: &str) -> Vec<String> {
+    match property.rsplit_once('/') {
+        None => vec![property.to_owned(), anywhere(property)],
+        Some((parent, name)) if NEAR.contains(&parent) && name != JCR_DATA => {
+            vec![property.to_owned()]
+        }
+        Some((_, name)) => vec![anywhere(name)],
+    }
+}
+
+/// Makes documents of the index.
+#[derive(Debug, Clone)]
+pub(crate) struct Digest {
+    pub(crate) repository: Repository,
+    pub(crate) extractor: Extractor,
+    pub(crate) fields: Fields,
+}
+
+/// What is gathered of one document.
+struct Gathered<'a> {
+    digest: &'a Digest,
+    name: &'a str,
+    text: String,
+    title: String,
+    properties: BTreeMap<String, Vec<String>>,
+    facets: BTreeMap<String, Vec<String>>,
+    types: BTreeSet<String>,
+    failures: Vec<String>,
+}
+
+impl Digest {
+    /// Makes the document of a node, and tells whether a part of it failed.
+    ///
+    /// # Errors
+    /// If the content cannot be read now but may be later.
+    pub(crate) fn document(&self, node: &Node) -> Result<(TantivyDocument, bool)> {
+        let mut gathered = Gathered {
+            digest: self,
+            name: node.name(),
+            text: String::new(),
+            title: node.name().replace(['_', '-'], " "),
+            properties: BTreeMap::new(),
+            facets: BTreeMap::new(),
+            types: BTreeSet::new(),
+            failures: Vec::new(),
+        };
+        let mut language = None;
+        match node.borrowed() {
+            Some(root) => {
+                let own = |at: BorrowedNode<'_>| language::of_code(at.text("jcr:language")?);
+                language = own(root).or_else(|| own(root.child(JCR_CONTENT)?));
+                gathered.node(root, "", "")?;
+            }
+            None => gathered.unreadable(node)?,
+        }
+        let language = language.or_else(|| language::of_path(node.path().as_str()));
+        Ok(gathered.into_document(node.path(), language.unwrap_or(UNKNOWN)))
+    }
+
+    /// Makes the document of one that cannot be read at all.
+    pub(crate) fn unreadable(&self, path: &NodePath, reason: &str) -> TantivyDocument {
+        let mut document = TantivyDocument::new();
+        document.add_text(self.fields.path, path.as_str());
+        document.add_text(self.fields.failed, "true");
+        document.add_text(self.fields.failure, reason);
+        document
+    }
+}
+
+impl Gathered<'_> {
+    /// Gathers a node and what is below it. `at` is its path relative to the document, `name` the name of the nearest
+    /// node above a `jcr:content`, as a file's content has its name.
+    fn node(&mut self, node: BorrowedNode<'_>, at: &str, name: &str) -> Result<()> {
+        let name =
+            if node.name() == JCR_CONTENT || node.name().is_empty() { name } else { node.name() };
+        let is_near = NEAR.contains(&at);
+        for (property, value) in node.properties() {
+            if property == PRIMARY_TYPE || property == MIXIN_TYPES {
+                self.types
+                    .extend(value.values().filter_map(BorrowedValue::as_str).map(str::to_owned));
+            }
+            let relative =
+                if at.is_empty() { property.to_owned() } else { format!("{at}/{property}") };
+            if value.value_type() == ValueType::Binary {
+                self.binaries(node, value, &relative, name)?;
+                continue;
+            }
+            if property.starts_with("rep:") || property.starts_with("oak:") {
+                continue;
+            }
+            self.texts(property, value, &relative, is_near);
+            if is_near {
+                self.facet(value, &relative);
+            }
+        }
+        for child in node.children() {
+            let relative = if at.is_empty() {
+                child.name().to_owned()
+            } else {
+                format!("{at}/{}", child.name())
+            };
+            self.node(child, &relative, name)?;
+        }
+        Ok(())
+    }
+
+    /// Gathers the words of a property.
+    fn texts(
+        &mut self,
+        property: &str,
+        value: BorrowedProperty<'_>,
+        relative: &str,
+        is_near: bool,
+    ) {
+        let is_text = value.value_type() == ValueType::String;
+        let is_title = is_near && TITLES.contains(&property);
+        for text in value.values().filter_map(BorrowedValue::as_str) {
+            let stripped = if looks_like_markup(text) { strip(text) } else { text.to_owned() };
+            let is_link = stripped.starts_with('/') && !stripped.contains(char::is_whitespace);
+            if is_title {
+                self.title.push_str("\n");
+                self.title.push_str(&stripped);
+            }
+            if is_text && !is_link && !TECHNICAL.contains(&property) {
+                self.add_text(&stripped);
+            }
+            if is_near {
+                self.properties.entry(relative.to_owned()).or_default().push(stripped.clone());
+            }
+            if relative != property {
+                self.properties.entry(anywhere(property)).or_default().push(stripped);
+            }
+        }
+    }
+
+    fn add_text(&mut self, text: &str) {
+        if self.text.len() < MAX_TEXT_BYTES && !text.is_empty() {
+            if !self.text.is_empty() {
+                self.text.push('\n');
+            }
+            self.text.push_str(text);
+            cut(&mut self.text, MAX_TEXT_BYTES);
+        }
+    }
+
+    fn facet(&mut self, value: BorrowedProperty<'_>, relative: &str) {
+        if self.facets.len() >= MAX_FACETS {
+            return;
+        }
+        let texts = value.values().filter_map(facet_of);
+        let texts: Vec<String> = texts.filter(|text| text.len() <= MAX_FACET_BYTES).collect();
+        if !texts.is_empty() {
+            self.facets.insert(relative.to_owned(), texts);
+        }
+    }
+
+    /// Gathers the text of the blobs of a property.
+    fn binaries(
+        &mut self,
+        node: BorrowedNode<'_>,
+        value: BorrowedProperty<'_>,
+        relative: &str,
+        name: &str,
+    ) -> Result<()> {
+        // Of an asset's renditions only the uploaded one is what its author wrote.
+        if relative.contains("renditions/") && !relative.contains("renditions/original/") {
+            return Ok(());
+        }
+        let name = if name.is_empty() || name == "original" { self.name } else { name };
+        let media_type = node.text("jcr:mimeType");
+        if !self.digest.extractor.reads(media_type, name) {
+            return Ok(());
+        }
+        for value in value.values() {
+            let BorrowedValue::Binary(id) = value else { continue };
+            let read = match self.digest.repository.blobs().open(&id) {
+                Ok(Some(blob)) => self.digest.extractor.text_of(blob, media_type, name),
+                Ok(None) => Err(format!("the blob `{id}` is missing")),
+                Err(error) => {
+                    let error = ContentError::from(error);
+                    if error.is_transient() {
+                        return Err(error.into());
+                    }
+                    Err(chain(&error))
+                }
+            };
+            match read {
+                Ok(text) => {
+                    self.add_text(&text);
+                    self.properties.entry(anywhere(last_name(relative))).or_default().push(text);
+                }
+                Err(reason) => self.fail(format!("{relative}: {reason}")),
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes that the body cannot be read.
+    fn unreadable(&mut self, node: &Node) -> Result<()> {
+        let failure = node.snapshot().failure();
+        if let Some(ContentError::Store(error)) = failure
+            && error.is_transient()
+        {
+            let wait = tympan_content::Error::FullText(error.to_string().into());
+            return Err(crate::Error::Content(wait));
+        }
+        self.fail(
+            failure.map_or_else(|| "its body cannot be read".to_owned(), |error| chain(error)),
+        );
+        Ok(())
+    }
+
+    fn fail(&mut self, reason: String) {
+        if self.failures.len() < MAX_FAILURES {
+            self.failures.push(reason);
+        }
+    }
+
+    fn into_document(self, path: &NodePath, language: &'static str) -> (TantivyDocument, bool) {
+        let fields = &self.digest.fields;
+        let mut document = TantivyDocument::new();
+        document.add_text(fields.path, path.as_str());
+        document.add_text(fields.within, path.as_str());
+        let mut ancestor = path.parent();
+        while let Some(above) = ancestor {
+            document.add_text(fields.within, above.as_str());
+            ancestor = above.parent();
+        }
+        for node_type in &self.types {
+            document.add_text(fields.types, node_type);
+        }
+        document.add_text(fields.language, language);
+        document.add_text(fields.title, &self.title);
+        document.add_text(fields.words, &self.text);
+        document.add_text(fields.words, &self.title);
+        if let Some(stems) = fields.stems.get(language) {
+            document.add_text(*stems, &self.text);
+            document.add_text(*stems, &self.title);
+        }
+        document.add_object(fields.properties, object(self.properties));
+        document.add_object(fields.facets, object(self.facets));
+        let mut excerpt = self.text;
+        cut(&mut excerpt, MAX_EXCERPT_BYTES);
+        document.add_text(fields.excerpt, &excerpt);
+        let is_failed = !self.failures.is_empty();
+        if is_failed {
+            document.add_text(fields.failed, "true");
+        }
+        for failure in &self.failures {
+            document.add_text(fields.failure, failure);
+        }
+        (document, is_failed)
+    }
+}
+
+fn object(properties: BTreeMap<String, Vec<String>>) -> BTreeMap<String, OwnedValue> {
+    let values =
+        |texts: Vec<String>| OwnedValue::Array(texts.into_iter().map(OwnedValue::Str).collect());
+    properties.into_iter().map(|(name, texts)| (name, values(texts))).collect()
+}
+
+/// Returns the value as facets list it; nothing for values that are no categories.
+fn facet_of(value: BorrowedValue<'_>) -> Option<String> {
+    Some(match value {
+        BorrowedValue::Text(_, text) => text.to_owned(),
+        BorrowedValue::Long(number) => number.to_string(),
+        BorrowedValue::Boolean(truth) => truth.to_string(),
+        // A day is a category, a moment is not.
+        BorrowedValue::Date(date) => day_of(date),
+        BorrowedValue::Binary(_) | BorrowedValue::Double(_) => return None,
+    })
+}
+
+fn day_of(date: Date) -> String {
+    let text = date.to_string();
+    text.split('T').next().unwrap_or_default().to_owned()
+}

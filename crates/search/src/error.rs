@@ -1,0 +1,95 @@
+//! What can go wrong with the index, one variant for each different decision of the caller.
+
+use std::path::{Path, PathBuf};
+
+use tantivy::TantivyError;
+
+/// The result of everything in this crate that can fail.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// An error of the full-text index.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// There is nothing to search yet.
+    #[error("the full-text index is being built: {done} of {total} documents are read")]
+    Building {
+        /// Documents that are read.
+        done: u64,
+        /// Documents of the state that is indexed.
+        total: u64,
+    },
+    /// The files of the index cannot be written or read for a reason outside of them.
+    #[error("cannot {action} the full-text index at `{}`", dir.display())]
+    Files {
+        /// What was tried, as a verb.
+        action: &'static str,
+        /// The folder.
+        dir: PathBuf,
+        /// The cause.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// The files of the index make no sense; it has to be built anew.
+    #[error("the full-text index is damaged: {0}; it is built anew")]
+    Damaged(String),
+    /// What was asked for makes no sense.
+    #[error("the full-text query is refused: {0}")]
+    Refused(&'static str),
+    /// Content cannot be read.
+    #[error(transparent)]
+    Content(#[from] tympan_content::Error),
+}
+
+impl Error {
+    /// Tells whether trying again can help.
+    #[must_use]
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::Building { .. } | Self::Files { .. } => true,
+            Self::Damaged(_) | Self::Refused(_) => false,
+            Self::Content(error) => error.is_transient(),
+        }
+    }
+
+    /// Makes the error of a failed access to the files of the index.
+    pub(crate) fn of_index(action: &'static str, dir: &Path, error: TantivyError) -> Self {
+        match error {
+            TantivyError::DataCorruption(_)
+            | TantivyError::IncompatibleIndex(_)
+            | TantivyError::SchemaError(_)
+            | TantivyError::FieldNotFound(_)
+            | TantivyError::DeserializeError(_)
+            | TantivyError::OpenReadError(_) => Self::Damaged(error.to_string()),
+            error => Self::Files { action, dir: dir.to_owned(), source: Box::new(error) },
+        }
+    }
+
+    /// Makes the error of a failed access to a file beside the index.
+    pub(crate) fn of_file(action: &'static str, dir: &Path, error: std::io::Error) -> Self {
+        Self::Files { action, dir: dir.to_owned(), source: Box::new(error) }
+    }
+}
+
+impl From<Error> for tympan_content::Error {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Content(error) => error,
+            error => Self::FullText(Box::new(error)),
+        }
+    }
+}
+
+/// Joins an error's message with those of its causes.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(next) = cause {
+        let next_text = next.to_string();
+        // Transparent errors repeat their cause.
+        if !text.ends_with(&next_text) {
+            text = format!("{text}: {next_text}");
+        }
+        cause = next.source();
+    }
+    text
+}

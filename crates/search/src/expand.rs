@@ -1,0 +1,142 @@
+//! The words of the index that match a prefix, a pattern or a misspelling: ranges of the term dictionaries.
+
+use std::collections::BTreeMap;
+
+use tantivy::schema::Field;
+use tantivy::{Searcher, Term};
+
+/// More words than this are not looked at: the dictionary of a huge site has a few million.
+const MAX_SCANNED: usize = 2_000_000;
+
+/// Where words stand: in a field, or in a property of the field of properties.
+#[derive(Debug, Clone)]
+pub(crate) struct Place {
+    field: Field,
+    /// What comes before the word in a key of the dictionary.
+    before: Term,
+}
+
+impl Place {
+    /// All words of a field.
+    pub(crate) fn field(field: Field) -> Self {
+        Self { field, before: Term::from_field_text(field, "") }
+    }
+
+    /// The words of one property.
+    pub(crate) fn property(field: Field, key: &str) -> Self {
+        let mut before = Term::from_field_json_path(field, &key.replace('.', "\\."), false);
+        before.append_type_and_str("");
+        Self { field, before }
+    }
+
+    /// Returns the term of a word.
+    pub(crate) fn term(&self, word: &str) -> Term {
+        let mut term = self.before.clone();
+        term.append_bytes(word.as_bytes());
+        term
+    }
+
+    /// Returns the words that begin with a prefix and pass a test, with the number of documents that hold each.
+    pub(crate) fn expand(
+        &self,
+        searcher: &Searcher,
+        prefix: &str,
+        is_match: &dyn Fn(&str) -> bool,
+    ) -> tantivy::Result<BTreeMap<String, u64>> {
+        let mut words = BTreeMap::new();
+        let start = self.term(prefix);
+        let start = start.serialized_value_bytes();
+        let before = self.before.serialized_value_bytes().len();
+        let mut scanned = 0;
+        for segment in searcher.segment_readers() {
+            let index = segment.inverted_index(self.field)?;
+            let mut range = index.terms().range().ge(start);
+            if let Some(end) = end_of(start) {
+                range = range.lt(end);
+            }
+            let mut stream = range.into_stream()?;
+            while scanned < MAX_SCANNED
+                && let Some((key, info)) = stream.next()
+            {
+                scanned += 1;
+                let word = key.get(before..).and_then(|word| std::str::from_utf8(word).ok());
+                if let Some(word) = word.filter(|word| is_match(word)) {
+                    *words.entry(word.to_owned()).or_default() += u64::from(info.doc_freq);
+                }
+            }
+        }
+        Ok(words)
+    }
+}
+
+/// Returns the first key behind all that begin with these bytes.
+fn end_of(start: &[u8]) -> Option<Vec<u8>> {
+    let mut end = start.to_vec();
+    while let Some(last) = end.pop() {
+        if last < u8::MAX {
+            end.push(last + 1);
+            return Some(end);
+        }
+    }
+    None
+}
+
+/// Tells whether a word matches a pattern of `*` (any characters) and `?` (any one).
+pub(crate) fn matches(pattern: &str, word: &str) -> bool {
+    let pattern: Vec<char> = pattern.chars().collect();
+    let word: Vec<char> = word.chars().collect();
+    let (mut at, mut next) = (0, 0);
+    // Where to go on if what follows the last star does not fit: it takes one character more.
+    let mut retry: Option<(usize, usize)> = None;
+    while next < word.len() {
+        match pattern.get(at) {
+            Some('*') => {
+                retry = Some((at, next));
+                at += 1;
+            }
+            Some(wanted) if *wanted == '?' || Some(wanted) == word.get(next) => {
+                at += 1;
+                next += 1;
+            }
+            _ => match retry {
+                Some((star, taken)) => {
+                    retry = Some((star, taken + 1));
+                    at = star + 1;
+                    next = taken + 1;
+                }
+                None => return false,
+            },
+        }
+    }
+    pattern.get(at..).unwrap_or_default().iter().all(|rest| *rest == '*')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn matches_patterns() {
+        for (pattern, word, expected) in [
+            ("h*o", "hello", true),
+            ("h?llo", "hello", true),
+            ("h?llo", "hllo", false),
+            ("*", "", true),
+            ("*ll*", "hello", true),
+            ("*lo*l", "hello", false),
+            ("a*a*a*b", "aaaaaaaaaaaaaaaaaaaaaaaaaaaa", false),
+            ("?", "é", true),
+            ("hello", "hello", true),
+            ("hell", "hello", false),
+        ] {
+            assert_eq!(matches(pattern, word), expected, "{pattern} {word}");
+        }
+    }
+
+    #[test]
+    fn ends_ranges() {
+        assert_eq!(end_of(b"ab"), Some(b"ac".to_vec()));
+        assert_eq!(end_of(&[1, 255]), Some(vec![2]));
+        assert_eq!(end_of(&[255]), None);
+    }
+}

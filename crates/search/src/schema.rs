@@ -1,0 +1,113 @@
+//! The fields of the index, and what one commit of it says.
+//!
+//! | field | holds |
+//! |---|---|
+//! | `path` | the node path, whole; its column decides between equal scores |
+//! | `within` | the path and every ancestor's |
+//! | `type` | primary types and mixins of all nodes of the document |
+//! | `language` | the code of the language that stemmed it |
+//! | `title` | the words of name, titles and tags |
+//! | `words` | all words, with positions |
+//! | `stems_<language>` | all words as stems |
+//! | `properties` | the words of each property, by its path relative to the document |
+//! | `facets` | short values of properties near the document's node, whole |
+//! | `excerpt` | the first part of the text, for showing |
+//! | `failed`, `failure` | whether a part of the document could not be read, and why |
+
+use std::collections::BTreeMap;
+
+use tantivy::schema::{
+    Field, IndexRecordOption, JsonObjectOptions, STORED, Schema, SchemaBuilder, TextFieldIndexing,
+    TextOptions,
+};
+use tympan_content::ChunkId;
+
+use crate::analyzer::{RAW, WORDS, stems_of};
+use crate::language::{LANGUAGES, UNKNOWN};
+
+/// The version of what is written. An index of another one is built anew.
+const FORMAT: u32 = 1;
+
+/// The fields by their use.
+#[derive(Debug, Clone)]
+pub(crate) struct Fields {
+    pub(crate) path: Field,
+    pub(crate) within: Field,
+    pub(crate) types: Field,
+    pub(crate) language: Field,
+    pub(crate) title: Field,
+    pub(crate) words: Field,
+    pub(crate) stems: BTreeMap<&'static str, Field>,
+    pub(crate) properties: Field,
+    pub(crate) facets: Field,
+    pub(crate) excerpt: Field,
+    pub(crate) failed: Field,
+    pub(crate) failure: Field,
+}
+
+/// Returns the schema and its fields; always the same ones.
+pub(crate) fn schema() -> (Schema, Fields) {
+    let mut builder = SchemaBuilder::new();
+    let raw = indexed(RAW, IndexRecordOption::Basic, false);
+    let words = indexed(WORDS, IndexRecordOption::WithFreqsAndPositions, true);
+    let stored = TextOptions::from(STORED);
+    let path = builder.add_text_field("path", raw.clone().set_fast(RAW));
+    let within = builder.add_text_field("within", raw.clone());
+    let types = builder.add_text_field("type", raw.clone());
+    let language = builder.add_text_field("language", raw.clone().set_stored());
+    let title = builder.add_text_field("title", words.clone());
+    let all_words = builder.add_text_field("words", words);
+    let mut stems = BTreeMap::new();
+    for code in LANGUAGES.iter().map(|(code, _)| *code).chain([UNKNOWN]) {
+        let name = stems_of(code);
+        let options = indexed(&name, IndexRecordOption::WithFreqs, true);
+        stems.insert(code, builder.add_text_field(&name, options));
+    }
+    let by_property = TextFieldIndexing::default()
+        .set_tokenizer(WORDS)
+        .set_fieldnorms(false)
+        .set_index_option(IndexRecordOption::WithFreqsAndPositions);
+    let by_property = JsonObjectOptions::default().set_indexing_options(by_property);
+    let properties = builder.add_json_field("properties", by_property);
+    let facets = builder.add_json_field("facets", JsonObjectOptions::default().set_fast(RAW));
+    let excerpt = builder.add_text_field("excerpt", stored.clone());
+    let failed = builder.add_text_field("failed", raw);
+    let failure = builder.add_text_field("failure", stored);
+    let fields = Fields {
+        path,
+        within,
+        types,
+        language,
+        title,
+        words: all_words,
+        stems,
+        properties,
+        facets,
+        excerpt,
+        failed,
+        failure,
+    };
+    (builder.build(), fields)
+}
+
+fn indexed(analyzer: &str, option: IndexRecordOption, has_norms: bool) -> TextOptions {
+    let indexing = TextFieldIndexing::default()
+        .set_tokenizer(analyzer)
+        .set_fieldnorms(has_norms)
+        .set_index_option(option);
+    TextOptions::default().set_indexing_options(indexing)
+}
+
+/// Writes what a commit of the index says: the format and the root that it answers for.
+pub(crate) fn payload(root: ChunkId) -> String {
+    format!("{FORMAT} {root}")
+}
+
+/// Reads what [`payload`] wrote; nothing if it is of another format.
+pub(crate) fn root_of(payload: &str) -> Option<ChunkId> {
+    let (format, root) = payload.split_once(' ')?;
+    if format.parse() != Ok(FORMAT) {
+        return None;
+    }
+    root.parse().ok()
+}

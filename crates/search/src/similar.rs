@@ -1,0 +1,70 @@
+//! Documents like another one: those that share its telling words.
+
+use std::collections::BTreeMap;
+
+use tantivy::query::{BooleanQuery, EmptyQuery, Occur, Query, TermQuery};
+use tantivy::schema::{IndexRecordOption, Value};
+use tantivy::{DocAddress, TantivyDocument, Term};
+use tympan_content::NodePath;
+
+use crate::analyzer::{split, words};
+use crate::error::Result;
+use crate::query::{Planned, Planner};
+use crate::top::Top;
+
+/// So many words stand for a document.
+const TELLING_WORDS: usize = 25;
+/// Shorter words tell nothing.
+const MIN_WORD_CHARACTERS: usize = 3;
+
+/// Makes the query for documents like the one at a path, which itself is not among them.
+///
+/// # Errors
+/// Errors of the index.
+pub(crate) fn query(planner: &Planner<'_>, path: &NodePath) -> Result<Planned> {
+    let own = Term::from_field_text(planner.fields.path, path.as_str());
+    let own: Box<dyn Query> = Box::new(TermQuery::new(own, IndexRecordOption::Basic));
+    let text = text_of(planner, &*own)?;
+    let mut counts = BTreeMap::<String, u32>::new();
+    for token in split(&mut words(), &text) {
+        if token.text.chars().count() >= MIN_WORD_CHARACTERS {
+            *counts.entry(token.text).or_default() += 1;
+        }
+    }
+    let documents = planner.searcher.num_docs().max(1);
+    let mut telling = Vec::new();
+    for (word, count) in counts {
+        let term = Term::from_field_text(planner.fields.words, &word);
+        let found = planner.count(&term)?;
+        // A word of this document alone leads nowhere.
+        if found > 1 {
+            let rarity = (documents as f64 / found as f64).ln() + 1.0;
+            telling.push((f64::from(count).sqrt() * rarity, term));
+        }
+    }
+    telling
+        .sort_by(|(left, one), (right, other)| right.total_cmp(left).then_with(|| one.cmp(other)));
+    telling.truncate(TELLING_WORDS);
+    let mut parts = Vec::new();
+    for (_, term) in telling {
+        parts.extend(planner.scored(term, 1.0)?);
+    }
+    if parts.is_empty() {
+        return Ok(Planned { query: Box::new(EmptyQuery), estimate: 0 });
+    }
+    let union = planner.union(parts);
+    let others = BooleanQuery::new(vec![(Occur::Must, union.query), (Occur::MustNot, own)]);
+    Ok(Planned { query: Box::new(others), estimate: union.estimate })
+}
+
+/// Returns the stored text of a document; nothing if there is no such document.
+fn text_of(planner: &Planner<'_>, own: &dyn Query) -> Result<String> {
+    let failed = |error| planner.failed(error);
+    let top = Top { limit: 1, after: None };
+    let found = planner.searcher.search(own, &top).map_err(failed)?;
+    let Some(found) = found.first() else { return Ok(String::new()) };
+    let address = DocAddress::new(found.segment, found.document);
+    let document: TantivyDocument = planner.searcher.doc(address).map_err(failed)?;
+    let text = document.get_first(planner.fields.excerpt).and_then(|value| value.as_str());
+    Ok(text.unwrap_or_default().to_owned())
+}

@@ -1,0 +1,97 @@
+//! Completions and corrections, from the words of the index.
+
+use std::collections::BTreeMap;
+
+use tantivy::query::FuzzyTermQuery;
+use tantivy::schema::Field;
+use tantivy::{Searcher, Term};
+
+use crate::analyzer::{split, words};
+use crate::expand::Place;
+
+/// Shorter words are left as they are.
+const MIN_CORRECTED: usize = 3;
+/// Up to this length a word is one letter wrong, longer ones up to two.
+const MAX_ONE_WRONG: usize = 5;
+
+/// Returns completions of the last word of a text, most frequent first, with the words before it.
+pub(crate) fn suggest(
+    searcher: &Searcher,
+    field: Field,
+    prefix: &str,
+    limit: usize,
+) -> tantivy::Result<Vec<String>> {
+    // After a space the next word is not begun.
+    let Some(last) =
+        split(&mut words(), prefix).pop().filter(|last| last.offset_to == prefix.len())
+    else {
+        return Ok(Vec::new());
+    };
+    let before = prefix.get(..last.offset_from).unwrap_or_default().to_lowercase();
+    let found = Place::field(field).expand(searcher, &last.text, &|_| true)?;
+    Ok(most_frequent(found).take(limit).map(|word| format!("{before}{word}")).collect())
+}
+
+/// Returns a text with its unknown words corrected, in up to `limit` ways; nothing if all are known or none is near.
+pub(crate) fn spellcheck(
+    searcher: &Searcher,
+    field: Field,
+    text: &str,
+    limit: usize,
+) -> tantivy::Result<Vec<String>> {
+    let mut corrected = vec![String::new()];
+    let mut is_changed = false;
+    let mut at = 0;
+    for token in split(&mut words(), text) {
+        let between = text.get(at..token.offset_from).unwrap_or_default();
+        corrected.iter_mut().for_each(|one| one.push_str(between));
+        at = token.offset_to;
+        let mut choices = near(searcher, field, &token.text)?;
+        if choices.is_empty() {
+            choices.push(token.text);
+        } else {
+            is_changed = true;
+        }
+        let longer = corrected
+            .iter()
+            .flat_map(|one| choices.iter().map(move |choice| format!("{one}{choice}")));
+        corrected = longer.take(limit).collect();
+    }
+    let rest = text.get(at..).unwrap_or_default();
+    corrected.iter_mut().for_each(|one| one.push_str(rest));
+    Ok(if is_changed { corrected } else { Vec::new() })
+}
+
+/// Returns the known words near an unknown one, nearest and then most frequent first.
+fn near(searcher: &Searcher, field: Field, word: &str) -> tantivy::Result<Vec<String>> {
+    let term = Term::from_field_text(field, word);
+    let length = word.chars().count();
+    if length < MIN_CORRECTED || searcher.doc_freq(&term)? > 0 {
+        return Ok(Vec::new());
+    }
+    let most = if length <= MAX_ONE_WRONG { 1 } else { 2 };
+    for distance in 1..=most {
+        let mut found = BTreeMap::<String, u64>::new();
+        for segment in searcher.segment_readers() {
+            let index = segment.inverted_index(field)?;
+            let automaton = FuzzyTermQuery::new(term.clone(), distance, true).automaton()?;
+            let mut stream = index.terms().search(automaton).into_stream()?;
+            while let Some((key, info)) = stream.next() {
+                if let Ok(word) = std::str::from_utf8(key) {
+                    *found.entry(word.to_owned()).or_default() += u64::from(info.doc_freq);
+                }
+            }
+        }
+        if !found.is_empty() {
+            return Ok(most_frequent(found).collect());
+        }
+    }
+    Ok(Vec::new())
+}
+
+fn most_frequent(words: BTreeMap<String, u64>) -> impl Iterator<Item = String> {
+    let mut words: Vec<(String, u64)> = words.into_iter().collect();
+    // Stable: words that are as frequent stay sorted.
+    words.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    words.into_iter().map(|(word, _)| word)
+}
