@@ -168,7 +168,7 @@ impl Snapshot {
             reason: "it is nested too deeply",
         })?;
         view.put(keys::key_of(&owner)?, Some(Arc::new(record)))?;
-        Ok(Self(Arc::new(view)))
+        Ok(Self(Arc::new(view), self.1.clone()))
     }
 
     /// Returns the nodes below a path (and the one at it) that are gone, but for their versions, by path.
