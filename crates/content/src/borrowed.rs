@@ -135,6 +135,18 @@ impl<'a> BorrowedProperty<'a> {
         values.next().map_or_else(|| Property::text(""), Property::Single)
     }
 
+    /// Tells whether two properties, perhaps of different bodies, have equal types and values.
+    pub(crate) fn is_same(self, other: Self) -> bool {
+        if self.tag != other.tag {
+            return false;
+        }
+        match self.value_type() {
+            // Names and blobs are numbers that only their own body knows.
+            ValueType::Name | ValueType::Binary => self.to_property() == other.to_property(),
+            _ => self.bytes == other.bytes,
+        }
+    }
+
     /// Tells whether every byte makes sense.
     pub(crate) fn is_sound(self) -> bool {
         let mut cursor = Cursor::new(self.bytes, 0);

@@ -22,7 +22,7 @@ use crate::repository::{CONTENT, Shared};
 use crate::siblings::deal_missing;
 use crate::snapshot::{Overlay, View};
 use crate::version::{self, VERSIONS, VersionEdits};
-use crate::{Conflict, ConflictKind, Error, NodePath, Result, Snapshot, Subtree, keys};
+use crate::{Conflict, ConflictKind, Error, NodePath, Result, Snapshot, Subtree, keys, types};
 
 /// Who commits what, when.
 #[derive(Debug)]
@@ -34,8 +34,27 @@ pub(crate) struct Change<'a> {
     pub(crate) versions: &'a VersionEdits,
 }
 
+/// Whether edits must obey the rules of node types, names and references.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Checks {
+    /// They do.
+    All,
+    /// They came from another instance, which judged them, and are stored as they are.
+    None,
+}
+
 /// Commits edits that were made over `base`, together with what other sessions commit at the moment.
 pub(crate) fn commit(base: &Snapshot, edits: &Overlay, change: &Change<'_>) -> Result<ChunkId> {
+    commit_with(base, edits, change, Checks::All)
+}
+
+/// Commits edits like [`commit`], judged or as they are.
+pub(crate) fn commit_with(
+    base: &Snapshot,
+    edits: &Overlay,
+    change: &Change<'_>,
+    checks: Checks,
+) -> Result<ChunkId> {
     let commits = base.0.shared.commits.as_ref().ok_or(Error::NotContent(base.0.root))?;
     commits.committer.commit(|head| {
         let head = open_head(&commits.staged, head)?;
@@ -47,7 +66,12 @@ pub(crate) fn commit(base: &Snapshot, edits: &Overlay, change: &Change<'_>) -> R
             &merged
         };
         let versions = version::merge_onto(&base.0, change.versions, &head)?;
-        write(&head, edits, &Change { versions: &versions, ..*change })
+        let change = &Change { versions: &versions, ..*change };
+        if checks == Checks::None {
+            return write(&head, edits, change);
+        }
+        let edits = types::check(&head, edits, change)?;
+        write(&head, &edits, change)
     })
 }
 

@@ -18,6 +18,7 @@ use tympan_store::{ChunkId, Hold};
 use crate::access::{self, Gate, Inner};
 use crate::body::Body;
 use crate::boundary::{has_ordered_children, is_container, is_own_content};
+use crate::commit::Checks;
 use crate::order::OrderKey;
 use crate::record::{BodyPlace, Record};
 use crate::repository::Repository;
@@ -65,6 +66,8 @@ pub struct Session {
     hold: Option<Hold>,
     /// Which edits pass over check-ins.
     pub(crate) passes: Passes,
+    /// Whether the next commit must obey the rules of node types.
+    checks: Checks,
 }
 
 /// A decoded document.
@@ -91,6 +94,7 @@ impl Session {
             last_order: None,
             hold: None,
             passes: Passes::default(),
+            checks: Checks::All,
         }
     }
 
@@ -419,17 +423,24 @@ impl Session {
     /// there. Without edits nothing is written.
     ///
     /// # Errors
-    /// [`Error::Conflicts`] with every clash; errors of the store. The edits stay pending.
+    /// [`Error::Conflicts`] with every clash; [`Error::Constraint`] with everything that breaks a rule of node types,
+    /// names or references; errors of the store. The edits stay pending.
     pub fn commit(&mut self, message: &str, at: SystemTime) -> Result<ChunkId> {
         self.cool()?;
         self.check_access()?;
         self.passes.check(&self.base, &self.pending)?;
         let versions = &self.pending.0.versions;
         let change = commit::Change { user: &self.user, message, at, versions };
-        let root = commit::commit(&self.base, &self.pending.0.overlay, &change)?;
+        let root = commit::commit_with(&self.base, &self.pending.0.overlay, &change, self.checks)?;
         self.base = self.repository.snapshot_at(root)?;
         self.begin_anew();
         Ok(root)
+    }
+
+    /// Says that the pending edits come from another instance: its commit judged them, so that the next one here stores
+    /// them as they are. A publisher holds a part of the content, and what it gets must not depend on the rest.
+    pub fn follow(&mut self) {
+        self.checks = Checks::None;
     }
 
     /// Checks that the viewer has the privileges that the edits need, by the newest policies.
@@ -449,6 +460,7 @@ impl Session {
         self.moves.clear();
         self.last_order = None;
         self.passes.clear();
+        self.checks = Checks::All;
     }
 
     /// Drops the pending edits and goes on from the newest state.

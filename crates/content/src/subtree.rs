@@ -1,8 +1,8 @@
 //! A node with everything below it, as plain values: what importers build and editors change.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use crate::{Property, Result, Value, check_name};
+use crate::{Error, Property, Result, Value, check_name};
 
 /// The name of the property that holds a node's primary type.
 pub const PRIMARY_TYPE: &str = "jcr:primaryType";
@@ -116,8 +116,13 @@ impl Subtree {
         {
             check_name(name)?;
         }
+        let mut names = BTreeSet::new();
         for child in &self.children {
             check_name(&child.name)?;
+            if !names.insert(&child.name) {
+                let reason = "a sibling has it, and siblings of one name are not kept";
+                return Err(Error::InvalidName { text: child.name.clone(), what: "name", reason });
+            }
             child.check()?;
         }
         Ok(())

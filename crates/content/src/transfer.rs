@@ -94,7 +94,8 @@ impl Snapshot {
 
 impl Session {
     /// Puts a document that came from another instance. Its body's chunks and its blobs must be here already; its
-    /// parent must be a folder or page. Documents below it stay, unless it can no longer hold them.
+    /// parent must be a folder or page. Documents below it stay, unless it can no longer hold them. It is stored as it
+    /// is ([`Session::follow`]).
     ///
     /// # Errors
     /// [`Error::Damaged`] if the record or body does not decode; [`Error::NodeMissing`] for the parent; errors of the
@@ -136,6 +137,7 @@ impl Session {
             self.remove_records(path)?;
         }
         drop(snapshot);
+        self.follow();
         self.write(path, record)?;
         if is_ordered_anew { self.edits().deal_orders(path) } else { Ok(()) }
     }

@@ -32,6 +32,7 @@ pub fn apply(repository: &Repository, message: &Message, now: SystemTime) -> Res
     let _hold = repository.hold()?;
     check_parts(repository, message)?;
     let mut session = repository.session(&message.user)?;
+    session.follow();
     let before = session.snapshot()?;
     match action {
         Action::Activate => activate(&mut session, message)?,

@@ -5,8 +5,8 @@
 //!
 //! `definition` holds the model, `lexer`, `cnd` and `cnd_write` its text form, `registry` and `effective` what types
 //! inherit and how a node's types act together, `constraint` the rules for values. `stored` keeps a site's own types
-//! below `/jcr:system`, `register` changes them. `check` judges a commit, after `fill` has added what the repository
-//! sets itself.
+//! below `/jcr:system`, `register` changes them. `check` goes through a commit: `fill` adds what the repository sets
+//! itself, `judge` compares nodes with their types, `integrity` looks at identifiers and references.
 //!
 //! Invariants
 //! * Only what a commit changes is judged: content that was stored before a rule stays, and can be edited elsewhere.
@@ -16,11 +16,15 @@
 //!
 //! Not here: who may change what, and which children have records of their own, which `boundary` decides by type names.
 
+mod check;
 mod cnd;
 mod cnd_write;
 mod constraint;
 mod definition;
 mod effective;
+mod fill;
+mod integrity;
+mod judge;
 mod lexer;
 mod namespace;
 mod register;
@@ -28,6 +32,7 @@ mod registry;
 mod stored;
 mod violation;
 
+pub(crate) use check::check;
 pub use cnd::{Cnd, parse_cnd};
 pub use cnd_write::write_cnd;
 pub use definition::{

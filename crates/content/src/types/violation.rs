@@ -6,7 +6,7 @@ use crate::NodePath;
 use crate::reference::Referrer;
 
 /// One broken rule.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Violation {
     /// The node.
     pub path: NodePath,
@@ -82,7 +82,7 @@ pub enum ViolationKind {
 }
 
 impl ViolationKind {
-    /// Returns Oak's name for it: the kind of failure and its number.
+    /// Returns Oak's name for it, the kind of failure and its number; JCR's where Oak has none.
     #[must_use]
     pub fn code(self) -> &'static str {
         match self {
@@ -100,11 +100,11 @@ impl ViolationKind {
             Self::MandatoryChildRemoved => "OakConstraint0026",
             Self::DuplicateIdentifier => "OakConstraint0030",
             Self::RequiredType => "OakConstraint0055",
-            Self::Protected => "OakConstraint0100",
+            Self::Protected => "ConstraintViolation",
             Self::UnknownPrefix => "OakName0001",
             Self::InvalidName => "OakName0003",
             Self::Referenced => "OakIntegrity0001",
-            Self::DanglingReference => "OakIntegrity0002",
+            Self::DanglingReference => "ReferentialIntegrity",
         }
     }
 
