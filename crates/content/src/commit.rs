@@ -37,8 +37,10 @@ pub(crate) struct Change<'a> {
 /// Whether edits must obey the rules of node types, names and references.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Checks {
-    /// They do.
+    /// They do, and what the repository sets itself is set.
     All,
+    /// They do; they come from a package, so that only what a node must have is set.
+    Installed,
     /// They came from another instance, which judged them, and are stored as they are.
     None,
 }
@@ -70,7 +72,7 @@ pub(crate) fn commit_with(
         if checks == Checks::None {
             return write(&head, edits, change);
         }
-        let edits = types::check(&head, edits, change)?;
+        let edits = types::check(&head, edits, change, checks)?;
         write(&head, &edits, change)
     })
 }

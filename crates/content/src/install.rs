@@ -15,6 +15,7 @@ impl InstallTarget for Session {
     }
 
     fn put(&mut self, path: &NodePath, subtree: Subtree) -> Result<()> {
+        self.note_installation();
         Self::put(self, path, subtree)
     }
 
@@ -54,6 +55,7 @@ impl InstallTarget for Session {
         path: &NodePath,
         properties: BTreeMap<String, Property>,
     ) -> Result<()> {
+        self.note_installation();
         self.replace_properties(path, properties)
     }
 

@@ -443,6 +443,13 @@ impl Session {
         self.checks = Checks::None;
     }
 
+    /// Notes that pending edits come from a package.
+    pub(crate) fn note_installation(&mut self) {
+        if self.checks == Checks::All {
+            self.checks = Checks::Installed;
+        }
+    }
+
     /// Checks that the viewer has the privileges that the edits need, by the newest policies.
     fn check_access(&self) -> Result<()> {
         if self.gate.is_none() || self.pending.0.overlay.is_empty() {

@@ -11,12 +11,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::definition::{ChildDefinition, PropertyDefinition, TypeDefinition};
-use super::fill::{Filler, apply};
+use super::fill::{Filler, Source, apply};
 use super::integrity::Integrity;
 use super::judge::{Judge, NodeTypesOf, Place};
 use super::stored::{Rules, SYSTEM, TYPES};
 use crate::body::Body;
-use crate::commit::Change;
+use crate::commit::{Change, Checks};
 use crate::record::Record;
 use crate::snapshot::{Overlay, View};
 use crate::{BorrowedNode, Error, Index, NodePath, Result, Snapshot, keys};
@@ -29,9 +29,12 @@ pub(crate) fn check<'a>(
     head: &View,
     edits: &'a Overlay,
     change: &Change<'_>,
+    checks: Checks,
 ) -> Result<Cow<'a, Overlay>> {
     let rules = head.rules(Some(edits))?;
-    let edits = fill(head, edits, &rules, change)?;
+    let source =
+        Source { user: change.user, at: change.at, is_installed: checks == Checks::Installed };
+    let edits = fill(head, edits, &rules, source)?;
     let mut judge = Judge::new(head, &edits, &rules);
     let mut integrity = Integrity::default();
     for (key, edit) in &*edits {
@@ -73,7 +76,7 @@ fn fill<'a>(
     head: &View,
     edits: &'a Overlay,
     rules: &Rules,
-    change: &Change<'_>,
+    source: Source<'_>,
 ) -> Result<Cow<'a, Overlay>> {
     let mut filled = Cow::Borrowed(edits);
     let mut parents = Judge::new(head, edits, rules);
@@ -83,7 +86,7 @@ fn fill<'a>(
         let old = body_of(head, head.record(key, &path)?.as_deref(), &path)?;
         let new = head.body(record, &path)?;
         let parent = parents.parent_type(&path)?;
-        let filler = Filler::new(rules, change);
+        let filler = Filler::new(rules, source);
         let old = old.as_deref().map(root);
         let fills = filler.document(path.name(), parent.as_ref(), old, root(&new));
         if fills.is_empty() {

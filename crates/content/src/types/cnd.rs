@@ -33,9 +33,11 @@ pub fn parse_cnd(text: &str) -> Cnd {
     let tokens = tokens(text, &mut cnd.diagnostics);
     let mut parser = Parser { tokens, at: 0 };
     while parser.peek().is_some() {
+        let start = parser.at;
         if let Err(diagnostic) = parser.statement(&mut cnd) {
             cnd.diagnostics.push(diagnostic);
-            parser.skip_statement();
+            parser.at = parser.at.max(start + 1);
+            parser.skip_to_statement();
         }
     }
     cnd.diagnostics.sort_by_key(|one| (one.line, one.column));
@@ -100,8 +102,7 @@ impl Parser {
     }
 
     /// Goes on behind a fault: at the next definition or mapping.
-    fn skip_statement(&mut self) {
-        self.at += 1;
+    fn skip_to_statement(&mut self) {
         while self.peek().is_some() && !self.is_sign('[') && !self.begins_mapping() {
             self.at += 1;
         }

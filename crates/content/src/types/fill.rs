@@ -8,6 +8,7 @@
 //! * What types create stays when it is removed.
 //! * `jcr:lastModified` and `jcr:lastModifiedBy` follow every change of a node's own properties, unless they are
 //!   changed themselves.
+//! * What comes in a package gets only what its nodes must have: the package says the rest.
 //! * A value of another type than a property must have is converted where its text allows, as JCR's sessions do.
 
 use std::collections::BTreeMap;
@@ -18,7 +19,6 @@ use super::effective::EffectiveType;
 use super::judge::{Children, NodeTypesOf};
 use super::stored::Rules;
 use crate::boundary::is_container;
-use crate::commit::Change;
 use crate::reference::UUID;
 use crate::subtree::PRIMARY_TYPE;
 use crate::{BorrowedNode, Date, Property, Subtree, Value, ValueType};
@@ -40,18 +40,28 @@ enum What {
     Child(String, String),
 }
 
+/// Where a document comes from.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Source<'a> {
+    /// Who commits it.
+    pub(super) user: &'a str,
+    /// When.
+    pub(super) at: SystemTime,
+    /// It comes from a package, which says what it holds: only what a node must have is created.
+    pub(super) is_installed: bool,
+}
+
 /// Collects what is to be set in a document.
 pub(super) struct Filler<'a> {
     rules: &'a Rules,
-    user: &'a str,
-    at: SystemTime,
+    source: Source<'a>,
     count: usize,
     fills: Vec<Fill>,
 }
 
 impl<'a> Filler<'a> {
-    pub(super) fn new(rules: &'a Rules, change: &Change<'a>) -> Self {
-        Self { rules, user: change.user, at: change.at, count: 0, fills: Vec::new() }
+    pub(super) fn new(rules: &'a Rules, source: Source<'a>) -> Self {
+        Self { rules, source, count: 0, fills: Vec::new() }
     }
 
     /// Looks through a document that is called `name` and stands below a node of this type.
@@ -122,7 +132,9 @@ impl<'a> Filler<'a> {
             }
             let kept = old.and_then(|old| old.property(name)).map(|old| old.to_property());
             // A node that has these types already came without it, from elsewhere or from before the rule.
-            let first = || if is_settled { None } else { self.first_value(definition) };
+            let is_wanted =
+                !is_settled && (definition.flags.is_mandatory || !self.source.is_installed);
+            let first = || if is_wanted { self.first_value(definition) } else { None };
             if let Some(value) = kept.or_else(first) {
                 self.set(at, name, value);
             }
@@ -144,8 +156,10 @@ impl<'a> Filler<'a> {
         }
         match definition.name.as_str() {
             UUID => Some(Property::text(uuid::Uuid::new_v4().to_string())),
-            "jcr:created" | MODIFIED => Some(Value::Date(Date::from_system_time(self.at)).into()),
-            "jcr:createdBy" | MODIFIED_BY => Some(Property::text(self.user)),
+            "jcr:created" | MODIFIED => {
+                Some(Value::Date(Date::from_system_time(self.source.at)).into())
+            }
+            "jcr:createdBy" | MODIFIED_BY => Some(Property::text(self.source.user)),
             _ => None,
         }
     }
@@ -158,7 +172,8 @@ impl<'a> Filler<'a> {
         settled: Option<BorrowedNode<'_>>,
         new: BorrowedNode<'_>,
     ) {
-        let Some(old) = settled.filter(|_| effective.is("mix:lastModified")) else { return };
+        let is_stamped = effective.is("mix:lastModified") && !self.source.is_installed;
+        let Some(old) = settled.filter(|_| is_stamped) else { return };
         let is_kept = |name: &str| match (old.property(name), new.property(name)) {
             (Some(old), Some(new)) => old.is_same(new),
             (_, None) => true,
@@ -166,8 +181,8 @@ impl<'a> Filler<'a> {
         };
         let has_other_changes = has_other_changes(old, new);
         if has_other_changes && is_kept(MODIFIED) && is_kept(MODIFIED_BY) {
-            self.set(at, MODIFIED, Value::Date(Date::from_system_time(self.at)).into());
-            self.set(at, MODIFIED_BY, Property::text(self.user));
+            self.set(at, MODIFIED, Value::Date(Date::from_system_time(self.source.at)).into());
+            self.set(at, MODIFIED_BY, Property::text(self.source.user));
         }
     }
 

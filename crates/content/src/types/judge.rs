@@ -189,11 +189,8 @@ impl<'a> Judge<'a> {
     ) -> Result<()> {
         let path = place.path;
         let is_changed = settled.is_none() || place.is_parent_changed;
-        if let (true, Some(parent), Some(above)) = (is_changed, place.parent, path.parent())
-            && !parent.admits_child(path.name(), effective)
-        {
-            let detail = format!("its types are {effective}; the parent's are {parent}");
-            self.refuse(&above, ViolationKind::UnknownChild, path.name(), detail);
+        if let (true, Some(parent), Some(above)) = (is_changed, place.parent, path.parent()) {
+            self.admit(&above, parent, path, effective);
         }
         self.properties(path, effective, settled, new);
         match settled {
@@ -364,7 +361,40 @@ impl<'a> Judge<'a> {
                 self.refuse(path, ViolationKind::MandatoryChild, name, detail);
             }
         }
+        self.listed_children(path, effective)
+    }
+
+    /// Judges the children with records of their own, of a folder or page that gets other types.
+    fn listed_children(&mut self, path: &NodePath, effective: &EffectiveType) -> Result<()> {
+        let key = keys::key_of(path)?;
+        if effective.admits_all_children() || self.head.record(&key, path)?.is_none() {
+            return Ok(());
+        }
+        let range = keys::children_of(path)?;
+        let mut view = self.head.clone();
+        let edits = self.edits.range::<[u8], _>(range.bounds());
+        view.overlay = edits.map(|(key, edit)| (key.clone(), edit.clone())).collect();
+        for (key, record) in view.records(&range)? {
+            let child = path.child_unchecked(keys::name_of(&key)?);
+            let body = view.body(&record, &child)?;
+            let node = BorrowedNode::new(&body, body.root());
+            let types = NodeTypesOf::of(node).effective(self.rules);
+            self.admit(path, effective, &child, &types);
+        }
         Ok(())
+    }
+
+    fn admit(
+        &mut self,
+        path: &NodePath,
+        parent: &EffectiveType,
+        child: &NodePath,
+        types: &EffectiveType,
+    ) {
+        if !parent.admits_child(child.name(), types) {
+            let detail = format!("its types are {types}; the parent's are {parent}");
+            self.refuse(path, ViolationKind::UnknownChild, child.name(), detail);
+        }
     }
 
     fn has_record(&self, path: &NodePath) -> Result<bool> {

@@ -182,15 +182,19 @@ impl NodeTypes {
         names.map(|(name, _)| name.as_str())
     }
 
-    /// Returns what a node with these types must obey; types that are not known are left out.
+    /// Returns what a node with these types must obey; types that are not known, or not of the right kind, are left
+    /// out.
     #[must_use]
     pub fn effective<'a>(
         &self,
         primary: &str,
         mixins: impl IntoIterator<Item = &'a str>,
     ) -> EffectiveType {
-        let primary = self.find(primary).cloned();
-        let mixins = mixins.into_iter().filter_map(|name| self.find(name).cloned());
+        let of_kind = |name: &str, is_mixin: bool| {
+            self.find(name).filter(|one| one.definition.flags.is_mixin == is_mixin).cloned()
+        };
+        let primary = of_kind(primary, false);
+        let mixins = mixins.into_iter().filter_map(|name| of_kind(name, true));
         EffectiveType::new(primary.into_iter().chain(mixins).collect())
     }
 }

@@ -19,6 +19,9 @@ mod package_real;
 mod package_registry;
 mod package_session;
 mod package_target;
+mod references;
 mod session;
+mod types_check;
+mod types_cnd;
 
 tympan_testkit::every_test_file_is_listed!();

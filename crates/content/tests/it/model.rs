@@ -1,4 +1,6 @@
 //! Random edits against a plain tree: the same content, and the same root as content that was put at once.
+//!
+//! The trees follow no node types, so the sessions commit them as if they came from another instance.
 
 use std::time::SystemTime;
 
@@ -130,6 +132,7 @@ fn apply(edit: &Edit, model: &mut Model, session: &mut tympan_content::Session) 
             }
         }
         Edit::Commit => {
+            session.follow();
             session.commit("edit", SystemTime::UNIX_EPOCH).unwrap();
         }
     }
@@ -146,6 +149,7 @@ proptest! {
         for edit in &edits {
             apply(edit, &mut model, &mut session);
         }
+        session.follow();
         session.commit("last", SystemTime::UNIX_EPOCH).unwrap();
         let stored = repository.snapshot().unwrap().read(&NodePath::root()).unwrap().unwrap();
         prop_assert_eq!(sorted(stored.clone()), sorted(model.0));
@@ -154,10 +158,12 @@ proptest! {
         // history, and putting the root anew deals them out anew.
         let mut again = repository.session("ann").unwrap();
         again.put(&NodePath::root(), stored.clone()).unwrap();
+        again.follow();
         let rewritten = again.commit("rewrite", SystemTime::UNIX_EPOCH).unwrap();
         let fresh = Repository::memory().unwrap();
         let mut import = fresh.session("bob").unwrap();
         import.put(&NodePath::root(), stored).unwrap();
+        import.follow();
         let imported = import.commit("import", SystemTime::UNIX_EPOCH).unwrap();
         prop_assert_eq!(rewritten, imported);
     }
@@ -172,6 +178,7 @@ proptest! {
             for edit in edits {
                 apply(edit, &mut model, &mut session);
             }
+            session.follow();
             roots.push(session.commit("some", SystemTime::UNIX_EPOCH).unwrap());
         }
         let store = &**repository.chunks();
@@ -196,11 +203,13 @@ proptest! {
         for edit in &before {
             apply(edit, &mut model, &mut session);
         }
+        session.follow();
         session.commit("before", SystemTime::UNIX_EPOCH).unwrap();
         let old = repository.snapshot().unwrap();
         for edit in &after {
             apply(edit, &mut model, &mut session);
         }
+        session.follow();
         session.commit("after", SystemTime::UNIX_EPOCH).unwrap();
         let new = repository.snapshot().unwrap();
         let changed = old.changed_paths(&new).unwrap();

@@ -55,7 +55,10 @@ fn assert_same(left: &[Subtree], right: &[Subtree], path: &str) {
     assert_eq!(names(left), names(right), "below {path}/");
     for (left, right) in left.iter().zip(right) {
         let path = format!("{path}/{}", left.name);
-        assert_eq!(left.properties, right.properties, "{path}");
+        let mut properties = left.properties.clone();
+        // A session gives referenceable nodes the identifier that the package lacks.
+        properties.retain(|name, _| name != "jcr:uuid" || right.properties.contains_key(name));
+        assert_eq!(properties, right.properties, "{path}");
         assert_same(&left.children, &right.children, &path);
     }
 }
@@ -145,6 +148,8 @@ proptest! {
         let mut memory = Memory::with(there);
         package(&entries).unwrap().install(&mut session, &mut |_| {}).unwrap();
         install(&mut package(&entries).unwrap(), &mut memory).unwrap();
+        // The trees follow no node types.
+        session.follow();
         commit(&mut session);
         assert_same(&stored(&repository), &sorted(memory.root).children, "");
     }

@@ -5,8 +5,8 @@ use std::time::SystemTime;
 
 use tympan_blobs::MemoryBlobs;
 use tympan_content::{
-    Conflict, Depth, Error, Index, JCR_CONTENT, NodePath, Place, Property, Repository, Session,
-    Subtree, Value,
+    Conflict, Date, Depth, Error, Index, JCR_CONTENT, NodePath, Place, Property, Repository,
+    Session, Subtree, Value,
 };
 
 pub(crate) fn path(text: &str) -> NodePath {
@@ -314,7 +314,10 @@ fn documents_travel_unopened() {
     let documents = snapshot.documents(&path("/content/site"), Depth::Subtree).unwrap();
     assert_eq!(documents.len(), 4);
     let mut receiver = publish.session("replication").unwrap();
-    receiver.add_node(&path("/content"), "sling:OrderedFolder").unwrap();
+    let folder = Subtree::new("content", "sling:OrderedFolder")
+        .with("jcr:created", Value::Date(Date::from_system_time(SystemTime::UNIX_EPOCH)))
+        .with("jcr:createdBy", "ann");
+    receiver.put(&path("/content"), folder).unwrap();
     let mut blobs = Vec::new();
     for document in &documents {
         let needs = snapshot.needs_of(document).unwrap();
