@@ -50,6 +50,14 @@ impl InstallTarget for Session {
         Ok(accounts)
     }
 
+    fn register_types(&mut self, cnd: &str) -> Result<()> {
+        self.install_types(cnd)
+    }
+
+    fn register_namespace(&mut self, prefix: &str, uri: &str) -> Result<()> {
+        self.install_namespace(prefix, uri)
+    }
+
     fn set_properties(
         &mut self,
         path: &NodePath,

@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
 use serde_json::json;
-use tympan_content::Conflict;
+use tympan_content::{Conflict, Violation, ViolationKind};
 
 /// An answer that is not what was asked for.
 #[derive(Debug)]
@@ -13,13 +13,14 @@ pub(crate) struct Failure {
     pub(crate) status: StatusCode,
     pub(crate) message: String,
     pub(crate) conflicts: Vec<Conflict>,
+    pub(crate) violations: Vec<Violation>,
 }
 
 pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
 
 impl Failure {
     pub(crate) fn new(status: StatusCode, message: impl Into<String>) -> Self {
-        Self { status, message: message.into(), conflicts: Vec::new() }
+        Self { status, message: message.into(), conflicts: Vec::new(), violations: Vec::new() }
     }
 
     pub(crate) fn bad_request(message: impl Into<String>) -> Self {
@@ -89,6 +90,10 @@ impl IntoResponse for Failure {
         if let (false, Some(body)) = (conflicts.is_empty(), body.as_object_mut()) {
             body.insert("conflicts".to_owned(), conflicts.into());
         }
+        if let (false, Some(body)) = (self.violations.is_empty(), body.as_object_mut()) {
+            let violations: Vec<_> = self.violations.iter().map(violation_json).collect();
+            body.insert("violations".to_owned(), violations.into());
+        }
         let mut response = (self.status, axum::Json(body)).into_response();
         if self.status == StatusCode::SERVICE_UNAVAILABLE {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
@@ -110,14 +115,51 @@ impl From<tympan_content::Error> for Failure {
             Error::NodeExists(_) => StatusCode::PRECONDITION_FAILED,
             Error::Refused { .. } | Error::Package { .. } => StatusCode::UNPROCESSABLE_ENTITY,
             Error::Conflicts(_) => StatusCode::CONFLICT,
+            Error::NodeTypes(_) => StatusCode::UNPROCESSABLE_ENTITY,
+            Error::Namespace { .. } => StatusCode::CONFLICT,
+            Error::Constraint(violations) => status_of(violations),
             Error::AccessDenied { .. } => StatusCode::FORBIDDEN,
             _ => return Self::internal(&error),
         };
         let message = error.to_string();
-        let conflicts =
-            if let Error::Conflicts(conflicts) = error { conflicts } else { Vec::new() };
-        Self { status, message, conflicts }
+        let mut failure = Self::new(status, message);
+        match error {
+            Error::Conflicts(conflicts) => failure.conflicts = conflicts,
+            Error::Constraint(violations) => failure.violations = violations,
+            _ => {}
+        }
+        failure
     }
+}
+
+/// What other nodes hold is in the way, or the content itself is wrong.
+fn status_of(violations: &[Violation]) -> StatusCode {
+    let is_about_others = |one: &Violation| ViolationKind::is_about_others(one.kind);
+    if !violations.is_empty() && violations.iter().all(is_about_others) {
+        StatusCode::CONFLICT
+    } else {
+        StatusCode::UNPROCESSABLE_ENTITY
+    }
+}
+
+fn violation_json(violation: &Violation) -> serde_json::Value {
+    let mut body = json!({
+        "path": violation.path.as_str(),
+        "code": violation.kind.code(),
+        "item": violation.item,
+        "message": violation.to_string(),
+    });
+    if let (false, Some(body)) = (violation.referrers.is_empty(), body.as_object_mut()) {
+        let referrers: Vec<_> = violation
+            .referrers
+            .iter()
+            .map(|one| {
+                json!({ "path": one.path.as_str(), "property": one.property, "kind": one.kind.name() })
+            })
+            .collect();
+        body.insert("referrers".to_owned(), referrers.into());
+    }
+    body
 }
 
 impl From<tympan_replicate::Error> for Failure {
@@ -163,5 +205,47 @@ impl From<std::io::Error> for Failure {
 impl From<tokio::task::JoinError> for Failure {
     fn from(error: tokio::task::JoinError) -> Self {
         Self::internal(&error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tympan_content::{NodePath, Repository, Subtree, Value};
+
+    use super::*;
+
+    fn failure(edit: impl FnOnce(&mut tympan_content::Session)) -> Failure {
+        let repository = Repository::memory().unwrap();
+        let mut session = repository.session("ann").unwrap();
+        let now = std::time::SystemTime::UNIX_EPOCH;
+        let id = "0e4c1c6b-1f5f-4a3c-9f25-3d2e0e2f3a10";
+        let tree = Subtree::new("", "nt:unstructured").with("jcr:uuid", id);
+        session.put(&NodePath::new("/a").unwrap(), tree).unwrap();
+        let tree = Subtree::new("", "nt:unstructured").with("to", Value::Reference(id.into()));
+        session.put(&NodePath::new("/b").unwrap(), tree).unwrap();
+        session.commit("begin", now).unwrap();
+        edit(&mut session);
+        session.commit("edit", now).unwrap_err().into()
+    }
+
+    #[test]
+    fn broken_rules_are_told_one_by_one() {
+        let wrong = failure(|session| {
+            session.add_node(&NodePath::new("/c").unwrap(), "nt:file").unwrap();
+        });
+        assert_eq!(wrong.status, StatusCode::UNPROCESSABLE_ENTITY);
+        let body = violation_json(&wrong.violations[0]);
+        assert_eq!((&body["code"], &body["path"]), (&json!("OakConstraint0025"), &json!("/c")));
+        assert_eq!(body["item"], "jcr:content");
+        assert_eq!(body.get("referrers"), None);
+    }
+
+    #[test]
+    fn referrers_are_listed_with_the_node_that_cannot_go() {
+        let held = failure(|session| session.remove(&NodePath::new("/a").unwrap()).unwrap());
+        assert_eq!(held.status, StatusCode::CONFLICT);
+        let body = violation_json(&held.violations[0]);
+        let referrer = json!([{ "path": "/b", "property": "to", "kind": "reference" }]);
+        assert_eq!((&body["code"], &body["referrers"]), (&json!("OakIntegrity0001"), &referrer));
     }
 }

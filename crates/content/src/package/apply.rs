@@ -51,6 +51,12 @@ impl<R: Read + Seek> Package<R> {
         progress: &mut dyn FnMut(Progress<'_>),
     ) -> Result<InstallReport> {
         let mut report = self.new_report();
+        for (prefix, uri) in &self.namespaces {
+            target.register_namespace(prefix, uri)?;
+        }
+        for (_, cnd) in &self.node_types {
+            target.register_types(cnd)?;
+        }
         let filter = options.mode.map(|mode| self.filter.with_mode(mode));
         let access_control = options.access_control.unwrap_or(self.properties.access_control);
         let accounts = if self.has_content {

@@ -244,6 +244,10 @@ impl InstallTarget for Trial<'_> {
         InstallTarget::register_types(self.0, cnd)
     }
 
+    fn register_namespace(&mut self, prefix: &str, uri: &str) -> Result<()> {
+        InstallTarget::register_namespace(self.0, prefix, uri)
+    }
+
     fn set_properties(
         &mut self,
         path: &NodePath,

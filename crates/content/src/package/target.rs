@@ -72,6 +72,15 @@ pub trait InstallTarget {
         Ok(())
     }
 
+    /// Makes a prefix known that names in the package have. A target without namespaces of its own ignores it.
+    ///
+    /// # Errors
+    /// If the target refuses it.
+    fn register_namespace(&mut self, prefix: &str, uri: &str) -> Result<()> {
+        let _ = (prefix, uri);
+        Ok(())
+    }
+
     /// Replaces the properties of a node that exists, and leaves its children.
     ///
     /// # Errors

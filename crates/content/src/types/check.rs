@@ -58,7 +58,7 @@ pub(crate) fn check<'a>(
 }
 
 fn root(body: &Body) -> BorrowedNode<'_> {
-    BorrowedNode::new(body, body.root())
+    BorrowedNode::new(body, body.root(), None)
 }
 
 fn body_of(head: &View, record: Option<&Record>, path: &NodePath) -> Result<Option<Arc<Body>>> {
@@ -125,10 +125,10 @@ fn judge_changed_types(head: &View, judge: &mut Judge<'_>) -> Result<()> {
     if affected.is_empty() {
         return Ok(());
     }
-    let stored = Snapshot(Arc::new(head.clone()));
+    let stored = Snapshot(Arc::new(head.clone()), None);
     let mut view = head.clone();
     view.overlay = judge.edits.clone();
-    let edited = Snapshot(Arc::new(view));
+    let edited = Snapshot(Arc::new(view), None);
     let mut paths = BTreeSet::new();
     for name in affected {
         paths.extend(stored.look_up(Index::Type, name)?);

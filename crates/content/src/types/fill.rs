@@ -202,7 +202,8 @@ impl<'a> Filler<'a> {
             let fits = rule.is_some_and(|rule| {
                 rule.definition.value_type.is_none_or(|wanted| wanted == value_type)
             });
-            if is_old || fits {
+            // The text of a binary would be its blob's id.
+            if is_old || fits || value_type == ValueType::Binary {
                 continue;
             }
             let rule = effective.named_rule(name, is_list);

@@ -75,7 +75,7 @@ impl Integrity {
 
     /// Judges what was noted.
     pub(super) fn judge(&self, judge: &mut Judge<'_>) -> Result<()> {
-        let head = Snapshot(Arc::new(judge.head.clone()));
+        let head = Snapshot(Arc::new(judge.head.clone()), None);
         for (identifier, path) in self.after.identifiers.difference(&self.before.identifiers) {
             let mut holders = self.holders(&head, identifier)?;
             holders.remove(path);

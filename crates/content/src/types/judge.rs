@@ -145,7 +145,7 @@ impl<'a> Judge<'a> {
         };
         let Some(record) = record else { return Ok(None) };
         let body = self.head.body(&record, &parent)?;
-        let node = BorrowedNode::new(&body, body.root());
+        let node = BorrowedNode::new(&body, body.root(), None);
         let effective = NodeTypesOf::of(node).effective(self.rules);
         self.parents.insert(parent, effective.clone());
         Ok(Some(effective))
@@ -377,7 +377,7 @@ impl<'a> Judge<'a> {
         for (key, record) in view.records(&range)? {
             let child = path.child_unchecked(keys::name_of(&key)?);
             let body = view.body(&record, &child)?;
-            let node = BorrowedNode::new(&body, body.root());
+            let node = BorrowedNode::new(&body, body.root(), None);
             let types = NodeTypesOf::of(node).effective(self.rules);
             self.admit(path, effective, &child, &types);
         }

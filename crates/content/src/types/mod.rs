@@ -27,6 +27,7 @@ mod integrity;
 mod judge;
 mod lexer;
 mod namespace;
+mod protect;
 mod register;
 mod registry;
 mod stored;

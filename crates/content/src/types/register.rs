@@ -75,9 +75,35 @@ impl Session {
         let is_new = self.snapshot()?.namespaces()?.check(prefix, uri).map_err(|reason| {
             Error::Namespace { prefix: prefix.to_owned(), uri: uri.to_owned(), reason }
         })?;
-        if !is_new {
-            return Ok(());
+        if is_new { self.put_namespace(prefix, uri) } else { Ok(()) }
+    }
+
+    /// Registers the node types that a package brings: those of the standard set stay as they are, as packages carry
+    /// copies of many ages of them.
+    pub(crate) fn install_types(&mut self, cnd: &str) -> Result<()> {
+        let cnd = parse_cnd(cnd);
+        if !cnd.diagnostics.is_empty() {
+            return Err(Error::NodeTypes(cnd.diagnostics));
         }
+        for (prefix, uri) in &cnd.namespaces {
+            self.install_namespace(prefix, uri)?;
+        }
+        let standard = NodeTypes::standard();
+        let mut definitions = cnd.types;
+        definitions.retain(|definition| standard.find(&definition.name).is_none());
+        self.define_types(&definitions)
+    }
+
+    /// Registers a prefix that names in a package have. One that is known stays as it is; one whose namespace has
+    /// another prefix comes beside that, as names keep the prefix that they come with.
+    pub(crate) fn install_namespace(&mut self, prefix: &str, uri: &str) -> Result<()> {
+        match self.snapshot()?.namespaces()?.uri(prefix) {
+            Some(_) => Ok(()),
+            None => self.put_namespace(prefix, uri),
+        }
+    }
+
+    fn put_namespace(&mut self, prefix: &str, uri: &str) -> Result<()> {
         let path = NodePath::new(NAMESPACES)?;
         self.begin_system()?;
         if self.node(&path)?.is_none() {

@@ -16,6 +16,9 @@ use super::effective::EffectiveType;
 use super::lexer::Diagnostic;
 use crate::{Value, ValueType};
 
+/// Longer lines of supertypes are refused, so that following one cannot exhaust a thread's stack.
+const MAX_LEVELS: usize = 100;
+
 /// The standard set.
 const STANDARD: &str = include_str!("standard.cnd");
 
@@ -230,6 +233,10 @@ impl<'a> Resolver<'a> {
         }
         if above.contains(&name) {
             self.refuse(format!("`{name}` is its own supertype: {}", above.join(" > ")));
+            return None;
+        }
+        if above.len() >= MAX_LEVELS {
+            self.refuse(format!("`{name}` is more than {MAX_LEVELS} levels above another type"));
             return None;
         }
         let definition = self.all.get(name)?;

@@ -23,5 +23,8 @@ mod references;
 mod session;
 mod types_check;
 mod types_cnd;
+mod types_naive;
+mod types_packages;
+mod types_stored;
 
 tympan_testkit::every_test_file_is_listed!();

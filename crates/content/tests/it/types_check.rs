@@ -431,6 +431,35 @@ fn a_child_without_a_type_gets_that_of_its_parents_definition() {
 }
 
 #[test]
+fn people_do_not_set_what_is_protected() {
+    let repository = repository();
+    let lines = ["+ /content/p cq:Page", "+ /content/n nt:unstructured &mix:referenceable"];
+    let snapshot = commit(&repository, &lines, ONE).unwrap();
+    let refused = |at: &str, name: &str| {
+        let result = snapshot.check_settable(&path(at), name, &Property::text("x"));
+        violations(result.map(|()| snapshot.clone()))
+    };
+    assert_eq!(
+        refused("/content/p", "jcr:createdBy"),
+        ["ConstraintViolation /content/p jcr:createdBy"]
+    );
+    // Whatever is set: a list of texts would not fit either.
+    assert_eq!(
+        refused("/content/p", "jcr:created"),
+        ["ConstraintViolation /content/p jcr:created"]
+    );
+    assert_eq!(refused("/content/n", "jcr:uuid"), ["ConstraintViolation /content/n jcr:uuid"]);
+    for (at, name) in [
+        ("/content/n", "jcr:created"),
+        ("/content/n", "title"),
+        ("/content/p", "jcr:primaryType"),
+        ("/content/none", "jcr:uuid"),
+    ] {
+        assert_eq!(refused(at, name), [""; 0], "{at} {name}");
+    }
+}
+
+#[test]
 fn siblings_of_one_name_are_refused() {
     let repository = repository();
     let mut session = repository.session("bob").unwrap();
