@@ -39,7 +39,7 @@ pub(crate) struct Change<'a> {
 pub(crate) enum Checks {
     /// They do, and what the repository sets itself is set.
     All,
-    /// They do; they come from a package, so that only what a node must have is set.
+    /// They do; they come from a package, which says what its nodes hold.
     Installed,
     /// They came from another instance, which judged them, and are stored as they are.
     None,

@@ -36,6 +36,9 @@ pub(crate) fn check<'a>(
         Source { user: change.user, at: change.at, is_installed: checks == Checks::Installed };
     let edits = fill(head, edits, &rules, source)?;
     let mut judge = Judge::new(head, &edits, &rules);
+    if source.is_installed {
+        judge.be_patient();
+    }
     let mut integrity = Integrity::default();
     for (key, edit) in &*edits {
         let path = keys::path_of(key)?;
@@ -51,6 +54,8 @@ pub(crate) fn check<'a>(
         }
         integrity.note(&path, old.as_deref().map(root), new.as_deref().map(root), &rules);
     }
+    // A type may change although nodes from packages still lack what it creates.
+    judge.be_patient();
     judge_changed_types(head, &mut judge)?;
     integrity.judge(&mut judge)?;
     let violations = judge.into_violations();

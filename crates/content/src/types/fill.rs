@@ -8,7 +8,7 @@
 //! * What types create stays when it is removed.
 //! * `jcr:lastModified` and `jcr:lastModifiedBy` follow every change of a node's own properties, unless they are
 //!   changed themselves.
-//! * What comes in a package gets only what its nodes must have: the package says the rest.
+//! * What comes in a package is what the package says. Its nodes get what they must have at their next change.
 //! * A value of another type than a property must have is converted where its text allows, as JCR's sessions do.
 
 use std::collections::BTreeMap;
@@ -47,7 +47,7 @@ pub(super) struct Source<'a> {
     pub(super) user: &'a str,
     /// When.
     pub(super) at: SystemTime,
-    /// It comes from a package, which says what it holds: only what a node must have is created.
+    /// It comes from a package, which says what it holds.
     pub(super) is_installed: bool,
 }
 
@@ -99,13 +99,16 @@ impl<'a> Filler<'a> {
         let is_touched = settled.is_none_or(|old| !has_same_properties(old, new));
         if is_touched {
             self.convert(at, &effective, settled, new);
+        }
+        let is_made_here = !self.source.is_installed;
+        if is_touched && is_made_here {
             self.create(at, &effective, (old, settled.is_some()), new);
         }
-        if settled.is_some() && is_touched {
+        if settled.is_some() && is_touched && is_made_here {
             self.stamp(at, &effective, settled, new);
         }
         let is_document = at > 0 || !is_container(name, types.primary.unwrap_or_default());
-        if settled.is_none() && is_document {
+        if settled.is_none() && is_document && is_made_here {
             self.create_children(at, &effective, new);
         }
         let before = Children::of(old);
@@ -131,9 +134,9 @@ impl<'a> Filler<'a> {
                 continue;
             }
             let kept = old.and_then(|old| old.property(name)).map(|old| old.to_property());
-            // A node that has these types already came without it, from elsewhere or from before the rule.
-            let is_wanted =
-                !is_settled && (definition.flags.is_mandatory || !self.source.is_installed);
+            // A node that has these types already came without it, from a package or from before the rule: it gets
+            // what it must have.
+            let is_wanted = !is_settled || definition.flags.is_mandatory;
             let first = || if is_wanted { self.first_value(definition) } else { None };
             if let Some(value) = kept.or_else(first) {
                 self.set(at, name, value);
@@ -172,7 +175,7 @@ impl<'a> Filler<'a> {
         settled: Option<BorrowedNode<'_>>,
         new: BorrowedNode<'_>,
     ) {
-        let is_stamped = effective.is("mix:lastModified") && !self.source.is_installed;
+        let is_stamped = effective.is("mix:lastModified");
         let Some(old) = settled.filter(|_| is_stamped) else { return };
         let is_kept = |name: &str| match (old.property(name), new.property(name)) {
             (Some(old), Some(new)) => old.is_same(new),

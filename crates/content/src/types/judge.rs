@@ -75,6 +75,8 @@ pub(super) struct Judge<'a> {
     /// The types of folders and pages whose children were judged.
     parents: HashMap<NodePath, EffectiveType>,
     violations: Vec<Violation>,
+    /// Nodes may lack what the repository creates: they get it at their next change.
+    is_patient: bool,
 }
 
 /// A node, its parent's type, and whether that changes.
@@ -87,7 +89,13 @@ pub(super) struct Place<'a> {
 
 impl<'a> Judge<'a> {
     pub(super) fn new(head: &'a View, edits: &'a Overlay, rules: &'a Rules) -> Self {
-        Self { head, edits, rules, parents: HashMap::new(), violations: Vec::new() }
+        let (parents, violations) = (HashMap::new(), Vec::new());
+        Self { head, edits, rules, parents, violations, is_patient: false }
+    }
+
+    /// Lets nodes lack what the repository creates, which they get at their next change.
+    pub(super) fn be_patient(&mut self) {
+        self.is_patient = true;
     }
 
     /// Returns what was found, sorted.
@@ -284,7 +292,8 @@ impl<'a> Judge<'a> {
         }
         for definition in effective.properties().filter(|one| one.flags.is_mandatory) {
             let name = definition.name.as_str();
-            if name != PRIMARY_TYPE && new.property(name).is_none() {
+            let is_to_come = self.is_patient && definition.flags.is_autocreated;
+            if name != PRIMARY_TYPE && !is_to_come && new.property(name).is_none() {
                 let detail = format!("the types are {effective}");
                 self.refuse(path, ViolationKind::MandatoryProperty, name, detail);
             }

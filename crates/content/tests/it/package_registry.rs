@@ -485,7 +485,7 @@ proptest! {
         brought in random_tree(),
         mode in prop::sample::select(vec!["replace", "merge", "update", "merge_properties", "update_properties"]),
         root in prop::sample::select(vec!["/a", "/a/b", "/c"]),
-        types in prop::sample::select(vec![("cq:Page", "cq:Page"), ("sling:Folder", "nt:unstructured"), ("nt:unstructured", "sling:OrderedFolder")]),
+        types in prop::sample::select(vec![("sling:OrderedFolder", "sling:OrderedFolder"), ("sling:Folder", "nt:unstructured"), ("nt:unstructured", "sling:OrderedFolder")]),
     ) {
         let (there, brought) = (varied(there, 0, types.0), varied(brought, 0, types.1));
         let repository = Repository::memory().unwrap();

@@ -29,7 +29,9 @@ fn install(repository: &Repository, cnd: &str) -> Result<(), Error> {
 fn codes(result: Result<(), Error>) -> Vec<&'static str> {
     match result {
         Ok(()) => Vec::new(),
-        Err(Error::Constraint(violations)) => violations.iter().map(|one| one.kind.code()).collect(),
+        Err(Error::Constraint(violations)) => {
+            violations.iter().map(|one| one.kind.code()).collect()
+        }
         Err(error) => panic!("{error}"),
     }
 }

@@ -109,7 +109,7 @@ fn definitions_that_make_no_sense_are_refused() {
     check("[a] - * autocreated", "creates properties without a name");
     check("[a] + * autocreated", "cannot be created");
     check("[a] + c (nt:base) autocreated", "cannot be created");
-    check("[a] - p (lang)", "1:8: `lang` is no type of values");
+    check("[a] - p (lang)", "1:10: `lang` is no type of values");
     let line: String = (0..200).map(|at| format!("[t{at}] > t{} ", at + 1)).collect();
     check(&format!("{line}[t200]"), "more than 100 levels");
     check("[nt:hierarchyNode] > nt:hierarchyNode", "is its own supertype");
