@@ -228,8 +228,10 @@ fn merge_record(
         Ok(Some(body.subtree(body.root())))
     };
     let [base, ours, theirs] = sides;
-    let merged =
-        merge(path, tree(base)?.as_ref(), tree(ours)?.as_ref(), tree(theirs)?.as_ref(), conflicts);
+    let mut trees = [tree(base)?, tree(ours)?, tree(theirs)?];
+    types::adopt(&mut trees);
+    let [before, mine, other] = trees.each_ref().map(Option::as_ref);
+    let merged = merge(path, before, mine, other, conflicts);
     let Some(merged) = merged else {
         return Ok(None);
     };

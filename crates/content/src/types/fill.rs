@@ -272,6 +272,34 @@ fn apply_from(
     children.into_iter().for_each(|child| node.put_child(child));
 }
 
+/// Lets nodes that both sides of a merge made have what their types created in the other's commit: base, ours, theirs.
+///
+/// Two sessions that make the same folder would clash by when they did, and by the identifiers that the repository
+/// dealt out.
+pub(crate) fn adopt(sides: &mut [Option<Subtree>; 3]) {
+    let [base, ours, theirs] = sides;
+    if let (Some(ours), Some(theirs)) = (ours, theirs) {
+        adopt_from(base.as_ref(), ours, theirs);
+    }
+}
+
+fn adopt_from(base: Option<&Subtree>, ours: &mut Subtree, theirs: &Subtree) {
+    const CREATED: [&str; 5] = [UUID, "jcr:created", "jcr:createdBy", MODIFIED, MODIFIED_BY];
+    if base.is_none() && ours.primary_type() == theirs.primary_type() {
+        for name in CREATED {
+            if let (None, Some(theirs)) = (ours.properties.get(name), theirs.properties.get(name)) {
+                ours.properties.insert(name.to_owned(), theirs.clone());
+            }
+        }
+    }
+    for child in &mut ours.children {
+        let before = base.and_then(|base| base.child(&child.name));
+        if let Some(theirs) = theirs.child(&child.name) {
+            adopt_from(before, child, theirs);
+        }
+    }
+}
+
 fn has_same_properties(old: BorrowedNode<'_>, new: BorrowedNode<'_>) -> bool {
     let mut before = old.properties();
     new.properties().all(|(name, property)| {

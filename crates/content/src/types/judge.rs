@@ -328,7 +328,9 @@ impl<'a> Judge<'a> {
             self.refuse(path, ViolationKind::UnknownProperty, name, detail);
             return;
         };
-        if name == UUID && effective.is("mix:referenceable") {
+        // Users and groups are found by their ids, whatever these are.
+        let is_account = effective.is("rep:Authorizable");
+        if name == UUID && effective.is("mix:referenceable") && !is_account {
             let text = property.first().filter(|_| !is_list).and_then(|value| value.as_str());
             if !text.is_some_and(is_uuid) {
                 self.refuse(path, ViolationKind::InvalidIdentifier, name, String::new());
@@ -422,8 +424,8 @@ impl<'a> Judge<'a> {
     }
 
     fn name_value(&mut self, path: &NodePath, property: &str, value: &str) {
-        // The empty name is a value that JCR knows.
-        if !value.is_empty()
+        // The empty name is a value that JCR knows; restrictions have `*` for all names.
+        if !matches!(value, "" | "*")
             && let Err(error) = check_name(value)
         {
             let detail = format!("it is the value of `{property}`: {error}");

@@ -41,6 +41,7 @@ pub use definition::{
     RESIDUAL, TypeDefinition, TypeFlags,
 };
 pub use effective::EffectiveType;
+pub(crate) use fill::adopt;
 pub use lexer::Diagnostic;
 pub use namespace::Namespaces;
 pub use registry::{NodeType, NodeTypes};

@@ -299,6 +299,54 @@ fn names_and_their_prefixes() {
 }
 
 #[test]
+fn names_that_jcr_refuses_never_get_into_a_session() {
+    let repository = repository();
+    let mut session = repository.session("bob").unwrap();
+    let long = "n".repeat(257);
+    for name in [
+        "",
+        ".",
+        "..",
+        "a/b",
+        "/a",
+        "a[1]",
+        "a[",
+        "a]",
+        "a|b",
+        "a*",
+        "*",
+        " a",
+        "a ",
+        "\u{a0}a",
+        "a\tb",
+        "a\rb",
+        "a\nb",
+        "a\u{0}",
+        "a\u{1}b",
+        "a\u{7f}",
+        "a\u{85}",
+        "a\u{fffe}",
+        "a\u{ffff}",
+        ":a",
+        "a:",
+        "a:b:c",
+        "a b:c",
+        &long,
+    ] {
+        let refused = |result: Result<()>| matches!(result, Err(Error::InvalidName { .. }));
+        let content = path("/content");
+        assert!(refused(session.set_property(&content, name, "x".into())), "{name:?}");
+        assert!(content.child(name).is_err(), "{name:?}");
+        let tree = Subtree::new("t", "nt:unstructured");
+        let child = tree.clone().with_child(Subtree::new(name, "nt:unstructured"));
+        assert!(refused(session.put(&path("/content/t"), child)), "{name:?}");
+        let property = tree.clone().with(name, "x");
+        assert!(refused(session.put(&path("/content/t"), property)), "{name:?}");
+    }
+    assert!(!session.has_changes().unwrap());
+}
+
+#[test]
 fn all_violations_are_reported_at_once() {
     check(
         &[],
@@ -428,6 +476,25 @@ fn a_child_without_a_type_gets_that_of_its_parents_definition() {
     session.put(&path("/content/p/x"), Subtree::default()).unwrap();
     let refused = session.commit("edit", ONE).map(|_| snapshot);
     assert_eq!(violations(refused), [""; 0], "the default may be abstract");
+}
+
+#[test]
+fn two_sessions_that_make_the_same_node_do_not_clash() {
+    let repository = repository();
+    let make = |user: &str| {
+        let mut session = repository.session(user).unwrap();
+        edit(&mut session, "+ /content/f sling:Folder").unwrap();
+        edit(&mut session, "+ /content/n nt:unstructured &mix:referenceable p=x").unwrap();
+        session
+    };
+    let (mut ann, mut bob) = (make("ann"), make("bob"));
+    let root = ann.commit("first", ONE).unwrap();
+    assert_eq!(bob.commit("second", ONE + TWO).unwrap(), root, "nothing is left to do");
+    let snapshot = bob.snapshot().unwrap();
+    assert_eq!(text(&snapshot, "/content/f", "jcr:createdBy").unwrap(), "ann");
+    let mut cid = make("cid");
+    edit(&mut cid, "= /content/n p=y").unwrap();
+    assert!(cid.commit("third", ONE).is_ok(), "a change of what is there, not a node of its own");
 }
 
 #[test]
