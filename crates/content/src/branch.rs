@@ -4,17 +4,13 @@
 //! where it was last merged. That ref also keeps the state from being collected.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::SystemTime;
 
-use tympan_store::{Batch, ChunkId, RefUpdate, Revision};
+use tympan_store::{Batch, ChunkId, Pin, RefUpdate, Revision, Root};
 
-use crate::commit::{self, Change};
-use crate::record::Record;
 use crate::repository::MAIN;
-use crate::snapshot::Overlay;
-use crate::version::VersionEdits;
-use crate::{Error, Repository, Result, keys, package};
+use crate::version::VERSIONS;
+use crate::{Error, MergeChoice, Repository, Result, package};
 
 const BASE: &str = "base/";
 const MAX_NAME_BYTES: usize = 200;
@@ -84,11 +80,29 @@ impl Repository {
     /// # Errors
     /// [`Error::Branch`] if the name is taken or cannot be one.
     pub fn create_branch(&self, name: &str, revising: Revising<'_>) -> Result<ChunkId> {
+        self.begin_branch(name, self.0.chunks.pin(self.head()?), revising)
+    }
+
+    /// Makes a branch that begins at a state of any branch's history.
+    ///
+    /// # Errors
+    /// [`Error::Branch`] if the name is taken or cannot be one, or the state is in no history any more.
+    pub fn create_branch_at(
+        &self,
+        name: &str,
+        root: ChunkId,
+        revising: Revising<'_>,
+    ) -> Result<ChunkId> {
+        let pin = self.pin_known(root)?;
+        self.snapshot_at(root)?;
+        self.begin_branch(name, pin, revising)
+    }
+
+    fn begin_branch(&self, name: &str, pin: Pin, revising: Revising<'_>) -> Result<ChunkId> {
         check_name(name)?;
         if self.0.chunks.read_ref(name)?.is_some() {
             return Err(refused(name, "it exists already"));
         }
-        let pin = self.0.chunks.pin(self.head()?);
         let root = pin.root();
         self.move_refs([(name, None, Some(root)), (&base_of(name), None, Some(root))], revising)?;
         Ok(root)
@@ -134,59 +148,48 @@ impl Repository {
     /// # Errors
     /// [`Error::Conflicts`] with everything that both sides changed differently; nothing is merged then.
     pub fn merge_branch(&self, name: &str, revising: Revising<'_>) -> Result<ChunkId> {
-        if name == self.0.branch {
-            return Err(refused(name, "it cannot be merged into itself"));
-        }
-        let root = self.own_root_of(name)?;
-        let base = self.0.chunks.read_ref(&base_of(name))?;
-        let base = base.ok_or_else(|| refused(name, "it is not known where it was made"))?;
-        let (before, after) = (self.snapshot_at(base)?, self.snapshot_at(root)?);
-        let mut edits = Overlay::new();
-        for change in before.0.content.diff(&after.0.content, self.0.reads()) {
-            let change = change?;
-            let damaged = || {
-                let path = keys::path_of(&change.key);
-                path.map(|path| Error::Damaged { path, reason: "its record does not decode" })
-            };
-            let record = match &change.right {
-                Some(stored) => Some(Arc::new(match Record::decode(stored) {
-                    Some(record) => record,
-                    None => return Err(damaged()?),
-                })),
-                None => None,
-            };
-            edits.insert(change.key.to_vec(), record);
-        }
-        let Revising { user, message, at } = revising;
-        let merged = commit::commit(
-            &before,
-            &edits,
-            &Change { user, message, at, versions: &VersionEdits::new() },
-        )?;
-        self.move_refs([(&base_of(name), Some(base), Some(root))], revising)?;
-        Ok(merged)
+        let merged = self.merge_part(name, &MergeChoice::default(), revising)?;
+        Ok(merged.root.unwrap_or(self.head()?))
     }
 
-    /// Takes the branch back to an earlier state, as a new revision.
+    /// Takes the branch back to an earlier state, as a new revision. Versions that were kept since stay.
     ///
     /// # Errors
     /// [`Error::Branch`] if the state is in no branch's history any more.
     pub fn revert_to(&self, root: ChunkId, revising: Revising<'_>) -> Result<()> {
+        let _pin = self.pin_known(root)?;
+        let target = self.snapshot_at(root)?;
+        let from = self.head()?;
+        let reads = self.0.reads();
+        let (kept, mut maps) =
+            (Root::read(reads, &from)?.map(VERSIONS), Root::read(reads, &root)?.maps);
+        if maps.get(VERSIONS).copied().unwrap_or_default() == kept {
+            return self.move_refs([(self.branch(), Some(from), Some(root))], revising);
+        }
+        maps.insert(VERSIONS.to_owned(), kept);
+        let mut batch = Batch::new();
+        let new = Root { maps }.write(&mut batch)?;
+        drop(target);
+        add_moves(&mut batch, [(self.branch(), Some(from), Some(new))], revising);
+        Ok(self.0.chunks.commit(batch)?)
+    }
+
+    /// Pins a state that is in some branch's history.
+    fn pin_known(&self, root: ChunkId) -> Result<Pin> {
         // Pinned first: a collection that comes after this keeps the state, and what one before it let go of is no
         // longer in the history.
-        let _pin = self.0.chunks.pin(root);
+        let pin = self.0.chunks.pin(root);
         let mut is_known = false;
         for branch in self.branches()? {
             let history = self.0.chunks.history(&branch.name, None, usize::MAX)?;
             is_known |= branch.root == root;
             is_known |= history.iter().any(|one| one.update.new == Some(root));
         }
-        if !is_known {
-            return Err(refused(&self.0.branch, "this state is not in its history"));
+        if is_known {
+            Ok(pin)
+        } else {
+            Err(refused(&self.0.branch, "this state is not in its history"))
         }
-        self.snapshot_at(root)?;
-        let from = self.head()?;
-        self.move_refs([(self.branch(), Some(from), Some(root))], revising)
     }
 
     /// Returns the revisions of the branch below a sequence number, newest first.
@@ -202,7 +205,7 @@ impl Repository {
         root.ok_or_else(|| refused(name, "there is none of this name"))
     }
 
-    fn own_root_of(&self, name: &str) -> Result<ChunkId> {
+    pub(crate) fn own_root_of(&self, name: &str) -> Result<ChunkId> {
         if name == MAIN {
             return Err(refused(name, "it is the one that all others come from"));
         }
@@ -215,24 +218,34 @@ impl Repository {
         revising: Revising<'_>,
     ) -> Result<()> {
         let mut batch = Batch::new();
-        for (name, expected, new) in moves {
-            if expected == new {
-                continue;
-            }
-            batch.move_ref(RefUpdate {
-                name: name.to_owned(),
-                expected,
-                new,
-                at: revising.at,
-                author: revising.user.to_owned(),
-                message: revising.message.to_owned(),
-            });
-        }
+        add_moves(&mut batch, moves, revising);
         Ok(self.0.chunks.commit(batch)?)
     }
 }
 
-fn base_of(name: &str) -> String {
+/// Stages moves of refs, but for those that stay where they are.
+pub(crate) fn add_moves<const N: usize>(
+    batch: &mut Batch,
+    moves: [(&str, Option<ChunkId>, Option<ChunkId>); N],
+    revising: Revising<'_>,
+) {
+    for (name, expected, new) in moves {
+        if expected == new {
+            continue;
+        }
+        batch.move_ref(RefUpdate {
+            name: name.to_owned(),
+            expected,
+            new,
+            at: revising.at,
+            author: revising.user.to_owned(),
+            message: revising.message.to_owned(),
+        });
+    }
+}
+
+/// Returns the name of the ref that says from where a branch's own changes count.
+pub(crate) fn base_of(name: &str) -> String {
     format!("{BASE}{name}")
 }
 
@@ -257,6 +270,6 @@ fn check_name(name: &str) -> Result<()> {
     Ok(())
 }
 
-fn refused(name: &str, reason: &'static str) -> Error {
+pub(crate) fn refused(name: &str, reason: &'static str) -> Error {
     Error::Branch { name: name.to_owned(), reason }
 }

@@ -8,21 +8,27 @@
 //!
 //! On failure: nothing is written; conflicts are reported all at once.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use tympan_store::{Batch, ChunkId, Map, ReadChunks, RefUpdate, Root, Value as Stored};
 
+use crate::blame::explain;
 use crate::boundary::is_container;
+use crate::counter::{add_increments, take_increments};
 use crate::index::IndexEdits;
-use crate::merge::merge;
+use crate::merge::{Clashes, merge};
 use crate::record::Record;
 use crate::repository::{CONTENT, Shared};
 use crate::siblings::deal_missing;
 use crate::snapshot::{Overlay, View};
 use crate::version::{self, VERSIONS, VersionEdits};
-use crate::{Conflict, ConflictKind, Error, NodePath, Result, Snapshot, Subtree, keys, types};
+use crate::{
+    ChangeKind, Conflict, ConflictKind, Error, MergeChoice, NodePath, Result, Side, Snapshot,
+    Subtree, keys, types,
+};
 
 /// Who commits what, when.
 #[derive(Debug)]
@@ -45,7 +51,18 @@ pub(crate) enum Checks {
     None,
 }
 
+/// What a commit with decisions has done.
+#[derive(Debug)]
+pub(crate) struct Done {
+    pub(crate) root: ChunkId,
+    pub(crate) changes: Vec<(NodePath, ChangeKind)>,
+    pub(crate) decided: Vec<(Conflict, Side)>,
+}
+
 /// Commits edits that were made over `base`, together with what other sessions commit at the moment.
+///
+/// # Errors
+/// [`Error::Conflicts`] with every clash and who made it; nothing is written then.
 pub(crate) fn commit(base: &Snapshot, edits: &Overlay, change: &Change<'_>) -> Result<ChunkId> {
     commit_with(base, edits, change, Checks::All)
 }
@@ -57,24 +74,108 @@ pub(crate) fn commit_with(
     change: &Change<'_>,
     checks: Checks,
 ) -> Result<ChunkId> {
-    let commits = base.0.shared.commits.as_ref().ok_or(Error::NotContent(base.0.root))?;
-    commits.committer.commit(|head| {
-        let head = open_head(&commits.staged, head)?;
-        let merged;
-        let edits = if head.root == base.0.root {
-            edits
-        } else {
-            merged = merge_onto(&base.0, edits, &head)?;
-            &merged
+    let taken = take_increments(edits)?;
+    let (edits, increments) = match &taken {
+        Some((edits, increments)) => (edits, increments.as_slice()),
+        None => (edits, [].as_slice()),
+    };
+    let choice = MergeChoice::default();
+    stage(base, change, checks, |head| {
+        if head.root == base.0.root && increments.is_empty() {
+            return Ok((Cow::Borrowed(edits), ()));
+        }
+        let mut clashes = Clashes::new(&choice);
+        let mut merged = match head.root == base.0.root {
+            true => edits.clone(),
+            false => merge_onto(&base.0, edits, head, &mut clashes)?,
         };
+        add_increments(&mut merged, increments, head, &mut clashes)?;
+        settled(clashes)?;
+        Ok((Cow::Owned(merged), ()))
+    })
+    .map(|(root, ())| root)
+}
+
+/// Commits what a branch has changed since `base`, with decisions about conflicts.
+///
+/// # Errors
+/// [`Error::Conflicts`] with every clash that is not decided, and who made it; nothing is written then.
+pub(crate) fn commit_decided(
+    base: &Snapshot,
+    edits: &Overlay,
+    change: &Change<'_>,
+    choice: &MergeChoice,
+) -> Result<Done> {
+    // What a branch holds was completed when it was committed there.
+    let done = stage(base, change, Checks::Installed, |head| {
+        let (merged, clashes) = merge_decided(&base.0, edits, head, choice)?;
+        let changes = changes_of(&merged, head)?;
+        Ok((Cow::Owned(merged), (changes, settled(clashes)?)))
+    });
+    done.map(|(root, (changes, decided))| Done { root, changes, decided })
+}
+
+/// Merges what a branch has changed since `base` onto a state.
+pub(crate) fn merge_decided<'a>(
+    base: &View,
+    edits: &Overlay,
+    head: &View,
+    choice: &'a MergeChoice,
+) -> Result<(Overlay, Clashes<'a>)> {
+    let mut clashes = Clashes::new(choice);
+    let merged = merge_onto(base, edits, head, &mut clashes)?;
+    Ok((merged, clashes))
+}
+
+/// Returns what edits change in a state.
+pub(crate) fn changes_of(edits: &Overlay, head: &View) -> Result<Vec<(NodePath, ChangeKind)>> {
+    let mut changes = Vec::new();
+    for (key, record) in edits {
+        let old = head.content.get(head.shared.reads(), key)?;
+        let new = record.as_ref().map(|record| record.encode(&mut Batch::new())).transpose()?;
+        if let Some(kind) = ChangeKind::of(old.is_some(), new.is_some())
+            && old != new
+        {
+            changes.push((keys::path_of(key)?, kind));
+        }
+    }
+    Ok(changes)
+}
+
+/// Stages what `merge` makes for the newest state, in one group with what other sessions commit at the moment.
+fn stage<'a, T>(
+    base: &Snapshot,
+    change: &Change<'_>,
+    checks: Checks,
+    mut merge: impl FnMut(&View) -> Result<(Cow<'a, Overlay>, T)>,
+) -> Result<(ChunkId, T)> {
+    let commits = base.0.shared.commits.as_ref().ok_or(Error::NotContent(base.0.root))?;
+    let done = commits.committer.commit(|head| {
+        let head = open_head(&commits.staged, head)?;
+        let (edits, more) = merge(&head)?;
         let versions = version::merge_onto(&base.0, change.versions, &head)?;
         let change = &Change { versions: &versions, ..*change };
-        if checks == Checks::None {
-            return write(&head, edits, change);
+        let (batch, root) = match checks {
+            Checks::None => write(&head, &edits, change)?,
+            _ => write(&head, &*types::check(&head, &edits, change, checks)?, change)?,
+        };
+        Ok((batch, (root, more)))
+    });
+    done.map_err(|error| match error {
+        Error::Conflicts(mut conflicts) => {
+            explain(&base.0.shared, base.0.root, &mut conflicts);
+            Error::Conflicts(conflicts)
         }
-        let edits = types::check(&head, edits, change, checks)?;
-        write(&head, &edits, change)
+        error => error,
     })
+}
+
+/// Returns the conflicts that were decided.
+///
+/// # Errors
+/// [`Error::Conflicts`] if any was not.
+fn settled(clashes: Clashes<'_>) -> Result<Vec<(Conflict, Side)>> {
+    if clashes.open.is_empty() { Ok(clashes.decided) } else { Err(Error::Conflicts(clashes.open)) }
 }
 
 /// Opens the state that the branch will name when everything staged is written.
@@ -87,32 +188,12 @@ fn open_head(staged: &Arc<Shared>, root: Option<ChunkId>) -> Result<View> {
 
 /// Stages edits onto a state with the move of the ref from it; nothing, and the old root, if they change nothing.
 fn write(head: &View, edits: &Overlay, change: &Change<'_>) -> Result<(Batch, ChunkId)> {
-    let shared = &head.shared;
-    let mut batch = Batch::default();
-    let mut writes = BTreeMap::new();
-    let mut indexes = IndexEdits::default();
-    for (key, record) in edits {
-        let path = keys::path_of(key)?;
-        let old = head.content.get(shared.reads(), key)?;
-        let new = record.as_ref().map(|record| record.encode(&mut batch)).transpose()?;
-        if old == new {
-            continue;
-        }
-        note_change(head, &path, old.as_ref(), record.as_deref(), &mut indexes)?;
-        writes.insert(key.clone(), new);
-    }
-    let mut maps = Root::read(shared.reads(), &head.root)?.maps;
-    let versions = write_versions(&maps, change.versions, shared.reads(), &mut batch)?;
-    if writes.is_empty() && maps.get(VERSIONS).copied().unwrap_or_default() == versions {
+    let mut batch = Batch::new();
+    let Some(new) = write_root(head, edits, change.versions, &mut batch)? else {
         return Ok((Batch::new(), head.root));
-    }
-    maps.insert(VERSIONS.to_owned(), versions);
-    let content = head.content.edit(shared.reads(), &mut batch, writes)?;
-    maps.insert(CONTENT.to_owned(), content);
-    indexes.apply(&mut maps, shared.reads(), &mut batch)?;
-    let new = Root { maps }.write(&mut batch)?;
+    };
     batch.move_ref(RefUpdate {
-        name: shared.branch.clone(),
+        name: head.shared.branch.clone(),
         expected: Some(head.root),
         new: Some(new),
         at: change.at,
@@ -120,6 +201,38 @@ fn write(head: &View, edits: &Overlay, change: &Change<'_>) -> Result<(Batch, Ch
         message: change.message.to_owned(),
     });
     Ok((batch, new))
+}
+
+/// Stages the state that edits make of another, with its index maps; nothing if they change nothing.
+pub(crate) fn write_root(
+    head: &View,
+    edits: &Overlay,
+    versions: &VersionEdits,
+    batch: &mut Batch,
+) -> Result<Option<ChunkId>> {
+    let shared = &head.shared;
+    let mut writes = BTreeMap::new();
+    let mut indexes = IndexEdits::default();
+    for (key, record) in edits {
+        let path = keys::path_of(key)?;
+        let old = head.content.get(shared.reads(), key)?;
+        let new = record.as_ref().map(|record| record.encode(batch)).transpose()?;
+        if old == new {
+            continue;
+        }
+        note_change(head, &path, old.as_ref(), record.as_deref(), &mut indexes)?;
+        writes.insert(key.clone(), new);
+    }
+    let mut maps = Root::read(shared.reads(), &head.root)?.maps;
+    let versions = write_versions(&maps, versions, shared.reads(), batch)?;
+    if writes.is_empty() && maps.get(VERSIONS).copied().unwrap_or_default() == versions {
+        return Ok(None);
+    }
+    maps.insert(VERSIONS.to_owned(), versions);
+    let content = head.content.edit(shared.reads(), batch, writes)?;
+    maps.insert(CONTENT.to_owned(), content);
+    indexes.apply(&mut maps, shared.reads(), batch)?;
+    Ok(Some(Root { maps }.write(batch)?))
 }
 
 /// Applies edits to the map of versions.
@@ -154,13 +267,16 @@ fn note_change(
     Ok(())
 }
 
-/// Merges edits over `base` onto the newer state `head`.
-///
-/// # Errors
-/// [`Error::Conflicts`] with everything that both sides changed differently.
-fn merge_onto(base: &View, edits: &Overlay, head: &View) -> Result<Overlay> {
-    let mut conflicts = Vec::new();
+/// Merges edits over `base` onto the newer state `head`; conflicts go to `clashes`.
+fn merge_onto(
+    base: &View,
+    edits: &Overlay,
+    head: &View,
+    clashes: &mut Clashes<'_>,
+) -> Result<Overlay> {
     let mut merged = Overlay::new();
+    // What they keep although ours removed a folder above it.
+    let mut kept = BTreeSet::new();
     for (key, ours) in edits {
         let path = keys::path_of(key)?;
         let (before, theirs) = (base.record(key, &path)?, head.record(key, &path)?);
@@ -169,38 +285,85 @@ fn merge_onto(base: &View, edits: &Overlay, head: &View) -> Result<Overlay> {
         let record = if is_untouched {
             ours.clone()
         } else {
-            merge_record(
-                &path,
-                [before.as_deref(), ours.as_deref(), theirs.as_deref()],
-                head,
-                &mut conflicts,
-            )?
+            let sides = [before.as_deref(), ours.as_deref(), theirs.as_deref()];
+            merge_record(&path, sides, head, clashes)?
         };
-        if let Some(below) =
-            (ours.is_none() && before.is_some()).then(|| keys::below(&path)).transpose()?
-        {
-            let strangers =
-                head.records(&below)?.into_iter().filter(|(key, _)| !edits.contains_key(key));
-            for (key, _) in strangers {
-                conflicts.push(Conflict::of_node(
-                    &keys::path_of(&key)?,
-                    ConflictKind::RemoveChangedNode,
-                ));
+        let was_container = is_container_record(&path, before.as_deref());
+        if was_container && !is_container_record(&path, record.as_deref()) {
+            for (stranger, _) in head.records(&keys::below(&path)?)? {
+                if edits.contains_key(&stranger) {
+                    continue;
+                }
+                let at = keys::path_of(&stranger)?;
+                match clashes.settle(Conflict::of_node(&at, ConflictKind::RemoveChangedNode)) {
+                    Side::Mine => drop(merged.insert(stranger, None)),
+                    Side::Theirs => drop(kept.insert(at)),
+                }
             }
         }
         merged.insert(key.clone(), record);
     }
-    for (key, record) in &merged {
-        let path = keys::path_of(key)?;
-        if let (Some(_), Some(parent)) = (record, path.parent())
-            && !has_container(&parent, &merged, head)?
-        {
-            conflicts.push(Conflict::of_node(&parent, ConflictKind::ChangeRemovedNode));
+    for path in kept {
+        let mut above = path.parent();
+        while let Some(parent) = above {
+            let key = keys::key_of(&parent)?;
+            if is_container_record(&parent, head.record(&key, &parent)?.as_deref())
+                && merged.get(&key).is_some_and(|one| !is_container_record(&parent, one.as_deref()))
+            {
+                merged.remove(&key);
+            }
+            above = parent.parent();
         }
     }
+    hold_children(base, edits, head, &mut merged, clashes)?;
     let mut seen = BTreeSet::new();
-    conflicts.retain(|one| seen.insert((one.path.clone(), one.kind.name(), one.property.clone())));
-    if conflicts.is_empty() { deal_missing(head, merged) } else { Err(Error::Conflicts(conflicts)) }
+    let open = &mut clashes.open;
+    open.retain(|one| seen.insert((one.path.clone(), one.kind.name(), one.property.clone())));
+    deal_missing(head, merged)
+}
+
+/// Sees to it that every record has a folder or page above it: where they removed it, that is a conflict.
+fn hold_children(
+    base: &View,
+    edits: &Overlay,
+    head: &View,
+    merged: &mut Overlay,
+    clashes: &mut Clashes<'_>,
+) -> Result<()> {
+    // Parents come before their children.
+    let records: Vec<Vec<u8>> =
+        merged.iter().filter(|(_, record)| record.is_some()).map(|(key, _)| key.clone()).collect();
+    for key in records {
+        let path = keys::path_of(&key)?;
+        let mut missing = Vec::new();
+        let mut above = path.parent();
+        while let Some(parent) = above.take() {
+            if !has_container(&parent, merged, head)? {
+                above = parent.parent();
+                missing.push(parent);
+            }
+        }
+        let Some(nearest) = missing.first() else { continue };
+        let clash = Conflict::of_node(nearest, ConflictKind::ChangeRemovedNode);
+        match clashes.settle(clash) {
+            Side::Mine => {
+                for parent in missing {
+                    let key = keys::key_of(&parent)?;
+                    let ours = match edits.get(&key) {
+                        Some(ours) => ours.clone(),
+                        None => base.record(&key, &parent)?,
+                    };
+                    merged.insert(key, ours);
+                }
+            }
+            Side::Theirs => drop(merged.remove(&key)),
+        }
+    }
+    Ok(())
+}
+
+fn is_container_record(path: &NodePath, record: Option<&Record>) -> bool {
+    record.is_some_and(|record| is_container(path.name(), record.summary.primary_type()))
 }
 
 /// Tells whether the merged state has a folder or page at `path` to hold records.
@@ -210,7 +373,7 @@ fn has_container(path: &NodePath, merged: &Overlay, head: &View) -> Result<bool>
         Some(record) => record.clone(),
         None => head.record(&key, path)?,
     };
-    Ok(record.is_some_and(|record| is_container(path.name(), record.summary.primary_type())))
+    Ok(is_container_record(path, record.as_deref()))
 }
 
 /// Merges one document that both sides touched: base, ours, theirs.
@@ -218,7 +381,7 @@ fn merge_record(
     path: &NodePath,
     sides: [Option<&Record>; 3],
     head: &View,
-    conflicts: &mut Vec<Conflict>,
+    clashes: &mut Clashes<'_>,
 ) -> Result<Option<Arc<Record>>> {
     let tree = |record: Option<&Record>| -> Result<Option<Subtree>> {
         let Some(record) = record else {
@@ -230,8 +393,7 @@ fn merge_record(
     let [base, ours, theirs] = sides;
     let mut trees = [tree(base)?, tree(ours)?, tree(theirs)?];
     types::adopt(&mut trees);
-    let [before, mine, other] = trees.each_ref().map(Option::as_ref);
-    let merged = merge(path, before, mine, other, conflicts);
+    let merged = merge(path, trees.each_ref().map(Option::as_ref), clashes);
     let Some(merged) = merged else {
         return Ok(None);
     };

@@ -1,15 +1,21 @@
 //! Conflicts: what two sessions changed so that both cannot hold.
 
 use std::fmt;
+use std::time::SystemTime;
 
-use crate::{NodePath, Property};
+use crate::{Date, NodePath, Property};
+
+/// Conflicts that a message lists; more are counted.
+const LISTED: usize = 10;
+/// Letters of a value that a message shows.
+const SHOWN: usize = 60;
 
 /// The kinds of conflict, by Oak's names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ConflictKind {
     /// Both added the property, with different values.
     AddExistingProperty,
-    /// This session removed a property that the other had removed.
+    /// This session removed a property that the other had removed. Never reported: both want the same.
     RemoveRemovedProperty,
     /// This session removed a property that the other had changed.
     RemoveChangedProperty,
@@ -19,7 +25,7 @@ pub enum ConflictKind {
     ChangeChangedProperty,
     /// Both added the node, with different content.
     AddExistingNode,
-    /// This session removed a node that the other had removed.
+    /// This session removed a node that the other had removed. Never reported: both want the same.
     RemoveRemovedNode,
     /// This session removed a node that the other had changed.
     RemoveChangedNode,
@@ -60,21 +66,110 @@ pub struct Conflict {
     pub ours: Option<Property>,
     /// The value that is stored now.
     pub theirs: Option<Property>,
+    /// Who made it what it is now; nothing where the history no longer says so.
+    pub changed: Option<ChangedBy>,
+}
+
+/// Who changed something, and when.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChangedBy {
+    /// The user.
+    pub user: String,
+    /// When.
+    pub at: SystemTime,
+    /// The revision.
+    pub revision: u64,
+    /// What the history says about it.
+    pub message: String,
 }
 
 impl Conflict {
     /// Makes a conflict about a whole node.
     pub(crate) fn of_node(path: &NodePath, kind: ConflictKind) -> Self {
-        Self { path: path.clone(), kind, property: None, base: None, ours: None, theirs: None }
+        let path = path.clone();
+        Self { path, kind, property: None, base: None, ours: None, theirs: None, changed: None }
     }
 }
 
 impl fmt::Display for Conflict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} at `{}`", self.kind.name(), self.path)?;
-        match &self.property {
-            Some(property) => write!(f, ", property `{property}`"),
+        if let Some(property) = &self.property {
+            write!(f, ", property `{property}`")?;
+            for (side, value) in
+                [("was", &self.base), ("ours is", &self.ours), ("theirs is", &self.theirs)]
+            {
+                match value {
+                    Some(value) => write!(f, ", {side} `{}`", shown(value))?,
+                    None => write!(f, ", {side} absent")?,
+                }
+            }
+        }
+        match &self.changed {
+            Some(by) => write!(f, ", by `{}` at {}", by.user, Date::from_system_time(by.at)),
             None => Ok(()),
         }
+    }
+}
+
+/// Returns the beginning of a property's value.
+fn shown(property: &Property) -> String {
+    let texts: Vec<_> = property.values().iter().map(|value| value.to_text()).collect();
+    let text = texts.join(", ");
+    match text.char_indices().nth(SHOWN) {
+        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
+        None => text,
+    }
+}
+
+/// Writes the message of a commit that failed because of these conflicts, as Oak begins it.
+pub(crate) fn message(conflicts: &[Conflict]) -> String {
+    let mut text = String::from("OakState0001: Unresolved conflicts in ");
+    if let Some(first) = conflicts.first() {
+        text.push_str(first.path.as_str());
+    }
+    for (at, conflict) in conflicts.iter().take(LISTED).enumerate() {
+        text.push_str(if at == 0 { ": " } else { "; " });
+        text.push_str(&conflict.to_string());
+    }
+    if let Some(more) = conflicts.len().checked_sub(LISTED).filter(|more| *more > 0) {
+        text.push_str(&format!("; and {more} more"));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, UNIX_EPOCH};
+
+    use super::*;
+
+    #[test]
+    fn a_message_lists_every_side_and_who_it_was() {
+        let path = NodePath::new("/content/page").unwrap();
+        let of_property = Conflict {
+            property: Some("jcr:title".to_owned()),
+            base: Some("old".into()),
+            ours: Some("x".repeat(80).as_str().into()),
+            changed: Some(ChangedBy {
+                user: "ann".to_owned(),
+                at: UNIX_EPOCH + Duration::from_secs(1),
+                revision: 7,
+                message: "edit".to_owned(),
+            }),
+            ..Conflict::of_node(&path, ConflictKind::ChangeRemovedProperty)
+        };
+        let of_node = Conflict::of_node(&path, ConflictKind::AddExistingNode);
+        let long = format!("{}…", "x".repeat(60));
+        assert_eq!(
+            message(&[of_property, of_node.clone()]),
+            format!(
+                "OakState0001: Unresolved conflicts in /content/page: changeRemovedProperty at `/content/page`, \
+                 property `jcr:title`, was `old`, ours is `{long}`, theirs is absent, by `ann` at \
+                 1970-01-01T00:00:01.000Z; addExistingNode at `/content/page`"
+            )
+        );
+        let many = vec![of_node; 12];
+        assert!(message(&many).ends_with("; and 2 more"));
     }
 }

@@ -63,7 +63,7 @@ pub enum Error {
         reason: &'static str,
     },
     /// Others changed the same things since this session began.
-    #[error("OakState0001: Unresolved conflicts in {}", .0.first().map_or_else(String::new, |first| first.path.to_string()))]
+    #[error("{}", crate::conflict::message(.0))]
     Conflicts(Vec<Conflict>),
     /// The session's viewer lacks a privilege for what it would change.
     #[error("OakAccess0000: Access denied: `{path}` needs the privilege `{privilege}`")]

@@ -12,13 +12,20 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use tympan_store::{ChunkId, Revision};
+use tympan_store::{Batch, ChunkId, Revision};
 
+use crate::blame::explain;
+use crate::boundary::is_container;
+use crate::branch::{self, base_of};
+use crate::commit::{self, Change, Done};
 use crate::difference::whole;
+use crate::merge::Clashes;
 use crate::record::Record;
+use crate::snapshot::Overlay;
+use crate::version::{self, VersionEdits};
 use crate::{
-    ChangeKind, Conflict, Error, NodeDifference, NodePath, Repository, Result, Revising, Snapshot,
-    Subtree, keys,
+    ChangeKind, Conflict, Error, NodeDifference, NodePath, Repository, Result, Revising, Session,
+    Snapshot, Subtree, keys,
 };
 
 /// Revisions that are read together.
@@ -181,7 +188,8 @@ impl Repository {
         }
     }
 
-    /// Merges what a branch has changed since it was made or last merged, or a part of that.
+    /// Merges what a branch has changed since it was made or last merged, or a part of that. The cost is that of the
+    /// changes, whatever the size of the content.
     ///
     /// # Errors
     /// [`Error::Conflicts`] with everything that both sides changed differently and nobody decided; nothing is merged
@@ -192,8 +200,23 @@ impl Repository {
         choice: &MergeChoice,
         revising: Revising<'_>,
     ) -> Result<Merged> {
-        let _ = (name, choice, revising);
-        todo!()
+        let launch = self.launch(name, choice)?;
+        let Revising { user, message, at } = revising;
+        let change = Change { user, message, at, versions: &launch.versions };
+        let done = commit::commit_decided(&launch.before, &launch.edits, &change, choice)?;
+        let (base, mut batch) = (launch.before.root_id(), Batch::new());
+        let merged = match choice.only.is_empty() {
+            true => launch.after.root_id(),
+            false => {
+                let view = &launch.before.0;
+                let part = commit::write_root(view, &launch.edits, &launch.versions, &mut batch)?;
+                part.unwrap_or(base)
+            }
+        };
+        branch::add_moves(&mut batch, [(&base_of(name), Some(base), Some(merged))], revising);
+        self.0.chunks.commit(batch)?;
+        let Done { root, changes, decided } = done;
+        Ok(Merged { root: Some(root), changes, decided, conflicts: Vec::new() })
     }
 
     /// Tells what [`Repository::merge_part`] would do now.
@@ -201,7 +224,152 @@ impl Repository {
     /// # Errors
     /// As [`Repository::merge_part`], but conflicts are part of the answer.
     pub fn try_merge(&self, name: &str, choice: &MergeChoice) -> Result<Merged> {
-        let _ = (name, choice);
-        todo!()
+        let launch = self.launch(name, choice)?;
+        let head = self.snapshot()?;
+        let (edits, clashes) =
+            commit::merge_decided(&launch.before.0, &launch.edits, &head.0, choice)?;
+        let Clashes { open: mut conflicts, decided, .. } = clashes;
+        explain(&self.0, launch.before.root_id(), &mut conflicts);
+        let changes = commit::changes_of(&edits, &head.0)?;
+        Ok(Merged { root: None, changes, decided, conflicts })
+    }
+
+    /// Returns the branch's state where its own changes begin to count, and its present one: what they differ in is
+    /// what a merge brings.
+    ///
+    /// # Errors
+    /// [`Error::Branch`] if there is none of that name, or it is `main`.
+    pub fn launched(&self, name: &str) -> Result<[Snapshot; 2]> {
+        let root = self.own_root_of(name)?;
+        let base = self.0.chunks.read_ref(&base_of(name))?;
+        let base =
+            base.ok_or_else(|| branch::refused(name, "it is not known where it was made"))?;
+        Ok([self.snapshot_at(base)?, self.snapshot_at(root)?])
+    }
+
+    /// Collects what a branch changed, as far as it is wanted.
+    fn launch(&self, name: &str, choice: &MergeChoice) -> Result<Launch> {
+        if name == self.branch() {
+            return Err(branch::refused(name, "it cannot be merged into itself"));
+        }
+        let [before, after] = self.launched(name)?;
+        let reads = self.0.reads();
+        let mut edits = Overlay::new();
+        let mut added = BTreeMap::new();
+        for change in before.diff(&after) {
+            let PathChange { path, kind, sides: [_, (_, record)] } = change?;
+            if choice.is_wanted(&path) {
+                edits.insert(keys::key_of(&path)?, record);
+            } else if kind == ChangeKind::Added {
+                added.insert(path, record);
+            }
+        }
+        // What is wanted needs the folders above it that only the branch has.
+        let mut above = Vec::new();
+        for key in edits.keys() {
+            above.extend(keys::path_of(key)?.parent());
+        }
+        while let Some(path) = above.pop() {
+            if let Some(record) = added.remove(&path) {
+                edits.insert(keys::key_of(&path)?, record);
+                above.extend(path.parent());
+            }
+        }
+        let maps = [&before.0, &after.0].map(|view| view.version_map());
+        let [old, new] = maps;
+        let versions = version::edits_between(&old?, &new?, reads, |path| choice.is_wanted(path))?;
+        Ok(Launch { before, after, edits, versions })
+    }
+}
+
+impl Session {
+    /// Puts a node of another state of this repository, with everything below it, in the place of whatever is at `to`.
+    /// Documents come as they are, without being read; a node whose identifier is taken elsewhere gets a new one.
+    ///
+    /// # Errors
+    /// [`Error::NodeMissing`] for the node in the other state, or for the parent here; [`Error::Refused`] for the root.
+    pub fn put_from(&mut self, source: &Snapshot, from: &NodePath, to: &NodePath) -> Result<()> {
+        let node = source.node(from)?.ok_or_else(|| Error::NodeMissing(from.clone()))?;
+        let Some(parent) = to.parent() else {
+            let reason = "it is the root; revert to the state";
+            return Err(Error::Refused { action: "restore", path: to.clone(), reason });
+        };
+        let kind = node.primary_type().to_owned();
+        let is_alike = is_container(from.name(), &kind) == is_container(to.name(), &kind);
+        if node.summary().is_none() || !is_alike || !self.is_record_place(&parent, to.name())? {
+            let mut tree = node.read()?;
+            self.renew_taken(&mut tree, to)?;
+            return self.put(to, tree);
+        }
+        let old = self.edits().record(&keys::key_of(to)?, to)?;
+        let order = match &old {
+            Some(record) => record.order.clone(),
+            None => self.next_order(&parent)?,
+        };
+        let mut records = vec![(to.clone(), Record { order, ..node.record().clone() })];
+        for (key, record) in source.0.records(&keys::below(from)?)? {
+            let path = keys::path_of(&key)?;
+            let target = path.rebased(from, to).ok_or(Error::NodeMissing(path))?;
+            records.push((NodePath::new(target.as_str())?, Record::clone(&record)));
+        }
+        if old.is_some() {
+            self.remove_records(to)?;
+        }
+        for (path, record) in records {
+            let record = self.with_free_identifiers(source, &path, to, record)?;
+            self.write(&path, record)?;
+        }
+        Ok(())
+    }
+
+    /// Gives nodes of a record new identifiers where nodes outside of `target` have theirs.
+    fn with_free_identifiers(
+        &mut self,
+        source: &Snapshot,
+        path: &NodePath,
+        target: &NodePath,
+        record: Record,
+    ) -> Result<Record> {
+        let body = source.0.body(&record, path)?;
+        if !body.has_name("jcr:uuid") {
+            return Ok(record);
+        }
+        let mut tree = body.subtree(body.root());
+        let before = tree.clone();
+        self.renew_taken(&mut tree, target)?;
+        if tree == before {
+            return Ok(record);
+        }
+        Record::of(&tree, record.order).ok_or_else(|| Error::Refused {
+            action: "restore",
+            path: path.clone(),
+            reason: "it is nested too deeply",
+        })
+    }
+}
+
+/// What a branch changed.
+struct Launch {
+    before: Snapshot,
+    after: Snapshot,
+    edits: Overlay,
+    versions: VersionEdits,
+}
+
+impl MergeChoice {
+    fn is_wanted(&self, path: &NodePath) -> bool {
+        self.only.is_empty() || self.only.iter().any(|wanted| path.is_within(wanted))
+    }
+
+    /// Returns whose side counts in a conflict at a node; nothing if nobody decided.
+    pub(crate) fn side_at(&self, path: &NodePath) -> Option<Side> {
+        let mut at = Some(path.clone());
+        while let Some(path) = at {
+            if let Some(side) = self.decisions.get(&path) {
+                return Some(*side);
+            }
+            at = path.parent();
+        }
+        self.prefer
     }
 }

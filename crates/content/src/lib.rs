@@ -11,6 +11,7 @@
 //! Not here: HTTP, templates, full text, stored work.
 
 mod access;
+mod blame;
 mod body;
 mod borrowed;
 mod boundary;
@@ -18,6 +19,7 @@ mod branch;
 mod codec;
 mod commit;
 mod conflict;
+mod counter;
 mod date;
 mod difference;
 mod error;
@@ -35,6 +37,7 @@ mod rebuild;
 mod record;
 mod reference;
 mod repository;
+mod retry;
 mod session;
 mod siblings;
 mod snapshot;
@@ -47,7 +50,7 @@ mod version;
 pub use access::{Cause, Deciding, Privileges, Reason, Viewer};
 pub use borrowed::{BorrowedNode, BorrowedProperty, BorrowedValue};
 pub use branch::{Branch, Revising};
-pub use conflict::{Conflict, ConflictKind};
+pub use conflict::{ChangedBy, Conflict, ConflictKind};
 pub use date::Date;
 pub use difference::{ChangeKind, NodeDifference, PropertyDifference};
 pub use error::{Error, Result};

@@ -7,65 +7,107 @@
 //! children merge; clashing modification dates take the later, creation dates the earlier; the order of children takes
 //! both sides' insertions.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use crate::{Conflict, ConflictKind, NodePath, Property, Subtree, Value};
+use crate::{
+    Conflict, ConflictKind, MergeChoice, NodePath, Property, Side, Subtree, Value, counter,
+};
 
-/// Merges one node; the result is absent where the merged state has no such node.
+/// The conflicts of a merge, and whose side counts in those that somebody decided.
+#[derive(Debug)]
+pub(crate) struct Clashes<'a> {
+    choice: &'a MergeChoice,
+    /// Conflicts without a decision.
+    pub(crate) open: Vec<Conflict>,
+    /// Conflicts with one.
+    pub(crate) decided: Vec<(Conflict, Side)>,
+}
+
+impl<'a> Clashes<'a> {
+    pub(crate) fn new(choice: &'a MergeChoice) -> Self {
+        Self { choice, open: Vec::new(), decided: Vec::new() }
+    }
+
+    /// Notes a conflict and returns whose side counts; ours where nobody decided, as the merge fails then.
+    pub(crate) fn settle(&mut self, conflict: Conflict) -> Side {
+        match self.choice.side_at(&conflict.path) {
+            Some(side) => {
+                self.decided.push((conflict, side));
+                side
+            }
+            None => {
+                self.open.push(conflict);
+                Side::Mine
+            }
+        }
+    }
+}
+
+/// Merges one node: base, ours, theirs. The result is absent where the merged state has no such node.
 pub(crate) fn merge(
     path: &NodePath,
-    base: Option<&Subtree>,
-    ours: Option<&Subtree>,
-    theirs: Option<&Subtree>,
-    conflicts: &mut Vec<Conflict>,
+    sides: [Option<&Subtree>; 3],
+    clashes: &mut Clashes<'_>,
 ) -> Option<Subtree> {
-    if ours == theirs || theirs == base {
+    let [base, ours, theirs] = sides;
+    if theirs == base || (base.is_none() && ours == theirs) {
         return ours.cloned();
     }
     if ours == base {
         return theirs.cloned();
     }
     let (Some(ours), Some(theirs), Some(base)) = (ours, theirs, base) else {
-        let kind = match (base, ours) {
-            (None, _) => ConflictKind::AddExistingNode,
-            (Some(_), None) => ConflictKind::RemoveChangedNode,
-            (Some(_), Some(_)) => ConflictKind::ChangeRemovedNode,
+        let kind = match (base, ours, theirs) {
+            (None, ..) => ConflictKind::AddExistingNode,
+            (Some(_), None, None) => return None,
+            (Some(_), None, _) => ConflictKind::RemoveChangedNode,
+            (Some(_), Some(_), _) => ConflictKind::ChangeRemovedNode,
         };
-        conflicts.push(Conflict::of_node(path, kind));
-        return ours.cloned();
+        return match clashes.settle(Conflict::of_node(path, kind)) {
+            Side::Mine => ours.cloned(),
+            Side::Theirs => theirs.cloned(),
+        };
     };
     let mut merged = Subtree {
         name: ours.name.clone(),
-        properties: merge_properties(
-            path,
-            [&base.properties, &ours.properties, &theirs.properties],
-            conflicts,
-        ),
+        properties: merge_properties(path, [base, ours, theirs], clashes),
         children: Vec::new(),
     };
-    for name in merged_order(base, ours, theirs) {
+    let [of_base, of_ours, of_theirs] = [base, ours, theirs].map(by_name);
+    for name in merged_order(&names(base), &names(ours), &names(theirs)) {
         let child_path = path.child_unchecked(name);
-        let sides = [base.child(name), ours.child(name), theirs.child(name)];
-        merged.children.extend(merge(&child_path, sides[0], sides[1], sides[2], conflicts));
+        let sides = [of_base.get(name), of_ours.get(name), of_theirs.get(name)];
+        merged.children.extend(merge(&child_path, sides.map(Option::<&&_>::copied), clashes));
     }
     Some(merged)
 }
 
-type Properties = BTreeMap<String, Property>;
+fn by_name(tree: &Subtree) -> HashMap<&str, &Subtree> {
+    tree.children.iter().map(|child| (child.name.as_str(), child)).collect()
+}
+
+fn names(tree: &Subtree) -> Vec<&str> {
+    tree.children.iter().map(|child| child.name.as_str()).collect()
+}
 
 fn merge_properties(
     path: &NodePath,
-    sides: [&Properties; 3],
-    conflicts: &mut Vec<Conflict>,
-) -> Properties {
-    let names: BTreeSet<&String> = sides.iter().flat_map(|side| side.keys()).collect();
-    let mut merged = Properties::new();
+    sides: [&Subtree; 3],
+    clashes: &mut Clashes<'_>,
+) -> BTreeMap<String, Property> {
+    let names: BTreeSet<&String> = sides.iter().flat_map(|side| side.properties.keys()).collect();
+    let is_counter = counter::is_counter(sides[1]);
+    let mut merged = BTreeMap::new();
     for name in names {
-        let [base, ours, theirs] = sides.map(|side| side.get(name));
-        let value = if ours == theirs || theirs == base {
+        let [base, ours, theirs] = sides.map(|side| side.properties.get(name));
+        let value = if theirs == base {
             ours.cloned()
         } else if ours == base {
             theirs.cloned()
+        } else if let Some(sum) = counter::sum(name, [base, ours, theirs]).filter(|_| is_counter) {
+            Some(sum)
+        } else if ours == theirs {
+            ours.cloned()
         } else if let Some(resolved) = resolve_known(name, ours, theirs) {
             Some(resolved)
         } else {
@@ -75,15 +117,17 @@ fn merge_properties(
                 (Some(_), Some(_), None) => ConflictKind::ChangeRemovedProperty,
                 (Some(_), Some(_), Some(_)) => ConflictKind::ChangeChangedProperty,
             };
-            conflicts.push(Conflict {
-                path: path.clone(),
-                kind,
+            let conflict = Conflict {
                 property: Some(name.clone()),
                 base: base.cloned(),
                 ours: ours.cloned(),
                 theirs: theirs.cloned(),
-            });
-            ours.cloned()
+                ..Conflict::of_node(path, kind)
+            };
+            match clashes.settle(conflict) {
+                Side::Mine => ours.cloned(),
+                Side::Theirs => theirs.cloned(),
+            }
         };
         if let Some(value) = value {
             merged.insert(name.clone(), value);
@@ -118,32 +162,63 @@ fn resolve_known(
     }
 }
 
-/// Returns the names of all children in the merged order: the order of the side that changed it (ours if both did),
-/// with the other side's new children behind the sibling they stand behind there.
-fn merged_order<'a>(base: &'a Subtree, ours: &'a Subtree, theirs: &'a Subtree) -> Vec<&'a str> {
-    let names = |tree: &'a Subtree| {
-        tree.children.iter().map(|child| child.name.as_str()).collect::<Vec<_>>()
+/// Returns the names of all children in the merged order: ours, with the children that only the other side added or
+/// moved behind the sibling that they stand behind there. Where both moved a child, ours counts.
+fn merged_order<'a>(base: &[&'a str], ours: &[&'a str], theirs: &[&'a str]) -> Vec<&'a str> {
+    let (moved_here, moved_there) = (moved(base, ours), moved(base, theirs));
+    let old: HashSet<&str> = base.iter().copied().collect();
+    let here: HashSet<&str> = ours.iter().copied().collect();
+    // What comes from the other side: its own new children, those it moved, and those that only it still has.
+    let goes = |name: &&str| {
+        !here.contains(name) || (moved_there.contains(name) && !moved_here.contains(name))
     };
-    let (base, ours, theirs) = (names(base), names(ours), names(theirs));
-    let common = |side: &[&'a str]| {
-        side.iter().copied().filter(|name| base.contains(name)).collect::<Vec<_>>()
-    };
-    let kept_by_ours = common(&ours);
-    let base_as_kept: Vec<&str> =
-        base.iter().copied().filter(|name| kept_by_ours.contains(name)).collect();
-    let (mut order, others) =
-        if kept_by_ours == base_as_kept { (theirs, ours) } else { (ours, theirs) };
-    let mut previous = None;
-    for name in others {
-        if !order.contains(&name) {
-            let at = previous
-                .and_then(|before| order.iter().position(|one| *one == before))
-                .map_or(0, |at| at + 1);
-            order.insert(at, name);
+    let coming: HashSet<&str> = theirs.iter().copied().filter(goes).collect();
+    let staying: Vec<&'a str> =
+        ours.iter().copied().filter(|name| !coming.contains(name)).collect();
+    // Behind which child of the merged list each of them comes, in their order.
+    let mut behind: HashMap<Option<&str>, Vec<&'a str>> = HashMap::new();
+    let stays: HashSet<&str> = staying.iter().copied().collect();
+    let mut anchor = None;
+    for name in theirs {
+        if coming.contains(name) {
+            behind.entry(anchor).or_default().push(name);
+        } else if stays.contains(name) && !(old.contains(name) && moved_here.contains(name)) {
+            anchor = Some(*name);
         }
-        previous = Some(name);
+    }
+    let mut order = behind.remove(&None).unwrap_or_default();
+    for name in staying {
+        order.push(name);
+        order.extend(behind.remove(&Some(name)).unwrap_or_default());
     }
     order
+}
+
+/// Returns the names that a side moved: those outside of a longest run of names that kept their order.
+fn moved<'a>(base: &[&'a str], side: &[&'a str]) -> HashSet<&'a str> {
+    let places: HashMap<&str, usize> =
+        base.iter().enumerate().map(|(at, name)| (*name, at)).collect();
+    let common: Vec<(&'a str, usize)> =
+        side.iter().filter_map(|name| Some((*name, *places.get(name)?))).collect();
+    // The ends of the longest rising runs of each length, as positions in `common`, and what comes before each.
+    let mut ends: Vec<usize> = Vec::new();
+    let mut before: Vec<Option<usize>> = Vec::with_capacity(common.len());
+    let place = |at: &usize| common.get(*at).map_or(0, |(_, place)| *place);
+    for (at, (_, own)) in common.iter().enumerate() {
+        let length = ends.partition_point(|end| place(end) < *own);
+        before.push(length.checked_sub(1).and_then(|last| ends.get(last).copied()));
+        match ends.get_mut(length) {
+            Some(end) => *end = at,
+            None => ends.push(at),
+        }
+    }
+    let mut kept = HashSet::new();
+    let mut at = ends.last().copied();
+    while let Some(position) = at {
+        kept.extend(common.get(position).map(|(name, _)| *name));
+        at = before.get(position).copied().flatten();
+    }
+    common.into_iter().map(|(name, _)| name).filter(|name| !kept.contains(name)).collect()
 }
 
 #[cfg(test)]
@@ -165,10 +240,11 @@ mod tests {
     }
 
     fn check(base: &str, ours: &str, theirs: &str, expected: &str) {
-        let mut conflicts = Vec::new();
-        let path = NodePath::new("/n").unwrap();
-        let merged =
-            merge(&path, Some(&node(base)), Some(&node(ours)), Some(&node(theirs)), &mut conflicts);
+        let (path, choice) = (NodePath::new("/n").unwrap(), MergeChoice::default());
+        let mut clashes = Clashes::new(&choice);
+        let sides = [&node(base), &node(ours), &node(theirs)];
+        let merged = merge(&path, sides.map(Some), &mut clashes);
+        let conflicts = clashes.open;
         if let Some(kind) = expected.strip_prefix('!') {
             assert_eq!(
                 conflicts.iter().map(|one| one.kind.name()).collect::<Vec<_>>(),
@@ -195,16 +271,20 @@ mod tests {
         check("[x y]", "[x new y]", "[x y their]", "[x new y their]");
         check("[x y z]", "[z x y]", "[x y q z]", "[z x y q]");
         check("[x y]", "[x]", "[y x]", "[x]");
+        check("[a b c d]", "[b a c d]", "[a b d c]", "[b a d c]");
+        check("[a b c d]", "[d a b c]", "[a x b c d]", "[d a x b c]");
+        check("[a b c]", "[a n1 b c]", "[a m1 b c]", "[a m1 n1 b c]");
+        check("[a b c]", "[c b a]", "[b a c]", "[c b a]");
     }
 
     #[test]
     fn names_conflicts_of_nodes() {
-        let path = NodePath::new("/n").unwrap();
+        let (path, choice) = (NodePath::new("/n").unwrap(), MergeChoice::default());
         let (base, changed) = (node("a=1"), node("a=2"));
         let kind = |base: Option<&Subtree>, ours: Option<&Subtree>, theirs: Option<&Subtree>| {
-            let mut conflicts = Vec::new();
-            merge(&path, base, ours, theirs, &mut conflicts);
-            conflicts.first().map(|one: &Conflict| one.kind.name())
+            let mut clashes = Clashes::new(&choice);
+            merge(&path, [base, ours, theirs], &mut clashes);
+            clashes.open.first().map(|one: &Conflict| one.kind.name())
         };
         assert_eq!(kind(None, Some(&base), Some(&changed)), Some("addExistingNode"));
         assert_eq!(kind(None, Some(&base), Some(&base)), None);
@@ -217,14 +297,80 @@ mod tests {
     fn dates_of_change_take_the_later() {
         let date = |text: &str| Property::Single(Value::Date(crate::Date::parse(text).unwrap()));
         let stamp = |text: &str| node("").with("jcr:lastModified", date(text));
-        let mut conflicts = Vec::new();
-        let path = NodePath::new("/n").unwrap();
+        let (path, choice) = (NodePath::new("/n").unwrap(), MergeChoice::default());
+        let mut clashes = Clashes::new(&choice);
         let (base, early, late) = (
             stamp("2020-01-01T00:00:00Z"),
             stamp("2021-01-01T00:00:00Z"),
             stamp("2022-01-01T00:00:00Z"),
         );
-        let merged = merge(&path, Some(&base), Some(&early), Some(&late), &mut conflicts);
-        assert_eq!((merged, conflicts.len()), (Some(late), 0));
+        let merged = merge(&path, [&base, &early, &late].map(Some), &mut clashes);
+        assert_eq!((merged, clashes.open.len()), (Some(late), 0));
+    }
+
+    #[test]
+    fn counters_of_branches_add_up() {
+        let counter = |value: i64| {
+            let mixins = Property::List(
+                crate::ValueType::Name,
+                vec![Value::Name("mix:atomicCounter".to_owned())],
+            );
+            node("").with("jcr:mixinTypes", mixins).with("oak:counter", Value::Long(value))
+        };
+        let (path, choice) = (NodePath::new("/n").unwrap(), MergeChoice::default());
+        let merge_of = |base: i64, ours: i64, theirs: i64| {
+            let mut clashes = Clashes::new(&choice);
+            let sides = [&counter(base), &counter(ours), &counter(theirs)];
+            let merged = merge(&path, sides.map(Some), &mut clashes).unwrap();
+            assert_eq!(clashes.open, []);
+            merged.properties["oak:counter"].first().unwrap().to_text().into_owned()
+        };
+        assert_eq!(merge_of(5, 6, 6), "7", "equal changes of a counter are two changes");
+        assert_eq!(merge_of(5, 9, 2), "6");
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn an_order_loses_nobody_and_keeps_what_one_side_did(
+            ours in proptest::collection::vec((0_usize..12, 0_usize..12), 0..6),
+            theirs in proptest::collection::vec((0_usize..12, 0_usize..12), 0..6),
+        ) {
+            const NAMES: [&str; 12] = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"];
+            let base = NAMES[..6].to_vec();
+            // The last six names are added when they are first moved.
+            let edited = |moves: &[(usize, usize)]| {
+                let mut names = base.clone();
+                for (which, to) in moves {
+                    names.retain(|name| *name != NAMES[*which]);
+                    names.insert((*to).min(names.len()), NAMES[*which]);
+                }
+                names
+            };
+            let (ours, theirs) = (edited(&ours), edited(&theirs));
+            let merged = merged_order(&base, &ours, &theirs);
+            let set = |names: &[&'static str]| names.iter().copied().collect::<BTreeSet<_>>();
+            proptest::prop_assert_eq!(set(&merged), &set(&ours) | &set(&theirs));
+            proptest::prop_assert_eq!(merged.len(), set(&merged).len(), "nobody twice");
+            if theirs == base {
+                proptest::prop_assert_eq!(&merged, &ours);
+            }
+            if ours == base {
+                proptest::prop_assert_eq!(&merged, &theirs);
+            }
+            // Two that theirs left alone stand as ours has them; two that ours left alone, as theirs has them.
+            let place = |names: &[&str], name: &str| names.iter().position(|one| *one == name);
+            for (side, other) in [(&ours, &theirs), (&theirs, &ours)] {
+                let moved = moved(&base, other);
+                let alone: Vec<&str> =
+                    base.iter().copied().filter(|name| !moved.contains(name)).collect();
+                for (at, left) in alone.iter().enumerate() {
+                    for right in &alone[at + 1..] {
+                        let here = place(side, left) < place(side, right);
+                        let merged = place(&merged, left) < place(&merged, right);
+                        proptest::prop_assert_eq!(merged, here, "{} {}", left, right);
+                    }
+                }
+            }
+        }
     }
 }

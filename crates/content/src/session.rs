@@ -541,7 +541,7 @@ impl Session {
     }
 
     /// Tells whether a child `name` of `parent` has a record of its own.
-    fn is_record_place(&mut self, parent: &NodePath, name: &str) -> Result<bool> {
+    pub(crate) fn is_record_place(&mut self, parent: &NodePath, name: &str) -> Result<bool> {
         self.cool()?;
         let node = self.pending.node(parent)?.ok_or_else(|| Error::NodeMissing(parent.clone()))?;
         let primary_type = node.primary_type();

@@ -51,7 +51,7 @@ impl Session {
         }
         let id = match snapshot.history_at(path)? {
             Some(id) => id,
-            None => self.new_history(&node)?,
+            None => new_history(&node)?,
         };
         let began = History { last: 0, base: String::new(), path: path.clone() };
         let history = snapshot.0.history(&id)?.unwrap_or(began);
@@ -97,6 +97,32 @@ impl Session {
             return Ok(());
         }
         self.set_property(path, closed::IS_CHECKED_OUT, Value::Boolean(true).into())
+    }
+
+    /// Keeps the node as it is, unless its newest version holds the same (what replication noted aside) or its path is
+    /// too long to keep versions of.
+    ///
+    /// # Errors
+    /// As [`Session::check_in`].
+    pub fn keep_version(
+        &mut self,
+        path: &NodePath,
+        check_in: &CheckIn<'_>,
+    ) -> Result<Option<Version>> {
+        if path.as_str().len() > MAX_PATH_BYTES {
+            return Ok(None);
+        }
+        let snapshot = self.snapshot()?;
+        if let Some(last) = snapshot.versions(path)?.last() {
+            let node = snapshot.node(path)?.ok_or_else(|| Error::NodeMissing(path.clone()))?;
+            let is_stored_alike = last.body_id().is_some() && last.body_id() == node.body_id();
+            let (kept, now) = (snapshot.read_version(last)?, node.read_own()?);
+            if is_stored_alike || closed::is_same(&kept, &now, closed::Nested::Compared) {
+                return Ok(None);
+            }
+        }
+        drop(snapshot);
+        self.check_in(path, check_in).map(Some)
     }
 
     /// Gives a version a label. Another version of the node that has it keeps it, or loses it to this one.
@@ -191,23 +217,6 @@ impl Session {
         }
         Ok(())
     }
-
-    /// Names the history of a node that has none: by its identifier, else by its path, numbered if a node that was
-    /// there and moved away has that name.
-    fn new_history(&mut self, node: &Node) -> Result<String> {
-        if let Some(identifier) = node.text("jcr:uuid").filter(|one| names_history(one)) {
-            return Ok(identifier);
-        }
-        let path = node.path().as_str();
-        let mut id = path.to_owned();
-        let mut number = 1;
-        while self.edits().history(&id)?.is_some() {
-            number += 1;
-            // No name holds `|`, so this is no other node's path.
-            id = format!("{path}|{number}");
-        }
-        Ok(id)
-    }
 }
 
 impl Repository {
@@ -228,6 +237,23 @@ impl Repository {
         };
         Ok(kept.into_iter().rfind(is_it).unwrap_or(pending))
     }
+}
+
+/// Names the history of a node that has none: by its identifier, else by its path, numbered if a node that was there
+/// and moved away has that name.
+fn new_history(node: &Node) -> Result<String> {
+    if let Some(identifier) = node.text("jcr:uuid").filter(|one| names_history(one)) {
+        return Ok(identifier);
+    }
+    let path = node.path().as_str();
+    let mut id = path.to_owned();
+    let mut number = 1;
+    while node.snapshot().0.history(&id)?.is_some() {
+        number += 1;
+        // No name holds `|`, so this is no other node's path.
+        id = format!("{path}|{number}");
+    }
+    Ok(id)
 }
 
 /// What happens to a label that another version of the node has.

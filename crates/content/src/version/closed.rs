@@ -72,7 +72,7 @@ impl Passes {
             if is_closed_in(before, node)
                 && is_closed_tree(after)
                 && !self.restored.contains(&path)
-                && !is_same(&before.subtree(node), after)
+                && !is_same(&before.subtree(node), after, Nested::Apart)
             {
                 let reason = "it is checked in; check it out first";
                 return Err(Error::Refused { action: "change", path, reason });
@@ -120,8 +120,16 @@ pub(super) fn is_ignored_child(name: &str) -> bool {
     matches!(name, "rep:policy" | "rep:cugPolicy")
 }
 
-/// Tells whether two trees hold the same, but for what versions ignore and what has a state of its own.
-pub(super) fn is_same(left: &Subtree, right: &Subtree) -> bool {
+/// Whether versionable nodes below another are compared with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Nested {
+    Compared,
+    /// They have a state of their own.
+    Apart,
+}
+
+/// Tells whether two trees hold the same, but for what versions ignore.
+pub(super) fn is_same(left: &Subtree, right: &Subtree, nested: Nested) -> bool {
     fn properties(tree: &Subtree) -> impl Iterator<Item = (&String, &Property)> {
         tree.properties.iter().filter(|(name, _)| !is_ignored_property(name))
     }
@@ -130,7 +138,8 @@ pub(super) fn is_same(left: &Subtree, right: &Subtree) -> bool {
     }
     properties(left).eq(properties(right))
         && children(left).map(|child| &child.name).eq(children(right).map(|child| &child.name))
-        && children(left)
-            .zip(children(right))
-            .all(|(left, right)| is_versionable_tree(left) || is_same(left, right))
+        && children(left).zip(children(right)).all(|(left, right)| {
+            let is_apart = nested == Nested::Apart && is_versionable_tree(left);
+            is_apart || is_same(left, right, nested)
+        })
 }

@@ -26,7 +26,7 @@ pub struct DeletedNode {
 
 impl View {
     /// Returns the map of versions as it is stored.
-    pub(super) fn version_map(&self) -> Result<Map> {
+    pub(crate) fn version_map(&self) -> Result<Map> {
         Ok(Root::read(self.shared.reads(), &self.root)?.map(VERSIONS))
     }
 

@@ -152,8 +152,8 @@ impl Session {
         self.write(path, Record::of(&tree, order).ok_or(too_deep)?)
     }
 
-    /// Gives nodes of a tree new identifiers where nodes elsewhere have theirs.
-    fn renew_taken(&mut self, tree: &mut Subtree, target: &NodePath) -> Result<()> {
+    /// Gives nodes of a tree new identifiers where nodes outside of `target` have theirs.
+    pub(crate) fn renew_taken(&mut self, tree: &mut Subtree, target: &NodePath) -> Result<()> {
         if let Some(identifier) = tree.text("jcr:uuid").map(str::to_owned) {
             let snapshot = self.snapshot()?;
             for other in snapshot.look_up(Index::Uuid, &identifier)? {
@@ -166,11 +166,7 @@ impl Session {
                 }
             }
         }
-        for child in &mut tree.children {
-            let path = target.child_unchecked(&child.name);
-            self.renew_taken(child, &path)?;
-        }
-        Ok(())
+        tree.children.iter_mut().try_for_each(|child| self.renew_taken(child, target))
     }
 
     /// Notes that a node is based on a version now, and goes on with its history if it had none.

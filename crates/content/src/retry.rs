@@ -1,0 +1,52 @@
+//! Trying again: an edit that others got in the way of is made anew on the newest state.
+
+use std::num::NonZeroUsize;
+
+use crate::{Error, Repository, Result, Revising, Session};
+
+impl Repository {
+    /// Makes an edit and commits it; if that fails because others changed the same, makes it anew on the newest state.
+    /// For edits that depend on what they find, such as taking the next free name.
+    ///
+    /// # Errors
+    /// What `edit` or the commit fails with; after the last attempt, its conflicts.
+    pub fn retry<T>(
+        &self,
+        attempts: NonZeroUsize,
+        revising: Revising<'_>,
+        edit: impl FnMut(&mut Session) -> Result<T>,
+    ) -> Result<T> {
+        self.session(revising.user)?.retry(attempts, revising, edit)
+    }
+}
+
+impl Session {
+    /// Does the same as [`Repository::retry`] in a session that exists, which drops its pending edits first. The user
+    /// is the session's own.
+    ///
+    /// # Errors
+    /// What `edit` or the commit fails with; after the last attempt, its conflicts.
+    pub fn retry<T>(
+        &mut self,
+        attempts: NonZeroUsize,
+        revising: Revising<'_>,
+        mut edit: impl FnMut(&mut Self) -> Result<T>,
+    ) -> Result<T> {
+        let mut left = attempts.get();
+        loop {
+            self.refresh()?;
+            left -= 1;
+            let made = edit(self)?;
+            match self.commit(revising.message, revising.at) {
+                Ok(_) => return Ok(made),
+                Err(error) if left > 0 && can_retry(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+/// Tells whether an edit made anew on the newest state may go through.
+fn can_retry(error: &Error) -> bool {
+    matches!(error, Error::Conflicts(_)) || error.is_transient()
+}
