@@ -308,6 +308,8 @@ pub(crate) enum Repo {
         #[arg(long, default_value = "main")]
         branch: String,
     },
+    /// Brings a node back as it was, with everything below it, as a new revision.
+    RestorePath(RestorePath),
     /// Looks after branches.
     #[command(subcommand)]
     Branch(Branch),
@@ -353,6 +355,78 @@ pub(crate) struct Clone {
     pub(crate) json: bool,
 }
 
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples: tympan repo restore-path /content/site/news --at 2026-03-01T09:00 --home /srv/author
+          tympan repo restore-path /content/site/news --version 1.4 --to /content/site/old-news --home /srv/author"
+)]
+pub(crate) struct RestorePath {
+    /// The node; it need not exist any more.
+    pub(crate) path: String,
+    /// The time at which it was right: ISO 8601, UTC without an offset.
+    #[arg(long, value_name = "TIME", required_unless_present_any = ["revision", "version"])]
+    pub(crate) at: Option<String>,
+    /// The number of the revision in which it was right, as `log --json` lists it.
+    #[arg(long, value_name = "N", conflicts_with = "at")]
+    pub(crate) revision: Option<u64>,
+    /// A version of the node, by name or label; what has records of its own below it stays.
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["at", "revision"])]
+    pub(crate) version: Option<String>,
+    /// Where to put it; default where it was.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) to: Option<String>,
+    /// The branch.
+    #[arg(long, default_value = "main")]
+    pub(crate) branch: String,
+    /// The home; its instance must not run.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) home: PathBuf,
+    /// Prints JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Whose side counts where both changed the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Prefer {
+    /// What is being merged.
+    Mine,
+    /// The branch that it is merged into.
+    Theirs,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples: tympan repo branch merge launch --dry-run --home /srv/author
+          tympan repo branch merge launch --only /content/site/news --theirs /content/site/news/one --home /srv/author")]
+pub(crate) struct MergeBranch {
+    /// Its name.
+    pub(crate) name: String,
+    /// The branch that it is merged into.
+    #[arg(long, default_value = "main")]
+    pub(crate) into: String,
+    /// Merges this node and everything below it, not the rest; may be repeated.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) only: Vec<String>,
+    /// Whose side counts where both changed the same; without it, conflicts are listed and nothing is merged.
+    #[arg(long, value_name = "SIDE")]
+    pub(crate) prefer: Option<Prefer>,
+    /// In conflicts at this node and below it, the merged branch counts; may be repeated.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) mine: Vec<String>,
+    /// In conflicts at this node and below it, the branch merged into counts; may be repeated.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) theirs: Vec<String>,
+    /// Says what would change; merges nothing.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// The home; its instance must not run.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) home: PathBuf,
+    /// Prints JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum Branch {
     /// Lists all branches with their roots.
@@ -366,13 +440,17 @@ pub(crate) enum Branch {
         json: bool,
     },
     /// Makes a branch, which copies nothing.
-    #[command(after_help = "Example: tympan repo branch create launch --home /srv/author")]
+    #[command(after_help = "Examples: tympan repo branch create launch --home /srv/author
+          tympan repo branch create look-back --at 2026-03-01T09:00 --home /srv/author")]
     Create {
         /// Its name.
         name: String,
         /// The branch that it begins as.
         #[arg(long, default_value = "main")]
         from: String,
+        /// Begins as that branch was at this time: ISO 8601, UTC without an offset.
+        #[arg(long, value_name = "TIME")]
+        at: Option<String>,
         /// The home; its instance must not run.
         #[arg(long, value_name = "DIR")]
         home: PathBuf,
@@ -397,18 +475,23 @@ pub(crate) enum Branch {
         #[arg(long, value_name = "DIR")]
         home: PathBuf,
     },
-    /// Merges what a branch has changed since it was made or last merged.
-    #[command(after_help = "Example: tympan repo branch merge launch --home /srv/author")]
-    Merge {
+    /// Lists what a branch has changed since it was made or last merged.
+    #[command(after_help = "Example: tympan repo branch diff launch --details --home /srv/author")]
+    Diff {
         /// Its name.
         name: String,
-        /// The branch that it is merged into.
-        #[arg(long, default_value = "main")]
-        into: String,
+        /// Lists every node and property that differs inside the documents.
+        #[arg(long)]
+        details: bool,
         /// The home; its instance must not run.
         #[arg(long, value_name = "DIR")]
         home: PathBuf,
+        /// Prints JSON, one document a line.
+        #[arg(long)]
+        json: bool,
     },
+    /// Merges what a branch has changed since it was made or last merged, or a part of that.
+    Merge(MergeBranch),
 }
 
 #[derive(Debug, Subcommand)]

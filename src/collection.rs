@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use tokio::sync::watch;
+use tympan_content::{Purged, Repository, Revising};
 use tympan_jobs::Queues;
 use tympan_store::{ChunkId, ChunkStore, CollectOptions, Collected, Progress};
 
@@ -31,9 +32,20 @@ pub(crate) async fn options(config: &Config, queues: &Queues) -> Result<CollectO
     Ok(CollectOptions { keep, retention, ..CollectOptions::at(SystemTime::now()) })
 }
 
-/// Collects again and again until the instance stops. A failure is told and tried again at the next time.
+/// Takes away the versions of nodes that outlived their time.
+///
+/// # Errors
+/// If the store fails.
+pub(crate) fn purge(repository: &Repository, config: &Config) -> tympan_content::Result<Purged> {
+    let (user, message) = ("system", "take away outdated versions");
+    let revising = Revising { user, message, at: SystemTime::now() };
+    repository.purge_versions(&config.versions.retention(), revising)
+}
+
+/// Collects again and again until the instance stops, and takes outdated versions away before. A failure is told and
+/// tried again at the next time.
 pub(crate) async fn run(
-    chunks: Arc<dyn ChunkStore>,
+    repository: Repository,
     queues: Queues,
     config: Config,
     mut stopped: watch::Receiver<bool>,
@@ -48,6 +60,15 @@ pub(crate) async fn run(
             () = tokio::time::sleep(wait) => wait = every,
             () = until(&mut stopped) => return,
         }
+        let (purging, of) = (repository.clone(), config.clone());
+        match tokio::task::spawn_blocking(move || purge(&purging, &of)).await {
+            Ok(Ok(Purged { removed: 0, .. })) => {}
+            Ok(Ok(Purged { versions, removed })) => {
+                tracing::info!(versions, removed, "outdated versions taken away");
+            }
+            Ok(Err(error)) => tracing::error!(reason = chain(&error), "no version is taken away"),
+            Err(error) => tracing::error!(reason = %error, "no version is taken away"),
+        }
         let options = match options(&config, &queues).await {
             Ok(options) => options,
             Err(fault) => {
@@ -58,7 +79,7 @@ pub(crate) async fn run(
         let rate = config.collect.rate.map_or(BYTES_PER_SECOND, |rate| rate.0.max(1));
         let is_stopped = Arc::new(AtomicBool::new(false));
         let mut collecting = {
-            let (chunks, is_stopped) = (chunks.clone(), is_stopped.clone());
+            let (chunks, is_stopped) = (repository.chunks().clone(), is_stopped.clone());
             tokio::task::spawn_blocking(move || {
                 collect_paced(&*chunks, &options, rate, &is_stopped)
             })

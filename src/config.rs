@@ -10,6 +10,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
 
+use tympan_content::VersionRetention;
 use tympan_store::Retention;
 
 use crate::command::Fault;
@@ -25,6 +26,7 @@ pub(crate) struct Config {
     pub(crate) database: Database,
     pub(crate) history: History,
     pub(crate) collect: Collect,
+    pub(crate) versions: Versions,
 }
 
 /// The main listener.
@@ -124,6 +126,31 @@ impl History {
             hourly: self.hourly.unwrap_or(default.hourly),
             daily: self.daily.unwrap_or(default.daily),
             weekly: self.weekly.unwrap_or(default.weekly),
+        }
+    }
+}
+
+/// How long versions of nodes are kept. Labeled ones, the newest of each node and the one that it is based on are always
+/// kept.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Versions {
+    /// Versions of one node; default 50, 0 for any number. Raise it where editors look back further.
+    pub(crate) max_count: Option<usize>,
+    /// The age at which a version goes; default none. Set it where states must not be kept for long. The newest version
+    /// of a deleted node goes then too.
+    pub(crate) max_age: Option<Span>,
+}
+
+impl Versions {
+    /// Returns the policy.
+    pub(crate) fn retention(&self) -> VersionRetention {
+        let default = VersionRetention::default();
+        VersionRetention {
+            max_count: self
+                .max_count
+                .map_or(default.max_count, |max| Some(max).filter(|max| *max > 0)),
+            max_age: self.max_age.map(|span| span.0).or(default.max_age),
         }
     }
 }

@@ -118,8 +118,8 @@ pub(crate) async fn start(plan: &Plan<'_>) -> Result<Running, Fault> {
     if let Some(listener) = admin_listener {
         tasks.spawn(listen(listener, admin_router(instance), admin_front(config), stopped.clone()));
     }
-    let chunks = plan.home.repository.chunks().clone();
-    let collecting = collection::run(chunks, queues, config.clone(), stopped.clone());
+    let repository = plan.home.repository.clone();
+    let collecting = collection::run(repository, queues, config.clone(), stopped.clone());
     tasks.spawn(async move {
         collecting.await;
         Ok(())

@@ -4,7 +4,8 @@ use std::time::SystemTime;
 
 use serde_json::{Value as Json, json};
 use tympan_content::{
-    ChunkId, Date, Depth, JCR_CONTENT, Node, NodePath, Property, Repository, Snapshot, Value,
+    After, CheckIn, ChunkId, Date, Depth, JCR_CONTENT, Node, NodePath, Property, Repository,
+    Snapshot, Value,
 };
 use tympan_jobs::{JobId, NewJob, Queues};
 
@@ -54,18 +55,50 @@ pub struct Wish {
     pub user: String,
 }
 
+/// Whether what is activated is kept as a version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Keeping {
+    /// Every page and asset whose newest version is not what is activated gets one.
+    #[default]
+    Version,
+    /// No versions are made.
+    Nothing,
+}
+
 /// Notes wishes in the content itself: `cq:lastReplicated` and its companions on every page and asset that they cover,
-/// in one commit. Returns the root to send from, which every later change leaves as it is.
+/// in one commit, which keeps what is activated as a version. Returns the root to send from, which every later change
+/// leaves as it is.
 ///
 /// # Errors
 /// If a node to activate is missing or content fails.
 pub fn mark(repository: &Repository, wishes: &[Wish], now: SystemTime) -> Result<ChunkId> {
+    mark_keeping(repository, wishes, Keeping::Version, now)
+}
+
+/// Does the same as [`mark`], with the choice whether versions are kept.
+///
+/// # Errors
+/// If a node to activate is missing or content fails.
+pub fn mark_keeping(
+    repository: &Repository,
+    wishes: &[Wish],
+    keeping: Keeping,
+    now: SystemTime,
+) -> Result<ChunkId> {
     let user = wishes.first().map_or("system", |wish| &wish.user);
     let mut session = repository.session(user)?;
     let snapshot = session.snapshot()?;
     let mut message = String::new();
     for wish in wishes {
         for path in stamped(&snapshot, wish)? {
+            if wish.action == Action::Activate
+                && keeping == Keeping::Version
+                && let Some(document) = path.parent()
+            {
+                let comment = "activated";
+                let check_in = CheckIn { comment, at: now, after: After::CheckedOut };
+                session.keep_version(&document, &check_in)?;
+            }
             let date = Property::Single(Value::Date(Date::from_system_time(now)));
             session.set_property(&path, "cq:lastReplicated", date)?;
             session.set_property(&path, "cq:lastReplicatedBy", Property::text(&*wish.user))?;

@@ -23,7 +23,7 @@ mod send;
 mod serve;
 mod standby;
 
-pub use activation::{Action, Held, Need, Wish, hold, is_live, mark};
+pub use activation::{Action, Held, Keeping, Need, Wish, hold, is_live, mark, mark_keeping};
 pub use agent::{Agent, AgentKind, agents};
 pub use error::{Error, Result};
 pub use flush::follow;

@@ -83,6 +83,12 @@ impl IntoResponse for Failure {
                     "base": text(&conflict.base),
                     "ours": text(&conflict.ours),
                     "theirs": text(&conflict.theirs),
+                    "changed": conflict.changed.as_ref().map(|by| json!({
+                        "user": by.user,
+                        "at": tympan_content::Date::from_system_time(by.at).to_string(),
+                        "revision": by.revision,
+                        "message": by.message,
+                    })),
                 })
             })
             .collect();
@@ -111,7 +117,7 @@ impl From<tympan_content::Error> for Failure {
         use tympan_content::Error;
         let status = match &error {
             Error::InvalidName { .. } | Error::ValueFormat { .. } => StatusCode::BAD_REQUEST,
-            Error::NodeMissing(_) => StatusCode::NOT_FOUND,
+            Error::NodeMissing(_) | Error::VersionMissing { .. } => StatusCode::NOT_FOUND,
             Error::NodeExists(_) => StatusCode::PRECONDITION_FAILED,
             Error::Refused { .. } | Error::Package { .. } => StatusCode::UNPROCESSABLE_ENTITY,
             Error::Conflicts(_) => StatusCode::CONFLICT,

@@ -22,6 +22,12 @@ pub(super) fn run(home: &Path, dry_run: bool, json: bool) -> Outcome {
         state.close().await;
         options
     })?;
+    let outdated = if dry_run {
+        0
+    } else {
+        let purged = collection::purge(&home.repository, &home.config);
+        purged.map_err(|error| Fault::cannot_run(chain(&error)))?.removed
+    };
     if dry_run {
         options.mode = CollectMode::DryRun;
     }
@@ -29,8 +35,15 @@ pub(super) fn run(home: &Path, dry_run: bool, json: bool) -> Outcome {
     let done = chunks.collect(&options, &mut |_| ControlFlow::Continue(()));
     let done = done.map_err(|error| Fault::cannot_run(chain(&error)))?;
     if json {
-        say!("{}", to_json(&done));
+        let mut body = to_json(&done);
+        if let Some(body) = body.as_object_mut() {
+            body.insert("versionsRemoved".to_owned(), outdated.into());
+        }
+        say!("{body}");
     } else {
+        if outdated > 0 {
+            say!("{outdated} outdated versions of nodes taken away");
+        }
         print(&done, dry_run);
     }
     Ok(ExitCode::SUCCESS)
