@@ -175,14 +175,14 @@ fn merged_order<'a>(base: &[&'a str], ours: &[&'a str], theirs: &[&'a str]) -> V
     let coming: HashSet<&str> = theirs.iter().copied().filter(goes).collect();
     let staying: Vec<&'a str> =
         ours.iter().copied().filter(|name| !coming.contains(name)).collect();
-    // Behind which child of the merged list each of them comes, in their order.
+    // Behind which child that nobody moved each of them comes, in their order.
     let mut behind: HashMap<Option<&str>, Vec<&'a str>> = HashMap::new();
     let stays: HashSet<&str> = staying.iter().copied().collect();
     let mut anchor = None;
     for name in theirs {
         if coming.contains(name) {
             behind.entry(anchor).or_default().push(name);
-        } else if stays.contains(name) && !(old.contains(name) && moved_here.contains(name)) {
+        } else if stays.contains(name) && old.contains(name) && !moved_here.contains(name) {
             anchor = Some(*name);
         }
     }
@@ -275,6 +275,7 @@ mod tests {
         check("[a b c d]", "[d a b c]", "[a x b c d]", "[d a x b c]");
         check("[a b c]", "[a n1 b c]", "[a m1 b c]", "[a m1 n1 b c]");
         check("[a b c]", "[c b a]", "[b a c]", "[c b a]");
+        check("[a b c]", "[h a b c]", "[b c h a]", "[h b c a]");
     }
 
     #[test]

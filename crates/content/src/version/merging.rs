@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tympan_store::{Map, ReadChunks};
+use tympan_store::{Batch, Map, ReadChunks};
 
 use super::check_in::next_name;
 use super::entry::{History, Kept, Keys, Slot, Subject, subject, version_key};
@@ -62,7 +62,7 @@ pub(crate) fn merge_onto(base: &View, edits: &VersionEdits, head: &View) -> Resu
             let label_base = version_of(old_slot.as_ref());
             take_labels(ours, label_base, history, head, &mut merged)?;
             let other = version_of(their_slot.as_ref()).filter(|_| old.is_none());
-            if other.is_some_and(|other| !is_same_version(ours, other)) {
+            if other.map(|other| is_same_version(ours, other)).transpose()? == Some(false) {
                 renamed.insert(key.clone(), (history.to_owned(), name.to_owned()));
                 continue;
             }
@@ -104,9 +104,11 @@ fn keep_places(head: &View, merged: &mut VersionEdits) -> Result<()> {
 }
 
 /// Tells whether two entries are of one check-in, which came here by two ways.
-fn is_same_version(left: &Kept, right: &Kept) -> bool {
-    (left.at, &left.user, &left.comment, &left.path)
-        == (right.at, &right.user, &right.comment, &right.path)
+fn is_same_version(left: &Kept, right: &Kept) -> Result<bool> {
+    let is_alike = (left.at, &left.user, &left.comment, &left.path)
+        == (right.at, &right.user, &right.comment, &right.path);
+    let (mut here, mut there) = (Batch::new(), Batch::new());
+    Ok(is_alike && left.body.store(&mut here)? == right.body.store(&mut there)?)
 }
 
 /// Gives a version that another one took the name of the next free one.

@@ -115,15 +115,18 @@ impl Session {
         let Some(parent) = path.parent() else { return Ok(()) };
         let is_it = |child: &Subtree| child.name == path.name();
         let own = siblings.children.iter().position(is_it).unwrap_or_default();
+        let mut place = Place::First;
         for sibling in siblings.children.iter().take(own).rev() {
             if self.node(&parent.child_unchecked(&sibling.name))?.is_some() {
-                return self.order(path, &Place::After(sibling.name.clone()));
+                place = Place::After(sibling.name.clone());
+                break;
             }
         }
-        if own == 0 && siblings.children.len() > 1 {
-            return self.order(path, &Place::First);
+        match self.order(path, &place) {
+            // Where siblings are listed by name, there is no place to take.
+            Err(Error::Refused { .. }) => Ok(()),
+            done => done,
         }
-        Ok(())
     }
 
     /// Puts the part of a node that belongs to its own record; what has records of its own below it stays.

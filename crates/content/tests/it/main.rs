@@ -7,7 +7,10 @@
 )]
 
 mod branch;
+mod conflict;
 mod cost;
+mod counter;
+mod launch;
 mod model;
 mod order;
 mod package_build;
@@ -26,5 +29,6 @@ mod types_cnd;
 mod types_naive;
 mod types_packages;
 mod types_stored;
+mod version;
 
 tympan_testkit::every_test_file_is_listed!();
