@@ -24,7 +24,7 @@ use crate::record::{BodyPlace, Record};
 use crate::repository::Repository;
 use crate::siblings::Spot;
 use crate::snapshot::View;
-use crate::version::Passes;
+use crate::version::{Passes, check_privilege};
 use crate::{
     BlobId, Error, Node, NodePath, Property, Result, Snapshot, Subtree, Viewer, check_name, commit,
     keys,
@@ -452,11 +452,13 @@ impl Session {
 
     /// Checks that the viewer has the privileges that the edits need, by the newest policies.
     fn check_access(&self) -> Result<()> {
-        if self.gate.is_none() || self.pending.0.overlay.is_empty() {
+        let view = &self.pending.0;
+        if self.gate.is_none() || (view.overlay.is_empty() && view.versions.is_empty()) {
             return Ok(());
         }
         let gate = Gate::open(&self.repository.snapshot()?, &self.viewer)?;
         let Self { base, pending, moves, .. } = self;
+        check_privilege(base, &pending.0, &gate)?;
         access::check(&access::Changed { base, pending, moves }, &gate)
     }
 

@@ -27,4 +27,5 @@ pub(crate) use gate::{Gate, Inner, Mask, is_guarded_name};
 pub(crate) use lens::Children;
 pub(crate) use policies::AccessCache;
 pub use privilege::Privileges;
+pub(crate) use restriction::Item;
 pub use viewer::Viewer;

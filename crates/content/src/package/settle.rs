@@ -89,6 +89,7 @@ fn settle_properties(
                 base: base.cloned(),
                 ours: wanted.cloned(),
                 theirs: there.cloned(),
+                changed: None,
             });
             there
         };

@@ -30,7 +30,10 @@ impl Session {
     /// if the path or comment is too long.
     pub fn check_in(&mut self, path: &NodePath, check_in: &CheckIn<'_>) -> Result<Version> {
         let refused = |reason| Error::Refused { action: "check in", path: path.clone(), reason };
-        let snapshot = self.snapshot()?;
+        if !self.snapshot()?.shows(path)? {
+            return Err(Error::NodeMissing(path.clone()));
+        }
+        let snapshot = self.whole()?;
         let node = snapshot.node(path)?.ok_or_else(|| Error::NodeMissing(path.clone()))?;
         if check_in.comment.len() > MAX_COMMENT_BYTES {
             return Err(refused("its comment is longer than 4,096 bytes"));
@@ -112,7 +115,7 @@ impl Session {
         if path.as_str().len() > MAX_PATH_BYTES {
             return Ok(None);
         }
-        let snapshot = self.snapshot()?;
+        let snapshot = self.whole()?;
         if let Some(last) = snapshot.versions(path)?.last() {
             let node = snapshot.node(path)?.ok_or_else(|| Error::NodeMissing(path.clone()))?;
             let is_stored_alike = last.body_id().is_some() && last.body_id() == node.body_id();
@@ -190,7 +193,7 @@ impl Session {
     /// Takes a version away, and with the last one all that is known about the history.
     pub(super) fn drop_version(&mut self, version: &Version) -> Result<()> {
         let Version { history: id, name, .. } = version;
-        let view = self.snapshot()?.0;
+        let view = self.whole()?.0;
         let others = view.versions_of(id)?;
         let known = view.history(id)?;
         drop(view);

@@ -95,8 +95,8 @@ impl Snapshot {
     /// If the store fails.
     pub fn versions(&self, path: &NodePath) -> Result<Vec<Version>> {
         match self.history_at(path)? {
-            Some(history) => self.0.versions_of(&history),
-            None => Ok(Vec::new()),
+            Some(history) if self.shows(path)? => self.0.versions_of(&history),
+            _ => Ok(Vec::new()),
         }
     }
 
@@ -123,15 +123,12 @@ impl Snapshot {
     /// Decodes what a version holds: the node with everything below it that has no record of its own.
     ///
     /// # Errors
-    /// [`Error::Damaged`]; errors of the store.
+    /// [`Error::NodeMissing`] if the viewer does not see the node; [`Error::Damaged`]; errors of the store.
     pub fn read_version(&self, version: &Version) -> Result<Subtree> {
         let Version { kept, path, .. } = version;
         let body = self.0.body(&kept.record(), path)?;
-        let at = body.find(&kept.relative()).ok_or_else(|| Error::Damaged {
-            path: path.clone(),
-            reason: "its version holds another document",
-        })?;
-        let mut tree = body.subtree(at);
+        let tree = self.seen_of(version, &body)?;
+        let mut tree = tree.ok_or_else(|| Error::NodeMissing(path.clone()))?;
         path.name().clone_into(&mut tree.name);
         Ok(tree)
     }
@@ -142,14 +139,17 @@ impl Snapshot {
     /// [`Error::VersionMissing`]; [`Error::NodeMissing`] if the node is inside a document that is gone; errors of the
     /// store.
     pub fn at_version(&self, path: &NodePath, name: &str) -> Result<Self> {
-        let tree = self.read_version(&self.version(path, name)?)?;
+        let version = self.version(path, name)?;
+        // The gate of this state stands before what is shown, too.
+        let whole = self.unbound();
+        let tree = whole.read_version(&version)?;
         let mut view = View::clone(&self.0);
-        let node = self.node(path)?;
+        let node = whole.node(path)?;
         let is_document = node.as_ref().is_none_or(|node| node.owner() == path);
         let (owner, order, tree) = match node {
             Some(node) if !is_document => {
                 let owner = node.owner().clone();
-                let top = self.node(&owner)?.ok_or_else(|| Error::NodeMissing(owner.clone()))?;
+                let top = whole.node(&owner)?.ok_or_else(|| Error::NodeMissing(owner.clone()))?;
                 let mut document = top.read_own()?;
                 let relative = path.relative_to(&owner).unwrap_or_default();
                 if let Some(inner) = document.find_mut(relative) {
@@ -185,7 +185,7 @@ impl Snapshot {
                 continue;
             };
             let path = NodePath::new(path)?;
-            if !self.is_gone(&path, history, standing)? {
+            if !self.shows(&path)? || !self.is_gone(&path, history, standing)? {
                 continue;
             }
             let versions = self.0.versions_of(history)?;
@@ -206,17 +206,18 @@ impl Snapshot {
         if standing == Standing::Ended {
             return Ok(true);
         }
+        let whole = self.unbound();
         if is_of_path(history) {
-            return Ok(self.node(path)?.is_none());
+            return Ok(whole.node(path)?.is_none());
         }
         let has_identifier = |path: &NodePath| -> Result<bool> {
-            let identifier = self.node(path)?.and_then(|node| node.text("jcr:uuid"));
+            let identifier = whole.node(path)?.and_then(|node| node.text("jcr:uuid"));
             Ok(identifier.as_deref() == Some(history))
         };
         if has_identifier(path)? {
             return Ok(false);
         }
-        for elsewhere in self.look_up(Index::Uuid, history)? {
+        for elsewhere in whole.look_up(Index::Uuid, history)? {
             if has_identifier(&elsewhere)? {
                 return Ok(false);
             }
@@ -226,7 +227,7 @@ impl Snapshot {
 
     /// Returns the history of the node at a path, or of the one that was there last.
     pub(super) fn history_at(&self, path: &NodePath) -> Result<Option<String>> {
-        let node = self.node(path)?;
+        let node = self.unbound().node(path)?;
         let identifier = node.as_ref().and_then(|node| node.text("jcr:uuid"));
         if let Some(identifier) = identifier.filter(|identifier| names_history(identifier))
             && self.0.history(&identifier)?.is_some()

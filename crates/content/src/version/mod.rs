@@ -21,6 +21,7 @@ mod merging;
 mod moving;
 mod purge;
 mod restore;
+mod seen;
 
 use std::time::SystemTime;
 
@@ -30,6 +31,7 @@ pub(crate) use entry::VERSIONS;
 pub use history::DeletedNode;
 pub(crate) use merging::{VersionEdits, edits_between, merge_onto};
 pub use purge::{Purged, VersionRetention};
+pub(crate) use seen::check_privilege;
 
 use crate::NodePath;
 use entry::Kept;

@@ -8,7 +8,7 @@ use crate::{NodePath, Result, Session};
 impl Session {
     /// Returns where histories are that move with a node: its own, and those of everything below it.
     pub(crate) fn histories_from(&mut self, from: &NodePath) -> Result<Vec<(Vec<u8>, Slot)>> {
-        let snapshot = self.snapshot()?;
+        let snapshot = self.whole()?;
         let mut places = snapshot.0.slots(&Keys::at(from))?;
         if !places.is_empty() {
             let own = snapshot.history_at(from)?;

@@ -43,7 +43,8 @@ impl Session {
         at: SystemTime,
         after: After,
     ) -> Result<()> {
-        let snapshot = self.snapshot()?;
+        // Whoever restores: what is hidden from a viewer is restored too, which the commit may refuse.
+        let snapshot = self.whole()?;
         let mut tree = snapshot.read_version(version)?;
         let now = snapshot.node(target)?.map(|node| node.read_own()).transpose()?;
         keep_ignored(&mut tree, now.as_ref());
@@ -82,9 +83,8 @@ impl Session {
         relative: &str,
         at: SystemTime,
     ) -> Result<NodePath> {
-        let snapshot = self.snapshot()?;
-        let whole = snapshot.read_version(&snapshot.version(path, version)?)?;
-        drop(snapshot);
+        let version = self.snapshot()?.version(path, version)?;
+        let whole = self.whole()?.read_version(&version)?;
         let target = relative
             .split('/')
             .filter(|name| !name.is_empty())
@@ -137,7 +137,7 @@ impl Session {
         };
         if old.summary.primary_type() != tree.primary_type() {
             // The type decides what has a record of its own: the whole is put anew.
-            let node = self.node(path)?.ok_or_else(|| Error::NodeMissing(path.clone()))?;
+            let node = self.whole()?.node(path)?.ok_or_else(|| Error::NodeMissing(path.clone()))?;
             for child in node.listed_children()? {
                 if tree.child(child.name()).is_none() {
                     tree.children.push(child.read()?);
@@ -158,7 +158,7 @@ impl Session {
     /// Gives nodes of a tree new identifiers where nodes outside of `target` have theirs.
     pub(crate) fn renew_taken(&mut self, tree: &mut Subtree, target: &NodePath) -> Result<()> {
         if let Some(identifier) = tree.text("jcr:uuid").map(str::to_owned) {
-            let snapshot = self.snapshot()?;
+            let snapshot = self.whole()?;
             for other in snapshot.look_up(Index::Uuid, &identifier)? {
                 let holder = snapshot.node(&other)?;
                 let has_it = holder.and_then(|node| node.text("jcr:uuid"));
@@ -174,7 +174,7 @@ impl Session {
 
     /// Notes that a node is based on a version now, and goes on with its history if it had none.
     fn base_on(&mut self, version: &Version, target: &NodePath) -> Result<()> {
-        let current = self.snapshot()?.history_at(target)?;
+        let current = self.whole()?.history_at(target)?;
         let is_gone_elsewhere = || version.path == *target;
         if current.as_deref() != Some(&*version.history)
             && !(current.is_none() && is_gone_elsewhere())
