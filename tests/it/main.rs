@@ -14,6 +14,7 @@ mod crash;
 mod database;
 mod floors;
 mod history;
+mod launches;
 mod package;
 mod program;
 mod publishing;

@@ -255,7 +255,9 @@ fn changes_of_others_merge_or_conflict() {
     let found = conflicts(bob.commit("test", SystemTime::UNIX_EPOCH));
     assert_eq!(
         found,
-        ["changeChangedProperty at `/content/site/a/jcr:content`, property `jcr:title`"]
+        [
+            "changeChangedProperty at `/content/site/a/jcr:content`, property `jcr:title`, was `Ann's`, ours is `y`, theirs is `x`, by `ann` at 1970-01-01T00:00:00.000Z"
+        ]
     );
     assert!(bob.has_changes().unwrap(), "a failed commit keeps the edits");
     bob.refresh().unwrap();
@@ -271,7 +273,10 @@ fn removals_conflict_with_changes_below() {
     bob.add_node(&path("/content/site/a/new"), "cq:Page").unwrap();
     commit(&mut bob);
     let found = conflicts(ann.commit("test", SystemTime::UNIX_EPOCH));
-    assert_eq!(found, ["removeChangedNode at `/content/site/a/new`"]);
+    assert_eq!(
+        found,
+        ["removeChangedNode at `/content/site/a/new`, by `bob` at 1970-01-01T00:00:00.000Z"]
+    );
 
     let (mut ann, mut bob) =
         (repository.session("ann").unwrap(), repository.session("bob").unwrap());
@@ -279,7 +284,10 @@ fn removals_conflict_with_changes_below() {
     bob.add_node(&path("/content/site/b/new"), "cq:Page").unwrap();
     commit(&mut ann);
     let found = conflicts(bob.commit("test", SystemTime::UNIX_EPOCH));
-    assert_eq!(found, ["changeRemovedNode at `/content/site/b`"]);
+    assert_eq!(
+        found,
+        ["changeRemovedNode at `/content/site/b`, by `ann` at 1970-01-01T00:00:00.000Z"]
+    );
 }
 
 #[test]
