@@ -8,5 +8,6 @@
 
 mod remote;
 mod standby;
+mod version;
 
 tympan_testkit::every_test_file_is_listed!();
