@@ -6,6 +6,7 @@
     reason = "a test fails by panicking"
 )]
 
+mod access;
 mod branch;
 mod conflict;
 mod cost;

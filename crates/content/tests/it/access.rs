@@ -1,0 +1,745 @@
+//! Access control against a naive evaluator, and what its door lets through.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, SystemTime};
+
+use proptest::prelude::*;
+use tympan_content::{
+    Cause, Error, Index, Node, NodePath, Place, Privileges, Property, Repository, Snapshot,
+    Subtree, ValueType,
+};
+
+const USERS: [&str; 3] = ["ann", "bob", "eve"];
+const GROUPS: [&str; 3] = ["red", "blue", "green"];
+const NAMES: [&str; 4] = ["a", "b", "cq:c", "jcr:content"];
+const PROPERTIES: [&str; 3] = ["x", "cq:y", "a"];
+const PRIVILEGES: [&str; 8] = [
+    "jcr:read",
+    "rep:readNodes",
+    "rep:readProperties",
+    "jcr:write",
+    "rep:write",
+    "jcr:addChildNodes",
+    "jcr:readAccessControl",
+    "jcr:all",
+];
+
+fn at() -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000)
+}
+
+fn path(text: &str) -> NodePath {
+    NodePath::new(text).unwrap()
+}
+
+/// One entry of a policy in the naive model.
+#[derive(Debug, Clone)]
+struct Entry {
+    grants: bool,
+    principal: String,
+    privilege: &'static str,
+    restrictions: Vec<(&'static str, Vec<String>)>,
+}
+
+/// A whole repository in the naive model.
+#[derive(Debug, Clone)]
+struct World {
+    tree: Subtree,
+    /// The members of each group: users and other groups, cycles included.
+    members: BTreeMap<&'static str, BTreeSet<&'static str>>,
+    /// By the number of the node among all nodes.
+    policies: Vec<(prop::sample::Index, Vec<Entry>)>,
+    cugs: Vec<(prop::sample::Index, Vec<String>)>,
+}
+
+fn node(depth: u32) -> BoxedStrategy<Subtree> {
+    let kinds = ["sling:Folder", "sling:OrderedFolder", "cq:Page", "nt:unstructured", "dam:Asset"];
+    let properties = prop::collection::btree_set(prop::sample::select(&PROPERTIES[..]), 0..3);
+    let children = if depth == 0 {
+        Just(Vec::new()).boxed()
+    } else {
+        let named = (prop::sample::select(&NAMES[..]), node(depth - 1));
+        prop::collection::vec(named, 0..4).boxed()
+    };
+    (prop::sample::select(kinds.to_vec()), properties, children)
+        .prop_map(|(kind, properties, children)| {
+            let mut tree = Subtree::new("", kind);
+            for name in properties {
+                tree = tree.with(name, "value");
+            }
+            for (name, mut child) in children {
+                name.clone_into(&mut child.name);
+                tree.put_child(child);
+            }
+            tree
+        })
+        .boxed()
+}
+
+fn restriction() -> impl Strategy<Value = (&'static str, Vec<String>)> {
+    let globs =
+        vec!["", "/a", "/a/", "a", "/*", "/*/b", "*b", "*/a", "/a/*", "/cq:*", "/x", "/a/x", "/*x"];
+    let glob = prop::sample::select(globs).prop_map(str::to_owned);
+    let texts = |list: &[&str]| {
+        let list: Vec<String> = list.iter().map(|one| (*one).to_owned()).collect();
+        prop::collection::vec(prop::sample::select(list), 0..3)
+    };
+    prop_oneof![
+        glob.clone().prop_map(|glob| ("rep:glob", vec![glob])),
+        prop::collection::vec(glob, 0..3).prop_map(|globs| ("rep:globs", globs)),
+        texts(&["cq:Page", "sling:Folder", "nt:unstructured"])
+            .prop_map(|list| ("rep:ntNames", list)),
+        texts(&["a", "b", "x", "cq:y"]).prop_map(|list| ("rep:itemNames", list)),
+        texts(&["cq", "jcr", ""]).prop_map(|list| ("rep:prefixes", list)),
+        texts(&["*", "x", "a"]).prop_map(|list| ("rep:current", list)),
+        texts(&["/a", "/b/", "c", "/x"]).prop_map(|list| ("rep:subtrees", list)),
+    ]
+}
+
+fn principal() -> impl Strategy<Value = String> {
+    let names = USERS.iter().chain(&GROUPS).chain(&["everyone", "anonymous", "nobody"]).copied();
+    prop::sample::select(names.map(str::to_owned).collect::<Vec<_>>())
+}
+
+fn world() -> impl Strategy<Value = World> {
+    let entry = (
+        prop::bool::weighted(0.7),
+        principal(),
+        prop::sample::select(&PRIVILEGES[..]),
+        prop::collection::vec(restriction(), 0..2),
+    )
+        .prop_map(|(grants, principal, privilege, restrictions)| Entry {
+            grants,
+            principal,
+            privilege,
+            restrictions,
+        });
+    let policies = prop::collection::vec(
+        (any::<prop::sample::Index>(), prop::collection::vec(entry, 1..4)),
+        0..7,
+    );
+    let cug = (any::<prop::sample::Index>(), prop::collection::vec(principal(), 0..3));
+    let all: Vec<&'static str> = USERS.iter().chain(&GROUPS).copied().collect();
+    let members = prop::collection::vec(
+        prop::collection::btree_set(prop::sample::select(all), 0..4),
+        GROUPS.len(),
+    );
+    (node(4), members, policies, prop::collection::vec(cug, 0..2)).prop_map(
+        |(tree, members, policies, cugs)| World {
+            tree,
+            members: GROUPS.into_iter().zip(members).collect(),
+            policies,
+            cugs,
+        },
+    )
+}
+
+/// A node of the world, as the naive evaluator needs it.
+struct Known {
+    path: String,
+    primary_type: String,
+    properties: Vec<String>,
+}
+
+fn collect(path: &str, node: &Subtree, known: &mut Vec<Known>) {
+    known.push(Known {
+        path: path.to_owned(),
+        primary_type: node.primary_type().to_owned(),
+        properties: node.properties.keys().cloned().collect(),
+    });
+    for child in &node.children {
+        collect(&format!("{path}/{}", child.name), child, known);
+    }
+}
+
+impl World {
+    /// Builds the repository; `/content` is the top of the tree.
+    fn build(&self, known: &[Known]) -> Repository {
+        let repository = Repository::memory().unwrap();
+        let mut session = repository.session("system").unwrap();
+        for user in USERS {
+            session.add_user(user, "hash").unwrap();
+        }
+        for group in GROUPS {
+            session.add_group(group).unwrap();
+        }
+        for (group, members) in &self.members {
+            for member in members {
+                session.add_member(group, member).unwrap();
+            }
+        }
+        session.put(&path("/content"), self.tree.clone()).unwrap();
+        for (place, entries) in self.policies() {
+            let mut policy = Subtree::new("rep:policy", "rep:ACL");
+            for (number, entry) in entries.iter().enumerate() {
+                policy.put_child(entry.to_subtree(number));
+            }
+            session.put(&path(&known[place].path).child("rep:policy").unwrap(), policy).unwrap();
+        }
+        for (place, principals) in self.cugs(known) {
+            let names =
+                Property::parse_list(ValueType::String, principals.iter().map(|one| &**one));
+            let cug = Subtree::new("rep:cugPolicy", "rep:CugPolicy")
+                .with("rep:principalNames", names.unwrap());
+            session.put(&path(&known[place].path).child("rep:cugPolicy").unwrap(), cug).unwrap();
+        }
+        session.commit("build", at()).unwrap();
+        repository
+    }
+
+    fn count(&self) -> usize {
+        let mut known = Vec::new();
+        collect("/content", &self.tree, &mut known);
+        known.len()
+    }
+
+    /// Returns the policies by the number of their node; of two for one node the later counts.
+    fn policies(&self) -> BTreeMap<usize, &Vec<Entry>> {
+        let count = self.count();
+        self.policies.iter().map(|(at, entries)| (at.index(count), entries)).collect()
+    }
+
+    fn cugs(&self, known: &[Known]) -> BTreeMap<usize, &Vec<String>> {
+        self.cugs.iter().map(|(at, names)| (at.index(known.len()), names)).collect()
+    }
+
+    /// Returns the groups of a user, found by trying every group until nothing changes.
+    fn groups_of(&self, user: Option<&str>) -> BTreeSet<String> {
+        let mut groups = BTreeSet::from(["everyone".to_owned()]);
+        let Some(user) = user else { return groups };
+        loop {
+            let before = groups.len();
+            for (group, members) in &self.members {
+                if members.contains(user) || members.iter().any(|one| groups.contains(*one)) {
+                    groups.insert((*group).to_owned());
+                }
+            }
+            if groups.len() == before {
+                return groups;
+            }
+        }
+    }
+
+    /// Decides straight from the rules.
+    fn is_granted(
+        &self,
+        known: &[Known],
+        user: Option<&str>,
+        node: &Known,
+        property: Option<&str>,
+        privilege: &str,
+    ) -> bool {
+        let groups = self.groups_of(user);
+        let is_above = |above: &str| {
+            node.path == above
+                || node.path.strip_prefix(above).is_some_and(|rest| rest.starts_with('/'))
+        };
+        if matches!(privilege, "rep:readNodes" | "rep:readProperties") {
+            let cugs = self.cugs(known);
+            let nearest = cugs
+                .iter()
+                .filter(|(at, _)| is_above(&known[**at].path))
+                .max_by_key(|(at, _)| known[**at].path.len());
+            if let Some((_, names)) = nearest {
+                let own = user.unwrap_or("anonymous");
+                if !names.iter().any(|name| name == own || groups.contains(name)) {
+                    return false;
+                }
+            }
+        }
+        let policies = self.policies();
+        let mut above: Vec<_> =
+            policies.iter().filter(|(at, _)| is_above(&known[**at].path)).collect();
+        above.sort_by_key(|(at, _)| std::cmp::Reverse(known[**at].path.len()));
+        for is_user_class in [true, false] {
+            for (at, entries) in &above {
+                for entry in entries.iter().rev() {
+                    let is_meant = if is_user_class {
+                        entry.principal == user.unwrap_or("anonymous")
+                    } else {
+                        groups.contains(&entry.principal)
+                    };
+                    let names = Privileges::find(entry.privilege).unwrap();
+                    let base = &known[**at].path;
+                    if is_meant
+                        && names.contains(Privileges::find(privilege).unwrap())
+                        && entry.restrictions.iter().all(|one| matches(one, base, node, property))
+                    {
+                        return entry.grants;
+                    }
+                }
+            }
+        }
+        false
+    }
+}
+
+impl Entry {
+    fn to_subtree(&self, number: usize) -> Subtree {
+        let kind = if self.grants { "rep:GrantACE" } else { "rep:DenyACE" };
+        let mut restrictions = Subtree::new("rep:restrictions", "rep:Restrictions");
+        for (name, values) in &self.restrictions {
+            let texts = values.iter().map(|one| &**one);
+            let property = match *name {
+                "rep:glob" => Property::text(values[0].clone()),
+                _ => Property::parse_list(ValueType::String, texts).unwrap(),
+            };
+            restrictions = restrictions.with(*name, property);
+        }
+        let privileges = Property::parse_list(ValueType::Name, [self.privilege]).unwrap();
+        let entry = Subtree::new(format!("entry{number}"), kind)
+            .with("rep:principalName", Property::text(self.principal.clone()))
+            .with("rep:privileges", privileges);
+        if self.restrictions.is_empty() { entry } else { entry.with_child(restrictions) }
+    }
+}
+
+/// Matches one restriction, with regular expressions where the program has its own matcher.
+fn matches(
+    (name, values): &(&'static str, Vec<String>),
+    base: &str,
+    node: &Known,
+    property: Option<&str>,
+) -> bool {
+    let item = match property {
+        Some(property) => format!("{}/{property}", node.path),
+        None => node.path.clone(),
+    };
+    let item_name = item.rsplit('/').next().unwrap();
+    let glob = |glob: &String| {
+        if glob.is_empty() {
+            return item == base;
+        }
+        let pattern = format!("{base}{glob}");
+        if pattern.contains('*') {
+            let parts: Vec<String> = pattern.split('*').map(regex::escape).collect();
+            return regex::Regex::new(&format!("^{}$", parts.join(".*"))).unwrap().is_match(&item);
+        }
+        item == pattern || item.starts_with(&format!("{}/", pattern.trim_end_matches('/')))
+    };
+    match *name {
+        "rep:glob" | "rep:globs" => values.iter().any(glob),
+        "rep:ntNames" => values.contains(&node.primary_type),
+        "rep:itemNames" => values.iter().any(|one| one == item_name),
+        "rep:prefixes" => {
+            let prefix = item_name.split_once(':').map_or("", |(prefix, _)| prefix);
+            values.iter().any(|one| one == prefix)
+        }
+        "rep:current" => {
+            let is_meant = |property| values.iter().any(|one| one == "*" || one == property);
+            node.path == base && property.is_none_or(is_meant)
+        }
+        "rep:subtrees" => {
+            let below = &item[base.len()..];
+            values.iter().any(|one| {
+                let folder = if one.ends_with('/') { one.clone() } else { format!("{one}/") };
+                below.contains(&folder) || !one.ends_with('/') && below.ends_with(&**one)
+            })
+        }
+        other => panic!("{other}"),
+    }
+}
+
+fn names_of(nodes: &[Node]) -> Vec<String> {
+    nodes.iter().map(|node| node.name().to_owned()).collect()
+}
+
+/// Checks that all ways to the children of a node show the same.
+fn check_children(seen: &Snapshot, all: &Snapshot, at: &NodePath) {
+    let (node, whole) = (seen.node(at).unwrap().unwrap(), all.node(at).unwrap().unwrap());
+    let expected: Vec<String> = whole
+        .children()
+        .unwrap()
+        .iter()
+        .filter(|child| seen.node(child.path()).unwrap().is_some())
+        .map(|child| child.name().to_owned())
+        .collect();
+    assert_eq!(names_of(&node.children().unwrap()), expected, "children of {at}");
+    let read: Vec<String> =
+        node.read().unwrap().children.iter().map(|child| child.name.clone()).collect();
+    assert_eq!(read, expected, "read of {at}");
+    for child in whole.children().unwrap() {
+        let is_seen = node.child(child.name()).unwrap().is_some();
+        assert_eq!(is_seen, expected.iter().any(|name| name == child.name()));
+    }
+    let listed = names_of(&node.listed_children().unwrap());
+    assert_eq!(node.count_listed_children().unwrap(), listed.len(), "count of {at}");
+    assert_eq!(node.has_listed_children().unwrap(), !listed.is_empty(), "has children: {at}");
+    for (offset, limit) in [(0, 1), (1, 1), (0, 100), (1, 2), (2, 100)] {
+        let page = names_of(&node.listed_page(offset, limit).unwrap());
+        let expected: Vec<_> = listed.iter().skip(offset).take(limit).cloned().collect();
+        assert_eq!(page, expected, "page {offset},{limit} of {at}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(250))]
+
+    #[test]
+    fn agrees_with_the_naive_evaluator(world in world()) {
+        let mut known = Vec::new();
+        collect("/content", &world.tree, &mut known);
+        let repository = world.build(&known);
+        let all = repository.snapshot().unwrap();
+        for user in USERS.iter().copied().map(Some).chain([None]) {
+            let viewer = repository.viewer(user).unwrap();
+            let seen = all.seen_by(&viewer);
+            for node in &known {
+                let at = path(&node.path);
+                let grants = |property: Option<&str>, privilege: &str| {
+                    world.is_granted(&known, user, node, property, privilege)
+                };
+                let found = seen.node(&at).unwrap();
+                prop_assert_eq!(found.is_some(), grants(None, "rep:readNodes"), "{:?} {}", user, at);
+                let privileges = seen.privileges(&at).unwrap();
+                for name in Privileges::ALL.names() {
+                    let is_granted = privileges.contains(Privileges::find(name).unwrap());
+                    prop_assert_eq!(is_granted, grants(None, name), "{:?} {} {}", user, at, name);
+                }
+                let Some(found) = found else { continue };
+                let shown: Vec<String> = found.properties().into_iter().map(|(name, _)| name).collect();
+                let expected: Vec<String> = node
+                    .properties
+                    .iter()
+                    .filter(|name| grants(Some(name), "rep:readProperties"))
+                    .cloned()
+                    .collect();
+                prop_assert_eq!(&shown, &expected, "{:?} {}", user, at);
+                let read: Vec<String> = found.read().unwrap().properties.into_keys().collect();
+                prop_assert_eq!(&read, &expected);
+                check_children(&seen, &all, &at);
+                for reason in repository.explain(&viewer, &at, Privileges::READ).unwrap() {
+                    prop_assert_eq!(reason.is_granted, grants(None, reason.privilege));
+                }
+            }
+        }
+    }
+}
+
+/// A repository with its initial policies and two users: `ann` may edit, `bob` may look at what is public.
+fn house() -> Repository {
+    let repository = Repository::memory().unwrap();
+    assert!(repository.install_initial_policies(at()).unwrap());
+    assert!(!repository.install_initial_policies(at()).unwrap());
+    let mut session = repository.session("system").unwrap();
+    for user in ["ann", "bob"] {
+        session.add_user(user, "hash").unwrap();
+    }
+    session.add_member("content-authors", "ann").unwrap();
+    let page = |name: &str, title: &str| {
+        let content = Subtree::new("jcr:content", "nt:unstructured")
+            .with("jcr:title", Property::text(title))
+            .with_child(Subtree::new("par", "nt:unstructured").with("text", "hello"));
+        Subtree::new(name, "cq:Page").with_child(content)
+    };
+    let site = Subtree::new("content", "sling:OrderedFolder")
+        .with_child(page("open", "Open"))
+        .with_child(page("closed", "Closed"))
+        .with_child(page("last", "Last"));
+    session.put(&path("/content"), site).unwrap();
+    session.put(&path("/etc"), Subtree::new("etc", "sling:Folder").with("secret", "x")).unwrap();
+    session.commit("build", at()).unwrap();
+    repository
+}
+
+fn deny(principal: &str, privileges: &[&str]) -> Subtree {
+    let privileges = Property::parse_list(ValueType::Name, privileges.iter().copied()).unwrap();
+    let entry = Subtree::new("deny", "rep:DenyACE")
+        .with("rep:principalName", Property::text(principal))
+        .with("rep:privileges", privileges);
+    Subtree::new("rep:policy", "rep:ACL").with_child(entry)
+}
+
+fn put(repository: &Repository, at_path: &str, tree: Subtree) {
+    let mut session = repository.session("system").unwrap();
+    session.put(&path(at_path), tree).unwrap();
+    session.commit("put", at()).unwrap();
+}
+
+fn is_seen(repository: &Repository, user: Option<&str>, at_path: &str) -> bool {
+    let viewer = repository.viewer(user).unwrap();
+    repository.snapshot().unwrap().seen_by(&viewer).node(&path(at_path)).unwrap().is_some()
+}
+
+#[test]
+fn initial_policies_open_what_is_public() {
+    let repository = house();
+    for (user, at_path, expected) in [
+        (None, "/", true),
+        (None, "/content/open/jcr:content/par", true),
+        (None, "/etc", false),
+        (None, "/home", false),
+        (None, "/rep:policy", false),
+        (Some("ann"), "/etc", false),
+        (Some("ann"), "/home/users/ann", false),
+        (Some("admin"), "/home/users/ann", true),
+        (Some("admin"), "/rep:policy", true),
+    ] {
+        assert_eq!(is_seen(&repository, user, at_path), expected, "{user:?} {at_path}");
+    }
+}
+
+#[test]
+fn hidden_content_shows_nowhere() {
+    let repository = house();
+    put(&repository, "/content/closed/rep:policy", deny("everyone", &["jcr:read"]));
+    let viewer = repository.viewer(Some("bob")).unwrap();
+    let seen = repository.snapshot().unwrap().seen_by(&viewer);
+    let folder = seen.node(&path("/content")).unwrap().unwrap();
+    assert_eq!(names_of(&folder.listed_children().unwrap()), ["open", "last"]);
+    assert_eq!(names_of(&folder.listed_page(1, 1).unwrap()), ["last"]);
+    assert_eq!(folder.count_listed_children().unwrap(), 2);
+    assert!(!folder.listed_descendants().unwrap().iter().any(|node| node.name() == "closed"));
+    let pages = seen.look_up(Index::Type, "cq:Page").unwrap();
+    assert_eq!(pages, [path("/content/last"), path("/content/open")]);
+    assert!(seen.look_up(Index::Type, "rep:ACL").unwrap().is_empty());
+    assert!(seen.node(&path("/content/closed/jcr:content/par")).unwrap().is_none());
+    assert!(!seen.would_see(&path("/content/closed/jcr:content/gone"), "nt:unstructured"));
+}
+
+#[test]
+fn parts_of_documents_are_hidden_with_their_headers() {
+    let repository = house();
+    put(&repository, "/content/open/jcr:content/rep:policy", deny("bob", &["rep:readProperties"]));
+    let viewer = repository.viewer(Some("bob")).unwrap();
+    let seen = repository.snapshot().unwrap().seen_by(&viewer);
+    let page = seen.node(&path("/content/open")).unwrap().unwrap();
+    assert_eq!(page.summary().unwrap().title(), None);
+    assert_eq!(page.content().unwrap().unwrap().properties(), []);
+    assert_eq!(page.body_id(), None);
+    let other = seen.node(&path("/content/last")).unwrap().unwrap();
+    assert_eq!(other.summary().unwrap().title(), Some("Last"));
+}
+
+#[test]
+fn passwords_are_shown_to_nobody() {
+    let repository = house();
+    let viewer = repository.viewer(Some("admin")).unwrap();
+    let seen = repository.snapshot().unwrap().seen_by(&viewer);
+    let user = seen.node(&path("/home/users/ann")).unwrap().unwrap();
+    assert_eq!(user.property("rep:password"), None);
+    assert_eq!(user.text("rep:principalName").as_deref(), Some("ann"));
+    assert!(!user.read().unwrap().properties.contains_key("rep:password"));
+    let whole = repository.snapshot().unwrap().node(user.path()).unwrap().unwrap();
+    assert!(whole.property("rep:password").is_some());
+}
+
+/// What an edit of a user needs, for a user who may do everything in `/content` but one thing.
+fn check_edit(
+    denied: &str,
+    edit: impl Fn(&mut tympan_content::Session) -> tympan_content::Result<()>,
+    expected: Option<(&str, &str)>,
+) {
+    let repository = house();
+    put(&repository, "/content/rep:policy", deny("ann", &[denied]));
+    let viewer = repository.viewer(Some("ann")).unwrap();
+    let mut session = repository.session_of(&viewer).unwrap();
+    edit(&mut session).unwrap();
+    let refused = match session.commit("edit", at()) {
+        Ok(_) => None,
+        Err(Error::AccessDenied { path, privilege }) => Some((path.to_string(), privilege)),
+        Err(error) => panic!("{error}"),
+    };
+    let refused = refused.as_ref().map(|(path, privilege)| (&**path, *privilege));
+    assert_eq!(refused, expected, "without {denied}");
+}
+
+#[test]
+fn commits_need_exact_privileges() {
+    let text = || Property::text("new");
+    let content = || path("/content/open/jcr:content");
+    let nothing = "jcr:lockManagement";
+    for (denied, expected) in [
+        ("rep:alterProperties", Some(("/content/open/jcr:content", "rep:alterProperties"))),
+        ("rep:addProperties", None),
+        (nothing, None),
+    ] {
+        check_edit(
+            denied,
+            |session| session.set_property(&content(), "jcr:title", text()),
+            expected,
+        );
+    }
+    check_edit(
+        "rep:addProperties",
+        |session| session.set_property(&content(), "more", text()),
+        Some(("/content/open/jcr:content", "rep:addProperties")),
+    );
+    check_edit(
+        "rep:removeProperties",
+        |session| session.remove_property(&content(), "jcr:title").map(drop),
+        Some(("/content/open/jcr:content", "rep:removeProperties")),
+    );
+    let add =
+        |session: &mut tympan_content::Session| session.add_node(&path("/content/new"), "cq:Page");
+    check_edit("jcr:addChildNodes", add, Some(("/content", "jcr:addChildNodes")));
+    check_edit("jcr:nodeTypeManagement", add, None);
+    let remove = |session: &mut tympan_content::Session| session.remove(&path("/content/open"));
+    check_edit("jcr:removeNode", remove, Some(("/content/open", "jcr:removeNode")));
+    check_edit("jcr:removeChildNodes", remove, Some(("/content", "jcr:removeChildNodes")));
+    check_edit("jcr:addChildNodes", remove, None);
+    let shift = |session: &mut tympan_content::Session| {
+        session.move_node(&path("/content/open"), &path("/content/closed/moved"))
+    };
+    check_edit(
+        "jcr:nodeTypeManagement",
+        shift,
+        Some(("/content/closed/moved", "jcr:nodeTypeManagement")),
+    );
+    check_edit("jcr:removeNode", shift, Some(("/content/open", "jcr:removeNode")));
+    check_edit("rep:addProperties", shift, None);
+    let order = |session: &mut tympan_content::Session| {
+        session.order(&path("/content/last"), &Place::First)
+    };
+    check_edit("jcr:removeChildNodes", order, Some(("/content", "jcr:removeChildNodes")));
+    check_edit("rep:alterProperties", order, None);
+    let mixin = |session: &mut tympan_content::Session| {
+        let list = Property::parse_list(ValueType::Name, ["mix:title"]).unwrap();
+        session.set_property(&content(), "jcr:mixinTypes", list)
+    };
+    check_edit(
+        "jcr:nodeTypeManagement",
+        mixin,
+        Some(("/content/open/jcr:content", "jcr:nodeTypeManagement")),
+    );
+    check_edit("rep:addProperties", mixin, None);
+    let policy = |session: &mut tympan_content::Session| {
+        session.put(&path("/content/open/rep:policy"), deny("bob", &["jcr:read"]))
+    };
+    check_edit(nothing, policy, Some(("/content/open", "jcr:modifyAccessControl")));
+    let user = |session: &mut tympan_content::Session| {
+        session.put(&path("/content/open/jcr:content/u"), Subtree::new("u", "rep:User"))
+    };
+    check_edit(nothing, user, Some(("/content/open/jcr:content/u", "rep:userManagement")));
+}
+
+#[test]
+fn what_is_not_seen_cannot_be_edited_or_copied_out() {
+    let repository = house();
+    put(&repository, "/content/open/jcr:content/par/rep:policy", deny("ann", &["jcr:read"]));
+    let viewer = repository.viewer(Some("ann")).unwrap();
+    let mut session = repository.session_of(&viewer).unwrap();
+    let hidden = path("/content/open/jcr:content/par");
+    let edits = [
+        session.set_property(&hidden, "text", Property::text("x")),
+        session.remove(&hidden),
+        session.move_node(&hidden, &path("/content/out")),
+        session.copy_node(&hidden, &path("/content/out")),
+    ];
+    for edit in edits {
+        assert!(matches!(edit, Err(Error::NodeMissing(_))), "{edit:?}");
+    }
+    session.copy_node(&path("/content/open"), &path("/content/copy")).unwrap();
+    session.commit("copy", at()).unwrap();
+    let copy = repository.snapshot().unwrap().node(&path("/content/copy/jcr:content")).unwrap();
+    assert_eq!(copy.unwrap().children().unwrap().len(), 0);
+    session.move_node(&path("/content/open"), &path("/content/moved")).unwrap();
+    session.commit("move", at()).unwrap();
+    let moved = repository.snapshot().unwrap();
+    assert!(moved.node(&path("/content/moved/jcr:content/par/rep:policy")).unwrap().is_some());
+}
+
+#[test]
+fn rights_follow_groups_and_end_with_them() {
+    let repository = house();
+    let viewer = repository.viewer(Some("bob")).unwrap();
+    let try_edit = || {
+        let mut session = repository.session_of(&viewer).unwrap();
+        let page = path("/content/open/jcr:content");
+        session.set_property(&page, "by", Property::text("bob")).unwrap();
+        session.commit("edit", at()).is_ok()
+    };
+    assert!(!try_edit());
+    let change = |edit: &dyn Fn(&mut tympan_content::Session)| {
+        let mut session = repository.session("system").unwrap();
+        edit(&mut session);
+        session.commit("change", at()).unwrap();
+    };
+    change(&|session| {
+        session.add_group("interns").unwrap();
+        session.add_member("content-authors", "interns").unwrap();
+        session.add_member("interns", "content-authors").unwrap();
+        session.add_member("interns", "bob").unwrap();
+    });
+    let groups = repository.groups_of(&viewer).unwrap();
+    assert_eq!(groups, ["interns", "content-authors", "everyone"]);
+    let reasons =
+        repository.explain(&viewer, &path("/content/open"), Privileges::ADD_CHILD_NODES).unwrap();
+    let Cause::Entry(entry) = &reasons[0].cause else { panic!("{reasons:?}") };
+    assert_eq!((entry.number, &*entry.principal), (4, "content-authors"));
+    assert_eq!(entry.through, ["interns"]);
+    assert_eq!(entry.policy, path("/rep:policy"));
+    let before = repository.snapshot().unwrap();
+    put(
+        &repository,
+        "/content/open/jcr:content/par",
+        Subtree::new("par", "nt:unstructured").with("by", "bob"),
+    );
+    change(&|session| session.set_disabled("bob", Some("left")).unwrap());
+    assert!(!repository.may_log_in("bob").unwrap() && repository.may_log_in("ann").unwrap());
+    assert!(!try_edit());
+    put(&repository, "/content/closed/rep:policy", deny("everyone", &["jcr:read"]));
+    // The past shows nothing that was closed since.
+    assert!(before.seen_by(&viewer).node(&path("/content/closed")).unwrap().is_none());
+    change(&|session| session.remove(&path("/content/closed/rep:policy")).unwrap());
+    assert!(before.seen_by(&viewer).node(&path("/content/closed")).unwrap().is_some());
+}
+
+#[test]
+fn closed_user_groups_let_their_members_read() {
+    let repository = house();
+    let names = Property::parse_list(ValueType::String, ["content-authors"]).unwrap();
+    let cug =
+        || Subtree::new("rep:cugPolicy", "rep:CugPolicy").with("rep:principalNames", names.clone());
+    put(&repository, "/content/closed/rep:cugPolicy", cug());
+    put(&repository, "/etc/rep:cugPolicy", cug());
+    assert!(is_seen(&repository, Some("ann"), "/content/closed/jcr:content"));
+    assert!(!is_seen(&repository, Some("bob"), "/content/closed/jcr:content"));
+    assert!(!is_seen(&repository, None, "/content/closed"));
+    assert!(is_seen(&repository, Some("admin"), "/content/closed/rep:cugPolicy"));
+    let bob = repository.viewer(Some("bob")).unwrap();
+    let reasons =
+        repository.explain(&bob, &path("/content/closed"), Privileges::READ_NODES).unwrap();
+    assert_eq!(reasons[0].cause, Cause::ClosedGroup(Some(path("/content/closed"))));
+}
+
+#[test]
+fn service_users_have_their_own_policies() {
+    let repository = house();
+    let entry = Subtree::new("e", "rep:PrincipalEntry")
+        .with("rep:effectivePath", "/etc")
+        .with("rep:privileges", Property::parse_list(ValueType::Name, ["jcr:read"]).unwrap());
+    let policy = Subtree::new("rep:principalPolicy", "rep:PrincipalPolicy")
+        .with("rep:principalName", "indexer")
+        .with_child(entry);
+    let user = Subtree::new("indexer", "rep:SystemUser").with_child(policy);
+    let system = Subtree::new("system", "rep:AuthorizableFolder").with_child(user);
+    put(&repository, "/home/users/system", system);
+    assert!(is_seen(&repository, Some("indexer"), "/etc"));
+    assert!(!is_seen(&repository, Some("ann"), "/etc"));
+    assert!(!repository.may_log_in("indexer").unwrap());
+}
+
+#[test]
+fn policies_are_read_again_only_where_they_changed() {
+    let repository = house();
+    for number in 0..20 {
+        put(&repository, &format!("/content/open/p{number}"), Subtree::new("p", "cq:Page"));
+        let at_path = format!("/content/open/p{number}/rep:policy");
+        put(&repository, &at_path, deny("bob", &["jcr:read"]));
+    }
+    let look = || is_seen(&repository, Some("bob"), "/content/open/p3");
+    assert!(!look());
+    let before = repository.policy_documents_read();
+    put(&repository, "/content/open/jcr:content/par", Subtree::new("par", "nt:unstructured"));
+    assert!(!look());
+    assert_eq!(repository.policy_documents_read(), before);
+    put(&repository, "/content/open/p3/rep:policy", deny("eve", &["jcr:read"]));
+    assert!(look());
+    assert_eq!(repository.policy_documents_read(), before + 1);
+    let mut session = repository.session("system").unwrap();
+    session.move_node(&path("/content/open/p4"), &path("/content/open/q4")).unwrap();
+    session.commit("move", at()).unwrap();
+    assert!(!is_seen(&repository, Some("bob"), "/content/open/q4"));
+    assert!(repository.policy_documents_read() <= before + 3);
+}
