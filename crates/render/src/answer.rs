@@ -118,7 +118,7 @@ impl Answer<'_> {
         }
         let found = RefCell::new(None);
         let url = Url::split(self.request.path, |path| {
-            let node = self.reader.node_at(path);
+            let node = self.reader.resource_at(path);
             let exists = node.is_some();
             *found.borrow_mut() = node;
             exists

@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use tympan_content::{Repository, Snapshot};
+use tympan_content::{Repository, Snapshot, Viewer};
 
 use crate::answer::{Answer, Drawn, Fault};
 use crate::reads::Reader;
@@ -117,7 +117,8 @@ impl Renderer {
         draw: impl FnOnce(&Answer<'_>) -> Drawn,
     ) -> RenderResponse {
         let reader = Arc::new(Reader::new(snapshot.clone(), request.recording));
-        let drawn = match self.table.at(snapshot) {
+        // Scripts are part of the program, whoever asks for a page.
+        let drawn = match self.table.at(&snapshot.seen_by(&Viewer::system())) {
             Ok(scripts) => draw(&Answer {
                 options: self.options,
                 table: Arc::clone(&self.table),

@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use tympan_content::{Error, Node, NodePath, Snapshot};
+use tympan_content::{Error, Node, NodePath, Snapshot, Viewer};
 
 /// What a drawing read at a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -49,7 +49,10 @@ pub struct Reads {
 /// Reads content and notes it.
 #[derive(Debug)]
 pub(crate) struct Reader {
+    /// What the request's viewer sees.
     snapshot: Snapshot,
+    /// The same state with what viewers need not see of components.
+    program: Snapshot,
     count: AtomicU64,
     paths: Option<Mutex<Vec<(Read, NodePath)>>>,
     failure: OnceLock<Error>,
@@ -58,13 +61,23 @@ pub(crate) struct Reader {
 impl Reader {
     pub(crate) fn new(snapshot: Snapshot, recording: Recording) -> Self {
         let paths = (recording == Recording::Paths).then(Mutex::default);
-        Self { snapshot, count: AtomicU64::new(0), paths, failure: OnceLock::new() }
+        let program = snapshot.seen_by(&Viewer::system());
+        Self { snapshot, program, count: AtomicU64::new(0), paths, failure: OnceLock::new() }
     }
 
     /// Finds a node.
     pub(crate) fn node(&self, path: &NodePath) -> Option<Node> {
-        let found = self.keep(self.snapshot.node(path)).flatten();
+        let snapshot = if is_program(path) { &self.program } else { &self.snapshot };
+        let found = self.keep(snapshot.node(path)).flatten();
         self.note(if found.is_some() { Read::Node } else { Read::Missing }, path);
+        found
+    }
+
+    /// Finds the node that a URL names, if the viewer sees it.
+    pub(crate) fn resource_at(&self, path: &str) -> Option<Node> {
+        let path = NodePath::new(path).ok()?;
+        let found = self.keep(self.snapshot.node(&path)).flatten();
+        self.note(if found.is_some() { Read::Node } else { Read::Missing }, &path);
         found
     }
 
@@ -146,4 +159,9 @@ impl Reader {
     fn keep<T>(&self, result: tympan_content::Result<T>) -> Option<T> {
         result.map_err(|error| self.failure.set(error)).ok()
     }
+}
+
+/// Tells whether a path leads to components, which draw for everybody.
+fn is_program(path: &NodePath) -> bool {
+    ["/apps/", "/libs/"].iter().any(|root| path.as_str().starts_with(root))
 }

@@ -11,7 +11,7 @@ use http::StatusCode;
 use http::request::Parts;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tympan_content::{Date, Index, JCR_CONTENT, Node, NodePath, Snapshot, Summary};
+use tympan_content::{Date, Index, JCR_CONTENT, Node, NodePath, Privileges, Snapshot, Summary};
 use tympan_jobs::{Job, JobId, JobState};
 use tympan_replicate::{agents, queue_of};
 use tympan_web::listen::Peer;
@@ -47,7 +47,7 @@ impl FromRequestParts<Arc<Instance>> for User {
 
 /// Whoever asks for a write, logged in, with the CSRF token in the header where one is needed.
 #[derive(Debug)]
-pub(crate) struct Writer;
+pub(crate) struct Writer(pub(crate) Identity);
 
 impl FromRequestParts<Arc<Instance>> for Writer {
     type Rejection = Failure;
@@ -57,7 +57,7 @@ impl FromRequestParts<Arc<Instance>> for Writer {
         let token = parts.headers.get(CSRF_HEADER).and_then(|value| value.to_str().ok());
         check_csrf(&identity, token)?;
         check_origin(&identity, &parts.headers)?;
-        Ok(Self)
+        Ok(Self(identity))
     }
 }
 
@@ -83,12 +83,13 @@ pub(crate) struct PagesQuery {
 pub(crate) async fn pages(
     State(instance): State<Arc<Instance>>,
     Query(query): Query<PagesQuery>,
-    _: User,
+    user: User,
 ) -> Result<Response> {
     let waiting = waiting_paths(&instance).await?;
+    let viewer = instance.viewer_of(Some(&user.0))?;
     let body = instance
         .work(move |instance| {
-            let snapshot = instance.repository.snapshot()?;
+            let snapshot = instance.repository.snapshot()?.seen_by(&viewer);
             let folder = find(&snapshot, &query.path)?;
             let limit = query.limit.unwrap_or(100).min(MAX_LIMIT);
             let children = folder.listed_page(query.offset, limit)?;
@@ -207,12 +208,13 @@ pub(crate) struct PathQuery {
 pub(crate) async fn page(
     State(instance): State<Arc<Instance>>,
     Query(query): Query<PathQuery>,
-    _: User,
+    user: User,
 ) -> Result<Response> {
     let waiting = waiting_paths(&instance).await?;
+    let viewer = instance.viewer_of(Some(&user.0))?;
     let body = instance
         .work(move |instance| {
-            let snapshot = instance.repository.snapshot()?;
+            let snapshot = instance.repository.snapshot()?.seen_by(&viewer);
             let page = find(&snapshot, &query.path)?;
             let summary = page.summary().cloned().unwrap_or_default();
             let content = page.content()?.ok_or_else(|| Failure::not_found(&format!("{}/{JCR_CONTENT}", query.path)))?;
@@ -324,16 +326,23 @@ fn insertable(snapshot: &Snapshot) -> Result<Vec<Value>> {
 pub(crate) async fn dialog(
     State(instance): State<Arc<Instance>>,
     Query(query): Query<PathQuery>,
-    _: User,
+    user: User,
 ) -> Result<Response> {
+    let viewer = instance.viewer_of(Some(&user.0))?;
     let body = instance
-        .work(move |instance| describe(&find(&instance.repository.snapshot()?, &query.path)?))
+        .work(move |instance| {
+            describe(&find(&instance.repository.snapshot()?.seen_by(&viewer), &query.path)?)
+        })
         .await?;
     Ok(Json(body).into_response())
 }
 
-/// Lists the agents with what waits for them.
-pub(crate) async fn queue(State(instance): State<Arc<Instance>>, _: User) -> Result<Json<Value>> {
+/// Lists the agents with what waits for them, as far as the asker may see it.
+pub(crate) async fn queue(
+    State(instance): State<Arc<Instance>>,
+    user: User,
+) -> Result<Json<Value>> {
+    let seen = instance.repository.snapshot()?.seen_by(&instance.viewer_of(Some(&user.0))?);
     let role = instance.role.name();
     let mut described = Vec::new();
     for agent in agents(&instance.repository.snapshot()?, role)? {
@@ -346,10 +355,19 @@ pub(crate) async fn queue(State(instance): State<Arc<Instance>>, _: User) -> Res
             "enabled": agent.is_enabled,
             "blocked": instance.replicator.blocked(&agent.name),
             "queued": instance.queues.count(&queue).await?,
-            "items": jobs.iter().map(job_item).collect::<Vec<_>>(),
+            "items": jobs.iter().filter(|job| is_seen(job, &seen)).map(job_item).collect::<Vec<_>>(),
         }));
     }
     Ok(Json(json!({ "agents": described })))
+}
+
+/// Tells whether the asker may see the node that a job is about, whether or not it is still there.
+fn is_seen(job: &Job, seen: &Snapshot) -> bool {
+    path_of(job).is_some_and(|path| seen.would_see(&path, "cq:Page"))
+}
+
+fn path_of(job: &Job) -> Option<NodePath> {
+    NodePath::new(job.payload.get("path")?.as_str()?).ok()
 }
 
 fn job_item(job: &Job) -> Value {
@@ -368,10 +386,11 @@ fn job_item(job: &Job) -> Value {
 /// Lets a job run again now.
 pub(crate) async fn retry(
     State(instance): State<Arc<Instance>>,
-    _: Writer,
+    writer: Writer,
     request: Request,
 ) -> Result<Json<Value>> {
     let id = job_of(&instance, request).await?;
+    check_replicate(&instance, &writer.0, id).await?;
     let is_done = instance.queues.retry(id, SystemTime::now()).await?;
     instance.replicator.ring();
     Ok(Json(json!({ "changed": is_done })))
@@ -380,13 +399,37 @@ pub(crate) async fn retry(
 /// Removes a job that does not run.
 pub(crate) async fn cancel(
     State(instance): State<Arc<Instance>>,
-    _: Writer,
+    writer: Writer,
     request: Request,
 ) -> Result<Json<Value>> {
     let id = job_of(&instance, request).await?;
+    check_replicate(&instance, &writer.0, id).await?;
     let is_done = instance.queues.cancel(id).await?;
     instance.replicator.ring();
     Ok(Json(json!({ "changed": is_done })))
+}
+
+/// Refuses to touch a job for whoever may not replicate what it is about.
+async fn check_replicate(instance: &Instance, identity: &Identity, id: JobId) -> Result<()> {
+    let seen = instance.repository.snapshot()?.seen_by(&instance.viewer_of(Some(identity))?);
+    let role = instance.role.name();
+    for agent in agents(&instance.repository.snapshot()?, role)? {
+        let jobs = instance.queues.list(&queue_of(role, &agent.name), MAX_JOBS).await?;
+        if let Some(job) = jobs.iter().find(|job| job.id == id) {
+            let path = path_of(job).unwrap_or_else(NodePath::root);
+            return require_replicate(&seen, &path);
+        }
+    }
+    Ok(())
+}
+
+/// Refuses whoever may not activate or deactivate a node.
+pub(crate) fn require_replicate(seen: &Snapshot, path: &NodePath) -> Result<()> {
+    if seen.allows(path, Privileges::REPLICATE)? {
+        return Ok(());
+    }
+    let privilege = "crx:replicate";
+    Err(tympan_content::Error::AccessDenied { path: path.clone(), privilege }.into())
 }
 
 /// Reads the job's number from a form or JSON body.

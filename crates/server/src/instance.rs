@@ -87,7 +87,7 @@ impl Instance {
     /// Opens the logs and puts the parts together.
     ///
     /// # Errors
-    /// If a log file or the spool folder cannot be opened.
+    /// If a log file or the spool folder cannot be opened, or the initial policies cannot be installed.
     pub fn open(options: InstanceOptions, now: SystemTime) -> std::io::Result<Arc<Self>> {
         // Uploads that a crash cut off are of no use to anybody.
         if options.spool.exists() {
@@ -95,6 +95,10 @@ impl Instance {
         }
         std::fs::create_dir_all(&options.spool)?;
         std::fs::create_dir_all(&options.logs)?;
+        let installed = options.repository.install_initial_policies(now);
+        if installed.map_err(std::io::Error::other)? {
+            tracing::info!("the initial policies are installed");
+        }
         let open = |name: &str| options.logs.join(name);
         let instance = Self {
             role: options.role,
@@ -115,7 +119,6 @@ impl Instance {
         Ok(Arc::new(instance))
     }
 
-    #[expect(dead_code, reason = "routes are bound to it one by one")]
     /// Returns in whose name a request reads and changes content.
     pub(crate) fn viewer_of(&self, identity: Option<&Identity>) -> Result<Viewer> {
         Ok(self.repository.viewer(identity.map(|identity| &*identity.user))?)

@@ -8,20 +8,15 @@ use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Redirect as HttpRedirect, Response};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
-use tympan_content::{BlobContent, Repository, Snapshot};
+use tympan_content::{BlobContent, Repository, Snapshot, Viewer};
 use tympan_render::binary::{self, Conditions, Plan};
 use tympan_render::{Blob, Body, Outcome, Redirect, RenderRequest, RenderResponse};
 use tympan_web::listen::Peer;
 use tympan_web::read_body::from_reader;
 
 use crate::failure::{Failure, Result};
-use crate::login::Identity;
 use crate::metrics::count;
 use crate::{Instance, Role};
-
-/// What visitors without a login may read on publish; everything else looks as if it were not there.
-const PUBLIC: [&str; 5] =
-    ["/content", "/etc.clientlibs", "/etc/designs", "/libs/clientlibs", "/favicon.ico"];
 
 /// Answers GET and HEAD for everything that is content.
 pub(crate) async fn get(State(instance): State<Arc<Instance>>, request: Request) -> Response {
@@ -51,8 +46,11 @@ async fn serve(instance: &Arc<Instance>, parts: &Parts) -> Result<Response> {
     let peer = parts.extensions.get::<Peer>().copied();
     let identity = instance.logins.identify(&parts.headers, peer, SystemTime::now()).await?;
     let path = parts.uri.path().to_owned();
-    check_access(instance, identity.as_ref(), &path)?;
+    if instance.role == Role::Author && identity.is_none() {
+        return Err(Failure::new(StatusCode::UNAUTHORIZED, "log in first"));
+    }
     let asked = Asked {
+        viewer: instance.viewer_of(identity.as_ref())?,
         is_edit: instance.role == Role::Author
             && query_value(parts.uri.query(), "wcmmode") == Some("edit"),
         query: parts.uri.query().unwrap_or_default().to_owned(),
@@ -67,32 +65,13 @@ async fn serve(instance: &Arc<Instance>, parts: &Parts) -> Result<Response> {
     Ok(response)
 }
 
-/// Refuses what the asker may not see.
-fn check_access(instance: &Instance, identity: Option<&Identity>, path: &str) -> Result<()> {
-    match (instance.role, identity) {
-        (_, Some(_)) => Ok(()),
-        (Role::Author, None) => Err(Failure::new(StatusCode::UNAUTHORIZED, "log in first")),
-        (Role::Publish, None) => {
-            let decoded = percent_encoding::percent_decode_str(path).decode_utf8_lossy();
-            let is_within = |root: &&str| {
-                decoded
-                    .strip_prefix(*root)
-                    .is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '.']))
-            };
-            let is_plain = !decoded.split('/').any(|name| name == "." || name == "..");
-            let is_public =
-                decoded == "/" || decoded == "/index.html" || PUBLIC.iter().any(is_within);
-            if is_plain && is_public { Ok(()) } else { Err(Failure::not_found(path)) }
-        }
-    }
-}
-
 fn query_value<'a>(query: Option<&'a str>, name: &str) -> Option<&'a str> {
     query?.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='))
 }
 
 /// What a request asks for, detached from its connection.
 struct Asked {
+    viewer: Viewer,
     path: String,
     query: String,
     headers: HeaderMap,
@@ -102,7 +81,7 @@ struct Asked {
 
 /// Draws the answer from one pinned root.
 fn answer(instance: &Instance, asked: &Asked) -> Result<Response> {
-    let snapshot = instance.repository.snapshot()?;
+    let snapshot = instance.repository.snapshot()?.seen_by(&asked.viewer);
     let request = RenderRequest {
         method: if asked.is_head { "HEAD" } else { "GET" },
         path: &asked.path,

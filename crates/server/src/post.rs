@@ -13,7 +13,7 @@ use std::time::SystemTime;
 use axum::extract::{Request, State};
 use axum::response::Response;
 use http::StatusCode;
-use tympan_content::{ChunkId, Depth, NodePath};
+use tympan_content::{ChunkId, Depth, NodePath, Viewer};
 use tympan_replicate::{Action, Need, Wish, hold, is_live, mark};
 use tympan_web::limit::BodyLimit;
 
@@ -92,10 +92,11 @@ async fn handle(
         .map_err(|_| Failure::bad_request("the path is not UTF-8"))?
         .into_owned();
     let operation = fields.command(":operation").unwrap_or_default().to_owned();
-    let (asked, user) = (path.clone(), identity.user.clone());
+    let (asked, viewer) = (path.clone(), instance.viewer_of(Some(&identity))?);
+    let asking = viewer.clone();
     let (fields, wishes) = instance
         .work(move |instance| {
-            let wishes = wishes_of(instance, &asked, &fields, &user)?;
+            let wishes = wishes_of(instance, &asked, &fields, &asking)?;
             Ok((fields, wishes))
         })
         .await?;
@@ -110,9 +111,8 @@ async fn handle(
             done
         }
         None => {
-            let user = identity.user.clone();
             let work = move |instance: &Instance, _: &[Wish], _| {
-                let done = content::carry_out(instance, &operation, &path, &fields, &user)?;
+                let done = content::carry_out(instance, &operation, &path, &fields, &viewer)?;
                 Ok((done, instance.repository.head()?))
             };
             let done = with_wishes(instance, wishes, Need::Nothing, work).await?;
@@ -125,24 +125,35 @@ async fn handle(
 
 /// Returns what a request means for visitors: what it activates or deactivates, and what it takes away by deleting or
 /// moving something that they can see.
-fn wishes_of(instance: &Instance, path: &str, fields: &Fields, user: &str) -> Result<Vec<Wish>> {
+///
+/// # Errors
+/// If the viewer lacks `crx:replicate` for one of them.
+fn wishes_of(
+    instance: &Instance,
+    path: &str,
+    fields: &Fields,
+    viewer: &Viewer,
+) -> Result<Vec<Wish>> {
+    let seen = instance.repository.snapshot()?.seen_by(viewer);
     let operation = fields.command(":operation").unwrap_or_default();
     let is_deep = fields.command(":deep") == Some("true");
     let depth = if is_deep { Depth::Subtree } else { Depth::Document };
-    let wish = |action, path, depth| Wish { action, path, depth, user: user.to_owned() };
+    let wish = |action, path, depth| {
+        api::require_replicate(&seen, &path)?;
+        Ok::<_, Failure>(Wish { action, path, depth, user: viewer.name().to_owned() })
+    };
     let mut wishes = Vec::new();
     match (Action::find(operation), operation) {
         (Some(action), _) => {
-            for path in content::targets_of(instance, path, fields, action == Action::Deactivate)? {
-                wishes.push(wish(action, NodePath::new(&path)?, depth));
+            for path in content::targets_of(&seen, path, fields, action == Action::Deactivate)? {
+                wishes.push(wish(action, NodePath::new(&path)?, depth)?);
             }
         }
         (None, "delete" | "move") => {
-            let snapshot = instance.repository.snapshot()?;
-            for path in content::targets(instance, path, fields)? {
+            for path in content::targets(&seen, path, fields)? {
                 let path = NodePath::new(&path)?;
-                if snapshot.node(&path)?.is_some_and(|node| is_live(&node).unwrap_or(true)) {
-                    wishes.push(wish(Action::Deactivate, path, Depth::Subtree));
+                if seen.node(&path)?.is_some_and(|node| is_live(&node).unwrap_or(true)) {
+                    wishes.push(wish(Action::Deactivate, path, Depth::Subtree)?);
                 }
             }
         }

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use http::StatusCode;
 use tympan_content::{
     Date, JCR_CONTENT, NodePath, PRIMARY_TYPE, Place, Property, Session, Snapshot, Subtree, Value,
-    ValueType,
+    ValueType, Viewer,
 };
 
 use crate::Instance;
@@ -22,23 +22,24 @@ pub(crate) fn carry_out(
     operation: &str,
     path: &str,
     fields: &Fields,
-    user: &str,
+    viewer: &Viewer,
 ) -> Result<Done> {
+    let seen = instance.repository.snapshot()?.seen_by(viewer);
     let mut work = Work {
-        session: instance.repository.session(user)?,
-        user,
+        session: instance.repository.session_of(viewer)?,
+        user: viewer.name(),
         now: SystemTime::now(),
         done: Done::default(),
     };
     match operation {
         "" | "modify" => work.modify(path, fields)?,
         "delete" => {
-            for path in targets(instance, path, fields)? {
+            for path in targets(&seen, path, fields)? {
                 work.delete(&path)?;
             }
         }
         "move" | "copy" => {
-            for path in targets(instance, path, fields)? {
+            for path in targets(&seen, path, fields)? {
                 work.relocate(operation, &path, fields)?;
             }
         }
@@ -58,12 +59,12 @@ pub(crate) fn carry_out(
 
 /// Returns the paths that an operation is for, as [`targets`] does; a path where nothing is counts where that is allowed.
 pub(crate) fn targets_of(
-    instance: &Instance,
+    snapshot: &Snapshot,
     path: &str,
     fields: &Fields,
     may_be_missing: bool,
 ) -> Result<Vec<String>> {
-    match targets(instance, path, fields) {
+    match targets(snapshot, path, fields) {
         Err(failure) if may_be_missing && failure.status == StatusCode::NOT_FOUND => {
             Ok(vec![NodePath::new(cut(path))?.to_string()])
         }
@@ -72,11 +73,10 @@ pub(crate) fn targets_of(
 }
 
 /// Returns the paths that an operation is for: those of `:applyTo`, or the request's own.
-pub(crate) fn targets(instance: &Instance, path: &str, fields: &Fields) -> Result<Vec<String>> {
+pub(crate) fn targets(snapshot: &Snapshot, path: &str, fields: &Fields) -> Result<Vec<String>> {
     let wanted = fields.commands(":applyTo");
-    let snapshot = instance.repository.snapshot()?;
     if wanted.is_empty() {
-        return Ok(vec![existing(&snapshot, path)?.to_string()]);
+        return Ok(vec![existing(snapshot, path)?.to_string()]);
     }
     let base = NodePath::new(cut(path)).unwrap_or_else(|_| NodePath::root());
     let mut paths = Vec::new();
