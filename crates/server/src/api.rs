@@ -14,7 +14,6 @@ use serde_json::{Value, json};
 use tympan_content::{Date, Index, JCR_CONTENT, Node, NodePath, Privileges, Snapshot, Summary};
 use tympan_jobs::{Job, JobId, JobState};
 use tympan_replicate::{agents, queue_of};
-use tympan_web::listen::Peer;
 
 use crate::dialog::{component, describe, is_container, title_of};
 use crate::failure::{Failure, Result};
@@ -28,9 +27,10 @@ const MAX_JOBS: u32 = 500;
 
 /// Tells who asks, or refuses.
 pub(crate) async fn require_user(instance: &Instance, parts: &Parts) -> Result<Identity> {
-    let peer = parts.extensions.get::<Peer>().copied();
-    let identity = instance.logins.identify(&parts.headers, peer, SystemTime::now()).await?;
-    identity.ok_or_else(|| Failure::new(StatusCode::UNAUTHORIZED, "log in first"))
+    instance
+        .identify(parts)
+        .await?
+        .ok_or_else(|| Failure::new(StatusCode::UNAUTHORIZED, "log in first"))
 }
 
 /// Whoever asks, logged in.

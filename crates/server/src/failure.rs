@@ -14,13 +14,21 @@ pub(crate) struct Failure {
     pub(crate) message: String,
     pub(crate) conflicts: Vec<Conflict>,
     pub(crate) violations: Vec<Violation>,
+    /// After how many seconds to come again.
+    pub(crate) retry_after: Option<u64>,
 }
 
 pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
 
 impl Failure {
     pub(crate) fn new(status: StatusCode, message: impl Into<String>) -> Self {
-        Self { status, message: message.into(), conflicts: Vec::new(), violations: Vec::new() }
+        Self {
+            status,
+            message: message.into(),
+            conflicts: Vec::new(),
+            violations: Vec::new(),
+            retry_after: None,
+        }
     }
 
     pub(crate) fn bad_request(message: impl Into<String>) -> Self {
@@ -29,6 +37,14 @@ impl Failure {
 
     pub(crate) fn not_found(path: &str) -> Self {
         Self::new(StatusCode::NOT_FOUND, format!("there is nothing at `{path}`"))
+    }
+
+    /// Refuses an attempt to log in that comes too soon after others.
+    pub(crate) fn too_soon(wait: std::time::Duration) -> Self {
+        let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
+        let message = format!("too many failed logins; try again in {seconds} s");
+        let failure = Self::new(StatusCode::TOO_MANY_REQUESTS, message);
+        Self { retry_after: Some(seconds), ..failure }
     }
 
     /// Logs an error that people must look at and says so without its details. A full disk is told as what it is.
@@ -103,6 +119,9 @@ impl IntoResponse for Failure {
         let mut response = (self.status, axum::Json(body)).into_response();
         if self.status == StatusCode::SERVICE_UNAVAILABLE {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        if let Some(seconds) = self.retry_after {
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }
         if self.status == StatusCode::UNAUTHORIZED {
             let challenge = HeaderValue::from_static("Basic realm=\"Tympan\", charset=\"UTF-8\"");

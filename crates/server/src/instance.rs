@@ -5,11 +5,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use http::request::Parts;
 use tokio::sync::Semaphore;
 use tympan_content::{Repository, Viewer};
 use tympan_jobs::Queues;
 use tympan_render::Renderer;
 use tympan_replicate::Replicator;
+use tympan_web::listen::Peer;
 use tympan_web::log_file::LogFile;
 use tympan_web::{access_log, request_log};
 
@@ -122,6 +124,13 @@ impl Instance {
     /// Returns in whose name a request reads and changes content.
     pub(crate) fn viewer_of(&self, identity: Option<&Identity>) -> Result<Viewer> {
         Ok(self.repository.viewer(identity.map(|identity| &*identity.user))?)
+    }
+
+    /// Tells who asks; nobody if the request proves nothing.
+    pub(crate) async fn identify(&self, parts: &Parts) -> Result<Option<Identity>> {
+        let peer = parts.extensions.get::<Peer>().copied();
+        let found = self.logins.identify(&parts.headers, peer, SystemTime::now()).await;
+        found.inspect_err(|failure| self.metrics.count_failed_login(failure))
     }
 
     /// Runs blocking work of a request on the bounded pool.

@@ -26,9 +26,10 @@ mod post;
 mod receive;
 mod route;
 mod store;
+mod throttle;
 
 pub use instance::{Instance, InstanceOptions, Role};
-pub use login::{Logins, create_user, set_password};
+pub use login::{Logins, TokenInfo, create_user, set_password};
 pub use route::{admin_router, router};
 
 /// The steps that bring a state database to this room's newest tables; `store::state` runs each once.

@@ -2,6 +2,7 @@
 //!
 //! Users are nodes below `/home/users` (`rep:User`) with an Argon2id hash in `rep:password`. Tokens are random; the
 //! state database holds their SHA-256 only. Basic and Bearer credentials are taken over TLS or loopback alone.
+//! Who guesses passwords is slowed down (`throttle`).
 //!
 //! Invariants
 //! * A token that is stored cannot be read back; a one-time link works once.
@@ -18,14 +19,16 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::{HeaderMap, StatusCode, header};
 use parking_lot::Mutex;
+use serde::Serialize;
 use sha2::{Digest, Sha256};
 use sqlx::{AnyPool, Row};
 use subtle::ConstantTimeEq;
 use tokio::sync::Semaphore;
-use tympan_content::{NodePath, Property, Repository, Session, Subtree};
+use tympan_content::{NodePath, Property, Repository, Session};
 use tympan_web::listen::Peer;
 
 use crate::failure::{Failure, Result};
+use crate::throttle::Throttle;
 
 /// The cookie that holds a session's token.
 pub(crate) const COOKIE: &str = "tympan-login";
@@ -37,6 +40,8 @@ const SESSION_LIFE: Duration = Duration::from_secs(12 * 3600);
 const LINK_LIFE: Duration = Duration::from_secs(24 * 3600);
 /// How long a verified Basic password is remembered, by its hash.
 const BASIC_LIFE: Duration = Duration::from_secs(60);
+/// How many letters of a token's hash name it.
+const TOKEN_ID_LETTERS: usize = 12;
 /// How many verified Basic passwords are remembered.
 const BASIC_MAX: usize = 1000;
 
@@ -78,16 +83,38 @@ pub struct Logins {
     repository: Repository,
     checks: Arc<Semaphore>,
     basic: Arc<Mutex<Verified>>,
+    throttle: Arc<Throttle>,
+}
+
+/// What is known of a token without knowing it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct TokenInfo {
+    /// What names it: the start of its hash.
+    pub id: String,
+    /// Whose it is.
+    pub user: String,
+    /// `session`, `token` or `link`.
+    pub kind: String,
+    /// When it was made, in seconds since 1970.
+    pub created: i64,
+    /// When it ends, in seconds since 1970.
+    pub expires: Option<i64>,
 }
 
 impl Logins {
     /// Uses a database that has this room's table ([`crate::MIGRATIONS`]) and the users of a repository.
     #[must_use]
     pub fn new(pool: AnyPool, repository: Repository) -> Self {
-        Self { pool, repository, checks: Arc::new(Semaphore::new(2)), basic: Arc::default() }
+        Self {
+            pool,
+            repository,
+            checks: Arc::new(Semaphore::new(2)),
+            basic: Arc::default(),
+            throttle: Arc::default(),
+        }
     }
 
-    /// Makes a token for a program and returns it; it is shown this once.
+    /// Makes a token for a program and returns it; it is shown this once. Without `life` it works until it is revoked.
     ///
     /// # Errors
     /// If the database or the system's random source fails.
@@ -95,8 +122,57 @@ impl Logins {
         pool: &AnyPool,
         user: &str,
         now: SystemTime,
+        life: Option<Duration>,
     ) -> std::io::Result<String> {
-        issue(pool, Kind::Token, user, now, None).await
+        issue(pool, Kind::Token, user, now, life).await
+    }
+
+    /// Lists the tokens that work, those of programs and sessions alike, of one user or of all.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub async fn tokens(
+        pool: &AnyPool,
+        user: Option<&str>,
+        now: SystemTime,
+    ) -> std::io::Result<Vec<TokenInfo>> {
+        let rows = sqlx::query(
+            "SELECT token_hash, user_name, kind, created, expires FROM login \
+             WHERE (expires IS NULL OR expires > $1) ORDER BY created, token_hash",
+        )
+        .bind(seconds(now))
+        .fetch_all(pool)
+        .await
+        .map_err(std::io::Error::other)?;
+        let read = |row: &sqlx::any::AnyRow| -> sqlx::Result<TokenInfo> {
+            let hash: String = row.try_get(0)?;
+            Ok(TokenInfo {
+                id: hash.get(..TOKEN_ID_LETTERS).unwrap_or(&hash).to_owned(),
+                user: row.try_get(1)?,
+                kind: row.try_get(2)?,
+                created: row.try_get(3)?,
+                expires: row.try_get(4)?,
+            })
+        };
+        let tokens = rows.iter().map(read).collect::<sqlx::Result<Vec<_>>>();
+        let mut tokens = tokens.map_err(std::io::Error::other)?;
+        tokens.retain(|token| user.is_none_or(|user| token.user == user));
+        Ok(tokens)
+    }
+
+    /// Takes back one token by the name that [`Logins::tokens`] gives. Tells whether there was one.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub async fn revoke_token(pool: &AnyPool, id: &str) -> std::io::Result<bool> {
+        if id.len() != TOKEN_ID_LETTERS || !id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            return Ok(false);
+        }
+        let done = sqlx::query("DELETE FROM login WHERE token_hash LIKE $1")
+            .bind(format!("{id}%"))
+            .execute(pool)
+            .await;
+        done.map(|done| done.rows_affected() > 0).map_err(std::io::Error::other)
     }
 
     /// Ends every session and takes back every token of a user, as after a change of the password.
@@ -122,9 +198,10 @@ impl Logins {
         &self,
         user: &str,
         password: &str,
+        peer: Option<Peer>,
         now: SystemTime,
     ) -> Result<(String, Identity)> {
-        if !self.check_password(user, password).await? {
+        if !self.check_password(user, password, peer, now).await? {
             return Err(Failure::new(
                 StatusCode::UNAUTHORIZED,
                 "user name and password do not match",
@@ -191,7 +268,7 @@ impl Logins {
             let credentials = credentials.to_str().map_err(|_| wrong())?;
             let user = match credentials.split_once(' ') {
                 Some((scheme, rest)) if scheme.eq_ignore_ascii_case("basic") => {
-                    self.basic(rest, now).await?
+                    self.basic(rest, peer, now).await?
                 }
                 Some((scheme, rest)) if scheme.eq_ignore_ascii_case("bearer") => {
                     self.holder(rest.trim(), Kind::Token, now).await?
@@ -225,7 +302,12 @@ impl Logins {
         Ok(is_known.then_some(user))
     }
 
-    async fn basic(&self, encoded: &str, now: SystemTime) -> Result<Option<String>> {
+    async fn basic(
+        &self,
+        encoded: &str,
+        peer: Option<Peer>,
+        now: SystemTime,
+    ) -> Result<Option<String>> {
         let Some(decoded) =
             STANDARD.decode(encoded.trim()).ok().and_then(|bytes| String::from_utf8(bytes).ok())
         else {
@@ -234,14 +316,14 @@ impl Logins {
         let Some((user, password)) = decoded.split_once(':') else { return Ok(None) };
         // The stored hash is part of the key, so that a changed password counts at once.
         let Some(stored) = self.stored_hash(user).await? else {
-            self.check_password(user, password).await?;
+            self.check_password(user, password, peer, now).await?;
             return Ok(None);
         };
         let key: [u8; 32] = Sha256::digest(format!("{stored}\n{decoded}")).into();
         if self.basic.lock().get(&key).is_some_and(|until| *until > now) {
             return Ok(Some(user.to_owned()));
         }
-        if !self.check_password(user, password).await? {
+        if !self.check_password(user, password, peer, now).await? {
             return Ok(None);
         }
         let mut known = self.basic.lock();
@@ -252,17 +334,33 @@ impl Logins {
         Ok(Some(user.to_owned()))
     }
 
+    /// Returns the hash of a user's password; nothing for whoever may not log in.
     async fn stored_hash(&self, user: &str) -> Result<Option<String>> {
         let (repository, user) = (self.repository.clone(), user.to_owned());
         tokio::task::spawn_blocking(move || {
-            let Ok(path) = user_path(&user) else { return Ok(None) };
+            if !repository.may_log_in(&user)? {
+                return Ok(None);
+            }
+            let Some(path) = repository.account_path(&user)? else { return Ok(None) };
             Ok(repository.snapshot()?.node(&path)?.and_then(|node| node.text("rep:password")))
         })
         .await?
     }
 
-    async fn check_password(&self, user: &str, password: &str) -> Result<bool> {
+    /// Tells whether a password is right, unless too many were wrong before.
+    async fn check_password(
+        &self,
+        user: &str,
+        password: &str,
+        peer: Option<Peer>,
+        now: SystemTime,
+    ) -> Result<bool> {
+        let address = peer.map(|peer| peer.addr.ip());
+        // Asked only with the permit, so that no more attempts run at once than there are permits.
         let permit = self.checks.acquire().await;
+        if let Some(wait) = self.throttle.wait(user, address, now) {
+            return Err(Failure::too_soon(wait));
+        }
         let stored = self.stored_hash(user).await?;
         let password = password.to_owned();
         let is_right = tokio::task::spawn_blocking(move || {
@@ -274,6 +372,11 @@ impl Logins {
             matches && stored.is_some()
         })
         .await?;
+        if is_right {
+            self.throttle.succeeded(user, address, now);
+        } else {
+            self.throttle.failed(user, address, now);
+        }
         drop(permit);
         Ok(is_right)
     }
@@ -312,22 +415,8 @@ pub fn create_user(
     user: &str,
     password: &str,
 ) -> tympan_content::Result<()> {
-    let path = user_path(user)?;
-    if session.node(&path)?.is_some() {
-        return Err(tympan_content::Error::NodeExists(path));
-    }
-    for folder in ["/home", "/home/users"] {
-        let folder = NodePath::new(folder)?;
-        if session.node(&folder)?.is_none() {
-            session.add_node(&folder, "rep:AuthorizableFolder")?;
-        }
-    }
-    let node = Subtree::new(path.name(), "rep:User")
-        .with("jcr:uuid", Property::text(path.name()))
-        .with("rep:authorizableId", user)
-        .with("rep:principalName", user)
-        .with("rep:password", Property::text(hash_password(&path, password)?));
-    session.put(&path, node)
+    let path = NodePath::new("/home/users")?.child(user)?;
+    session.add_user(user, &hash_password(&path, password)?)
 }
 
 /// Gives a user another password.
@@ -339,7 +428,7 @@ pub fn set_password(
     user: &str,
     password: &str,
 ) -> tympan_content::Result<()> {
-    let path = user_path(user)?;
+    let path = session.account(user)?;
     let hash = hash_password(&path, password)?;
     session.set_property(&path, "rep:password", Property::text(hash))
 }
@@ -354,10 +443,6 @@ fn hash_password(path: &NodePath, password: &str) -> tympan_content::Result<Stri
     getrandom::fill(&mut salt).map_err(|_| failed("the system gives no random bytes"))?;
     let hash = Argon2::default().hash_password_with_salt(password.as_bytes(), &salt);
     Ok(hash.map_err(|_| failed("it cannot be hashed"))?.to_string())
-}
-
-fn user_path(user: &str) -> tympan_content::Result<NodePath> {
-    NodePath::new("/home/users")?.child(user)
 }
 
 /// Checks that a write which a browser could be tricked into repeats the CSRF token.

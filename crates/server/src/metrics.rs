@@ -3,6 +3,10 @@
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use http::StatusCode;
+
+use crate::failure::Failure;
+
 macro_rules! counters {
     ($($(#[doc = $doc:literal])+ $name:ident),+ $(,)?) => {
         /// The counters of an instance.
@@ -43,6 +47,8 @@ counters! {
     refused,
     /// Logins that failed; a rise may be guessing.
     failed_logins,
+    /// Logins refused unseen, as too many had failed before; a rise is guessing.
+    throttled_logins,
     /// Commits by Sling's POST protocol.
     commits,
     /// Activations and deactivations that users asked for.
@@ -54,4 +60,15 @@ counters! {
 /// Adds one.
 pub(crate) fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
+}
+
+impl Metrics {
+    /// Counts a login that was refused, by the reason.
+    pub(crate) fn count_failed_login(&self, failure: &Failure) {
+        match failure.status {
+            StatusCode::TOO_MANY_REQUESTS => count(&self.throttled_logins),
+            StatusCode::UNAUTHORIZED => count(&self.failed_logins),
+            _ => {}
+        }
+    }
 }

@@ -1,7 +1,6 @@
 //! Serving content: the renderer's answer becomes HTTP.
 
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use axum::body::Body as HttpBody;
 use axum::extract::{Request, State};
@@ -11,7 +10,6 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use tympan_content::{BlobContent, Repository, Snapshot, Viewer};
 use tympan_render::binary::{self, Conditions, Plan};
 use tympan_render::{Blob, Body, Outcome, Redirect, RenderRequest, RenderResponse};
-use tympan_web::listen::Peer;
 use tympan_web::read_body::from_reader;
 
 use crate::failure::{Failure, Result};
@@ -43,8 +41,7 @@ fn wants_page(headers: &HeaderMap) -> bool {
 }
 
 async fn serve(instance: &Arc<Instance>, parts: &Parts) -> Result<Response> {
-    let peer = parts.extensions.get::<Peer>().copied();
-    let identity = instance.logins.identify(&parts.headers, peer, SystemTime::now()).await?;
+    let identity = instance.identify(parts).await?;
     let path = parts.uri.path().to_owned();
     if instance.role == Role::Author && identity.is_none() {
         return Err(Failure::new(StatusCode::UNAUTHORIZED, "log in first"));

@@ -101,12 +101,13 @@ async fn log_in(
     form: Form<Credentials>,
 ) -> Result<Response> {
     let Credentials { user, password } = form.0;
-    let begun = instance.logins.log_in(&user, &password, SystemTime::now()).await;
-    if begun.is_err() {
-        count(&instance.metrics.failed_logins);
+    let peer = peer.map(|peer| peer.0);
+    let begun = instance.logins.log_in(&user, &password, peer, SystemTime::now()).await;
+    if let Err(failure) = &begun {
+        instance.metrics.count_failed_login(failure);
     }
     let (token, identity) = begun?;
-    Ok(with_session(&token, &identity, peer.map(|peer| peer.0)))
+    Ok(with_session(&token, &identity, peer))
 }
 
 fn with_session(token: &str, identity: &Identity, peer: Option<Peer>) -> Response {

@@ -10,6 +10,9 @@ const USERS: &str = "/home/users";
 /// Where groups are made.
 const GROUPS: &str = "/home/groups";
 
+/// Names that no account may have.
+const RESERVED: [&str; 3] = ["anonymous", "everyone", "system"];
+
 impl Session {
     /// Adds a user with the hash of its password.
     ///
@@ -102,6 +105,11 @@ impl Session {
     }
 
     fn add_account(&mut self, folder: &str, id: &str, node: Subtree) -> Result<()> {
+        if RESERVED.contains(&id) {
+            let path = NodePath::new(folder)?.child(id)?;
+            let reason = "the name means somebody else";
+            return Err(Error::Refused { action: "add", path, reason });
+        }
         if let Some(path) = self.find_account(id)? {
             return Err(Error::NodeExists(path));
         }

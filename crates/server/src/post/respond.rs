@@ -80,7 +80,11 @@ fn redirect_target(target: &str, done: &Done) -> Option<String> {
 
 /// Answers a request that failed.
 pub(crate) fn failure(wanted: &Wanted, path: &str, failure: Failure) -> Response {
-    if wanted.is_json || matches!(failure.status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)
+    if wanted.is_json
+        || matches!(
+            failure.status,
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::TOO_MANY_REQUESTS
+        )
     {
         return failure.into_response();
     }
