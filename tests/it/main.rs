@@ -7,6 +7,7 @@
     reason = "a test fails by panicking, and says aloud what it skips"
 )]
 
+mod access;
 mod bad_input;
 mod browser;
 mod clone;

@@ -26,8 +26,8 @@ use crate::siblings::Spot;
 use crate::snapshot::View;
 use crate::version::{Passes, check_privilege};
 use crate::{
-    BlobId, Error, Node, NodePath, Property, Result, Snapshot, Subtree, Viewer, check_name, commit,
-    keys,
+    BlobId, Error, Node, NodePath, Privileges, Property, Result, Snapshot, Subtree, Viewer,
+    check_name, commit, keys,
 };
 
 /// Where to put a node among its siblings.
@@ -141,6 +141,18 @@ impl Session {
         Ok(self.pending.clone())
     }
 
+    /// Says that a node is in the way. Whoever does not see it and might not add it learns only the latter.
+    fn taken(&mut self, path: &NodePath) -> Result<Error> {
+        if self.node(path)?.is_none() {
+            let parent = path.parent().unwrap_or_else(NodePath::root);
+            let wanted = Privileges::ADD_CHILD_NODES;
+            if !self.snapshot()?.allows(&parent, wanted)? {
+                return Ok(Error::AccessDenied { path: parent, privilege: wanted.first_name() });
+            }
+        }
+        Ok(Error::NodeExists(path.clone()))
+    }
+
     /// Refuses to edit a node that the viewer does not see, as if it were not there.
     fn require_seen(&mut self, path: &NodePath) -> Result<()> {
         let is_seen = match &self.gate {
@@ -196,7 +208,7 @@ impl Session {
     /// [`Error::NodeExists`]; [`Error::NodeMissing`] for the parent.
     pub fn add_node(&mut self, path: &NodePath, primary_type: &str) -> Result<()> {
         if self.whole()?.node(path)?.is_some() {
-            return Err(Error::NodeExists(path.clone()));
+            return Err(self.taken(path)?);
         }
         self.put(path, Subtree::new(path.name(), primary_type))
     }
@@ -300,7 +312,7 @@ impl Session {
     fn copy_seen(&mut self, from: &NodePath, to: &NodePath) -> Result<()> {
         let node = self.node(from)?.ok_or_else(|| Error::NodeMissing(from.clone()))?;
         if self.whole()?.node(to)?.is_some() {
-            return Err(Error::NodeExists(to.clone()));
+            return Err(self.taken(to)?);
         }
         let mut tree = node.read()?;
         drop(node);
@@ -593,7 +605,7 @@ impl Session {
     fn prepare_copy(&mut self, from: &NodePath, to: &NodePath) -> Result<Option<Subtree>> {
         let node = self.whole()?.node(from)?.ok_or_else(|| Error::NodeMissing(from.clone()))?;
         if self.pending.node(to)?.is_some() {
-            return Err(Error::NodeExists(to.clone()));
+            return Err(self.taken(to)?);
         }
         let parent = to.parent().unwrap_or_else(NodePath::root);
         check_name(to.name())?;
