@@ -1,5 +1,6 @@
 //! The rows: each measures one subject and gives its figures.
 
+mod access;
 mod admin;
 mod binary;
 mod branch;
@@ -50,6 +51,7 @@ pub(crate) const ROWS: &[Row] = &[
         about: "saves while garbage is collected; opening; units of work beside Oak's",
         measure: collect::measure,
     },
+    Row { name: "C4", about: "access checks with 1,000 policies", measure: access::measure },
     Row { name: "C5", about: "start and memory of a publisher", measure: start::measure },
     Row { name: "R1", about: "uncached page and its JSON at publish", measure: render::measure },
     Row { name: "R2", about: "all pages of the sample site, uncached", measure: pages::measure },
