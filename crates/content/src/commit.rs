@@ -18,8 +18,9 @@ use tympan_store::{Batch, ChunkId, Map, ReadChunks, RefUpdate, Root, Value as St
 use crate::blame::explain;
 use crate::boundary::is_container;
 use crate::counter::{add_increments, take_increments};
-use crate::index::IndexEdits;
+use crate::index::{IndexEdits, Maps};
 use crate::merge::{Clashes, merge};
+use crate::property_index::{self, DEFINITIONS, Definitions};
 use crate::record::Record;
 use crate::repository::{CONTENT, Shared};
 use crate::siblings::deal_missing;
@@ -179,7 +180,7 @@ fn settled(clashes: Clashes<'_>) -> Result<Vec<(Conflict, Side)>> {
 }
 
 /// Opens the state that the branch will name when everything staged is written.
-fn open_head(staged: &Arc<Shared>, root: Option<ChunkId>) -> Result<View> {
+pub(crate) fn open_head(staged: &Arc<Shared>, root: Option<ChunkId>) -> Result<View> {
     let root = root.ok_or(Error::NotContent(ChunkId::from_bytes([0; 32])))?;
     let maps = Root::read(staged.reads(), &root)?.maps;
     let content = maps.get(CONTENT).copied().ok_or(Error::NotContent(root))?;
@@ -212,7 +213,9 @@ pub(crate) fn write_root(
 ) -> Result<Option<ChunkId>> {
     let shared = &head.shared;
     let mut writes = BTreeMap::new();
-    let mut indexes = IndexEdits::default();
+    let before = Definitions::cached(head)?;
+    let after = definitions_after(head, edits, &before)?;
+    let mut indexes = IndexEdits::new(Maps::All, after.clone());
     for (key, record) in edits {
         let path = keys::path_of(key)?;
         let old = head.content.get(shared.reads(), key)?;
@@ -231,6 +234,7 @@ pub(crate) fn write_root(
     maps.insert(VERSIONS.to_owned(), versions);
     let content = head.content.edit(shared.reads(), batch, writes)?;
     maps.insert(CONTENT.to_owned(), content);
+    property_index::drop_stale(&mut maps, &before, &after);
     indexes.apply(&mut maps, shared.reads(), batch)?;
     Ok(Some(Root { maps }.write(batch)?))
 }
@@ -249,6 +253,22 @@ fn write_versions(
         writes.insert(key.clone(), stored);
     }
     Ok(map.edit(reads, batch, writes)?)
+}
+
+/// Returns the property indexes that edits lead to.
+fn definitions_after(
+    head: &View,
+    edits: &Overlay,
+    before: &Arc<Definitions>,
+) -> Result<Arc<Definitions>> {
+    let folder = NodePath::new(DEFINITIONS)?;
+    let below = keys::below(&folder)?;
+    let folder = keys::key_of(&folder)?;
+    if !edits.keys().any(|key| *key == folder || below.contains(key)) {
+        return Ok(before.clone());
+    }
+    let edited = View { overlay: edits.clone(), ..head.clone() };
+    Definitions::read(&edited)
 }
 
 /// Derives the index edits of one changed document.

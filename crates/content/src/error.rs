@@ -99,6 +99,18 @@ pub enum Error {
         /// What is wrong and what to do.
         message: String,
     },
+    /// Two nodes have a value that a unique index allows once.
+    #[error(
+        "OakConstraint0030: `{path}` and `{other}` have the same value of `{property}`, of which an index wants each once; give one of them another"
+    )]
+    NotUnique {
+        /// The property.
+        property: String,
+        /// The node that was to be written.
+        path: NodePath,
+        /// The node that has the value already.
+        other: NodePath,
+    },
     /// The text of a query is wrong.
     #[error("the query is not valid at {0}")]
     Query(#[from] crate::query::SyntaxError),

@@ -9,20 +9,25 @@
 //! | `modified` | milliseconds of the last change (big-endian, sign flipped), 0x00, path of the record |
 //! | `order` | the record's own key with its order key before the name; and the empty key, so that the map is never empty |
 //!
+//! | `property/…` | a value of the property, then the node path (`property_index`); and the empty key |
+//!
 //! Values are empty: everything is in the key, so a look-up is a range.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
+use std::sync::Arc;
 
 use bytes::Bytes;
-use tympan_store::{Batch, Map, ReadChunks, Root, Value as Stored};
+use tympan_store::{Batch, Map, ReadChunks, Root, Staged, Value as Stored};
 
 use crate::body::{Body, BodyNode};
 use crate::borrowed::{BorrowedProperty, BorrowedValue};
+use crate::property_index::{Definitions, PREFIX};
 use crate::record::Record;
 use crate::repository::ROOT_TYPE;
 use crate::subtree::{MIXIN_TYPES, PRIMARY_TYPE};
-use crate::{NodePath, Result, Snapshot, ValueType, keys};
+use crate::value_key::{split_entry, successor};
+use crate::{Error, NodePath, Result, Snapshot, ValueType, keys};
 
 /// The indexes that answer look-ups by a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -38,7 +43,7 @@ pub enum Index {
 }
 
 impl Index {
-    fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Uuid => "uuid",
             Self::Reference => "reference",
@@ -99,20 +104,39 @@ impl Snapshot {
 
 /// Longer values are cut in keys: the tree bounds its keys, and whoever looks up compares the node's own value.
 /// With the longest path and name a key stays below 2 KiB.
-const MAX_VALUE_BYTES: usize = 512;
+pub(crate) const MAX_VALUE_BYTES: usize = 512;
 
 /// The map of ordered children (`siblings`).
 pub(crate) const ORDER: &str = "order";
 /// The names of all index maps.
 pub(crate) const NAMES: [&str; 6] = ["uuid", "reference", "type", "resource", "modified", ORDER];
 
-type Entries = BTreeSet<(&'static str, Vec<u8>)>;
+type Entries = BTreeSet<(String, Vec<u8>)>;
+
+/// Which index maps are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Maps {
+    /// All.
+    All,
+    /// Only those of property indexes.
+    Properties,
+}
 
 /// The edits of one commit, by index and key: whether the entry is there afterwards.
-#[derive(Debug, Default)]
-pub(crate) struct IndexEdits(BTreeMap<&'static str, BTreeMap<Vec<u8>, bool>>);
+#[derive(Debug)]
+pub(crate) struct IndexEdits {
+    maps: Maps,
+    /// The property indexes that are written.
+    definitions: Arc<Definitions>,
+    edits: BTreeMap<String, BTreeMap<Vec<u8>, bool>>,
+}
 
 impl IndexEdits {
+    /// Begins edits of the maps of these property indexes, and of all others if `maps` says so.
+    pub(crate) fn new(maps: Maps, definitions: Arc<Definitions>) -> Self {
+        Self { maps, definitions, edits: BTreeMap::new() }
+    }
+
     /// Notes that the document at `path` changed from one state to another.
     ///
     /// A node that went from one document to another is removed with the one and added with the other, in any order:
@@ -123,12 +147,12 @@ impl IndexEdits {
         old: Option<(&Record, &Body)>,
         new: Option<(&Record, &Body)>,
     ) {
-        let (old, new) = (entries_of(path, old), entries_of(path, new));
+        let (old, new) = (self.entries_of(path, old), self.entries_of(path, new));
         for (index, key) in old.difference(&new) {
-            self.0.entry(index).or_default().entry(key.clone()).or_insert(false);
+            self.edits.entry(index.clone()).or_default().entry(key.clone()).or_insert(false);
         }
         for (index, key) in new.difference(&old) {
-            self.0.entry(index).or_default().insert(key.clone(), true);
+            self.edits.entry(index.clone()).or_default().insert(key.clone(), true);
         }
     }
 
@@ -139,44 +163,104 @@ impl IndexEdits {
         reads: &dyn ReadChunks,
         batch: &mut Batch,
     ) -> Result<()> {
-        let present = || Stored { bytes: Bytes::new(), body: None };
-        for (index, edits) in self.0 {
-            // A part of the map of order keys would pass for the whole; a state from before it gets it when it is opened.
-            if index == ORDER && !maps.contains_key(ORDER) {
+        for (index, edits) in self.edits {
+            // A part of these maps would pass for the whole; a state without them gets them when it is opened, or when
+            // the index has been built.
+            let is_whole_or_absent = index == ORDER || index.starts_with(PREFIX);
+            if is_whole_or_absent && !maps.contains_key(&index) {
                 continue;
             }
+            let unique = self.definitions.0.iter().find(|one| one.unique && one.map == index);
+            let added: Vec<Vec<u8>> = match unique {
+                Some(_) => edits
+                    .iter()
+                    .filter(|(_, is_there)| **is_there)
+                    .map(|(key, _)| key.clone())
+                    .collect(),
+                None => Vec::new(),
+            };
             let edits =
                 edits.into_iter().map(|(key, is_there)| (key, is_there.then(present))).collect();
-            let map = maps.get(index).copied().unwrap_or(Map::EMPTY);
+            let map = maps.get(&index).copied().unwrap_or(Map::EMPTY);
             let map = map.edit(reads, batch, edits)?;
+            if let Some(unique) = unique {
+                check_unique(&unique.property, map, &Staged::new(batch, reads), &added)?;
+            }
             // An emptied index leaves no trace, as equal content has one root.
             if map.is_empty() {
-                maps.remove(index);
+                maps.remove(&index);
             } else {
-                maps.insert(index.to_owned(), map);
+                maps.insert(index, map);
             }
         }
         Ok(())
     }
+
+    /// Returns every index entry of a document.
+    fn entries_of(&self, path: &NodePath, document: Option<(&Record, &Body)>) -> Entries {
+        let mut entries = Entries::new();
+        let Some((record, body)) = document else {
+            return entries;
+        };
+        if self.maps == Maps::All {
+            if let Some(entry) = order_entry(path, record) {
+                entries.insert((ORDER.to_owned(), entry));
+            }
+            if let Some(modified) = record.summary.modified() {
+                let moment = (modified.millis.cast_unsigned() ^ (1 << 63)).to_be_bytes();
+                // Of fixed length, so that bytes of 0x00 in it do no harm.
+                let key = [&moment, &[0][..], path.as_str().as_bytes()].concat();
+                entries.insert(("modified".to_owned(), key));
+            }
+        }
+        self.node_entries(path, body, &mut vec![body.root()], &mut entries);
+        entries
+    }
+
+    /// Adds the entries of the last node of a chain of nodes in each other, and of all nodes below it.
+    fn node_entries(
+        &self,
+        path: &NodePath,
+        body: &Body,
+        chain: &mut Vec<BodyNode>,
+        entries: &mut Entries,
+    ) {
+        let Some(node) = chain.last().copied() else { return };
+        if self.maps == Maps::All {
+            fixed_entries(path, body, node, entries);
+        }
+        self.definitions.entries(path, body, chain, entries);
+        for child in body.children(node) {
+            chain.push(child);
+            self.node_entries(&path.child_unchecked(body.name(child)), body, chain, entries);
+            chain.pop();
+        }
+    }
 }
 
-/// Returns every index entry of a document.
-fn entries_of(path: &NodePath, document: Option<(&Record, &Body)>) -> Entries {
-    let mut entries = Entries::new();
-    let Some((record, body)) = document else {
-        return entries;
-    };
-    if let Some(entry) = order_entry(path, record) {
-        entries.insert((ORDER, entry));
+/// Returns the value of every entry that is there.
+pub(crate) fn present() -> Stored {
+    Stored { bytes: Bytes::new(), body: None }
+}
+
+/// Refuses values of a unique index that two nodes have.
+fn check_unique(property: &str, map: Map, reads: &dyn ReadChunks, added: &[Vec<u8>]) -> Result<()> {
+    for key in added {
+        let Some((value, path)) = split_entry(key) else { continue };
+        let end = successor(value);
+        let range = (Bound::Included(value), Bound::Excluded(&*end));
+        for entry in map.range(reads, range) {
+            let (other, _) = entry?;
+            if let Some((_, other)) = split_entry(&other).filter(|(_, other)| *other != path) {
+                return Err(Error::NotUnique {
+                    property: property.to_owned(),
+                    path: NodePath::new(path)?,
+                    other: NodePath::new(other)?,
+                });
+            }
+        }
     }
-    if let Some(modified) = record.summary.modified() {
-        let moment = (modified.millis.cast_unsigned() ^ (1 << 63)).to_be_bytes();
-        // Of fixed length, so that bytes of 0x00 in it do no harm.
-        let key = [&moment, &[0][..], path.as_str().as_bytes()].concat();
-        entries.insert(("modified", key));
-    }
-    node_entries(path, body, body.root(), &mut entries);
-    entries
+    Ok(())
 }
 
 /// Returns the entry in the order map; nothing where siblings have no order.
@@ -185,7 +269,8 @@ fn order_entry(path: &NodePath, record: &Record) -> Option<Vec<u8>> {
     has_order.then(|| Some(keys::order_entry(&keys::key_of(path).ok()?, &record.order)))?
 }
 
-fn node_entries(path: &NodePath, body: &Body, node: BodyNode, entries: &mut Entries) {
+/// Adds the entries of a node in the maps that are no property indexes.
+fn fixed_entries(path: &NodePath, body: &Body, node: BodyNode, entries: &mut Entries) {
     let place = path.as_str().as_bytes();
     for (name, property) in body.properties(node) {
         match name {
@@ -206,9 +291,6 @@ fn node_entries(path: &NodePath, body: &Body, node: BodyNode, entries: &mut Entr
                 put(entries, "reference", target.as_bytes(), &[place, name.as_bytes()])
             }),
         }
-    }
-    for child in body.children(node) {
-        node_entries(&path.child_unchecked(body.name(child)), body, child, entries);
     }
 }
 
@@ -242,5 +324,5 @@ fn put(entries: &mut Entries, index: &'static str, value: &[u8], rest: &[&[u8]])
         key.push(0);
         key.extend_from_slice(part);
     }
-    entries.insert((index, key));
+    entries.insert((index.to_owned(), key));
 }

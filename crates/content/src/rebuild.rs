@@ -13,8 +13,9 @@ use std::sync::Arc;
 use tympan_store::{Batch, ChunkStore, DeriveMaps, Map, Root, Value as Stored};
 
 use crate::body::Body;
-use crate::index::{IndexEdits, NAMES, ORDER};
+use crate::index::{IndexEdits, Maps, NAMES, ORDER};
 use crate::order::OrderKey;
+use crate::property_index::{self, DEFINITIONS, Definitions, PREFIX};
 use crate::record::Record;
 use crate::repository::{CONTENT, ROOT_TYPE};
 use crate::{Error, NodePath, Result, Subtree, keys, siblings};
@@ -41,7 +42,12 @@ impl<'a> IndexMaps<'a> {
 
     /// Adds the difference of two content maps to the index maps of the first; `None` if that is more than one step.
     fn update(&self, base: &Root, content: Map) -> Result<Option<BTreeMap<String, Map>>> {
-        let mut edits = IndexEdits::default();
+        let definitions = Definitions::stored(content, self.store)?;
+        let has_all = definitions.0.iter().all(|index| base.maps.contains_key(&index.map));
+        if !has_all || self.definitions_differ(base.map(CONTENT), content)? {
+            return Ok(None);
+        }
+        let mut edits = IndexEdits::new(Maps::All, definitions);
         for (number, change) in base.map(CONTENT).diff(&content, self.store).enumerate() {
             let change = change?;
             if number >= STEP {
@@ -58,17 +64,26 @@ impl<'a> IndexMaps<'a> {
     /// Makes the index maps from nothing.
     fn build(&self, content: Map) -> Result<BTreeMap<String, Map>> {
         let all = (Bound::Unbounded, Bound::Unbounded);
-        let mut maps = BTreeMap::new();
-        let mut edits = IndexEdits::default();
+        let definitions = Definitions::stored(content, self.store)?;
+        let begin = || IndexEdits::new(Maps::All, definitions.clone());
+        let mut batch = Batch::new();
+        let mut maps = property_index::empty_maps(&definitions, &mut batch)?;
+        self.store.commit(batch)?;
+        let mut edits = begin();
         for (number, record) in content.range(self.store, all).enumerate() {
             let (key, stored) = record?;
             self.note(&mut edits, &key, None, Some(&stored))?;
             if number % STEP == STEP - 1 {
-                self.write(std::mem::take(&mut edits), &mut maps)?;
+                self.write(std::mem::replace(&mut edits, begin()), &mut maps)?;
             }
         }
         self.write(edits, &mut maps)?;
         Ok(maps)
+    }
+
+    fn definitions_differ(&self, left: Map, right: Map) -> Result<bool> {
+        let key = keys::key_at(DEFINITIONS);
+        Ok(left.get(self.store, &key)? != right.get(self.store, &key)?)
     }
 
     /// Makes the map of order keys, which is whole or not there.
@@ -164,7 +179,7 @@ impl DeriveMaps for IndexMaps<'_> {
     type Error = Error;
 
     fn is_derived(&self, map: &str) -> bool {
-        NAMES.contains(&map)
+        NAMES.contains(&map) || map.starts_with(PREFIX)
     }
 
     fn derive(&self, base: &Root, root: &mut Root) -> Result<()> {

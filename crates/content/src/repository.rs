@@ -16,7 +16,9 @@ use tympan_store::{
 use crate::access::AccessCache;
 use crate::body::Body;
 use crate::index::ORDER;
+use crate::index_build::{self, Builds};
 use crate::order::OrderKey;
+use crate::property_index::DefinitionCache;
 use crate::record::Record;
 use crate::snapshot::{Place, PlaceKey, View};
 use crate::subtree::PRIMARY_TYPE;
@@ -33,6 +35,8 @@ pub(crate) const CONTENT: &str = "content";
 const BODY_CACHE_BYTES: u64 = 64 * 1024 * 1024;
 /// How many nodes are remembered with the place they were found at: about 500 bytes each.
 const MAX_PLACES: usize = 16_384;
+/// Up to this many documents, indexes are built when a repository is opened.
+const SMALL: u64 = 1_000;
 
 /// The content of one instance. Cloning is cheap; clones are the same repository.
 #[derive(Clone)]
@@ -63,12 +67,15 @@ pub(crate) struct Commits {
     pub(crate) staged: Arc<Shared>,
 }
 
-/// Opened bodies by hash, bounded in bytes; where nodes were found, by content map and path; and compiled policies.
+/// Opened bodies by hash, bounded in bytes; where nodes were found, by content map and path; compiled policies; and what
+/// is known about property indexes.
 pub(crate) struct BodyCache {
     bodies: Cache<ChunkId, Arc<Body>, BodyWeight>,
     pub(crate) places: Cache<PlaceKey, Arc<Place>>,
     pub(crate) rules: RulesCache,
     pub(crate) access: AccessCache,
+    pub(crate) definitions: DefinitionCache,
+    pub(crate) builds: Builds,
 }
 
 #[derive(Clone)]
@@ -94,6 +101,8 @@ impl BodyCache {
             places: Cache::new(MAX_PLACES),
             rules: RulesCache::new(MAX_RULES),
             access: AccessCache::default(),
+            definitions: DefinitionCache::default(),
+            builds: Builds::default(),
         }
     }
 
@@ -116,7 +125,7 @@ impl Repository {
         if chunks.read_ref(MAIN)?.is_none() {
             begin(&*chunks)?;
         }
-        index_order(&*chunks)?;
+        index_at_open(&*chunks)?;
         Self::on(chunks, blobs, Arc::new(BodyCache::new()), MAIN)
     }
 
@@ -244,17 +253,23 @@ fn begin(chunks: &dyn ChunkStore) -> Result<()> {
     write_main(chunks, batch, maps, None, "begin")
 }
 
-/// Builds the map of order keys if the newest state of `main` is from before it.
-fn index_order(chunks: &dyn ChunkStore) -> Result<()> {
+/// Builds what the newest state of `main` lacks if it is from before it: the map of order keys, and the property indexes
+/// of a repository that is small. Those of a large one are built while it runs (`index_build`).
+fn index_at_open(chunks: &dyn ChunkStore) -> Result<()> {
     let head = chunks.read_ref(MAIN)?.ok_or(Error::NotContent(ChunkId::from_bytes([0; 32])))?;
-    let mut maps = Root::read(chunks, &head)?.maps;
-    if maps.contains_key(ORDER) {
+    let before = Root::read(chunks, &head)?.maps;
+    let content = before.get(CONTENT).copied().ok_or(Error::NotContent(head))?;
+    let mut batch = Batch::default();
+    let mut maps = before.clone();
+    if !maps.contains_key(ORDER) {
+        maps.insert(ORDER.to_owned(), siblings::build(chunks, &mut batch, content)?);
+    }
+    if content.count(chunks)? <= SMALL {
+        index_build::build_missing(chunks, &mut batch, content, &mut maps)?;
+    }
+    if maps == before {
         return Ok(());
     }
-    let content = maps.get(CONTENT).copied().ok_or(Error::NotContent(head))?;
-    let mut batch = Batch::default();
-    let order = siblings::build(chunks, &mut batch, content)?;
-    maps.insert(ORDER.to_owned(), order);
     write_main(chunks, batch, maps, Some(head), "index the order of children")
 }
 

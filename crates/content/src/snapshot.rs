@@ -629,7 +629,7 @@ impl Node {
     }
 
     /// Tells whether children of the node have records of their own.
-    fn is_folder(&self) -> bool {
+    pub(crate) fn is_folder(&self) -> bool {
         match &self.place.kind {
             PlaceKind::Document(record) => is_container(self.name(), record.summary.primary_type()),
             PlaceKind::Inside { .. } => false,

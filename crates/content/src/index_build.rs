@@ -1,0 +1,365 @@
+//! Building property indexes of a repository that is in use.
+//!
+//! In: definitions whose maps the newest state lacks. Out: these maps, put into the state by one commit.
+//!
+//! Invariants
+//! * Commits go on meanwhile. The content is read in bounded steps over a pinned root; then the difference to what was
+//!   committed since is applied, again and again, and the last small difference in the commit that adds the maps.
+//! * Until that commit no query uses the index; after it, the map is what commits of the same content make.
+//!
+//! On failure: a build that stops is begun again from nothing. Its chunks are garbage.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use parking_lot::Mutex;
+use tympan_store::{Batch, ChunkStore, Hold, Map, ReadChunks, RefUpdate, Root, Value as Stored};
+
+use crate::index::{IndexEdits, Maps};
+use crate::property_index::{Definitions, PREFIX, empty_maps};
+use crate::record::Record;
+use crate::repository::Repository;
+use crate::snapshot::View;
+use crate::{Error, NodePath, Result, Snapshot, commit, keys};
+
+/// Documents that are read in one step.
+const STEP: usize = 5_000;
+/// A difference of at most this many documents is applied inside the commit.
+const SMALL_DIFFERENCE: usize = 200;
+
+/// A property index and what it can do now.
+#[derive(Debug, Clone, PartialEq)]
+pub struct IndexStatus {
+    /// The name of its definition.
+    pub name: String,
+    /// The property, with the relative path to it.
+    pub property: String,
+    /// Its state.
+    pub state: IndexState,
+}
+
+/// What an index can do now.
+#[derive(Debug, Clone, PartialEq)]
+pub enum IndexState {
+    /// It serves queries.
+    Ready {
+        /// How many entries it has.
+        entries: u64,
+    },
+    /// It waits to be built.
+    Waiting,
+    /// It is being built.
+    Building {
+        /// Documents that have been read.
+        done: u64,
+        /// Documents there are.
+        total: u64,
+    },
+    /// It cannot be built as the content is.
+    Failed {
+        /// Why.
+        reason: String,
+    },
+}
+
+/// What builds are doing, by map.
+#[derive(Debug, Default)]
+pub(crate) struct Builds(Mutex<BTreeMap<String, IndexState>>);
+
+/// A build under way.
+#[derive(Debug)]
+pub struct IndexBuild {
+    repository: Repository,
+    definitions: Arc<Definitions>,
+    /// The state that has been read, up to `next`.
+    base: Snapshot,
+    /// The key behind which the next step goes on; none when all was read.
+    next: Option<Bound<Vec<u8>>>,
+    maps: BTreeMap<String, Map>,
+    done: u64,
+    total: u64,
+    /// Keeps the chunks of the maps, to which nothing refers yet.
+    _hold: Hold,
+}
+
+impl Repository {
+    /// Returns the property indexes of the newest state, sorted by name.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub fn index_statuses(&self) -> Result<Vec<IndexStatus>> {
+        let snapshot = self.snapshot()?;
+        let reads = self.0.reads();
+        let maps = Root::read(reads, &snapshot.root_id())?.maps;
+        let builds = self.0.bodies.builds.0.lock().clone();
+        let mut statuses = Vec::new();
+        for index in &Definitions::cached(&snapshot.0)?.0 {
+            let state = match maps.get(&index.map) {
+                // The empty key is no entry.
+                Some(map) => IndexState::Ready { entries: map.count(reads)?.saturating_sub(1) },
+                None => builds.get(&index.map).cloned().unwrap_or(IndexState::Waiting),
+            };
+            let property = match &*index.parents {
+                "" => index.property.clone(),
+                parents => format!("{parents}/{}", index.property),
+            };
+            statuses.push(IndexStatus { name: index.name.clone(), property, state });
+        }
+        statuses.sort_by(|left, right| {
+            (&left.name, &left.property).cmp(&(&right.name, &right.property))
+        });
+        Ok(statuses)
+    }
+
+    /// Begins to build the indexes that the newest state lacks; nothing if it lacks none that can be built.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub fn begin_index_build(&self) -> Result<Option<IndexBuild>> {
+        let base = self.snapshot()?;
+        let maps = Root::read(self.0.reads(), &base.root_id())?.maps;
+        let definitions = Definitions::cached(&base.0)?;
+        let has_failed = |map: &str| {
+            matches!(self.0.bodies.builds.0.lock().get(map), Some(IndexState::Failed { .. }))
+        };
+        let missing = definitions.0.iter();
+        let missing =
+            missing.filter(|index| !maps.contains_key(&index.map) && !has_failed(&index.map));
+        let definitions = Arc::new(Definitions(missing.cloned().collect()));
+        if definitions.0.is_empty() {
+            return Ok(None);
+        }
+        let hold = self.hold()?;
+        let mut batch = Batch::new();
+        let maps = empty_maps(&definitions, &mut batch)?;
+        self.chunks().commit(batch)?;
+        let total = base.0.content.count(self.0.reads())?;
+        Ok(Some(IndexBuild {
+            repository: self.clone(),
+            definitions,
+            base,
+            next: Some(Bound::Unbounded),
+            maps,
+            done: 0,
+            total,
+            _hold: hold,
+        }))
+    }
+
+    /// Builds all indexes that the newest state lacks; tells how many.
+    ///
+    /// # Errors
+    /// If the store fails. An index that the content does not allow is logged and left out.
+    pub fn build_indexes(&self) -> Result<usize> {
+        let mut count = 0;
+        while let Some(mut build) = self.begin_index_build()? {
+            while !build.step()? {}
+            count += build.definitions.0.len();
+        }
+        Ok(count)
+    }
+
+    /// Drops the maps of an index, or of all of them, so that they are built anew.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub fn drop_indexes(&self, name: Option<&str>) -> Result<usize> {
+        let commits = self.0.commits.as_ref().ok_or(Error::NotContent(self.head()?))?;
+        self.0.bodies.builds.0.lock().clear();
+        commits.committer.commit(|head| {
+            let head = commit::open_head(&commits.staged, head)?;
+            let mut maps = Root::read(head.shared.reads(), &head.root)?.maps;
+            let before = maps.len();
+            for index in &Definitions::cached(&head)?.0 {
+                if name.is_none_or(|name| name == index.name) {
+                    maps.remove(&index.map);
+                }
+            }
+            let dropped = before - maps.len();
+            let batch =
+                if dropped == 0 { Batch::new() } else { moved(&head, maps, "drop indexes")? };
+            Ok((batch, dropped))
+        })
+    }
+}
+
+impl IndexBuild {
+    /// Reads the next documents, or finishes; tells whether it has.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub fn step(&mut self) -> Result<bool> {
+        let result = match self.next.take() {
+            Some(start) => self.read(start).map(|()| false),
+            None => self.finish(),
+        };
+        let builds = &self.repository.0.bodies.builds;
+        match result {
+            Ok(is_done) => {
+                let state = IndexState::Building { done: self.done, total: self.total };
+                let mut states = builds.0.lock();
+                for index in &self.definitions.0 {
+                    if is_done {
+                        states.remove(&index.map);
+                    } else {
+                        states.insert(index.map.clone(), state.clone());
+                    }
+                }
+                Ok(is_done)
+            }
+            Err(error @ Error::NotUnique { .. }) => {
+                let reason = error.to_string();
+                tracing::warn!(reason, "an index cannot be built");
+                let mut states = builds.0.lock();
+                for index in self.definitions.0.iter().filter(|index| index.unique) {
+                    states.insert(index.map.clone(), IndexState::Failed { reason: reason.clone() });
+                }
+                Ok(true)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn read(&mut self, start: Bound<Vec<u8>>) -> Result<()> {
+        let store = self.repository.chunks().clone();
+        let content = self.base.0.content;
+        let start = start.as_ref().map(Vec::as_slice);
+        let mut edits = self.edits();
+        let mut count = 0;
+        for entry in content.range(&*store, (start, Bound::Unbounded)).take(STEP) {
+            let (key, stored) = entry?;
+            note(&mut edits, &key, [None, Some(&stored)], &*store)?;
+            count += 1;
+            if count == STEP {
+                self.next = Some(Bound::Excluded(key.to_vec()));
+            }
+        }
+        self.done += count as u64;
+        self.apply(edits, &*store)
+    }
+
+    fn edits(&self) -> IndexEdits {
+        IndexEdits::new(Maps::Properties, self.definitions.clone())
+    }
+
+    fn apply(&mut self, edits: IndexEdits, store: &dyn ChunkStore) -> Result<()> {
+        let mut batch = Batch::new();
+        edits.apply(&mut self.maps, store, &mut batch)?;
+        Ok(store.commit(batch)?)
+    }
+
+    /// Applies what was committed since the build began; when that is little, inside a commit.
+    fn finish(&mut self) -> Result<bool> {
+        let store = self.repository.chunks().clone();
+        loop {
+            let head = self.repository.snapshot()?;
+            let mut edits = self.edits();
+            let mut count = 0;
+            for change in self.base.0.content.diff(&head.0.content, &*store) {
+                let change = change?;
+                let sides = [change.left.as_ref(), change.right.as_ref()];
+                note(&mut edits, &change.key, sides, &*store)?;
+                count += 1;
+                if count % STEP == 0 {
+                    let part = std::mem::replace(&mut edits, self.edits());
+                    self.apply(part, &*store)?;
+                }
+            }
+            self.apply(edits, &*store)?;
+            self.base = head;
+            if count <= SMALL_DIFFERENCE {
+                return self.commit();
+            }
+        }
+    }
+
+    fn commit(&self) -> Result<bool> {
+        let shared = &self.repository.0;
+        let commits = shared.commits.as_ref().ok_or(Error::NotContent(self.base.root_id()))?;
+        commits.committer.commit(|head| {
+            let head = commit::open_head(&commits.staged, head)?;
+            let reads = head.shared.reads();
+            let mut batch = Batch::new();
+            let mut built = self.maps.clone();
+            let mut edits = self.edits();
+            for change in self.base.0.content.diff(&head.content, reads) {
+                let change = change?;
+                note(
+                    &mut edits,
+                    &change.key,
+                    [change.left.as_ref(), change.right.as_ref()],
+                    reads,
+                )?;
+            }
+            edits.apply(&mut built, reads, &mut batch)?;
+            // Definitions may have gone while their maps were built.
+            let wanted = Definitions::cached(&head)?;
+            built.retain(|map, _| wanted.0.iter().any(|index| index.map == *map));
+            let mut maps = Root::read(reads, &head.root)?.maps;
+            maps.extend(built);
+            let moved = moved(&head, maps, "build indexes")?;
+            batch.append(moved);
+            Ok((batch, true))
+        })
+    }
+}
+
+/// Stages a state with other index maps and the move of the ref to it.
+fn moved(head: &View, maps: BTreeMap<String, Map>, message: &str) -> Result<Batch> {
+    let mut batch = Batch::new();
+    let new = Root { maps }.write(&mut batch)?;
+    batch.move_ref(RefUpdate {
+        name: head.shared.branch.clone(),
+        expected: Some(head.root),
+        new: Some(new),
+        at: SystemTime::UNIX_EPOCH,
+        author: "system".to_owned(),
+        message: message.to_owned(),
+    });
+    Ok(batch)
+}
+
+/// Notes what a document was and what it is. One that does not decode has no entries.
+fn note(
+    edits: &mut IndexEdits,
+    key: &[u8],
+    sides: [Option<&Stored>; 2],
+    reads: &dyn ReadChunks,
+) -> Result<()> {
+    let path: NodePath = keys::path_of(key)?;
+    let read = |stored: Option<&Stored>| -> Result<_> {
+        let Some(record) = stored.and_then(Record::decode) else { return Ok(None) };
+        let body = record.read_body(reads)?;
+        Ok(body.map(|body| (record, body)))
+    };
+    let [old, new] = sides;
+    let (old, new) = (read(old)?, read(new)?);
+    let old = old.as_ref().map(|(record, body)| (record, &**body));
+    let new = new.as_ref().map(|(record, body)| (record, &**body));
+    edits.change(&path, old, new);
+    Ok(())
+}
+
+/// Adds the maps of property indexes that a small state lacks.
+pub(crate) fn build_missing(
+    chunks: &dyn ChunkStore,
+    batch: &mut Batch,
+    content: Map,
+    maps: &mut BTreeMap<String, Map>,
+) -> Result<()> {
+    let definitions = Definitions::stored(content, chunks)?;
+    let missing = definitions.0.iter().filter(|index| !maps.contains_key(&index.map));
+    let missing = Arc::new(Definitions(missing.cloned().collect()));
+    let mut built = empty_maps(&missing, batch)?;
+    let mut edits = IndexEdits::new(Maps::Properties, missing);
+    for entry in content.range(chunks, (Bound::Unbounded, Bound::Unbounded)) {
+        let (key, stored) = entry?;
+        note(&mut edits, &key, [None, Some(&stored)], chunks)?;
+    }
+    edits.apply(&mut built, chunks, batch)?;
+    debug_assert!(built.keys().all(|name| name.starts_with(PREFIX)));
+    maps.extend(built);
+    Ok(())
+}

@@ -1,0 +1,335 @@
+//! Property indexes: maps from values to node paths, defined below `/oak:index` and by a few that are built in.
+//!
+//! In: definitions in Oak's form (`oak:QueryIndexDefinition` of type `property`), and documents as commits change them.
+//! Out: for each index a map beside the content map; key: the value's entry ([`crate::value_key`]), then the node path.
+//!
+//! Invariants
+//! * A map is whole or absent: it holds the empty key and every entry of the content at its root. While an index is
+//!   being built its map is absent, and queries do without it.
+//! * The name of a map is derived from its definition, so that a changed definition never finds entries of another.
+//! * An entry whose node has other types or paths than the definition wants may be there only where telling needs
+//!   another document; queries check every node they return.
+//!
+//! Not here: choosing an index (`query`), building one in the background (`index_build`).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::Mutex;
+use regex::Regex;
+use tympan_store::{Batch, ChunkId, Map, ReadChunks, Value as Stored};
+
+use crate::body::{Body, BodyNode};
+use crate::boundary::is_container;
+use crate::index::present;
+use crate::query::{StandardTypes, TypeHierarchy};
+use crate::record::Record;
+use crate::snapshot::View;
+use crate::subtree::{MIXIN_TYPES, PRIMARY_TYPE};
+use crate::value_key::{NONE, ValueKey};
+use crate::{NodePath, Property, Result, Snapshot, Subtree, keys};
+
+/// What the names of maps of property indexes begin with.
+pub(crate) const PREFIX: &str = "property/";
+/// The folder of definitions.
+pub(crate) const DEFINITIONS: &str = "/oak:index";
+/// The most property indexes: a root lists at most 200 maps.
+const MAX_INDEXES: usize = 120;
+
+/// One property of one definition.
+#[derive(Debug)]
+pub(crate) struct PropertyIndex {
+    /// The name of the definition.
+    pub(crate) name: String,
+    /// The relative path of the node that has the property; empty for the node itself.
+    pub(crate) parents: String,
+    /// The name of the property.
+    pub(crate) property: String,
+    /// Nodes of other types are left out; empty for all.
+    pub(crate) node_types: Vec<String>,
+    pub(crate) included: Vec<NodePath>,
+    pub(crate) excluded: Vec<NodePath>,
+    pub(crate) pattern: Option<Regex>,
+    pub(crate) unique: bool,
+    pub(crate) tags: Vec<String>,
+    /// Whether the definition asks to be built anew.
+    pub(crate) reindex: bool,
+    /// The name of the map.
+    pub(crate) map: String,
+}
+
+/// All property indexes of a state.
+#[derive(Debug, Default)]
+pub(crate) struct Definitions(pub(crate) Vec<Arc<PropertyIndex>>);
+
+/// The definitions that were read last, with the record they were read from.
+#[derive(Default)]
+pub(crate) struct DefinitionCache(Mutex<Option<(Option<Stored>, Arc<Definitions>)>>);
+
+/// The indexes that every repository has: definition, property.
+const BUILT_IN: [(&str, &str); 5] = [
+    ("cqTemplate", "cq:template"),
+    ("cqTags", "cq:tags"),
+    ("cqLastModified", "cq:lastModified"),
+    ("jcrTitle", "jcr:title"),
+    ("damSha1", "dam:sha1"),
+];
+
+/// Returns the indexes that every repository has.
+pub(crate) fn built_in() -> Arc<Definitions> {
+    static BUILT: OnceLock<Arc<Definitions>> = OnceLock::new();
+    let make = |(name, property): &(&str, &str)| {
+        Arc::new(PropertyIndex::new(name, property, &Terms::default()))
+    };
+    BUILT.get_or_init(|| Arc::new(Definitions(BUILT_IN.iter().map(make).collect()))).clone()
+}
+
+/// What the properties of one definition have in common.
+#[derive(Debug, Default)]
+struct Terms {
+    node_types: Vec<String>,
+    included: Vec<NodePath>,
+    excluded: Vec<NodePath>,
+    pattern: Option<String>,
+    unique: bool,
+    tags: Vec<String>,
+    reindex: bool,
+}
+
+impl PropertyIndex {
+    fn new(name: &str, path: &str, terms: &Terms) -> Self {
+        let (parents, property) = path.rsplit_once('/').unwrap_or(("", path));
+        let Terms { node_types, included, excluded, pattern, unique, .. } = terms;
+        // Whatever decides which entries there are.
+        let definition =
+            format!("{path}\n{node_types:?}\n{included:?}\n{excluded:?}\n{pattern:?}\n{unique}");
+        let hash = ChunkId::of(definition.as_bytes()).to_string();
+        let hash = hash.get(..16).unwrap_or(&hash);
+        Self {
+            name: name.to_owned(),
+            parents: parents.to_owned(),
+            property: property.to_owned(),
+            node_types: node_types.clone(),
+            included: included.clone(),
+            excluded: excluded.clone(),
+            pattern: pattern
+                .as_deref()
+                .and_then(|pattern| Regex::new(&format!("^(?:{pattern})$")).ok()),
+            unique: *unique,
+            tags: terms.tags.clone(),
+            reindex: terms.reindex,
+            map: format!("{PREFIX}{hash}"),
+        }
+    }
+
+    /// Returns the path of the node that an entry is about, by the node that has the property.
+    fn subject<'p>(&self, path: &'p str) -> Option<&'p str> {
+        let above = match &*self.parents {
+            "" => path,
+            parents => path.strip_suffix(parents)?.strip_suffix('/')?,
+        };
+        let above = if above.is_empty() { "/" } else { above };
+        let is_in = |place: &NodePath| is_within(above, place);
+        let is_included = self.included.is_empty() || self.included.iter().any(is_in);
+        (is_included && !self.excluded.iter().any(is_in)).then_some(above)
+    }
+
+    /// Tells whether all nodes below a path, or all nodes at all, have their entries.
+    pub(crate) fn covers(&self, below: Option<&NodePath>) -> bool {
+        let place = below.map_or("/", NodePath::as_str);
+        let is_included = self.included.is_empty()
+            || self.included.iter().any(|included| is_within(place, included));
+        let is_free = |excluded: &NodePath| {
+            !is_within(place, excluded)
+                && !is_within(excluded.as_str(), &below.cloned().unwrap_or_else(NodePath::root))
+        };
+        is_included && self.excluded.iter().all(is_free)
+    }
+
+    /// Tells whether nodes of these own types are indexed.
+    pub(crate) fn takes_type<'t>(&self, mut types: impl Iterator<Item = &'t str>) -> bool {
+        self.node_types.is_empty()
+            || types
+                .any(|own| self.node_types.iter().any(|declared| StandardTypes.is_a(own, declared)))
+    }
+}
+
+fn is_within(path: &str, place: &NodePath) -> bool {
+    place.is_root()
+        || path
+            .strip_prefix(place.as_str())
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+impl Definitions {
+    /// Reads the definitions of a state with pending edits.
+    pub(crate) fn read(view: &View) -> Result<Arc<Self>> {
+        let path = NodePath::new(DEFINITIONS)?;
+        let folder = Snapshot(Arc::new(view.clone())).read(&path)?;
+        Ok(folder.map_or_else(built_in, |folder| Self::of_tree(&folder)))
+    }
+
+    /// Reads the definitions in a content map. What does not decode defines nothing.
+    pub(crate) fn stored(content: Map, reads: &dyn ReadChunks) -> Result<Arc<Self>> {
+        let Some(folder) = content.get(reads, &keys::key_at(DEFINITIONS))? else {
+            return Ok(built_in());
+        };
+        let tree = |stored: &Stored| -> Result<Option<Subtree>> {
+            let Some(record) = Record::decode(stored) else { return Ok(None) };
+            Ok(record.read_body(reads)?.map(|body| body.subtree(body.root())))
+        };
+        let Some(mut folder) = tree(&folder)? else {
+            return Ok(built_in());
+        };
+        let below = keys::children_of(&NodePath::new(DEFINITIONS)?)?;
+        for entry in content.range(reads, below.bounds()) {
+            let (key, stored) = entry?;
+            if let Some(mut child) = tree(&stored)? {
+                keys::name_of(&key)?.clone_into(&mut child.name);
+                folder.children.push(child);
+            }
+        }
+        Ok(Self::of_tree(&folder))
+    }
+
+    /// Reads the definitions of a stored state, unless they are those that were read last.
+    pub(crate) fn cached(view: &View) -> Result<Arc<Self>> {
+        let reads = view.shared.reads();
+        let record = view.content.get(reads, &keys::key_at(DEFINITIONS))?;
+        let Some(stored) = &record else {
+            return Ok(built_in());
+        };
+        // The records of a folder's children may change without its own.
+        let is_folder = Record::decode(stored)
+            .is_some_and(|record| is_container("oak:index", record.summary.primary_type()));
+        if is_folder {
+            return Self::stored(view.content, reads);
+        }
+        let cache = &view.shared.bodies.definitions.0;
+        if let Some((known, definitions)) = &*cache.lock()
+            && *known == record
+        {
+            return Ok(definitions.clone());
+        }
+        let definitions = Self::stored(view.content, reads)?;
+        *cache.lock() = Some((record, definitions.clone()));
+        Ok(definitions)
+    }
+
+    /// Reads the definitions below a folder, and adds the built-in ones that none of them replaces.
+    fn of_tree(folder: &Subtree) -> Arc<Self> {
+        let mut indexes: Vec<Arc<PropertyIndex>> =
+            folder.children.iter().flat_map(read_definition).map(Arc::new).collect();
+        let is_replaced = |name: &str| folder.child(name).is_some();
+        indexes.extend(built_in().0.iter().filter(|one| !is_replaced(&one.name)).cloned());
+        let mut maps = BTreeSet::new();
+        indexes.retain(|index| maps.insert(index.map.clone()));
+        if indexes.len() > MAX_INDEXES {
+            tracing::warn!(reason = "too many property indexes", "some definitions are left out");
+            indexes.truncate(MAX_INDEXES);
+        }
+        Arc::new(Self(indexes))
+    }
+
+    /// Collects the entries of one node's properties: map and key.
+    pub(crate) fn entries(
+        &self,
+        path: &NodePath,
+        body: &Body,
+        chain: &[BodyNode],
+        found: &mut BTreeSet<(String, Vec<u8>)>,
+    ) {
+        let Some(node) = chain.last() else { return };
+        for (name, property) in body.properties(*node) {
+            for index in self.0.iter().filter(|index| index.property == name) {
+                let Some(subject) = index.subject(path.as_str()) else { continue };
+                let height =
+                    if index.parents.is_empty() { 0 } else { index.parents.split('/').count() };
+                // A node of another document is taken whatever its types are.
+                let owner = chain.len().checked_sub(height + 1).and_then(|at| chain.get(at));
+                if owner.is_some_and(|owner| !index.takes_type(types_of(body, *owner))) {
+                    continue;
+                }
+                let mut keys = property.values().filter_map(ValueKey::of).peekable();
+                if keys.peek().is_none() && index.pattern.is_none() {
+                    found.insert((index.map.clone(), [&[NONE], subject.as_bytes()].concat()));
+                }
+                for key in keys {
+                    let is_wanted = index.pattern.as_ref().is_none_or(|pattern| {
+                        key.as_text().is_none_or(|text| pattern.is_match(text))
+                    });
+                    if is_wanted {
+                        let entry = [&key.entry(), subject.as_bytes()].concat();
+                        found.insert((index.map.clone(), entry));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Removes the maps that no definition has any more, or whose definition now asks to be built anew.
+pub(crate) fn drop_stale(
+    maps: &mut BTreeMap<String, Map>,
+    before: &Definitions,
+    after: &Definitions,
+) {
+    let asks = |definitions: &Definitions, map: &str| {
+        definitions.0.iter().any(|index| index.map == map && index.reindex)
+    };
+    maps.retain(|name, _| {
+        let is_known = after.0.iter().any(|index| index.map == *name);
+        !name.starts_with(PREFIX) || (is_known && (asks(before, name) || !asks(after, name)))
+    });
+}
+
+/// Returns a node's primary type and mixins.
+fn types_of(body: &Body, node: BodyNode) -> impl Iterator<Item = &str> {
+    [PRIMARY_TYPE, MIXIN_TYPES]
+        .into_iter()
+        .filter_map(move |name| body.property(node, name))
+        .flat_map(|property| property.values().filter_map(|value| value.as_str()))
+}
+
+/// Makes a map without entries for each index; each holds the empty key, so that it is there.
+pub(crate) fn empty_maps(
+    definitions: &Definitions,
+    batch: &mut Batch,
+) -> Result<BTreeMap<String, Map>> {
+    let mut maps = BTreeMap::new();
+    for index in &definitions.0 {
+        let map = Map::build(batch, std::iter::once((Vec::new(), present())))?;
+        maps.insert(index.map.clone(), map);
+    }
+    Ok(maps)
+}
+
+/// Reads one definition; nothing if it is of another type or switched off.
+fn read_definition(node: &Subtree) -> Vec<PropertyIndex> {
+    if node.text("type") != Some("property") {
+        return Vec::new();
+    }
+    let texts = |name: &str| -> Vec<String> {
+        let values = node.properties.get(name).map(Property::values).unwrap_or_default();
+        values.iter().map(|value| value.to_text().into_owned()).collect()
+    };
+    let is_true = |name: &str| texts(name).first().is_some_and(|text| text == "true");
+    let paths =
+        |name: &str| texts(name).iter().filter_map(|text| NodePath::new(text).ok()).collect();
+    let terms = Terms {
+        node_types: texts("declaringNodeTypes"),
+        included: paths("includedPaths"),
+        excluded: paths("excludedPaths"),
+        pattern: texts("valuePattern").pop().filter(|pattern| !pattern.is_empty()),
+        unique: is_true("unique"),
+        tags: texts("tags"),
+        reindex: is_true("reindex"),
+    };
+    if terms.pattern.as_ref().is_some_and(|pattern| Regex::new(pattern).is_err()) {
+        let reason = "its valuePattern is no regular expression";
+        tracing::warn!(path = node.name, reason, "index definition left out");
+        return Vec::new();
+    }
+    let names = texts("propertyNames");
+    names.iter().map(|name| PropertyIndex::new(&node.name, name, &terms)).collect()
+}

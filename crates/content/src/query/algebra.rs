@@ -1,0 +1,457 @@
+//! The one form that every query language is read into.
+//!
+//! In: what the parsers build. Out: what the planner reads; and, printed, JCR-SQL2 that reads back as the same query.
+//!
+//! Invariants
+//! * Every name of a selector in a query is one that its source defines.
+
+use std::collections::BTreeMap;
+
+use super::syntax_error::SyntaxError;
+use crate::{NodePath, Value};
+
+/// A query: one selection, or the union of several.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Query {
+    /// The selections.
+    pub parts: Vec<Select>,
+    /// Whether rows of several parts stay in the result more than once.
+    pub union_all: bool,
+    /// The order of the rows.
+    pub orderings: Vec<Ordering>,
+    /// What else was asked for.
+    pub options: Options,
+}
+
+/// One selection.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Select {
+    /// What to show of each row.
+    pub columns: Vec<Column>,
+    /// The first selector.
+    pub selector: Selector,
+    /// What is joined to it, from left to right.
+    pub joins: Vec<Join>,
+    /// What must hold for each row.
+    pub constraint: Option<Constraint>,
+}
+
+/// A node of each row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Selector {
+    /// Its type.
+    pub node_type: String,
+    /// What the query calls it.
+    pub name: String,
+}
+
+/// A further selector.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Join {
+    /// Which rows stay without a partner.
+    pub kind: JoinKind,
+    /// The selector.
+    pub selector: Selector,
+    /// What ties it to those before it.
+    pub on: JoinCondition,
+}
+
+/// Which rows of a join stay without a partner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum JoinKind {
+    /// None.
+    Inner,
+    /// Those of the left side.
+    LeftOuter,
+}
+
+/// What ties two nodes of a row together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum JoinCondition {
+    /// Two properties have a value in common.
+    Equal {
+        /// Selector and property.
+        left: (String, String),
+        /// Selector and property.
+        right: (String, String),
+    },
+    /// One is a child of the other.
+    Child {
+        /// The child.
+        child: String,
+        /// Its parent.
+        parent: String,
+    },
+    /// One lies below the other.
+    Descendant {
+        /// The one below.
+        descendant: String,
+        /// The one above.
+        ancestor: String,
+    },
+    /// They are the same, or the first is at a relative path of the second.
+    Same {
+        /// The first.
+        left: String,
+        /// The second.
+        right: String,
+        /// From the second to the first.
+        path: Option<String>,
+    },
+}
+
+/// A column of the result.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Column {
+    /// Whose.
+    pub selector: String,
+    /// What.
+    pub content: ColumnContent,
+    /// Its name, if the query gives one.
+    pub alias: Option<String>,
+}
+
+/// What a column shows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ColumnContent {
+    /// All properties of the type.
+    All,
+    /// A property, perhaps of a node below.
+    Property(String),
+    /// A part of the text with the words marked; of a property, or of the node.
+    Excerpt(Option<String>),
+    /// How often each value of a property occurs among the rows.
+    Facet(String),
+    /// Completions.
+    Suggest,
+    /// Nearby words.
+    Spellcheck,
+}
+
+/// What must hold for a row.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Constraint {
+    /// All of these.
+    And(Vec<Self>),
+    /// At least one of these.
+    Or(Vec<Self>),
+    /// Not this.
+    Not(Box<Self>),
+    /// A value compares so with a fixed one.
+    Compare {
+        /// The value.
+        operand: Operand,
+        /// How.
+        operator: Operator,
+        /// The fixed value.
+        value: Literal,
+    },
+    /// A value is one of these.
+    In {
+        /// The value.
+        operand: Operand,
+        /// These.
+        values: Vec<Literal>,
+    },
+    /// There is such a property.
+    Exists {
+        /// Whose.
+        selector: String,
+        /// Its name.
+        property: String,
+    },
+    /// The text holds words.
+    Contains {
+        /// Whose.
+        selector: String,
+        /// In which property; none for any.
+        property: Option<String>,
+        /// The words, in the syntax of [`TextExpression`](super::TextExpression).
+        text: Literal,
+    },
+    /// The node is the one at a path.
+    Same {
+        /// The node.
+        selector: String,
+        /// The path.
+        path: NodePath,
+    },
+    /// The node is a child of the one at a path.
+    Child {
+        /// The node.
+        selector: String,
+        /// The path.
+        path: NodePath,
+    },
+    /// The node lies below the one at a path.
+    Descendant {
+        /// The node.
+        selector: String,
+        /// The path.
+        path: NodePath,
+    },
+    /// The text is like that of another node.
+    Similar {
+        /// Whose.
+        selector: String,
+        /// The path of the other.
+        path: Literal,
+    },
+    /// The row stands for words near a misspelled text.
+    Spellcheck {
+        /// Whose.
+        selector: String,
+        /// The text.
+        text: Literal,
+    },
+    /// The row stands for completions of a text.
+    Suggest {
+        /// Whose.
+        selector: String,
+        /// The text.
+        text: Literal,
+    },
+}
+
+/// How values are compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names say it")]
+pub enum Operator {
+    Equal,
+    NotEqual,
+    Less,
+    LessOrEqual,
+    Greater,
+    GreaterOrEqual,
+    Like,
+}
+
+impl Operator {
+    /// Returns how the languages write it.
+    #[must_use]
+    pub fn symbol(self) -> &'static str {
+        match self {
+            Self::Equal => "=",
+            Self::NotEqual => "<>",
+            Self::Less => "<",
+            Self::LessOrEqual => "<=",
+            Self::Greater => ">",
+            Self::GreaterOrEqual => ">=",
+            Self::Like => "LIKE",
+        }
+    }
+}
+
+/// A value that depends on the row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Operand {
+    /// The values of a property, perhaps of a node below.
+    Property {
+        /// Whose.
+        selector: String,
+        /// Its name, or a relative path that ends with it.
+        name: String,
+    },
+    /// How long a value is.
+    Length(Box<Self>),
+    /// In capitals.
+    Upper(Box<Self>),
+    /// In small letters.
+    Lower(Box<Self>),
+    /// The first that there is.
+    Coalesce(Box<Self>, Box<Self>),
+    /// The name of the node.
+    Name(String),
+    /// Its name without prefix.
+    LocalName(String),
+    /// Its path.
+    Path(String),
+    /// How well its text matches.
+    Score(String),
+}
+
+/// A fixed value.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Literal {
+    /// Given in the query.
+    Value(Value),
+    /// Given beside it.
+    Variable(String),
+}
+
+/// A part of the order of rows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ordering {
+    /// By this.
+    pub operand: Operand,
+    /// Whether the largest comes first.
+    pub descending: bool,
+}
+
+/// What else a query asks for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Options {
+    /// What to do if no index serves the query.
+    pub traversal: Option<Traversal>,
+    /// The index to use.
+    pub index_name: Option<String>,
+    /// Use only indexes with this tag.
+    pub index_tag: Option<String>,
+    /// The most rows.
+    pub limit: Option<u64>,
+    /// Rows to skip.
+    pub offset: Option<u64>,
+}
+
+/// What to do with a query that no index serves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Traversal {
+    /// Run it.
+    Ok,
+    /// Run it and say so in the log.
+    Warn,
+    /// Refuse it.
+    Fail,
+}
+
+impl Operand {
+    /// Returns the selector that the value depends on.
+    #[must_use]
+    pub fn selector(&self) -> &str {
+        match self {
+            Self::Property { selector, .. }
+            | Self::Name(selector)
+            | Self::LocalName(selector)
+            | Self::Path(selector)
+            | Self::Score(selector) => selector,
+            Self::Length(inner)
+            | Self::Upper(inner)
+            | Self::Lower(inner)
+            | Self::Coalesce(inner, _) => inner.selector(),
+        }
+    }
+}
+
+impl Literal {
+    /// Returns the value of a literal that is bound.
+    #[must_use]
+    pub fn value(&self) -> Option<&Value> {
+        match self {
+            Self::Value(value) => Some(value),
+            Self::Variable(_) => None,
+        }
+    }
+
+    /// Makes a text.
+    #[must_use]
+    pub fn text(text: impl Into<String>) -> Self {
+        Self::Value(Value::String(text.into()))
+    }
+}
+
+impl Constraint {
+    /// Joins constraints that must all hold.
+    #[must_use]
+    pub fn all(mut parts: Vec<Self>) -> Option<Self> {
+        if parts.len() > 1 { Some(Self::And(parts)) } else { parts.pop() }
+    }
+
+    /// Returns the constraints that must all hold.
+    #[must_use]
+    pub fn conjuncts(&self) -> Vec<&Self> {
+        match self {
+            Self::And(parts) => parts.iter().flat_map(Self::conjuncts).collect(),
+            other => vec![other],
+        }
+    }
+
+    /// Collects the selectors that it depends on.
+    pub(crate) fn selectors<'a>(&'a self, found: &mut Vec<&'a str>) {
+        match self {
+            Self::And(parts) | Self::Or(parts) => {
+                parts.iter().for_each(|part| part.selectors(found));
+            }
+            Self::Not(inner) => inner.selectors(found),
+            Self::Compare { operand, .. } | Self::In { operand, .. } => {
+                found.push(operand.selector());
+                if let Operand::Coalesce(_, other) = operand {
+                    found.push(other.selector());
+                }
+            }
+            Self::Exists { selector, .. }
+            | Self::Contains { selector, .. }
+            | Self::Same { selector, .. }
+            | Self::Child { selector, .. }
+            | Self::Descendant { selector, .. }
+            | Self::Similar { selector, .. }
+            | Self::Spellcheck { selector, .. }
+            | Self::Suggest { selector, .. } => found.push(selector),
+        }
+    }
+
+    fn literals(&mut self, visit: &mut dyn FnMut(&mut Literal)) {
+        match self {
+            Self::And(parts) | Self::Or(parts) => {
+                parts.iter_mut().for_each(|part| part.literals(visit));
+            }
+            Self::Not(inner) => inner.literals(visit),
+            Self::Compare { value, .. } => visit(value),
+            Self::In { values, .. } => values.iter_mut().for_each(visit),
+            Self::Contains { text, .. }
+            | Self::Spellcheck { text, .. }
+            | Self::Suggest { text, .. } => visit(text),
+            Self::Similar { path, .. } => visit(path),
+            Self::Exists { .. }
+            | Self::Same { .. }
+            | Self::Child { .. }
+            | Self::Descendant { .. } => {}
+        }
+    }
+}
+
+impl Select {
+    /// Returns all selectors, from left to right.
+    pub fn selectors(&self) -> impl Iterator<Item = &Selector> {
+        std::iter::once(&self.selector).chain(self.joins.iter().map(|join| &join.selector))
+    }
+}
+
+impl Query {
+    /// Puts values in the place of the variables.
+    ///
+    /// # Errors
+    /// If a variable has no value.
+    pub fn bind(mut self, values: &BTreeMap<String, Value>) -> Result<Self, SyntaxError> {
+        let mut missing = None;
+        self.literals(&mut |literal| {
+            if let Literal::Variable(name) = literal {
+                match values.get(name) {
+                    Some(value) => *literal = Literal::Value(value.clone()),
+                    None => missing = Some(name.clone()),
+                }
+            }
+        });
+        match missing {
+            Some(name) => {
+                Err(SyntaxError::new(1, format!("the variable `${name}` has no value; give one")))
+            }
+            None => Ok(self),
+        }
+    }
+
+    /// Returns the query with every fixed value left out: what equal statements of a log have in common.
+    #[must_use]
+    pub fn normalized(&self) -> String {
+        let mut query = self.clone();
+        query.literals(&mut |literal| *literal = Literal::Variable("v".to_owned()));
+        query.options.limit = None;
+        query.options.offset = None;
+        query.to_string()
+    }
+
+    fn literals(&mut self, visit: &mut dyn FnMut(&mut Literal)) {
+        for constraint in self.parts.iter_mut().filter_map(|part| part.constraint.as_mut()) {
+            constraint.literals(visit);
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! Queries written as JCR-SQL2.
+
+use std::fmt;
+
+use super::algebra::{
+    Column, ColumnContent, Constraint, JoinCondition, JoinKind, Literal, Operand, Query, Select,
+    Selector, Traversal,
+};
+use crate::Value;
+
+impl fmt::Display for Query {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (number, part) in self.parts.iter().enumerate() {
+            if number > 0 {
+                f.write_str(if self.union_all { " UNION ALL " } else { " UNION " })?;
+            }
+            write!(f, "{part}")?;
+        }
+        for (number, ordering) in self.orderings.iter().enumerate() {
+            f.write_str(if number == 0 { " ORDER BY " } else { ", " })?;
+            write!(f, "{}", ordering.operand)?;
+            f.write_str(if ordering.descending { " DESC" } else { " ASC" })?;
+        }
+        self.options(f)
+    }
+}
+
+impl Query {
+    fn options(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let options = &self.options;
+        let traversal = options.traversal.map(|one| match one {
+            Traversal::Ok => "TRAVERSAL OK".to_owned(),
+            Traversal::Warn => "TRAVERSAL WARN".to_owned(),
+            Traversal::Fail => "TRAVERSAL FAIL".to_owned(),
+        });
+        let parts = [
+            traversal,
+            options.index_name.as_ref().map(|name| format!("INDEX NAME [{}]", bracketed(name))),
+            options.index_tag.as_ref().map(|tag| format!("INDEX TAG [{}]", bracketed(tag))),
+            options.limit.map(|limit| format!("LIMIT {limit}")),
+            options.offset.map(|offset| format!("OFFSET {offset}")),
+        ];
+        let parts: Vec<String> = parts.into_iter().flatten().collect();
+        if parts.is_empty() { Ok(()) } else { write!(f, " OPTION({})", parts.join(", ")) }
+    }
+}
+
+impl fmt::Display for Select {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SELECT ")?;
+        for (number, column) in self.columns.iter().enumerate() {
+            if number > 0 {
+                f.write_str(", ")?;
+            }
+            write!(f, "{column}")?;
+        }
+        let Self { selector, joins, constraint, .. } = self;
+        write!(f, " FROM [{}] AS {}", bracketed(&selector.node_type), name(&selector.name))?;
+        for join in joins {
+            let kind = match join.kind {
+                JoinKind::Inner => "INNER",
+                JoinKind::LeftOuter => "LEFT OUTER",
+            };
+            let Selector { node_type, name: selector } = &join.selector;
+            write!(f, " {kind} JOIN [{}] AS {}", bracketed(node_type), name(selector))?;
+            write!(f, " ON {}", join.on)?;
+        }
+        constraint.as_ref().map_or(Ok(()), |constraint| write!(f, " WHERE {constraint}"))
+    }
+}
+
+impl fmt::Display for Column {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let selector = name(&self.selector);
+        match &self.content {
+            ColumnContent::All => write!(f, "{selector}.*")?,
+            ColumnContent::Property(property) => {
+                write!(f, "{selector}.[{}]", bracketed(property))?;
+            }
+            ColumnContent::Excerpt(None) => write!(f, "{selector}.[rep:excerpt()]")?,
+            ColumnContent::Excerpt(Some(property)) => {
+                write!(f, "{selector}.[rep:excerpt({})]", bracketed(property))?;
+            }
+            ColumnContent::Facet(property) => {
+                write!(f, "{selector}.[rep:facet({})]", bracketed(property))?;
+            }
+            ColumnContent::Suggest => write!(f, "{selector}.[rep:suggest()]")?,
+            ColumnContent::Spellcheck => write!(f, "{selector}.[rep:spellcheck()]")?,
+        }
+        self.alias.as_ref().map_or(Ok(()), |alias| write!(f, " AS [{}]", bracketed(alias)))
+    }
+}
+
+impl fmt::Display for JoinCondition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Equal { left, right } => {
+                let (left_name, right_name) = (name(&left.0), name(&right.0));
+                let (left, right) = (bracketed(&left.1), bracketed(&right.1));
+                write!(f, "{left_name}.[{left}] = {right_name}.[{right}]")
+            }
+            Self::Child { child, parent } => {
+                write!(f, "ISCHILDNODE({}, {})", name(child), name(parent))
+            }
+            Self::Descendant { descendant, ancestor } => {
+                write!(f, "ISDESCENDANTNODE({}, {})", name(descendant), name(ancestor))
+            }
+            Self::Same { left, right, path: None } => {
+                write!(f, "ISSAMENODE({}, {})", name(left), name(right))
+            }
+            Self::Same { left, right, path: Some(path) } => {
+                write!(f, "ISSAMENODE({}, {}, {})", name(left), name(right), quoted(path))
+            }
+        }
+    }
+}
+
+impl fmt::Display for Constraint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::And(parts) => list(f, parts, " AND "),
+            Self::Or(parts) => list(f, parts, " OR "),
+            Self::Not(inner) => write!(f, "NOT ({inner})"),
+            Self::Compare { operand, operator, value } => {
+                write!(f, "{operand} {} {value}", operator.symbol())
+            }
+            Self::In { operand, values } => {
+                let values: Vec<String> = values.iter().map(Literal::to_string).collect();
+                write!(f, "{operand} IN ({})", values.join(", "))
+            }
+            Self::Exists { selector, property } => {
+                write!(f, "{}.[{}] IS NOT NULL", name(selector), bracketed(property))
+            }
+            Self::Contains { selector, property: None, text } => {
+                write!(f, "CONTAINS({}.*, {text})", name(selector))
+            }
+            Self::Contains { selector, property: Some(property), text } => {
+                write!(f, "CONTAINS({}.[{}], {text})", name(selector), bracketed(property))
+            }
+            Self::Same { selector, path } => {
+                write!(f, "ISSAMENODE({}, {})", name(selector), quoted(path.as_str()))
+            }
+            Self::Child { selector, path } => {
+                write!(f, "ISCHILDNODE({}, {})", name(selector), quoted(path.as_str()))
+            }
+            Self::Descendant { selector, path } => {
+                write!(f, "ISDESCENDANTNODE({}, {})", name(selector), quoted(path.as_str()))
+            }
+            Self::Similar { selector, path } => write!(f, "SIMILAR({}.*, {path})", name(selector)),
+            Self::Spellcheck { selector, text } => {
+                write!(f, "SPELLCHECK({}, {text})", name(selector))
+            }
+            Self::Suggest { selector, text } => write!(f, "SUGGEST({}, {text})", name(selector)),
+        }
+    }
+}
+
+impl fmt::Display for Operand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Property { selector, name: property } => {
+                write!(f, "{}.[{}]", name(selector), bracketed(property))
+            }
+            Self::Length(inner) => write!(f, "LENGTH({inner})"),
+            Self::Upper(inner) => write!(f, "UPPER({inner})"),
+            Self::Lower(inner) => write!(f, "LOWER({inner})"),
+            Self::Coalesce(first, second) => write!(f, "COALESCE({first}, {second})"),
+            Self::Name(selector) => write!(f, "NAME({})", name(selector)),
+            Self::LocalName(selector) => write!(f, "LOCALNAME({})", name(selector)),
+            Self::Path(selector) => write!(f, "{}.[jcr:path]", name(selector)),
+            Self::Score(selector) => write!(f, "SCORE({})", name(selector)),
+        }
+    }
+}
+
+impl fmt::Display for Literal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let value = match self {
+            Self::Variable(name) => return write!(f, "${name}"),
+            Self::Value(value) => value,
+        };
+        match value {
+            Value::String(text) => f.write_str(&quoted(text)),
+            Value::Long(number) if *number >= 0 => write!(f, "{number}"),
+            Value::Boolean(truth) => write!(f, "{truth}"),
+            other => {
+                let (text, kind) = (quoted(&other.to_text()), other.value_type());
+                write!(f, "CAST({text} AS {})", kind.name().to_uppercase())
+            }
+        }
+    }
+}
+
+fn list(f: &mut fmt::Formatter<'_>, parts: &[Constraint], between: &str) -> fmt::Result {
+    for (number, part) in parts.iter().enumerate() {
+        if number > 0 {
+            f.write_str(between)?;
+        }
+        match part {
+            Constraint::And(_) | Constraint::Or(_) => write!(f, "({part})")?,
+            part => write!(f, "{part}")?,
+        }
+    }
+    Ok(())
+}
+
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "''"))
+}
+
+fn bracketed(text: &str) -> String {
+    text.replace(']', "]]")
+}
+
+/// Writes the name of a selector, in brackets unless it is a plain word.
+fn name(text: &str) -> String {
+    let is_plain = text.starts_with(|first: char| first.is_ascii_alphabetic())
+        && text.chars().all(|one| one.is_ascii_alphanumeric() || one == '_');
+    if is_plain { text.to_owned() } else { format!("[{}]", bracketed(text)) }
+}

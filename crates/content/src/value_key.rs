@@ -1,0 +1,307 @@
+//! Values as bytes: what property indexes sort by, and what queries compare.
+//!
+//! A value belongs to a family: truth values, numbers, dates, texts. Within a family bytes sort as values do: numbers of
+//! all types by their size, dates by their instant, texts by their UTF-8. Families never compare; a fixed value of a
+//! query is converted to the family of each value it meets, as Oak does.
+
+use std::borrow::Cow;
+
+use crate::borrowed::BorrowedValue;
+use crate::{Date, Value};
+
+/// Stands in an index for a property without a value that compares: a blob, or an empty list.
+pub(crate) const NONE: u8 = 0;
+/// Truth values.
+const BOOLEAN: u8 = 1;
+/// Longs, doubles, decimals.
+const NUMBER: u8 = 2;
+/// Dates.
+const DATE: u8 = 3;
+/// Everything that is a text.
+pub(crate) const TEXT: u8 = 4;
+/// Behind all families.
+const END: u8 = 5;
+
+/// Longer texts are cut in an index.
+const MAX_TEXT_BYTES: usize = 512;
+
+/// A value's family and the bytes that it is compared by.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ValueKey<'a> {
+    family: u8,
+    bytes: Cow<'a, [u8]>,
+}
+
+impl<'a> ValueKey<'a> {
+    /// Returns the key of a stored value; nothing for a blob, which does not compare.
+    pub(crate) fn of(value: BorrowedValue<'a>) -> Option<Self> {
+        Some(match value {
+            BorrowedValue::Text(crate::ValueType::Decimal, text) => {
+                Self::number(text.parse().ok()?, None)
+            }
+            BorrowedValue::Text(_, text) => Self::text(text),
+            BorrowedValue::Binary(_) => return None,
+            BorrowedValue::Long(number) => Self::long(number),
+            BorrowedValue::Double(number) => Self::number(number, None),
+            BorrowedValue::Date(date) => Self::date(date),
+            BorrowedValue::Boolean(truth) => Self::boolean(truth),
+        })
+    }
+
+    pub(crate) fn text(text: &'a str) -> Self {
+        Self { family: TEXT, bytes: Cow::Borrowed(text.as_bytes()) }
+    }
+
+    pub(crate) fn owned_text(text: String) -> Self {
+        Self { family: TEXT, bytes: Cow::Owned(text.into_bytes()) }
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "the whole number follows as well")]
+    pub(crate) fn long(number: i64) -> Self {
+        Self::number(number as f64, Some(number))
+    }
+
+    /// Makes the key of a number; a whole one beyond 2^53 is told from its neighbors by its own bytes.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "the cast is at its limits where it is beyond them"
+    )]
+    fn number(number: f64, whole: Option<i64>) -> Self {
+        // Both zeros are the same number.
+        let bits = if number == 0.0 { 0 } else { number.to_bits() };
+        let ordered = if bits >> 63 == 1 { !bits } else { bits ^ (1 << 63) };
+        let whole = whole.unwrap_or(number as i64).cast_unsigned() ^ (1 << 63);
+        let bytes = [ordered.to_be_bytes(), whole.to_be_bytes()].concat();
+        Self { family: NUMBER, bytes: Cow::Owned(bytes) }
+    }
+
+    pub(crate) fn double(number: f64) -> Self {
+        Self::number(number, None)
+    }
+
+    pub(crate) fn date(date: Date) -> Self {
+        let millis = date.millis.cast_unsigned() ^ (1 << 63);
+        Self { family: DATE, bytes: Cow::Owned(millis.to_be_bytes().to_vec()) }
+    }
+
+    pub(crate) fn boolean(truth: bool) -> Self {
+        Self { family: BOOLEAN, bytes: Cow::Owned(vec![u8::from(truth)]) }
+    }
+
+    /// Returns the text of a value that is one.
+    pub(crate) fn as_text(&self) -> Option<&str> {
+        if self.family == TEXT { std::str::from_utf8(&self.bytes).ok() } else { None }
+    }
+
+    /// Returns the value as a text, in the form that queries compare texts in.
+    pub(crate) fn display(&self) -> Cow<'_, str> {
+        let number = |at: usize| -> Option<u64> {
+            Some(u64::from_be_bytes(*self.bytes.get(at..)?.first_chunk()?))
+        };
+        match self.family {
+            TEXT => String::from_utf8_lossy(&self.bytes),
+            BOOLEAN => (if *self.bytes == [1] { "true" } else { "false" }).into(),
+            DATE => {
+                let millis = (number(0).unwrap_or(0) ^ (1 << 63)).cast_signed();
+                Date { millis, offset_minutes: 0 }.to_string().into()
+            }
+            _ => {
+                let ordered = number(0).unwrap_or(0);
+                let bits = if ordered >> 63 == 1 { ordered ^ (1 << 63) } else { !ordered };
+                let float = f64::from_bits(bits);
+                if float.fract() == 0.0 && float.is_finite() {
+                    return (number(8).unwrap_or(0) ^ (1 << 63)).cast_signed().to_string().into();
+                }
+                float.to_string().into()
+            }
+        }
+    }
+
+    /// Returns the bytes that sort as values do, across families too.
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        [&[self.family][..], &self.bytes].concat()
+    }
+
+    pub(crate) fn into_owned(self) -> ValueKey<'static> {
+        ValueKey { family: self.family, bytes: Cow::Owned(self.bytes.into_owned()) }
+    }
+
+    /// Returns what the entries of the value begin with in an index.
+    pub(crate) fn entry(&self) -> Vec<u8> {
+        let mut entry = vec![self.family];
+        if self.family != TEXT {
+            entry.extend_from_slice(&self.bytes);
+            return entry;
+        }
+        for byte in self.bytes.get(..MAX_TEXT_BYTES).unwrap_or(&self.bytes) {
+            entry.push(*byte);
+            if *byte == 0 {
+                entry.push(0xff);
+            }
+        }
+        entry.extend_from_slice(&[0, 1]);
+        entry
+    }
+
+    /// Tells whether entries of an index hold only a part of the value.
+    fn is_cut(&self) -> bool {
+        self.family == TEXT && self.bytes.len() > MAX_TEXT_BYTES
+    }
+}
+
+/// Splits a key of an index into the value's part and the node path.
+pub(crate) fn split_entry(key: &[u8]) -> Option<(&[u8], &str)> {
+    let length = match key.first()? {
+        &NONE => 1,
+        &BOOLEAN => 2,
+        &NUMBER => 17,
+        &DATE => 9,
+        &TEXT => key.windows(2).position(|pair| pair == [0, 1])? + 2,
+        _ => return None,
+    };
+    let (value, path) = key.split_at_checked(length)?;
+    Some((value, std::str::from_utf8(path).ok()?))
+}
+
+/// A fixed value, converted to each family that it can be converted to.
+#[derive(Debug, Clone)]
+pub(crate) struct Comparand {
+    keys: Vec<ValueKey<'static>>,
+}
+
+impl Comparand {
+    pub(crate) fn new(value: &Value) -> Self {
+        let text = value.to_text();
+        let keys = [boolean(value), number(value, &text), date(value, &text)].into_iter().flatten();
+        let is_text = !matches!(value, Value::Binary(_));
+        let as_text = is_text.then(|| ValueKey::owned_text(text.into_owned()));
+        Self { keys: keys.chain(as_text).collect() }
+    }
+
+    /// Returns the value in the family of another.
+    pub(crate) fn for_family(&self, other: &ValueKey<'_>) -> Option<&ValueKey<'static>> {
+        self.keys.iter().find(|key| key.family == other.family)
+    }
+
+    /// Returns the value in each family, in their order.
+    pub(crate) fn keys(&self) -> &[ValueKey<'static>] {
+        &self.keys
+    }
+}
+
+fn boolean(value: &Value) -> Option<ValueKey<'static>> {
+    match value {
+        Value::Boolean(truth) => Some(ValueKey::boolean(*truth)),
+        Value::String(text) if text.eq_ignore_ascii_case("true") => Some(ValueKey::boolean(true)),
+        Value::String(text) if text.eq_ignore_ascii_case("false") => Some(ValueKey::boolean(false)),
+        _ => None,
+    }
+}
+
+fn number(value: &Value, text: &str) -> Option<ValueKey<'static>> {
+    match value {
+        Value::Long(number) => Some(ValueKey::long(*number)),
+        Value::Double(number) => Some(ValueKey::number(*number, None)),
+        Value::Date(date) => Some(ValueKey::long(date.millis)),
+        Value::String(_) | Value::Decimal(_) => match text.trim().parse::<i64>() {
+            Ok(number) => Some(ValueKey::long(number)),
+            Err(_) => Some(ValueKey::number(text.trim().parse().ok()?, None)),
+        },
+        _ => None,
+    }
+}
+
+fn date(value: &Value, text: &str) -> Option<ValueKey<'static>> {
+    match value {
+        Value::Date(date) => Some(ValueKey::date(*date)),
+        Value::Long(millis) => Some(ValueKey::date(Date { millis: *millis, offset_minutes: 0 })),
+        Value::String(_) => Some(ValueKey::date(Date::parse(text.trim()).ok()?)),
+        _ => None,
+    }
+}
+
+/// The keys from the first (included) to the second (excluded).
+pub(crate) type Span = (Vec<u8>, Vec<u8>);
+
+/// Returns the entries of values that equal this one, or may where they were cut.
+pub(crate) fn equal_span(key: &ValueKey<'_>) -> Span {
+    let entry = key.entry();
+    let end = successor(&entry);
+    (entry, end)
+}
+
+/// Returns the entries of values of the same family that are above this one, or below.
+pub(crate) fn range_span(key: &ValueKey<'_>, is_above: bool, is_inclusive: bool) -> Span {
+    let entry = key.entry();
+    let takes_equal = is_inclusive || key.is_cut();
+    if is_above {
+        let start = if takes_equal { entry } else { successor(&entry) };
+        (start, vec![key.family + 1])
+    } else {
+        let end = if takes_equal { successor(&entry) } else { entry };
+        (vec![key.family], end)
+    }
+}
+
+/// Returns the entries of texts that begin so, and of all values that are no texts.
+pub(crate) fn prefix_spans(prefix: &str) -> Vec<Span> {
+    let key = ValueKey::text(prefix).entry();
+    let start = key.get(..key.len() - 2).unwrap_or(&key).to_vec();
+    let end = if prefix.is_empty() { vec![END] } else { successor(&start) };
+    vec![(vec![BOOLEAN], vec![TEXT]), (start, end)]
+}
+
+/// Returns all entries, those without a value first.
+pub(crate) fn whole_span() -> Span {
+    (vec![NONE], vec![END])
+}
+
+/// Returns the first key behind all that begin with `prefix`.
+pub(crate) fn successor(prefix: &[u8]) -> Vec<u8> {
+    let mut end = prefix.to_vec();
+    while let Some(last) = end.pop() {
+        if last < u8::MAX {
+            end.push(last + 1);
+            break;
+        }
+    }
+    end
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn key(value: &Value) -> ValueKey<'static> {
+        let comparand = Comparand::new(value);
+        let family = match value {
+            Value::Boolean(_) => BOOLEAN,
+            Value::Long(_) | Value::Double(_) => NUMBER,
+            Value::Date(_) => DATE,
+            _ => TEXT,
+        };
+        comparand.keys.into_iter().find(|key| key.family == family).unwrap()
+    }
+
+    proptest! {
+        #[test]
+        fn numbers_sort_by_size(left: i64, right: i64, small in -9_i64..9, half in -9.0..9.0) {
+            prop_assert_eq!(
+                key(&Value::Long(left)).entry().cmp(&key(&Value::Long(right)).entry()),
+                left.cmp(&right)
+            );
+            let (long, double) = (key(&Value::Long(small)).entry(), key(&Value::Double(half)).entry());
+            prop_assert_eq!(long < double, (small as f64) < half);
+        }
+
+        #[test]
+        fn texts_sort_by_bytes_and_split(left in "[a\u{0}\u{1}\u{ff}]{0,4}", right in "[a\u{0}\u{1}\u{ff}]{0,4}") {
+            let (a, b) = (ValueKey::text(&left).entry(), ValueKey::text(&right).entry());
+            prop_assert_eq!(a.cmp(&b), left.cmp(&right));
+            let whole = [&a[..], b"/path"].concat();
+            prop_assert_eq!(split_entry(&whole), Some((&a[..], "/path")));
+        }
+    }
+}
