@@ -267,7 +267,8 @@ fn definitions_after(
     if !edits.keys().any(|key| *key == folder || below.contains(key)) {
         return Ok(before.clone());
     }
-    let edited = View { overlay: edits.clone(), ..head.clone() };
+    let mut edited = head.clone();
+    edited.overlay = edits.clone();
     Definitions::read(&edited)
 }
 

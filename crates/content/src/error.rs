@@ -117,6 +117,18 @@ pub enum Error {
     /// The full-text index cannot answer.
     #[error("the full-text index cannot answer")]
     FullText(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// A query went beyond what it may use.
+    #[error("the query was stopped: {what}; narrow it, or raise the limit")]
+    QueryLimit {
+        /// The limit.
+        what: String,
+    },
+    /// A query cannot be run as it says.
+    #[error("the query cannot be run: {reason}")]
+    QueryRefused {
+        /// Why.
+        reason: String,
+    },
     /// Stored bytes do not decode.
     #[error("the stored document of `{path}` is damaged: {reason}; run `tympan repo check`")]
     Damaged {

@@ -26,7 +26,7 @@ use crate::query::{StandardTypes, TypeHierarchy};
 use crate::record::Record;
 use crate::snapshot::View;
 use crate::subtree::{MIXIN_TYPES, PRIMARY_TYPE};
-use crate::value_key::{NONE, ValueKey};
+use crate::value_key::{NONE, SEVERAL, ValueKey};
 use crate::{NodePath, Property, Result, Snapshot, Subtree, keys};
 
 /// What the names of maps of property indexes begin with.
@@ -254,7 +254,13 @@ impl Definitions {
                 if keys.peek().is_none() && index.pattern.is_none() {
                     found.insert((index.map.clone(), [&[NONE], subject.as_bytes()].concat()));
                 }
+                let mut count = 0;
                 for key in keys {
+                    count += 1;
+                    if count == 2 {
+                        found
+                            .insert((index.map.clone(), [&[SEVERAL], subject.as_bytes()].concat()));
+                    }
                     let is_wanted = index.pattern.as_ref().is_none_or(|pattern| {
                         key.as_text().is_none_or(|text| pattern.is_match(text))
                     });

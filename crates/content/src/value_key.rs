@@ -21,6 +21,8 @@ const DATE: u8 = 3;
 pub(crate) const TEXT: u8 = 4;
 /// Behind all families.
 const END: u8 = 5;
+/// Stands in an index for a property with several values, beside their entries.
+pub(crate) const SEVERAL: u8 = 6;
 
 /// Longer texts are cut in an index.
 const MAX_TEXT_BYTES: usize = 512;
@@ -122,8 +124,11 @@ impl<'a> ValueKey<'a> {
         [&[self.family][..], &self.bytes].concat()
     }
 
-    pub(crate) fn into_owned(self) -> ValueKey<'static> {
-        ValueKey { family: self.family, bytes: Cow::Owned(self.bytes.into_owned()) }
+    /// Reads what [`ValueKey::to_bytes`] gave.
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<ValueKey<'static>> {
+        let (family, bytes) = bytes.split_first()?;
+        let is_known = (BOOLEAN..=TEXT).contains(family);
+        is_known.then(|| ValueKey { family: *family, bytes: Cow::Owned(bytes.to_vec()) })
     }
 
     /// Returns what the entries of the value begin with in an index.
@@ -152,7 +157,7 @@ impl<'a> ValueKey<'a> {
 /// Splits a key of an index into the value's part and the node path.
 pub(crate) fn split_entry(key: &[u8]) -> Option<(&[u8], &str)> {
     let length = match key.first()? {
-        &NONE => 1,
+        &NONE | &SEVERAL => 1,
         &BOOLEAN => 2,
         &NUMBER => 17,
         &DATE => 9,
@@ -254,6 +259,11 @@ pub(crate) fn prefix_spans(prefix: &str) -> Vec<Span> {
 /// Returns all entries, those without a value first.
 pub(crate) fn whole_span() -> Span {
     (vec![NONE], vec![END])
+}
+
+/// Returns the entries of properties with several values.
+pub(crate) fn several_span() -> Span {
+    (vec![SEVERAL], vec![SEVERAL + 1])
 }
 
 /// Returns the first key behind all that begin with `prefix`.

@@ -9,12 +9,20 @@
 //!
 //! Not here: the full-text index (room `search`), and the property indexes themselves (`property_index`).
 
+mod access;
 mod algebra;
 mod builder;
 mod builder_tree;
+mod cursor;
+mod engine;
+mod explain;
 mod filter;
 mod full_text;
+mod plan;
 mod print;
+mod rows;
+mod scan;
+mod slow;
 mod sql2;
 mod sql2_constraint;
 mod sql2_token;
@@ -30,7 +38,10 @@ pub use algebra::{
     Options, Ordering, Query, Select, Selector, Traversal,
 };
 pub use builder::BuilderQuery;
+pub use engine::{Limits, Page, QueryEngine, Request, Row};
+pub use explain::{Explanation, Measured, Step};
 pub use full_text::{FullText, TextExpression, TextHit, TextPage, TextPosition, TextRequest};
+pub use slow::SlowStatement;
 pub use sql2::parse_sql2;
 pub use syntax_error::SyntaxError;
 pub use types::{StandardTypes, TypeHierarchy};

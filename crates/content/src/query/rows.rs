@@ -1,0 +1,783 @@
+//! Running a query: rows of one selection, joined, sorted, united.
+//!
+//! Invariants
+//! * Without an order, or with one that an index has, rows are read as they are asked for.
+//! * Rows are sorted with their path as the last key, so that their order is total and a page can go on behind any row.
+
+use std::cmp::Ordering as Order;
+use std::collections::BinaryHeap;
+
+use super::access::{Candidate, Ground, Mark, Source, candidates};
+use super::algebra::{
+    ColumnContent, Constraint, Join, JoinCondition, JoinKind, Literal, Operand, Operator, Query,
+    Select,
+};
+use super::filter::{Expression, Filter, Subject};
+use super::plan::{Access, Wanted, plan};
+use super::scan::{admits, scan};
+use crate::value_key::{Span, ValueKey, split_entry};
+use crate::{Error, Node, NodePath, Result};
+
+/// A row as it is found.
+#[derive(Debug, Clone)]
+pub(crate) struct Found {
+    /// A node for each selector; none where an outer join found no partner.
+    pub(crate) nodes: Vec<Option<Node>>,
+    pub(crate) score: f32,
+    pub(crate) excerpt: Option<String>,
+    pub(crate) keys: Vec<Option<Vec<u8>>>,
+    pub(crate) mark: RowMark,
+    /// The place of its part in a union.
+    pub(crate) part: usize,
+}
+
+/// A place in the order in which rows without an order are found.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum RowMark {
+    /// Of one selector.
+    One(Mark),
+    /// Of a join: where the outer row before this one was, this outer row, and its partners.
+    Joined { before: Option<Mark>, outer: NodePath, inner: Vec<Option<NodePath>> },
+}
+
+/// Where a page ended.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Position {
+    /// Behind a row of a part of the union, in the order of its source.
+    Found { part: usize, mark: RowMark },
+    /// Behind a row in the order that the query asks for.
+    Sorted { keys: Vec<Option<Vec<u8>>>, paths: Vec<Option<NodePath>> },
+}
+
+pub(crate) type FoundRows<'a> = Box<dyn Iterator<Item = Result<Found>> + 'a>;
+
+impl Found {
+    pub(crate) fn paths(&self) -> Vec<Option<NodePath>> {
+        self.nodes.iter().map(|node| node.as_ref().map(|node| node.path().clone())).collect()
+    }
+
+    pub(crate) fn position(&self, is_sorted: bool) -> Position {
+        if is_sorted {
+            return Position::Sorted { keys: self.keys.clone(), paths: self.paths() };
+        }
+        Position::Found { part: self.part, mark: self.mark.clone() }
+    }
+}
+
+/// A selection, planned.
+pub(crate) struct Part<'q> {
+    pub(crate) select: &'q Select,
+    pub(crate) access: Access,
+    /// What is decided once all nodes of a row are there.
+    residual: Option<Filter>,
+    /// All that a row must meet, to tell whether an earlier part of a union has it.
+    whole: Filter,
+    orderings: Vec<(Expression, bool)>,
+}
+
+/// A query, planned.
+pub(crate) struct Planned<'q> {
+    pub(crate) query: &'q Query,
+    pub(crate) parts: Vec<Part<'q>>,
+    /// Whether rows come in an order that the query asks for.
+    pub(crate) is_sorted: bool,
+    /// How many rows are wanted, if that is known.
+    limit: Option<u64>,
+}
+
+/// Plans a query that goes on at a position.
+pub(crate) fn planned<'q>(
+    ground: &Ground<'_>,
+    query: &'q Query,
+    limit: Option<u64>,
+    position: Option<&Position>,
+) -> Result<Planned<'q>> {
+    let by_score = matches!(query.orderings.as_slice(), [one] if one.descending && matches!(one.operand, Operand::Score(_)));
+    let mut parts = Vec::new();
+    let mut is_by_score = by_score && query.parts.len() == 1;
+    for (number, select) in query.parts.iter().enumerate() {
+        let mark = match position {
+            Some(Position::Found { part, mark }) if *part == number => match mark {
+                RowMark::One(mark) => Some(mark),
+                RowMark::Joined { before, .. } => before.as_ref(),
+            },
+            _ => None,
+        };
+        let part = plan_part(ground, query, select, limit, mark)?;
+        is_by_score &= matches!(part.access.source, Source::FullText(_));
+        parts.push(part);
+    }
+    let is_sorted = !query.orderings.is_empty() && !is_by_score;
+    Ok(Planned { query, parts, is_sorted, limit })
+}
+
+fn plan_part<'q>(
+    ground: &Ground<'_>,
+    query: &'q Query,
+    select: &'q Select,
+    limit: Option<u64>,
+    mark: Option<&Mark>,
+) -> Result<Part<'q>> {
+    let names: Vec<&str> = select.selectors().map(|selector| &*selector.name).collect();
+    let place = |name: &str| names.iter().position(|known| *known == name).unwrap_or(0);
+    let conjuncts: Vec<Constraint> =
+        select.constraint.iter().flat_map(|one| one.conjuncts().into_iter().cloned()).collect();
+    let (own, rest): (Vec<_>, Vec<_>) =
+        conjuncts.iter().cloned().partition(|one| is_about(one, &select.selector.name));
+    let facets = select.columns.iter().filter_map(|column| match &column.content {
+        ColumnContent::Facet(property) => Some(property.clone()),
+        _ => None,
+    });
+    let is_single = select.joins.is_empty();
+    let access = plan(
+        ground,
+        &Wanted {
+            selector: &select.selector.name,
+            node_type: &select.selector.node_type,
+            constraints: own,
+            orderings: if is_single { &query.orderings } else { &[] },
+            limit: limit.filter(|_| is_single),
+            options: &query.options,
+            excerpt: select
+                .columns
+                .iter()
+                .any(|column| matches!(column.content, ColumnContent::Excerpt(_))),
+            facets: facets.collect(),
+            mark,
+        },
+    )?;
+    let all = |constraints: &[Constraint]| {
+        let filters = constraints.iter().map(|one| Filter::new(one, &place));
+        Ok::<_, Error>(Filter::And(filters.collect::<Result<_>>()?))
+    };
+    let orderings = query
+        .orderings
+        .iter()
+        .map(|one| (Expression::new(&one.operand, &place), one.descending))
+        .collect();
+    let residual = if rest.is_empty() { None } else { Some(all(&rest)?) };
+    Ok(Part { select, access, residual, whole: all(&conjuncts)?, orderings })
+}
+
+fn is_about(constraint: &Constraint, selector: &str) -> bool {
+    let mut selectors = Vec::new();
+    constraint.selectors(&mut selectors);
+    selectors.iter().all(|one| *one == selector)
+}
+
+impl Planned<'_> {
+    /// Runs the query from a position on.
+    pub(crate) fn rows<'a>(
+        &'a self,
+        ground: &'a Ground<'a>,
+        position: Option<&'a Position>,
+    ) -> FoundRows<'a> {
+        if self.is_sorted {
+            return self.sorted_rows(ground, position);
+        }
+        let (first, mark) = match position {
+            Some(Position::Found { part, mark }) => (*part, Some(mark)),
+            _ => (0, None),
+        };
+        let parts = self.parts.iter().enumerate().skip(first);
+        Box::new(parts.flat_map(move |(number, part)| {
+            let mark = mark.filter(|_| number == first);
+            let rows = part.rows(ground, mark);
+            self.without_earlier(ground, number, rows)
+        }))
+    }
+
+    /// Leaves out the rows that an earlier part of the union has.
+    fn without_earlier<'a>(
+        &'a self,
+        ground: &'a Ground<'a>,
+        number: usize,
+        rows: FoundRows<'a>,
+    ) -> FoundRows<'a> {
+        let rows = rows.map(move |row| row.map(|row| Found { part: number, ..row }));
+        if self.query.union_all || number == 0 {
+            return Box::new(rows);
+        }
+        Box::new(rows.filter_map(move |row| {
+            let row = match row {
+                Ok(row) => row,
+                Err(error) => return Some(Err(error)),
+            };
+            for earlier in self.parts.iter().take(number) {
+                match earlier.has(ground, &row) {
+                    Ok(true) => return None,
+                    Ok(false) => {}
+                    Err(error) => return Some(Err(error)),
+                }
+            }
+            Some(Ok(row))
+        }))
+    }
+
+    /// Merges the sorted rows of all parts.
+    fn sorted_rows<'a>(
+        &'a self,
+        ground: &'a Ground<'a>,
+        position: Option<&'a Position>,
+    ) -> FoundRows<'a> {
+        let mut parts = Vec::new();
+        for (number, part) in self.parts.iter().enumerate() {
+            let rows = part.sorted_rows(ground, position, self.limit);
+            let rows: FoundRows<'a> =
+                Box::new(rows.map(move |row| row.map(|row| Found { part: number, ..row })));
+            parts.push(rows.peekable());
+        }
+        let descending: Vec<bool> = self.query.orderings.iter().map(|one| one.descending).collect();
+        let is_distinct = !self.query.union_all && self.parts.len() > 1;
+        let mut last: Option<Vec<Option<NodePath>>> = None;
+        Box::new(std::iter::from_fn(move || {
+            loop {
+                let mut least: Option<(usize, Ranked)> = None;
+                for (at, part) in parts.iter_mut().enumerate() {
+                    match part.peek() {
+                        Some(Err(_)) => return part.next(),
+                        Some(Ok(row)) => {
+                            let ranked = Ranked::new(row, &descending);
+                            if least.as_ref().is_none_or(|(_, least)| ranked < *least) {
+                                least = Some((at, ranked));
+                            }
+                        }
+                        None => {}
+                    }
+                }
+                let (at, ranked) = least?;
+                let row = parts.get_mut(at)?.next();
+                if is_distinct && last.as_ref() == Some(&ranked.paths) {
+                    continue;
+                }
+                last = Some(ranked.paths);
+                return row;
+            }
+        }))
+    }
+}
+
+/// What rows are compared by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Ranked {
+    keys: Vec<Option<Vec<u8>>>,
+    descending: Vec<bool>,
+    paths: Vec<Option<NodePath>>,
+}
+
+impl Ranked {
+    fn new(row: &Found, descending: &[bool]) -> Self {
+        Self { keys: row.keys.clone(), descending: descending.to_vec(), paths: row.paths() }
+    }
+}
+
+impl Ord for Ranked {
+    fn cmp(&self, other: &Self) -> Order {
+        let keys = self.keys.iter().zip(&other.keys).zip(&self.descending);
+        for ((left, right), descending) in keys {
+            let order = left.cmp(right);
+            let order = if *descending { order.reverse() } else { order };
+            if order.is_ne() {
+                return order;
+            }
+        }
+        self.paths.cmp(&other.paths)
+    }
+}
+
+impl PartialOrd for Ranked {
+    fn partial_cmp(&self, other: &Self) -> Option<Order> {
+        Some(self.cmp(other))
+    }
+}
+
+/// A row in a heap, of which the last in the wanted order is on top.
+struct Heaped(Ranked, Found);
+
+impl PartialEq for Heaped {
+    fn eq(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+}
+
+impl Eq for Heaped {}
+
+impl PartialOrd for Heaped {
+    fn partial_cmp(&self, other: &Self) -> Option<Order> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Heaped {
+    fn cmp(&self, other: &Self) -> Order {
+        self.0.cmp(&other.0)
+    }
+}
+
+impl Part<'_> {
+    /// Tells whether this part would give a row of another part, too.
+    fn has(&self, ground: &Ground<'_>, row: &Found) -> Result<bool> {
+        if row.nodes.len() != 1 || !self.select.joins.is_empty() {
+            return Ok(false);
+        }
+        let Some(Some(node)) = row.nodes.first() else { return Ok(false) };
+        let Some(subject) = subject(node, row.score, ground) else { return Ok(false) };
+        let whole = Access {
+            filter: self.whole.clone(),
+            path_filter: Filter::And(Vec::new()),
+            ..self.access.clone()
+        };
+        admits(&whole, subject)
+    }
+
+    /// Runs the part in the order of its source.
+    fn rows<'a>(&'a self, ground: &'a Ground<'a>, mark: Option<&'a RowMark>) -> FoundRows<'a> {
+        if self.select.joins.is_empty() {
+            let mark = match mark {
+                Some(RowMark::One(mark)) => Some(mark),
+                _ => None,
+            };
+            return self.finished(ground, access_rows(ground, &self.access, mark));
+        }
+        let (before, skip) = match mark {
+            Some(RowMark::Joined { before, outer, inner }) => {
+                (before.as_ref(), Some((outer, inner)))
+            }
+            _ => (None, None),
+        };
+        let mut last = before.cloned();
+        let outer_rows = access_rows(ground, &self.access, before);
+        let rows = outer_rows.flat_map(move |outer| -> FoundRows<'a> {
+            match outer.and_then(|outer| self.joined(ground, outer, &mut last, skip)) {
+                Ok(rows) => Box::new(rows.into_iter().map(Ok)),
+                Err(error) => Box::new(std::iter::once(Err(error))),
+            }
+        });
+        self.finished(ground, Box::new(rows))
+    }
+
+    /// Joins all selectors to one outer row. Partners are sorted by path.
+    fn joined(
+        &self,
+        ground: &Ground<'_>,
+        outer: Found,
+        last: &mut Option<Mark>,
+        skip: Option<(&NodePath, &Vec<Option<NodePath>>)>,
+    ) -> Result<Vec<Found>> {
+        let path = outer.paths().into_iter().flatten().next().unwrap_or_else(NodePath::root);
+        let RowMark::One(mark) = outer.mark.clone() else { return Ok(Vec::new()) };
+        let mut rows = vec![outer];
+        for (number, join) in self.select.joins.iter().enumerate() {
+            let mut next = Vec::new();
+            for row in &rows {
+                next.extend(self.partners(ground, row, number, join)?);
+                check_memory(ground, next.len())?;
+            }
+            rows = next;
+        }
+        rows.sort_by_key(Found::paths);
+        for row in &mut rows {
+            let inner = row.paths().split_off(1);
+            row.mark = RowMark::Joined { before: last.clone(), outer: path.clone(), inner };
+        }
+        if let Some((skipped, behind)) = skip.filter(|(skipped, _)| **skipped == path) {
+            debug_assert_eq!(*skipped, path);
+            rows.retain(|row| row.paths().get(1..).is_some_and(|inner| inner > behind.as_slice()));
+        }
+        *last = Some(mark);
+        Ok(rows)
+    }
+
+    /// Returns a row with each partner that one join finds for it.
+    fn partners(
+        &self,
+        ground: &Ground<'_>,
+        row: &Found,
+        number: usize,
+        join: &Join,
+    ) -> Result<Vec<Found>> {
+        let names: Vec<&str> = self.select.selectors().map(|selector| &*selector.name).collect();
+        let node = |name: &str| {
+            let place = names.iter().position(|known| *known == name)?;
+            row.nodes.get(place)?.as_ref()
+        };
+        let name = &join.selector.name;
+        let mut rows = Vec::new();
+        if let Some(mut constraints) = tie(&join.on, name, &node)? {
+            // Outer joins are filtered when all partners are there.
+            if join.kind == JoinKind::Inner {
+                let own = self.select.constraint.iter().flat_map(Constraint::conjuncts);
+                constraints.extend(own.filter(|one| is_about(one, name)).cloned());
+            }
+            let wanted = Wanted {
+                selector: name,
+                node_type: &join.selector.node_type,
+                constraints,
+                orderings: &[],
+                limit: None,
+                options: &Default::default(),
+                excerpt: false,
+                facets: Vec::new(),
+                mark: None,
+            };
+            let access = plan(ground, &wanted)?;
+            for partner in access_rows(ground, &access, None) {
+                let partner = partner?;
+                let mut nodes = row.nodes.clone();
+                nodes.extend(partner.nodes);
+                rows.push(Found { nodes, ..row.clone() });
+            }
+        }
+        debug_assert_eq!(row.nodes.len(), number + 1);
+        if rows.is_empty() && join.kind == JoinKind::LeftOuter {
+            let mut nodes = row.nodes.clone();
+            nodes.push(None);
+            rows.push(Found { nodes, ..row.clone() });
+        }
+        Ok(rows)
+    }
+
+    /// Decides what is left to decide, and finds what rows are sorted by.
+    fn finished<'a>(&'a self, ground: &'a Ground<'a>, rows: FoundRows<'a>) -> FoundRows<'a> {
+        if self.residual.is_none() && self.orderings.is_empty() {
+            return rows;
+        }
+        Box::new(rows.filter_map(move |row| {
+            let finish = |mut row: Found| -> Result<Option<Found>> {
+                let subjects: Vec<_> = row
+                    .nodes
+                    .iter()
+                    .map(|node| node.as_ref().and_then(|node| subject(node, row.score, ground)))
+                    .collect();
+                if let Some(residual) = &self.residual
+                    && !residual.holds(&subjects)?
+                {
+                    return Ok(None);
+                }
+                let keys = self.orderings.iter().map(|(operand, _)| operand.sort_key(&subjects));
+                row.keys = keys.collect::<Result<_>>()?;
+                Ok(Some(row))
+            };
+            row.and_then(finish).transpose()
+        }))
+    }
+
+    /// Runs the part in the wanted order.
+    fn sorted_rows<'a>(
+        &'a self,
+        ground: &'a Ground<'a>,
+        position: Option<&'a Position>,
+        limit: Option<u64>,
+    ) -> FoundRows<'a> {
+        let descending: Vec<bool> =
+            self.orderings.iter().map(|(_, descending)| *descending).collect();
+        let behind = match position {
+            Some(Position::Sorted { keys, paths }) => Some(Ranked {
+                keys: keys.clone(),
+                descending: descending.clone(),
+                paths: paths.clone(),
+            }),
+            _ => None,
+        };
+        if self.access.is_ordered {
+            return self.rows_of_index(ground, behind, limit);
+        }
+        let sorted =
+            || gather(ground, self.rows(ground, None), behind.as_ref(), &descending, limit);
+        match sorted() {
+            Ok(rows) => Box::new(rows.into_iter().map(Ok)),
+            Err(error) => Box::new(std::iter::once(Err(error))),
+        }
+    }
+
+    /// Reads rows from an index that has them in order of the first key; those with equal keys are sorted.
+    fn rows_of_index<'a>(
+        &'a self,
+        ground: &'a Ground<'a>,
+        behind: Option<Ranked>,
+        limit: Option<u64>,
+    ) -> FoundRows<'a> {
+        let descending: Vec<bool> =
+            self.orderings.iter().map(|(_, descending)| *descending).collect();
+        let is_in_empty = behind.as_ref().is_some_and(|behind| behind.keys.first() == Some(&None));
+        let empty_first = !descending.first().copied().unwrap_or(false);
+        let access = narrowed(&self.access, behind.as_ref());
+        let mut rows = self.finished(ground, access_rows_owned(ground, access)).peekable();
+        let (order, limits) = (descending.clone(), behind.clone());
+        let groups = std::iter::from_fn(move || {
+            let first = match rows.next()? {
+                Ok(row) => row,
+                Err(error) => return Some(Err(error)),
+            };
+            let value = value_of(&first);
+            let mut error = None;
+            let group = std::iter::once(Ok(first)).chain(std::iter::from_fn(|| {
+                let next =
+                    rows.next_if(|row| row.as_ref().map_or(true, |row| value_of(row) == value))?;
+                if let Err(failed) = next {
+                    error = Some(failed);
+                    return None;
+                }
+                Some(next)
+            }));
+            let sorted = gather(ground, Box::new(group), limits.as_ref(), &order, limit);
+            Some(match error {
+                Some(error) => Err(error),
+                None => sorted,
+            })
+        });
+        let groups = groups.flat_map(|group| -> FoundRows<'a> {
+            match group {
+                Ok(rows) => Box::new(rows.into_iter().map(Ok)),
+                Err(error) => Box::new(std::iter::once(Err(error))),
+            }
+        });
+        if !self.access.lacks_empty || empty_first {
+            return Box::new(groups);
+        }
+        // Falling order: nodes without a value come last. They are looked for only when the others are used up.
+        let empty = std::iter::once_with(move || {
+            self.empty_rows(ground, behind.as_ref(), &descending, limit)
+        });
+        let empty = empty.flat_map(|rows| -> FoundRows<'a> {
+            match rows {
+                Ok(rows) => Box::new(rows.into_iter().map(Ok)),
+                Err(error) => Box::new(std::iter::once(Err(error))),
+            }
+        });
+        if is_in_empty { Box::new(empty) } else { Box::new(groups.chain(empty)) }
+    }
+
+    /// Finds the rows whose first key is empty.
+    fn empty_rows(
+        &self,
+        ground: &Ground<'_>,
+        behind: Option<&Ranked>,
+        descending: &[bool],
+        limit: Option<u64>,
+    ) -> Result<Vec<Found>> {
+        let own = self.select.constraint.iter().flat_map(Constraint::conjuncts).cloned();
+        let selector = &self.select.selector;
+        let wanted = Wanted {
+            selector: &selector.name,
+            node_type: &selector.node_type,
+            constraints: own.collect(),
+            orderings: &[],
+            limit: None,
+            options: &Default::default(),
+            excerpt: false,
+            facets: Vec::new(),
+            mark: None,
+        };
+        let access = plan(ground, &wanted)?;
+        let rows = self.finished(ground, access_rows_owned(ground, access));
+        let empty =
+            rows.filter(|row| row.as_ref().map_or(true, |row| row.keys.first() == Some(&None)));
+        gather(ground, Box::new(empty), behind, descending, limit)
+    }
+}
+
+/// Returns the value's part of the index entry that led to a row.
+fn value_of(row: &Found) -> Vec<u8> {
+    match &row.mark {
+        RowMark::One(Mark::Key { key, .. }) => {
+            split_entry(key).map(|(value, _)| value.to_vec()).unwrap_or_default()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// Begins an ordered index at the first key of the row that a page ended with.
+fn narrowed(access: &Access, behind: Option<&Ranked>) -> Access {
+    let mut access = access.clone();
+    let (Source::Spans(spans), Some(behind)) = (&mut access.source, behind) else { return access };
+    let entry = match behind.keys.first() {
+        Some(Some(key)) => ValueKey::from_bytes(key).map(|key| key.entry()).unwrap_or_default(),
+        _ => vec![crate::value_key::NONE],
+    };
+    let is_backward = spans.is_backward;
+    let cut = |(start, end): &Span| -> Option<Span> {
+        let (start, end) = if is_backward {
+            (start.clone(), end.clone().min(crate::value_key::successor(&entry)))
+        } else {
+            (start.clone().max(entry.clone()), end.clone())
+        };
+        (start < end).then_some((start, end))
+    };
+    spans.spans = spans.spans.iter().filter_map(cut).collect();
+    access
+}
+
+/// Sorts rows; of many, only as many are kept as are wanted.
+fn gather(
+    ground: &Ground<'_>,
+    rows: FoundRows<'_>,
+    behind: Option<&Ranked>,
+    descending: &[bool],
+    limit: Option<u64>,
+) -> Result<Vec<Found>> {
+    let limit = limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX);
+    let mut heap: BinaryHeap<Heaped> = BinaryHeap::new();
+    for row in rows {
+        let row = row?;
+        let ranked = Ranked::new(&row, descending);
+        if behind.is_some_and(|behind| ranked <= *behind) {
+            continue;
+        }
+        if heap.len() >= limit {
+            if heap.peek().is_some_and(|last| ranked >= last.0) {
+                continue;
+            }
+            heap.pop();
+        }
+        heap.push(Heaped(ranked, row));
+        check_memory(ground, heap.len())?;
+    }
+    Ok(heap.into_sorted_vec().into_iter().map(|heaped| heaped.1).collect())
+}
+
+fn check_memory(ground: &Ground<'_>, rows: usize) -> Result<()> {
+    let limit = ground.limits.max_rows_in_memory;
+    if rows > limit {
+        return Err(Error::QueryLimit {
+            what: format!(
+                "it has to sort more than {limit} rows (`max_rows_in_memory`); give it a limit, or an index for its order"
+            ),
+        });
+    }
+    Ok(())
+}
+
+/// Makes a node ready for filters.
+pub(crate) fn subject<'a>(
+    node: &'a Node,
+    score: f32,
+    ground: &'a Ground<'_>,
+) -> Option<Subject<'a>> {
+    Some(Subject {
+        path: node.path().as_str(),
+        node: node.borrowed()?,
+        is_container: node.is_folder(),
+        score,
+        snapshot: ground.snapshot,
+    })
+}
+
+/// Reads the nodes of one selector that meet its constraints.
+fn access_rows<'a>(
+    ground: &'a Ground<'a>,
+    access: &'a Access,
+    mark: Option<&Mark>,
+) -> FoundRows<'a> {
+    let found = match &access.source {
+        Source::Scan { above, is_flat } => scan(ground, access, above, *is_flat, mark),
+        source => candidates(ground, source, mark),
+    };
+    Box::new(found.filter_map(move |candidate| {
+        candidate.and_then(|candidate| row_of(ground, access, candidate)).transpose()
+    }))
+}
+
+/// As [`access_rows`], of an access that is not kept elsewhere.
+fn access_rows_owned<'a>(ground: &'a Ground<'a>, access: Access) -> FoundRows<'a> {
+    if let Source::Scan { .. } = &access.source {
+        // A scan reads through its access; such a one is gathered, as whoever asks sorts it anyway.
+        let rows: Vec<Result<Found>> = access_rows(ground, &access, None).collect();
+        return Box::new(rows.into_iter());
+    }
+    let found = candidates(ground, &access.source, None);
+    Box::new(found.filter_map(move |candidate| {
+        candidate.and_then(|candidate| row_of(ground, &access, candidate)).transpose()
+    }))
+}
+
+/// Finds the node of a candidate, as far as the viewer may read it, and checks it.
+fn row_of(ground: &Ground<'_>, access: &Access, candidate: Candidate) -> Result<Option<Found>> {
+    if !access.path_filter.admits_path(candidate.path.as_str()) {
+        return Ok(None);
+    }
+    let Some(node) = ground.snapshot.node(&candidate.path)? else { return Ok(None) };
+    let Some(subject) = subject(&node, candidate.score, ground) else {
+        return Err(Error::Damaged { path: candidate.path, reason: "its body cannot be read" });
+    };
+    if !admits(access, subject)? {
+        return Ok(None);
+    }
+    let Candidate { score, excerpt, mark, .. } = candidate;
+    let mark = RowMark::One(mark);
+    Ok(Some(Found { nodes: vec![Some(node)], score, excerpt, keys: Vec::new(), mark, part: 0 }))
+}
+
+/// Returns what ties a new selector to the nodes of a row; nothing if a node of the row is missing.
+fn tie<'a>(
+    on: &JoinCondition,
+    new: &str,
+    node: &dyn Fn(&str) -> Option<&'a Node>,
+) -> Result<Option<Vec<Constraint>>> {
+    let selector = || new.to_owned();
+    Ok(match on {
+        JoinCondition::Child { child, parent } if child == new => node(parent).map(|parent| {
+            vec![Constraint::Child { selector: selector(), path: parent.path().clone() }]
+        }),
+        JoinCondition::Child { child, .. } => node(child)
+            .and_then(|child| child.path().parent())
+            .map(|path| vec![Constraint::Same { selector: selector(), path }]),
+        JoinCondition::Descendant { descendant, ancestor } if descendant == new => node(ancestor)
+            .map(|ancestor| {
+                vec![Constraint::Descendant { selector: selector(), path: ancestor.path().clone() }]
+            }),
+        JoinCondition::Descendant { descendant, .. } => node(descendant).map(|below| {
+            let above = std::iter::successors(below.path().parent(), NodePath::parent);
+            vec![Constraint::Or(
+                above.map(|path| Constraint::Same { selector: selector(), path }).collect(),
+            )]
+        }),
+        JoinCondition::Same { left, right, path } => {
+            same(new, [left, right], path.as_deref(), node)?
+        }
+        JoinCondition::Equal { left, right } => {
+            let (own, other) = if left.0 == new { (left, right) } else { (right, left) };
+            let Some(node) = node(&other.0) else { return Ok(None) };
+            let (parents, name) = other.1.rsplit_once('/').unwrap_or(("", &other.1));
+            let property = node.find(parents)?.and_then(|node| node.property(name));
+            let Some(property) = property else { return Ok(None) };
+            let values = property.values().iter().cloned().map(Literal::Value).collect::<Vec<_>>();
+            if values.is_empty() {
+                return Ok(None);
+            }
+            let operand = Operand::Property { selector: selector(), name: own.1.clone() };
+            let constraint = match <[Literal; 1]>::try_from(values) {
+                Ok([value]) => Constraint::Compare { operand, operator: Operator::Equal, value },
+                Err(values) => Constraint::In { operand, values },
+            };
+            Some(vec![constraint])
+        }
+    })
+}
+
+fn same<'a>(
+    new: &str,
+    [left, right]: [&String; 2],
+    path: Option<&str>,
+    node: &dyn Fn(&str) -> Option<&'a Node>,
+) -> Result<Option<Vec<Constraint>>> {
+    let path = path.filter(|path| !path.is_empty() && *path != ".");
+    let place = if left == new {
+        let Some(right) = node(right) else { return Ok(None) };
+        Some(right.path().resolve(path.unwrap_or("."))?)
+    } else {
+        let Some(left) = node(left) else { return Ok(None) };
+        match path {
+            None => Some(left.path().clone()),
+            Some(path) => {
+                let above =
+                    left.path().as_str().strip_suffix(path).and_then(|text| text.strip_suffix('/'));
+                above
+                    .map(|text| NodePath::new(if text.is_empty() { "/" } else { text }))
+                    .transpose()?
+            }
+        }
+    };
+    let constraint = |path| vec![Constraint::Same { selector: new.to_owned(), path }];
+    Ok(place.map(constraint))
+}
