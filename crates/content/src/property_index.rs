@@ -22,10 +22,10 @@ use tympan_store::{Batch, ChunkId, Map, ReadChunks, Value as Stored};
 use crate::body::{Body, BodyNode};
 use crate::boundary::is_container;
 use crate::index::present;
-use crate::query::{StandardTypes, TypeHierarchy};
 use crate::record::Record;
 use crate::snapshot::View;
 use crate::subtree::{MIXIN_TYPES, PRIMARY_TYPE};
+use crate::types::NodeTypes;
 use crate::value_key::{NONE, SEVERAL, ValueKey};
 use crate::{NodePath, Property, Result, Snapshot, Subtree, keys};
 
@@ -146,11 +146,13 @@ impl PropertyIndex {
         is_included && self.excluded.iter().all(is_free)
     }
 
-    /// Tells whether nodes of these own types are indexed.
+    /// Tells whether nodes of these own types are indexed. Only the standard types are known to be kinds of others, so
+    /// that entries do not depend on what types a site defines later.
     pub(crate) fn takes_type<'t>(&self, mut types: impl Iterator<Item = &'t str>) -> bool {
+        let standard = NodeTypes::standard();
         self.node_types.is_empty()
             || types
-                .any(|own| self.node_types.iter().any(|declared| StandardTypes.is_a(own, declared)))
+                .any(|own| self.node_types.iter().any(|declared| standard.is_type(own, declared)))
     }
 }
 
@@ -165,7 +167,7 @@ impl Definitions {
     /// Reads the definitions of a state with pending edits.
     pub(crate) fn read(view: &View) -> Result<Arc<Self>> {
         let path = NodePath::new(DEFINITIONS)?;
-        let folder = Snapshot(Arc::new(view.clone())).read(&path)?;
+        let folder = Snapshot(Arc::new(view.clone()), None).read(&path)?;
         Ok(folder.map_or_else(built_in, |folder| Self::of_tree(&folder)))
     }
 

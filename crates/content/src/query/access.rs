@@ -16,8 +16,8 @@ use tympan_store::{Chunk, ChunkId, Map, ReadChunks};
 
 use super::engine::Limits;
 use super::full_text::{FullText, TextPosition, TextRequest};
-use super::types::TypeHierarchy;
 use crate::property_index::Definitions;
+use crate::types::NodeTypes;
 use crate::value_key::{Span, split_entry};
 use crate::{Error, NodePath, Result, Snapshot};
 
@@ -27,7 +27,7 @@ pub(crate) struct Ground<'a> {
     pub(crate) reads: Counted<'a>,
     pub(crate) maps: BTreeMap<String, Map>,
     pub(crate) definitions: Arc<Definitions>,
-    pub(crate) types: &'a dyn TypeHierarchy,
+    pub(crate) types: Arc<NodeTypes>,
     pub(crate) full_text: Option<&'a dyn FullText>,
     pub(crate) limits: &'a Limits,
     pub(crate) started: Instant,

@@ -27,12 +27,11 @@ use super::filter::bound;
 use super::full_text::FullText;
 use super::rows::{Found, Planned, planned};
 use super::slow::{SlowLog, SlowStatement, Timing};
-use super::types::{StandardTypes, TypeHierarchy};
 use crate::property_index::Definitions;
 use crate::{Error, Node, Property, Result, Snapshot, Value};
 
 /// What a query may use.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub struct Limits {
     /// Rows that are held to be sorted.
     pub max_rows_in_memory: usize,
@@ -61,7 +60,6 @@ impl Default for Limits {
 /// Runs queries and remembers the slow ones.
 pub struct QueryEngine {
     limits: Limits,
-    types: Arc<dyn TypeHierarchy>,
     full_text: ArcSwapOption<Arc<dyn FullText>>,
     slow: SlowLog,
 }
@@ -159,22 +157,10 @@ impl Default for QueryEngine {
 }
 
 impl QueryEngine {
-    /// Makes an engine without a full-text index, which knows the standard node types.
+    /// Makes an engine without a full-text index.
     #[must_use]
     pub fn new(limits: Limits) -> Self {
-        Self {
-            limits,
-            types: Arc::new(StandardTypes),
-            full_text: ArcSwapOption::empty(),
-            slow: SlowLog::default(),
-        }
-    }
-
-    /// Uses another relation of node types.
-    #[must_use]
-    pub fn with_types(mut self, types: Arc<dyn TypeHierarchy>) -> Self {
-        self.types = types;
-        self
+        Self { limits, full_text: ArcSwapOption::empty(), slow: SlowLog::default() }
     }
 
     /// Uses a full-text index from now on.
@@ -202,6 +188,7 @@ impl QueryEngine {
     pub fn page(&self, snapshot: &Snapshot, request: &Request<'_>) -> Result<Page> {
         let query = request.query.clone().bind(&request.variables)?;
         let full_text = self.full_text.load_full();
+        let snapshot = &committed(snapshot);
         let ground = self.ground(snapshot, full_text.as_ref().map(|index| &***index))?;
         if let Some(words) = words(&ground, &query)? {
             let columns = columns_of(&query);
@@ -261,6 +248,7 @@ impl QueryEngine {
     ) -> Result<Explanation> {
         let query = request.query.clone().bind(&request.variables)?;
         let full_text = self.full_text.load_full();
+        let snapshot = &committed(snapshot);
         let ground = self.ground(snapshot, full_text.as_ref().map(|index| &***index))?;
         let limit = smaller(request.limit, query.options.limit);
         let wanted = limit.map(|limit| limit.saturating_add(1));
@@ -295,6 +283,7 @@ impl QueryEngine {
     /// As [`QueryEngine::page`].
     pub fn count(&self, snapshot: &Snapshot, query: &Query, bound: u64) -> Result<u64> {
         let full_text = self.full_text.load_full();
+        let snapshot = &committed(snapshot);
         let ground = self.ground(snapshot, full_text.as_ref().map(|index| &***index))?;
         let unordered = Query { orderings: Vec::new(), ..query.clone() };
         let plan = planned(&ground, &unordered, Some(bound), None)?;
@@ -320,7 +309,7 @@ impl QueryEngine {
             reads: Counted { reads, chunks: AtomicU64::new(0) },
             maps: Root::read(reads, &snapshot.0.root)?.maps,
             definitions: Definitions::cached(&snapshot.0)?,
-            types: &*self.types,
+            types: snapshot.node_types()?,
             full_text,
             limits: &self.limits,
             started: (self.limits.clock)(),
@@ -351,6 +340,17 @@ impl QueryEngine {
         let timing = Timing { elapsed, rows, rows_read: ground.rows_read.get() };
         self.slow.note(statement, &plan, component, is_indexed, &timing);
     }
+}
+
+/// Leaves out the pending edits of a session: indexes do not have them.
+fn committed(snapshot: &Snapshot) -> Snapshot {
+    if snapshot.0.overlay.is_empty() {
+        return snapshot.clone();
+    }
+    let mut view = (*snapshot.0).clone();
+    view.overlay = Default::default();
+    view.order = Default::default();
+    Snapshot(Arc::new(view), snapshot.1.clone())
 }
 
 fn smaller(left: Option<u64>, right: Option<u64>) -> Option<u64> {

@@ -100,6 +100,21 @@ impl Filter {
         })
     }
 
+    /// Tells whether it holds for no node for which it did not hold if the node had more properties.
+    pub(crate) fn is_monotone(&self) -> bool {
+        match self {
+            Self::And(parts) | Self::Or(parts) => parts.iter().all(Self::is_monotone),
+            Self::Not(inner) => inner.is_about_paths(),
+            Self::Compare(expression, ..) | Self::Like(expression, _) => expression.is_monotone(),
+            Self::Contains(..) => false,
+            Self::Exists(..)
+            | Self::Same(..)
+            | Self::Child(..)
+            | Self::Descendant(..)
+            | Self::Never => true,
+        }
+    }
+
     /// Tells whether paths alone decide it.
     pub(crate) fn is_about_paths(&self) -> bool {
         match self {
@@ -197,6 +212,14 @@ impl Expression {
             Operand::LocalName(selector) => Self::LocalName(place(selector)),
             Operand::Path(selector) => Self::Path(place(selector)),
             Operand::Score(selector) => Self::Score(place(selector)),
+        }
+    }
+
+    fn is_monotone(&self) -> bool {
+        match self {
+            Self::Coalesce(..) => false,
+            Self::Length(inner) | Self::Upper(inner) | Self::Lower(inner) => inner.is_monotone(),
+            _ => true,
         }
     }
 

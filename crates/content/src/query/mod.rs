@@ -29,7 +29,6 @@ mod sql2_token;
 mod syntax_error;
 mod text_match;
 mod text_syntax;
-mod types;
 mod xpath;
 mod xpath_scan;
 
@@ -44,5 +43,4 @@ pub use full_text::{FullText, TextExpression, TextHit, TextPage, TextPosition, T
 pub use slow::SlowStatement;
 pub use sql2::parse_sql2;
 pub use syntax_error::SyntaxError;
-pub use types::{StandardTypes, TypeHierarchy};
 pub use xpath::parse_xpath;

@@ -193,7 +193,9 @@ fn stale_cursor() -> Error {
 
 /// Returns the types of which a node must have one; nothing if any will do.
 fn accepted_types(ground: &Ground<'_>, node_type: &str) -> Option<BTreeSet<String>> {
-    (node_type != "nt:base").then(|| ground.types.subtypes(node_type).into_iter().collect())
+    let subtypes =
+        || ground.types.subtypes(node_type).chain([node_type]).map(str::to_owned).collect();
+    (node_type != "nt:base").then(subtypes)
 }
 
 struct Planner<'a> {
@@ -322,12 +324,17 @@ impl Planner<'_> {
 
     fn by_type(&self) -> Result<Option<Choice>> {
         let Some(types) = self.types else { return Ok(None) };
-        // The root of the content has no entry.
-        if types.contains("rep:root") {
-            return Ok(None);
-        }
         let names = types.iter().map(String::as_str);
-        self.text_map("type", "node type", names.collect())
+        let found = self.text_map("type", "node type", names.collect())?;
+        // The root of the content has no entry.
+        let takes_root = types.contains("rep:root") && self.region.above().is_none();
+        Ok(found.map(|choice| {
+            if !takes_root {
+                return choice;
+            }
+            let root = Source::Nodes(vec![NodePath::root()]);
+            Choice { source: Source::Union(vec![root, choice.source]), ..choice }
+        }))
     }
 
     /// Returns the entries of some texts in one of the fixed index maps.

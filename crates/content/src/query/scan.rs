@@ -13,7 +13,7 @@ use crate::borrowed::BorrowedNode;
 use crate::boundary::is_container;
 use crate::record::Record;
 use crate::subtree::{MIXIN_TYPES, PRIMARY_TYPE};
-use crate::{Error, NodePath, Result, keys};
+use crate::{Error, NodePath, Result, Snapshot, keys};
 
 /// What a scan looks for.
 struct Sieve<'a> {
@@ -31,7 +31,9 @@ pub(crate) fn scan<'a>(
     is_flat: bool,
     after: Option<&Mark>,
 ) -> Candidates<'a> {
-    let sieve = Sieve { ground, access, decides: true };
+    // What a viewer does not see may make a denied condition hold.
+    let decides = ground.snapshot.1.is_none() || access.filter.is_monotone();
+    let sieve = Sieve { ground, access, decides };
     match begin(sieve, above, is_flat, after) {
         Ok(candidates) => candidates,
         Err(error) => Box::new(std::iter::once(Err(error))),
@@ -50,7 +52,8 @@ fn begin<'a>(
         _ => None,
     };
     // The part of the document that holds `above` comes first.
-    let Some(start) = ground.snapshot.node(above)? else {
+    let whole = Snapshot(ground.snapshot.0.clone(), None);
+    let Some(start) = whole.node(above)? else {
         return Ok(Box::new(std::iter::empty()));
     };
     let owner = start.owner().clone();
@@ -131,7 +134,7 @@ impl Sieve<'_> {
         let mut path = path_text(key);
         let name = path.rsplit_once('/').map_or("", |(_, name)| name);
         let is_container = is_container(name, record.summary.primary_type());
-        let root = BorrowedNode::new(&body, body.root());
+        let root = BorrowedNode::new(&body, body.root(), None);
         self.node(&mut path, root, is_container, found)?;
         if !is_flat {
             self.children(&mut path, root, usize::MAX, found)?;

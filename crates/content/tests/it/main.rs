@@ -24,6 +24,7 @@ mod package_registry;
 mod package_session;
 mod package_target;
 mod references;
+mod query;
 mod session;
 mod types_check;
 mod types_cnd;
