@@ -27,6 +27,9 @@ pub(crate) enum Command {
     /// Installs and builds content packages.
     #[command(subcommand)]
     Package(Package),
+    /// Looks after indexes and tells how queries are run.
+    #[command(subcommand)]
+    Index(Index),
     /// Looks after a repository.
     Repo(RepoArguments),
     /// Looks after users and their tokens.
@@ -188,6 +191,50 @@ pub(crate) enum Package {
         /// The package's id; without it, it is named as the file.
         #[arg(long, value_name = "GROUP:NAME:VERSION")]
         id: Option<String>,
+        #[command(flatten)]
+        place: Place,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Index {
+    /// Lists the property indexes and what they can do now.
+    #[command(
+        after_help = "Example: tympan index status --url http://127.0.0.1:4502 --token \"$TOKEN\""
+    )]
+    Status {
+        #[command(flatten)]
+        place: Place,
+    },
+    /// Builds an index anew, or all of them; queries do without it until it is built.
+    #[command(after_help = "Example: tympan index rebuild cqTags --home /srv/author")]
+    Rebuild {
+        /// The name of its definition.
+        name: Option<String>,
+        #[command(flatten)]
+        place: Place,
+    },
+    /// Tells which index a query uses, what it reads of it, and why.
+    #[command(
+        after_help = "Example: tympan index explain \"SELECT * FROM [cq:Page] WHERE ISDESCENDANTNODE('/content')\" --home /srv/author"
+    )]
+    Explain {
+        /// The statement; of `querybuilder`, predicates written as `path=/content&type=cq:Page`.
+        query: String,
+        /// Its language: sql2, xpath or querybuilder.
+        #[arg(long, value_name = "NAME", default_value = "sql2", value_parser = ["sql2", "xpath", "querybuilder"])]
+        language: String,
+        /// Runs it, too, and tells what that took.
+        #[arg(long)]
+        analyze: bool,
+        #[command(flatten)]
+        place: Place,
+    },
+    /// Lists the statements that were slow or that no index served, with their plan and who asked.
+    #[command(
+        after_help = "Example: tympan index slow --url http://127.0.0.1:4502 --token \"$TOKEN\""
+    )]
+    Slow {
         #[command(flatten)]
         place: Place,
     },

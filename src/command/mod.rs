@@ -3,6 +3,7 @@
 
 mod demo;
 mod dispatcher;
+mod index;
 mod instance;
 mod package;
 mod package_remote;
@@ -67,6 +68,10 @@ pub(crate) fn run(arguments: Arguments) -> Outcome {
         Command::Package(package) => {
             backend::choose_database_of_environment();
             package::run(&package)
+        }
+        Command::Index(index) => {
+            backend::choose_database_of_environment();
+            index::run(&index)
         }
         Command::Repo(repo) => repo::run(&repo),
         Command::User(user) => {

@@ -82,20 +82,20 @@ pub(crate) fn jobs(jobs: &Jobs) -> Outcome {
 }
 
 /// Returns a member of an object; null where there is none.
-fn part<'a>(value: &'a Value, name: &str) -> &'a Value {
+pub(crate) fn part<'a>(value: &'a Value, name: &str) -> &'a Value {
     value.get(name).unwrap_or(&Value::Null)
 }
 
-fn list<'a>(value: &'a Value, name: &str) -> impl Iterator<Item = &'a Value> {
+pub(crate) fn list<'a>(value: &'a Value, name: &str) -> impl Iterator<Item = &'a Value> {
     part(value, name).as_array().into_iter().flatten()
 }
 
-fn text<'a>(value: &'a Value, name: &str) -> &'a str {
+pub(crate) fn text<'a>(value: &'a Value, name: &str) -> &'a str {
     part(value, name).as_str().unwrap_or_default()
 }
 
 /// Sends one request and returns the JSON that comes back.
-fn ask(remote: &Remote, method: Method, path: &str, form: &str) -> Result<Value, Fault> {
+pub(crate) fn ask(remote: &Remote, method: Method, path: &str, form: &str) -> Result<Value, Fault> {
     let uri = format!("{}{path}", remote.url.trim_end_matches('/'));
     let mut request = Request::builder()
         .method(method)

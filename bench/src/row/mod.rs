@@ -14,6 +14,7 @@ mod ledger;
 mod oak;
 mod open;
 mod pages;
+mod query;
 mod read;
 mod record;
 mod render;
@@ -52,6 +53,7 @@ pub(crate) const ROWS: &[Row] = &[
         measure: collect::measure,
     },
     Row { name: "C4", about: "access checks with 1,000 policies", measure: access::measure },
+    Row { name: "C2", about: "indexed query and scan", measure: query::measure },
     Row { name: "C5", about: "start and memory of a publisher", measure: start::measure },
     Row { name: "R1", about: "uncached page and its JSON at publish", measure: render::measure },
     Row { name: "R2", about: "all pages of the sample site, uncached", measure: pages::measure },

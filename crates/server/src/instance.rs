@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use http::request::Parts;
 use tokio::sync::Semaphore;
+use tympan_content::query::QueryEngine;
 use tympan_content::{Repository, Viewer};
 use tympan_jobs::Queues;
 use tympan_render::Renderer;
@@ -68,6 +69,7 @@ pub struct InstanceOptions {
 pub struct Instance {
     pub(crate) role: Role,
     pub(crate) repository: Repository,
+    pub(crate) engine: QueryEngine,
     pub(crate) renderer: Renderer,
     pub(crate) queues: Queues,
     pub(crate) replicator: Replicator,
@@ -105,6 +107,7 @@ impl Instance {
         let instance = Self {
             role: options.role,
             repository: options.repository,
+            engine: QueryEngine::default(),
             renderer: options.renderer,
             queues: options.queues,
             replicator: options.replicator,
@@ -118,7 +121,9 @@ impl Instance {
             access_log: log(&open("access.log"))?,
             started: now,
         };
-        Ok(Arc::new(instance))
+        let instance = Arc::new(instance);
+        crate::query::keep_indexes(&instance);
+        Ok(instance)
     }
 
     /// Returns in whose name a request reads and changes content.

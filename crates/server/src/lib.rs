@@ -23,6 +23,7 @@ mod observe;
 mod package;
 mod page;
 mod post;
+mod query;
 mod receive;
 mod route;
 mod store;

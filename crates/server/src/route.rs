@@ -17,7 +17,8 @@ use crate::login::{Identity, set_cookie};
 use crate::metrics::count;
 use crate::observe::observe;
 use crate::{
-    Instance, Role, api, health, interface, package, page, post as sling_post, receive, store,
+    Instance, Role, api, health, interface, package, page, post as sling_post, query, receive,
+    store,
 };
 
 /// Returns the routes of an instance's main listener.
@@ -33,6 +34,7 @@ pub fn router(instance: Arc<Instance>) -> Router {
         .route("/logout", post(log_out))
         .merge(role_routes)
         .merge(store::routes())
+        .merge(query::routes())
         .fallback(any(resource))
         .layer(middleware::from_fn_with_state(instance.clone(), observe))
         .with_state(instance)

@@ -25,6 +25,7 @@ mod package_session;
 mod package_target;
 mod references;
 mod query;
+mod query_random;
 mod session;
 mod types_check;
 mod types_cnd;

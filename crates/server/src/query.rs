@@ -1,0 +1,497 @@
+//! Queries over HTTP: the JSON API, and AEM's `/bin/querybuilder.json`.
+//!
+//! In: a statement or a map of predicates, and who asks. Out: rows as far as the asker may read, with a cursor.
+//!
+//! A query that is not valid is answered with 400, what is wrong, and the column. Where a limit stops a query, that is
+//! 422 with the limit's name.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use axum::extract::{Form, Query as UrlQuery, Request, State};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use http::StatusCode;
+use http::request::Parts;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use tympan_content::query::Request as QueryRequest;
+use tympan_content::query::{
+    BuilderQuery, Column, ColumnContent, Page, Query, Row, parse_sql2, parse_xpath,
+};
+use tympan_content::{Date, Error, IndexState, Node, Property, Snapshot, Value as Stored, Viewer};
+
+use crate::failure::{Failure, Result};
+use crate::login::{CSRF_HEADER, check_csrf, check_origin};
+use crate::{Instance, Role, api};
+
+/// Rows of a page where no limit is given, and the most.
+const DEFAULT_LIMIT: u64 = 100;
+const MAX_LIMIT: u64 = 10_000;
+/// The only user who may see other users' statements and rebuild indexes.
+const ADMIN: &str = "admin";
+/// How long the keeper of indexes waits between looks at what is missing.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// Returns the routes of queries.
+pub(crate) fn routes() -> Router<Arc<Instance>> {
+    Router::new()
+        .route("/bin/querybuilder.json", get(builder).post(builder_form))
+        .route("/api/v1/query", get(ask_by_url).post(ask))
+        .route("/api/v1/query/slow", get(slow))
+        .route("/api/v1/indexes", get(indexes))
+        .route("/api/v1/indexes/rebuild", post(rebuild))
+}
+
+/// Builds missing indexes for as long as the instance runs.
+pub(crate) fn keep_indexes(instance: &Arc<Instance>) {
+    let instance = Arc::downgrade(instance);
+    let keep = move || {
+        while let Some(instance) = instance.upgrade() {
+            if let Err(error) = instance.repository.build_indexes() {
+                tracing::error!(reason = %error, "indexes cannot be built");
+            }
+            drop(instance);
+            std::thread::sleep(LOOK_AGAIN);
+        }
+    };
+    let spawned = std::thread::Builder::new().name("indexes".to_owned()).spawn(keep);
+    if let Err(error) = spawned {
+        tracing::error!(reason = %error, "no thread to build indexes");
+    }
+}
+
+/// A query as the API takes it.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Asked {
+    #[serde(default)]
+    language: Language,
+    /// The statement of `sql2` and `xpath`.
+    statement: Option<String>,
+    /// The predicates of `querybuilder`.
+    #[serde(default)]
+    map: BTreeMap<String, String>,
+    limit: Option<u64>,
+    #[serde(default)]
+    offset: u64,
+    cursor: Option<String>,
+    #[serde(default)]
+    explain: Explain,
+    /// Values of the statement's variables.
+    #[serde(default)]
+    parameters: BTreeMap<String, Value>,
+}
+
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Language {
+    #[default]
+    Sql2,
+    XPath,
+    QueryBuilder,
+}
+
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Explain {
+    #[default]
+    None,
+    Plan,
+    Analyze,
+}
+
+/// Returns what the asker may see; nobody asks an author without a login.
+async fn viewer(instance: &Instance, parts: &Parts) -> Result<Viewer> {
+    if instance.role == Role::Author {
+        let identity = api::require_user(instance, parts).await?;
+        return instance.viewer_of(Some(&identity));
+    }
+    let peer = parts.extensions.get().copied();
+    let identity = instance.logins.identify(&parts.headers, peer, SystemTime::now()).await?;
+    instance.viewer_of(identity.as_ref())
+}
+
+async fn require_admin(instance: &Instance, parts: &Parts) -> Result<()> {
+    let identity = api::require_user(instance, parts).await?;
+    if identity.user != ADMIN {
+        let message = "only the administrator may look after indexes";
+        return Err(Failure::new(StatusCode::FORBIDDEN, message));
+    }
+    if !parts.method.is_safe() {
+        let token = parts.headers.get(CSRF_HEADER).and_then(|value| value.to_str().ok());
+        check_csrf(&identity, token)?;
+        check_origin(&identity, &parts.headers)?;
+    }
+    Ok(())
+}
+
+async fn ask(State(instance): State<Arc<Instance>>, request: Request) -> Result<Json<Value>> {
+    let (parts, body) = request.into_parts();
+    let viewer = viewer(&instance, &parts).await?;
+    let request = Request::from_parts(parts, body);
+    let Json(asked) =
+        <Json<Asked> as axum::extract::FromRequest<_>>::from_request(request, &instance)
+            .await
+            .map_err(|error| Failure::bad_request(error.body_text()))?;
+    instance.work(move |instance| answer(instance, &viewer, asked)).await.map(Json)
+}
+
+async fn ask_by_url(
+    State(instance): State<Arc<Instance>>,
+    request: Request,
+) -> Result<Json<Value>> {
+    let (parts, _) = request.into_parts();
+    let viewer = viewer(&instance, &parts).await?;
+    let parameters = UrlQuery::<HashMap<String, String>>::try_from_uri(&parts.uri)
+        .map_err(|error| Failure::bad_request(error.body_text()))?;
+    let mut fields = Map::new();
+    let is_map = parameters.0.get("language").is_some_and(|language| language == "querybuilder");
+    for (name, text) in parameters.0 {
+        if is_map && name == "statement" {
+            let pairs = text.split('&').filter_map(|pair| pair.split_once('='));
+            fields.insert(
+                "map".to_owned(),
+                pairs
+                    .map(|(name, value)| (name.to_owned(), value.into()))
+                    .collect::<Map<_, _>>()
+                    .into(),
+            );
+            continue;
+        }
+        let is_number = matches!(&*name, "limit" | "offset");
+        let value = match text.parse::<u64>() {
+            Ok(number) if is_number => number.into(),
+            _ => text.into(),
+        };
+        fields.insert(name, value);
+    }
+    let asked = serde_json::from_value(Value::Object(fields))
+        .map_err(|error| Failure::bad_request(error.to_string()))?;
+    instance.work(move |instance| answer(instance, &viewer, asked)).await.map(Json)
+}
+
+/// Runs or explains a query of the API.
+fn answer(instance: &Instance, viewer: &Viewer, asked: Asked) -> Result<Value> {
+    let snapshot = instance.repository.snapshot()?.seen_by(viewer);
+    let query = query_of(&asked)?;
+    let limit = asked.limit.unwrap_or(DEFAULT_LIMIT).min(MAX_LIMIT);
+    let request = QueryRequest {
+        query,
+        variables: asked
+            .parameters
+            .iter()
+            .map(|(name, value)| Ok((name.clone(), variable(value)?)))
+            .collect::<Result<_>>()?,
+        limit: Some(limit),
+        offset: asked.offset,
+        cursor: asked.cursor,
+        component: "/api/v1/query",
+    };
+    if asked.explain != Explain::None {
+        let explanation = instance
+            .engine
+            .explain(&snapshot, &request, asked.explain == Explain::Analyze)
+            .map_err(refused)?;
+        let mut answer = serde_json::to_value(&explanation).unwrap_or_default();
+        if let Some(answer) = answer.as_object_mut() {
+            answer.insert("text".to_owned(), explanation.to_string().into());
+        }
+        return Ok(answer);
+    }
+    let page = instance.engine.page(&snapshot, &request).map_err(refused)?;
+    check(&snapshot)?;
+    let rows =
+        page.rows.iter().map(|row| row_json(row, &page.columns)).collect::<Result<Vec<_>>>()?;
+    Ok(json!({
+        "columns": page.columns.iter().map(column_name).collect::<Vec<_>>(),
+        "rows": rows,
+        "words": page.words,
+        "facets": facets_json(&page),
+        "cursor": page.cursor,
+    }))
+}
+
+fn query_of(asked: &Asked) -> Result<Query> {
+    let statement =
+        || asked.statement.as_deref().ok_or_else(|| Failure::bad_request("`statement` is missing"));
+    let parsed = match asked.language {
+        Language::Sql2 => parse_sql2(statement()?),
+        Language::XPath => parse_xpath(statement()?),
+        Language::QueryBuilder => {
+            let now = Date::from_system_time(SystemTime::now());
+            BuilderQuery::parse(&asked.map, now).map(|built| built.query)
+        }
+    };
+    parsed.map_err(|error| refused(error.into()))
+}
+
+fn variable(value: &Value) -> Result<Stored> {
+    Ok(match value {
+        Value::String(text) => Stored::String(text.clone()),
+        Value::Bool(truth) => Stored::Boolean(*truth),
+        Value::Number(number) => match (number.as_i64(), number.as_f64()) {
+            (Some(number), _) => Stored::Long(number),
+            (None, Some(number)) => Stored::Double(number),
+            (None, None) => {
+                return Err(Failure::bad_request("a parameter is no number of 64 bits"));
+            }
+        },
+        _ => {
+            return Err(Failure::bad_request(
+                "a parameter must be a text, a number or a truth value",
+            ));
+        }
+    })
+}
+
+/// Tells people what is wrong with a query.
+fn refused(error: Error) -> Failure {
+    match &error {
+        Error::Query(_) => Failure::bad_request(error.to_string()),
+        Error::QueryRefused { .. } | Error::QueryLimit { .. } => {
+            Failure::new(StatusCode::UNPROCESSABLE_ENTITY, error.to_string())
+        }
+        _ => error.into(),
+    }
+}
+
+/// Refuses an answer for which a document could not be read.
+fn check(snapshot: &Snapshot) -> Result<()> {
+    match snapshot.failure() {
+        Some(error) => {
+            tracing::error!(reason = %error, "query failed");
+            let message = "the server failed; its error log says why";
+            Err(Failure::new(StatusCode::INTERNAL_SERVER_ERROR, message))
+        }
+        None => Ok(()),
+    }
+}
+
+fn column_name(column: &Column) -> String {
+    if let Some(alias) = &column.alias {
+        return alias.clone();
+    }
+    let content = match &column.content {
+        ColumnContent::All => "*".to_owned(),
+        ColumnContent::Property(name) => name.clone(),
+        ColumnContent::Excerpt(_) => "rep:excerpt()".to_owned(),
+        ColumnContent::Facet(name) => format!("rep:facet({name})"),
+        ColumnContent::Suggest => "rep:suggest()".to_owned(),
+        ColumnContent::Spellcheck => "rep:spellcheck()".to_owned(),
+    };
+    format!("{}.{content}", column.selector)
+}
+
+fn row_json(row: &Row, columns: &[Column]) -> Result<Value> {
+    let paths: Map<String, Value> = row
+        .nodes
+        .iter()
+        .map(|(name, node)| (name.clone(), node.as_ref().map(|node| node.path().as_str()).into()))
+        .collect();
+    let mut values = Map::new();
+    for column in columns {
+        let value = match &column.content {
+            ColumnContent::All => {
+                let node = row.nodes.iter().find(|(name, _)| *name == column.selector);
+                node.and_then(|(_, node)| node.as_ref()).map(properties_json)
+            }
+            _ => row.value(column)?.map(|property| property_json(&property)),
+        };
+        values.insert(column_name(column), value.unwrap_or_default());
+    }
+    let path = row.node().map(|node| node.path().as_str());
+    Ok(json!({ "path": path, "paths": paths, "score": row.score, "values": values }))
+}
+
+fn properties_json(node: &Node) -> Value {
+    let properties = node.properties().into_iter();
+    properties
+        .map(|(name, property)| (name, property_json(&property)))
+        .collect::<Map<_, _>>()
+        .into()
+}
+
+fn property_json(property: &Property) -> Value {
+    let one = |value: &Stored| match value {
+        Stored::Long(number) => (*number).into(),
+        Stored::Double(number) => (*number).into(),
+        Stored::Boolean(truth) => (*truth).into(),
+        other => Value::from(other.to_text()),
+    };
+    if property.is_list() {
+        return property.values().iter().map(one).collect::<Vec<_>>().into();
+    }
+    property.first().map(one).unwrap_or_default()
+}
+
+fn facets_json(page: &Page) -> Value {
+    let facet = |(name, values): &(String, Vec<(String, u64)>)| {
+        let values = values.iter().map(|(value, count)| json!({ "value": value, "count": count }));
+        (name.clone(), Value::Array(values.collect()))
+    };
+    page.facets.iter().map(facet).collect::<Map<_, _>>().into()
+}
+
+async fn builder(State(instance): State<Arc<Instance>>, request: Request) -> Result<Response> {
+    let (parts, _) = request.into_parts();
+    let viewer = viewer(&instance, &parts).await?;
+    let parameters = UrlQuery::<BTreeMap<String, String>>::try_from_uri(&parts.uri)
+        .map_err(|error| Failure::bad_request(error.body_text()))?;
+    let body = instance.work(move |instance| built(instance, &viewer, &parameters.0)).await?;
+    Ok(Json(body).into_response())
+}
+
+async fn builder_form(State(instance): State<Arc<Instance>>, request: Request) -> Result<Response> {
+    let (parts, body) = request.into_parts();
+    let viewer = viewer(&instance, &parts).await?;
+    let request = Request::from_parts(parts, body);
+    let form = <Form<BTreeMap<String, String>> as axum::extract::FromRequest<_>>::from_request(
+        request, &instance,
+    )
+    .await
+    .map_err(|error| Failure::bad_request(error.body_text()))?;
+    let body = instance.work(move |instance| built(instance, &viewer, &form.0)).await?;
+    Ok(Json(body).into_response())
+}
+
+/// Answers in the form of AEM's QueryBuilder.
+fn built(instance: &Instance, viewer: &Viewer, map: &BTreeMap<String, String>) -> Result<Value> {
+    let snapshot = instance.repository.snapshot()?.seen_by(viewer);
+    let now = Date::from_system_time(SystemTime::now());
+    let built = BuilderQuery::parse(map, now).map_err(|error| refused(error.into()))?;
+    let limit = built.limit.unwrap_or(MAX_LIMIT).min(MAX_LIMIT);
+    let request = QueryRequest {
+        limit: Some(limit),
+        offset: built.offset,
+        component: "/bin/querybuilder.json",
+        ..QueryRequest::new(built.query.clone())
+    };
+    let page = instance.engine.page(&snapshot, &request).map_err(refused)?;
+    check(&snapshot)?;
+    let seen = built.offset.saturating_add(page.rows.len() as u64);
+    let more = page.cursor.is_some();
+    // Counting all of them costs reading all of them; with a guess, no more is counted than was asked for.
+    let total = match (more, built.guess_total) {
+        (false, _) => seen,
+        (true, Some(bound)) => {
+            instance.engine.count(&snapshot, &built.query, bound.max(seen + 1)).map_err(refused)?
+        }
+        (true, None) => {
+            instance.engine.count(&snapshot, &built.query, u64::MAX).map_err(refused)?
+        }
+    };
+    let hits = page.rows.iter().filter_map(Row::node).map(|node| hit(node, &built));
+    let mut answer = json!({
+        "success": true,
+        "results": page.rows.len(),
+        "total": total,
+        "more": more,
+        "offset": built.offset,
+        "hits": hits.collect::<Result<Vec<_>>>()?,
+    });
+    if let (true, Some(answer)) = (built.facets, answer.as_object_mut()) {
+        answer.insert("facets".to_owned(), facets_json(&page));
+    }
+    Ok(answer)
+}
+
+fn hit(node: &Node, built: &BuilderQuery) -> Result<Value> {
+    match &*built.hits {
+        "full" => full(node, built.node_depth.min(10)),
+        "selective" => {
+            let mut hit = Map::new();
+            for name in &built.properties {
+                let (parents, leaf) = name.rsplit_once('/').unwrap_or(("", name));
+                let value = match (name.as_str(), node.find(parents)?) {
+                    ("path" | "jcr:path", _) => Some(node.path().as_str().into()),
+                    ("name", _) => Some(node.name().into()),
+                    (_, Some(node)) => node.property(leaf).as_ref().map(property_json),
+                    (_, None) => None,
+                };
+                hit.extend(value.map(|value| (name.clone(), value)));
+            }
+            Ok(hit.into())
+        }
+        _ => simple(node),
+    }
+}
+
+fn full(node: &Node, depth: u32) -> Result<Value> {
+    let mut hit = Map::new();
+    hit.insert("jcr:path".to_owned(), node.path().as_str().into());
+    if let Value::Object(properties) = properties_json(node) {
+        hit.extend(properties);
+    }
+    if depth > 0 {
+        for child in node.children()? {
+            let name = child.name().to_owned();
+            hit.insert(name, full(&child, depth - 1)?);
+        }
+    }
+    Ok(hit.into())
+}
+
+fn simple(node: &Node) -> Result<Value> {
+    let content = node.content()?;
+    let of_content = |name: &str| {
+        let own = content.as_ref().and_then(|content| content.property(name));
+        own.or_else(|| node.property(name))
+    };
+    let date = |names: [&str; 2]| {
+        let found = names.into_iter().find_map(of_content);
+        found.map_or_else(String::new, |found| {
+            found.first().map(|value| value.to_text().into_owned()).unwrap_or_default()
+        })
+    };
+    let title = of_content("jcr:title");
+    let title = title.as_ref().and_then(Property::first).map(|title| title.to_text().into_owned());
+    Ok(json!({
+        "path": node.path().as_str(),
+        "excerpt": "",
+        "name": node.name(),
+        "title": title.unwrap_or_else(|| node.name().to_owned()),
+        "lastModified": date(["cq:lastModified", "jcr:lastModified"]),
+        "created": date(["jcr:created", "jcr:created"]),
+    }))
+}
+
+async fn slow(State(instance): State<Arc<Instance>>, request: Request) -> Result<Json<Value>> {
+    let (parts, _) = request.into_parts();
+    require_admin(&instance, &parts).await?;
+    let threshold = instance.engine.limits().slow.as_millis();
+    let threshold = u64::try_from(threshold).unwrap_or(u64::MAX);
+    Ok(Json(json!({ "threshold_ms": threshold, "statements": instance.engine.slow() })))
+}
+
+async fn indexes(State(instance): State<Arc<Instance>>, request: Request) -> Result<Json<Value>> {
+    let (parts, _) = request.into_parts();
+    require_admin(&instance, &parts).await?;
+    let statuses = instance.work(|instance| Ok(instance.repository.index_statuses()?)).await?;
+    let status = |status: tympan_content::IndexStatus| {
+        let (state, detail) = match status.state {
+            IndexState::Ready { entries } => ("ready", json!({ "entries": entries })),
+            IndexState::Waiting => ("waiting", json!({})),
+            IndexState::Building { done, total } => {
+                ("building", json!({ "done": done, "total": total }))
+            }
+            IndexState::Failed { reason } => ("failed", json!({ "reason": reason })),
+        };
+        json!({ "name": status.name, "property": status.property, "state": state, "detail": detail })
+    };
+    Ok(Json(json!({ "indexes": statuses.into_iter().map(status).collect::<Vec<_>>() })))
+}
+
+async fn rebuild(State(instance): State<Arc<Instance>>, request: Request) -> Result<Json<Value>> {
+    let (parts, _) = request.into_parts();
+    require_admin(&instance, &parts).await?;
+    let parameters = UrlQuery::<HashMap<String, String>>::try_from_uri(&parts.uri)
+        .map_err(|error| Failure::bad_request(error.body_text()))?;
+    let name = parameters.0.get("name").cloned();
+    let dropped = instance
+        .work(move |instance| Ok(instance.repository.drop_indexes(name.as_deref())?))
+        .await?;
+    Ok(Json(json!({ "dropped": dropped })))
+}
