@@ -11,6 +11,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
 
 use tympan_content::VersionRetention;
+use tympan_content::query::Limits;
 use tympan_store::Retention;
 
 use crate::command::Fault;
@@ -27,6 +28,7 @@ pub(crate) struct Config {
     pub(crate) history: History,
     pub(crate) collect: Collect,
     pub(crate) versions: Versions,
+    pub(crate) query: Query,
 }
 
 /// The main listener.
@@ -101,6 +103,35 @@ pub(crate) struct Database {
     pub(crate) cache_size: Option<ByteSize>,
     /// The folder for them; default `chunks` below the home.
     pub(crate) cache_dir: Option<PathBuf>,
+}
+
+/// What queries may use, and which are listed as slow.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Query {
+    /// What a statement has to take to be listed by `tympan index slow`; default 100 ms. Those that no index served are
+    /// listed always.
+    pub(crate) slow: Option<Span>,
+    /// What a query may take; default 60 s. Raise it for reports that walk a large repository.
+    pub(crate) max_time: Option<Span>,
+    /// Rows that a query without an index for its order may hold to sort them; default 500,000, of about 1 KiB each.
+    pub(crate) max_rows_in_memory: Option<usize>,
+    /// Nodes and index entries that a query may look at; default: any number.
+    pub(crate) max_rows_read: Option<u64>,
+}
+
+impl Query {
+    /// Returns the limits.
+    pub(crate) fn limits(&self) -> Limits {
+        let default = Limits::default();
+        Limits {
+            slow: self.slow.map_or(default.slow, |span| span.0),
+            max_time: self.max_time.map_or(default.max_time, |span| span.0),
+            max_rows_in_memory: self.max_rows_in_memory.unwrap_or(default.max_rows_in_memory),
+            max_rows_read: self.max_rows_read.unwrap_or(default.max_rows_read),
+            clock: default.clock,
+        }
+    }
 }
 
 /// How long revisions are kept.

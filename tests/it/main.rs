@@ -19,6 +19,7 @@ mod launches;
 mod package;
 mod program;
 mod publishing;
+mod query;
 mod readback;
 mod repair;
 mod sources;

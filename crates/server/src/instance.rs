@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use http::request::Parts;
 use tokio::sync::Semaphore;
-use tympan_content::query::QueryEngine;
+use tympan_content::query::{self, FullText, QueryEngine};
 use tympan_content::{Repository, Viewer};
 use tympan_jobs::Queues;
 use tympan_render::Renderer;
@@ -47,6 +47,8 @@ pub struct InstanceOptions {
     pub role: Role,
     /// Its content.
     pub repository: Repository,
+    /// What its queries may use.
+    pub query_limits: query::Limits,
     /// What draws its pages.
     pub renderer: Renderer,
     /// Its stored work.
@@ -107,7 +109,7 @@ impl Instance {
         let instance = Self {
             role: options.role,
             repository: options.repository,
-            engine: QueryEngine::default(),
+            engine: QueryEngine::new(options.query_limits),
             renderer: options.renderer,
             queues: options.queues,
             replicator: options.replicator,
@@ -136,6 +138,11 @@ impl Instance {
         let peer = parts.extensions.get::<Peer>().copied();
         let found = self.logins.identify(&parts.headers, peer, SystemTime::now()).await;
         found.inspect_err(|failure| self.metrics.count_failed_login(failure))
+    }
+
+    /// Lets queries use a full-text index from now on.
+    pub fn use_full_text(&self, index: Arc<dyn FullText>) {
+        self.engine.use_full_text(index);
     }
 
     /// Runs blocking work of a request on the bounded pool.

@@ -444,7 +444,8 @@ fn hits<'a>(ground: &'a Ground<'a>, request: &TextRequest, after: Option<&Mark>)
             if let Some(last) = found.hits.last() {
                 request.after = Some(TextPosition { score: last.score, path: last.path.clone() });
             }
-            if !found.facets.is_empty() {
+            // The index counts what a viewer may not read, too.
+            if !found.facets.is_empty() && ground.snapshot.1.is_none() {
                 *ground.facets.borrow_mut() = found.facets;
             }
             // Counted once, for all pages.

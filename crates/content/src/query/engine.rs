@@ -24,7 +24,7 @@ use super::algebra::{Column, ColumnContent, Constraint, Query};
 use super::cursor;
 use super::explain::{Explanation, explain};
 use super::filter::bound;
-use super::full_text::FullText;
+use super::full_text::{FullText, TextExpression, TextRequest};
 use super::rows::{Found, Planned, planned};
 use super::slow::{SlowLog, SlowStatement, Timing};
 use crate::property_index::Definitions;
@@ -388,10 +388,41 @@ fn words(ground: &Ground<'_>, query: &Query) -> Result<Option<Vec<String>>> {
             } else {
                 index.spellcheck(&text, LIMIT)
             };
-            return words.map(Some);
+            let mut seen = Vec::new();
+            for word in words? {
+                if is_seen(ground, index, &word)? {
+                    seen.push(word);
+                }
+            }
+            return Ok(Some(seen));
         }
     }
     Ok(None)
+}
+
+/// Tells whether a node that the viewer may read has a word, as far as the best hits tell.
+fn is_seen(ground: &Ground<'_>, index: &dyn FullText, word: &str) -> Result<bool> {
+    /// How many hits are looked at.
+    const HITS: usize = 200;
+    if ground.snapshot.1.is_none() {
+        return Ok(true);
+    }
+    let request = TextRequest {
+        expression: TextExpression::Phrase(word.to_owned()),
+        property: None,
+        node_types: Vec::new(),
+        below: None,
+        after: None,
+        limit: HITS,
+        facets: Vec::new(),
+        excerpt: false,
+    };
+    for hit in index.search(&request)?.hits {
+        if ground.snapshot.node(&hit.path)?.is_some() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Counts the values of the properties that the query asks to count, as far as no index has.

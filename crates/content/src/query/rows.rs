@@ -15,6 +15,7 @@ use super::algebra::{
 use super::filter::{Expression, Filter, Subject};
 use super::plan::{Access, Wanted, plan};
 use super::scan::{admits, scan};
+use super::text_match::Words;
 use crate::value_key::{Span, ValueKey, split_entry};
 use crate::{Error, Node, NodePath, Result};
 
@@ -703,7 +704,13 @@ fn row_of(ground: &Ground<'_>, access: &Access, candidate: Candidate) -> Result<
     if !admits(access, subject)? {
         return Ok(None);
     }
-    let Candidate { score, excerpt, mark, .. } = candidate;
+    let Candidate { score, mut excerpt, mark, .. } = candidate;
+    // An excerpt may show what the viewer does not see of the node.
+    if ground.snapshot.1.is_some() {
+        let mut words = Words::default();
+        words.add_node(subject.node);
+        excerpt = excerpt.filter(|excerpt| words.hold_all(excerpt));
+    }
     let mark = RowMark::One(mark);
     Ok(Some(Found { nodes: vec![Some(node)], score, excerpt, keys: Vec::new(), mark, part: 0 }))
 }

@@ -4,6 +4,8 @@
 //! Words are runs of letters and digits in small letters; there is no stemming. `docs/compat/queries.md` says what that
 //! differs in.
 
+use std::collections::HashSet;
+
 use crate::borrowed::BorrowedNode;
 
 use super::full_text::TextExpression;
@@ -33,6 +35,24 @@ impl Words {
             }
         }
         node.children().for_each(|child| self.add_node(child));
+    }
+
+    /// Tells whether all words of a text with markup are among them.
+    pub(crate) fn hold_all(&self, text: &str) -> bool {
+        let mut plain = String::with_capacity(text.len());
+        let mut is_tag = false;
+        for one in text.chars() {
+            match one {
+                '<' => is_tag = true,
+                '>' => is_tag = false,
+                one if !is_tag => plain.push(one),
+                _ => {}
+            }
+        }
+        let mut wanted = Self::default();
+        wanted.add(&plain);
+        let known: HashSet<&String> = self.0.iter().flatten().collect();
+        wanted.0.iter().flatten().all(|word| known.contains(word))
     }
 
     /// Tells whether the words meet the condition.
