@@ -301,7 +301,9 @@ fn is_of(seen: &Seen, node_type: &str) -> bool {
     let own = seen.tree.primary_type();
     match node_type {
         "nt:base" => true,
-        "nt:unstructured" => own == "nt:unstructured" || own == "rep:root",
+        "nt:unstructured" => {
+            matches!(own, "nt:unstructured" | "rep:root" | "oak:QueryIndexDefinition")
+        }
         "nt:folder" => own == "sling:Folder",
         other => own == other,
     }
