@@ -31,6 +31,8 @@ pub(crate) fn analyzers() -> TokenizerManager {
     let manager = TokenizerManager::new();
     manager.register(RAW, TextAnalyzer::from(RawTokenizer::default()));
     manager.register(WORDS, words());
+    // The library asks for it where a JSON field is a column only.
+    manager.register("default", words());
     let folded = TextAnalyzer::builder(Words::default())
         .filter(RemoveLongFilter::limit(MAX_WORD_BYTES))
         .filter(LowerCaser)

@@ -80,7 +80,6 @@ impl Follower {
             if let Some(built) = rebuild.join()? {
                 self.adopt(built)?;
             }
-            return Ok(true);
         }
         if self.rebuild.is_none() && self.shared.takes_rebuild() {
             let rebuild = Rebuild::start(&self.shared)?;
@@ -144,16 +143,13 @@ impl Follower {
         let Built { build, snapshot } = built;
         let current =
             Current { build: build.name.clone(), holder: self.shared.holder().to_owned() };
-        let old = self.shared.served().map(|served| served.build.name.clone());
         self.shared.folder.switch(&current)?;
         self.writer = None;
         self.shared.counters.rebuilds.fetch_add(1, Ordering::Relaxed);
         tracing::info!(root = %snapshot.root_id(), "full-text index built");
-        self.shared.serve(Served::new(Arc::new(build), snapshot));
+        self.shared.adopt(Served::new(Arc::new(build), snapshot));
         self.leased = None;
-        if let Some(old) = old {
-            self.shared.folder.remove(&old);
-        }
+        self.shared.folder.clean();
         Ok(())
     }
 

@@ -116,6 +116,12 @@ impl Shared {
         self.served.load_full()
     }
 
+    /// Lets searches be answered by a new build from now on; whoever wanted one has it.
+    pub(crate) fn adopt(&self, served: Served) {
+        self.serve(served);
+        self.control.lock().is_rebuild_wanted = false;
+    }
+
     /// Lets searches be answered by this from now on.
     pub(crate) fn serve(&self, served: Served) {
         self.served.store(Some(Arc::new(served)));
@@ -220,7 +226,10 @@ impl Index {
         });
         if let Some(current) = current {
             match reopen(&shared, &current.build) {
-                Ok(served) => shared.serve(served),
+                Ok(served) => {
+                    validate(&shared, served.build.clone());
+                    shared.serve(served);
+                }
                 Err(error) => {
                     tracing::warn!(reason = %crate::error::chain(&error), "full-text index is built anew");
                 }
@@ -465,6 +474,25 @@ fn reopen(shared: &Shared, name: &str) -> Result<Served> {
     let (build, root) = shared.folder.open_build(name)?;
     let snapshot = shared.repository().snapshot_at(root)?;
     Ok(Served::new(Arc::new(build), snapshot))
+}
+
+/// Compares the checksums of a build that was found, beside following: it is built anew if one is wrong.
+fn validate(shared: &Arc<Shared>, build: Arc<Build>) {
+    let shared = Arc::downgrade(shared);
+    let run = move || {
+        // Files that a merge removes meanwhile are no damage.
+        let Ok(damaged) = build.index.validate_checksum() else { return };
+        if let Some(shared) = shared.upgrade()
+            && !damaged.is_empty()
+            && shared.served().is_some_and(|served| served.build.name == build.name)
+        {
+            tracing::error!(file = ?damaged, "full-text index is damaged; it is built anew");
+            shared.want_rebuild();
+            shared.wake();
+        }
+    };
+    // Without a thread damage shows when it is read.
+    drop(std::thread::Builder::new().name("search-validate".to_owned()).spawn(run));
 }
 
 fn document(searcher: &Searcher, found: &Found) -> tantivy::Result<TantivyDocument> {

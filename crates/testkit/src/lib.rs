@@ -4,6 +4,7 @@
 //! second copy of its own crate here.
 
 pub mod disk;
+pub mod folder;
 pub mod listed;
 pub mod origin;
 pub mod postgres;

@@ -3,7 +3,16 @@
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::indexing_slicing,
-    reason = "a test fails by panicking"
+    clippy::print_stderr,
+    reason = "a test fails by panicking, and says aloud what it counted"
 )]
+
+mod blobs;
+mod edits;
+mod follow;
+mod hits;
+mod kill;
+mod pdf;
+mod support;
 
 tympan_testkit::every_test_file_is_listed!();
