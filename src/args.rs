@@ -13,6 +13,9 @@ pub(crate) struct Arguments {
     pub(crate) command: Command,
 }
 
+/// The command that reads PDF for another process of this program.
+pub(crate) const READ_PDF: &str = "read-pdf";
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Runs author, publish and dispatcher in one process, with a sample site.
@@ -41,6 +44,9 @@ pub(crate) enum Command {
     /// Tells the health of a running instance, with reasons.
     #[command(after_help = "Example: tympan status --url http://127.0.0.1:4502")]
     Status(Remote),
+    /// Reads a PDF from standard input and writes its text; the full-text index starts it.
+    #[command(name = READ_PDF, hide = true)]
+    ReadPdf,
 }
 
 #[derive(Debug, Args)]

@@ -29,6 +29,7 @@ pub(crate) struct Config {
     pub(crate) collect: Collect,
     pub(crate) versions: Versions,
     pub(crate) query: Query,
+    pub(crate) search: Search,
 }
 
 /// The main listener.
@@ -194,6 +195,31 @@ pub(crate) struct Collect {
     pub(crate) every: Option<Span>,
     /// Bytes read and written by a collection in a second; default 32 MiB. Lower it where commits feel collections.
     pub(crate) rate: Option<ByteSize>,
+}
+
+/// The full-text index.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Search {
+    /// Threads that read documents while the index is built or many documents change; default 2, at least 2. Raise it
+    /// where building takes long and processors idle.
+    pub(crate) threads: Option<usize>,
+    /// Whether text is taken out of PDF, in a process of its own for each; default true. Turn it off where nobody
+    /// searches for what PDF says.
+    pub(crate) pdf: Option<bool>,
+}
+
+impl Search {
+    /// Returns how the index works.
+    pub(crate) fn options(&self) -> tympan_search::Options {
+        let default = tympan_search::Options::default();
+        let program = std::env::current_exe().ok().filter(|_| self.pdf.unwrap_or(true));
+        let arguments = vec![crate::args::READ_PDF.into()];
+        tympan_search::Options {
+            threads: self.threads.unwrap_or(default.threads).clamp(2, 8),
+            pdf: program.map(|program| tympan_search::PdfReader { program, arguments }),
+        }
+    }
 }
 
 /// A number of bytes, written as `"64 MiB"`.

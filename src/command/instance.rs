@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -11,6 +12,7 @@ use tokio::task::JoinSet;
 use tympan_jobs::Queues;
 use tympan_render::{DirSource, Mode, Options, Renderer, RepositorySource};
 use tympan_replicate::Replicator;
+use tympan_search::Index;
 use tympan_server::{Instance, InstanceOptions, Logins, Role, admin_router, router};
 use tympan_store::State;
 use tympan_web::listen::{Front, Limits, Reuse, bind, serve};
@@ -46,6 +48,7 @@ pub(crate) struct Running {
     pub(crate) state: State,
     pub(crate) logins: Logins,
     pub(crate) address: SocketAddr,
+    search: Arc<Index>,
     stop: watch::Sender<bool>,
     tasks: JoinSet<Result<(), Fault>>,
 }
@@ -55,6 +58,9 @@ impl Running {
     pub(crate) async fn stop(mut self) {
         self.stop.send_replace(true);
         while self.tasks.join_next().await.is_some() {}
+        let search = self.search;
+        // A thread that panicked has said so.
+        tokio::task::spawn_blocking(move || search.close()).await.ok();
         self.state.close().await;
     }
 
@@ -93,12 +99,16 @@ pub(crate) async fn start(plan: &Plan<'_>) -> Result<Running, Fault> {
     let key = replication_key(&plan.key_dir)?;
     let replicator = Replicator::new(role.name(), repository.clone(), queues.clone(), key.clone());
     let logins = Logins::new(state.pool().clone(), repository.clone());
+    let search =
+        Index::open(repository.clone(), &plan.home.dir.join("search"), config.search.options());
+    let search = Arc::new(search.map_err(|error| failed(&error))?);
     let options = InstanceOptions {
         role,
         renderer: renderer(plan),
         repository,
         queues: queues.clone(),
         replicator: replicator.clone(),
+        search: search.clone(),
         logins: logins.clone(),
         replication_key: key,
         spool: plan.home.dir.join("spool"),
@@ -136,7 +146,7 @@ pub(crate) async fn start(plan: &Plan<'_>) -> Result<Running, Fault> {
         replicator.run(stopped).await;
         Ok(())
     });
-    Ok(Running { state, logins, address, stop, tasks })
+    Ok(Running { state, logins, address, search, stop, tasks })
 }
 
 async fn listen(

@@ -80,6 +80,10 @@ pub(crate) fn run(arguments: Arguments) -> Outcome {
         }
         Command::Jobs(jobs) => remote::jobs(&jobs),
         Command::Status(remote) => remote::status(&remote),
+        Command::ReadPdf => match tympan_search::read_pdf() {
+            Ok(()) => Ok(ExitCode::SUCCESS),
+            Err(error) => Err(Fault::cannot_run(format!("cannot read PDF: {error}"))),
+        },
     }
 }
 

@@ -227,8 +227,9 @@ impl Index {
         if let Some(current) = current {
             match reopen(&shared, &current.build) {
                 Ok(served) => {
-                    validate(&shared, served.build.clone());
+                    let build = served.build.clone();
                     shared.serve(served);
+                    validate(&shared, build);
                 }
                 Err(error) => {
                     tracing::warn!(reason = %crate::error::chain(&error), "full-text index is built anew");
@@ -511,3 +512,6 @@ fn bytes_below(dir: &PathBuf) -> u64 {
     let files = std::fs::read_dir(dir).into_iter().flatten().flatten();
     files.filter_map(|file| file.metadata().ok()).map(|file| file.len()).sum()
 }
+
+#[cfg(test)]
+mod tests;

@@ -19,6 +19,7 @@ const QUEUE_WARN: u64 = 1000;
 pub(crate) async fn health(State(instance): State<Arc<Instance>>) -> Response {
     let mut checks = vec![content_check(&instance)];
     checks.extend(replication_checks(&instance).await);
+    checks.push(("search", crate::search::fault(&instance, SystemTime::now()).await));
     checks.push(("work", work_check(&instance)));
     let is_ok = checks.iter().all(|(_, fault)| fault.is_none());
     let checks: Vec<_> = checks
@@ -87,5 +88,6 @@ pub(crate) async fn metrics(State(instance): State<Arc<Instance>>) -> Response {
          tympan_work_permits_free{{role=\"{role}\"}} {free}\n"
     )
     .ok();
+    text.push_str(&crate::search::metrics(&instance, role).await);
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
 }

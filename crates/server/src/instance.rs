@@ -55,6 +55,8 @@ pub struct InstanceOptions {
     pub queues: Queues,
     /// What works off the queues of its agents.
     pub replicator: Replicator,
+    /// Its full-text index.
+    pub search: Arc<tympan_search::Index>,
     /// The tokens and passwords it accepts.
     pub logins: Logins,
     /// The key that authors and publishers share.
@@ -75,6 +77,7 @@ pub struct Instance {
     pub(crate) renderer: Renderer,
     pub(crate) queues: Queues,
     pub(crate) replicator: Replicator,
+    pub(crate) search: Arc<tympan_search::Index>,
     pub(crate) logins: Logins,
     pub(crate) replication_key: String,
     pub(crate) spool: PathBuf,
@@ -113,6 +116,7 @@ impl Instance {
             renderer: options.renderer,
             queues: options.queues,
             replicator: options.replicator,
+            search: options.search,
             logins: options.logins,
             replication_key: options.replication_key,
             spool: options.spool,

@@ -26,6 +26,7 @@ mod post;
 mod query;
 mod receive;
 mod route;
+mod search;
 mod store;
 mod throttle;
 

@@ -42,11 +42,12 @@ fn read(source: impl Read + Seek) -> Result<String, String> {
             continue;
         }
         let mut bounded = (&mut part).take(left);
-        read_xml(&mut bounded, &mut text)?;
+        let read = read_xml(&mut bounded, &mut text);
         left = bounded.limit();
         if left == 0 {
             return Err(format!("it unpacks to more than {MAX_XML_BYTES} bytes"));
         }
+        read?;
         if text.len() >= MAX_TEXT_BYTES {
             break;
         }
@@ -87,10 +88,10 @@ fn read_xml(source: &mut impl Read, text: &mut String) -> Result<(), String> {
             Event::End(tag) => {
                 is_value = false;
                 if separates(tag.local_name().as_ref()) {
-                    text.push(' ');
+                    separate(text);
                 }
             }
-            Event::Empty(_) => text.push(' '),
+            Event::Empty(_) => separate(text),
             Event::Text(piece) if !is_value => {
                 text.push_str(&piece);
             }
@@ -105,6 +106,13 @@ fn read_xml(source: &mut impl Read, text: &mut String) -> Result<(), String> {
     }
     text.push(' ');
     Ok(())
+}
+
+/// Ends a word.
+fn separate(text: &mut String) {
+    if !text.ends_with(' ') {
+        text.push(' ');
+    }
 }
 
 /// Tells whether an element ends a word: paragraphs, cells, lines and what ODF calls headings.

@@ -19,6 +19,8 @@ use super::{MAX_DOCUMENT_BYTES, MAX_TEXT_BYTES};
 
 /// Stands before the text in the output, as whatever else runs in that process may print.
 const BEGIN: &[u8] = b"\x02tympan text\n";
+/// Stands behind it: without it the process did not come to its end.
+const END: &[u8] = b"\x03";
 /// Memory of the process.
 const MAX_MEMORY_BYTES: u64 = 1 << 30;
 /// Processor time of the process, in seconds.
@@ -49,22 +51,18 @@ impl PdfReader {
             .spawn()
             .map_err(|error| format!("the process that reads PDF does not start: {error}"))?;
         let output = run(&mut child, blob);
-        // It may have ended by itself; then there is nothing to kill.
+        // It has said what it has to say, or died by itself: then this changes nothing.
         child.kill().ok();
         let status =
             child.wait().map_err(|error| format!("the process that reads PDF: {error}"))?;
-        let output = output.ok_or_else(|| {
-            format!("reading it as PDF took longer than {} s", MAX_LIFE.as_secs())
-        })?;
+        let output = output
+            .ok_or_else(|| format!("reading it as PDF took longer than {} s", MAX_LIFE.as_secs()))?;
         let begin = output.windows(BEGIN.len()).position(|window| window == BEGIN);
-        let text = begin.and_then(|begin| output.get(begin + BEGIN.len()..));
-        match (text, status.success()) {
-            (Some(text), true) => match text.split_first() {
-                Some((b'+', text)) => Ok(String::from_utf8_lossy(text).into_owned()),
-                Some((_, reason)) => Err(String::from_utf8_lossy(reason).into_owned()),
-                None => Ok(String::new()),
-            },
-            _ => Err(format!("the process that reads PDF ended with {status}")),
+        let said = begin.and_then(|begin| output.get(begin + BEGIN.len()..));
+        match said.and_then(|said| said.strip_suffix(END)).and_then(<[u8]>::split_first) {
+            Some((b'+', text)) => Ok(String::from_utf8_lossy(text).into_owned()),
+            Some((_, reason)) => Err(String::from_utf8_lossy(reason).into_owned()),
+            None => Err(format!("the process that reads PDF ended with {status}")),
         }
     }
 }
@@ -111,16 +109,10 @@ pub fn read_pdf() -> std::io::Result<()> {
     };
     let thread = std::thread::Builder::new().stack_size(STACK_BYTES).spawn(read)?;
     let text = thread.join().unwrap_or_else(|_| Err("it is no readable PDF".to_owned()));
-    output.write_all(BEGIN)?;
-    match text {
-        Ok(mut text) => {
-            super::cut(&mut text, MAX_TEXT_BYTES);
-            output.write_all(b"+")?;
-            output.write_all(text.as_bytes())
-        }
-        Err(reason) => {
-            output.write_all(b"-")?;
-            output.write_all(reason.as_bytes())
-        }
-    }
+    let (mark, mut said) = match text {
+        Ok(text) => (b"+", text),
+        Err(reason) => (b"-", reason),
+    };
+    super::cut(&mut said, MAX_TEXT_BYTES);
+    output.write_all(&[BEGIN, mark, said.as_bytes(), END].concat())
 }

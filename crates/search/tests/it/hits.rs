@@ -34,11 +34,11 @@ fn expressions_find_documents() {
         (term("haus"), "de/e"),
         (term("häuser"), "de/e"),
         (term("hauser"), "de/e"),
-        (term("haeuser"), ""),
+        (term("haeuser"), "de/e"),
         (term("grüße"), "b"),
         (term("grusse"), "b"),
         (term("amp"), ""),
-        (term("brown-fox"), "c"),
+        (term("brown-fox"), "a c"),
         (term("東京"), "de/e"),
         (term("京東"), ""),
         (term("..."), ""),
@@ -46,7 +46,7 @@ fn expressions_find_documents() {
         (Is::Phrase("brown quick".into()), ""),
         (Is::Phrase("run".into()), ""),
         (Is::Prefix("quick".into()), "a c"),
-        (Is::Prefix("Brown fo".into()), "a? c"),
+        (Is::Prefix("Brown fo".into()), "a c"),
         (Is::Wildcard("f?x".into()), "a c"),
         (Is::Wildcard("*ead".into()), "b"),
         (Is::Wildcard("F*".into()), "a c en/d"),
@@ -71,8 +71,7 @@ fn expressions_find_documents() {
             _ => found,
         };
         let found = found.join(" ");
-        let expected: Vec<String> = expected.split(' ').map(|one| one.replace('?', "")).collect();
-        assert_eq!(found, expected.join(" "), "{expression:?}");
+        assert_eq!(found, expected, "{expression:?}");
     }
 }
 

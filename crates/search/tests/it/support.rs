@@ -8,7 +8,7 @@ use tympan_content::{NodePath, Property, Repository, Subtree, Value};
 use tympan_search::{Index, Options};
 
 /// Longer than any healthy catch-up takes.
-const PATIENCE: Duration = Duration::from_secs(15);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A repository in memory, with an index that follows it.
 pub(crate) struct Site {
@@ -68,6 +68,13 @@ impl Site {
     /// Returns the paths that match, best first, without `/content/`.
     pub(crate) fn find(&self, expression: TextExpression) -> Vec<String> {
         names(&hits(self.caught_up(), &request(expression)))
+    }
+
+    /// Returns the paths that match, sorted.
+    pub(crate) fn find_sorted(&self, expression: TextExpression) -> Vec<String> {
+        let mut found = self.find(expression);
+        found.sort();
+        found
     }
 }
 

@@ -1,0 +1,221 @@
+//! C3: full text over many pages: the first page of results, catching up after a commit, building anew.
+//!
+//! Pages have a title and five texts of words drawn as words of a language are: a few stand on every page, most on
+//! few. The narrow word stands on one page in a thousand, the over-general one on all of them. The index lies in files
+//! on the disk that the program's build is on. 100,000 pages; 10,000 in a quick run.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use tympan_blobs::MemoryBlobs;
+use tympan_content::query::{FullText, TextExpression, TextRequest};
+use tympan_content::{NodePath, Property, Repository, Subtree};
+use tympan_search::{Index, Options};
+use tympan_store::LocalStore;
+
+use crate::alternate::{alternate, ratio};
+use crate::context::Context;
+use crate::figure::{Figure, Goal};
+use crate::random::Random;
+use crate::{Outcome, cpu};
+
+const ROW: &str = "C3";
+/// Words that there are.
+const WORDS: usize = 50_000;
+/// Words of one text, and texts of one page.
+const WORDS_PER_TEXT: usize = 60;
+const TEXTS: usize = 5;
+const PAGES_PER_SECTION: usize = 500;
+/// Queries of one turn, and catch-ups that are measured.
+const TURN: usize = 20;
+const CATCH_UPS: usize = 40;
+const PATIENCE: Duration = Duration::from_secs(3600);
+/// One page in so many has the narrow word.
+const NARROW: usize = 1_000;
+
+/// Measures the row.
+pub(super) fn measure(context: &mut Context) -> Outcome<Vec<Figure>> {
+    let pages = if context.is_quick { 10_000 } else { 100_000 };
+    let pairs = context.pairs();
+    eprintln!("building {pages} pages");
+    let repository =
+        Repository::open(Arc::new(LocalStore::memory()?), Arc::new(MemoryBlobs::default()))?;
+    let bytes = load(&repository, pages)?;
+    let folder = context.new_folder("search-")?;
+    let begin = Instant::now();
+    let (index, seconds) = cpu::spent(|| Index::open(repository.clone(), &folder, Options::default()));
+    let index = index?;
+    let (is_built, cpu_seconds) = cpu::spent(|| index.catch_up(PATIENCE));
+    if !is_built {
+        return Err(format!("the index was not built: {:?}", index.status(SystemTime::now())).into());
+    }
+    let elapsed = begin.elapsed().as_secs_f64();
+    let rate = bytes as f64 / 1e6 / elapsed;
+    let status = index.status(SystemTime::now())?;
+    let mut figures = vec![
+        Figure::value(ROW, "build from nothing, text per second", rate, "MB/s")
+            .goal(Goal::AtLeast(20.0))
+            .note(format!(
+                "{:.1} MB of text in {elapsed:.1} s, {:.1} s of CPU; index of {:.1} MB in {} segments",
+                bytes as f64 / 1e6,
+                seconds + cpu_seconds,
+                status.bytes as f64 / 1e6,
+                status.segments
+            )),
+    ];
+    for (what, expression) in expressions() {
+        figures.push(query_figure(&index, what, &expression, pairs)?);
+    }
+    let turn = |expression: &TextExpression| first_pages(&index, expression);
+    let (narrow, general) = (TextExpression::Term("narrow".to_owned()), TextExpression::Term(word(0)));
+    let [general_costs, narrow_costs] =
+        &alternate(pairs, [&mut || turn(&general), &mut || turn(&narrow)])?;
+    figures.push(
+        Figure::spread(ROW, "over-general word, relative", &ratio(general_costs, narrow_costs, |cost| *cost), "x")
+            .against("narrow word"),
+    );
+    figures.push(catch_up(&repository, &index, pages)?);
+    Ok(figures)
+}
+
+/// The searches that are measured.
+fn expressions() -> Vec<(&'static str, TextExpression)> {
+    let term = |text: String| TextExpression::Term(text);
+    vec![
+        ("narrow word", term("narrow".to_owned())),
+        ("word on every page", term(word(0))),
+        ("two words on every page", TextExpression::And(vec![term(word(0)), term(word(1))])),
+        ("either of two words on every page", TextExpression::Or(vec![term(word(0)), term(word(1))])),
+        ("phrase of two words on every page", TextExpression::Phrase(format!("{} {}", word(0), word(1)))),
+        ("prefix of a tenth of all words", TextExpression::Prefix("w1".to_owned())),
+    ]
+}
+
+fn query_figure(
+    index: &Index,
+    what: &str,
+    expression: &TextExpression,
+    pairs: usize,
+) -> Outcome<Figure> {
+    let mut costs = Vec::new();
+    for _ in 0..=pairs {
+        costs.push(first_pages(index, expression)?);
+    }
+    // The first one warms up.
+    costs.remove(0);
+    costs.sort_by(f64::total_cmp);
+    let median = costs.get(costs.len() / 2).copied().unwrap_or_default();
+    let hits = index.search(&request(expression))?.estimate;
+    let is_goal = ["narrow word", "word on every page"].contains(&what);
+    let goal = if is_goal { Goal::AtMost(5.0) } else { Goal::None };
+    let figure = Figure::value(ROW, format!("first page, CPU: {what}"), median, "ms");
+    Ok(figure.goal(goal).note(format!("about {hits} hits")))
+}
+
+/// Returns the milliseconds of CPU that a first page costs.
+fn first_pages(index: &Index, expression: &TextExpression) -> Outcome<f64> {
+    let request = request(expression);
+    let (searched, seconds) = cpu::spent(|| -> Outcome<()> {
+        for _ in 0..TURN {
+            index.search(&request)?;
+        }
+        Ok(())
+    });
+    searched?;
+    Ok(seconds * 1000.0 / TURN as f64)
+}
+
+fn request(expression: &TextExpression) -> TextRequest {
+    TextRequest {
+        expression: expression.clone(),
+        property: None,
+        node_types: Vec::new(),
+        below: None,
+        after: None,
+        limit: 20,
+        facets: Vec::new(),
+        excerpt: true,
+    }
+}
+
+/// Measures the time from a commit until its word is found, without waking the follower.
+fn catch_up(repository: &Repository, index: &Index, pages: usize) -> Outcome<Figure> {
+    let mut times = Vec::new();
+    let mut random = Random::new(99);
+    for number in 0..CATCH_UPS {
+        let path = NodePath::new(&format!("{}/jcr:content", page_path(random.below(pages))))?;
+        let mut session = repository.session("bench")?;
+        session.set_property(&path, "jcr:title", Property::text(format!("fresh{number}")))?;
+        let root = session.commit("save", SystemTime::now())?;
+        let begin = Instant::now();
+        while index.indexed_root() != Some(root) {
+            if begin.elapsed() > Duration::from_secs(60) {
+                return Err("the index does not catch up".into());
+            }
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        times.push(begin.elapsed().as_secs_f64() * 1000.0);
+    }
+    times.sort_by(f64::total_cmp);
+    let at = |share: f64| times.get((times.len() as f64 * share) as usize).copied().unwrap_or_default();
+    let worst = times.last().copied().unwrap_or_default();
+    Ok(Figure::value(ROW, "catch-up after a commit, 95 of 100", at(0.95), "ms")
+        .goal(Goal::AtMost(100.0))
+        .note(format!("median {:.1} ms, worst {worst:.1} ms of {CATCH_UPS}", at(0.5))))
+}
+
+/// Loads pages and returns how many bytes of text they have.
+fn load(repository: &Repository, pages: usize) -> Outcome<u64> {
+    let mut random = Random::new(7);
+    let mut bytes = 0;
+    for section in 0..pages.div_ceil(PAGES_PER_SECTION) {
+        let mut session = repository.session("bench")?;
+        let first = section * PAGES_PER_SECTION;
+        let parent = page_path(first);
+        let parent = parent.rsplit_once('/').map_or("", |(parent, _)| parent).to_owned();
+        session.put(&NodePath::new(&parent)?, Subtree::new("", "sling:Folder"))?;
+        for number in first..(first + PAGES_PER_SECTION).min(pages) {
+            let mut content = Subtree::new("jcr:content", "cq:PageContent")
+                .with("sling:resourceType", Property::text("bench/components/page"));
+            let title = words(&mut random, 5, number);
+            bytes += title.len() as u64;
+            content = content.with("jcr:title", Property::text(title));
+            for text in 0..TEXTS {
+                let words = words(&mut random, WORDS_PER_TEXT, number * TEXTS + text);
+                bytes += words.len() as u64;
+                content.put_child(
+                    Subtree::new(format!("text{text}"), "nt:unstructured")
+                        .with("text", Property::text(words)),
+                );
+            }
+            let page = Subtree::new("", "cq:Page").with_child(content);
+            session.put(&NodePath::new(&page_path(number))?, page)?;
+        }
+        session.commit("load", SystemTime::UNIX_EPOCH)?;
+    }
+    Ok(bytes)
+}
+
+fn page_path(number: usize) -> String {
+    format!("/section{}/page{number}", number / PAGES_PER_SECTION)
+}
+
+/// Draws words: the rank of a word is about one over its frequency, and two stand in every text.
+fn words(random: &mut Random, count: usize, number: usize) -> String {
+    let mut text = format!("{} {}", word(0), word(1));
+    if number.is_multiple_of(NARROW * TEXTS) && count > 5 {
+        text.push_str(" narrow");
+    }
+    for _ in 2..count {
+        let share = random.below(1_000_000) as f64 / 1e6;
+        let rank = (WORDS as f64).powf(share) as usize;
+        text.push(' ');
+        text.push_str(&word(rank));
+    }
+    text
+}
+
+/// Returns the word of a rank: of about the length that words have, and no stem of another.
+fn word(rank: usize) -> String {
+    format!("w{rank:x}q")
+}

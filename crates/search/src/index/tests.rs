@@ -1,0 +1,144 @@
+//! A disk without room under the index: it stops following, answers, and goes on by itself.
+
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, UNIX_EPOCH};
+
+use tantivy::directory::error::{DeleteError, LockError, OpenReadError, OpenWriteError};
+use tantivy::directory::{
+    AntiCallToken, Directory, DirectoryLock, FileHandle, Lock, MmapDirectory, TerminatingWrite,
+    WatchCallback, WatchHandle, WritePtr,
+};
+use tympan_content::query::{FullText, TextExpression, TextRequest};
+use tympan_content::{NodePath, Property, Repository, Subtree};
+
+use super::{Index, Options};
+
+/// Whether the disk under the index is full.
+static IS_FULL: AtomicBool = AtomicBool::new(false);
+
+fn room() -> io::Result<()> {
+    if IS_FULL.load(Ordering::SeqCst) {
+        return Err(io::Error::new(io::ErrorKind::StorageFull, "no space left on device"));
+    }
+    Ok(())
+}
+
+#[derive(Debug, Clone)]
+struct FullDisk(MmapDirectory);
+
+struct FullFile(WritePtr);
+
+impl Write for FullFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        room()?;
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+impl TerminatingWrite for FullFile {
+    fn terminate_ref(&mut self, token: AntiCallToken) -> io::Result<()> {
+        room()?;
+        self.0.flush()?;
+        self.0.get_mut().terminate_ref(token)
+    }
+}
+
+impl Directory for FullDisk {
+    fn get_file_handle(&self, path: &Path) -> Result<Arc<dyn FileHandle>, OpenReadError> {
+        self.0.get_file_handle(path)
+    }
+
+    fn delete(&self, path: &Path) -> Result<(), DeleteError> {
+        self.0.delete(path)
+    }
+
+    fn exists(&self, path: &Path) -> Result<bool, OpenReadError> {
+        self.0.exists(path)
+    }
+
+    fn open_write(&self, path: &Path) -> Result<WritePtr, OpenWriteError> {
+        room().map_err(|error| OpenWriteError::wrap_io_error(error, path.to_owned()))?;
+        Ok(BufWriter::new(Box::new(FullFile(self.0.open_write(path)?))))
+    }
+
+    fn atomic_read(&self, path: &Path) -> Result<Vec<u8>, OpenReadError> {
+        self.0.atomic_read(path)
+    }
+
+    fn atomic_write(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        room()?;
+        self.0.atomic_write(path, bytes)
+    }
+
+    fn sync_directory(&self) -> io::Result<()> {
+        self.0.sync_directory()
+    }
+
+    fn acquire_lock(&self, lock: &Lock) -> Result<DirectoryLock, LockError> {
+        self.0.acquire_lock(lock)
+    }
+
+    fn watch(&self, callback: WatchCallback) -> tantivy::Result<WatchHandle> {
+        self.0.watch(callback)
+    }
+}
+
+fn open(dir: &Path) -> tantivy::Result<Box<dyn Directory>> {
+    Ok(Box::new(FullDisk(MmapDirectory::open(dir)?)))
+}
+
+fn put(repository: &Repository, name: &str) {
+    let mut session = repository.session("author").unwrap();
+    let tree = Subtree::new("", "nt:unstructured").with("text", Property::text("alpha"));
+    session.put(&NodePath::new(name).unwrap(), tree).unwrap();
+    session.commit("edit", UNIX_EPOCH).unwrap();
+}
+
+fn count(index: &Index) -> usize {
+    let request = TextRequest {
+        expression: TextExpression::Term("alpha".to_owned()),
+        property: None,
+        node_types: Vec::new(),
+        below: None,
+        after: None,
+        limit: 100,
+        facets: Vec::new(),
+        excerpt: false,
+    };
+    index.search(&request).unwrap().hits.len()
+}
+
+#[test]
+fn a_full_disk_pauses_following_and_nothing_else() {
+    let patience = Duration::from_secs(60);
+    let repository = Repository::memory().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let index = Index::open_with(repository.clone(), dir.path(), Options::default(), open).unwrap();
+    put(&repository, "/a");
+    assert!(index.catch_up(patience));
+    assert_eq!(count(&index), 1);
+    IS_FULL.store(true, Ordering::SeqCst);
+    put(&repository, "/b");
+    put(&repository, "/c");
+    let mut control = index.shared.control.lock();
+    while control.paused.is_none() {
+        let waited = index.shared.changed.wait_for(&mut control, patience);
+        assert!(!waited.timed_out(), "the follower does not say that it pauses");
+    }
+    let reason = control.paused.clone().unwrap();
+    drop(control);
+    assert!(reason.contains("no space left") || reason.contains("worker thread"), "{reason}");
+    assert_eq!(count(&index), 1, "searches are answered from the last commit");
+    assert_eq!(index.status(UNIX_EPOCH).unwrap().lag_revisions, 2);
+    IS_FULL.store(false, Ordering::SeqCst);
+    assert!(index.catch_up(patience), "{:?}", index.status(UNIX_EPOCH));
+    assert_eq!(count(&index), 3);
+    assert_eq!(index.status(UNIX_EPOCH).unwrap().paused, None);
+}

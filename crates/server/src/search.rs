@@ -1,0 +1,131 @@
+//! The full-text index in `/health` and `/metrics`.
+
+use std::fmt::Write;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, SystemTime};
+
+use tympan_content::query::FullText;
+use tympan_search::Status;
+
+use crate::Instance;
+
+/// The index may be behind for so long, and the first one may take so long to build, before health says so.
+const LAG_WARN: Duration = Duration::from_secs(10);
+
+impl Instance {
+    /// Returns the full-text index as queries ask it. Who may see a hit is for the caller to check.
+    #[must_use]
+    pub fn full_text(&self) -> Arc<dyn FullText> {
+        self.search.clone()
+    }
+}
+
+/// Says what is wrong with the index, if anything is.
+pub(crate) async fn fault(instance: &Arc<Instance>, now: SystemTime) -> Option<String> {
+    let age = now.duration_since(instance.started).unwrap_or_default();
+    match status(instance, now).await {
+        Ok(status) => fault_of(&status, age),
+        Err(reason) => Some(reason),
+    }
+}
+
+fn fault_of(status: &Status, age: Duration) -> Option<String> {
+    if let Some(reason) = &status.paused {
+        return Some(format!("the full-text index does not follow: {reason}"));
+    }
+    if status.indexed_root.is_none() {
+        let progress = status.rebuilding.map_or_else(String::new, |progress| {
+            format!(": {} of {} documents are read", progress.done, progress.total)
+        });
+        return (age > LAG_WARN).then(|| format!("the full-text index is being built{progress}"));
+    }
+    (status.lag > LAG_WARN).then(|| {
+        let (revisions, seconds) = (status.lag_revisions, status.lag.as_secs());
+        format!("the full-text index is {revisions} revisions and {seconds} s behind the content")
+    })
+}
+
+/// Writes what the index counts as Prometheus text.
+pub(crate) async fn metrics(instance: &Arc<Instance>, role: &str) -> String {
+    let counters = instance.search.counters();
+    let mut text = String::new();
+    for (name, help, value) in [
+        (
+            "indexed",
+            "Documents written to the full-text index; the load of following.",
+            &counters.indexed,
+        ),
+        (
+            "failed",
+            "Documents of which a part could not be indexed; a rise means damaged uploads.",
+            &counters.failed,
+        ),
+        (
+            "rebuilds",
+            "Builds of the index from nothing; a rise means that it was damaged or left behind.",
+            &counters.rebuilds,
+        ),
+        (
+            "pauses",
+            "Times that the index could not follow; a rise means a full disk or a failing store.",
+            &counters.pauses,
+        ),
+        ("queries", "Full-text queries; the load.", &counters.queries),
+        (
+            "failed_queries",
+            "Full-text queries that were refused or failed.",
+            &counters.failed_queries,
+        ),
+    ] {
+        let value = value.load(Ordering::Relaxed);
+        let name = format!("tympan_search_{name}_total");
+        // Writing to a string cannot fail.
+        write!(
+            text,
+            "# HELP {name} {help}\n# TYPE {name} counter\n{name}{{role=\"{role}\"}} {value}\n"
+        )
+        .ok();
+    }
+    let Ok(status) = status(instance, SystemTime::now()).await else { return text };
+    for (name, help, value) in [
+        ("documents", "Documents in the full-text index.", status.documents as f64),
+        ("bytes", "Bytes of the files of the index.", status.bytes as f64),
+        (
+            "lag_revisions",
+            "Revisions of the content that are not in the index yet.",
+            status.lag_revisions as f64,
+        ),
+        ("lag_seconds", "How old the oldest of them is.", status.lag.as_secs_f64()),
+    ] {
+        let name = format!("tympan_search_{name}");
+        write!(
+            text,
+            "# HELP {name} {help}\n# TYPE {name} gauge\n{name}{{role=\"{role}\"}} {value}\n"
+        )
+        .ok();
+    }
+    text
+}
+
+/// Asks the index, which reads the history of the content.
+async fn status(instance: &Arc<Instance>, now: SystemTime) -> Result<Status, String> {
+    let search = instance.search.clone();
+    let status = tokio::task::spawn_blocking(move || search.status(now)).await;
+    status.map_err(|error| error.to_string())?.map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn says_what_is_wrong() {
+        let (young, old) = (Duration::from_secs(1), Duration::from_secs(60));
+        let building = Status::default();
+        assert_eq!(fault_of(&building, young), None);
+        assert_eq!(fault_of(&building, old).as_deref(), Some("the full-text index is being built"));
+        let paused = Status { paused: Some("no space".to_owned()), ..Status::default() };
+        assert!(fault_of(&paused, young).is_some_and(|fault| fault.ends_with("no space")));
+    }
+}
