@@ -7,9 +7,10 @@
 //! does not answer) is tried again after a time; an index that makes no sense, or whose root was collected, is built
 //! anew.
 
+use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, SystemTime};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant, SystemTime};
 
 use tympan_content::{NodePath, Snapshot};
 
@@ -26,6 +27,8 @@ const COSTLY_POLL: Duration = Duration::from_millis(500);
 /// How long to wait after a failure: doubled for each one in a row.
 const FIRST_WAIT: Duration = Duration::from_millis(200);
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
+const FIRST_REBUILD_WAIT: Duration = Duration::from_secs(1);
+const LONGEST_REBUILD_WAIT: Duration = Duration::from_mins(5);
 /// More changed documents than this are read by several threads.
 const MANY: usize = 64;
 /// How long the indexed root is kept while no process runs, and how old the lease may be.
@@ -38,12 +41,23 @@ pub(crate) struct Follower {
     writer: Option<Writer>,
     rebuild: Option<Rebuild>,
     failures: u32,
+    failed_builds: u32,
+    /// Before this no build begins: one that fails on a full disk fills it each time.
+    next_build: Instant,
     leased: Option<SystemTime>,
 }
 
 impl Follower {
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, writer: None, rebuild: None, failures: 0, leased: None }
+        Self {
+            shared,
+            writer: None,
+            rebuild: None,
+            failures: 0,
+            failed_builds: 0,
+            next_build: Instant::now(),
+            leased: None,
+        }
     }
 
     /// Follows until the index is closed.
@@ -77,11 +91,22 @@ impl Follower {
             && let Some(rebuild) = self.rebuild.take()
         {
             self.shared.watch(None);
-            if let Some(built) = rebuild.join()? {
-                self.adopt(built)?;
+            let built = rebuild.join();
+            match built.and_then(|built| built.map_or(Ok(()), |built| self.adopt(built))) {
+                Ok(()) => self.failed_builds = 0,
+                Err(error) => {
+                    self.shared.want_rebuild();
+                    let wait = FIRST_REBUILD_WAIT.saturating_mul(1 << self.failed_builds.min(10));
+                    self.next_build = Instant::now() + wait.min(LONGEST_REBUILD_WAIT);
+                    self.failed_builds += 1;
+                    return Err(error);
+                }
             }
         }
-        if self.rebuild.is_none() && self.shared.takes_rebuild() {
+        if self.rebuild.is_none()
+            && Instant::now() >= self.next_build
+            && self.shared.takes_rebuild()
+        {
             let rebuild = Rebuild::start(&self.shared)?;
             self.shared.watch(Some(rebuild.watched.clone()));
             self.rebuild = Some(rebuild);
@@ -111,7 +136,11 @@ impl Follower {
             Some(writer) => writer,
             None => build.writer(1)?,
         };
-        self.write(&writer, &new, &paths)?;
+        self.write((&writer, &build.dir), &new, &paths)?;
+        if self.shared.is_cancelled.load(Ordering::Relaxed) {
+            // What was written is not whole, and is forgotten with the writer.
+            return Ok(false);
+        }
         build.commit(&mut writer, new.root_id())?;
         // A writer that failed is not kept: it is opened anew, at the last commit.
         self.writer = Some(writer);
@@ -121,13 +150,19 @@ impl Follower {
         Ok(true)
     }
 
-    fn write(&self, writer: &Writer, new: &Snapshot, paths: &[NodePath]) -> Result<()> {
+    fn write(
+        &self,
+        (writer, dir): (&Writer, &Path),
+        new: &Snapshot,
+        paths: &[NodePath],
+    ) -> Result<()> {
         let sink = Sink {
             digest: &self.shared.digest,
             writer,
+            dir,
             counters: &self.shared.counters,
             done: None,
-            is_cancelled: &AtomicBool::new(false),
+            is_cancelled: &self.shared.is_cancelled,
         };
         let sources = paths.iter().filter_map(|path| {
             sink.remove(path);

@@ -4,7 +4,7 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -67,6 +67,8 @@ pub(crate) struct Shared {
     holder: String,
     served: ArcSwapOption<Served>,
     control: Mutex<Control>,
+    /// Whether work under way ends early, as the index is closing.
+    pub(crate) is_cancelled: AtomicBool,
     changed: Condvar,
 }
 
@@ -222,6 +224,7 @@ impl Index {
             holder,
             served: ArcSwapOption::empty(),
             control: Mutex::default(),
+            is_cancelled: AtomicBool::new(false),
             changed: Condvar::new(),
         });
         if let Some(current) = current {
@@ -276,6 +279,7 @@ impl Index {
     /// Ends following. Searches go on with what there is.
     pub fn close(&self) {
         self.shared.control.lock().is_closing = true;
+        self.shared.is_cancelled.store(true, Ordering::Relaxed);
         self.shared.changed.notify_all();
         let thread = self.follower.lock().take();
         if let Some(thread) = thread
@@ -343,6 +347,7 @@ impl Index {
         let planner = Planner {
             searcher,
             fields: self.shared.fields(),
+            dir: &served.build.dir,
             property: request.property.as_deref(),
         };
         let planned = planner.plan(request)?;

@@ -4,6 +4,8 @@
 //! The parts of such a union are plain terms, so that the scorers can pass over blocks that cannot reach the first
 //! page: a word that stands everywhere costs about as much as a rare one.
 
+use std::path::Path;
+
 use tantivy::query::{
     AllQuery, BooleanQuery, BoostQuery, ConstScoreQuery, EmptyQuery, Occur, PhrasePrefixQuery,
     PhraseQuery, Query, TermQuery, TermSetQuery,
@@ -44,6 +46,8 @@ pub(crate) struct Planned {
 pub(crate) struct Planner<'a> {
     pub(crate) searcher: &'a Searcher,
     pub(crate) fields: &'a Fields,
+    /// Where the index is, for errors.
+    pub(crate) dir: &'a Path,
     /// The property that must hold the words.
     pub(crate) property: Option<&'a str>,
 }
@@ -327,7 +331,7 @@ impl Planner<'_> {
     }
 
     pub(crate) fn failed(&self, error: tantivy::TantivyError) -> Error {
-        Error::of_index("read", std::path::Path::new("search"), error)
+        Error::of_index("read", self.dir, error)
     }
 }
 

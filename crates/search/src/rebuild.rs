@@ -102,6 +102,7 @@ fn write(shared: &Shared, watched: &Watched, snapshot: &Snapshot, build: &Build)
     let sink = Sink {
         digest: &shared.digest,
         writer: &writer,
+        dir: &build.dir,
         counters: &shared.counters,
         done: Some(&watched.done),
         is_cancelled: &watched.is_cancelled,

@@ -1,6 +1,7 @@
 //! From documents of the content into a build, on several threads where there are many.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
@@ -60,6 +61,8 @@ impl Source {
 pub(crate) struct Sink<'a> {
     pub(crate) digest: &'a Digest,
     pub(crate) writer: &'a Writer,
+    /// Where the writer writes, for errors.
+    pub(crate) dir: &'a Path,
     pub(crate) counters: &'a Counters,
     /// Documents read, of a rebuild that tells its progress.
     pub(crate) done: Option<&'a AtomicU64>,
@@ -138,8 +141,7 @@ impl Sink<'_> {
         };
         let share = budget.take(document.len().saturating_mul(64) + text_bytes(&document));
         let added = self.writer.add_document(Weighed { document, _share: share });
-        let dir = std::path::Path::new("search");
-        added.map_err(|error| Error::of_index("write", dir, error))?;
+        added.map_err(|error| Error::of_index("write", self.dir, error))?;
         self.counters.indexed.fetch_add(1, Ordering::Relaxed);
         if is_failed {
             self.counters.failed.fetch_add(1, Ordering::Relaxed);

@@ -55,8 +55,9 @@ impl PdfReader {
         child.kill().ok();
         let status =
             child.wait().map_err(|error| format!("the process that reads PDF: {error}"))?;
-        let output = output
-            .ok_or_else(|| format!("reading it as PDF took longer than {} s", MAX_LIFE.as_secs()))?;
+        let output = output.ok_or_else(|| {
+            format!("reading it as PDF took longer than {} s", MAX_LIFE.as_secs())
+        })?;
         let begin = output.windows(BEGIN.len()).position(|window| window == BEGIN);
         let said = begin.and_then(|begin| output.get(begin + BEGIN.len()..));
         match said.and_then(|said| said.strip_suffix(END)).and_then(<[u8]>::split_first) {
