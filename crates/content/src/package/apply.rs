@@ -518,6 +518,16 @@ impl<'a, R: Read + Seek> Installer<'a, R> {
             ImportProperty::Bytes(entry) => {
                 Ok(Some(Property::Single(Value::Binary(self.store(*entry)?))))
             }
+            ImportProperty::Inline { values, is_list } => {
+                let values: Vec<Value> = values
+                    .iter()
+                    .map(|bytes| self.target.put_blob(&mut bytes.as_slice()).map(Value::Binary))
+                    .collect::<Result<_>>()?;
+                Ok(Some(match (*is_list, values.first()) {
+                    (false, Some(value)) => Property::Single(value.clone()),
+                    _ => Property::List(ValueType::Binary, values),
+                }))
+            }
             ImportProperty::ByteList(entries) => {
                 let values = entries
                     .values()

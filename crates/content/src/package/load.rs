@@ -12,6 +12,8 @@ use std::io::{Cursor, Read, Seek};
 
 use super::archive::{Archive, File, Limits};
 use super::dependency::Dependency;
+use super::docview::sysview;
+use super::docview::{Document, Serialization};
 use super::entry::{self, Role};
 use super::filter::{self, Coverage, Filter};
 use super::properties::{self, NestedHandling, PackageId, Properties};
@@ -73,6 +75,11 @@ struct Loader<'a, R> {
 }
 
 const META: &str = "META-INF/vault/";
+/// The root element of most documents, its attributes included, ends within so many bytes.
+const BEGINNING: u64 = 64 << 10;
+
+/// How a document is read: its file, its bytes, the names in its path, the limits.
+type Parse = fn(&File, &[u8], usize, &Limits) -> Result<Document>;
 
 impl<'a, R: Read + Seek> Loader<'a, R> {
     fn new(archive: Archive<R>, file: File, limits: &'a Limits) -> Self {
@@ -205,27 +212,51 @@ impl<'a, R: Read + Seek> Loader<'a, R> {
         }
         documents.sort_by_key(|(path, index, _)| (path.depth(), *index));
         for (path, index, alternative) in documents {
-            if let Some(plain) = alternative
-                && !self.is_docview(index)?
-            {
-                others.push((Role::File(plain), index));
-                continue;
+            let (serialization, bytes) = self.read_xml(index)?;
+            match (serialization, alternative) {
+                (Serialization::Other, Some(plain)) => others.push((Role::File(plain), index)),
+                (Serialization::Sysview, _) => {
+                    self.add_document(&path, index, bytes, sysview::parse)?;
+                }
+                // A `.content.xml` that is neither is refused with its line.
+                (_, _) => self.add_document(&path, index, bytes, docview::parse)?,
             }
-            self.add_document(&path, index)?;
         }
         others.into_iter().try_for_each(|(role, index)| self.add_other(&role, index))
     }
 
-    /// Tells whether an XML file is a docview, by its beginning: other files may be longer than documents may.
-    fn is_docview(&mut self, index: usize) -> Result<bool> {
+    /// Finds out what an XML file describes, by its beginning: other files may be longer than documents may. Gives the
+    /// bytes, too, if all of them were read for that.
+    fn read_xml(&mut self, index: usize) -> Result<(Serialization, Option<Vec<u8>>)> {
+        let file = self.archive.file_of(index);
+        let size = self.archive.entries.get(index).map_or(0, |entry| entry.size);
+        if size <= BEGINNING {
+            let bytes = self.archive.read_entry(index, self.limits.document_bytes)?;
+            return Ok((docview::serialization_of(&file, &bytes), Some(bytes)));
+        }
+        let beginning = self.archive.read_beginning(index, BEGINNING)?;
+        let serialization = docview::serialization_of(&file, &beginning);
+        if serialization != Serialization::Other {
+            return Ok((serialization, None));
+        }
+        // The attributes of the root element may be longer.
         let beginning = self.archive.read_beginning(index, self.limits.document_bytes)?;
-        Ok(docview::is_docview(&self.archive.file_of(index), &beginning))
+        Ok((docview::serialization_of(&file, &beginning), None))
     }
 
-    fn add_document(&mut self, path: &NodePath, index: usize) -> Result<()> {
-        let bytes = self.archive.read_entry(index, self.limits.document_bytes)?;
+    fn add_document(
+        &mut self,
+        path: &NodePath,
+        index: usize,
+        bytes: Option<Vec<u8>>,
+        parse: Parse,
+    ) -> Result<()> {
+        let bytes = match bytes {
+            Some(bytes) => bytes,
+            None => self.archive.read_entry(index, self.limits.document_bytes)?,
+        };
         let file = &self.archive.file_of(index);
-        let document = docview::parse(file, &bytes, path.depth(), self.limits)?;
+        let document = parse(file, &bytes, path.depth(), self.limits)?;
         self.counts.elements += document.counts.elements;
         self.counts.attributes += document.counts.attributes;
         self.counts.pages += document.counts.pages;

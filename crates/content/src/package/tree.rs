@@ -33,6 +33,13 @@ pub enum ImportProperty {
     Bytes(usize),
     /// The entries with the bytes of a list of values, by their place in the list.
     ByteList(BTreeMap<usize, usize>),
+    /// The bytes of one value or a list of values, which stood in a document.
+    Inline {
+        /// The bytes.
+        values: Vec<Vec<u8>>,
+        /// Whether the property is a list.
+        is_list: bool,
+    },
 }
 
 /// Where in the package something stands.
@@ -152,7 +159,7 @@ impl ImportNode {
     pub fn primary_type(&self) -> Option<&str> {
         match self.properties.get(PRIMARY_TYPE)? {
             ImportProperty::Value(property) => property.first()?.as_str(),
-            ImportProperty::Kept | ImportProperty::Bytes(_) | ImportProperty::ByteList(_) => None,
+            _ => None,
         }
     }
 

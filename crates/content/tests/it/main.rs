@@ -14,6 +14,7 @@ mod counter;
 mod launch;
 mod model;
 mod order;
+mod package_accounts;
 mod package_build;
 mod package_filevault;
 mod package_hostile;

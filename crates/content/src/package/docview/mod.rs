@@ -14,6 +14,7 @@
 mod iso9075;
 mod literal;
 mod namespace;
+pub(super) mod sysview;
 mod write;
 
 use std::collections::BTreeMap;
@@ -42,15 +43,34 @@ pub(super) struct Document {
     pub(super) superseded: Vec<Superseded>,
 }
 
-/// Tells whether the beginning of a file is that of a docview: of XML whose root element is `jcr:root`.
-pub(super) fn is_docview(file: &File, beginning: &[u8]) -> bool {
+/// What an XML file describes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Serialization {
+    /// A node, as a docview: the root element is `jcr:root`.
+    Docview,
+    /// A node, as a sysview: the root element is `sv:node`.
+    Sysview,
+    /// No node: it is a file.
+    Other,
+}
+
+/// Finds out by the beginning of an XML file what it describes.
+pub(super) fn serialization_of(file: &File, beginning: &[u8]) -> Serialization {
     // The beginning may end inside of a character.
     let text = beginning.utf8_chunks().next().map_or("", |chunk| chunk.valid());
     let first = Xml::new(file, text.as_bytes()).and_then(|mut xml| xml.next());
     let Ok(Item::Open(element)) = first else {
-        return false;
+        return Serialization::Other;
     };
-    is_root(&element, &mut Scopes::default())
+    let mut scopes = Scopes::default();
+    if is_root(&element, &mut scopes) {
+        return Serialization::Docview;
+    }
+    scopes.open(&element);
+    match scopes.resolve(&element.name).as_deref() {
+        Some("sv:node") => Serialization::Sysview,
+        _ => Serialization::Other,
+    }
 }
 
 fn is_root(element: &Element, scopes: &mut Scopes) -> bool {

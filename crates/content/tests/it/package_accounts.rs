@@ -1,0 +1,295 @@
+//! Users and groups, closed user groups, identifiers, and sysviews in packages.
+
+use std::io::Cursor;
+use std::time::SystemTime;
+
+use tympan_content::package::{
+    AccessControl, IdentifierRule, InstallOptions, InstallReport, Limits, Mode, Package,
+};
+use tympan_content::{NodePath, Property, Repository, Result, Subtree, Value};
+
+use crate::package_modes::{document, filter, tree};
+use crate::package_target::{fixtures, zipped};
+
+fn path(text: &str) -> NodePath {
+    NodePath::new(text).unwrap()
+}
+
+/// Puts trees into a new repository.
+fn repository(lines: &str) -> Repository {
+    let repository = Repository::memory().unwrap();
+    let mut session = repository.session("ann").unwrap();
+    for child in tree(lines).children {
+        session.put(&NodePath::root().child(&child.name).unwrap(), child).unwrap();
+    }
+    session.commit("before", SystemTime::UNIX_EPOCH).unwrap();
+    repository
+}
+
+fn install(
+    repository: &Repository,
+    bytes: &[u8],
+    options: &InstallOptions,
+) -> Result<InstallReport> {
+    let mut package = Package::read(Cursor::new(bytes), "test.zip", &Limits::default())?;
+    let mut session = repository.session("ann")?;
+    let report = package.install_with(&mut session, options, &mut |_| {})?;
+    session.commit("install", SystemTime::UNIX_EPOCH)?;
+    Ok(report)
+}
+
+fn text(repository: &Repository, node: &str, property: &str) -> Option<String> {
+    repository.snapshot().unwrap().node(&path(node)).unwrap()?.text(property)
+}
+
+fn values(repository: &Repository, node: &str, property: &str) -> Vec<String> {
+    let node = repository.snapshot().unwrap().node(&path(node)).unwrap();
+    let property = node.and_then(|node| node.property(property));
+    let values = property.iter().flat_map(Property::values);
+    values.map(|value| value.to_text().into_owned()).collect()
+}
+
+fn has(repository: &Repository, node: &str) -> bool {
+    repository.snapshot().unwrap().node(&path(node)).unwrap().is_some()
+}
+
+fn made(filters: &str, content: &Subtree) -> Vec<u8> {
+    zipped(&[
+        ("META-INF/vault/filter.xml", &filter(filters)),
+        ("jcr_root/.content.xml", &document(content)),
+    ])
+}
+
+const USER: &str = "jcr:primaryType=rep:User rep:authorizableId=bob";
+const FOLDER: &str = "jcr:primaryType=rep:AuthorizableFolder";
+
+/// What becomes of a user that the package has at `/home/users/p/bob` and the repository at `/home/users/x1`.
+fn moved_user(filters: &str, options: &InstallOptions) -> Repository {
+    let repository = repository(&format!(
+        "/home {FOLDER}\n/home/users {FOLDER}\n/home/users/x1 {USER} own=1 p=old\n/home/users/x1/profile name=old\n/home/users/other {FOLDER}"
+    ));
+    let brought = tree(&format!(
+        "/home {FOLDER}\n/home/users {FOLDER}\n/home/users/p {FOLDER}\n/home/users/p/bob {USER} p=new\n/home/users/p/bob/profile name=new\n/home/users/p/bob/extra e=1"
+    ));
+    install(&repository, &made(filters, &brought), options).unwrap();
+    assert!(!has(&repository, "/home/users/p/bob"), "{filters}: there is one account of a name");
+    repository
+}
+
+#[test]
+fn users_keep_their_path() {
+    let check = |filters: &str, expected: [Option<&str>; 4]| {
+        let repository = moved_user(filters, &InstallOptions::default());
+        let of = |node: &str, name: &str| text(&repository, node, name);
+        let found = [
+            of("/home/users/x1", "own"),
+            of("/home/users/x1", "p"),
+            of("/home/users/x1/profile", "name"),
+            of("/home/users/x1/extra", "e"),
+        ];
+        assert_eq!(found.each_ref().map(Option::as_deref), expected, "{filters}");
+    };
+    let user = "root=\"/home/users/p/bob\"";
+    check(&format!("<filter {user}/>"), [None, Some("new"), Some("new"), Some("1")]);
+    check(
+        &format!("<filter {user} mode=\"merge\"/>"),
+        [Some("1"), Some("old"), Some("old"), Some("1")],
+    );
+    check(
+        &format!("<filter {user} mode=\"update\"/>"),
+        [Some("1"), Some("new"), Some("new"), Some("1")],
+    );
+    // A filter that covers both places removes what the package lacks, but not the account itself.
+    check("<filter root=\"/home/users\"/>", [None, Some("new"), Some("new"), Some("1")]);
+}
+
+#[test]
+fn a_mode_of_the_caller_goes_before_the_filters() {
+    let options = InstallOptions { mode: Some(Mode::Merge), ..InstallOptions::default() };
+    let repository = moved_user("<filter root=\"/home/users/p/bob\"/>", &options);
+    assert_eq!(text(&repository, "/home/users/x1", "p").as_deref(), Some("old"));
+}
+
+#[test]
+fn members_of_large_groups_are_joined() {
+    let group = "jcr:primaryType=rep:Group rep:authorizableId=g";
+    let repository = repository(&format!("/home {FOLDER}\n/home/g {group}"));
+    let mut session = repository.session("ann").unwrap();
+    let list = |names: &[&str]| {
+        Property::parse_list(tympan_content::ValueType::WeakReference, names.iter().copied())
+            .unwrap()
+    };
+    session.set_property(&path("/home/g"), "rep:members", list(&["a"])).unwrap();
+    let members = Subtree::new("rep:membersList", "rep:MemberReferencesList")
+        .with_child(Subtree::new("0", "rep:MemberReferences").with("rep:members", list(&["b"])));
+    session.put(&path("/home/g/rep:membersList"), members).unwrap();
+    session.commit("members", SystemTime::UNIX_EPOCH).unwrap();
+    let mut brought = tree(&format!("/home {FOLDER}\n/home/g {group}"));
+    let incoming = brought.find_mut("home/g").unwrap();
+    incoming.properties.insert("rep:members".into(), list(&["b", "c"]));
+    incoming.put_child(Subtree::new("rep:membersList", "rep:MemberReferencesList").with_child(
+        Subtree::new("0", "rep:MemberReferences").with("rep:members", list(&["a", "d"])),
+    ));
+    let package = made("<filter root=\"/home/g\" mode=\"merge\"/>", &brought);
+    install(&repository, &package, &InstallOptions::default()).unwrap();
+    assert_eq!(values(&repository, "/home/g", "rep:members"), ["a", "c", "d"]);
+    assert_eq!(values(&repository, "/home/g/rep:membersList/0", "rep:members"), ["b"]);
+}
+
+/// `cug-test-1.zip` brings principal-1 and principal-2; the tests of FileVault say what each rule does.
+#[test]
+fn closed_user_groups_follow_their_own_rule() {
+    let Some(folder) = fixtures("filevault") else {
+        return;
+    };
+    let bytes = std::fs::read(folder.join("cug-test-1.zip")).unwrap();
+    let check = |there: &[&str], access, groups, expected: &[&str]| {
+        let repository = repository("/testroot\n/testroot/node_with_cug");
+        if !there.is_empty() {
+            let mut session = repository.session("ann").unwrap();
+            let names =
+                Property::parse_list(tympan_content::ValueType::String, there.iter().copied())
+                    .unwrap();
+            let policy =
+                Subtree::new("rep:cugPolicy", "rep:CugPolicy").with("rep:principalNames", names);
+            session.put(&path("/testroot/node_with_cug/rep:cugPolicy"), policy).unwrap();
+            session.commit("policy", SystemTime::UNIX_EPOCH).unwrap();
+        }
+        let options = InstallOptions {
+            access_control: access,
+            closed_user_groups: groups,
+            ..InstallOptions::default()
+        };
+        install(&repository, &bytes, &options).unwrap();
+        let node = "/testroot/node_with_cug";
+        assert_eq!(values(&repository, node, "jcr:mixinTypes"), ["rep:CugMixin"], "{groups:?}");
+        let policy = "/testroot/node_with_cug/rep:cugPolicy";
+        assert_eq!(values(&repository, policy, "rep:principalNames"), expected, "{groups:?}");
+    };
+    use AccessControl::{Clear, Ignore, Merge, MergePreserve, Overwrite};
+    let second = ["principal-2", "principal-3"];
+    check(&[], None, Some(Ignore), &[]);
+    check(&second, None, Some(Ignore), &second);
+    check(&second, None, Some(Merge), &["principal-2", "principal-3", "principal-1"]);
+    check(&second, None, Some(MergePreserve), &["principal-2", "principal-3", "principal-1"]);
+    check(&second, None, Some(Overwrite), &["principal-1", "principal-2"]);
+    check(&second, None, Some(Clear), &[]);
+    // Where nothing is said of them, they follow access control.
+    check(&second, Some(Overwrite), None, &["principal-1", "principal-2"]);
+    check(&second, Some(Ignore), None, &second);
+    check(&second, None, None, &["principal-2", "principal-3", "principal-1"]);
+}
+
+#[test]
+fn identifiers_of_nodes_elsewhere_follow_the_rule() {
+    let there = "/x\n/x/old jcr:uuid=1-2 p=1\n/y";
+    let bytes = made("<filter root=\"/y\"/>", &tree("/y\n/y/new jcr:uuid=1-2"));
+    let run = |rule| {
+        let repository = repository(there);
+        let options = InstallOptions { identifiers: rule, ..InstallOptions::default() };
+        (install(&repository, &bytes, &options), repository)
+    };
+    let (refused, repository) = run(IdentifierRule::Refuse);
+    assert_eq!(
+        refused.unwrap_err().to_string(),
+        "jcr_root/.content.xml:6: `/y/new` has the identifier `1-2`, which `/x/old` has already; \
+         give one of them another, or install with another rule for identifiers"
+    );
+    assert!(!has(&repository, "/y/new"));
+    let (done, repository) = run(IdentifierRule::New);
+    assert_eq!(
+        done.unwrap().warnings,
+        ["`/y/new` gets an identifier of its own: `/x/old` has the package's"]
+    );
+    assert_eq!(text(&repository, "/x/old", "jcr:uuid").as_deref(), Some("1-2"));
+    assert_eq!(text(&repository, "/y/new", "jcr:uuid").unwrap().len(), 36);
+    let (done, repository) = run(IdentifierRule::Replace);
+    assert_eq!(done.unwrap().subtrees_removed, 1);
+    assert!(!has(&repository, "/x/old"));
+    assert_eq!(text(&repository, "/y/new", "jcr:uuid").as_deref(), Some("1-2"));
+}
+
+#[test]
+fn a_node_that_moves_within_the_filter_keeps_its_identifier() {
+    let repository = repository("/x\n/x/old jcr:uuid=1-2");
+    let bytes = made("<filter root=\"/x\"/>", &tree("/x\n/x/new jcr:uuid=1-2"));
+    install(&repository, &bytes, &InstallOptions::default()).unwrap();
+    assert_eq!(text(&repository, "/x/new", "jcr:uuid").as_deref(), Some("1-2"));
+    assert!(!has(&repository, "/x/old"));
+    // The same identifier twice in one package is a clash, too.
+    let twice = made("<filter root=\"/x\"/>", &tree("/x\n/x/a jcr:uuid=3-4\n/x/b jcr:uuid=3-4"));
+    let refused = install(&repository, &twice, &InstallOptions::default()).unwrap_err().to_string();
+    assert!(
+        refused.contains("`/x/b` has the identifier `3-4`, which `/x/a` has already"),
+        "{refused}"
+    );
+}
+
+const SYSVIEW: &str = r#"<?xml version="1.0" encoding="UTF-8"?>
+<s:node xmlns:s="http://www.jcp.org/jcr/sv/1.0" xmlns:jcr="http://www.jcp.org/jcr/1.0" xmlns:xs="http://www.w3.org/2001/XMLSchema"
+        xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" xmlns:mix="http://www.jcp.org/jcr/mix/1.0" s:name="page">
+  <s:property s:name="jcr:primaryType" s:type="Name"><s:value>nt:unstructured</s:value></s:property>
+  <s:property s:name="jcr:mixinTypes" s:type="Name" s:multiple="true"><s:value>mix:title</s:value></s:property>
+  <s:property s:name="count" s:type="Long"><s:value>42</s:value></s:property>
+  <s:property s:name="list" s:type="String"><s:value>a,b</s:value><s:value>&lt;c&gt;</s:value></s:property>
+  <s:property s:name="none" s:type="String" s:multiple="true"/>
+  <s:property s:name="odd" s:type="String"><s:value xsi:type="xs:base64Binary">aGkHdGhlcmU=</s:value></s:property>
+  <s:property s:name="data" s:type="Binary"><s:value>aGVs
+    bG8=</s:value></s:property>
+  <s:node s:name="child one"><s:property s:name="jcr:primaryType" s:type="Name"><s:value>nt:unstructured</s:value></s:property></s:node>
+</s:node>"#;
+
+fn sysview(text: &str) -> Result<Repository> {
+    let repository = Repository::memory().unwrap();
+    let bytes = zipped(&[
+        ("META-INF/vault/filter.xml", &filter("<filter root=\"/x\"/>")),
+        ("jcr_root/x/.content.xml", &document(&Subtree::new("", "nt:unstructured"))),
+        ("jcr_root/x/page.xml", text),
+        ("jcr_root/x/plain.xml", "<svg/>"),
+    ]);
+    install(&repository, &bytes, &InstallOptions::default()).map(|_| repository)
+}
+
+#[test]
+fn sysviews_describe_nodes() {
+    let repository = sysview(SYSVIEW).unwrap();
+    let node = repository.snapshot().unwrap().read(&path("/x/page")).unwrap().unwrap();
+    assert_eq!(node.properties["jcr:mixinTypes"].values(), [Value::Name("mix:title".into())]);
+    assert_eq!(node.properties["count"], Property::Single(Value::Long(42)));
+    assert_eq!(values(&repository, "/x/page", "list"), ["a,b", "<c>"]);
+    assert!(node.properties["none"].is_list() && node.properties["none"].values().is_empty());
+    assert_eq!(node.text("odd"), Some("hi\u{7}there"));
+    assert_eq!(
+        node.properties["data"],
+        Property::Single(Value::Binary(tympan_content::BlobId::of(b"hello")))
+    );
+    assert!(node.child("child one").is_some());
+    assert_eq!(text(&repository, "/x/plain.xml", "jcr:primaryType").as_deref(), Some("nt:file"));
+}
+
+#[test]
+fn malformed_sysviews_are_refused_with_their_line() {
+    let check = |from: &str, to: &str, expected: &str| {
+        let refused = sysview(&SYSVIEW.replacen(from, to, 1)).unwrap_err().to_string();
+        assert!(
+            refused.starts_with("jcr_root/x/page.xml:") && refused.contains(expected),
+            "{refused}"
+        );
+    };
+    check("\"Long\"", "\"Longer\"", "6: `Longer` is not a type of values");
+    check(">42<", ">x<", "6: `count`: `x` cannot be read as");
+    check("aGVs", "a%Vs", "10: `data`: the bytes are no base64");
+    check("s:name=\"child one\"", "s:name=\"a/b\"", "12: `a/b` is not a valid name");
+    check(
+        "s:name=\"child one\"",
+        "s:name=\"zz:b\"",
+        "12: the prefix `zz` of `zz:b` is not declared",
+    );
+    check("s:name=\"list\"", "s:name=\"count\"", "7: the property `count` stands twice");
+    check(
+        "<s:node s:name=\"child one\">",
+        "<s:node s:name=\"c\"><other/>",
+        "12: `other` stands where no sysview",
+    );
+    check("aGkHdGhlcmU=", "/w==", "9: a text in base64 is not UTF-8");
+}
