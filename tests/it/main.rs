@@ -17,6 +17,7 @@ mod floors;
 mod history;
 mod launches;
 mod package;
+mod package_manager;
 mod program;
 mod publishing;
 mod query;
