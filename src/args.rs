@@ -146,9 +146,10 @@ pub(crate) enum Package {
         /// The package; or the id `group:name:version` of one that is stored.
         #[arg(value_name = "FILE.zip|ID")]
         package: String,
-        /// Installs it although packages that it needs are missing.
-        #[arg(long)]
-        force: bool,
+        /// What to do about packages that it needs: best_effort installs those that are stored and warns of others,
+        /// required refuses it if one is missing, strict if one is not installed already, ignore does nothing.
+        #[arg(long, value_name = "RULE", default_value = "best_effort")]
+        dependencies: String,
         /// What to do when a node elsewhere has the identifier of a node in the package: refuse, new or replace.
         #[arg(long, value_name = "RULE", default_value = "refuse")]
         identifiers: String,

@@ -27,12 +27,14 @@ use crate::say;
 /// Runs the command.
 pub(crate) fn run(package: &Package) -> Outcome {
     match package {
-        Package::Install { package, force, identifiers, place } => {
+        Package::Install { package, dependencies, identifiers, place } => {
             let identifiers = IdentifierRule::find(identifiers).ok_or_else(|| {
                 Fault::usage(format!("`{identifiers}` is not one of refuse, new, replace"))
             })?;
-            let dependencies =
-                if *force { DependencyRule::BestEffort } else { DependencyRule::Required };
+            let dependencies = DependencyRule::find(dependencies).ok_or_else(|| {
+                let known = "best_effort, required, strict, ignore";
+                Fault::usage(format!("`{dependencies}` is not one of {known}"))
+            })?;
             let options = InstallOptions { identifiers, dependencies, ..InstallOptions::default() };
             install(package, &options, place)
         }

@@ -10,7 +10,7 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, Limited};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
-use tympan_content::package::{DependencyRule, IdentifierRule, InstallOptions, PackageId};
+use tympan_content::package::{InstallOptions, PackageId};
 use tympan_web::client::{Client, Options};
 use tympan_web::read_body::from_reader;
 
@@ -180,13 +180,8 @@ fn body_of(payload: Payload<'_>) -> Result<Body, Fault> {
 }
 
 fn query(options: &InstallOptions) -> String {
-    let identifiers = match options.identifiers {
-        IdentifierRule::Refuse => "refuse",
-        IdentifierRule::New => "new",
-        IdentifierRule::Replace => "replace",
-    };
-    let force = options.dependencies == DependencyRule::BestEffort;
-    format!("&force={force}&identifiers={identifiers}")
+    let (identifiers, dependencies) = (options.identifiers.name(), options.dependencies.name());
+    format!("&dependencies={dependencies}&identifiers={identifiers}")
 }
 
 fn encoded(text: &str) -> String {

@@ -84,11 +84,11 @@ fn package_managers_find_what_they_expect() {
     const STORED: &str = "/etc/packages/my_packages/test_c-2.0.zip";
     let upload = "/crx/packmgr/service/.json/?cmd=upload";
     let uploaded =
-        format!("{{\"msg\":\"Package uploaded\",\"path\":\"{STORED}\",\"success\":true}}");
+        format!("{{\"success\":true,\"msg\":\"Package uploaded\",\"path\":\"{STORED}\"}}");
     assert_eq!(author.send(upload, "package", &bytes, &[]).text(), uploaded);
     assert_eq!(
         author.send(upload, "package", &bytes, &[]).text(),
-        "{\"msg\":\"Package already exists\",\"success\":false}"
+        "{\"success\":false,\"msg\":\"Package already exists\"}"
     );
     assert_eq!(author.send(upload, "package", &bytes, &[("force", "true")]).text(), uploaded);
     assert_eq!(author.status("/tmp/c.json"), 404, "stored, not installed");
@@ -115,7 +115,7 @@ fn package_managers_find_what_they_expect() {
     assert_eq!(author.status("/tmp/c.json"), 404);
     assert!(author.command(STORED, "build").contains("\"msg\":\"Package built\""));
     assert!(author.command(STORED, "delete").contains("\"msg\":\"Package deleted\""));
-    assert_eq!(author.command(STORED, "install"), "{\"msg\":\"no package\",\"success\":false}");
+    assert_eq!(author.command(STORED, "install"), "{\"success\":false,\"msg\":\"no package\"}");
     // The service of old stores and installs in one go.
     let answer = author.send("/crx/packmgr/service.jsp", "file", &bytes, &[("install", "true")]);
     assert!(answer.text().contains("<status code=\"200\">ok</status>"), "{}", answer.text());

@@ -86,18 +86,20 @@ fn is_true(parameters: &Parameters, name: &str) -> bool {
 }
 
 fn options_of(parameters: &Parameters) -> Result<InstallOptions> {
-    let rule = parameters.get("identifiers").map_or("refuse", String::as_str);
-    let identifiers = IdentifierRule::find(rule).ok_or_else(|| {
-        Failure::bad_request(format!(
-            "`identifiers` is `{rule}`; it must be refuse, new or replace"
-        ))
-    })?;
-    let dependencies = if is_true(parameters, "force") {
-        DependencyRule::BestEffort
-    } else {
-        DependencyRule::Required
+    let refused = |name: &str, value: &str, known: &str| {
+        Failure::bad_request(format!("`{name}` is `{value}`; it must be {known}"))
     };
-    Ok(InstallOptions { identifiers, dependencies, ..InstallOptions::default() })
+    let mut options = InstallOptions::default();
+    if let Some(rule) = parameters.get("identifiers") {
+        options.identifiers = IdentifierRule::find(rule)
+            .ok_or_else(|| refused("identifiers", rule, "refuse, new or replace"))?;
+    }
+    if let Some(rule) = parameters.get("dependencies") {
+        options.dependencies = DependencyRule::find(rule).ok_or_else(|| {
+            refused("dependencies", rule, "best_effort, required, strict or ignore")
+        })?;
+    }
+    Ok(options)
 }
 
 async fn list(State(instance): State<Arc<Instance>>, request: Request) -> Result<Json<Value>> {

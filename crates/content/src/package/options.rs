@@ -40,6 +40,12 @@ impl IdentifierRule {
     const ALL: [(Self, &str); 3] =
         [(Self::Refuse, "refuse"), (Self::New, "new"), (Self::Replace, "replace")];
 
+    /// Returns the rule's name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        Self::ALL.iter().find(|(rule, _)| *rule == self).map_or("", |(_, name)| name)
+    }
+
     /// Finds the rule of a name.
     #[must_use]
     pub fn find(text: &str) -> Option<Self> {
@@ -61,11 +67,11 @@ pub enum NestedRule {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DependencyRule {
     /// Those that are stored are installed first; a missing one refuses the package.
-    #[default]
     Required,
     /// All must be installed already.
     Strict,
     /// Those that are stored are installed first; missing ones are a warning.
+    #[default]
     BestEffort,
     /// Nobody looks.
     Ignore,
@@ -79,7 +85,13 @@ impl DependencyRule {
         (Self::Ignore, "ignore"),
     ];
 
-    /// Finds the rule of a name, as FileVault spells it.
+    /// Returns the rule's name, as FileVault spells it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        Self::ALL.iter().find(|(rule, _)| *rule == self).map_or("", |(_, name)| name)
+    }
+
+    /// Finds the rule of a name.
     #[must_use]
     pub fn find(text: &str) -> Option<Self> {
         Self::ALL.iter().find(|(_, name)| name.eq_ignore_ascii_case(text)).map(|(one, _)| *one)

@@ -4,15 +4,16 @@ use std::collections::BTreeMap;
 use std::io::Cursor;
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
 use proptest::prelude::*;
-use tympan_blobs::MemoryBlobs;
+use tympan_blobs::{BlobStore, MemoryBlobs};
 use tympan_content::package::{
     Change, DependencyRule, IfExists, InstallOptions, InstallReport, Limits, NestedRule, Package,
     PackageId, Stamp,
 };
-use tympan_content::{Error, NodePath, Property, Repository, Result, Subtree};
+use tympan_content::{BlobId, Error, NodePath, Property, Repository, Result, Subtree};
 use tympan_store::{ChunkStore, CollectOptions, LocalStore, Retention};
 
 use crate::package_modes::{document, filter, random_tree, tree};
@@ -421,6 +422,65 @@ fn what_a_package_replaced_outlives_the_garbage() {
     assert_eq!(uninstall(&repository, &at).kept, []);
     assert_eq!(text(&repository, "/x/old", "text"), Some(long));
     assert!(!has(&repository, "/x/new"));
+}
+
+/// Blobs on a disk that has room for so many more.
+#[derive(Debug)]
+struct Filling {
+    blobs: MemoryBlobs,
+    left: AtomicUsize,
+}
+
+impl BlobStore for Filling {
+    fn put(&self, source: &mut dyn std::io::Read) -> tympan_blobs::Result<BlobId> {
+        let took = |left: usize| left.checked_sub(1);
+        if self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, took).is_err() {
+            let source = std::io::ErrorKind::StorageFull.into();
+            return Err(tympan_blobs::Error::Disk { action: "write", path: "blob".into(), source });
+        }
+        self.blobs.put(source)
+    }
+
+    fn open(&self, id: &BlobId) -> tympan_blobs::Result<Option<tympan_content::BlobContent>> {
+        self.blobs.open(id)
+    }
+
+    fn contains(&self, id: &BlobId) -> tympan_blobs::Result<bool> {
+        self.blobs.contains(id)
+    }
+}
+
+#[test]
+fn a_full_disk_leaves_nothing_half_installed() {
+    let Some(folder) = fixtures("filevault") else {
+        return;
+    };
+    let bytes = std::fs::read(folder.join("tmp_test_deep.zip")).unwrap();
+    let mut finished = false;
+    for room in 0..20 {
+        let blobs = Arc::new(Filling { blobs: MemoryBlobs::default(), left: room.into() });
+        let chunks = Arc::new(LocalStore::memory().unwrap());
+        let repository = Repository::open(chunks, blobs.clone()).unwrap();
+        let before = repository.head().unwrap();
+        let mut package =
+            Package::read(Cursor::new(&bytes), "deep.zip", &Limits::default()).unwrap();
+        let install = |package: &mut Package<_>| {
+            let options = InstallOptions::default();
+            let mut session = repository.session("ann").unwrap();
+            session.install_file(package, &mut &*bytes, &options, &stamp(), &mut |_| {})
+        };
+        if install(&mut package).is_err() {
+            assert_eq!(repository.head().unwrap(), before, "room for {room}");
+            assert_eq!(repository.branches().unwrap().len(), 1);
+            // With room again, the same call does it.
+            blobs.left.store(100, Ordering::SeqCst);
+            install(&mut package).unwrap();
+            assert!(has(&repository, "/tmp/test/content/foo"), "room for {room}");
+        } else {
+            finished = true;
+        }
+    }
+    assert!(finished);
 }
 
 #[test]

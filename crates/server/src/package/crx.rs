@@ -16,7 +16,7 @@ use http::request::Parts;
 use http::{HeaderMap, Method, StatusCode, header};
 use serde_json::{Value, json};
 use tympan_content::package::{
-    DependencyRule, Filter, IfExists, InstallOptions, NestedRule, PackageId, StoredPackage,
+    Filter, IfExists, InstallOptions, NestedRule, PackageId, StoredPackage,
 };
 use tympan_content::{Date, NodePath};
 use tympan_web::limit::BodyLimit;
@@ -101,15 +101,10 @@ impl Asked {
         is_true(&self.parameters, "force")
     }
 
-    /// Package managers install packages although others are missing, and say so in the log.
     fn options(&self) -> InstallOptions {
         let stays = self.parameters.get("recursive").is_some_and(|value| value == "false");
         let nested = if stays { NestedRule::Store } else { NestedRule::AsSaid };
-        InstallOptions {
-            nested,
-            dependencies: DependencyRule::BestEffort,
-            ..InstallOptions::default()
-        }
+        InstallOptions { nested, ..InstallOptions::default() }
     }
 
     /// Finds the package: by the path in the address, or by `name` and `group`.

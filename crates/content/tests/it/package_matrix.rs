@@ -1,0 +1,120 @@
+//! The table of modes, cell by cell: node there or not, covered or not, property there or not, lists of children.
+
+use tympan_content::Subtree;
+
+use crate::package_modes::{document, filter, tree};
+use crate::package_target::{Memory, install, package};
+
+const MODES: [&str; 5] = ["replace", "merge", "update", "merge_properties", "update_properties"];
+
+fn installed(filters: &str, there: &str, brought: &str) -> Subtree {
+    let mut target = Memory::with(tree(there));
+    let text = document(&tree(brought));
+    let entries = [("META-INF/vault/filter.xml", filter(filters)), ("jcr_root/.content.xml", text)];
+    let entries = entries.each_ref().map(|(name, text)| (*name, text.as_str()));
+    install(&mut package(&entries).unwrap(), &mut target).unwrap();
+    target.root
+}
+
+/// Shows, for each mode, what becomes of a property: `name=value`, or `-`.
+fn row(there: &str, brought: &str, rule: &str, node: &str, name: &str) -> String {
+    let cell = |mode: &&str| {
+        let root = installed(
+            &format!("<filter root=\"/x\" mode=\"{mode}\">{rule}</filter>"),
+            there,
+            brought,
+        );
+        match root.find(node) {
+            None => "no node".to_owned(),
+            Some(node) => node.text(name).unwrap_or("-").to_owned(),
+        }
+    };
+    MODES.iter().map(cell).collect::<Vec<_>>().join(" | ")
+}
+
+#[test]
+fn properties_meet_as_the_table_says() {
+    const NONE: &str = "";
+    let check = |there: &str, brought: &str, rule: &str, name: &str, expected: &str| {
+        assert_eq!(
+            row(there, brought, rule, "/x/a", name),
+            expected,
+            "{name} of {there} and {brought} with {rule}"
+        );
+    };
+    //     there        brought      rule                                                    replace | merge | update | merge_p | update_p
+    check("/x/a p=old", "/x/a p=new", NONE, "p", "new | old | new | old | new");
+    check("/x/a p=old", "/x/a q=new", NONE, "p", "- | old | old | old | old");
+    check("/x/a q=old", "/x/a p=new", NONE, "p", "new | - | new | new | new");
+    check("/x", "/x/a p=new", NONE, "p", "new | new | new | new | new");
+    check("/x/a p=old", "/x", NONE, "p", "no node | old | old | old | old");
+    // The node is left out by a pattern.
+    const OUT: &str = "<exclude pattern=\"/x/a\"/>";
+    check("/x/a p=old", "/x/a p=new", OUT, "p", "old | old | old | old | old");
+    check("/x/a p=old", "/x", OUT, "p", "old | old | old | old | old");
+    check("/x", "/x/a p=new", OUT, "p", "no node | no node | no node | no node | no node");
+    // The property is left out by a pattern: it is as if neither side had it.
+    const NOT_P: &str = "<exclude pattern=\"/x/a/p\" matchProperties=\"true\"/>";
+    check("/x/a p=old", "/x/a p=new", NOT_P, "p", "old | old | old | old | old");
+    check("/x/a p=old", "/x/a q=new", NOT_P, "p", "old | old | old | old | old");
+    check("/x/a q=old", "/x/a p=new", NOT_P, "p", "- | - | - | - | -");
+    check("/x", "/x/a p=new", NOT_P, "p", "- | - | - | - | -");
+    check("/x/a q=old", "/x/a q=new", NOT_P, "q", "new | old | new | old | new");
+    // With an include first, all others are left out.
+    const ONLY_P: &str = "<include pattern=\"/x/.*/p\" matchProperties=\"true\"/>";
+    check("/x/a p=old q=old", "/x/a p=new q=new", ONLY_P, "p", "new | old | new | old | new");
+    check("/x/a p=old q=old", "/x/a p=new q=new", ONLY_P, "q", "old | old | old | old | old");
+    // The last pattern that matches decides.
+    const BACK_IN: &str = "<exclude pattern=\"/x/.*\" matchProperties=\"true\"/><include pattern=\"/x/a/p\" matchProperties=\"true\"/>";
+    check("/x/a p=old q=old", "/x/a p=new q=new", BACK_IN, "p", "new | old | new | old | new");
+    check("/x/a p=old q=old", "/x/a p=new q=new", BACK_IN, "q", "old | old | old | old | old");
+}
+
+#[test]
+fn lists_of_children_meet_as_the_table_says() {
+    let names = |root: &Subtree| {
+        let node = root.find("/x").unwrap();
+        node.children.iter().map(|child| child.name.clone()).collect::<Vec<_>>().join(" ")
+    };
+    let check = |there: &str, brought: &str, expected: [&str; 5]| {
+        let tree = |children: &str| {
+            let nodes: Vec<_> =
+                children.split_whitespace().map(|name| format!("/x/{name} p=1")).collect();
+            format!("/x p=1\n{}", nodes.join("\n"))
+        };
+        for (mode, expected) in MODES.iter().zip(expected) {
+            let filters = format!("<filter root=\"/x\" mode=\"{mode}\"/>");
+            let root = installed(&filters, &tree(there), &tree(brought));
+            assert_eq!(names(&root), expected, "{mode}: {there} and {brought}");
+        }
+    };
+    //     there      brought    replace   merge        update       merge_properties  update_properties
+    check("a b", "b a", ["b a", "a b", "b a", "a b", "b a"]);
+    check("x a b", "b new a", ["b new a", "x a b new", "x b new a", "x a b new", "x b new a"]);
+    check("a b", "a b c", ["a b c"; 5]);
+    check("a b c", "a c", ["a c", "a b c", "a b c", "a b c", "a b c"]);
+    check("", "a b", ["a b"; 5]);
+    check("a b", "", ["", "a b", "a b", "a b", "a b"]);
+}
+
+#[test]
+fn the_default_of_patterns_is_the_opposite_of_the_first() {
+    let check = |rules: &str, expected: [bool; 3]| {
+        let filters = format!("<filter root=\"/x\">{rules}</filter>");
+        let root = installed(&filters, "/x", "/x/a\n/x/b\n/x/b/c");
+        assert_eq!(
+            ["/x/a", "/x/b", "/x/b/c"].map(|node| root.find(node).is_some()),
+            expected,
+            "{rules}"
+        );
+    };
+    check("", [true, true, true]);
+    check("<include pattern=\"/x/b\"/>", [false, true, false]);
+    check("<exclude pattern=\"/x/b\"/>", [true, true, true]);
+    check("<exclude pattern=\"/x/b(/.*)?\"/>", [true, false, false]);
+    check("<exclude pattern=\"/x/b(/.*)?\"/><include pattern=\"/x/b/c\"/>", [true, true, true]);
+    check("<include pattern=\"/x/b(/.*)?\"/><exclude pattern=\"/x/b/c\"/>", [false, true, false]);
+    // A pattern matches the whole path.
+    check("<include pattern=\"/x/\"/>", [false, false, false]);
+    check("<include pattern=\".*b\"/>", [false, true, false]);
+}
