@@ -209,8 +209,8 @@ fn build(filter_file: &Path, output: &Path, id: Option<&str>, place: &Place) -> 
         instance.build(&id, text, file.as_file_mut())?
     } else {
         let home = Home::open_existing(home_of(place)?)?;
-        let manifest = Manifest { filter, id, ..Manifest::default() };
         let snapshot = snapshot_of(&home.repository)?;
+        let manifest = Manifest::of(&snapshot, id, filter).map_err(failed)?;
         let report = write(&file, &manifest, &snapshot).map_err(refused)?;
         drop(snapshot);
         close(&home)?;

@@ -7,7 +7,7 @@ use tympan_blobs::BlobId;
 
 use crate::package::build::ExportSource;
 use crate::package::{ACCOUNT_TYPES, ExistingNode, InstallTarget};
-use crate::{Error, Index, Node, NodePath, Property, Result, Session, Snapshot, Subtree};
+use crate::{Index, Node, NodePath, Property, Result, Session, Snapshot, Subtree};
 
 impl InstallTarget for Session {
     fn read(&mut self, path: &NodePath) -> Result<Option<Subtree>> {
@@ -34,6 +34,14 @@ impl InstallTarget for Session {
         existing(&node).map(Some)
     }
 
+    fn add_types(&mut self, cnd: &str) -> Result<()> {
+        self.install_types(cnd)
+    }
+
+    fn add_namespace(&mut self, prefix: &str, uri: &str) -> Result<()> {
+        self.install_namespace(prefix, uri)
+    }
+
     fn find_identifier(&mut self, identifier: &str) -> Result<Vec<NodePath>> {
         self.snapshot()?.look_up(Index::Uuid, identifier)
     }
@@ -48,14 +56,6 @@ impl InstallTarget for Session {
             }
         }
         Ok(accounts)
-    }
-
-    fn register_types(&mut self, cnd: &str) -> Result<()> {
-        self.install_types(cnd)
-    }
-
-    fn register_namespace(&mut self, prefix: &str, uri: &str) -> Result<()> {
-        self.install_namespace(prefix, uri)
     }
 
     fn set_properties(

@@ -239,8 +239,9 @@ async fn build(
             let filter = Filter::parse("filter.xml", &text)?;
             let mut file = tempfile::tempfile_in(&instance.spool)?;
             let name = id.file_name();
-            let manifest = Manifest { filter, id, ..Manifest::default() };
-            write(&mut file, &manifest, &instance.repository.snapshot()?)?;
+            let snapshot = instance.repository.snapshot()?;
+            let manifest = Manifest::of(&snapshot, id, filter)?;
+            write(&mut file, &manifest, &snapshot)?;
             let length = file.seek(SeekFrom::End(0))?;
             file.seek(SeekFrom::Start(0))?;
             Ok(zip_response(Body::new(from_reader(file, length)), length, &name))

@@ -23,7 +23,7 @@ use super::target::{ExistingNode, InstallTarget, Progress};
 use super::tree::{ImportNode, ImportProperty, Kind};
 use super::{Package, accounts, nested};
 use crate::{
-    BlobId, MIXIN_TYPES, NodePath, PRIMARY_TYPE, Property, Result, Subtree, Value, ValueType,
+    BlobId, Error, MIXIN_TYPES, NodePath, PRIMARY_TYPE, Property, Result, Subtree, Value, ValueType,
 };
 
 impl<R: Read + Seek> Package<R> {
@@ -51,12 +51,7 @@ impl<R: Read + Seek> Package<R> {
         progress: &mut dyn FnMut(Progress<'_>),
     ) -> Result<InstallReport> {
         let mut report = self.new_report();
-        for (prefix, uri) in &self.namespaces {
-            target.register_namespace(prefix, uri)?;
-        }
-        for (_, cnd) in &self.node_types {
-            target.register_types(cnd)?;
-        }
+        self.register(target, &mut report)?;
         let filter = options.mode.map(|mode| self.filter.with_mode(mode));
         let access_control = options.access_control.unwrap_or(self.properties.access_control);
         let accounts = if self.has_content {
@@ -91,6 +86,28 @@ impl<R: Read + Seek> Package<R> {
         let stored = installer.stored;
         nested::install(self, &stored, &mut report, target, options, progress)?;
         Ok(report)
+    }
+
+    /// Makes the node types and namespaces of the package known. What is wrong with them is a warning: content of types
+    /// that nobody knows is refused with its path later.
+    fn register(&self, target: &mut dyn InstallTarget, report: &mut InstallReport) -> Result<()> {
+        let mut outcomes = Vec::new();
+        for (file, text) in &self.node_types {
+            outcomes.push((format!("the node types in `{file}`"), target.add_types(text)));
+        }
+        for (prefix, uri) in &self.namespaces {
+            outcomes.push((format!("the prefix `{prefix}`"), target.add_namespace(prefix, uri)));
+        }
+        for (what, outcome) in outcomes {
+            match outcome {
+                Ok(()) => {}
+                Err(error @ (Error::NodeTypes(_) | Error::Namespace { .. })) => {
+                    report.warnings.push(format!("cannot register {what}: {error}"));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 
     fn new_report(&self) -> InstallReport {

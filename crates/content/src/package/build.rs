@@ -22,7 +22,10 @@ use super::docview::{Namespaces, Split, write_split};
 use super::filter::{Coverage, Filter};
 use super::properties::{self, PackageId};
 use super::{ExistingNode, JCR_DATA, RESOURCE_TYPES, entry};
-use crate::{BlobId, Error, JCR_CONTENT, NodePath, PRIMARY_TYPE, Property, Result, Subtree, Value};
+use crate::types::{TypeDefinition, write_cnd};
+use crate::{
+    BlobId, Error, JCR_CONTENT, NodePath, PRIMARY_TYPE, Property, Result, Snapshot, Subtree, Value,
+};
 
 /// What a package is built from.
 pub trait ExportSource {
@@ -56,6 +59,27 @@ pub struct Manifest {
     pub namespaces: Namespaces,
     /// Further entries of its `properties.xml`, such as `acHandling`.
     pub properties: BTreeMap<String, String>,
+    /// The definitions of node types that it brings along, in CND notation; nothing if it brings none.
+    pub node_types: String,
+}
+
+impl Manifest {
+    /// Makes what a package of this content says of itself: with the namespaces that are registered, and the node
+    /// types beyond the standard set.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub fn of(snapshot: &Snapshot, id: PackageId, filter: Filter) -> Result<Self> {
+        let known = snapshot.namespaces()?;
+        let known: BTreeMap<String, String> =
+            known.all().map(|(prefix, uri)| (prefix.to_owned(), uri.to_owned())).collect();
+        let mut namespaces = Namespaces::default();
+        namespaces.extend(known.clone());
+        let types = snapshot.node_types()?;
+        let own: Vec<TypeDefinition> = types.own().cloned().collect();
+        let node_types = if own.is_empty() { String::new() } else { write_cnd(&own, &known) };
+        Ok(Self { id, filter, namespaces, node_types, ..Self::default() })
+    }
 }
 
 /// What was written.
@@ -90,6 +114,9 @@ pub fn write<W: Write + Seek>(
     plan.add_text("META-INF/MANIFEST.MF", manifest_text(manifest));
     plan.add_text("META-INF/vault/properties.xml", properties_text(manifest));
     plan.add_text("META-INF/vault/filter.xml", manifest.filter.to_xml());
+    if !manifest.node_types.is_empty() {
+        plan.add_text("META-INF/vault/nodetypes.cnd", manifest.node_types.clone());
+    }
     plan.entries.sort_by(|left, right| left.0.cmp(&right.0));
     let report = BuildReport {
         nodes: root.count(),

@@ -240,12 +240,12 @@ impl InstallTarget for Trial<'_> {
         InstallTarget::accounts(self.0)
     }
 
-    fn register_types(&mut self, cnd: &str) -> Result<()> {
-        InstallTarget::register_types(self.0, cnd)
+    fn add_types(&mut self, cnd: &str) -> Result<()> {
+        InstallTarget::add_types(self.0, cnd)
     }
 
-    fn register_namespace(&mut self, prefix: &str, uri: &str) -> Result<()> {
-        InstallTarget::register_namespace(self.0, prefix, uri)
+    fn add_namespace(&mut self, prefix: &str, uri: &str) -> Result<()> {
+        InstallTarget::add_namespace(self.0, prefix, uri)
     }
 
     fn set_properties(

@@ -437,10 +437,8 @@ impl Session {
         let properties =
             KEPT.iter().filter_map(|key| Some(((*key).to_owned(), node.text(key)?.to_owned())));
         let manifest = Manifest {
-            id: package.id.clone(),
-            filter: definition::filter_of(&node)?,
             properties: properties.collect(),
-            ..Manifest::default()
+            ..Manifest::of(&snapshot, package.id.clone(), definition::filter_of(&node)?)?
         };
         let report = build::write(&mut *file, &manifest, &snapshot)?;
         drop(snapshot);

@@ -89,9 +89,11 @@ impl Replaced {
     /// leads to it does not count.
     pub(super) fn between(before: &View, after: &View, except: &NodePath) -> Result<Self> {
         let mut replaced = Self::default();
+        let system = NodePath::new("/jcr:system")?;
         for (key, new) in &after.overlay {
             let path = keys::path_of(key)?;
-            if except.is_within(&path) || path.is_within(except) {
+            // Node types and namespaces stay known: other content may use them by now.
+            if except.is_within(&path) || path.is_within(except) || path.is_within(&system) {
                 continue;
             }
             let old = before.record(key, &path)?;

@@ -63,20 +63,20 @@ pub trait InstallTarget {
         Ok(BTreeMap::new())
     }
 
-    /// Makes the node types of a CND file known. A target without node types of its own ignores it.
+    /// Makes the node types of a CND text known that are not known yet. A target without node types ignores it.
     ///
     /// # Errors
-    /// If the definitions are refused.
-    fn register_types(&mut self, cnd: &str) -> Result<()> {
+    /// [`crate::Error::NodeTypes`] if the text makes no sense; errors of the target.
+    fn add_types(&mut self, cnd: &str) -> Result<()> {
         let _ = cnd;
         Ok(())
     }
 
-    /// Makes a prefix known that names in the package have. A target without namespaces of its own ignores it.
+    /// Makes the namespace that a prefix stands for known. A target without namespaces ignores it.
     ///
     /// # Errors
-    /// If the target refuses it.
-    fn register_namespace(&mut self, prefix: &str, uri: &str) -> Result<()> {
+    /// [`crate::Error::Namespace`] if the two stand for others already; errors of the target.
+    fn add_namespace(&mut self, prefix: &str, uri: &str) -> Result<()> {
         let _ = (prefix, uri);
         Ok(())
     }

@@ -98,7 +98,7 @@ impl Session {
     /// another prefix comes beside that, as names keep the prefix that they come with.
     pub(crate) fn install_namespace(&mut self, prefix: &str, uri: &str) -> Result<()> {
         match self.snapshot()?.namespaces()?.uri(prefix) {
-            Some(_) => Ok(()),
+            Some(_) => self.register_namespace(prefix, uri),
             None => self.put_namespace(prefix, uri),
         }
     }

@@ -43,8 +43,13 @@ fn exported(target: &Memory, package: &BytePackage, filter: &Filter) -> Vec<u8> 
     let mut properties = BTreeMap::from([("acHandling".to_owned(), "overwrite".to_owned())]);
     let handling = package.properties().find("subPackageHandling");
     properties.extend(handling.map(|value| ("subPackageHandling".to_owned(), value.to_owned())));
-    let manifest =
-        Manifest { id: package.id().clone(), filter: filter.clone(), namespaces, properties };
+    let manifest = Manifest {
+        id: package.id().clone(),
+        filter: filter.clone(),
+        namespaces,
+        properties,
+        ..Manifest::default()
+    };
     let mut out = Cursor::new(Vec::new());
     write(&mut out, &manifest, target).unwrap();
     out.into_inner()

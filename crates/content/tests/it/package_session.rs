@@ -43,9 +43,11 @@ fn sorted(mut node: Subtree) -> Subtree {
     node
 }
 
-/// Returns the tree below the root, as a later reader of the repository sees it.
+/// Returns the tree below the root, as a later reader of the repository sees it; without what the system keeps of node
+/// types and namespaces, which memory does not know.
 fn stored(repository: &Repository) -> Vec<Subtree> {
-    let root = repository.snapshot().unwrap().read(&NodePath::root()).unwrap().unwrap();
+    let mut root = repository.snapshot().unwrap().read(&NodePath::root()).unwrap().unwrap();
+    root.remove_child("jcr:system");
     sorted(Subtree { name: "root".into(), ..root }).children
 }
 
@@ -150,4 +152,63 @@ proptest! {
         commit(&mut session);
         assert_same(&stored(&repository), &sorted(memory.root).children, "");
     }
+}
+
+/// The node types of packages and the namespaces of their documents are known afterwards; those that were, stay.
+#[test]
+fn node_types_and_namespaces_of_packages_are_registered() {
+    const CND: &str = "<'acme'='http://acme.example/1.0'>\n[acme:Thing] > nt:base\n  - acme:size (long)\n  + * (nt:base)\n[sling:Folder] > nt:folder\n";
+    const DOCUMENT: &str = "<jcr:root xmlns:jcr=\"http://www.jcp.org/jcr/1.0\" xmlns:other=\"http://other.example\" \
+        jcr:primaryType=\"nt:unstructured\" other:p=\"1\"/>";
+    let filter = filter("<filter root=\"/x\"/>");
+    let entries = |cnd: &'static str| {
+        [
+            ("META-INF/vault/filter.xml", filter.clone()),
+            ("META-INF/vault/nodetypes.cnd", cnd.to_owned()),
+            ("jcr_root/x/.content.xml", DOCUMENT.to_owned()),
+        ]
+    };
+    let install = |repository: &Repository, cnd: &'static str| {
+        let entries = entries(cnd);
+        let entries = entries.each_ref().map(|(name, text)| (*name, text.as_str()));
+        let mut session = repository.session("admin").unwrap();
+        let report = package(&entries).unwrap().install(&mut session, &mut |_| {}).unwrap();
+        commit(&mut session);
+        report
+    };
+    let repository = Repository::memory().unwrap();
+    assert_eq!(install(&repository, CND).warnings, [""; 0]);
+    let snapshot = repository.snapshot().unwrap();
+    let types = snapshot.node_types().unwrap();
+    assert!(types.find("acme:Thing").is_some());
+    assert!(types.own().all(|one| one.name != "sling:Folder"), "known ones stay");
+    let namespaces = snapshot.namespaces().unwrap();
+    assert_eq!(namespaces.uri("acme"), Some("http://acme.example/1.0"));
+    assert_eq!(namespaces.uri("other"), Some("http://other.example"));
+    // A package that is built brings both along.
+    let filter = tympan_content::package::Filter::parse("f", filter.as_bytes()).unwrap();
+    let manifest = tympan_content::package::build::Manifest::of(
+        &snapshot,
+        tympan_content::package::PackageId::parse("g:n"),
+        filter,
+    )
+    .unwrap();
+    let mut out = std::io::Cursor::new(Vec::new());
+    tympan_content::package::build::write(&mut out, &manifest, &snapshot).unwrap();
+    let mut built = Package::read(out, "built.zip", &Limits::default()).unwrap();
+    let other = Repository::memory().unwrap();
+    let mut session = other.session("admin").unwrap();
+    assert_eq!(built.install(&mut session, &mut |_| {}).unwrap().warnings, [""; 0]);
+    commit(&mut session);
+    assert!(other.snapshot().unwrap().node_types().unwrap().find("acme:Thing").is_some());
+    // What makes no sense is a warning, and the content is there.
+    let broken = Repository::memory().unwrap();
+    let report = install(&broken, "[acme:Thing > nt:base");
+    assert_eq!(report.warnings.len(), 1);
+    assert!(
+        report.warnings[0]
+            .starts_with("cannot register the node types in `META-INF/vault/nodetypes.cnd`: "),
+        "{report}"
+    );
+    assert!(broken.snapshot().unwrap().node(&NodePath::new("/x").unwrap()).unwrap().is_some());
 }
