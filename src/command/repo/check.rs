@@ -99,7 +99,7 @@ impl Stores {
     }
 
     fn inspect(&self) -> Result<Inspection, Fault> {
-        inspect(&self.local).map_err(|error| Fault::cannot_run(chain(&error)))
+        inspect(&self.local, SystemTime::now()).map_err(|error| Fault::cannot_run(chain(&error)))
     }
 
     fn repair(&self, found: &Inspection, mode: Mode) -> Result<Repaired, Fault> {

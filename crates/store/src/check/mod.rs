@@ -16,6 +16,7 @@ mod walk;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::time::SystemTime;
 
 use crate::chunk_store::ChunkStore;
 use crate::error::Result;
@@ -131,23 +132,27 @@ impl fmt::Display for Affected {
 pub struct Inspection {
     /// What was found.
     pub report: Report,
+    /// The time by which leases are judged.
+    pub(crate) now: SystemTime,
     /// Knows the records that are bad.
     pub(crate) survey: Survey,
 }
 
-/// Re-reads every record of every pack, then walks every ref, lease and kept revision through all that it reaches.
+/// Re-reads every record of every pack, then walks every ref, lease and kept revision through all that it reaches, also
+/// leases that have expired.
 ///
 /// # Errors
 /// Only what prevents the check itself, such as a pack that cannot be opened; damage is in the report.
 pub fn check(store: &LocalStore) -> Result<Report> {
-    Ok(inspect(store)?.report)
+    Ok(inspect(store, SystemTime::UNIX_EPOCH)?.report)
 }
 
-/// Does what [`check`] does, and keeps what [`repair`](crate::repair) needs.
+/// Does what [`check`] does, but for leases that have expired by `now`: they keep nothing, so that nothing of theirs can
+/// be missing. Keeps what [`repair`](crate::repair) needs.
 ///
 /// # Errors
 /// As [`check`].
-pub fn inspect(store: &LocalStore) -> Result<Inspection> {
+pub fn inspect(store: &LocalStore, now: SystemTime) -> Result<Inspection> {
     let survey = store.survey()?;
     let report = Report {
         packs: survey.packs,
@@ -167,10 +172,8 @@ pub fn inspect(store: &LocalStore) -> Result<Inspection> {
     }
     for lease in store.leases()? {
         walk.report.leases += 1;
-        // Only one that has expired can lose its root to a collection; without a clock here, that tells.
-        if lease.expires.is_some() && !store.lists(&lease.root) {
-            let note = format!("the state that `{}` had leased has been collected", lease.holder);
-            walk.report.notes.push(note);
+        if !lease.is_live(now) {
+            walk.report.notes.push(format!("the lease of `{}` has expired", lease.holder));
             continue;
         }
         walk.state(&Origin::Lease(lease.holder), lease.root)?;
@@ -189,5 +192,5 @@ pub fn inspect(store: &LocalStore) -> Result<Inspection> {
         walk.state(&Origin::History, log)?;
     }
     let report = walk.finish();
-    Ok(Inspection { report, survey })
+    Ok(Inspection { report, now, survey })
 }

@@ -19,7 +19,7 @@ use super::payload::{Commit, Log, decode_update};
 use super::record::{self, Kind};
 use super::survey::{Item, PackReader, Survey, check_record};
 use super::writer::write_due_index;
-use super::{LocalStore, is_collected, pack_name, recover};
+use super::{LocalStore, is_collected, lease_file, pack_name, recover};
 use crate::batch::Batch;
 use crate::check::{Part, Span, parts};
 use crate::chunk_store::ChunkStore;
@@ -67,6 +67,11 @@ impl LocalStore {
     pub(crate) fn begin_repair(&self) -> Result<MutexGuard<'_, ()>> {
         self.check_open()?;
         self.collecting.try_lock().ok_or(Error::Collecting)
+    }
+
+    /// Ends the lease that a client has written as a file, if there is one.
+    pub(crate) fn end_lease_file(&self, holder: &str) -> Result<()> {
+        lease_file::remove(self.disk.as_ref(), holder)
     }
 
     /// Makes damaged index files again, and sets damaged packs aside with all that can be read of them elsewhere.

@@ -163,7 +163,8 @@ pub fn plan<D: DeriveMaps>(
         ..Repaired::default()
     };
     let salvage = Salvage::new(store, &found.survey, maps, None);
-    Job { store, survey: &found.survey, salvage: &salvage }.states(&mut repaired)?;
+    let Inspection { survey, now, .. } = found;
+    Job { store, survey, salvage: &salvage, now: *now }.states(&mut repaired)?;
     Ok(salvage.finish(repaired))
 }
 
@@ -195,7 +196,7 @@ pub fn repair<D: DeriveMaps>(
         ..Repaired::default()
     };
     let salvage = Salvage::new(store, survey, maps, Some(now));
-    let job = Job { store, survey, salvage: &salvage };
+    let job = Job { store, survey, salvage: &salvage, now: found.now };
     let replaced = job.states(&mut repaired)?;
     let mut repaired = salvage.finish(repaired);
     job.commit(&mut repaired, &replaced, now)?;
@@ -207,6 +208,8 @@ struct Job<'a, D> {
     store: &'a LocalStore,
     survey: &'a Survey,
     salvage: &'a Salvage<'a, D>,
+    /// The time by which leases are judged.
+    now: SystemTime,
 }
 
 /// What becomes of damaged states.
@@ -262,8 +265,7 @@ impl<D: DeriveMaps> Job<'_, D> {
         }
         for lease in self.store.leases()? {
             let origin = Origin::Lease(lease.holder.clone());
-            let has_ended = lease.expires.is_some() && !self.store.lists(&lease.root);
-            if !has_ended && !self.salvage.is_clean(&origin, lease.root)? {
+            if lease.is_live(self.now) && !self.salvage.is_clean(&origin, lease.root)? {
                 repaired.leases.push(lease);
             }
         }
@@ -287,6 +289,7 @@ impl<D: DeriveMaps> Job<'_, D> {
         }
         for lease in &repaired.leases {
             batch.release(lease.holder.clone());
+            self.store.end_lease_file(&lease.holder)?;
         }
         self.store.commit(batch)?;
         let mut readable = self.store.readable_revisions(self.survey)?;

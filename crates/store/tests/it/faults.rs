@@ -219,7 +219,7 @@ fn sectors_that_cannot_be_read_are_named_and_repaired() {
         assert!(matches!(error, Error::Read { file: name, .. } if *name == file), "{error}");
     }
     assert_eq!(store.poisoned(), None);
-    let found = inspect(&store).unwrap();
+    let found = inspect(&store, std::time::UNIX_EPOCH).unwrap();
     let fault = format!("`{file}` is damaged from byte");
     assert!(found.report.faults.iter().any(|one| one.starts_with(&fault)), "{:#?}", found.report);
     let repaired = repair(&store, &found, &Titles(&store), std::time::UNIX_EPOCH).unwrap();
@@ -296,7 +296,7 @@ fn a_collection_does_not_believe_a_damaged_index() {
     let collected = store.collect(&options, &mut |_| std::ops::ControlFlow::Continue(()));
     let message = collected.err().unwrap().to_string();
     assert!(message.contains(name.as_str()) && message.contains("repair"), "{message}");
-    let found = inspect(&store).unwrap();
+    let found = inspect(&store, std::time::UNIX_EPOCH).unwrap();
     let repaired = repair(&store, &found, &Titles(&store), std::time::UNIX_EPOCH).unwrap();
     assert_eq!(repaired.remade, std::slice::from_ref(name));
     assert_eq!(target.content(name).as_ref(), site.files.get(name), "byte for byte");

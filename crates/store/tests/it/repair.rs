@@ -89,7 +89,7 @@ fn check_repair(damages: &[(String, Damage)]) -> Option<(Report, Repaired)> {
         }
         Err(other) => panic!("{damages:?}: {other}"),
     };
-    let found = inspect(&store).unwrap();
+    let found = inspect(&store, now()).unwrap();
     let report = found.report.clone();
     let is_said = !report.is_clean() || !report.notes.is_empty();
     assert!(is_said || files(&target) == site.files || only_indexes(damages), "{damages:?}");
@@ -103,7 +103,7 @@ fn check_repair(damages: &[(String, Damage)]) -> Option<(Report, Repaired)> {
     assert_eq!(store.poisoned(), None, "{damages:?}");
     drop(store);
     let store = open(&target).unwrap();
-    let after = inspect(&store).unwrap().report;
+    let after = inspect(&store, now()).unwrap().report;
     let hopeless = repaired.refs.iter().any(|one| !one.is_restorable);
     assert!(
         after.is_clean() || hopeless,
@@ -145,7 +145,7 @@ fn check_repair(damages: &[(String, Damage)]) -> Option<(Report, Repaired)> {
     if !hopeless {
         let options = tympan_store::CollectOptions::at(now());
         store.collect(&options, &mut |_| std::ops::ControlFlow::Continue(())).unwrap();
-        assert!(inspect(&store).unwrap().report.is_clean());
+        assert!(inspect(&store, now()).unwrap().report.is_clean());
     }
     Some((report, repaired))
 }
@@ -245,7 +245,7 @@ fn the_last_pack_is_gone_and_the_index_before_it_damaged() {
 fn nothing_is_done_to_a_store_that_is_whole() {
     let target = disk(&SITE.files);
     let store = open(&target).unwrap();
-    let found = inspect(&store).unwrap();
+    let found = inspect(&store, now()).unwrap();
     assert!(found.report.is_clean(), "{:#?}", found.report);
     assert!(plan(&store, &found, &Titles(&store)).unwrap().is_empty());
     assert!(repair(&store, &found, &Titles(&store), now()).unwrap().is_empty());
@@ -260,7 +260,7 @@ fn a_damaged_pack_is_set_aside_as_it_is() {
     harm(&mut damaged, name, Damage::Zero(3_000, 900));
     let target = disk(&damaged);
     let store = open(&target).unwrap();
-    let found = inspect(&store).unwrap();
+    let found = inspect(&store, now()).unwrap();
     let repaired = repair(&store, &found, &Titles(&store), now()).unwrap();
     let aside = format!("damaged/{name}");
     assert!(repaired.set_aside.contains(&aside), "{repaired:#?}");
@@ -284,22 +284,52 @@ fn a_repair_that_is_cut_off_can_be_run_again() {
     crash.sync_folder("").unwrap();
     let first = crash.calls();
     let store = LocalStore::open(Arc::new(crash.clone()), options(LIMIT)).unwrap();
-    let found = inspect(&store).unwrap();
+    let found = inspect(&store, now()).unwrap();
     repair(&store, &found, &Titles(&store), now()).unwrap();
     drop(store);
     for calls in first..=crash.calls() {
         for unsynced in [Unsynced::Lost, Unsynced::Kept] {
             let target = crash.crash(calls, unsynced);
             let store = open(&target).unwrap();
-            let found = inspect(&store).unwrap();
+            let found = inspect(&store, now()).unwrap();
             repair(&store, &found, &Titles(&store), now()).unwrap();
             drop(store);
             let store = open(&target).unwrap();
-            let report = inspect(&store).unwrap().report;
+            let report = inspect(&store, now()).unwrap().report;
             assert!(report.is_clean(), "cut after call {calls}, {unsynced:?}: {report:#?}");
             for name in ["main", "draft"] {
                 pages(&store, &store.read_ref(name).unwrap().unwrap()).unwrap();
             }
         }
     }
+}
+
+#[test]
+fn leases_of_clients_are_judged_by_time_and_end_with_their_file() {
+    use tympan_store::{Base, FollowedStore, Lease, Map, Root};
+    let target = disk(&SITE.files);
+    let store = open(&target).unwrap();
+    // A state of which only the root has been left by a collection.
+    let mut whole = Batch::new();
+    let records = [(b"page".to_vec(), crate::support::value("page"))];
+    let map = Map::build(&mut whole, records.into_iter()).unwrap();
+    let maps = [("content".to_owned(), map)].into();
+    let root = Root { maps }.write(&mut whole).unwrap();
+    let mut rest = Batch::new();
+    rest.add_chunk(whole.chunk(&root).unwrap().clone());
+    store.commit(rest).unwrap();
+    let client = FollowedStore::open(Arc::new(target.clone()), options(LIMIT)).unwrap();
+    let holder = "a clone that is gone".to_owned();
+    let expires = Some(now() + Duration::from_secs(10));
+    client.grant(&Lease { holder: holder.clone(), root, expires }).unwrap();
+    let later = now() + Duration::from_secs(10);
+    let found = inspect(&store, later).unwrap();
+    assert!(found.report.is_clean(), "an expired lease keeps nothing: {:?}", found.report);
+    assert!(found.report.notes.iter().any(|note| note.contains(&holder)));
+    let found = inspect(&store, now()).unwrap();
+    assert!(!found.report.is_clean(), "a live one keeps what is not there");
+    let repaired = repair(&store, &found, &Titles(&store), now()).unwrap();
+    assert_eq!(repaired.leases.len(), 1);
+    assert_eq!(client.lease(&holder).unwrap(), None);
+    assert!(inspect(&store, now()).unwrap().report.is_clean());
 }
