@@ -8,8 +8,8 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use tympan_store::disk::{Disk, DiskFile, DiskLock, LockError, Mapped, MemoryDisk};
 use tympan_store::{
-    Batch, ByteSize, ChunkId, ChunkStore, CollectOptions, Error, Lease, LocalOptions, LocalStore,
-    Phase, ReadChunks, Retention, body, check,
+    Batch, BlobId, ByteSize, ChunkId, ChunkStore, CollectOptions, Error, Lease, LocalOptions,
+    LocalStore, Phase, ReadChunks, Retention, body, check,
 };
 use tympan_testkit::disk::{CrashDisk, Unsynced};
 
@@ -257,6 +257,65 @@ fn a_live_root_takes_refs_and_leases_while_it_is_moved() {
     assert!(done.unwrap().moved_bytes > 0);
     assert!(tried > 0, "the sweep is paced");
     store.read(&live).unwrap();
+    assert!(check(&store).unwrap().is_clean());
+}
+
+/// A store whose first packs hold a chunk and a blob that nothing keeps; gives both.
+fn with_garbage() -> (HookedDisk, Arc<LocalStore>, ChunkId, BlobId) {
+    let disk = HookedDisk::default();
+    let store = Arc::new(open(disk.clone()));
+    let blob = BlobId::of(b"icon");
+    store.commit(garbage()).unwrap();
+    let chunk = *garbage().chunks().next().unwrap().0;
+    (0..20).for_each(|n| _ = save(&store, n));
+    assert!(disk.list("").unwrap().contains(&"pack-000001.index".to_owned()));
+    (disk, store, chunk, blob)
+}
+
+fn garbage() -> Batch {
+    let mut batch = Batch::new();
+    body::write(&mut batch, b"came back", &[BlobId::of(b"icon")]).unwrap();
+    batch.add_blob(BlobId::of(b"icon"), "icon".into());
+    batch
+}
+
+#[test]
+fn what_a_collection_took_between_two_steps_of_a_commit_is_written_again() {
+    let (disk, store, chunk, blob) = with_garbage();
+    let other = Arc::clone(&store);
+    // The commit finds both present; then they go; then it writes.
+    disk.before_read("pack-000001", move || collect(&other, Retention::NONE));
+    let mut batch = garbage();
+    batch.move_ref(moves("back", None, Some(chunk)));
+    store.commit(batch).unwrap();
+    assert!(disk.before_read.lock().unwrap().is_none(), "the commit looks for what is there");
+    store.read(&chunk).unwrap();
+    assert!(store.read_blob(&blob).unwrap().is_some());
+    collect(&store, Retention::NONE);
+    drop(store);
+    let store = open(disk);
+    store.read(&chunk).unwrap();
+    assert!(store.read_blob(&blob).unwrap().is_some());
+    assert!(check(&store).unwrap().is_clean());
+}
+
+#[test]
+fn what_a_writer_was_told_under_a_hold_stays() {
+    let (_, store, chunk, blob) = with_garbage();
+    let hold = store.hold().unwrap();
+    assert!(store.contains_blob(&blob).unwrap());
+    for _ in 0..2 {
+        collect(&store, Retention::NONE);
+        assert!(store.read_blob(&blob).unwrap().is_some());
+        store.read(&chunk).unwrap_err();
+    }
+    let mut batch = Batch::new();
+    let page = body::write(&mut batch, b"came back", &[blob]).unwrap();
+    batch.move_ref(moves("back", None, Some(page)));
+    store.commit(batch).unwrap();
+    drop(hold);
+    collect(&store, Retention::NONE);
+    assert!(store.read_blob(&blob).unwrap().is_some());
     assert!(check(&store).unwrap().is_clean());
 }
 
