@@ -31,6 +31,8 @@ const MAIN: &str = "main";
 const PAGE: usize = 200;
 /// More revisions than this are not copied one by one: the newest stands for them.
 const MAX_REVISIONS: usize = 5_000;
+/// Moves of the ref that one commit holds: with the longest messages they still fit its record.
+const MOVES: usize = 512;
 /// How long a state is leased while it is copied.
 const LEASE: Duration = Duration::from_hours(6);
 
@@ -230,13 +232,15 @@ impl Standby {
             (Some(error), _) => return Err(error),
             (None, synced) => synced?,
         };
-        let mut batch = Batch::new();
         let mut expected = at;
-        for update in updates {
-            batch.move_ref(RefUpdate { expected, ..update.clone() });
-            expected = update.new;
+        for together in updates.chunks(MOVES) {
+            let mut batch = Batch::new();
+            for update in together {
+                batch.move_ref(RefUpdate { expected, ..update.clone() });
+                expected = update.new;
+            }
+            self.own.commit(batch)?;
         }
-        self.own.commit(batch)?;
         drop(hold);
         Ok(CaughtUp { revisions: updates.len() as u64, large_blobs, synced })
     }
