@@ -33,7 +33,7 @@ pub(crate) struct Backend {
 }
 
 /// Says that the repository lies in a database, whose URL the folder does not name.
-const MARK: &str = "in-database";
+pub(crate) const MARK: &str = "in-database";
 
 /// The database that the command line names.
 static CHOSEN: OnceLock<String> = OnceLock::new();

@@ -11,7 +11,7 @@ use tympan_content::Repository;
 use tympan_store::disk::DiskLock;
 use tympan_store::{CompositeStore, LocalStore, State};
 
-use crate::backend::Backend;
+use crate::backend::{self, Backend};
 use crate::base;
 use crate::command::Fault;
 use crate::config::{self, Config};
@@ -96,16 +96,26 @@ impl Home {
     }
 }
 
-/// Refuses a directory that is no home.
+/// Refuses a directory that is no home, or whose repository is gone.
 ///
 /// # Errors
 /// [`Fault::usage`], which says so.
 pub(crate) fn require_home(dir: &Path) -> Result<(), Fault> {
-    if dir.join("store").is_dir() {
+    let Ok(store) = fs::read_dir(dir.join("store")) else {
+        return Err(Fault::usage(format!(
+            "`{}` is no home of an instance: it has no folder `store`",
+            dir.display()
+        )));
+    };
+    // To open an empty store is to make a new one, which would pass for what was there.
+    let is_store = |name: &str| name.starts_with("pack-") || name.starts_with("live-");
+    let mut names = store.flatten().map(|entry| entry.file_name());
+    if names.any(|name| name == backend::MARK || name.to_str().is_some_and(is_store)) {
         return Ok(());
     }
     Err(Fault::usage(format!(
-        "`{}` is no home of an instance: it has no folder `store`",
+        "the folder `store` of `{}` holds no repository; if it did, see whether its disk is mounted, or restore the \
+         folder from a backup",
         dir.display()
     )))
 }

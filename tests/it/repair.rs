@@ -155,3 +155,18 @@ fn flipped_bits_are_repaired_and_the_home_starts_again() {
     assert!(restored_or_lost + untouched > 0);
     run_ok(&["repo", "check", "--home", home_text]);
 }
+
+#[test]
+fn a_home_whose_packs_are_gone_passes_for_no_new_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = dir.path().join("store");
+    fs::create_dir(&store).unwrap();
+    fs::write(store.join("lock"), "").unwrap();
+    for command in ["check", "gc", "log"] {
+        let output = run(&["repo", command, "--home", dir.path().to_str().unwrap()]);
+        assert_eq!(output.status.code(), Some(2), "{command}");
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(said.contains("holds no repository"), "{command}: {said}");
+    }
+    assert_eq!(fs::read_dir(&store).unwrap().count(), 1, "nothing is made");
+}

@@ -11,6 +11,8 @@
 //!
 //! Not here: any table but `migration`.
 
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Once;
 use std::time::Duration;
@@ -40,6 +42,10 @@ impl State {
     pub async fn open(file: &Path) -> Result<Self> {
         let url = format!("sqlite://{}?mode=rwc", escaped(file));
         let action = format!("cannot open `{}`", file.display());
+        // Made here, as the engine would let others on the machine read what it holds about logins. Files beside it
+        // get the same mode.
+        let made = OpenOptions::new().append(true).create(true).mode(0o600).open(file);
+        made.map_err(|source| failed(&action)(source.into()))?;
         Self::connect_sqlite(&url, SQLITE_CONNECTIONS, action).await
     }
 

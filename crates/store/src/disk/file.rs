@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -11,6 +11,9 @@ use rustix::fs::FlockOperation;
 use super::{Disk, DiskFile, DiskLock, LockError, Mapped};
 
 const LOCK_FILE: &str = "lock";
+/// What others on the machine may do: nothing. Content holds what not everyone may read, and the hashes of passwords.
+const FILE_MODE: u32 = 0o640;
+const FOLDER_MODE: u32 = 0o750;
 
 /// A folder of the file system.
 #[derive(Clone, Debug)]
@@ -58,7 +61,9 @@ impl Disk for FileDisk {
         let path = self.path(name);
         self.create_folders(&path)?;
         // Truncation and appending exclude each other when opening; the file is emptied right after.
-        let file = OpenOptions::new().read(true).append(true).create(true).open(path)?;
+        let mut options = OpenOptions::new();
+        options.read(true).append(true).create(true).mode(FILE_MODE);
+        let file = options.open(path)?;
         file.set_len(0)?;
         Ok(Arc::new(SystemFile { file }))
     }
@@ -97,6 +102,7 @@ impl Disk for FileDisk {
             .write(true)
             .create(true)
             .truncate(false)
+            .mode(FILE_MODE)
             .open(self.path(LOCK_FILE))?;
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
@@ -131,7 +137,7 @@ fn create_dir(dir: &Path) -> io::Result<()> {
     }
     let parent = dir.parent().unwrap_or(Path::new(""));
     create_dir(parent)?;
-    match fs::create_dir(dir) {
+    match fs::DirBuilder::new().mode(FOLDER_MODE).create(dir) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists || !dir.is_dir() => Err(error),
         _ => sync_dir(parent),
     }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use tympan_store::disk::{Disk, DiskFile, DiskLock, LockError, Mapped, MemoryDisk};
+use tympan_store::disk::{Disk, DiskFile, DiskLock, FileDisk, LockError, Mapped, MemoryDisk};
 use tympan_store::{
     Batch, ByteSize, ChunkStore, Error, LocalOptions, LocalStore, body, check, inspect, repair,
 };
@@ -301,4 +301,41 @@ fn a_collection_does_not_believe_a_damaged_index() {
     assert_eq!(repaired.remade, std::slice::from_ref(name));
     assert_eq!(target.content(name).as_ref(), site.files.get(name), "byte for byte");
     store.collect(&options, &mut |_| std::ops::ControlFlow::Continue(())).unwrap();
+}
+
+#[test]
+fn others_on_the_machine_read_nothing() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = tempfile::tempdir().unwrap();
+    let home = dir.path().join("sites/home");
+    let disk = FileDisk::open(home.join("store")).unwrap();
+    let store = LocalStore::open(Arc::new(disk.clone()), LocalOptions::default()).unwrap();
+    let mut batch = Batch::new();
+    let mut numbers = crate::support::Numbers(1);
+    let noise: Vec<u8> = (0..5_000).map(|_| numbers.below(256) as u8).collect();
+    let root = body::write(&mut batch, &noise, &[]).unwrap();
+    batch.move_ref(moves("main", None, Some(root)));
+    store.commit(batch).unwrap();
+    store.close().unwrap();
+    disk.create("leases/one").unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let state = tympan_store::State::open(&home.join("state.db")).await.unwrap();
+        state.migrate("room", &["CREATE TABLE login (name TEXT)"]).await.unwrap();
+        for file in [
+            ".",
+            "store",
+            "store/leases",
+            "store/leases/one",
+            "store/pack-000001",
+            "store/pack-000001.index",
+            "store/lock",
+            "state.db",
+            "state.db-wal",
+            "state.db-shm",
+        ] {
+            let mode = std::fs::metadata(home.join(file)).unwrap().permissions().mode();
+            assert_eq!(mode & 0o027, 0, "`{file}` has the mode {:o}", mode & 0o777);
+        }
+    });
 }
