@@ -30,7 +30,7 @@ use super::process::REMOVE;
 use super::read::{lease_of, root_of};
 use super::schema::Stage;
 use super::walk::{Found, Gaps, Marks};
-use super::{PostgresStore, Shared, failed, from_micros, hash_of};
+use super::{PostgresStore, Shared, failed, from_micros, hash_of, to_micros};
 use crate::collect::{CollectMode, CollectOptions, Collected, Keeper, Phase, Progress};
 use crate::error::{Error, Result, is_timeout};
 
@@ -38,10 +38,12 @@ use crate::error::{Error, Result, is_timeout};
 const ROWS: i64 = 2_000;
 /// How often marking catches up with commits before they are kept out.
 const MAX_CATCH_UPS: usize = 8;
-/// For how long the first try to keep commits out may make them wait; each further try twice as long.
+/// For how long the first try to keep commits out may make them wait; each further try twice as long, up to the last.
+/// A waiting try holds up all commits that come after it, so that it must end well before they give up.
 const FIRST_LOCK_WAIT: Duration = Duration::from_millis(100);
-/// After how many tries the last wait is not made longer.
-const LOCK_TRIES: u32 = 10;
+const LAST_LOCK_WAIT: Duration = Duration::from_secs(1);
+/// How often it is tried: for about ten minutes, which no commit takes.
+const LOCK_TRIES: u32 = 300;
 
 const ACTION: &str = "cannot collect garbage";
 
@@ -347,7 +349,7 @@ impl Lead {
         set_stage(&mut self.connection, Stage::Idle).await
     }
 
-    /// Opens a generation while no commit is open, and removes processes that are dead.
+    /// Opens a generation while no commit is open, and removes processes that are dead and leases that have expired.
     async fn open_generation(&mut self, shared: &Shared) -> Result<()> {
         let failed = failed(ACTION);
         begin_alone(&mut self.connection, shared).await?;
@@ -365,6 +367,9 @@ impl Lead {
                 remove.execute(&mut self.connection).await.map_err(&failed)?;
             }
         }
+        let ended = sqlx::query("delete from lease where expires <= $1");
+        let ended = ended.bind(to_micros(self.options.now));
+        ended.execute(&mut self.connection).await.map_err(&failed)?;
         let begin = "update collection set generation = generation + 1, stage = 1";
         self.connection.execute(begin).await.map_err(&failed)?;
         self.connection.execute("commit").await.map_err(&failed).map(drop)
@@ -634,16 +639,19 @@ async fn sweep(connection: &mut PgConnection, limit: i64) -> Result<Found> {
 /// behind it need not wait.
 async fn begin_alone(connection: &mut PgConnection, shared: &Shared) -> Result<()> {
     let failed = failed(ACTION);
+    let most = LAST_LOCK_WAIT.min(shared.options.wait / 2).max(FIRST_LOCK_WAIT);
+    let mut next = FIRST_LOCK_WAIT;
     for attempt in 0_u32.. {
-        let wait = FIRST_LOCK_WAIT * (1 << attempt.min(LOCK_TRIES));
+        let wait = next;
+        next = most.min(wait * 2);
         let begin = format!(
             "begin; set local lock_timeout = {}; select pg_advisory_xact_lock({})",
-            wait.as_millis().min(shared.options.statement_timeout.as_millis()),
+            wait.as_millis(),
             shared.keys.safepoint
         );
         match connection.execute(sqlx::raw_sql(AssertSqlSafe(begin))).await {
             Ok(_) => return Ok(()),
-            Err(source) if is_timeout(&source) && attempt < LOCK_TRIES * 2 => {
+            Err(source) if is_timeout(&source) && attempt < LOCK_TRIES => {
                 connection.execute("rollback").await.map_err(&failed)?;
                 tokio::time::sleep(wait).await;
             }

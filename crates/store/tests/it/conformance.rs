@@ -464,6 +464,8 @@ fn pins_and_leases_keep_their_roots(store: &dyn ChunkStore) {
     }
     collect_all(store, 10);
     assert!(!has(store, roots[1]), "the lease has expired");
+    let holders: Vec<String> = store.leases().unwrap().into_iter().map(|one| one.holder).collect();
+    assert_eq!(holders, ["a"], "a lease that has expired is gone");
     let copy = pin.clone();
     drop(pin);
     let mut batch = Batch::new();
