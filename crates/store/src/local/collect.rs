@@ -450,7 +450,13 @@ impl<'a> LocalMarks<'a> {
             return Ok(None);
         };
         let bytes = HEADER_BYTES as u64 + u64::from(found.location.stored);
-        let marks = self.packs.get_mut(&found.location.place.pack).zip(found.ordinal);
+        let place = found.location.place;
+        let marks = self.packs.get_mut(&place.pack).and_then(|marks| {
+            // What was found elsewhere than in the index is marked by its place all the same: the pack is about to go.
+            let in_index = || marks.index.find(id).find(|(_, at)| at.place == place);
+            let ordinal = found.ordinal.or_else(|| in_index().map(|(ordinal, _)| ordinal))?;
+            Some((marks, ordinal))
+        });
         let Some((marks, ordinal)) = marks else {
             if !self.elsewhere.insert(*id) {
                 return Ok(Some((found.location, 0)));
@@ -614,5 +620,35 @@ impl Output {
                 tracing::debug!(file, reason = %error, "left for the next start");
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::batch::RefUpdate;
+    use crate::body;
+    use crate::local::writer::all_entries;
+    use std::time::UNIX_EPOCH;
+
+    #[test]
+    fn what_the_map_still_holds_of_a_pack_with_an_index_is_marked() {
+        let store = LocalStore::memory().unwrap();
+        let mut batch = Batch::new();
+        let root = body::write(&mut batch, b"live", &[]).unwrap();
+        let (author, message) = (String::new(), String::new());
+        let (name, at) = ("main".to_owned(), UNIX_EPOCH);
+        batch.move_ref(RefUpdate { name, expected: None, new: Some(root), at, author, message });
+        body::write(&mut batch, b"garbage", &[]).unwrap();
+        store.commit(batch).unwrap();
+        store.writer.lock().rotate(store.session(), 0).map_err(|_| ()).unwrap();
+        let due = store.writer.lock().take_due();
+        let entries = all_entries(&store.index, 1).unwrap();
+        store.write_due_indexes(due);
+        store.index.publish(&entries);
+        let options = CollectOptions { min_live: 1.1, ..CollectOptions::at(UNIX_EPOCH) };
+        store.collect(&options, &mut |_| ControlFlow::Continue(())).unwrap();
+        assert!(!store.index.packs().files.contains_key(&1), "it has moved");
+        store.load_chunk(&root).unwrap();
     }
 }

@@ -206,12 +206,15 @@ impl Index {
     /// Lets an index file stand for what the map holds of a pack.
     pub(super) fn add_index(&self, pack: u32, index: IndexFile) {
         let index = Arc::new(index);
+        // Under the lock of the map: a collection that knows the index must not find a record in the map, where it has
+        // no mark, and none may outlive the pack there.
+        let mut open = self.open.write();
         self.packs.rcu(|packs| {
             let mut packs = Packs::clone(packs);
             packs.indexes.insert(pack, Arc::clone(&index));
             packs
         });
-        self.open.write().remove(&pack);
+        open.remove(&pack);
     }
 
     /// Lets the map stand for an index file that is wrong. Nothing collects from a pack without an index file.
@@ -227,7 +230,8 @@ impl Index {
                 known.records.insert(ChunkId::from_bytes(*id), *location);
             }
         }
-        self.open.write().insert(pack, known);
+        let mut open = self.open.write();
+        open.insert(pack, known);
         self.packs.rcu(|packs| {
             let mut packs = Packs::clone(packs);
             packs.indexes.remove(&pack);
