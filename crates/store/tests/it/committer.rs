@@ -150,15 +150,28 @@ fn a_full_disk_refuses_each_change_with_its_reason() {
     let staged = AtomicUsize::new(0);
     commit(&committer, "first", &staged).unwrap();
     disk.set_room(Some(100));
-    std::thread::scope(|scope| {
-        for n in 0..12 {
+    let tried: Vec<ChunkId> = std::thread::scope(|scope| {
+        let refused = |n: usize| {
             let (committer, staged) = (&committer, &staged);
             scope.spawn(move || {
-                let refused = commit(committer, &format!("{n}"), staged);
+                let mut tried = Vec::new();
+                let refused = committer.commit(|head| {
+                    let (batch, root) = add(committer.staged().as_ref(), head, &format!("{n}"))?;
+                    staged.fetch_add(1, Ordering::SeqCst);
+                    tried.push(root);
+                    Ok::<_, Error>((batch, ()))
+                });
                 assert!(matches!(refused, Err(Error::Write { .. })), "{refused:?}");
-            });
-        }
+                tried
+            })
+        };
+        let threads: Vec<_> = (0..12).map(refused).collect();
+        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
     });
+    // Nor is anything of them left in memory.
+    for root in tried {
+        assert!(committer.staged().read(&root).is_err(), "{root} was refused");
+    }
     assert_eq!(count(store.as_ref()), 1);
     disk.set_room(None);
     commit(&committer, "later", &staged).unwrap();
