@@ -7,7 +7,7 @@ use tympan_blobs::BlobId;
 
 use crate::package::build::ExportSource;
 use crate::package::{ACCOUNT_TYPES, ExistingNode, InstallTarget};
-use crate::{Index, Node, NodePath, Property, Result, Session, Snapshot, Subtree};
+use crate::{Error, Index, Node, NodePath, Property, Result, Session, Snapshot, Subtree};
 
 impl InstallTarget for Session {
     fn read(&mut self, path: &NodePath) -> Result<Option<Subtree>> {

@@ -94,8 +94,11 @@ impl Session {
         self.define_types(&definitions)
     }
 
-    /// Registers a prefix that names in a package have. One that is known stays as it is; one whose namespace has
-    /// another prefix comes beside that, as names keep the prefix that they come with.
+    /// Registers a prefix that names in a package have. One whose namespace has another prefix comes beside
+    /// that, as names keep the prefix that they come with.
+    ///
+    /// # Errors
+    /// [`Error::Namespace`] if the prefix stands for another namespace.
     pub(crate) fn install_namespace(&mut self, prefix: &str, uri: &str) -> Result<()> {
         match self.snapshot()?.namespaces()?.uri(prefix) {
             Some(_) => self.register_namespace(prefix, uri),
