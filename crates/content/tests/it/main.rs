@@ -32,6 +32,7 @@ mod query_random;
 mod session;
 mod types_check;
 mod types_cnd;
+mod types_cost;
 mod types_naive;
 mod types_packages;
 mod types_stored;
