@@ -237,10 +237,10 @@ impl TypeDefinition {
     }
 
     /// Returns the supertypes, `nt:base` where a primary type declares none that is primary.
-    pub(crate) fn all_supertypes<'a>(
-        &'a self,
+    pub(crate) fn all_supertypes(
+        &self,
         is_mixin: impl Fn(&str) -> bool,
-    ) -> impl Iterator<Item = &'a str> {
+    ) -> impl Iterator<Item = &str> {
         let has_primary = self.supertypes.iter().any(|name| !is_mixin(name));
         let implied = (!self.flags.is_mixin && !has_primary && self.name != BASE).then_some(BASE);
         self.supertypes.iter().map(String::as_str).chain(implied)

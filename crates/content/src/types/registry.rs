@@ -101,7 +101,7 @@ impl NodeTypes {
             let cnd = parse_cnd(STANDARD);
             let definitions = cnd.types.into_iter().map(|one| (one.name.clone(), one)).collect();
             // A test reads the standard set and finds nothing wrong with it.
-            let (types, _) = resolve(definitions);
+            let (types, _) = resolve(&definitions);
             Arc::new(NodeTypes { types, own: BTreeSet::new() })
         });
         TYPES.clone()
@@ -128,7 +128,7 @@ impl NodeTypes {
             }
             all.insert(definition.name.clone(), definition.clone());
         }
-        Self::of(all, own)
+        Self::of(&all, own)
     }
 
     /// Removes types. Those of the standard set go back to what they are there.
@@ -146,11 +146,11 @@ impl NodeTypes {
                 None => all.remove(*name),
             };
         }
-        Self::of(all, own)
+        Self::of(&all, own)
     }
 
     fn of(
-        all: BTreeMap<String, TypeDefinition>,
+        all: &BTreeMap<String, TypeDefinition>,
         own: BTreeSet<String>,
     ) -> Result<Self, Vec<Diagnostic>> {
         let (types, diagnostics) = resolve(all);
@@ -204,9 +204,9 @@ impl NodeTypes {
 
 /// Works out what every type inherits; with everything that is wrong. Types that are wrong are left out.
 fn resolve(
-    all: BTreeMap<String, TypeDefinition>,
+    all: &BTreeMap<String, TypeDefinition>,
 ) -> (BTreeMap<String, Arc<NodeType>>, Vec<Diagnostic>) {
-    let mut resolver = Resolver { all: &all, done: BTreeMap::new(), diagnostics: Vec::new() };
+    let mut resolver = Resolver { all, done: BTreeMap::new(), diagnostics: Vec::new() };
     for name in all.keys() {
         resolver.resolve(name, &mut Vec::new());
     }
@@ -368,7 +368,7 @@ mod tests {
         assert_eq!(cnd.diagnostics, []);
         let count = cnd.types.len();
         let definitions = cnd.types.into_iter().map(|one| (one.name.clone(), one)).collect();
-        let (types, diagnostics) = resolve(definitions);
+        let (types, diagnostics) = resolve(&definitions);
         assert_eq!(diagnostics, []);
         assert_eq!(types.len(), count);
         let namespaces = super::super::Namespaces::default();

@@ -239,7 +239,7 @@ impl<'a> Naive<'a> {
         for own in Self::own(parent) {
             let children = self.children(&own);
             let named: Vec<_> = children.into_iter().filter(|one| one.name == child.name).collect();
-            if named.iter().any(|one| fits(one)) {
+            if named.iter().any(&fits) {
                 return true;
             }
             if named.iter().any(|one| one.flags.is_mandatory) {
