@@ -429,9 +429,12 @@ pub(crate) struct RestorePath {
     /// Where to put it; default where it was.
     #[arg(long, value_name = "PATH")]
     pub(crate) to: Option<String>,
-    /// The branch.
+    /// The branch that gets it.
     #[arg(long, default_value = "main")]
     pub(crate) branch: String,
+    /// The branch in whose history it was right; default the one that gets it.
+    #[arg(long, value_name = "BRANCH")]
+    pub(crate) from: Option<String>,
     /// The home; its instance must not run.
     #[arg(long, value_name = "DIR")]
     pub(crate) home: PathBuf,

@@ -59,7 +59,7 @@ fn nodes_come_back_and_launches_are_merged_in_part() {
     // A launch on which `one` is as it was early, and `copy` is gone in favor of `three`.
     run_ok(&["repo", "branch", "create", "launch", "--home", home]);
     run_ok(&["repo", "branch", "create", "look-back", "--at", early, "--home", home]);
-    let on_launch = ["--branch", "launch", "--at", early, "--home", home];
+    let on_launch = ["--branch", "launch", "--from", "main", "--at", early, "--home", home];
     run_ok(&[&["repo", "restore-path", "/content/one"], &on_launch[..]].concat());
     run_ok(
         &[&["repo", "restore-path", "/content/two", "--to", "/content/three"], &on_launch[..]]

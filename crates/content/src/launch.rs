@@ -24,8 +24,8 @@ use crate::record::Record;
 use crate::snapshot::Overlay;
 use crate::version::{self, VersionEdits};
 use crate::{
-    ChangeKind, Conflict, Error, NodeDifference, NodePath, Repository, Result, Revising, Session,
-    Snapshot, Subtree, keys,
+    ChangeKind, Conflict, Date, Error, NodeDifference, NodePath, Repository, Result, Revising,
+    Session, Snapshot, Subtree, keys,
 };
 
 /// Revisions that are read together.
@@ -137,7 +137,10 @@ impl Repository {
     /// # Errors
     /// [`Error::Branch`] if the history does not reach back that far.
     pub fn revision_at(&self, time: SystemTime) -> Result<Revision> {
-        self.find_revision(|revision| revision.update.at <= time)?.ok_or_else(|| Error::Branch {
+        // In milliseconds, as times are written everywhere: what `log` prints is the revision's own time.
+        let millis = |time| Date::from_system_time(time).millis;
+        let is_older = |revision: &Revision| millis(revision.update.at) <= millis(time);
+        self.find_revision(is_older)?.ok_or_else(|| Error::Branch {
             name: self.branch().to_owned(),
             reason: "its history does not reach back to that time",
         })

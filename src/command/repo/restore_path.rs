@@ -34,7 +34,9 @@ pub(super) fn run(arguments: &RestorePath) -> Outcome {
             format!("version {}", version.name)
         }
         (None, at) => {
-            let source = state(&repository, at, arguments.revision)?;
+            let from = arguments.from.as_deref().unwrap_or(&arguments.branch);
+            let past = home.repository.on_branch(from).map_err(failed)?;
+            let source = state(&past, at, arguments.revision)?;
             session.put_from(&source, &path, &to).map_err(failed)?;
             format!("root {}", source.root_id())
         }
