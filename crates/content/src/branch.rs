@@ -80,7 +80,7 @@ impl Repository {
     /// # Errors
     /// [`Error::Branch`] if the name is taken or cannot be one.
     pub fn create_branch(&self, name: &str, revising: Revising<'_>) -> Result<ChunkId> {
-        self.begin_branch(name, self.0.chunks.pin(self.head()?), revising)
+        self.begin_branch(name, &self.0.chunks.pin(self.head()?), revising)
     }
 
     /// Makes a branch that begins at a state of any branch's history.
@@ -95,10 +95,10 @@ impl Repository {
     ) -> Result<ChunkId> {
         let pin = self.pin_known(root)?;
         self.snapshot_at(root)?;
-        self.begin_branch(name, pin, revising)
+        self.begin_branch(name, &pin, revising)
     }
 
-    fn begin_branch(&self, name: &str, pin: Pin, revising: Revising<'_>) -> Result<ChunkId> {
+    fn begin_branch(&self, name: &str, pin: &Pin, revising: Revising<'_>) -> Result<ChunkId> {
         check_name(name)?;
         if self.0.chunks.read_ref(name)?.is_some() {
             return Err(refused(name, "it exists already"));

@@ -36,6 +36,7 @@ mod types_cost;
 mod types_naive;
 mod types_packages;
 mod types_stored;
+mod siblings;
 mod version;
 
 tympan_testkit::every_test_file_is_listed!();

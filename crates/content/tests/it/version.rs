@@ -271,6 +271,9 @@ fn a_history_goes_where_its_node_goes() {
     assert_eq!(names(&repository, "/content/copy"), [""; 0]);
 }
 
+/// An edit that is refused.
+type Attempt = fn(&mut Session) -> Result<(), Error>;
+
 #[test]
 fn a_checked_in_node_is_read_only_until_it_is_checked_out() {
     let (repository, _) = site();
@@ -284,7 +287,7 @@ fn a_checked_in_node_is_read_only_until_it_is_checked_out() {
     assert_eq!(session.check_in(&content, &CLOSE).unwrap().name, "1.0");
     session.commit("check in", at(1)).unwrap();
     assert_eq!(session.check_in(&content, &CLOSE).unwrap().name, "1.0", "nothing has changed");
-    let attempts: [fn(&mut Session) -> Result<(), Error>; 4] = [
+    let attempts: [Attempt; 4] = [
         |session| session.set_property(&path("/content/page/jcr:content"), "x", "1".into()),
         |session| session.remove(&path("/content/page/jcr:content/text")),
         |session| session.add_node(&path("/content/page/jcr:content/new"), "nt:unstructured"),
@@ -595,6 +598,7 @@ impl Model {
         self.places[place].and_then(|id| self.nodes.get_mut(&id))
     }
 
+    #[expect(clippy::too_many_lines, reason = "one arm for each step")]
     fn step(&mut self, step: &Step, session: &mut Session, repository: &Repository) {
         match step {
             Step::Edit(at, text) => {
