@@ -43,8 +43,8 @@ pub enum Depth {
 }
 
 impl Snapshot {
-    /// Returns the stored document that holds the node at `path`, and with [`Depth::Subtree`] all below it. Parents
-    /// come before their children. Pending edits of a session do not show.
+    /// Returns the stored document that holds the node at `path` with its policies, and with [`Depth::Subtree`] all
+    /// below it. Parents come before their children. Pending edits of a session do not show.
     ///
     /// # Errors
     /// [`Error::NodeMissing`]; errors of the store.
@@ -55,6 +55,18 @@ impl Snapshot {
         let stored = self.0.content.get(reads, &keys::key_of(owner)?)?;
         let stored = stored.ok_or_else(|| Error::NodeMissing(path.clone()))?;
         let mut documents = vec![document(owner.clone(), stored)];
+        if depth == Depth::Document
+            && owner == path
+            && is_container(path.name(), node.primary_type())
+        {
+            // What closes a page closes it wherever it goes.
+            for name in ["rep:policy", "rep:cugPolicy"] {
+                let policy = owner.child(name)?;
+                if let Some(stored) = self.0.content.get(reads, &keys::key_of(&policy)?)? {
+                    documents.push(document(policy, stored));
+                }
+            }
+        }
         if depth == Depth::Subtree && owner == path {
             let range = keys::below(owner)?;
             let bounds = range.bounds();
