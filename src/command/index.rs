@@ -104,7 +104,7 @@ fn rebuild(name: Option<&str>, place: &Place) -> Outcome {
     let dropped = home.repository.drop_indexes(name).map_err(failed)?;
     let built = home.repository.build_indexes().map_err(failed)?;
     close(&home)?;
-    if dropped == 0 && built == 0 {
+    if dropped == 0 {
         return Err(none_of_that_name(name));
     }
     say!("{built} maps built");

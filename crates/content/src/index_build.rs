@@ -161,7 +161,7 @@ impl Repository {
         Ok(count)
     }
 
-    /// Drops the maps of an index, or of all of them, so that they are built anew.
+    /// Drops the maps of an index, or of all of them, so that they are built anew; tells how many indexes that are.
     ///
     /// # Errors
     /// If the store fails.
@@ -172,15 +172,16 @@ impl Repository {
             let head = commit::open_head(&commits.staged, head)?;
             let mut maps = Root::read(head.shared.reads(), &head.root)?.maps;
             let before = maps.len();
+            let mut count = 0;
             for index in &Definitions::cached(&head)?.0 {
                 if name.is_none_or(|name| name == index.name) {
                     maps.remove(&index.map);
+                    count += 1;
                 }
             }
-            let dropped = before - maps.len();
-            let batch =
-                if dropped == 0 { Batch::new() } else { moved(&head, maps, "drop indexes")? };
-            Ok((batch, dropped))
+            let is_same = maps.len() == before;
+            let batch = if is_same { Batch::new() } else { moved(&head, maps, "drop indexes")? };
+            Ok((batch, count))
         })
     }
 }

@@ -4,17 +4,13 @@
 //! * Without an order, or with one that an index has, rows are read as they are asked for.
 //! * Rows are sorted with their path as the last key, so that their order is total and a page can go on behind any row.
 
-use std::cmp::Ordering as Order;
-use std::collections::BinaryHeap;
-
 use super::access::{Candidate, Ground, Mark, Source, candidates};
-use super::algebra::{
-    ColumnContent, Constraint, Join, JoinCondition, JoinKind, Literal, Operand, Operator, Query,
-    Select,
-};
+use super::algebra::{ColumnContent, Constraint, Join, JoinKind, Operand, Query, Select};
 use super::filter::{Expression, Filter, Subject};
+use super::join::tie;
 use super::plan::{Access, Wanted, plan};
 use super::scan::{admits, scan};
+use super::sort::{Ranked, check_memory, gather};
 use super::text_match::Words;
 use crate::value_key::{Span, ValueKey, split_entry};
 use crate::{Error, Node, NodePath, Result};
@@ -255,63 +251,6 @@ impl Planned<'_> {
                 return row;
             }
         }))
-    }
-}
-
-/// What rows are compared by.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Ranked {
-    keys: Vec<Option<Vec<u8>>>,
-    descending: Vec<bool>,
-    paths: Vec<Option<NodePath>>,
-}
-
-impl Ranked {
-    fn new(row: &Found, descending: &[bool]) -> Self {
-        Self { keys: row.keys.clone(), descending: descending.to_vec(), paths: row.paths() }
-    }
-}
-
-impl Ord for Ranked {
-    fn cmp(&self, other: &Self) -> Order {
-        let keys = self.keys.iter().zip(&other.keys).zip(&self.descending);
-        for ((left, right), descending) in keys {
-            let order = left.cmp(right);
-            let order = if *descending { order.reverse() } else { order };
-            if order.is_ne() {
-                return order;
-            }
-        }
-        self.paths.cmp(&other.paths)
-    }
-}
-
-impl PartialOrd for Ranked {
-    fn partial_cmp(&self, other: &Self) -> Option<Order> {
-        Some(self.cmp(other))
-    }
-}
-
-/// A row in a heap, of which the last in the wanted order is on top.
-struct Heaped(Ranked, Found);
-
-impl PartialEq for Heaped {
-    fn eq(&self, other: &Self) -> bool {
-        self.0 == other.0
-    }
-}
-
-impl Eq for Heaped {}
-
-impl PartialOrd for Heaped {
-    fn partial_cmp(&self, other: &Self) -> Option<Order> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Heaped {
-    fn cmp(&self, other: &Self) -> Order {
-        self.0.cmp(&other.0)
     }
 }
 
@@ -609,46 +548,6 @@ fn narrowed(access: &Access, behind: Option<&Ranked>) -> Access {
     access
 }
 
-/// Sorts rows; of many, only as many are kept as are wanted.
-fn gather(
-    ground: &Ground<'_>,
-    rows: FoundRows<'_>,
-    behind: Option<&Ranked>,
-    descending: &[bool],
-    limit: Option<u64>,
-) -> Result<Vec<Found>> {
-    let limit = limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX);
-    let mut heap: BinaryHeap<Heaped> = BinaryHeap::new();
-    for row in rows {
-        let row = row?;
-        let ranked = Ranked::new(&row, descending);
-        if behind.is_some_and(|behind| ranked <= *behind) {
-            continue;
-        }
-        if heap.len() >= limit {
-            if heap.peek().is_some_and(|last| ranked >= last.0) {
-                continue;
-            }
-            heap.pop();
-        }
-        heap.push(Heaped(ranked, row));
-        check_memory(ground, heap.len())?;
-    }
-    Ok(heap.into_sorted_vec().into_iter().map(|heaped| heaped.1).collect())
-}
-
-fn check_memory(ground: &Ground<'_>, rows: usize) -> Result<()> {
-    let limit = ground.limits.max_rows_in_memory;
-    if rows > limit {
-        return Err(Error::QueryLimit {
-            what: format!(
-                "it has to sort more than {limit} rows (`max_rows_in_memory`); give it a limit, or an index for its order"
-            ),
-        });
-    }
-    Ok(())
-}
-
 /// Makes a node ready for filters.
 pub(crate) fn subject<'a>(
     node: &'a Node,
@@ -713,78 +612,4 @@ fn row_of(ground: &Ground<'_>, access: &Access, candidate: Candidate) -> Result<
     }
     let mark = RowMark::One(mark);
     Ok(Some(Found { nodes: vec![Some(node)], score, excerpt, keys: Vec::new(), mark, part: 0 }))
-}
-
-/// Returns what ties a new selector to the nodes of a row; nothing if a node of the row is missing.
-fn tie<'a>(
-    on: &JoinCondition,
-    new: &str,
-    node: &dyn Fn(&str) -> Option<&'a Node>,
-) -> Result<Option<Vec<Constraint>>> {
-    let selector = || new.to_owned();
-    Ok(match on {
-        JoinCondition::Child { child, parent } if child == new => node(parent).map(|parent| {
-            vec![Constraint::Child { selector: selector(), path: parent.path().clone() }]
-        }),
-        JoinCondition::Child { child, .. } => node(child)
-            .and_then(|child| child.path().parent())
-            .map(|path| vec![Constraint::Same { selector: selector(), path }]),
-        JoinCondition::Descendant { descendant, ancestor } if descendant == new => node(ancestor)
-            .map(|ancestor| {
-                vec![Constraint::Descendant { selector: selector(), path: ancestor.path().clone() }]
-            }),
-        JoinCondition::Descendant { descendant, .. } => node(descendant).map(|below| {
-            let above = std::iter::successors(below.path().parent(), NodePath::parent);
-            vec![Constraint::Or(
-                above.map(|path| Constraint::Same { selector: selector(), path }).collect(),
-            )]
-        }),
-        JoinCondition::Same { left, right, path } => {
-            same(new, [left, right], path.as_deref(), node)?
-        }
-        JoinCondition::Equal { left, right } => {
-            let (own, other) = if left.0 == new { (left, right) } else { (right, left) };
-            let Some(node) = node(&other.0) else { return Ok(None) };
-            let (parents, name) = other.1.rsplit_once('/').unwrap_or(("", &other.1));
-            let property = node.find(parents)?.and_then(|node| node.property(name));
-            let Some(property) = property else { return Ok(None) };
-            let values = property.values().iter().cloned().map(Literal::Value).collect::<Vec<_>>();
-            if values.is_empty() {
-                return Ok(None);
-            }
-            let operand = Operand::Property { selector: selector(), name: own.1.clone() };
-            let constraint = match <[Literal; 1]>::try_from(values) {
-                Ok([value]) => Constraint::Compare { operand, operator: Operator::Equal, value },
-                Err(values) => Constraint::In { operand, values },
-            };
-            Some(vec![constraint])
-        }
-    })
-}
-
-fn same<'a>(
-    new: &str,
-    [left, right]: [&String; 2],
-    path: Option<&str>,
-    node: &dyn Fn(&str) -> Option<&'a Node>,
-) -> Result<Option<Vec<Constraint>>> {
-    let path = path.filter(|path| !path.is_empty() && *path != ".");
-    let place = if left == new {
-        let Some(right) = node(right) else { return Ok(None) };
-        Some(right.path().resolve(path.unwrap_or("."))?)
-    } else {
-        let Some(left) = node(left) else { return Ok(None) };
-        match path {
-            None => Some(left.path().clone()),
-            Some(path) => {
-                let above =
-                    left.path().as_str().strip_suffix(path).and_then(|text| text.strip_suffix('/'));
-                above
-                    .map(|text| NodePath::new(if text.is_empty() { "/" } else { text }))
-                    .transpose()?
-            }
-        }
-    };
-    let constraint = |path| vec![Constraint::Same { selector: new.to_owned(), path }];
-    Ok(place.map(constraint))
 }

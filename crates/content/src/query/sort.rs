@@ -1,0 +1,108 @@
+//! Rows in the order that a query asks for.
+//!
+//! Memory holds as many rows as are wanted, or all where that is not known, up to the limit.
+
+use std::cmp::Ordering as Order;
+use std::collections::BinaryHeap;
+
+use super::access::Ground;
+use super::rows::{Found, FoundRows};
+use crate::{Error, NodePath, Result};
+
+/// What rows are compared by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Ranked {
+    pub(crate) keys: Vec<Option<Vec<u8>>>,
+    pub(crate) descending: Vec<bool>,
+    pub(crate) paths: Vec<Option<NodePath>>,
+}
+
+impl Ranked {
+    pub(crate) fn new(row: &Found, descending: &[bool]) -> Self {
+        Self { keys: row.keys.clone(), descending: descending.to_vec(), paths: row.paths() }
+    }
+}
+
+impl Ord for Ranked {
+    fn cmp(&self, other: &Self) -> Order {
+        let keys = self.keys.iter().zip(&other.keys).zip(&self.descending);
+        for ((left, right), descending) in keys {
+            let order = left.cmp(right);
+            let order = if *descending { order.reverse() } else { order };
+            if order.is_ne() {
+                return order;
+            }
+        }
+        self.paths.cmp(&other.paths)
+    }
+}
+
+impl PartialOrd for Ranked {
+    fn partial_cmp(&self, other: &Self) -> Option<Order> {
+        Some(self.cmp(other))
+    }
+}
+
+/// A row in a heap, of which the last in the wanted order is on top.
+struct Heaped(Ranked, Found);
+
+impl PartialEq for Heaped {
+    fn eq(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+}
+
+impl Eq for Heaped {}
+
+impl PartialOrd for Heaped {
+    fn partial_cmp(&self, other: &Self) -> Option<Order> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Heaped {
+    fn cmp(&self, other: &Self) -> Order {
+        self.0.cmp(&other.0)
+    }
+}
+
+/// Sorts rows; of many, only as many are kept as are wanted.
+pub(crate) fn gather(
+    ground: &Ground<'_>,
+    rows: FoundRows<'_>,
+    behind: Option<&Ranked>,
+    descending: &[bool],
+    limit: Option<u64>,
+) -> Result<Vec<Found>> {
+    let limit = limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX);
+    let mut heap: BinaryHeap<Heaped> = BinaryHeap::new();
+    for row in rows {
+        let row = row?;
+        let ranked = Ranked::new(&row, descending);
+        if behind.is_some_and(|behind| ranked <= *behind) {
+            continue;
+        }
+        if heap.len() >= limit {
+            if heap.peek().is_some_and(|last| ranked >= last.0) {
+                continue;
+            }
+            heap.pop();
+        }
+        heap.push(Heaped(ranked, row));
+        check_memory(ground, heap.len())?;
+    }
+    Ok(heap.into_sorted_vec().into_iter().map(|heaped| heaped.1).collect())
+}
+
+/// Refuses to hold more rows than the limits allow.
+pub(crate) fn check_memory(ground: &Ground<'_>, rows: usize) -> Result<()> {
+    let limit = ground.limits.max_rows_in_memory;
+    if rows > limit {
+        return Err(Error::QueryLimit {
+            what: format!(
+                "it has to sort more than {limit} rows (`max_rows_in_memory`); give it a limit, or an index for its order"
+            ),
+        });
+    }
+    Ok(())
+}
