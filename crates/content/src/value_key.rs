@@ -261,6 +261,11 @@ pub(crate) fn whole_span() -> Span {
     (vec![NONE], vec![END])
 }
 
+/// Returns the entries that have a value.
+pub(crate) fn valued_span() -> Span {
+    (vec![BOOLEAN], vec![END])
+}
+
 /// Returns the entries of properties with several values.
 pub(crate) fn several_span() -> Span {
     (vec![SEVERAL], vec![SEVERAL + 1])

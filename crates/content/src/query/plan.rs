@@ -14,7 +14,7 @@ use super::filter::{Filter, bound};
 use super::full_text::{TextExpression, TextRequest};
 use crate::index::MAX_VALUE_BYTES;
 use crate::property_index::PropertyIndex;
-use crate::value_key::{Comparand, Span, several_span, successor, whole_span};
+use crate::value_key::{Comparand, Span, several_span, successor, valued_span};
 use crate::{Error, NodePath, Result, Value, keys};
 
 /// What reading a node by an index costs, compared with passing one in a scan.
@@ -540,7 +540,7 @@ impl Planner<'_> {
             let spans = Spans {
                 map_name: index.map.clone(),
                 map,
-                spans: same.as_ref().map_or_else(|| vec![whole_span()], |same| same.wish.spans()),
+                spans: same.as_ref().map_or_else(|| vec![valued_span()], |same| same.wish.spans()),
                 is_merged: false,
                 is_backward: *descending,
                 has_several: false,
