@@ -3,13 +3,14 @@
 //! Words are runs of letters and digits in lower case. Scripts that write no spaces (Chinese, Japanese, Thai, …) give
 //! one word for each character; a query for several of them is a phrase, so that every substring is found. Stems are
 //! lower-cased, stemmed by the language's Snowball rules, and written without accents; of documents in no known
-//! language only the accents are taken off.
+//! language only the accents are taken off. A stem that is the word itself is not kept twice: whoever looks for a stem
+//! looks for it among the words too.
 
 use std::str::CharIndices;
 
 use tantivy::tokenizer::{
-    AsciiFoldingFilter, LowerCaser, RawTokenizer, RemoveLongFilter, Stemmer, TextAnalyzer, Token,
-    TokenStream, Tokenizer, TokenizerManager,
+    AsciiFoldingFilter, BoxTokenStream, LowerCaser, RawTokenizer, RemoveLongFilter, Stemmer,
+    TextAnalyzer, TextAnalyzerBuilder, Token, TokenStream, Tokenizer, TokenizerManager,
 };
 
 use crate::language::{LANGUAGES, UNKNOWN};
@@ -21,9 +22,14 @@ pub(crate) const RAW: &str = "raw";
 /// Longer words are no words: encoded data and the like.
 const MAX_WORD_BYTES: usize = 128;
 
-/// Returns the name of the analyzer, and of the field, of a language's stems.
+/// Returns the name of the analyzer, and of the field, that has what stemming changes in a language.
 pub(crate) fn stems_of(language: &str) -> String {
     format!("stems_{language}")
+}
+
+/// Returns the name of the analyzer that gives the stem of every word of a language.
+pub(crate) fn every_stem_of(language: &str) -> String {
+    format!("every_stem_{language}")
 }
 
 /// Returns all analyzers by name.
@@ -33,30 +39,30 @@ pub(crate) fn analyzers() -> TokenizerManager {
     manager.register(WORDS, words());
     // The library asks for it where a JSON field is a column only.
     manager.register("default", words());
-    let folded = TextAnalyzer::builder(Words::default())
-        .filter(RemoveLongFilter::limit(MAX_WORD_BYTES))
-        .filter(LowerCaser)
-        .filter(AsciiFoldingFilter)
-        .build();
-    manager.register(&stems_of(UNKNOWN), folded);
+    let folded = lowered().filter(AsciiFoldingFilter);
+    register(&manager, UNKNOWN, folded.build());
     for (code, language) in LANGUAGES {
-        let stems = TextAnalyzer::builder(Words::default())
-            .filter(RemoveLongFilter::limit(MAX_WORD_BYTES))
-            .filter(LowerCaser)
-            .filter(Stemmer::new(language))
-            .filter(AsciiFoldingFilter)
-            .build();
-        manager.register(&stems_of(code), stems);
+        let stems = lowered().filter(Stemmer::new(language)).filter(AsciiFoldingFilter);
+        register(&manager, code, stems.build());
     }
     manager
 }
 
-/// Returns the analyzer of exact words.
-pub(crate) fn words() -> TextAnalyzer {
+fn register(manager: &TokenizerManager, code: &str, stems: TextAnalyzer) {
+    manager.register(&every_stem_of(code), stems.clone());
+    manager.register(&stems_of(code), Changed { words: words(), stems });
+}
+
+/// Begins an analyzer of words in lower case.
+fn lowered() -> TextAnalyzerBuilder<impl Tokenizer> {
     TextAnalyzer::builder(Words::default())
         .filter(RemoveLongFilter::limit(MAX_WORD_BYTES))
         .filter(LowerCaser)
-        .build()
+}
+
+/// Returns the analyzer of exact words.
+pub(crate) fn words() -> TextAnalyzer {
+    lowered().build()
 }
 
 /// Splits a text into words with their places.
@@ -64,6 +70,47 @@ pub(crate) fn split(analyzer: &mut TextAnalyzer, text: &str) -> Vec<Token> {
     let mut tokens = Vec::new();
     analyzer.token_stream(text).process(&mut |token| tokens.push(token.clone()));
     tokens
+}
+
+/// The stems that are not the words themselves: what the field of stems holds beside the field of words.
+#[derive(Clone)]
+struct Changed {
+    words: TextAnalyzer,
+    stems: TextAnalyzer,
+}
+
+struct ChangedStream<'a> {
+    words: BoxTokenStream<'a>,
+    stems: BoxTokenStream<'a>,
+}
+
+impl Tokenizer for Changed {
+    type TokenStream<'a> = ChangedStream<'a>;
+
+    fn token_stream<'a>(&'a mut self, text: &'a str) -> ChangedStream<'a> {
+        let Self { words, stems } = self;
+        ChangedStream { words: words.token_stream(text), stems: stems.token_stream(text) }
+    }
+}
+
+impl TokenStream for ChangedStream<'_> {
+    fn advance(&mut self) -> bool {
+        // Both streams cut the same text the same way, so they advance together.
+        while self.words.advance() && self.stems.advance() {
+            if self.words.token().text != self.stems.token().text {
+                return true;
+            }
+        }
+        false
+    }
+
+    fn token(&self) -> &Token {
+        self.stems.token()
+    }
+
+    fn token_mut(&mut self) -> &mut Token {
+        self.stems.token_mut()
+    }
 }
 
 /// The tokenizer under all analyzers of text.
@@ -174,10 +221,12 @@ mod tests {
 
     #[test]
     fn stems_by_language() {
-        check("stems_en", "running runs runner", "run run runner");
-        check("stems_de", "Häuser Haus", "haus haus");
-        check("stems_fr", "continuellement", "continuel");
-        check("stems_und", "Café Zürich", "cafe zurich");
+        check("every_stem_en", "running runs runner", "run run runner");
+        check("every_stem_de", "Häuser Haus", "haus haus");
+        check("every_stem_fr", "continuellement", "continuel");
+        check("every_stem_und", "Café Bar", "cafe bar");
+        check("stems_en", "Running run runner", "run");
+        check("stems_und", "Café Bar Zürich", "cafe zurich");
     }
 
     #[test]

@@ -1,8 +1,10 @@
 //! What can go wrong with the index, one variant for each different decision of the caller.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use tantivy::TantivyError;
+use tantivy::directory::error::OpenReadError;
 
 /// The result of everything in this crate that can fail.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -53,15 +55,23 @@ impl Error {
 
     /// Makes the error of a failed access to the files of the index.
     pub(crate) fn of_index(action: &'static str, dir: &Path, error: TantivyError) -> Self {
-        match error {
+        let is_damage = match &error {
             TantivyError::DataCorruption(_)
             | TantivyError::IncompatibleIndex(_)
             | TantivyError::SchemaError(_)
             | TantivyError::FieldNotFound(_)
-            | TantivyError::DeserializeError(_)
-            | TantivyError::OpenReadError(_) => Self::Damaged(error.to_string()),
-            error => Self::Files { action, dir: dir.to_owned(), source: Box::new(error) },
+            | TantivyError::DeserializeError(_) => true,
+            TantivyError::OpenReadError(error) => !matches!(error, OpenReadError::IoError { .. }),
+            // Bytes that end too early or make no sense; other faults of the disk may pass.
+            TantivyError::IoError(error) => {
+                matches!(error.kind(), ErrorKind::InvalidData | ErrorKind::UnexpectedEof)
+            }
+            _ => false,
+        };
+        if is_damage {
+            return Self::Damaged(error.to_string());
         }
+        Self::Files { action, dir: dir.to_owned(), source: Box::new(error) }
     }
 
     /// Makes the error of a failed access to a file beside the index.

@@ -11,6 +11,8 @@ use crate::expand::matches;
 
 /// About so long is an excerpt.
 const EXCERPT_BYTES: usize = 220;
+/// The rest of a text is looked at if this much has none of the words.
+const HEAD_BYTES: usize = 4096;
 /// Before the first word that was found stands at most this much.
 const LEAD_BYTES: usize = 60;
 
@@ -84,8 +86,15 @@ impl Marks {
 }
 
 /// Returns the most telling part of a text as HTML: escaped, with `<strong>` around the words.
-pub(crate) fn excerpt(marks: &Marks, text: &str, stems: Option<&mut TextAnalyzer>) -> String {
-    let places = marks.find(text, stems);
+pub(crate) fn excerpt(marks: &Marks, text: &str, mut stems: Option<&mut TextAnalyzer>) -> String {
+    let head = match text.len() {
+        ..=HEAD_BYTES => text,
+        _ => (0..=HEAD_BYTES).rev().find_map(|end| text.get(..end)).unwrap_or(text),
+    };
+    let mut places = marks.find(head, stems.as_deref_mut());
+    if places.is_empty() && head.len() < text.len() {
+        places = marks.find(text, stems);
+    }
     let window = window(text, &places);
     let mut out = String::new();
     if window.start > 0 {
@@ -169,7 +178,7 @@ mod tests {
     use crate::analyzer::analyzers;
 
     fn check(expression: &TextExpression, text: &str, expected: &str) {
-        let mut stems = analyzers().get("stems_en").unwrap();
+        let mut stems = analyzers().get("every_stem_en").unwrap();
         assert_eq!(excerpt(&Marks::of(expression), text, Some(&mut stems)), expected);
     }
 
@@ -190,6 +199,13 @@ mod tests {
     fn escapes() {
         check(&term("b"), "a < b & \"c\"", "a &lt; <strong>b</strong> &amp; &quot;c&quot;");
         check(&term("script"), "<script>", "&lt;<strong>script</strong>&gt;");
+    }
+
+    #[test]
+    fn looks_further_where_the_head_has_nothing() {
+        let text = format!("{} needle", "häy ".repeat(3000));
+        let shown = excerpt(&Marks::of(&term("needle")), &text, None);
+        assert!(shown.ends_with("häy <strong>needle</strong>"), "{shown}");
     }
 
     #[test]

@@ -16,6 +16,7 @@ use tantivy::{DocAddress, Searcher, TantivyDocument, TantivyError, Term};
 use tympan_content::query::{FullText, TextHit, TextPage, TextRequest};
 use tympan_content::{ChunkId, NodePath, Repository, Snapshot};
 
+use crate::analyzer::every_stem_of;
 use crate::document::Digest;
 use crate::error::{Error, Result};
 use crate::excerpt::{Marks, excerpt};
@@ -412,9 +413,8 @@ impl Index {
             return Ok(None);
         };
         let language = document.get_first(fields.language).and_then(|code| code.as_str());
-        let stems = language.and_then(|code| fields.stems.get(code));
-        let mut stems =
-            stems.and_then(|field| served.searcher.index().tokenizer_for_field(*field).ok());
+        let tokenizers = served.searcher.index().tokenizers();
+        let mut stems = language.and_then(|code| tokenizers.get(&every_stem_of(code)));
         Ok(Some(excerpt(marks, text, stems.as_mut())))
     }
 

@@ -4,6 +4,7 @@
 //! The parts of such a union are plain terms, so that the scorers can pass over blocks that cannot reach the first
 //! page: a word that stands everywhere costs about as much as a rare one.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use tantivy::query::{
@@ -16,7 +17,7 @@ use tantivy::{Searcher, Term};
 use tympan_content::NodePath;
 use tympan_content::query::{TextExpression, TextRequest};
 
-use crate::analyzer::{split, words};
+use crate::analyzer::{every_stem_of, split, words};
 use crate::document::keys_of;
 use crate::error::{Error, Result};
 use crate::expand::{Place, matches};
@@ -185,16 +186,24 @@ impl Planner<'_> {
             (found, _) => return self.phrase(found, false),
         }
         let mut parts = self.exact(text)?;
+        let mut stems_as_words = BTreeSet::new();
         for (code, field) in &self.fields.stems {
             let language = Term::from_field_text(self.fields.language, code);
             if self.count(&language)? == 0 {
                 continue;
             }
-            let analyzer = self.searcher.index().tokenizer_for_field(*field);
-            let mut analyzer = analyzer.map_err(|error| self.failed(error))?;
-            for stem in split(&mut analyzer, text) {
-                let stem = Term::from_field_text(*field, &stem.text);
-                parts.extend(self.scored(stem, STEM_BOOST)?);
+            let analyzer = self.searcher.index().tokenizers().get(&every_stem_of(code));
+            for stem in analyzer.map(|mut stems| split(&mut stems, text)).unwrap_or_default() {
+                let term = Term::from_field_text(*field, &stem.text);
+                parts.extend(self.scored(term, STEM_BOOST)?);
+                stems_as_words.insert(stem.text);
+            }
+        }
+        // A word that is its own stem stands among the words alone.
+        for stem in stems_as_words {
+            if found.iter().all(|token| token.text != stem) {
+                let term = Term::from_field_text(self.fields.words, &stem);
+                parts.extend(self.scored(term, STEM_BOOST)?);
             }
         }
         Ok(Some(self.largest(parts)))

@@ -8,7 +8,7 @@
 //! | `language` | the code of the language that stemmed it |
 //! | `title` | the words of name, titles and tags |
 //! | `words` | all words, with positions |
-//! | `stems_<language>` | all words as stems |
+//! | `stems_<language>` | the stems of words that are not the words themselves |
 //! | `properties` | the words of each property, by its path relative to the document |
 //! | `facets` | short values of properties near the document's node, whole |
 //! | `excerpt` | the first part of the text, for showing |
