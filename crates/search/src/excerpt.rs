@@ -203,7 +203,7 @@ mod tests {
 
     #[test]
     fn looks_further_where_the_head_has_nothing() {
-        let text = format!("{} needle", "häy ".repeat(3000));
+        let text = format!("{}needle", "häy ".repeat(3000));
         let shown = excerpt(&Marks::of(&term("needle")), &text, None);
         assert!(shown.ends_with("häy <strong>needle</strong>"), "{shown}");
     }
