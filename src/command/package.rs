@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde_json::Value;
 use tympan_content::package::build::{Manifest, write};
 use tympan_content::package::{
-    DependencyRule, Filter, IdentifierRule, InstallOptions, InstallReport, Limits,
+    DependencyRule, Filter, IdentifierRule, InstallOptions, InstallReport, Installation, Limits,
     Package as ContentPackage, PackageId, Progress, Stamp, StoredPackage,
 };
 use tympan_content::{Repository, Snapshot};
@@ -94,7 +94,8 @@ fn install(package: &str, options: &InstallOptions, place: &Place) -> Outcome {
         let home = Home::open_existing(home_dir)?;
         let stored = find(&home.repository, package)?;
         let mut session = home.repository.session(ADMIN).map_err(failed)?;
-        let report = session.install_package(&stored.path, options, &stamp(), &mut progress);
+        let how = Installation { options, stamp: &stamp(), progress: &mut progress };
+        let report = session.install_package(&stored.path, how);
         (home, report)
     } else {
         install_file(file, home_dir, options, &mut progress)?
@@ -119,7 +120,8 @@ fn install_file(
         .map_err(|error| Fault::usage(format!("cannot read `{}`: {error}", file.display())))?;
     let home = Home::open(home)?;
     let mut session = home.repository.session(ADMIN).map_err(failed)?;
-    let report = session.install_file(&mut package, &mut bytes, options, &stamp(), progress);
+    let how = Installation { options, stamp: &stamp(), progress };
+    let report = session.install_file(&mut package, &mut bytes, how);
     drop(session);
     Ok((home, report))
 }

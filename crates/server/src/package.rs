@@ -24,8 +24,8 @@ use serde_json::{Value, json};
 use tempfile::NamedTempFile;
 use tympan_content::package::build::{Manifest, write};
 use tympan_content::package::{
-    DependencyRule, Filter, IdentifierRule, IfExists, InstallOptions, InstallReport, Limits,
-    Package, PackageId, Stamp, StoredPackage,
+    DependencyRule, Filter, IdentifierRule, IfExists, InstallOptions, InstallReport, Installation,
+    Limits, Package, PackageId, Stamp, StoredPackage,
 };
 use tympan_content::{BlobContent, Session};
 use tympan_web::limit::{BodyLimit, is_stalled, is_too_large, limited};
@@ -318,7 +318,8 @@ fn install_stored(
 ) -> Result<InstallReport> {
     let stamp = stamp(user);
     let report = attempt(instance, user, |session| {
-        session.install_package(&stored.path, options, &stamp, &mut |_| {})
+        let how = Installation { options, stamp: &stamp, progress: &mut |_| {} };
+        session.install_package(&stored.path, how)
     })?;
     count(&instance.metrics.commits);
     Ok(report)
@@ -360,8 +361,7 @@ impl Received {
         let mut session = instance.repository.session(&stamp.user)?;
         let file = self.file.as_file_mut();
         file.seek(SeekFrom::Start(0))?;
-        let stored =
-            session.store_package(file, &self.name, &Limits::default(), if_exists, stamp)?;
+        let stored = session.store_package(file, &self.name, if_exists, stamp)?;
         session.commit(&format!("store package {}", stored.id), stamp.at)?;
         count(&instance.metrics.commits);
         Ok(stored)
@@ -382,7 +382,8 @@ impl Received {
                 what: "the package".into(),
                 source,
             })?;
-            session.install_file(&mut package, &mut bytes, options, stamp, &mut |_| {})
+            let how = Installation { options, stamp, progress: &mut |_| {} };
+            session.install_file(&mut package, &mut bytes, how)
         })?;
         count(&instance.metrics.commits);
         Ok(report)

@@ -84,7 +84,9 @@ impl<R: Read + Seek> Package<R> {
             installer.settle_identifiers(options.identifiers)?;
         }
         let stored = installer.stored;
-        nested::install(self, &stored, &mut report, target, options, progress)?;
+        let within = nested::install(self, &stored, target, options, progress)?;
+        report.nested = within.reports;
+        report.warnings.extend(within.warnings);
         Ok(report)
     }
 

@@ -53,7 +53,7 @@ pub use difference::{Change, ChangedNode, ChangedProperty, Difference};
 pub use filter::{Coverage, Filter, FilterRoot, Mode};
 pub use options::{DependencyRule, IdentifierRule, InstallOptions, NestedRule, Stamp};
 pub use properties::{AccessControl, PackageId, Properties};
-pub use registry::{IfExists, ReadSeek, StoredPackage};
+pub use registry::{IfExists, Installation, ReadSeek, StoredPackage};
 pub(crate) use replaced::REPLACED;
 pub use replaced::Uninstalled;
 pub use report::{InstallReport, SkipReason, Skipped};

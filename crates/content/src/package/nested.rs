@@ -11,15 +11,22 @@ use super::target::{InstallTarget, Progress};
 use super::{Nested, Package};
 use crate::{NodePath, Result};
 
+/// What became of the packages within a package.
+#[derive(Debug, Default)]
+pub(super) struct Outcome {
+    pub(super) reports: Vec<InstallReport>,
+    pub(super) warnings: Vec<String>,
+}
+
 /// Installs those packages within `outer` whose files were stored, those that others need first.
 pub(super) fn install<R: Read + Seek>(
     outer: &mut Package<R>,
     stored: &BTreeSet<NodePath>,
-    report: &mut InstallReport,
     target: &mut dyn InstallTarget,
     options: &InstallOptions,
     progress: &mut dyn FnMut(Progress<'_>),
-) -> Result<()> {
+) -> Result<Outcome> {
+    let mut out = Outcome::default();
     let parent = outer.id.clone();
     sort(&mut outer.nested);
     for Nested { path, package, handling } in &mut outer.nested {
@@ -37,15 +44,15 @@ pub(super) fn install<R: Read + Seek>(
             && let Some(newer) = newer_installed(target, &package.id)?
         {
             let message = format!("`{path}` is stored and not installed: `{newer}` is installed");
-            report.warnings.push(message);
+            out.warnings.push(message);
             continue;
         }
-        report.nested.push(package.install_with(target, options, progress)?);
+        out.reports.push(package.install_with(target, options, progress)?);
         if options.stamp.is_some() {
             mark_installed(target, path, options.stamp.as_ref())?;
         }
     }
-    Ok(())
+    Ok(out)
 }
 
 /// Puts packages behind those that they need; the order stays where none needs another.

@@ -9,7 +9,7 @@
 //!
 //! Not here: who may do this (the caller asks).
 
-use std::collections::BTreeSet;
+use std::fmt;
 use std::io::{BufReader, Cursor, Read, Seek, SeekFrom, Write};
 
 use serde::{Serialize, Serializer};
@@ -190,11 +190,10 @@ impl Session {
         &mut self,
         file: &mut (impl Read + Seek),
         name: &str,
-        limits: &Limits,
         if_exists: IfExists,
         stamp: &Stamp,
     ) -> Result<StoredPackage> {
-        let package = Package::read(&mut *file, name, limits)?.without_archive();
+        let package = Package::read(&mut *file, name, &Limits::default())?.without_archive();
         file.seek(SeekFrom::Start(0))
             .map_err(|source| Error::Read { what: format!("`{name}`"), source })?;
         self.store_opened(&package, file, if_exists, stamp)
@@ -240,13 +239,11 @@ impl Session {
         &mut self,
         package: &mut Package<R>,
         bytes: &mut dyn Read,
-        options: &InstallOptions,
-        stamp: &Stamp,
-        progress: &mut dyn FnMut(Progress<'_>),
+        how: Installation<'_>,
     ) -> Result<InstallReport> {
         let described = package.described();
-        let stored = self.store_opened(&described, bytes, IfExists::Replace, stamp)?;
-        self.install_stored(&stored, Some(package), options, stamp, progress)
+        let stored = self.store_opened(&described, bytes, IfExists::Replace, how.stamp)?;
+        self.install_stored(&stored, Some(package), how)
     }
 
     /// Installs a stored package, those that it needs and those within it, and commits.
@@ -257,25 +254,22 @@ impl Session {
     pub fn install_package(
         &mut self,
         path: &NodePath,
-        options: &InstallOptions,
-        stamp: &Stamp,
-        progress: &mut dyn FnMut(Progress<'_>),
+        how: Installation<'_>,
     ) -> Result<InstallReport> {
         let package = self.stored_at(path)?;
-        self.install_stored::<Cursor<Vec<u8>>>(&package, None, options, stamp, progress)
+        self.install_stored::<Cursor<Vec<u8>>>(&package, None, how)
     }
 
     fn install_stored<R: Read + Seek>(
         &mut self,
         package: &StoredPackage,
         mut opened: Option<&mut Package<R>>,
-        options: &InstallOptions,
-        stamp: &Stamp,
-        progress: &mut dyn FnMut(Progress<'_>),
+        how: Installation<'_>,
     ) -> Result<InstallReport> {
+        let Installation { options, stamp, progress } = how;
         let options = InstallOptions { stamp: Some(stamp.clone()), ..options.clone() };
-        let mut plan = Plan { packages: Vec::new(), warnings: Vec::new() };
-        plan.add(&self.snapshot()?, package, options.dependencies, &mut Vec::new())?;
+        let mut plan = Plan::new(&self.snapshot()?, options.dependencies)?;
+        plan.add(package)?;
         let mut keeping = Keeping::default();
         let mut reports = Vec::new();
         for one in &plan.packages {
@@ -501,79 +495,79 @@ pub enum IfExists {
     Replace,
 }
 
+/// How a stored package is installed.
+pub struct Installation<'a> {
+    /// The rules.
+    pub options: &'a InstallOptions,
+    /// Who installs it, when.
+    pub stamp: &'a Stamp,
+    /// Who hears how far it is.
+    pub progress: &'a mut dyn FnMut(Progress<'_>),
+}
+
+impl fmt::Debug for Installation<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Installation({:?})", self.options)
+    }
+}
+
 /// Packages in the order in which they are installed: the asked one last.
 struct Plan {
+    rule: DependencyRule,
+    /// All that are stored, sorted by version.
+    stored: Vec<StoredPackage>,
+    /// Those whose needs are being met.
+    open: Vec<PackageId>,
     packages: Vec<StoredPackage>,
     warnings: Vec<String>,
 }
 
 impl Plan {
-    fn add(
-        &mut self,
-        snapshot: &Snapshot,
-        package: &StoredPackage,
-        rule: DependencyRule,
-        open: &mut Vec<PackageId>,
-    ) -> Result<()> {
-        if rule != DependencyRule::Ignore && !package.dependencies.is_empty() {
-            open.push(package.id.clone());
-            let stored = snapshot.packages()?;
-            for need in &package.dependencies {
-                self.meet(snapshot, need, &stored, rule, open)?;
-            }
-            open.pop();
+    fn new(snapshot: &Snapshot, rule: DependencyRule) -> Result<Self> {
+        let stored = snapshot.packages()?;
+        let (open, packages, warnings) = (Vec::new(), Vec::new(), Vec::new());
+        Ok(Self { rule, stored, open, packages, warnings })
+    }
+
+    fn add(&mut self, package: &StoredPackage) -> Result<()> {
+        if self.rule != DependencyRule::Ignore {
+            self.open.push(package.id.clone());
+            package.dependencies.iter().try_for_each(|need| self.meet(need, &package.id))?;
+            self.open.pop();
         }
         self.packages.push(package.clone());
         Ok(())
     }
 
-    fn meet(
-        &mut self,
-        snapshot: &Snapshot,
-        need: &Dependency,
-        stored: &[StoredPackage],
-        rule: DependencyRule,
-        open: &mut Vec<PackageId>,
-    ) -> Result<()> {
-        let fitting = || stored.iter().filter(|one| need.is_met_by(&one.id));
+    fn meet(&mut self, need: &Dependency, asking: &PackageId) -> Result<()> {
+        let fitting = || self.stored.iter().filter(|one| need.is_met_by(&one.id));
         if fitting().any(StoredPackage::is_installed) {
             return Ok(());
         }
-        let known: BTreeSet<&NodePath> = self.packages.iter().map(|one| &one.path).collect();
-        // The list is sorted by version: the newest comes last.
-        let best = fitting().next_back();
-        let asking = open.last().cloned().unwrap_or_default();
-        match best {
-            Some(best) if known.contains(&best.path) => Ok(()),
-            Some(best) if open.contains(&best.id) => {
-                let message = format!("`{}` and `{asking}` need each other", best.id);
-                self.complain(rule, &asking, message)
+        // The newest comes last.
+        match fitting().next_back().cloned() {
+            Some(best) if self.packages.iter().any(|one| one.path == best.path) => Ok(()),
+            Some(best) if self.open.contains(&best.id) => {
+                self.complain(asking, format!("`{}` and `{asking}` need each other", best.id))
             }
-            Some(best) if rule != DependencyRule::Strict => {
-                let best = best.clone();
-                self.add(snapshot, &best, rule, open)
-            }
+            Some(best) if self.rule != DependencyRule::Strict => self.add(&best),
             Some(best) => {
+                let stored = &best.id;
                 let message =
-                    format!("it needs `{need}`, and `{}` is stored but not installed", best.id);
-                self.complain(rule, &asking, message)
+                    format!("it needs `{need}`, and `{stored}` is stored but not installed");
+                self.complain(asking, message)
             }
             None => {
                 let message = format!(
                     "it needs `{need}`, which is not stored here; store that package first"
                 );
-                self.complain(rule, &asking, message)
+                self.complain(asking, message)
             }
         }
     }
 
-    fn complain(
-        &mut self,
-        rule: DependencyRule,
-        asking: &PackageId,
-        message: String,
-    ) -> Result<()> {
-        if rule == DependencyRule::BestEffort {
+    fn complain(&mut self, asking: &PackageId, message: String) -> Result<()> {
+        if self.rule == DependencyRule::BestEffort {
             self.warnings.push(message);
             return Ok(());
         }

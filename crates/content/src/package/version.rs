@@ -262,7 +262,9 @@ impl fmt::Display for VersionRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.low, &self.high) {
             (None, None) => Ok(()),
-            (Some(low), None) if low.is_inclusive => write!(f, "{}", low.version),
+            (Some(low), None) if low.is_inclusive && !low.version.text.starts_with(['[', '(']) => {
+                write!(f, "{}", low.version)
+            }
             (low, high) => {
                 let is_open =
                     |bound: &Option<Bound>| bound.as_ref().is_some_and(|one| !one.is_inclusive);
@@ -356,7 +358,7 @@ mod tests {
         for refused in ["1.0,2.0", "[1.0,2.0", "[2.0,1.0]", "(1.0,1.0]"] {
             assert!(VersionRange::parse(refused).is_err(), "{refused}");
         }
-        for text in ["", "1.0", "[1.0,2.0)", "(1.0,2.0]", "[,2.0]"] {
+        for text in ["", "1.0", "[1.0,2.0)", "(1.0,2.0]", "[,2.0]", "[[1],)"] {
             assert_eq!(VersionRange::parse(text).unwrap().to_string(), text);
         }
         assert_eq!(VersionRange::exactly("1.0").to_string(), "[1.0,1.0]");

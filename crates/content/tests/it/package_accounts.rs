@@ -110,6 +110,41 @@ fn a_mode_of_the_caller_goes_before_the_filters() {
     assert_eq!(text(&repository, "/home/users/x1", "p").as_deref(), Some("old"));
 }
 
+/// What FileVault's own tests check of packages with users that exist at another path.
+#[test]
+fn moved_users_of_the_fixtures_stay_and_get_their_policies() {
+    let Some(folder) = fixtures("filevault") else {
+        return;
+    };
+    let options = InstallOptions {
+        mode: Some(Mode::Merge),
+        access_control: Some(AccessControl::MergePreserve),
+        ..InstallOptions::default()
+    };
+    let run = |file: &str, accounts: &str| {
+        let repository = repository(&format!("/home {FOLDER}\n/home/users {FOLDER}\n{accounts}"));
+        let bytes = std::fs::read(folder.join(file)).unwrap();
+        install(&repository, &bytes, &options).unwrap();
+        repository
+    };
+    let user = |at: &str| format!("{at} jcr:primaryType=rep:User own=1\n");
+    let moved = run("test_user_a_policy.zip", &user("/home/users/x/test-user-a"));
+    assert!(!has(&moved, "/home/users/test/test-user-a"));
+    assert_eq!(text(&moved, "/home/users/x/test-user-a", "own").as_deref(), Some("1"));
+    let policy = "/home/users/x/test-user-a/rep:policy/deny";
+    assert_eq!(values(&moved, policy, "rep:privileges"), ["jcr:all"]);
+    assert_eq!(
+        values(&moved, "/home/users/x/test-user-a", "jcr:mixinTypes"),
+        ["rep:AccessControllable"]
+    );
+    // Two of them beside each other.
+    let two = user("/home/users/p/admin") + &user("/home/users/q/anonymous");
+    let moved = run("test_two_moved_users.zip", &two);
+    assert!(!has(&moved, "/home/users/a/admin") && !has(&moved, "/home/users/a/anonymous"));
+    assert_eq!(text(&moved, "/home/users/q/anonymous", "own").as_deref(), Some("1"));
+    assert!(has(&moved, "/home/users/p/admin/rep:policy/deny"));
+}
+
 #[test]
 fn members_of_large_groups_are_joined() {
     let group = "jcr:primaryType=rep:Group rep:authorizableId=g";

@@ -10,8 +10,8 @@ use std::time::{Duration, SystemTime};
 use proptest::prelude::*;
 use tympan_blobs::{BlobStore, MemoryBlobs};
 use tympan_content::package::{
-    Change, DependencyRule, IfExists, InstallOptions, InstallReport, Limits, NestedRule, Package,
-    PackageId, Stamp,
+    Change, DependencyRule, IfExists, InstallOptions, InstallReport, Installation, Limits,
+    NestedRule, Package, PackageId, Stamp,
 };
 use tympan_content::{BlobId, Error, NodePath, Property, Repository, Result, Subtree};
 use tympan_store::{ChunkStore, CollectOptions, LocalStore, Retention};
@@ -53,13 +53,7 @@ fn simple(id: &str, needs: &str) -> Vec<u8> {
 fn store(repository: &Repository, bytes: &[u8]) -> NodePath {
     let mut session = repository.session("ann").unwrap();
     let stored = session
-        .store_package(
-            &mut Cursor::new(bytes),
-            "test.zip",
-            &Limits::default(),
-            IfExists::Replace,
-            &stamp(),
-        )
+        .store_package(&mut Cursor::new(bytes), "test.zip", IfExists::Replace, &stamp())
         .unwrap();
     session.commit("store", SystemTime::UNIX_EPOCH).unwrap();
     stored.path
@@ -70,7 +64,8 @@ fn install_with(
     at: &NodePath,
     options: &InstallOptions,
 ) -> Result<InstallReport> {
-    repository.session("ann")?.install_package(at, options, &stamp(), &mut |_| {})
+    let how = Installation { options, stamp: &stamp(), progress: &mut |_| {} };
+    repository.session("ann")?.install_package(at, how)
 }
 
 fn install(repository: &Repository, at: &NodePath) -> InstallReport {
@@ -123,7 +118,6 @@ fn a_stored_package_is_replaced_only_if_asked() {
     let again = session.store_package(
         &mut Cursor::new(simple("g:n:1", "")),
         "x",
-        &Limits::default(),
         IfExists::Refuse,
         &stamp(),
     );
@@ -466,8 +460,9 @@ fn a_full_disk_leaves_nothing_half_installed() {
             Package::read(Cursor::new(&bytes), "deep.zip", &Limits::default()).unwrap();
         let install = |package: &mut Package<_>| {
             let options = InstallOptions::default();
+            let how = Installation { options: &options, stamp: &stamp(), progress: &mut |_| {} };
             let mut session = repository.session("ann").unwrap();
-            session.install_file(package, &mut &*bytes, &options, &stamp(), &mut |_| {})
+            session.install_file(package, &mut &*bytes, how)
         };
         if install(&mut package).is_err() {
             assert_eq!(repository.head().unwrap(), before, "room for {room}");
