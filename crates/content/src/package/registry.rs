@@ -290,6 +290,12 @@ impl Session {
             drop((before, after));
             // What is installed as it is already leaves no trace.
             if !(one.is_installed() && replaced.is_empty()) {
+                // What an attempt that failed left behind does not count.
+                let replaced = if one.is_installed() {
+                    replaced.after_earlier(self.repository(), &one.path)?
+                } else {
+                    replaced
+                };
                 keeping.add(self.repository(), &one.path, replaced, stamp)?;
                 definition::mark_installed(self, &one.path, Some(stamp))?;
             }

@@ -112,6 +112,15 @@ impl Replaced {
         Ok(replaced)
     }
 
+    /// Puts this on top of what an earlier installation of the same package replaced.
+    pub(super) fn after_earlier(self, repository: &Repository, package: &NodePath) -> Result<Self> {
+        let earlier = find(repository, package)?;
+        Ok(match earlier {
+            Some(earlier) => earlier.followed_by(self),
+            None => self,
+        })
+    }
+
     /// Puts a later installation of the same package on top: undoing goes back to before the first.
     fn followed_by(mut self, later: Self) -> Self {
         let touched: BTreeSet<Vec<u8>> = self.keys();
@@ -189,10 +198,6 @@ impl Keeping {
     ) -> Result<()> {
         let name = ref_name(repository, package);
         let expected = repository.0.chunks.read_ref(&name)?;
-        let replaced = match &expected {
-            Some(root) => Replaced::read(repository, root)?.followed_by(replaced),
-            None => replaced,
-        };
         let new = Some(replaced.write(&mut self.batch)?);
         if new == expected {
             return Ok(());
