@@ -60,18 +60,16 @@ pub(crate) struct Done {
     pub(crate) decided: Vec<(Conflict, Side)>,
 }
 
-/// Commits edits that were made over `base`, together with what other sessions commit at the moment.
+/// Commits edits that were made over `base`, together with what other sessions commit at the moment. The documents with
+/// the keys in `guarded` must be as they are in `base`.
 ///
 /// # Errors
-/// [`Error::Conflicts`] with every clash and who made it; nothing is written then.
-pub(crate) fn commit(base: &Snapshot, edits: &Overlay, change: &Change<'_>) -> Result<ChunkId> {
-    commit_with(base, edits, change, Checks::All)
-}
-
-/// Commits edits like [`commit`], judged or as they are.
-pub(crate) fn commit_with(
+/// [`Error::Conflicts`] with every clash and who made it, [`Error::Stale`] for a guarded document; nothing is written
+/// then.
+pub(crate) fn commit(
     base: &Snapshot,
     edits: &Overlay,
+    guarded: &BTreeSet<Vec<u8>>,
     change: &Change<'_>,
     checks: Checks,
 ) -> Result<ChunkId> {
@@ -85,6 +83,7 @@ pub(crate) fn commit_with(
         if head.root == base.0.root && increments.is_empty() {
             return Ok((Cow::Borrowed(edits), ()));
         }
+        check_guarded(&base.0, guarded, head)?;
         let mut clashes = Clashes::new(&choice);
         let mut merged = match head.root == base.0.root {
             true => edits.clone(),
@@ -177,6 +176,17 @@ fn stage<'a, T>(
 /// [`Error::Conflicts`] if any was not.
 fn settled(clashes: Clashes<'_>) -> Result<Vec<(Conflict, Side)>> {
     if clashes.open.is_empty() { Ok(clashes.decided) } else { Err(Error::Conflicts(clashes.open)) }
+}
+
+/// Refuses the commit if somebody else changed a document that was to stay as it was.
+fn check_guarded(base: &View, guarded: &BTreeSet<Vec<u8>>, head: &View) -> Result<()> {
+    for key in guarded {
+        let before = base.content.get(base.shared.reads(), key)?;
+        if before != head.content.get(head.shared.reads(), key)? {
+            return Err(Error::Stale(keys::path_of(key)?));
+        }
+    }
+    Ok(())
 }
 
 /// Opens the state that the branch will name when everything staged is written.

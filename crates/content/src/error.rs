@@ -65,6 +65,25 @@ pub enum Error {
     /// Others changed the same things since this session began.
     #[error("{}", crate::conflict::message(.0))]
     Conflicts(Vec<Conflict>),
+    /// Others changed a document that was to stay as it was read.
+    #[error("`{0}` was changed since it was read; read it again")]
+    Stale(NodePath),
+    /// A place in the change feed that the history does not reach.
+    #[error(
+        "the cursor `{cursor}` leads nowhere: {fault}; history is kept from `{oldest}` on: read the present state, `{root}`, then go on from `{newest}`"
+    )]
+    CursorLost {
+        /// The cursor.
+        cursor: String,
+        /// What is wrong with it.
+        fault: &'static str,
+        /// The cursor of the oldest revision from which every later one is kept.
+        oldest: String,
+        /// The cursor behind the newest revision.
+        newest: String,
+        /// The state that the newest revision led to.
+        root: ChunkId,
+    },
     /// The session's viewer lacks a privilege for what it would change.
     #[error("OakAccess0000: Access denied: `{path}` needs the privilege `{privilege}`")]
     AccessDenied {

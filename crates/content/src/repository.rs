@@ -15,6 +15,7 @@ use tympan_store::{
 
 use crate::access::AccessCache;
 use crate::body::Body;
+use crate::changes::Recent;
 use crate::index::ORDER;
 use crate::index_build::{self, Builds};
 use crate::order::OrderKey;
@@ -53,6 +54,8 @@ pub(crate) struct Shared {
     pub(crate) commits: Option<Commits>,
     /// The newest state that was asked for.
     latest: ArcSwapOption<Latest>,
+    /// The newest revisions, for the change feed.
+    pub(crate) recent: Recent,
 }
 
 struct Latest {
@@ -144,11 +147,13 @@ impl Repository {
             bodies: bodies.clone(),
             commits: None,
             latest: ArcSwapOption::empty(),
+            recent: Recent::default(),
         };
         let commits = Some(Commits { committer, staged: Arc::new(staged) });
-        let latest = ArcSwapOption::empty();
+        let (latest, recent) = (ArcSwapOption::empty(), Recent::default());
         let branch = branch.to_owned();
-        let repository = Self(Arc::new(Shared { chunks, blobs, branch, bodies, commits, latest }));
+        let shared = Shared { chunks, blobs, branch, bodies, commits, latest, recent };
+        let repository = Self(Arc::new(shared));
         repository.snapshot()?;
         Ok(repository)
     }

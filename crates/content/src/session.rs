@@ -8,7 +8,7 @@
 //!   parent's record at once.
 //! * A failed commit leaves the pending edits as they were.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -68,6 +68,8 @@ pub struct Session {
     pub(crate) passes: Passes,
     /// Whether the next commit must obey the rules of node types.
     checks: Checks,
+    /// The keys of documents that nobody else may have changed when the session commits.
+    guarded: BTreeSet<Vec<u8>>,
 }
 
 /// A decoded document.
@@ -95,6 +97,7 @@ impl Session {
             hold: None,
             passes: Passes::default(),
             checks: Checks::All,
+            guarded: BTreeSet::new(),
         }
     }
 
@@ -431,6 +434,17 @@ impl Session {
         })
     }
 
+    /// Refuses the commit with [`Error::Stale`] if somebody else changes the document that holds a node, or would hold it,
+    /// before: a condition that was checked in this session then still holds.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub fn expect_unchanged(&mut self, path: &NodePath) -> Result<()> {
+        let owner = self.base.node(path)?.map(|node| node.owner().clone());
+        self.guarded.insert(keys::key_of(&owner.unwrap_or_else(|| path.clone()))?);
+        Ok(())
+    }
+
     /// Makes a new revision of the pending edits, merged onto whatever others committed meanwhile, and goes on from
     /// there. Without edits nothing is written.
     ///
@@ -443,7 +457,9 @@ impl Session {
         self.passes.check(&self.base, &self.pending)?;
         let versions = &self.pending.0.versions;
         let change = commit::Change { user: &self.user, message, at, versions };
-        let root = commit::commit_with(&self.base, &self.pending.0.overlay, &change, self.checks)?;
+        let edits = &self.pending.0.overlay;
+        let root = commit::commit(&self.base, edits, &self.guarded, &change, self.checks)?;
+        self.guarded.clear();
         self.base = self.repository.snapshot_at(root)?;
         self.begin_anew();
         Ok(root)

@@ -189,7 +189,10 @@ impl Siblings<'_> {
     }
 
     /// Returns all entries behind one, or from the first, in order; chunks are read as the iterator advances.
-    fn entries(&self, behind: Option<&[u8]>) -> impl Iterator<Item = Result<Vec<u8>>> + '_ {
+    pub(crate) fn entries(
+        &self,
+        behind: Option<&[u8]>,
+    ) -> impl Iterator<Item = Result<Vec<u8>>> + '_ {
         let (first, end) = self.range.bounds();
         let bounds = (behind.map_or(first, Bound::Excluded), end);
         let mut stored = self.map.range(self.reads(), bounds).peekable();

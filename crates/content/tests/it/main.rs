@@ -9,6 +9,7 @@
 mod access;
 mod branch;
 mod conflict;
+mod changes;
 mod cost;
 mod counter;
 mod launch;

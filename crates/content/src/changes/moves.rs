@@ -1,0 +1,69 @@
+//! Moves, derived from identifiers: a document that is gone and one that is new with the same `jcr:uuid` are one.
+
+use std::collections::HashMap;
+
+use tympan_store::{Map, Value as Stored};
+
+use crate::record::Record;
+use crate::snapshot::View;
+use crate::subtree::JCR_CONTENT;
+use crate::{NodePath, Result, Subtree, keys};
+
+/// A revision that takes more documents away than this is not searched for moves.
+const MAX_REMOVED: usize = 10_000;
+
+/// Where documents have gone and come from in one revision.
+#[derive(Debug, Default)]
+pub(crate) struct Moves {
+    /// From the new path to the old one.
+    pub(crate) origins: HashMap<NodePath, NodePath>,
+    /// From the old path to the new one.
+    pub(crate) targets: HashMap<NodePath, NodePath>,
+}
+
+impl Moves {
+    /// Finds the moves between two states. Bodies are read only where documents both went and came.
+    pub(crate) fn find(before: &View, after: &View, maps: (Map, Map)) -> Result<Self> {
+        let (mut removed, mut added) = (Vec::new(), Vec::new());
+        for change in maps.0.diff(&maps.1, before.shared.reads()) {
+            let change = change?;
+            match (change.left, change.right) {
+                (Some(old), None) => removed.push((change.key, old)),
+                (None, Some(new)) => added.push((change.key, new)),
+                _ => {}
+            }
+        }
+        let mut moves = Self::default();
+        if removed.is_empty() || added.is_empty() || removed.len() > MAX_REMOVED {
+            return Ok(moves);
+        }
+        let mut gone = HashMap::new();
+        for (key, stored) in &removed {
+            if let Some(identifier) = identifier(before, key, stored)? {
+                gone.insert(identifier, keys::path_of(key)?);
+            }
+        }
+        if gone.is_empty() {
+            return Ok(moves);
+        }
+        for (key, stored) in &added {
+            let identifier = identifier(after, key, stored)?;
+            if let Some(from) = identifier.and_then(|identifier| gone.remove(&identifier)) {
+                let to = keys::path_of(key)?;
+                moves.origins.insert(to.clone(), from.clone());
+                moves.targets.insert(from, to);
+            }
+        }
+        Ok(moves)
+    }
+}
+
+/// Returns the identifier of a document: its own, or that of its content.
+fn identifier(view: &View, key: &[u8], stored: &Stored) -> Result<Option<String>> {
+    let path = keys::path_of(key)?;
+    let Some(record) = Record::decode(stored) else { return Ok(None) };
+    let body = view.body(&record, &path)?;
+    let own = |tree: &Subtree| tree.text("jcr:uuid").map(str::to_owned);
+    let tree = body.subtree(body.root());
+    Ok(own(&tree).or_else(|| tree.child(JCR_CONTENT).and_then(own)))
+}

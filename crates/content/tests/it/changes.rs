@@ -1,0 +1,378 @@
+//! The change feed: what a follower is told, exactly once, and what it is told when it cannot follow.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use proptest::prelude::*;
+use tympan_blobs::MemoryBlobs;
+use tympan_content::{
+    ChangeFilter, Cursor, Error, FeedKind, Node, NodeChange, Place, Property, Repository, Session,
+    Subtree, Viewer,
+};
+use tympan_store::{ChunkStore, CollectOptions, LocalStore, Retention};
+
+use crate::session::{commit, page, path};
+
+/// Writes a change on one line: `changed /a (+new *other -gone)`.
+fn line(change: &NodeChange) -> String {
+    let sign = |kind| match kind {
+        FeedKind::Added => '+',
+        FeedKind::Removed => '-',
+        _ => '*',
+    };
+    let from = change.from.as_ref().map(|from| format!(" from {from}")).unwrap_or_default();
+    let properties: Vec<String> =
+        change.properties.iter().map(|one| format!("{}{}", sign(one.kind), one.name)).collect();
+    let properties = if properties.is_empty() || change.kind == FeedKind::Added {
+        String::new()
+    } else {
+        format!(" ({})", properties.join(" "))
+    };
+    format!("{} {}{from}{properties}", change.kind.name(), change.path)
+}
+
+/// Follows a repository to its end, page by page.
+fn follow(
+    repository: &Repository,
+    since: &Cursor,
+    filter: &ChangeFilter,
+    limit: usize,
+) -> (Vec<String>, Cursor) {
+    let (mut lines, mut cursor) = (Vec::new(), since.clone());
+    loop {
+        let page = repository.changes(&Viewer::system(), &cursor, filter, limit).unwrap();
+        for revision in &page.revisions {
+            let of = |change| format!("{} {}", revision.sequence, line(change));
+            lines.extend(revision.changes.iter().map(of));
+        }
+        // The cursor survives as text.
+        cursor = page.next.to_string().parse().unwrap();
+        if page.is_end {
+            return (lines, cursor);
+        }
+    }
+}
+
+/// Commits one edit to a small site and returns what a follower is told of it.
+fn told(edit: impl FnOnce(&mut Session)) -> Vec<String> {
+    told_through(&ChangeFilter::default(), edit)
+}
+
+fn told_through(filter: &ChangeFilter, edit: impl FnOnce(&mut Session)) -> Vec<String> {
+    let repository = Repository::memory().unwrap();
+    let mut session = repository.session("ann").unwrap();
+    let mut content = Subtree::new("content", "sling:OrderedFolder");
+    for name in ["a", "b", "c"] {
+        content = content.with_child(page(name, name));
+    }
+    session.put(&path("/content"), content).unwrap();
+    commit(&mut session);
+    let cursor = repository.newest_cursor().unwrap();
+    edit(&mut session);
+    commit(&mut session);
+    let (lines, _) = follow(&repository, &cursor, filter, 1000);
+    lines.iter().map(|line| line.split_once(' ').unwrap().1.to_owned()).collect()
+}
+
+#[test]
+fn each_kind_of_edit_is_told() {
+    let text = path("/content/a/jcr:content/text");
+    let edited = told(|session| {
+        session.set_property(&text, "text", Property::text("new")).unwrap();
+        session.set_property(&text, "more", Property::text("x")).unwrap();
+        session.remove_property(&text, "sling:resourceType").unwrap();
+    });
+    assert_eq!(edited, ["changed /content/a/jcr:content/text (+more -sling:resourceType *text)"]);
+    let added = told(|session| session.put(&path("/content/d"), page("d", "D")).unwrap());
+    assert_eq!(
+        added,
+        ["added /content/d", "added /content/d/jcr:content", "added /content/d/jcr:content/text"]
+    );
+    let removed = told(|session| session.remove(&path("/content/b")).unwrap());
+    assert_eq!(
+        removed,
+        [
+            "removed /content/b",
+            "removed /content/b/jcr:content",
+            "removed /content/b/jcr:content/text"
+        ]
+    );
+    let ordered = told(|session| session.order(&path("/content/c"), &Place::First).unwrap());
+    assert_eq!(ordered, ["reordered /content"]);
+    let inside = told(|session| {
+        let list = path("/content/a/jcr:content/list");
+        session.put(&list, Subtree::new("list", "nt:unstructured")).unwrap();
+        session.order(&list, &Place::First).unwrap();
+    });
+    assert_eq!(
+        inside,
+        ["reordered /content/a/jcr:content", "added /content/a/jcr:content/list"]
+            .map(str::to_owned)[1..],
+        "a new child does not change the order of the others"
+    );
+}
+
+#[test]
+fn moves_are_told_where_an_identifier_shows_them() {
+    let give = |session: &mut Session| {
+        let content = path("/content/a/jcr:content");
+        session.set_property(&content, "jcr:uuid", Property::text("u1")).unwrap();
+    };
+    let repository = Repository::memory().unwrap();
+    let mut session = repository.session("ann").unwrap();
+    let content = Subtree::new("content", "sling:OrderedFolder")
+        .with_child(page("a", "A"))
+        .with_child(Subtree::new("z", "sling:OrderedFolder"));
+    session.put(&path("/content"), content).unwrap();
+    give(&mut session);
+    commit(&mut session);
+    let cursor = repository.newest_cursor().unwrap();
+    session.move_node(&path("/content/a"), &path("/content/z/b")).unwrap();
+    session
+        .set_property(&path("/content/z/b/jcr:content"), "jcr:title", Property::text("B"))
+        .unwrap();
+    commit(&mut session);
+    let all =
+        repository.changes(&Viewer::system(), &cursor, &ChangeFilter::default(), 100).unwrap();
+    let lines: Vec<String> = all.revisions[0].changes.iter().map(line).collect();
+    assert_eq!(
+        lines,
+        ["moved /content/z/b from /content/a", "changed /content/z/b/jcr:content (*jcr:title)"]
+    );
+    // Whoever follows the old place only hears of it, too.
+    let mut filter = ChangeFilter::default();
+    filter.add_path("/content/a").unwrap();
+    let (lines, _) = follow(&repository, &cursor, &filter, 100);
+    assert_eq!(lines.len(), 1, "{lines:?}");
+}
+
+#[test]
+fn filters_choose_by_path_kind_and_type() {
+    let edit = |session: &mut Session| {
+        session.put(&path("/content/d"), page("d", "D")).unwrap();
+        session.remove(&path("/content/b")).unwrap();
+    };
+    let check = |set: &dyn Fn(&mut ChangeFilter), expected: &[&str]| {
+        let mut filter = ChangeFilter::default();
+        set(&mut filter);
+        assert_eq!(told_through(&filter, edit), expected);
+    };
+    check(
+        &|filter| filter.add_path("/content/d/jcr:content/text").unwrap(),
+        &["added /content/d/jcr:content/text"],
+    );
+    check(
+        &|filter| filter.add_path("/content/*").unwrap(),
+        &["removed /content/b", "added /content/d"],
+    );
+    check(&|filter| filter.add_node_type("cq:Page"), &["removed /content/b", "added /content/d"]);
+    check(
+        &|filter| {
+            filter.add_kind(FeedKind::Removed);
+            filter.add_path("/content/**/text").unwrap();
+        },
+        &["removed /content/b/jcr:content/text"],
+    );
+    check(&|filter| filter.add_path("/etc").unwrap(), &[]);
+}
+
+#[test]
+fn each_commit_names_its_user_and_time() {
+    let repository = Repository::memory().unwrap();
+    let cursor = repository.newest_cursor().unwrap();
+    for (second, user) in ["ann", "bob", "ann"].into_iter().enumerate() {
+        let mut session = repository.session(user).unwrap();
+        session.put(&path(&format!("/n{second}")), Subtree::new("n", "sling:Folder")).unwrap();
+        let at = SystemTime::UNIX_EPOCH + Duration::from_secs(second as u64);
+        session.commit(&format!("edit {second}"), at).unwrap();
+    }
+    let page =
+        repository.changes(&Viewer::system(), &cursor, &ChangeFilter::default(), 100).unwrap();
+    let told: Vec<_> = page
+        .revisions
+        .iter()
+        .map(|one| {
+            let at = one.at.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
+            format!("{at} {} {}", one.user, one.message.as_deref().unwrap())
+        })
+        .collect();
+    assert_eq!(told, ["0 ann edit 0", "1 bob edit 1", "2 ann edit 2"]);
+    assert!(page.is_end);
+    assert_eq!(page.next, repository.newest_cursor().unwrap());
+}
+
+#[test]
+fn a_cursor_that_leads_nowhere_is_refused_and_says_where_to_begin() {
+    let other = Repository::memory().unwrap();
+    let mut session = other.session("ann").unwrap();
+    session.put(&path("/x"), Subtree::new("x", "sling:Folder")).unwrap();
+    commit(&mut session);
+    let foreign = other.newest_cursor().unwrap();
+
+    let store = Arc::new(LocalStore::memory().unwrap());
+    let repository = Repository::open(store.clone(), Arc::new(MemoryBlobs::default())).unwrap();
+    let fault = |cursor: &Cursor| match repository.changes(
+        &Viewer::system(),
+        cursor,
+        &ChangeFilter::default(),
+        10,
+    ) {
+        Err(Error::CursorLost { fault, newest, root, .. }) => {
+            assert_eq!(newest, repository.newest_cursor().unwrap().to_string());
+            assert_eq!(root, repository.head().unwrap());
+            fault
+        }
+        other => panic!("{other:?}"),
+    };
+    assert!(fault(&foreign).contains("ahead"));
+    let old = repository.newest_cursor().unwrap();
+    let mut session = repository.session("ann").unwrap();
+    for name in ["a", "b", "c"] {
+        session.put(&path(&format!("/{name}")), Subtree::new(name, "sling:Folder")).unwrap();
+        commit(&mut session);
+    }
+    assert!(fault(&foreign).contains("another history") || fault(&foreign).contains("older"));
+    let (lines, _) = follow(&repository, &old, &ChangeFilter::default(), 1);
+    assert_eq!(lines.len(), 3);
+
+    let options = CollectOptions {
+        retention: Retention::NONE,
+        ..CollectOptions::at(SystemTime::now() + Duration::from_secs(1))
+    };
+    store.collect(&options, &mut |_| std::ops::ControlFlow::Continue(())).unwrap();
+    // Whoever remembers them can still tell all of them, as long as the states can be read.
+    match repository.changes(&Viewer::system(), &old, &ChangeFilter::default(), 10) {
+        Ok(page) => assert_eq!((page.revisions.len(), page.is_end), (3, true)),
+        Err(error) => assert!(matches!(error, Error::CursorLost { .. }), "{error}"),
+    }
+    // A process that begins afterwards says the same.
+    let again = Repository::open(store, Arc::new(MemoryBlobs::default())).unwrap();
+    let refused = again.changes(&Viewer::system(), &old, &ChangeFilter::default(), 10);
+    assert!(matches!(refused, Err(Error::CursorLost { .. })), "{refused:?}");
+}
+
+#[test]
+fn oldest_and_newest_are_cursors() {
+    let repository = Repository::memory().unwrap();
+    let oldest = repository.oldest_cursor().unwrap();
+    let mut session = repository.session("ann").unwrap();
+    session.put(&path("/a"), Subtree::new("a", "sling:Folder")).unwrap();
+    commit(&mut session);
+    assert_eq!(repository.oldest_cursor().unwrap(), oldest);
+    let (lines, end) = follow(&repository, &oldest, &ChangeFilter::default(), 10);
+    assert_eq!(lines.len(), 1);
+    assert_eq!(end, repository.newest_cursor().unwrap());
+}
+
+/// One random edit.
+#[derive(Debug, Clone)]
+enum Edit {
+    Put(u8, u8),
+    Set(u8, u8),
+    Remove(u8),
+    Move(u8, u8),
+    First(u8),
+    Commit,
+}
+
+fn edits() -> impl Strategy<Value = Vec<Edit>> {
+    let name = 0_u8..6;
+    let one = prop_oneof![
+        3 => (name.clone(), 0_u8..3).prop_map(|(at, kind)| Edit::Put(at, kind)),
+        3 => (name.clone(), any::<u8>()).prop_map(|(at, value)| Edit::Set(at, value)),
+        1 => name.clone().prop_map(Edit::Remove),
+        2 => (name.clone(), name.clone()).prop_map(|(from, to)| Edit::Move(from, to)),
+        1 => name.prop_map(Edit::First),
+        3 => Just(Edit::Commit),
+    ];
+    prop::collection::vec(one, 1..40)
+}
+
+fn place(at: u8) -> tympan_content::NodePath {
+    path(["/f/a", "/f/b", "/f/b/c", "/f/d", "/f/d/jcr:content/x", "/g"][usize::from(at)])
+}
+
+/// Makes an edit if it is possible.
+fn apply(session: &mut Session, edit: &Edit, number: usize) {
+    let done = match edit {
+        Edit::Put(at, kind) => {
+            let at = place(*at);
+            let tree = match kind {
+                0 => Subtree::new(at.name(), "sling:OrderedFolder"),
+                1 => page(at.name(), "T"),
+                _ => Subtree::new(at.name(), "nt:unstructured"),
+            };
+            session.put(&at, tree.with("jcr:uuid", Property::text(format!("u{number}"))))
+        }
+        Edit::Set(at, value) => {
+            session.set_property(&place(*at), "p", Property::text(value.to_string()))
+        }
+        Edit::Remove(at) => session.remove(&place(*at)),
+        Edit::Move(from, to) => session.move_node(&place(*from), &place(*to)),
+        Edit::First(at) => session.order(&place(*at), &Place::First),
+        Edit::Commit => session.commit("test", SystemTime::UNIX_EPOCH).map(drop),
+    };
+    // What makes no sense now is left out.
+    done.ok();
+}
+
+/// Every node with its type and `p`.
+fn state(node: &Node, found: &mut BTreeMap<String, String>) {
+    let properties: BTreeSet<String> =
+        node.properties().into_iter().map(|(name, _)| name).collect();
+    found.insert(node.path().to_string(), format!("{} {properties:?}", node.primary_type()));
+    node.children().unwrap().iter().for_each(|child| state(child, found));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn pages_of_any_size_tell_the_same_and_lead_from_state_to_state(edits in edits(), limit in 1_usize..5) {
+        let repository = Repository::memory().unwrap();
+        let mut session = repository.session("ann").unwrap();
+        session.put(&path("/f"), Subtree::new("f", "sling:OrderedFolder")).unwrap();
+        commit(&mut session);
+        let begin = repository.newest_cursor().unwrap();
+        let mut model = BTreeMap::new();
+        state(&repository.snapshot().unwrap().root_node().unwrap(), &mut model);
+        for (number, edit) in edits.iter().enumerate() {
+            apply(&mut session, edit, number);
+        }
+        commit(&mut session);
+        let all = ChangeFilter::default();
+        let (whole, end) = follow(&repository, &begin, &all, usize::MAX);
+        prop_assert_eq!(&end, &repository.newest_cursor().unwrap());
+        let (paged, paged_end) = follow(&repository, &begin, &all, limit);
+        prop_assert_eq!(&whole, &paged);
+        prop_assert_eq!(end, paged_end);
+
+        // The nodes that a follower knows of are the nodes that there are.
+        let mut known: BTreeSet<String> = model.into_keys().collect();
+        let page = repository.changes(&Viewer::system(), &begin, &all, usize::MAX).unwrap();
+        for revision in page.revisions {
+            for change in &revision.changes {
+                match (change.kind, &change.from) {
+                    (FeedKind::Removed, _) => drop(known.remove(change.path.as_str())),
+                    (_, Some(from)) => known.retain(|one| !path(one).is_within(from)),
+                    _ => {}
+                }
+            }
+            let then = repository.snapshot_at(revision.root).unwrap();
+            for change in &revision.changes {
+                if change.kind == FeedKind::Added {
+                    known.insert(change.path.to_string());
+                }
+                if change.kind == FeedKind::Moved {
+                    let mut moved = BTreeMap::new();
+                    state(&then.node(&change.path).unwrap().unwrap(), &mut moved);
+                    known.extend(moved.into_keys());
+                }
+            }
+        }
+        let mut now = BTreeMap::new();
+        state(&repository.snapshot().unwrap().root_node().unwrap(), &mut now);
+        prop_assert_eq!(known, now.into_keys().collect::<BTreeSet<_>>());
+    }
+}
