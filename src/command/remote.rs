@@ -43,7 +43,7 @@ pub(crate) fn status(remote: &Remote) -> Outcome {
 pub(crate) fn jobs(jobs: &Jobs) -> Outcome {
     match jobs {
         Jobs::List(remote) => {
-            let answer = ask(remote, Method::GET, "/api/queue", "")?;
+            let answer = ask(remote, Method::GET, "/api/v1/queue", "")?;
             if remote.json {
                 say!("{answer}");
                 return Ok(ExitCode::SUCCESS);
@@ -72,7 +72,7 @@ pub(crate) fn jobs(jobs: &Jobs) -> Outcome {
             }
         }
         Jobs::Retry { id, remote } => {
-            let answer = ask(remote, Method::POST, "/api/queue/retry", &format!("id={id}"))?;
+            let answer = ask(remote, Method::POST, &format!("/api/v1/queue/retry?id={id}"), "")?;
             if *part(&answer, "changed") != Value::Bool(true) {
                 return Err(Fault::usage(format!("there is no job {id} that waits")));
             }
@@ -122,7 +122,7 @@ pub(crate) fn ask(remote: &Remote, method: Method, path: &str, form: &str) -> Re
         if status.is_success() {
             return Ok(answer);
         }
-        let message = text(&answer, "error");
+        let message = ["detail", "error"].map(|name| text(&answer, name)).concat();
         Err(Fault::cannot_run(format!("{uri} answered {status}: {message}")))
     })
 }

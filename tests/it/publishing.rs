@@ -106,7 +106,7 @@ fn jobs_wait_for_a_publisher_that_is_down() {
     assert_eq!(demo.post(&format!("{PAGE}/jcr:content"), "./jcr:title=Late+but+safe").status, 200);
     assert_eq!(demo.post(PAGE, ":operation=activate").status, 200);
     let started = Instant::now();
-    while !demo.get_as_admin("/api/queue").text().contains("cannot be reached") {
+    while !demo.get_as_admin("/api/v1/queue").text().contains("cannot be reached") {
         assert!(started.elapsed() < PATIENCE, "the queue never said why it is blocked");
     }
     let health = get(author, "/health").text();
@@ -115,16 +115,16 @@ fn jobs_wait_for_a_publisher_that_is_down() {
     let home = demo.home.clone();
     demo.running.kill();
     let demo = Demo::start_at(&home, author, publish, dispatcher);
-    assert!(demo.get_as_admin("/api/queue").text().contains(PAGE));
+    assert!(demo.get_as_admin("/api/v1/queue").text().contains(PAGE));
     assert_eq!(
         demo.post(agent, &format!("./transportUri=http://{publish}/bin/receive")).status,
         200
     );
     // The job may have gone already; otherwise it need not wait for its next attempt.
-    let queue = demo.get_as_admin("/api/queue").text();
+    let queue = demo.get_as_admin("/api/v1/queue").text();
     let id = queue.split("\"id\":").nth(1).and_then(|rest| rest.split(',').next());
     if let Some(id) = id {
-        demo.post("/api/queue/retry", &format!("id={id}"));
+        demo.post(&format!("/api/v1/queue/retry?id={id}"), "");
     }
     poll_until(&demo, &format!("{PAGE}.html"), "Late but safe");
 }
@@ -201,7 +201,7 @@ fn what_visitors_see_can_always_be_taken_away() {
     wait_for(&format!("{PAGE}.html"), 200);
     assert_eq!(demo.post(PAGE, ":operation=delete").status, 200);
     wait_for(&format!("{PAGE}.html"), 404);
-    let names = demo.get_as_admin(&format!("/api/pages?path={journal}")).text();
+    let names = demo.get_as_admin(&format!("/api/v1/pages?path={journal}")).text();
     let names: serde_json::Value = serde_json::from_str(&names).unwrap();
     let other = names["items"][0]["path"].as_str().unwrap().to_owned();
     wait_for(&format!("{other}.html"), 200);
@@ -230,7 +230,7 @@ fn the_last_of_two_wishes_counts() {
             }
         });
         let started = Instant::now();
-        while demo.get_as_admin("/api/queue").text().contains(PAGE) {
+        while demo.get_as_admin("/api/v1/queue").text().contains(PAGE) {
             assert!(started.elapsed() < PATIENCE, "the queue never ran empty");
         }
         let content = demo.get_as_admin(&format!("{PAGE}/jcr:content.json")).text();

@@ -263,6 +263,16 @@ impl Answer<'_> {
         };
         match url.extension.as_deref() {
             Some("json") => self.draw_json(url, node),
+            Some("xml") => match dump::xml(&self.reader, node) {
+                Some(text) => Drawn::new(Outcome::Ok, media_type("xml"), text),
+                None => {
+                    let text = format!(
+                        "Bad request: these are more than {} nodes; build a package of them.",
+                        dump::MAX_XML_NODES
+                    );
+                    Drawn::message(Outcome::BadRequest, &text)
+                }
+            },
             Some("txt") => Drawn::new(Outcome::Ok, media_type("txt"), dump::text(resource)),
             Some("html") if self.options.mode == Mode::Author => {
                 Drawn::new(Outcome::Ok, HTML, dump::html(&self.reader, resource))

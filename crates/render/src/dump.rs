@@ -1,12 +1,16 @@
-//! A resource as plain text or as a bare page: what shows where no component draws it.
+//! A resource as plain text, as a document view, or as a bare page: what shows where no component draws it.
 
 use std::fmt::Write;
 
-use tympan_content::{Property, Value};
+use tympan_content::package::docview;
+use tympan_content::{Node, Property, Subtree, Value};
 
 use crate::reads::Reader;
 use crate::resource::Resource;
 use crate::template::escape;
+
+/// The most nodes of a document view; larger trees are for packages.
+pub(crate) const MAX_XML_NODES: usize = 10_000;
 
 /// Writes a resource as Sling's plain-text renderer does: a header, then `name: value`.
 pub(crate) fn text(resource: &Resource) -> String {
@@ -47,6 +51,26 @@ pub(crate) fn html(reader: &Reader, resource: &Resource) -> String {
     }
     out.push_str("</ul>\n</body></html>\n");
     out
+}
+
+/// Writes a resource with everything below it as a document view, as packages hold it; nothing if these are more than
+/// [`MAX_XML_NODES`].
+pub(crate) fn xml(reader: &Reader, node: &Node) -> Option<String> {
+    let mut left = MAX_XML_NODES;
+    let tree = subtree(reader, node, &mut left)?;
+    Some(docview::write(&tree, &docview::Namespaces::default()))
+}
+
+/// Reads a node with everything below it, noting what was read.
+fn subtree(reader: &Reader, node: &Node, left: &mut usize) -> Option<Subtree> {
+    *left = left.checked_sub(1)?;
+    let mut tree = Subtree { name: node.name().to_owned(), ..Subtree::default() };
+    let visible = node.properties().into_iter().filter(|(name, _)| name != "rep:password");
+    tree.properties.extend(visible);
+    for child in reader.children(node) {
+        tree.children.push(subtree(reader, &child, left)?);
+    }
+    Some(tree)
 }
 
 /// Writes a property on one line: lists in brackets, binaries as their size.

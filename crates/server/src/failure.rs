@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 
 use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
-use serde_json::json;
+use serde_json::{Map, Value, json};
 use tympan_content::{Conflict, Violation, ViolationKind};
 
 /// An answer that is not what was asked for.
@@ -16,6 +16,8 @@ pub(crate) struct Failure {
     pub(crate) violations: Vec<Violation>,
     /// After how many seconds to come again.
     pub(crate) retry_after: Option<u64>,
+    /// More facts for programs, by name.
+    pub(crate) facts: Map<String, Value>,
 }
 
 pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
@@ -28,7 +30,14 @@ impl Failure {
             conflicts: Vec::new(),
             violations: Vec::new(),
             retry_after: None,
+            facts: Map::new(),
         }
+    }
+
+    /// Adds a fact for programs.
+    pub(crate) fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
+        self.facts.insert(name.to_owned(), value.into());
+        self
     }
 
     pub(crate) fn bad_request(message: impl Into<String>) -> Self {
@@ -74,60 +83,89 @@ impl Failure {
         tracing::error!(reason, "request failed");
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "the server failed; its error log says why")
     }
+
+    /// Answers with problem details (RFC 9457), as the JSON API does.
+    pub(crate) fn into_problem(self) -> Response {
+        let title = self.status.canonical_reason().unwrap_or("Failure");
+        let mut body = Map::new();
+        body.insert("type".to_owned(), "about:blank".into());
+        body.insert("title".to_owned(), title.into());
+        body.insert("status".to_owned(), self.status.as_u16().into());
+        body.insert("detail".to_owned(), self.message.clone().into());
+        self.add_reasons(&mut body);
+        body.extend(self.facts.clone());
+        let media_type = [(header::CONTENT_TYPE, "application/problem+json")];
+        let tag = self.facts.get("currentTag").and_then(Value::as_str);
+        let tag = tag.and_then(|tag| HeaderValue::from_str(tag).ok());
+        let response = (self.status, media_type, Value::Object(body).to_string()).into_response();
+        let mut response = self.with_hints(response);
+        if let Some(tag) = tag {
+            response.headers_mut().insert(header::ETAG, tag);
+        }
+        response
+    }
+
+    /// Adds what in particular is in the way.
+    fn add_reasons(&self, body: &mut Map<String, Value>) {
+        if !self.conflicts.is_empty() {
+            let conflicts: Vec<Value> = self.conflicts.iter().map(describe).collect();
+            body.insert("conflicts".to_owned(), conflicts.into());
+        }
+        if !self.violations.is_empty() {
+            let violations: Vec<Value> = self.violations.iter().map(violation_json).collect();
+            body.insert("violations".to_owned(), violations.into());
+        }
+    }
+
+    /// Adds the headers that say when to come again and how to log in.
+    fn with_hints(&self, mut response: Response) -> Response {
+        let headers = response.headers_mut();
+        if self.status == StatusCode::SERVICE_UNAVAILABLE {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        if let Some(seconds) = self.retry_after {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        if self.status == StatusCode::UNAUTHORIZED {
+            let challenge = HeaderValue::from_static("Basic realm=\"Tympan\", charset=\"UTF-8\"");
+            headers.insert(header::WWW_AUTHENTICATE, challenge);
+        }
+        response
+    }
+}
+
+/// Describes a conflict with the values of all sides, and who made the other one.
+fn describe(conflict: &Conflict) -> Value {
+    let text = |property: &Option<tympan_content::Property>| {
+        let values = property.as_ref()?.values();
+        let values: Vec<_> = values.iter().map(|value| value.to_text().into_owned()).collect();
+        Some(values.join(", "))
+    };
+    json!({
+        "path": conflict.path.as_str(),
+        "kind": conflict.kind.name(),
+        "property": conflict.property,
+        "base": text(&conflict.base),
+        "ours": text(&conflict.ours),
+        "theirs": text(&conflict.theirs),
+        "changed": conflict.changed.as_ref().map(|by| json!({
+            "user": by.user,
+            "at": tympan_content::Date::from_system_time(by.at).to_string(),
+            "revision": by.revision,
+            "message": by.message,
+        })),
+    })
 }
 
 impl IntoResponse for Failure {
     fn into_response(self) -> Response {
-        let conflicts: Vec<_> = self
-            .conflicts
-            .iter()
-            .map(|conflict| {
-                let text = |property: &Option<tympan_content::Property>| {
-                    let values = property.as_ref()?.values();
-                    Some(
-                        values
-                            .iter()
-                            .map(|value| value.to_text().into_owned())
-                            .collect::<Vec<_>>()
-                            .join(", "),
-                    )
-                };
-                json!({
-                    "path": conflict.path.as_str(),
-                    "kind": conflict.kind.name(),
-                    "property": conflict.property,
-                    "base": text(&conflict.base),
-                    "ours": text(&conflict.ours),
-                    "theirs": text(&conflict.theirs),
-                    "changed": conflict.changed.as_ref().map(|by| json!({
-                        "user": by.user,
-                        "at": tympan_content::Date::from_system_time(by.at).to_string(),
-                        "revision": by.revision,
-                        "message": by.message,
-                    })),
-                })
-            })
-            .collect();
-        let mut body = json!({ "error": self.message, "status.code": self.status.as_u16(), "status.message": self.message });
-        if let (false, Some(body)) = (conflicts.is_empty(), body.as_object_mut()) {
-            body.insert("conflicts".to_owned(), conflicts.into());
-        }
-        if let (false, Some(body)) = (self.violations.is_empty(), body.as_object_mut()) {
-            let violations: Vec<_> = self.violations.iter().map(violation_json).collect();
-            body.insert("violations".to_owned(), violations.into());
-        }
-        let mut response = (self.status, axum::Json(body)).into_response();
-        if self.status == StatusCode::SERVICE_UNAVAILABLE {
-            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
-        }
-        if let Some(seconds) = self.retry_after {
-            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
-        }
-        if self.status == StatusCode::UNAUTHORIZED {
-            let challenge = HeaderValue::from_static("Basic realm=\"Tympan\", charset=\"UTF-8\"");
-            response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
-        }
-        response
+        let mut body = Map::new();
+        body.insert("error".to_owned(), self.message.clone().into());
+        body.insert("status.code".to_owned(), self.status.as_u16().into());
+        body.insert("status.message".to_owned(), self.message.clone().into());
+        self.add_reasons(&mut body);
+        let response = (self.status, axum::Json(body)).into_response();
+        self.with_hints(response)
     }
 }
 
@@ -137,7 +175,8 @@ impl From<tympan_content::Error> for Failure {
         let status = match &error {
             Error::InvalidName { .. } | Error::ValueFormat { .. } => StatusCode::BAD_REQUEST,
             Error::NodeMissing(_) | Error::VersionMissing { .. } => StatusCode::NOT_FOUND,
-            Error::NodeExists(_) => StatusCode::PRECONDITION_FAILED,
+            Error::NodeExists(_) | Error::Stale(_) => StatusCode::PRECONDITION_FAILED,
+            Error::CursorLost { .. } => StatusCode::GONE,
             Error::Refused { .. } | Error::Package { .. } => StatusCode::UNPROCESSABLE_ENTITY,
             Error::Conflicts(_) => StatusCode::CONFLICT,
             Error::NodeTypes(_) => StatusCode::UNPROCESSABLE_ENTITY,
@@ -147,13 +186,16 @@ impl From<tympan_content::Error> for Failure {
             _ => return Self::internal(&error),
         };
         let message = error.to_string();
-        let mut failure = Self::new(status, message);
+        let failure = Self::new(status, message);
         match error {
-            Error::Conflicts(conflicts) => failure.conflicts = conflicts,
-            Error::Constraint(violations) => failure.violations = violations,
-            _ => {}
+            Error::Conflicts(conflicts) => Self { conflicts, ..failure },
+            Error::Constraint(violations) => Self { violations, ..failure },
+            Error::CursorLost { oldest, newest, root, .. } => {
+                let failure = failure.with("oldest", oldest).with("newest", newest);
+                failure.with("root", root.to_string())
+            }
+            _ => failure,
         }
-        failure
     }
 }
 
@@ -167,7 +209,7 @@ fn status_of(violations: &[Violation]) -> StatusCode {
     }
 }
 
-fn violation_json(violation: &Violation) -> serde_json::Value {
+fn violation_json(violation: &Violation) -> Value {
     let mut body = json!({
         "path": violation.path.as_str(),
         "code": violation.kind.code(),

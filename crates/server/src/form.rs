@@ -83,6 +83,7 @@ async fn read_multipart(body: Body, boundary: String, spool: &Path) -> Result<Ve
     let stream = body.into_data_stream();
     let mut parts = Multipart::with_constraints(stream, boundary, constraints);
     let mut fields = Vec::new();
+    let mut texts = Vec::new();
     let mut text_left = MAX_TEXT_BYTES;
     let mut files = 0;
     while let Some(part) = parts.next_field().await.map_err(|error| broken(&error))? {
@@ -103,16 +104,64 @@ async fn read_multipart(body: Body, boundary: String, spool: &Path) -> Result<Ve
             None => {
                 let (text, left) = read_text(part, text_left).await?;
                 text_left = left;
-                FieldValue::Text(text)
+                texts.push((fields.len(), text));
+                FieldValue::Text(String::new())
             }
         };
         fields.push(Field { name, value });
     }
+    decode_texts(fields, texts)
+}
+
+/// Puts the texts into their fields, read in the charset that the field `_charset_` names.
+fn decode_texts(mut fields: Vec<Field>, texts: Vec<(usize, Vec<u8>)>) -> Result<Vec<Field>> {
+    let is_charset = |at: &usize| fields.get(*at).is_some_and(|field| field.name == CHARSET);
+    let charset = texts.iter().find(|(at, _)| is_charset(at)).map(|(_, text)| text.as_slice());
+    let charset = Charset::find(charset)?;
+    for (at, text) in texts {
+        if let Some(field) = fields.get_mut(at) {
+            field.value = FieldValue::Text(charset.decode(text)?);
+        }
+    }
     Ok(fields)
 }
 
+/// The field that names the charset of the form.
+const CHARSET: &str = "_charset_";
+
+/// How the texts of a form are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Charset {
+    Utf8,
+    Latin1,
+}
+
+impl Charset {
+    /// Finds a charset by its name; UTF-8 without one.
+    fn find(name: Option<&[u8]>) -> Result<Self> {
+        let name = String::from_utf8_lossy(name.unwrap_or(b"utf-8")).trim().to_ascii_lowercase();
+        match name.as_str() {
+            "" | "utf-8" | "utf8" | "us-ascii" => Ok(Self::Utf8),
+            "iso-8859-1" | "latin1" => Ok(Self::Latin1),
+            name => {
+                let message = format!("`_charset_` is utf-8 or iso-8859-1, not `{name}`");
+                Err(Failure::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, message))
+            }
+        }
+    }
+
+    fn decode(self, bytes: Vec<u8>) -> Result<String> {
+        match self {
+            Self::Utf8 => {
+                String::from_utf8(bytes).map_err(|_| Failure::bad_request("the form is not UTF-8"))
+            }
+            Self::Latin1 => Ok(bytes.into_iter().map(char::from).collect()),
+        }
+    }
+}
+
 /// Reads a text as it arrives, within what is left for texts; returns what is left then.
-async fn read_text(mut part: multer::Field<'_>, left: u64) -> Result<(String, u64)> {
+async fn read_text(mut part: multer::Field<'_>, left: u64) -> Result<(Vec<u8>, u64)> {
     let mut bytes = Vec::new();
     while let Some(piece) = part.chunk().await.map_err(|error| broken(&error))? {
         if (bytes.len() + piece.len()) as u64 > left {
@@ -124,9 +173,7 @@ async fn read_text(mut part: multer::Field<'_>, left: u64) -> Result<(String, u6
         bytes.extend_from_slice(&piece);
     }
     let left = left - bytes.len() as u64;
-    let text =
-        String::from_utf8(bytes).map_err(|_| Failure::bad_request("the form is not UTF-8"))?;
-    Ok((text, left))
+    Ok((bytes, left))
 }
 
 async fn read_file(mut part: multer::Field<'_>, file_name: String, spool: &Path) -> Result<Upload> {
@@ -141,24 +188,27 @@ async fn read_file(mut part: multer::Field<'_>, file_name: String, spool: &Path)
 }
 
 fn parse_urlencoded(bytes: &Bytes) -> Result<Vec<Field>> {
-    let decode = |part: &[u8]| -> Result<String> {
+    let decode = |part: &[u8]| -> Vec<u8> {
         let spaced: Vec<u8> =
             part.iter().map(|byte| if *byte == b'+' { b' ' } else { *byte }).collect();
-        let text = percent_decode(&spaced).decode_utf8().map(std::borrow::Cow::into_owned);
-        text.map_err(|_| Failure::bad_request("the form is not UTF-8"))
+        percent_decode(&spaced).collect()
     };
-    let pairs = bytes.split(|byte| *byte == b'&').filter(|pair| !pair.is_empty());
-    let mut fields = Vec::new();
-    for pair in pairs {
-        if fields.len() >= MAX_FIELDS {
-            return Err(Failure::bad_request("the form has too many fields"));
-        }
+    let split = |pair: &'_ [u8]| {
         let at = pair.iter().position(|byte| *byte == b'=').unwrap_or(pair.len());
         let (name, value) = pair.split_at(at);
-        let value = decode(value.get(1..).unwrap_or_default())?;
-        fields.push(Field { name: decode(name)?, value: FieldValue::Text(value) });
+        (decode(name), decode(value.get(1..).unwrap_or_default()))
+    };
+    let pairs = bytes.split(|byte| *byte == b'&').filter(|pair| !pair.is_empty());
+    let pairs: Vec<(Vec<u8>, Vec<u8>)> = pairs.take(MAX_FIELDS + 1).map(split).collect();
+    if pairs.len() > MAX_FIELDS {
+        return Err(Failure::bad_request("the form has too many fields"));
     }
-    Ok(fields)
+    let charset = pairs.iter().find(|(name, _)| name == CHARSET.as_bytes());
+    let charset = Charset::find(charset.map(|(_, name)| name.as_slice()))?;
+    let field = |(name, value)| {
+        Ok(Field { name: charset.decode(name)?, value: FieldValue::Text(charset.decode(value)?) })
+    };
+    pairs.into_iter().map(field).collect()
 }
 
 /// Sorts what went wrong while a body was read.
@@ -169,5 +219,25 @@ fn broken(error: &(dyn std::error::Error + 'static)) -> Failure {
         Failure::new(StatusCode::REQUEST_TIMEOUT, "the body stopped arriving")
     } else {
         Failure::bad_request(format!("the form cannot be read: {error}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_read_in_the_charset_of_the_form() {
+        let check = |form: &'static [u8], expected: &str| {
+            let fields = parse_urlencoded(&Bytes::from_static(form)).unwrap();
+            let text = |field: &Field| format!("{}={}", field.name, field.text().unwrap());
+            assert_eq!(fields.iter().map(text).collect::<Vec<_>>().join(" "), expected);
+        };
+        check(b"a=%C3%BC&b+c=1%2B1", "a=\u{fc} b c=1+1");
+        check(b"a=%FC&_charset_=ISO-8859-1", "a=\u{fc} _charset_=ISO-8859-1");
+        check(b"a&=b&&c=", "a= =b c=");
+        assert!(parse_urlencoded(&Bytes::from_static(b"a=%FC")).is_err());
+        let unknown = parse_urlencoded(&Bytes::from_static(b"a=b&_charset_=ebcdic"));
+        assert_eq!(unknown.unwrap_err().status, StatusCode::UNSUPPORTED_MEDIA_TYPE);
     }
 }

@@ -17,6 +17,7 @@ use tympan_web::log_file::LogFile;
 use tympan_web::{access_log, request_log};
 
 use crate::failure::{Failure, Result};
+use crate::follow::Followers;
 use crate::login::{Identity, Logins};
 use crate::metrics::Metrics;
 
@@ -87,6 +88,7 @@ pub struct Instance {
     pub(crate) request_log: LogFile<request_log::Line>,
     pub(crate) access_log: LogFile<access_log::Line>,
     pub(crate) started: SystemTime,
+    pub(crate) followers: Followers,
 }
 
 /// How long a request waits for a permit to work before it is told to come again.
@@ -126,6 +128,7 @@ impl Instance {
             request_log: log(&open("request.log"))?,
             access_log: log(&open("access.log"))?,
             started: now,
+            followers: Followers::default(),
         };
         let instance = Arc::new(instance);
         crate::query::keep_indexes(&instance);

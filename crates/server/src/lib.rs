@@ -13,6 +13,7 @@
 mod api;
 mod dialog;
 mod failure;
+mod follow;
 mod form;
 mod health;
 mod instance;
@@ -23,12 +24,15 @@ mod observe;
 mod package;
 mod page;
 mod post;
+mod put;
 mod query;
 mod receive;
 mod route;
 mod search;
 mod store;
 mod throttle;
+mod touch;
+mod wishes;
 
 pub use instance::{Instance, InstanceOptions, Role};
 pub use login::{Logins, TokenInfo, create_user, set_password};

@@ -453,7 +453,7 @@ pub(crate) fn check_csrf(identity: &Identity, given: Option<&str>) -> Result<()>
     if is_right {
         Ok(())
     } else {
-        let message = "the CSRF token is missing or wrong; send the one of `/api/me` in the header X-CSRF-Token";
+        let message = "the CSRF token is missing or wrong; send the one of `/api/v1/me` in the header X-CSRF-Token";
         Err(Failure::new(StatusCode::FORBIDDEN, message))
     }
 }

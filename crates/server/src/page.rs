@@ -97,7 +97,7 @@ fn answer(instance: &Instance, asked: &Asked) -> Result<Response> {
 }
 
 /// Refuses to answer from content that could not be read.
-fn check_failure(snapshot: &Snapshot) -> Result<()> {
+pub(crate) fn check_failure(snapshot: &Snapshot) -> Result<()> {
     match snapshot.failure() {
         Some(error) if error.is_transient() => {
             Err(Failure::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string()))
@@ -125,7 +125,9 @@ fn to_http(repository: &Repository, drawn: RenderResponse, asked: &Asked) -> Res
         Outcome::Error => StatusCode::INTERNAL_SERVER_ERROR,
     };
     let mut response = match body {
-        Body::Blob(blob) if status == StatusCode::OK => send_blob(repository, &blob, asked)?,
+        Body::Blob(blob) if status == StatusCode::OK => {
+            send_blob(repository, &blob, &asked.headers, asked.is_head)?
+        }
         Body::Blob(_) | Body::Empty => status.into_response(),
         Body::Bytes(bytes) => (status, bytes).into_response(),
     };
@@ -153,8 +155,13 @@ fn set(headers: &mut HeaderMap, name: HeaderName, value: &str) {
 }
 
 /// Sends a blob, or the part of it that was asked for.
-fn send_blob(repository: &Repository, blob: &Blob, asked: &Asked) -> Result<Response> {
-    let text = |name| asked.headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
+pub(crate) fn send_blob(
+    repository: &Repository,
+    blob: &Blob,
+    asked: &HeaderMap,
+    is_head: bool,
+) -> Result<Response> {
+    let text = |name| asked.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
     let conditions = Conditions {
         if_none_match: text(header::IF_NONE_MATCH),
         if_modified_since: text(header::IF_MODIFIED_SINCE),
@@ -169,7 +176,7 @@ fn send_blob(repository: &Repository, blob: &Blob, asked: &Asked) -> Result<Resp
         Plan::Partial { start, len } => (StatusCode::PARTIAL_CONTENT, start, len),
         Plan::Unsatisfiable => (StatusCode::RANGE_NOT_SATISFIABLE, 0, 0),
     };
-    let mut response = if asked.is_head || count == 0 {
+    let mut response = if is_head || count == 0 {
         status.into_response()
     } else {
         let missing = || {

@@ -5,16 +5,16 @@
 
 mod content;
 mod fields;
+mod import;
 mod respond;
 
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use axum::extract::{Request, State};
 use axum::response::Response;
 use http::StatusCode;
-use tympan_content::{ChunkId, Depth, NodePath, Viewer};
-use tympan_replicate::{Action, Need, Wish, hold, is_live, mark};
+use tympan_content::{Depth, NodePath, Viewer};
+use tympan_replicate::{Action, Need, Wish, mark};
 use tympan_web::limit::BodyLimit;
 
 use crate::failure::{Failure, Result};
@@ -23,6 +23,7 @@ use crate::login::{CSRF_HEADER, Identity, check_csrf, check_origin};
 use crate::metrics::count;
 use crate::post::fields::Fields;
 use crate::post::respond::Wanted;
+use crate::wishes::{require_replicate, taken_away, with_wishes};
 use crate::{Instance, Role, api};
 
 /// What a request did, for its answer.
@@ -32,6 +33,8 @@ pub(crate) struct Done {
     pub(crate) path: String,
     /// Whether it was created.
     pub(crate) is_create: bool,
+    /// The status to answer with, where the request names it.
+    pub(crate) status: Option<StatusCode>,
     /// What changed: Sling's word and its arguments.
     pub(crate) changes: Vec<(&'static str, Vec<String>)>,
 }
@@ -139,7 +142,7 @@ fn wishes_of(
     let is_deep = fields.command(":deep") == Some("true");
     let depth = if is_deep { Depth::Subtree } else { Depth::Document };
     let wish = |action, path, depth| {
-        api::require_replicate(&seen, &path)?;
+        require_replicate(&seen, &path)?;
         Ok::<_, Failure>(Wish { action, path, depth, user: viewer.name().to_owned() })
     };
     let mut wishes = Vec::new();
@@ -150,12 +153,9 @@ fn wishes_of(
             }
         }
         (None, "delete" | "move") => {
-            for path in content::targets(&seen, path, fields)? {
-                let path = NodePath::new(&path)?;
-                if seen.node(&path)?.is_some_and(|node| is_live(&node).unwrap_or(true)) {
-                    wishes.push(wish(Action::Deactivate, path, Depth::Subtree)?);
-                }
-            }
+            let paths = content::targets(&seen, path, fields)?;
+            let gone = paths.iter().map(|path| NodePath::new(path));
+            wishes = taken_away(&seen, &gone.collect::<Result<Vec<_>, _>>()?, viewer)?;
         }
         _ => {}
     }
@@ -170,40 +170,4 @@ fn activated(action: Action, wishes: &[Wish]) -> Done {
         changes: wishes.iter().map(|wish| (word, vec![wish.path.to_string()])).collect(),
         ..Done::default()
     }
-}
-
-/// Does work on content together with what it means for visitors: the jobs are stored first and released after the
-/// work, in the order of the work. Nothing is left half-done when the client goes away.
-async fn with_wishes<T, F>(
-    instance: &Arc<Instance>,
-    wishes: Vec<Wish>,
-    need: Need,
-    work: F,
-) -> Result<T>
-where
-    T: Send + 'static,
-    F: FnOnce(&Instance, &[Wish], SystemTime) -> Result<(T, ChunkId)> + Send + 'static,
-{
-    let instance = Arc::clone(instance);
-    let task = async move {
-        let now = SystemTime::now();
-        if wishes.is_empty() {
-            return Ok(instance.work(move |instance| work(instance, &[], now)).await?.0);
-        }
-        let turn = instance.replicator.turn().await;
-        let held = hold(&instance.repository, &instance.queues, &wishes, need, now).await?;
-        let worked = instance.work(move |instance| work(instance, &wishes, now)).await;
-        let (value, root) = match worked {
-            Ok(worked) => worked,
-            Err(failure) => {
-                held.discard(&instance.queues).await?;
-                return Err(failure);
-            }
-        };
-        held.release(&instance.queues, root, now).await?;
-        drop(turn);
-        instance.replicator.ring();
-        Ok(value)
-    };
-    tokio::spawn(task).await?
 }

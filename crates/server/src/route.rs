@@ -17,8 +17,8 @@ use crate::login::{Identity, set_cookie};
 use crate::metrics::count;
 use crate::observe::observe;
 use crate::{
-    Instance, Role, api, health, interface, package, page, post as sling_post, query, receive,
-    store,
+    Instance, Role, api, health, interface, package, page, post as sling_post, put as sling_put,
+    query, receive, store,
 };
 
 /// Returns the routes of an instance's main listener.
@@ -58,15 +58,9 @@ fn author_routes() -> Router<Arc<Instance>> {
         .route("/editor.html/{*path}", get(interface::shell))
         .route("/queue.html", get(interface::shell))
         .route("/ui/{*file}", get(interface::file))
-        .route("/api/me", get(api::me))
-        .route("/api/pages", get(api::pages))
-        .route("/api/page", get(api::page))
-        .route("/api/dialog", get(api::dialog))
-        .route("/api/queue", get(api::queue))
-        .route("/api/queue/retry", post(api::retry))
-        .route("/api/queue/cancel", post(api::cancel))
         .route("/metrics", get(metrics_for_users))
         .merge(package::routes())
+        .merge(api::routes())
 }
 
 fn publish_routes() -> Router<Arc<Instance>> {
@@ -81,8 +75,12 @@ async fn resource(State(instance): State<Arc<Instance>>, request: Request) -> Re
     match *request.method() {
         Method::GET | Method::HEAD => page::get(State(instance), request).await,
         Method::POST => sling_post::post(State(instance), request).await.into_response(),
-        _ => Failure::new(StatusCode::METHOD_NOT_ALLOWED, "this server answers GET, HEAD and POST")
-            .into_response(),
+        Method::PUT => sling_put::put(State(instance), request).await,
+        _ => Failure::new(
+            StatusCode::METHOD_NOT_ALLOWED,
+            "this server answers GET, HEAD, POST and PUT",
+        )
+        .into_response(),
     }
 }
 

@@ -7,7 +7,7 @@
 /** Where a page stands between its author and its readers. */
 export type Status = "draft" | "modified" | "live" | "deactivated" | "queued" | "failed";
 
-/** `GET /api/me` */
+/** `GET /api/v1/me` */
 export interface Me {
   user: string;
   /** Absent where the browser does not send the proof of login by itself. */
@@ -42,7 +42,7 @@ export interface PageItem {
   activated: string | null;
 }
 
-/** `GET /api/pages` */
+/** `GET /api/v1/pages` */
 export interface PageList {
   path: string;
   title: string;
@@ -74,7 +74,7 @@ export interface Insertable {
   group: string | null;
 }
 
-/** `GET /api/page` */
+/** `GET /api/v1/page` */
 export interface PageDetail {
   path: string;
   title: string;
@@ -131,7 +131,7 @@ export interface DialogTab {
   fields: Field[];
 }
 
-/** `GET /api/dialog` */
+/** `GET /api/v1/dialog` */
 export interface Dialog {
   path: string;
   resourceType: string | null;
@@ -162,7 +162,7 @@ export interface Agent {
   items: QueueItem[];
 }
 
-/** `GET /api/queue` */
+/** `GET /api/v1/queue` */
 export interface Queue {
   agents: Agent[];
 }

@@ -72,7 +72,7 @@ export function post<T = WriteAnswer>(url: string, body: URLSearchParams): Promi
 
 /** Asks who is signed in, and takes over the CSRF token. */
 export async function whoAmI(): Promise<Me> {
-  const me = await send<Me>("/api/me", { method: "GET" });
+  const me = await send<Me>("/api/v1/me", { method: "GET" });
   state.csrf = me.csrf ?? "";
   return me;
 }
@@ -113,10 +113,10 @@ async function send<T>(url: string, init: RequestInit): Promise<T> {
   return parseAnswer(text) as T;
 }
 
-/** Returns the message in an error answer: the API's `error`, Sling's `status.message`, or the status line. */
+/** Returns the message in an error answer: the API's `detail`, Sling's `status.message`, `error`, or the status line. */
 export function errorMessage(status: number, statusText: string, body: string): string {
   const answer = parseAnswer(body);
-  for (const key of ["error", "status.message"]) {
+  for (const key of ["detail", "error", "status.message"]) {
     const message = answer[key];
     if (typeof message === "string" && message !== "") return message;
   }

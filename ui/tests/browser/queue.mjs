@@ -28,7 +28,7 @@ export async function a_queue_that_cannot_be_read_says_so(world) {
   state.agents = [];
   await open(world, "/queue.html");
   await page.getByText("No agents").waitFor();
-  await page.route("**/api/queue", (route) =>
+  await page.route("**/api/v1/queue", (route) =>
     route.fulfill({ status: 503, contentType: "application/json", body: '{"error":"state.db is locked by pid 12"}' }),
   );
   await page.getByRole("button", { name: "Reload" }).click();

@@ -50,7 +50,7 @@ export async function rows_are_filtered_and_sorted(world) {
 export async function thousands_of_rows_are_read_and_drawn_in_parts(world) {
   const { page } = world;
   const asked = [];
-  page.on("request", (request) => request.url().includes("/api/pages") && asked.push(request.url()));
+  page.on("request", (request) => request.url().includes("/api/v1/pages") && asked.push(request.url()));
   await open(world, `${EN}/archive`);
   await row(page, "story-0001").waitFor();
   assert.equal(asked.length, 1);

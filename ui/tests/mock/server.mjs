@@ -68,15 +68,15 @@ async function handle(state, request, response) {
 function answer(state, path, query) {
   const at = query.get("path");
   switch (path) {
-    case "/api/me":
+    case "/api/v1/me":
       return { user: "admin", csrf: state.csrf, version: "0.1.0", role: "author" };
-    case "/api/pages":
+    case "/api/v1/pages":
       return pages(state, at, Number(query.get("offset")), Number(query.get("limit")));
-    case "/api/page":
+    case "/api/v1/page":
       return pageDetail(state, at);
-    case "/api/dialog":
+    case "/api/v1/dialog":
       return dialog(state, at);
-    case "/api/queue":
+    case "/api/v1/queue":
       return { agents: state.agents.map((agent) => ({ ...agent, queued: agent.items.length })) };
     default:
       throw new Refusal(404, `there is no \`${path}\``);
@@ -202,7 +202,7 @@ async function post(state, path, form, request, response) {
     state.isSignedIn = false;
     return sendJson(response, 200, {});
   }
-  if (path.startsWith("/api/queue/")) return queueAction(state, nameOf(path), form.get("id"), response);
+  if (path.startsWith("/api/v1/queue/")) return queueAction(state, nameOf(path), new URL(request.url, "http://mock").searchParams.get("id"), response);
   state.writes.push({ path, form: [...form] });
   if (state.failNext) {
     const message = state.failNext;

@@ -64,6 +64,7 @@ describe("paths", () => {
 describe("error messages", () => {
   it("are the server's own", () => {
     expect(errorMessage(409, "Conflict", '{"error":"there is a node `/a` already"}')).toBe("there is a node `/a` already");
+    expect(errorMessage(412, "Precondition Failed", '{"title":"Precondition Failed","detail":"it was changed"}')).toBe("it was changed");
     expect(errorMessage(500, "Internal", '{"status.message":"disk full"}')).toBe("disk full");
     expect(errorMessage(502, "Bad Gateway", "<html>")).toBe("502 Bad Gateway");
     expect(errorMessage(413, "", "[1]")).toBe("413");

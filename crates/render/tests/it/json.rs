@@ -185,3 +185,20 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_document_view_holds_what_is_below_and_no_hash_of_a_password() {
+    let site = Site::empty();
+    let child = Subtree::new("child", "nt:unstructured").with("text", "deep <b>");
+    let node = Subtree::new("node", "nt:unstructured")
+        .with("long", Property::Single(Value::Long(7)))
+        .with("rep:password", "secret")
+        .with_child(child);
+    site.put("/content/node", node);
+    let response = site.get("/content/node.xml");
+    assert_eq!(response.outcome, Outcome::Ok);
+    assert_eq!(response.content_type, "text/xml; charset=utf-8");
+    let text = body_text(&response);
+    assert!(text.contains("long=\"{Long}7\"") && text.contains("text=\"deep &lt;b>\""), "{text}");
+    assert!(text.contains("<child") && !text.contains("secret"), "{text}");
+}

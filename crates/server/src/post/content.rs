@@ -1,7 +1,7 @@
 //! Carrying out a POST in one session and one commit.
 
 use std::fs::File;
-use std::io::{BufReader, Seek, SeekFrom};
+use std::io::{BufReader, Read, Seek, SeekFrom};
 use std::time::SystemTime;
 
 use http::StatusCode;
@@ -14,7 +14,9 @@ use crate::Instance;
 use crate::failure::{Failure, Result};
 use crate::form::Upload;
 use crate::post::Done;
-use crate::post::fields::{Fields, Spec};
+use crate::post::fields::{Chunk, Fields, Spec};
+use crate::post::import::{self, Form, Merging};
+use crate::touch::touch_pages;
 
 /// Carries out everything but activation.
 pub(crate) fn carry_out(
@@ -39,15 +41,25 @@ pub(crate) fn carry_out(
             }
         }
         "move" | "copy" => {
-            for path in targets(&seen, path, fields)? {
+            let targets = targets(&seen, path, fields)?;
+            let is_folder = fields.command(":dest").is_some_and(|dest| dest.ends_with('/'));
+            if fields.has(":applyTo") && !is_folder {
+                let message = "several nodes need a folder to go to: let `:dest` end with a slash";
+                return Err(Failure::bad_request(message));
+            }
+            for path in targets {
                 work.relocate(operation, &path, fields)?;
             }
         }
         "createasset" => work.create_assets(path, fields)?,
-        "nop" => path.clone_into(&mut work.done.path),
+        "import" => work.import(path, fields)?,
+        "nop" => {
+            cut(path).clone_into(&mut work.done.path);
+            work.done.status = nop_status(fields)?;
+        }
         other => {
             return Err(Failure::bad_request(format!(
-                "`{other}` is no operation; try delete, move, copy, activate"
+                "`{other}` is no operation; try delete, move, copy, import, nop, activate"
             )));
         }
     }
@@ -120,6 +132,9 @@ fn cut(path: &str) -> &str {
     }
 }
 
+/// The node that holds the parts of a file that is still arriving.
+const CHUNKS: &str = "sling:chunks";
+
 /// One request's session and what it has done.
 struct Work<'a> {
     session: Session,
@@ -159,13 +174,74 @@ impl Work<'_> {
             let source = spec.hint("ValueFrom").map(&values);
             self.write_property(&path, name, spec, source)?;
         }
-        for (name, upload) in fields.files.iter().map(|(name, upload)| (name.as_str(), upload)) {
-            self.store_file(&path, name, upload)?;
+        for (name, upload) in fields.files.iter().filter(|(name, _)| !name.starts_with(':')) {
+            self.store_file(&path, name, upload, fields)?;
         }
         if let Some(order) = commands_order(fields) {
             self.order(&path, order)?;
         }
         Ok(())
+    }
+
+    /// Imports structured content below a node, or at it if no name is given.
+    fn import(&mut self, path: &str, fields: &Fields) -> Result<()> {
+        let kind = fields.command(":contentType").unwrap_or_default();
+        let form = Form::find(kind).ok_or_else(|| {
+            let message = format!("`:contentType` is json, xml, jcr.xml, jar or zip, not `{kind}`");
+            Failure::bad_request(message)
+        })?;
+        let now = Date::from_system_time(self.now);
+        let upload = fields.files.iter().find(|(name, _)| name == ":contentFile");
+        let tree = match (upload, fields.command(":content")) {
+            (Some((_, upload)), _) => {
+                import::read(&mut self.session, form, BufReader::new(upload.file.reopen()?), now)?
+            }
+            (None, Some(content)) => {
+                import::read(&mut self.session, form, import::text_reader(content), now)?
+            }
+            (None, None) => {
+                return Err(Failure::bad_request("say what: `:content` or `:contentFile`"));
+            }
+        };
+        let path = self.import_place(path, fields, &tree.name)?;
+        path.as_str().clone_into(&mut self.done.path);
+        if let Some(parent) = path.parent()
+            && self.session.node(&parent)?.is_none()
+        {
+            self.create(&parent, None)?;
+        }
+        self.done.is_create = self.session.node(&path)?.is_none();
+        let is_set = |name: &str| fields.command(name) == Some("true");
+        let merging = Merging {
+            replaces_nodes: is_set(":replace"),
+            replaces_properties: is_set(":replaceProperties"),
+        };
+        let mut created = Vec::new();
+        import::put(&mut self.session, &path, tree, merging, &mut created)?;
+        self.done.changes.extend(created.into_iter().map(|path| ("created", vec![path])));
+        Ok(())
+    }
+
+    /// Returns where imported content goes: below the node of the request under the name of `:name`, `:nameHint` or the
+    /// content itself, or at the node.
+    fn import_place(&mut self, path: &str, fields: &Fields, own: &str) -> Result<NodePath> {
+        let folder = path.strip_suffix("/*").or_else(|| path.strip_suffix('/'));
+        let at = match folder {
+            Some("") => NodePath::root(),
+            Some(folder) => NodePath::new(folder)?,
+            None => {
+                let snapshot = self.session.snapshot()?;
+                existing(&snapshot, path)
+                    .or_else(|_| Ok::<_, Failure>(NodePath::new(cut(path))?))?
+            }
+        };
+        match (fields.command(":name"), fields.command(":nameHint")) {
+            (Some(name), _) => Ok(at.child(name)?),
+            (None, Some(_)) => Ok(at.child(&self.free_name(&at, fields)?)?),
+            (None, None) if !own.is_empty() => Ok(at.child(own)?),
+            (None, None) if folder.is_some() => Ok(at.child(&self.free_name(&at, fields)?)?),
+            (None, None) => Ok(at),
+        }
     }
 
     /// Finds the node to change, or the path of the node to create.
@@ -448,8 +524,14 @@ impl Work<'_> {
         Ok(sibling.map_or(Place::Last, |node| Place::Before(node.name().to_owned())))
     }
 
-    /// Stores an uploaded file below a node.
-    fn store_file(&mut self, base: &NodePath, field: &str, upload: &Upload) -> Result<()> {
+    /// Stores an uploaded file below a node: a file in a folder, a resource elsewhere, or what the type hint says.
+    fn store_file(
+        &mut self,
+        base: &NodePath,
+        field: &str,
+        upload: &Upload,
+        fields: &Fields,
+    ) -> Result<()> {
         let (folder, name) = field.rsplit_once('/').unwrap_or(("", field));
         let name = if name == "*" { upload.name.as_str() } else { name };
         let folder = base.resolve(folder)?;
@@ -457,21 +539,102 @@ impl Work<'_> {
         if self.session.node(&folder)?.is_none() {
             self.create(&folder, None)?;
         }
-        let is_folder = self.session.node(&folder)?.is_some_and(|node| {
+        if let Some(chunk) = fields.chunk(field)? {
+            return self.store_chunk(&path, upload, &chunk, fields.hint(field, "TypeHint"));
+        }
+        let resource = self.resource(upload)?;
+        self.put_file(&path, resource, fields.hint(field, "TypeHint"))
+    }
+
+    /// Puts a described file at its place.
+    fn put_file(&mut self, path: &NodePath, resource: Subtree, hint: Option<&str>) -> Result<()> {
+        let folder = path.parent().unwrap_or_else(NodePath::root);
+        let folder = self.session.node(&folder)?;
+        let is_folder = folder.is_some_and(|node| {
             matches!(
                 node.primary_type(),
-                "nt:folder" | "sling:Folder" | "sling:OrderedFolder" | "cq:Page"
+                "nt:folder" | "sling:Folder" | "sling:OrderedFolder" | "cq:Page" | "rep:root"
             )
         });
-        let resource = self.resource(upload)?;
-        let node =
-            if is_folder { Subtree::new(name, "nt:file").with_child(resource) } else { resource };
-        let is_new = self.session.node(&path)?.is_none();
-        self.session.put(&path, node)?;
-        self.done
-            .changes
-            .push((if is_new { "created" } else { "modified" }, vec![path.to_string()]));
+        let node = match hint {
+            Some(hint @ ("nt:resource" | "oak:Resource")) => {
+                Subtree { name: path.name().to_owned(), ..resource }
+                    .with(PRIMARY_TYPE, Property::name(hint))
+            }
+            Some(hint) => Subtree::new(path.name(), hint).with_child(resource),
+            None if is_folder => Subtree::new(path.name(), "nt:file").with_child(resource),
+            None => resource,
+        };
+        let word = if self.session.node(path)?.is_none() { "created" } else { "modified" };
+        self.session.put(path, node)?;
+        self.done.changes.push((word, vec![path.to_string()]));
         Ok(())
+    }
+
+    /// Takes in a part of a file. Parts are kept below the file's node until the last one has come.
+    fn store_chunk(
+        &mut self,
+        path: &NodePath,
+        upload: &Upload,
+        chunk: &Chunk,
+        hint: Option<&str>,
+    ) -> Result<()> {
+        let parts = path.child(CHUNKS)?;
+        if chunk.offset == 0 {
+            // A new first part begins the file anew.
+            if self.session.node(&parts)?.is_some() {
+                self.session.remove(&parts)?;
+            }
+            if self.session.node(path)?.is_none() {
+                self.create(path, Some(hint.unwrap_or("nt:unstructured")))?;
+            }
+            self.session.put(&parts, Subtree::new(CHUNKS, "nt:unstructured"))?;
+        }
+        let there = match self.session.node(&parts)? {
+            Some(node) => node.children()?,
+            None => {
+                return Err(Failure::bad_request(
+                    "there is no upload to go on with; begin with `@Offset` 0",
+                ));
+            }
+        };
+        let blob_of = |node: &tympan_content::Node| match node.property("jcr:data") {
+            Some(Property::Single(Value::Binary(id))) => Some(id),
+            _ => None,
+        };
+        let mut blobs: Vec<_> = there.iter().filter_map(blob_of).collect();
+        drop(there);
+        let begun: u64 = blobs.iter().map(|id| id.length()).sum();
+        if begun != chunk.offset {
+            let message =
+                format!("the part begins at {}, but {begun} bytes are there", chunk.offset);
+            return Err(Failure::bad_request(message));
+        }
+        let blob = self.put_blob(upload.file.reopen()?)?;
+        blobs.push(blob);
+        let end = begun + blob.length();
+        let is_last = chunk.is_completed || chunk.length == Some(end);
+        if chunk.length.is_some_and(|length| length < end) {
+            return Err(Failure::bad_request("the parts are longer than `@Length` says"));
+        }
+        if !is_last {
+            let part = Subtree::new(format!("{begun}"), "nt:unstructured")
+                .with("jcr:data", Value::Binary(blob));
+            self.session.put(&parts.child(&part.name)?, part)?;
+            self.done.changes.push(("modified", vec![path.to_string()]));
+            return Ok(());
+        }
+        let store = self.session.repository().clone();
+        let mut whole: Box<dyn Read> = Box::new(std::io::empty());
+        for id in blobs {
+            let content = store.blobs().open(&id).map_err(tympan_content::Error::from)?;
+            let content = content.ok_or(tympan_content::Error::BlobMissing(id))?;
+            whole = Box::new(whole.chain(content.into_reader()));
+        }
+        let blob = self.session.put_blob(&mut whole)?;
+        self.session.remove(path)?;
+        let resource = self.described(blob, upload);
+        self.put_file(path, resource, hint)
     }
 
     /// Stores the bytes of an upload and describes them.
@@ -479,11 +642,15 @@ impl Work<'_> {
         let mut file = upload.file.reopen()?;
         file.seek(SeekFrom::Start(0))?;
         let blob = self.put_blob(file)?;
-        Ok(Subtree::new(JCR_CONTENT, "nt:resource")
+        Ok(self.described(blob, upload))
+    }
+
+    fn described(&self, blob: tympan_content::BlobId, upload: &Upload) -> Subtree {
+        Subtree::new(JCR_CONTENT, "nt:resource")
             .with("jcr:data", Value::Binary(blob))
             .with("jcr:mimeType", Property::text(media_type(upload)))
             .with("jcr:lastModified", Value::Date(Date::from_system_time(self.now)))
-            .with("jcr:lastModifiedBy", Property::text(self.user)))
+            .with("jcr:lastModifiedBy", Property::text(self.user))
     }
 
     fn put_blob(&mut self, file: File) -> Result<tympan_content::BlobId> {
@@ -521,33 +688,21 @@ impl Work<'_> {
 
     /// Notes on each page whose content changed who changed it and when.
     fn touch_pages(&mut self) -> Result<()> {
-        let mut pages = Vec::new();
-        for (word, paths) in &self.done.changes {
-            // What a move or copy carried along is unchanged in itself.
-            if !matches!(*word, "moved" | "copied") {
-                pages.extend(paths.first().and_then(|path| {
-                    path.split_once("/jcr:content").map(|(page, _)| page.to_owned())
-                }));
-            }
-        }
-        pages.sort();
-        pages.dedup();
-        for page in pages {
-            let content = NodePath::new(&page)?.child(JCR_CONTENT)?;
-            let is_page =
-                self.session.node(&NodePath::new(&page)?)?.is_some_and(|node| node.is_page());
-            if is_page && self.session.node(&content)?.is_some() {
-                let date = Property::Single(Value::Date(Date::from_system_time(self.now)));
-                self.session.set_property(&content, "cq:lastModified", date)?;
-                self.session.set_property(
-                    &content,
-                    "cq:lastModifiedBy",
-                    Property::text(self.user),
-                )?;
-            }
-        }
-        Ok(())
+        // What a move or copy carried along is unchanged in itself.
+        let changes = self.done.changes.iter();
+        let changes = changes.filter(|(word, _)| !matches!(*word, "moved" | "copied"));
+        let paths = changes.filter_map(|(_, paths)| paths.first().cloned());
+        touch_pages(&mut self.session, paths.collect::<Vec<_>>(), self.user, self.now)
     }
+}
+
+/// Returns the status that a nop is told to answer with.
+fn nop_status(fields: &Fields) -> Result<Option<StatusCode>> {
+    let Some(text) = fields.command(":nopstatus") else { return Ok(None) };
+    let status = text.parse().ok().filter(|number| (100..600).contains(number));
+    let status = status.and_then(|number: u16| StatusCode::from_u16(number).ok());
+    // Sling takes 100 to 999 and falls back to 200; a client cannot be sent what is no final answer.
+    Ok(status.filter(|status| !status.is_informational()))
 }
 
 fn commands_order(fields: &Fields) -> Option<&str> {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::failure::{Failure, Result};
 use crate::form::{Field, FieldValue, Upload};
 
 /// What a form says about one property.
@@ -20,6 +21,17 @@ impl Spec {
     pub(crate) fn hint(&self, name: &str) -> Option<&str> {
         self.hints.get(name)?.first().map(String::as_str)
     }
+}
+
+/// A part of a file that comes in several requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Chunk {
+    /// How many bytes come before it.
+    pub(crate) offset: u64,
+    /// How long the whole file is, if that is known.
+    pub(crate) length: Option<u64>,
+    /// Whether it is the last part, whatever the length.
+    pub(crate) is_completed: bool,
 }
 
 /// The fields of a POST.
@@ -44,8 +56,9 @@ impl Fields {
         let mut sorted = Self::default();
         for Field { name, value } in fields {
             if name.starts_with(':') {
-                if let FieldValue::Text(text) = value {
-                    sorted.commands.push((name, text));
+                match value {
+                    FieldValue::Text(text) => sorted.commands.push((name, text)),
+                    FieldValue::File(upload) => sorted.files.push((name, upload)),
                 }
                 continue;
             }
@@ -90,6 +103,32 @@ impl Fields {
         spec
     }
 
+    /// Tells whether a command was sent.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.commands.iter().any(|(known, _)| known == name)
+    }
+
+    /// Returns a hint for a field.
+    pub(crate) fn hint(&self, field: &str, hint: &str) -> Option<&str> {
+        self.properties.iter().find(|(name, _)| name == field)?.1.hint(hint)
+    }
+
+    /// Returns which part of a file a field brings; nothing if it is the whole file.
+    pub(crate) fn chunk(&self, field: &str) -> Result<Option<Chunk>> {
+        let number = |hint: &str| match self.hint(field, hint) {
+            None => Ok(None),
+            Some(text) => {
+                let wrong =
+                    || Failure::bad_request(format!("`{field}@{hint}` is a number of bytes"));
+                text.trim().parse::<u64>().map(Some).map_err(|_| wrong())
+            }
+        };
+        let (offset, length) = (number("Offset")?, number("Length")?);
+        let is_completed = self.hint(field, "Completed") == Some("true");
+        let is_part = offset.is_some() || length.is_some() || is_completed;
+        Ok(is_part.then(|| Chunk { offset: offset.unwrap_or(0), length, is_completed }))
+    }
+
     /// Returns the first value of a command such as `:operation`.
     pub(crate) fn command(&self, name: &str) -> Option<&str> {
         self.commands.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
@@ -128,6 +167,9 @@ fn is_hint(hint: &str) -> bool {
             | "MoveFrom"
             | "CopyFrom"
             | "Patch"
+            | "Length"
+            | "Offset"
+            | "Completed"
     )
 }
 

@@ -14,7 +14,12 @@ pub(crate) struct Wanted {
     is_json: bool,
     referer: Option<String>,
     redirect: Option<String>,
+    /// What is put behind the place that is redirected to.
+    extension: Option<String>,
+    error_page: Option<String>,
     always_200: bool,
+    /// Whether a failure is answered as one of the server, not as a description of the request.
+    sends_error: bool,
 }
 
 /// Tells whether an `Accept` header names JSON before HTML.
@@ -38,6 +43,10 @@ impl Wanted {
             self.is_json = prefers_json(accept);
         }
         self.redirect = fields.command(":redirect").map(str::to_owned);
+        let command = |name: &str| fields.command(name).map(str::to_owned);
+        self.extension = command(":displayExtension").filter(|extension| !extension.is_empty());
+        self.error_page = command(":errorpage").filter(|page| !page.is_empty());
+        self.sends_error = fields.command(":sendError") == Some("true");
         self.always_200 = fields.command(":status") == Some("browser");
     }
 }
@@ -47,10 +56,11 @@ pub(crate) fn success(wanted: &Wanted, done: &Done) -> Response {
     if let Some(target) =
         wanted.redirect.as_deref().and_then(|target| redirect_target(target, done))
     {
-        return (StatusCode::FOUND, [(header::LOCATION, target)]).into_response();
+        return go_to(&with_extension(target, wanted.extension.as_deref()));
     }
-    let status = if done.is_create { StatusCode::CREATED } else { StatusCode::OK };
-    let message = if done.is_create { "Created" } else { "OK" };
+    let usual = if done.is_create { StatusCode::CREATED } else { StatusCode::OK };
+    let status = done.status.unwrap_or(usual);
+    let message = status.canonical_reason().unwrap_or("OK");
     let mut response = describe(wanted, done, status, message);
     if done.is_create
         && let Ok(location) = header::HeaderValue::from_str(&done.path)
@@ -60,10 +70,29 @@ pub(crate) fn success(wanted: &Wanted, done: &Done) -> Response {
     response
 }
 
-/// Resolves `:redirect`, with `*` for the new node's name. Only places of this server are gone to.
+fn go_to(target: &str) -> Response {
+    (StatusCode::FOUND, [(header::LOCATION, target.to_owned())]).into_response()
+}
+
+/// Puts `:displayExtension` behind the place that is redirected to.
+fn with_extension(target: String, extension: Option<&str>) -> String {
+    match extension {
+        Some(extension) if extension.chars().all(|letter| letter.is_ascii_graphic()) => {
+            let dot = if extension.starts_with('.') { "" } else { "." };
+            format!("{target}{dot}{extension}")
+        }
+        _ => target,
+    }
+}
+
+/// Resolves `:redirect`, with `*` for the new node's name, which also goes behind a slash at the end. Only places of
+/// this server are gone to.
 fn redirect_target(target: &str, done: &Done) -> Option<String> {
     let name = done.path.rsplit('/').next().unwrap_or_default();
-    let target = target.replace('*', name);
+    let mut target = target.replace('*', name);
+    if target.ends_with('/') {
+        target.push_str(name);
+    }
     // Browsers drop control characters, which could make another place of a path.
     if !target.chars().all(|character| character.is_ascii_graphic()) {
         return None;
@@ -80,6 +109,13 @@ fn redirect_target(target: &str, done: &Done) -> Option<String> {
 
 /// Answers a request that failed.
 pub(crate) fn failure(wanted: &Wanted, path: &str, failure: Failure) -> Response {
+    let here = Done { path: path.to_owned(), ..Done::default() };
+    if let Some(page) = wanted.error_page.as_deref().and_then(|page| redirect_target(page, &here)) {
+        return go_to(&page);
+    }
+    if wanted.sends_error {
+        return failure.into_response();
+    }
     if wanted.is_json
         || matches!(
             failure.status,
@@ -88,8 +124,7 @@ pub(crate) fn failure(wanted: &Wanted, path: &str, failure: Failure) -> Response
     {
         return failure.into_response();
     }
-    let done = Done { path: path.to_owned(), ..Done::default() };
-    describe(wanted, &done, failure.status, &failure.message)
+    describe(wanted, &here, failure.status, &failure.message)
 }
 
 fn describe(wanted: &Wanted, done: &Done, status: StatusCode, message: &str) -> Response {
@@ -152,6 +187,10 @@ mod tests {
         let target = |text: &str| redirect_target(text, &done);
         assert_eq!(target("/content/*.html").as_deref(), Some("/content/new.html"));
         assert_eq!(target("*.html").as_deref(), Some("/content/a/new.html"));
+        assert_eq!(target("/content/list/").as_deref(), Some("/content/list/new"));
+        assert_eq!(with_extension("/a/new".to_owned(), Some("html")), "/a/new.html");
+        assert_eq!(with_extension("/a/new".to_owned(), Some(".html")), "/a/new.html");
+        assert_eq!(with_extension("/a/new".to_owned(), Some("h\r\nX: y")), "/a/new");
         for bad in [
             "https://example.org/",
             "//example.org/",

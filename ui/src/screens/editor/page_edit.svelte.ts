@@ -42,7 +42,7 @@ export class PageEdit {
 
   async load(): Promise<void> {
     try {
-      const page = await read<PageDetail>("/api/page", { path: this.path });
+      const page = await read<PageDetail>("/api/v1/page", { path: this.path });
       if (!this.#isOpen) return;
       this.page = page;
       this.problem = "";
@@ -179,7 +179,7 @@ export class PageEdit {
 
   async #readStatus(): Promise<void> {
     try {
-      const page = await read<PageDetail>("/api/page", { path: this.path });
+      const page = await read<PageDetail>("/api/v1/page", { path: this.path });
       if (this.#isOpen) this.page = page;
     } catch {
       // The next look may succeed; a page that is gone shows at the next action.
@@ -188,7 +188,7 @@ export class PageEdit {
 }
 
 async function readDraft(path: string): Promise<Draft> {
-  return new Draft(await read<Dialog>("/api/dialog", { path }));
+  return new Draft(await read<Dialog>("/api/v1/dialog", { path }));
 }
 
 /** Returns which of the shown tabs holds a place of the form. */

@@ -106,7 +106,7 @@ export class Listing {
   }
 
   #ask(offset: number, limit: number): Promise<PageList> {
-    return read<PageList>("/api/pages", { path: this.path, offset, limit });
+    return read<PageList>("/api/v1/pages", { path: this.path, offset, limit });
   }
 
   #take(answer: PageList, before: PageItem[]): void {

@@ -1,0 +1,309 @@
+//! What an endpoint of the API is: one row, from which its route, its checks and its description come.
+//!
+//! Invariants
+//! * A request reaches its handler only with a login (where one is asked for), with the CSRF token where a cookie
+//!   proves the login, and with parameters that are as the row describes them.
+//! * What a row does not name is refused, with the nearest name that it has.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use axum::body::Body as HttpBody;
+use axum::routing::{MethodFilter, MethodRouter};
+use bytes::Bytes;
+use http::{HeaderMap, StatusCode, header};
+use parking_lot::Mutex;
+use serde::de::DeserializeOwned;
+use tympan_content::{NodePath, Snapshot, Viewer};
+
+use crate::Instance;
+use crate::failure::{Failure, Result};
+use crate::login::Identity;
+
+/// The longest JSON body.
+pub(crate) const MAX_JSON_BYTES: u64 = 8 * 1024 * 1024;
+
+/// One endpoint.
+pub(crate) struct Endpoint {
+    pub(crate) verb: Verb,
+    pub(crate) path: &'static str,
+    /// The name by which programs know it.
+    pub(crate) id: &'static str,
+    /// One sentence.
+    pub(crate) about: &'static str,
+    pub(crate) parameters: &'static [Parameter],
+    pub(crate) body: Body,
+    /// The answers when all goes well; those of failures are the same everywhere.
+    pub(crate) answers: &'static [Answer],
+    pub(crate) handler: Handler,
+}
+
+/// A method.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verb {
+    Get,
+    Put,
+    Post,
+    Patch,
+    Delete,
+}
+
+impl Verb {
+    /// Returns the name in capitals.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Get => "GET",
+            Self::Put => "PUT",
+            Self::Post => "POST",
+            Self::Patch => "PATCH",
+            Self::Delete => "DELETE",
+        }
+    }
+
+    /// Returns what routes by it.
+    pub(crate) fn filter(self) -> MethodFilter {
+        match self {
+            Self::Get => MethodFilter::GET,
+            Self::Put => MethodFilter::PUT,
+            Self::Post => MethodFilter::POST,
+            Self::Patch => MethodFilter::PATCH,
+            Self::Delete => MethodFilter::DELETE,
+        }
+    }
+
+    /// Tells whether requests change something.
+    pub(crate) fn writes(self) -> bool {
+        self != Self::Get
+    }
+}
+
+/// A parameter in the query or the head of a request.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Parameter {
+    pub(crate) name: &'static str,
+    pub(crate) kind: Kind,
+    pub(crate) is_required: bool,
+    pub(crate) about: &'static str,
+}
+
+/// What a parameter holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Any text of at most 4,096 characters.
+    Text,
+    /// A node path.
+    Path,
+    /// A name of a node or property.
+    Name,
+    /// A whole number within bounds.
+    Integer(u64, u64),
+    /// `true` or `false`.
+    Flag,
+    /// One of some words.
+    Words(&'static [&'static str]),
+    /// Several texts: the parameter may be repeated.
+    Texts,
+    /// Several of some words: the parameter may be repeated.
+    SomeWords(&'static [&'static str]),
+    /// Several paths or patterns of paths: the parameter may be repeated.
+    Patterns,
+    /// A cursor of the change feed, `now` or `oldest`.
+    Cursor,
+    /// A place in a listing.
+    Place,
+    /// Seconds: `30s`.
+    Seconds(u64),
+    /// A header of the request.
+    Header,
+    /// A header of the request with one possible value.
+    HeaderWord(&'static str),
+}
+
+impl Kind {
+    /// Tells whether it stands in the head of the request.
+    pub(crate) fn is_header(self) -> bool {
+        matches!(self, Self::Header | Self::HeaderWord(_))
+    }
+
+    /// Tells whether the parameter may be repeated.
+    pub(crate) fn is_list(self) -> bool {
+        matches!(self, Self::Texts | Self::SomeWords(_) | Self::Patterns)
+    }
+}
+
+impl Parameter {
+    /// Makes an optional parameter.
+    pub(crate) const fn new(name: &'static str, kind: Kind, about: &'static str) -> Self {
+        Self { name, kind, is_required: false, about }
+    }
+
+    /// Makes a parameter that must be given.
+    pub(crate) const fn required(name: &'static str, kind: Kind, about: &'static str) -> Self {
+        Self { name, kind, is_required: true, about }
+    }
+}
+
+/// What an endpoint takes as body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Body {
+    /// Nothing; what is sent is not read.
+    None,
+    /// JSON of the schema with this name; `application/merge-patch+json` too where it is a patch.
+    Json(&'static str),
+    /// JSON merge patch of the schema with this name.
+    Patch(&'static str),
+    /// Bytes of any type, left to the handler as a stream.
+    Bytes,
+}
+
+/// An answer that is no failure.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) about: &'static str,
+    pub(crate) content: Content,
+}
+
+/// What an answer holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Content {
+    Nothing,
+    /// JSON of the schema with this name.
+    Json(&'static str),
+    /// JSON of the schema with this name, or server-sent events.
+    JsonOrEvents(&'static str),
+    /// Bytes of any type.
+    Bytes,
+}
+
+impl Answer {
+    /// Makes an answer with a status of 200 and JSON.
+    pub(crate) const fn json(schema: &'static str, about: &'static str) -> Self {
+        Self { status: 200, about, content: Content::Json(schema) }
+    }
+
+    /// Makes an answer without a body.
+    pub(crate) const fn nothing(status: u16, about: &'static str) -> Self {
+        Self { status, about, content: Content::Nothing }
+    }
+}
+
+/// What does the work.
+#[derive(Clone, Copy)]
+pub(crate) enum Handler {
+    /// Runs on the bounded pool of blocking threads.
+    Work(fn(&Instance, &Call) -> Result<Reply>),
+    /// Runs on the async runtime.
+    Task(fn(Call) -> Pending),
+    /// A handler of axum's kind, which reads the request itself.
+    #[expect(dead_code, reason = "the door for rooms with handlers of their own")]
+    Route(fn() -> MethodRouter<Arc<Instance>>),
+}
+
+/// An answer on its way.
+pub(crate) type Pending = Pin<Box<dyn Future<Output = Result<Reply>> + Send>>;
+
+/// A request that has passed the checks of its endpoint.
+pub(crate) struct Call {
+    pub(crate) instance: Arc<Instance>,
+    pub(crate) identity: Option<Identity>,
+    pub(crate) viewer: Viewer,
+    pub(crate) headers: HeaderMap,
+    pub(crate) parameters: Vec<(String, String)>,
+    pub(crate) json: Bytes,
+    /// The unread body, where the endpoint takes bytes.
+    pub(crate) stream: Mutex<Option<HttpBody>>,
+    pub(crate) now: SystemTime,
+}
+
+impl Call {
+    /// Returns a parameter.
+    pub(crate) fn text(&self, name: &str) -> Option<&str> {
+        self.texts(name).next()
+    }
+
+    /// Returns all values of a parameter.
+    pub(crate) fn texts<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a str> {
+        let found = self.parameters.iter().filter(move |(known, _)| known == name);
+        found.map(|(_, value)| value.as_str())
+    }
+
+    /// Returns the path in a parameter; the root where it is not given.
+    pub(crate) fn path(&self, name: &str) -> Result<NodePath> {
+        match self.text(name) {
+            Some(text) => Ok(NodePath::new(text)?),
+            None => Ok(NodePath::root()),
+        }
+    }
+
+    /// Returns a number.
+    pub(crate) fn number(&self, name: &str, default: usize) -> usize {
+        self.text(name).and_then(|text| text.parse().ok()).unwrap_or(default)
+    }
+
+    /// Tells whether a flag is set.
+    pub(crate) fn flag(&self, name: &str) -> bool {
+        self.text(name) == Some("true")
+    }
+
+    /// Returns a duration.
+    pub(crate) fn seconds(&self, name: &str) -> Duration {
+        let text = self.text(name).map(|text| text.strip_suffix('s').unwrap_or(text));
+        Duration::from_secs(text.and_then(|text| text.parse().ok()).unwrap_or(0))
+    }
+
+    /// Returns a header of the request.
+    pub(crate) fn header(&self, name: &header::HeaderName) -> Option<&str> {
+        self.headers.get(name).and_then(|value| value.to_str().ok())
+    }
+
+    /// Reads the body.
+    pub(crate) fn body<T: DeserializeOwned>(&self) -> Result<T> {
+        serde_json::from_slice(&self.json)
+            .map_err(|error| Failure::bad_request(format!("the body does not fit: {error}")))
+    }
+
+    /// Pins the newest state as the asker may see it.
+    pub(crate) fn snapshot(&self) -> Result<Snapshot> {
+        Ok(self.instance.repository.snapshot()?.seen_by(&self.viewer))
+    }
+
+    /// Returns the name of the asker.
+    pub(crate) fn user(&self) -> &str {
+        self.identity.as_ref().map_or("anonymous", |identity| &identity.user)
+    }
+}
+
+/// What a handler answers.
+#[derive(Debug)]
+pub(crate) enum Reply {
+    /// JSON.
+    Json(JsonReply),
+    /// Anything else, ready.
+    Http(axum::response::Response),
+}
+
+/// An answer in JSON.
+#[derive(Debug)]
+pub(crate) struct JsonReply {
+    pub(crate) status: StatusCode,
+    pub(crate) value: serde_json::Value,
+    /// The tag of the document that the answer is about.
+    pub(crate) tag: Option<String>,
+    /// Where what was made is.
+    pub(crate) location: Option<String>,
+}
+
+impl Reply {
+    /// Makes an answer of JSON.
+    pub(crate) fn json(value: serde_json::Value) -> Self {
+        Self::Json(JsonReply { status: StatusCode::OK, value, tag: None, location: None })
+    }
+
+    /// Makes an answer of JSON about a document.
+    pub(crate) fn tagged(value: serde_json::Value, tag: Option<String>) -> Self {
+        Self::Json(JsonReply { status: StatusCode::OK, value, tag, location: None })
+    }
+}

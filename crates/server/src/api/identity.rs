@@ -1,0 +1,29 @@
+//! Who asks: the login that every endpoint and every handler of axum's kind begins with.
+
+use std::sync::Arc;
+
+use axum::extract::FromRequestParts;
+use http::StatusCode;
+use http::request::Parts;
+
+use crate::Instance;
+use crate::failure::{Failure, Result};
+use crate::login::Identity;
+
+/// Tells who asks, or refuses.
+pub(crate) async fn require_user(instance: &Instance, parts: &Parts) -> Result<Identity> {
+    let identity = instance.identify(parts).await?;
+    identity.ok_or_else(|| Failure::new(StatusCode::UNAUTHORIZED, "log in first"))
+}
+
+/// Whoever asks, logged in.
+#[derive(Debug)]
+pub(crate) struct User(pub(crate) Identity);
+
+impl FromRequestParts<Arc<Instance>> for User {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, instance: &Arc<Instance>) -> Result<Self> {
+        Ok(Self(require_user(instance, parts).await?))
+    }
+}

@@ -1,0 +1,361 @@
+//! Nodes as JSON: typed properties, children by name in their order.
+
+use serde::{Deserialize, Deserializer};
+use serde_json::{Map, Value as Json, json};
+use tympan_content::{
+    MIXIN_TYPES, Node, NodePath, PRIMARY_TYPE, Property, Snapshot, Subtree, Value, ValueType,
+};
+
+use crate::Instance;
+use crate::api::endpoint::{Answer, Body, Call, Endpoint, Handler, Kind, Parameter, Reply, Verb};
+use crate::api::tag;
+use crate::failure::{Failure, Result};
+
+/// The most nodes of one answer.
+pub(crate) const MAX_NODES: usize = 1000;
+/// The deepest answer.
+pub(crate) const MAX_DEPTH: usize = 100;
+
+/// The endpoints of this part.
+pub(crate) const ENDPOINTS: &[Endpoint] = &[Endpoint {
+    verb: Verb::Get,
+    path: "/api/v1/nodes",
+    id: "readNode",
+    about: "Reads a node with the types of its properties, and its descendants down to a depth, at most 1,000 nodes.",
+    parameters: &[
+        Parameter::required("path", Kind::Path, "The node."),
+        Parameter::new(
+            "depth",
+            Kind::Integer(0, MAX_DEPTH as u64),
+            "Levels of children. Default 0.",
+        ),
+    ],
+    body: Body::None,
+    answers: &[Answer::json("Node", "The node.")],
+    handler: Handler::Work(read),
+}];
+
+/// Finds a node, or says that there is none.
+pub(crate) fn find(snapshot: &Snapshot, path: &NodePath) -> Result<Node> {
+    snapshot.node(path)?.ok_or_else(|| Failure::not_found(path.as_str()))
+}
+
+/// Answers with a node and its descendants down to a depth.
+pub(crate) fn read(_: &Instance, call: &Call) -> Result<Reply> {
+    let snapshot = call.snapshot()?;
+    let node = find(&snapshot, &call.path("path")?)?;
+    let mut left = MAX_NODES;
+    let value = describe(&node, call.number("depth", 0), &mut left)?;
+    crate::page::check_failure(&snapshot)?;
+    Ok(Reply::tagged(value, tag::of_document(&node)))
+}
+
+/// Describes a node; `left` counts down the nodes that there is room for.
+pub(crate) fn describe(node: &Node, depth: usize, left: &mut usize) -> Result<Json> {
+    *left = left.checked_sub(1).ok_or_else(|| {
+        let message = format!(
+            "these are more than {MAX_NODES} nodes; ask for fewer levels, or for `/api/v1/children`"
+        );
+        Failure::new(http::StatusCode::UNPROCESSABLE_ENTITY, message)
+    })?;
+    let mut properties = Map::new();
+    for (name, property) in node.properties() {
+        // Not even its hash is for anybody's eyes.
+        if name != "rep:password" {
+            properties.insert(name, property_json(&property));
+        }
+    }
+    let mut described = json!({
+        "path": node.path().as_str(),
+        "name": node.name(),
+        "type": node.primary_type(),
+        "properties": properties,
+    });
+    if depth > 0
+        && let Some(described) = described.as_object_mut()
+    {
+        let mut children = Map::new();
+        for child in node.children()? {
+            children.insert(child.name().to_owned(), describe(&child, depth - 1, left)?);
+        }
+        described.insert("children".to_owned(), children.into());
+    }
+    Ok(described)
+}
+
+/// Writes a property with its type.
+pub(crate) fn property_json(property: &Property) -> Json {
+    let name = property.value_type().name();
+    match property {
+        Property::Single(value) => json!({ "type": name, "value": value_json(value) }),
+        Property::List(_, values) => {
+            json!({ "type": name, "values": values.iter().map(value_json).collect::<Vec<_>>() })
+        }
+    }
+}
+
+/// Writes a value: numbers and truth values as such, all others as text.
+fn value_json(value: &Value) -> Json {
+    match value {
+        Value::Long(number) => json!(number),
+        Value::Double(number) if number.is_finite() => json!(number),
+        Value::Boolean(truth) => json!(truth),
+        other => json!(other.to_text()),
+    }
+}
+
+/// A property as it is sent.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum SentProperty {
+    /// With its type.
+    Typed(TypedProperty),
+    /// Values whose JSON tells the type.
+    List(Vec<Scalar>),
+    /// A value whose JSON tells the type.
+    Single(Scalar),
+}
+
+/// A property with its type.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct TypedProperty {
+    r#type: String,
+    #[serde(default, deserialize_with = "given")]
+    value: Option<Scalar>,
+    #[serde(default, deserialize_with = "given")]
+    values: Option<Vec<Scalar>>,
+}
+
+/// Reads a member that may be left out, but is not null.
+pub(crate) fn given<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<T>, D::Error> {
+    T::deserialize(deserializer).map(Some)
+}
+
+/// One value in JSON.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum Scalar {
+    Boolean(bool),
+    Integer(i64),
+    Number(f64),
+    Text(String),
+}
+
+impl Scalar {
+    fn value_type(&self) -> ValueType {
+        match self {
+            Self::Boolean(_) => ValueType::Boolean,
+            Self::Integer(_) => ValueType::Long,
+            Self::Number(_) => ValueType::Double,
+            Self::Text(_) => ValueType::String,
+        }
+    }
+
+    fn to_text(&self) -> String {
+        match self {
+            Self::Boolean(truth) => truth.to_string(),
+            Self::Integer(number) => number.to_string(),
+            Self::Number(number) => Value::Double(*number).to_text().into_owned(),
+            Self::Text(text) => text.clone(),
+        }
+    }
+
+    /// Tells whether JSON writes values of a type like this one.
+    fn is_of(&self, value_type: ValueType) -> bool {
+        match self {
+            Self::Boolean(_) => value_type == ValueType::Boolean,
+            Self::Integer(_) => matches!(value_type, ValueType::Long | ValueType::Double),
+            Self::Number(_) => value_type == ValueType::Double,
+            Self::Text(text) => match value_type {
+                ValueType::Boolean | ValueType::Long => false,
+                ValueType::Double => matches!(text.as_str(), "NaN" | "Infinity" | "-Infinity"),
+                _ => true,
+            },
+        }
+    }
+
+    fn read(&self, value_type: ValueType) -> Result<Value> {
+        if !self.is_of(value_type) {
+            let message =
+                format!("a value of the type {} cannot be `{}`", value_type.name(), self.to_text());
+            return Err(Failure::bad_request(message));
+        }
+        Ok(Value::parse(value_type, &self.to_text())?)
+    }
+}
+
+impl SentProperty {
+    /// Reads the property that is meant for a name. `stored` is what the node has there now.
+    pub(crate) fn read(&self, name: &str, stored: Option<&Property>) -> Result<Property> {
+        let natural = |value_type| match name {
+            PRIMARY_TYPE | MIXIN_TYPES => ValueType::Name,
+            _ => value_type,
+        };
+        match self {
+            Self::Single(scalar) => {
+                let value_type = natural(scalar.value_type());
+                Ok(Property::Single(Value::parse(value_type, &scalar.to_text())?))
+            }
+            Self::List(scalars) => {
+                let value_type = natural(common_type(scalars));
+                let values =
+                    scalars.iter().map(|scalar| Value::parse(value_type, &scalar.to_text()));
+                Ok(Property::List(value_type, values.collect::<Result<_, _>>()?))
+            }
+            Self::Typed(typed) => typed.read(stored),
+        }
+    }
+}
+
+/// Returns the type that all values of a list have, or can be written as.
+fn common_type(scalars: &[Scalar]) -> ValueType {
+    let is_number = |one: &ValueType| matches!(one, ValueType::Long | ValueType::Double);
+    let types: Vec<ValueType> = scalars.iter().map(Scalar::value_type).collect();
+    match types.first() {
+        Some(first) if types.iter().all(|one| one == first) => *first,
+        Some(_) if types.iter().all(is_number) => ValueType::Double,
+        _ => ValueType::String,
+    }
+}
+
+fn list(value_type: ValueType, scalars: &[Scalar]) -> Result<Property> {
+    let values = scalars.iter().map(|scalar| scalar.read(value_type));
+    Ok(Property::List(value_type, values.collect::<Result<_>>()?))
+}
+
+impl TypedProperty {
+    fn read(&self, stored: Option<&Property>) -> Result<Property> {
+        let unknown = || Failure::bad_request(format!("`{}` is no type of a value", self.r#type));
+        let found = ValueType::find(&self.r#type).filter(|found| found.name() == self.r#type);
+        let value_type = found.ok_or_else(unknown)?;
+        if value_type == ValueType::Binary {
+            // A hash alone proves no right to the bytes; what is there already may stay.
+            let texts = |property: &Property| {
+                property
+                    .values()
+                    .iter()
+                    .map(|value| value.to_text().into_owned())
+                    .collect::<Vec<_>>()
+            };
+            let scalars = self.values.iter().flatten().chain(&self.value);
+            let sent: Vec<String> = scalars.map(Scalar::to_text).collect();
+            let same = stored.filter(|stored| {
+                stored.value_type() == ValueType::Binary
+                    && stored.is_list() == self.values.is_some()
+                    && texts(stored) == sent
+            });
+            let message = "bytes are written with PUT /api/v1/blob";
+            return same
+                .cloned()
+                .ok_or_else(|| Failure::new(http::StatusCode::UNPROCESSABLE_ENTITY, message));
+        }
+        match (&self.value, &self.values) {
+            (Some(value), None) => Ok(Property::Single(value.read(value_type)?)),
+            (None, Some(values)) => list(value_type, values),
+            _ => Err(Failure::bad_request("a property has either `value` or `values`")),
+        }
+    }
+}
+
+/// A node as it is sent.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SentNode {
+    /// The primary type, unless it is among the properties.
+    #[serde(default, deserialize_with = "given")]
+    r#type: Option<String>,
+    #[serde(default)]
+    properties: indexed::Entries<SentProperty>,
+    #[serde(default)]
+    children: indexed::Entries<SentNode>,
+    /// Sent back by whoever changes what was read; the place decides.
+    #[expect(dead_code, reason = "what was read may be sent back as it is")]
+    #[serde(default, deserialize_with = "given")]
+    path: Option<String>,
+    #[expect(dead_code, reason = "what was read may be sent back as it is")]
+    #[serde(default, deserialize_with = "given")]
+    name: Option<String>,
+}
+
+impl SentNode {
+    /// Makes the tree that is meant. `stored` is what is there now.
+    pub(crate) fn to_tree(&self, name: &str, stored: Option<&Node>) -> Result<Subtree> {
+        let mut tree = Subtree::new(name, self.r#type.as_deref().unwrap_or("nt:unstructured"));
+        for (name, sent) in &self.properties.0 {
+            let before = stored.and_then(|node| node.property(name));
+            tree.properties.insert(name.clone(), sent.read(name, before.as_ref())?);
+        }
+        if let Some(kind) = &self.r#type {
+            tree.properties.insert(PRIMARY_TYPE.to_owned(), Property::name(kind));
+        }
+        for (name, child) in &self.children.0 {
+            let before = stored.map(|node| node.child(name)).transpose()?.flatten();
+            tree.put_child(child.to_tree(name, before.as_ref())?);
+        }
+        // Shown to nobody, so nobody can send it back.
+        if let Some(hash) = stored.and_then(|node| node.property("rep:password")) {
+            tree.properties.entry("rep:password".to_owned()).or_insert(hash);
+        }
+        Ok(tree)
+    }
+}
+
+/// A change of a node in the manner of JSON merge patch (RFC 7396): what is not named stays, null removes.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NodePatch {
+    #[serde(default)]
+    pub(crate) properties: indexed::Entries<Option<SentProperty>>,
+    #[serde(default)]
+    pub(crate) children: indexed::Entries<Option<NodePatch>>,
+    /// The primary type of a node that is new.
+    #[serde(default, deserialize_with = "given")]
+    pub(crate) r#type: Option<String>,
+}
+
+/// Objects whose members keep their order.
+pub(crate) mod indexed {
+    use std::fmt;
+    use std::marker::PhantomData;
+
+    use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
+
+    /// The members of an object, in order.
+    #[derive(Debug, Clone)]
+    pub(crate) struct Entries<T>(pub(crate) Vec<(String, T)>);
+
+    impl<T> Default for Entries<T> {
+        fn default() -> Self {
+            Self(Vec::new())
+        }
+    }
+
+    impl<'de, T: Deserialize<'de>> Deserialize<'de> for Entries<T> {
+        fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+            struct Members<T>(PhantomData<T>);
+            impl<'de, T: Deserialize<'de>> Visitor<'de> for Members<T> {
+                type Value = Entries<T>;
+
+                fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                    f.write_str("an object")
+                }
+
+                fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                    let mut seen = std::collections::BTreeSet::new();
+                    let mut entries = Vec::new();
+                    while let Some((name, value)) = map.next_entry::<String, T>()? {
+                        if !seen.insert(name.clone()) {
+                            return Err(A::Error::custom(format!("`{name}` is there twice")));
+                        }
+                        entries.push((name, value));
+                    }
+                    Ok(Entries(entries))
+                }
+            }
+            deserializer.deserialize_map(Members(PhantomData))
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! What waits for the visitors: the agents' queues, and activating.
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tympan_content::{Date, Depth, NodePath, Snapshot};
+use tympan_jobs::{Job, JobId};
+use tympan_replicate::{Action, Need, Wish, agents, mark, queue_of};
+
+use crate::Instance;
+use crate::api::endpoint::{
+    Answer, Body, Call, Endpoint, Handler, Kind, Parameter, Pending, Reply, Verb,
+};
+use crate::failure::{Failure, Result};
+use crate::metrics::count;
+use crate::wishes::{require_replicate, with_wishes};
+
+/// The most jobs that are shown for an agent.
+pub(crate) const MAX_JOBS: u32 = 500;
+/// The most paths of one wish.
+pub(crate) const MAX_PATHS: usize = 1000;
+
+const JOB: &[Parameter] =
+    &[Parameter::required("id", Kind::Integer(0, i64::MAX as u64), "The job's number.")];
+
+/// The endpoints of this part.
+pub(crate) const ENDPOINTS: &[Endpoint] = &[
+    Endpoint {
+        verb: Verb::Get,
+        path: "/api/v1/queue",
+        id: "readQueue",
+        about: "Lists the agents with the jobs that wait for them, at most 500 each.",
+        parameters: &[],
+        body: Body::None,
+        answers: &[Answer::json("Queue", "The agents.")],
+        handler: Handler::Task(queue),
+    },
+    Endpoint {
+        verb: Verb::Post,
+        path: "/api/v1/queue/retry",
+        id: "retryJob",
+        about: "Lets a job that failed or waits run again now.",
+        parameters: JOB,
+        body: Body::None,
+        answers: &[Answer::json("Changed", "Whether there was such a job.")],
+        handler: Handler::Task(retry),
+    },
+    Endpoint {
+        verb: Verb::Post,
+        path: "/api/v1/queue/cancel",
+        id: "cancelJob",
+        about: "Removes a job that does not run.",
+        parameters: JOB,
+        body: Body::None,
+        answers: &[Answer::json("Changed", "Whether there was such a job.")],
+        handler: Handler::Task(cancel),
+    },
+    Endpoint {
+        verb: Verb::Post,
+        path: "/api/v1/replication",
+        id: "replicate",
+        about: "Activates or deactivates documents: what was stored first is sent first.",
+        parameters: &[],
+        body: Body::Json("Replication"),
+        answers: &[Answer::json("Replicated", "What is on its way.")],
+        handler: Handler::Task(replicate),
+    },
+];
+
+/// Lists the agents with what waits for them.
+fn queue(call: Call) -> Pending {
+    Box::pin(async move {
+        let seen = call.snapshot()?;
+        let instance = call.instance;
+        let role = instance.role.name();
+        let mut described = Vec::new();
+        for agent in agents(&instance.repository.snapshot()?, role)? {
+            let queue = queue_of(role, &agent.name);
+            let jobs = instance.queues.list(&queue, MAX_JOBS).await?;
+            described.push(json!({
+                "name": agent.name,
+                "title": agent.title,
+                "target": agent.target,
+                "enabled": agent.is_enabled,
+                "blocked": instance.replicator.blocked(&agent.name),
+                "queued": instance.queues.count(&queue).await?,
+                "items": jobs.iter().filter(|job| is_seen(job, &seen)).map(job_item).collect::<Vec<_>>(),
+            }));
+        }
+        Ok(Reply::json(json!({ "agents": described })))
+    })
+}
+
+/// Tells whether the asker may see the node that a job is about, whether or not it is still there.
+fn is_seen(job: &Job, seen: &Snapshot) -> bool {
+    path_of(job).is_some_and(|path| seen.would_see(&path, "cq:Page"))
+}
+
+fn path_of(job: &Job) -> Option<NodePath> {
+    NodePath::new(job.payload.get("path")?.as_str()?).ok()
+}
+
+/// Refuses to touch a job for whoever may not replicate what it is about.
+async fn check_replicate(call: &Call, id: JobId) -> Result<()> {
+    let (instance, seen) = (&call.instance, call.snapshot()?);
+    let role = instance.role.name();
+    for agent in agents(&instance.repository.snapshot()?, role)? {
+        let jobs = instance.queues.list(&queue_of(role, &agent.name), MAX_JOBS).await?;
+        if let Some(job) = jobs.iter().find(|job| job.id == id) {
+            let path = path_of(job).unwrap_or_else(NodePath::root);
+            return require_replicate(&seen, &path);
+        }
+    }
+    Ok(())
+}
+
+fn job_item(job: &Job) -> Value {
+    json!({
+        "id": job.id.0,
+        "action": job.payload.get("action"),
+        "path": job.payload.get("path"),
+        "user": job.user,
+        "created": Date::from_system_time(job.created).to_string(),
+        "attempt": job.attempt,
+        "lastError": job.last_error,
+        "state": job.state.name(),
+    })
+}
+
+/// Lets a job run again now.
+fn retry(call: Call) -> Pending {
+    Box::pin(async move {
+        let id = job_of(&call)?;
+        check_replicate(&call, id).await?;
+        let is_done = call.instance.queues.retry(id, call.now).await?;
+        call.instance.replicator.ring();
+        Ok(Reply::json(json!({ "changed": is_done })))
+    })
+}
+
+/// Removes a job that does not run.
+fn cancel(call: Call) -> Pending {
+    Box::pin(async move {
+        let id = job_of(&call)?;
+        check_replicate(&call, id).await?;
+        let is_done = call.instance.queues.cancel(id).await?;
+        call.instance.replicator.ring();
+        Ok(Reply::json(json!({ "changed": is_done })))
+    })
+}
+
+fn job_of(call: &Call) -> Result<JobId> {
+    let id = call.text("id").and_then(|id| id.parse().ok());
+    id.map(JobId).ok_or_else(|| Failure::bad_request("say which job: `id`"))
+}
+
+/// What is to become of documents.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Replication {
+    action: Verdict,
+    paths: Vec<String>,
+    #[serde(default)]
+    deep: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+enum Verdict {
+    Activate,
+    Deactivate,
+}
+
+/// Activates or deactivates.
+fn replicate(call: Call) -> Pending {
+    Box::pin(async move {
+        let Replication { action, paths, deep } = call.body()?;
+        if paths.is_empty() || paths.len() > MAX_PATHS {
+            return Err(Failure::bad_request(format!("say 1 to {MAX_PATHS} paths")));
+        }
+        let action = match action {
+            Verdict::Activate => Action::Activate,
+            Verdict::Deactivate => Action::Deactivate,
+        };
+        let depth = if deep { Depth::Subtree } else { Depth::Document };
+        let instance = call.instance.clone();
+        let user = call.user().to_owned();
+        let wishes = instance.work(move |_| {
+            let snapshot = call.snapshot()?;
+            let mut wishes = Vec::new();
+            for path in paths {
+                let path = NodePath::new(&path)?;
+                // What is gone here can still be taken away there.
+                if action == Action::Activate && snapshot.node(&path)?.is_none() {
+                    return Err(Failure::not_found(path.as_str()));
+                }
+                require_replicate(&snapshot, &path)?;
+                wishes.push(Wish { action, path, depth, user: user.clone() });
+            }
+            Ok(wishes)
+        });
+        let wishes = wishes.await?;
+        let paths: Vec<String> = wishes.iter().map(|wish| wish.path.to_string()).collect();
+        let work = move |instance: &Instance, wishes: &[Wish], now| {
+            Ok(((), mark(&instance.repository, wishes, now)?))
+        };
+        with_wishes(&instance, wishes, Need::Agent, work).await?;
+        count(&instance.metrics.activations);
+        Ok(Reply::json(json!({ "paths": paths })))
+    })
+}

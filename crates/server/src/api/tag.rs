@@ -1,0 +1,114 @@
+//! Entity tags: of a document, for conditions of writes, and of an answer, for conditions of reads.
+//!
+//! A tag is `"<document>.<answer>"`: the hash of the document's stored body, and the hash of what was answered. A write
+//! with `If-Match` compares the first part, so that the tag of any answer about a document guards a change of it; a
+//! read with `If-None-Match` compares all of it, so that nothing that shows in the answer is missed.
+
+use http::{HeaderMap, StatusCode, header};
+use sha2::{Digest, Sha256};
+use tympan_content::Node;
+
+use crate::failure::{Failure, Result};
+
+/// Digits of either part.
+const DIGITS: usize = 32;
+
+/// Returns the tag of the document that holds a node.
+pub(crate) fn of_document(node: &Node) -> Option<String> {
+    let mut digits = node.body_id()?.to_string();
+    digits.truncate(DIGITS);
+    Some(digits)
+}
+
+/// Returns the tag of an answer, in its quotes.
+pub(crate) fn of_answer(document: Option<&str>, body: &[u8]) -> String {
+    let mut digits: String =
+        Sha256::digest(body).iter().take(DIGITS / 2).map(|byte| format!("{byte:02x}")).collect();
+    digits.truncate(DIGITS);
+    format!("\"{}.{digits}\"", document.unwrap_or("-"))
+}
+
+/// Tells whether the tags of an `If-None-Match` name an answer.
+pub(crate) fn names_answer(known: &str, tag: &str) -> bool {
+    let mut tags = known.split(',').map(str::trim);
+    tags.any(|one| one == "*" || one.strip_prefix("W/").unwrap_or(one) == tag)
+}
+
+/// What a write asks to be true of the document.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Condition {
+    /// Nothing.
+    None,
+    /// It is one of these states.
+    Match(Vec<String>),
+    /// It is there.
+    Exists,
+    /// It is not there.
+    Absent,
+}
+
+impl Condition {
+    /// Reads the headers of a write.
+    pub(crate) fn of(headers: &HeaderMap) -> Self {
+        if let Some(tags) = headers.get(header::IF_MATCH) {
+            // What is no text is the tag of nothing.
+            return Self::parse(&String::from_utf8_lossy(tags.as_bytes()));
+        }
+        let is_absent = headers.get(header::IF_NONE_MATCH).is_some_and(|value| value == "*");
+        if is_absent { Self::Absent } else { Self::None }
+    }
+
+    /// Reads the tags of an `If-Match`.
+    pub(crate) fn parse(tags: &str) -> Self {
+        if tags.trim() == "*" {
+            return Self::Exists;
+        }
+        let document = |tag: &str| {
+            let tag = tag.trim().trim_matches('"');
+            tag.split_once('.').map_or(tag, |(document, _)| document).to_owned()
+        };
+        Self::Match(tags.split(',').map(document).collect())
+    }
+
+    /// Checks the state of a document.
+    pub(crate) fn check(&self, node: Option<&Node>) -> Result<()> {
+        let tag = node.and_then(of_document);
+        let is_met = match self {
+            Self::None => true,
+            Self::Exists => node.is_some(),
+            Self::Absent => node.is_none(),
+            Self::Match(tags) => tag.as_ref().is_some_and(|tag| tags.contains(tag)),
+        };
+        if is_met {
+            return Ok(());
+        }
+        let message = match self {
+            Self::Absent => "it is there already",
+            _ if node.is_none() => "it is not there any more",
+            _ => "it was changed since it was read; read it again",
+        };
+        let failure = Failure::new(StatusCode::PRECONDITION_FAILED, message);
+        Err(match tag {
+            Some(tag) => failure.with("currentTag", format!("\"{tag}.-\"")),
+            None => failure,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tags_are_compared_by_their_part() {
+        let tag = of_answer(Some("abc"), b"{}");
+        assert!(names_answer(&tag, &tag) && names_answer(&format!("\"x\", W/{tag}"), &tag));
+        assert!(!names_answer("\"abc\"", &tag));
+        assert_eq!(Condition::parse(&tag), Condition::Match(vec!["abc".to_owned()]));
+        assert_eq!(
+            Condition::parse("\"abc.-\", \"d\""),
+            Condition::Match(vec!["abc".to_owned(), "d".to_owned()])
+        );
+        assert_eq!(Condition::parse("*"), Condition::Exists);
+    }
+}

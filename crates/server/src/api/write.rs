@@ -1,0 +1,570 @@
+//! Changes of nodes: one by one or as a batch, always in one commit.
+//!
+//! Invariants
+//! * A batch is done whole or not at all.
+//! * A condition (`If-Match`, `ifMatch`) holds when the commit is made, not only when it was begun.
+
+use std::time::SystemTime;
+
+use http::StatusCode;
+use serde::Deserialize;
+use serde_json::{Value as Json, json};
+use tympan_content::{NodePath, PRIMARY_TYPE, Place, Property, Session, Subtree};
+use tympan_replicate::Need;
+
+use crate::Instance;
+use crate::api::endpoint::{
+    Answer, Body, Call, Content, Endpoint, Handler, JsonReply, Kind, Parameter, Pending, Reply,
+    Verb,
+};
+use crate::api::node::{NodePatch, SentNode, given};
+use crate::api::tag::{self, Condition};
+use crate::failure::{Failure, Result};
+use crate::metrics::count;
+use crate::touch::touch_pages;
+use crate::wishes::{taken_away, with_wishes};
+
+/// The most operations of a batch.
+pub(crate) const MAX_OPERATIONS: usize = 1000;
+
+const PATH: Parameter = Parameter::required("path", Kind::Path, "The node.");
+const STRICT: Parameter = Parameter::new(
+    "strict",
+    Kind::Flag,
+    "Whether the write is refused (428) unless it comes with a condition. Default false.",
+);
+const IF_MATCH: Parameter = Parameter::new(
+    "If-Match",
+    Kind::Header,
+    "The tag of what was read; the write is refused (412) if the document was changed since. `*`: it must exist.",
+);
+const IF_NONE_MATCH: Parameter =
+    Parameter::new("If-None-Match", Kind::HeaderWord("*"), "`*`: the node must not be there yet.");
+
+/// The endpoints of this part.
+pub(crate) const ENDPOINTS: &[Endpoint] = &[
+    Endpoint {
+        verb: Verb::Put,
+        path: "/api/v1/nodes",
+        id: "putNode",
+        about: "Puts a node with everything below it in the place of whatever is there, children that are not sent included.",
+        parameters: &[PATH, STRICT, IF_MATCH, IF_NONE_MATCH],
+        body: Body::Json("NewNode"),
+        answers: &[
+            Answer::json("Written", "It was replaced."),
+            Answer { status: 201, about: "It was created.", content: Content::Json("Written") },
+        ],
+        handler: Handler::Task(put),
+    },
+    Endpoint {
+        verb: Verb::Patch,
+        path: "/api/v1/nodes",
+        id: "patchNode",
+        about: "Changes a node in the manner of JSON merge patch: what is not named stays, null removes.",
+        parameters: &[PATH, STRICT, IF_MATCH],
+        body: Body::Patch("NodePatch"),
+        answers: &[Answer::json("Written", "It was changed.")],
+        handler: Handler::Task(patch),
+    },
+    Endpoint {
+        verb: Verb::Delete,
+        path: "/api/v1/nodes",
+        id: "deleteNode",
+        about: "Removes a node with everything below it; what visitors can see of it is taken away from them, too.",
+        parameters: &[PATH, STRICT, IF_MATCH],
+        body: Body::None,
+        answers: &[Answer::nothing(204, "It is gone.")],
+        handler: Handler::Task(delete),
+    },
+    Endpoint {
+        verb: Verb::Post,
+        path: "/api/v1/nodes/move",
+        id: "moveNode",
+        about: "Moves a node with everything below it.",
+        parameters: &[STRICT, IF_MATCH],
+        body: Body::Json("Transfer"),
+        answers: MADE,
+        handler: Handler::Task(move_node),
+    },
+    Endpoint {
+        verb: Verb::Post,
+        path: "/api/v1/nodes/copy",
+        id: "copyNode",
+        about: "Copies a node with everything below it.",
+        parameters: &[STRICT, IF_MATCH],
+        body: Body::Json("Transfer"),
+        answers: MADE,
+        handler: Handler::Task(copy_node),
+    },
+    Endpoint {
+        verb: Verb::Post,
+        path: "/api/v1/nodes/order",
+        id: "orderNode",
+        about: "Gives a node another place among its siblings.",
+        parameters: &[STRICT, IF_MATCH],
+        body: Body::Json("Order"),
+        answers: &[Answer::json("Written", "It stands there now.")],
+        handler: Handler::Task(order),
+    },
+    Endpoint {
+        verb: Verb::Post,
+        path: "/api/v1/batch",
+        id: "batch",
+        about: "Does several operations in one commit: all or nothing. The problem of one that fails names its `operation`, \
+                counted from 0.",
+        parameters: &[],
+        body: Body::Json("Batch"),
+        answers: &[Answer::json("BatchResults", "All were done.")],
+        handler: Handler::Task(batch),
+    },
+];
+
+const MADE: &[Answer] =
+    &[Answer { status: 201, about: "It is there now.", content: Content::Json("Written") }];
+
+/// One change.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(tag = "op", rename_all = "camelCase", rename_all_fields = "camelCase", deny_unknown_fields)]
+pub(crate) enum Operation {
+    /// Puts a node in the place of whatever is there.
+    Put {
+        path: String,
+        node: SentNode,
+        #[serde(default, deserialize_with = "given")]
+        if_match: Option<String>,
+    },
+    /// Changes properties and children.
+    Patch {
+        path: String,
+        patch: NodePatch,
+        #[serde(default, deserialize_with = "given")]
+        if_match: Option<String>,
+    },
+    /// Removes a node.
+    Delete {
+        path: String,
+        #[serde(default, deserialize_with = "given")]
+        if_match: Option<String>,
+    },
+    /// Moves a node.
+    Move {
+        from: String,
+        to: String,
+        #[serde(default)]
+        replace: bool,
+    },
+    /// Copies a node.
+    Copy {
+        from: String,
+        to: String,
+        #[serde(default)]
+        replace: bool,
+    },
+    /// Gives a node another place among its siblings.
+    Order {
+        path: String,
+        place: PlaceWord,
+        #[serde(default, deserialize_with = "given")]
+        sibling: Option<String>,
+    },
+}
+
+/// Where a node goes among its siblings.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum PlaceWord {
+    First,
+    Last,
+    Before,
+    After,
+}
+
+/// Several changes.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Batch {
+    operations: Vec<Operation>,
+    #[serde(default, deserialize_with = "given")]
+    message: Option<String>,
+}
+
+/// An operation with the condition under which it is done.
+#[derive(Debug)]
+struct Step {
+    operation: Operation,
+    condition: Condition,
+}
+
+/// What an operation did.
+#[derive(Debug)]
+struct Done {
+    path: NodePath,
+    status: StatusCode,
+}
+
+impl Operation {
+    fn word(&self) -> &'static str {
+        match self {
+            Self::Put { .. } => "put",
+            Self::Patch { .. } => "patch",
+            Self::Delete { .. } => "delete",
+            Self::Move { .. } => "move",
+            Self::Copy { .. } => "copy",
+            Self::Order { .. } => "order",
+        }
+    }
+
+    /// Returns the path of the document that a condition is about.
+    fn subject(&self) -> &str {
+        match self {
+            Self::Put { path, .. }
+            | Self::Patch { path, .. }
+            | Self::Delete { path, .. }
+            | Self::Order { path, .. } => path,
+            Self::Move { from, .. } | Self::Copy { from, .. } => from,
+        }
+    }
+
+    /// Takes the condition out of the operation.
+    fn condition(&self) -> Condition {
+        let given = match self {
+            Self::Put { if_match, .. }
+            | Self::Patch { if_match, .. }
+            | Self::Delete { if_match, .. } => if_match,
+            _ => &None,
+        };
+        given.as_deref().map_or(Condition::None, Condition::parse)
+    }
+}
+
+/// Puts a node.
+fn put(call: Call) -> Pending {
+    Box::pin(async move {
+        let node = call.body()?;
+        let path = call.path("path")?.to_string();
+        one(call, Operation::Put { path, node, if_match: None }).await
+    })
+}
+
+/// Patches a node.
+fn patch(call: Call) -> Pending {
+    Box::pin(async move {
+        let patch = call.body()?;
+        let path = call.path("path")?.to_string();
+        one(call, Operation::Patch { path, patch, if_match: None }).await
+    })
+}
+
+/// Deletes a node.
+fn delete(call: Call) -> Pending {
+    Box::pin(async move {
+        let path = call.path("path")?.to_string();
+        one(call, Operation::Delete { path, if_match: None }).await
+    })
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Transfer {
+    from: String,
+    to: String,
+    #[serde(default)]
+    replace: bool,
+}
+
+/// Moves a node.
+fn move_node(call: Call) -> Pending {
+    Box::pin(async move {
+        let Transfer { from, to, replace } = call.body()?;
+        one(call, Operation::Move { from, to, replace }).await
+    })
+}
+
+/// Copies a node.
+fn copy_node(call: Call) -> Pending {
+    Box::pin(async move {
+        let Transfer { from, to, replace } = call.body()?;
+        one(call, Operation::Copy { from, to, replace }).await
+    })
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Order {
+    path: String,
+    place: PlaceWord,
+    #[serde(default, deserialize_with = "given")]
+    sibling: Option<String>,
+}
+
+/// Orders a node.
+fn order(call: Call) -> Pending {
+    Box::pin(async move {
+        let Order { path, place, sibling } = call.body()?;
+        one(call, Operation::Order { path, place, sibling }).await
+    })
+}
+
+/// Does one operation under the condition of the request's head.
+async fn one(call: Call, operation: Operation) -> Result<Reply> {
+    let condition = Condition::of(&call.headers);
+    if call.flag("strict") && condition == Condition::None {
+        let message =
+            "`strict` asks for a condition: send `If-Match` with the tag of what was read";
+        return Err(Failure::new(StatusCode::PRECONDITION_REQUIRED, message));
+    }
+    let word = operation.word();
+    let message = format!("{word} {}", operation.subject());
+    let is_delete = matches!(operation, Operation::Delete { .. });
+    let mut results = commit(call, vec![Step { operation, condition }], message).await?;
+    let (done, tag) =
+        results.pop().ok_or_else(|| Failure::bad_request("there is nothing to do"))?;
+    if is_delete {
+        let response = axum::response::IntoResponse::into_response(StatusCode::NO_CONTENT);
+        return Ok(Reply::Http(response));
+    }
+    let location = (done.status == StatusCode::CREATED).then(|| location(&done.path));
+    let value = json!({ "path": done.path.as_str(), "etag": tag_json(tag.as_deref()) });
+    Ok(Reply::Json(JsonReply { status: done.status, value, tag, location }))
+}
+
+/// Does several operations in one commit.
+fn batch(call: Call) -> Pending {
+    Box::pin(async move {
+        let Batch { operations, message } = call.body()?;
+        if operations.len() > MAX_OPERATIONS {
+            let message = format!("a batch has at most {MAX_OPERATIONS} operations");
+            return Err(Failure::bad_request(message));
+        }
+        let words: Vec<&str> = operations.iter().map(Operation::word).collect();
+        let message = message.unwrap_or_else(|| format!("batch of {}", words.len()));
+        let steps = operations.into_iter().map(|operation| {
+            let condition = operation.condition();
+            Step { operation, condition }
+        });
+        let results = commit(call, steps.collect(), message).await?;
+        let results = words.into_iter().zip(results).map(|(word, (done, tag))| {
+            json!({
+                "op": word,
+                "path": done.path.as_str(),
+                "status": done.status.as_u16(),
+                "etag": tag_json(tag.as_deref()),
+            })
+        });
+        Ok(Reply::json(json!({ "results": results.collect::<Vec<_>>() })))
+    })
+}
+
+/// Returns where a node can be read.
+fn location(path: &NodePath) -> String {
+    let encoded =
+        percent_encoding::utf8_percent_encode(path.as_str(), percent_encoding::NON_ALPHANUMERIC);
+    format!("/api/v1/nodes?path={encoded}")
+}
+
+fn tag_json(tag: Option<&str>) -> Option<String> {
+    tag.map(|tag| format!("\"{tag}.-\""))
+}
+
+/// Carries out operations in one commit, with what they take away from visitors.
+async fn commit(
+    call: Call,
+    steps: Vec<Step>,
+    message: String,
+) -> Result<Vec<(Done, Option<String>)>> {
+    let gone = steps.iter().filter_map(|step| match &step.operation {
+        Operation::Delete { path, .. } => Some(path),
+        Operation::Move { from, .. } => Some(from),
+        _ => None,
+    });
+    let gone: Vec<NodePath> = gone.filter_map(|path| NodePath::new(path).ok()).collect();
+    let instance = call.instance.clone();
+    let viewer = call.viewer.clone();
+    let wishes = instance.work(move |instance| {
+        let seen = instance.repository.snapshot()?.seen_by(&viewer);
+        taken_away(&seen, &gone, &viewer)
+    });
+    let wishes = wishes.await?;
+    let metrics = call.instance.clone();
+    let work = move |instance: &Instance, _: &[_], now| {
+        let done = carry_out(instance, &call, &steps, (&message, now))?;
+        Ok((done, instance.repository.head()?))
+    };
+    let done = with_wishes(&instance, wishes, Need::Nothing, work).await?;
+    count(&metrics.metrics.commits);
+    Ok(done)
+}
+
+fn carry_out(
+    instance: &Instance,
+    call: &Call,
+    steps: &[Step],
+    (message, now): (&str, SystemTime),
+) -> Result<Vec<(Done, Option<String>)>> {
+    let mut session = instance.repository.session_of(&call.viewer)?;
+    let begun = session.snapshot()?;
+    let mut done = Vec::new();
+    let mut touched = Vec::new();
+    for (number, step) in steps.iter().enumerate() {
+        let at = |failure: Failure| match steps.len() {
+            1 => failure,
+            _ => failure.with("operation", number),
+        };
+        let one =
+            guard(&mut session, &begun, step).and_then(|()| apply(&mut session, &step.operation));
+        let one = one.map_err(at)?;
+        if !matches!(step.operation, Operation::Move { .. } | Operation::Copy { .. }) {
+            touched.push(one.path.to_string());
+        }
+        done.push(one);
+    }
+    touch_pages(&mut session, touched, call.user(), now)?;
+    let root = session.commit(message, now)?;
+    let snapshot = instance.repository.snapshot_at(root)?.seen_by(&call.viewer);
+    let tagged = done.into_iter().map(|done| {
+        let tag = snapshot.node(&done.path)?.as_ref().and_then(tag::of_document);
+        Ok((done, tag))
+    });
+    tagged.collect()
+}
+
+/// Checks a condition, and makes sure that it still holds at the commit.
+fn guard(session: &mut Session, begun: &tympan_content::Snapshot, step: &Step) -> Result<()> {
+    if step.condition == Condition::None {
+        return Ok(());
+    }
+    let path = NodePath::new(step.operation.subject())?;
+    step.condition.check(begun.node(&path)?.as_ref())?;
+    Ok(session.expect_unchanged(&path)?)
+}
+
+fn apply(session: &mut Session, operation: &Operation) -> Result<Done> {
+    match operation {
+        Operation::Put { path, node, .. } => {
+            let path = NodePath::new(path)?;
+            let stored = session.node(&path)?;
+            let status = if stored.is_some() { StatusCode::OK } else { StatusCode::CREATED };
+            check_parent(session, &path)?;
+            let tree = node.to_tree(path.name(), stored.as_ref())?;
+            drop(stored);
+            session.put(&path, tree)?;
+            Ok(Done { path, status })
+        }
+        Operation::Patch { path, patch, .. } => {
+            let path = NodePath::new(path)?;
+            if session.node(&path)?.is_none() {
+                return Err(Failure::not_found(path.as_str()));
+            }
+            apply_patch(session, &path, patch, 0)?;
+            Ok(Done { path, status: StatusCode::OK })
+        }
+        Operation::Delete { path, .. } => {
+            let path = NodePath::new(path)?;
+            session.remove(&path)?;
+            Ok(Done { path, status: StatusCode::NO_CONTENT })
+        }
+        Operation::Move { from, to, replace } => {
+            let to = make_way(session, from, to, *replace)?;
+            session.move_node(&NodePath::new(from)?, &to)?;
+            Ok(Done { path: to, status: StatusCode::CREATED })
+        }
+        Operation::Copy { from, to, replace } => {
+            let to = make_way(session, from, to, *replace)?;
+            session.copy_node(&NodePath::new(from)?, &to)?;
+            Ok(Done { path: to, status: StatusCode::CREATED })
+        }
+        Operation::Order { path, place, sibling } => {
+            let path = NodePath::new(path)?;
+            let sibling = || {
+                let missing = || Failure::bad_request("say beside which: `sibling`");
+                sibling.clone().ok_or_else(missing)
+            };
+            let place = match place {
+                PlaceWord::First => Place::First,
+                PlaceWord::Last => Place::Last,
+                PlaceWord::Before => Place::Before(sibling()?),
+                PlaceWord::After => Place::After(sibling()?),
+            };
+            if session.node(&path)?.is_none() {
+                return Err(Failure::not_found(path.as_str()));
+            }
+            session.order(&path, &place)?;
+            Ok(Done { path, status: StatusCode::OK })
+        }
+    }
+}
+
+/// Says clearly that the parent of something new is missing.
+fn check_parent(session: &mut Session, path: &NodePath) -> Result<()> {
+    match path.parent() {
+        Some(parent) if session.node(&parent)?.is_none() => Err(Failure::new(
+            StatusCode::CONFLICT,
+            format!("there is no node at `{parent}` to hold it"),
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Returns where something goes, after what is there was removed if it may be.
+fn make_way(session: &mut Session, from: &str, to: &str, replace: bool) -> Result<NodePath> {
+    let (from, to) = (NodePath::new(from)?, NodePath::new(to)?);
+    if session.node(&from)?.is_none() {
+        return Err(Failure::not_found(from.as_str()));
+    }
+    check_parent(session, &to)?;
+    if replace && to != from && !from.is_within(&to) && session.node(&to)?.is_some() {
+        session.remove(&to)?;
+    }
+    Ok(to)
+}
+
+/// Changes a node as a patch says.
+fn apply_patch(
+    session: &mut Session,
+    path: &NodePath,
+    patch: &NodePatch,
+    depth: usize,
+) -> Result<()> {
+    if depth > crate::api::node::MAX_DEPTH {
+        return Err(Failure::bad_request("the patch is nested too deeply"));
+    }
+    for (name, sent) in &patch.properties.0 {
+        let Some(sent) = sent else {
+            if name == PRIMARY_TYPE {
+                return Err(Failure::bad_request("every node has a `jcr:primaryType`"));
+            }
+            session.remove_property(path, name)?;
+            continue;
+        };
+        let stored = session.node(path)?.and_then(|node| node.property(name));
+        let property = sent.read(name, stored.as_ref())?;
+        if stored.as_ref() != Some(&property) {
+            session.set_property(path, name, property)?;
+        }
+    }
+    if let Some(kind) = &patch.r#type {
+        session.set_property(path, PRIMARY_TYPE, Property::name(kind))?;
+    }
+    for (name, child) in &patch.children.0 {
+        let at = path.child(name)?;
+        let is_there = session.node(&at)?.is_some();
+        match child {
+            None if is_there => session.remove(&at)?,
+            None => {}
+            Some(child) => {
+                if !is_there {
+                    let kind = child.r#type.as_deref().unwrap_or("nt:unstructured");
+                    session.put(&at, Subtree::new(name, kind))?;
+                }
+                apply_patch(session, &at, child, depth + 1)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Describes what a document is like now, for whoever has written to it.
+pub(crate) fn written(path: &NodePath, tag: Option<String>, status: StatusCode) -> Reply {
+    let value: Json = json!({ "path": path.as_str(), "etag": tag_json(tag.as_deref()) });
+    Reply::Json(JsonReply { status, value, tag, location: None })
+}
