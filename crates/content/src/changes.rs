@@ -216,7 +216,7 @@ impl Repository {
             match feed.take(revision) {
                 Ok(Taken::Whole) => {}
                 Ok(Taken::Part) => return Ok(feed.page),
-                Err(error) => return Err(self.explain(error, revision, since)),
+                Err(error) => return Err(self.explain_missing(error, revision, since)),
             }
             if feed.left == 0 || feed.compared >= MAX_COMPARED {
                 break;
@@ -285,7 +285,7 @@ impl Repository {
     }
 
     /// Tells a state that was collected meanwhile from one that should be there.
-    fn explain(&self, error: Error, revision: &Revision, since: &Cursor) -> Error {
+    fn explain_missing(&self, error: Error, revision: &Revision, since: &Cursor) -> Error {
         if !matches!(&error, Error::Store(tympan_store::Error::ChunkMissing { .. })) {
             return error;
         }

@@ -174,12 +174,15 @@ impl From<tympan_content::Error> for Failure {
         use tympan_content::Error;
         let status = match &error {
             Error::InvalidName { .. } | Error::ValueFormat { .. } => StatusCode::BAD_REQUEST,
+            Error::Query(_) => StatusCode::BAD_REQUEST,
             Error::NodeMissing(_) | Error::VersionMissing { .. } => StatusCode::NOT_FOUND,
             Error::NodeExists(_) | Error::Stale(_) => StatusCode::PRECONDITION_FAILED,
             Error::CursorLost { .. } => StatusCode::GONE,
-            Error::Refused { .. } | Error::Package { .. } => StatusCode::UNPROCESSABLE_ENTITY,
+            Error::Refused { .. }
+            | Error::Branch { .. }
+            | Error::NodeTypes(_)
+            | Error::Package { .. } => StatusCode::UNPROCESSABLE_ENTITY,
             Error::Conflicts(_) => StatusCode::CONFLICT,
-            Error::NodeTypes(_) => StatusCode::UNPROCESSABLE_ENTITY,
             Error::Namespace { .. } => StatusCode::CONFLICT,
             Error::Constraint(violations) => status_of(violations),
             Error::AccessDenied { .. } => StatusCode::FORBIDDEN,

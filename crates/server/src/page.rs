@@ -7,8 +7,9 @@ use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Redirect as HttpRedirect, Response};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
-use tympan_content::{BlobContent, Repository, Snapshot, Viewer};
+use tympan_content::{BlobContent, JCR_CONTENT, NodePath, Repository, Snapshot, Viewer};
 use tympan_render::binary::{self, Conditions, Plan};
+use tympan_render::url::Url;
 use tympan_render::{Blob, Body, Outcome, Redirect, RenderRequest, RenderResponse};
 use tympan_web::read_body::from_reader;
 
@@ -86,6 +87,10 @@ fn answer(instance: &Instance, asked: &Asked) -> Result<Response> {
         edit: asked.is_edit,
         ..RenderRequest::default()
     };
+    let snapshot = match asked.path.contains(";v=") {
+        true => at_version(&snapshot, &asked.path)?,
+        false => snapshot,
+    };
     let drawn = instance.renderer.render(&snapshot, &request);
     check_failure(&snapshot)?;
     count(&instance.metrics.renders);
@@ -94,6 +99,26 @@ fn answer(instance: &Instance, asked: &Asked) -> Result<Response> {
         .failed_components
         .fetch_add(u64::from(drawn.failed_components), std::sync::atomic::Ordering::Relaxed);
     to_http(&instance.repository, drawn, asked)
+}
+
+/// Returns the state in which the resource of a URL is as the version in its path parameter `v` holds it.
+fn at_version(snapshot: &Snapshot, path: &str) -> Result<Snapshot> {
+    let exists = |path: &str| {
+        let path = NodePath::new(path).ok();
+        path.is_some_and(|path| snapshot.node(&path).is_ok_and(|node| node.is_some()))
+    };
+    let url = Url::split(path, exists).map_err(|error| Failure::bad_request(error.to_string()))?;
+    let Some(version) = url.parameter("v").filter(|_| url.exists) else {
+        return Ok(snapshot.clone());
+    };
+    let path = NodePath::new(&url.path)?;
+    match snapshot.at_version(&path, version) {
+        // A page's versions can be those of its content.
+        Err(tympan_content::Error::VersionMissing { .. }) => {
+            Ok(snapshot.at_version(&path.child(JCR_CONTENT)?, version)?)
+        }
+        found => Ok(found?),
+    }
 }
 
 /// Refuses to answer from content that could not be read.

@@ -21,7 +21,7 @@ use parking_lot::Mutex;
 use serde_json::{Value as Json, json};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout, timeout_at};
-use tympan_content::{ChangeFilter, ChangeKind, ChangePage, Cursor, Date, RevisionChanges, Viewer};
+use tympan_content::{ChangeFilter, ChangePage, Cursor, Date, FeedKind, RevisionChanges, Viewer};
 
 use crate::Instance;
 use crate::api::endpoint::{
@@ -149,7 +149,7 @@ fn filter_of(call: &Call) -> Result<ChangeFilter> {
     }
     for name in call.texts("kind") {
         let unknown = || Failure::bad_request(format!("`{name}` is no kind of change"));
-        filter.add_kind(ChangeKind::find(name).ok_or_else(unknown)?);
+        filter.add_kind(FeedKind::find(name).ok_or_else(unknown)?);
     }
     Ok(filter)
 }

@@ -21,6 +21,7 @@ mod page;
 mod queue;
 mod schema;
 mod tag;
+mod version;
 mod write;
 
 use std::sync::Arc;
@@ -43,6 +44,7 @@ const TABLES: &[&[Endpoint]] = &[
     children::ENDPOINTS,
     write::ENDPOINTS,
     blob::ENDPOINTS,
+    version::ENDPOINTS,
     feed::ENDPOINTS,
     page::ENDPOINTS,
     queue::ENDPOINTS,

@@ -212,6 +212,7 @@ fn problem() -> Value {
             "status": { "type": "integer", "minimum": 400, "maximum": 599 },
             "detail": { "type": "string", "description": "What failed, where, and what to do." },
             "conflicts": array(conflict),
+            "violations": array(object(&[("path", text()), ("item", text()), ("detail", text())])),
             "currentTag": { "type": "string", "description": "The tag of the document as it is now." },
             "operation": { "type": "integer", "minimum": 0, "description": "Which operation of a batch failed." },
             "oldest": { "type": "string", "description": "The cursor from which on changes are kept." },
@@ -227,6 +228,7 @@ pub(crate) fn all() -> Map<String, Value> {
     let mut all = nodes();
     all.extend(pages());
     all.extend(feed());
+    all.extend(versions());
     all.insert("Problem".to_owned(), problem());
     all
 }
@@ -450,6 +452,25 @@ fn pages() -> Map<String, Value> {
         ),
         ("Replicated", object(&[("paths", array(text()))])),
         ("OpenApi", json!({ "type": "object" })),
+    ])
+}
+
+fn versions() -> Map<String, Value> {
+    let version = object(&[
+        ("name", text()),
+        ("path", text()),
+        ("time", text()),
+        ("user", text()),
+        ("comment", text()),
+        ("labels", array(text())),
+        ("isBase", json!({ "type": "boolean" })),
+    ]);
+    let comment = json!({ "type": "string", "maxLength": 1000 });
+    named([
+        ("Versions", object(&[("path", text()), ("versions", array(reference("Version")))])),
+        ("Version", version),
+        ("NewVersion", sent(&["path"], &[("path", path_schema()), ("comment", comment)])),
+        ("RestoredVersion", object(&[("path", path_schema()), ("version", text())])),
     ])
 }
 

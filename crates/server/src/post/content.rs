@@ -6,8 +6,8 @@ use std::time::SystemTime;
 
 use http::StatusCode;
 use tympan_content::{
-    Date, JCR_CONTENT, NodePath, PRIMARY_TYPE, Place, Property, Session, Snapshot, Subtree, Value,
-    ValueType, Viewer,
+    After, CheckIn, Date, JCR_CONTENT, MIXIN_TYPES, NodePath, PRIMARY_TYPE, Place, Property,
+    Session, Snapshot, Subtree, Value, ValueType, Viewer,
 };
 
 use crate::Instance;
@@ -53,13 +53,18 @@ pub(crate) fn carry_out(
         }
         "createasset" => work.create_assets(path, fields)?,
         "import" => work.import(path, fields)?,
+        "checkin" | "checkout" | "restore" => {
+            for path in targets(&seen, path, fields)? {
+                work.change_version(operation, &path, fields)?;
+            }
+        }
         "nop" => {
             cut(path).clone_into(&mut work.done.path);
             work.done.status = nop_status(fields)?;
         }
         other => {
             return Err(Failure::bad_request(format!(
-                "`{other}` is no operation; try delete, move, copy, import, nop, activate"
+                "`{other}` is no operation; try delete, move, copy, import, nop, checkin, checkout, restore, activate"
             )));
         }
     }
@@ -153,6 +158,9 @@ impl Work<'_> {
             self.create(&path, primary_type.as_deref())?;
             self.done.is_create = true;
         }
+        if !is_new && fields.command(":autoCheckout") == Some("true") {
+            self.check_out(&path)?;
+        }
         for (name, spec) in &fields.properties {
             if spec.hints.contains_key("Delete") {
                 self.delete_item(&path, name)?;
@@ -179,6 +187,64 @@ impl Work<'_> {
         }
         if let Some(order) = commands_order(fields) {
             self.order(&path, order)?;
+        }
+        if fields.command(":checkinNewVersionableNodes") == Some("true") {
+            self.check_in_created()?;
+        }
+        Ok(())
+    }
+
+    /// Checks a node in or out, or makes it as one of its versions holds it.
+    fn change_version(&mut self, operation: &str, path: &str, fields: &Fields) -> Result<()> {
+        path.clone_into(&mut self.done.path);
+        let path = NodePath::new(path)?;
+        match operation {
+            "checkin" => self.check_in(&path)?,
+            "checkout" => self.session.check_out(&path)?,
+            _ => {
+                let missing = || Failure::bad_request("say which version: `:version`");
+                let version = fields.command(":version").ok_or_else(missing)?;
+                self.session.restore(&path, version, self.now, After::CheckedOut)?;
+            }
+        }
+        let word = match operation {
+            "checkin" => "checkin",
+            "checkout" => "checkout",
+            _ => "restored",
+        };
+        self.done.changes.push((word, vec![path.to_string()]));
+        Ok(())
+    }
+
+    fn check_in(&mut self, path: &NodePath) -> Result<()> {
+        let how = CheckIn { comment: "", at: self.now, after: After::CheckedIn };
+        self.session.check_in(path, &how)?;
+        Ok(())
+    }
+
+    /// Checks a node out if it is versionable.
+    fn check_out(&mut self, path: &NodePath) -> Result<()> {
+        match self.session.check_out(path) {
+            Ok(()) | Err(tympan_content::Error::Refused { .. }) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Checks in what this request has made and what is versionable.
+    fn check_in_created(&mut self) -> Result<()> {
+        let created = self.done.changes.iter().filter(|(word, _)| *word == "created");
+        let paths: Vec<String> = created.filter_map(|(_, paths)| paths.first().cloned()).collect();
+        for path in paths {
+            let path = NodePath::new(&path)?;
+            let is_versionable = self.session.node(&path)?.is_some_and(|node| {
+                let mixins = node.property(MIXIN_TYPES);
+                let mixins = mixins.as_ref().map(Property::values).unwrap_or_default();
+                mixins.iter().any(|mixin| mixin.as_str() == Some("mix:versionable"))
+            });
+            if is_versionable {
+                self.check_in(&path)?;
+                self.done.changes.push(("checkin", vec![path.to_string()]));
+            }
         }
         Ok(())
     }
@@ -211,6 +277,9 @@ impl Work<'_> {
             self.create(&parent, None)?;
         }
         self.done.is_create = self.session.node(&path)?.is_none();
+        if !self.done.is_create && fields.command(":autoCheckout") == Some("true") {
+            self.check_out(&path)?;
+        }
         let is_set = |name: &str| fields.command(name) == Some("true");
         let merging = Merging {
             replaces_nodes: is_set(":replace"),
@@ -219,7 +288,7 @@ impl Work<'_> {
         let mut created = Vec::new();
         import::put(&mut self.session, &path, tree, merging, &mut created)?;
         self.done.changes.extend(created.into_iter().map(|path| ("created", vec![path])));
-        Ok(())
+        if is_set(":checkin") { self.check_in_created() } else { Ok(()) }
     }
 
     /// Returns where imported content goes: below the node of the request under the name of `:name`, `:nameHint` or the
