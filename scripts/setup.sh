@@ -17,6 +17,10 @@ if [ "$purpose" = test ] && ! compgen -G "/usr/lib/postgresql/*/bin/postgres" >/
   # The tests start servers of their own; no other is used.
   packages+=(postgresql)
 fi
+if [ "$purpose" = test ] && ! python3 -c "import venv, ensurepip" >/dev/null 2>&1; then
+  # Holds the description of the JSON API against a live server.
+  packages+=(python3 python3-venv)
+fi
 if [ "$purpose" = bench ]; then
   # Peers to measure against; a row whose peer is missing says so.
   need nginx nginx-light

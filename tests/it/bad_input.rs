@@ -156,9 +156,13 @@ fn nobody_gets_in_without_a_login_and_nothing_is_written_without_the_token() {
     let _running = Running::start(&["author", "--home", home, "--listen", &address.to_string()]);
     let password =
         std::fs::read_to_string(dir.path().join("initial-password")).unwrap().trim().to_owned();
-    for path in
-        ["/content.json", "/home/users/admin.json", "/api/v1/pages?path=/", "/metrics", "/api/v1/queue"]
-    {
+    for path in [
+        "/content.json",
+        "/home/users/admin.json",
+        "/api/v1/pages?path=/",
+        "/metrics",
+        "/api/v1/queue",
+    ] {
         assert_eq!(get(address, path).status, 401, "{path}");
     }
     assert_eq!(ask(address, "POST", "/x", &[], b"./a=1").unwrap().status, 401);
@@ -201,7 +205,10 @@ fn nobody_gets_in_without_a_login_and_nothing_is_written_without_the_token() {
     assert_eq!(post(address, &password, "/odd", "./jcr:mixinTypes=cq:Component%00x").status, 201);
     let page = "./jcr:primaryType=cq:Page&./jcr:content/jcr:primaryType=cq:PageContent";
     assert_eq!(post(address, &password, "/content/p", page).status, 201);
-    assert_eq!(ask(address, "GET", "/api/v1/page?path=/content/p", &admin, b"").unwrap().status, 200);
+    assert_eq!(
+        ask(address, "GET", "/api/v1/page?path=/content/p", &admin, b"").unwrap().status,
+        200
+    );
 
     let token = crate::program::run_ok(&["user", "token", "admin", "--home", home]);
     let bearer = [("Authorization", format!("Bearer {}", token.trim()))];

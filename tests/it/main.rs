@@ -10,12 +10,14 @@
 mod access;
 mod bad_input;
 mod browser;
+mod changes;
 mod clone;
 mod crash;
 mod database;
 mod floors;
 mod history;
 mod launches;
+mod openapi;
 mod package;
 mod package_manager;
 mod program;
@@ -23,6 +25,7 @@ mod publishing;
 mod query;
 mod readback;
 mod repair;
+mod sling_post;
 mod sources;
 
 tympan_testkit::every_test_file_is_listed!();

@@ -43,6 +43,7 @@ pub(crate) struct Upload {
     pub(crate) media_type: Option<String>,
 }
 
+#[cfg(test)]
 impl Field {
     pub(crate) fn text(&self) -> Option<&str> {
         match &self.value {

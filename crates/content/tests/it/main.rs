@@ -13,6 +13,7 @@ mod changes;
 mod cost;
 mod counter;
 mod launch;
+mod listing;
 mod model;
 mod order;
 mod package_accounts;

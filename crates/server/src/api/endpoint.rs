@@ -91,8 +91,6 @@ pub(crate) struct Parameter {
 /// What a parameter holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Any text of at most 4,096 characters.
-    Text,
     /// A node path.
     Path,
     /// A name of a node or property.
@@ -103,7 +101,7 @@ pub(crate) enum Kind {
     Flag,
     /// One of some words.
     Words(&'static [&'static str]),
-    /// Several texts: the parameter may be repeated.
+    /// Several texts of at most 4,096 characters: the parameter may be repeated.
     Texts,
     /// Several of some words: the parameter may be repeated.
     SomeWords(&'static [&'static str]),

@@ -194,7 +194,7 @@ fn distance(one: &str, other: &str) -> usize {
 /// Checks a value by what its parameter holds.
 fn check_value(parameter: &Parameter, value: &str) -> Result<()> {
     let wanted = match parameter.kind {
-        Kind::Text | Kind::Texts | Kind::Header | Kind::HeaderWord(_) => {
+        Kind::Texts | Kind::Header | Kind::HeaderWord(_) => {
             let fits = value.chars().count() <= MAX_TEXT && !value.contains('\0');
             (!fits).then(|| format!("a text of at most {MAX_TEXT} characters"))
         }

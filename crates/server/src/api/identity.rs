@@ -18,12 +18,13 @@ pub(crate) async fn require_user(instance: &Instance, parts: &Parts) -> Result<I
 
 /// Whoever asks, logged in.
 #[derive(Debug)]
-pub(crate) struct User(pub(crate) Identity);
+pub(crate) struct User;
 
 impl FromRequestParts<Arc<Instance>> for User {
     type Rejection = Failure;
 
     async fn from_request_parts(parts: &mut Parts, instance: &Arc<Instance>) -> Result<Self> {
-        Ok(Self(require_user(instance, parts).await?))
+        require_user(instance, parts).await?;
+        Ok(Self)
     }
 }

@@ -34,9 +34,6 @@ fn path_schema() -> Value {
 pub(crate) fn of_parameter(parameter: &Parameter) -> Value {
     let list = |items: Value| json!({ "type": "array", "items": items });
     match parameter.kind {
-        Kind::Text => {
-            json!({ "type": "string", "maxLength": 4096, "pattern": format!("^[^\\u0000]*{END}") })
-        }
         Kind::Texts => list(
             json!({ "type": "string", "maxLength": 4096, "pattern": format!("^[^\\u0000]*{END}") }),
         ),

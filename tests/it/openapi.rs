@@ -1,0 +1,149 @@
+//! The description of the API holds: schemathesis asks a live author everything that the description allows, and
+//! much that it does not.
+//!
+//! The tool is installed from PyPI below the target folder. Without Python or a network the test says that it was
+//! skipped.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::program::{Running, ask, basic, free_address, post};
+
+/// The version that the options below are for.
+const PACKAGE: &str = "schemathesis==4.32.5";
+
+/// Installs the tool once; gives nothing, said aloud, where that cannot be done.
+fn schemathesis() -> Option<PathBuf> {
+    let target = Path::new(env!("CARGO_BIN_EXE_tympan")).parent().unwrap().parent().unwrap();
+    let home = target.join("schemathesis-4.32.5");
+    let program = home.join("bin/schemathesis");
+    if program.is_file() {
+        return Some(program);
+    }
+    let run = |command: &mut Command| command.output().is_ok_and(|output| output.status.success());
+    let is_made = run(Command::new("python3").args(["-m", "venv"]).arg(&home));
+    let pip = home.join("bin/pip");
+    if is_made && run(Command::new(pip).args(["install", "--quiet", PACKAGE])) {
+        return Some(program);
+    }
+    // Half an installation would be taken for a whole one.
+    std::fs::remove_dir_all(&home).ok();
+    eprintln!("skipped: {PACKAGE} cannot be installed; it takes python3-venv and a network");
+    None
+}
+
+/// What the tool takes for granted and this API does not: statuses that say that a request fits the description but not
+/// the content.
+const OPTIONS: &str = "
+[checks.positive_data_acceptance]
+expected-statuses = [\"2xx\", \"3xx\", 401, 403, 404, 409, 410, 412, 416, 422, 428, 503]
+[checks.negative_data_rejection]
+expected-statuses = [400, 401, 403, 404, 406, 409, 410, 412, 413, 415, 422, 428]
+";
+
+#[test]
+fn the_description_holds_whatever_is_asked() {
+    let Some(program) = schemathesis() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let home = dir.path().join("author");
+    let address = free_address();
+    let arguments = ["author", "--home", home.to_str().unwrap(), "--listen", &address.to_string()]
+        .map(str::to_owned);
+    let running = Running::start(&arguments.each_ref().map(String::as_str));
+    let password = std::fs::read_to_string(home.join("initial-password")).unwrap();
+    let page = "jcr:primaryType=cq:Page&jcr:content/jcr:primaryType=cq:PageContent&jcr:content/jcr:title=T";
+    assert_eq!(post(address, password.trim(), "/content/page", page).status, 201);
+    let options = dir.path().join("schemathesis.toml");
+    std::fs::write(&options, OPTIONS).unwrap();
+    let output = Command::new(program)
+        .current_dir(dir.path())
+        .arg("--config-file")
+        .arg(&options)
+        .arg("run")
+        .arg(format!("http://{address}/api/v1/openapi.json"))
+        .args(["--auth", &format!("admin:{}", password.trim())])
+        .args(["--checks", "all", "--phases", "examples,coverage,fuzzing,stateful"])
+        .args(["--max-examples", "20", "--seed", "20261121", "--generation-database", "none"])
+        .args(["--request-timeout", "60", "--suppress-health-check", "all", "--no-color"])
+        .output()
+        .unwrap();
+    let report = String::from_utf8_lossy(&output.stdout).into_owned();
+    let end: Vec<&str> = report.lines().rev().take(120).collect();
+    let end = end.into_iter().rev().collect::<Vec<_>>().join("\n");
+    assert!(output.status.success(), "{end}\n{}", String::from_utf8_lossy(&output.stderr));
+    assert!(running.stop(), "the author ends well after all that");
+}
+
+#[test]
+fn conditions_batches_and_problems_are_as_described() {
+    let dir = tempfile::tempdir().unwrap();
+    let home = dir.path().join("author");
+    let address = free_address();
+    let arguments = ["author", "--home", home.to_str().unwrap(), "--listen", &address.to_string()]
+        .map(str::to_owned);
+    let _running = Running::start(&arguments.each_ref().map(String::as_str));
+    let password = std::fs::read_to_string(home.join("initial-password")).unwrap();
+    let send = |method: &str, path: &str, more: &[(&str, &str)], body: &str| {
+        let mut headers = vec![
+            ("Authorization", basic("admin", password.trim())),
+            ("Content-Type", "application/json".to_owned()),
+        ];
+        headers.extend(more.iter().map(|(name, value)| (*name, (*value).to_owned())));
+        ask(address, method, path, &headers, body.as_bytes()).unwrap()
+    };
+    let node = "/api/v1/nodes?path=/content/n";
+    post(address, password.trim(), "/content", "./jcr:primaryType=sling:OrderedFolder");
+    let made = send("PUT", node, &[("If-None-Match", "*")], r#"{"properties":{"a":1,"b":["x"]}}"#);
+    assert_eq!(made.status, 201, "{}", made.text());
+    assert_eq!(send("PUT", node, &[("If-None-Match", "*")], "{}").status, 412);
+
+    // A tag of a read guards a write; a stale one is refused with the current one.
+    let read = send("GET", node, &[], "");
+    let tag = read.header("etag").unwrap().to_owned();
+    assert_eq!(send("GET", node, &[("If-None-Match", &tag)], "").status, 304);
+    let value: Value = serde_json::from_slice(&read.body).unwrap();
+    assert_eq!(value["properties"]["a"], serde_json::json!({ "type": "Long", "value": 1 }));
+    let patch = r#"{"properties":{"a":null,"c":true}}"#;
+    assert_eq!(send("PATCH", &format!("{node}&strict=true"), &[], patch).status, 428);
+    assert_eq!(send("PATCH", node, &[("If-Match", &tag)], patch).status, 200);
+    let stale = send("PATCH", node, &[("If-Match", &tag)], patch);
+    assert_eq!(stale.status, 412);
+    let problem: Value = serde_json::from_slice(&stale.body).unwrap();
+    let current = problem["currentTag"].as_str().unwrap();
+    assert_eq!(stale.header("etag"), Some(current));
+    assert_eq!(
+        send("PATCH", node, &[("If-Match", current)], r#"{"properties":{"d":1.5}}"#).status,
+        200
+    );
+
+    // A batch is one commit, or nothing.
+    let bad = r#"{"operations":[{"op":"put","path":"/content/x","node":{}},{"op":"delete","path":"/content/none"}]}"#;
+    let failed = send("POST", "/api/v1/batch", &[], bad);
+    assert_eq!(failed.status, 404, "{}", failed.text());
+    let problem: Value = serde_json::from_slice(&failed.body).unwrap();
+    assert_eq!(problem["operation"], 1);
+    assert_eq!(send("GET", "/api/v1/nodes?path=/content/x", &[], "").status, 404);
+    let good = r#"{"operations":[{"op":"put","path":"/content/x","node":{}},{"op":"move","from":"/content/n","to":"/content/m"},{"op":"order","path":"/content/x","place":"first"}]}"#;
+    let done = send("POST", "/api/v1/batch", &[], good);
+    assert_eq!(done.status, 200, "{}", done.text());
+    let listed: Value = serde_json::from_slice(
+        &send("GET", "/api/v1/children?path=/content&limit=1", &[], "").body,
+    )
+    .unwrap();
+    assert_eq!(listed["items"][0]["name"], "x", "{listed}");
+    let next = format!("/api/v1/children?path=/content&after={}", listed["next"].as_str().unwrap());
+    let listed: Value = serde_json::from_slice(&send("GET", &next, &[], "").body).unwrap();
+    assert_eq!((&listed["items"][0]["name"], &listed["next"]), (&"m".into(), &Value::Null));
+
+    // What is not known is refused with the nearest that is.
+    let unknown = send("GET", "/api/v1/nodes?pth=/content", &[], "");
+    assert_eq!(unknown.status, 400);
+    assert!(unknown.text().contains("did you mean `path`?"), "{}", unknown.text());
+    assert_eq!(unknown.header("content-type"), Some("application/problem+json"));
+    assert_eq!(send("PATCH", node, &[], r#"{"propertis":{}}"#).status, 400);
+    let wrong = send("DELETE", "/api/v1/me", &[], "");
+    assert_eq!((wrong.status, wrong.header("allow")), (405, Some("GET, HEAD")));
+    assert_eq!(ask(address, "GET", "/api/v1/me", &[], b"").unwrap().status, 401);
+}

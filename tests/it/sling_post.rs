@@ -1,0 +1,433 @@
+//! Sling's POST protocol, one line for each rule: the form, the status, and what is there afterwards.
+
+use std::net::SocketAddr;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::program::{Answer, Running, ask, basic, free_address, post};
+
+struct Author {
+    address: SocketAddr,
+    password: String,
+    _running: Running,
+}
+
+impl Author {
+    fn start(home: &Path) -> Self {
+        let address = free_address();
+        let running = Running::start(&[
+            "author",
+            "--home",
+            home.to_str().unwrap(),
+            "--listen",
+            &address.to_string(),
+        ]);
+        let password = std::fs::read_to_string(home.join("initial-password")).unwrap();
+        Self { address, password: password.trim().to_owned(), _running: running }
+    }
+
+    fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
+        let mut all = vec![("Authorization", basic("admin", &self.password))];
+        all.extend(headers.iter().map(|(name, value)| (*name, (*value).to_owned())));
+        ask(self.address, method, path, &all, body).unwrap()
+    }
+
+    /// Posts a form; blanks of the line separate its fields.
+    fn post(&self, path: &str, form: &str) -> Answer {
+        post(
+            self.address,
+            &self.password,
+            path,
+            &form.split_whitespace().collect::<Vec<_>>().join("&"),
+        )
+    }
+
+    fn json(&self, path: &str) -> Value {
+        let answer = self.send("GET", path, &[], b"");
+        serde_json::from_slice(&answer.body).unwrap_or(Value::Null)
+    }
+
+    /// Posts, then compares the named members of what is there.
+    #[track_caller]
+    fn check(&self, path: &str, form: &str, status: u16, read: &str, expected: Value) {
+        let answer = self.post(path, form);
+        assert_eq!(answer.status, status, "{path} {form}: {}", answer.text());
+        let found = self.json(read);
+        let Value::Object(members) = &expected else {
+            return assert_eq!(found, expected, "{path} {form}");
+        };
+        for (name, value) in members {
+            let is = found.get(name).unwrap_or(&Value::Null);
+            assert_eq!(is, value, "{path} {form}: `{name}` of {found}");
+        }
+    }
+}
+
+#[test]
+fn properties_follow_the_table() {
+    let dir = tempfile::tempdir().unwrap();
+    let author = Author::start(&dir.path().join("author"));
+    let n = "/content/t/n";
+    let read = "/content/t/n.json";
+    let check =
+        |form: &str, status: u16, expected: Value| author.check(n, form, status, read, expected);
+    check("./a=1", 201, json!({ "a": "1", "jcr:primaryType": "nt:unstructured" }));
+    // A repeated name is a list; an empty value removes.
+    check("./a=1 ./a=2", 200, json!({ "a": ["1", "2"] }));
+    check("./b=x", 200, json!({ "b": "x" }));
+    check("./b=", 200, json!({ "b": null }));
+    // Names with a path leave the plain ones out; commands and `j_` are never stored.
+    check("./c=1 d=2 :e=3", 200, json!({ "c": "1", "d": null, ":e": null }));
+    check("d=2 j_user=x", 200, json!({ "d": "2", "j_user": null }));
+    // Types.
+    check("./long=7 ./long@TypeHint=Long", 200, json!({ "long": 7 }));
+    check("./longs=7 ./longs@TypeHint=Long[]", 200, json!({ "longs": [7] }));
+    check("./flag=true ./flag@TypeHint=Boolean", 200, json!({ "flag": true }));
+    check("./bad=x ./bad@TypeHint=Long", 400, json!({ "bad": null }));
+    for date in [
+        "Sat+Nov+21+2026+00:50:16+GMT%2B0000",
+        "2026-11-21T00:50:16.000%2B00:00",
+        "2026-11-21T00:50:16.000%2B0000",
+        "2026-11-21T00:50:16",
+        "21.11.2026+00:50:16",
+    ] {
+        let form = format!("./date={date} ./date@TypeHint=Date");
+        check(&form, 200, json!({ "date": "Sat Nov 21 2026 00:50:16 GMT+0000" }));
+    }
+    for date in ["2026-11-21", "21.11.2026"] {
+        let form = format!("./day={date} ./day@TypeHint=Date");
+        check(&form, 200, json!({ "day": "Sat Nov 21 2026 00:00:00 GMT+0000" }));
+    }
+    // Suffixes.
+    check("./e= ./e@DefaultValue=std", 200, json!({ "e": "std" }));
+    check("./f@DefaultValue=std", 200, json!({ "f": null }));
+    check("./f@DefaultValue=std ./f@UseDefaultWhenMissing=true", 200, json!({ "f": "std" }));
+    check("./g=1 ./g= ./g=2 ./g@IgnoreBlanks=true", 200, json!({ "g": ["1", "2"] }));
+    check("./h@ValueFrom=other other=v ./i=1", 200, json!({ "i": "1" }));
+    check("./a@Delete=true ./a2=new", 200, json!({ "a": null, "a2": "new" }));
+    check("./set=a ./set=b ./set@TypeHint=String[]", 200, json!({ "set": ["a", "b"] }));
+    check("./set=%2Bc ./set=-a ./set=%2Bb ./set@Patch=true", 200, json!({ "set": ["b", "c"] }));
+    check("./moved@MoveFrom=a2", 200, json!({ "a2": null, "moved": "new" }));
+    check("./copied@CopyFrom=moved", 200, json!({ "copied": "new", "moved": "new" }));
+    check("./jcr:lastModifiedBy=", 200, json!({ "jcr:lastModifiedBy": "admin" }));
+    check("./x=%FC ./y=1 _charset_=iso-8859-1", 200, json!({ "x": "ü" }));
+    // Deeper names make the nodes on their way.
+    check("./sub/deep/p=1", 200, json!({}));
+    assert_eq!(author.json("/content/t/n/sub/deep.json")["p"], "1");
+    // Work is done in its order: delete, move, copy, then set.
+    check(
+        "./moved=2 ./kept@CopyFrom=moved ./moved@TypeHint=Long",
+        200,
+        json!({ "kept": "new", "moved": 2 }),
+    );
+}
+
+#[test]
+fn operations_follow_the_table() {
+    let dir = tempfile::tempdir().unwrap();
+    let author = Author::start(&dir.path().join("author"));
+    let check = |path: &str, form: &str, status: u16, read: &str, expected: Value| {
+        author.check(path, form, status, read, expected);
+    };
+    check(
+        "/content/o",
+        "./jcr:primaryType=sling:OrderedFolder",
+        201,
+        "/content/o.json",
+        json!({ "jcr:primaryType": "sling:OrderedFolder" }),
+    );
+    // Names.
+    for (form, name) in [
+        (":name=Exact.Name ./a=1", "Exact.Name"),
+        (":nameHint=Hello+World ./a=1", "hello_world"),
+        (":nameHint=Hello+World ./a=1", "hello_world_0"),
+        ("./jcr:title=2+Beds", "_2_beds"),
+        ("./description=Text", "text"),
+    ] {
+        let answer = author.post("/content/o/*", form);
+        assert_eq!(answer.status, 201, "{form}: {}", answer.text());
+        assert_eq!(answer.header("location"), Some(&*format!("/content/o/{name}")), "{form}");
+    }
+    assert_eq!(author.post("/content/o/", "./x=1").status, 201);
+    // Selectors and extension of the URL are cut off.
+    check("/content/o/cut.a.html", "./p=1", 201, "/content/o/cut.json", json!({ "p": "1" }));
+    // Order.
+    for name in ["a", "b", "c"] {
+        author.post(&format!("/content/s/{name}"), "./x=1");
+    }
+    let order = || {
+        let names = author.json("/content/o2.1.json");
+        names.as_object().unwrap().keys().filter(|key| key.len() == 1).cloned().collect::<String>()
+    };
+    author.post("/content/o2", "./jcr:primaryType=sling:OrderedFolder");
+    for name in ["a", "b", "c"] {
+        author.post(&format!("/content/o2/{name}"), "./x=1");
+    }
+    for (node, place, expected) in [
+        ("c", "first", "cab"),
+        ("c", "last", "abc"),
+        ("c", "before+b", "acb"),
+        ("a", "after+b", "cba"),
+        ("a", "0", "acb"),
+        ("a", "2", "cba"),
+    ] {
+        let answer = author.post(&format!("/content/o2/{node}"), &format!(":order={place}"));
+        assert_eq!((answer.status, order().as_str()), (200, expected), "{node} {place}");
+    }
+    assert_eq!(author.post("/content/o2/a", ":order=sideways").status, 400);
+    // Copy and move.
+    check(
+        "/content/o2/a",
+        ":operation=copy :dest=/content/o2/d",
+        200,
+        "/content/o2/d.json",
+        json!({ "x": "1" }),
+    );
+    check(
+        "/content/o2/a",
+        ":operation=copy :dest=/content/o2/d",
+        412,
+        "/content/o2/d.json",
+        json!({ "x": "1" }),
+    );
+    check(
+        "/content/o2/a",
+        ":operation=copy :dest=/content/o2/d :replace=true",
+        200,
+        "/content/o2/d.json",
+        json!({ "x": "1" }),
+    );
+    check(
+        "/content/o2/d",
+        ":operation=move :dest=/content/o2/e",
+        200,
+        "/content/o2/d.json",
+        Value::Null,
+    );
+    check(
+        "/content/o2/e",
+        ":operation=move :dest=/content/s/",
+        200,
+        "/content/s/e.json",
+        json!({ "x": "1" }),
+    );
+    check(
+        "/content",
+        ":operation=copy :applyTo=/content/o2/a :applyTo=/content/o2/b :applyTo=/none :dest=/content/o3",
+        400,
+        "/content/o3.json",
+        Value::Null,
+    );
+    author.post("/content/o3", "./x=1");
+    check(
+        "/content",
+        ":operation=copy :applyTo=/content/o2/* :dest=/content/o3/",
+        200,
+        "/content/o3/c.json",
+        json!({ "x": "1" }),
+    );
+    // Delete.
+    check(
+        "/content",
+        ":operation=delete :applyTo=/content/o3/*",
+        200,
+        "/content/o3/c.json",
+        Value::Null,
+    );
+    check("/content/o3", ":operation=delete", 200, "/content/o3.json", Value::Null);
+    assert_eq!(author.post("/content/o3", ":operation=delete").status, 404);
+    // Nop, versions, what is no operation.
+    assert_eq!(author.post("/content", ":operation=nop").status, 200);
+    assert_eq!(author.post("/content", ":operation=nop :nopstatus=418").status, 418);
+    assert_eq!(author.post("/content", ":operation=nonsense").status, 400);
+    let form = "./v=1 ./jcr:mixinTypes=mix:versionable ./jcr:mixinTypes@TypeHint=Name[] :checkinNewVersionableNodes=true";
+    check("/content/v", form, 201, "/content/v.json", json!({ "v": "1" }));
+    assert_ne!(author.post("/content/v", "./v=2").status, 200, "what is checked in is read-only");
+    check("/content/v", ":operation=checkout", 200, "/content/v.json", json!({ "v": "1" }));
+    check("/content/v", "./v=2", 200, "/content/v.json", json!({ "v": "2" }));
+    check("/content/v", ":operation=checkin", 200, "/content/v.json", json!({ "v": "2" }));
+    check(
+        "/content/v",
+        "./v=3 :autoCheckout=true",
+        200,
+        "/content/v.json;v=1.0",
+        json!({ "v": "1" }),
+    );
+    check(
+        "/content/v",
+        ":operation=restore :version=1.1",
+        200,
+        "/content/v.json",
+        json!({ "v": "2" }),
+    );
+}
+
+#[test]
+fn imports_and_files_follow_the_table() {
+    let dir = tempfile::tempdir().unwrap();
+    let author = Author::start(&dir.path().join("author"));
+    let content = "%7B%22jcr:primaryType%22:%22nt:unstructured%22,%22n%22:1,%22l%22:%5B%22a%22,%22b%22%5D,%22child%22:%7B%22t%22:true%7D%7D";
+    let import = |form: &str, status: u16, read: &str, expected: Value| {
+        author.check("/content/i", &format!(":operation=import {form}"), status, read, expected);
+    };
+    import(
+        &format!(":contentType=json :name=j :content={content}"),
+        201,
+        "/content/i/j.1.json",
+        json!({ "n": 1, "l": ["a", "b"], "child": { "jcr:primaryType": "nt:unstructured", "t": true } }),
+    );
+    import(
+        ":contentType=json :name=j :content=%7B%22n%22:2,%22m%22:3%7D",
+        200,
+        "/content/i/j.json",
+        json!({ "n": 1, "m": 3 }),
+    );
+    import(
+        ":contentType=json :name=j :replaceProperties=true :content=%7B%22n%22:2%7D",
+        200,
+        "/content/i/j.json",
+        json!({ "n": 2, "m": 3 }),
+    );
+    import(
+        ":contentType=json :name=j :replace=true :content=%7B%22o%22:1%7D",
+        200,
+        "/content/i/j.json",
+        json!({ "n": null, "o": 1 }),
+    );
+    let xml = "%3Cnode%3E%3Cname%3Ex%3C/name%3E%3CprimaryNodeType%3Ent:unstructured%3C/primaryNodeType%3E%3Cproperty%3E%3Cname%3Ep%3C/name%3E%3Cvalue%3E5%3C/value%3E%3Ctype%3ELong%3C/type%3E%3C/property%3E%3C/node%3E";
+    import(
+        &format!(":contentType=xml :content={xml}"),
+        201,
+        "/content/i/x.json",
+        json!({ "p": 5 }),
+    );
+    let docview = "%3Cjcr:root+xmlns:jcr=%22http://www.jcp.org/jcr/1.0%22+jcr:primaryType=%22nt:unstructured%22+p=%22%7BLong%7D6%22/%3E";
+    import(
+        &format!(":contentType=jcr.xml :name=d :content={docview}"),
+        201,
+        "/content/i/d.json",
+        json!({ "p": 6 }),
+    );
+    assert_eq!(
+        author.post("/content/i", ":operation=import :contentType=rtf :content=x").status,
+        400
+    );
+    assert_eq!(
+        author
+            .post("/content/i", ":operation=import :contentType=json :name=k :content=%7B")
+            .status,
+        422
+    );
+
+    // Files: as they are, in parts, and by PUT.
+    let upload = |fields: &[(&str, Option<&str>, &str)]| {
+        let mut body = String::new();
+        for (name, file, text) in fields {
+            let file = file.map(|file| format!("; filename=\"{file}\"")).unwrap_or_default();
+            body.push_str(&format!(
+                "--b\r\nContent-Disposition: form-data; name=\"{name}\"{file}\r\n\r\n{text}\r\n"
+            ));
+        }
+        body.push_str("--b--\r\n");
+        let headers = [("Content-Type", "multipart/form-data; boundary=b")];
+        author.send("POST", "/content/f", &headers, body.as_bytes()).status
+    };
+    author.post("/content/f", "./jcr:primaryType=sling:Folder");
+    assert_eq!(upload(&[("*", Some("a.txt"), "whole")]), 200);
+    assert_eq!(author.send("GET", "/content/f/a.txt", &[], b"").text(), "whole");
+    assert_eq!(
+        upload(&[
+            ("./big", Some("b.txt"), "first "),
+            ("./big@Offset", None, "0"),
+            ("./big@Length", None, "12")
+        ]),
+        200
+    );
+    assert_eq!(
+        upload(&[
+            ("./big", Some("b.txt"), "again"),
+            ("./big@Offset", None, "3"),
+            ("./big@Length", None, "12")
+        ]),
+        400
+    );
+    assert_eq!(
+        upload(&[
+            ("./big", Some("b.txt"), "second"),
+            ("./big@Offset", None, "6"),
+            ("./big@Length", None, "12")
+        ]),
+        200
+    );
+    assert_eq!(author.send("GET", "/content/f/big", &[], b"").text(), "first second");
+    let put = author.send("PUT", "/content/f/put.txt", &[], b"put it");
+    assert_eq!((put.status, put.header("location")), (201, Some("/content/f/put.txt")));
+    assert_eq!(author.send("PUT", "/content/f/put.txt", &[], b"put again").status, 204);
+    let read = author.send("GET", "/content/f/put.txt", &[], b"");
+    assert_eq!(
+        (read.text().as_str(), read.header("content-type")),
+        ("put again", Some("text/plain"))
+    );
+    assert_eq!(author.send("PUT", "/content/none/put.txt", &[], b"x").status, 409);
+    assert_eq!(author.send("PUT", "/content/f", &[], b"x").status, 409);
+}
+
+#[test]
+fn answers_are_as_sling_gives_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let author = Author::start(&dir.path().join("author"));
+    let answer = author.post("/content/a/n", "./x=1 ./y=2");
+    let body: Value = serde_json::from_slice(&answer.body).unwrap();
+    let keys: Vec<&str> = body.as_object().unwrap().keys().map(String::as_str).collect();
+    for key in [
+        "changes",
+        "isCreate",
+        "location",
+        "parentLocation",
+        "path",
+        "referer",
+        "status.code",
+        "status.message",
+        "title",
+    ] {
+        assert!(keys.contains(&key), "{key} is not among {keys:?}");
+    }
+    assert_eq!(
+        (&body["isCreate"], &body["status.code"], &body["parentLocation"]),
+        (&json!(true), &json!(201), &json!("/content/a"))
+    );
+    assert_eq!(body["title"], "Content created /content/a/n");
+    let changes = body["changes"].as_array().unwrap();
+    assert!(
+        changes.contains(&json!({ "type": "modified", "argument": "/content/a/n/x" })),
+        "{body}"
+    );
+    let copied = author.post("/content/a/n", ":operation=copy :dest=/content/a/m");
+    let body: Value = serde_json::from_slice(&copied.body).unwrap();
+    assert_eq!(
+        body["changes"][0],
+        json!({ "type": "copied", "argument": ["/content/a/n", "/content/a/m"] })
+    );
+    for (form, status, location) in [
+        ("./x=2 :redirect=/content/*.html", 302, Some("/content/n.html")),
+        (
+            "./x=2 :redirect=/content/list/ :displayExtension=html",
+            302,
+            Some("/content/list/n.html"),
+        ),
+        ("./x=2 :redirect=http://example.org/", 200, None),
+        (
+            "./x=z ./x@TypeHint=Long :errorpage=/content/error.html",
+            302,
+            Some("/content/error.html"),
+        ),
+        ("./x=z ./x@TypeHint=Long :status=browser :http-equiv-accept=text/html", 200, None),
+        ("./x=z ./x@TypeHint=Long :sendError=true", 400, None),
+    ] {
+        let answer = author.post("/content/a/n", form);
+        assert_eq!((answer.status, answer.header("location")), (status, location), "{form}");
+    }
+    let html = author.post("/content/a/n", "./x=3 :http-equiv-accept=text/html").text();
+    assert!(html.contains("<div id=\"Status\">200</div>"), "{html}");
+}
