@@ -4,6 +4,7 @@ mod access;
 mod admin;
 mod binary;
 mod branch;
+mod changes;
 mod children;
 mod collect;
 mod commit;
@@ -59,6 +60,11 @@ pub(crate) const ROWS: &[Row] = &[
     Row { name: "C3", about: "full text: searching, catching up, building", measure: search::measure },
     Row { name: "C1", about: "install of a content package", measure: install::measure },
     Row { name: "C5", about: "start and memory of a publisher", measure: start::measure },
+    Row {
+        name: "C6",
+        about: "changes told through kills of the author",
+        measure: changes::measure,
+    },
     Row { name: "R1", about: "uncached page and its JSON at publish", measure: render::measure },
     Row { name: "R2", about: "all pages of the sample site, uncached", measure: pages::measure },
     Row { name: "R4", about: "dependency record against a render", measure: record::measure },
