@@ -16,7 +16,7 @@ const END: &str = r"(?![\s\S])";
 
 /// Returns the pattern of one name: JCR's rules.
 fn name() -> String {
-    format!(r"(?!\.{{1,2}}(?:/|{END}))(?:{LETTER}(?:{ANY}*{LETTER})?|{LETTER}+:(?:{ANY}*{LETTER}))")
+    format!(r"(?!\.{{1,2}}(?:/|{END})|[^/]{{257}})(?:{LETTER}(?:{ANY}*{LETTER})?|{LETTER}+:(?:{ANY}*{LETTER}))")
 }
 
 /// Returns the schema of a name.
@@ -462,7 +462,7 @@ fn versions() -> Map<String, Value> {
         ("labels", array(text())),
         ("isBase", json!({ "type": "boolean" })),
     ]);
-    let comment = json!({ "type": "string", "maxLength": 1000 });
+    let comment = json!({ "type": "string", "maxLength": 4096 });
     named([
         ("Versions", object(&[("path", text()), ("versions", array(reference("Version")))])),
         ("Version", version),
