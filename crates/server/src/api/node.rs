@@ -168,7 +168,11 @@ impl Scalar {
         match self {
             Self::Boolean(_) => value_type == ValueType::Boolean,
             Self::Integer(_) => matches!(value_type, ValueType::Long | ValueType::Double),
-            Self::Number(_) => value_type == ValueType::Double,
+            Self::Number(number) => match value_type {
+                // JSON knows no difference between 1 and 1.0.
+                ValueType::Long => whole(*number).is_some(),
+                other => other == ValueType::Double,
+            },
             Self::Text(text) => match value_type {
                 ValueType::Boolean | ValueType::Long => false,
                 ValueType::Double => matches!(text.as_str(), "NaN" | "Infinity" | "-Infinity"),
@@ -183,8 +187,19 @@ impl Scalar {
                 format!("a value of the type {} cannot be `{}`", value_type.name(), self.to_text());
             return Err(Failure::bad_request(message));
         }
-        Ok(Value::parse(value_type, &self.to_text())?)
+        match (self, value_type) {
+            (Self::Number(number), ValueType::Long) => {
+                Ok(Value::Long(whole(*number).unwrap_or_default()))
+            }
+            _ => Ok(Value::parse(value_type, &self.to_text())?),
+        }
     }
+}
+
+/// Returns a number as the integer that it is.
+fn whole(number: f64) -> Option<i64> {
+    let text = format!("{number:.0}");
+    text.parse().ok().filter(|_| number.fract() == 0.0)
 }
 
 impl SentProperty {

@@ -16,7 +16,9 @@ const END: &str = r"(?![\s\S])";
 
 /// Returns the pattern of one name: JCR's rules.
 fn name() -> String {
-    format!(r"(?!\.{{1,2}}(?:/|{END})|[^/]{{257}})(?:{LETTER}(?:{ANY}*{LETTER})?|{LETTER}+:(?:{ANY}*{LETTER}))")
+    format!(
+        r"(?!\.{{1,2}}(?:/|{END})|[^/]{{257}})(?:{LETTER}(?:{ANY}*{LETTER})?|{LETTER}+:(?:{ANY}*{LETTER}))"
+    )
 }
 
 /// Returns the schema of a name.
@@ -162,8 +164,21 @@ fn operation(word: &str, required: &[&str], members: &[(&str, Value)]) -> Value 
     sent(&required, &members)
 }
 
+/// Returns the schema of an order: at one end, or beside a sibling.
+fn order(place: &str, is_operation: bool) -> Value {
+    let places = |words: [&str; 2]| json!({ "type": "string", "enum": words });
+    let mut members = vec![("path", path_schema())];
+    match place {
+        "first" => members.push(("place", places(["first", "last"]))),
+        _ => members.extend([("place", places(["before", "after"])), ("sibling", name_schema())]),
+    }
+    if is_operation {
+        members.push(("op", json!({ "type": "string", "enum": ["order"] })));
+    }
+    object(&members)
+}
+
 fn batch() -> Value {
-    let place = json!({ "type": "string", "enum": ["first", "last", "before", "after"] });
     let transfer =
         [("from", path_schema()), ("to", path_schema()), ("replace", json!({ "type": "boolean" }))];
     let operations = [
@@ -180,11 +195,8 @@ fn batch() -> Value {
         operation("delete", &["path"], &[("path", path_schema()), ("ifMatch", text())]),
         operation("move", &["from", "to"], &transfer),
         operation("copy", &["from", "to"], &transfer),
-        operation(
-            "order",
-            &["path", "place"],
-            &[("path", path_schema()), ("place", place), ("sibling", name_schema())],
-        ),
+        order("first", true),
+        order("before", true),
     ];
     let operations =
         json!({ "type": "array", "maxItems": MAX_OPERATIONS, "items": { "anyOf": operations } });
@@ -297,20 +309,7 @@ fn nodes() -> Map<String, Value> {
                 ],
             ),
         ),
-        (
-            "Order",
-            sent(
-                &["path", "place"],
-                &[
-                    ("path", path_schema()),
-                    (
-                        "place",
-                        json!({ "type": "string", "enum": ["first", "last", "before", "after"] }),
-                    ),
-                    ("sibling", name_schema()),
-                ],
-            ),
-        ),
+        ("Order", json!({ "anyOf": [order("first", false), order("before", false)] })),
         ("Batch", batch()),
         (
             "BatchResults",

@@ -475,15 +475,16 @@ fn apply(session: &mut Session, operation: &Operation) -> Result<Done> {
         }
         Operation::Order { path, place, sibling } => {
             let path = NodePath::new(path)?;
-            let sibling = || {
-                let missing = || Failure::bad_request("say beside which: `sibling`");
-                sibling.clone().ok_or_else(missing)
-            };
-            let place = match place {
-                PlaceWord::First => Place::First,
-                PlaceWord::Last => Place::Last,
-                PlaceWord::Before => Place::Before(sibling()?),
-                PlaceWord::After => Place::After(sibling()?),
+            let place = match (place, sibling) {
+                (PlaceWord::First, None) => Place::First,
+                (PlaceWord::Last, None) => Place::Last,
+                (PlaceWord::Before, Some(sibling)) => Place::Before(sibling.clone()),
+                (PlaceWord::After, Some(sibling)) => Place::After(sibling.clone()),
+                _ => {
+                    let message =
+                        "`sibling` goes with the places before and after, and only with them";
+                    return Err(Failure::bad_request(message));
+                }
             };
             if session.node(&path)?.is_none() {
                 return Err(Failure::not_found(path.as_str()));
