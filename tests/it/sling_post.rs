@@ -72,7 +72,11 @@ fn properties_follow_the_table() {
     let read = "/content/t/n.json";
     let check =
         |form: &str, status: u16, expected: Value| author.check(n, form, status, read, expected);
-    check("./a=1", 201, json!({ "a": "1", "jcr:primaryType": "nt:unstructured" }));
+    check(
+        "./a=1 ./jcr:primaryType=nt:unstructured",
+        201,
+        json!({ "a": "1", "jcr:primaryType": "nt:unstructured" }),
+    );
     // A repeated name is a list; an empty value removes.
     check("./a=1 ./a=2", 200, json!({ "a": ["1", "2"] }));
     check("./b=x", 200, json!({ "b": "x" }));

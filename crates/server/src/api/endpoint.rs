@@ -259,6 +259,10 @@ impl Call {
 
     /// Reads the body.
     pub(crate) fn body<T: DeserializeOwned>(&self) -> Result<T> {
+        // A list of values would pass for an object that has as many members.
+        if self.json.trim_ascii_start().first() != Some(&b'{') {
+            return Err(Failure::bad_request("the body does not fit: it must be an object"));
+        }
         serde_json::from_slice(&self.json)
             .map_err(|error| Failure::bad_request(format!("the body does not fit: {error}")))
     }

@@ -108,12 +108,12 @@ fn value_json(value: &Value) -> Json {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(untagged)]
 pub(crate) enum SentProperty {
-    /// With its type.
-    Typed(TypedProperty),
-    /// Values whose JSON tells the type.
-    List(Vec<Scalar>),
     /// A value whose JSON tells the type.
     Single(Scalar),
+    /// Values whose JSON tells the type. Before the next, which a list would pass for, too.
+    List(Vec<Scalar>),
+    /// With its type.
+    Typed(TypedProperty),
 }
 
 /// A property with its type.
