@@ -17,7 +17,7 @@ pub(crate) struct Failure {
     /// After how many seconds to come again.
     pub(crate) retry_after: Option<u64>,
     /// More facts for programs, by name.
-    pub(crate) facts: Map<String, Value>,
+    pub(crate) facts: Vec<(&'static str, Value)>,
 }
 
 pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
@@ -30,13 +30,13 @@ impl Failure {
             conflicts: Vec::new(),
             violations: Vec::new(),
             retry_after: None,
-            facts: Map::new(),
+            facts: Vec::new(),
         }
     }
 
     /// Adds a fact for programs.
-    pub(crate) fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
-        self.facts.insert(name.to_owned(), value.into());
+    pub(crate) fn with(mut self, name: &'static str, value: impl Into<Value>) -> Self {
+        self.facts.push((name, value.into()));
         self
     }
 
@@ -93,9 +93,10 @@ impl Failure {
         body.insert("status".to_owned(), self.status.as_u16().into());
         body.insert("detail".to_owned(), self.message.clone().into());
         self.add_reasons(&mut body);
-        body.extend(self.facts.clone());
+        body.extend(self.facts.iter().map(|(name, value)| ((*name).to_owned(), value.clone())));
         let media_type = [(header::CONTENT_TYPE, "application/problem+json")];
-        let tag = self.facts.get("currentTag").and_then(Value::as_str);
+        let tag = self.facts.iter().find(|(name, _)| *name == "currentTag");
+        let tag = tag.and_then(|(_, tag)| tag.as_str());
         let tag = tag.and_then(|tag| HeaderValue::from_str(tag).ok());
         let response = (self.status, media_type, Value::Object(body).to_string()).into_response();
         let mut response = self.with_hints(response);
