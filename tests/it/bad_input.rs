@@ -202,7 +202,13 @@ fn nobody_gets_in_without_a_login_and_nothing_is_written_without_the_token() {
     let user = ask(address, "GET", "/home/users/admin.json", &admin, b"").unwrap();
     assert!(user.status == 200 && !user.text().contains("argon2"), "{}", user.text());
     // A value that no index can hold must not hide others.
-    assert_eq!(post(address, &password, "/odd", "./jcr:mixinTypes=cq:Component%00x").status, 201);
+    assert_eq!(
+        post(address, &password, "/odd", "./sling:resourceType=cq/Component%00x").status,
+        201
+    );
+    let unknown = post(address, &password, "/typed", "./jcr:primaryType=no:type");
+    assert_eq!(unknown.status, 422, "{}", unknown.text());
+    assert!(unknown.text().contains("OakConstraint0001"), "{}", unknown.text());
     let page = "./jcr:primaryType=cq:Page&./jcr:content/jcr:primaryType=cq:PageContent";
     assert_eq!(post(address, &password, "/content/p", page).status, 201);
     assert_eq!(
