@@ -32,6 +32,7 @@ mod query;
 mod query_random;
 mod references;
 mod session;
+mod siblings;
 mod types_check;
 mod types_cnd;
 mod types_cost;
