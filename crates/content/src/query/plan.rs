@@ -448,19 +448,19 @@ impl Planner<'_> {
         {
             return None;
         }
-        let suffix = if parents == index.parents { "" } else { parents };
-        if !suffix.is_empty() {
+        if parents != index.parents {
+            // Entries of an index of the bare property lead to the nodes that have it, wherever they are.
             let is_free = index.parents.is_empty()
                 && index.included.is_empty()
                 && index.excluded.is_empty()
                 && index.node_types.is_empty();
-            return is_free.then_some(suffix);
+            return is_free.then_some(parents);
         }
         let has_types = index.node_types.is_empty()
             || self.types.as_ref().is_some_and(|types| {
                 types.iter().all(|name| index.takes_type(std::iter::once(&**name)))
             });
-        (has_types && index.covers(self.region.above())).then_some(suffix)
+        (has_types && index.covers(self.region.above())).then_some("")
     }
 
     fn by_property(
