@@ -60,7 +60,7 @@ fn made(filters: &str, content: &Subtree) -> Vec<u8> {
     ])
 }
 
-const USER: &str = "jcr:primaryType=rep:User rep:authorizableId=bob";
+const USER: &str = "jcr:primaryType=rep:User rep:authorizableId=bob rep:principalName=bob";
 const FOLDER: &str = "jcr:primaryType=rep:AuthorizableFolder";
 
 /// What becomes of a user that the package has at `/home/users/p/bob` and the repository at `/home/users/x1`.
@@ -127,7 +127,10 @@ fn moved_users_of_the_fixtures_stay_and_get_their_policies() {
         install(&repository, &bytes, &options).unwrap();
         repository
     };
-    let user = |at: &str| format!("{at} jcr:primaryType=rep:User own=1\n");
+    let user = |at: &str| {
+        let (folder, name) = at.rsplit_once('/').unwrap();
+        format!("{folder} {FOLDER}\n{at} jcr:primaryType=rep:User rep:principalName={name} own=1\n")
+    };
     let moved = run("test_user_a_policy.zip", &user("/home/users/x/test-user-a"));
     assert!(!has(&moved, "/home/users/test/test-user-a"));
     assert_eq!(text(&moved, "/home/users/x/test-user-a", "own").as_deref(), Some("1"));
@@ -147,7 +150,7 @@ fn moved_users_of_the_fixtures_stay_and_get_their_policies() {
 
 #[test]
 fn members_of_large_groups_are_joined() {
-    let group = "jcr:primaryType=rep:Group rep:authorizableId=g";
+    let group = "jcr:primaryType=rep:Group rep:authorizableId=g rep:principalName=g";
     let repository = repository(&format!("/home {FOLDER}\n/home/g {group}"));
     let mut session = repository.session("ann").unwrap();
     let list = |names: &[&str]| {
