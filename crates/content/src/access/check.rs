@@ -152,16 +152,16 @@ impl Check<'_> {
         }
         for (name, property) in &new.properties {
             match old.properties.get(name) {
-                None => self.property(path, new, name, None, Some(property))?,
+                None => self.property(path, new, name, [None, Some(property)])?,
                 Some(before) if before != property => {
-                    self.property(path, new, name, Some(before), Some(property))?;
+                    self.property(path, new, name, [Some(before), Some(property)])?;
                 }
                 Some(_) => {}
             }
         }
         for (name, property) in &old.properties {
             if !new.properties.contains_key(name) {
-                self.property(path, old, name, Some(property), None)?;
+                self.property(path, old, name, [Some(property), None])?;
             }
         }
         self.children(path, old, new)
@@ -203,7 +203,7 @@ impl Check<'_> {
         for (name, property) in &node.properties {
             // What the repository makes for every new node of such types is nobody's wish.
             if !matches!(&**name, PRIMARY_TYPE | "jcr:uuid" | "jcr:created" | "jcr:createdBy") {
-                self.property(path, node, name, None, Some(property))?;
+                self.property(path, node, name, [None, Some(property)])?;
             }
         }
         for child in &node.children {
@@ -245,8 +245,7 @@ impl Check<'_> {
         path: &NodePath,
         node: &Subtree,
         name: &str,
-        before: Option<&Property>,
-        after: Option<&Property>,
+        [before, after]: [Option<&Property>; 2],
     ) -> Result<()> {
         let primary_type = node.primary_type();
         if let Some(special) = special(path, primary_type)
