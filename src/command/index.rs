@@ -40,8 +40,8 @@ fn open(place: &Place) -> Result<Home, Fault> {
     Home::open_existing(home)
 }
 
-fn failed(error: tympan_content::Error) -> Fault {
-    Fault::cannot_run(chain(&error))
+fn failed(error: &tympan_content::Error) -> Fault {
+    Fault::cannot_run(chain(error))
 }
 
 fn status(place: &Place) -> Outcome {
@@ -49,7 +49,7 @@ fn status(place: &Place) -> Outcome {
         Some(remote) => ask(&remote, Method::GET, "/api/v1/indexes", "")?,
         None => {
             let home = open(place)?;
-            let statuses = home.repository.index_statuses().map_err(failed)?;
+            let statuses = home.repository.index_statuses().map_err(|error| failed(&error))?;
             close(&home)?;
             json!({ "indexes": statuses.iter().map(as_json).collect::<Vec<_>>() })
         }
@@ -101,8 +101,8 @@ fn rebuild(name: Option<&str>, place: &Place) -> Outcome {
         return Ok(ExitCode::SUCCESS);
     }
     let home = open(place)?;
-    let dropped = home.repository.drop_indexes(name).map_err(failed)?;
-    let built = home.repository.build_indexes().map_err(failed)?;
+    let dropped = home.repository.drop_indexes(name).map_err(|error| failed(&error))?;
+    let built = home.repository.build_indexes().map_err(|error| failed(&error))?;
     close(&home)?;
     if dropped == 0 {
         return Err(none_of_that_name(name));
@@ -130,10 +130,11 @@ fn explain(query: &str, language: &str, analyze: bool, place: &Place) -> Outcome
         None => {
             let query = parse(query, language)?;
             let home = open(place)?;
-            let snapshot = home.repository.snapshot().map_err(failed)?;
+            let snapshot = home.repository.snapshot().map_err(|error| failed(&error))?;
             let engine = QueryEngine::default();
-            let explanation =
-                engine.explain(&snapshot, &Request::new(query), analyze).map_err(failed)?;
+            let explanation = engine
+                .explain(&snapshot, &Request::new(query), analyze)
+                .map_err(|error| failed(&error))?;
             let mut answer = serde_json::to_value(&explanation).unwrap_or_default();
             if let Some(answer) = answer.as_object_mut() {
                 answer.insert("text".to_owned(), explanation.to_string().into());

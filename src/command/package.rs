@@ -45,8 +45,8 @@ pub(crate) fn run(package: &Package) -> Outcome {
     }
 }
 
-fn failed(error: tympan_content::Error) -> Fault {
-    Fault::cannot_run(chain(&error))
+fn failed(error: &tympan_content::Error) -> Fault {
+    Fault::cannot_run(chain(error))
 }
 
 /// Sorts what went wrong: a package that is refused, or anything else.
@@ -55,7 +55,7 @@ fn refused(error: tympan_content::Error) -> Fault {
         tympan_content::Error::Package { .. } | tympan_content::Error::NodeMissing(_) => {
             Fault::usage(chain(&error))
         }
-        other => failed(other),
+        other => failed(&other),
     }
 }
 
@@ -93,7 +93,7 @@ fn install(package: &str, options: &InstallOptions, place: &Place) -> Outcome {
     let (home, report) = if is_id {
         let home = Home::open_existing(home_dir)?;
         let stored = find(&home.repository, package)?;
-        let mut session = home.repository.session(ADMIN).map_err(failed)?;
+        let mut session = home.repository.session(ADMIN).map_err(|error| failed(&error))?;
         let how = Installation { options, stamp: &stamp(), progress: &mut progress };
         let report = session.install_package(&stored.path, how);
         (home, report)
@@ -119,7 +119,7 @@ fn install_file(
     let mut bytes = File::open(file)
         .map_err(|error| Fault::usage(format!("cannot read `{}`: {error}", file.display())))?;
     let home = Home::open(home)?;
-    let mut session = home.repository.session(ADMIN).map_err(failed)?;
+    let mut session = home.repository.session(ADMIN).map_err(|error| failed(&error))?;
     let how = Installation { options, stamp: &stamp(), progress };
     let report = session.install_file(&mut package, &mut bytes, how);
     drop(session);
@@ -135,7 +135,7 @@ fn diff(file: &Path, place: &Place) -> Outcome {
     let mut package = ContentPackage::open(file, &Limits::default())
         .map_err(|error| Fault::usage(chain(&error)))?;
     let home = Home::open_existing(home_of(place)?)?;
-    let mut session = home.repository.session(ADMIN).map_err(failed)?;
+    let mut session = home.repository.session(ADMIN).map_err(|error| failed(&error))?;
     let (difference, _) =
         session.try_package(&mut package, &InstallOptions::default()).map_err(refused)?;
     drop(session);
@@ -152,7 +152,7 @@ fn uninstall(id: &str, force: bool, place: &Place) -> Outcome {
     }
     let home = Home::open_existing(home_of(place)?)?;
     let stored = find(&home.repository, id)?;
-    let mut session = home.repository.session(ADMIN).map_err(failed)?;
+    let mut session = home.repository.session(ADMIN).map_err(|error| failed(&error))?;
     let rule = if force { DependencyRule::Ignore } else { DependencyRule::Required };
     let done = session.uninstall_package(&stored.path, rule, &stamp()).map_err(refused)?;
     drop(session);
@@ -166,7 +166,8 @@ fn list(place: &Place) -> Outcome {
         Some(instance) => instance.list()?,
         None => {
             let home = Home::open_existing(home_of(place)?)?;
-            let packages = snapshot_of(&home.repository)?.packages().map_err(failed)?;
+            let packages =
+                snapshot_of(&home.repository)?.packages().map_err(|error| failed(&error))?;
             close(&home)?;
             serde_json::to_value(packages).unwrap_or_default()
         }
@@ -212,7 +213,7 @@ fn build(filter_file: &Path, output: &Path, id: Option<&str>, place: &Place) -> 
     } else {
         let home = Home::open_existing(home_of(place)?)?;
         let snapshot = snapshot_of(&home.repository)?;
-        let manifest = Manifest::of(&snapshot, id, filter).map_err(failed)?;
+        let manifest = Manifest::of(&snapshot, id, filter).map_err(|error| failed(&error))?;
         let report = write(&file, &manifest, &snapshot).map_err(refused)?;
         drop(snapshot);
         close(&home)?;
@@ -236,11 +237,13 @@ fn home_of(place: &Place) -> Result<&PathBuf, Fault> {
 }
 
 fn snapshot_of(repository: &Repository) -> Result<Snapshot, Fault> {
-    repository.snapshot().map_err(failed)
+    repository.snapshot().map_err(|error| failed(&error))
 }
 
 fn find(repository: &Repository, id: &str) -> Result<StoredPackage, Fault> {
-    let found = snapshot_of(repository)?.find_package(&PackageId::parse(id)).map_err(failed)?;
+    let found = snapshot_of(repository)?
+        .find_package(&PackageId::parse(id))
+        .map_err(|error| failed(&error))?;
     found.ok_or_else(|| {
         Fault::usage(format!("there is no package `{id}`; `tympan package list` names them"))
     })

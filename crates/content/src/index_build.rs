@@ -193,7 +193,7 @@ impl IndexBuild {
     /// If the store fails.
     pub fn step(&mut self) -> Result<bool> {
         let result = match self.next.take() {
-            Some(start) => self.read(start).map(|()| false),
+            Some(start) => self.read(&start).map(|()| false),
             None => self.finish(),
         };
         let builds = &self.repository.0.bodies.builds;
@@ -223,7 +223,7 @@ impl IndexBuild {
         }
     }
 
-    fn read(&mut self, start: Bound<Vec<u8>>) -> Result<()> {
+    fn read(&mut self, start: &Bound<Vec<u8>>) -> Result<()> {
         let store = self.repository.chunks().clone();
         let content = self.base.0.content;
         let start = start.as_ref().map(Vec::as_slice);

@@ -198,7 +198,7 @@ impl Gathered<'_> {
             let stripped = if looks_like_markup(text) { strip(text) } else { text.to_owned() };
             let is_link = stripped.starts_with('/') && !stripped.contains(char::is_whitespace);
             if is_title {
-                self.title.push_str("\n");
+                self.title.push('\n');
                 self.title.push_str(&stripped);
             }
             if is_text && !is_link && !TECHNICAL.contains(&property) {

@@ -16,8 +16,7 @@ use tympan_store::{ChunkStore, CollectOptions, LocalOptions, LocalStore, Retenti
 #[expect(clippy::expect_used, reason = "a test fails by panicking")]
 pub fn stores_in(folder: &Path) -> (Arc<dyn ChunkStore>, Arc<dyn BlobStore>) {
     std::fs::create_dir_all(folder).expect("the folder can be made");
-    let disk =
-        FileDisk::open(&folder.join("store")).expect("the folder of the store can be opened");
+    let disk = FileDisk::open(folder.join("store")).expect("the folder of the store can be opened");
     let store = LocalStore::open(Arc::new(disk), LocalOptions::default()).expect("the store opens");
     let store: Arc<dyn ChunkStore> = Arc::new(store);
     let blobs = LocalBlobs::open(&folder.join("blobs"), store.clone()).expect("the blobs open");

@@ -296,7 +296,7 @@ impl Session {
                 } else {
                     replaced
                 };
-                keeping.add(self.repository(), &one.path, replaced, stamp)?;
+                keeping.add(self.repository(), &one.path, &replaced, stamp)?;
                 definition::mark_installed(self, &one.path, Some(stamp))?;
             }
             reports.push(report);

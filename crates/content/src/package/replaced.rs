@@ -193,7 +193,7 @@ impl Keeping {
         &mut self,
         repository: &Repository,
         package: &NodePath,
-        replaced: Replaced,
+        replaced: &Replaced,
         stamp: &Stamp,
     ) -> Result<()> {
         let name = ref_name(repository, package);

@@ -21,6 +21,9 @@ use crate::types::NodeTypes;
 use crate::value_key::{Span, split_entry};
 use crate::{Error, NodePath, Result, Snapshot};
 
+/// A property and how often each of its values occurs.
+pub(crate) type Facet = (String, Vec<(String, u64)>);
+
 /// What a query runs over.
 pub(crate) struct Ground<'a> {
     pub(crate) snapshot: &'a Snapshot,
@@ -34,7 +37,7 @@ pub(crate) struct Ground<'a> {
     /// Entries and nodes that were looked at.
     pub(crate) rows_read: Cell<u64>,
     /// Values counted by the full-text index.
-    pub(crate) facets: std::cell::RefCell<Vec<(String, Vec<(String, u64)>)>>,
+    pub(crate) facets: std::cell::RefCell<Vec<Facet>>,
 }
 
 /// A store that counts what is read from it.
@@ -209,12 +212,12 @@ fn union(mut parts: Vec<Peekable<Candidates<'_>>>) -> Candidates<'_> {
             for (at, part) in parts.iter_mut().enumerate() {
                 match part.peek() {
                     Some(Err(_)) => return part.next(),
-                    Some(Ok(candidate)) => {
-                        if least.as_ref().is_none_or(|(_, least)| candidate.path < *least) {
-                            least = Some((at, candidate.path.clone()));
-                        }
+                    Some(Ok(candidate))
+                        if least.as_ref().is_none_or(|(_, least)| candidate.path < *least) =>
+                    {
+                        least = Some((at, candidate.path.clone()));
                     }
-                    None => {}
+                    Some(Ok(_)) | None => {}
                 }
             }
             let (at, path) = least?;

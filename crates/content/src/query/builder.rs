@@ -266,7 +266,7 @@ fn one_property(predicate: &Predicate, name: &str) -> Built<Constraint> {
         operator,
         value: Literal::text(value.clone()),
     };
-    let mut parts: Vec<Constraint> = values.iter().map(|value| compare(value)).collect();
+    let mut parts: Vec<Constraint> = values.iter().map(compare).collect();
     let joined = match parts.len() {
         1 => parts.remove(0),
         _ if is_true(predicate.parameters.get("and")) => Constraint::And(parts),

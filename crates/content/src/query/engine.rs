@@ -19,14 +19,14 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwapOption;
 use tympan_store::Root;
 
-use super::access::{Counted, Ground};
+use super::access::{Counted, Facet, Ground};
 use super::algebra::{Column, ColumnContent, Constraint, Query};
 use super::cursor;
 use super::explain::{Explanation, explain};
 use super::filter::bound;
 use super::full_text::{FullText, TextExpression, TextRequest};
 use super::rows::{Found, Planned, planned};
-use super::slow::{SlowLog, SlowStatement, Timing};
+use super::slow::{SlowLog, SlowStatement, Statement, Timing};
 use crate::property_index::Definitions;
 use crate::{Error, Node, Property, Result, Snapshot, Value};
 
@@ -232,7 +232,8 @@ impl QueryEngine {
             page.rows.push(row(&query, found));
         }
         page.facets = facets(&ground, &query, &plan)?;
-        self.note(&ground, &statement, &plan, page.rows.len() as u64, request.component);
+        let statement = Statement { text: &statement, component: request.component };
+        self.note(&ground, &statement, &plan, page.rows.len() as u64);
         Ok(page)
     }
 
@@ -319,14 +320,7 @@ impl QueryEngine {
     }
 
     /// Lists a statement that was slow, or that no index served.
-    fn note(
-        &self,
-        ground: &Ground<'_>,
-        statement: &str,
-        plan: &Planned<'_>,
-        rows: u64,
-        component: &str,
-    ) {
+    fn note(&self, ground: &Ground<'_>, statement: &Statement<'_>, plan: &Planned<'_>, rows: u64) {
         let elapsed = ground.elapsed();
         let is_indexed = plan.is_indexed();
         if elapsed < self.limits.slow && is_indexed {
@@ -334,11 +328,11 @@ impl QueryEngine {
         }
         if elapsed >= self.limits.slow {
             let elapsed_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
-            tracing::debug!(statement, elapsed_ms, "slow query");
+            tracing::debug!(statement = statement.text, elapsed_ms, "slow query");
         }
         let plan = plan.indexes();
         let timing = Timing { elapsed, rows, rows_read: ground.rows_read.get() };
-        self.slow.note(statement, &plan, component, is_indexed, &timing);
+        self.slow.note(statement, &plan, is_indexed, &timing);
     }
 }
 
@@ -426,11 +420,7 @@ fn is_seen(ground: &Ground<'_>, index: &dyn FullText, word: &str) -> Result<bool
 }
 
 /// Counts the values of the properties that the query asks to count, as far as no index has.
-fn facets(
-    ground: &Ground<'_>,
-    query: &Query,
-    plan: &Planned<'_>,
-) -> Result<Vec<(String, Vec<(String, u64)>)>> {
+fn facets(ground: &Ground<'_>, query: &Query, plan: &Planned<'_>) -> Result<Vec<Facet>> {
     let columns = columns_of(query);
     let wanted = columns.iter().filter_map(|column| match &column.content {
         ColumnContent::Facet(property) => Some(property.clone()),

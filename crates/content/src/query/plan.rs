@@ -324,7 +324,7 @@ impl Planner<'_> {
     fn by_type(&self) -> Result<Option<Choice>> {
         let Some(types) = self.types else { return Ok(None) };
         let names = types.iter().map(String::as_str);
-        let found = self.text_map("type", "node type", names.collect())?;
+        let found = self.text_map("type", "node type", &names.collect::<Vec<_>>())?;
         // The root of the content has no entry.
         let takes_root = types.contains("rep:root") && self.region.above().is_none();
         Ok(found.map(|choice| {
@@ -337,7 +337,7 @@ impl Planner<'_> {
     }
 
     /// Returns the entries of some texts in one of the fixed index maps.
-    fn text_map(&self, map_name: &str, index: &str, values: Vec<&str>) -> Result<Option<Choice>> {
+    fn text_map(&self, map_name: &str, index: &str, values: &[&str]) -> Result<Option<Choice>> {
         let is_whole = |value: &&str| value.len() <= MAX_VALUE_BYTES && !value.contains('\0');
         if !values.iter().all(is_whole) {
             return Ok(None);
@@ -436,7 +436,7 @@ impl Planner<'_> {
             return Ok(None);
         }
         let texts: Vec<_> = values.iter().map(|value| value.to_text()).collect();
-        self.text_map(map, index, texts.iter().map(AsRef::as_ref).collect())
+        self.text_map(map, index, &texts.iter().map(AsRef::as_ref).collect::<Vec<_>>())
     }
 
     /// Tells whether an index has all nodes that this selector may have; gives what is to be cut from its paths.
@@ -473,7 +473,7 @@ impl Planner<'_> {
             index.pattern.as_ref().is_none_or(|pattern| pattern.is_match(&value.to_text()))
         };
         let has_values = match &condition.wish {
-            Wish::Equal(values) => values.iter().all(|value| is_in_pattern(value)),
+            Wish::Equal(values) => values.iter().all(is_in_pattern),
             _ => index.pattern.is_none(),
         };
         if !has_values {

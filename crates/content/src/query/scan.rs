@@ -88,7 +88,7 @@ fn begin<'a>(
             }
             let entry = records.as_mut()?.next()?;
             let read = entry.map_err(Error::from).and_then(|(key, stored)| {
-                sieve.document(&key, &stored, is_flat, after.as_ref(), &mut found)
+                sieve.document((&key, &stored), is_flat, after.as_ref(), &mut found)
             });
             if let Err(error) = read {
                 records = None;
@@ -117,8 +117,7 @@ impl Sieve<'_> {
     /// Reads one record.
     fn document(
         &self,
-        key: &[u8],
-        stored: &tympan_store::Value,
+        (key, stored): (&[u8], &tympan_store::Value),
         is_flat: bool,
         after: Option<&(NodePath, NodePath)>,
         found: &mut VecDeque<Candidate>,

@@ -41,18 +41,25 @@ pub(crate) struct Timing {
     pub(crate) rows_read: u64,
 }
 
+/// A statement without its literals, and who asked.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Statement<'a> {
+    pub(crate) text: &'a str,
+    pub(crate) component: &'a str,
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct SlowLog(Mutex<BTreeMap<String, SlowStatement>>);
 
 impl SlowLog {
     pub(crate) fn note(
         &self,
-        statement: &str,
+        statement: &Statement<'_>,
         plan: &str,
-        component: &str,
         is_indexed: bool,
         timing: &Timing,
     ) {
+        let Statement { text: statement, component } = *statement;
         let mut end = statement.len().min(MAX_BYTES);
         while !statement.is_char_boundary(end) {
             end -= 1;

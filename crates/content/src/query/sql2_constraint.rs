@@ -312,9 +312,8 @@ impl Parser<'_> {
         self.advance();
         self.need_symbol("(")?;
         let column = self.column();
-        let text = match self.kind().clone() {
-            TokenKind::Text(text) | TokenKind::Number(text) => text,
-            _ => return self.expected("a value in quotes"),
+        let (TokenKind::Text(text) | TokenKind::Number(text)) = self.kind().clone() else {
+            return self.expected("a value in quotes");
         };
         self.advance();
         self.need_word("AS")?;

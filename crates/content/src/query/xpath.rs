@@ -30,6 +30,11 @@ pub fn parse_xpath(text: &str) -> Result<Query, SyntaxError> {
     parser.query()
 }
 
+/// Makes an operand of another.
+type Wrap = fn(Box<Operand>) -> Operand;
+/// Makes an operand of a selector's name.
+type OfNode = fn(String) -> Operand;
+
 struct XPath<'a> {
     scan: Scanner<'a>,
     depth: usize,
@@ -330,7 +335,7 @@ impl XPath<'_> {
 
     fn plain_operand(&mut self) -> Parsed<Operand> {
         let selector = self.selector.clone();
-        let wrapped: [(&str, fn(Box<Operand>) -> Operand); 3] = [
+        let wrapped: [(&str, Wrap); 3] = [
             ("fn:lower-case", Operand::Lower),
             ("fn:upper-case", Operand::Upper),
             ("fn:string-length", Operand::Length),
@@ -349,7 +354,7 @@ impl XPath<'_> {
             self.scan.need(")")?;
             return Ok(Operand::Coalesce(Box::new(first), Box::new(second)));
         }
-        let of_node: [(&str, fn(String) -> Operand); 4] = [
+        let of_node: [(&str, OfNode); 4] = [
             ("fn:name", Operand::Name),
             ("fn:local-name", Operand::LocalName),
             ("fn:path", Operand::Path),

@@ -8,8 +8,8 @@
 
 mod access;
 mod branch;
-mod conflict;
 mod changes;
+mod conflict;
 mod cost;
 mod counter;
 mod launch;
@@ -39,7 +39,6 @@ mod types_cost;
 mod types_naive;
 mod types_packages;
 mod types_stored;
-mod siblings;
 mod version;
 
 tympan_testkit::every_test_file_is_listed!();
