@@ -225,8 +225,7 @@ impl World {
         &self,
         known: &[Known],
         user: Option<&str>,
-        node: &Known,
-        property: Option<&str>,
+        (node, property): (&Known, Option<&str>),
         privilege: &str,
     ) -> bool {
         let groups = self.groups_of(user);
@@ -387,7 +386,7 @@ proptest! {
             for node in &known {
                 let at = path(&node.path);
                 let grants = |property: Option<&str>, privilege: &str| {
-                    world.is_granted(&known, user, node, property, privilege)
+                    world.is_granted(&known, user, (node, property), privilege)
                 };
                 let found = seen.node(&at).unwrap();
                 prop_assert_eq!(found.is_some(), grants(None, "rep:readNodes"), "{:?} {}", user, at);

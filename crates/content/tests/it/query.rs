@@ -101,6 +101,7 @@ fn check(repository: &Repository, query: Query, plan: &str, rows: &str) {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a flat table")]
 fn sql2_statements_find_their_rows_by_the_plan_that_reads_least() {
     let repository = site();
     let mut differences = Vec::new();
@@ -254,7 +255,6 @@ fn xpath_and_maps_are_the_same_queries() {
     assert_eq!(
         rows("//element(*, cq:Page)[@none or jcr:content/@cq:tags = 'x:fruit']/jcr:content/text"),
         "~/a ~/a/jcr:content ~/a/jcr:content/text, ~/b ~/b/jcr:content ~/b/jcr:content/text"
-            .replace("~/a ~", "~/a ~")
     );
     assert_eq!(
         rows(
