@@ -86,7 +86,7 @@ fn queries_page_explain_and_refuse() {
     let text = run_ok(&[
         "index",
         "explain",
-        "SELECT * FROM [cq:Page] WHERE ISSAMENODE('/content')",
+        "SELECT * FROM [nt:base] WHERE ISSAMENODE('/content')",
         "--home",
         author,
     ]);

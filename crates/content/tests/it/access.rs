@@ -183,6 +183,8 @@ impl World {
                 .with("rep:principalNames", names.unwrap());
             session.put(&path(&known[place].path).child("rep:cugPolicy").unwrap(), cug).unwrap();
         }
+        // The world is about policies: its nodes have properties that their types do not.
+        session.follow();
         session.commit("build", at()).unwrap();
         repository
     }
@@ -452,6 +454,7 @@ fn deny(principal: &str, privileges: &[&str]) -> Subtree {
 fn put(repository: &Repository, at_path: &str, tree: Subtree) {
     let mut session = repository.session("system").unwrap();
     session.put(&path(at_path), tree).unwrap();
+    session.follow();
     session.commit("put", at()).unwrap();
 }
 

@@ -199,6 +199,9 @@ fn a_document_view_holds_what_is_below_and_no_hash_of_a_password() {
     assert_eq!(response.outcome, Outcome::Ok);
     assert_eq!(response.content_type, "text/xml; charset=utf-8");
     let text = body_text(&response);
-    assert!(text.contains("long=\"{Long}7\"") && text.contains("text=\"deep &lt;b>\""), "{text}");
+    assert!(
+        text.contains("long=\"{Long}7\"") && text.contains("text=\"deep &lt;b&gt;\""),
+        "{text}"
+    );
     assert!(text.contains("<child") && !text.contains("secret"), "{text}");
 }

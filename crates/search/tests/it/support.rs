@@ -35,6 +35,8 @@ impl Site {
     pub(crate) fn put(&self, at: &str, tree: Subtree) {
         let mut session = self.repository.session("author").unwrap();
         session.put(&path(at), tree).unwrap();
+        // What is indexed does not depend on what node types allow.
+        session.follow();
         session.commit("edit", UNIX_EPOCH).unwrap();
     }
 

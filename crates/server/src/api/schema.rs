@@ -215,6 +215,14 @@ fn problem() -> Value {
         ("ours", text_or_null()),
         ("theirs", text_or_null()),
     ]);
+    let referrer = object(&[("path", text()), ("property", text()), ("kind", text())]);
+    let mut violation = object(&[
+        ("path", text()),
+        ("code", text()),
+        ("item", text_or_null()),
+        ("message", text()),
+    ]);
+    violation["properties"]["referrers"] = array(referrer);
     json!({
         "type": "object",
         "properties": {
@@ -223,7 +231,7 @@ fn problem() -> Value {
             "status": { "type": "integer", "minimum": 400, "maximum": 599 },
             "detail": { "type": "string", "description": "What failed, where, and what to do." },
             "conflicts": array(conflict),
-            "violations": array(object(&[("path", text()), ("item", text()), ("detail", text())])),
+            "violations": array(violation),
             "currentTag": { "type": "string", "description": "The tag of the document as it is now." },
             "operation": { "type": "integer", "minimum": 0, "description": "Which operation of a batch failed." },
             "oldest": { "type": "string", "description": "The cursor from which on changes are kept." },
