@@ -119,9 +119,19 @@ impl Follower {
 
     /// Brings the index to the newest state; tells whether it was behind.
     fn follow(&mut self, served: &Served) -> Result<bool> {
+        let newer = self.advance(served)?;
+        let is_changed = newer.is_some();
+        if let Some(newer) = newer {
+            self.shared.serve(newer);
+        }
+        Ok(is_changed)
+    }
+
+    /// Brings a build to the newest state, without letting it answer; nothing if it is there, or the index is closing.
+    fn advance(&mut self, served: &Served) -> Result<Option<Served>> {
         let old = &served.snapshot;
         if self.shared.repository().head()? == old.root_id() {
-            return Ok(false);
+            return Ok(None);
         }
         let new = self.shared.repository().snapshot()?;
         let paths = match old.changed_paths(&new) {
@@ -139,15 +149,14 @@ impl Follower {
         self.write((&writer, &build.dir), &new, &paths)?;
         if self.shared.is_cancelled.load(Ordering::Relaxed) {
             // What was written is not whole, and is forgotten with the writer.
-            return Ok(false);
+            return Ok(None);
         }
         build.commit(&mut writer, new.root_id())?;
         // A writer that failed is not kept: it is opened anew, at the last commit.
         self.writer = Some(writer);
         self.shared.counters.commits.fetch_add(1, Ordering::Relaxed);
         tracing::debug!(root = %new.root_id(), documents = paths.len(), "full-text index followed");
-        self.shared.serve(Served::new(build, new));
-        Ok(true)
+        Ok(Some(Served::new(build, new)))
     }
 
     fn write(
@@ -173,16 +182,19 @@ impl Follower {
         sink.write_all(sources, threads)
     }
 
-    /// Makes a complete build the one that answers.
+    /// Makes a complete build the one that answers, once it has what was committed while it was made: nobody who has
+    /// found something loses sight of it.
     fn adopt(&mut self, built: Built) -> Result<()> {
         let Built { build, snapshot } = built;
+        self.writer = None;
         let current =
             Current { build: build.name.clone(), holder: self.shared.holder().to_owned() };
+        let built = Served::new(Arc::new(build), snapshot);
+        let served = self.advance(&built)?.unwrap_or(built);
         self.shared.folder.switch(&current)?;
-        self.writer = None;
         self.shared.counters.rebuilds.fetch_add(1, Ordering::Relaxed);
-        tracing::info!(root = %snapshot.root_id(), "full-text index built");
-        self.shared.adopt(Served::new(Arc::new(build), snapshot));
+        tracing::info!(root = %served.snapshot.root_id(), "full-text index built");
+        self.shared.adopt(served);
         self.leased = None;
         self.shared.folder.clean();
         Ok(())
