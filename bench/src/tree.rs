@@ -20,7 +20,8 @@ use crate::random::Random;
 
 /// Nodes of a page: the page, `jcr:content`, `root`, and the components.
 pub(crate) const NODES_PER_PAGE: usize = 25;
-const COMPONENTS: usize = NODES_PER_PAGE - 3;
+/// Components of a page.
+pub(crate) const COMPONENTS: usize = NODES_PER_PAGE - 3;
 /// How many components a save changes, besides the date in `jcr:content`: ten nodes together.
 const CHANGED: usize = 9;
 const PAGES_PER_SECTION: usize = 200;

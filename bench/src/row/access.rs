@@ -62,7 +62,7 @@ fn build(repository: &Repository) -> Outcome<()> {
 
 /// Makes the policy of a section: visible to `ann` in all sections but every tenth.
 fn policy(section: usize) -> Outcome<Subtree> {
-    let kind = if section % 10 == 0 { "rep:DenyACE" } else { "rep:GrantACE" };
+    let kind = if section.is_multiple_of(10) { "rep:DenyACE" } else { "rep:GrantACE" };
     let entries = [
         ("everyone", "rep:GrantACE"),
         ("blue", kind),
@@ -74,7 +74,7 @@ fn policy(section: usize) -> Outcome<Subtree> {
         let mut entry = Subtree::new(format!("entry{number}"), kind)
             .with("rep:principalName", Property::text(principal))
             .with("rep:privileges", Property::parse_list(ValueType::Name, ["jcr:read"])?);
-        if section % 4 == 0 {
+        if section.is_multiple_of(4) {
             let glob = Property::text("/*p*");
             entry = entry.with_child(
                 Subtree::new("rep:restrictions", "rep:Restrictions").with("rep:glob", glob),

@@ -120,7 +120,7 @@ fn kill(server: &Server) -> Outcome<()> {
 }
 
 /// Returns the Basic credentials of the first user.
-fn login(home: &Path) -> Outcome<String> {
+pub(super) fn login(home: &Path) -> Outcome<String> {
     const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let password = std::fs::read_to_string(home.join("initial-password"))?;
     let mut encoded = String::new();
@@ -137,7 +137,13 @@ fn login(home: &Path) -> Outcome<String> {
 }
 
 /// Sends one request and reads the JSON that comes back.
-fn ask(address: SocketAddr, method: &str, path: &str, login: &str, form: &str) -> Outcome<Value> {
+pub(super) fn ask(
+    address: SocketAddr,
+    method: &str,
+    path: &str,
+    login: &str,
+    form: &str,
+) -> Outcome<Value> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(Duration::from_secs(60)))?;
     write!(

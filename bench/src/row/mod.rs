@@ -11,6 +11,7 @@ mod commit;
 mod diff;
 mod disk;
 mod dispatcher;
+mod editors;
 mod install;
 mod ledger;
 mod oak;
@@ -55,15 +56,24 @@ pub(crate) const ROWS: &[Row] = &[
         about: "saves while garbage is collected; opening; units of work beside Oak's",
         measure: collect::measure,
     },
-    Row { name: "C4", about: "access checks with 1,000 policies", measure: access::measure },
-    Row { name: "C2", about: "indexed query and scan", measure: query::measure },
-    Row { name: "C3", about: "full text: searching, catching up, building", measure: search::measure },
     Row { name: "C1", about: "install of a content package", measure: install::measure },
+    Row { name: "C2", about: "indexed query and scan", measure: query::measure },
+    Row {
+        name: "C3",
+        about: "full text: searching, catching up, building",
+        measure: search::measure,
+    },
+    Row { name: "C4", about: "access checks with 1,000 policies", measure: access::measure },
     Row { name: "C5", about: "start and memory of a publisher", measure: start::measure },
     Row {
         name: "C6",
         about: "changes told through kills of the author",
         measure: changes::measure,
+    },
+    Row {
+        name: "C7",
+        about: "editors who save and list among 100,000 pages",
+        measure: editors::measure,
     },
     Row { name: "R1", about: "uncached page and its JSON at publish", measure: render::measure },
     Row { name: "R2", about: "all pages of the sample site, uncached", measure: pages::measure },

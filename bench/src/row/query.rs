@@ -49,7 +49,8 @@ pub(super) fn measure(context: &mut Context) -> Outcome<Vec<Figure>> {
     let mut rates = Vec::new();
     for _ in 0..SCANS {
         let begin = Instant::now();
-        let measured = engine.explain(&snapshot, &scan, true)?.measured.ok_or("the scan was not run")?;
+        let measured =
+            engine.explain(&snapshot, &scan, true)?.measured.ok_or("the scan was not run")?;
         if measured.rows_read < nodes as u64 {
             return Err(format!("the scan read {} of {nodes} nodes", measured.rows_read).into());
         }
@@ -57,8 +58,13 @@ pub(super) fn measure(context: &mut Context) -> Outcome<Vec<Figure>> {
         rates.push(measured.rows_read as f64 / begin.elapsed().as_secs_f64());
     }
     Ok(vec![
-        Figure::spread(ROW, format!("indexed query for 20 of {nodes} nodes, CPU"), &Spread::of(times), "ms")
-            .goal(Goal::AtMost(1.0)),
+        Figure::spread(
+            ROW,
+            format!("indexed query for 20 of {nodes} nodes, CPU"),
+            &Spread::of(times),
+            "ms",
+        )
+        .goal(Goal::AtMost(1.0)),
         Figure::spread(ROW, "scan without an index", &Spread::of(rates), "nodes/s")
             .goal(Goal::AtLeast(500_000.0)),
     ])

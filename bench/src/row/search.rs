@@ -43,11 +43,14 @@ pub(super) fn measure(context: &mut Context) -> Outcome<Vec<Figure>> {
     let bytes = load(&repository, pages)?;
     let folder = context.new_folder("search-")?;
     let begin = Instant::now();
-    let (index, seconds) = cpu::spent(|| Index::open(repository.clone(), &folder, Options::default()));
+    let (index, seconds) =
+        cpu::spent(|| Index::open(repository.clone(), &folder, Options::default()));
     let index = index?;
     let (is_built, cpu_seconds) = cpu::spent(|| index.catch_up(PATIENCE));
     if !is_built {
-        return Err(format!("the index was not built: {:?}", index.status(SystemTime::now())).into());
+        return Err(
+            format!("the index was not built: {:?}", index.status(SystemTime::now())).into()
+        );
     }
     let elapsed = begin.elapsed().as_secs_f64();
     let rate = bytes as f64 / 1e6 / elapsed;
@@ -67,12 +70,18 @@ pub(super) fn measure(context: &mut Context) -> Outcome<Vec<Figure>> {
         figures.push(query_figure(&index, what, &expression, pairs)?);
     }
     let turn = |expression: &TextExpression| first_pages(&index, expression);
-    let (narrow, general) = (TextExpression::Term("narrow".to_owned()), TextExpression::Term(word(0)));
+    let (narrow, general) =
+        (TextExpression::Term("narrow".to_owned()), TextExpression::Term(word(0)));
     let [general_costs, narrow_costs] =
         &alternate(pairs, [&mut || turn(&general), &mut || turn(&narrow)])?;
     figures.push(
-        Figure::spread(ROW, "over-general word, relative", &ratio(general_costs, narrow_costs, |cost| *cost), "x")
-            .against("narrow word"),
+        Figure::spread(
+            ROW,
+            "over-general word, relative",
+            &ratio(general_costs, narrow_costs, |cost| *cost),
+            "x",
+        )
+        .against("narrow word"),
     );
     figures.push(catch_up(&repository, &index, pages)?);
     Ok(figures)
@@ -85,8 +94,14 @@ fn expressions() -> Vec<(&'static str, TextExpression)> {
         ("narrow word", term("narrow".to_owned())),
         ("word on every page", term(word(0))),
         ("two words on every page", TextExpression::And(vec![term(word(0)), term(word(1))])),
-        ("either of two words on every page", TextExpression::Or(vec![term(word(0)), term(word(1))])),
-        ("phrase of two words on every page", TextExpression::Phrase(format!("{} {}", word(0), word(1)))),
+        (
+            "either of two words on every page",
+            TextExpression::Or(vec![term(word(0)), term(word(1))]),
+        ),
+        (
+            "phrase of two words on every page",
+            TextExpression::Phrase(format!("{} {}", word(0), word(1))),
+        ),
         ("prefix of a tenth of all words", TextExpression::Prefix("w1".to_owned())),
     ]
 }
@@ -157,7 +172,8 @@ fn catch_up(repository: &Repository, index: &Index, pages: usize) -> Outcome<Fig
         times.push(begin.elapsed().as_secs_f64() * 1000.0);
     }
     times.sort_by(f64::total_cmp);
-    let at = |share: f64| times.get((times.len() as f64 * share) as usize).copied().unwrap_or_default();
+    let at =
+        |share: f64| times.get((times.len() as f64 * share) as usize).copied().unwrap_or_default();
     let worst = times.last().copied().unwrap_or_default();
     Ok(Figure::value(ROW, "catch-up after a commit, 95 of 100", at(0.95), "ms")
         .goal(Goal::AtMost(100.0))
