@@ -756,6 +756,11 @@ impl Node {
         gate.sees(self.path(), self.primary_type())
     }
 
+    /// Tells whether the snapshot's viewer sees all of the document that holds the node.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.sees_record() && self.mask().is_none()
+    }
+
     /// Tells whether the snapshot's viewer sees all that the record's header tells.
     fn sees_record(&self) -> bool {
         let Some(gate) = &self.snapshot.1 else { return true };

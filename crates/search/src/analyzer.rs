@@ -13,6 +13,8 @@ use tantivy::tokenizer::{
     TextAnalyzer, TextAnalyzerBuilder, Token, TokenStream, Tokenizer, TokenizerManager,
 };
 
+use tympan_content::query::{is_alone, is_word};
+
 use crate::language::{LANGUAGES, UNKNOWN};
 
 /// The analyzer of exact words.
@@ -176,27 +178,6 @@ impl TokenStream for WordStream<'_> {
     fn token_mut(&mut self) -> &mut Token {
         self.token
     }
-}
-
-/// Tells whether a character is a part of words. Combining marks are: without them Indic words fall apart.
-fn is_word(character: char) -> bool {
-    character.is_alphanumeric()
-        || matches!(character, '\u{300}'..='\u{36f}' | '\u{900}'..='\u{dff}' | '\u{e31}' | '\u{e34}'..='\u{e4e}')
-}
-
-/// Tells whether a character is a word of its own, as its script writes no spaces.
-fn is_alone(character: char) -> bool {
-    matches!(
-        character,
-        '\u{e00}'..='\u{eff}'           // Thai and Lao
-        | '\u{1000}'..='\u{109f}'       // Burmese
-        | '\u{1780}'..='\u{17ff}'       // Khmer
-        | '\u{3040}'..='\u{30ff}'       // Hiragana and Katakana
-        | '\u{3400}'..='\u{4dbf}'       // Han
-        | '\u{4e00}'..='\u{9fff}'
-        | '\u{f900}'..='\u{faff}'
-        | '\u{20000}'..='\u{3ffff}'
-    )
 }
 
 #[cfg(test)]

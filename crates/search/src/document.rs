@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tantivy::TantivyDocument;
 use tantivy::schema::OwnedValue;
+use tympan_content::query::{is_link, is_searched};
 use tympan_content::{
     BorrowedNode, BorrowedProperty, BorrowedValue, Date, Error as ContentError, JCR_CONTENT,
     MIXIN_TYPES, Node, NodePath, PRIMARY_TYPE, Repository, ValueType,
@@ -30,24 +31,6 @@ const MAX_FACETS: usize = 200;
 const MAX_FAILURES: usize = 10;
 /// Trees that nobody searches: users and their secrets, versions, what programs keep for themselves.
 const OUTSIDE: [&str; 4] = ["/home", "/jcr:system", "/tmp", "/var"];
-/// Properties whose text says nothing about the content; a search in one of them by name finds them all the same.
-const TECHNICAL: [&str; 15] = [
-    "cq:lastModifiedBy",
-    "cq:lastReplicatedBy",
-    "cq:lastReplicationAction",
-    "cq:lastRolledoutBy",
-    "cq:template",
-    "jcr:createdBy",
-    "jcr:encoding",
-    "jcr:language",
-    "jcr:lastModifiedBy",
-    "jcr:mimeType",
-    "jcr:uuid",
-    "sling:resourceSuperType",
-    "sling:resourceType",
-    "dam:sha1",
-    "dam:status",
-];
 /// Properties whose words count more.
 const TITLES: [&str; 6] =
     ["jcr:title", "dc:title", "pageTitle", "navTitle", "cq:tags", "dam:search_promote"];
@@ -192,16 +175,15 @@ impl Gathered<'_> {
         relative: &str,
         is_near: bool,
     ) {
-        let is_text = value.value_type() == ValueType::String;
+        let is_text = is_searched(property, value);
         let is_title = is_near && TITLES.contains(&property);
         for text in value.values().filter_map(BorrowedValue::as_str) {
             let stripped = if looks_like_markup(text) { strip(text) } else { text.to_owned() };
-            let is_link = stripped.starts_with('/') && !stripped.contains(char::is_whitespace);
             if is_title {
                 self.title.push('\n');
                 self.title.push_str(&stripped);
             }
-            if is_text && !is_link && !TECHNICAL.contains(&property) {
+            if is_text && !is_link(&stripped) {
                 self.add_text(&stripped);
             }
             if is_near {

@@ -36,6 +36,22 @@ impl Place {
         term
     }
 
+    /// Tells whether any word stands here.
+    pub(crate) fn is_used(&self, searcher: &Searcher) -> tantivy::Result<bool> {
+        let start = self.before.serialized_value_bytes();
+        for segment in searcher.segment_readers() {
+            let index = segment.inverted_index(self.field)?;
+            let mut range = index.terms().range().ge(start);
+            if let Some(end) = end_of(start) {
+                range = range.lt(end);
+            }
+            if range.into_stream()?.advance() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// Returns the words that begin with a prefix and pass a test, with the number of documents that hold each.
     pub(crate) fn expand(
         &self,

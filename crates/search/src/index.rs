@@ -1,7 +1,6 @@
 //! The index as the rest of the program has it: opened, asked, watched, closed.
 
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,29 +9,22 @@ use std::time::{Duration, Instant, SystemTime};
 
 use arc_swap::ArcSwapOption;
 use parking_lot::{Condvar, Mutex};
-use tantivy::query::EnableScoring;
 use tantivy::schema::Value;
-use tantivy::{DocAddress, Searcher, TantivyDocument, TantivyError, Term};
-use tympan_content::query::{FullText, TextHit, TextPage, TextRequest};
+use tantivy::{DocAddress, Searcher, TantivyDocument, Term};
+use tympan_content::query::{FullText, TextPage, TextRequest};
 use tympan_content::{ChunkId, NodePath, Repository, Snapshot};
 
-use crate::analyzer::every_stem_of;
-use crate::document::Digest;
+use crate::document::{Digest, is_indexed};
 use crate::error::{Error, Result};
-use crate::excerpt::{Marks, excerpt};
 use crate::extract::{Extractor, PdfReader};
-use crate::facet::Facets;
 use crate::folder::{Build, Folder, OpenDirectory, mapped};
 use crate::follow::Follower;
-use crate::query::Planner;
 use crate::rebuild::Watched;
 use crate::schema::{Fields, schema};
+use crate::state::State;
 use crate::status::{Counters, Failure, Status};
-use crate::suggest::{spellcheck, suggest};
 use crate::top::{Found, Top};
 
-/// The most hits of one page.
-const MAX_PAGE: usize = 10_000;
 /// The most revisions that the lag is counted in.
 const MAX_LAG: usize = 1000;
 /// So many failures are named.
@@ -258,6 +250,16 @@ impl Index {
         self.shared.wake();
     }
 
+    /// Returns the index as it is now.
+    fn now(&self) -> tympan_content::Result<State> {
+        let served = self.shared.answering();
+        let served = served.inspect_err(|_| {
+            self.shared.counters.queries.fetch_add(1, Ordering::Relaxed);
+            self.shared.counters.failed_queries.fetch_add(1, Ordering::Relaxed);
+        });
+        Ok(State { shared: self.shared.clone(), served: served? })
+    }
+
     /// Waits until the index answers for the newest state, or a later one; tells whether it does in time.
     #[must_use]
     pub fn catch_up(&self, most: Duration) -> bool {
@@ -341,125 +343,36 @@ impl Index {
         }
         Ok(())
     }
-
-    fn answer(&self, request: &TextRequest) -> Result<TextPage> {
-        let served = self.shared.answering()?;
-        let searcher = &served.searcher;
-        let planner = Planner {
-            searcher,
-            fields: self.shared.fields(),
-            dir: &served.build.dir,
-            property: request.property.as_deref(),
-        };
-        let planned = planner.plan(request)?;
-        let failed = |error| Error::of_index("read", &served.build.dir, error);
-        let limit = request.limit.min(MAX_PAGE);
-        let mut found = Vec::new();
-        if limit > 0 {
-            let after = request.after.as_ref();
-            let after = after.map(|after| (after.score, after.path.as_str().to_owned()));
-            let top = Top { limit, after };
-            found = searcher.search(&*planned.query, &top).map_err(failed)?;
-        }
-        let facets = Facets { properties: &request.facets };
-        let counts = if request.facets.is_empty() {
-            Vec::new()
-        } else {
-            let scoring = EnableScoring::disabled_from_searcher(searcher);
-            let weight = planned.query.weight(scoring).map_err(failed)?;
-            let mut segments = Vec::new();
-            for (ord, segment) in (0..).zip(searcher.segment_readers()) {
-                use tantivy::collector::Collector;
-                segments.push(facets.collect_segment(&*weight, ord, segment).map_err(failed)?);
-            }
-            use tantivy::collector::Collector;
-            facets.merge_fruits(segments).map_err(failed)?
-        };
-        let is_whole = request.after.is_none() && found.len() < limit;
-        let estimate = if is_whole { found.len() as u64 } else { planned.estimate };
-        let hits = self.hits(&served, request, found)?;
-        Ok(TextPage {
-            hits,
-            facets: request.facets.iter().cloned().zip(counts).collect(),
-            estimate,
-            indexed_root: served.snapshot.root_id(),
-        })
-    }
-
-    fn hits(
-        &self,
-        served: &Served,
-        request: &TextRequest,
-        found: Vec<Found>,
-    ) -> Result<Vec<TextHit>> {
-        let marks = request.excerpt.then(|| Marks::of(&request.expression));
-        let mut hits = Vec::with_capacity(found.len());
-        for found in found {
-            let excerpt = match &marks {
-                None => None,
-                Some(marks) => self.excerpt(served, marks, &found)?,
-            };
-            let path = NodePath::new(&found.path)?;
-            hits.push(TextHit { path, score: found.score, excerpt });
-        }
-        Ok(hits)
-    }
-
-    fn excerpt(&self, served: &Served, marks: &Marks, found: &Found) -> Result<Option<String>> {
-        let fields = self.shared.fields();
-        let failed = |error| Error::of_index("read", &served.build.dir, error);
-        let document = document(&served.searcher, found).map_err(failed)?;
-        let Some(text) = document.get_first(fields.excerpt).and_then(|text| text.as_str()) else {
-            return Ok(None);
-        };
-        let language = document.get_first(fields.language).and_then(|code| code.as_str());
-        let tokenizers = served.searcher.index().tokenizers();
-        let mut stems = language.and_then(|code| tokenizers.get(&every_stem_of(code)));
-        Ok(Some(excerpt(marks, text, stems.as_mut())))
-    }
-
-    /// Runs a query; files that make no sense may make the library panic, and are built anew.
-    fn guarded<T>(&self, run: impl FnOnce() -> Result<T>) -> tympan_content::Result<T> {
-        self.shared.counters.queries.fetch_add(1, Ordering::Relaxed);
-        let answer = catch_unwind(AssertUnwindSafe(run));
-        let answer =
-            answer.unwrap_or_else(|_| Err(Error::Damaged("reading it panicked".to_owned())));
-        answer.map_err(|error| {
-            self.shared.counters.failed_queries.fetch_add(1, Ordering::Relaxed);
-            if matches!(error, Error::Damaged(_)) {
-                self.rebuild();
-            }
-            error.into()
-        })
-    }
-
-    fn words(
-        &self,
-        run: impl FnOnce(&Searcher, &Fields) -> Result<Vec<String>, TantivyError>,
-    ) -> tympan_content::Result<Vec<String>> {
-        self.guarded(|| {
-            let served = self.shared.answering()?;
-            run(&served.searcher, self.shared.fields())
-                .map_err(|error| Error::of_index("read", &served.build.dir, error))
-        })
-    }
 }
 
 impl FullText for Index {
     fn search(&self, request: &TextRequest) -> tympan_content::Result<TextPage> {
-        self.guarded(|| self.answer(request))
+        self.now()?.search(request)
     }
 
     fn suggest(&self, prefix: &str, limit: usize) -> tympan_content::Result<Vec<String>> {
-        self.words(|searcher, fields| suggest(searcher, fields.words, prefix, limit))
+        self.now()?.suggest(prefix, limit)
     }
 
     fn spellcheck(&self, text: &str, limit: usize) -> tympan_content::Result<Vec<String>> {
-        self.words(|searcher, fields| spellcheck(searcher, fields.words, text, limit))
+        self.now()?.spellcheck(text, limit)
     }
 
     fn indexed_root(&self) -> Option<ChunkId> {
         self.shared.served().map(|served| served.snapshot.root_id())
+    }
+
+    fn state(&self) -> Option<Arc<dyn FullText>> {
+        let served = self.shared.served()?;
+        Some(Arc::new(State { shared: self.shared.clone(), served }))
+    }
+
+    fn covers(&self, path: &NodePath) -> bool {
+        is_indexed(path)
+    }
+
+    fn has_property(&self, property: &str) -> tympan_content::Result<bool> {
+        self.now()?.has_property(property)
     }
 }
 
@@ -501,7 +414,7 @@ fn validate(shared: &Arc<Shared>, build: Arc<Build>) {
     drop(std::thread::Builder::new().name("search-validate".to_owned()).spawn(run));
 }
 
-fn document(searcher: &Searcher, found: &Found) -> tantivy::Result<TantivyDocument> {
+pub(crate) fn document(searcher: &Searcher, found: &Found) -> tantivy::Result<TantivyDocument> {
     searcher.doc(DocAddress::new(found.segment, found.document))
 }
 

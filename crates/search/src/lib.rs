@@ -28,6 +28,7 @@ mod query;
 mod rebuild;
 mod schema;
 mod similar;
+mod state;
 mod status;
 mod suggest;
 mod top;

@@ -8,14 +8,14 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::iter::Peekable;
 use std::ops::Bound;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tympan_store::{Chunk, ChunkId, Map, ReadChunks};
 
 use super::engine::Limits;
-use super::full_text::{FullText, TextPosition, TextRequest};
+use super::full_text::FullText;
+use super::hits::{Lag, TextSearch, hits};
 use crate::property_index::Definitions;
 use crate::types::NodeTypes;
 use crate::value_key::{Span, split_entry};
@@ -32,6 +32,8 @@ pub(crate) struct Ground<'a> {
     pub(crate) definitions: Arc<Definitions>,
     pub(crate) types: Arc<NodeTypes>,
     pub(crate) full_text: Option<&'a dyn FullText>,
+    /// How far the full-text index is from the snapshot, once that was asked for.
+    pub(crate) lag: std::cell::OnceCell<Lag>,
     pub(crate) limits: &'a Limits,
     pub(crate) started: Instant,
     /// Entries and nodes that were looked at.
@@ -106,7 +108,7 @@ pub(crate) enum Source {
     /// Several sources in the order of paths, read together.
     Union(Vec<Source>),
     /// Hits of the full-text index.
-    FullText(Box<TextRequest>),
+    FullText(Box<TextSearch>),
 }
 
 /// Entries of an index.
@@ -161,8 +163,8 @@ pub(crate) enum Mark {
     Key { map: String, key: Vec<u8> },
     /// In the order of a scan.
     Scan { document: NodePath, path: NodePath },
-    /// By falling score.
-    Score { score: f32, path: NodePath },
+    /// By falling score of documents; the nodes of a document by path.
+    Score { score: f32, document: NodePath, path: NodePath },
 }
 
 pub(crate) type Candidates<'a> = Box<dyn Iterator<Item = Result<Candidate>> + 'a>;
@@ -197,7 +199,7 @@ pub(crate) fn candidates<'a>(
             let parts = parts.iter().map(|part| candidates(ground, part, after).peekable());
             union(parts.collect())
         }
-        Source::FullText(request) => hits(ground, request, after),
+        Source::FullText(search) => hits(ground, search, after),
         // Scans are read by whoever has the filter, in place.
         Source::Scan { .. } => Box::new(std::iter::empty()),
     }
@@ -410,51 +412,6 @@ fn in_turn<'a>(ground: &'a Ground<'a>, spans: &Spans, after: Option<&Mark>) -> C
         let (key, path) = entry?;
         let mark = Mark::Key { map: map.clone(), key };
         Ok(Candidate { path, score: 1.0, excerpt: None, mark })
-    }))
-}
-
-/// Reads hits page by page.
-fn hits<'a>(ground: &'a Ground<'a>, request: &TextRequest, after: Option<&Mark>) -> Candidates<'a> {
-    let Some(index) = ground.full_text else {
-        return Box::new(std::iter::empty());
-    };
-    let mut request = request.clone();
-    if let Some(Mark::Score { score, path }) = after {
-        request.after = Some(TextPosition { score: *score, path: path.clone() });
-    }
-    let page = Rc::new(Cell::new(Vec::new().into_iter()));
-    let mut is_last = false;
-    Box::new(std::iter::from_fn(move || {
-        loop {
-            let mut hits: std::vec::IntoIter<super::full_text::TextHit> = page.take();
-            if let Some(hit) = hits.next() {
-                page.set(hits);
-                if let Err(error) = ground.count_row() {
-                    return Some(Err(error));
-                }
-                let mark = Mark::Score { score: hit.score, path: hit.path.clone() };
-                let super::full_text::TextHit { path, score, excerpt } = hit;
-                return Some(Ok(Candidate { path, score, excerpt, mark }));
-            }
-            if is_last {
-                return None;
-            }
-            let found = match index.search(&request) {
-                Ok(found) => found,
-                Err(error) => return Some(Err(error)),
-            };
-            is_last = found.hits.len() < request.limit;
-            if let Some(last) = found.hits.last() {
-                request.after = Some(TextPosition { score: last.score, path: last.path.clone() });
-            }
-            // The index counts what a viewer may not read, too.
-            if !found.facets.is_empty() && ground.snapshot.1.is_none() {
-                *ground.facets.borrow_mut() = found.facets;
-            }
-            // Counted once, for all pages.
-            request.facets.clear();
-            page.set(found.hits.into_iter());
-        }
     }))
 }
 

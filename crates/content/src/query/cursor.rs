@@ -7,7 +7,7 @@ use super::rows::{Position, RowMark};
 use super::syntax_error::SyntaxError;
 use crate::NodePath;
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 /// Writes a position.
 pub(crate) fn write(position: &Position, count: u64, statement: &str) -> String {
@@ -109,9 +109,10 @@ fn put_mark(out: &mut Vec<u8>, mark: Option<&Mark>) {
             put(out, document.as_str().as_bytes());
             put(out, path.as_str().as_bytes());
         }
-        Some(Mark::Score { score, path }) => {
+        Some(Mark::Score { score, document, path }) => {
             out.push(4);
             put(out, &score.to_bits().to_be_bytes());
+            put(out, document.as_str().as_bytes());
             put(out, path.as_str().as_bytes());
         }
     }
@@ -199,7 +200,7 @@ impl<'a> Input<'a> {
             3 => Mark::Scan { document: self.path()?, path: self.path()? },
             4 => {
                 let score = f32::from_bits(u32::from_be_bytes(*self.bytes()?.first_chunk()?));
-                Mark::Score { score, path: self.path()? }
+                Mark::Score { score, document: self.path()?, path: self.path()? }
             }
             _ => return None,
         }))

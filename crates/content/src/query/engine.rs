@@ -27,6 +27,7 @@ use super::filter::bound;
 use super::full_text::{FullText, TextExpression, TextRequest};
 use super::rows::{Found, Planned, planned};
 use super::slow::{SlowLog, SlowStatement, Statement, Timing};
+use super::text_match::Words;
 use crate::property_index::Definitions;
 use crate::{Error, Node, Property, Result, Snapshot, Value};
 
@@ -187,9 +188,9 @@ impl QueryEngine {
     /// store.
     pub fn page(&self, snapshot: &Snapshot, request: &Request<'_>) -> Result<Page> {
         let query = request.query.clone().bind(&request.variables)?;
-        let full_text = self.full_text.load_full();
+        let full_text = self.full_text.load_full().and_then(|index| index.state());
         let snapshot = &committed(snapshot);
-        let ground = self.ground(snapshot, full_text.as_ref().map(|index| &***index))?;
+        let ground = self.ground(snapshot, full_text.as_deref())?;
         if let Some(words) = words(&ground, &query)? {
             let columns = columns_of(&query);
             return Ok(Page { columns, words, ..Page::default() });
@@ -248,9 +249,9 @@ impl QueryEngine {
         is_run: bool,
     ) -> Result<Explanation> {
         let query = request.query.clone().bind(&request.variables)?;
-        let full_text = self.full_text.load_full();
+        let full_text = self.full_text.load_full().and_then(|index| index.state());
         let snapshot = &committed(snapshot);
-        let ground = self.ground(snapshot, full_text.as_ref().map(|index| &***index))?;
+        let ground = self.ground(snapshot, full_text.as_deref())?;
         let limit = smaller(request.limit, query.options.limit);
         let wanted = limit.map(|limit| limit.saturating_add(1));
         let plan = planned(&ground, &query, wanted, None)?;
@@ -283,9 +284,9 @@ impl QueryEngine {
     /// # Errors
     /// As [`QueryEngine::page`].
     pub fn count(&self, snapshot: &Snapshot, query: &Query, bound: u64) -> Result<u64> {
-        let full_text = self.full_text.load_full();
+        let full_text = self.full_text.load_full().and_then(|index| index.state());
         let snapshot = &committed(snapshot);
-        let ground = self.ground(snapshot, full_text.as_ref().map(|index| &***index))?;
+        let ground = self.ground(snapshot, full_text.as_deref())?;
         let unordered = Query { orderings: Vec::new(), ..query.clone() };
         let plan = planned(&ground, &unordered, Some(bound), None)?;
         let mut count = 0;
@@ -312,6 +313,7 @@ impl QueryEngine {
             definitions: Definitions::cached(&snapshot.0)?,
             types: snapshot.node_types()?,
             full_text,
+            lag: std::cell::OnceCell::new(),
             limits: &self.limits,
             started: (self.limits.clock)(),
             rows_read: Cell::new(0),
@@ -412,7 +414,13 @@ fn is_seen(ground: &Ground<'_>, index: &dyn FullText, word: &str) -> Result<bool
         excerpt: false,
     };
     for hit in index.search(&request)?.hits {
-        if ground.snapshot.node(&hit.path)?.is_some() {
+        let Some(node) = ground.snapshot.node(&hit.path)? else { continue };
+        let Some(body) = node.borrowed() else { continue };
+        let mut words = Words::default();
+        if !node.is_whole() {
+            words.add_node(body);
+        }
+        if node.is_whole() || words.matches(&request.expression) {
             return Ok(true);
         }
     }

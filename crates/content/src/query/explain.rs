@@ -125,7 +125,7 @@ fn bounds(source: &Source) -> Vec<String> {
             spans.spans.iter().take(20).map(|span| shown(span, spans.shape)).collect()
         }
         Source::Union(parts) => parts.iter().flat_map(bounds).collect(),
-        Source::FullText(request) => vec![request.expression.to_string()],
+        Source::FullText(search) => vec![search.condition.expression.to_string()],
     }
 }
 

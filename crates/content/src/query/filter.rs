@@ -350,7 +350,7 @@ impl<'a> Subject<'a> {
         Ok(false)
     }
 
-    fn words(&self, property: Option<&str>) -> Result<Words> {
+    pub(crate) fn words(&self, property: Option<&str>) -> Result<Words> {
         let mut words = Words::default();
         let Some(path) = property else {
             words.add_node(self.node);

@@ -5,13 +5,15 @@
 //!
 //! Not here: the index itself (room `search`); and who may see a hit, which the query engine checks afterwards.
 
+use std::sync::Arc;
+
 use tympan_store::ChunkId;
 
 use crate::{NodePath, Result};
 
 /// The full-text index as queries see it; the search room implements it.
 pub trait FullText: Send + Sync + std::fmt::Debug {
-    /// Returns one page of the nodes that match, best first.
+    /// Returns one page of the documents that match, best first.
     ///
     /// # Errors
     /// If the index fails.
@@ -31,6 +33,18 @@ pub trait FullText: Send + Sync + std::fmt::Debug {
 
     /// Returns the root that the index answers for.
     fn indexed_root(&self) -> Option<ChunkId>;
+
+    /// Returns the index as it is now, which does not go on with the content; nothing while it cannot answer yet.
+    fn state(&self) -> Option<Arc<dyn FullText>>;
+
+    /// Tells whether documents at and below a path are in the index.
+    fn covers(&self, path: &NodePath) -> bool;
+
+    /// Tells whether any document has words in a property of this name, which may be a path as in [`TextRequest`].
+    ///
+    /// # Errors
+    /// If the index fails.
+    fn has_property(&self, property: &str) -> Result<bool>;
 }
 
 /// What to look for.
@@ -86,7 +100,7 @@ pub struct TextPosition {
     pub path: NodePath,
 }
 
-/// A node that matches.
+/// A document that matches.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TextHit {
     /// The node.

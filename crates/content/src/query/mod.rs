@@ -19,6 +19,7 @@ mod engine;
 mod explain;
 mod filter;
 mod full_text;
+mod hits;
 mod join;
 mod plan;
 mod print;
@@ -46,4 +47,5 @@ pub use full_text::{FullText, TextExpression, TextHit, TextPage, TextPosition, T
 pub use slow::SlowStatement;
 pub use sql2::parse_sql2;
 pub use syntax_error::SyntaxError;
+pub use text_match::{is_alone, is_link, is_searched, is_word};
 pub use xpath::parse_xpath;

@@ -12,8 +12,11 @@ use super::algebra::{Constraint, Operand, Options, Ordering, Traversal};
 use super::condition::{Condition, Wish};
 use super::filter::{Filter, bound};
 use super::full_text::{TextExpression, TextRequest};
+use super::hits::{Lag, TextCondition, TextSearch, lag};
+use crate::boundary::is_container;
 use crate::index::MAX_VALUE_BYTES;
 use crate::property_index::PropertyIndex;
+use crate::subtree::JCR_CONTENT;
 use crate::value_key::{Comparand, Span, several_span, successor, valued_span};
 use crate::{Error, NodePath, Result, Value, keys};
 
@@ -22,7 +25,7 @@ const LOOK_UP_COST: u64 = 10;
 /// The most paths that are gathered from an index to be sorted.
 const MAX_GATHERED: u64 = 50_000;
 /// Hits that are asked of the full-text index at once.
-const HITS: usize = 100;
+pub(crate) const HITS: usize = 100;
 
 /// How the nodes of one selector are read.
 #[derive(Debug, Clone)]
@@ -145,8 +148,7 @@ pub(crate) fn plan(ground: &Ground<'_>, wanted: &Wanted<'_>) -> Result<Access> {
         None => (None, None),
     };
     let choice = match choice {
-        Some(choice) if wanted.mark.is_none_or(|mark| choice.source.takes(mark)) => choice,
-        Some(_) => return Err(stale_cursor()),
+        Some(choice) => choice,
         None => planner.cheapest()?,
     };
     let ordered = match (text_at, wanted.mark) {
@@ -220,10 +222,10 @@ impl Planner<'_> {
         }
     }
 
+    /// Returns the full-text index as the source, if it gives all nodes that the words admit; and which constraint
+    /// it serves.
     fn full_text(&self) -> Result<Option<(Choice, usize)>> {
-        if self.ground.full_text.is_none() {
-            return Ok(None);
-        }
+        let Some(index) = self.ground.full_text else { return Ok(None) };
         let found = self.constraints.iter().enumerate().find_map(|(at, one)| match one {
             Constraint::Contains { property, text, .. } => {
                 Some((at, property.clone(), text, false))
@@ -232,24 +234,61 @@ impl Planner<'_> {
             _ => None,
         });
         let Some((at, property, text, is_similar)) = found else { return Ok(None) };
+        // A node that is known is looked at by itself.
+        let is_known = self.region.same.is_some() && !is_similar;
+        let is_outside = self.region.above().is_some_and(|above| !index.covers(above));
+        let is_left = self.wanted.mark.is_some_and(|mark| !matches!(mark, Mark::Score { .. }));
+        if is_known || is_outside || is_left || self.may_lead_out(property.as_deref()) {
+            return Ok(None);
+        }
+        let Lag::Changed(changed) = lag(self.ground)? else { return Ok(None) };
         let text = bound(text)?.to_text();
         let expression = if is_similar {
-            TextExpression::Similar(NodePath::new(&text)?)
+            let path = NodePath::new(&text)?;
+            // What is like a node tells what is in it.
+            if !self.ground.snapshot.node(&path)?.is_some_and(|node| node.is_whole()) {
+                return Ok(None);
+            }
+            TextExpression::Similar(path)
         } else {
             TextExpression::parse(&text)?
         };
+        let condition = TextCondition { property, expression };
+        let Some(request) = condition.request(index)? else { return Ok(None) };
+        // The index counts documents, of which it knows the words alone.
+        let is_counted = changed.is_empty()
+            && request.expression == condition.expression
+            && self.constraints.len() == 1
+            && self.wanted.node_type == "cq:Page";
         let request = TextRequest {
-            expression,
-            property,
             node_types: self.types.iter().flatten().cloned().collect(),
-            below: self.region.below.clone(),
-            after: None,
-            limit: HITS,
-            facets: self.wanted.facets.clone(),
+            below: self.region.above().cloned(),
+            facets: if is_counted { self.wanted.facets.clone() } else { Vec::new() },
             excerpt: self.wanted.excerpt,
+            ..request
         };
-        let source = Source::FullText(Box::new(request));
-        Ok(Some((Choice { source, index: "full text".to_owned(), estimate: 0, cost: 0 }, at)))
+        let index = match changed.len() {
+            0 => "full text".to_owned(),
+            count => format!("full text, and {count} documents that it does not have yet"),
+        };
+        let search =
+            TextSearch { request, condition, types: self.types.clone(), changed: changed.clone() };
+        let source = Source::FullText(Box::new(search));
+        Ok(Some((Choice { source, index, estimate: 0, cost: 0 }, at)))
+    }
+
+    /// Tells whether a path of a property may lead from one document to another one, so that the words are not in the
+    /// document of the node that is wanted.
+    fn may_lead_out(&self, property: Option<&str>) -> bool {
+        let Some((parents, _)) = property.and_then(|property| property.split_once('/')) else {
+            return property == Some("*");
+        };
+        let is_closed = |name: &String| {
+            let is_primary =
+                self.ground.types.find(name).is_some_and(|one| !one.definition.flags.is_mixin);
+            is_primary && (!is_container("", name) || (name == "cq:Page" && parents == JCR_CONTENT))
+        };
+        !self.types.as_ref().is_some_and(|types| types.iter().all(is_closed))
     }
 
     /// Returns the source that reads least, of those that can go on where the query has to.

@@ -7,11 +7,11 @@
 use super::access::{Candidate, Ground, Mark, Source, candidates};
 use super::algebra::{ColumnContent, Constraint, Join, JoinKind, Operand, Query, Select};
 use super::filter::{Expression, Filter, Subject};
+use super::hits::UNSCORED;
 use super::join::tie;
 use super::plan::{Access, Wanted, plan};
 use super::scan::{admits, scan};
 use super::sort::{Ranked, check_memory, gather};
-use super::text_match::Words;
 use crate::value_key::{Span, ValueKey, split_entry};
 use crate::{Error, Node, NodePath, Result};
 
@@ -104,6 +104,8 @@ pub(crate) fn planned<'q>(
         is_by_score &= matches!(part.access.source, Source::FullText(_));
         parts.push(part);
     }
+    // A page that another source sorted goes on in that way.
+    is_by_score &= !matches!(position, Some(Position::Sorted { .. }));
     let is_sorted = !query.orderings.is_empty() && !is_by_score;
     Ok(Planned { query, parts, is_sorted, limit })
 }
@@ -603,12 +605,15 @@ fn row_of(ground: &Ground<'_>, access: &Access, candidate: Candidate) -> Result<
     if !admits(access, subject)? {
         return Ok(None);
     }
-    let Candidate { score, mut excerpt, mark, .. } = candidate;
-    // An excerpt may show what the viewer does not see of the node.
-    if ground.snapshot.1.is_some() {
-        let mut words = Words::default();
-        words.add_node(subject.node);
-        excerpt = excerpt.filter(|excerpt| words.hold_all(excerpt));
+    let Candidate { mut score, mut excerpt, mark, .. } = candidate;
+    if let (Source::FullText(search), Mark::Score { document, .. }) = (&access.source, &mark) {
+        if !search.holds(&node, subject, document)? {
+            return Ok(None);
+        }
+        // Score and excerpt may tell of what the viewer does not see of the document.
+        if !node.is_whole() {
+            (score, excerpt) = (UNSCORED, None);
+        }
     }
     let mark = RowMark::One(mark);
     Ok(Some(Found { nodes: vec![Some(node)], score, excerpt, keys: Vec::new(), mark, part: 0 }))

@@ -1,12 +1,11 @@
 //! Full-text conditions decided by looking at a node: for repositories without a full-text index, and for conditions
 //! that an index cannot take apart.
 //!
-//! Words are runs of letters and digits in small letters; there is no stemming. `docs/compat/queries.md` says what that
-//! differs in.
+//! Words are what the full-text index takes for words, and of a whole node the same properties count; there is no
+//! stemming. `docs/compat/queries.md` says what that differs in.
 
-use std::collections::HashSet;
-
-use crate::borrowed::BorrowedNode;
+use crate::borrowed::{BorrowedNode, BorrowedProperty, BorrowedValue};
+use crate::value::ValueType;
 
 use super::full_text::TextExpression;
 
@@ -16,9 +15,7 @@ pub(crate) struct Words(Vec<Vec<String>>);
 
 impl Words {
     pub(crate) fn add(&mut self, text: &str) {
-        let words = text.split(|one: char| !one.is_alphanumeric());
-        let words: Vec<String> =
-            words.filter(|word| !word.is_empty()).map(str::to_lowercase).collect();
+        let words = split(text);
         if !words.is_empty() {
             self.0.push(words);
         }
@@ -26,67 +23,151 @@ impl Words {
 
     /// Adds the texts of a node and of everything below it in the same document.
     pub(crate) fn add_node(&mut self, node: BorrowedNode<'_>) {
-        for (name, property) in node.properties() {
-            if name != "jcr:primaryType" && name != "jcr:mixinTypes" {
-                property
-                    .values()
-                    .filter_map(|value| value.as_str())
-                    .for_each(|text| self.add(text));
-            }
+        for (_, property) in node.properties().filter(|(name, one)| is_searched(name, *one)) {
+            let texts = property.values().filter_map(BorrowedValue::as_str);
+            texts.filter(|text| !is_link(text)).for_each(|text| self.add(text));
         }
         node.children().for_each(|child| self.add_node(child));
     }
 
-    /// Tells whether all words of a text with markup are among them.
-    pub(crate) fn hold_all(&self, text: &str) -> bool {
-        let mut plain = String::with_capacity(text.len());
-        let mut is_tag = false;
-        for one in text.chars() {
-            match one {
-                '<' => is_tag = true,
-                '>' => is_tag = false,
-                one if !is_tag => plain.push(one),
-                _ => {}
-            }
-        }
-        let mut wanted = Self::default();
-        wanted.add(&plain);
-        let known: HashSet<&String> = self.0.iter().flatten().collect();
-        wanted.0.iter().flatten().all(|word| known.contains(word))
+    /// Tells whether the words meet the condition; one without any word is met by nothing.
+    pub(crate) fn matches(&self, expression: &TextExpression) -> bool {
+        self.decides(expression).unwrap_or(false)
     }
 
-    /// Tells whether the words meet the condition.
-    pub(crate) fn matches(&self, expression: &TextExpression) -> bool {
+    /// As [`Words::matches`]; nothing for a part without any word, which counts for nothing beside others.
+    fn decides(&self, expression: &TextExpression) -> Option<bool> {
+        let mut decided = None;
         match expression {
             TextExpression::Term(text) | TextExpression::Phrase(text) => {
-                let mut wanted = Self::default();
-                wanted.add(text);
-                wanted.0.pop().is_some_and(|phrase| {
-                    self.0
-                        .iter()
-                        .any(|words| words.windows(phrase.len()).any(|window| *window == *phrase))
-                })
+                let phrase = split(text);
+                (!phrase.is_empty()).then(|| self.has_phrase(&phrase, &|word, end| word == end))
             }
             TextExpression::Prefix(prefix) => {
-                let prefix = prefix.to_lowercase();
-                self.any(&|word| word.starts_with(&prefix))
+                let phrase = split(prefix);
+                (!phrase.is_empty())
+                    .then(|| self.has_phrase(&phrase, &|word, end| word.starts_with(end)))
+            }
+            TextExpression::Wildcard(pattern) if pattern.chars().all(|one| one == '*') => {
+                Some(true)
+            }
+            TextExpression::Wildcard(pattern) if !pattern.contains(['*', '?']) => {
+                self.decides(&TextExpression::Term(pattern.clone()))
             }
             TextExpression::Wildcard(pattern) => {
                 let pattern: Vec<char> = pattern.to_lowercase().chars().collect();
-                self.any(&|word| glob(&pattern, &word.chars().collect::<Vec<_>>()))
+                Some(self.any(&|word| glob(&pattern, &word.chars().collect::<Vec<_>>())))
             }
-            TextExpression::And(parts) => parts.iter().all(|part| self.matches(part)),
-            TextExpression::Or(parts) => parts.iter().any(|part| self.matches(part)),
-            TextExpression::Not(inner) => !self.matches(inner),
-            TextExpression::Boost(inner, _) => self.matches(inner),
+            TextExpression::And(parts) => {
+                for part in parts.iter().filter_map(|part| self.decides(part)) {
+                    decided = Some(decided.unwrap_or(true) && part);
+                }
+                decided
+            }
+            TextExpression::Or(parts) => {
+                for part in parts.iter().filter_map(|part| self.decides(part)) {
+                    decided = Some(decided.unwrap_or(false) || part);
+                }
+                decided
+            }
+            TextExpression::Not(inner) => self.decides(inner).map(|is_met| !is_met),
+            TextExpression::Boost(inner, _) => self.decides(inner),
             // Likeness is for an index to tell.
-            TextExpression::Similar(_) => false,
+            TextExpression::Similar(_) => Some(false),
         }
+    }
+
+    /// Tells whether words follow each other, of which the last one is compared in its own way.
+    fn has_phrase(&self, phrase: &[String], is_last: &dyn Fn(&str, &str) -> bool) -> bool {
+        let Some((last, rest)) = phrase.split_last() else { return false };
+        let fits = |window: &[String]| {
+            window
+                .split_last()
+                .is_some_and(|(end, before)| before == rest && is_last(end.as_str(), last.as_str()))
+        };
+        self.0.iter().any(|words| words.windows(phrase.len()).any(fits))
     }
 
     fn any(&self, is_wanted: &dyn Fn(&str) -> bool) -> bool {
         self.0.iter().flatten().any(|word| is_wanted(word))
     }
+}
+
+/// Properties whose text says nothing about the content; a search in one of them by name finds them all the same.
+const TECHNICAL: [&str; 15] = [
+    "cq:lastModifiedBy",
+    "cq:lastReplicatedBy",
+    "cq:lastReplicationAction",
+    "cq:lastRolledoutBy",
+    "cq:template",
+    "jcr:createdBy",
+    "jcr:encoding",
+    "jcr:language",
+    "jcr:lastModifiedBy",
+    "jcr:mimeType",
+    "jcr:uuid",
+    "sling:resourceSuperType",
+    "sling:resourceType",
+    "dam:sha1",
+    "dam:status",
+];
+
+/// Tells whether the texts of a property are searched where none is named. Those for which [`is_link`] holds are not.
+#[must_use]
+pub fn is_searched(name: &str, property: BorrowedProperty<'_>) -> bool {
+    property.value_type() == ValueType::String
+        && !name.starts_with("rep:")
+        && !name.starts_with("oak:")
+        && !TECHNICAL.contains(&name)
+}
+
+/// Tells whether a text is a link and nothing else, which is not searched where no property is named.
+#[must_use]
+pub fn is_link(text: &str) -> bool {
+    text.starts_with('/') && !text.contains(char::is_whitespace)
+}
+
+/// Splits a text into words in lower case.
+fn split(text: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    let mut word = String::new();
+    for one in text.chars() {
+        if !is_word(one) || is_alone(one) {
+            words.push(std::mem::take(&mut word));
+        }
+        if is_word(one) {
+            word.push(one);
+        }
+        if is_word(one) && is_alone(one) {
+            words.push(std::mem::take(&mut word));
+        }
+    }
+    words.push(word);
+    words.retain(|word| !word.is_empty());
+    words.iter().map(|word| word.to_lowercase()).collect()
+}
+
+/// Tells whether a character is a part of words. Combining marks are: without them Indic words fall apart.
+#[must_use]
+pub fn is_word(character: char) -> bool {
+    character.is_alphanumeric()
+        || matches!(character, '\u{300}'..='\u{36f}' | '\u{900}'..='\u{dff}' | '\u{e31}' | '\u{e34}'..='\u{e4e}')
+}
+
+/// Tells whether a character is a word of its own, as its script writes no spaces.
+#[must_use]
+pub fn is_alone(character: char) -> bool {
+    matches!(
+        character,
+        '\u{e00}'..='\u{eff}'           // Thai and Lao
+        | '\u{1000}'..='\u{109f}'       // Burmese
+        | '\u{1780}'..='\u{17ff}'       // Khmer
+        | '\u{3040}'..='\u{30ff}'       // Hiragana and Katakana
+        | '\u{3400}'..='\u{4dbf}'       // Han
+        | '\u{4e00}'..='\u{9fff}'
+        | '\u{f900}'..='\u{faff}'
+        | '\u{20000}'..='\u{3ffff}'
+    )
 }
 
 /// Matches `*` and `?`; a backslash takes the meaning from the character behind it. Takes time in proportion to the
