@@ -95,3 +95,37 @@ fn queries_page_explain_and_refuse() {
     assert_eq!(run(&["index", "rebuild", "nope", "--home", author]).status.code(), Some(2));
     assert_eq!(run(&["index", "explain", "SELECT", "--home", author]).status.code(), Some(2));
 }
+
+#[test]
+fn words_of_a_new_page_are_found_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let demo = Demo::start(&dir.path().join("demo"));
+    let form = "jcr:primaryType=cq:Page&jcr:content/jcr:primaryType=cq:PageContent\
+                &jcr:content/jcr:title=Quokkas&jcr:content/text/jcr:primaryType=nt:unstructured\
+                &jcr:content/text/text=A+zyzzyva+sleeps";
+    let saved = demo.post("/content/wayfare/quokkas", form);
+    assert!(matches!(saved.status, 200 | 201), "{}", saved.text());
+    let ask = |path: &str| -> Value {
+        let answer = demo.get_as_admin(path);
+        assert_eq!(answer.status, 200, "{path}: {}", answer.text());
+        serde_json::from_str(&answer.text()).unwrap()
+    };
+    let built = ask("/bin/querybuilder.json?path=/content&type=cq:Page&fulltext=zyzzyva");
+    assert_eq!(built["hits"][0]["path"], "/content/wayfare/quokkas", "{built}");
+    for (node_type, below) in [
+        ("cq:Page", ""),
+        ("cq:PageContent", "/jcr:content"),
+        ("nt:unstructured", "/jcr:content/text"),
+    ] {
+        let statement = format!(
+            "SELECT [jcr:path] FROM [{node_type}] AS a \
+             WHERE ISDESCENDANTNODE(a, '/content') AND CONTAINS(a.*, 'zyzzyva')"
+        );
+        let statement = utf8_percent_encode(&statement, NON_ALPHANUMERIC).to_string();
+        let page = ask(&format!("/api/v1/query?statement={statement}"));
+        let path = format!("/content/wayfare/quokkas{below}");
+        let rows = page["rows"].as_array().unwrap();
+        assert!(rows.iter().any(|row| row["path"] == path.as_str()), "{page}");
+    }
+    assert!(demo.running.stop());
+}

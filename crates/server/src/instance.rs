@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use http::request::Parts;
 use tokio::sync::Semaphore;
-use tympan_content::query::{self, FullText, QueryEngine};
+use tympan_content::query::{self, QueryEngine};
 use tympan_content::{Repository, Viewer};
 use tympan_jobs::Queues;
 use tympan_render::Renderer;
@@ -130,6 +130,7 @@ impl Instance {
             started: now,
             followers: Followers::default(),
         };
+        instance.engine.use_full_text(instance.search.clone());
         let instance = Arc::new(instance);
         crate::query::keep_indexes(&instance);
         Ok(instance)
@@ -145,11 +146,6 @@ impl Instance {
         let peer = parts.extensions.get::<Peer>().copied();
         let found = self.logins.identify(&parts.headers, peer, SystemTime::now()).await;
         found.inspect_err(|failure| self.metrics.count_failed_login(failure))
-    }
-
-    /// Lets queries use a full-text index from now on.
-    pub fn use_full_text(&self, index: Arc<dyn FullText>) {
-        self.engine.use_full_text(index);
     }
 
     /// Runs blocking work of a request on the bounded pool.

@@ -59,7 +59,12 @@ pub(crate) async fn observe(
         user_agent: text(request.headers(), header::USER_AGENT),
         instance: instance.clone(),
     };
+    let may_write = !request.method().is_safe();
     let response = next.run(request).await;
+    if may_write {
+        // Without this the full-text index would find the commit by itself, a little later.
+        note.instance.search.wake();
+    }
     note.status = response.status();
     note.user = response.extensions().get::<Identity>().map(|identity| identity.user.clone());
     note.media_type = text(response.headers(), header::CONTENT_TYPE)

@@ -5,21 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
-use tympan_content::query::FullText;
 use tympan_search::Status;
 
 use crate::Instance;
 
 /// The index may be behind for so long, and the first one may take so long to build, before health says so.
 const LAG_WARN: Duration = Duration::from_secs(10);
-
-impl Instance {
-    /// Returns the full-text index as queries ask it. Who may see a hit is for the caller to check.
-    #[must_use]
-    pub fn full_text(&self) -> Arc<dyn FullText> {
-        self.search.clone()
-    }
-}
 
 /// Says what is wrong with the index, if anything is.
 pub(crate) async fn fault(instance: &Arc<Instance>, now: SystemTime) -> Option<String> {

@@ -186,7 +186,7 @@ impl TextSearch {
         let Some(node) = whole.document_node(&found.path)? else { return Ok(()) };
         let Some(body) = node.borrowed() else { return Ok(()) };
         let mut paths = Vec::new();
-        self.add(ground, found.path.as_str().to_owned(), body, &mut paths)?;
+        self.add(ground, found.path.as_str(), body, &mut paths)?;
         paths.sort();
         into.extend(paths.into_iter().map(|path| Candidate {
             mark: Mark::Score {
@@ -204,14 +204,14 @@ impl TextSearch {
     fn add(
         &self,
         ground: &Ground<'_>,
-        path: String,
+        path: &str,
         node: BorrowedNode<'_>,
         into: &mut Vec<NodePath>,
     ) -> Result<()> {
         ground.count_row()?;
         for child in node.children() {
             let above = path.trim_end_matches('/');
-            self.add(ground, format!("{above}/{}", child.name()), child, into)?;
+            self.add(ground, &format!("{above}/{}", child.name()), child, into)?;
         }
         let has_type = self.types.as_ref().is_none_or(|types| {
             let own =
@@ -220,7 +220,7 @@ impl TextSearch {
             own.any(|name| types.contains(name))
         });
         if has_type {
-            into.push(NodePath::new(&path)?);
+            into.push(NodePath::new(path)?);
         }
         Ok(())
     }

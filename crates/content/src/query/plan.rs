@@ -151,6 +151,7 @@ pub(crate) fn plan(ground: &Ground<'_>, wanted: &Wanted<'_>) -> Result<Access> {
         Some(choice) => choice,
         None => planner.cheapest()?,
     };
+    let choice = planner.with_lag(choice);
     let ordered = match (text_at, wanted.mark) {
         (None, None) => planner.ordered(&choice)?,
         _ => None,
@@ -275,6 +276,15 @@ impl Planner<'_> {
             TextSearch { request, condition, types: self.types.clone(), changed: changed.clone() };
         let source = Source::FullText(Box::new(search));
         Ok(Some((Choice { source, index, estimate: 0, cost: 0 }, at)))
+    }
+
+    /// Says of a source if it stands in for the full-text index, which is too far from the snapshot.
+    fn with_lag(&self, choice: Choice) -> Choice {
+        if !matches!(self.ground.lag.get(), Some(Lag::Far)) {
+            return choice;
+        }
+        let index = format!("{}, as the full-text index is too far from this state", choice.index);
+        Choice { index, ..choice }
     }
 
     /// Tells whether a path of a property may lead from one document to another one, so that the words are not in the

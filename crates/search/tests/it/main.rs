@@ -13,6 +13,7 @@ mod follow;
 mod hits;
 mod kill;
 mod pdf;
+mod queries;
 mod support;
 
 tympan_testkit::every_test_file_is_listed!();
