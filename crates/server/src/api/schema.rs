@@ -216,13 +216,18 @@ fn problem() -> Value {
         ("theirs", text_or_null()),
     ]);
     let referrer = object(&[("path", text()), ("property", text()), ("kind", text())]);
-    let mut violation = object(&[
-        ("path", text()),
-        ("code", text()),
-        ("item", text_or_null()),
-        ("message", text()),
-    ]);
-    violation["properties"]["referrers"] = array(referrer);
+    let violation = json!({
+        "type": "object",
+        "properties": {
+            "path": text(),
+            "code": text(),
+            "item": text(),
+            "message": text(),
+            "referrers": array(referrer),
+        },
+        "additionalProperties": false,
+        "required": ["path", "code", "item", "message"],
+    });
     json!({
         "type": "object",
         "properties": {
