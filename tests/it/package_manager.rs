@@ -185,14 +185,15 @@ fn the_command_line_reaches_running_instances() {
     assert!(ok(&["install", built.to_str().unwrap()]).starts_with("package g:built:1\n"));
     assert_eq!(author.status("/tmp/c.json"), 200);
     let needs_others = folder.join("test_d-1.0.zip");
-    let refused = author.run(&["install", needs_others.to_str().unwrap()]);
+    let refused =
+        author.run(&["install", needs_others.to_str().unwrap(), "--dependencies", "strict"]);
     assert_eq!(refused.status.code(), Some(2), "{refused:?}");
     let message = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(
         message.contains("it needs `my_packages:test_b`, which is not stored here"),
         "{message}"
     );
-    ok(&["install", needs_others.to_str().unwrap(), "--force"]);
+    ok(&["install", needs_others.to_str().unwrap()]);
     assert_eq!(author.status("/tmp/d.json"), 200);
 }
 
