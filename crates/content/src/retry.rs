@@ -1,8 +1,13 @@
 //! Trying again: an edit that others got in the way of is made anew on the newest state.
 
 use std::num::NonZeroUsize;
+use std::time::Duration;
 
 use crate::{Error, Repository, Result, Revising, Session};
+
+/// How much longer to wait before each further attempt, and how long at most.
+const WAIT: Duration = Duration::from_millis(1);
+const LONGEST_WAIT: Duration = Duration::from_millis(50);
 
 impl Repository {
     /// Makes an edit and commits it; if that fails because others changed the same, makes it anew on the newest state.
@@ -33,6 +38,7 @@ impl Session {
         mut edit: impl FnMut(&mut Self) -> Result<T>,
     ) -> Result<T> {
         let mut left = attempts.get();
+        let mut wait = Duration::ZERO;
         loop {
             self.refresh()?;
             left -= 1;
@@ -42,6 +48,9 @@ impl Session {
                 Err(error) if left > 0 && can_retry(&error) => {}
                 Err(error) => return Err(error),
             }
+            // What was in the way may not be durable yet, and is seen only then.
+            wait = (wait + WAIT).min(LONGEST_WAIT);
+            std::thread::sleep(wait);
         }
     }
 }
