@@ -16,7 +16,7 @@ use std::time::SystemTime;
 use tympan_store::{Batch, ChunkId, Map, ReadChunks, RefUpdate, Root, Value as Stored};
 
 use crate::blame::explain;
-use crate::boundary::is_container;
+use crate::boundary::{is_container, is_own_content};
 use crate::counter::{add_increments, take_increments};
 use crate::index::{IndexEdits, Maps};
 use crate::merge::{Clashes, merge};
@@ -27,8 +27,8 @@ use crate::siblings::deal_missing;
 use crate::snapshot::{Overlay, View};
 use crate::version::{self, VERSIONS, VersionEdits};
 use crate::{
-    ChangeKind, Conflict, ConflictKind, Error, MergeChoice, NodePath, Result, Side, Snapshot,
-    Subtree, keys, types,
+    ChangeKind, Conflict, ConflictKind, Error, JCR_CONTENT, MergeChoice, NodePath, PRIMARY_TYPE,
+    Property, Result, Side, Snapshot, Subtree, keys, types,
 };
 
 /// Who commits what, when.
@@ -306,7 +306,7 @@ fn merge_onto(
     clashes: &mut Clashes<'_>,
 ) -> Result<Overlay> {
     let mut merged = Overlay::new();
-    // What they keep although ours removed a folder above it.
+    // What they keep although ours removed the folder above it, or made something else of it.
     let mut kept = BTreeSet::new();
     for (key, ours) in edits {
         let path = keys::path_of(key)?;
@@ -319,31 +319,29 @@ fn merge_onto(
             let sides = [before.as_deref(), ours.as_deref(), theirs.as_deref()];
             merge_record(&path, sides, head, clashes)?
         };
-        let was_container = is_container_record(&path, before.as_deref());
-        if was_container && !is_container_record(&path, record.as_deref()) {
-            for (stranger, _) in head.records(&keys::below(&path)?)? {
-                if edits.contains_key(&stranger) {
-                    continue;
-                }
-                let at = keys::path_of(&stranger)?;
-                match clashes.settle(Conflict::of_node(&at, ConflictKind::RemoveChangedNode)) {
-                    Side::Mine => drop(merged.insert(stranger, None)),
-                    Side::Theirs => drop(kept.insert(at)),
-                }
+        for stranger in strangers(&path, theirs.as_deref(), record.as_deref(), head)? {
+            if edits.contains_key(&stranger) {
+                continue;
+            }
+            let at = keys::path_of(&stranger)?;
+            match clashes.settle(Conflict::of_node(&at, ConflictKind::RemoveChangedNode)) {
+                Side::Mine => drop(merged.insert(stranger, None)),
+                Side::Theirs => drop(kept.insert(at)),
             }
         }
         merged.insert(key.clone(), record);
     }
     for path in kept {
-        let mut above = path.parent();
-        while let Some(parent) = above {
+        let mut child = path;
+        while let Some(parent) = child.parent() {
             let key = keys::key_of(&parent)?;
-            if is_container_record(&parent, head.record(&key, &parent)?.as_deref())
-                && merged.get(&key).is_some_and(|one| !is_container_record(&parent, one.as_deref()))
+            let lets_go = |record: &Option<Arc<Record>>| !holds(&parent, record.as_deref(), &child);
+            if merged.get(&key).is_some_and(lets_go)
+                && holds(&parent, head.record(&key, &parent)?.as_deref(), &child)
             {
                 merged.remove(&key);
             }
-            above = parent.parent();
+            child = parent;
         }
     }
     hold_children(base, edits, head, &mut merged, clashes)?;
@@ -367,12 +365,14 @@ fn hold_children(
     for key in records {
         let path = keys::path_of(&key)?;
         let mut missing = Vec::new();
-        let mut above = path.parent();
-        while let Some(parent) = above.take() {
-            if !has_container(&parent, merged, head)? {
-                above = parent.parent();
-                missing.push(parent);
+        let mut child = path;
+        while let Some(parent) = child.parent() {
+            let is_held = has_container(&parent, &child, merged, head)?;
+            child = parent.clone();
+            if is_held {
+                break;
             }
+            missing.push(parent);
         }
         let Some(nearest) = missing.first() else { continue };
         let clash = Conflict::of_node(nearest, ConflictKind::ChangeRemovedNode);
@@ -397,14 +397,49 @@ fn is_container_record(path: &NodePath, record: Option<&Record>) -> bool {
     record.is_some_and(|record| is_container(path.name(), record.summary.primary_type()))
 }
 
-/// Tells whether the merged state has a folder or page at `path` to hold records.
-fn has_container(path: &NodePath, merged: &Overlay, head: &View) -> Result<bool> {
+/// Tells whether a folder or page holds a child as a record of its own.
+fn holds(parent: &NodePath, record: Option<&Record>, child: &NodePath) -> bool {
+    is_container_record(parent, record)
+        && record.is_some_and(|one| !is_own_content(one.summary.primary_type(), child.name()))
+}
+
+/// Returns the keys of the records below a node that the state to merge onto has, and that the merged node would not
+/// show as its children.
+fn strangers(
+    path: &NodePath,
+    theirs: Option<&Record>,
+    merged: Option<&Record>,
+    head: &View,
+) -> Result<Vec<Vec<u8>>> {
+    if !is_container_record(path, theirs) {
+        return Ok(Vec::new());
+    }
+    if !is_container_record(path, merged) {
+        let records = head.records(&keys::below(path)?)?;
+        return Ok(records.into_iter().map(|(key, _)| key).collect());
+    }
+    let content = path.child_unchecked(JCR_CONTENT);
+    let key = keys::key_of(&content)?;
+    let is_lost = holds(path, theirs, &content) && !holds(path, merged, &content);
+    Ok(if is_lost && head.find(&key)?.is_some() { vec![key] } else { Vec::new() })
+}
+
+/// Tells whether the merged state has a folder or page at `path` to hold the record of a child.
+fn has_container(path: &NodePath, child: &NodePath, merged: &Overlay, head: &View) -> Result<bool> {
     let key = keys::key_of(path)?;
     let record = match merged.get(&key) {
         Some(record) => record.clone(),
         None => head.record(&key, path)?,
     };
-    Ok(is_container_record(path, record.as_deref()))
+    Ok(holds(path, record.as_deref(), child))
+}
+
+/// Tells whether a document holds no child that its type gives a record of its own.
+fn is_cut_by_rule(path: &NodePath, document: &Subtree) -> bool {
+    let primary_type = document.primary_type();
+    let mut children = document.children.iter();
+    !is_container(path.name(), primary_type)
+        || children.all(|child| is_own_content(primary_type, &child.name))
 }
 
 /// Merges one document that both sides touched: base, ours, theirs.
@@ -428,6 +463,20 @@ fn merge_record(
     let Some(merged) = merged else {
         return Ok(None);
     };
+    if !is_cut_by_rule(path, &merged) {
+        // One side made a folder of it, the other put a child into the document.
+        let types = trees.each_ref().map(|tree| tree.as_ref()?.properties.get(PRIMARY_TYPE));
+        let [base, of_ours, of_theirs] = types.map(Option::<&Property>::cloned);
+        let clash = Conflict {
+            property: Some(PRIMARY_TYPE.to_owned()),
+            base,
+            ours: of_ours,
+            theirs: of_theirs,
+            ..Conflict::of_node(path, ConflictKind::ChangeChangedProperty)
+        };
+        let side = if clashes.settle(clash) == Side::Mine { ours } else { theirs };
+        return Ok(side.cloned().map(Arc::new));
+    }
     let order_of = |record: Option<&Record>| record.map(|record| record.order.clone());
     let order = if order_of(ours) == order_of(base) { order_of(theirs) } else { order_of(ours) };
     let record = Record::of(&merged, order.unwrap_or_default());

@@ -14,6 +14,7 @@ mod cost;
 mod counter;
 mod launch;
 mod listing;
+mod merge_shape;
 mod model;
 mod order;
 mod package_accounts;
