@@ -1,7 +1,8 @@
 //! Branches: made, renamed and removed in constant time, merged back document by document.
 //!
 //! A branch is a ref. Beside it, `base/<name>` names the state from which its own changes count: where it was made, or
-//! where it was last merged. That ref also keeps the state from being collected.
+//! where it was last merged into `main`. Where it was last merged into another branch, `base/<name>@<other>` says. These
+//! refs also keep the states from being collected.
 
 use std::collections::BTreeMap;
 use std::time::SystemTime;
@@ -57,7 +58,7 @@ impl Repository {
             .map(|(name, root)| Branch {
                 name: name.clone(),
                 root: *root,
-                base: refs.get(&base_of(name)).copied(),
+                base: refs.get(&base_of(name, MAIN)).copied(),
             })
             .collect())
     }
@@ -104,7 +105,8 @@ impl Repository {
             return Err(refused(name, "it exists already"));
         }
         let root = pin.root();
-        self.move_refs([(name, None, Some(root)), (&base_of(name), None, Some(root))], revising)?;
+        let base = base_of(name, MAIN);
+        self.move_refs([(name, None, Some(root)), (&base, None, Some(root))], revising)?;
         Ok(root)
     }
 
@@ -114,9 +116,12 @@ impl Repository {
     /// [`Error::Branch`] if there is none of that name, or it is `main`.
     pub fn delete_branch(&self, name: &str, revising: Revising<'_>) -> Result<()> {
         let root = self.own_root_of(name)?;
-        let base = base_of(name);
-        let from = self.0.chunks.read_ref(&base)?;
-        self.move_refs([(name, Some(root), None), (&base, from, None)], revising)
+        let mut batch = Batch::new();
+        add_moves(&mut batch, [(name, Some(root), None)], revising);
+        for (base, from) in self.bases_with(name)? {
+            add_moves(&mut batch, [(&base, Some(from), None)], revising);
+        }
+        Ok(self.0.chunks.commit(batch)?)
     }
 
     /// Renames a branch.
@@ -129,16 +134,26 @@ impl Repository {
         if self.0.chunks.read_ref(to)?.is_some() {
             return Err(refused(to, "it exists already"));
         }
-        let base = self.0.chunks.read_ref(&base_of(from))?;
-        self.move_refs(
-            [
-                (from, Some(root), None),
-                (&base_of(from), base, None),
-                (to, None, Some(root)),
-                (&base_of(to), None, base),
-            ],
-            revising,
-        )
+        let mut batch = Batch::new();
+        add_moves(&mut batch, [(from, Some(root), None), (to, None, Some(root))], revising);
+        for (base, at) in self.bases_with(from)? {
+            let (own, into) = parts_of(&base);
+            let name = |name| if name == from { to } else { name };
+            let renamed = base_of(name(own), name(into));
+            add_moves(&mut batch, [(&base, Some(at), None), (&renamed, None, Some(at))], revising);
+        }
+        Ok(self.0.chunks.commit(batch)?)
+    }
+
+    /// Returns the refs that say from where changes count, of a branch and of others that were merged into it.
+    fn bases_with(&self, name: &str) -> Result<Vec<(String, ChunkId)>> {
+        let refs = self.0.chunks.refs()?.into_iter();
+        Ok(refs
+            .filter(|(base, _)| {
+                let (own, into) = parts_of(base);
+                base.starts_with(BASE) && (own == name || into == name)
+            })
+            .collect())
     }
 
     /// Merges what a branch has changed since it was made or last merged. Returns the new state of this branch.
@@ -244,9 +259,16 @@ pub(crate) fn add_moves<const N: usize>(
     }
 }
 
-/// Returns the name of the ref that says from where a branch's own changes count.
-pub(crate) fn base_of(name: &str) -> String {
-    format!("{BASE}{name}")
+/// Returns the name of the ref that says from where a branch's own changes count when it is merged into another one.
+pub(crate) fn base_of(name: &str, into: &str) -> String {
+    // No branch's name holds `@`.
+    if into == MAIN { format!("{BASE}{name}") } else { format!("{BASE}{name}@{into}") }
+}
+
+/// Returns the two branches that such a ref is about.
+fn parts_of(base: &str) -> (&str, &str) {
+    let names = base.strip_prefix(BASE).unwrap_or(base);
+    names.split_once('@').unwrap_or((names, MAIN))
 }
 
 fn check_name(name: &str) -> Result<()> {

@@ -79,7 +79,7 @@ pub(crate) fn commit(
         None => (edits, [].as_slice()),
     };
     let choice = MergeChoice::default();
-    stage(base, change, checks, |head| {
+    stage(base, change, (checks, &|_| Ok(())), |head| {
         if head.root == base.0.root && increments.is_empty() {
             return Ok((Cow::Borrowed(edits), ()));
         }
@@ -96,7 +96,7 @@ pub(crate) fn commit(
     .map(|(root, ())| root)
 }
 
-/// Commits what a branch has changed since `base`, with decisions about conflicts.
+/// Commits what a branch has changed since `base`, with decisions about conflicts; `also` adds to the same write.
 ///
 /// # Errors
 /// [`Error::Conflicts`] with every clash that is not decided, and who made it; nothing is written then.
@@ -105,9 +105,10 @@ pub(crate) fn commit_decided(
     edits: &Overlay,
     change: &Change<'_>,
     choice: &MergeChoice,
+    also: &dyn Fn(&mut Batch) -> Result<()>,
 ) -> Result<Done> {
     // What a branch holds was completed when it was committed there.
-    let done = stage(base, change, Checks::Installed, |head| {
+    let done = stage(base, change, (Checks::Installed, also), |head| {
         let (merged, clashes) = merge_decided(&base.0, edits, head, choice)?;
         let changes = changes_of(&merged, head)?;
         Ok((Cow::Owned(merged), (changes, settled(clashes)?)))
@@ -142,11 +143,12 @@ pub(crate) fn changes_of(edits: &Overlay, head: &View) -> Result<Vec<(NodePath, 
     Ok(changes)
 }
 
-/// Stages what `merge` makes for the newest state, in one group with what other sessions commit at the moment.
+/// Stages what `merge` makes for the newest state, and what is added to it, in one group with what other sessions commit
+/// at the moment.
 fn stage<'a, T>(
     base: &Snapshot,
     change: &Change<'_>,
-    checks: Checks,
+    (checks, also): (Checks, &dyn Fn(&mut Batch) -> Result<()>),
     mut merge: impl FnMut(&View) -> Result<(Cow<'a, Overlay>, T)>,
 ) -> Result<(ChunkId, T)> {
     let commits = base.0.shared.commits.as_ref().ok_or(Error::NotContent(base.0.root))?;
@@ -155,10 +157,11 @@ fn stage<'a, T>(
         let (edits, more) = merge(&head)?;
         let versions = version::merge_onto(&base.0, change.versions, &head)?;
         let change = &Change { versions: &versions, ..*change };
-        let (batch, root) = match checks {
+        let (mut batch, root) = match checks {
             Checks::None => write(&head, &edits, change)?,
             _ => write(&head, &*types::check(&head, &edits, change, checks)?, change)?,
         };
+        also(&mut batch)?;
         Ok((batch, (root, more)))
     });
     done.map_err(|error| match error {

@@ -21,6 +21,7 @@ use crate::commit::{self, Change, Done};
 use crate::difference::whole;
 use crate::merge::Clashes;
 use crate::record::Record;
+use crate::repository::MAIN;
 use crate::snapshot::Overlay;
 use crate::version::{self, VersionEdits};
 use crate::{
@@ -206,18 +207,27 @@ impl Repository {
         let launch = self.launch(name, choice)?;
         let Revising { user, message, at } = revising;
         let change = Change { user, message, at, versions: &launch.versions };
-        let done = commit::commit_decided(&launch.before, &launch.edits, &change, choice)?;
-        let (base, mut batch) = (launch.before.root_id(), Batch::new());
-        let merged = match choice.only.is_empty() {
-            true => launch.after.root_id(),
-            false => {
-                let view = &launch.before.0;
-                let part = commit::write_root(view, &launch.edits, &launch.versions, &mut batch)?;
-                part.unwrap_or(base)
+        // In the same write as the merge, the branch counts as merged: a merge that is made twice must not count twice.
+        let also = |batch: &mut Batch| {
+            let chunks = &self.0.chunks;
+            let is_there = chunks.read_ref(name)?.is_some();
+            if !is_there || chunks.read_ref(&launch.base)? != launch.base_at {
+                return Err(branch::refused(name, "it was merged or removed meanwhile"));
             }
+            let merged = match choice.only.is_empty() {
+                true => Some(launch.after.root_id()),
+                false => {
+                    let view = &launch.before.0;
+                    commit::write_root(view, &launch.edits, &launch.versions, batch)?
+                }
+            };
+            let merged = merged.unwrap_or(launch.before.root_id());
+            let base = (launch.base.as_str(), launch.base_at, Some(merged));
+            branch::add_moves(batch, [base], revising);
+            Ok(())
         };
-        branch::add_moves(&mut batch, [(&base_of(name), Some(base), Some(merged))], revising);
-        self.0.chunks.commit(batch)?;
+        let edits = &launch.edits;
+        let done = commit::commit_decided(&launch.before, edits, &change, choice, &also)?;
         let Done { root, changes, decided } = done;
         Ok(Merged { root: Some(root), changes, decided, conflicts: Vec::new() })
     }
@@ -244,10 +254,22 @@ impl Repository {
     /// [`Error::Branch`] if there is none of that name, or it is `main`.
     pub fn launched(&self, name: &str) -> Result<[Snapshot; 2]> {
         let root = self.own_root_of(name)?;
-        let base = self.0.chunks.read_ref(&base_of(name))?;
-        let base =
-            base.ok_or_else(|| branch::refused(name, "it is not known where it was made"))?;
+        let (_, _, base) = self.merge_base(name)?;
         Ok([self.snapshot_at(base)?, self.snapshot_at(root)?])
+    }
+
+    /// Returns the ref that says from where a branch's changes count for this one, what it names, and the state to count
+    /// from: the one for `main` if the branch was never merged into this one.
+    fn merge_base(&self, name: &str) -> Result<(String, Option<ChunkId>, ChunkId)> {
+        let base = base_of(name, self.branch());
+        let at = self.0.chunks.read_ref(&base)?;
+        let from = match at {
+            None => self.0.chunks.read_ref(&base_of(name, MAIN))?,
+            at => at,
+        };
+        let from =
+            from.ok_or_else(|| branch::refused(name, "it is not known where it was made"))?;
+        Ok((base, at, from))
     }
 
     /// Collects what a branch changed, as far as it is wanted.
@@ -255,7 +277,9 @@ impl Repository {
         if name == self.branch() {
             return Err(branch::refused(name, "it cannot be merged into itself"));
         }
-        let [before, after] = self.launched(name)?;
+        let root = self.own_root_of(name)?;
+        let (base, base_at, from) = self.merge_base(name)?;
+        let (before, after) = (self.snapshot_at(from)?, self.snapshot_at(root)?);
         let reads = self.0.reads();
         let mut edits = Overlay::new();
         let mut added = BTreeMap::new();
@@ -281,7 +305,7 @@ impl Repository {
         let maps = [&before.0, &after.0].map(|view| view.version_map());
         let [old, new] = maps;
         let versions = version::edits_between(&old?, &new?, reads, |path| choice.is_wanted(path))?;
-        Ok(Launch { before, after, edits, versions })
+        Ok(Launch { before, after, edits, versions, base, base_at })
     }
 }
 
@@ -357,6 +381,9 @@ struct Launch {
     after: Snapshot,
     edits: Overlay,
     versions: VersionEdits,
+    /// The ref that says from where its changes count, and what that names.
+    base: String,
+    base_at: Option<ChunkId>,
 }
 
 impl MergeChoice {

@@ -1,12 +1,18 @@
 //! Launches: states of a time, comparisons, merges of a part with decisions; against a plain model.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use proptest::prelude::*;
+use tympan_blobs::MemoryBlobs;
 use tympan_content::{
-    ChangeKind, Error, MergeChoice, NodePath, Repository, Revising, Side, Snapshot, Subtree,
+    ChangeKind, Error, MergeChoice, NodePath, Property, Repository, Revising, Session, Side,
+    Snapshot, Subtree, Value, ValueType,
 };
+use tympan_store::disk::Disk;
+use tympan_store::{LocalOptions, LocalStore};
+use tympan_testkit::disk::{CrashDisk, Unsynced};
 
 fn at(seconds: u64) -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(1_700_000_000 + seconds)
@@ -356,4 +362,64 @@ fn merge(
         }
     }
     Some(merged)
+}
+
+#[test]
+fn a_merge_and_where_it_reached_are_one_write() {
+    let disk = CrashDisk::new();
+    let open = |disk: Arc<dyn Disk>| {
+        let store = LocalStore::open(disk, LocalOptions::default()).unwrap();
+        Repository::open(Arc::new(store), Arc::new(MemoryBlobs::default())).unwrap()
+    };
+    let main = open(Arc::new(disk.clone()));
+    let counter = |session: &mut Session, amount: i64| {
+        session.set_property(&path("/count"), "oak:increment", Value::Long(amount).into()).unwrap();
+    };
+    let mut session = main.session("ann").unwrap();
+    let mixins = Property::List(ValueType::Name, vec![Value::Name("mix:atomicCounter".to_owned())]);
+    let node = Subtree::new("count", "nt:unstructured").with("jcr:mixinTypes", mixins);
+    session.put(&path("/count"), node).unwrap();
+    session.commit("begin", at(0)).unwrap();
+    main.create_branch("launch", by("launch")).unwrap();
+    let mut session = main.on_branch("launch").unwrap().session("ann").unwrap();
+    counter(&mut session, 5);
+    session.commit("count", at(1)).unwrap();
+    let before = disk.calls();
+    main.merge_branch("launch", by("merge")).unwrap();
+    for calls in before..=disk.calls() {
+        let left = open(Arc::new(disk.crash(calls, Unsynced::Kept)));
+        // Whoever does not know whether the merge was made makes it again.
+        left.merge_branch("launch", by("merge again")).unwrap();
+        let count = left.snapshot().unwrap().node(&path("/count")).unwrap().unwrap();
+        let count = count.property("oak:counter").unwrap();
+        assert_eq!(count.first().unwrap().to_text(), "5", "cut after {calls} calls");
+    }
+}
+
+#[test]
+fn a_launch_that_was_merged_into_another_still_goes_to_main() {
+    let main = site();
+    main.create_branch("launch", by("launch")).unwrap();
+    main.create_branch("other", by("other")).unwrap();
+    let (launch, other) = (main.on_branch("launch").unwrap(), main.on_branch("other").unwrap());
+    set(&launch, "one", "jcr:title", "of the launch", 1);
+    other.merge_branch("launch", by("into the other")).unwrap();
+    assert_eq!(title(&other, "one").as_deref(), Some("of the launch"));
+    let trial = main.try_merge("launch", &MergeChoice::default()).unwrap();
+    assert_eq!(paths(&trial.changes), ["changed /content/one"]);
+    // Where it was merged counts for each by itself, also under another name.
+    set(&other, "one", "jcr:title", "taken back", 2);
+    main.rename_branch("other", "renamed", by("rename")).unwrap();
+    main.rename_branch("launch", "spring", by("rename")).unwrap();
+    let other = main.on_branch("renamed").unwrap();
+    assert_eq!(
+        paths(&other.try_merge("spring", &MergeChoice::default()).unwrap().changes),
+        [""; 0]
+    );
+    main.merge_branch("spring", by("into main")).unwrap();
+    assert_eq!(title(&main, "one").as_deref(), Some("of the launch"));
+    main.delete_branch("renamed", by("delete")).unwrap();
+    main.delete_branch("spring", by("delete")).unwrap();
+    let refs = main.chunks().refs().unwrap();
+    assert_eq!(refs.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["main"]);
 }
