@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use crate::{
-    Conflict, ConflictKind, MergeChoice, NodePath, Property, Side, Subtree, Value, counter,
+    Conflict, ConflictKind, Date, MergeChoice, NodePath, Property, Side, Subtree, Value, counter,
 };
 
 /// The conflicts of a merge, and whose side counts in those that somebody decided.
@@ -108,7 +108,7 @@ fn merge_properties(
             Some(sum)
         } else if ours == theirs {
             ours.cloned()
-        } else if let Some(resolved) = resolve_known(name, ours, theirs) {
+        } else if let Some(resolved) = resolve_known(name, ours, theirs, sides) {
             Some(resolved)
         } else {
             let kind = match (base, ours, theirs) {
@@ -141,6 +141,7 @@ fn resolve_known(
     name: &str,
     ours: Option<&Property>,
     theirs: Option<&Property>,
+    nodes: [&Subtree; 3],
 ) -> Option<Property> {
     let (ours, theirs) = (ours?, theirs?);
     let (Property::Single(left), Property::Single(right)) = (ours, theirs) else {
@@ -156,8 +157,17 @@ fn resolve_known(
             Some(Property::Single(Value::Date(*left.min(right))))
         }
         ("jcr:lastModifiedBy" | "cq:lastModifiedBy" | "cq:lastReplicatedBy", ..) => {
-            Some(ours.clone())
+            // Whose date is taken.
+            let [_, here, there] = nodes.map(|node| date_of(node, name.trim_end_matches("By")));
+            Some(if there > here { theirs.clone() } else { ours.clone() })
         }
+        _ => None,
+    }
+}
+
+fn date_of(node: &Subtree, name: &str) -> Option<Date> {
+    match node.properties.get(name)?.first()? {
+        Value::Date(date) => Some(*date),
         _ => None,
     }
 }
@@ -307,6 +317,23 @@ mod tests {
         );
         let merged = merge(&path, [&base, &early, &late].map(Some), &mut clashes);
         assert_eq!((merged, clashes.open.len()), (Some(late), 0));
+    }
+
+    #[test]
+    fn who_changed_last_is_who_changed_at_that_date() {
+        let date = |text: &str| Property::Single(Value::Date(crate::Date::parse(text).unwrap()));
+        let stamp = |user: &str, text: &str| {
+            node("").with("jcr:lastModified", date(text)).with("jcr:lastModifiedBy", user)
+        };
+        let (path, choice) = (NodePath::new("/n").unwrap(), MergeChoice::default());
+        let base = stamp("old", "2020-01-01T00:00:00Z");
+        let (ann, bob) =
+            (stamp("ann", "2021-01-01T00:00:00Z"), stamp("bob", "2022-01-01T00:00:00Z"));
+        for (ours, theirs) in [(&ann, &bob), (&bob, &ann)] {
+            let mut clashes = Clashes::new(&choice);
+            let merged = merge(&path, [&base, ours, theirs].map(Some), &mut clashes);
+            assert_eq!((merged.as_ref(), clashes.open.len()), (Some(&bob), 0));
+        }
     }
 
     #[test]
