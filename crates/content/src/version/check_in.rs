@@ -196,6 +196,8 @@ impl Session {
         let view = self.whole()?.0;
         let others = view.versions_of(id)?;
         let known = view.history(id)?;
+        // Others may have been taken away since the version was read.
+        let own = view.kept(id, name)?;
         drop(view);
         let edits = &mut self.edits().versions;
         edits.insert(version_key(id, name), None);
@@ -207,7 +209,7 @@ impl Session {
             }
             return Ok(());
         }
-        let before = version.predecessor.clone().unwrap_or_default();
+        let before = own.map(|own| own.predecessor).unwrap_or_default();
         for mut other in others {
             if other.kept.predecessor == *name {
                 other.kept.predecessor.clone_from(&before);

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tympan_store::{Batch, Map, ReadChunks};
 
 use super::check_in::next_name;
-use super::entry::{History, Kept, Keys, Slot, Subject, subject, version_key};
+use super::entry::{History, Kept, Keys, Slot, Standing, Subject, place_key, subject, version_key};
 use crate::snapshot::View;
 use crate::{Error, NodePath, Result};
 
@@ -79,8 +79,31 @@ pub(crate) fn merge_onto(base: &View, edits: &VersionEdits, head: &View) -> Resu
             rename(kept, &history, &name, head, &mut merged)?;
         }
     }
+    keep_histories(base, head, &mut merged)?;
     keep_places(head, &mut merged)?;
     Ok(merged)
+}
+
+/// Keeps the history of versions that one side labeled while the other took all of its versions away.
+fn keep_histories(base: &View, head: &View, merged: &mut VersionEdits) -> Result<()> {
+    let mut kept = Vec::new();
+    for (key, _) in merged.iter().filter(|(_, slot)| matches!(slot, Some(Slot::Version(_)))) {
+        let Subject::Version { history, .. } = subject(key)? else { continue };
+        let known = version_key(history, "");
+        let is_there = match merged.get(&known) {
+            Some(slot) => slot.is_some(),
+            None => head.history(history)?.is_some(),
+        };
+        if !is_there && let Some(known) = base.history(history)? {
+            kept.push((history.to_owned(), known));
+        }
+    }
+    for (history, known) in kept {
+        let place = place_key(&known.path, &history);
+        merged.insert(place, Some(Slot::Place(Standing::Current)));
+        merged.insert(version_key(&history, ""), Some(Slot::History(known)));
+    }
+    Ok(())
 }
 
 /// Keeps the place of a history that one side emptied while the other went on with it.

@@ -13,13 +13,16 @@ impl Snapshot {
         Self(self.0.clone(), None)
     }
 
-    /// Tells whether the node at a path is seen, or would be if it were still there.
+    /// Tells whether the versions of the node at a path are seen: whoever sees the node sees them. A node that is gone
+    /// took its own policies along, so that those see its versions who would see it there and may manage versions.
     pub(super) fn shows(&self, path: &NodePath) -> Result<bool> {
         let Some(gate) = &self.1 else { return Ok(true) };
-        Ok(match self.unbound().node(path)? {
-            Some(_) => self.node(path)?.is_some(),
-            None => gate.sees(path, "nt:unstructured"),
-        })
+        if self.unbound().node(path)?.is_some() {
+            return Ok(self.node(path)?.is_some());
+        }
+        let (primary_type, wanted) = ("nt:unstructured", Privileges::VERSION_MANAGEMENT);
+        let item = Item { path: path.as_str(), property: None, primary_type };
+        Ok(gate.sees(path, primary_type) && gate.granted(&item, wanted).contains(wanted))
     }
 
     /// Decodes what is seen of a version.
@@ -28,6 +31,9 @@ impl Snapshot {
         let Some(gate) = &self.1 else { return Ok(Some(body.subtree(at))) };
         let now = self.0.history(&version.history)?.map(|history| history.path);
         let mut document = now.unwrap_or_else(|| version.path.clone());
+        if !self.shows(&document)? {
+            return Ok(None);
+        }
         for _ in 0..version.kept.depth {
             document = document.parent().unwrap_or_else(NodePath::root);
         }

@@ -486,6 +486,64 @@ fn versions_are_for_those_who_may_see_the_node() {
 }
 
 #[test]
+fn versions_of_a_deleted_node_are_for_those_who_manage_versions() {
+    let (repository, _) = site();
+    keep(&repository, PAGE);
+    set_policy(&repository, "/content", &[("rep:GrantACE", &["jcr:read"])]);
+    set_policy(&repository, PAGE, &[("rep:DenyACE", &["jcr:read"])]);
+    let version = repository.snapshot().unwrap().version(&path(PAGE), "1.0").unwrap();
+    let mut session = repository.session("system").unwrap();
+    session.remove(&path(PAGE)).unwrap();
+    session.commit("delete", at(4)).unwrap();
+    // The policy that closed the page went with it.
+    let vic = repository.viewer(Some("vic")).unwrap();
+    let seen = || repository.snapshot().unwrap().seen_by(&vic);
+    assert_eq!(seen().versions(&path(PAGE)).unwrap().len(), 0);
+    assert_eq!(seen().deleted_nodes(&path("/")).unwrap().len(), 0);
+    assert!(matches!(seen().at_version(&path(PAGE), "1.0"), Err(Error::VersionMissing { .. })));
+    assert!(matches!(seen().read_version(&version), Err(Error::NodeMissing(_))));
+    let rights = ["jcr:read", "jcr:versionManagement"];
+    set_policy(&repository, "/content", &[("rep:GrantACE", &rights)]);
+    assert_eq!(seen().versions(&path(PAGE)).unwrap().len(), 1);
+    assert_eq!(seen().deleted_nodes(&path("/")).unwrap().len(), 1);
+    assert!(seen().read_version(&version).is_ok());
+}
+
+#[test]
+fn a_purge_of_neighbors_leaves_no_predecessor_that_is_gone() {
+    let (repository, _) = site();
+    for number in 0..4 {
+        set_title(&repository, PAGE, &format!("state {number}"));
+        let check_in = CheckIn { at: at(number), ..KEEP };
+        repository.check_in("ann", &path(PAGE), &check_in).unwrap();
+    }
+    let retention = VersionRetention { max_count: Some(2), max_age: None };
+    repository.purge_versions(&retention, by("purge")).unwrap();
+    let versions = repository.snapshot().unwrap().versions(&path(PAGE)).unwrap();
+    let known: Vec<(&str, Option<&str>)> =
+        versions.iter().map(|one| (&*one.name, one.predecessor.as_deref())).collect();
+    assert_eq!(known, [("1.2", None), ("1.3", Some("1.2"))]);
+}
+
+#[test]
+fn a_label_given_on_a_launch_keeps_a_version_that_main_let_go() {
+    let (repository, _) = site();
+    keep(&repository, PAGE);
+    repository.create_branch("launch", by("launch")).unwrap();
+    let launch = repository.on_branch("launch").unwrap();
+    let mut session = launch.session("ann").unwrap();
+    session.add_label(&path(PAGE), "1.0", "gold", LabelClash::Refuse).unwrap();
+    session.commit("label", at(2)).unwrap();
+    let mut session = repository.session("ann").unwrap();
+    session.remove_version(&path(PAGE), "1.0").unwrap();
+    session.commit("remove", at(3)).unwrap();
+    assert_eq!(names(&repository, PAGE), [""; 0]);
+    repository.merge_branch("launch", by("merge")).unwrap();
+    let kept = repository.snapshot().unwrap().version(&path(PAGE), "gold").unwrap();
+    assert_eq!((kept.name.as_str(), kept.is_base), ("1.0", true));
+}
+
+#[test]
 fn a_purge_keeps_what_is_labeled_new_or_based_on() {
     let (repository, store) = site();
     let mut bodies = Vec::new();
