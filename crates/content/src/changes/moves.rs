@@ -24,30 +24,31 @@ pub(crate) struct Moves {
 impl Moves {
     /// Finds the moves between two states. Bodies are read only where documents both went and came.
     pub(crate) fn find(before: &View, after: &View, maps: (Map, Map)) -> Result<Self> {
-        let (mut removed, mut added) = (Vec::new(), Vec::new());
+        let mut removed = Vec::new();
         for change in maps.0.diff(&maps.1, before.shared.reads()) {
             let change = change?;
-            match (change.left, change.right) {
-                (Some(old), None) => removed.push((change.key, old)),
-                (None, Some(new)) => added.push((change.key, new)),
-                _ => {}
+            if let (Some(old), None) = (change.left, change.right) {
+                removed.push((change.key, old));
+            }
+            if removed.len() > MAX_REMOVED {
+                return Ok(Self::default());
             }
         }
         let mut moves = Self::default();
-        if removed.is_empty() || added.is_empty() || removed.len() > MAX_REMOVED {
-            return Ok(moves);
-        }
         let mut gone = HashMap::new();
         for (key, stored) in &removed {
             if let Some(identifier) = identifier(before, key, stored)? {
                 gone.insert(identifier, keys::path_of(key)?);
             }
         }
-        if gone.is_empty() {
-            return Ok(moves);
-        }
-        for (key, stored) in &added {
-            let identifier = identifier(after, key, stored)?;
+        // New documents are looked at one by one, and only while one that is gone has not been found again: there may be
+        // a million of them.
+        let mut changes = maps.0.diff(&maps.1, before.shared.reads());
+        while !gone.is_empty() {
+            let Some(change) = changes.next().transpose()? else { break };
+            let (None, Some(stored)) = (change.left, change.right) else { continue };
+            let key = &change.key;
+            let identifier = identifier(after, key, &stored)?;
             if let Some(from) = identifier.and_then(|identifier| gone.remove(&identifier)) {
                 let to = keys::path_of(key)?;
                 moves.origins.insert(to.clone(), from.clone());
