@@ -71,7 +71,8 @@ enum Glob {
     Wildcard(String),
 }
 
-/// What limits the work that a pattern can cause, as in Oak.
+/// What limits the work that a pattern can cause, as in Oak. One with more narrows a grant to nothing and leaves a refusal
+/// as wide as its text before the first wildcard.
 const MAX_WILDCARDS: usize = 20;
 
 impl Restrictions {
@@ -162,8 +163,8 @@ impl Restriction {
     fn matches(&self, item: &Item<'_>, base: &str, is_grant: bool) -> bool {
         let name = || item.property.unwrap_or_else(|| name_of(item.path));
         match self {
-            Self::Glob(glob) => glob.matches(item, base),
-            Self::Globs(globs) => globs.iter().any(|glob| glob.matches(item, base)),
+            Self::Glob(glob) => glob.matches(item, base, is_grant),
+            Self::Globs(globs) => globs.iter().any(|glob| glob.matches(item, base, is_grant)),
             Self::NodeTypes(types) => types.iter().any(|one| one == item.primary_type),
             Self::ItemNames(names) => names.iter().any(|one| one == name()),
             Self::Prefixes(prefixes) => {
@@ -225,14 +226,14 @@ impl Glob {
         if whole.contains('*') { Self::Wildcard(whole) } else { Self::Within(whole) }
     }
 
-    fn matches(&self, item: &Item<'_>, base: &str) -> bool {
+    fn matches(&self, item: &Item<'_>, base: &str, is_grant: bool) -> bool {
         match self {
             Self::NodeOnly => item.property.is_none() && item.path == base,
             Self::Within(top) => is_within(&item.full_path(), top),
-            Self::Wildcard(pattern) => {
-                pattern.bytes().filter(|byte| *byte == b'*').count() <= MAX_WILDCARDS
-                    && is_match(pattern.as_bytes(), item.full_path().as_bytes())
-            }
+            Self::Wildcard(pattern) => match pattern.bytes().filter(|byte| *byte == b'*').count() {
+                0..=MAX_WILDCARDS => is_match(pattern.as_bytes(), item.full_path().as_bytes()),
+                _ => !is_grant,
+            },
         }
     }
 
@@ -438,6 +439,9 @@ mod tests {
             &["/foo/cat", "/foo/a"],
         );
         check("rep:glob", &[&"*a".repeat(21)], &[], &[&format!("/foo{}", "a".repeat(30))]);
+        let too_many = Glob::new(&NodePath::new("/foo").unwrap(), &"*a".repeat(21));
+        let item = Item { path: "/foo/secret", property: None, primary_type: "nt:folder" };
+        assert!(too_many.matches(&item, "/foo", false), "a refusal stays");
         check(
             "rep:globs",
             &["/cat", "/*dog"],
