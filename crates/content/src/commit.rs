@@ -79,7 +79,7 @@ pub(crate) fn commit(
         None => (edits, [].as_slice()),
     };
     let choice = MergeChoice::default();
-    stage(base, change, (checks, &|_| Ok(())), |head| {
+    stage(base, change, checks, &|_| Ok(()), |head| {
         if head.root == base.0.root && increments.is_empty() {
             return Ok((Cow::Borrowed(edits), ()));
         }
@@ -108,7 +108,7 @@ pub(crate) fn commit_decided(
     also: &dyn Fn(&mut Batch) -> Result<()>,
 ) -> Result<Done> {
     // What a branch holds was completed when it was committed there.
-    let done = stage(base, change, (Checks::Installed, also), |head| {
+    let done = stage(base, change, Checks::Installed, also, |head| {
         let (merged, clashes) = merge_decided(&base.0, edits, head, choice)?;
         let changes = changes_of(&merged, head)?;
         Ok((Cow::Owned(merged), (changes, settled(clashes)?)))
@@ -148,7 +148,8 @@ pub(crate) fn changes_of(edits: &Overlay, head: &View) -> Result<Vec<(NodePath, 
 fn stage<'a, T>(
     base: &Snapshot,
     change: &Change<'_>,
-    (checks, also): (Checks, &dyn Fn(&mut Batch) -> Result<()>),
+    checks: Checks,
+    also: &dyn Fn(&mut Batch) -> Result<()>,
     mut merge: impl FnMut(&View) -> Result<(Cow<'a, Overlay>, T)>,
 ) -> Result<(ChunkId, T)> {
     let commits = base.0.shared.commits.as_ref().ok_or(Error::NotContent(base.0.root))?;

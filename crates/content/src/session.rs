@@ -458,7 +458,8 @@ impl Session {
         let versions = &self.pending.0.versions;
         let change = commit::Change { user: &self.user, message, at, versions };
         let edits = &self.pending.0.overlay;
-        let root = commit::commit(&self.base, edits, &self.guarded, &change, self.checks)?;
+        let done = commit::commit(&self.base, edits, &self.guarded, &change, self.checks);
+        let root = done.map_err(|error| self.told(error))?;
         self.guarded.clear();
         self.base = self.repository.snapshot_at(root)?;
         self.begin_anew();
@@ -488,6 +489,19 @@ impl Session {
         let Self { base, pending, moves, .. } = self;
         check_privilege(base, &pending.0, &gate)?;
         access::check(&access::Changed { base, pending, moves }, &gate)
+    }
+
+    /// Returns why a commit was refused, as the viewer may know it.
+    fn told(&self, error: Error) -> Error {
+        if self.gate.is_none() {
+            return error;
+        }
+        match self.repository.snapshot() {
+            Ok(head) => {
+                access::Seen([&self.base, &head].map(|one| one.seen_by(&self.viewer))).told(error)
+            }
+            Err(error) => error,
+        }
     }
 
     /// Goes on without edits from the state that was just made the base.

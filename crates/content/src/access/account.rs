@@ -71,13 +71,38 @@ impl Session {
         }
     }
 
-    /// Removes a user or group.
+    /// Removes a user or group, and takes it out of all groups.
     ///
     /// # Errors
     /// [`Error::NodeMissing`] if there is no such user or group.
     pub fn remove_account(&mut self, id: &str) -> Result<()> {
         let path = self.account(id)?;
+        let node = self.whole()?.node(&path)?.ok_or_else(|| Error::NodeMissing(path.clone()))?;
+        let uuid = node.text("jcr:uuid").unwrap_or_default();
+        drop(node);
+        // Whoever gets the identifier next, by an import or another user of the same name, must not be a member.
+        for group in self.repository().groups_with(&uuid)? {
+            if let Some(tree) = self.whole()?.read(&group)? {
+                self.strip_member(&group, &tree, &uuid)?;
+            }
+        }
         self.remove(&path)
+    }
+
+    /// Takes a member out of a group's own list and of those that it is split into.
+    fn strip_member(&mut self, path: &NodePath, node: &Subtree, uuid: &str) -> Result<()> {
+        if let Some(members) = node.properties.get("rep:members") {
+            let kept: Vec<Value> =
+                members.values().iter().filter(|one| one.to_text() != uuid).cloned().collect();
+            if kept.len() < members.values().len() {
+                let list = Property::List(ValueType::WeakReference, kept);
+                self.set_property(path, "rep:members", list)?;
+            }
+        }
+        for child in &node.children {
+            self.strip_member(&path.child(&child.name)?, child, uuid)?;
+        }
+        Ok(())
     }
 
     /// Returns where a user or group is stored, pending edits included.
@@ -142,7 +167,8 @@ impl Session {
 fn account(id: &str, primary_type: &str) -> Result<Subtree> {
     crate::check_name(id)?;
     Ok(Subtree::new(id, primary_type)
-        .with("jcr:uuid", id)
+        // Not derived from the name: groups know members by it, and a name can be given again.
+        .with("jcr:uuid", uuid::Uuid::new_v4().to_string().as_str())
         .with("rep:authorizableId", id)
         .with("rep:principalName", id))
 }

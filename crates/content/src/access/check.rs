@@ -47,6 +47,7 @@ pub(crate) fn check(changed: &Changed<'_>, gate: &Gate) -> Result<()> {
         return Ok(());
     }
     let check = Check { changed, gate };
+    check.moved_away()?;
     let recut = check.recut()?;
     for (key, after) in &changed.pending.0.overlay {
         let path = keys::path_of(key)?;
@@ -80,6 +81,29 @@ impl Check<'_> {
         Ok(paths)
     }
 
+    /// Checks that what was moved away from a place could be removed there, whatever came to be in its place.
+    fn moved_away(&self) -> Result<()> {
+        for (number, (from, _)) in self.changed.moves.iter().enumerate() {
+            let before = self.changed.moves.iter().take(number).rev();
+            let place = before
+                .fold(from.clone(), |path, (from, to)| path.rebased(to, from).unwrap_or(path));
+            if self.destination(&place) == place {
+                continue;
+            }
+            if let Some(node) = self.changed.base.node(&place)? {
+                let top = Subtree::new(node.name(), node.primary_type());
+                self.removed(&place, &top)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns where the session moved a node.
+    fn destination(&self, path: &NodePath) -> NodePath {
+        let moves = self.changed.moves.iter();
+        moves.fold(path.clone(), |path, (from, to)| path.rebased(from, to).unwrap_or(path))
+    }
+
     /// Returns where a node was before the session moved it.
     fn origin(&self, path: &NodePath) -> NodePath {
         self.changed
@@ -91,6 +115,10 @@ impl Check<'_> {
 
     fn before(&self, path: &NodePath) -> Result<Option<Record>> {
         let origin = self.origin(path);
+        if origin == *path && self.destination(path) != *path {
+            // What was here is elsewhere; this is new.
+            return Ok(None);
+        }
         self.changed.base.0.find(&keys::key_of(&origin)?)
     }
 

@@ -18,6 +18,7 @@ mod policies;
 mod policy;
 mod principals;
 mod privilege;
+mod refusal;
 mod restriction;
 mod viewer;
 
@@ -27,5 +28,6 @@ pub(crate) use gate::{Gate, Inner, Mask, is_guarded_name};
 pub(crate) use lens::Children;
 pub(crate) use policies::AccessCache;
 pub use privilege::Privileges;
+pub(crate) use refusal::Seen;
 pub(crate) use restriction::Item;
 pub use viewer::Viewer;

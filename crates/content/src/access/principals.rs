@@ -126,6 +126,19 @@ impl Accounts {
         user.or_else(|| self.groups.get(id).map(|group| &group.path))
     }
 
+    /// Returns where the groups are stored that list an identifier as a member.
+    pub(crate) fn groups_with(&self, uuid: &str) -> impl Iterator<Item = &NodePath> {
+        let ids = self.groups_of.get(uuid).into_iter().flatten();
+        ids.filter_map(|id| self.groups.get(id)).map(|group| &group.path)
+    }
+
+    /// Returns every account: its identifier, the name by which policies mean it, and where it is.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (&str, &str, &NodePath)> {
+        let users = self.users.iter().map(|(id, user)| (&**id, &*user.principal, &user.path));
+        let groups = self.groups.iter().map(|(id, group)| (&**id, &*group.principal, &group.path));
+        users.chain(groups)
+    }
+
     /// Tells whether someone may log in under a name.
     pub(crate) fn may_log_in(&self, id: &str) -> bool {
         self.users.get(id).is_some_and(|user| !user.is_disabled && !user.is_system)

@@ -115,6 +115,12 @@ impl Repository {
         Ok(groups.into_iter().map(|(group, _)| group).collect())
     }
 
+    /// Returns where the groups are stored that list an identifier as a member.
+    pub(crate) fn groups_with(&self, uuid: &str) -> Result<Vec<NodePath>> {
+        let policies = self.0.bodies.access.of_main(&self.0)?;
+        Ok(policies.accounts.groups_with(uuid).cloned().collect())
+    }
+
     pub(crate) fn principals_of(&self, viewer: &Viewer) -> Result<Principals> {
         Ok(self.0.bodies.access.of_main(&self.0)?.accounts.principals_of(&viewer.0))
     }

@@ -1,4 +1,5 @@
-//! Identifiers and references of a commit: no two nodes with one identifier, no strong reference to nothing.
+//! Identifiers and references of a commit: no two nodes with one identifier, no two accounts with one name, no strong
+//! reference to nothing.
 //!
 //! In: the changed documents before and after. Out: [`Violation`]s.
 //!
@@ -11,7 +12,9 @@ use super::judge::{Judge, NodeTypesOf};
 use super::stored::Rules;
 use super::violation::{Violation, ViolationKind};
 use crate::reference::{ReferenceKind, Referrer, UUID};
-use crate::{BorrowedNode, Index, NodePath, Result, Snapshot, ValueType, keys};
+use crate::{BorrowedNode, Index, NodePath, PRIMARY_TYPE, Result, Snapshot, ValueType, keys};
+
+const ACCOUNTS: [&str; 3] = ["rep:User", "rep:SystemUser", "rep:Group"];
 
 /// The identifiers and strong references of changed documents.
 #[derive(Debug, Default)]
@@ -25,6 +28,8 @@ pub(super) struct Integrity {
 struct Held {
     identifiers: BTreeSet<(String, NodePath)>,
     references: BTreeMap<String, BTreeSet<Referrer>>,
+    /// The names of users and groups: what they are found by, and what policies mean them by.
+    accounts: BTreeMap<NodePath, [String; 2]>,
 }
 
 impl Held {
@@ -36,6 +41,9 @@ impl Held {
     }
 
     fn note_own(&mut self, path: &NodePath, node: BorrowedNode<'_>, rules: &Rules) {
+        if let Some(names) = account_names(path, node) {
+            self.accounts.insert(path.clone(), names);
+        }
         for (name, property) in node.properties() {
             if name == UUID {
                 let texts = property.values().filter_map(|value| value.as_str());
@@ -80,12 +88,12 @@ impl Integrity {
             let mut holders = self.holders(&head, identifier)?;
             holders.remove(path);
             if !holders.is_empty() {
-                let others: Vec<&str> = holders.iter().map(NodePath::as_str).collect();
-                let kind = ViolationKind::DuplicateIdentifier;
-                let violation = Violation::new(path, kind, identifier.clone());
-                judge.add(violation.saying(format!("{} has it", others.join(", "))));
+                let (kind, others) = (ViolationKind::DuplicateIdentifier, holders.into_iter());
+                let others = others.collect();
+                judge.add(Violation { others, ..Violation::new(path, kind, identifier.clone()) });
             }
         }
+        self.judge_accounts(judge)?;
         let mut removed = BTreeSet::new();
         for (identifier, path) in self.before.identifiers.difference(&self.after.identifiers) {
             if !self.holders(&head, identifier)?.is_empty() {
@@ -112,6 +120,43 @@ impl Integrity {
                 let kind = ViolationKind::DanglingReference;
                 let violation = Violation::new(&referrer.path, kind, referrer.property.clone());
                 judge.add(violation.saying(format!("no node has the identifier `{identifier}`")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Judges the names of users and groups: a second account of a name would have what the first one may do.
+    fn judge_accounts(&self, judge: &mut Judge<'_>) -> Result<()> {
+        let is_changed = |(path, names): &(&NodePath, &[String; 2])| {
+            self.before.accounts.get(*path) != Some(*names)
+        };
+        if !self.after.accounts.iter().any(|one| is_changed(&one)) {
+            return Ok(());
+        }
+        let policies = judge.head.shared.bodies.access.of(judge.head)?;
+        // What accounts are found by, and what policies mean them by, are names of two kinds.
+        let mut taken: BTreeMap<(usize, String), BTreeSet<NodePath>> = BTreeMap::new();
+        let mut take = |names: [&str; 2], path: &NodePath| {
+            for (kind, name) in names.into_iter().enumerate() {
+                taken.entry((kind, name.to_owned())).or_default().insert(path.clone());
+            }
+        };
+        for (id, principal, path) in policies.accounts.all() {
+            if !self.before.accounts.contains_key(path) {
+                take([id, principal], path);
+            }
+        }
+        for (path, [id, principal]) in &self.after.accounts {
+            take([id, principal], path);
+        }
+        for (path, names) in self.after.accounts.iter().filter(|one| is_changed(one)) {
+            for (kind, name) in names.iter().enumerate() {
+                let holders = taken.get(&(kind, name.clone())).into_iter().flatten();
+                let others: Vec<NodePath> = holders.filter(|one| *one != path).cloned().collect();
+                if !others.is_empty() {
+                    let kind = ViolationKind::DuplicateAccount;
+                    judge.add(Violation { others, ..Violation::new(path, kind, name.clone()) });
+                }
             }
         }
         Ok(())
@@ -153,4 +198,14 @@ impl Integrity {
         }
         Ok(referrers)
     }
+}
+
+/// Returns the names of a user or group; nothing for other nodes.
+fn account_names(path: &NodePath, node: BorrowedNode<'_>) -> Option<[String; 2]> {
+    if !path.as_str().starts_with("/home/") || !ACCOUNTS.contains(&node.text(PRIMARY_TYPE)?) {
+        return None;
+    }
+    let id = node.text("rep:authorizableId").unwrap_or_else(|| path.name());
+    let principal = node.text("rep:principalName").unwrap_or(id);
+    Some([id.to_owned(), principal.to_owned()])
 }

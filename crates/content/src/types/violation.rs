@@ -5,6 +5,9 @@ use std::fmt;
 use crate::NodePath;
 use crate::reference::Referrer;
 
+/// Nodes that a message names; more are counted.
+const LISTED: usize = 5;
+
 /// One broken rule.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Violation {
@@ -18,12 +21,17 @@ pub struct Violation {
     pub detail: String,
     /// Who refers to the node, where that is the reason.
     pub referrers: Vec<Referrer>,
+    /// Who has the identifier or name already, where that is the reason.
+    pub others: Vec<NodePath>,
+    /// How many referrers and others are not named, as who reads this may not see them.
+    pub unseen: usize,
 }
 
 impl Violation {
     pub(crate) fn new(path: &NodePath, kind: ViolationKind, item: impl Into<String>) -> Self {
         let (path, item) = (path.clone(), item.into());
-        Self { path, kind, item, detail: String::new(), referrers: Vec::new() }
+        let (referrers, others) = (Vec::new(), Vec::new());
+        Self { path, kind, item, detail: String::new(), referrers, others, unseen: 0 }
     }
 
     pub(crate) fn saying(self, detail: impl Into<String>) -> Self {
@@ -71,6 +79,8 @@ pub enum ViolationKind {
     Protected,
     /// Two nodes with one `jcr:uuid`.
     DuplicateIdentifier,
+    /// Two users or groups with one name.
+    DuplicateAccount,
     /// A name with a prefix that stands for no namespace.
     UnknownPrefix,
     /// A name value that is no name.
@@ -98,7 +108,7 @@ impl ViolationKind {
             Self::MandatoryPropertyRemoved => "OakConstraint0022",
             Self::MandatoryChild => "OakConstraint0025",
             Self::MandatoryChildRemoved => "OakConstraint0026",
-            Self::DuplicateIdentifier => "OakConstraint0030",
+            Self::DuplicateIdentifier | Self::DuplicateAccount => "OakConstraint0030",
             Self::RequiredType => "OakConstraint0055",
             Self::Protected => "ConstraintViolation",
             Self::UnknownPrefix => "OakName0001",
@@ -111,7 +121,13 @@ impl ViolationKind {
     /// Tells whether it is about what other nodes hold, rather than about the node itself.
     #[must_use]
     pub fn is_about_others(self) -> bool {
-        matches!(self, Self::DuplicateIdentifier | Self::Referenced | Self::DanglingReference)
+        matches!(
+            self,
+            Self::DuplicateIdentifier
+                | Self::DuplicateAccount
+                | Self::Referenced
+                | Self::DanglingReference
+        )
     }
 
     fn says(self) -> &'static str {
@@ -134,6 +150,7 @@ impl ViolationKind {
             Self::MandatoryChildRemoved => "the mandatory child {} cannot be removed",
             Self::Protected => "the property {} is protected",
             Self::DuplicateIdentifier => "the identifier {} is taken",
+            Self::DuplicateAccount => "the name {} is another user's or group's",
             Self::UnknownPrefix => "the prefix {} stands for no namespace",
             Self::InvalidName => "{} is no name",
             Self::Referenced => "the node with the identifier {} is referred to",
@@ -149,16 +166,23 @@ impl fmt::Display for Violation {
         if !self.detail.is_empty() {
             write!(f, "; {}", self.detail)?;
         }
-        if !self.referrers.is_empty() {
-            let referrers: Vec<String> =
-                self.referrers.iter().take(5).map(Referrer::to_string).collect();
-            let more = self.referrers.len().saturating_sub(5);
-            write!(f, " by {}", referrers.join(", "))?;
-            if more > 0 {
-                write!(f, " and {more} more")?;
-            }
+        let (before, behind, mut names): (_, _, Vec<String>) =
+            match (self.kind, self.others.is_empty()) {
+                (ViolationKind::Referenced, _) => {
+                    (" by ", "", self.referrers.iter().map(Referrer::to_string).collect())
+                }
+                (_, true) if self.unseen == 0 => return Ok(()),
+                _ => ("; ", " has it", self.others.iter().map(NodePath::to_string).collect()),
+            };
+        let more = names.len().saturating_sub(LISTED);
+        names.truncate(LISTED);
+        if more > 0 {
+            names.push(format!("{more} more"));
         }
-        Ok(())
+        if self.unseen > 0 {
+            names.push(format!("{} that you may not see", self.unseen));
+        }
+        if names.is_empty() { Ok(()) } else { write!(f, "{before}{}{behind}", names.join(", ")) }
     }
 }
 

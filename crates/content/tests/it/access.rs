@@ -745,3 +745,168 @@ fn policies_are_read_again_only_where_they_changed() {
     assert!(!is_seen(&repository, Some("bob"), "/content/open/q4"));
     assert!(repository.policy_documents_read() <= before + 3);
 }
+
+#[test]
+fn a_node_is_moved_away_only_by_who_may_remove_it() {
+    // Something else takes the place, so that nothing is missing there.
+    type Edit = fn(&mut tympan_content::Session, &str) -> tympan_content::Result<()>;
+    let edits: [Edit; 3] = [
+        |session, from| {
+            session.move_node(&path(from), &path("/content/away"))?;
+            session.add_node(&path(from), "cq:Page")
+        },
+        |session, from| {
+            session.move_node(&path(from), &path("/content/away"))?;
+            session.move_node(&path("/content/last"), &path(from))
+        },
+        |session, from| {
+            session.move_node(&path(from), &path("/content/away"))?;
+            session.copy_node(&path("/content/away"), &path(from))
+        },
+    ];
+    for edit in edits {
+        for (from, is_allowed) in [("/content/open", false), ("/content/closed", true)] {
+            let repository = house();
+            put(&repository, "/content/open/rep:policy", deny("ann", &["jcr:removeNode"]));
+            let viewer = repository.viewer(Some("ann")).unwrap();
+            let mut session = repository.session_of(&viewer).unwrap();
+            edit(&mut session, from).unwrap();
+            let done = session.commit("move", at());
+            match (&done, is_allowed) {
+                (Ok(_), true) => {}
+                (Err(Error::AccessDenied { path, privilege }), false) => {
+                    assert_eq!((path.as_str(), *privilege), (from, "jcr:removeNode"));
+                }
+                _ => panic!("{from}: {done:?}"),
+            }
+        }
+    }
+    // Away and back is no move.
+    let repository = house();
+    put(&repository, "/content/open/rep:policy", deny("ann", &["jcr:removeNode"]));
+    let viewer = repository.viewer(Some("ann")).unwrap();
+    let mut session = repository.session_of(&viewer).unwrap();
+    session.move_node(&path("/content/open"), &path("/content/away")).unwrap();
+    session.move_node(&path("/content/away"), &path("/content/open")).unwrap();
+    session.commit("nothing", at()).unwrap();
+}
+
+#[test]
+fn no_two_accounts_have_one_name() {
+    let repository = house();
+    let account = |kind: &str, id: &str, principal: &str| {
+        Subtree::new("x", kind).with("rep:authorizableId", id).with("rep:principalName", principal)
+    };
+    let attempts = [
+        account("rep:User", "bob", "bob"),
+        account("rep:User", "eve", "content-authors"),
+        account("rep:Group", "mine", "administrators"),
+        account("rep:SystemUser", "ann", "fresh"),
+    ];
+    for (number, attempt) in attempts.into_iter().enumerate() {
+        let mut session = repository.session("useradmin").unwrap();
+        session.put(&path("/home/users/x"), attempt.clone()).unwrap();
+        match session.commit("add", at()) {
+            Err(Error::Constraint(violations)) => {
+                assert_eq!(violations[0].kind.code(), "OakConstraint0030");
+                assert_eq!(violations[0].others.len(), 1, "{violations:?}");
+            }
+            done => panic!("{number}: {done:?}"),
+        }
+    }
+    // An account that moves or changes otherwise keeps its names, and one that is gone lets them go.
+    let mut session = repository.session("useradmin").unwrap();
+    session.move_node(&path("/home/users/bob"), &path("/home/users/moved")).unwrap();
+    session.commit("move", at()).unwrap();
+    session.set_disabled("bob", Some("left")).unwrap();
+    session.commit("disable", at()).unwrap();
+    session.remove_account("bob").unwrap();
+    session.put(&path("/home/users/x"), account("rep:User", "bob", "bob")).unwrap();
+    session.commit("again", at()).unwrap();
+    let mut twice = repository.session("useradmin").unwrap();
+    twice.put(&path("/home/users/one"), account("rep:User", "new", "new")).unwrap();
+    twice.put(&path("/home/users/two"), account("rep:User", "new", "new")).unwrap();
+    assert!(matches!(twice.commit("twice", at()), Err(Error::Constraint(_))));
+}
+
+#[test]
+fn a_user_of_a_name_that_was_given_before_is_another_user() {
+    let repository = house();
+    let is_author = || {
+        let viewer = repository.viewer(Some("ann")).unwrap();
+        repository.groups_of(&viewer).unwrap().contains(&"content-authors".to_owned())
+    };
+    assert!(is_author());
+    for way in ["by name", "by path"] {
+        let mut session = repository.session("system").unwrap();
+        match way {
+            "by name" => session.remove_account("ann").unwrap(),
+            _ => session.remove(&path("/home/users/ann")).unwrap(),
+        }
+        session.commit("remove", at()).unwrap();
+        session.add_user("ann", "hash").unwrap();
+        session.commit("add", at()).unwrap();
+        assert!(!is_author(), "{way}");
+        let group = repository.snapshot().unwrap();
+        let group = group.node(&path("/home/groups/content-authors")).unwrap().unwrap();
+        let members = group.property("rep:members").unwrap();
+        let left = if way == "by name" { 0 } else { 1 };
+        assert_eq!(members.values().len(), left, "{way}");
+        session.add_member("content-authors", "ann").unwrap();
+        session.commit("join", at()).unwrap();
+        assert!(is_author());
+    }
+}
+
+#[test]
+fn a_refused_commit_names_nothing_hidden() {
+    let repository = house();
+    let uuid = "6f1f6f5e-6c4e-4f1e-9d5e-0c8d8a2f4d11";
+    let reference =
+        Property::parse_list(ValueType::Reference, [uuid]).unwrap().first().unwrap().clone();
+    let mixin = || Property::parse_list(ValueType::Name, ["mix:referenceable"]).unwrap();
+    let mut session = repository.session("system").unwrap();
+    let target = path("/content/open/jcr:content");
+    session.set_property(&target, "jcr:mixinTypes", mixin()).unwrap();
+    session.set_property(&target, "jcr:uuid", uuid.into()).unwrap();
+    let referrer = path("/content/closed/jcr:content");
+    session.set_property(&referrer, "refers", Property::Single(reference)).unwrap();
+    session.commit("refer", at()).unwrap();
+    let refusal = |edit: &dyn Fn(&mut tympan_content::Session)| {
+        let viewer = repository.viewer(Some("ann")).unwrap();
+        let mut session = repository.session_of(&viewer).unwrap();
+        edit(&mut session);
+        let error = session.commit("edit", at()).unwrap_err();
+        (format!("{error:?}"), error.to_string())
+    };
+    let remove = |session: &mut tympan_content::Session| {
+        session.remove(&path("/content/open")).unwrap();
+    };
+    assert!(refusal(&remove).1.contains("by `refers` of /content/closed/jcr:content"));
+    put(&repository, "/content/closed/rep:policy", deny("ann", &["jcr:read"]));
+    let (all, text) = refusal(&remove);
+    assert!(!all.contains("/content/closed"), "{all}");
+    assert!(text.ends_with("is referred to by 1 that you may not see"), "{text}");
+    // An identifier that a hidden node has.
+    put(&repository, "/content/open/rep:policy", deny("ann", &["jcr:read"]));
+    let take = |session: &mut tympan_content::Session| {
+        let node = Subtree::new("new", "nt:unstructured").with("jcr:mixinTypes", mixin());
+        session.put(&path("/content/last/jcr:content/new"), node.with("jcr:uuid", uuid)).unwrap();
+    };
+    let (all, text) = refusal(&take);
+    assert!(!all.contains("/content/open"), "{all}");
+    assert!(text.ends_with("is taken; 1 that you may not see has it"), "{text}");
+    // What somebody else set meanwhile, where the viewer may write and not read.
+    let write_only = deny("ann", &["rep:readProperties"]);
+    put(&repository, "/content/last/jcr:content/rep:policy", write_only);
+    let clash = |session: &mut tympan_content::Session| {
+        let mut other = repository.session("other").unwrap();
+        let place = path("/content/last/jcr:content");
+        other.set_property(&place, "jcr:title", "a secret".into()).unwrap();
+        other.commit("other", at()).unwrap();
+        session.set_property(&place, "jcr:title", "mine".into()).unwrap();
+    };
+    let (all, _) = refusal(&clash);
+    assert!(all.contains("ChangeChangedProperty") && !all.contains("secret"), "{all}");
+    assert!(!all.contains("Last"), "{all}");
+}
