@@ -140,11 +140,27 @@ impl Repository {
     pub fn revision_at(&self, time: SystemTime) -> Result<Revision> {
         // In milliseconds, as times are written everywhere: what `log` prints is the revision's own time.
         let millis = |time| Date::from_system_time(time).millis;
-        let is_older = |revision: &Revision| millis(revision.update.at) <= millis(time);
-        self.find_revision(is_older)?.ok_or_else(|| Error::Branch {
-            name: self.branch().to_owned(),
-            reason: "its history does not reach back to that time",
-        })
+        let (mut before, mut found) = (None, None);
+        loop {
+            let page = self.revisions(before, PAGE)?;
+            let Some(last) = page.last() else { break };
+            before = Some(last.sequence);
+            for revision in page {
+                if millis(revision.update.at) > millis(time) {
+                    // What came behind it is of no earlier time, whatever it says.
+                    found = None;
+                    continue;
+                }
+                // The repository's own revisions, such as of new indexes, have no time; the one before them has.
+                let has_time = revision.update.at != SystemTime::UNIX_EPOCH;
+                let newest = found.get_or_insert(revision);
+                if has_time {
+                    return Ok(newest.clone());
+                }
+            }
+        }
+        let reason = "its history does not reach back to that time";
+        Err(Error::Branch { name: self.branch().to_owned(), reason })
     }
 
     /// Returns the revision with this sequence number.
@@ -177,19 +193,6 @@ impl Repository {
     /// As [`Repository::root_at`].
     pub fn snapshot_at_time(&self, time: SystemTime) -> Result<Snapshot> {
         self.snapshot_at(self.root_at(time)?)
-    }
-
-    /// Finds the newest revision that fits, reading the history page by page.
-    fn find_revision(&self, mut fits: impl FnMut(&Revision) -> bool) -> Result<Option<Revision>> {
-        let mut before = None;
-        loop {
-            let page = self.revisions(before, PAGE)?;
-            let Some(last) = page.last() else { return Ok(None) };
-            before = Some(last.sequence);
-            if let Some(found) = page.into_iter().find(&mut fits) {
-                return Ok(Some(found));
-            }
-        }
     }
 
     /// Merges what a branch has changed since it was made or last merged, or a part of that. The cost is that of the

@@ -423,3 +423,24 @@ fn a_launch_that_was_merged_into_another_still_goes_to_main() {
     let refs = main.chunks().refs().unwrap();
     assert_eq!(refs.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["main"]);
 }
+
+#[test]
+fn revisions_without_a_time_do_not_stand_for_another() {
+    let main = site();
+    set(&main, "one", "jcr:title", "early", 100);
+    // As when an index is built: the repository's own work, and in it what was there.
+    let mut session = main.session("system").unwrap();
+    session.add_node(&path("/content/own"), "sling:Folder").unwrap();
+    session.commit("own work", UNIX_EPOCH).unwrap();
+    set(&main, "one", "jcr:title", "late", 200);
+    let title = |seconds: u64| title_in(&main.snapshot_at_time(at(seconds)).unwrap(), "one");
+    assert_eq!(title(50).as_deref(), Some("one"));
+    assert_eq!(title(100).as_deref(), Some("early"));
+    assert_eq!(title(199).as_deref(), Some("early"));
+    assert_eq!(title(200).as_deref(), Some("late"));
+    let own = main.snapshot_at_time(at(150)).unwrap();
+    assert!(own.node(&path("/content/own")).unwrap().is_some(), "the newest of its time");
+    assert!(main.snapshot_at_time(at(50)).unwrap().node(&path("/content/own")).unwrap().is_none());
+    let before = main.snapshot_at_time(UNIX_EPOCH + Duration::from_secs(1));
+    assert!(matches!(before, Err(Error::Branch { .. })), "nothing was there yet");
+}
