@@ -39,7 +39,9 @@ pub(crate) fn run(user: &User) -> Outcome {
             change(home, |session| {
                 create_user(session, name, &password)?;
                 group.iter().try_for_each(|group| session.add_member(group, name))
-            })
+            })?;
+            // A user of this name that is gone may have left some.
+            end_all(name, home).map(|_| ExitCode::SUCCESS)
         }
         User::Passwd { name, home } => {
             let password = read_password()?;
@@ -132,16 +134,22 @@ fn with_state<T>(
     })
 }
 
-/// Ends the sessions and tokens of a user.
+/// Ends the sessions and tokens of a user, and says how many.
 fn revoke_all(name: &str, home: &Path) -> Outcome {
+    let count = end_all(name, home)?;
+    say!("{count} sessions and tokens of `{name}` ended");
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Ends the sessions and tokens of a user.
+fn end_all(name: &str, home: &Path) -> Result<u64, Fault> {
     runtime(8)?.block_on(async {
         let state = open_state(home).await?;
         let failed =
             |error: std::io::Error| Fault::cannot_run(format!("cannot revoke tokens: {error}"));
         let count = Logins::revoke(state.pool(), name).await.map_err(failed)?;
-        say!("{count} sessions and tokens of `{name}` ended");
         state.close().await;
-        Ok(ExitCode::SUCCESS)
+        Ok(count)
     })
 }
 
