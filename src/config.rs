@@ -12,6 +12,7 @@ use serde::de::{Deserializer, Error as _};
 
 use tympan_content::VersionRetention;
 use tympan_content::query::Limits;
+use tympan_replicate::Keeping;
 use tympan_store::Retention;
 
 use crate::command::Fault;
@@ -172,9 +173,20 @@ pub(crate) struct Versions {
     /// The age at which a version goes; default none. Set it where states must not be kept for long. The newest version
     /// of a deleted node goes then too.
     pub(crate) max_age: Option<Span>,
+    /// Whether an author keeps what is activated as a version; default true. Set it to false where editors do not look
+    /// back to what was published, or another system keeps it.
+    pub(crate) on_activation: Option<bool>,
 }
 
 impl Versions {
+    /// Returns whether what is activated is kept.
+    pub(crate) fn keeping(&self) -> Keeping {
+        match self.on_activation {
+            Some(false) => Keeping::Nothing,
+            _ => Keeping::Version,
+        }
+    }
+
     /// Returns the policy.
     pub(crate) fn retention(&self) -> VersionRetention {
         let default = VersionRetention::default();

@@ -115,6 +115,7 @@ pub(crate) async fn start(plan: &Plan<'_>) -> Result<Running, Fault> {
         logs: plan.home.dir.join("logs"),
         work_permits: config.work.permits.unwrap_or(WORK_PERMITS),
         query_limits: config.query.limits(),
+        keeping: config.versions.keeping(),
     };
     let instance = Instance::open(options, SystemTime::now()).map_err(|error| failed(&error))?;
     if role == Role::Publish {

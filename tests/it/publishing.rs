@@ -239,3 +239,25 @@ fn the_last_of_two_wishes_counts() {
         assert_eq!(status, if is_active { 200 } else { 404 }, "round {round}: {content}");
     }
 }
+
+#[test]
+fn activating_keeps_a_version_unless_it_is_turned_off() {
+    for (config, expected) in [("", 1), ("[versions]\non_activation = false\n", 0)] {
+        let dir = tempfile::tempdir().unwrap();
+        let author = dir.path().join("author");
+        std::fs::create_dir_all(&author).unwrap();
+        std::fs::write(author.join("tympan.toml"), config).unwrap();
+        let demo = Demo::start(dir.path());
+        let edit = demo.post(&format!("{PAGE}/jcr:content"), "./jcr:title=Kept");
+        assert_eq!(edit.status, 200, "{}", edit.text());
+        assert_eq!(demo.post(PAGE, ":operation=activate").status, 200);
+        let versions = demo.get_as_admin(&format!("/api/v1/versions?path={PAGE}"));
+        assert_eq!(versions.status, 200, "{}", versions.text());
+        assert_eq!(
+            versions.text().matches("\"activated\"").count(),
+            expected,
+            "{}",
+            versions.text()
+        );
+    }
+}

@@ -8,10 +8,10 @@ use std::time::{Duration, SystemTime};
 use http::request::Parts;
 use tokio::sync::Semaphore;
 use tympan_content::query::{self, QueryEngine};
-use tympan_content::{Repository, Viewer};
+use tympan_content::{ChunkId, Repository, Viewer};
 use tympan_jobs::Queues;
 use tympan_render::Renderer;
-use tympan_replicate::Replicator;
+use tympan_replicate::{Keeping, Replicator, Wish, mark_keeping};
 use tympan_web::listen::Peer;
 use tympan_web::log_file::LogFile;
 use tympan_web::{access_log, request_log};
@@ -50,6 +50,8 @@ pub struct InstanceOptions {
     pub repository: Repository,
     /// What its queries may use.
     pub query_limits: query::Limits,
+    /// Whether it keeps what is activated as versions.
+    pub keeping: Keeping,
     /// What draws its pages.
     pub renderer: Renderer,
     /// Its stored work.
@@ -76,6 +78,7 @@ pub struct Instance {
     pub(crate) repository: Repository,
     pub(crate) engine: QueryEngine,
     pub(crate) renderer: Renderer,
+    keeping: Keeping,
     pub(crate) queues: Queues,
     pub(crate) replicator: Replicator,
     pub(crate) search: Arc<tympan_search::Index>,
@@ -115,6 +118,7 @@ impl Instance {
             role: options.role,
             repository: options.repository,
             engine: QueryEngine::new(options.query_limits),
+            keeping: options.keeping,
             renderer: options.renderer,
             queues: options.queues,
             replicator: options.replicator,
@@ -139,6 +143,11 @@ impl Instance {
     /// Returns in whose name a request reads and changes content.
     pub(crate) fn viewer_of(&self, identity: Option<&Identity>) -> Result<Viewer> {
         Ok(self.repository.viewer(identity.map(|identity| &*identity.user))?)
+    }
+
+    /// Notes wishes in the content, and keeps what is activated as versions unless the configuration says otherwise.
+    pub(crate) fn mark(&self, wishes: &[Wish], now: SystemTime) -> Result<ChunkId> {
+        Ok(mark_keeping(&self.repository, wishes, self.keeping, now)?)
     }
 
     /// Tells who asks; nobody if the request proves nothing.

@@ -14,7 +14,7 @@ use axum::extract::{Request, State};
 use axum::response::Response;
 use http::StatusCode;
 use tympan_content::{Depth, NodePath, Viewer};
-use tympan_replicate::{Action, Need, Wish, mark};
+use tympan_replicate::{Action, Need, Wish};
 use tympan_web::limit::BodyLimit;
 
 use crate::failure::{Failure, Result};
@@ -107,7 +107,7 @@ async fn handle(
         Some(action) => {
             let done = activated(action, &wishes);
             let work = move |instance: &Instance, wishes: &[Wish], now| {
-                Ok((done, mark(&instance.repository, wishes, now)?))
+                Ok((done, instance.mark(wishes, now)?))
             };
             let done = with_wishes(instance, wishes, Need::Agent, work).await?;
             count(&instance.metrics.activations);

@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tympan_content::{Date, Depth, NodePath, Snapshot};
 use tympan_jobs::{Job, JobId};
-use tympan_replicate::{Action, Need, Wish, agents, mark, queue_of};
+use tympan_replicate::{Action, Need, Wish, agents, queue_of};
 
 use crate::Instance;
 use crate::api::endpoint::{
@@ -200,9 +200,8 @@ fn replicate(call: Call) -> Pending {
         });
         let wishes = wishes.await?;
         let paths: Vec<String> = wishes.iter().map(|wish| wish.path.to_string()).collect();
-        let work = move |instance: &Instance, wishes: &[Wish], now| {
-            Ok(((), mark(&instance.repository, wishes, now)?))
-        };
+        let work =
+            move |instance: &Instance, wishes: &[Wish], now| Ok(((), instance.mark(wishes, now)?));
         with_wishes(&instance, wishes, Need::Agent, work).await?;
         count(&instance.metrics.activations);
         Ok(Reply::json(json!({ "paths": paths })))
