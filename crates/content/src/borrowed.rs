@@ -50,6 +50,11 @@ impl<'a> BorrowedNode<'a> {
         Self { body, at, mask }
     }
 
+    /// Returns where the node is in the body.
+    pub(crate) fn place(self) -> BodyNode {
+        self.at
+    }
+
     /// Returns the name; a document's own node has the empty one, as its path holds it.
     #[must_use]
     pub fn name(self) -> &'a str {

@@ -124,6 +124,29 @@ impl Found<'_> {
     }
 }
 
+/// A document that was read already, whose nodes need no looking up.
+pub(crate) struct Opened {
+    snapshot: Snapshot,
+    document: Arc<Place>,
+    body: Arc<Body>,
+}
+
+impl Opened {
+    /// Returns the document's path.
+    pub(crate) fn path(&self) -> &NodePath {
+        &self.document.path
+    }
+
+    /// Makes the node at a place in the body, seen or not.
+    pub(crate) fn node(&self, path: NodePath, at: BodyNode) -> Node {
+        let (snapshot, body) = (self.snapshot.clone(), self.body.clone());
+        if at == body.root() {
+            return Node::at_place(snapshot, self.document.clone(), OnceLock::from(Some(body)));
+        }
+        Node::inside(snapshot, self.document.clone(), at, path, body)
+    }
+}
+
 impl View {
     pub(crate) fn new(shared: Arc<Shared>, root: ChunkId, content: Map) -> Self {
         let (overlay, order, versions) = (Overlay::new(), OrderEdits::new(), VersionEdits::new());
@@ -360,6 +383,12 @@ impl Snapshot {
     pub(crate) fn own_node(&self, path: NodePath, record: Record) -> Node {
         let place = Arc::new(Place { path, kind: PlaceKind::Document(record) });
         Node::at_place(self.clone(), place, OnceLock::new())
+    }
+
+    /// Makes the nodes of a document that was read already.
+    pub(crate) fn opened(&self, path: NodePath, record: Record, body: Arc<Body>) -> Opened {
+        let document = Arc::new(Place { path, kind: PlaceKind::Document(record) });
+        Opened { snapshot: self.clone(), document, body }
     }
 
     /// Returns the root node.
@@ -748,6 +777,11 @@ impl Node {
 
     fn at_place(snapshot: Snapshot, place: Arc<Place>, body: OnceLock<Option<Arc<Body>>>) -> Self {
         Self { snapshot, place, body, mask: OnceLock::new(), seen_summary: OnceLock::new() }
+    }
+
+    /// Lets go of the document's body, which is loaded anew when something of it is asked for.
+    pub(crate) fn release_body(&mut self) {
+        self.body.take();
     }
 
     /// Tells whether the snapshot's viewer sees the node.

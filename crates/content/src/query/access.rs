@@ -15,11 +15,11 @@ use tympan_store::{Chunk, ChunkId, Map, ReadChunks};
 
 use super::engine::Limits;
 use super::full_text::FullText;
-use super::hits::{Lag, TextSearch, hits};
+use super::hits::{Lag, TextSearch, UNSCORED, hits};
 use crate::property_index::Definitions;
 use crate::types::NodeTypes;
 use crate::value_key::{Span, split_entry};
-use crate::{Error, NodePath, Result, Snapshot};
+use crate::{Error, Node, NodePath, Result, Snapshot};
 
 /// A property and how often each of its values occurs.
 pub(crate) type Facet = (String, Vec<(String, u64)>);
@@ -152,6 +152,15 @@ pub(crate) struct Candidate {
     pub(crate) score: f32,
     pub(crate) excerpt: Option<String>,
     pub(crate) mark: Mark,
+    /// The node, seen or not, where reading the source gave it already.
+    pub(crate) node: Option<Node>,
+}
+
+impl Candidate {
+    /// Makes the candidate that a source without scores gives.
+    pub(crate) fn new(path: NodePath, mark: Mark) -> Self {
+        Self { path, score: UNSCORED, excerpt: None, mark, node: None }
+    }
 }
 
 /// A place in the order in which a source gives nodes.
@@ -244,7 +253,7 @@ fn nodes<'a>(paths: &[NodePath], after: Option<&Mark>) -> Candidates<'a> {
         .collect();
     Box::new(paths.into_iter().map(|path| {
         let mark = Mark::Path(path.clone());
-        Ok(Candidate { path, score: 1.0, excerpt: None, mark })
+        Ok(Candidate::new(path, mark))
     }))
 }
 
@@ -357,7 +366,7 @@ fn merged<'a>(ground: &'a Ground<'a>, spans: &Spans, mark: Option<&Mark>) -> Can
             } else {
                 Mark::Path(path.clone())
             };
-            return Some(Ok(Candidate { path, score: 1.0, excerpt: None, mark }));
+            return Some(Ok(Candidate::new(path, mark)));
         }
     }))
 }
@@ -411,7 +420,7 @@ fn in_turn<'a>(ground: &'a Ground<'a>, spans: &Spans, after: Option<&Mark>) -> C
     Box::new(parts.map(move |entry| {
         let (key, path) = entry?;
         let mark = Mark::Key { map: map.clone(), key };
-        Ok(Candidate { path, score: 1.0, excerpt: None, mark })
+        Ok(Candidate::new(path, mark))
     }))
 }
 

@@ -164,10 +164,9 @@ impl Filter {
             Self::Not(inner) => !inner.holds(row)?,
             Self::Compare(expression, operator, values) => expression
                 .any(row, &mut |key| values.iter().any(|value| compares(&key, *operator, value)))?,
-            Self::Like(expression, pattern) => expression.any(row, &mut |key| {
-                let text: Vec<char> = key.display().chars().collect();
-                wildcard_match(pattern, &text)
-            })?,
+            Self::Like(expression, pattern) => {
+                expression.any(row, &mut |key| wildcard_match(pattern, &key.display()))?
+            }
             Self::Exists(place, name) => match at(place) {
                 Some(subject) => subject.properties(name, &mut |_| true)?,
                 None => false,

@@ -197,6 +197,7 @@ impl TextSearch {
             path,
             score: found.score,
             excerpt: found.excerpt.clone(),
+            node: None,
         }));
         Ok(())
     }

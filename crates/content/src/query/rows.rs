@@ -598,11 +598,16 @@ fn row_of(ground: &Ground<'_>, access: &Access, candidate: Candidate) -> Result<
     if !access.path_filter.admits_path(candidate.path.as_str()) {
         return Ok(None);
     }
-    let Some(node) = ground.snapshot.node(&candidate.path)? else { return Ok(None) };
+    let (node, is_decided) = match candidate.node {
+        // What a scan has admitted holds for whoever sees all that is there.
+        Some(node) => (Some(node).filter(Node::is_seen), ground.snapshot.1.is_none()),
+        None => (ground.snapshot.node(&candidate.path)?, false),
+    };
+    let Some(node) = node else { return Ok(None) };
     let Some(subject) = subject(&node, candidate.score, ground) else {
         return Err(Error::Damaged { path: candidate.path, reason: "its body cannot be read" });
     };
-    if !admits(access, subject)? {
+    if !is_decided && !admits(access, subject)? {
         return Ok(None);
     }
     let Candidate { mut score, mut excerpt, mark, .. } = candidate;

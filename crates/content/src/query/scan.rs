@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 use super::access::{Candidate, Candidates, Ground, Mark};
 use super::filter::{Filter, Subject};
 use super::plan::Access;
+use crate::body::BodyNode;
 use crate::borrowed::BorrowedNode;
 use crate::boundary::is_container;
 use crate::record::Record;
@@ -22,6 +23,9 @@ struct Sieve<'a> {
     /// Whether constraints are decided here; where reading is restricted, they are decided on what the viewer may read.
     decides: bool,
 }
+
+/// The nodes of a document that were admitted: path, and place in the body.
+type Admitted = Vec<(NodePath, BodyNode)>;
 
 /// Reads the nodes below `above` that an access admits.
 pub(crate) fn scan<'a>(
@@ -58,15 +62,18 @@ fn begin<'a>(
     };
     let owner = start.owner().clone();
     let is_past_owner = after.as_ref().is_some_and(|(document, _)| *document != owner);
-    let mut found = VecDeque::new();
+    let (mut admitted, mut found) = (Vec::new(), VecDeque::new());
     if let (false, Some(node)) = (is_past_owner, start.borrowed()) {
         let mut path = above.as_str().to_owned();
         // The root of the content is below nothing, but a scan of everything gives it too.
         if above.is_root() && !is_flat {
-            sieve.node(&mut path, node, true, &mut found)?;
+            sieve.node(&mut path, node, true, &mut admitted)?;
         }
         let depth = if is_flat { 1 } else { usize::MAX };
-        sieve.children(&mut path, node, depth, &mut found)?;
+        sieve.children(&mut path, node, depth, &mut admitted)?;
+        found.extend(
+            admitted.into_iter().map(|(path, _)| Candidate::new(path.clone(), Mark::Path(path))),
+        );
         finish(&mut found, &owner, after.as_ref());
     }
     let content = ground.maps.get("content").copied().unwrap_or_default();
@@ -134,13 +141,20 @@ impl Sieve<'_> {
         let name = path.rsplit_once('/').map_or("", |(_, name)| name);
         let is_container = is_container(name, record.summary.primary_type());
         let root = BorrowedNode::new(&body, body.root(), None);
-        self.node(&mut path, root, is_container, found)?;
+        let mut admitted = Vec::new();
+        self.node(&mut path, root, is_container, &mut admitted)?;
         if !is_flat {
-            self.children(&mut path, root, usize::MAX, found)?;
+            self.children(&mut path, root, usize::MAX, &mut admitted)?;
         }
-        if !found.is_empty() {
-            finish(found, &keys::path_of(key)?, after);
+        if admitted.is_empty() {
+            return Ok(());
         }
+        let opened = self.ground.snapshot.opened(keys::path_of(key)?, record, body.clone());
+        found.extend(admitted.into_iter().map(|(path, at)| {
+            let node = Some(opened.node(path.clone(), at));
+            Candidate { node, ..Candidate::new(path.clone(), Mark::Path(path)) }
+        }));
+        finish(found, opened.path(), after);
         Ok(())
     }
 
@@ -150,7 +164,7 @@ impl Sieve<'_> {
         path: &mut String,
         node: BorrowedNode<'_>,
         depth: usize,
-        found: &mut VecDeque<Candidate>,
+        admitted: &mut Admitted,
     ) -> Result<()> {
         let length = path.len();
         for child in node.children() {
@@ -158,9 +172,9 @@ impl Sieve<'_> {
                 path.push('/');
             }
             path.push_str(child.name());
-            self.node(path, child, false, found)?;
+            self.node(path, child, false, admitted)?;
             if depth > 1 {
-                self.children(path, child, depth - 1, found)?;
+                self.children(path, child, depth - 1, admitted)?;
             }
             path.truncate(length);
         }
@@ -173,7 +187,7 @@ impl Sieve<'_> {
         path: &mut String,
         node: BorrowedNode<'_>,
         is_container: bool,
-        found: &mut VecDeque<Candidate>,
+        admitted: &mut Admitted,
     ) -> Result<()> {
         self.ground.count_row()?;
         let snapshot = self.ground.snapshot;
@@ -181,9 +195,7 @@ impl Sieve<'_> {
         if self.decides && !admits(self.access, subject)? {
             return Ok(());
         }
-        let path = NodePath::new(path)?;
-        let mark = Mark::Path(path.clone());
-        found.push_back(Candidate { path, score: 1.0, excerpt: None, mark });
+        admitted.push((NodePath::new(path)?, node.place()));
         Ok(())
     }
 }

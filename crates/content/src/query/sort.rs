@@ -7,7 +7,7 @@ use std::collections::BinaryHeap;
 
 use super::access::Ground;
 use super::rows::{Found, FoundRows};
-use crate::{Error, NodePath, Result};
+use crate::{Error, Node, NodePath, Result};
 
 /// What rows are compared by.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,7 +77,7 @@ pub(crate) fn gather(
     let limit = limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX);
     let mut heap: BinaryHeap<Heaped> = BinaryHeap::new();
     for row in rows {
-        let row = row?;
+        let mut row = row?;
         let ranked = Ranked::new(&row, descending);
         if behind.is_some_and(|behind| ranked <= *behind) {
             continue;
@@ -88,6 +88,8 @@ pub(crate) fn gather(
             }
             heap.pop();
         }
+        // Many rows are held for few that are taken; a row is about its path and header alone.
+        row.nodes.iter_mut().flatten().for_each(Node::release_body);
         heap.push(Heaped(ranked, row));
         check_memory(ground, heap.len())?;
     }

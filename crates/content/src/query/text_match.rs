@@ -56,7 +56,7 @@ impl Words {
             }
             TextExpression::Wildcard(pattern) => {
                 let pattern: Vec<char> = pattern.to_lowercase().chars().collect();
-                Some(self.any(&|word| glob(&pattern, &word.chars().collect::<Vec<_>>())))
+                Some(self.any(&|word| glob(&pattern, word)))
             }
             TextExpression::And(parts) => {
                 for part in parts.iter().filter_map(|part| self.decides(part)) {
@@ -172,7 +172,7 @@ pub fn is_alone(character: char) -> bool {
 
 /// Matches `*` and `?`; a backslash takes the meaning from the character behind it. Takes time in proportion to the
 /// product of the lengths at most.
-fn glob(pattern: &[char], text: &[char]) -> bool {
+fn glob(pattern: &[char], text: &str) -> bool {
     let mut tokens = Vec::new();
     let mut characters = pattern.iter();
     while let Some(one) = characters.next() {
@@ -187,27 +187,33 @@ fn glob(pattern: &[char], text: &[char]) -> bool {
 }
 
 /// Matches a pattern of characters (`Some(None)` for any one) and gaps (`None`).
-pub(crate) fn wildcard_match(pattern: &[Option<Option<char>>], text: &[char]) -> bool {
-    let (mut at, mut next) = (0, 0);
+pub(crate) fn wildcard_match(pattern: &[Option<Option<char>>], text: &str) -> bool {
+    let (mut rest, mut next) = (text.chars(), 0);
     let mut gap = None;
-    while at < text.len() {
-        match pattern.get(next) {
-            Some(None) => {
-                gap = Some((next, at));
+    loop {
+        match (pattern.get(next), rest.clone().next()) {
+            (Some(None), _) if next + 1 == pattern.len() => return true,
+            (Some(None), _) => {
+                gap = Some((next, rest.clone()));
                 next += 1;
             }
-            Some(Some(one)) if one.is_none_or(|one| Some(&one) == text.get(at)) => {
-                at += 1;
+            (None, None) => return true,
+            (Some(Some(_)), None) => return false,
+            (Some(Some(one)), Some(other)) if one.is_none_or(|one| one == other) => {
+                rest.next();
                 next += 1;
             }
-            _ => match gap {
-                Some((place, from)) => {
-                    gap = Some((place, from + 1));
-                    (next, at) = (place + 1, from + 1);
+            (_, Some(_)) => {
+                let Some((place, from)) = &mut gap else { return false };
+                from.next();
+                // The gap reaches at least to where the character behind it is.
+                if let Some(Some(Some(one))) = pattern.get(*place + 1) {
+                    let Some(found) = from.as_str().find(*one) else { return false };
+                    *from = from.as_str().get(found..).unwrap_or_default().chars();
                 }
-                None => return false,
-            },
+                rest = from.clone();
+                next = *place + 1;
+            }
         }
     }
-    pattern.get(next..).unwrap_or_default().iter().all(Option::is_none)
 }

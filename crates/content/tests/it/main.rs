@@ -30,6 +30,7 @@ mod package_registry;
 mod package_session;
 mod package_target;
 mod query;
+mod query_cost;
 mod query_random;
 mod references;
 mod session;
