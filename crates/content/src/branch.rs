@@ -13,7 +13,7 @@ use crate::repository::MAIN;
 use crate::version::VERSIONS;
 use crate::{Error, MergeChoice, Repository, Result, package};
 
-const BASE: &str = "base/";
+pub(crate) const BASE: &str = "base/";
 const MAX_NAME_BYTES: usize = 200;
 
 /// A branch as it is now.

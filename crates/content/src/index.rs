@@ -111,7 +111,7 @@ pub(crate) const ORDER: &str = "order";
 /// The names of all index maps.
 pub(crate) const NAMES: [&str; 6] = ["uuid", "reference", "type", "resource", "modified", ORDER];
 
-type Entries = BTreeSet<(String, Vec<u8>)>;
+pub(crate) type Entries = BTreeSet<(String, Vec<u8>)>;
 
 /// Which index maps are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -154,6 +154,14 @@ impl IndexEdits {
         for (index, key) in new.difference(&old) {
             self.edits.entry(index.clone()).or_default().insert(key.clone(), true);
         }
+    }
+
+    /// Returns the entries that are there afterwards, by map, each map's sorted.
+    pub(crate) fn added(&self) -> impl Iterator<Item = (&str, impl Iterator<Item = &[u8]>)> {
+        self.edits.iter().map(|(index, edits)| {
+            let there = edits.iter().filter(|(_, is_there)| **is_there);
+            (&**index, there.map(|(key, _)| &**key))
+        })
     }
 
     /// Applies the edits to the maps of a root.

@@ -9,19 +9,20 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
+use std::time::SystemTime;
 
-use tympan_store::{Batch, ChunkStore, DeriveMaps, Map, Root, Value as Stored};
+use tympan_store::{Batch, ChunkId, ChunkStore, DeriveMaps, Map, RefUpdate, Root, Value as Stored};
 
 use crate::body::Body;
 use crate::index::{IndexEdits, Maps, NAMES, ORDER};
 use crate::order::OrderKey;
-use crate::property_index::{self, DEFINITIONS, Definitions, PREFIX};
+use crate::property_index::{self, DEFINITIONS, Definitions, PREFIX, PropertyIndex};
 use crate::record::Record;
 use crate::repository::{CONTENT, ROOT_TYPE};
 use crate::{Error, NodePath, Result, Subtree, keys, siblings};
 
 /// Documents whose entries are written together.
-const STEP: usize = 5_000;
+pub(crate) const STEP: usize = 5_000;
 
 /// What stands in for a folder or page that is lost: it keeps the order of its children.
 const STAND_IN_TYPE: &str = "sling:OrderedFolder";
@@ -40,8 +41,49 @@ impl<'a> IndexMaps<'a> {
         Self { store }
     }
 
+    pub(crate) fn store(&self) -> &'a dyn ChunkStore {
+        self.store
+    }
+
+    /// Puts index maps that are made from the content into the state of a ref, which it moves; gives the new root, and
+    /// nothing if there is no such ref.
+    ///
+    /// # Errors
+    /// A failed read or write; or the ref moved meanwhile.
+    pub fn remake(&self, name: &str, at: SystemTime) -> Result<Option<ChunkId>> {
+        let Some(head) = self.store.read_ref(name)? else { return Ok(None) };
+        let _hold = self.store.hold()?;
+        let mut root = Root::read(self.store, &head)?;
+        let content = root.map(CONTENT);
+        root.maps.retain(|map, _| !self.is_derived(map));
+        root.maps.extend(self.build(content)?);
+        root.maps.insert(ORDER.to_owned(), self.build_order(content)?);
+        let mut batch = Batch::new();
+        let new = root.write(&mut batch)?;
+        batch.move_ref(RefUpdate {
+            name: name.to_owned(),
+            expected: Some(head),
+            new: Some(new),
+            at,
+            author: "system".to_owned(),
+            message: "repair: index maps made again".to_owned(),
+        });
+        self.store.commit(batch)?;
+        Ok(Some(new))
+    }
+
     /// Adds the difference of two content maps to the index maps of the first; `None` if that is more than one step.
     fn update(&self, base: &Root, content: Map) -> Result<Option<BTreeMap<String, Map>>> {
+        let Some(edits) = self.edits_between(base, content)? else { return Ok(None) };
+        let maps = base.maps.iter().filter(|(name, _)| self.is_derived(name));
+        let mut maps = maps.map(|(name, map)| (name.clone(), *map)).collect();
+        self.write(edits, &mut maps)?;
+        Ok(Some(maps))
+    }
+
+    /// Returns what the difference of two content maps changes in the index maps of the first; `None` if that is more
+    /// than one step, or if these lack a map.
+    pub(crate) fn edits_between(&self, base: &Root, content: Map) -> Result<Option<IndexEdits>> {
         let definitions = Definitions::stored(content, self.store)?;
         let has_all = definitions.0.iter().all(|index| base.maps.contains_key(&index.map));
         if !has_all || self.definitions_differ(base.map(CONTENT), content)? {
@@ -55,16 +97,32 @@ impl<'a> IndexMaps<'a> {
             }
             self.note(&mut edits, &change.key, change.left.as_ref(), change.right.as_ref())?;
         }
-        let maps = base.maps.iter().filter(|(name, _)| self.is_derived(name));
-        let mut maps = maps.map(|(name, map)| (name.clone(), *map)).collect();
-        self.write(edits, &mut maps)?;
-        Ok(Some(maps))
+        Ok(Some(edits))
     }
 
-    /// Makes the index maps from nothing.
+    /// Makes the index maps from nothing. A unique index that the content does not allow is left out.
     fn build(&self, content: Map) -> Result<BTreeMap<String, Map>> {
+        let mut definitions = Definitions::stored(content, self.store)?;
+        loop {
+            match self.build_defined(content, definitions.clone()) {
+                Err(Error::NotUnique { property, path, other }) => {
+                    tracing::warn!(property, path = %path, other = %other, "a unique index cannot be made");
+                    let is_left = |one: &&Arc<_>| !is_unique_of(one, &property);
+                    definitions = Arc::new(Definitions(
+                        definitions.0.iter().filter(is_left).cloned().collect(),
+                    ));
+                }
+                built => return built,
+            }
+        }
+    }
+
+    fn build_defined(
+        &self,
+        content: Map,
+        definitions: Arc<Definitions>,
+    ) -> Result<BTreeMap<String, Map>> {
         let all = (Bound::Unbounded, Bound::Unbounded);
-        let definitions = Definitions::stored(content, self.store)?;
         let begin = || IndexEdits::new(Maps::All, definitions.clone());
         let mut batch = Batch::new();
         let mut maps = property_index::empty_maps(&definitions, &mut batch)?;
@@ -145,7 +203,7 @@ impl<'a> IndexMaps<'a> {
         Ok(self.store.commit(batch)?)
     }
 
-    fn note(
+    pub(crate) fn note(
         &self,
         edits: &mut IndexEdits,
         key: &[u8],
@@ -173,6 +231,10 @@ impl<'a> IndexMaps<'a> {
         };
         Ok(Some((record, body)))
     }
+}
+
+fn is_unique_of(index: &PropertyIndex, property: &str) -> bool {
+    index.unique && index.property == property
 }
 
 impl DeriveMaps for IndexMaps<'_> {

@@ -2,6 +2,7 @@
 //!
 //! The stores are opened by themselves: a home whose content cannot be read any more is what this is for.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use std::time::SystemTime;
 
 use serde_json::{Value, json};
 use tympan_blobs::BlobStore;
-use tympan_content::{Date, IndexMaps};
+use tympan_content::{Date, IndexFault, IndexMaps};
 use tympan_store::{
     BlobId, Fate, Inspection, LocalStore, Repaired, RepairedPart, Report, inspect, key, plan,
     repair,
@@ -68,7 +69,19 @@ pub(super) fn run(home: &Path, mode: Mode, json: bool) -> Outcome {
             }
         }
     };
-    let missing = stores.check_blobs(&found.report);
+    let mut missing = stores.check_blobs(&found.report);
+    // Indexes can be compared with content that can be read.
+    let indexes = if found.report.is_clean() { stores.check_indexes()? } else { Vec::new() };
+    let wrong: Vec<String> = indexes.iter().map(ToString::to_string).collect();
+    match mode {
+        Mode::Look => {
+            missing.extend(wrong.iter().map(|line| format!("{line}; `--repair` makes it again")))
+        }
+        Mode::Repair => {
+            stores.remake_indexes(&indexes)?;
+            missing.extend(stores.left_of(&indexes)?);
+        }
+    }
     let is_clean = found.report.is_clean() && missing.is_empty();
     if json {
         let mut body = report_json(&found.report, &missing);
@@ -77,10 +90,17 @@ pub(super) fn run(home: &Path, mode: Mode, json: bool) -> Outcome {
             body.insert("damage".to_owned(), damage);
             body.insert("repair".to_owned(), repaired_json(repaired, mode));
         }
+        if let Some(body) = body.as_object_mut() {
+            body.insert("indexes".to_owned(), indexes_json(&indexes));
+        }
         say!("{body}");
     } else {
         if repaired.is_some() && mode == Mode::Repair {
             print_findings(&found.report);
+        }
+        if mode == Mode::Repair && !wrong.is_empty() {
+            say!("indexes made again:");
+            print_list(&wrong);
         }
         print_list(&missing);
         print_summary(&found.report, missing.len());
@@ -109,6 +129,31 @@ impl Stores {
             Mode::Repair => repair(&self.local, found, &maps, SystemTime::now()),
         };
         done.map_err(|error| Fault::cannot_run(format!("the repair stopped: {}", chain(&error))))
+    }
+
+    /// Compares the index maps of all refs with those that their content makes.
+    fn check_indexes(&self) -> Result<Vec<IndexFault>, Fault> {
+        let compared = IndexMaps::new(&*self.local).compare();
+        compared.map_err(|error| Fault::cannot_run(chain(&error)))
+    }
+
+    /// Makes the index maps of the refs anew that have a wrong one.
+    fn remake_indexes(&self, faults: &[IndexFault]) -> Result<(), Fault> {
+        let maps = IndexMaps::new(&*self.local);
+        let names: BTreeSet<&str> = faults.iter().map(|fault| &*fault.name).collect();
+        for name in names {
+            let made = maps.remake(name, SystemTime::now());
+            made.map_err(|error| Fault::cannot_run(chain(&error)))?;
+        }
+        Ok(())
+    }
+
+    /// Returns what is still wrong after indexes were made anew.
+    fn left_of(&self, faults: &[IndexFault]) -> Result<Vec<String>, Fault> {
+        if faults.is_empty() {
+            return Ok(Vec::new());
+        }
+        Ok(self.check_indexes()?.iter().map(ToString::to_string).collect())
     }
 
     /// Returns what is wrong with the blobs that the packs do not hold.
@@ -275,6 +320,19 @@ fn report_json(report: &Report, missing_blobs: &[String]) -> Value {
         "faults": faults,
         "unlisted": report.unlisted,
     })
+}
+
+fn indexes_json(faults: &[IndexFault]) -> Value {
+    let fault = |fault: &IndexFault| {
+        json!({
+            "ref": fault.name,
+            "index": fault.index,
+            "path": fault.path.as_str(),
+            "missing": fault.missing,
+            "surplus": fault.surplus,
+        })
+    };
+    faults.iter().map(fault).collect()
 }
 
 fn repaired_json(done: &Repaired, mode: Mode) -> Value {

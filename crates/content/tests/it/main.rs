@@ -12,6 +12,7 @@ mod changes;
 mod conflict;
 mod cost;
 mod counter;
+mod index_check;
 mod launch;
 mod listing;
 mod merge_shape;
