@@ -25,6 +25,7 @@ use crate::record::Record;
 use crate::repository::{CONTENT, Shared};
 use crate::siblings::deal_missing;
 use crate::snapshot::{Overlay, View};
+use crate::types::SYSTEM;
 use crate::version::{self, VERSIONS, VersionEdits};
 use crate::{
     ChangeKind, Conflict, ConflictKind, Error, JCR_CONTENT, MergeChoice, NodePath, PRIMARY_TYPE,
@@ -278,7 +279,15 @@ fn definitions_after(
     let folder = NodePath::new(DEFINITIONS)?;
     let below = keys::below(&folder)?;
     let folder = keys::key_of(&folder)?;
-    if !edits.keys().any(|key| *key == folder || below.contains(key)) {
+    let system = NodePath::new(SYSTEM)?;
+    let (types, below_system) = (keys::key_of(&system)?, keys::below(&system)?);
+    let has_types = before.has_types();
+    let is_about = |key: &Vec<u8>| {
+        *key == folder
+            || below.contains(key)
+            || (has_types && (*key == types || below_system.contains(key)))
+    };
+    if !edits.keys().any(is_about) {
         return Ok(before.clone());
     }
     let mut edited = head.clone();

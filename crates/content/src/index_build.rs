@@ -5,11 +5,12 @@
 //! Invariants
 //! * Commits go on meanwhile. The content is read in bounded steps over a pinned root; then the difference to what was
 //!   committed since is applied, again and again, and the last small difference in the commit that adds the maps.
+//! * A branch begins with the maps of `main`, where that has them, and reads only what differs.
 //! * Until that commit no query uses the index; after it, the map is what commits of the same content make.
 //!
 //! On failure: a build that stops is begun again from nothing. Its chunks are garbage.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -18,12 +19,14 @@ use parking_lot::Mutex;
 use tympan_store::{Batch, ChunkStore, Hold, Map, ReadChunks, RefUpdate, Root, Value as Stored};
 
 use crate::index::{IndexEdits, Maps};
-use crate::property_index::{Definitions, PREFIX, empty_maps};
+use crate::property_index::{DEFINITIONS, Definitions, PREFIX, empty_maps};
 use crate::record::Record;
-use crate::repository::Repository;
+use crate::repository::{MAIN, Repository};
 use crate::snapshot::View;
-use crate::{Error, NodePath, Result, Snapshot, commit, keys};
+use crate::{Error, NodePath, Property, Result, Snapshot, Value, commit, keys};
 
+/// The author of what no user asked for.
+const SYSTEM_USER: &str = "system";
 /// Documents that are read in one step.
 const STEP: usize = 5_000;
 /// A difference of at most this many documents is applied inside the commit.
@@ -132,6 +135,20 @@ impl Repository {
             return Ok(None);
         }
         let hold = self.hold()?;
+        if let Some((base, maps)) = self.maps_of_main(&definitions)? {
+            let have = definitions.0.iter().filter(|index| maps.contains_key(&index.map));
+            let definitions = Arc::new(Definitions(have.cloned().collect()));
+            return Ok(Some(IndexBuild {
+                repository: self.clone(),
+                definitions,
+                base,
+                next: None,
+                maps,
+                done: 0,
+                total: 0,
+                _hold: hold,
+            }));
+        }
         let mut batch = Batch::new();
         let maps = empty_maps(&definitions, &mut batch)?;
         self.chunks().commit(batch)?;
@@ -148,7 +165,24 @@ impl Repository {
         }))
     }
 
-    /// Builds all indexes that the newest state lacks; tells how many.
+    /// Returns the maps among the missing ones that `main` has, with its state: a branch needs no more than what it
+    /// differs in.
+    fn maps_of_main(
+        &self,
+        missing: &Definitions,
+    ) -> Result<Option<(Snapshot, BTreeMap<String, Map>)>> {
+        if self.0.branch == MAIN {
+            return Ok(None);
+        }
+        let Some(root) = self.chunks().read_ref(MAIN)? else { return Ok(None) };
+        let base = self.snapshot_at(root)?;
+        let mut maps = Root::read(self.0.reads(), &root)?.maps;
+        maps.retain(|map, _| missing.0.iter().any(|index| index.map == *map));
+        Ok((!maps.is_empty()).then_some((base, maps)))
+    }
+
+    /// Builds all indexes that the newest state lacks; tells how many. Definitions that asked to be built anew ask no
+    /// more.
     ///
     /// # Errors
     /// If the store fails. An index that the content does not allow is logged and left out.
@@ -158,7 +192,41 @@ impl Repository {
             while !build.step()? {}
             count += build.definitions.0.len();
         }
+        self.settle_reindex()?;
         Ok(count)
+    }
+
+    /// Sets `reindex` back to false, and counts, where the index has been built.
+    fn settle_reindex(&self) -> Result<()> {
+        // The state that the session begins with decides, so that nobody asks anew in between unnoticed.
+        let mut session = self.session(SYSTEM_USER)?;
+        let snapshot = session.snapshot()?;
+        let definitions = Definitions::cached(&snapshot.0)?;
+        if !definitions.0.iter().any(|index| index.reindex) {
+            return Ok(());
+        }
+        let maps = Root::read(self.0.reads(), &snapshot.root_id())?.maps;
+        let has_all = |name: &str| {
+            let mut own = definitions.0.iter().filter(|index| index.name == name);
+            own.all(|index| maps.contains_key(&index.map))
+        };
+        let asked: BTreeSet<&str> =
+            definitions.0.iter().filter(|one| one.reindex).map(|one| &*one.name).collect();
+        for name in asked.into_iter().filter(|name| has_all(name)) {
+            let path = NodePath::new(DEFINITIONS)?.child(name)?;
+            let Some(node) = snapshot.node(&path)? else { continue };
+            let count = match node.property("reindexCount").as_ref().and_then(Property::first) {
+                Some(Value::Long(count)) => count.saturating_add(1),
+                _ => 1,
+            };
+            session.set_property(&path, "reindex", Value::Boolean(false).into())?;
+            session.set_property(&path, "reindexCount", Value::Long(count).into())?;
+        }
+        match session.commit("indexes are built anew", SystemTime::UNIX_EPOCH) {
+            // Somebody changed a definition at the same time; its new form is looked at next.
+            Err(Error::Conflicts(_)) => Ok(()),
+            done => done.map(drop),
+        }
     }
 
     /// Drops the maps of an index, or of all of them, so that they are built anew; tells how many indexes that are.
@@ -316,7 +384,7 @@ fn moved(head: &View, maps: BTreeMap<String, Map>, message: &str) -> Result<Batc
         expected: Some(head.root),
         new: Some(new),
         at: SystemTime::UNIX_EPOCH,
-        author: "system".to_owned(),
+        author: SYSTEM_USER.to_owned(),
         message: message.to_owned(),
     });
     Ok(batch)

@@ -6,7 +6,8 @@
 //! Invariants
 //! * A map is whole or absent: it holds the empty key and every entry of the content at its root. While an index is
 //!   being built its map is absent, and queries do without it.
-//! * The name of a map is derived from its definition, so that a changed definition never finds entries of another.
+//! * The name of a map is derived from its definition and from what types come from those it names, so that neither a
+//!   changed definition nor a changed type finds entries of another.
 //! * An entry whose node has other types or paths than the definition wants may be there only where telling needs
 //!   another document; queries check every node they return.
 //!
@@ -25,7 +26,7 @@ use crate::index::present;
 use crate::record::Record;
 use crate::snapshot::View;
 use crate::subtree::{MIXIN_TYPES, PRIMARY_TYPE};
-use crate::types::NodeTypes;
+use crate::types::{NodeTypes, stored_types};
 use crate::value_key::{NONE, SEVERAL, ValueKey};
 use crate::{NodePath, Property, Result, Snapshot, Subtree, keys};
 
@@ -45,8 +46,8 @@ pub(crate) struct PropertyIndex {
     pub(crate) parents: String,
     /// The name of the property.
     pub(crate) property: String,
-    /// Nodes of other types are left out; empty for all.
-    pub(crate) node_types: Vec<String>,
+    /// The declared types and all that come from them; nodes of other types are left out. Empty for all.
+    pub(crate) node_types: BTreeSet<String>,
     pub(crate) included: Vec<NodePath>,
     pub(crate) excluded: Vec<NodePath>,
     pub(crate) pattern: Option<Regex>,
@@ -62,9 +63,16 @@ pub(crate) struct PropertyIndex {
 #[derive(Debug, Default)]
 pub(crate) struct Definitions(pub(crate) Vec<Arc<PropertyIndex>>);
 
-/// The definitions that were read last, with the record they were read from.
+/// The definitions that were read last.
 #[derive(Default)]
-pub(crate) struct DefinitionCache(Mutex<Option<(Option<Stored>, Arc<Definitions>)>>);
+pub(crate) struct DefinitionCache(Mutex<Option<Known>>);
+
+/// Definitions with what they were read from.
+struct Known {
+    record: Option<Stored>,
+    types: Arc<NodeTypes>,
+    definitions: Arc<Definitions>,
+}
 
 /// The indexes that every repository has: definition, property.
 const BUILT_IN: [(&str, &str); 5] = [
@@ -87,7 +95,7 @@ pub(crate) fn built_in() -> Arc<Definitions> {
 /// What the properties of one definition have in common.
 #[derive(Debug, Default)]
 struct Terms {
-    node_types: Vec<String>,
+    node_types: BTreeSet<String>,
     included: Vec<NodePath>,
     excluded: Vec<NodePath>,
     pattern: Option<String>,
@@ -146,13 +154,9 @@ impl PropertyIndex {
         is_included && self.excluded.iter().all(is_free)
     }
 
-    /// Tells whether nodes of these own types are indexed. Only the standard types are known to be kinds of others, so
-    /// that entries do not depend on what types a site defines later.
+    /// Tells whether nodes of these own types are indexed.
     pub(crate) fn takes_type<'t>(&self, mut types: impl Iterator<Item = &'t str>) -> bool {
-        let standard = NodeTypes::standard();
-        self.node_types.is_empty()
-            || types
-                .any(|own| self.node_types.iter().any(|declared| standard.is_type(own, declared)))
+        self.node_types.is_empty() || types.any(|own| self.node_types.contains(own))
     }
 }
 
@@ -168,7 +172,8 @@ impl Definitions {
     pub(crate) fn read(view: &View) -> Result<Arc<Self>> {
         let path = NodePath::new(DEFINITIONS)?;
         let folder = Snapshot(Arc::new(view.clone()), None).read(&path)?;
-        Ok(folder.map_or_else(built_in, |folder| Self::of_tree(&folder)))
+        let types = view.rules(None)?.types;
+        Ok(folder.map_or_else(built_in, |folder| Self::of_tree(&folder, &types)))
     }
 
     /// Reads the definitions in a content map. What does not decode defines nothing.
@@ -191,7 +196,18 @@ impl Definitions {
                 folder.children.push(child);
             }
         }
-        Ok(Self::of_tree(&folder))
+        let types = stored_types(content, reads)?;
+        Ok(Self::of_tree(&folder, &types))
+    }
+
+    /// Tells whether it matters what types there are.
+    pub(crate) fn has_types(&self) -> bool {
+        self.0.iter().any(|index| !index.node_types.is_empty())
+    }
+
+    /// Returns the names of all maps.
+    pub(crate) fn maps(&self) -> BTreeSet<&str> {
+        self.0.iter().map(|index| &*index.map).collect()
     }
 
     /// Reads the definitions of a stored state, unless they are those that were read last.
@@ -208,20 +224,24 @@ impl Definitions {
             return Self::stored(view.content, reads);
         }
         let cache = &view.shared.bodies.definitions.0;
-        if let Some((known, definitions)) = &*cache.lock()
-            && *known == record
+        if let Some(known) = &*cache.lock()
+            && known.record == record
+            && (!known.definitions.has_types()
+                || Arc::ptr_eq(&known.types, &view.rules(None)?.types))
         {
-            return Ok(definitions.clone());
+            return Ok(known.definitions.clone());
         }
+        let types = view.rules(None)?.types;
         let definitions = Self::stored(view.content, reads)?;
-        *cache.lock() = Some((record, definitions.clone()));
+        *cache.lock() = Some(Known { record, types, definitions: definitions.clone() });
         Ok(definitions)
     }
 
     /// Reads the definitions below a folder, and adds the built-in ones that none of them replaces.
-    fn of_tree(folder: &Subtree) -> Arc<Self> {
+    fn of_tree(folder: &Subtree, types: &NodeTypes) -> Arc<Self> {
+        let read = |child| read_definition(child, types);
         let mut indexes: Vec<Arc<PropertyIndex>> =
-            folder.children.iter().flat_map(read_definition).map(Arc::new).collect();
+            folder.children.iter().flat_map(read).map(Arc::new).collect();
         let is_replaced = |name: &str| folder.child(name).is_some();
         indexes.extend(built_in().0.iter().filter(|one| !is_replaced(&one.name)).cloned());
         let mut maps = BTreeSet::new();
@@ -313,7 +333,7 @@ pub(crate) fn empty_maps(
 }
 
 /// Reads one definition; nothing if it is of another type or switched off.
-fn read_definition(node: &Subtree) -> Vec<PropertyIndex> {
+fn read_definition(node: &Subtree, types: &NodeTypes) -> Vec<PropertyIndex> {
     if node.text("type") != Some("property") {
         return Vec::new();
     }
@@ -324,8 +344,10 @@ fn read_definition(node: &Subtree) -> Vec<PropertyIndex> {
     let is_true = |name: &str| texts(name).first().is_some_and(|text| text == "true");
     let paths =
         |name: &str| texts(name).iter().filter_map(|text| NodePath::new(text).ok()).collect();
+    let declared = texts("declaringNodeTypes");
+    let kinds = declared.iter().flat_map(|name| types.subtypes(name).map(str::to_owned));
     let terms = Terms {
-        node_types: texts("declaringNodeTypes"),
+        node_types: kinds.chain(declared.iter().cloned()).collect(),
         included: paths("includedPaths"),
         excluded: paths("excludedPaths"),
         pattern: texts("valuePattern").pop().filter(|pattern| !pattern.is_empty()),

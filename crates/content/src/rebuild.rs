@@ -16,7 +16,7 @@ use tympan_store::{Batch, ChunkId, ChunkStore, DeriveMaps, Map, RefUpdate, Root,
 use crate::body::Body;
 use crate::index::{IndexEdits, Maps, NAMES, ORDER};
 use crate::order::OrderKey;
-use crate::property_index::{self, DEFINITIONS, Definitions, PREFIX, PropertyIndex};
+use crate::property_index::{self, Definitions, PREFIX, PropertyIndex};
 use crate::record::Record;
 use crate::repository::{CONTENT, ROOT_TYPE};
 use crate::{Error, NodePath, Result, Subtree, keys, siblings};
@@ -140,8 +140,9 @@ impl<'a> IndexMaps<'a> {
     }
 
     fn definitions_differ(&self, left: Map, right: Map) -> Result<bool> {
-        let key = keys::key_at(DEFINITIONS);
-        Ok(left.get(self.store, &key)? != right.get(self.store, &key)?)
+        let (left, right) =
+            (Definitions::stored(left, self.store)?, Definitions::stored(right, self.store)?);
+        Ok(left.maps() != right.maps())
     }
 
     /// Makes the map of order keys, which is whole or not there.

@@ -21,7 +21,9 @@ use tympan_content::query::Request as QueryRequest;
 use tympan_content::query::{
     BuilderQuery, Column, ColumnContent, Page, Query, Row, parse_sql2, parse_xpath,
 };
-use tympan_content::{Date, Error, IndexState, Node, Property, Snapshot, Value as Stored, Viewer};
+use tympan_content::{
+    ChunkId, Date, Error, IndexState, Node, Property, Repository, Snapshot, Value as Stored, Viewer,
+};
 
 use crate::failure::{Failure, Result};
 use crate::login::{CSRF_HEADER, check_csrf, check_origin};
@@ -49,8 +51,9 @@ pub(crate) fn routes() -> Router<Arc<Instance>> {
 pub(crate) fn keep_indexes(instance: &Arc<Instance>) {
     let instance = Arc::downgrade(instance);
     let keep = move || {
+        let mut seen = HashMap::new();
         while let Some(instance) = instance.upgrade() {
-            if let Err(error) = instance.repository.build_indexes() {
+            if let Err(error) = build_indexes(&instance.repository, &mut seen) {
                 tracing::error!(reason = %error, "indexes cannot be built");
             }
             drop(instance);
@@ -61,6 +64,23 @@ pub(crate) fn keep_indexes(instance: &Arc<Instance>) {
     if let Err(error) = spawned {
         tracing::error!(reason = %error, "no thread to build indexes");
     }
+}
+
+/// Builds the indexes that the instance's branch lacks, then those of the branches that have moved.
+fn build_indexes(
+    repository: &Repository,
+    seen: &mut HashMap<String, ChunkId>,
+) -> tympan_content::Result<()> {
+    repository.build_indexes()?;
+    for branch in repository.branches()? {
+        if branch.name == repository.branch() || seen.get(&branch.name) == Some(&branch.root) {
+            continue;
+        }
+        let on_branch = repository.on_branch(&branch.name)?;
+        on_branch.build_indexes()?;
+        seen.insert(branch.name, on_branch.head()?);
+    }
+    Ok(())
 }
 
 /// A query as the API takes it.

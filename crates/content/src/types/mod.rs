@@ -45,6 +45,6 @@ pub(crate) use fill::adopt;
 pub use lexer::Diagnostic;
 pub use namespace::Namespaces;
 pub use registry::{NodeType, NodeTypes};
-pub(crate) use stored::{MAX_RULES, RulesCache};
+pub(crate) use stored::{MAX_RULES, RulesCache, SYSTEM, stored_types};
 pub(crate) use violation::summary;
 pub use violation::{Violation, ViolationKind};

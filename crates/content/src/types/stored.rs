@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use tympan_store::ChunkId;
+use tympan_store::{ChunkId, Map, ReadChunks};
 
 use super::definition::{
     ChildDefinition, ItemFlags, OnParentVersion, Operator, PropertyDefinition, QueryUse, RESIDUAL,
@@ -14,7 +14,7 @@ use super::definition::{
 use super::namespace::Namespaces;
 use super::registry::NodeTypes;
 use crate::body::{Body, BodyNode};
-use crate::record::BodyPlace;
+use crate::record::{BodyPlace, Record};
 use crate::snapshot::{Overlay, View};
 use crate::{Error, NodePath, Property, Result, Subtree, Value, ValueType, keys};
 
@@ -91,6 +91,20 @@ impl View {
         }
         Ok(None)
     }
+}
+
+/// Reads the node types of a stored state; the standard ones if they do not decode.
+pub(crate) fn stored_types(content: Map, reads: &dyn ReadChunks) -> Result<Arc<NodeTypes>> {
+    for owner in [TYPES, SYSTEM] {
+        let Some(stored) = content.get(reads, &keys::key_at(owner))? else { continue };
+        let Some(record) = Record::decode(&stored) else { continue };
+        let Some(body) = record.read_body(reads)? else { continue };
+        if let Some(node) = body.find(TYPES.get(owner.len()..).unwrap_or_default()) {
+            let types = read_types(Some(&Place { body, node, id: None }));
+            return Ok(types.unwrap_or_else(|_| NodeTypes::standard()));
+        }
+    }
+    Ok(NodeTypes::standard())
 }
 
 fn read_types(place: Option<&Place>) -> Result<Arc<NodeTypes>> {

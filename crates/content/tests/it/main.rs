@@ -13,6 +13,7 @@ mod conflict;
 mod cost;
 mod counter;
 mod index_check;
+mod index_definition;
 mod launch;
 mod listing;
 mod merge_shape;
