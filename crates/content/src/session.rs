@@ -453,6 +453,10 @@ impl Session {
     /// names or references; errors of the store. The edits stay pending.
     pub fn commit(&mut self, message: &str, at: SystemTime) -> Result<ChunkId> {
         self.cool()?;
+        if self.checks == Checks::Installed {
+            self.check_in_installed(&self.base.clone(), message, at)?;
+            self.cool()?;
+        }
         self.check_access()?;
         self.passes.check(&self.base, &self.pending)?;
         let versions = &self.pending.0.versions;
@@ -472,7 +476,7 @@ impl Session {
         self.checks = Checks::None;
     }
 
-    /// Notes that pending edits come from a package.
+    /// Notes that pending edits come from a package, or take one back.
     pub(crate) fn note_installation(&mut self) {
         if self.checks == Checks::All {
             self.checks = Checks::Installed;

@@ -143,8 +143,10 @@ const KEPT: [&str; 7] = [
     "jcr:versionHistory",
     "jcr:baseVersion",
     "jcr:predecessors",
-    "jcr:isCheckedOut",
+    IS_CHECKED_OUT,
 ];
+
+const IS_CHECKED_OUT: &str = "jcr:isCheckedOut";
 
 /// Never removed, even by a filter for everything.
 const SYSTEM: &str = "/jcr:system";
@@ -272,7 +274,8 @@ impl<'a, R: Read + Seek> Installer<'a, R> {
             let is_admitted = name == PRIMARY_TYPE || self.filter.admits_property(path, name);
             let is_settled = old.contains_key(name)
                 && (mode == Mode::MergeProperties
-                    || (mode == Mode::Update && name == PRIMARY_TYPE));
+                    || (mode == Mode::Update && name == PRIMARY_TYPE)
+                    || is_closed(old, name));
             if !is_admitted || (is_settled && name != MIXIN_TYPES) {
                 continue;
             }
@@ -300,6 +303,7 @@ impl<'a, R: Read + Seek> Installer<'a, R> {
     ) -> BTreeMap<String, Property> {
         let is_kept = |name: &String| {
             (KEPT.contains(&name.as_str()) && !node.properties().contains_key(name))
+                || is_closed(&existing.properties, name)
                 || (name == PRIMARY_TYPE && node.primary_type().is_none())
                 || !self.filter.admits_property(path, name)
         };
@@ -612,6 +616,13 @@ impl<'a, R: Read + Seek> Installer<'a, R> {
             });
         }
     }
+}
+
+/// Tells whether this is the property that says that a node is checked in: the node stays so, as a package does not check
+/// it out.
+fn is_closed(properties: &BTreeMap<String, Property>, name: &str) -> bool {
+    let is_out = properties.get(name).and_then(Property::first);
+    name == IS_CHECKED_OUT && matches!(is_out, Some(Value::Boolean(false)))
 }
 
 pub(super) fn type_of(properties: &BTreeMap<String, Property>) -> &str {

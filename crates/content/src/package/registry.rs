@@ -359,6 +359,7 @@ impl Session {
             );
         };
         let before = self.snapshot()?;
+        self.note_installation();
         replaced::undo(self, &replaced, &mut out)?;
         // Packages that came with this one need it and go with it.
         let after = self.snapshot()?;

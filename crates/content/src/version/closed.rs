@@ -4,11 +4,16 @@
 //! below it in the same document, but for versionable nodes there, which have a state of their own. It is asked at the
 //! commit: whatever way an edit takes, and a check-out in the same commit counts.
 //!
+//! A package is installed over checked-in nodes, too: each one that it changes or brings is kept as a version.
+//!
 //! Not covered, as their OnParentVersion is IGNORE: what replication notes about a node, and its access control.
 
 use std::collections::BTreeSet;
+use std::time::SystemTime;
 
 use super::check_in::has_versionable;
+use super::entry::MAX_PATH_BYTES;
+use super::{After, CheckIn};
 use crate::body::{Body, BodyNode};
 use crate::borrowed::BorrowedValue;
 use crate::subtree::MIXIN_TYPES;
@@ -27,7 +32,7 @@ pub(crate) struct Passes {
 
 impl Session {
     /// Lets the edits of this session change checked-in nodes: for what comes whole from elsewhere, such as received
-    /// documents and packages.
+    /// documents.
     pub fn pass_check_ins(&mut self) {
         self.passes.is_all = true;
     }
@@ -35,6 +40,69 @@ impl Session {
     /// Notes that a node gets its state from a version.
     pub(super) fn restored(&mut self, path: &NodePath) {
         self.passes.restored.insert(path.clone());
+    }
+
+    /// Checks in again what the pending edits of a package change of checked-in nodes, and what they leave checked in
+    /// that was not: each such node is kept as a version. One whose path is too long for versions changes without.
+    pub(crate) fn check_in_installed(
+        &mut self,
+        base: &Snapshot,
+        comment: &str,
+        at: SystemTime,
+    ) -> Result<()> {
+        for path in closed_anew(base, &self.whole()?)? {
+            // A commit that failed may have come here before.
+            if self.passes.restored.contains(&path) {
+                continue;
+            }
+            if path.as_str().len() > MAX_PATH_BYTES {
+                self.restored(&path);
+                continue;
+            }
+            // A node that is checked in keeps the version that it has.
+            self.set_property(&path, IS_CHECKED_OUT, Value::Boolean(true).into())?;
+            self.check_in(&path, &CheckIn { comment, at, after: After::CheckedIn })?;
+        }
+        Ok(())
+    }
+}
+
+/// Returns the nodes that are checked in after the pending edits and were not before, or were otherwise.
+fn closed_anew(base: &Snapshot, pending: &Snapshot) -> Result<Vec<NodePath>> {
+    let mut found = Vec::new();
+    for (key, record) in &pending.0.overlay {
+        let Some(record) = record else { continue };
+        let path = keys::path_of(key)?;
+        let after = pending.0.body(record, &path)?;
+        if !after.has_name(IS_CHECKED_OUT) {
+            continue;
+        }
+        let before = base.0.record(key, &path)?;
+        let before = before.map(|before| base.0.body(&before, &path)).transpose()?;
+        let before = before.as_ref().map(|before| (&**before, before.root()));
+        collect_closed(&path, before, &after.subtree(after.root()), &mut found);
+    }
+    Ok(found)
+}
+
+fn collect_closed(
+    path: &NodePath,
+    before: Option<(&Body, BodyNode)>,
+    after: &Subtree,
+    found: &mut Vec<NodePath>,
+) {
+    let was_so = before.is_some_and(|(body, node)| {
+        is_closed_in(body, node) && is_same(&body.subtree(node), after, Nested::Apart)
+    });
+    if is_closed_tree(after) && !was_so {
+        found.push(path.clone());
+    }
+    for child in &after.children {
+        let before = before.and_then(|(body, node)| {
+            let known = body.children(node).find(|known| body.name(*known) == child.name)?;
+            Some((body, known))
+        });
+        collect_closed(&path.child_unchecked(&child.name), before, child, found);
     }
 }
 

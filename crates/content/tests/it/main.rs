@@ -31,6 +31,7 @@ mod package_real;
 mod package_registry;
 mod package_session;
 mod package_target;
+mod package_versions;
 mod query;
 mod query_cost;
 mod query_random;
