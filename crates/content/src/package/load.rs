@@ -17,7 +17,7 @@ use super::docview::{Document, Serialization};
 use super::entry::{self, Role};
 use super::filter::{self, Coverage, Filter};
 use super::properties::{self, NestedHandling, PackageId, Properties};
-use super::report::{SkipReason, Skipped};
+use super::report::Skipped;
 use super::tree::{ImportNode, ImportProperty, Kind, Source, Superseded};
 use super::{Counts, JCR_DATA, Nested, Package, RESOURCE_TYPES, docview, is_nested_package};
 use crate::{Date, JCR_CONTENT, NodePath, PRIMARY_TYPE, Result, Value};
@@ -276,10 +276,9 @@ impl<'a, R: Read + Seek> Loader<'a, R> {
             "",
             &mut superseded,
         );
-        for Superseded { path: relative, source } in superseded {
+        for Superseded { path: relative, source, reason } in superseded {
             let full = if path.is_root() { relative } else { format!("{path}{relative}") };
             let path = if full.is_empty() { NodePath::root() } else { NodePath::new(&full)? };
-            let reason = SkipReason::Superseded;
             let (file, line) = (source.file(), source.line());
             self.superseded.push(Skipped { path, file, line, is_element: true, reason });
         }

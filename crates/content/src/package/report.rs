@@ -87,6 +87,8 @@ pub enum SkipReason {
     Cache,
     /// A later element, or one in a file nearer to the node, describes the same node.
     Superseded,
+    /// It is a second sibling of the same name, `name[2]`, or below one.
+    SameName,
     /// Its parent is named for its order only and does not exist.
     ParentMissing,
 }
@@ -104,6 +106,7 @@ impl SkipReason {
             Self::AccessControl => "access control, not imported by the package's acHandling",
             Self::Cache => "a cache that the system fills itself",
             Self::Superseded => "another element describes the same node",
+            Self::SameName => "a sibling has the same name; give one of them another",
             Self::ParentMissing => "its parent is named for its order only and does not exist",
         }
     }

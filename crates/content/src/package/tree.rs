@@ -9,6 +9,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::archive::File;
+use super::report::SkipReason;
 use crate::{NodePath, PRIMARY_TYPE, Property, Value};
 
 /// What the package knows of a node.
@@ -67,12 +68,13 @@ impl Source {
     }
 }
 
-/// An element whose place another one takes.
+/// An element that is left out because of another one.
 #[derive(Debug, Clone)]
 pub(super) struct Superseded {
     /// Its path, relative to the node that the document describes.
     pub(super) path: String,
     pub(super) source: Source,
+    pub(super) reason: SkipReason,
 }
 
 /// A node of a package with those below it.
@@ -226,7 +228,7 @@ impl ImportNode {
     pub(super) fn join(&mut self, document: Self, path: &str, superseded: &mut Vec<Superseded>) {
         if document.kind == Kind::Content {
             if self.is_element {
-                superseded.push(Superseded { path: path.to_owned(), source: self.source.clone() });
+                superseded.push(self.superseded(path, SkipReason::Superseded));
             }
             self.kind = Kind::Content;
             self.is_element = true;
@@ -249,7 +251,8 @@ impl ImportNode {
     pub(super) fn push_last(&mut self, child: Self, path: &str, superseded: &mut Vec<Superseded>) {
         match self.places.get(&child.name).and_then(|place| self.children.get_mut(*place)) {
             Some(known) if child.kind != Kind::OrderOnly => {
-                known.list_elements(&format!("{path}/{}", known.name), superseded);
+                let path = format!("{path}/{}", known.name);
+                known.list_elements(&path, SkipReason::Superseded, superseded);
                 *known = child;
             }
             Some(_) => {}
@@ -257,13 +260,18 @@ impl ImportNode {
         }
     }
 
-    fn list_elements(&self, path: &str, out: &mut Vec<Superseded>) {
+    /// Lists the elements of a subtree that is left out.
+    pub(super) fn list_elements(&self, path: &str, reason: SkipReason, out: &mut Vec<Superseded>) {
         if self.is_element {
-            out.push(Superseded { path: path.to_owned(), source: self.source.clone() });
+            out.push(self.superseded(path, reason));
         }
         for child in &self.children {
-            child.list_elements(&format!("{path}/{}", child.name), out);
+            child.list_elements(&format!("{path}/{}", child.name), reason, out);
         }
+    }
+
+    fn superseded(&self, path: &str, reason: SkipReason) -> Superseded {
+        Superseded { path: path.to_owned(), source: self.source.clone(), reason }
     }
 
     /// Counts the nodes, this one included.

@@ -32,7 +32,7 @@ fn commit(session: &mut Session) {
 }
 
 /// Sorts the children of nodes that give them no order. A page's content, which is stored with it, comes first.
-fn sorted(mut node: Subtree) -> Subtree {
+pub(crate) fn sorted(mut node: Subtree) -> Subtree {
     node.children = node.children.into_iter().map(sorted).collect();
     if UNORDERED.contains(&node.primary_type()) {
         node.children.sort_by(|left, right| left.name.cmp(&right.name));
@@ -45,14 +45,14 @@ fn sorted(mut node: Subtree) -> Subtree {
 
 /// Returns the tree below the root, as a later reader of the repository sees it; without what the system keeps of node
 /// types and namespaces, which memory does not know.
-fn stored(repository: &Repository) -> Vec<Subtree> {
+pub(crate) fn stored(repository: &Repository) -> Vec<Subtree> {
     let mut root = repository.snapshot().unwrap().read(&NodePath::root()).unwrap().unwrap();
     root.remove_child("jcr:system");
     sorted(Subtree { name: "root".into(), ..root }).children
 }
 
 /// Fails at the first difference, with its path.
-fn assert_same(left: &[Subtree], right: &[Subtree], path: &str) {
+pub(crate) fn assert_same(left: &[Subtree], right: &[Subtree], path: &str) {
     let names = |nodes: &[Subtree]| nodes.iter().map(|node| node.name.clone()).collect::<Vec<_>>();
     assert_eq!(names(left), names(right), "below {path}/");
     for (left, right) in left.iter().zip(right) {

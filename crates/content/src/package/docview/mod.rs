@@ -26,6 +26,7 @@ pub(super) use write::{Split, write_split};
 
 use super::Counts;
 use super::archive::{File, Limits};
+use super::report::SkipReason;
 use super::tree::{ImportNode, ImportProperty, Kind, Source, Superseded};
 use super::xml::{Attribute, Element, Item, Xml};
 use crate::{MIXIN_TYPES, PRIMARY_TYPE, Property, Result, Subtree, ValueType, check_name};
@@ -39,7 +40,7 @@ pub(super) struct Document {
     /// Which prefixes it uses for which namespaces.
     pub(super) namespaces: BTreeMap<String, String>,
     pub(super) counts: Counts,
-    /// Elements whose place a later sibling of the same name takes.
+    /// Elements that are left out because of a sibling of the same name.
     pub(super) superseded: Vec<Superseded>,
 }
 
@@ -153,7 +154,7 @@ impl DocumentReader<'_> {
             String::new()
         } else {
             self.scopes.open(element);
-            self.name(&element.name, element.line)?
+            self.node_name(element)?
         };
         if depth + self.open.len() > self.limits.depth {
             let message = format!("nodes lie deeper than the limit of {}", self.limits.depth);
@@ -178,10 +179,17 @@ impl DocumentReader<'_> {
     }
 
     /// Ends the innermost element. A later one takes the place of a sibling with the same name, as in FileVault over
-    /// a repository that has no same-name siblings.
+    /// a repository that has no same-name siblings; there, one that says to be another, `name[2]`, is left out.
     fn close(&mut self) {
         self.scopes.close();
         let Some(node) = self.open.pop() else { return };
+        if let Some(name) = further_sibling(node.name()) {
+            let above = self.open.iter().skip(1).map(ImportNode::name);
+            let names = above.map(|name| further_sibling(name).unwrap_or(name));
+            let path: String = names.chain([name]).flat_map(|name| ["/", name]).collect();
+            node.list_elements(&path, SkipReason::SameName, &mut self.superseded);
+            return;
+        }
         let path: String = match self.open.last().and_then(|parent| parent.child(node.name())) {
             Some(_) => self.open.iter().skip(1).flat_map(|open| ["/", open.name()]).collect(),
             None => String::new(),
@@ -234,8 +242,23 @@ impl DocumentReader<'_> {
         }
     }
 
-    /// Returns the JCR name for a name in the document.
+    /// Returns the name of an element's node; with its number where that is a second sibling or later one of this name.
+    fn node_name(&mut self, element: &Element) -> Result<String> {
+        let decoded = self.decoded(&element.name, element.line)?;
+        let base = decoded.strip_suffix("[1]").or_else(|| further_sibling(&decoded));
+        let name = base.unwrap_or(&decoded);
+        check_name(name).map_err(|error| self.file.error(element.line, error.to_string()))?;
+        Ok(if decoded.ends_with("[1]") { name.to_owned() } else { decoded })
+    }
+
+    /// Returns the JCR name for an attribute's name in the document.
     fn name(&mut self, qualified: &str, line: u32) -> Result<String> {
+        let name = self.decoded(qualified, line)?;
+        check_name(&name).map_err(|error| self.file.error(line, error.to_string()))?;
+        Ok(name)
+    }
+
+    fn decoded(&mut self, qualified: &str, line: u32) -> Result<String> {
         let resolved = self.scopes.resolve(qualified).ok_or_else(|| {
             let prefix = qualified.split(':').next().unwrap_or_default();
             let message = format!(
@@ -243,17 +266,15 @@ impl DocumentReader<'_> {
             );
             self.file.error(line, message)
         })?;
-        let name = iso9075::decode(&resolved);
-        check_name(&name).map_err(|error| {
-            let hint = if name.ends_with(']') {
-                "; nodes of the same name below one parent are not supported"
-            } else {
-                ""
-            };
-            self.file.error(line, format!("{error}{hint}"))
-        })?;
-        Ok(name)
+        Ok(iso9075::decode(&resolved))
     }
+}
+
+/// Returns the name without its number, if that is `[2]` or more: JCR's way to write siblings of the same name.
+fn further_sibling(name: &str) -> Option<&str> {
+    let (base, number) = name.strip_suffix(']')?.rsplit_once('[')?;
+    let is_number = number.bytes().all(|byte| byte.is_ascii_digit());
+    (is_number && number.parse::<u32>().is_ok_and(|number| number > 1)).then_some(base)
 }
 
 /// Returns the type of values that are written without one.
