@@ -85,15 +85,15 @@ pub(super) struct Replaced {
 }
 
 impl Replaced {
-    /// Compares two states of one session, of which the second has all edits of the first. What lies at `except` or
-    /// leads to it does not count.
+    /// Compares two states of one session, of which the second has all edits of the first. What lies at `except` does
+    /// not count.
     pub(super) fn between(before: &View, after: &View, except: &NodePath) -> Result<Self> {
         let mut replaced = Self::default();
         let system = NodePath::new("/jcr:system")?;
         for (key, new) in &after.overlay {
             let path = keys::path_of(key)?;
             // Node types and namespaces stay known: other content may use them by now.
-            if except.is_within(&path) || path.is_within(except) || path.is_within(&system) {
+            if path.is_within(except) || path.is_within(&system) {
                 continue;
             }
             let old = before.record(key, &path)?;

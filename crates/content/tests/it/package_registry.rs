@@ -379,6 +379,23 @@ fn what_others_put_below_a_new_folder_stays_with_it() {
     assert!(!has(&repository, "/x/in/mine") && !has(&repository, "/x/out"));
 }
 
+/// Where one document holds `/etc` with the stored packages, the rest of it goes back all the same.
+#[test]
+fn what_lies_beside_a_stored_package_goes_back() {
+    let repository = Repository::memory().unwrap();
+    let mut session = repository.session("ann").unwrap();
+    session.put(&path("/etc"), tree("/etc/mine p=1").children.remove(0)).unwrap();
+    session.commit("before", SystemTime::UNIX_EPOCH).unwrap();
+    let filters = "<filter root=\"/etc/mine\"/><filter root=\"/etc/new\"/>";
+    let at = store(&repository, &made("g:n:1", &[], filters, &tree("/etc/mine p=2\n/etc/new")));
+    install(&repository, &at);
+    assert_eq!(text(&repository, "/etc/mine", "p").as_deref(), Some("2"));
+    assert_eq!(uninstall(&repository, &at).kept, []);
+    assert_eq!(text(&repository, "/etc/mine", "p").as_deref(), Some("1"));
+    assert!(!has(&repository, "/etc/new"));
+    assert_eq!(listed(&repository), ["g:n:1"]);
+}
+
 #[test]
 fn two_installations_are_undone_to_before_the_first() {
     let repository = Repository::memory().unwrap();
