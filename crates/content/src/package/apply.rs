@@ -224,8 +224,12 @@ impl<'a, R: Read + Seek> Installer<'a, R> {
                 }
                 self.order(node, path)
             }
-            Some(Mode::Update | Mode::UpdateProperties) => self.order(node, path),
-            Some(_) | None => Ok(()),
+            Some(mode) => {
+                self.remove_other_policies(node, path, existing)?;
+                let is_ordered = matches!(mode, Mode::Update | Mode::UpdateProperties);
+                if is_ordered { self.order(node, path) } else { Ok(()) }
+            }
+            None => Ok(()),
         }
     }
 
@@ -438,11 +442,35 @@ impl<'a, R: Read + Seek> Installer<'a, R> {
         self.target.put(&place, merged)
     }
 
+    /// Removes the policies of a node that the package lacks, if they are to be those of the package: the filter's mode
+    /// does not rule them.
+    fn remove_other_policies(
+        &mut self,
+        node: &ImportNode,
+        path: &NodePath,
+        existing: &ExistingNode,
+    ) -> Result<()> {
+        let policies = existing.children.iter().filter(|name| is_policy(name));
+        for name in policies.filter(|name| node.child(name).is_none()) {
+            let policy = path.child_unchecked(name);
+            let is_covered = matches!(self.filter.coverage(&policy), Coverage::Contained(_));
+            if node.kind() == Kind::Content && is_covered && !self.keeps_policies(name) {
+                self.report.subtrees_removed += 1;
+                let place = self.place(&policy);
+                self.target.remove(&place)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells whether policies of this name stay where the package has none.
+    fn keeps_policies(&self, name: &str) -> bool {
+        !matches!(self.handling(name), AccessControl::Overwrite | AccessControl::Clear)
+    }
+
     /// Removes a child that the package lacks, if its filter says so.
     fn remove_extra(&mut self, path: &NodePath, name: &str) -> Result<()> {
-        let keeps_policies =
-            !matches!(self.handling(name), AccessControl::Overwrite | AccessControl::Clear);
-        if is_policy(name) && keeps_policies {
+        if is_policy(name) && self.keeps_policies(name) {
             return Ok(());
         }
         self.remove_covered(path).map(|_| ())

@@ -286,7 +286,10 @@ fn access_control_follows_its_own_rule() {
         let entries = [
             (
                 "META-INF/vault/filter.xml",
-                &*filter("<filter root=\"/x\" mode=\"merge\"/><filter root=\"/y\"/>"),
+                &*filter(
+                    "<filter root=\"/x\" mode=\"merge\"/><filter root=\"/y\"/>\
+                     <filter root=\"/z\" mode=\"update_properties\"><exclude pattern=\"/z/out(/.*)?\"/></filter>",
+                ),
             ),
             ("META-INF/vault/properties.xml", &*properties),
             ("jcr_root/x/.content.xml", &*format!("<jcr:root {JCR} new=\"1\"/>")),
@@ -297,12 +300,20 @@ fn access_control_follows_its_own_rule() {
                 ),
             ),
             ("jcr_root/y/.content.xml", &*format!("<jcr:root {JCR} new=\"1\"/>")),
+            (
+                "jcr_root/z/.content.xml",
+                &*format!("<jcr:root {JCR} new=\"1\"><out new=\"1\"/><order/></jcr:root>"),
+            ),
         ];
         let mut target = Memory::with(tree(
-            "/x/rep:policy/a rep:principalName=ann\n/x/rep:policy/b rep:principalName=bob\n/y/rep:policy/c",
+            "/x/rep:policy/a rep:principalName=ann\n/x/rep:policy/b rep:principalName=bob\n/y/rep:policy/c\n\
+             /z/rep:policy/d\n/z/out/rep:policy/e\n/z/order/rep:policy/f\n/z/unnamed/rep:policy/g",
         ));
         install(&mut package(&entries).unwrap(), &mut target).unwrap();
-        let shown: Vec<String> = ["/x", "/y"]
+        for path in ["/z/out", "/z/order", "/z/unnamed"] {
+            assert!(target.find(path).unwrap().child("rep:policy").is_some(), "{handling} {path}");
+        }
+        let shown: Vec<String> = ["/x", "/y", "/z"]
             .iter()
             .map(|path| {
                 let policy = target.find(path).unwrap().child("rep:policy");
@@ -318,11 +329,12 @@ fn access_control_follows_its_own_rule() {
             .collect();
         assert_eq!(shown.join(", "), expected, "{handling}");
     };
-    with("ignore", "a b, c");
-    with("merge", "a b1, c");
-    with("merge_preserve", "a b, c");
-    with("overwrite", "b1, none");
-    with("clear", "none, none");
+    with("ignore", "a b, c, d");
+    with("merge", "a b1, c, d");
+    with("merge_preserve", "a b, c, d");
+    // Whatever the mode, no policy stays that the package does not bring.
+    with("overwrite", "b1, none, none");
+    with("clear", "none, none, none");
 }
 
 #[test]
