@@ -5,12 +5,15 @@
 //! lower-cased, stemmed by the language's Snowball rules, and written without accents; of documents in no known
 //! language only the accents are taken off. A stem that is the word itself is not kept twice: whoever looks for a stem
 //! looks for it among the words too.
+//!
+//! Every word of the content passes here twice, so that what is cheap is done first: text of ASCII letters is not
+//! decoded, and a word is stemmed once for all the times that it stands somewhere.
 
-use std::str::CharIndices;
+use std::collections::HashMap;
 
 use tantivy::tokenizer::{
-    AsciiFoldingFilter, BoxTokenStream, LowerCaser, RawTokenizer, RemoveLongFilter, Stemmer,
-    TextAnalyzer, TextAnalyzerBuilder, Token, TokenStream, Tokenizer, TokenizerManager,
+    AsciiFoldingFilter, Language, RawTokenizer, Stemmer, TextAnalyzer, Token, TokenStream,
+    Tokenizer, TokenizerManager,
 };
 
 use tympan_content::query::{is_alone, is_word};
@@ -21,8 +24,10 @@ use crate::language::{LANGUAGES, UNKNOWN};
 pub(crate) const WORDS: &str = "words";
 /// The analyzer that takes a value whole.
 pub(crate) const RAW: &str = "raw";
-/// Longer words are no words: encoded data and the like.
+/// Words of this length and longer ones are no words: encoded data and the like.
 const MAX_WORD_BYTES: usize = 128;
+/// Words whose stems are remembered, for each language and thread.
+const REMEMBERED: usize = 32_768;
 
 /// Returns the name of the analyzer, and of the field, that has what stemming changes in a language.
 pub(crate) fn stems_of(language: &str) -> String {
@@ -41,30 +46,21 @@ pub(crate) fn analyzers() -> TokenizerManager {
     manager.register(WORDS, words());
     // The library asks for it where a JSON field is a column only.
     manager.register("default", words());
-    let folded = lowered().filter(AsciiFoldingFilter);
-    register(&manager, UNKNOWN, folded.build());
+    register(&manager, UNKNOWN, None);
     for (code, language) in LANGUAGES {
-        let stems = lowered().filter(Stemmer::new(language)).filter(AsciiFoldingFilter);
-        register(&manager, code, stems.build());
+        register(&manager, code, Some(language));
     }
     manager
 }
 
-fn register(manager: &TokenizerManager, code: &str, stems: TextAnalyzer) {
-    manager.register(&every_stem_of(code), stems.clone());
-    manager.register(&stems_of(code), Changed { words: words(), stems });
-}
-
-/// Begins an analyzer of words in lower case.
-fn lowered() -> TextAnalyzerBuilder<impl Tokenizer> {
-    TextAnalyzer::builder(Words::default())
-        .filter(RemoveLongFilter::limit(MAX_WORD_BYTES))
-        .filter(LowerCaser)
+fn register(manager: &TokenizerManager, code: &str, language: Option<Language>) {
+    manager.register(&every_stem_of(code), Stems::new(language, false));
+    manager.register(&stems_of(code), Stems::new(language, true));
 }
 
 /// Returns the analyzer of exact words.
 pub(crate) fn words() -> TextAnalyzer {
-    lowered().build()
+    TextAnalyzer::from(Words::default())
 }
 
 /// Splits a text into words with their places.
@@ -72,47 +68,6 @@ pub(crate) fn split(analyzer: &mut TextAnalyzer, text: &str) -> Vec<Token> {
     let mut tokens = Vec::new();
     analyzer.token_stream(text).process(&mut |token| tokens.push(token.clone()));
     tokens
-}
-
-/// The stems that are not the words themselves: what the field of stems holds beside the field of words.
-#[derive(Clone)]
-struct Changed {
-    words: TextAnalyzer,
-    stems: TextAnalyzer,
-}
-
-struct ChangedStream<'a> {
-    words: BoxTokenStream<'a>,
-    stems: BoxTokenStream<'a>,
-}
-
-impl Tokenizer for Changed {
-    type TokenStream<'a> = ChangedStream<'a>;
-
-    fn token_stream<'a>(&'a mut self, text: &'a str) -> ChangedStream<'a> {
-        let Self { words, stems } = self;
-        ChangedStream { words: words.token_stream(text), stems: stems.token_stream(text) }
-    }
-}
-
-impl TokenStream for ChangedStream<'_> {
-    fn advance(&mut self) -> bool {
-        // Both streams cut the same text the same way, so they advance together.
-        while self.words.advance() && self.stems.advance() {
-            if self.words.token().text != self.stems.token().text {
-                return true;
-            }
-        }
-        false
-    }
-
-    fn token(&self) -> &Token {
-        self.stems.token()
-    }
-
-    fn token_mut(&mut self) -> &mut Token {
-        self.stems.token_mut()
-    }
 }
 
 /// The tokenizer under all analyzers of text.
@@ -123,7 +78,7 @@ struct Words {
 
 struct WordStream<'a> {
     text: &'a str,
-    characters: CharIndices<'a>,
+    at: usize,
     token: &'a mut Token,
 }
 
@@ -132,40 +87,75 @@ impl Tokenizer for Words {
 
     fn token_stream<'a>(&'a mut self, text: &'a str) -> WordStream<'a> {
         self.token.reset();
-        WordStream { text, characters: text.char_indices(), token: &mut self.token }
+        WordStream { text, at: 0, token: &mut self.token }
     }
 }
 
 impl WordStream<'_> {
-    /// Returns where a word ends that began with the last character taken, which is not written alone.
-    fn end(&mut self) -> usize {
-        loop {
-            let rest = self.characters.clone();
-            match self.characters.next() {
-                None => return self.text.len(),
-                Some((at, next)) if is_alone(next) || !is_word(next) => {
-                    // A character that stands alone begins the next word.
-                    self.characters = rest;
-                    return at;
-                }
-                Some(_) => {}
+    /// Returns where the run of ASCII letters and digits ends that begins at a place.
+    fn end_of_ascii(&self, from: usize) -> usize {
+        let rest = self.text.as_bytes().get(from..).unwrap_or_default();
+        from + rest.iter().position(|byte| !byte.is_ascii_alphanumeric()).unwrap_or(rest.len())
+    }
+
+    fn character_at(&self, at: usize) -> Option<char> {
+        let byte = *self.text.as_bytes().get(at)?;
+        if byte.is_ascii() {
+            return Some(char::from(byte));
+        }
+        self.text.get(at..)?.chars().next()
+    }
+
+    /// Takes the rest of a word whose ASCII letters up to `end` are taken.
+    fn take_rest(&mut self, mut end: usize) -> usize {
+        while let Some(character) = self.character_at(end) {
+            if character.is_ascii_alphanumeric() {
+                let next = self.end_of_ascii(end);
+                self.push_ascii(end, next);
+                end = next;
+                continue;
             }
+            if character.is_ascii() || is_alone(character) || !is_word(character) {
+                break;
+            }
+            self.token.text.extend(character.to_lowercase());
+            end += character.len_utf8();
+        }
+        end
+    }
+
+    fn push_ascii(&mut self, from: usize, to: usize) {
+        let before = self.token.text.len();
+        self.token.text.push_str(self.text.get(from..to).unwrap_or_default());
+        if let Some(added) = self.token.text.get_mut(before..) {
+            added.make_ascii_lowercase();
         }
     }
 }
 
 impl TokenStream for WordStream<'_> {
     fn advance(&mut self) -> bool {
-        while let Some((start, character)) = self.characters.next() {
-            if !is_word(character) {
+        while let Some(character) = self.character_at(self.at) {
+            let start = self.at;
+            if !(character.is_ascii_alphanumeric() || (!character.is_ascii() && is_word(character)))
+            {
+                self.at += character.len_utf8();
                 continue;
             }
-            let end = if is_alone(character) { start + character.len_utf8() } else { self.end() };
+            self.token.text.clear();
+            let end = if is_alone(character) {
+                self.token.text.extend(character.to_lowercase());
+                start + character.len_utf8()
+            } else {
+                self.take_rest(start)
+            };
+            self.at = end;
             self.token.position = self.token.position.wrapping_add(1);
+            if end - start >= MAX_WORD_BYTES {
+                continue;
+            }
             self.token.offset_from = start;
             self.token.offset_to = end;
-            self.token.text.clear();
-            self.token.text.push_str(self.text.get(start..end).unwrap_or_default());
             return true;
         }
         false
@@ -177,6 +167,107 @@ impl TokenStream for WordStream<'_> {
 
     fn token_mut(&mut self) -> &mut Token {
         self.token
+    }
+}
+
+/// The stems of words: of every one, or only those that are not the words themselves, which is what the field of stems
+/// holds beside the field of words.
+struct Stems {
+    words: Words,
+    stemmer: Stem,
+    is_changed_only: bool,
+}
+
+/// Stems one word.
+struct Stem {
+    /// Nothing for documents in no known language.
+    language: Option<Language>,
+    folding: TextAnalyzer,
+    /// The stems of words, nothing where the word is its own.
+    known: HashMap<String, Option<String>>,
+}
+
+struct StemStream<'a> {
+    words: WordStream<'a>,
+    stemmer: &'a mut Stem,
+    is_changed_only: bool,
+}
+
+impl Clone for Stems {
+    /// What is remembered is each thread's own.
+    fn clone(&self) -> Self {
+        Self { words: Words::default(), stemmer: Stem::new(self.stemmer.language), ..*self }
+    }
+}
+
+impl Stems {
+    fn new(language: Option<Language>, is_changed_only: bool) -> Self {
+        Self { words: Words::default(), stemmer: Stem::new(language), is_changed_only }
+    }
+}
+
+impl Stem {
+    fn new(language: Option<Language>) -> Self {
+        let whole = || TextAnalyzer::builder(RawTokenizer::default());
+        let folding = match language {
+            Some(language) => {
+                whole().filter(Stemmer::new(language)).filter(AsciiFoldingFilter).build()
+            }
+            None => whole().filter(AsciiFoldingFilter).build(),
+        };
+        Self { language, folding, known: HashMap::new() }
+    }
+
+    /// Returns the stem of a word in lower case; nothing if that is the word itself.
+    fn of(&mut self, word: &str) -> Option<&str> {
+        // ASCII has no accents.
+        if self.language.is_none() && word.is_ascii() {
+            return None;
+        }
+        if !self.known.contains_key(word) {
+            if self.known.len() >= REMEMBERED {
+                self.known.clear();
+            }
+            let mut stem = None;
+            self.folding.token_stream(word).process(&mut |token| {
+                stem = (token.text != word).then(|| token.text.clone());
+            });
+            self.known.insert(word.to_owned(), stem);
+        }
+        self.known.get(word)?.as_deref()
+    }
+}
+
+impl Tokenizer for Stems {
+    type TokenStream<'a> = StemStream<'a>;
+
+    fn token_stream<'a>(&'a mut self, text: &'a str) -> StemStream<'a> {
+        let words = self.words.token_stream(text);
+        StemStream { words, stemmer: &mut self.stemmer, is_changed_only: self.is_changed_only }
+    }
+}
+
+impl TokenStream for StemStream<'_> {
+    fn advance(&mut self) -> bool {
+        while self.words.advance() {
+            if let Some(stem) = self.stemmer.of(&self.words.token.text) {
+                self.words.token.text.clear();
+                self.words.token.text.push_str(stem);
+                return true;
+            }
+            if !self.is_changed_only {
+                return true;
+            }
+        }
+        false
+    }
+
+    fn token(&self) -> &Token {
+        self.words.token
+    }
+
+    fn token_mut(&mut self) -> &mut Token {
+        self.words.token
     }
 }
 
@@ -208,6 +299,48 @@ mod tests {
         check("every_stem_und", "Café Bar", "cafe bar");
         check("stems_en", "Running run runner", "run");
         check("stems_und", "Café Bar Zürich", "cafe zurich");
+    }
+
+    #[test]
+    fn passes_over_what_is_too_long() {
+        let long = "x".repeat(MAX_WORD_BYTES);
+        let tokens = split(&mut words(), &format!("a {long} b"));
+        let found: Vec<_> = tokens.iter().map(|token| (&*token.text, token.position)).collect();
+        assert_eq!(found, [("a", 0), ("b", 2)]);
+    }
+
+    /// Splits a text one character after the other, as content does.
+    fn plainly(text: &str) -> Vec<String> {
+        let mut words = vec![String::new()];
+        for one in text.chars() {
+            if !is_word(one) || is_alone(one) {
+                words.push(String::new());
+            }
+            if is_word(one)
+                && let Some(word) = words.last_mut()
+            {
+                word.push(one);
+            }
+            if is_word(one) && is_alone(one) {
+                words.push(String::new());
+            }
+        }
+        words.retain(|word| !word.is_empty() && word.len() < MAX_WORD_BYTES);
+        words.iter().map(|word| word.chars().flat_map(char::to_lowercase).collect()).collect()
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn splits_as_content_does(text in "[a-zA-Z0-9 ,<ÄéßΣİ東กन्\u{301}\u{e31}\u{10400}]{0,60}|.{0,40}") {
+            let tokens = split(&mut words(), &text);
+            let found: Vec<String> = tokens.iter().map(|token| token.text.clone()).collect();
+            proptest::prop_assert_eq!(found, plainly(&text));
+            for token in tokens {
+                let word = text.get(token.offset_from..token.offset_to).unwrap();
+                let lower: String = word.chars().flat_map(char::to_lowercase).collect();
+                proptest::prop_assert_eq!(lower, token.text);
+            }
+        }
     }
 
     #[test]

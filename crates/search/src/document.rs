@@ -6,6 +6,7 @@
 //! On failure: a part that cannot be read is left out and named in the `failure` field; only what may heal by itself
 //! (a database that does not answer) is an error.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use tantivy::TantivyDocument;
@@ -37,8 +38,10 @@ const TITLES: [&str; 6] =
 /// The children of a document's node whose properties are titles and facets as the node's own are.
 const NEAR: [&str; 3] = ["", JCR_CONTENT, "jcr:content/metadata"];
 
-/// The property that holds a file's bytes. Its words stand under its name alone, as they are many.
+/// The property that holds a file's bytes.
 const JCR_DATA: &str = "jcr:data";
+/// Longer values of properties stand among the words alone, and are not indexed again by property.
+const MAX_EXACT_BYTES: usize = 128;
 
 /// Tells whether a document is in the index.
 pub(crate) fn is_indexed(path: &NodePath) -> bool {
@@ -53,20 +56,16 @@ fn anywhere(name: &str) -> String {
     format!("*/{name}")
 }
 
-fn last_name(relative: &str) -> &str {
-    relative.rsplit_once('/').map_or(relative, |(_, name)| name)
-}
-
-/// Returns the keys under which the words of a property stand that a query names.
+/// Returns the keys under which the words of a property stand that a query names; none for the words of files.
 ///
 /// Its node may be the document's own or one inside: a bare name is looked for everywhere, a path near the document's
 /// node exactly, and one that leads deeper by its last name.
 pub(crate) fn keys_of(property: &str) -> Vec<String> {
     match property.rsplit_once('/') {
+        None if property == JCR_DATA => Vec::new(),
+        Some((_, JCR_DATA)) => Vec::new(),
         None => vec![property.to_owned(), anywhere(property)],
-        Some((parent, name)) if NEAR.contains(&parent) && name != JCR_DATA => {
-            vec![property.to_owned()]
-        }
+        Some((parent, _)) if NEAR.contains(&parent) => vec![property.to_owned()],
         Some((_, name)) => vec![anywhere(name)],
     }
 }
@@ -83,9 +82,17 @@ pub(crate) struct Digest {
 struct Gathered<'a> {
     digest: &'a Digest,
     name: &'a str,
+    /// The texts of properties, and those of files: a phrase spans neither.
     text: String,
+    files: String,
     title: String,
+    /// What is found although no text of a property says it: the name, and titles that are links.
+    aside: String,
     properties: BTreeMap<String, Vec<String>>,
+    /// Bytes in `properties`.
+    property_bytes: usize,
+    /// The keys of properties with values that are too long to be among `properties`.
+    long: BTreeSet<String>,
     facets: BTreeMap<String, Vec<String>>,
     types: BTreeSet<String>,
     failures: Vec<String>,
@@ -97,12 +104,17 @@ impl Digest {
     /// # Errors
     /// If the content cannot be read now but may be later.
     pub(crate) fn document(&self, node: &Node) -> Result<(TantivyDocument, bool)> {
+        let name = node.name().replace(['_', '-'], " ");
         let mut gathered = Gathered {
             digest: self,
             name: node.name(),
             text: String::new(),
-            title: node.name().replace(['_', '-'], " "),
+            files: String::new(),
+            title: name.clone(),
+            aside: name,
             properties: BTreeMap::new(),
+            property_bytes: 0,
+            long: BTreeSet::new(),
             facets: BTreeMap::new(),
             types: BTreeSet::new(),
             failures: Vec::new(),
@@ -178,30 +190,29 @@ impl Gathered<'_> {
         let is_text = is_searched(property, value);
         let is_title = is_near && TITLES.contains(&property);
         for text in value.values().filter_map(BorrowedValue::as_str) {
-            let stripped = if looks_like_markup(text) { strip(text) } else { text.to_owned() };
+            let text = if looks_like_markup(text) { strip(text).into() } else { Cow::from(text) };
+            let is_found = is_text && !is_link(&text);
+            if is_found {
+                add(&mut self.text, &text);
+            }
             if is_title {
-                self.title.push('\n');
-                self.title.push_str(&stripped);
+                add(&mut self.title, &text);
+                if !is_found {
+                    add(&mut self.aside, &text);
+                }
             }
-            if is_text && !is_link(&stripped) {
-                self.add_text(&stripped);
+            let near = is_near.then(|| relative.to_owned());
+            let keys = near.into_iter().chain((relative != property).then(|| anywhere(property)));
+            if is_found && text.len() > MAX_EXACT_BYTES {
+                self.long.extend(keys);
+                continue;
             }
-            if is_near {
-                self.properties.entry(relative.to_owned()).or_default().push(stripped.clone());
+            for key in keys {
+                let mut text = text.clone().into_owned();
+                cut(&mut text, MAX_TEXT_BYTES.saturating_sub(self.property_bytes));
+                self.property_bytes += text.len();
+                self.properties.entry(key).or_default().push(text);
             }
-            if relative != property {
-                self.properties.entry(anywhere(property)).or_default().push(stripped);
-            }
-        }
-    }
-
-    fn add_text(&mut self, text: &str) {
-        if self.text.len() < MAX_TEXT_BYTES && !text.is_empty() {
-            if !self.text.is_empty() {
-                self.text.push('\n');
-            }
-            self.text.push_str(text);
-            cut(&mut self.text, MAX_TEXT_BYTES);
         }
     }
 
@@ -247,10 +258,7 @@ impl Gathered<'_> {
                 }
             };
             match read {
-                Ok(text) => {
-                    self.add_text(&text);
-                    self.properties.entry(anywhere(last_name(relative))).or_default().push(text);
-                }
+                Ok(text) => add(&mut self.files, &text),
                 Err(reason) => self.fail(format!("{relative}: {reason}")),
             }
         }
@@ -293,15 +301,23 @@ impl Gathered<'_> {
         }
         document.add_text(fields.language, language);
         document.add_text(fields.title, &self.title);
-        document.add_text(fields.words, &self.text);
-        document.add_text(fields.words, &self.title);
-        if let Some(stems) = fields.stems.get(language) {
-            document.add_text(*stems, &self.text);
-            document.add_text(*stems, &self.title);
+        let stems = fields.stems.get(language);
+        let words = [fields.words, fields.words, fields.files];
+        for (field, text) in words.into_iter().zip([&self.text, &self.aside, &self.files]) {
+            document.add_text(field, text);
+            // Without a known language only accents make a difference.
+            if let Some(stems) = stems.filter(|_| language != UNKNOWN || !text.is_ascii()) {
+                document.add_text(*stems, text);
+            }
         }
         document.add_object(fields.properties, object(self.properties));
+        for key in &self.long {
+            document.add_text(fields.long, key);
+        }
         document.add_object(fields.facets, object(self.facets));
         let mut excerpt = self.text;
+        cut(&mut excerpt, MAX_EXCERPT_BYTES);
+        add(&mut excerpt, &self.files);
         cut(&mut excerpt, MAX_EXCERPT_BYTES);
         document.add_text(fields.excerpt, &excerpt);
         let is_failed = !self.failures.is_empty();
@@ -312,6 +328,17 @@ impl Gathered<'_> {
             document.add_text(fields.failure, failure);
         }
         (document, is_failed)
+    }
+}
+
+/// Adds a text to others, as long as all are not too long.
+fn add(texts: &mut String, text: &str) {
+    if texts.len() < MAX_TEXT_BYTES && !text.is_empty() {
+        if !texts.is_empty() {
+            texts.push('\n');
+        }
+        texts.push_str(text);
+        cut(texts, MAX_TEXT_BYTES);
     }
 }
 

@@ -5,6 +5,9 @@ use std::collections::BTreeMap;
 use tantivy::schema::Field;
 use tantivy::{Searcher, Term};
 
+use crate::document::keys_of;
+use crate::schema::Fields;
+
 /// More words than this are not looked at: the dictionary of a huge site has a few million.
 const MAX_SCANNED: usize = 2_000_000;
 
@@ -14,19 +17,34 @@ pub(crate) struct Place {
     field: Field,
     /// What comes before the word in a key of the dictionary.
     before: Term,
+    /// Terms of which a document must have one for its words to count here.
+    pub(crate) among: Vec<Term>,
 }
 
 impl Place {
     /// All words of a field.
     pub(crate) fn field(field: Field) -> Self {
-        Self { field, before: Term::from_field_text(field, "") }
+        Self { field, before: Term::from_field_text(field, ""), among: Vec::new() }
     }
 
-    /// The words of one property.
-    pub(crate) fn property(field: Field, key: &str) -> Self {
+    /// Returns where the words of a property are looked for: more than the property may say, never less.
+    pub(crate) fn of_property(fields: &Fields, property: &str) -> Vec<Self> {
+        let keys = keys_of(property);
+        if keys.is_empty() {
+            return vec![Self::field(fields.files)];
+        }
+        let mut places: Vec<Self> =
+            keys.iter().map(|key| Self::short(fields.properties, key)).collect();
+        let among = keys.iter().map(|key| Term::from_field_text(fields.long, key)).collect();
+        places.push(Self { among, ..Self::field(fields.words) });
+        places
+    }
+
+    /// The words of the short values of one property.
+    fn short(field: Field, key: &str) -> Self {
         let mut before = Term::from_field_json_path(field, &key.replace('.', "\\."), false);
         before.append_type_and_str("");
-        Self { field, before }
+        Self { field, before, among: Vec::new() }
     }
 
     /// Returns the term of a word.
@@ -38,6 +56,14 @@ impl Place {
 
     /// Tells whether any word stands here.
     pub(crate) fn is_used(&self, searcher: &Searcher) -> tantivy::Result<bool> {
+        for term in &self.among {
+            if searcher.doc_freq(term)? > 0 {
+                return Ok(true);
+            }
+        }
+        if !self.among.is_empty() {
+            return Ok(false);
+        }
         let start = self.before.serialized_value_bytes();
         for segment in searcher.segment_readers() {
             let index = segment.inverted_index(self.field)?;

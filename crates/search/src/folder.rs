@@ -12,13 +12,13 @@ use std::path::{Path, PathBuf};
 
 use tantivy::directory::{Directory, MmapDirectory};
 use tantivy::indexer::IndexWriterOptions;
-use tantivy::{IndexReader, IndexSettings, IndexWriter, ReloadPolicy};
+use tantivy::{IndexReader, IndexSettings, IndexSortByField, IndexWriter, Order, ReloadPolicy};
 use tympan_content::ChunkId;
 
 use crate::analyzer::analyzers;
 use crate::budget::Weighed;
 use crate::error::{Error, Result};
-use crate::schema::{payload, root_of, schema};
+use crate::schema::{PATH, payload, root_of, schema};
 
 /// The first line of `current`.
 const MAGIC: &str = "tympan-search 1";
@@ -128,7 +128,7 @@ impl Folder {
         fs::create_dir_all(&dir).map_err(|error| Error::of_file("make", &dir, error))?;
         let create = || {
             let directory = (self.open)(&dir)?;
-            tantivy::Index::create(directory, schema().0, IndexSettings::default())
+            tantivy::Index::create(directory, schema().0, settings())
         };
         let index = create().map_err(|error| Error::of_index("make", &dir, error))?;
         Build::new(&name, dir.clone(), index)
@@ -155,6 +155,16 @@ impl Folder {
         let files = fs::read_dir(&self.dir).into_iter().flatten().flatten();
         let names = files.filter_map(|file| file.file_name().into_string().ok());
         names.filter(|name| number_of(name).is_some()).collect()
+    }
+}
+
+/// Returns how documents are kept: sorted by path, so that of equal hits the first ones are found first, and whoever
+/// wants no more looks no further.
+fn settings() -> IndexSettings {
+    IndexSettings {
+        sort_by_field: Some(IndexSortByField { field: PATH.to_owned(), order: Order::Asc }),
+        docstore_compress_dedicated_thread: false,
+        ..IndexSettings::default()
     }
 }
 

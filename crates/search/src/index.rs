@@ -266,12 +266,13 @@ impl Index {
         let deadline = Instant::now() + most;
         let mut control = self.shared.control.lock();
         let begun = control.begun;
+        // Once: a pass that brings nothing wakes this thread too, and the two would keep each other awake.
+        control.is_awake = true;
+        self.shared.changed.notify_all();
         while control.ended <= begun {
             if control.is_closing {
                 return false;
             }
-            control.is_awake = true;
-            self.shared.changed.notify_all();
             if self.shared.changed.wait_until(&mut control, deadline).timed_out() {
                 return false;
             }

@@ -4,7 +4,7 @@
 //! The parts of such a union are plain terms, so that the scorers can pass over blocks that cannot reach the first
 //! page: a word that stands everywhere costs about as much as a rare one.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use tantivy::query::{
@@ -18,7 +18,6 @@ use tympan_content::NodePath;
 use tympan_content::query::{TextExpression, TextRequest};
 
 use crate::analyzer::{every_stem_of, split, words};
-use crate::document::keys_of;
 use crate::error::{Error, Result};
 use crate::expand::{Place, matches};
 use crate::schema::Fields;
@@ -202,8 +201,10 @@ impl Planner<'_> {
         // A word that is its own stem stands among the words alone.
         for stem in stems_as_words {
             if found.iter().all(|token| token.text != stem) {
-                let term = Term::from_field_text(self.fields.words, &stem);
-                parts.extend(self.scored(term, STEM_BOOST)?);
+                for field in [self.fields.words, self.fields.files] {
+                    let term = Term::from_field_text(field, &stem);
+                    parts.extend(self.scored(term, STEM_BOOST)?);
+                }
             }
         }
         Ok(Some(self.largest(parts)))
@@ -213,7 +214,9 @@ impl Planner<'_> {
     fn exact(&self, text: &str) -> Result<Vec<Planned>> {
         let mut parts = Vec::new();
         for token in tokens(text) {
-            parts.extend(self.scored(Term::from_field_text(self.fields.words, &token.text), 1.0)?);
+            for field in [self.fields.words, self.fields.files] {
+                parts.extend(self.scored(Term::from_field_text(field, &token.text), 1.0)?);
+            }
             let title = Term::from_field_text(self.fields.title, &token.text);
             parts.extend(self.scored(title, TITLE_BOOST)?);
         }
@@ -262,7 +265,7 @@ impl Planner<'_> {
                 _ if is_open => Box::new(PhrasePrefixQuery::new_with_offset(terms)),
                 _ => Box::new(PhraseQuery::new_with_offset(terms)),
             };
-            parts.push(Planned { query, estimate });
+            parts.extend(self.among(&place, Planned { query, estimate })?);
         }
         if self.property.is_none()
             && !is_open
@@ -277,12 +280,21 @@ impl Planner<'_> {
     /// Returns where exact words are looked for.
     fn places(&self) -> Vec<Place> {
         match self.property {
-            None => vec![Place::field(self.fields.words)],
-            Some(property) => keys_of(property)
-                .iter()
-                .map(|key| Place::property(self.fields.properties, key))
-                .collect(),
+            None => [self.fields.words, self.fields.files].map(Place::field).into(),
+            Some(property) => Place::of_property(self.fields, property),
         }
+    }
+
+    /// Restricts what was found in a place to the documents that the place has; nothing if there are none.
+    fn among(&self, place: &Place, found: Planned) -> Result<Option<Planned>> {
+        if place.among.is_empty() {
+            return Ok(Some(found));
+        }
+        let among = self.any_of(place.among.clone())?;
+        let estimate = found.estimate.min(among.estimate);
+        let silent: Box<dyn Query> = Box::new(ConstScoreQuery::new(among.query, 0.0));
+        let query = BooleanQuery::intersection(vec![found.query, silent]);
+        Ok((estimate > 0).then(|| Planned { query: Box::new(query), estimate }))
     }
 
     fn prefix(&self, text: &str) -> Result<Option<Planned>> {
@@ -311,27 +323,39 @@ impl Planner<'_> {
     fn expanded(&self, prefix: &str, is_match: &dyn Fn(&str) -> bool) -> Result<Planned> {
         let mut parts = Vec::new();
         for place in self.places() {
-            let words = place.expand(self.searcher, prefix, is_match);
-            let words = words.map_err(|error| self.failed(error))?;
-            let total = words.values().sum::<u64>();
-            if words.len() <= MAX_SCORED {
-                for word in words.keys() {
-                    parts.extend(self.scored(place.term(word), 1.0)?);
-                }
+            if place.among.iter().try_fold(0, |sum, term| self.count(term).map(|one| sum + one))?
+                == 0
+                && !place.among.is_empty()
+            {
                 continue;
             }
-            let mut words: Vec<(String, u64)> = words.into_iter().collect();
-            words.sort_by(|(left, one), (right, other)| {
-                other.cmp(one).then_with(|| left.cmp(right))
-            });
-            words.truncate(MAX_EXPANSION);
-            let query = TermSetQuery::new(words.iter().map(|(word, _)| place.term(word)));
-            parts.push(Planned { query: Box::new(query), estimate: total });
+            let words = place.expand(self.searcher, prefix, is_match);
+            let words = words.map_err(|error| self.failed(error))?;
+            if let Some(found) = self.any_word(&place, words)? {
+                parts.extend(self.among(&place, found)?);
+            }
         }
         Ok(match parts.len() {
             0 => Planned { query: Box::new(EmptyQuery), estimate: 0 },
             _ => self.union(parts),
         })
+    }
+
+    /// The documents that have any of these words in a place; nothing if there are no words.
+    fn any_word(&self, place: &Place, words: BTreeMap<String, u64>) -> Result<Option<Planned>> {
+        if words.len() <= MAX_SCORED {
+            let mut parts = Vec::new();
+            for word in words.keys() {
+                parts.extend(self.scored(place.term(word), 1.0)?);
+            }
+            return Ok((!parts.is_empty()).then(|| self.union(parts)));
+        }
+        let estimate = words.values().sum::<u64>().min(self.searcher.num_docs());
+        let mut words: Vec<(String, u64)> = words.into_iter().collect();
+        words.sort_by(|(left, one), (right, other)| other.cmp(one).then_with(|| left.cmp(right)));
+        words.truncate(MAX_EXPANSION);
+        let query = TermSetQuery::new(words.iter().map(|(word, _)| place.term(word)));
+        Ok(Some(Planned { query: Box::new(query), estimate }))
     }
 
     /// Counts the documents that have a term, deleted ones included until they are merged away.

@@ -7,9 +7,11 @@
 //! | `type` | primary types and mixins of all nodes of the document |
 //! | `language` | the code of the language that stemmed it |
 //! | `title` | the words of name, titles and tags |
-//! | `words` | all words, with positions |
+//! | `words` | the words of all properties, with positions |
+//! | `files` | the words of files, with positions |
 //! | `stems_<language>` | the stems of words that are not the words themselves |
-//! | `properties` | the words of each property, by its path relative to the document |
+//! | `properties` | the words of each short property, by its path relative to the document |
+//! | `long` | the properties that are not short, whose words are among the others |
 //! | `facets` | short values of properties near the document's node, whole |
 //! | `excerpt` | the first part of the text, for showing |
 //! | `failed`, `failure` | whether a part of the document could not be read, and why |
@@ -26,7 +28,10 @@ use crate::analyzer::{RAW, WORDS, stems_of};
 use crate::language::{LANGUAGES, UNKNOWN};
 
 /// The version of what is written. An index of another one is built anew.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
+
+/// The name of the field of node paths.
+pub(crate) const PATH: &str = "path";
 
 /// The fields by their use.
 #[derive(Debug, Clone)]
@@ -37,8 +42,10 @@ pub(crate) struct Fields {
     pub(crate) language: Field,
     pub(crate) title: Field,
     pub(crate) words: Field,
+    pub(crate) files: Field,
     pub(crate) stems: BTreeMap<&'static str, Field>,
     pub(crate) properties: Field,
+    pub(crate) long: Field,
     pub(crate) facets: Field,
     pub(crate) excerpt: Field,
     pub(crate) failed: Field,
@@ -51,12 +58,13 @@ pub(crate) fn schema() -> (Schema, Fields) {
     let raw = indexed(RAW, IndexRecordOption::Basic, false);
     let words = indexed(WORDS, IndexRecordOption::WithFreqsAndPositions, true);
     let stored = TextOptions::from(STORED);
-    let path = builder.add_text_field("path", raw.clone().set_fast(RAW));
+    let path = builder.add_text_field(PATH, raw.clone().set_fast(RAW));
     let within = builder.add_text_field("within", raw.clone());
     let types = builder.add_text_field("type", raw.clone());
     let language = builder.add_text_field("language", raw.clone().set_stored());
     let title = builder.add_text_field("title", words.clone());
-    let all_words = builder.add_text_field("words", words);
+    let all_words = builder.add_text_field("words", words.clone());
+    let files = builder.add_text_field("files", words);
     let mut stems = BTreeMap::new();
     for code in LANGUAGES.iter().map(|(code, _)| *code).chain([UNKNOWN]) {
         let name = stems_of(code);
@@ -69,6 +77,7 @@ pub(crate) fn schema() -> (Schema, Fields) {
         .set_index_option(IndexRecordOption::WithFreqsAndPositions);
     let by_property = JsonObjectOptions::default().set_indexing_options(by_property);
     let properties = builder.add_json_field("properties", by_property);
+    let long = builder.add_text_field("long", raw.clone());
     let facets = builder.add_json_field("facets", JsonObjectOptions::default().set_fast(RAW));
     let excerpt = builder.add_text_field("excerpt", stored.clone());
     let failed = builder.add_text_field("failed", raw);
@@ -80,8 +89,10 @@ pub(crate) fn schema() -> (Schema, Fields) {
         language,
         title,
         words: all_words,
+        files,
         stems,
         properties,
+        long,
         facets,
         excerpt,
         failed,

@@ -34,12 +34,14 @@ pub(crate) fn query(planner: &Planner<'_>, path: &NodePath) -> Result<Planned> {
     let documents = planner.searcher.num_docs().max(1);
     let mut telling = Vec::new();
     for (word, count) in counts {
-        let term = Term::from_field_text(planner.fields.words, &word);
-        let found = planner.count(&term)?;
-        // A word of this document alone leads nowhere.
-        if found > 1 {
-            let rarity = (documents as f64 / found as f64).ln() + 1.0;
-            telling.push((f64::from(count).sqrt() * rarity, term));
+        for field in [planner.fields.words, planner.fields.files] {
+            let term = Term::from_field_text(field, &word);
+            let found = planner.count(&term)?;
+            // A word of this document alone leads nowhere.
+            if found > 1 {
+                let rarity = (documents as f64 / found as f64).ln() + 1.0;
+                telling.push((f64::from(count).sqrt() * rarity, term));
+            }
         }
     }
     telling

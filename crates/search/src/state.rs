@@ -12,7 +12,7 @@ use tympan_content::query::{FullText, TextHit, TextPage, TextRequest};
 use tympan_content::{ChunkId, NodePath};
 
 use crate::analyzer::every_stem_of;
-use crate::document::{is_indexed, keys_of};
+use crate::document::is_indexed;
 use crate::error::{Error, Result};
 use crate::excerpt::{Marks, excerpt};
 use crate::expand::Place;
@@ -137,11 +137,11 @@ impl FullText for State {
     }
 
     fn suggest(&self, prefix: &str, limit: usize) -> tympan_content::Result<Vec<String>> {
-        self.ask(|searcher, fields| suggest(searcher, fields.words, prefix, limit))
+        self.ask(|searcher, fields| suggest(searcher, fields, prefix, limit))
     }
 
     fn spellcheck(&self, text: &str, limit: usize) -> tympan_content::Result<Vec<String>> {
-        self.ask(|searcher, fields| spellcheck(searcher, fields.words, text, limit))
+        self.ask(|searcher, fields| spellcheck(searcher, fields, text, limit))
     }
 
     fn indexed_root(&self) -> Option<ChunkId> {
@@ -158,8 +158,8 @@ impl FullText for State {
 
     fn has_property(&self, property: &str) -> tympan_content::Result<bool> {
         self.ask(|searcher, fields| {
-            for key in keys_of(property) {
-                if Place::property(fields.properties, &key).is_used(searcher)? {
+            for place in Place::of_property(fields, property) {
+                if place.is_used(searcher)? {
                     return Ok(true);
                 }
             }

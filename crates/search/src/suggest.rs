@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use tantivy::query::FuzzyTermQuery;
-use tantivy::schema::Field;
 use tantivy::{Searcher, Term};
 
 use crate::analyzer::{split, words};
 use crate::expand::Place;
+use crate::schema::Fields;
 
 /// Shorter words are left as they are.
 const MIN_CORRECTED: usize = 3;
@@ -17,7 +17,7 @@ const MAX_ONE_WRONG: usize = 5;
 /// Returns completions of the last word of a text, most frequent first, with the words before it.
 pub(crate) fn suggest(
     searcher: &Searcher,
-    field: Field,
+    fields: &Fields,
     prefix: &str,
     limit: usize,
 ) -> tantivy::Result<Vec<String>> {
@@ -28,14 +28,17 @@ pub(crate) fn suggest(
         return Ok(Vec::new());
     };
     let before = prefix.get(..last.offset_from).unwrap_or_default().to_lowercase();
-    let found = Place::field(field).expand(searcher, &last.text, &|_| true)?;
+    let mut found = Place::field(fields.words).expand(searcher, &last.text, &|_| true)?;
+    for (word, count) in Place::field(fields.files).expand(searcher, &last.text, &|_| true)? {
+        *found.entry(word).or_default() += count;
+    }
     Ok(most_frequent(found).take(limit).map(|word| format!("{before}{word}")).collect())
 }
 
 /// Returns a text with its unknown words corrected, in up to `limit` ways; nothing if all are known or none is near.
 pub(crate) fn spellcheck(
     searcher: &Searcher,
-    field: Field,
+    fields: &Fields,
     text: &str,
     limit: usize,
 ) -> tantivy::Result<Vec<String>> {
@@ -46,7 +49,7 @@ pub(crate) fn spellcheck(
         let between = text.get(at..token.offset_from).unwrap_or_default();
         corrected.iter_mut().for_each(|one| one.push_str(between));
         at = token.offset_to;
-        let mut choices = near(searcher, field, &token.text)?;
+        let mut choices = near(searcher, fields, &token.text)?;
         if choices.is_empty() {
             choices.push(token.text);
         } else {
@@ -63,18 +66,25 @@ pub(crate) fn spellcheck(
 }
 
 /// Returns the known words near an unknown one, nearest and then most frequent first.
-fn near(searcher: &Searcher, field: Field, word: &str) -> tantivy::Result<Vec<String>> {
-    let term = Term::from_field_text(field, word);
+fn near(searcher: &Searcher, fields: &Fields, word: &str) -> tantivy::Result<Vec<String>> {
+    let places = [fields.words, fields.files];
     let length = word.chars().count();
-    if length < MIN_CORRECTED || searcher.doc_freq(&term)? > 0 {
+    if length < MIN_CORRECTED {
         return Ok(Vec::new());
+    }
+    for field in places {
+        if searcher.doc_freq(&Term::from_field_text(field, word))? > 0 {
+            return Ok(Vec::new());
+        }
     }
     let most = if length <= MAX_ONE_WRONG { 1 } else { 2 };
     for distance in 1..=most {
         let mut found = BTreeMap::<String, u64>::new();
-        for segment in searcher.segment_readers() {
+        let segments = searcher.segment_readers().iter();
+        for (segment, field) in segments.flat_map(|one| places.map(|field| (one, field))) {
+            let term = Term::from_field_text(field, word);
             let index = segment.inverted_index(field)?;
-            let automaton = FuzzyTermQuery::new(term.clone(), distance, true).automaton()?;
+            let automaton = FuzzyTermQuery::new(term, distance, true).automaton()?;
             let mut stream = index.terms().search(automaton).into_stream()?;
             while let Some((key, info)) = stream.next() {
                 if let Ok(word) = std::str::from_utf8(key) {

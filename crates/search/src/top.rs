@@ -1,8 +1,9 @@
 //! The best hits of a query, continued by position: by falling score, then by path.
 //!
 //! Scores are compared without their last bits, as summing the same parts in another order changes them. The collector
-//! tells the scorers which score is out of reach, so that they pass over blocks of documents that cannot get there;
-//! between equal scores the path decides, which a column of the segment has in sorted order.
+//! tells the scorers which score is out of reach, so that they pass over blocks of documents that cannot get there.
+//! Between equal scores the path decides, which a column of the segment has; as the documents of a segment are sorted
+//! by path, a word that counts the same everywhere is looked at until the page is full, and no further.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -11,7 +12,10 @@ use std::ops::Bound;
 use tantivy::collector::{Collector, SegmentCollector};
 use tantivy::columnar::StrColumn;
 use tantivy::query::Weight;
+
 use tantivy::{DocId, Score, SegmentOrdinal, SegmentReader, TantivyError};
+
+use crate::schema::PATH;
 
 /// A hit.
 #[derive(Debug, Clone, PartialEq)]
@@ -38,9 +42,12 @@ pub(crate) struct Top {
     pub(crate) after: Option<(Score, String)>,
 }
 
+/// The bits of a score that do not count.
+const LAST_BITS: u32 = 0x3ff;
+
 /// Takes the last bits from a score: about four decimal digits are left.
 pub(crate) fn rounded(score: Score) -> Score {
-    Score::from_bits(score.to_bits() & !0x3ff)
+    Score::from_bits(score.to_bits() & !LAST_BITS)
 }
 
 /// The best hits of one segment.
@@ -78,7 +85,7 @@ impl PartialOrd for Candidate {
 
 impl SegmentTop {
     fn new(top: &Top, segment: SegmentOrdinal, reader: &SegmentReader) -> tantivy::Result<Self> {
-        let paths = reader.fast_fields().str("path")?;
+        let paths = reader.fast_fields().str(PATH)?;
         let paths = paths.ok_or_else(|| TantivyError::FieldNotFound("path".to_owned()))?;
         let after = match &top.after {
             None => None,
@@ -115,8 +122,8 @@ impl SegmentTop {
             }
         }
         match self.heap.peek().filter(|_| self.is_full()) {
-            // An equal score can still win by its path.
-            Some(worst) => worst.score.next_down(),
+            // Documents are sorted by path: one that comes later and has no more than an equal score is behind.
+            Some(worst) => Score::from_bits(worst.score.to_bits() | LAST_BITS),
             None => Score::MIN,
         }
     }

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
 
 use parking_lot::Mutex;
+use tantivy::indexer::UserOperation;
 use tantivy::{TantivyDocument, Term};
 use tympan_content::{Error as ContentError, Node, NodePath};
 
@@ -18,8 +19,11 @@ use crate::status::Counters;
 
 /// Text that waits to be written.
 const WAITING_BYTES: usize = 64 << 20;
-/// Documents that wait to be read.
-const WAITING_DOCUMENTS: usize = 64;
+/// Documents that are handed on together: small ones cost less to index than to hand on one by one.
+const TOGETHER: usize = 32;
+const BYTES_TOGETHER: usize = 1 << 20;
+/// So many times [`TOGETHER`] wait to be read.
+const WAITING: usize = 4;
 
 /// One document to write.
 pub(crate) enum Source {
@@ -70,6 +74,14 @@ pub(crate) struct Sink<'a> {
     pub(crate) is_cancelled: &'a AtomicBool,
 }
 
+/// Documents that are handed on together.
+#[derive(Default)]
+struct Batch {
+    operations: Vec<UserOperation<Weighed>>,
+    bytes: usize,
+    failed: u64,
+}
+
 impl Sink<'_> {
     /// Takes out what the index has of a document.
     pub(crate) fn remove(&self, path: &NodePath) {
@@ -88,30 +100,37 @@ impl Sink<'_> {
     ) -> Result<()> {
         let budget = Budget::new(WAITING_BYTES);
         if threads <= 1 {
-            return sources
-                .take_while(|_| !self.is_cancelled.load(Ordering::Relaxed))
-                .try_for_each(|source| self.write(&source?, &budget));
+            let mut batch = Batch::default();
+            for source in sources.take_while(|_| !self.is_cancelled()) {
+                self.take(&source?, &budget, &mut batch)?;
+            }
+            return self.hand_on(&mut batch);
         }
-        let (sender, receiver) = sync_channel(WAITING_DOCUMENTS);
+        let (sender, receiver) = sync_channel(WAITING);
         let receiver = Mutex::new(receiver);
         std::thread::scope(|scope| {
             let workers: Vec<_> =
                 (0..threads).map(|_| scope.spawn(|| self.work(&receiver, &budget))).collect();
             let mut outcome = Ok(());
+            let mut together = Vec::with_capacity(TOGETHER);
             for source in sources {
                 let is_over = workers.iter().any(|worker| worker.is_finished());
-                if is_over || self.is_cancelled.load(Ordering::Relaxed) {
+                if is_over || self.is_cancelled() {
                     break;
                 }
                 match source {
-                    // A worker that failed says so below.
-                    Ok(source) => drop(sender.send(source)),
+                    Ok(source) => together.push(source),
                     Err(error) => {
                         outcome = Err(error);
                         break;
                     }
                 }
+                if together.len() >= TOGETHER {
+                    // A worker that failed says so below.
+                    drop(sender.send(std::mem::take(&mut together)));
+                }
             }
+            drop(sender.send(together));
             drop(sender);
             for worker in workers {
                 let worked = worker.join();
@@ -122,32 +141,52 @@ impl Sink<'_> {
         })
     }
 
-    fn work(&self, receiver: &Mutex<Receiver<Source>>, budget: &Arc<Budget>) -> Result<()> {
+    fn is_cancelled(&self) -> bool {
+        self.is_cancelled.load(Ordering::Relaxed)
+    }
+
+    fn work(&self, receiver: &Mutex<Receiver<Vec<Source>>>, budget: &Arc<Budget>) -> Result<()> {
+        let mut batch = Batch::default();
         let mut outcome = Ok(());
         loop {
             let received = receiver.lock().recv();
-            let Ok(source) = received else { return outcome };
+            let Ok(sources) = received else { return outcome };
             // After a failure the rest is passed over, so that the sender does not wait.
-            if outcome.is_ok() {
-                outcome = self.write(&source, budget);
+            if outcome.is_ok() && !self.is_cancelled() {
+                let mut sources = sources.iter();
+                outcome = sources.try_for_each(|source| self.take(source, budget, &mut batch));
+                outcome = outcome.and_then(|()| self.hand_on(&mut batch));
             }
         }
     }
 
-    fn write(&self, source: &Source, budget: &Arc<Budget>) -> Result<()> {
+    /// Makes a document and adds it to those that are handed on together.
+    fn take(&self, source: &Source, budget: &Arc<Budget>, batch: &mut Batch) -> Result<()> {
         let (document, is_failed) = match source {
             Source::Node(node) => self.digested(node)?,
             Source::Unreadable(path, reason) => (self.digest.unreadable(path, reason), true),
         };
-        let share = budget.take(document.len().saturating_mul(64) + text_bytes(&document));
-        let added = self.writer.add_document(Weighed { document, _share: share });
-        added.map_err(|error| Error::of_index("write", self.dir, error))?;
-        self.counters.indexed.fetch_add(1, Ordering::Relaxed);
-        if is_failed {
-            self.counters.failed.fetch_add(1, Ordering::Relaxed);
+        let bytes = document.len().saturating_mul(64) + text_bytes(&document);
+        // What is held while waiting for more would keep others waiting.
+        if batch.operations.len() >= TOGETHER || batch.bytes + bytes > BYTES_TOGETHER {
+            self.hand_on(batch)?;
         }
+        let share = budget.take(bytes);
+        batch.operations.push(UserOperation::Add(Weighed { document, _share: share }));
+        batch.bytes += bytes;
+        batch.failed += u64::from(is_failed);
+        Ok(())
+    }
+
+    fn hand_on(&self, batch: &mut Batch) -> Result<()> {
+        let Batch { operations, failed, .. } = std::mem::take(batch);
+        let count = operations.len() as u64;
+        let added = self.writer.run(operations);
+        added.map_err(|error| Error::of_index("write", self.dir, error))?;
+        self.counters.indexed.fetch_add(count, Ordering::Relaxed);
+        self.counters.failed.fetch_add(failed, Ordering::Relaxed);
         if let Some(done) = self.done {
-            done.fetch_add(1, Ordering::Relaxed);
+            done.fetch_add(count, Ordering::Relaxed);
         }
         Ok(())
     }

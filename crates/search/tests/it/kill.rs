@@ -147,7 +147,10 @@ fn edit(session: &mut tympan_content::Session, numbers: &mut Numbers) {
         }
         3 => drop(session.move_node(&at, &path(&format!("/content/m{}", numbers.below(20))))),
         _ => {
-            let text = format!("{} {} {}", word(numbers), word(numbers), word(numbers));
+            let mut text = format!("{} {} {}", word(numbers), word(numbers), word(numbers));
+            if numbers.below(3) == 0 {
+                text = text.repeat(20);
+            }
             drop(session.put(&at, page(word(numbers), &text)));
         }
     }

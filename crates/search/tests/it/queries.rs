@@ -114,6 +114,48 @@ fn rows_are_nodes_of_the_wanted_type_in_the_documents_hit() {
 }
 
 #[test]
+fn a_long_value_is_found_in_its_property_alone() {
+    let long = "rind and peel ".repeat(20);
+    let site = Site::new();
+    site.page("/content/a", "Plum", &format!("{long} a ripe fig"));
+    site.page("/content/b", "A fig", &long);
+    site.page("/content/c", "Fig", "a ripe fig");
+    let engine = engine_now(&site);
+    let snapshot = site.repository.snapshot().unwrap();
+    for (property, words, expected) in [
+        ("jcr:content/text/text", "fig", "a c"),
+        ("jcr:content/text/text", "\"ripe fig\"", "a c"),
+        ("jcr:content/text/text", "rip*", "a c"),
+        ("jcr:content/text/text", "*eel", "a b"),
+        ("jcr:content/text/text", "rind -fig", "b"),
+        ("jcr:content/jcr:title", "fig", "b c"),
+        ("jcr:content/jcr:title", "rind", ""),
+    ] {
+        let statement =
+            format!("SELECT * FROM [cq:Page] AS a WHERE CONTAINS(a.[{property}], '{words}')");
+        assert_eq!(found(&engine, &snapshot, &statement), expected, "{statement}");
+        assert_eq!(found(&QueryEngine::default(), &snapshot, &statement), expected, "{statement}");
+        assert_eq!(indexes(&engine, &snapshot, &statement), "full text", "{statement}");
+    }
+}
+
+#[test]
+fn values_are_counted_of_rows_alone() {
+    let long = "rind and peel ".repeat(20);
+    let site = Site::new();
+    site.page("/content/a", "Plum", &format!("{long} a ripe fig"));
+    site.page("/content/b", "A fig", &long);
+    let engine = engine_now(&site);
+    let snapshot = site.repository.snapshot().unwrap();
+    let statement = "SELECT [jcr:path], [rep:facet(jcr:content/jcr:title)] FROM [cq:Page] AS a \
+                     WHERE CONTAINS(a.[jcr:content/text/text], 'fig')";
+    let request = Request::new(parse_sql2(statement).unwrap());
+    let page = engine.page(&snapshot, &request).unwrap();
+    assert_eq!(page.rows.len(), 1);
+    assert_eq!(page.facets, [("jcr:content/jcr:title".to_owned(), vec![("Plum".to_owned(), 1)])]);
+}
+
+#[test]
 fn stems_are_found_by_documents_seen_whole() {
     let site = Site::new();
     site.put("/content/en", Subtree::new("", "sling:Folder"));
@@ -206,8 +248,11 @@ fn hidden_parts_give_no_hit_excerpt_or_score() {
 
 const WORDS: [&str; 6] = ["quince", "plum", "fig", "lime", "kiwi", "yuzu"];
 
+/// Words, and around them sometimes so much that the index does not have the property by itself.
 fn text() -> impl Strategy<Value = String> {
-    prop::collection::vec(prop::sample::select(&WORDS[..]), 0..4).prop_map(|words| words.join(" "))
+    let words = prop::collection::vec(prop::sample::select(&WORDS[..]), 0..4);
+    let filler = prop::sample::select(&["", "rind ", "peel and stone and seed "][..]);
+    (words, filler).prop_map(|(words, filler)| words.join(" ") + " " + &filler.repeat(30))
 }
 
 fn condition() -> impl Strategy<Value = String> {
@@ -219,6 +264,7 @@ fn condition() -> impl Strategy<Value = String> {
         (word(), word()).prop_map(|(one, other)| format!("{one} OR {other}")),
         (word(), word(), word()).prop_map(|(a, b, c)| format!("{a} OR {b} -{c}")),
         word().prop_map(|word| format!("-{word}")),
+        (word(), word()).prop_map(|(one, other)| format!("\"{one} {other}\"")),
         word().prop_map(|word| format!("{}*", &word[..2])),
         word().prop_map(|word| format!("*{}", &word[1..])),
     ]
