@@ -3,14 +3,15 @@
 //! Everything in it can be deleted while no instance runs: it is built anew (`docs/formats/search.md`).
 //!
 //! Invariants
-//! * The file `current` is replaced whole, after the build that it names is complete on disk.
+//! * The file `current` is replaced whole, after the build that it names is complete.
+//! * While builds are written, the mark says so (`files`).
 //! * A build that `current` does not name is left over from a crash, and removed.
 
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use tantivy::directory::{Directory, MmapDirectory};
+use tantivy::directory::Directory;
 use tantivy::indexer::IndexWriterOptions;
 use tantivy::{IndexReader, IndexSettings, IndexSortByField, IndexWriter, Order, ReloadPolicy};
 use tympan_content::ChunkId;
@@ -18,6 +19,7 @@ use tympan_content::ChunkId;
 use crate::analyzer::analyzers;
 use crate::budget::Weighed;
 use crate::error::{Error, Result};
+use crate::merge::BySize;
 use crate::schema::{PATH, payload, root_of, schema};
 
 /// The first line of `current`.
@@ -30,11 +32,6 @@ const BUILDING_BYTES: usize = 96 << 20;
 
 /// How the files of a build are reached; tests put a failing disk in between.
 pub(crate) type OpenDirectory = fn(&Path) -> tantivy::Result<Box<dyn Directory>>;
-
-/// Opens a directory of the file system.
-pub(crate) fn mapped(dir: &Path) -> tantivy::Result<Box<dyn Directory>> {
-    Ok(Box::new(MmapDirectory::open(dir)?))
-}
 
 /// The folder.
 #[derive(Debug, Clone)]
@@ -192,8 +189,10 @@ impl Build {
             .memory_budget_per_thread(memory)
             .num_merge_threads(threads.min(2))
             .build();
-        let writer = self.index.writer_with_options(options);
-        writer.map_err(|error| Error::of_index("write", &self.dir, error))
+        let writer: tantivy::Result<Writer> = self.index.writer_with_options(options);
+        let writer = writer.map_err(|error| Error::of_index("write", &self.dir, error))?;
+        writer.set_merge_policy(Box::new(BySize));
+        Ok(writer)
     }
 
     /// Commits what was written, together with the root that it answers for, and shows it to searches.

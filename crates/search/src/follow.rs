@@ -16,6 +16,7 @@ use tympan_content::{NodePath, Snapshot};
 
 use crate::document::is_indexed;
 use crate::error::{Error, Result, chain};
+use crate::files;
 use crate::folder::{Current, Writer};
 use crate::index::{Served, Shared};
 use crate::rebuild::{Built, Rebuild};
@@ -83,6 +84,26 @@ impl Follower {
         }
         self.leased = None;
         self.keep_root();
+        self.settle();
+    }
+
+    /// Notes that builds are being written to.
+    fn mark(&self) -> Result<()> {
+        let dir = &self.shared.folder.dir;
+        files::mark(dir).map_err(|error| Error::of_file("write", dir, error))
+    }
+
+    /// Ends writing: what is served is on disk from now on.
+    fn settle(&mut self) {
+        if let Some(writer) = self.writer.take()
+            && let Err(error) = writer.wait_merging_threads()
+        {
+            tracing::debug!(reason = %chain(&error), "merge of the full-text index given up");
+        }
+        let Some(served) = self.shared.served() else { return };
+        if let Err(error) = files::settle(&self.shared.folder.dir, &served.build.dir) {
+            tracing::debug!(%error, "full-text index not written to disk");
+        }
     }
 
     /// Does what is next, and tells whether anything was done.
@@ -107,6 +128,7 @@ impl Follower {
             && Instant::now() >= self.next_build
             && self.shared.takes_rebuild()
         {
+            self.mark()?;
             let rebuild = Rebuild::start(&self.shared)?;
             self.shared.watch(Some(rebuild.watched.clone()));
             self.rebuild = Some(rebuild);
@@ -144,7 +166,10 @@ impl Follower {
         let build = served.build.clone();
         let mut writer = match self.writer.take() {
             Some(writer) => writer,
-            None => build.writer(1)?,
+            None => {
+                self.mark()?;
+                build.writer(1)?
+            }
         };
         self.write((&writer, &build.dir), &new, &paths)?;
         if self.shared.is_cancelled.load(Ordering::Relaxed) {

@@ -17,7 +17,8 @@ use tympan_content::{ChunkId, NodePath, Repository, Snapshot};
 use crate::document::{Digest, is_indexed};
 use crate::error::{Error, Result};
 use crate::extract::{Extractor, PdfReader};
-use crate::folder::{Build, Folder, OpenDirectory, mapped};
+use crate::files::{self, Files};
+use crate::folder::{Build, Folder, OpenDirectory};
 use crate::follow::Follower;
 use crate::rebuild::Watched;
 use crate::schema::{Fields, schema};
@@ -194,7 +195,7 @@ impl Index {
     /// # Errors
     /// If the folder cannot be made, or the system gives no thread. A damaged index is no error: it is built anew.
     pub fn open(repository: Repository, dir: &Path, options: Options) -> Result<Self> {
-        Self::open_with(repository, dir, options, mapped)
+        Self::open_with(repository, dir, options, Files::open)
     }
 
     pub(crate) fn open_with(
@@ -389,9 +390,16 @@ impl fmt::Debug for Index {
     }
 }
 
-/// Opens the build that counts, if its root is still there.
+/// Opens the build that counts, if its root is still there and nothing of it is lost.
 fn reopen(shared: &Shared, name: &str) -> Result<Served> {
     let (build, root) = shared.folder.open_build(name)?;
+    if files::may_be_lost(&shared.folder.dir) {
+        let damaged = files::damaged(&build.index);
+        let damaged = damaged.map_err(|error| Error::of_index("read", &build.dir, error))?;
+        if let Some(file) = damaged.first() {
+            return Err(Error::Damaged(format!("`{}` is not as it was written", file.display())));
+        }
+    }
     let snapshot = shared.repository().snapshot_at(root)?;
     Ok(Served::new(Arc::new(build), snapshot))
 }
@@ -400,8 +408,7 @@ fn reopen(shared: &Shared, name: &str) -> Result<Served> {
 fn validate(shared: &Arc<Shared>, build: Arc<Build>) {
     let shared = Arc::downgrade(shared);
     let run = move || {
-        // Files that a merge removes meanwhile are no damage.
-        let Ok(damaged) = build.index.validate_checksum() else { return };
+        let Ok(damaged) = files::damaged(&build.index) else { return };
         if let Some(shared) = shared.upgrade()
             && !damaged.is_empty()
             && shared.served().is_some_and(|served| served.build.name == build.name)

@@ -7,6 +7,7 @@
 //! * A commit of content never waits for the index.
 //! * The root that the index answers for is written in the same atomic commit as what it answers with: after any crash
 //!   it opens at a state that was, and goes on from there.
+//! * Nobody waits for the disk: what a machine that stops may lose is compared with checksums, and built anew.
 //! * What the index holds of a document follows from the document alone, so following and building anew agree.
 //! * A document that cannot be read is noted and stops nothing.
 //!
@@ -20,10 +21,12 @@ mod excerpt;
 mod expand;
 mod extract;
 mod facet;
+mod files;
 mod folder;
 mod follow;
 mod index;
 mod language;
+mod merge;
 mod query;
 mod rebuild;
 mod schema;

@@ -93,7 +93,7 @@ fn an_index_of_another_format_is_built_anew() {
         let file = build_of(folder).join("meta.json");
         let text = fs::read_to_string(&file).unwrap();
         let at = text.find("\"payload\":").unwrap() + "\"payload\":".len();
-        let version = text[at..].find('1').unwrap() + at;
+        let version = text[at..].find('"').unwrap() + at + 1;
         fs::write(&file, format!("{}9{}", &text[..version], &text[version + 1..])).unwrap();
     });
 }
@@ -121,6 +121,73 @@ fn flipped_bits_are_noticed() {
             }
         }
     });
+}
+
+/// Copies the folder of an index as a machine finds it that stopped while the index was open.
+fn stopped(folder: &Path) -> tempfile::TempDir {
+    let copy = tempfile::tempdir().unwrap();
+    let build = build_of(folder);
+    let into = copy.path().join(build.file_name().unwrap());
+    fs::create_dir(&into).unwrap();
+    for (from, to) in [(folder, copy.path()), (&build, &into)] {
+        for file in fs::read_dir(from).unwrap().flatten().filter(|file| file.path().is_file()) {
+            fs::copy(file.path(), to.join(file.file_name())).unwrap();
+        }
+    }
+    fs::write(copy.path().join("unsynced"), "another start").unwrap();
+    copy
+}
+
+#[test]
+fn what_a_stopped_machine_lost_never_answers() {
+    let site = Site::new();
+    for number in 0..20 {
+        site.page(&format!("/content/p{number}"), "alpha", "beta gamma");
+        site.caught_up();
+    }
+    let expected = probe(&site.index);
+    let whole = stopped(site.folder.path());
+    let extensions = ["idx", "term", "pos", "store", "fast", "fieldnorm", "del"];
+    let mut lost = 0;
+    for extension in extensions {
+        let folder = stopped(site.folder.path());
+        for file in fs::read_dir(build_of(folder.path())).unwrap().flatten() {
+            if file.path().extension().is_some_and(|found| found == extension) {
+                // The length was written, the bytes were not.
+                let length = file.metadata().unwrap().len();
+                fs::write(file.path(), vec![0; length as usize]).unwrap();
+                lost += 1;
+                break;
+            }
+        }
+        let index =
+            Index::open(site.repository.clone(), folder.path(), Options::default()).unwrap();
+        assert!(index.catch_up(Duration::from_secs(60)));
+        assert_eq!(probe(&index), expected, "{extension}");
+    }
+    assert!(lost >= 6, "{lost}");
+    let index = Index::open(site.repository.clone(), whole.path(), Options::default()).unwrap();
+    assert!(index.indexed_root().is_some(), "what is whole answers at once");
+    assert_eq!(probe(&index), expected);
+    assert_eq!(index.counters().rebuilds.load(std::sync::atomic::Ordering::Relaxed), 0);
+}
+
+#[test]
+fn a_closed_index_is_on_disk() {
+    let site = Site::new();
+    site.page("/content/a", "One", "alpha");
+    let mark = site.folder.path().join("unsynced");
+    site.caught_up();
+    assert!(mark.exists());
+    site.index.close();
+    assert!(!mark.exists());
+    let index =
+        Index::open(site.repository.clone(), site.folder.path(), Options::default()).unwrap();
+    assert!(index.catch_up(Duration::from_secs(60)));
+    assert!(!mark.exists(), "nothing was written");
+    site.page("/content/b", "Two", "alpha");
+    assert!(index.catch_up(Duration::from_secs(60)));
+    assert!(mark.exists());
 }
 
 #[test]

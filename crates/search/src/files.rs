@@ -1,0 +1,180 @@
+//! The files of a build: written without waiting for the disk, and compared with their checksums after it lost power.
+//!
+//! A commit of the index is ten files and two folders, each of which would be waited for, while everything in them can
+//! be made anew. What a process has written outlives it in the memory of the machine; only a machine that stops without
+//! writing it back loses a part. A file beside the builds, the *mark*, says under which start of the machine they were
+//! written to last. It is on disk before the first of them is written, and removed after all of them are on disk.
+//!
+//! Invariants
+//! * A build whose mark is of another start of the machine answers nothing before its checksums are compared.
+//!
+//! Not here: who removes and replaces builds (`folder`).
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufWriter, ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tantivy::directory::error::{DeleteError, LockError, OpenReadError, OpenWriteError};
+use tantivy::directory::{
+    AntiCallToken, Directory, DirectoryLock, FileHandle, Lock, MmapDirectory, TerminatingWrite,
+    WatchCallback, WatchHandle, WritePtr,
+};
+
+/// The name of the mark.
+const MARK: &str = "unsynced";
+/// Where the system says under which start it runs.
+const START: &str = "/proc/sys/kernel/random/boot_id";
+
+/// A directory of the file system that is written to without waiting.
+#[derive(Debug, Clone)]
+pub(crate) struct Files {
+    mapped: MmapDirectory,
+    dir: PathBuf,
+}
+
+/// A file that is being written.
+struct Written(File);
+
+impl Files {
+    /// Opens a directory.
+    ///
+    /// # Errors
+    /// If it is not there.
+    pub(crate) fn open(dir: &Path) -> tantivy::Result<Box<dyn Directory>> {
+        Ok(Box::new(Self { mapped: MmapDirectory::open(dir)?, dir: dir.to_owned() }))
+    }
+}
+
+impl Write for Written {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+impl TerminatingWrite for Written {
+    fn terminate_ref(&mut self, _: AntiCallToken) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+impl Directory for Files {
+    fn get_file_handle(&self, path: &Path) -> Result<Arc<dyn FileHandle>, OpenReadError> {
+        self.mapped.get_file_handle(path)
+    }
+
+    fn delete(&self, path: &Path) -> Result<(), DeleteError> {
+        self.mapped.delete(path)
+    }
+
+    fn exists(&self, path: &Path) -> Result<bool, OpenReadError> {
+        self.mapped.exists(path)
+    }
+
+    fn open_write(&self, path: &Path) -> Result<WritePtr, OpenWriteError> {
+        let file = OpenOptions::new().write(true).create_new(true).open(self.dir.join(path));
+        let file = file.map_err(|error| match error.kind() {
+            ErrorKind::AlreadyExists => OpenWriteError::FileAlreadyExists(path.to_owned()),
+            _ => OpenWriteError::wrap_io_error(error, path.to_owned()),
+        })?;
+        Ok(BufWriter::new(Box::new(Written(file))))
+    }
+
+    fn atomic_read(&self, path: &Path) -> Result<Vec<u8>, OpenReadError> {
+        self.mapped.atomic_read(path)
+    }
+
+    fn atomic_write(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        let mut file = tempfile::NamedTempFile::new_in(&self.dir)?;
+        file.write_all(bytes)?;
+        file.persist(self.dir.join(path))?;
+        Ok(())
+    }
+
+    fn sync_directory(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn acquire_lock(&self, lock: &Lock) -> Result<DirectoryLock, LockError> {
+        self.mapped.acquire_lock(lock)
+    }
+
+    fn watch(&self, callback: WatchCallback) -> tantivy::Result<WatchHandle> {
+        self.mapped.watch(callback)
+    }
+}
+
+/// Tells whether the machine may have stopped since builds were last written to, so that a part of them may be lost.
+pub(crate) fn may_be_lost(dir: &Path) -> bool {
+    match fs::read_to_string(dir.join(MARK)) {
+        Ok(mark) => start().is_none_or(|start| start != mark),
+        Err(error) => error.kind() != ErrorKind::NotFound,
+    }
+}
+
+/// Makes the mark, before anything is written.
+///
+/// # Errors
+/// If it cannot be written.
+pub(crate) fn mark(dir: &Path) -> io::Result<()> {
+    let start = start().unwrap_or_default();
+    if fs::read_to_string(dir.join(MARK)).is_ok_and(|mark| mark == start) {
+        return Ok(());
+    }
+    let mut file = tempfile::NamedTempFile::new_in(dir)?;
+    file.write_all(start.as_bytes())?;
+    file.as_file().sync_all()?;
+    file.persist(dir.join(MARK))?;
+    File::open(dir)?.sync_all()
+}
+
+/// Waits until a build is on disk, and removes the mark.
+///
+/// # Errors
+/// If the disk fails: then the mark stays.
+pub(crate) fn settle(dir: &Path, build: &Path) -> io::Result<()> {
+    if !dir.join(MARK).exists() {
+        return Ok(());
+    }
+    for file in fs::read_dir(build)? {
+        let file = File::open(file?.path());
+        match file.and_then(|file| file.sync_all()) {
+            // A merge that ended last may still clean up.
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            synced => synced?,
+        }
+    }
+    File::open(build)?.sync_all()?;
+    fs::remove_file(dir.join(MARK))?;
+    File::open(dir)?.sync_all()
+}
+
+/// Returns what tells this start of the machine from others; nothing if the system does not say.
+fn start() -> Option<String> {
+    let start = fs::read_to_string(START).ok()?;
+    Some(start.trim().to_owned()).filter(|start| !start.is_empty())
+}
+
+/// Returns the files of the last commit whose bytes are not those that were written.
+///
+/// # Errors
+/// If what the commit consists of cannot be read.
+pub(crate) fn damaged(index: &tantivy::Index) -> tantivy::Result<Vec<PathBuf>> {
+    let directory = index.directory();
+    let mut files: Vec<PathBuf> = index.load_metas()?.list_segment_files().into_iter().collect();
+    files.sort();
+    // Files that were never made, or that a merge removes meanwhile, are no damage: a missing one shows when the
+    // index is opened.
+    files.retain(|file| {
+        directory.exists(file).unwrap_or(true)
+            && !directory.validate_checksum(file).unwrap_or_else(|_| {
+                // Removed between the two.
+                !directory.exists(file).unwrap_or(true)
+            })
+    });
+    Ok(files)
+}
