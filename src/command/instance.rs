@@ -49,6 +49,7 @@ pub(crate) struct Running {
     pub(crate) logins: Logins,
     pub(crate) address: SocketAddr,
     search: Arc<Index>,
+    instance: Arc<Instance>,
     stop: watch::Sender<bool>,
     tasks: JoinSet<Result<(), Fault>>,
 }
@@ -56,6 +57,7 @@ pub(crate) struct Running {
 impl Running {
     /// Lets open requests and jobs end, then closes the state database.
     pub(crate) async fn stop(mut self) {
+        self.instance.stop();
         self.stop.send_replace(true);
         while self.tasks.join_next().await.is_some() {}
         let search = self.search;
@@ -128,7 +130,8 @@ pub(crate) async fn start(plan: &Plan<'_>) -> Result<Running, Fault> {
     let mut tasks = JoinSet::new();
     tasks.spawn(listen(listener, router(instance.clone()), front, stopped.clone()));
     if let Some(listener) = admin_listener {
-        tasks.spawn(listen(listener, admin_router(instance), admin_front(config), stopped.clone()));
+        let router = admin_router(instance.clone());
+        tasks.spawn(listen(listener, router, admin_front(config), stopped.clone()));
     }
     let repository = plan.home.repository.clone();
     let collecting = collection::run(repository, queues, config.clone(), stopped.clone());
@@ -147,7 +150,7 @@ pub(crate) async fn start(plan: &Plan<'_>) -> Result<Running, Fault> {
         replicator.run(stopped).await;
         Ok(())
     });
-    Ok(Running { state, logins, address, search, stop, tasks })
+    Ok(Running { state, logins, address, search, instance, stop, tasks })
 }
 
 async fn listen(

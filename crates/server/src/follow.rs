@@ -1,7 +1,7 @@
 //! Followers: clients that wait for changes. One task looks whether the content has moved on and wakes all of them.
 //!
 //! Invariants
-//! * Nothing runs while nobody follows.
+//! * Nothing runs while nobody follows, and nobody follows an instance that stops.
 //! * There are at most [`MAX_FOLLOWERS`]; one more is told to come again.
 
 use std::sync::Arc;
@@ -26,12 +26,23 @@ pub(crate) struct Followers {
     places: Arc<Semaphore>,
     head: watch::Sender<Option<ChunkId>>,
     is_watched: Mutex<bool>,
+    stopped: watch::Sender<bool>,
+}
+
+/// Why a follower was woken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Woken {
+    /// The content has moved on.
+    Changed,
+    /// The instance stops.
+    Stopping,
 }
 
 /// One client's place among the followers.
 #[derive(Debug)]
 pub(crate) struct Follower {
     head: watch::Receiver<Option<ChunkId>>,
+    stopped: watch::Receiver<bool>,
     _place: OwnedSemaphorePermit,
 }
 
@@ -41,15 +52,38 @@ impl Default for Followers {
             places: Arc::new(Semaphore::new(MAX_FOLLOWERS)),
             head: watch::channel(None).0,
             is_watched: Mutex::new(false),
+            stopped: watch::channel(false).0,
         }
     }
 }
 
+impl Followers {
+    /// Lets all followers go.
+    pub(crate) fn stop(&self) {
+        self.stopped.send_replace(true);
+    }
+}
+
 impl Follower {
-    /// Waits until the content has moved on since the last call, or since the follower began.
-    pub(crate) async fn changed(&mut self) {
-        // The sender lives as long as the instance, which the caller holds.
-        self.head.changed().await.ok();
+    /// Waits until the content has moved on since the last call, or since the follower began; or until the instance
+    /// stops.
+    pub(crate) async fn changed(&mut self) -> Woken {
+        // The senders live as long as the instance, which the caller holds.
+        tokio::select! {
+            biased;
+            _ = self.stopped.wait_for(|stopped| *stopped) => Woken::Stopping,
+            _ = self.head.changed() => Woken::Changed,
+        }
+    }
+
+    /// Tells whether the instance stops.
+    pub(crate) fn is_stopping(&self) -> bool {
+        *self.stopped.borrow()
+    }
+
+    /// Waits until the instance stops.
+    pub(crate) async fn stopping(&self) {
+        self.stopped.clone().wait_for(|stopped| *stopped).await.ok();
     }
 }
 
@@ -68,7 +102,8 @@ impl Instance {
             *is_watched = true;
             tokio::spawn(watch_head(Arc::clone(self)));
         }
-        Ok(Follower { head, _place: place })
+        let stopped = followers.stopped.subscribe();
+        Ok(Follower { head, stopped, _place: place })
     }
 }
 

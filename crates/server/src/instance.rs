@@ -5,10 +5,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use http::StatusCode;
 use http::request::Parts;
+use sha2::{Digest, Sha256};
 use tokio::sync::Semaphore;
 use tympan_content::query::{self, QueryEngine};
-use tympan_content::{ChunkId, Repository, Viewer};
+use tympan_content::{Cause, ChunkId, NodePath, Privileges, Repository, Viewer};
 use tympan_jobs::Queues;
 use tympan_render::Renderer;
 use tympan_replicate::{Keeping, Replicator, Wish, mark_keeping};
@@ -92,6 +94,8 @@ pub struct Instance {
     pub(crate) access_log: LogFile<access_log::Line>,
     pub(crate) started: SystemTime,
     pub(crate) followers: Followers,
+    /// What entity tags are made with.
+    pub(crate) tag_key: [u8; 32],
 }
 
 /// How long a request waits for a permit to work before it is told to come again.
@@ -113,6 +117,7 @@ impl Instance {
         if installed.map_err(std::io::Error::other)? {
             tracing::info!("the initial policies are installed");
         }
+        let tag_key = Sha256::digest(format!("entity tags\n{}", options.replication_key)).into();
         let open = |name: &str| options.logs.join(name);
         let instance = Self {
             role: options.role,
@@ -133,6 +138,7 @@ impl Instance {
             access_log: log(&open("access.log"))?,
             started: now,
             followers: Followers::default(),
+            tag_key,
         };
         instance.engine.use_full_text(instance.search.clone());
         let instance = Arc::new(instance);
@@ -148,6 +154,26 @@ impl Instance {
     /// Notes wishes in the content, and keeps what is activated as versions unless the configuration says otherwise.
     pub(crate) fn mark(&self, wishes: &[Wish], now: SystemTime) -> Result<ChunkId> {
         Ok(mark_keeping(&self.repository, wishes, self.keeping, now)?)
+    }
+
+    /// Tells whether no policy binds a viewer: `admin`, and the members of `administrators`.
+    pub(crate) fn is_administrator(&self, viewer: &Viewer) -> Result<bool> {
+        let reasons = self.repository.explain(viewer, &NodePath::root(), Privileges::READ_NODES)?;
+        Ok(reasons.iter().all(|reason| reason.cause == Cause::Administrator))
+    }
+
+    /// Refuses whoever is no administrator; `what` completes "only administrators may".
+    pub(crate) fn require_administrator(&self, viewer: &Viewer, what: &str) -> Result<()> {
+        if self.is_administrator(viewer)? {
+            return Ok(());
+        }
+        let message = format!("only administrators may {what}: join the group `administrators`");
+        Err(Failure::new(StatusCode::FORBIDDEN, message))
+    }
+
+    /// Ends what would go on for as long as its client likes: streams of changes, and requests that wait for one.
+    pub fn stop(&self) {
+        self.followers.stop();
     }
 
     /// Tells who asks; nobody if the request proves nothing.

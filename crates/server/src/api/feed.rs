@@ -28,7 +28,7 @@ use crate::api::endpoint::{
     Answer, Body, Call, Content, Endpoint, Handler, Kind, Parameter, Pending, Reply, Verb,
 };
 use crate::failure::{Failure, Result};
-use crate::follow::Follower;
+use crate::follow::{Follower, Woken};
 
 /// The most changes of one page.
 const MAX_LIMIT: u64 = 10_000;
@@ -100,6 +100,9 @@ const ANSWERS: &[Answer] = &[Answer {
     about: "The changes, and the cursor behind them.",
     content: Content::JsonOrEvents("Changes"),
 }];
+
+/// What a stream ends with when the server stops.
+const STOPPING: &str = "the server stops; go on with the last id when it is back";
 
 /// What a client wants to hear of.
 #[derive(Clone)]
@@ -196,7 +199,7 @@ async fn page_or_wait(call: &Call, wanted: &Wanted, since: Cursor) -> Result<Cha
                 continue;
             };
         };
-        if timeout_at(end, follower.changed()).await.is_err() {
+        if timeout_at(end, follower.changed()).await != Ok(Woken::Changed) {
             return Ok(page);
         }
     }
@@ -270,6 +273,9 @@ impl Feeding {
         // Tells the client its place before anything has happened.
         self.send(format!("id: {}\nevent: begin\ndata: {{}}\n\n", self.cursor)).await?;
         loop {
+            if self.follower.is_stopping() {
+                return Err(Ended(STOPPING.to_owned()));
+            }
             let page = next_page(&self.instance, &self.wanted, &self.cursor).await;
             let page = page.map_err(|failure| Ended(failure.message))?;
             for revision in &page.revisions {
@@ -289,14 +295,26 @@ impl Feeding {
             if !page.is_end {
                 continue;
             }
-            while timeout(HEARTBEAT, self.follower.changed()).await.is_err() {
-                self.send(format!(": {}\n\n", Date::from_system_time(SystemTime::now()))).await?;
+            loop {
+                match timeout(HEARTBEAT, self.follower.changed()).await {
+                    Ok(Woken::Changed) => break,
+                    Ok(Woken::Stopping) => return Err(Ended(STOPPING.to_owned())),
+                    Err(_) => {
+                        let now = Date::from_system_time(SystemTime::now());
+                        self.send(format!(": {now}\n\n")).await?;
+                    }
+                }
             }
         }
     }
 
     async fn send(&self, event: String) -> std::result::Result<(), Ended> {
-        match timeout(PATIENCE, self.events.send(Bytes::from(event))).await {
+        let sent = tokio::select! {
+            biased;
+            sent = timeout(PATIENCE, self.events.send(Bytes::from(event))) => sent,
+            () = self.follower.stopping() => return Err(Ended(STOPPING.to_owned())),
+        };
+        match sent {
             Ok(Ok(())) => Ok(()),
             Ok(Err(_)) => Err(Ended("the client has gone".to_owned())),
             Err(_) => {
