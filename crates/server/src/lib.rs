@@ -29,6 +29,7 @@ mod query;
 mod receive;
 mod route;
 mod search;
+mod settable;
 mod store;
 mod throttle;
 mod touch;

@@ -185,6 +185,17 @@ impl Logins {
         done.map(|done| done.rows_affected()).map_err(std::io::Error::other)
     }
 
+    /// Ends the sessions and takes back the tokens of a user, but for the session that a request came with.
+    pub(crate) async fn revoke_others(&self, user: &str, headers: &HeaderMap) -> Result<u64> {
+        let own = cookie(headers).map(|token| hash_of(&token)).unwrap_or_default();
+        let done = sqlx::query("DELETE FROM login WHERE user_name = $1 AND token_hash <> $2")
+            .bind(user)
+            .bind(own)
+            .execute(&self.pool)
+            .await?;
+        Ok(done.rows_affected())
+    }
+
     /// Makes the token of a link that logs in once.
     ///
     /// # Errors
@@ -348,7 +359,10 @@ impl Logins {
     }
 
     /// Tells whether a password is right, unless too many were wrong before.
-    async fn check_password(
+    ///
+    /// # Errors
+    /// If it has to wait; if the store fails.
+    pub(crate) async fn check_password(
         &self,
         user: &str,
         password: &str,

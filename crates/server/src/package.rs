@@ -1,8 +1,11 @@
-//! Content packages over HTTP: the JSON API here, the addresses of AEM's package manager in `crx`.
+//! Content packages over HTTP: what the JSON API (`api::package`) and the addresses of AEM's package manager (`crx`)
+//! share.
 //!
 //! In: package files, streamed to the spool folder, and ids of stored packages. Out: reports.
 //!
-//! Only the administrator may ask. Reading is refused, too: a package holds content of the whole repository.
+//! Invariants
+//! * Everything is done in the name of who asks: packages that the asker may not read look as if they were not there,
+//!   what is built holds what the asker may read, and an installation needs every privilege that its changes need.
 
 mod crx;
 
@@ -12,259 +15,124 @@ use std::io::{BufReader, Seek, SeekFrom, Write};
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use axum::Router;
 use axum::body::Body;
-use axum::extract::{Query, Request, State};
-use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
-use axum::{Json, Router};
+use axum::response::Response;
 use http::request::Parts;
-use http::{HeaderValue, Method, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use http_body_util::BodyExt;
-use serde_json::{Value, json};
 use tempfile::NamedTempFile;
 use tympan_content::package::build::{Manifest, write};
 use tympan_content::package::{
-    DependencyRule, Filter, IdentifierRule, IfExists, InstallOptions, InstallReport, Installation,
-    Limits, Package, PackageId, Stamp, StoredPackage,
+    ChangedNode, DependencyRule, Difference, Filter, IfExists, InstallOptions, InstallReport,
+    Installation, Limits, Package, PackageId, Stamp, StoredPackage, Uninstalled,
 };
-use tympan_content::{BlobContent, Session};
+use tympan_content::{BlobContent, Session, Snapshot, Viewer};
 use tympan_web::limit::{BodyLimit, is_stalled, is_too_large, limited};
 use tympan_web::read_body::from_reader;
 
 use crate::failure::{Failure, Result};
 use crate::form::{self, FieldValue};
-use crate::login::{CSRF_HEADER, Identity, check_csrf, check_origin};
+use crate::login::{Identity, check_origin};
 use crate::metrics::count;
 use crate::{Instance, api};
 
-/// The only user who may handle packages.
-const ADMIN: &str = "admin";
 /// How often an installation is tried while others commit.
 const ATTEMPTS: usize = 3;
 
 type Parameters = HashMap<String, String>;
 
-/// Returns the routes of the package API.
+/// Returns the routes of AEM's package manager.
 pub(crate) fn routes() -> Router<Arc<Instance>> {
-    Router::new()
-        .route("/api/v1/packages", get(list).post(upload).delete(remove))
-        .route("/api/v1/packages/zip", get(download))
-        .route("/api/v1/packages/diff", post(diff))
-        .route("/api/v1/packages/install", post(install))
-        .route("/api/v1/packages/uninstall", post(uninstall))
-        .route("/api/v1/packages/build", post(build))
-        .merge(crx::routes())
+    crx::routes()
 }
 
-/// Tells who asks, or refuses all but the administrator.
-async fn require_admin(instance: &Instance, parts: &Parts) -> Result<Identity> {
+/// Tells who asks, and refuses a write that another site made a browser send.
+async fn require_user(instance: &Instance, parts: &Parts) -> Result<Identity> {
     let identity = api::require_user(instance, parts).await?;
-    if identity.user != ADMIN {
-        let message = "only the administrator may handle packages";
-        return Err(Failure::new(StatusCode::FORBIDDEN, message));
-    }
     if !matches!(parts.method, Method::GET | Method::HEAD) {
         check_origin(&identity, &parts.headers)?;
     }
     Ok(identity)
 }
 
-/// The same for a write whose CSRF token stands in the header, if it needs one.
-async fn require_writer(instance: &Instance, parts: &Parts) -> Result<Identity> {
-    let identity = require_admin(instance, parts).await?;
-    let token = parts.headers.get(CSRF_HEADER).and_then(|value| value.to_str().ok());
-    check_csrf(&identity, token)?;
-    Ok(identity)
-}
-
-fn stamp(user: &str) -> Stamp {
-    Stamp { user: user.to_owned(), at: SystemTime::now() }
+pub(crate) fn stamp(viewer: &Viewer) -> Stamp {
+    Stamp { user: viewer.name().to_owned(), at: SystemTime::now() }
 }
 
 fn is_true(parameters: &Parameters, name: &str) -> bool {
     parameters.get(name).is_some_and(|value| value == "true" || value == "1" || value == "on")
 }
 
-fn options_of(parameters: &Parameters) -> Result<InstallOptions> {
-    let refused = |name: &str, value: &str, known: &str| {
-        Failure::bad_request(format!("`{name}` is `{value}`; it must be {known}"))
-    };
-    let mut options = InstallOptions::default();
-    if let Some(rule) = parameters.get("identifiers") {
-        options.identifiers = IdentifierRule::find(rule)
-            .ok_or_else(|| refused("identifiers", rule, "refuse, new or replace"))?;
-    }
-    if let Some(rule) = parameters.get("dependencies") {
-        options.dependencies = DependencyRule::find(rule).ok_or_else(|| {
-            refused("dependencies", rule, "best_effort, required, strict or ignore")
-        })?;
-    }
-    Ok(options)
-}
-
-async fn list(State(instance): State<Arc<Instance>>, request: Request) -> Result<Json<Value>> {
-    let (parts, _) = request.into_parts();
-    require_admin(&instance, &parts).await?;
-    let packages =
-        instance.work(|instance| Ok(instance.repository.snapshot()?.packages()?)).await?;
-    Ok(Json(json!({ "packages": packages })))
-}
-
-/// Stores a package, and installs it if asked to; the body is the package, or a form that holds it.
-async fn upload(
-    State(instance): State<Arc<Instance>>,
-    Query(parameters): Query<Parameters>,
-    request: Request,
-) -> Result<Response> {
-    let (parts, body) = request.into_parts();
-    let identity = require_writer(&instance, &parts).await?;
-    let options = options_of(&parameters)?;
-    let received = receive(&instance, &parts, body).await?;
-    let is_installed = is_true(&parameters, "install");
-    let if_exists =
-        if is_true(&parameters, "replace") { IfExists::Replace } else { IfExists::Refuse };
-    let (stored, report) = instance
-        .work(move |instance| {
-            if is_installed {
-                let report = received.install(instance, &options, &stamp(&identity.user))?;
-                let stored = find(instance, &report.package)?;
-                return Ok((stored, Some(report)));
-            }
-            Ok((received.store(instance, if_exists, &stamp(&identity.user))?, None))
-        })
-        .await?;
-    let text = report.as_ref().map(ToString::to_string);
-    let answer = json!({ "package": stored, "report": report, "text": text });
-    Ok((StatusCode::CREATED, Json(answer)).into_response())
-}
-
-/// Tells what installing the package in the body would change.
-async fn diff(State(instance): State<Arc<Instance>>, request: Request) -> Result<Json<Value>> {
-    let (parts, body) = request.into_parts();
-    require_writer(&instance, &parts).await?;
-    let mut received = receive(&instance, &parts, body).await?;
-    instance
-        .work(move |instance| {
-            let mut package = received.open()?;
-            let mut session = instance.repository.session(ADMIN)?;
-            let (difference, _) = session.try_package(&mut package, &InstallOptions::default())?;
-            let text = difference.to_string();
-            Ok(Json(json!({ "report": difference, "text": text })))
-        })
-        .await
-}
-
-async fn install(
-    State(instance): State<Arc<Instance>>,
-    Query(parameters): Query<Parameters>,
-    request: Request,
-) -> Result<Json<Value>> {
-    let (parts, _) = request.into_parts();
-    let identity = require_writer(&instance, &parts).await?;
-    let (id, options) = (id_of(&parameters)?, options_of(&parameters)?);
-    instance
-        .work(move |instance| {
-            let stored = find(instance, &id)?;
-            let report = install_stored(instance, &stored, &options, &identity.user)?;
-            let text = report.to_string();
-            Ok(Json(json!({ "report": report, "text": text })))
-        })
-        .await
-}
-
-async fn uninstall(
-    State(instance): State<Arc<Instance>>,
-    Query(parameters): Query<Parameters>,
-    request: Request,
-) -> Result<Json<Value>> {
-    let (parts, _) = request.into_parts();
-    let identity = require_writer(&instance, &parts).await?;
-    let id = id_of(&parameters)?;
-    let is_forced = is_true(&parameters, "force");
-    instance
-        .work(move |instance| {
-            let stored = find(instance, &id)?;
-            let done = uninstall_stored(instance, &stored, is_forced, &identity.user)?;
-            let text = done.to_string();
-            Ok(Json(json!({ "report": done, "text": text })))
-        })
-        .await
-}
-
-async fn remove(
-    State(instance): State<Arc<Instance>>,
-    Query(parameters): Query<Parameters>,
-    request: Request,
-) -> Result<Json<Value>> {
-    let (parts, _) = request.into_parts();
-    let identity = require_writer(&instance, &parts).await?;
-    let id = id_of(&parameters)?;
-    instance
-        .work(move |instance| {
-            let stored = find(instance, &id)?;
-            let mut session = instance.repository.session(&identity.user)?;
-            session.remove_package(&stored.path, &stamp(&identity.user))?;
-            count(&instance.metrics.commits);
-            Ok(Json(json!({ "package": stored })))
-        })
-        .await
-}
-
-async fn download(
-    State(instance): State<Arc<Instance>>,
-    Query(parameters): Query<Parameters>,
-    request: Request,
-) -> Result<Response> {
-    let (parts, _) = request.into_parts();
-    require_admin(&instance, &parts).await?;
-    let id = id_of(&parameters)?;
-    let is_head = parts.method == Method::HEAD;
-    instance.work(move |instance| send(instance, &find(instance, &id)?, is_head)).await
-}
-
-/// Builds a package of the content that the filter in the body names, and sends it. It is not stored.
-async fn build(
-    State(instance): State<Arc<Instance>>,
-    Query(parameters): Query<Parameters>,
-    request: Request,
-) -> Result<Response> {
-    let (parts, body) = request.into_parts();
-    require_writer(&instance, &parts).await?;
-    let id = id_of(&parameters)?;
-    let limit = parts.extensions.get::<BodyLimit>().map_or(u64::MAX, |limit| limit.0);
-    let text = limited(body, limit.min(Limits::default().document_bytes));
-    let text = text.collect().await.map_err(|error| broken(&*error))?.to_bytes();
-    instance
-        .work(move |instance| {
-            let filter = Filter::parse("filter.xml", &text)?;
-            let mut file = tempfile::tempfile_in(&instance.spool)?;
-            let name = id.file_name();
-            let snapshot = instance.repository.snapshot()?;
-            let manifest = Manifest::of(&snapshot, id, filter)?;
-            write(&mut file, &manifest, &snapshot)?;
-            let length = file.seek(SeekFrom::End(0))?;
-            file.seek(SeekFrom::Start(0))?;
-            Ok(zip_response(Body::new(from_reader(file, length)), length, &name))
-        })
-        .await
-}
-
-fn id_of(parameters: &Parameters) -> Result<PackageId> {
-    let text = parameters.get("id").map(String::as_str).unwrap_or_default();
-    let id = PackageId::parse(text);
-    if id.name.is_empty() {
-        return Err(Failure::bad_request("name the package with `id=group:name:version`"));
-    }
-    Ok(id)
-}
-
-fn find(instance: &Instance, id: &PackageId) -> Result<StoredPackage> {
+/// Finds a stored package that a viewer may read.
+pub(crate) fn find(instance: &Instance, viewer: &Viewer, id: &PackageId) -> Result<StoredPackage> {
     let missing = || Failure::new(StatusCode::NOT_FOUND, format!("there is no package `{id}`"));
-    instance.repository.snapshot()?.find_package(id)?.ok_or_else(missing)
+    let seen = instance.repository.snapshot()?.seen_by(viewer);
+    seen.find_package(id)?.ok_or_else(missing)
+}
+
+/// Builds a package of what a filter names, as far as a viewer may read, and sends it. It is not stored.
+pub(crate) fn build(
+    instance: &Instance,
+    viewer: &Viewer,
+    id: PackageId,
+    filter: &[u8],
+) -> Result<Response> {
+    let filter = Filter::parse("filter.xml", filter)?;
+    let mut file = tempfile::tempfile_in(&instance.spool)?;
+    let name = id.file_name();
+    let seen = instance.repository.snapshot()?.seen_by(viewer);
+    let manifest = Manifest::of(&seen, id, filter)?;
+    write(&mut file, &manifest, &seen)?;
+    crate::page::check_failure(&seen)?;
+    let length = file.seek(SeekFrom::End(0))?;
+    file.seek(SeekFrom::Start(0))?;
+    Ok(zip_response(Body::new(from_reader(file, length)), length, &name))
+}
+
+/// Tells what installing a package would change, as far as a viewer may read.
+fn try_opened<R: std::io::Read + Seek>(
+    instance: &Instance,
+    viewer: &Viewer,
+    package: &mut Package<R>,
+    options: &InstallOptions,
+) -> Result<Difference> {
+    let mut session = instance.repository.session_of(viewer)?;
+    let before = session.snapshot()?;
+    let (mut difference, _) = session.try_package(package, options)?;
+    if !instance.is_administrator(viewer)? {
+        let after = session.snapshot()?;
+        let mut shown = Vec::new();
+        for node in difference.nodes {
+            shown.extend(seen_change(&before, &after, node)?);
+        }
+        difference = Difference { nodes: shown };
+    }
+    Ok(difference)
+}
+
+/// Leaves of a change what is seen before or after it.
+fn seen_change(
+    before: &Snapshot,
+    after: &Snapshot,
+    mut change: ChangedNode,
+) -> Result<Option<ChangedNode>> {
+    let (old, new) = (before.node(&change.path)?, after.node(&change.path)?);
+    if old.is_none() && new.is_none() {
+        return Ok(None);
+    }
+    let has = |node: &Option<tympan_content::Node>, name: &str| {
+        node.as_ref().is_some_and(|node| node.property(name).is_some())
+    };
+    change.properties.retain(|one| {
+        (one.before.is_none() || has(&old, &one.name))
+            && (one.after.is_none() || has(&new, &one.name))
+    });
+    Ok(Some(change))
 }
 
 /// Sends the file of a stored package.
-fn send(instance: &Instance, stored: &StoredPackage, is_head: bool) -> Result<Response> {
+pub(crate) fn send(instance: &Instance, stored: &StoredPackage, is_head: bool) -> Result<Response> {
     let name = stored.id.file_name();
     if is_head {
         return Ok(zip_response(Body::empty(), stored.size, &name));
@@ -297,27 +165,27 @@ fn zip_response(body: Body, length: u64, name: &str) -> Response {
 /// Does something in a session of its own, again while others commit what it touches.
 fn attempt<T>(
     instance: &Instance,
-    user: &str,
+    viewer: &Viewer,
     mut work: impl FnMut(&mut Session) -> tympan_content::Result<T>,
 ) -> Result<T> {
     for _ in 1..ATTEMPTS {
-        match work(&mut instance.repository.session(user)?) {
+        match work(&mut instance.repository.session_of(viewer)?) {
             Err(tympan_content::Error::Conflicts(_)) => {}
             Err(error) => return Err(error.into()),
             Ok(done) => return Ok(done),
         }
     }
-    Ok(work(&mut instance.repository.session(user)?)?)
+    Ok(work(&mut instance.repository.session_of(viewer)?)?)
 }
 
-fn install_stored(
+pub(crate) fn install_stored(
     instance: &Instance,
+    viewer: &Viewer,
     stored: &StoredPackage,
     options: &InstallOptions,
-    user: &str,
 ) -> Result<InstallReport> {
-    let stamp = stamp(user);
-    let report = attempt(instance, user, |session| {
+    let stamp = stamp(viewer);
+    let report = attempt(instance, viewer, |session| {
         let how = Installation { options, stamp: &stamp, progress: &mut |_| {} };
         session.install_package(&stored.path, how)
     })?;
@@ -325,22 +193,34 @@ fn install_stored(
     Ok(report)
 }
 
-fn uninstall_stored(
+pub(crate) fn uninstall_stored(
     instance: &Instance,
+    viewer: &Viewer,
     stored: &StoredPackage,
     is_forced: bool,
-    user: &str,
-) -> Result<tympan_content::package::Uninstalled> {
+) -> Result<Uninstalled> {
     let rule = if is_forced { DependencyRule::Ignore } else { DependencyRule::Required };
-    let stamp = stamp(user);
+    let stamp = stamp(viewer);
     let done =
-        attempt(instance, user, |session| session.uninstall_package(&stored.path, rule, &stamp))?;
+        attempt(instance, viewer, |session| session.uninstall_package(&stored.path, rule, &stamp))?;
     count(&instance.metrics.commits);
     Ok(done)
 }
 
+/// Removes the file of a stored package; its content stays.
+pub(crate) fn remove_stored(
+    instance: &Instance,
+    viewer: &Viewer,
+    stored: &StoredPackage,
+) -> Result<()> {
+    let mut session = instance.repository.session_of(viewer)?;
+    session.remove_package(&stored.path, &stamp(viewer))?;
+    count(&instance.metrics.commits);
+    Ok(())
+}
+
 /// A package file that arrived, in the spool folder.
-struct Received {
+pub(crate) struct Received {
     file: NamedTempFile,
     /// What messages call it.
     name: String,
@@ -352,37 +232,45 @@ impl Received {
         Ok(Package::read(file, &self.name, &Limits::default())?)
     }
 
-    fn store(
+    /// Tells what installing it would change.
+    pub(crate) fn difference(mut self, instance: &Instance, viewer: &Viewer) -> Result<Difference> {
+        try_opened(instance, viewer, &mut self.open()?, &InstallOptions::default())
+    }
+
+    /// Stores the package.
+    pub(crate) fn store(
         mut self,
         instance: &Instance,
+        viewer: &Viewer,
         if_exists: IfExists,
-        stamp: &Stamp,
     ) -> Result<StoredPackage> {
-        let mut session = instance.repository.session(&stamp.user)?;
+        let stamp = stamp(viewer);
+        let mut session = instance.repository.session_of(viewer)?;
         let file = self.file.as_file_mut();
         file.seek(SeekFrom::Start(0))?;
-        let stored = session.store_package(file, &self.name, if_exists, stamp)?;
+        let stored = session.store_package(file, &self.name, if_exists, &stamp)?;
         session.commit(&format!("store package {}", stored.id), stamp.at)?;
         count(&instance.metrics.commits);
         Ok(stored)
     }
 
     /// Stores and installs the package as one commit.
-    fn install(
+    pub(crate) fn install(
         mut self,
         instance: &Instance,
+        viewer: &Viewer,
         options: &InstallOptions,
-        stamp: &Stamp,
     ) -> Result<InstallReport> {
+        let stamp = stamp(viewer);
         let mut package = self.open()?;
         let mut bytes = self.file.reopen()?;
-        let report = attempt(instance, &stamp.user, |session| {
+        let report = attempt(instance, viewer, |session| {
             let rewound = bytes.seek(SeekFrom::Start(0));
             rewound.map_err(|source| tympan_content::Error::Read {
                 what: "the package".into(),
                 source,
             })?;
-            let how = Installation { options, stamp, progress: &mut |_| {} };
+            let how = Installation { options, stamp: &stamp, progress: &mut |_| {} };
             session.install_file(&mut package, &mut bytes, how)
         })?;
         count(&instance.metrics.commits);
@@ -391,15 +279,20 @@ impl Received {
 }
 
 /// Takes a package file from a request: the body itself, or a file in a form.
-async fn receive(instance: &Instance, parts: &Parts, body: Body) -> Result<Received> {
-    let limit = parts.extensions.get::<BodyLimit>().copied();
-    let media_type = parts.headers.get(header::CONTENT_TYPE);
+pub(crate) async fn receive(
+    instance: &Instance,
+    headers: &HeaderMap,
+    body: Body,
+) -> Result<Received> {
+    // The body comes with its limit.
+    let limit = None;
+    let media_type = headers.get(header::CONTENT_TYPE);
     let media_type = media_type.and_then(|value| value.to_str().ok()).unwrap_or_default();
     if !media_type.starts_with("multipart/") {
         let file = spool(instance, body, limit).await?;
         return Ok(Received { file, name: "the package".into() });
     }
-    received_form(form::read(&parts.headers, body, limit, &instance.spool).await?)
+    received_form(form::read(headers, body, limit, &instance.spool).await?)
         .ok_or_else(|| Failure::bad_request("the form holds no package file"))
 }
 

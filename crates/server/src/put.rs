@@ -88,7 +88,7 @@ fn store(
     let mut session = instance.repository.session_of(&viewer)?;
     let node = session.node(path)?;
     let condition = Condition::of(headers);
-    condition.check(node.as_ref())?;
+    condition.check(instance, node.as_ref())?;
     if condition != Condition::None {
         session.expect_unchanged(path)?;
     }

@@ -1,17 +1,17 @@
-//! Queries over HTTP: the JSON API, and AEM's `/bin/querybuilder.json`.
+//! Queries over HTTP: AEM's `/bin/querybuilder.json`, and what the JSON API (`api::query`) shares with it.
 //!
 //! In: a statement or a map of predicates, and who asks. Out: rows as far as the asker may read, with a cursor.
 //!
 //! A query that is not valid is answered with 400, what is wrong, and the column. Where a limit stops a query, that is
 //! 422 with the limit's name.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use axum::extract::{Form, Query as UrlQuery, Request, State};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::get;
 use axum::{Json, Router};
 use http::StatusCode;
 use http::request::Parts;
@@ -22,29 +22,21 @@ use tympan_content::query::{
     BuilderQuery, Column, ColumnContent, Page, Query, Row, parse_sql2, parse_xpath,
 };
 use tympan_content::{
-    ChunkId, Date, Error, IndexState, Node, Property, Repository, Snapshot, Value as Stored, Viewer,
+    ChunkId, Date, Error, Node, Property, Repository, Snapshot, Value as Stored, Viewer,
 };
 
 use crate::failure::{Failure, Result};
-use crate::login::{CSRF_HEADER, check_csrf, check_origin};
 use crate::{Instance, Role, api};
 
 /// Rows of a page where no limit is given, and the most.
 const DEFAULT_LIMIT: u64 = 100;
-const MAX_LIMIT: u64 = 10_000;
-/// The only user who may see other users' statements and rebuild indexes.
-const ADMIN: &str = "admin";
+pub(crate) const MAX_LIMIT: u64 = 10_000;
 /// How long the keeper of indexes waits between looks at what is missing.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// Returns the routes of queries.
 pub(crate) fn routes() -> Router<Arc<Instance>> {
-    Router::new()
-        .route("/bin/querybuilder.json", get(builder).post(builder_form))
-        .route("/api/v1/query", get(ask_by_url).post(ask))
-        .route("/api/v1/query/slow", get(slow))
-        .route("/api/v1/indexes", get(indexes))
-        .route("/api/v1/indexes/rebuild", post(rebuild))
+    Router::new().route("/bin/querybuilder.json", get(builder).post(builder_form))
 }
 
 /// Builds missing indexes for as long as the instance runs.
@@ -84,30 +76,23 @@ fn build_indexes(
 }
 
 /// A query as the API takes it.
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Asked {
-    #[serde(default)]
-    language: Language,
+#[derive(Debug, Default)]
+pub(crate) struct Asked {
+    pub(crate) language: Language,
     /// The statement of `sql2` and `xpath`.
-    statement: Option<String>,
+    pub(crate) statement: Option<String>,
     /// The predicates of `querybuilder`.
-    #[serde(default)]
-    map: BTreeMap<String, String>,
-    limit: Option<u64>,
-    #[serde(default)]
-    offset: u64,
-    cursor: Option<String>,
-    #[serde(default)]
-    explain: Explain,
+    pub(crate) map: BTreeMap<String, String>,
+    pub(crate) limit: Option<u64>,
+    pub(crate) offset: u64,
+    pub(crate) cursor: Option<String>,
     /// Values of the statement's variables.
-    #[serde(default)]
-    parameters: BTreeMap<String, Value>,
+    pub(crate) parameters: BTreeMap<String, Value>,
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Language {
+pub(crate) enum Language {
     #[default]
     Sql2,
     XPath,
@@ -116,7 +101,7 @@ enum Language {
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Explain {
+pub(crate) enum Explain {
     #[default]
     None,
     Plan,
@@ -134,95 +119,10 @@ async fn viewer(instance: &Instance, parts: &Parts) -> Result<Viewer> {
     instance.viewer_of(identity.as_ref())
 }
 
-async fn require_admin(instance: &Instance, parts: &Parts) -> Result<()> {
-    let identity = api::require_user(instance, parts).await?;
-    if identity.user != ADMIN {
-        let message = "only the administrator may look after indexes";
-        return Err(Failure::new(StatusCode::FORBIDDEN, message));
-    }
-    if !parts.method.is_safe() {
-        let token = parts.headers.get(CSRF_HEADER).and_then(|value| value.to_str().ok());
-        check_csrf(&identity, token)?;
-        check_origin(&identity, &parts.headers)?;
-    }
-    Ok(())
-}
-
-async fn ask(State(instance): State<Arc<Instance>>, request: Request) -> Result<Json<Value>> {
-    let (parts, body) = request.into_parts();
-    let viewer = viewer(&instance, &parts).await?;
-    let request = Request::from_parts(parts, body);
-    let Json(asked) =
-        <Json<Asked> as axum::extract::FromRequest<_>>::from_request(request, &instance)
-            .await
-            .map_err(|error| Failure::bad_request(error.body_text()))?;
-    instance.work(move |instance| answer(instance, &viewer, asked)).await.map(Json)
-}
-
-async fn ask_by_url(
-    State(instance): State<Arc<Instance>>,
-    request: Request,
-) -> Result<Json<Value>> {
-    let (parts, _) = request.into_parts();
-    let viewer = viewer(&instance, &parts).await?;
-    let parameters = UrlQuery::<HashMap<String, String>>::try_from_uri(&parts.uri)
-        .map_err(|error| Failure::bad_request(error.body_text()))?;
-    let mut fields = Map::new();
-    let is_map = parameters.0.get("language").is_some_and(|language| language == "querybuilder");
-    for (name, text) in parameters.0 {
-        if is_map && name == "statement" {
-            let pairs = text.split('&').filter_map(|pair| pair.split_once('='));
-            fields.insert(
-                "map".to_owned(),
-                pairs
-                    .map(|(name, value)| (name.to_owned(), value.into()))
-                    .collect::<Map<_, _>>()
-                    .into(),
-            );
-            continue;
-        }
-        let is_number = matches!(&*name, "limit" | "offset");
-        let value = match text.parse::<u64>() {
-            Ok(number) if is_number => number.into(),
-            _ => text.into(),
-        };
-        fields.insert(name, value);
-    }
-    let asked = serde_json::from_value(Value::Object(fields))
-        .map_err(|error| Failure::bad_request(error.to_string()))?;
-    instance.work(move |instance| answer(instance, &viewer, asked)).await.map(Json)
-}
-
-/// Runs or explains a query of the API.
-fn answer(instance: &Instance, viewer: &Viewer, asked: Asked) -> Result<Value> {
-    let snapshot = instance.repository.snapshot()?.seen_by(viewer);
-    let query = query_of(&asked)?;
-    let limit = asked.limit.unwrap_or(DEFAULT_LIMIT).min(MAX_LIMIT);
-    let request = QueryRequest {
-        query,
-        variables: asked
-            .parameters
-            .iter()
-            .map(|(name, value)| Ok((name.clone(), variable(value)?)))
-            .collect::<Result<_>>()?,
-        limit: Some(limit),
-        offset: asked.offset,
-        cursor: asked.cursor,
-        component: "/api/v1/query",
-    };
-    if asked.explain != Explain::None {
-        let explanation = instance
-            .engine
-            .explain(&snapshot, &request, asked.explain == Explain::Analyze)
-            .map_err(refused)?;
-        let mut answer = serde_json::to_value(&explanation).unwrap_or_default();
-        if let Some(answer) = answer.as_object_mut() {
-            answer.insert("text".to_owned(), explanation.to_string().into());
-        }
-        return Ok(answer);
-    }
-    let page = instance.engine.page(&snapshot, &request).map_err(refused)?;
-    check(&snapshot)?;
+/// Runs a query of the API.
+pub(crate) fn answer(instance: &Instance, snapshot: &Snapshot, asked: Asked) -> Result<Value> {
+    let page = instance.engine.page(snapshot, &request_of(asked)?).map_err(refused)?;
+    check(snapshot)?;
     let rows =
         page.rows.iter().map(|row| row_json(row, &page.columns)).collect::<Result<Vec<_>>>()?;
     Ok(json!({
@@ -232,6 +132,54 @@ fn answer(instance: &Instance, viewer: &Viewer, asked: Asked) -> Result<Value> {
         "facets": facets_json(&page),
         "cursor": page.cursor,
     }))
+}
+
+/// Tells how a query of the API is run.
+pub(crate) fn explained(
+    instance: &Instance,
+    snapshot: &Snapshot,
+    asked: Asked,
+    explain: Explain,
+) -> Result<Value> {
+    let is_run = explain == Explain::Analyze;
+    let explained = instance.engine.explain(snapshot, &request_of(asked)?, is_run);
+    let explanation = explained.map_err(refused)?;
+    let mut answer = serde_json::to_value(&explanation).unwrap_or_default();
+    if let Some(answer) = answer.as_object_mut() {
+        answer.insert("text".to_owned(), explanation.to_string().into());
+    }
+    Ok(answer)
+}
+
+/// Returns completions or corrections of a text.
+pub(crate) fn words(
+    instance: &Instance,
+    snapshot: &Snapshot,
+    column: &str,
+    function: &str,
+    text: &str,
+) -> Result<Vec<String>> {
+    let statement = format!("SELECT [rep:{column}()] FROM [nt:base] WHERE {function}($text)");
+    let parameters = BTreeMap::from([("text".to_owned(), text.into())]);
+    let asked = Asked { statement: Some(statement), parameters, ..Asked::default() };
+    let page = instance.engine.page(snapshot, &request_of(asked)?).map_err(refused)?;
+    check(snapshot)?;
+    Ok(page.words)
+}
+
+fn request_of(asked: Asked) -> Result<QueryRequest<'static>> {
+    Ok(QueryRequest {
+        query: query_of(&asked)?,
+        variables: asked
+            .parameters
+            .iter()
+            .map(|(name, value)| Ok((name.clone(), variable(value)?)))
+            .collect::<Result<_>>()?,
+        limit: Some(asked.limit.unwrap_or(DEFAULT_LIMIT).min(MAX_LIMIT)),
+        offset: asked.offset,
+        cursor: asked.cursor,
+        component: "/api/v1/query",
+    })
 }
 
 fn query_of(asked: &Asked) -> Result<Query> {
@@ -476,42 +424,4 @@ fn simple(node: &Node) -> Result<Value> {
         "lastModified": date(["cq:lastModified", "jcr:lastModified"]),
         "created": date(["jcr:created", "jcr:created"]),
     }))
-}
-
-async fn slow(State(instance): State<Arc<Instance>>, request: Request) -> Result<Json<Value>> {
-    let (parts, _) = request.into_parts();
-    require_admin(&instance, &parts).await?;
-    let threshold = instance.engine.limits().slow.as_millis();
-    let threshold = u64::try_from(threshold).unwrap_or(u64::MAX);
-    Ok(Json(json!({ "threshold_ms": threshold, "statements": instance.engine.slow() })))
-}
-
-async fn indexes(State(instance): State<Arc<Instance>>, request: Request) -> Result<Json<Value>> {
-    let (parts, _) = request.into_parts();
-    require_admin(&instance, &parts).await?;
-    let statuses = instance.work(|instance| Ok(instance.repository.index_statuses()?)).await?;
-    let status = |status: tympan_content::IndexStatus| {
-        let (state, detail) = match status.state {
-            IndexState::Ready { entries } => ("ready", json!({ "entries": entries })),
-            IndexState::Waiting => ("waiting", json!({})),
-            IndexState::Building { done, total } => {
-                ("building", json!({ "done": done, "total": total }))
-            }
-            IndexState::Failed { reason } => ("failed", json!({ "reason": reason })),
-        };
-        json!({ "name": status.name, "property": status.property, "state": state, "detail": detail })
-    };
-    Ok(Json(json!({ "indexes": statuses.into_iter().map(status).collect::<Vec<_>>() })))
-}
-
-async fn rebuild(State(instance): State<Arc<Instance>>, request: Request) -> Result<Json<Value>> {
-    let (parts, _) = request.into_parts();
-    require_admin(&instance, &parts).await?;
-    let parameters = UrlQuery::<HashMap<String, String>>::try_from_uri(&parts.uri)
-        .map_err(|error| Failure::bad_request(error.body_text()))?;
-    let name = parameters.0.get("name").cloned();
-    let dropped = instance
-        .work(move |instance| Ok(instance.repository.drop_indexes(name.as_deref())?))
-        .await?;
-    Ok(Json(json!({ "dropped": dropped })))
 }

@@ -27,9 +27,6 @@ use crate::api::require_user;
 use crate::failure::{Failure, Result};
 use crate::receive::{check_key, gives_key};
 
-/// Whoever may read everything that is stored.
-const ADMIN: &str = "admin";
-
 /// Returns the routes below `/bin/store`.
 pub(crate) fn routes() -> Router<Arc<Instance>> {
     Router::new()
@@ -42,21 +39,20 @@ pub(crate) fn routes() -> Router<Arc<Instance>> {
         .route("/bin/store/lease", get(lease).put(grant).delete(release))
 }
 
-/// Refuses whoever is neither another instance of the farm nor the administrator. A cookie does not do, as a browser
+/// Refuses whoever is neither another instance of the farm nor an administrator. A cookie does not do, as a browser
 /// sends it by itself.
 async fn authorize(instance: &Instance, parts: &Parts) -> Result<()> {
     if gives_key(&parts.headers) {
         return check_key(instance, &parts.headers);
     }
     if !parts.headers.contains_key(header::AUTHORIZATION) {
-        let message = "send the replication key, or the credentials of `admin`";
+        let message = "send the replication key, or the credentials of an administrator";
         return Err(Failure::new(StatusCode::UNAUTHORIZED, message));
     }
-    if require_user(instance, parts).await?.user == ADMIN {
-        Ok(())
-    } else {
-        Err(Failure::new(StatusCode::FORBIDDEN, "only `admin` may read the whole store"))
-    }
+    let identity = require_user(instance, parts).await?;
+    // Chunks are not told apart by who may read what is in them.
+    let viewer = instance.viewer_of(Some(&identity))?;
+    instance.require_administrator(&viewer, "read the whole store")
 }
 
 /// Checks who asks and reads the body.

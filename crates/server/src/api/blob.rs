@@ -11,7 +11,8 @@ use tympan_render::Blob;
 
 use crate::Instance;
 use crate::api::endpoint::{
-    Answer, Body, Call, Content, Endpoint, Handler, Kind, Parameter, Pending, Reply, Verb,
+    AT, Answer, BRANCH, Body, Call, Content, Endpoint, Handler, Kind, Parameter, Pending, Reply,
+    Verb,
 };
 use crate::api::guard::broken;
 use crate::api::node::find;
@@ -19,6 +20,7 @@ use crate::api::tag::{self, Condition};
 use crate::api::write::written;
 use crate::failure::{Failure, Result};
 use crate::page::send_blob;
+use crate::settable::SetProperties;
 use crate::touch::touch_pages;
 
 const PATH: Parameter = Parameter::required("path", Kind::Path, "The node.");
@@ -40,6 +42,8 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
                 Kind::Integer(0, 1_000_000),
                 "Which value of a list. Default 0.",
             ),
+            BRANCH,
+            AT,
             Parameter::new("Range", Kind::Header, "The wanted bytes, such as `bytes=0-99`."),
         ],
         body: Body::None,
@@ -119,9 +123,10 @@ async fn append(mut file: NamedTempFile, piece: Bytes) -> Result<NamedTempFile> 
 fn store(instance: &Instance, call: &Call, file: &NamedTempFile) -> Result<Reply> {
     let (path, name) = (call.path("path")?, call.text("property").unwrap_or("jcr:data"));
     let mut session = instance.repository.session_of(&call.viewer)?;
+    let begun = session.snapshot()?;
     let node = session.node(&path)?.ok_or_else(|| Failure::not_found(path.as_str()))?;
     let condition = Condition::of(&call.headers);
-    condition.check(Some(&node))?;
+    condition.check(instance, Some(&node))?;
     drop(node);
     if condition != Condition::None {
         session.expect_unchanged(&path)?;
@@ -135,6 +140,9 @@ fn store(instance: &Instance, call: &Call, file: &NamedTempFile) -> Result<Reply
             session.set_property(&path, "jcr:mimeType", Property::text(media_type))?;
         }
     }
+    let mut set = SetProperties::default();
+    set.add(&path, name, 0);
+    set.check(&begun, &mut session).map_err(|(_, failure)| failure)?;
     touch_pages(&mut session, [path.to_string()], call.user(), call.now)?;
     let root = session.commit(&format!("write bytes of {path}"), call.now)?;
     let tag = tag_at(instance, root, call, &path)?;
@@ -148,5 +156,5 @@ fn tag_at(
     path: &NodePath,
 ) -> Result<Option<String>> {
     let snapshot = instance.repository.snapshot_at(root)?.seen_by(&call.viewer);
-    Ok(snapshot.node(path)?.as_ref().and_then(tag::of_document))
+    Ok(snapshot.node(path)?.as_ref().and_then(|node| tag::of_document(instance, node)))
 }

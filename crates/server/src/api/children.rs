@@ -4,7 +4,9 @@ use serde_json::{Value as Json, json};
 use tympan_content::{Node, SortPlace, Sorting};
 
 use crate::Instance;
-use crate::api::endpoint::{Answer, Body, Call, Endpoint, Handler, Kind, Parameter, Reply, Verb};
+use crate::api::endpoint::{
+    AT, Answer, BRANCH, Body, Call, Endpoint, Handler, Kind, Parameter, Reply, Verb,
+};
 use crate::api::node::find;
 use crate::failure::{Failure, Result};
 
@@ -31,6 +33,8 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[Endpoint {
             Kind::Integer(1, MAX_LIMIT),
             "The length of the page. Default 100.",
         ),
+        BRANCH,
+        AT,
     ],
     body: Body::None,
     answers: &[Answer::json("Children", "A page of the children.")],

@@ -1,8 +1,8 @@
 //! What an endpoint of the API is: one row, from which its route, its checks and its description come.
 //!
 //! Invariants
-//! * A request reaches its handler only with a login (where one is asked for), with the CSRF token where a cookie
-//!   proves the login, and with parameters that are as the row describes them.
+//! * A request reaches its handler only with a login (on a publisher without one, too), with the CSRF token where a
+//!   cookie proves the login, and with parameters that are as the row describes them.
 //! * What a row does not name is refused, with the nearest name that it has.
 
 use std::future::Future;
@@ -16,7 +16,8 @@ use bytes::Bytes;
 use http::{HeaderMap, StatusCode, header};
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
-use tympan_content::{NodePath, Snapshot, Viewer};
+use tympan_content::{Date, NodePath, Repository, Session, Snapshot, Viewer};
+use tympan_web::listen::Peer;
 
 use crate::Instance;
 use crate::failure::{Failure, Result};
@@ -38,6 +39,13 @@ pub(crate) struct Endpoint {
     /// The answers when all goes well; those of failures are the same everywhere.
     pub(crate) answers: &'static [Answer],
     pub(crate) handler: Handler,
+}
+
+impl Endpoint {
+    /// Tells whether requests change something.
+    pub(crate) fn writes(&self) -> bool {
+        self.verb != Verb::Get && !matches!(self.body, Body::Question(_))
+    }
 }
 
 /// A method.
@@ -72,11 +80,6 @@ impl Verb {
             Self::Delete => MethodFilter::DELETE,
         }
     }
-
-    /// Tells whether requests change something.
-    pub(crate) fn writes(self) -> bool {
-        self != Self::Get
-    }
 }
 
 /// A parameter in the query or the head of a request.
@@ -101,8 +104,14 @@ pub(crate) enum Kind {
     Flag,
     /// One of some words.
     Words(&'static [&'static str]),
+    /// A text of at most 4,096 characters.
+    Text,
+    /// Text of any length: a statement.
+    Statement,
     /// Several texts of at most 4,096 characters: the parameter may be repeated.
     Texts,
+    /// An instant: `2026-11-21T12:00:00Z`.
+    Time,
     /// Several of some words: the parameter may be repeated.
     SomeWords(&'static [&'static str]),
     /// Several paths or patterns of paths: the parameter may be repeated.
@@ -131,6 +140,16 @@ impl Kind {
     }
 }
 
+/// The branch that is read or changed.
+pub(crate) const BRANCH: Parameter =
+    Parameter::new("branch", Kind::Text, "The branch. Default `main`.");
+/// The instant whose state is read.
+pub(crate) const AT: Parameter = Parameter::new(
+    "at",
+    Kind::Time,
+    "Reads the state of this instant, such as `2026-11-21T12:00:00Z`, as far as the history reaches back.",
+);
+
 impl Parameter {
     /// Makes an optional parameter.
     pub(crate) const fn new(name: &'static str, kind: Kind, about: &'static str) -> Self {
@@ -150,6 +169,8 @@ pub(crate) enum Body {
     None,
     /// JSON of the schema with this name; `application/merge-patch+json` too where it is a patch.
     Json(&'static str),
+    /// JSON of the schema with this name that asks and changes nothing.
+    Question(&'static str),
     /// JSON merge patch of the schema with this name.
     Patch(&'static str),
     /// Bytes of any type, left to the handler as a stream.
@@ -182,6 +203,11 @@ impl Answer {
         Self { status: 200, about, content: Content::Json(schema) }
     }
 
+    /// Makes an answer with a status of 201 and JSON.
+    pub(crate) const fn created(schema: &'static str, about: &'static str) -> Self {
+        Self { status: 201, about, content: Content::Json(schema) }
+    }
+
     /// Makes an answer without a body.
     pub(crate) const fn nothing(status: u16, about: &'static str) -> Self {
         Self { status, about, content: Content::Nothing }
@@ -208,6 +234,7 @@ pub(crate) struct Call {
     pub(crate) instance: Arc<Instance>,
     pub(crate) identity: Option<Identity>,
     pub(crate) viewer: Viewer,
+    pub(crate) peer: Option<Peer>,
     pub(crate) headers: HeaderMap,
     pub(crate) parameters: Vec<(String, String)>,
     pub(crate) json: Bytes,
@@ -267,15 +294,49 @@ impl Call {
             .map_err(|error| Failure::bad_request(format!("the body does not fit: {error}")))
     }
 
-    /// Pins the newest state as the asker may see it.
+    /// Returns the branch that is asked about: the one in the parameter `branch`, or `main`.
+    pub(crate) fn repository(&self) -> Result<Repository> {
+        let main = &self.instance.repository;
+        match self.text("branch") {
+            Some(name) => on_branch(main, name),
+            None => Ok(main.clone()),
+        }
+    }
+
+    /// Pins the state that is asked about as the asker may see it: the newest of the branch, or that of the instant in
+    /// the parameter `at`.
     pub(crate) fn snapshot(&self) -> Result<Snapshot> {
-        Ok(self.instance.repository.snapshot()?.seen_by(&self.viewer))
+        let repository = self.repository()?;
+        let snapshot = match self.text("at") {
+            Some(at) => repository.snapshot_at_time(Date::parse(at)?.to_system_time())?,
+            None => repository.snapshot()?,
+        };
+        Ok(snapshot.seen_by(&self.viewer))
+    }
+
+    /// Begins a session of the asker on the branch that is asked about.
+    pub(crate) fn session(&self) -> Result<Session> {
+        Ok(self.repository()?.session_of(&self.viewer)?)
+    }
+
+    /// Refuses whoever is no administrator; `what` completes "only administrators may".
+    pub(crate) fn require_administrator(&self, what: &str) -> Result<()> {
+        self.instance.require_administrator(&self.viewer, what)
     }
 
     /// Returns the name of the asker.
     pub(crate) fn user(&self) -> &str {
         self.identity.as_ref().map_or("anonymous", |identity| &identity.user)
     }
+}
+
+/// Opens a branch.
+pub(crate) fn on_branch(main: &Repository, name: &str) -> Result<Repository> {
+    if !main.branches()?.iter().any(|branch| branch.name == name) {
+        let message = format!("there is no branch `{name}`");
+        return Err(Failure::new(StatusCode::NOT_FOUND, message));
+    }
+    Ok(main.on_branch(name)?)
 }
 
 /// What a handler answers.
@@ -302,6 +363,17 @@ impl Reply {
     /// Makes an answer of JSON.
     pub(crate) fn json(value: serde_json::Value) -> Self {
         Self::Json(JsonReply { status: StatusCode::OK, value, tag: None, location: None })
+    }
+
+    /// Makes an answer of JSON about something new.
+    pub(crate) fn created(value: serde_json::Value) -> Self {
+        let status = StatusCode::CREATED;
+        Self::Json(JsonReply { status, value, tag: None, location: None })
+    }
+
+    /// Makes an answer without a body.
+    pub(crate) fn nothing() -> Self {
+        Self::Http(axum::response::IntoResponse::into_response(StatusCode::NO_CONTENT))
     }
 
     /// Makes an answer of JSON about a document.

@@ -12,16 +12,17 @@ use http::{HeaderMap, HeaderValue, StatusCode, header};
 use http_body_util::BodyExt;
 use parking_lot::Mutex;
 use percent_encoding::percent_decode;
-use tympan_content::{NodePath, check_name};
+use tympan_content::{Date, NodePath, check_name};
 use tympan_web::limit::{BodyLimit, is_stalled, is_too_large, limited};
+use tympan_web::listen::Peer;
 
-use crate::Instance;
 use crate::api::endpoint::{
     Body, Call, Endpoint, Handler, JsonReply, Kind, MAX_JSON_BYTES, Parameter, Reply,
 };
 use crate::api::{require_user, tag};
 use crate::failure::{Failure, Result};
 use crate::login::{CSRF_HEADER, Identity, check_csrf, check_origin};
+use crate::{Instance, Role};
 
 /// The longest text of a parameter, in characters.
 const MAX_TEXT: usize = 4096;
@@ -41,7 +42,7 @@ pub(crate) async fn answer(
     let mut response = match carry_out(endpoint, &instance, identity.clone(), parts, body).await {
         Ok(Reply::Json(reply)) => to_http(&headers, reply),
         Ok(Reply::Http(response)) => response,
-        Err(failure) => failure.into_problem(),
+        Err(failure) => refuse(&instance, identity.as_ref(), failure).await,
     };
     response
         .headers_mut()
@@ -50,35 +51,68 @@ pub(crate) async fn answer(
     response
         .headers_mut()
         .insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    response.extensions_mut().insert(identity);
+    if let Some(identity) = identity {
+        response.extensions_mut().insert(identity);
+    }
     response
 }
 
+/// Answers with a failure that tells nothing of what the asker may not read.
+async fn refuse(
+    instance: &Arc<Instance>,
+    identity: Option<&Identity>,
+    failure: Failure,
+) -> Response {
+    if !failure.names_others() {
+        return failure.into_problem();
+    }
+    let viewer = instance.viewer_of(identity);
+    let shown = instance.work(move |instance| {
+        let seen = instance.repository.snapshot()?.seen_by(&viewer?);
+        failure.seen_by(&seen)
+    });
+    shown.await.unwrap_or_else(|failure| failure).into_problem()
+}
+
 /// Checks who asks, and for a write that no other site made a browser send it.
-async fn admit(endpoint: &Endpoint, instance: &Arc<Instance>, parts: &Parts) -> Result<Identity> {
-    let identity = require_user(instance, parts).await?;
-    if endpoint.verb.writes() {
+///
+/// A publisher answers visitors, too: the few endpoints that it has show what they may read.
+async fn admit(
+    endpoint: &Endpoint,
+    instance: &Arc<Instance>,
+    parts: &Parts,
+) -> Result<Option<Identity>> {
+    let identity = match instance.role {
+        Role::Author => require_user(instance, parts).await?,
+        Role::Publish => match instance.identify(parts).await? {
+            Some(identity) => identity,
+            None => return Ok(None),
+        },
+    };
+    if endpoint.writes() {
         let token = parts.headers.get(CSRF_HEADER).and_then(|value| value.to_str().ok());
         check_csrf(&identity, token)?;
         check_origin(&identity, &parts.headers)?;
     }
-    Ok(identity)
+    Ok(Some(identity))
 }
 
 async fn carry_out(
     endpoint: &'static Endpoint,
     instance: &Arc<Instance>,
-    identity: Identity,
+    identity: Option<Identity>,
     parts: Parts,
     body: HttpBody,
 ) -> Result<Reply> {
     let parameters = read_parameters(endpoint, parts.uri.query().unwrap_or_default())?;
     check_headers(endpoint, &parts.headers)?;
-    let viewer = instance.viewer_of(Some(&identity))?;
+    let viewer = instance.viewer_of(identity.as_ref())?;
     let (mut json, mut stream) = (Bytes::new(), None);
     match endpoint.body {
         Body::None => {}
-        Body::Json(_) | Body::Patch(_) => json = read_json(endpoint, &parts.headers, body).await?,
+        Body::Json(_) | Body::Question(_) | Body::Patch(_) => {
+            json = read_json(endpoint, &parts.headers, body).await?
+        }
         Body::Bytes => {
             let limit = parts.extensions.get::<BodyLimit>().map_or(MAX_JSON_BYTES, |limit| limit.0);
             stream = Some(HttpBody::new(limited(body, limit)));
@@ -86,8 +120,9 @@ async fn carry_out(
     }
     let call = Call {
         instance: Arc::clone(instance),
-        identity: Some(identity),
+        identity,
         viewer,
+        peer: parts.extensions.get::<Peer>().copied(),
         headers: parts.headers,
         parameters,
         json,
@@ -194,7 +229,7 @@ fn distance(one: &str, other: &str) -> usize {
 /// Checks a value by what its parameter holds.
 fn check_value(parameter: &Parameter, value: &str) -> Result<()> {
     let wanted = match parameter.kind {
-        Kind::Texts | Kind::Header | Kind::HeaderWord(_) => {
+        Kind::Text | Kind::Texts | Kind::Header | Kind::HeaderWord(_) => {
             let fits = value.chars().count() <= MAX_TEXT && !value.contains('\0');
             (!fits).then(|| format!("a text of at most {MAX_TEXT} characters"))
         }
@@ -207,6 +242,8 @@ fn check_value(parameter: &Parameter, value: &str) -> Result<()> {
             (!fits).then(|| format!("a number from {least} to {most}"))
         }
         Kind::Flag => (!matches!(value, "true" | "false")).then(|| "true or false".to_owned()),
+        Kind::Statement => value.contains('\0').then(|| "a text without U+0000".to_owned()),
+        Kind::Time => return Ok(Date::parse(value).map(drop)?),
         // Read by the handler, which says what is wrong.
         Kind::Patterns | Kind::Cursor | Kind::Place => None,
         Kind::Words(words) | Kind::SomeWords(words) => {

@@ -4,21 +4,29 @@
 //!
 //! Invariants
 //! * What is served is described, and what is described is served: both are read from [`endpoints`].
-//! * Every endpoint knows who asks and shows what they may read, nothing else.
+//! * Every endpoint knows who asks and shows what they may read, nothing else: what they may not read looks as if it were
+//!   not there, also in failures.
 //! * Every answer has an entity tag; every write takes conditions on it.
 //!
 //! Not here: what a node is (`content`), Sling's own protocol (`post`, `page`).
 
+mod account;
 mod blob;
+mod branch;
 mod children;
 pub(crate) mod endpoint;
 mod feed;
 mod guard;
 mod identity;
 mod node;
+mod node_type;
 mod openapi;
+mod package;
 mod page;
+mod permission;
+mod query;
 mod queue;
+mod reference;
 mod schema;
 mod tag;
 mod version;
@@ -45,6 +53,14 @@ const TABLES: &[&[Endpoint]] = &[
     write::ENDPOINTS,
     blob::ENDPOINTS,
     version::ENDPOINTS,
+    reference::ENDPOINTS,
+    query::ENDPOINTS,
+    account::USERS,
+    account::GROUPS,
+    permission::ENDPOINTS,
+    branch::ENDPOINTS,
+    node_type::ENDPOINTS,
+    package::ENDPOINTS,
     feed::ENDPOINTS,
     page::ENDPOINTS,
     queue::ENDPOINTS,
@@ -56,10 +72,20 @@ pub(crate) fn endpoints() -> impl Iterator<Item = &'static Endpoint> {
     TABLES.iter().flat_map(|table| table.iter())
 }
 
+/// Returns the routes of the endpoints that a publisher has: queries.
+pub(crate) fn publish_routes() -> Router<Arc<Instance>> {
+    routes_of(query::ENDPOINTS.iter())
+}
+
 /// Returns the routes of all endpoints.
 pub(crate) fn routes() -> Router<Arc<Instance>> {
+    let router = routes_of(endpoints());
+    router.route("/api/{*path}", any(missing)).method_not_allowed_fallback(wrong_method)
+}
+
+fn routes_of(endpoints: impl Iterator<Item = &'static Endpoint>) -> Router<Arc<Instance>> {
     let mut router = Router::new();
-    for endpoint in endpoints() {
+    for endpoint in endpoints {
         let route = match endpoint.handler {
             Handler::Route(route) => route(),
             Handler::Work(_) | Handler::Task(_) => {
@@ -71,7 +97,7 @@ pub(crate) fn routes() -> Router<Arc<Instance>> {
         };
         router = router.route(endpoint.path, route);
     }
-    router.route("/api/{*path}", any(missing)).method_not_allowed_fallback(wrong_method)
+    router
 }
 
 /// Answers for paths that are none of the API's.

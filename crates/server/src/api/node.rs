@@ -7,9 +7,12 @@ use tympan_content::{
 };
 
 use crate::Instance;
-use crate::api::endpoint::{Answer, Body, Call, Endpoint, Handler, Kind, Parameter, Reply, Verb};
+use crate::api::endpoint::{
+    AT, Answer, BRANCH, Body, Call, Endpoint, Handler, Kind, Parameter, Reply, Verb,
+};
 use crate::api::tag;
 use crate::failure::{Failure, Result};
+use crate::settable::is_protected;
 
 /// The most nodes of one answer.
 pub(crate) const MAX_NODES: usize = 1000;
@@ -29,6 +32,8 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[Endpoint {
             Kind::Integer(0, MAX_DEPTH as u64),
             "Levels of children. Default 0.",
         ),
+        BRANCH,
+        AT,
     ],
     body: Body::None,
     answers: &[Answer::json("Node", "The node.")],
@@ -41,13 +46,13 @@ pub(crate) fn find(snapshot: &Snapshot, path: &NodePath) -> Result<Node> {
 }
 
 /// Answers with a node and its descendants down to a depth.
-pub(crate) fn read(_: &Instance, call: &Call) -> Result<Reply> {
+pub(crate) fn read(instance: &Instance, call: &Call) -> Result<Reply> {
     let snapshot = call.snapshot()?;
     let node = find(&snapshot, &call.path("path")?)?;
     let mut left = MAX_NODES;
     let value = describe(&node, call.number("depth", 0), &mut left)?;
     crate::page::check_failure(&snapshot)?;
-    Ok(Reply::tagged(value, tag::of_document(&node)))
+    Ok(Reply::tagged(value, tag::of_document(instance, &node)))
 }
 
 /// Describes a node; `left` counts down the nodes that there is room for.
@@ -81,6 +86,22 @@ pub(crate) fn describe(node: &Node, depth: usize, left: &mut usize) -> Result<Js
         described.insert("children".to_owned(), children.into());
     }
     Ok(described)
+}
+
+/// Reads what a viewer sees of a node and of what is below it in its document.
+pub(crate) fn own_tree(node: &Node) -> Result<Subtree> {
+    let mut tree = Subtree {
+        name: node.name().to_owned(),
+        properties: node.properties().into_iter().collect(),
+        children: Vec::new(),
+    };
+    tree.properties.remove("rep:password");
+    for child in node.children()? {
+        if child.summary().is_none() {
+            tree.children.push(own_tree(&child)?);
+        }
+    }
+    Ok(tree)
 }
 
 /// Writes a property with its type.
@@ -309,6 +330,14 @@ impl SentNode {
         for (name, child) in &self.children.0 {
             let before = stored.map(|node| node.child(name)).transpose()?.flatten();
             tree.put_child(child.to_tree(name, before.as_ref())?);
+        }
+        // What the repository alone sets stays, whether or not it is sent back.
+        if let Some(stored) = stored.filter(|node| node.primary_type() == tree.primary_type()) {
+            for (name, property) in stored.properties() {
+                if !tree.properties.contains_key(&name) && is_protected(stored, &name, &property)? {
+                    tree.properties.insert(name, property);
+                }
+            }
         }
         // Shown to nobody, so nobody can send it back.
         if let Some(hash) = stored.and_then(|node| node.property("rep:password")) {

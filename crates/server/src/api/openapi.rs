@@ -26,7 +26,8 @@ const PROBLEMS: &[(u16, &str)] = &[
     (400, "The request does not fit this description."),
     (401, "Nobody is logged in."),
     (403, "The user may not do that, or the CSRF token is missing."),
-    (404, "There is no such node that the user may read."),
+    (404, "There is no such thing that the user may read."),
+    (429, "Too many logins failed; `Retry-After` says when to try again."),
     (500, "The server failed; its error log says why."),
     (503, "The server is busy; try again in a moment."),
 ];
@@ -94,7 +95,9 @@ fn operation(endpoint: &Endpoint) -> Value {
     });
     let media_types: &[(&str, Value)] = &match endpoint.body {
         Body::None => Vec::new(),
-        Body::Json(schema) => vec![("application/json", reference(schema))],
+        Body::Json(schema) | Body::Question(schema) => {
+            vec![("application/json", reference(schema))]
+        }
         Body::Patch(schema) => vec![
             ("application/merge-patch+json", reference(schema)),
             ("application/json", reference(schema)),
@@ -145,10 +148,10 @@ fn responses(endpoint: &Endpoint) -> Map<String, Value> {
         }
         responses.insert(answer.status.to_string(), described);
     }
-    if !endpoint.verb.writes() {
+    if endpoint.verb == Verb::Get {
         responses.insert("304".to_owned(), json!({ "description": "The client has it already." }));
     }
-    let more = if endpoint.verb.writes() { PROBLEMS_OF_WRITES } else { PROBLEMS_OF_READS };
+    let more = if endpoint.writes() { PROBLEMS_OF_WRITES } else { PROBLEMS_OF_READS };
     for (status, about) in PROBLEMS.iter().chain(more) {
         let problem = content(&[("application/problem+json", reference("Problem"))]);
         let problem = json!({ "description": about, "content": problem });

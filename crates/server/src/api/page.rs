@@ -231,7 +231,7 @@ fn describe_page(call: &Call, waiting: &HashMap<String, JobState>) -> Result<Rep
         "components": components(&content, 0)?,
         "insertable": insertable(&snapshot)?,
     });
-    Ok(Reply::tagged(body, tag::of_document(&page)))
+    Ok(Reply::tagged(body, tag::of_document(&call.instance, &page)))
 }
 
 /// Describes the components below a node, with the nodes that group them.
@@ -319,5 +319,5 @@ fn insertable(snapshot: &Snapshot) -> Result<Vec<Value>> {
 /// Describes the dialog of a resource.
 fn dialog(_: &Instance, call: &Call) -> Result<Reply> {
     let node = node::find(&call.snapshot()?, &call.path("path")?)?;
-    Ok(Reply::tagged(describe(&node)?, tag::of_document(&node)))
+    Ok(Reply::tagged(describe(&node)?, tag::of_document(&call.instance, &node)))
 }

@@ -22,12 +22,12 @@ fn name() -> String {
 }
 
 /// Returns the schema of a name.
-fn name_schema() -> Value {
+pub(crate) fn name_schema() -> Value {
     json!({ "type": "string", "pattern": format!("^{}{END}", name()), "maxLength": 256 })
 }
 
 /// Returns the schema of a path.
-fn path_schema() -> Value {
+pub(crate) fn path_schema() -> Value {
     let pattern = format!("^(?:/{END}|(?:/{})+{END})", name());
     json!({ "type": "string", "pattern": pattern, "maxLength": 1000, "examples": ["/content"] })
 }
@@ -36,6 +36,11 @@ fn path_schema() -> Value {
 pub(crate) fn of_parameter(parameter: &Parameter) -> Value {
     let list = |items: Value| json!({ "type": "array", "items": items });
     match parameter.kind {
+        Kind::Text => {
+            json!({ "type": "string", "maxLength": 4096, "pattern": format!("^[^\\u0000]*{END}") })
+        }
+        Kind::Statement => json!({ "type": "string", "pattern": format!("^[^\\u0000]*{END}") }),
+        Kind::Time => value_of(ValueType::Date),
         Kind::Texts => list(
             json!({ "type": "string", "maxLength": 4096, "pattern": format!("^[^\\u0000]*{END}") }),
         ),
@@ -70,12 +75,12 @@ pub(crate) fn of_parameter(parameter: &Parameter) -> Value {
     }
 }
 
-fn reference(name: &str) -> Value {
+pub(crate) fn reference(name: &str) -> Value {
     json!({ "$ref": format!("#/components/schemas/{name}") })
 }
 
 /// Makes an object of members that must all be there.
-fn object(members: &[(&str, Value)]) -> Value {
+pub(crate) fn object(members: &[(&str, Value)]) -> Value {
     let properties: Map<String, Value> =
         members.iter().map(|(name, schema)| ((*name).to_owned(), schema.clone())).collect();
     let required: Vec<&str> = members.iter().map(|(name, _)| *name).collect();
@@ -83,7 +88,7 @@ fn object(members: &[(&str, Value)]) -> Value {
 }
 
 /// Makes an object of members of which only some must be there.
-fn sent(required: &[&str], members: &[(&str, Value)]) -> Value {
+pub(crate) fn sent(required: &[&str], members: &[(&str, Value)]) -> Value {
     let mut object = object(members);
     if let Some(object) = object.as_object_mut() {
         object.insert("required".to_owned(), json!(required));
@@ -91,11 +96,11 @@ fn sent(required: &[&str], members: &[(&str, Value)]) -> Value {
     object
 }
 
-fn text() -> Value {
+pub(crate) fn text() -> Value {
     json!({ "type": "string" })
 }
 
-fn text_or_null() -> Value {
+pub(crate) fn text_or_null() -> Value {
     json!({ "type": ["string", "null"] })
 }
 
@@ -103,18 +108,22 @@ fn time_or_null() -> Value {
     json!({ "type": ["string", "null"], "format": "date-time" })
 }
 
-fn count() -> Value {
+pub(crate) fn time() -> Value {
+    value_of(ValueType::Date)
+}
+
+pub(crate) fn count() -> Value {
     json!({ "type": "integer", "minimum": 0 })
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "callers make the schema in its place")]
-fn array(items: Value) -> Value {
+pub(crate) fn array(items: Value) -> Value {
     json!({ "type": "array", "items": items })
 }
 
 /// Makes an object whose members have names of nodes or properties.
 #[expect(clippy::needless_pass_by_value, reason = "callers make the schema in its place")]
-fn by_name(values: Value) -> Value {
+pub(crate) fn by_name(values: Value) -> Value {
     json!({ "type": "object", "propertyNames": name_schema(), "additionalProperties": values })
 }
 
@@ -252,12 +261,23 @@ pub(crate) fn all() -> Map<String, Value> {
     let mut all = nodes();
     all.extend(pages());
     all.extend(feed());
-    all.extend(versions());
+    for schemas in [
+        super::version::schemas(),
+        super::reference::schemas(),
+        super::query::schemas(),
+        super::account::schemas(),
+        super::permission::schemas(),
+        super::branch::schemas(),
+        super::node_type::schemas(),
+        super::package::schemas(),
+    ] {
+        all.extend(schemas);
+    }
     all.insert("Problem".to_owned(), problem());
     all
 }
 
-fn named<const N: usize>(schemas: [(&str, Value); N]) -> Map<String, Value> {
+pub(crate) fn named<const N: usize>(schemas: [(&str, Value); N]) -> Map<String, Value> {
     schemas.into_iter().map(|(name, schema)| (name.to_owned(), schema)).collect()
 }
 
@@ -465,25 +485,6 @@ fn pages() -> Map<String, Value> {
         ),
         ("Replicated", object(&[("paths", array(text()))])),
         ("OpenApi", json!({ "type": "object" })),
-    ])
-}
-
-fn versions() -> Map<String, Value> {
-    let version = object(&[
-        ("name", text()),
-        ("path", text()),
-        ("time", text()),
-        ("user", text()),
-        ("comment", text()),
-        ("labels", array(text())),
-        ("isBase", json!({ "type": "boolean" })),
-    ]);
-    let comment = json!({ "type": "string", "maxLength": 4096 });
-    named([
-        ("Versions", object(&[("path", text()), ("versions", array(reference("Version")))])),
-        ("Version", version),
-        ("NewVersion", sent(&["path"], &[("path", path_schema()), ("comment", comment)])),
-        ("RestoredVersion", object(&[("path", path_schema()), ("version", text())])),
     ])
 }
 

@@ -1,31 +1,36 @@
 //! Entity tags: of a document, for conditions of writes, and of an answer, for conditions of reads.
 //!
-//! A tag is `"<document>.<answer>"`: the hash of the document's stored body, and the hash of what was answered. A write
+//! A tag is `"<document>.<answer>"`: a hash of the document's stored body, and the hash of what was answered. A write
 //! with `If-Match` compares the first part, so that the tag of any answer about a document guards a change of it; a
 //! read with `If-None-Match` compares all of it, so that nothing that shows in the answer is missed.
+//!
+//! The first part is made with a key of the farm: a document may hold what its reader does not see, and whoever guesses
+//! that cannot make sure with the tag.
 
 use http::{HeaderMap, StatusCode, header};
 use sha2::{Digest, Sha256};
 use tympan_content::Node;
 
+use crate::Instance;
 use crate::failure::{Failure, Result};
 
 /// Digits of either part.
 const DIGITS: usize = 32;
 
 /// Returns the tag of the document that holds a node.
-pub(crate) fn of_document(node: &Node) -> Option<String> {
-    let mut digits = node.body_id()?.to_string();
-    digits.truncate(DIGITS);
-    Some(digits)
+pub(crate) fn of_document(instance: &Instance, node: &Node) -> Option<String> {
+    let body = node.body_id()?;
+    let hash = Sha256::new().chain_update(instance.tag_key).chain_update(body.to_string());
+    Some(hex(&hash.finalize()))
+}
+
+fn hex(hash: &[u8]) -> String {
+    hash.iter().take(DIGITS / 2).map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Returns the tag of an answer, in its quotes.
 pub(crate) fn of_answer(document: Option<&str>, body: &[u8]) -> String {
-    let mut digits: String =
-        Sha256::digest(body).iter().take(DIGITS / 2).map(|byte| format!("{byte:02x}")).collect();
-    digits.truncate(DIGITS);
-    format!("\"{}.{digits}\"", document.unwrap_or("-"))
+    format!("\"{}.{}\"", document.unwrap_or("-"), hex(&Sha256::digest(body)))
 }
 
 /// Tells whether the tags of an `If-None-Match` name an answer.
@@ -71,8 +76,8 @@ impl Condition {
     }
 
     /// Checks the state of a document.
-    pub(crate) fn check(&self, node: Option<&Node>) -> Result<()> {
-        let tag = node.and_then(of_document);
+    pub(crate) fn check(&self, instance: &Instance, node: Option<&Node>) -> Result<()> {
+        let tag = node.and_then(|node| of_document(instance, node));
         let is_met = match self {
             Self::None => true,
             Self::Exists => node.is_some(),

@@ -9,18 +9,19 @@ use std::time::SystemTime;
 use http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
-use tympan_content::{NodePath, PRIMARY_TYPE, Place, Property, Session, Subtree};
+use tympan_content::{NodePath, PRIMARY_TYPE, Place, Property, Session, Snapshot, Subtree};
 use tympan_replicate::Need;
 
 use crate::Instance;
 use crate::api::endpoint::{
-    Answer, Body, Call, Content, Endpoint, Handler, JsonReply, Kind, Parameter, Pending, Reply,
-    Verb,
+    Answer, BRANCH, Body, Call, Content, Endpoint, Handler, JsonReply, Kind, Parameter, Pending,
+    Reply, Verb,
 };
 use crate::api::node::{NodePatch, SentNode, given};
 use crate::api::tag::{self, Condition};
 use crate::failure::{Failure, Result};
 use crate::metrics::count;
+use crate::settable::SetProperties;
 use crate::touch::touch_pages;
 use crate::wishes::{taken_away, with_wishes};
 
@@ -48,7 +49,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         path: "/api/v1/nodes",
         id: "putNode",
         about: "Puts a node with everything below it in the place of whatever is there, children that are not sent included.",
-        parameters: &[PATH, STRICT, IF_MATCH, IF_NONE_MATCH],
+        parameters: &[PATH, BRANCH, STRICT, IF_MATCH, IF_NONE_MATCH],
         body: Body::Json("NewNode"),
         answers: &[
             Answer::json("Written", "It was replaced."),
@@ -61,7 +62,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         path: "/api/v1/nodes",
         id: "patchNode",
         about: "Changes a node in the manner of JSON merge patch: what is not named stays, null removes.",
-        parameters: &[PATH, STRICT, IF_MATCH],
+        parameters: &[PATH, BRANCH, STRICT, IF_MATCH],
         body: Body::Patch("NodePatch"),
         answers: &[Answer::json("Written", "It was changed.")],
         handler: Handler::Task(patch),
@@ -71,7 +72,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         path: "/api/v1/nodes",
         id: "deleteNode",
         about: "Removes a node with everything below it; what visitors can see of it is taken away from them, too.",
-        parameters: &[PATH, STRICT, IF_MATCH],
+        parameters: &[PATH, BRANCH, STRICT, IF_MATCH],
         body: Body::None,
         answers: &[Answer::nothing(204, "It is gone.")],
         handler: Handler::Task(delete),
@@ -81,7 +82,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         path: "/api/v1/nodes/move",
         id: "moveNode",
         about: "Moves a node with everything below it.",
-        parameters: &[STRICT, IF_MATCH],
+        parameters: &[BRANCH, STRICT, IF_MATCH],
         body: Body::Json("Transfer"),
         answers: MADE,
         handler: Handler::Task(move_node),
@@ -91,7 +92,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         path: "/api/v1/nodes/copy",
         id: "copyNode",
         about: "Copies a node with everything below it.",
-        parameters: &[STRICT, IF_MATCH],
+        parameters: &[BRANCH, STRICT, IF_MATCH],
         body: Body::Json("Transfer"),
         answers: MADE,
         handler: Handler::Task(copy_node),
@@ -101,7 +102,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         path: "/api/v1/nodes/order",
         id: "orderNode",
         about: "Gives a node another place among its siblings.",
-        parameters: &[STRICT, IF_MATCH],
+        parameters: &[BRANCH, STRICT, IF_MATCH],
         body: Body::Json("Order"),
         answers: &[Answer::json("Written", "It stands there now.")],
         handler: Handler::Task(order),
@@ -112,7 +113,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         id: "batch",
         about: "Does several operations in one commit: all or nothing. The problem of one that fails names its `operation`, \
                 counted from 0.",
-        parameters: &[],
+        parameters: &[BRANCH],
         body: Body::Json("Batch"),
         answers: &[Answer::json("BatchResults", "All were done.")],
         handler: Handler::Task(batch),
@@ -377,6 +378,8 @@ async fn commit(
         Operation::Move { from, .. } => Some(from),
         _ => None,
     });
+    // What visitors see is on `main`.
+    let gone = gone.filter(|_| call.text("branch").is_none_or(|branch| branch == "main"));
     let gone: Vec<NodePath> = gone.filter_map(|path| NodePath::new(path).ok()).collect();
     let instance = call.instance.clone();
     let viewer = call.viewer.clone();
@@ -401,97 +404,161 @@ fn carry_out(
     steps: &[Step],
     (message, now): (&str, SystemTime),
 ) -> Result<Vec<(Done, Option<String>)>> {
-    let mut session = instance.repository.session_of(&call.viewer)?;
+    let mut session = call.session()?;
     let begun = session.snapshot()?;
     let mut done = Vec::new();
     let mut touched = Vec::new();
+    let mut set = SetProperties::default();
     for (number, step) in steps.iter().enumerate() {
+        let mut changing = Changing { set: &mut set, number };
         let at = |failure: Failure| match steps.len() {
             1 => failure,
             _ => failure.with("operation", number),
         };
-        let one =
-            guard(&mut session, &begun, step).and_then(|()| apply(&mut session, &step.operation));
+        let one = guard(instance, &mut session, &begun, step)
+            .and_then(|()| changing.apply(&mut session, &step.operation));
         let one = one.map_err(at)?;
         if !matches!(step.operation, Operation::Move { .. } | Operation::Copy { .. }) {
             touched.push(one.path.to_string());
         }
         done.push(one);
     }
+    set.check(&begun, &mut session).map_err(|(number, failure)| match steps.len() {
+        1 => failure,
+        _ => failure.with("operation", number),
+    })?;
     touch_pages(&mut session, touched, call.user(), now)?;
     let root = session.commit(message, now)?;
-    let snapshot = instance.repository.snapshot_at(root)?.seen_by(&call.viewer);
+    let snapshot = call.repository()?.snapshot_at(root)?.seen_by(&call.viewer);
     let tagged = done.into_iter().map(|done| {
-        let tag = snapshot.node(&done.path)?.as_ref().and_then(tag::of_document);
+        let tag =
+            snapshot.node(&done.path)?.as_ref().and_then(|node| tag::of_document(instance, node));
         Ok((done, tag))
     });
     tagged.collect()
 }
 
 /// Checks a condition, and makes sure that it still holds at the commit.
-fn guard(session: &mut Session, begun: &tympan_content::Snapshot, step: &Step) -> Result<()> {
+fn guard(instance: &Instance, session: &mut Session, begun: &Snapshot, step: &Step) -> Result<()> {
     if step.condition == Condition::None {
         return Ok(());
     }
     let path = NodePath::new(step.operation.subject())?;
-    step.condition.check(begun.node(&path)?.as_ref())?;
+    step.condition.check(instance, begun.node(&path)?.as_ref())?;
     Ok(session.expect_unchanged(&path)?)
 }
 
-fn apply(session: &mut Session, operation: &Operation) -> Result<Done> {
-    match operation {
-        Operation::Put { path, node, .. } => {
-            let path = NodePath::new(path)?;
-            let stored = session.node(&path)?;
-            let status = if stored.is_some() { StatusCode::OK } else { StatusCode::CREATED };
-            check_parent(session, &path)?;
-            let tree = node.to_tree(path.name(), stored.as_ref())?;
-            drop(stored);
-            session.put(&path, tree)?;
-            Ok(Done { path, status })
-        }
-        Operation::Patch { path, patch, .. } => {
-            let path = NodePath::new(path)?;
-            if session.node(&path)?.is_none() {
-                return Err(Failure::not_found(path.as_str()));
+/// Carries out one operation and notes the properties that it names.
+struct Changing<'a> {
+    set: &'a mut SetProperties,
+    number: usize,
+}
+
+impl Changing<'_> {
+    fn apply(&mut self, session: &mut Session, operation: &Operation) -> Result<Done> {
+        match operation {
+            Operation::Put { path, node, .. } => {
+                let path = NodePath::new(path)?;
+                let stored = session.node(&path)?;
+                let status = if stored.is_some() { StatusCode::OK } else { StatusCode::CREATED };
+                check_parent(session, &path)?;
+                let tree = node.to_tree(path.name(), stored.as_ref())?;
+                drop(stored);
+                self.set.add_tree(&path, &tree, self.number);
+                session.put(&path, tree)?;
+                Ok(Done { path, status })
             }
-            apply_patch(session, &path, patch, 0)?;
-            Ok(Done { path, status: StatusCode::OK })
-        }
-        Operation::Delete { path, .. } => {
-            let path = NodePath::new(path)?;
-            session.remove(&path)?;
-            Ok(Done { path, status: StatusCode::NO_CONTENT })
-        }
-        Operation::Move { from, to, replace } => {
-            let to = make_way(session, from, to, *replace)?;
-            session.move_node(&NodePath::new(from)?, &to)?;
-            Ok(Done { path: to, status: StatusCode::CREATED })
-        }
-        Operation::Copy { from, to, replace } => {
-            let to = make_way(session, from, to, *replace)?;
-            session.copy_node(&NodePath::new(from)?, &to)?;
-            Ok(Done { path: to, status: StatusCode::CREATED })
-        }
-        Operation::Order { path, place, sibling } => {
-            let path = NodePath::new(path)?;
-            let place = match (place, sibling) {
-                (PlaceWord::First, None) => Place::First,
-                (PlaceWord::Last, None) => Place::Last,
-                (PlaceWord::Before, Some(sibling)) => Place::Before(sibling.clone()),
-                (PlaceWord::After, Some(sibling)) => Place::After(sibling.clone()),
-                _ => {
-                    let message =
-                        "`sibling` goes with the places before and after, and only with them";
-                    return Err(Failure::bad_request(message));
+            Operation::Patch { path, patch, .. } => {
+                let path = NodePath::new(path)?;
+                if session.node(&path)?.is_none() {
+                    return Err(Failure::not_found(path.as_str()));
                 }
-            };
-            if session.node(&path)?.is_none() {
-                return Err(Failure::not_found(path.as_str()));
+                self.patch(session, &path, patch, 0)?;
+                Ok(Done { path, status: StatusCode::OK })
             }
-            session.order(&path, &place)?;
-            Ok(Done { path, status: StatusCode::OK })
+            Operation::Delete { path, .. } => {
+                let path = NodePath::new(path)?;
+                session.remove(&path)?;
+                Ok(Done { path, status: StatusCode::NO_CONTENT })
+            }
+            Operation::Move { from, to, replace } => {
+                let to = make_way(session, from, to, *replace)?;
+                session.move_node(&NodePath::new(from)?, &to)?;
+                Ok(Done { path: to, status: StatusCode::CREATED })
+            }
+            Operation::Copy { from, to, replace } => {
+                let to = make_way(session, from, to, *replace)?;
+                session.copy_node(&NodePath::new(from)?, &to)?;
+                Ok(Done { path: to, status: StatusCode::CREATED })
+            }
+            Operation::Order { path, place, sibling } => {
+                let path = NodePath::new(path)?;
+                let place = match (place, sibling) {
+                    (PlaceWord::First, None) => Place::First,
+                    (PlaceWord::Last, None) => Place::Last,
+                    (PlaceWord::Before, Some(sibling)) => Place::Before(sibling.clone()),
+                    (PlaceWord::After, Some(sibling)) => Place::After(sibling.clone()),
+                    _ => {
+                        let message =
+                            "`sibling` goes with the places before and after, and only with them";
+                        return Err(Failure::bad_request(message));
+                    }
+                };
+                if session.node(&path)?.is_none() {
+                    return Err(Failure::not_found(path.as_str()));
+                }
+                session.order(&path, &place)?;
+                Ok(Done { path, status: StatusCode::OK })
+            }
         }
+    }
+
+    /// Changes a node as a patch says.
+    fn patch(
+        &mut self,
+        session: &mut Session,
+        path: &NodePath,
+        patch: &NodePatch,
+        depth: usize,
+    ) -> Result<()> {
+        if depth > crate::api::node::MAX_DEPTH {
+            return Err(Failure::bad_request("the patch is nested too deeply"));
+        }
+        for (name, sent) in &patch.properties.0 {
+            self.set.add(path, name, self.number);
+            let Some(sent) = sent else {
+                if name == PRIMARY_TYPE {
+                    return Err(Failure::bad_request("every node has a `jcr:primaryType`"));
+                }
+                session.remove_property(path, name)?;
+                continue;
+            };
+            let stored = session.node(path)?.and_then(|node| node.property(name));
+            let property = sent.read(name, stored.as_ref())?;
+            if stored.as_ref() != Some(&property) {
+                session.set_property(path, name, property)?;
+            }
+        }
+        if let Some(kind) = &patch.r#type {
+            self.set.add(path, PRIMARY_TYPE, self.number);
+            session.set_property(path, PRIMARY_TYPE, Property::name(kind))?;
+        }
+        for (name, child) in &patch.children.0 {
+            let at = path.child(name)?;
+            let is_there = session.node(&at)?.is_some();
+            match child {
+                None if is_there => session.remove(&at)?,
+                None => {}
+                Some(child) => {
+                    if !is_there {
+                        let kind = child.r#type.as_deref().unwrap_or("nt:unstructured");
+                        session.put(&at, Subtree::new(name, kind))?;
+                    }
+                    self.patch(session, &at, child, depth + 1)?;
+                }
+            }
+        }
+        Ok(())
     }
 }
 
@@ -517,51 +584,6 @@ fn make_way(session: &mut Session, from: &str, to: &str, replace: bool) -> Resul
         session.remove(&to)?;
     }
     Ok(to)
-}
-
-/// Changes a node as a patch says.
-fn apply_patch(
-    session: &mut Session,
-    path: &NodePath,
-    patch: &NodePatch,
-    depth: usize,
-) -> Result<()> {
-    if depth > crate::api::node::MAX_DEPTH {
-        return Err(Failure::bad_request("the patch is nested too deeply"));
-    }
-    for (name, sent) in &patch.properties.0 {
-        let Some(sent) = sent else {
-            if name == PRIMARY_TYPE {
-                return Err(Failure::bad_request("every node has a `jcr:primaryType`"));
-            }
-            session.remove_property(path, name)?;
-            continue;
-        };
-        let stored = session.node(path)?.and_then(|node| node.property(name));
-        let property = sent.read(name, stored.as_ref())?;
-        if stored.as_ref() != Some(&property) {
-            session.set_property(path, name, property)?;
-        }
-    }
-    if let Some(kind) = &patch.r#type {
-        session.set_property(path, PRIMARY_TYPE, Property::name(kind))?;
-    }
-    for (name, child) in &patch.children.0 {
-        let at = path.child(name)?;
-        let is_there = session.node(&at)?.is_some();
-        match child {
-            None if is_there => session.remove(&at)?,
-            None => {}
-            Some(child) => {
-                if !is_there {
-                    let kind = child.r#type.as_deref().unwrap_or("nt:unstructured");
-                    session.put(&at, Subtree::new(name, kind))?;
-                }
-                apply_patch(session, &at, child, depth + 1)?;
-            }
-        }
-    }
-    Ok(())
 }
 
 /// Describes what a document is like now, for whoever has written to it.

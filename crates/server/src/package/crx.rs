@@ -16,19 +16,19 @@ use http::request::Parts;
 use http::{HeaderMap, Method, StatusCode, header};
 use serde_json::{Value, json};
 use tympan_content::package::{
-    Filter, IfExists, InstallOptions, NestedRule, PackageId, StoredPackage,
+    Filter, IfExists, InstallOptions, Limits, NestedRule, PackageId, StoredPackage,
 };
-use tympan_content::{Date, NodePath};
+use tympan_content::{Date, NodePath, Viewer};
 use tympan_web::limit::BodyLimit;
 
 use super::{
-    Parameters, Received, install_stored, is_true, received_form, require_admin, send, stamp,
-    uninstall_stored,
+    Parameters, Received, install_stored, is_true, received_form, remove_stored, require_user,
+    send, stamp, try_opened, uninstall_stored,
 };
 use crate::Instance;
 use crate::failure::{Failure, Result};
 use crate::form::{self, FieldValue};
-use crate::login::{CSRF_HEADER, Identity, check_csrf};
+use crate::login::{CSRF_HEADER, check_csrf};
 use crate::metrics::count;
 
 /// What stands before the path of a package in the address.
@@ -55,7 +55,7 @@ pub(super) fn routes() -> Router<Arc<Instance>> {
 
 /// What a request asks for, from its query and its form.
 struct Asked {
-    identity: Identity,
+    viewer: Viewer,
     parameters: Parameters,
     received: Option<Received>,
     path: Option<NodePath>,
@@ -64,7 +64,8 @@ struct Asked {
 impl Asked {
     async fn read(instance: &Instance, request: Request) -> Result<Self> {
         let (parts, body) = request.into_parts();
-        let identity = require_admin(instance, &parts).await?;
+        let identity = require_user(instance, &parts).await?;
+        let viewer = instance.viewer_of(Some(&identity))?;
         let mut parameters: Parameters = query_of(&parts);
         let mut received = None;
         if parts.method == Method::POST {
@@ -90,7 +91,7 @@ impl Asked {
             }
         }
         let path = path_of(parts.uri.path())?;
-        Ok(Self { identity, parameters, received, path })
+        Ok(Self { viewer, parameters, received, path })
     }
 
     fn command(&self) -> &str {
@@ -109,7 +110,7 @@ impl Asked {
 
     /// Finds the package: by the path in the address, or by `name` and `group`.
     fn find(&self, instance: &Instance) -> Result<StoredPackage> {
-        let snapshot = instance.repository.snapshot()?;
+        let snapshot = instance.repository.snapshot()?.seen_by(&self.viewer);
         let text = |name: &str| self.parameters.get(name).cloned().unwrap_or_default();
         let found = match &self.path {
             Some(path) => snapshot.package_at(path)?,
@@ -196,7 +197,7 @@ impl Done {
 }
 
 fn run(instance: &Instance, asked: Asked) -> Result<Done> {
-    let user = asked.identity.user.clone();
+    let viewer = asked.viewer.clone();
     match asked.command() {
         "upload" => {
             let is_installed = is_true(&asked.parameters, "install");
@@ -205,36 +206,32 @@ fn run(instance: &Instance, asked: Asked) -> Result<Done> {
         }
         "install" | "inst" => {
             let stored = asked.find(instance)?;
-            let report = install_stored(instance, &stored, &asked.options(), &user)?;
+            let report = install_stored(instance, &viewer, &stored, &asked.options())?;
             let details = json!({ "warnings": report.warnings });
             Ok(Done { details: Some(details), ..Done::plain("Package installed") })
         }
         "uninstall" | "uninst" => {
             let stored = asked.find(instance)?;
-            let done = uninstall_stored(instance, &stored, true, &user)?;
+            let done = uninstall_stored(instance, &viewer, &stored, true)?;
             let details = serde_json::to_value(done).ok();
             Ok(Done { details, ..Done::plain("Package uninstalled") })
         }
         "delete" | "rm" => {
             let stored = asked.find(instance)?;
-            let mut session = instance.repository.session(&user)?;
-            session.remove_package(&stored.path, &stamp(&user))?;
-            count(&instance.metrics.commits);
+            remove_stored(instance, &viewer, &stored)?;
             Ok(Done::plain("Package deleted"))
         }
         "create" => create(instance, &asked),
         "build" => {
             let stored = asked.find(instance)?;
-            build(instance, &stored, &user)?;
+            build(instance, &viewer, &stored)?;
             Ok(Done::plain("Package built"))
         }
         "preview" | "dryrun" => {
             let stored = asked.find(instance)?;
-            let snapshot = instance.repository.snapshot()?;
-            let limits = tympan_content::package::Limits::default();
-            let mut package = snapshot.open_package(&stored, &limits)?;
-            let mut session = instance.repository.session(&user)?;
-            let (difference, _) = session.try_package(&mut package, &asked.options())?;
+            let seen = instance.repository.snapshot()?.seen_by(&viewer);
+            let mut package = seen.open_package(&stored, &Limits::default())?;
+            let difference = try_opened(instance, &viewer, &mut package, &asked.options())?;
             let details = serde_json::to_value(difference).ok();
             Ok(Done { details, ..Done::plain("Package preview built") })
         }
@@ -247,15 +244,15 @@ fn upload(instance: &Instance, mut asked: Asked, is_installed: bool) -> Result<S
     let options = asked.options();
     let received = asked.received.take();
     let received = received.ok_or_else(|| Failure::bad_request("no package in the request"))?;
-    let stamp = stamp(&asked.identity.user);
-    let stored = match received.store(instance, if_exists, &stamp) {
+    let viewer = &asked.viewer;
+    let stored = match received.store(instance, viewer, if_exists) {
         Err(failure) if failure.status == StatusCode::PRECONDITION_FAILED => {
             return Err(Failure { message: "Package already exists".into(), ..failure });
         }
         stored => stored?,
     };
     if is_installed {
-        install_stored(instance, &stored, &options, &stamp.user)?;
+        install_stored(instance, viewer, &stored, &options)?;
     }
     Ok(stored)
 }
@@ -270,17 +267,17 @@ fn create(instance: &Instance, asked: &Asked) -> Result<Done> {
     if id.name.is_empty() {
         return Err(Failure::bad_request("the package needs a name"));
     }
-    let stamp = stamp(&asked.identity.user);
-    let mut session = instance.repository.session(&stamp.user)?;
+    let stamp = stamp(&asked.viewer);
+    let mut session = instance.repository.session_of(&asked.viewer)?;
     let stored = session.create_package(&id, &Filter::default(), &stamp)?;
     session.commit(&format!("create package {id}"), stamp.at)?;
     count(&instance.metrics.commits);
     Ok(Done { path: Some(stored.path), ..Done::plain("Package created") })
 }
 
-fn build(instance: &Instance, stored: &StoredPackage, user: &str) -> Result<()> {
-    let stamp = stamp(user);
-    let mut session = instance.repository.session(user)?;
+fn build(instance: &Instance, viewer: &Viewer, stored: &StoredPackage) -> Result<()> {
+    let stamp = stamp(viewer);
+    let mut session = instance.repository.session_of(viewer)?;
     let mut file = tempfile::tempfile_in(&instance.spool)?;
     session.build_package(&stored.path, &mut file, &stamp)?;
     file.seek(SeekFrom::Start(0))?;
@@ -294,7 +291,8 @@ async fn xml(State(instance): State<Arc<Instance>>, request: Request) -> Result<
     let is_write = request.method() == Method::POST;
     let asked = Asked::read(&instance, request).await?;
     let command = asked.command().to_owned();
-    let user = asked.identity.user.clone();
+    let user = asked.viewer.name().to_owned();
+    let viewer = asked.viewer.clone();
     if command == "get" {
         return instance.work(move |instance| send(instance, &asked.find(instance)?, false)).await;
     }
@@ -303,7 +301,8 @@ async fn xml(State(instance): State<Arc<Instance>>, request: Request) -> Result<
     let done = instance
         .work(move |instance| {
             if is_list {
-                return Ok(Ok(packages_xml(&instance.repository.snapshot()?.packages()?)));
+                let seen = instance.repository.snapshot()?.seen_by(&viewer);
+                return Ok(Ok(packages_xml(&seen.packages()?)));
             }
             if !is_write {
                 let message = "package commands are sent with POST";
@@ -398,8 +397,10 @@ fn escaped(text: &str) -> String {
 async fn list(State(instance): State<Arc<Instance>>, request: Request) -> Result<Json<Value>> {
     let asked = Asked::read(&instance, request).await?;
     let path = asked.parameters.get("path").cloned();
-    let packages =
-        instance.work(|instance| Ok(instance.repository.snapshot()?.packages()?)).await?;
+    let viewer = asked.viewer.clone();
+    let packages = instance
+        .work(move |instance| Ok(instance.repository.snapshot()?.seen_by(&viewer).packages()?))
+        .await?;
     let millis = |date: Option<Date>| {
         let since = date?.to_system_time().duration_since(std::time::UNIX_EPOCH).ok()?;
         u64::try_from(since.as_millis()).ok()

@@ -16,6 +16,7 @@ use crate::form::Upload;
 use crate::post::Done;
 use crate::post::fields::{Chunk, Fields, Spec};
 use crate::post::import::{self, Form, Merging};
+use crate::settable::{SetProperties, is_protected};
 use crate::touch::touch_pages;
 
 /// Carries out everything but activation.
@@ -27,8 +28,11 @@ pub(crate) fn carry_out(
     viewer: &Viewer,
 ) -> Result<Done> {
     let seen = instance.repository.snapshot()?.seen_by(viewer);
+    let mut session = instance.repository.session_of(viewer)?;
     let mut work = Work {
-        session: instance.repository.session_of(viewer)?,
+        begun: session.snapshot()?,
+        session,
+        set: SetProperties::default(),
         user: viewer.name(),
         now: SystemTime::now(),
         done: Done::default(),
@@ -68,6 +72,7 @@ pub(crate) fn carry_out(
             )));
         }
     }
+    work.set.check(&work.begun, &mut work.session).map_err(|(_, failure)| failure)?;
     work.touch_pages()?;
     let message = if operation.is_empty() { "modify" } else { operation };
     work.session.commit(&format!("{message} {}", work.done.path), work.now)?;
@@ -143,6 +148,10 @@ const CHUNKS: &str = "sling:chunks";
 /// One request's session and what it has done.
 struct Work<'a> {
     session: Session,
+    /// The state before the request.
+    begun: Snapshot,
+    /// The properties that the request names.
+    set: SetProperties,
     user: &'a str,
     now: SystemTime,
     done: Done,
@@ -285,8 +294,12 @@ impl Work<'_> {
             replaces_nodes: is_set(":replace"),
             replaces_properties: is_set(":replaceProperties"),
         };
+        // As Sling does, what the repository alone sets is passed over.
+        let mut named = SetProperties::default();
+        named.add_tree(&path, &tree, 0);
         let mut created = Vec::new();
         import::put(&mut self.session, &path, tree, merging, &mut created)?;
+        named.take_back(&self.begun, &mut self.session)?;
         self.done.changes.extend(created.into_iter().map(|path| ("created", vec![path])));
         if is_set(":checkin") { self.check_in_created() } else { Ok(()) }
     }
@@ -408,16 +421,22 @@ impl Work<'_> {
         if values.is_empty() && (is_absent || spec.hint("IgnoreBlanks") == Some("true")) {
             return Ok(());
         }
-        let change = self
-            .filled_in(&name, &values)
+        let filled_in = self.filled_in(&name, &values);
+        let is_filled_in = filled_in.is_some();
+        let change = filled_in
             .map_or_else(|| self.typed(&path, &name, spec, &values), |auto| Ok(Some(auto)))?;
         let before = self.session.node(&path)?.and_then(|node| node.property(&name));
         match change {
             Some(property) if Some(&property) == before.as_ref() => return Ok(()),
+            // The repository fills these in itself.
+            Some(property) if is_filled_in && self.is_protected(&path, &name, &property)? => {
+                return Ok(());
+            }
             Some(property) => self.session.set_property(&path, &name, property)?,
             None if before.is_none() => return Ok(()),
             None => drop(self.session.remove_property(&path, &name)?),
         }
+        self.set.add(&path, &name, 0);
         self.done.changes.push(("modified", vec![format!("{path}/{name}")]));
         Ok(())
     }
@@ -433,6 +452,13 @@ impl Work<'_> {
             }
             "createdBy" | "lastModifiedBy" => Some(Property::text(self.user)),
             _ => None,
+        }
+    }
+
+    fn is_protected(&mut self, path: &NodePath, name: &str, property: &Property) -> Result<bool> {
+        match self.session.node(path)? {
+            Some(node) => is_protected(&node, name, property),
+            None => Ok(false),
         }
     }
 
@@ -494,6 +520,7 @@ impl Work<'_> {
         }
         let (Some(parent), name) = (path.parent(), path.name()) else { return Ok(()) };
         if self.session.node(&parent)?.is_some() && self.session.remove_property(&parent, name)? {
+            self.set.add(&parent, name, 0);
             self.done.changes.push(("deleted", vec![path.to_string()]));
         }
         Ok(())
@@ -520,7 +547,9 @@ impl Work<'_> {
                 .ok_or_else(missing)?;
             let target = to.parent().ok_or_else(missing)?;
             self.session.set_property(&target, to.name(), property)?;
+            self.set.add(&target, to.name(), 0);
             if is_move {
+                self.set.add(&parent, from.name(), 0);
                 self.session.remove_property(&parent, from.name())?;
             }
         }

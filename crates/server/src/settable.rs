@@ -1,0 +1,134 @@
+//! What people may not set: properties that the repository alone sets, such as `jcr:uuid`, `jcr:created` and those of
+//! users and policies.
+//!
+//! In: the properties that a request named, the state before it, and its pending state. Out: a refusal of the first
+//! that its node's types protect and that changes; what is sent back as it was read passes.
+//!
+//! Not here: who may change a node (`content`), and importers, which carry such properties on purpose.
+
+use tympan_content::{
+    Error, MIXIN_TYPES, Node, NodePath, PRIMARY_TYPE, Property, Session, Snapshot, Subtree,
+};
+
+use crate::failure::{Failure, Result};
+
+/// The properties that a request named.
+#[derive(Debug, Default)]
+pub(crate) struct SetProperties(Vec<Named>);
+
+#[derive(Debug)]
+struct Named {
+    path: NodePath,
+    name: String,
+    /// Which operation of a batch named it.
+    operation: usize,
+}
+
+impl SetProperties {
+    /// Notes a property that is set or removed.
+    pub(crate) fn add(&mut self, path: &NodePath, name: &str, operation: usize) {
+        self.0.push(Named { path: path.clone(), name: name.to_owned(), operation });
+    }
+
+    /// Notes all properties of a tree.
+    pub(crate) fn add_tree(&mut self, path: &NodePath, tree: &Subtree, operation: usize) {
+        for name in tree.properties.keys() {
+            self.add(path, name, operation);
+        }
+        for child in &tree.children {
+            if let Ok(path) = path.child(&child.name) {
+                self.add_tree(&path, child, operation);
+            }
+        }
+    }
+
+    /// Refuses a change of a protected property.
+    ///
+    /// # Errors
+    /// With the operation that named it; errors of the store.
+    pub(crate) fn check(
+        &self,
+        begun: &Snapshot,
+        session: &mut Session,
+    ) -> Result<(), (usize, Failure)> {
+        if self.0.is_empty() {
+            return Ok(());
+        }
+        let pending = session.snapshot().map_err(|error| (0, error.into()))?;
+        for Named { path, name, operation } in &self.0 {
+            let checked = match &**name {
+                PRIMARY_TYPE | MIXIN_TYPES => check_types(begun, &pending, path),
+                name => check(begun, &pending, path, name),
+            };
+            checked.map_err(|error| (*operation, error.into()))?;
+        }
+        Ok(())
+    }
+
+    /// Takes back changes of protected properties.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub(crate) fn take_back(&self, begun: &Snapshot, session: &mut Session) -> Result<()> {
+        let pending = session.snapshot()?;
+        let mut refused = Vec::new();
+        for Named { path, name, .. } in &self.0 {
+            match check(begun, &pending, path, name) {
+                Ok(()) => {}
+                Err(Error::Constraint(_)) => refused.push((path, name)),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        drop(pending);
+        for (path, name) in refused {
+            match property(begun, path, name)? {
+                Some(before) => session.set_property(path, name, before)?,
+                None => drop(session.remove_property(path, name)?),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Tells whether the types of a node protect one of its properties.
+pub(crate) fn is_protected(node: &Node, name: &str, property: &Property) -> Result<bool> {
+    match node.snapshot().check_settable(node.path(), name, property) {
+        Ok(()) => Ok(false),
+        Err(Error::Constraint(_)) => Ok(true),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn property(snapshot: &Snapshot, path: &NodePath, name: &str) -> Result<Option<Property>, Error> {
+    Ok(snapshot.node(path)?.and_then(|node| node.property(name)))
+}
+
+fn check(begun: &Snapshot, pending: &Snapshot, path: &NodePath, name: &str) -> Result<(), Error> {
+    let (before, after) = (property(begun, path, name)?, property(pending, path, name)?);
+    if before == after {
+        return Ok(());
+    }
+    for property in [&before, &after].into_iter().flatten() {
+        begun.check_settable(path, name, property)?;
+        pending.check_settable(path, name, property)?;
+    }
+    Ok(())
+}
+
+/// Refuses types that make users or policies of what was plain content.
+fn check_types(begun: &Snapshot, pending: &Snapshot, path: &NodePath) -> Result<(), Error> {
+    let (Some(before), Some(after)) = (begun.node(path)?, pending.node(path)?) else {
+        return Ok(());
+    };
+    let is_same = |name| before.property(name) == after.property(name);
+    if is_same(PRIMARY_TYPE) && is_same(MIXIN_TYPES) {
+        return Ok(());
+    }
+    let own = after.properties().into_iter().filter(|(name, _)| name.starts_with("rep:"));
+    for (name, property) in own {
+        if begun.check_settable(path, &name, &property).is_ok() {
+            pending.check_settable(path, &name, &property)?;
+        }
+    }
+    Ok(())
+}
