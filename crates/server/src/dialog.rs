@@ -87,6 +87,8 @@ pub(crate) fn describe(resource: &Node) -> Result<Json> {
     let fields: Vec<&Json> =
         tabs.iter().filter_map(|tab| tab.get("fields")?.as_array()).flatten().collect();
     let values = values_of(resource, &fields)?;
+    let mut types = serde_json::Map::new();
+    note_types(resource, &fields, "", &mut types)?;
     Ok(json!({
         "path": resource.path().as_str(),
         "resourceType": resource_type,
@@ -94,7 +96,41 @@ pub(crate) fn describe(resource: &Node) -> Result<Json> {
         "hasDialog": dialog.is_some(),
         "tabs": tabs,
         "values": values,
+        "types": types,
     }))
+}
+
+/// Notes the types of the stored properties by their path below the resource, so that a form that shows a value as text
+/// can store it as what it was.
+fn note_types(
+    node: &Node,
+    fields: &[&Json],
+    above: &str,
+    types: &mut serde_json::Map<String, Json>,
+) -> Result<()> {
+    for (name, property) in node.properties() {
+        if name != "rep:password" {
+            types.insert(format!("{above}{name}"), property.value_type().name().into());
+        }
+    }
+    for (name, inner) in groups(fields) {
+        let Some(list) = node.find(name)? else { continue };
+        for entry in list.children()? {
+            note_types(&entry, &inner, &format!("{above}{name}/{}/", entry.name()), types)?;
+        }
+    }
+    Ok(())
+}
+
+/// Returns the composite fields among some: the name of each, and the fields of its entries.
+fn groups<'a>(fields: &[&'a Json]) -> Vec<(&'a str, Vec<&'a Json>)> {
+    let is_group =
+        |field: &&&Json| field.pointer("/field/kind").is_some_and(|kind| kind == "group");
+    let inner = |field: &'a Json| {
+        field.pointer("/field/fields").and_then(Json::as_array).into_iter().flatten().collect()
+    };
+    let named = |field: &&'a Json| Some((field.get("name")?.as_str()?, inner(field)));
+    fields.iter().filter(is_group).filter_map(named).collect()
 }
 
 /// Returns the present values of a form: the resource's properties, and the entries of composite fields, which are
@@ -103,12 +139,7 @@ fn values_of(resource: &Node, fields: &[&Json]) -> Result<serde_json::Map<String
     let visible = resource.properties().into_iter().filter(|(name, _)| name != "rep:password");
     let mut values: serde_json::Map<String, Json> =
         visible.map(|(name, property)| (name, value_of(&property))).collect();
-    let is_group =
-        |field: &&&Json| field.pointer("/field/kind").is_some_and(|kind| kind == "group");
-    for field in fields.iter().filter(is_group) {
-        let Some(name) = field.get("name").and_then(Json::as_str) else { continue };
-        let inner: Vec<&Json> =
-            field.pointer("/field/fields").and_then(Json::as_array).into_iter().flatten().collect();
+    for (name, inner) in groups(fields) {
         let entries = match resource.find(name)? {
             Some(list) => list.children()?,
             None => Vec::new(),

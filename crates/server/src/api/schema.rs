@@ -464,6 +464,7 @@ fn pages() -> Map<String, Value> {
                 ("title", text()),
                 ("tabs", array(any.clone())),
                 ("values", any),
+                ("types", json!({ "type": "object", "additionalProperties": text() })),
                 ("hasDialog", json!({ "type": "boolean" })),
             ]),
         ),
