@@ -99,6 +99,25 @@ export async function shoot(page, name) {
   await page.screenshot({ path: join(directory, `${name}.png`) });
 }
 
+/** Waits until something is so in the mock, which tells nobody by itself. */
+export async function until(isSo) {
+  const end = Date.now() + LIMIT_MS;
+  while (!isSo()) {
+    if (Date.now() > end) throw new Error(`never was: ${isSo}`);
+    await new Promise((resolve) => setImmediate(resolve));
+  }
+}
+
+/** Returns the operations of the last save. */
+export function lastSave(state) {
+  const write = state.writes.at(-1);
+  assert.equal(write?.path, "/api/v1/batch", "nothing was saved");
+  return write.operations.map(({ ifMatch, ...operation }) => {
+    assert.ok(operation.op !== "patch" || ifMatch, "a save without a condition");
+    return operation;
+  });
+}
+
 /** Returns the write that a test caused last, with its form as an object (lists for repeated names). */
 export function lastWrite(state) {
   const write = state.writes.at(-1);

@@ -4,6 +4,7 @@ import * as looks from "./browser/looks.mjs";
 import * as queue from "./browser/queue.mjs";
 import * as session from "./browser/session.mjs";
 import * as sites from "./browser/sites.mjs";
+import * as together from "./browser/together.mjs";
 import { run } from "./harness.mjs";
 
-await run({ ...session, ...sites, ...editor, ...queue, ...looks });
+await run({ ...session, ...sites, ...editor, ...together, ...queue, ...looks });

@@ -3,14 +3,15 @@
  *
  * Drafts live as long as the editor is open, so that going from one component to another loses nothing.
  */
-import type { Dialog, Field } from "../server/answers";
-import type { Pair } from "../server/post";
+import type { Dialog, Field, NodePatch } from "../server/answers";
 import { checkField, checkValues, isWithin } from "./check";
-import { orderSteps, postPairs, type OrderStep } from "./pairs";
+import { formPatch, orderSteps, type OrderStep } from "./patch";
 import { changedFields, editedFields, openValues, type FieldValue, type Values } from "./value";
 
 export class Draft {
   readonly dialog: Dialog;
+  /** The entity tag of the document that the dialog was read from: the condition of saving. */
+  readonly tag: string | null;
   readonly fields: Map<string, Field>;
   values = $state.raw<Values>({});
   /** What was wrong at the last check and is not mended yet, by place (see `form/check`). */
@@ -18,8 +19,9 @@ export class Draft {
 
   #opened: Values;
 
-  constructor(dialog: Dialog) {
+  constructor(dialog: Dialog, tag: string | null = null) {
     this.dialog = dialog;
+    this.tag = tag;
     this.fields = new Map(editedFields(dialog).map((field) => [field.name, field]));
     this.#opened = openValues(dialog);
     this.values = this.#opened;
@@ -50,8 +52,8 @@ export class Draft {
     return first ?? null;
   }
 
-  pairs(): Pair[] {
-    return postPairs(this.dialog, this.values);
+  patch(): NodePatch {
+    return formPatch(this.dialog, this.values);
   }
 
   steps(): OrderStep[] {

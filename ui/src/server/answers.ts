@@ -138,6 +138,8 @@ export interface Dialog {
   title: string;
   tabs: DialogTab[];
   values: Record<string, Stored>;
+  /** The types of the stored properties, by path below the resource: `date`, `slides/item0/caption`. */
+  types?: Record<string, string>;
   hasDialog: boolean;
 }
 
@@ -173,4 +175,99 @@ export interface WriteAnswer {
   "status.message": string;
   path: string;
   changes?: { type?: string; argument?: string | string[] }[];
+}
+
+/** A clash of two edits, as a refused write tells it. */
+export interface Conflict {
+  path: string;
+  kind: string;
+  property: string | null;
+  base: string | null;
+  ours: string | null;
+  theirs: string | null;
+  user?: string | null;
+  time?: string | null;
+}
+
+/** A rule that a refused write would break. */
+export interface Violation {
+  path: string;
+  code: string;
+  item: string;
+  message: string;
+  referrers?: { path: string; property: string; kind: string }[];
+}
+
+/** What a refusal tells beside its message (RFC 9457). */
+export interface Problem {
+  detail?: string;
+  conflicts?: Conflict[];
+  violations?: Violation[];
+  currentTag?: string;
+  operation?: number;
+}
+
+/** A property as the API tells it. */
+export interface PropertyAnswer {
+  type: string;
+  value?: Scalar;
+  values?: Scalar[];
+}
+
+/** A property as it is sent: with its type, or plain where JSON tells the type. */
+export type SentProperty = Scalar | PropertyAnswer;
+
+/** A change of a node in the manner of JSON merge patch: what is not named stays, null removes. */
+export interface NodePatch {
+  type?: string;
+  properties?: Record<string, SentProperty | null>;
+  children?: Record<string, NodePatch | null>;
+}
+
+/** `GET /api/v1/nodes` */
+export interface NodeAnswer {
+  path: string;
+  name: string;
+  type: string;
+  properties: Record<string, PropertyAnswer>;
+  children?: Record<string, NodeAnswer>;
+}
+
+/** One operation of `POST /api/v1/batch`. */
+export type Operation =
+  | { op: "put"; path: string; node: { type: string; properties: Record<string, SentProperty> } }
+  | { op: "delete"; path: string }
+  | { op: "patch"; path: string; patch: NodePatch; ifMatch?: string }
+  | { op: "order"; path: string; place: "first" | "last" | "before" | "after"; sibling?: string };
+
+/** `POST /api/v1/batch` */
+export interface BatchResults {
+  results: { op: string; path: string; status: number; etag: string | null }[];
+}
+
+/** One node that a revision changed. */
+export interface Change {
+  kind: "added" | "removed" | "changed" | "moved" | "reordered";
+  path: string;
+  from: string | null;
+  type: string;
+  properties: { name: string; kind: string }[];
+}
+
+/** One revision of the change feed. */
+export interface Revision {
+  sequence: number;
+  time: string;
+  user: string;
+  message: string | null;
+  root: string;
+  cursor: string;
+  changes: Change[];
+}
+
+/** `GET /api/v1/changes` */
+export interface Changes {
+  revisions: Revision[];
+  next: string;
+  isEnd: boolean;
 }

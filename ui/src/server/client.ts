@@ -1,12 +1,12 @@
 /**
- * The only door to the server: reads JSON, writes Sling POST bodies, and carries the CSRF token.
+ * The only door to the server: reads JSON, writes JSON and Sling POST bodies, and carries the CSRF token.
  *
  * Invariants
  * * A write is sent at most twice, and the second time only when the server has refused the first one unread
  *   (401: not signed in any more, 403: the token belongs to an earlier login).
  * * An error carries the server's own message, never a paraphrase.
  */
-import type { Login, Me, WriteAnswer } from "./answers";
+import type { Login, Me, Problem, WriteAnswer } from "./answers";
 import { encodeBody, type Pair } from "./post";
 import { encodePath } from "../route";
 
@@ -15,6 +15,8 @@ export class ServerError extends Error {
   constructor(
     readonly status: number,
     message: string,
+    /** What the server told beside its message. */
+    readonly problem: Problem = {},
   ) {
     super(message);
     this.name = "ServerError";
@@ -36,11 +38,23 @@ export function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }
 
-/** Reads a JSON answer. */
-export function read<T>(url: string, parameters: Record<string, string | number> = {}): Promise<T> {
-  const query = new URLSearchParams(Object.entries(parameters).map(([name, value]) => [name, String(value)]));
+/** What stands behind the `?` of an address; a list repeats its name, and what is undefined is left out. */
+export type Parameters = Record<string, string | number | boolean | string[] | undefined>;
+
+/** Returns an address with parameters. */
+export function address(url: string, parameters: Parameters): string {
+  const query = new URLSearchParams();
+  for (const [name, value] of Object.entries(parameters)) {
+    if (value === undefined) continue;
+    for (const one of Array.isArray(value) ? value : [value]) query.append(name, String(one));
+  }
   const text = query.toString();
-  return withRenewal(() => send<T>(text ? `${url}?${text}` : url, { method: "GET" }));
+  return text ? `${url}?${text}` : url;
+}
+
+/** Reads a JSON answer. */
+export function read<T>(url: string, parameters: Parameters = {}): Promise<T> {
+  return withRenewal(() => send<T>(address(url, parameters), { method: "GET" }));
 }
 
 /** Posts a Sling body to a resource. */
@@ -56,7 +70,46 @@ export async function create(parent: string, pairs: Pair[]): Promise<string> {
 
 /** Posts a form to the API. */
 export function post<T = WriteAnswer>(url: string, body: URLSearchParams): Promise<T> {
-  const attempt = () => send<T>(url, { method: "POST", body, headers: { "X-CSRF-Token": state.csrf } });
+  return change<T>("POST", url, body);
+}
+
+/** A value with the entity tag under which the server told it. */
+export interface Tagged<T> {
+  value: T;
+  tag: string | null;
+}
+
+/** Reads a JSON answer with its entity tag. */
+export function readTagged<T>(url: string, parameters: Parameters = {}): Promise<Tagged<T>> {
+  return withRenewal(async () => {
+    const { value, response } = await answered<T>(address(url, parameters), { method: "GET" });
+    return { value, tag: response.headers.get("ETag") };
+  });
+}
+
+/** Sends JSON, or a file as it is, to the API. */
+export function sendTo<T>(method: "POST" | "PUT" | "PATCH" | "DELETE", url: string, body?: unknown, parameters: Parameters = {}): Promise<T> {
+  const isFile = body instanceof Blob || typeof body === "string";
+  const sent = body === undefined ? undefined : isFile ? (body as BodyInit) : JSON.stringify(body);
+  const kind = method === "PATCH" ? "application/merge-patch+json" : "application/json";
+  const headers: Record<string, string> = body === undefined || isFile ? {} : { "Content-Type": kind };
+  return change<T>(method, address(url, parameters), sent, headers);
+}
+
+/** Asks for a file by a write, e.g. for a package that is built. */
+export function fetchFile(url: string, body: string, parameters: Parameters = {}): Promise<Blob> {
+  return guarded(async () => {
+    const init = { method: "POST", body, headers: { "X-CSRF-Token": state.csrf } };
+    return (await reach(address(url, parameters), init)).blob();
+  });
+}
+
+function change<T>(method: string, url: string, body: BodyInit | undefined, headers: Record<string, string> = {}): Promise<T> {
+  return guarded(() => send<T>(url, { method, ...(body === undefined ? {} : { body }), headers: { ...headers, "X-CSRF-Token": state.csrf } }));
+}
+
+/** Makes an attempt to write again with a new token, where the one it had belongs to an earlier login. */
+function guarded<T>(attempt: () => Promise<T>): Promise<T> {
   return withRenewal(async () => {
     const sent = state.csrf;
     try {
@@ -101,6 +154,16 @@ async function withRenewal<T>(attempt: () => Promise<T>): Promise<T> {
 }
 
 async function send<T>(url: string, init: RequestInit): Promise<T> {
+  return (await answered<T>(url, init)).value;
+}
+
+async function answered<T>(url: string, init: RequestInit): Promise<{ value: T; response: Response }> {
+  const response = await reach(url, init);
+  return { value: parseAnswer(await response.text()) as T, response };
+}
+
+/** Sends a request; answers only what went well. */
+async function reach(url: string, init: RequestInit): Promise<Response> {
   const headers = { Accept: "application/json", ...init.headers };
   let response: Response;
   try {
@@ -108,9 +171,9 @@ async function send<T>(url: string, init: RequestInit): Promise<T> {
   } catch {
     throw new ServerError(0, "The server cannot be reached. Check the connection and try again.");
   }
+  if (response.ok) return response;
   const text = await response.text();
-  if (!response.ok) throw new ServerError(response.status, errorMessage(response.status, response.statusText, text));
-  return parseAnswer(text) as T;
+  throw new ServerError(response.status, errorMessage(response.status, response.statusText, text), parseAnswer(text) as Problem);
 }
 
 /** Returns the message in an error answer: the API's `detail`, Sling's `status.message`, `error`, or the status line. */

@@ -10,12 +10,6 @@ export type Pair = [name: string, value: string];
 /** Where a new or moved node stands among its siblings. */
 export type Place = "first" | "last" | { before: string } | { after: string };
 
-/** Returns the value of `:order` for a place. */
-export function orderValue(place: Place): string {
-  if (typeof place === "string") return place;
-  return "before" in place ? `before ${place.before}` : `after ${place.after}`;
-}
-
 /** Returns the body that creates a page below the path it is posted to (`<parent>/*`). */
 export function createPage(page: { title: string; name: string; resourceType: string; template: string | null }): Pair[] {
   const pairs: Pair[] = [
@@ -27,21 +21,6 @@ export function createPage(page: { title: string; name: string; resourceType: st
   ];
   if (page.template) pairs.push(["./jcr:content/cq:template", page.template]);
   return pairs;
-}
-
-/** Returns the body that creates a component below the path it is posted to (`<parent>/*`). */
-export function createComponent(resourceType: string, place: Place): Pair[] {
-  return [
-    [":nameHint", lastSegment(resourceType)],
-    ["./jcr:primaryType", "nt:unstructured"],
-    ["./sling:resourceType", resourceType],
-    [":order", orderValue(place)],
-  ];
-}
-
-/** Returns the body that moves the node to another place among its siblings. */
-export function reorder(place: Place): Pair[] {
-  return [[":order", orderValue(place)]];
 }
 
 /** Returns the body that moves or copies the node to a path where nothing is yet. */
@@ -89,6 +68,14 @@ export function parentPath(path: string): string {
 /** Returns the path of a child. */
 export function childPath(parent: string, name: string): string {
   return parent === "/" ? `/${name}` : `${parent}/${name}`;
+}
+
+/** Returns a name like `hint` that is not taken: `teaser`, `teaser_0`, `teaser_1`. */
+export function freeName(hint: string, taken: string[]): string {
+  const names = new Set(taken);
+  let name = hint;
+  for (let at = 0; names.has(name); at += 1) name = `${hint}_${at}`;
+  return name;
 }
 
 /** Returns a node name for a title: "Über uns!" becomes `ueber-uns`. */

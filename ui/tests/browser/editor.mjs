@@ -1,6 +1,6 @@
 /** The page editor. */
 import assert from "node:assert/strict";
-import { lastWrite, open } from "../harness.mjs";
+import { lastSave, open } from "../harness.mjs";
 
 const PAGE = "/content/demo/en/trieste";
 const ADDRESS = `/editor.html${PAGE}.html`;
@@ -9,6 +9,8 @@ const at = (component) => `${ADDRESS}?component=${encodeURIComponent(component)}
 const preview = (page) => page.frameLocator("iframe");
 const item = (page, name) => page.getByRole("treeitem", { name });
 const save = (page) => page.getByRole("button", { name: "Save", exact: true }).click();
+
+const savedText = (state) => lastSave(state)[0].patch.properties.text;
 
 export async function page_properties_are_saved_with_what_was_changed(world) {
   const { page, state } = world;
@@ -20,16 +22,12 @@ export async function page_properties_are_saved_with_what_was_changed(world) {
   await page.keyboard.press("Control+s");
   await page.getByText("Page: Title, Tags, Hide in navigation").waitFor();
   await page.getByText("All changes saved").waitFor();
-  assert.deepEqual(lastWrite(state), {
-    path: `${PAGE}/jcr:content`,
-    form: {
-      "./jcr:title": "Slower days",
-      "./cq:tags@TypeHint": "String[]",
-      "./cq:tags": ["travel:coast", "travel:slow", "travel:sea"],
-      "./hideInNav@TypeHint": "Boolean",
-      "./hideInNav": "true",
-    },
-  });
+  const properties = {
+    "jcr:title": "Slower days",
+    "cq:tags": { type: "String", values: ["travel:coast", "travel:slow", "travel:sea"] },
+    hideInNav: { type: "Boolean", value: true },
+  };
+  assert.deepEqual(lastSave(state), [{ op: "patch", path: `${PAGE}/jcr:content`, patch: { properties } }]);
   await page.getByRole("heading", { name: "Slower days" }).waitFor();
 }
 
@@ -90,9 +88,10 @@ export async function drafts_survive_going_from_component_to_component(world) {
   await page.keyboard.press("Control+s");
   await page.getByText("All changes saved").waitFor();
   assert.deepEqual(
-    state.writes.map(({ path }) => path),
+    lastSave(state).map(({ path }) => path),
     [`${ROOT}/title`, `${ROOT}/columns/teaser`],
   );
+  assert.equal(state.writes.length, 1, "one commit for both");
 }
 
 export async function leaving_with_unsaved_changes_is_asked(world) {
@@ -127,7 +126,7 @@ export async function what_is_typed_while_a_save_runs_is_kept(world) {
   await open(world, ADDRESS);
   let release = () => {};
   const held = new Promise((resolve) => (release = resolve));
-  await page.route(`**${PAGE}/jcr:content`, async (route) => {
+  await page.route("**/api/v1/batch", async (route) => {
     await held;
     await route.continue();
   });
@@ -152,20 +151,17 @@ export async function components_are_added_moved_and_deleted(world) {
   await dialog.getByText("Teaser", { exact: true }).click();
   await dialog.getByRole("button", { name: "Add Teaser" }).click();
   await page.getByText("Added Teaser").waitFor();
-  assert.deepEqual(lastWrite(state), {
-    path: `${ROOT}/*`,
-    form: {
-      ":nameHint": "teaser",
-      "./jcr:primaryType": "nt:unstructured",
-      "./sling:resourceType": "demo/components/teaser",
-      ":order": "after title",
-    },
-  });
+  const teaser = { type: "nt:unstructured", properties: { "sling:resourceType": "demo/components/teaser" } };
+  assert.deepEqual(lastSave(state), [
+    { op: "patch", path: ROOT, patch: {} },
+    { op: "put", path: `${ROOT}/teaser`, node: teaser },
+    { op: "order", path: `${ROOT}/teaser`, place: "after", sibling: "title" },
+  ]);
   const added = page.locator('[role="treeitem"][aria-selected="true"]');
   assert.equal(await added.getAttribute("aria-posinset"), "2");
   await page.getByRole("button", { name: "Move down" }).click();
   await page.locator('[role="treeitem"][aria-selected="true"][aria-posinset="3"]').waitFor();
-  assert.deepEqual(lastWrite(state), { path: `${ROOT}/teaser`, form: { ":order": "after intro" } });
+  assert.deepEqual(lastSave(state), [{ op: "order", path: `${ROOT}/teaser`, place: "after", sibling: "intro" }]);
   await added.focus();
   await page.keyboard.press("Alt+ArrowUp");
   await page.locator('[role="treeitem"][aria-selected="true"][aria-posinset="2"]').waitFor();
@@ -214,21 +210,17 @@ export async function entries_of_a_list_are_changed_moved_added_and_removed_in_p
   await page.getByRole("textbox", { name: "Picture" }).fill("/content/dam/demo/stars.jpg");
   await save(page);
   await page.getByText("Slideshow “A day in pictures”: Slides").waitFor();
-  assert.deepEqual(lastWrite(state), {
-    path,
-    form: {
-      "./slides/item1@Delete": "true",
-      "./slides/item0/caption": "Ten to seven",
-      "./slides/item3/jcr:primaryType": "nt:unstructured",
-      "./slides/item3/caption": "Night",
-      "./slides/item3/fileReference": "/content/dam/demo/stars.jpg",
-    },
-  });
+  const added = { type: "nt:unstructured", properties: { caption: "Night", fileReference: "/content/dam/demo/stars.jpg" } };
+  const slides = { item0: { properties: { caption: "Ten to seven" } }, item1: null, item3: added };
+  assert.deepEqual(lastSave(state), [{ op: "patch", path, patch: { children: { slides: { children: slides } } } }]);
   await page.getByRole("button", { name: "Move Slides 3 up" }).click();
   await page.keyboard.press("Control+s");
   await preview(page).getByText("The last boat").waitFor();
   await page.getByText("All changes saved").waitFor();
-  assert.deepEqual(lastWrite(state), { path: `${path}/slides/item3`, form: { ":order": "after item0" } });
+  assert.deepEqual(lastSave(state), [
+    { op: "patch", path, patch: {} },
+    { op: "order", path: `${path}/slides/item3`, place: "after", sibling: "item0" },
+  ]);
   assert.deepEqual(await preview(page).locator("ol li").allInnerTexts(), ["Ten to seven", "Night", "The last boat"]);
 }
 
@@ -255,7 +247,7 @@ export async function rich_text_is_written_as_clean_html(world) {
   });
   await save(page);
   await page.getByText("Teaser “Where to eat”: Text").waitFor();
-  const html = lastWrite(state).form["./text"].replace(/\s+/g, " ");
+  const html = savedText(state).replace(/\s+/g, " ");
   assert.match(html, /Plain <strong>strong<\/strong>/);
   assert.match(html, /<em>soft<\/em>bad/);
   assert.doesNotMatch(html, /class=|style=|on\w+=|script/);
@@ -275,7 +267,7 @@ export async function rich_text_takes_links(world) {
   await dialog.getByRole("button", { name: "Set link" }).click();
   await save(page);
   await page.getByText("Teaser “Where to eat”: Text").waitFor();
-  assert.match(lastWrite(state).form["./text"], /<a href="\/content\/demo\/en\/food\.html">Three kitchens without a menu\.<\/a>/);
+  assert.match(savedText(state), /<a href="\/content\/demo\/en\/food\.html">Three kitchens without a menu\.<\/a>/);
 }
 
 export async function rich_text_with_other_markup_is_edited_as_source(world) {
@@ -286,7 +278,7 @@ export async function rich_text_with_other_markup_is_edited_as_source(world) {
   await source.fill((await source.inputValue()).replace("9:10", "9:40"));
   await save(page);
   await page.getByText("Text: Text").waitFor();
-  assert.equal(lastWrite(state).form["./text"], '<table class="times"><tbody><tr><td>Muggia</td><td>9:40</td></tr></tbody></table>');
+  assert.equal(savedText(state), '<table class="times"><tbody><tr><td>Muggia</td><td>9:40</td></tr></tbody></table>');
 }
 
 export async function activating_saves_first(world) {
@@ -299,7 +291,7 @@ export async function activating_saves_first(world) {
   await page.locator(".what").getByText("Live", { exact: true }).waitFor();
   assert.deepEqual(
     state.writes.map(({ path }) => path),
-    [`${PAGE}/jcr:content`, PAGE],
+    ["/api/v1/batch", PAGE],
   );
 }
 

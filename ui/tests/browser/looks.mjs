@@ -1,5 +1,5 @@
 /** Every screen in both themes, wide and narrow: accessible, and no wider than its window. */
-import { expectAccessible, expectNoSideScroll, open, shoot } from "../harness.mjs";
+import { expectAccessible, expectNoSideScroll, open, shoot, until } from "../harness.mjs";
 
 const EDITOR = "/editor.html/content/demo/en/trieste.html";
 const teaser = `${EDITOR}?component=${encodeURIComponent("/content/demo/en/trieste/jcr:content/root/columns/teaser")}`;
@@ -78,6 +78,33 @@ const SCREENS = [
       await page.getByText("Page: Title").waitFor();
     },
   },
+  {
+    name: "editor-clash",
+    address: EDITOR,
+    ready: async (page, { mock }) => {
+      const path = "/content/demo/en/trieste/jcr:content";
+      await page.getByLabel("Title").fill("Slow days on the Adriatic");
+      await page.getByLabel("Description").fill("Seven days by ferry, and one on foot.");
+      mock.editAs("bea", path, { "jcr:title": "Quiet days on the Gulf of Trieste", "jcr:description": "Ten days by ferry." });
+      await page.getByText("Somebody saved what you are editing, too").waitFor();
+      await page.getByRole("button", { name: "Compare" }).click();
+      await page.getByLabel("Keep mine").first().check();
+    },
+    after: async (page) => {
+      await page.getByRole("button", { name: "Go on editing" }).click();
+      await page.getByRole("button", { name: "Discard" }).click();
+    },
+  },
+  {
+    name: "editor-news",
+    address: teaser,
+    ready: async (page, { mock, state }) => {
+      await page.getByRole("textbox", { name: "Text" }).waitFor();
+      await until(() => state.clients.size === 1);
+      mock.editAs("bea", "/content/demo/en/trieste/jcr:content/root/title", { "jcr:title": "Slow days on the Gulf of Trieste" });
+      await page.getByText("bea changed this page since you opened it").waitFor();
+    },
+  },
   { name: "queue", address: "/queue.html", ready: (page) => page.getByText("3 items").waitFor() },
 ];
 
@@ -93,13 +120,14 @@ async function look(world, size, colorScheme) {
   await page.getByRole("button", { name: "Log in" }).click();
   await page.getByText("user or password is wrong").waitFor();
   await check(page, `login-${size}-${colorScheme}`);
-  for (const { name, address, ready } of SCREENS) {
+  for (const { name, address, ready, after } of SCREENS) {
     await open(world, address);
-    await ready(page);
+    await ready(page, world);
     if (name.startsWith("editor")) await page.frameLocator("iframe").getByText("Tidewater Magazine").waitFor();
     await check(page, `${name}-${size}-${colorScheme}`);
-    // Unsaved changes would ask before the next screen opens.
-    if (name === "editor-invalid") page.once("dialog", (dialog) => dialog.accept());
+    await after?.(page);
+    // Unsaved changes would ask before the next screen opens, and come back in the next editor.
+    if (name === "editor-invalid") await page.getByRole("button", { name: "Discard" }).click();
   }
 }
 

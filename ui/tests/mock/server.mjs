@@ -6,7 +6,9 @@ import { readFile } from "node:fs/promises";
 import { createServer } from "node:http";
 import { extname, join, normalize } from "node:path";
 import { fileURLToPath } from "node:url";
+import { batch } from "./batch.mjs";
 import { DIALOGS, INSERTABLE, node, PAGE, sampleContent, sampleQueue } from "./content.mjs";
+import { changes, commit, tagOf } from "./feed.mjs";
 
 const DIST = fileURLToPath(new URL("../../dist/", import.meta.url));
 const TYPES = { ".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml" };
@@ -16,9 +18,10 @@ export const POLICY =
 
 /** A refusal with a status and the message that the UI must show as it is. */
 class Refusal extends Error {
-  constructor(status, message) {
+  constructor(status, message, facts = {}) {
     super(message);
     this.status = status;
+    this.facts = facts;
   }
 }
 
@@ -32,10 +35,17 @@ export async function startMock({ port = 0 } = {}) {
     writes: [],
     failNext: null,
     settle: new Set(),
+    revisions: [],
+    clients: new Set(),
   };
   const server = createServer((request, response) => {
     handle(state, request, response).catch((error) => {
-      sendJson(response, error.status ?? 500, { error: error.message, "status.message": error.message });
+      sendJson(response, error.status ?? 500, {
+        error: error.message,
+        detail: error.message,
+        "status.message": error.message,
+        ...error.facts,
+      });
     });
   });
   await new Promise((resolve) => server.listen(port, "127.0.0.1", resolve));
@@ -43,6 +53,17 @@ export async function startMock({ port = 0 } = {}) {
   return {
     origin,
     state,
+    /** Changes properties as another user does. */
+    editAs: (user, path, properties) => {
+      Object.assign(find(state, path).properties, properties);
+      touch(state, path, user);
+      commit(state, user, [{ path, properties: Object.keys(properties).map((name) => ({ name, kind: "changed" })) }]);
+    },
+    /** Removes a node as another user does. */
+    removeAs: (user, path) => {
+      find(state, parentOf(path)).children.delete(nameOf(path));
+      commit(state, user, [{ path, kind: "removed" }]);
+    },
     close: () => {
       server.closeAllConnections();
       return new Promise((resolve) => server.close(resolve));
@@ -53,12 +74,15 @@ export async function startMock({ port = 0 } = {}) {
 async function handle(state, request, response) {
   const url = new URL(request.url, "http://mock");
   const path = decodeURIComponent(url.pathname);
-  if (request.method === "POST") return post(state, path, await readForm(request), request, response);
+  if (request.method === "POST") return post(state, path, request, response);
   if (path === "/") return redirect(response, "/sites.html/content");
   if (SCREENS.test(path)) return sendFile(response, "index.html");
   if (path.startsWith("/ui/")) return sendFile(response, path.slice("/ui/".length));
   if (path.startsWith("/api/")) {
     if (!state.isSignedIn) throw new Refusal(401, "not signed in");
+    if (path === "/api/v1/changes") return changes(state, url.searchParams, request, response, sendJson);
+    const at = url.searchParams.get("path");
+    if (at) response.setHeader("ETag", tagOf(state, at));
     return sendJson(response, 200, answer(state, path, url.searchParams));
   }
   if (path.endsWith(".html")) return sendHtml(response, renderPage(state, path.slice(0, -".html".length), url.searchParams.get("wcmmode")));
@@ -76,6 +100,8 @@ function answer(state, path, query) {
       return pageDetail(state, at);
     case "/api/v1/dialog":
       return dialog(state, at);
+    case "/api/v1/nodes":
+      return nodeAnswer(find(state, at), at, Number(query.get("depth") ?? 0));
     case "/api/v1/queue":
       return { agents: state.agents.map((agent) => ({ ...agent, queued: agent.items.length })) };
     default:
@@ -90,6 +116,21 @@ function find(state, path) {
     if (!at) throw new Refusal(404, `there is no node at \`${path}\``);
   }
   return at;
+}
+
+function nodeAnswer(one, path, depth) {
+  const properties = Object.entries(one.properties).map(([name, value]) => [
+    name,
+    Array.isArray(value) ? { type: "String", values: value } : { type: "String", value },
+  ]);
+  const children = [...one.children].map(([name, child]) => [name, nodeAnswer(child, `${path}/${name}`, depth - 1)]);
+  return {
+    path,
+    name: nameOf(path),
+    type: one.properties["jcr:primaryType"] ?? "nt:unstructured",
+    properties: Object.fromEntries(properties),
+    ...(depth > 0 ? { children: Object.fromEntries(children) } : {}),
+  };
 }
 
 const isPage = (one) => one.properties["jcr:primaryType"] === "cq:Page";
@@ -194,7 +235,9 @@ function entries(list) {
   return [...(list?.children ?? [])].map(([name, { properties }]) => ({ "@name": name, ...properties }));
 }
 
-async function post(state, path, form, request, response) {
+async function post(state, path, request, response) {
+  const body = await readBody(request);
+  const form = new URLSearchParams(body);
   if (path === "/login") return login(state, form, response);
   if (!state.isSignedIn) throw new Refusal(401, "not signed in");
   if (request.headers["x-csrf-token"] !== state.csrf) throw new Refusal(403, "the CSRF token is missing or belongs to another login");
@@ -203,13 +246,20 @@ async function post(state, path, form, request, response) {
     return sendJson(response, 200, {});
   }
   if (path.startsWith("/api/v1/queue/")) return queueAction(state, nameOf(path), new URL(request.url, "http://mock").searchParams.get("id"), response);
-  state.writes.push({ path, form: [...form] });
+  const isBatch = path === "/api/v1/batch";
+  const { operations } = isBatch ? JSON.parse(body) : {};
+  state.writes.push(isBatch ? { path, operations } : { path, form: [...form] });
   if (state.failNext) {
     const message = state.failNext;
     state.failNext = null;
     throw new Refusal(500, message);
   }
+  if (isBatch) {
+    const refuse = (status, message, facts) => new Refusal(status, message, facts);
+    return sendJson(response, 200, batch(state, { operations }, { find, refuse, reorder, touch }));
+  }
   const changed = write(state, path, form);
+  commit(state, "admin", [{ path: changed, kind: form.get(":operation") === "delete" ? "removed" : "changed" }]);
   sendJson(response, 200, { "status.code": 200, "status.message": "OK", path: changed, changes: [] });
 }
 
@@ -305,12 +355,12 @@ function reorder(parent, name, order) {
   parent.children = new Map(names.map((one) => [one, parent.children.get(one)]));
 }
 
-function touch(state, path) {
+function touch(state, path, user = "admin") {
   const pagePath = path.split("/jcr:content")[0];
   const one = find(state, pagePath);
   const content = contentOf(one);
   if (!content) return;
-  Object.assign(content.properties, { "cq:lastModified": new Date().toISOString(), "cq:lastModifiedBy": "admin" });
+  Object.assign(content.properties, { "cq:lastModified": new Date().toISOString(), "cq:lastModifiedBy": user });
   if (one.status === "live") one.status = "modified";
 }
 
@@ -346,10 +396,10 @@ function renderComponent(one, path, isEdit) {
   return isEdit ? `<div data-tympan-path="${path}" data-tympan-type="${properties["sling:resourceType"]}">${html}</div>` : html;
 }
 
-async function readForm(request) {
+async function readBody(request) {
   const chunks = [];
   for await (const chunk of request) chunks.push(chunk);
-  return new URLSearchParams(Buffer.concat(chunks).toString("utf8"));
+  return Buffer.concat(chunks).toString("utf8");
 }
 
 async function sendFile(response, name) {

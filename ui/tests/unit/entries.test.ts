@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { checkValues } from "../../src/form/check";
-import { orderSteps, postPairs } from "../../src/form/pairs";
+import { formPatch, orderSteps } from "../../src/form/patch";
 import { newEntry, openValues, type Entry } from "../../src/form/value";
 import type { Dialog, Field } from "../../src/server/answers";
 
@@ -38,7 +38,7 @@ function dialog(field: Field, stored: Dialog["values"][string]): Dialog {
 }
 
 const opened = dialog(PICTURES, STORED);
-const posted = (pictures: Entry[]) => postPairs(opened, { pictures }).map(([name, value]) => `${name}=${value}`);
+const patched = (pictures: Entry[]) => formPatch(opened, { pictures }).children?.pictures;
 const moved = (pictures: Entry[]) => orderSteps(opened, { pictures }).map(({ path, place }) => `${path} ${JSON.stringify(place)}`);
 
 function three(): [Entry, Entry, Entry] {
@@ -47,28 +47,30 @@ function three(): [Entry, Entry, Entry] {
 
 describe("lists of entries", () => {
   it("that were not touched are not written", () => {
-    expect(posted(three())).toEqual([]);
+    expect(patched(three())).toBeUndefined();
     expect(moved(three())).toEqual([]);
   });
 
   it("write the changed property of the changed entry only", () => {
     const [first, second, third] = three();
     second.values.alt = "B";
-    expect(posted([first, second, third])).toEqual(["./pictures/item1/alt=B"]);
+    expect(patched([first, second, third])).toEqual({ children: { item1: { properties: { alt: "B" } } } });
   });
 
   it("delete removed entries by name, and the list with its last one", () => {
     const [, second, third] = three();
-    expect(posted([second, third])).toEqual(["./pictures/item0@Delete=true"]);
+    expect(patched([second, third])).toEqual({ children: { item0: null } });
     expect(moved([second, third])).toEqual([]);
-    expect(posted([])).toEqual(["./pictures@Delete=true"]);
+    expect(patched([])).toBeNull();
   });
 
   it("create new entries at the end, under a free name, and then bring them to their place", () => {
     const added = newEntry(PICTURES, ["item0", "item1", "odd"]);
     expect(added.name).toBe("item2");
     added.values.file = "/new";
-    expect(posted([added, ...three()])).toEqual(["./pictures/item2/jcr:primaryType=nt:unstructured", "./pictures/item2/file=/new"]);
+    expect(patched([added, ...three()])).toEqual({
+      children: { item2: { type: "nt:unstructured", properties: { file: "/new" } } },
+    });
     expect(moved([added, ...three()])).toEqual(['/p/pictures/item2 "first"']);
   });
 
@@ -76,7 +78,7 @@ describe("lists of entries", () => {
     const [first, second, third] = three();
     expect(moved([second, first, third])).toEqual(['/p/pictures/item1 "first"']);
     expect(moved([first, third, second])).toEqual(['/p/pictures/odd {"after":"item0"}']);
-    expect(posted([second, first, third])).toEqual([]);
+    expect(patched([second, first, third])).toBeUndefined();
   });
 
   it("name a problem by its place", () => {
@@ -91,7 +93,9 @@ describe("lists of entries", () => {
     const [first, second, third] = album.values.pictures as [Entry, Entry, Entry];
     first.values.alt = "AA";
     album.values.pictures = [second, third, first];
-    expect(postPairs(nested, { albums: [album] })).toEqual([["./albums/a/pictures/item0/alt", "AA"]]);
+    expect(formPatch(nested, { albums: [album] })).toEqual({
+      children: { albums: { children: { a: { children: { pictures: { children: { item0: { properties: { alt: "AA" } } } } } } } } },
+    });
     expect(orderSteps(nested, { albums: [album] })).toEqual([
       { path: "/p/albums/a/pictures/item1", place: "first" },
       { path: "/p/albums/a/pictures/odd", place: { after: "item1" } },

@@ -2,12 +2,11 @@ import { describe, expect, it } from "vitest";
 import { errorMessage } from "../../src/server/client";
 import {
   childPath,
-  createComponent,
   createPage,
   encodeBody,
+  freeName,
   nameForTitle,
   nameProblem,
-  orderValue,
   parentPath,
 } from "../../src/server/post";
 
@@ -27,15 +26,6 @@ describe("bodies", () => {
       "./jcr:content/sling:resourceType": "a/page",
     });
   });
-
-  it("create a component at its place", () => {
-    expect(Object.fromEntries(createComponent("a/b/teaser", { after: "text" }))).toMatchObject({
-      ":nameHint": "teaser",
-      ":order": "after text",
-    });
-    expect(orderValue("last")).toBe("last");
-    expect(orderValue({ before: "x" })).toBe("before x");
-  });
 });
 
 describe("names", () => {
@@ -51,6 +41,9 @@ describe("names", () => {
   for (const name of ["", ".", "..", "a/b", "a:b", "a[1]", "a|b", "a*", " a", "a ", 'a"']) {
     it(`refuses \`${name}\``, () => expect(nameProblem(name)).not.toBeNull());
   }
+  it("are free ones", () => {
+    expect([freeName("a", []), freeName("a", ["a"]), freeName("a", ["a", "a_0", "b"])]).toEqual(["a", "a_0", "a_1"]);
+  });
   it("takes what JCR takes", () => expect(nameProblem("a b.c-d_é")).toBeNull());
 });
 

@@ -1,8 +1,8 @@
 import { describe, expect, it } from "vitest";
 import { checkValue, checkValues } from "../../src/form/check";
-import { postPairs } from "../../src/form/pairs";
+import { formPatch } from "../../src/form/patch";
 import { changedFields, fieldOptions, openValues, type Values } from "../../src/form/value";
-import type { Dialog, Field } from "../../src/server/answers";
+import type { Dialog, Field, NodePatch } from "../../src/server/answers";
 
 const FIELDS: Field[] = [
   { name: "jcr:title", kind: "text", label: "Title", required: true },
@@ -16,76 +16,82 @@ const FIELDS: Field[] = [
   { name: "kind", kind: "hidden", value: "plain" },
 ];
 
-function dialog(values: Dialog["values"], fields = FIELDS): Dialog {
-  return { path: "/p", resourceType: "t", title: "T", hasDialog: true, values, tabs: [{ title: "One", fields }] };
+function dialog(values: Dialog["values"], fields = FIELDS, types: Dialog["types"] = {}): Dialog {
+  return { path: "/p", resourceType: "t", title: "T", hasDialog: true, values, types, tabs: [{ title: "One", fields }] };
 }
 
-function pairs(stored: Dialog["values"], edits: Values): string[] {
-  const opened = dialog(stored);
-  return postPairs(opened, { ...openValues(opened), ...edits }).map(([name, value]) => `${name}=${value}`);
+function patched(opened: Dialog, edits: Values): NodePatch["properties"] {
+  return formPatch(opened, { ...openValues(opened), ...edits }).properties;
 }
 
 const STORED = { "jcr:title": "Old", align: "start", kind: "plain" };
 
-describe("serialization", () => {
-  const cases: [what: string, edits: Values, expected: string[]][] = [
-    ["nothing changed", {}, []],
-    ["a text", { "jcr:title": "New" }, ["./jcr:title=New"]],
-    ["an emptied text", { "jcr:title": "" }, ["./jcr:title@Delete=true"]],
-    ["a Long", { width: "640" }, ["./width@TypeHint=Long", "./width=640"]],
-    ["a Double", { ratio: "1.5" }, ["./ratio@TypeHint=Double", "./ratio=1.5"]],
-    ["a box", { lazy: true }, ["./lazy@TypeHint=Boolean", "./lazy=true"]],
-    ["a list", { tags: ["a", "", "b"] }, ["./tags@TypeHint=String[]", "./tags=a", "./tags=b"]],
-    ["text as it is", { text: "<p>ü & é</p>" }, ["./text=<p>ü & é</p>"]],
+describe("patches", () => {
+  const cases: [what: string, edits: Values, expected: NodePatch["properties"]][] = [
+    ["nothing changed", {}, undefined],
+    ["a text", { "jcr:title": "New" }, { "jcr:title": "New" }],
+    ["an emptied text", { "jcr:title": "" }, { "jcr:title": null }],
+    ["a Long", { width: "640" }, { width: { type: "Long", value: 640 } }],
+    ["a Double", { ratio: "1.5" }, { ratio: { type: "Double", value: 1.5 } }],
+    ["a box", { lazy: true }, { lazy: { type: "Boolean", value: true } }],
+    ["a list", { tags: ["a", "", "b"] }, { tags: { type: "String", values: ["a", "b"] } }],
+    ["text as it is", { text: "<p>ü & é</p>" }, { text: "<p>ü & é</p>" }],
   ];
-  for (const [what, edits, expected] of cases) it(what, () => expect(pairs(STORED, edits)).toEqual(expected));
+  for (const [what, edits, expected] of cases) it(what, () => expect(patched(dialog(STORED), edits)).toEqual(expected));
 
-  it("deletes a list that was emptied", () => {
-    expect(pairs({ ...STORED, tags: ["a"] }, { tags: [] })).toEqual(["./tags@Delete=true"]);
+  it("remove a list that was emptied", () => {
+    expect(patched(dialog({ ...STORED, tags: ["a"] }), { tags: [] })).toEqual({ tags: null });
   });
 
-  it("stores an unticked box as false", () => {
-    expect(pairs({ ...STORED, lazy: true }, { lazy: false })).toEqual(["./lazy@TypeHint=Boolean", "./lazy=false"]);
+  it("store an unticked box as false", () => {
+    expect(patched(dialog({ ...STORED, lazy: true }), { lazy: false })).toEqual({ lazy: { type: "Boolean", value: false } });
   });
 
-  it("stores the defaults that the form showed, with the first change only", () => {
-    expect(pairs({ "jcr:title": "Old" }, {})).toEqual([]);
-    expect(pairs({ "jcr:title": "Old" }, { "jcr:title": "New" })).toEqual(["./jcr:title=New", "./align=start", "./kind=plain"]);
+  it("store the defaults that the form showed, with the first change only", () => {
+    const bare = dialog({ "jcr:title": "Old" });
+    expect(patched(bare, {})).toBeUndefined();
+    expect(patched(bare, { "jcr:title": "New" })).toEqual({ "jcr:title": "New", align: "start", kind: "plain" });
   });
 
-  it("stores a date with its offset, and reads it back as the same moment", () => {
-    const [hint, date] = pairs(STORED, { onTime: "2026-03-01T08:30" });
-    expect(hint).toBe("./onTime@TypeHint=Date");
-    const stored = date?.slice("./onTime=".length) ?? "";
-    expect(stored).toMatch(/^2026-03-01T08:30:00\.000[+-]\d\d:\d\d$/);
-    expect(openValues(dialog({ onTime: stored })).onTime).toBe("2026-03-01T08:30");
+  it("store a date with its offset, which reads back as the same moment", () => {
+    const date = patched(dialog(STORED), { onTime: "2026-03-01T08:30" })?.onTime as { type: string; value: string };
+    expect(date.type).toBe("Date");
+    expect(date.value).toMatch(/^2026-03-01T08:30:00\.000[+-]\d\d:\d\d$/);
+    expect(openValues(dialog({ onTime: date.value })).onTime).toBe("2026-03-01T08:30");
   });
 
-  it("keeps all values of a property that the dialog takes for a single one", () => {
+  it("keep all values of a property that the dialog takes for a single one", () => {
     const opened = dialog({ ...STORED, text: ["a", "b"] });
     expect(openValues(opened).text).toEqual(["a", "b"]);
-    expect(postPairs(opened, { ...openValues(opened), text: ["a", "c"] })).toEqual([
-      ["./text@TypeHint", "String[]"],
-      ["./text", "a"],
-      ["./text", "c"],
-    ]);
+    expect(patched(opened, { text: ["a", "c"] })).toEqual({ text: { type: "String", values: ["a", "c"] } });
   });
 
-  it("never carries out an instruction hidden in a field's name", () => {
+  it("keep the type that a property has where the field asks for a text", () => {
+    const opened = dialog({ link: "/a", count: 5 }, [{ name: "link", kind: "path", typeHint: "String" }, { name: "count", kind: "text" }], {
+      link: "Path",
+      count: "Long",
+    });
+    expect(patched(opened, { link: "/b", count: "6" })).toEqual({ link: { type: "Path", value: "/b" }, count: { type: "Long", value: 6 } });
+    expect(patched(opened, { count: "six" })).toEqual({ count: { type: "Long", value: "six" } });
+  });
+
+  it("reach into the children that field names lead to", () => {
+    const opened = dialog({}, [{ name: "./image/alt", kind: "text" }]);
+    expect(formPatch(opened, { "./image/alt": "A" })).toEqual({ children: { image: { properties: { alt: "A" } } } });
+  });
+
+  it("never carry out an instruction hidden in a field's name", () => {
     const opened = dialog({ "jcr:title": "Old" }, [
       { name: "jcr:title", kind: "text" },
       { name: "fileReference@Delete", kind: "hidden", value: "true" },
     ]);
-    expect(postPairs(opened, { ...openValues(opened), "jcr:title": "New" })).toEqual([["./jcr:title", "New"]]);
+    expect(patched(opened, { "jcr:title": "New" })).toEqual({ "jcr:title": "New" });
   });
 
-  it("edits a choice of several as a list from the beginning", () => {
+  it("hold a choice of several as a list from the beginning", () => {
     const opened = dialog({}, [{ name: "colors", kind: "select", typeHint: "String[]", options: [{ value: "red", text: null }] }]);
     expect(openValues(opened).colors).toEqual([]);
-    expect(postPairs(opened, { colors: ["red"] })).toEqual([
-      ["./colors@TypeHint", "String[]"],
-      ["./colors", "red"],
-    ]);
+    expect(patched(opened, { colors: ["red"] })).toEqual({ colors: { type: "String", values: ["red"] } });
   });
 
   it("writes back what it opened as no change, for every kind", () => {

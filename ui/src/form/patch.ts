@@ -1,0 +1,184 @@
+/**
+ * A form's values, turned into the patch that stores them.
+ *
+ * Invariants
+ * * A property that the user did not touch is not written, except defaults: a form shows them as values, so saving
+ *   the form stores them.
+ * * A property keeps the type that it has, unless the field asks for another one.
+ * * The nodes of a list's entries stay the nodes they are; what they hold beside the dialog's fields is kept.
+ */
+import type { Dialog, Field, NodePatch, Scalar, SentProperty } from "../server/answers";
+import { childPath, type Place } from "../server/post";
+import { fromLocalInput } from "../time";
+import {
+  editedFields,
+  entryFields,
+  hasEntries,
+  isAbsent,
+  isEmpty,
+  openValues,
+  sameValue,
+  type Entry,
+  type FieldValue,
+  type Values,
+} from "./value";
+
+/** A node that has to go to another place among its siblings, after the patch. */
+export interface OrderStep {
+  path: string;
+  place: Place;
+}
+
+/** Answers the type of a stored property by its path below the resource. */
+type TypeOf = (path: string) => string | undefined;
+
+/** Returns the patch that stores what the form shows; an empty one when nothing was changed. */
+export function formPatch(dialog: Dialog, values: Values): NodePatch {
+  const opened = openValues(dialog);
+  const fields = editedFields(dialog);
+  const isChanged = (field: Field) => !sameValue(values[field.name], opened[field.name]);
+  const patch: NodePatch = {};
+  if (!fields.some(isChanged)) return patch;
+  const typeOf: TypeOf = (path) => dialog.types?.[path];
+  for (const field of fields) {
+    const value = values[field.name];
+    if (value === undefined) continue;
+    const isDefault = isAbsent(dialog.values[field.name]) && isWorthStoring(value);
+    if (isChanged(field) || isDefault) writeField(patch, field, value, opened[field.name], { path: "", typeOf });
+  }
+  return patch;
+}
+
+/** Whether a patch changes nothing. */
+export function isEmptyPatch(patch: NodePatch): boolean {
+  return !patch.properties && !patch.children && !patch.type;
+}
+
+/** Returns the steps that bring the entries of lists into the order of the form. They follow the patch. */
+export function orderSteps(dialog: Dialog, values: Values): OrderStep[] {
+  const opened = openValues(dialog);
+  return editedFields(dialog).flatMap((field) => fieldSteps(dialog.path, field, values[field.name], opened[field.name]));
+}
+
+/** Where a field's node lies below the resource, and the types of what is stored there. */
+interface Where {
+  path: string;
+  typeOf: TypeOf;
+}
+
+/** Field names may lead down: `./image/alt` is a property of the child `image`. */
+function writeField(patch: NodePatch, field: Field, value: FieldValue, opened: FieldValue | undefined, where: Where): void {
+  const names = field.name.split("/").filter((name) => name !== "" && name !== ".");
+  const last = names.pop() ?? field.name;
+  let holder = patch;
+  for (const name of names) holder = childOf(holder, name);
+  const at: Where = { ...where, path: [where.path, ...names].filter(Boolean).join("/") };
+  if (hasEntries(field)) return writeEntries(holder, { ...field, name: last }, entriesOf(value), entriesOf(opened), at);
+  holder.properties ??= {};
+  const path = at.path ? `${at.path}/${last}` : last;
+  holder.properties[last] = sentProperty(field, value, at.typeOf(path));
+}
+
+function sentProperty(field: Field, value: FieldValue, storedType: string | undefined): SentProperty | null {
+  const hint = field.typeHint ?? field.field?.typeHint ?? null;
+  // A field that asks for texts takes what is stored as it is: a path, a name or an identifier are texts, too.
+  const asked = hint?.replace(/\[\]$/, "") || null;
+  const type = asked && asked !== "String" ? asked : (storedType ?? asked);
+  if (Array.isArray(value)) {
+    const filled = value.filter((one): one is string => typeof one === "string" && one !== "");
+    if (filled.length === 0) return null;
+    const inner = field.field ?? field;
+    const listType = type ?? (inner.kind === "date" ? "Date" : "String");
+    return { type: listType, values: filled.map((one) => scalar(storedText(inner, one), listType)) };
+  }
+  if (typeof value === "boolean") {
+    const boxType = type ?? "Boolean";
+    return { type: boxType, value: scalar(String(value), boxType) };
+  }
+  if (value === "") return null;
+  const oneType = type ?? (field.kind === "date" ? "Date" : "String");
+  const text = storedText(field, value as string);
+  return oneType === "String" ? text : { type: oneType, value: scalar(text, oneType) };
+}
+
+function scalar(text: string, type: string): Scalar {
+  if (type === "Long" || type === "Double") {
+    const number = Number(text);
+    return text.trim() !== "" && Number.isFinite(number) ? number : text;
+  }
+  return type === "Boolean" ? text === "true" : text;
+}
+
+function writeEntries(holder: NodePatch, field: Field, entries: Entry[], opened: Entry[], where: Where): void {
+  if (entries.length === 0) {
+    if (opened.length > 0) (holder.children ??= {})[field.name] = null;
+    return;
+  }
+  const list = (name: string): NodePatch => childOf(childOf(holder, field.name), name);
+  for (const one of opened) {
+    if (!find(entries, one.name)) (childOf(holder, field.name).children ??= {})[one.name] = null;
+  }
+  for (const entry of entries) {
+    const before = find(opened, entry.name);
+    const at: Where = { ...where, path: [where.path, field.name, entry.name].filter(Boolean).join("/") };
+    if (!before) list(entry.name).type = "nt:unstructured";
+    for (const inner of entryFields(field)) {
+      const value = entry.values[inner.name];
+      if (value === undefined) continue;
+      const isWritten = before ? !sameValue(value, before.values[inner.name]) : isWorthStoring(value);
+      if (isWritten) writeField(list(entry.name), inner, value, before?.values[inner.name], at);
+    }
+  }
+}
+
+function childOf(patch: NodePatch, name: string): NodePatch {
+  const children = (patch.children ??= {});
+  return (children[name] ??= {});
+}
+
+function fieldSteps(parent: string, field: Field, value: FieldValue | undefined, opened: FieldValue | undefined): OrderStep[] {
+  if (!hasEntries(field)) return [];
+  const list = childPath(parent, field.name);
+  const [entries, before] = [entriesOf(value), entriesOf(opened)];
+  const inner = entries.flatMap((entry) => {
+    const was = find(before, entry.name);
+    const path = childPath(list, entry.name);
+    return entryFields(field).flatMap((one) => fieldSteps(path, one, entry.values[one.name], was?.values[one.name]));
+  });
+  const wanted = entries.map((entry) => entry.name);
+  return [...listSteps(list, wanted, afterPatch(wanted, before)), ...inner];
+}
+
+/** Returns the order that the server has after the patch: what was there and stays, then what is new. */
+function afterPatch(wanted: string[], before: Entry[]): string[] {
+  const kept = before.map((entry) => entry.name).filter((name) => wanted.includes(name));
+  return [...kept, ...wanted.filter((name) => !kept.includes(name))];
+}
+
+function listSteps(list: string, wanted: string[], present: string[]): OrderStep[] {
+  const current = [...present];
+  return wanted.flatMap((name, at) => {
+    if (current[at] === name) return [];
+    current.splice(current.indexOf(name), 1);
+    current.splice(at, 0, name);
+    const before = wanted[at - 1];
+    return [{ path: childPath(list, name), place: before === undefined ? "first" : { after: before } } satisfies OrderStep];
+  });
+}
+
+function entriesOf(value: FieldValue | undefined): Entry[] {
+  return Array.isArray(value) ? value.filter((one): one is Entry => typeof one === "object") : [];
+}
+
+function find(entries: Entry[], name: string): Entry | undefined {
+  return entries.find((entry) => entry.name === name);
+}
+
+/** Whether a value that nothing is stored for yet says more than nothing. */
+function isWorthStoring(value: FieldValue): boolean {
+  return !isEmpty(value) && value !== false;
+}
+
+function storedText(field: Field, value: string): string {
+  return field.kind === "date" ? fromLocalInput(value) : value;
+}
