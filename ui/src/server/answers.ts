@@ -51,6 +51,8 @@ export interface PageList {
   crumbs: Crumb[];
   total: number;
   items: PageItem[];
+  /** Where a sorted list goes on; nothing at its end. */
+  next?: string | null;
 }
 
 /** One component of a page, with the components inside it. */

@@ -1,6 +1,6 @@
 /** The sites console. */
 import assert from "node:assert/strict";
-import { lastWrite, open } from "../harness.mjs";
+import { lastWrite, open, until } from "../harness.mjs";
 
 const EN = "/sites.html/content/demo/en";
 const rows = (page) => page.locator('[role="rowgroup"] [role="row"]');
@@ -58,13 +58,44 @@ export async function thousands_of_rows_are_read_and_drawn_in_parts(world) {
   await page.evaluate(() => scrollTo(0, 5600));
   await row(page, "story-0105").waitFor();
   assert.equal(asked.length, 2, "one request for the rows below, not for all of them");
+  await page.evaluate(() => scrollTo(0, document.body.scrollHeight));
+  await row(page, "story-2500").waitFor();
+  assert.ok(asked.length <= 4, `the end is one request away, not ${asked.length}`);
   await page.getByRole("button", { name: "Title" }).click();
   await page.getByText("2,500 entries").waitFor();
   await rows(page).first().focus();
   await page.keyboard.press("End");
   await row(page, "story-2500").waitFor();
-  assert.equal(await page.evaluate(() => document.activeElement?.getAttribute("aria-rowindex")), "2501");
+  await page.waitForFunction(() => document.activeElement?.getAttribute("aria-rowindex") === "2501");
   assert.ok((await rows(page).count()) < 100, `${await rows(page).count()} rows in the document`);
+}
+
+export async function a_long_list_is_sorted_by_the_server_and_filtered_here(world) {
+  const { page } = world;
+  const asked = [];
+  page.on("request", (request) => request.url().includes("/api/v1/pages") && asked.push(new URL(request.url()).searchParams));
+  await open(world, `${EN}/archive`);
+  await row(page, "story-0001").waitFor();
+  await page.getByRole("button", { name: "Modified" }).click();
+  await row(page, "story-2500").waitFor();
+  assert.equal(asked.at(-1).get("sort"), "modified");
+  await page.getByRole("button", { name: "Modified" }).click();
+  await row(page, "story-0001").waitFor();
+  await page.keyboard.press("/");
+  await page.keyboard.type("story 1234");
+  await page.getByText("1 of 2,500").waitFor();
+  await row(page, "story-1234").waitFor();
+}
+
+export async function the_list_follows_what_others_do(world) {
+  const { page, mock, state } = world;
+  await open(world, EN);
+  await rows(page).first().waitFor();
+  await until(() => state.clients.size === 1);
+  mock.editAs("bea", "/content/demo/en/food/jcr:content", { "jcr:title": "Where Bea eats" });
+  await row(page, "Where Bea eats").waitFor();
+  mock.removeAs("bea", "/content/demo/en/winter");
+  await page.getByText("7 entries").waitFor();
 }
 
 export async function keys_move_select_and_open(world) {

@@ -95,7 +95,7 @@ function answer(state, path, query) {
     case "/api/v1/me":
       return { user: "admin", csrf: state.csrf, version: "0.1.0", role: "author" };
     case "/api/v1/pages":
-      return pages(state, at, Number(query.get("offset")), Number(query.get("limit")));
+      return pages(state, at, query);
     case "/api/v1/page":
       return pageDetail(state, at);
     case "/api/v1/dialog":
@@ -161,10 +161,16 @@ function summary(state, one, path) {
   };
 }
 
-function pages(state, path, offset, limit) {
+function pages(state, path, query) {
   const parent = find(state, path);
   const children = [...parent.children].filter(([name]) => name !== "jcr:content");
-  const items = children.slice(offset, offset + limit).map(([name, one]) => ({
+  const sort = query.get("sort");
+  const key = ([name, one]) => (sort?.endsWith("title") ? titleOf(one, name) : (contentOf(one)?.properties["cq:lastModified"] ?? ""));
+  if (sort) children.sort((a, b) => (key(a) < key(b) ? -1 : 1) * (sort.startsWith("-") ? -1 : 1));
+  const offset = Number(query.get("after") ?? query.get("offset") ?? 0);
+  const limit = Number(query.get("limit") ?? 100);
+  const end = offset + limit;
+  const items = children.slice(offset, end).map(([name, one]) => ({
     ...summary(state, one, `${path}/${name}`),
     name,
     type: isPage(one) ? "page" : "folder",
@@ -179,6 +185,7 @@ function pages(state, path, offset, limit) {
     crumbs: crumbs(state, path),
     total: children.length,
     items,
+    next: sort && end < children.length ? String(end) : null,
   };
 }
 

@@ -1,40 +1,60 @@
 /**
- * The children of one path, read page by page.
+ * The children of one path: as many places as there are children, filled as the user comes near them.
  *
  * Invariants
- * * Rows are read as the user comes near them. Sorting and filtering need all rows and read the rest first.
- * * An answer that belongs to an earlier path or reload is dropped.
+ * * In the content's own order any part of the list is read by its position, so that the end of 100,000 rows is one
+ *   request away. By title or time the server sorts, and the list fills from its beginning.
+ * * Filtering, and sorting by what the server cannot sort by, need all rows and read the rest first.
+ * * A reload keeps what is shown until the new rows are there, and reads only what is looked at.
+ * * An answer that belongs to an earlier path, order or reload is dropped.
  */
 import { SvelteSet } from "svelte/reactivity";
 import type { Crumb, PageItem, PageList } from "../../server/answers";
 import { messageOf, read } from "../../server/client";
 import { isSettling, pollPause } from "../../status";
-import { arrange, type Sort } from "./order";
+import { arrange, serverSort, type Sort } from "./order";
 
-const FIRST = 100;
-const REST = 500;
+/** Rows that are read together by position. */
+const CHUNK = 100;
+/** Rows that are read together where all of them are needed. */
+const MANY = 1000;
+/** A list of up to so many rows is sorted here, once it is read. */
+const FEW = 1000;
+
+/** A place in the list; `null` until its row is read. */
+export type Slot = PageItem | null;
 
 export class Listing {
   readonly path: string;
   title = $state("");
   crumbs = $state.raw<Crumb[]>([]);
   isPage = $state(false);
-  items = $state.raw<PageItem[]>([]);
-  total = $state(0);
+  slots = $state.raw<Slot[]>([]);
   state = $state<"loading" | "ready" | "failed">("loading");
   problem = $state("");
   filter = $state("");
-  sort = $state.raw<Sort | null>(null);
   readonly selected = new SvelteSet<string>();
+  #sort = $state.raw<Sort | null>(null);
+  /** How the slots are sorted by the server; `null` for the content's own order. */
+  #order = $state.raw<string | null>(null);
 
-  readonly rows = $derived(arrange(this.items, this.filter, this.sort));
+  readonly items = $derived(this.slots.filter((slot) => slot !== null));
+  readonly total = $derived(this.slots.length);
+  readonly isComplete = $derived(this.items.length === this.slots.length);
+  readonly needsAll = $derived(this.filter.trim() !== "" || (this.#sort !== null && this.#order === null));
+  readonly rows: Slot[] = $derived(this.needsAll ? arrange(this.items, this.filter, this.#order === null ? this.#sort : null) : this.slots);
   readonly chosen = $derived(this.items.filter((item) => this.selected.has(item.path)));
-  readonly isComplete = $derived(this.items.length >= this.total);
-  readonly needsAll = $derived(this.filter.trim() !== "" || this.sort !== null);
 
-  #reading: Promise<void> | null = null;
+  /** The chunks that are as the server had them since the last reload, or on their way. */
+  #fresh = new Set<number>();
+  /** In a list that the server sorts: where it goes on, and how many rows are there. */
+  #next: string | null = null;
+  #filled = 0;
+  #filling: Promise<void> | null = null;
+  #view = { from: 0, to: CHUNK };
   #turn = 0;
   #timer: ReturnType<typeof setTimeout> | undefined;
+  #burst: ReturnType<typeof setTimeout> | undefined;
 
   constructor(path: string) {
     this.path = path;
@@ -43,36 +63,54 @@ export class Listing {
     this.crumbs = names.map((name, at) => ({ path: `/${names.slice(0, at + 1).join("/")}`, title: name }));
   }
 
-  /** Reads the first rows, or after a change as many rows as are shown. */
-  async load(): Promise<void> {
-    const turn = (this.#turn += 1);
-    const shown = this.items.length;
-    try {
-      let answer = await this.#ask(0, Math.max(FIRST, Math.min(shown, REST)));
-      const items = answer.items;
-      while (answer.items.length > 0 && items.length < Math.min(shown, answer.total) && turn === this.#turn) {
-        answer = await this.#ask(items.length, REST);
-        items.push(...answer.items);
-      }
-      if (turn !== this.#turn) return;
-      this.#take({ ...answer, items }, []);
-      this.state = "ready";
-    } catch (error) {
-      if (turn !== this.#turn) return;
-      this.problem = messageOf(error);
-      this.state = "failed";
-    }
+  get sort(): Sort | null {
+    return this.#sort;
   }
 
-  /** Reads the rows after the last one. */
-  loadMore(limit = FIRST): Promise<void> {
-    this.#reading ??= this.#append(limit).finally(() => (this.#reading = null));
-    return this.#reading;
+  /** Sorts: here if all rows are there and few, else by the server if it can. */
+  set sort(sort: Sort | null) {
+    this.#sort = sort;
+    const isHere = this.isComplete && this.total <= FEW && this.#order === null;
+    const order = sort === null || isHere ? null : serverSort(sort);
+    if (order === this.#order) return;
+    this.#order = order;
+    // Of rows that are not read yet nobody could see that they are selected.
+    this.selected.clear();
+    this.slots = this.slots.map(() => null);
+    void this.load();
+  }
+
+  /** Reads what is looked at, first or anew. */
+  async load(): Promise<void> {
+    this.#turn += 1;
+    this.#fresh.clear();
+    [this.#next, this.#filled, this.#filling] = [null, 0, null];
+    const { from, to } = this.#view;
+    await this.#read(Math.min(from, Math.max(0, this.total - 1)), to);
+    if (this.needsAll) await this.loadAll();
+  }
+
+  /** Reads the rows of a part of the list that are not there yet. */
+  async ensure(from: number, to: number): Promise<void> {
+    this.#view = { from, to };
+    if (this.state === "ready") await this.#read(from, Math.min(to, this.total));
   }
 
   /** Reads every row that is missing. */
   async loadAll(): Promise<void> {
-    while (!this.isComplete && this.state === "ready") await this.loadMore(REST);
+    const turn = this.#turn;
+    if (this.#order !== null) return this.#fill(this.total, MANY);
+    while (turn === this.#turn && this.state === "ready") {
+      const at = this.slots.indexOf(null);
+      if (at < 0) return;
+      await this.#take(at, MANY);
+    }
+  }
+
+  /** Reads again soon, once a burst of changes is over. */
+  refreshSoon(): void {
+    clearTimeout(this.#burst);
+    this.#burst = setTimeout(() => void this.load(), 400);
   }
 
   /** Looks again and again while a shown page is on its way to publish. */
@@ -87,17 +125,51 @@ export class Listing {
   stop(): void {
     this.#turn += 1;
     clearTimeout(this.#timer);
+    clearTimeout(this.#burst);
   }
 
-  async #append(limit: number): Promise<void> {
+  async #read(from: number, to: number): Promise<void> {
+    if (this.#order !== null) return this.#fill(to, CHUNK);
+    const missing: number[] = [];
+    for (let chunk = Math.floor(from / CHUNK); chunk * CHUNK < Math.max(to, 1); chunk += 1) {
+      if (!this.#fresh.has(chunk)) missing.push(chunk);
+    }
+    for (const chunk of missing) this.#fresh.add(chunk);
+    await Promise.all(missing.map((chunk) => this.#take(chunk * CHUNK, CHUNK)));
+  }
+
+  /** Reads rows by their position. */
+  async #take(offset: number, limit: number): Promise<void> {
+    await this.#ask({ offset, limit }, (answer) => this.#put(offset, answer));
+  }
+
+  /** Reads rows of a list that the server sorts, until so many are there. */
+  async #fill(wanted: number, limit: number): Promise<void> {
     const turn = this.#turn;
-    const before = this.items;
+    while (turn === this.#turn && (this.#filled < wanted || this.#filled === 0)) {
+      if (this.#filled > 0 && this.#next === null) return;
+      this.#filling ??= this.#fillOne(limit).finally(() => (this.#filling = null));
+      await this.#filling;
+      if (this.state === "failed" || this.total === 0) return;
+    }
+  }
+
+  async #fillOne(limit: number): Promise<void> {
+    const after = this.#next ?? undefined;
+    await this.#ask({ sort: this.#order ?? undefined, after, limit }, (answer) => {
+      this.#put(this.#filled, answer);
+      this.#filled += answer.items.length;
+      this.#next = answer.next ?? null;
+    });
+  }
+
+  async #ask(parameters: Record<string, string | number | undefined>, take: (answer: PageList) => void): Promise<void> {
+    const turn = this.#turn;
     try {
-      const answer = await this.#ask(before.length, limit);
+      const answer = await read<PageList>("/api/v1/pages", { path: this.path, ...parameters });
       if (turn !== this.#turn) return;
-      // A list that ended early ends here, or an ever larger offset would be asked for.
-      if (answer.items.length === 0) answer.total = before.length;
-      this.#take(answer, before);
+      take(answer);
+      this.state = "ready";
     } catch (error) {
       if (turn !== this.#turn) return;
       this.problem = messageOf(error);
@@ -105,17 +177,26 @@ export class Listing {
     }
   }
 
-  #ask(offset: number, limit: number): Promise<PageList> {
-    return read<PageList>("/api/v1/pages", { path: this.path, offset, limit });
-  }
-
-  #take(answer: PageList, before: PageItem[]): void {
-    const known = new Set(before.map((item) => item.path));
-    this.items = [...before, ...answer.items.filter((item) => !known.has(item.path))];
+  #put(offset: number, answer: PageList): void {
+    // A list that ends before its total ends there, or what is missing would be asked for for ever.
+    const isShort = answer.items.length === 0 && offset < answer.total;
+    const total = isShort ? offset : answer.total;
+    const slots = this.slots.slice(0, total);
+    while (slots.length < total) slots.push(null);
+    answer.items.forEach((item, at) => {
+      if (offset + at < total) slots[offset + at] = item;
+    });
+    const isGone = slots.length < this.slots.length || slots.some((slot, at) => slot?.path !== this.slots[at]?.path);
+    this.slots = slots;
     this.title = answer.title;
     this.crumbs = answer.crumbs;
     this.isPage = answer.type === "page";
-    this.total = answer.total;
+    if (isGone) this.#forgetGone();
+  }
+
+  /** A selected row that is not in the list any more is not selected. */
+  #forgetGone(): void {
+    if (this.selected.size === 0 || !this.isComplete) return;
     const present = new Set(this.items.map((item) => item.path));
     for (const path of [...this.selected]) if (!present.has(path)) this.selected.delete(path);
   }

@@ -22,6 +22,12 @@ export function nextSort(sort: Sort | null, column: Column): Sort | null {
   return sort.isDescending ? null : { column, isDescending: true };
 }
 
+/** Returns the server's word for a sort; `null` where only this browser can. */
+export function serverSort(sort: Sort): string | null {
+  if (sort.column !== "title" && sort.column !== "modified") return null;
+  return sort.isDescending ? `-${sort.column}` : sort.column;
+}
+
 /** Returns the items that contain every word of the filter, in the order of the sort. */
 export function arrange(items: PageItem[], filter: string, sort: Sort | null): PageItem[] {
   const words = filter.toLowerCase().split(/\s+/).filter(Boolean);
