@@ -237,8 +237,9 @@ impl From<tympan_content::Error> for Failure {
             Error::NotUnique { property, path, other } => {
                 let kind = ViolationKind::DuplicateIdentifier;
                 let detail = format!("{other} has it");
+                let (referrers, others) = (Vec::new(), Vec::new());
                 let violation =
-                    Violation { path, kind, item: property, detail, referrers: Vec::new() };
+                    Violation { path, kind, item: property, detail, referrers, others, unseen: 0 };
                 Self { violations: vec![violation], ..failure }
             }
             Error::CursorLost { oldest, newest, root, .. } => {

@@ -5,7 +5,7 @@
 //! A query that is not valid is answered with 400, what is wrong, and the column. Where a limit stops a query, that is
 //! 422 with the limit's name.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
