@@ -2,13 +2,13 @@
 //!
 //! Invariants
 //! * No entry's name is absolute or climbs: names are relative, `/` separates, and no segment is empty, `.` or `..`.
-//! * No entry delivers another number of bytes than its header declares, and the sum of those is bounded, so a small
-//!   file cannot unpack to a huge one.
+//! * No entry delivers another number of bytes than its header declares, the sum of those is bounded, also by the size
+//!   of the ZIP file, and no two entries share bytes, so a small file cannot unpack to a huge one.
 //!
 //! On failure: [`crate::Error::Package`]; nothing of the package is used then.
 
 use std::fmt;
-use std::io::{Read, Seek};
+use std::io::{Read, Seek, SeekFrom};
 use std::sync::Arc;
 
 use jiff::civil::DateTime;
@@ -26,8 +26,17 @@ pub struct Limits {
     pub entries: usize,
     /// Unpacked bytes of all entries together.
     pub total_bytes: u64,
+    /// How many times its own bytes the file may unpack to, beyond the first GiB.
+    pub inflation: u64,
     /// Bytes of one XML file; these are held in memory while they are read.
     pub document_bytes: u64,
+    /// Bytes of all XML files that describe nodes; what they say is held in memory until the installation ends. Those
+    /// of packages within the package count, too, here and in the next two.
+    pub all_documents_bytes: u64,
+    /// Nodes that these files name.
+    pub nodes: usize,
+    /// Properties that these files give.
+    pub properties: usize,
     /// Bytes of one attribute of a docview.
     pub value_bytes: usize,
     /// Names in a node path.
@@ -43,7 +52,11 @@ impl Default for Limits {
         Self {
             entries: 500_000,
             total_bytes: 16 << 30,
+            inflation: 100,
             document_bytes: 64 << 20,
+            all_documents_bytes: 512 << 20,
+            nodes: 1_000_000,
+            properties: 8_000_000,
             value_bytes: 16 << 20,
             depth: 128,
             nesting: 4,
@@ -106,20 +119,25 @@ pub(super) struct Archive<R> {
     pub(super) entries: Vec<Entry>,
 }
 
+/// What any package may unpack to, however small its file is.
+const FREE_BYTES: u64 = 1 << 30;
+
 impl<R: Read + Seek> Archive<R> {
     /// Opens a ZIP file and checks all of its directory.
     ///
     /// # Errors
     /// If it is no ZIP file, or an entry is unsafe, unreadable or over a limit.
     pub(super) fn open(
-        reader: R,
+        mut reader: R,
         file: File,
         nested_in: Option<File>,
         limits: &Limits,
     ) -> Result<Self> {
-        let zip = ZipArchive::new(reader).map_err(|error| {
-            damage(&file, &error, "cannot be read as a ZIP file; is it complete?")
-        })?;
+        let unreadable = |error: &ZipError| {
+            damage(&file, error, "cannot be read as a ZIP file; is it complete?")
+        };
+        let length = reader.seek(SeekFrom::End(0)).map_err(|error| unreadable(&error.into()))?;
+        let zip = ZipArchive::new(reader).map_err(|error| unreadable(&error))?;
         if zip.len() > limits.entries {
             let message =
                 format!("{} entries are more than the limit of {}", zip.len(), limits.entries);
@@ -129,25 +147,33 @@ impl<R: Read + Seek> Archive<R> {
             return Err(file.error(0, "two entries have the same name"));
         }
         let mut archive = Self { zip, file, nested_in, entries: Vec::new() };
-        archive.read_directory(limits)?;
+        let inflated = length.saturating_mul(limits.inflation).saturating_add(FREE_BYTES);
+        archive.read_directory(limits.total_bytes.min(inflated))?;
         Ok(archive)
     }
 
-    fn read_directory(&mut self, limits: &Limits) -> Result<()> {
+    fn read_directory(&mut self, limit: u64) -> Result<()> {
         let mut total = 0_u64;
+        let mut ranges = Vec::with_capacity(self.zip.len());
         for index in 0..self.zip.len() {
             let entry = self
                 .zip
                 .by_index_raw(index)
                 .map_err(|error| damage(&self.file, &error, "has a damaged directory"))?;
+            let begin = entry.data_start().unwrap_or_default();
+            ranges.push((entry.header_start(), begin.saturating_add(entry.compressed_size())));
             let entry = read_entry(&self.file, &entry)?;
             total = total.saturating_add(entry.size);
-            if total > limits.total_bytes {
-                let message =
-                    format!("unpacks to more than the limit of {} bytes", limits.total_bytes);
+            if total > limit {
+                let message = format!("unpacks to more than the limit of {limit} bytes");
                 return Err(self.file.error(0, message));
             }
             self.entries.push(entry);
+        }
+        ranges.sort_unstable();
+        let overlaps = |pair: &[(u64, u64)]| matches!(pair, [(_, end), (begin, _)] if end > begin);
+        if ranges.windows(2).any(overlaps) {
+            return Err(self.file.error(0, "two entries share the same bytes of the ZIP file"));
         }
         Ok(())
     }

@@ -16,6 +16,7 @@ use super::docview::sysview;
 use super::docview::{Document, Serialization};
 use super::entry::{self, Role};
 use super::filter::{self, Coverage, Filter};
+use super::held::Held;
 use super::properties::{self, NestedHandling, PackageId, Properties};
 use super::report::Skipped;
 use super::tree::{ImportNode, ImportProperty, Kind, Source, Superseded};
@@ -38,7 +39,7 @@ pub(super) fn read<R: Read + Seek>(
     loader.load_content()?;
     loader.note_what_is_ignored(&properties);
     let nested = loader.load_nested(&filter, &properties)?;
-    let Loader { archive, root, has_content, counts, namespaces, node_types, .. } = loader;
+    let Loader { archive, root, has_content, counts, namespaces, node_types, held, .. } = loader;
     let Loader { superseded, junk, warnings, .. } = loader;
     Ok(Package {
         archive,
@@ -51,6 +52,7 @@ pub(super) fn read<R: Read + Seek>(
         namespaces,
         node_types,
         nested,
+        held,
         superseded,
         junk,
         warnings,
@@ -65,6 +67,7 @@ struct Loader<'a, R> {
     root: ImportNode,
     has_content: bool,
     counts: Counts,
+    held: Held,
     namespaces: BTreeMap<String, String>,
     node_types: Vec<(String, String)>,
     /// Files that are packages themselves, with their entries.
@@ -91,6 +94,7 @@ impl<'a, R: Read + Seek> Loader<'a, R> {
             root: ImportNode::new(String::new(), Kind::Folder, BTreeMap::new(), source),
             has_content: false,
             counts: Counts::default(),
+            held: Held::default(),
             namespaces: BTreeMap::new(),
             node_types: Vec::new(),
             inner: Vec::new(),
@@ -251,12 +255,16 @@ impl<'a, R: Read + Seek> Loader<'a, R> {
         bytes: Option<Vec<u8>>,
         parse: Parse,
     ) -> Result<()> {
+        let file = &self.archive.file_of(index);
+        let size = self.archive.entries.get(index).map_or(0, |entry| entry.size);
+        self.held.add_document(size, file, self.limits)?;
         let bytes = match bytes {
             Some(bytes) => bytes,
             None => self.archive.read_entry(index, self.limits.document_bytes)?,
         };
-        let file = &self.archive.file_of(index);
-        let document = parse(file, &bytes, path.depth(), self.limits)?;
+        let document = parse(file, &bytes, path.depth(), &self.held.left_of(self.limits))?;
+        self.held.add_counts(document.counts);
+        self.counts.nodes += document.counts.nodes;
         self.counts.elements += document.counts.elements;
         self.counts.attributes += document.counts.attributes;
         self.counts.pages += document.counts.pages;
@@ -333,14 +341,13 @@ impl<'a, R: Read + Seek> Loader<'a, R> {
 
     fn load_nested(&mut self, filter: &Filter, properties: &Properties) -> Result<Vec<Nested>> {
         let mut nested = Vec::new();
-        let mut left = self.limits.nested_bytes;
         for (path, index) in std::mem::take(&mut self.inner) {
             let is_brought =
                 matches!(filter.coverage(&path), Coverage::Contained(_) | Coverage::Unfiltered);
             if !is_brought {
                 continue;
             }
-            let package = self.read_nested(index, &mut left)?;
+            let package = self.read_nested(index)?;
             let handling = properties.nested_handling(package.id());
             if handling == NestedHandling::Store {
                 self.warnings
@@ -351,23 +358,19 @@ impl<'a, R: Read + Seek> Loader<'a, R> {
         Ok(nested)
     }
 
-    /// Reads a package within this one; `left` is what may still be held in memory.
-    fn read_nested(&mut self, index: usize, left: &mut u64) -> Result<Package<Cursor<Vec<u8>>>> {
+    /// Reads a package within this one.
+    fn read_nested(&mut self, index: usize) -> Result<Package<Cursor<Vec<u8>>>> {
         let file = self.archive.file_of(index);
         let size = self.archive.entries.get(index).map_or(0, |entry| entry.size);
         let Some(nesting) = self.limits.nesting.checked_sub(1) else {
             return Err(file.error(0, "packages lie deeper in packages than the limit"));
         };
-        *left = left.checked_sub(size).ok_or_else(|| {
-            let limit = self.limits.nested_bytes;
-            file.error(
-                0,
-                format!("packages within the package take more than the limit of {limit} bytes"),
-            )
-        })?;
-        let limits = Limits { nesting, nested_bytes: *left, ..self.limits.clone() };
+        self.held.add_nested(size, &file, self.limits)?;
+        let limits = Limits { nesting, ..self.held.left_of(self.limits) };
         let bytes = self.archive.read_entry(index, size)?;
-        read(Cursor::new(bytes), file.clone(), Some(&file), &limits)
+        let package = read(Cursor::new(bytes), file.clone(), Some(&file), &limits)?;
+        self.held.add(package.held);
+        Ok(package)
     }
 }
 

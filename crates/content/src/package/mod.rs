@@ -26,6 +26,7 @@ mod difference;
 pub mod docview;
 mod entry;
 mod filter;
+mod held;
 mod identifiers;
 mod load;
 mod nested;
@@ -63,6 +64,7 @@ pub use version::{Version, VersionRange};
 
 use crate::{Error, NodePath, Result};
 use archive::{Archive, File};
+use held::Held;
 
 /// A content package that was read and checked.
 #[derive(Debug)]
@@ -77,6 +79,7 @@ pub struct Package<R> {
     namespaces: BTreeMap<String, String>,
     node_types: Vec<(String, String)>,
     nested: Vec<Nested>,
+    held: Held,
     superseded: Vec<Skipped>,
     junk: Vec<String>,
     warnings: Vec<String>,
@@ -85,6 +88,8 @@ pub struct Package<R> {
 /// What a package holds, counted while it was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Counts {
+    /// All elements, those that only give the order among them.
+    nodes: usize,
     elements: usize,
     attributes: usize,
     pages: usize,

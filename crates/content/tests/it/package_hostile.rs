@@ -187,6 +187,86 @@ fn limits_hold() {
     );
 }
 
+/// What documents say is held in memory, whatever few bytes they are packed into.
+#[test]
+fn what_documents_hold_is_limited() {
+    let unlimited = Limits::default;
+    let document = format!("<jcr:root {JCR} jcr:primaryType=\"a\">\n<b/><c/></jcr:root>");
+    let size = document.len() as u64;
+    let entries = |name: &'static str| [("jcr_root/.content.xml", &*document), (name, &*document)];
+    let check = |limits: &Limits, expected: &str| {
+        assert_eq!(limited(limits, &entries("jcr_root/x/.content.xml")), expected);
+        // Packages within the package count with it.
+        let inner = [FILTER, ("jcr_root/.content.xml", &*document)];
+        let bytes = with_inner(&[("jcr_root/.content.xml", &document)], &zipped(&inner));
+        let message = Package::read(Cursor::new(bytes), "p.zip", limits).unwrap_err().to_string();
+        let expected = expected.split(": ").last().unwrap();
+        assert!(
+            message.starts_with("jcr_root/etc/packages/in.zip!jcr_root/.content.xml"),
+            "{message}"
+        );
+        assert!(message.contains(expected.split(" of ").next().unwrap()), "{message}");
+    };
+    check(
+        &Limits { nodes: 5, ..unlimited() },
+        "jcr_root/x/.content.xml:2: the package describes more nodes than the limit; split it",
+    );
+    check(
+        &Limits { properties: 1, ..unlimited() },
+        "jcr_root/x/.content.xml:1: the package describes more properties than the limit; split it",
+    );
+    let limit = 2 * size - 1;
+    check(
+        &Limits { all_documents_bytes: limit, ..unlimited() },
+        &format!(
+            "jcr_root/x/.content.xml: the files that describe nodes take more than the limit of {limit} bytes; split the package"
+        ),
+    );
+    let limits = Limits { nodes: 6, properties: 2, all_documents_bytes: 2 * size, ..unlimited() };
+    let bytes = zipped(&entries("jcr_root/x/.content.xml"));
+    Package::read(Cursor::new(bytes), "p.zip", &limits).unwrap();
+}
+
+/// A package with another one in it, as `/etc/packages/in.zip`.
+fn with_inner(entries: &[(&str, &str)], inner: &[u8]) -> Vec<u8> {
+    let mut zip = zip::ZipWriter::new(Cursor::new(Vec::new()));
+    let options = zip::write::SimpleFileOptions::default();
+    for (name, text) in entries {
+        zip.start_file(*name, options).unwrap();
+        zip.write_all(text.as_bytes()).unwrap();
+    }
+    zip.start_file("jcr_root/etc/packages/in.zip", options).unwrap();
+    zip.write_all(inner).unwrap();
+    zip.finish().unwrap().into_inner()
+}
+
+#[test]
+fn a_small_file_does_not_unpack_to_a_huge_one() {
+    // Sizes are read from the directory, so that nothing needs to be unpacked for this.
+    let mut bytes = zipped(&[("jcr_root/x/a.txt", &"0".repeat(100_000)), FILTER]);
+    let limit = (1_u64 << 30) + 100 * bytes.len() as u64;
+    let size = 100_000_u32.to_le_bytes();
+    while let Some(at) = bytes.windows(4).position(|window| window == size) {
+        bytes[at..at + 4].copy_from_slice(&2_000_000_000_u32.to_le_bytes());
+    }
+    let message = Package::read(Cursor::new(bytes), "p.zip", &Limits::default()).unwrap_err();
+    assert_eq!(
+        message.to_string(),
+        format!("p.zip: unpacks to more than the limit of {limit} bytes")
+    );
+}
+
+#[test]
+fn entries_that_share_their_bytes_are_refused() {
+    let mut bytes = zipped(&[("jcr_root/x/a.txt", "text"), ("jcr_root/x/b.txt", "text"), FILTER]);
+    // The second entry of the directory points at the first file: the place stands 4 bytes before the name.
+    let name = b"jcr_root/x/b.txt";
+    let at = bytes.windows(name.len()).rposition(|window| window == name).unwrap();
+    bytes[at - 4..at].copy_from_slice(&0_u32.to_le_bytes());
+    let message = Package::read(Cursor::new(bytes), "p.zip", &Limits::default()).unwrap_err();
+    assert_eq!(message.to_string(), "p.zip: two entries share the same bytes of the ZIP file");
+}
+
 #[test]
 fn only_documents_are_limited_as_documents() {
     let long = "x".repeat(100_000);
@@ -266,6 +346,27 @@ fn packages_in_packages_are_bounded_together() {
     }
     let bytes = zip.finish().unwrap().into_inner();
     let size = inner.len() as u64;
+    // What lies deeper counts for those beside it, too.
+    let deep = with_inner(&[], &inner);
+    let deeper = with_inner(&[], &deep);
+    let all = (inner.len() + deep.len()) as u64;
+    for (nested_bytes, is_read) in [(all, true), (all - 1, false)] {
+        let limits = Limits { nested_bytes, ..Limits::default() };
+        let read = Package::read(Cursor::new(deeper.clone()), "p.zip", &limits);
+        assert_eq!(read.is_ok(), is_read, "{nested_bytes}");
+    }
+    let mut zip = zip::ZipWriter::new(Cursor::new(Vec::new()));
+    for name in ["a", "b"] {
+        let options = zip::write::SimpleFileOptions::default();
+        zip.start_file(format!("jcr_root/etc/packages/{name}.zip"), options).unwrap();
+        zip.write_all(&deep).unwrap();
+    }
+    let wide = zip.finish().unwrap().into_inner();
+    for (nested_bytes, is_read) in [(2 * all, true), (2 * all - 1, false)] {
+        let limits = Limits { nested_bytes, ..Limits::default() };
+        let read = Package::read(Cursor::new(wide.clone()), "p.zip", &limits);
+        assert_eq!(read.is_ok(), is_read, "{nested_bytes}");
+    }
     for (nested_bytes, is_read) in [(2 * size, true), (2 * size - 1, false)] {
         let limits = Limits { nested_bytes, ..Limits::default() };
         let read = Package::read(Cursor::new(bytes.clone()), "p.zip", &limits);

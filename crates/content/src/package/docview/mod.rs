@@ -26,6 +26,7 @@ pub(super) use write::{Split, write_split};
 
 use super::Counts;
 use super::archive::{File, Limits};
+use super::held;
 use super::report::SkipReason;
 use super::tree::{ImportNode, ImportProperty, Kind, Source, Superseded};
 use super::xml::{Attribute, Element, Item, Xml};
@@ -165,12 +166,14 @@ impl DocumentReader<'_> {
             return Err(self.file.error(element.line, message));
         }
         let properties = self.properties(element)?;
+        self.counts.nodes += 1;
+        self.counts.attributes += properties.len();
+        held::check(self.file, element.line, self.counts, self.limits)?;
         let kind = if properties.is_empty() { Kind::OrderOnly } else { Kind::Content };
         let source = Source::new(self.file.clone(), element.line);
         let node = ImportNode::new(name, kind, properties, source);
         if kind == Kind::Content {
             self.counts.elements += 1;
-            self.counts.attributes += node.properties().len();
             self.counts.pages += usize::from(node.primary_type() == Some("cq:Page"));
             self.counts.assets += usize::from(node.primary_type() == Some("dam:Asset"));
         }

@@ -10,6 +10,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
 use super::super::archive::{File, Limits};
+use super::super::held;
 use super::super::tree::{ImportNode, ImportProperty, Kind, Source, Superseded};
 use super::super::xml::{Element, Item, Xml};
 use super::Document;
@@ -124,6 +125,8 @@ impl Reader<'_> {
             let text = self.attribute(element, "sv:name").unwrap_or_default();
             self.name(&text, element.line)?
         };
+        self.counts.nodes += 1;
+        held::check(self.file, element.line, self.counts, self.limits)?;
         let source = Source::new(self.file.clone(), element.line);
         self.open.push(ImportNode::new(name, Kind::OrderOnly, BTreeMap::new(), source));
         Ok(Part::Node)
@@ -206,14 +209,14 @@ impl Reader<'_> {
             return Err(self.file.error(line, format!("the property `{name}` stands twice")));
         }
         node.set(&name, value);
-        Ok(())
+        self.counts.attributes += 1;
+        held::check(self.file, line, self.counts, self.limits)
     }
 
     fn close_node(&mut self) {
         let Some(node) = self.open.pop() else { return };
         if node.kind() == Kind::Content {
             self.counts.elements += 1;
-            self.counts.attributes += node.properties().len();
             self.counts.pages += usize::from(node.primary_type() == Some("cq:Page"));
             self.counts.assets += usize::from(node.primary_type() == Some("dam:Asset"));
         }
