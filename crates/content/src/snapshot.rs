@@ -779,6 +779,11 @@ impl Node {
         Self { snapshot, place, body, mask: OnceLock::new(), seen_summary: OnceLock::new() }
     }
 
+    /// Returns the path of the document that holds the node.
+    pub(crate) fn document_path(&self) -> &NodePath {
+        self.place.document().0
+    }
+
     /// Lets go of the document's body, which is loaded anew when something of it is asked for.
     pub(crate) fn release_body(&mut self) {
         self.body.take();

@@ -303,6 +303,12 @@ pub struct Options {
     pub offset: Option<u64>,
 }
 
+impl Options {
+    /// Asks for nothing.
+    pub(crate) const NONE: Self =
+        Self { traversal: None, index_name: None, index_tag: None, limit: None, offset: None };
+}
+
 /// What to do with a query that no index serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Traversal {

@@ -12,7 +12,7 @@ use super::full_text::TextExpression;
 use super::text_match::{Words, wildcard_match};
 use crate::borrowed::{BorrowedNode, BorrowedProperty, BorrowedValue};
 use crate::value_key::{Comparand, ValueKey};
-use crate::{NodePath, Result, Snapshot, SyntaxError, Value};
+use crate::{Node, NodePath, Result, Snapshot, SyntaxError, Value};
 
 /// A node that a filter looks at.
 #[derive(Clone, Copy)]
@@ -300,6 +300,17 @@ impl Expression {
 }
 
 impl<'a> Subject<'a> {
+    /// Makes a node ready for filters; nothing if its document cannot be read.
+    pub(crate) fn of(node: &'a Node, score: f32, snapshot: &'a Snapshot) -> Option<Self> {
+        Some(Self {
+            path: node.path().as_str(),
+            node: node.borrowed()?,
+            is_container: node.is_folder(),
+            score,
+            snapshot,
+        })
+    }
+
     /// Shows the properties that a relative path leads to, of which `*` may name any node, until one is taken.
     pub(crate) fn properties(
         &self,

@@ -45,6 +45,28 @@ pub trait FullText: Send + Sync + std::fmt::Debug {
     /// # Errors
     /// If the index fails.
     fn has_property(&self, property: &str) -> Result<bool>;
+
+    /// Returns the hit that a document is, or nothing; where the request's page begins does not matter.
+    ///
+    /// # Errors
+    /// If the index fails.
+    fn find(&self, request: &TextRequest, document: &NodePath) -> Result<Option<TextHit>> {
+        let mut request = TextRequest {
+            below: Some(document.clone()),
+            after: None,
+            facets: Vec::new(),
+            ..request.clone()
+        };
+        loop {
+            let mut hits = self.search(&request)?.hits;
+            let is_last = hits.len() < request.limit;
+            if let Some(at) = hits.iter().position(|hit| hit.path == *document) {
+                return Ok(Some(hits.swap_remove(at)));
+            }
+            let Some(last) = hits.pop().filter(|_| !is_last) else { return Ok(None) };
+            request.after = Some(TextPosition { score: last.score, path: last.path });
+        }
+    }
 }
 
 /// What to look for.

@@ -101,9 +101,14 @@ impl TextCondition {
     /// If the index fails.
     pub(crate) fn request(&self, index: &dyn FullText) -> Result<Option<TextRequest>> {
         let Some(expression) = wanted_words(&self.expression) else { return Ok(None) };
-        // What is no property may be the path of a node.
+        // What is no property may be the path of a node, and so may a name that is both. One with a prefix is taken for
+        // a property where there is one, as documents that have the words elsewhere may be very many.
+        let may_restrict = |property: &str| {
+            let name = property.rsplit_once('/').map_or(property, |(_, name)| name);
+            name.contains(':') && !property.contains('*')
+        };
         let property = match &self.property {
-            Some(property) if !property.contains('*') && index.has_property(property)? => {
+            Some(property) if may_restrict(property) && index.has_property(property)? => {
                 Some(property.clone())
             }
             _ => None,
@@ -169,6 +174,29 @@ impl TextSearch {
             }
         };
         Ok(is_hit && is_weighed && holds_for_hit(expression, &|part| words.matches(part)))
+    }
+
+    /// Tells whether the index would give a node, and with what score and excerpt.
+    ///
+    /// # Errors
+    /// If the store or the index fails.
+    pub(crate) fn look_up(
+        &self,
+        ground: &Ground<'_>,
+        node: &Node,
+        subject: Subject<'_>,
+    ) -> Result<Option<(f32, Option<String>)>> {
+        let document = node.document_path();
+        let Some(index) = ground.full_text.filter(|index| index.covers(document)) else {
+            return Ok(None);
+        };
+        if !self.holds(node, subject, document)? {
+            return Ok(None);
+        }
+        if self.is_changed(document) {
+            return Ok(Some((UNSCORED, None)));
+        }
+        Ok(index.find(&self.request, document)?.map(|hit| (hit.score, hit.excerpt)))
     }
 
     fn is_changed(&self, document: &NodePath) -> bool {

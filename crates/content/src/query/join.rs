@@ -1,7 +1,7 @@
 //! What a join asks of the next selector, given the nodes that a row has so far.
 
 use super::algebra::{Constraint, JoinCondition, Literal, Operand, Operator};
-use crate::{Node, NodePath, Result};
+use crate::{Node, NodePath, Result, Value};
 
 /// Returns what ties a new selector to the nodes of a row; nothing if a node of the row is missing.
 pub(crate) fn tie<'a>(
@@ -31,15 +31,9 @@ pub(crate) fn tie<'a>(
             same(new, [left, right], path.as_deref(), node)?
         }
         JoinCondition::Equal { left, right } => {
-            let (own, other) = if left.0 == new { (left, right) } else { (right, left) };
-            let Some(node) = node(&other.0) else { return Ok(None) };
-            let (parents, name) = other.1.rsplit_once('/').unwrap_or(("", &other.1));
-            let property = node.find(parents)?.and_then(|node| node.property(name));
-            let Some(property) = property else { return Ok(None) };
-            let values = property.values().iter().cloned().map(Literal::Value).collect::<Vec<_>>();
-            if values.is_empty() {
-                return Ok(None);
-            }
+            let own = if left.0 == new { left } else { right };
+            let Some(values) = outer_values(on, new, node)? else { return Ok(None) };
+            let values: Vec<Literal> = values.into_iter().map(Literal::Value).collect();
             let operand = Operand::Property { selector: selector(), name: own.1.clone() };
             let constraint = match <[Literal; 1]>::try_from(values) {
                 Ok([value]) => Constraint::Compare { operand, operator: Operator::Equal, value },
@@ -48,6 +42,31 @@ pub(crate) fn tie<'a>(
             Some(vec![constraint])
         }
     })
+}
+
+/// Returns the property of the new selector that an equality compares; nothing for another condition.
+pub(crate) fn inner_property<'q>(on: &'q JoinCondition, new: &str) -> Option<&'q str> {
+    match on {
+        JoinCondition::Equal { left, right } => {
+            Some(if left.0 == new { &left.1 } else { &right.1 })
+        }
+        _ => None,
+    }
+}
+
+/// Returns the values that a partner must have one of; nothing if the row has none, or for another condition.
+pub(crate) fn outer_values<'a>(
+    on: &JoinCondition,
+    new: &str,
+    node: &dyn Fn(&str) -> Option<&'a Node>,
+) -> Result<Option<Vec<Value>>> {
+    let JoinCondition::Equal { left, right } = on else { return Ok(None) };
+    let other = if left.0 == new { right } else { left };
+    let Some(node) = node(&other.0) else { return Ok(None) };
+    let (parents, name) = other.1.rsplit_once('/').unwrap_or(("", &other.1));
+    let property = node.find(parents)?.and_then(|node| node.property(name));
+    let values = property.map(|property| property.values().to_vec()).unwrap_or_default();
+    Ok((!values.is_empty()).then_some(values))
 }
 
 fn same<'a>(

@@ -19,6 +19,7 @@ mod engine;
 mod explain;
 mod filter;
 mod full_text;
+mod hash_join;
 mod hits;
 mod join;
 mod plan;

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use tympan_store::key::KeyRange;
 
 use super::access::{Ground, Mark, Shape, Source, Spans};
-use super::algebra::{Constraint, Operand, Options, Ordering, Traversal};
+use super::algebra::{Constraint, Operand, Options, Ordering, Selector, Traversal};
 use super::condition::{Condition, Wish};
 use super::filter::{Filter, bound};
 use super::full_text::{TextExpression, TextRequest};
@@ -22,6 +22,10 @@ use crate::{Error, NodePath, Result, Value, keys};
 
 /// What reading a node by an index costs, compared with passing one in a scan.
 const LOOK_UP_COST: u64 = 10;
+/// What reading the document of a hit costs, and deciding which of its nodes are wanted.
+const HIT_COST: u64 = 30;
+/// What asking the full-text index about one document costs.
+const ASK_COST: u64 = 150;
 /// The most paths that are gathered from an index to be sorted.
 const MAX_GATHERED: u64 = 50_000;
 /// Hits that are asked of the full-text index at once.
@@ -42,6 +46,8 @@ pub(crate) struct Access {
     pub(crate) filter: Filter,
     /// The parts of the filter that paths alone decide.
     pub(crate) path_filter: Filter,
+    /// What the full-text index is asked about each node, where it is not the source.
+    pub(crate) text: Option<Box<TextSearch>>,
     /// The constraints, as plans show them.
     pub(crate) conditions: Vec<String>,
     /// Whether the source gives nodes in the order of the first ordering.
@@ -64,6 +70,23 @@ pub(crate) struct Wanted<'a> {
     pub(crate) facets: Vec<String>,
     /// Where to go on.
     pub(crate) mark: Option<&'a Mark>,
+}
+
+impl<'a> Wanted<'a> {
+    /// Asks for all nodes of a selector that meet constraints, in any order.
+    pub(crate) fn all(selector: &'a Selector, constraints: Vec<Constraint>) -> Self {
+        Self {
+            selector: &selector.name,
+            node_type: &selector.node_type,
+            constraints,
+            orderings: &[],
+            limit: None,
+            options: &Options::NONE,
+            excerpt: false,
+            facets: Vec::new(),
+            mark: None,
+        }
+    }
 }
 
 /// A source that would do.
@@ -143,13 +166,12 @@ pub(crate) fn plan(ground: &Ground<'_>, wanted: &Wanted<'_>) -> Result<Access> {
         region: Region::of(&constraints),
         constraints: &constraints,
     };
-    let (choice, text_at) = match planner.full_text()? {
-        Some((choice, at)) => (Some(choice), Some(at)),
-        None => (None, None),
-    };
-    let choice = match choice {
-        Some(choice) => choice,
-        None => planner.cheapest()?,
+    let (choice, text_at, text) = match planner.full_text()? {
+        Some((choice, at)) => match planner.rival(&choice)? {
+            Some((rival, search)) => (rival, Some(at), Some(search)),
+            None => (choice, Some(at), None),
+        },
+        None => (planner.cheapest()?, None, None),
     };
     let choice = planner.with_lag(choice);
     let ordered = match (text_at, wanted.mark) {
@@ -182,6 +204,7 @@ pub(crate) fn plan(ground: &Ground<'_>, wanted: &Wanted<'_>) -> Result<Access> {
         types,
         filter: Filter::And(others),
         path_filter: Filter::And(about_paths),
+        text,
         conditions: rest.iter().map(Constraint::to_string).collect(),
         is_ordered,
         lacks_empty,
@@ -238,7 +261,7 @@ impl Planner<'_> {
         // A node that is known is looked at by itself.
         let is_known = self.region.same.is_some() && !is_similar;
         let is_outside = self.region.above().is_some_and(|above| !index.covers(above));
-        let is_left = self.wanted.mark.is_some_and(|mark| !matches!(mark, Mark::Score { .. }));
+        let is_left = matches!(self.wanted.mark, Some(Mark::Scan { .. }));
         if is_known || is_outside || is_left || self.may_lead_out(property.as_deref()) {
             return Ok(None);
         }
@@ -277,6 +300,43 @@ impl Planner<'_> {
             TextSearch { request, condition, types: self.types.clone(), changed: changed.clone() };
         let source = Source::FullText(Box::new(search));
         Ok(Some((Choice { source, index, estimate: 0, cost: 0 }, at)))
+    }
+
+    /// Returns another source, whose nodes the full-text index is asked about one by one, if that is cheaper than
+    /// looking at its hits; nothing if the hits are wanted for more than their nodes.
+    fn rival(&self, text: &Choice) -> Result<Option<(Choice, Box<TextSearch>)>> {
+        let (Some(index), Source::FullText(search)) = (self.ground.full_text, &text.source) else {
+            return Ok(None);
+        };
+        let named = |best: Choice| {
+            let index = format!("{}, each looked up in the {}", best.index, text.index);
+            Some((Choice { index, ..best }, search.clone()))
+        };
+        match self.wanted.mark {
+            Some(Mark::Score { .. }) => return Ok(None),
+            // The page before came from such a source.
+            Some(_) => return Ok(named(self.cheapest()?)),
+            None => {}
+        }
+        let is_needed = matches!(search.condition.expression, TextExpression::Similar(_))
+            || !self.wanted.facets.is_empty();
+        if is_needed || self.constraints.len() < 2 {
+            return Ok(None);
+        }
+        let best = self.cheapest()?;
+        if matches!(best.source, Source::Scan { is_flat: false, .. }) {
+            return Ok(None);
+        }
+        let asking = best.cost.saturating_add(best.estimate.saturating_mul(ASK_COST));
+        // At most as many hits are wanted as the other source has nodes; all may have to be looked at for them.
+        let request = TextRequest { limit: 1, facets: Vec::new(), ..search.request.clone() };
+        let hits = index.search(&request)?.estimate.saturating_add(search.changed.len() as u64);
+        let limit = self.wanted.limit.unwrap_or(u64::MAX).max(1);
+        let share = best.estimate.max(1).div_ceil(limit).max(1);
+        if asking >= hits.div_ceil(share).saturating_mul(HIT_COST) {
+            return Ok(None);
+        }
+        Ok(named(best))
     }
 
     /// Says of a source if it stands in for the full-text index, which is too far from the snapshot.

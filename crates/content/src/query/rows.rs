@@ -7,8 +7,9 @@
 use super::access::{Candidate, Ground, Mark, Source, candidates};
 use super::algebra::{ColumnContent, Constraint, Join, JoinKind, Operand, Query, Select};
 use super::filter::{Expression, Filter, Subject};
+use super::hash_join::{JoinState, Partners};
 use super::hits::UNSCORED;
-use super::join::tie;
+use super::join::{inner_property, outer_values, tie};
 use super::plan::{Access, Wanted, plan};
 use super::scan::{admits, scan};
 use super::sort::{Ranked, check_memory, gather};
@@ -67,8 +68,6 @@ pub(crate) struct Part<'q> {
     pub(crate) access: Access,
     /// What is decided once all nodes of a row are there.
     residual: Option<Filter>,
-    /// All that a row must meet, to tell whether an earlier part of a union has it.
-    whole: Filter,
     orderings: Vec<(Expression, bool)>,
 }
 
@@ -155,7 +154,7 @@ fn plan_part<'q>(
         .map(|one| (Expression::new(&one.operand, &place), one.descending))
         .collect();
     let residual = if rest.is_empty() { None } else { Some(all(&rest)?) };
-    Ok(Part { select, access, residual, whole: all(&conjuncts)?, orderings })
+    Ok(Part { select, access, residual, orderings })
 }
 
 fn is_about(constraint: &Constraint, selector: &str) -> bool {
@@ -222,54 +221,54 @@ impl Planned<'_> {
         let mut parts = Vec::new();
         for (number, part) in self.parts.iter().enumerate() {
             let rows = part.sorted_rows(ground, position, self.limit);
-            let rows: FoundRows<'a> =
-                Box::new(rows.map(move |row| row.map(|row| Found { part: number, ..row })));
-            parts.push(rows.peekable());
+            parts.push(self.without_earlier(ground, number, rows).peekable());
         }
         let descending: Vec<bool> = self.query.orderings.iter().map(|one| one.descending).collect();
-        let is_distinct = !self.query.union_all && self.parts.len() > 1;
-        let mut last: Option<Vec<Option<NodePath>>> = None;
         Box::new(std::iter::from_fn(move || {
-            loop {
-                let mut least: Option<(usize, Ranked)> = None;
-                for (at, part) in parts.iter_mut().enumerate() {
-                    match part.peek() {
-                        Some(Err(_)) => return part.next(),
-                        Some(Ok(row)) => {
-                            let ranked = Ranked::new(row, &descending);
-                            if least.as_ref().is_none_or(|(_, least)| ranked < *least) {
-                                least = Some((at, ranked));
-                            }
+            let mut least: Option<(usize, Ranked)> = None;
+            for (at, part) in parts.iter_mut().enumerate() {
+                match part.peek() {
+                    Some(Err(_)) => return part.next(),
+                    Some(Ok(row)) => {
+                        let ranked = Ranked::new(row, &descending);
+                        if least.as_ref().is_none_or(|(_, least)| ranked < *least) {
+                            least = Some((at, ranked));
                         }
-                        None => {}
                     }
+                    None => {}
                 }
-                let (at, ranked) = least?;
-                let row = parts.get_mut(at)?.next();
-                if is_distinct && last.as_ref() == Some(&ranked.paths) {
-                    continue;
-                }
-                last = Some(ranked.paths);
-                return row;
             }
+            let (at, _) = least?;
+            parts.get_mut(at)?.next()
         }))
     }
 }
 
 impl Part<'_> {
-    /// Tells whether this part would give a row of another part, too.
+    /// Tells whether this part gives a row of another part, too.
     fn has(&self, ground: &Ground<'_>, row: &Found) -> Result<bool> {
-        if row.nodes.len() != 1 || !self.select.joins.is_empty() {
-            return Ok(false);
-        }
         let Some(Some(node)) = row.nodes.first() else { return Ok(false) };
         let Some(subject) = subject(node, row.score, ground) else { return Ok(false) };
-        let whole = Access {
-            filter: self.whole.clone(),
-            path_filter: Filter::And(Vec::new()),
-            ..self.access.clone()
+        if row.nodes.len() != self.select.joins.len() + 1 || !admits(&self.access, subject)? {
+            return Ok(false);
+        }
+        let text = match &self.access.source {
+            Source::FullText(search) => Some(search),
+            _ => self.access.text.as_ref(),
         };
-        admits(&whole, subject)
+        if let Some(search) = text
+            && search.look_up(ground, node, subject)?.is_none()
+        {
+            return Ok(false);
+        }
+        if self.select.joins.is_empty() {
+            return Ok(true);
+        }
+        let outer = Found { nodes: vec![Some(node.clone())], ..row.clone() };
+        let rows = self.joined(ground, outer, &mut self.join_states())?;
+        let mut rows = self.finished(ground, Box::new(rows.into_iter().map(Ok)));
+        let paths = row.paths();
+        rows.try_fold(false, |has, row| Ok(has || row?.paths() == paths))
     }
 
     /// Runs the part in the order of its source.
@@ -288,9 +287,15 @@ impl Part<'_> {
             _ => (None, None),
         };
         let mut last = before.cloned();
+        let mut states = self.join_states();
         let outer_rows = access_rows(ground, &self.access, before);
         let rows = outer_rows.flat_map(move |outer| -> FoundRows<'a> {
-            match outer.and_then(|outer| self.joined(ground, outer, &mut last, skip)) {
+            let joined = |outer: Found| {
+                let RowMark::One(mark) = outer.mark.clone() else { return Ok(Vec::new()) };
+                let rows = self.joined(ground, outer, &mut states)?;
+                Ok(behind(rows, last.replace(mark), skip))
+            };
+            match outer.and_then(joined) {
                 Ok(rows) => Box::new(rows.into_iter().map(Ok)),
                 Err(error) => Box::new(std::iter::once(Err(error))),
             }
@@ -298,35 +303,27 @@ impl Part<'_> {
         self.finished(ground, Box::new(rows))
     }
 
+    fn join_states(&self) -> Vec<JoinState> {
+        self.select.joins.iter().map(|_| JoinState::default()).collect()
+    }
+
     /// Joins all selectors to one outer row. Partners are sorted by path.
     fn joined(
         &self,
         ground: &Ground<'_>,
         outer: Found,
-        last: &mut Option<Mark>,
-        skip: Option<(&NodePath, &Vec<Option<NodePath>>)>,
+        states: &mut [JoinState],
     ) -> Result<Vec<Found>> {
-        let path = outer.paths().into_iter().flatten().next().unwrap_or_else(NodePath::root);
-        let RowMark::One(mark) = outer.mark.clone() else { return Ok(Vec::new()) };
         let mut rows = vec![outer];
-        for (number, join) in self.select.joins.iter().enumerate() {
+        for (join, state) in self.select.joins.iter().zip(states) {
             let mut next = Vec::new();
             for row in &rows {
-                next.extend(self.partners(ground, row, number, join)?);
+                next.extend(self.partners(ground, row, join, state)?);
                 check_memory(ground, next.len())?;
             }
             rows = next;
         }
         rows.sort_by_key(Found::paths);
-        for row in &mut rows {
-            let inner = row.paths().split_off(1);
-            row.mark = RowMark::Joined { before: last.clone(), outer: path.clone(), inner };
-        }
-        if let Some((skipped, behind)) = skip.filter(|(skipped, _)| **skipped == path) {
-            debug_assert_eq!(*skipped, path);
-            rows.retain(|row| row.paths().get(1..).is_some_and(|inner| inner > behind.as_slice()));
-        }
-        *last = Some(mark);
         Ok(rows)
     }
 
@@ -335,48 +332,80 @@ impl Part<'_> {
         &self,
         ground: &Ground<'_>,
         row: &Found,
-        number: usize,
         join: &Join,
+        state: &mut JoinState,
     ) -> Result<Vec<Found>> {
         let names: Vec<&str> = self.select.selectors().map(|selector| &*selector.name).collect();
         let node = |name: &str| {
             let place = names.iter().position(|known| *known == name)?;
             row.nodes.get(place)?.as_ref()
         };
-        let name = &join.selector.name;
-        let mut rows = Vec::new();
-        if let Some(mut constraints) = tie(&join.on, name, &node)? {
-            // Outer joins are filtered when all partners are there.
-            if join.kind == JoinKind::Inner {
-                let own = self.select.constraint.iter().flat_map(Constraint::conjuncts);
-                constraints.extend(own.filter(|one| is_about(one, name)).cloned());
-            }
-            let wanted = Wanted {
-                selector: name,
-                node_type: &join.selector.node_type,
-                constraints,
-                orderings: &[],
-                limit: None,
-                options: &Default::default(),
-                excerpt: false,
-                facets: Vec::new(),
-                mark: None,
-            };
-            let access = plan(ground, &wanted)?;
-            for partner in access_rows(ground, &access, None) {
-                let partner = partner?;
-                let mut nodes = row.nodes.clone();
-                nodes.extend(partner.nodes);
-                rows.push(Found { nodes, ..row.clone() });
+        let name = &*join.selector.name;
+        let mut found = Vec::new();
+        if state.gathered.is_none()
+            && let Some(tied) = tie(&join.on, name, &node)?
+        {
+            let access = plan(ground, &self.inner(join, tied))?;
+            self.gather_partners(ground, join, state, access.cost)?;
+            if state.gathered.is_none() {
+                for partner in access_rows(ground, &access, None) {
+                    found.extend(partner?.nodes.into_iter().flatten());
+                }
             }
         }
-        debug_assert_eq!(row.nodes.len(), number + 1);
-        if rows.is_empty() && join.kind == JoinKind::LeftOuter {
-            let mut nodes = row.nodes.clone();
-            nodes.push(None);
-            rows.push(Found { nodes, ..row.clone() });
+        if let Some(gathered) = &state.gathered {
+            let values = outer_values(&join.on, name, &node)?.unwrap_or_default();
+            found.extend(gathered.of(&values).cloned());
         }
-        Ok(rows)
+        let mut found: Vec<Option<Node>> = found.into_iter().map(Some).collect();
+        if found.is_empty() && join.kind == JoinKind::LeftOuter {
+            found.push(None);
+        }
+        let with = |partner: Option<Node>| {
+            let nodes = row.nodes.iter().cloned().chain([partner]).collect();
+            Found { nodes, ..row.clone() }
+        };
+        Ok(found.into_iter().map(with).collect())
+    }
+
+    /// Describes the partners that one join wants.
+    fn inner<'w>(&self, join: &'w Join, mut constraints: Vec<Constraint>) -> Wanted<'w> {
+        // Outer joins are filtered when all partners are there.
+        if join.kind == JoinKind::Inner {
+            let own = self.select.constraint.iter().flat_map(Constraint::conjuncts);
+            constraints.extend(own.filter(|one| is_about(one, &join.selector.name)).cloned());
+        }
+        Wanted::all(&join.selector, constraints)
+    }
+
+    /// Gathers all partners of an equality once looking them up row by row has cost as much, this row's look-up
+    /// included.
+    fn gather_partners(
+        &self,
+        ground: &Ground<'_>,
+        join: &Join,
+        state: &mut JoinState,
+        cost: u64,
+    ) -> Result<()> {
+        state.spent = state.spent.saturating_add(cost);
+        let name = &*join.selector.name;
+        let (None, Some(property)) = (&state.gathered, inner_property(&join.on, name)) else {
+            return Ok(());
+        };
+        if state.all.is_none() {
+            let (selector, property) = (name.to_owned(), property.to_owned());
+            let exists = Constraint::Exists { selector, property };
+            state.all = Some(plan(ground, &self.inner(join, vec![exists]))?);
+        }
+        let Some(all) = &state.all else { return Ok(()) };
+        // So many that they do not fit are looked up for as long as that reads less than all of them.
+        let is_fit = all.estimate <= ground.limits.max_rows_in_memory as u64;
+        let is_helped = cost.saturating_mul(2) < all.cost;
+        if state.spent >= all.cost && (is_fit || !is_helped) {
+            let rows = access_rows(ground, all, None);
+            state.gathered = Some(Partners::gather(ground, rows, (name, property))?);
+        }
+        Ok(())
     }
 
     /// Decides what is left to decide, and finds what rows are sorted by.
@@ -499,24 +528,33 @@ impl Part<'_> {
         limit: Option<u64>,
     ) -> Result<Vec<Found>> {
         let own = self.select.constraint.iter().flat_map(Constraint::conjuncts).cloned();
-        let selector = &self.select.selector;
-        let wanted = Wanted {
-            selector: &selector.name,
-            node_type: &selector.node_type,
-            constraints: own.collect(),
-            orderings: &[],
-            limit: None,
-            options: &Default::default(),
-            excerpt: false,
-            facets: Vec::new(),
-            mark: None,
-        };
-        let access = plan(ground, &wanted)?;
+        let access = plan(ground, &Wanted::all(&self.select.selector, own.collect()))?;
         let rows = self.finished(ground, access_rows_owned(ground, access));
         let empty =
             rows.filter(|row| row.as_ref().map_or(true, |row| row.keys.first() == Some(&None)));
         gather(ground, Box::new(empty), behind, descending, limit)
     }
+}
+
+/// Marks the joined rows of one outer row, and leaves out those up to where a page ended.
+fn behind(
+    mut rows: Vec<Found>,
+    before: Option<Mark>,
+    skip: Option<(&NodePath, &Vec<Option<NodePath>>)>,
+) -> Vec<Found> {
+    for row in &mut rows {
+        let mut paths = row.paths();
+        let inner = paths.split_off(1);
+        let outer = paths.pop().flatten().unwrap_or_else(NodePath::root);
+        row.mark = RowMark::Joined { before: before.clone(), outer, inner };
+    }
+    rows.retain(|row| match (&row.mark, skip) {
+        (RowMark::Joined { outer, inner, .. }, Some((skipped, behind))) => {
+            outer != skipped || inner > behind
+        }
+        _ => true,
+    });
+    rows
 }
 
 /// Returns the value's part of the index entry that led to a row.
@@ -556,13 +594,7 @@ pub(crate) fn subject<'a>(
     score: f32,
     ground: &'a Ground<'_>,
 ) -> Option<Subject<'a>> {
-    Some(Subject {
-        path: node.path().as_str(),
-        node: node.borrowed()?,
-        is_container: node.is_folder(),
-        score,
-        snapshot: ground.snapshot,
-    })
+    Subject::of(node, score, ground.snapshot)
 }
 
 /// Reads the nodes of one selector that meet its constraints.
@@ -619,6 +651,10 @@ fn row_of(ground: &Ground<'_>, access: &Access, candidate: Candidate) -> Result<
         if !node.is_whole() {
             (score, excerpt) = (UNSCORED, None);
         }
+    }
+    if let Some(search) = &access.text {
+        let Some(hit) = search.look_up(ground, &node, subject)? else { return Ok(None) };
+        (score, excerpt) = if node.is_whole() { hit } else { (UNSCORED, None) };
     }
     let mark = RowMark::One(mark);
     Ok(Some(Found { nodes: vec![Some(node)], score, excerpt, keys: Vec::new(), mark, part: 0 }))

@@ -35,6 +35,7 @@ mod package_versions;
 mod query;
 mod query_cost;
 mod query_random;
+mod query_text;
 mod references;
 mod session;
 mod siblings;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tympan_blobs::MemoryBlobs;
-use tympan_content::query::{QueryEngine, Request, parse_sql2};
+use tympan_content::query::{Limits, QueryEngine, Request, parse_sql2};
 use tympan_content::{JCR_CONTENT, Repository, Subtree, Value};
 use tympan_store::LocalStore;
 use tympan_testkit::store::WatchedStore;
@@ -55,4 +55,49 @@ fn the_rows_of_a_scan_cost_no_reads_beside_those_of_the_scan() {
     assert_eq!((none.0, all.0), (0, 300));
     // The plan of a condition that an index could serve may read a chunk or two more.
     assert!(all.2 <= none.2 + 4, "{} reads for 300 rows, {} for none", all.2, none.2);
+}
+
+/// Two folders of nodes whose property pairs them off, without an index of it.
+fn pairs(count: i64) -> Repository {
+    let repository = Repository::memory().unwrap();
+    let mut session = repository.session("ann").unwrap();
+    for (folder, property) in [("/left", "own"), ("/right", "other")] {
+        let mut tree = Subtree::new("x", "sling:Folder");
+        tree.children = (0..count)
+            .map(|number| {
+                Subtree::new(format!("n{number}"), "sling:Folder")
+                    .with(property, Value::Long(number))
+            })
+            .collect();
+        session.put(&path(folder), tree).unwrap();
+    }
+    commit(&mut session);
+    repository
+}
+
+const PAIRS: &str =
+    "SELECT * FROM [sling:Folder] AS a INNER JOIN [sling:Folder] AS b ON a.[own] = b.[other]";
+
+#[test]
+fn an_equality_join_without_an_index_reads_each_side_a_few_times_and_not_once_for_each_row() {
+    let repository = pairs(400);
+    let snapshot = repository.snapshot().unwrap();
+    let request = Request::new(parse_sql2(PAIRS).unwrap());
+    let explanation = QueryEngine::default().explain(&snapshot, &request, true).unwrap();
+    let measured = explanation.measured.unwrap();
+    assert_eq!(measured.rows, 400);
+    assert!(measured.rows_read < 5_000, "{} nodes read", measured.rows_read);
+}
+
+#[test]
+fn a_join_whose_partners_do_not_fit_says_what_to_do() {
+    let repository = pairs(400);
+    let snapshot = repository.snapshot().unwrap();
+    let engine = QueryEngine::new(Limits { max_rows_in_memory: 100, ..Limits::default() });
+    let request = Request::new(parse_sql2(PAIRS).unwrap());
+    let error = engine.page(&snapshot, &request).unwrap_err().to_string();
+    assert!(
+        error.contains("to join `b` by `other` (`max_rows_in_memory`); give `b` a condition"),
+        "{error}"
+    );
 }

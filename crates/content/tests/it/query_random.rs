@@ -6,10 +6,10 @@ use std::cmp::Ordering as Order;
 use proptest::prelude::*;
 use proptest::sample::select;
 use tympan_content::query::{
-    Column, ColumnContent, Constraint, Literal, Operand, Operator, Options, Ordering, Query,
-    QueryEngine, Request, Select, Selector, parse_sql2,
+    Column, ColumnContent, Constraint, Join, JoinCondition, JoinKind, Literal, Operand, Operator,
+    Options, Ordering, Query, QueryEngine, Request, Select, Selector, parse_sql2,
 };
-use tympan_content::{Date, NodePath, Property, Repository, Subtree, Value, ValueType};
+use tympan_content::{Date, IndexMaps, NodePath, Property, Repository, Subtree, Value, ValueType};
 
 use crate::session::{commit, path};
 
@@ -137,18 +137,43 @@ fn queries() -> impl Strategy<Value = Query> {
         })
 }
 
-fn repository(content: &Subtree) -> Repository {
+/// Definitions of indexes of `p`, `q` and `c/p`, each with terms of its own.
+fn definitions() -> impl Strategy<Value = Subtree> {
+    let definition = |(name, property): (&'static str, &'static str)| {
+        let places =
+            || prop::option::weighted(0.3, select(vec!["/r", "/r/f", "/r/f-x", "/r/f/n0"]));
+        let types = select(vec!["nt:unstructured", "nt:folder", "sling:Folder", "nt:base"]);
+        let pattern = prop::option::weighted(0.2, select(vec!["a.*", "[0-9]+", ""]));
+        (prop::option::weighted(0.4, types), places(), places(), pattern).prop_map(
+            move |(types, included, excluded, pattern)| {
+                let terms = [
+                    ("propertyNames", Some(property)),
+                    ("declaringNodeTypes", types),
+                    ("includedPaths", included),
+                    ("excludedPaths", excluded),
+                    ("valuePattern", pattern),
+                ];
+                let node = Subtree::new(name, "oak:QueryIndexDefinition").with("type", "property");
+                terms
+                    .into_iter()
+                    .filter_map(|(name, value)| Some((name, value?)))
+                    .fold(node, |node, (name, value)| node.with(name, value))
+            },
+        )
+    };
+    (definition(("p", "p")), definition(("q", "q")), definition(("cp", "c/p"))).prop_map(
+        |(first, second, third)| {
+            Subtree::new("oak:index", "nt:unstructured")
+                .with_child(first)
+                .with_child(second)
+                .with_child(third)
+        },
+    )
+}
+
+fn repository(content: &Subtree, definitions: Subtree) -> Repository {
     let repository = Repository::memory().unwrap();
     let mut session = repository.session("ann").unwrap();
-    let definition = |name: &str, property: &str| {
-        Subtree::new(name, "oak:QueryIndexDefinition")
-            .with("type", "property")
-            .with("propertyNames", property)
-    };
-    let definitions = Subtree::new("oak:index", "nt:unstructured")
-        .with_child(definition("p", "p"))
-        .with_child(definition("q", "q"))
-        .with_child(definition("cp", "c/p"));
     session.put(&path("/oak:index"), definitions).unwrap();
     session.put(&path("/r"), content.clone()).unwrap();
     // So much else that an index is worth its while.
@@ -336,6 +361,91 @@ fn naive(nodes: &[Seen], query: &Query) -> Vec<String> {
     found.into_iter().map(|seen| seen.path.clone()).collect()
 }
 
+/// A join of two selectors, with a condition on the first and perhaps one on the second.
+fn joins() -> impl Strategy<Value = Query> {
+    let names = || select(vec!["p", "q", "c/p"]);
+    let on = prop_oneof![
+        4 => (names(), names(), any::<bool>()).prop_map(|(first, second, is_turned)| {
+            let (left, right) = (("a".to_owned(), first.to_owned()), ("b".to_owned(), second.to_owned()));
+            let (left, right) = if is_turned { (right, left) } else { (left, right) };
+            JoinCondition::Equal { left, right }
+        }),
+        1 => Just(JoinCondition::Child { child: "b".to_owned(), parent: "a".to_owned() }),
+        1 => Just(JoinCondition::Descendant { descendant: "b".to_owned(), ancestor: "a".to_owned() }),
+    ];
+    let of_second =
+        prop::option::of((names(), values()).prop_map(|(name, value)| Constraint::Compare {
+            operand: Operand::Property { selector: "b".to_owned(), name: name.to_owned() },
+            operator: Operator::GreaterOrEqual,
+            value: Literal::Value(value),
+        }));
+    (queries(), on, any::<bool>(), of_second).prop_map(|(mut query, on, is_outer, of_second)| {
+        let part = &mut query.parts[0];
+        let selector = Selector { node_type: "nt:base".to_owned(), name: "b".to_owned() };
+        let kind = if is_outer { JoinKind::LeftOuter } else { JoinKind::Inner };
+        part.joins.push(Join { kind, selector, on });
+        let parts: Vec<_> = part.constraint.take().into_iter().chain(of_second).collect();
+        part.constraint = (!parts.is_empty()).then(|| Constraint::And(parts));
+        query.orderings.clear();
+        query
+    })
+}
+
+fn joined(nodes: &[Seen], query: &Query) -> Vec<String> {
+    let part = &query.parts[0];
+    let parts = match &part.constraint {
+        Some(Constraint::And(parts)) => parts.clone(),
+        _ => Vec::new(),
+    };
+    let (of_second, of_first): (Vec<_>, Vec<_>) = parts.into_iter().partition(|part| {
+        matches!(part, Constraint::Compare { operand: Operand::Property { selector, .. }, .. } if selector == "b")
+    });
+    let is_partner = |first: &Seen, second: &Seen| match &part.joins[0].on {
+        JoinCondition::Equal { left, right } => {
+            let (own, other) = if left.0 == "a" { (left, right) } else { (right, left) };
+            let property = |seen: &Seen, name: &str| {
+                let (parents, name) = name.rsplit_once('/').unwrap_or(("", name));
+                let property = seen.tree.find(parents).and_then(|node| node.properties.get(name));
+                property.map(|property| property.values().to_vec()).unwrap_or_default()
+            };
+            let (own, other) = (property(first, &own.1), property(second, &other.1));
+            own.iter().any(|value| {
+                other.iter().map(key).any(|other| converted(value, &other).as_ref() == Some(&other))
+            })
+        }
+        JoinCondition::Child { .. } => {
+            NodePath::new(&second.path).unwrap().parent()
+                == Some(NodePath::new(&first.path).unwrap())
+        }
+        _ => {
+            let (above, below) =
+                (NodePath::new(&first.path).unwrap(), NodePath::new(&second.path).unwrap());
+            above != below && below.is_within(&above)
+        }
+    };
+    let mut found = Vec::new();
+    for first in nodes {
+        let is_first = is_of(first, &part.selector.node_type)
+            && of_first.iter().all(|constraint| holds(constraint, first));
+        if !is_first {
+            continue;
+        }
+        let partners: Vec<&Seen> =
+            nodes.iter().filter(|second| is_partner(first, second)).collect();
+        if partners.is_empty() && part.joins[0].kind == JoinKind::LeftOuter && of_second.is_empty()
+        {
+            found.push(format!("{} -", first.path));
+        }
+        for second in partners {
+            if of_second.iter().all(|constraint| holds(constraint, second)) {
+                found.push(format!("{} {}", first.path, second.path));
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
 /// Runs a query page by page.
 fn run(repository: &Repository, query: &Query, limit: Option<u64>) -> Vec<String> {
     let engine = QueryEngine::default();
@@ -344,7 +454,12 @@ fn run(repository: &Repository, query: &Query, limit: Option<u64>) -> Vec<String
     let mut found = Vec::new();
     loop {
         let page = engine.page(&snapshot, &request).unwrap();
-        found.extend(page.rows.iter().map(|row| row.node().unwrap().path().to_string()));
+        found.extend(page.rows.iter().map(|row| {
+            let path = |node: &Option<tympan_content::Node>| {
+                node.as_ref().map_or_else(|| "-".to_owned(), |node| node.path().to_string())
+            };
+            row.nodes.iter().map(|(_, node)| path(node)).collect::<Vec<_>>().join(" ")
+        }));
         request.cursor = page.cursor;
         if request.cursor.is_none() {
             return found;
@@ -356,8 +471,10 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_way_to_run_a_query_gives_the_same_rows(content in contents(), queries in prop::collection::vec(queries(), 12)) {
-        let repository = repository(&content);
+    fn every_way_to_run_a_query_gives_the_same_rows(content in contents(), definitions in definitions(), queries in prop::collection::vec(queries(), 12)) {
+        let repository = repository(&content, definitions);
+        let wrong = IndexMaps::new(&**repository.chunks()).compare().unwrap();
+        prop_assert_eq!(wrong, Vec::new());
         let mut nodes = Vec::new();
         let root = repository.snapshot().unwrap().read(&NodePath::root()).unwrap().unwrap();
         all(&root, "/", &mut nodes);
@@ -373,6 +490,49 @@ proptest! {
                         found.sort();
                     }
                     prop_assert_eq!(&found, &expected, "{} (indexed: {}, limit: {:?})", query, is_indexed, limit);
+                }
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 16, ..ProptestConfig::default() })]
+
+    #[test]
+    fn joins_and_unions_give_the_same_rows(
+        content in contents(),
+        definitions in definitions(),
+        joins in prop::collection::vec(joins(), 6),
+        unions in prop::collection::vec((queries(), queries()), 4),
+    ) {
+        let repository = repository(&content, definitions);
+        let mut nodes = Vec::new();
+        let root = repository.snapshot().unwrap().read(&NodePath::root()).unwrap().unwrap();
+        all(&root, "/", &mut nodes);
+        let mut expected: Vec<(Query, Vec<String>)> =
+            joins.into_iter().map(|query| { let rows = joined(&nodes, &query); (query, rows) }).collect();
+        for (first, second) in unions {
+            let part = |query: &Query| naive(&nodes, &Query { orderings: Vec::new(), ..query.clone() });
+            let rows: std::collections::BTreeSet<String> = part(&first).into_iter().chain(part(&second)).collect();
+            let query = Query { parts: [first.parts, second.parts].concat(), orderings: first.orderings, ..second };
+            expected.push((query, rows.into_iter().collect()));
+        }
+        // Two joins of the same selectors, united: a row that both give comes once.
+        if let [(first, one), (second, other), ..] = &expected[..] {
+            let rows: std::collections::BTreeSet<String> = one.iter().chain(other).cloned().collect();
+            let query = Query { parts: [first.parts.clone(), second.parts.clone()].concat(), ..first.clone() };
+            expected.push((query, rows.into_iter().collect()));
+        }
+        for is_indexed in [true, false] {
+            if !is_indexed {
+                repository.drop_indexes(None).unwrap();
+            }
+            for (query, expected) in &expected {
+                for limit in [None, Some(5)] {
+                    let mut found = run(&repository, query, limit);
+                    found.sort();
+                    prop_assert_eq!(&found, expected, "{} (indexed: {}, limit: {:?})", query, is_indexed, limit);
                 }
             }
         }
