@@ -120,15 +120,16 @@ pub enum Error {
     },
     /// Two nodes have a value that a unique index allows once.
     #[error(
-        "OakConstraint0030: `{path}` and `{other}` have the same value of `{property}`, of which an index wants each once; give one of them another"
+        "OakConstraint0030: `{path}` and {} have the same value of `{property}`, of which an index wants each once; give one of them another",
+        named(other.as_ref())
     )]
     NotUnique {
         /// The property.
         property: String,
         /// The node that was to be written.
         path: NodePath,
-        /// The node that has the value already.
-        other: NodePath,
+        /// The node that has the value already; nothing for one that may not be read.
+        other: Option<NodePath>,
     },
     /// The text of a query is wrong.
     #[error("the query is not valid at {0}")]
@@ -187,4 +188,8 @@ impl Error {
             _ => false,
         }
     }
+}
+
+fn named(path: Option<&NodePath>) -> String {
+    path.map_or_else(|| "a node that may not be read".to_owned(), |path| format!("`{path}`"))
 }

@@ -21,9 +21,10 @@ use bytes::Bytes;
 use tympan_store::{Batch, Map, ReadChunks, Root, Staged, Value as Stored};
 
 use crate::body::{Body, BodyNode};
-use crate::borrowed::{BorrowedProperty, BorrowedValue};
+use crate::borrowed::{BorrowedNode, BorrowedProperty, BorrowedValue};
 use crate::property_index::{Definitions, PREFIX};
 use crate::record::Record;
+use crate::reference::refers;
 use crate::repository::ROOT_TYPE;
 use crate::subtree::{MIXIN_TYPES, PRIMARY_TYPE};
 use crate::value_key::{split_entry, successor};
@@ -75,24 +76,30 @@ impl Snapshot {
             paths.push(NodePath::new(&String::from_utf8_lossy(path))?);
         }
         paths.dedup();
-        self.only_seen(index, paths)
+        self.only_seen(index, value, paths)
     }
 }
 
 impl Snapshot {
-    /// Leaves out what the viewer does not see, node or property.
-    fn only_seen(&self, index: Index, mut paths: Vec<NodePath>) -> Result<Vec<NodePath>> {
+    /// Leaves out what the viewer does not see: the node, or the property that holds the value.
+    fn only_seen(
+        &self,
+        index: Index,
+        value: &str,
+        mut paths: Vec<NodePath>,
+    ) -> Result<Vec<NodePath>> {
         if self.1.is_none() {
             return Ok(paths);
         }
-        let name = match index {
-            Index::Uuid => "jcr:uuid",
-            Index::ResourceType => "sling:resourceType",
-            Index::Type | Index::Reference => PRIMARY_TYPE,
+        let is_shown = |node: BorrowedNode<'_>| match index {
+            Index::Uuid => node.property("jcr:uuid").is_some(),
+            Index::ResourceType => node.property("sling:resourceType").is_some(),
+            Index::Type => node.property(PRIMARY_TYPE).is_some(),
+            Index::Reference => !refers(node, value).is_empty(),
         };
         let mut failure = None;
         paths.retain(|path| match self.node(path) {
-            Ok(node) => node.is_some_and(|node| node.property(name).is_some()),
+            Ok(node) => node.is_some_and(|node| node.borrowed().is_some_and(is_shown)),
             Err(error) => {
                 failure = Some(error);
                 false
@@ -263,7 +270,7 @@ fn check_unique(property: &str, map: Map, reads: &dyn ReadChunks, added: &[Vec<u
                 return Err(Error::NotUnique {
                     property: property.to_owned(),
                     path: NodePath::new(path)?,
-                    other: NodePath::new(other)?,
+                    other: Some(NodePath::new(other)?),
                 });
             }
         }

@@ -106,7 +106,7 @@ impl<'a> IndexMaps<'a> {
         loop {
             match self.build_defined(content, definitions.clone()) {
                 Err(Error::NotUnique { property, path, other }) => {
-                    tracing::warn!(property, path = %path, other = %other, "a unique index cannot be made");
+                    tracing::warn!(property, path = %path, other = ?other, "a unique index cannot be made");
                     let is_left = |one: &&Arc<_>| !is_unique_of(one, &property);
                     definitions = Arc::new(Definitions(
                         definitions.0.iter().filter(is_left).cloned().collect(),

@@ -158,7 +158,7 @@ impl Snapshot {
 }
 
 /// Returns the properties of a node that hold an identifier or path, with how.
-fn refers(node: BorrowedNode<'_>, target: &str) -> Vec<(String, ReferenceKind)> {
+pub(crate) fn refers(node: BorrowedNode<'_>, target: &str) -> Vec<(String, ReferenceKind)> {
     let mut found = Vec::new();
     for (name, property) in node.properties() {
         let kind = targets(property).find(|(_, text)| *text == target).map(|(kind, _)| kind);

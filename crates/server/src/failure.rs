@@ -236,7 +236,7 @@ impl From<tympan_content::Error> for Failure {
             Error::Constraint(violations) => Self { violations, ..failure },
             Error::NotUnique { property, path, other } => {
                 let kind = ViolationKind::DuplicateIdentifier;
-                let detail = format!("{other} has it");
+                let detail = other.map_or_else(String::new, |other| format!("{other} has it"));
                 let (referrers, others) = (Vec::new(), Vec::new());
                 let violation =
                     Violation { path, kind, item: property, detail, referrers, others, unseen: 0 };

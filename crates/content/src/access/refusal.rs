@@ -4,7 +4,7 @@
 //! what is hidden in both.
 
 use crate::types::Violation;
-use crate::{Conflict, Error, NodePath, Snapshot};
+use crate::{Conflict, Error, Node, NodePath, Snapshot};
 
 /// The state that a session began with and the newest one, as its viewer sees them.
 pub(crate) struct Seen(pub(crate) [Snapshot; 2]);
@@ -19,13 +19,16 @@ impl Seen {
             Error::Conflicts(conflicts) => {
                 Error::Conflicts(conflicts.into_iter().map(|one| self.conflict(one)).collect())
             }
+            Error::NotUnique { property, path, other } => {
+                Error::NotUnique { property, path, other: other.filter(|other| self.sees(other)) }
+            }
             error => error,
         }
     }
 
     fn violation(&self, mut violation: Violation) -> Violation {
         let before = violation.referrers.len() + violation.others.len();
-        violation.referrers.retain(|one| self.sees(&one.path));
+        violation.referrers.retain(|one| self.sees_property(&one.path, &one.property));
         violation.others.retain(|one| self.sees(one));
         violation.unseen = before - violation.referrers.len() - violation.others.len();
         violation
@@ -52,6 +55,11 @@ impl Seen {
             }
         }
         conflict
+    }
+
+    fn sees_property(&self, path: &NodePath, name: &str) -> bool {
+        let holds = |node: Node| node.property(name).is_some();
+        self.0.iter().any(|snapshot| matches!(snapshot.node(path), Ok(Some(node)) if holds(node)))
     }
 
     /// Tells whether a node is seen in one of the states. What cannot be read is not.

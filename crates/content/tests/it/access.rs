@@ -513,6 +513,82 @@ fn parts_of_documents_are_hidden_with_their_headers() {
     assert_eq!(other.summary().unwrap().title(), Some("Last"));
 }
 
+/// Denies the reading of one property.
+fn deny_property(principal: &str, name: &str) -> Subtree {
+    let mut policy = deny(principal, &["rep:readProperties"]);
+    let names = Property::parse_list(ValueType::Name, [name]).unwrap();
+    let restrictions =
+        Subtree::new("rep:restrictions", "rep:Restrictions").with("rep:itemNames", names);
+    policy.children[0].put_child(restrictions);
+    policy
+}
+
+#[test]
+fn a_property_that_may_not_be_read_refers_to_nothing() {
+    use tympan_content::query::{QueryEngine, Request, parse_sql2};
+    const UUID: &str = "11111111-1111-4111-8111-111111111111";
+    let repository = house();
+    let mut session = repository.session("ann").unwrap();
+    let (target, content) = (path("/content/last/jcr:content"), path("/content/open/jcr:content"));
+    session
+        .set_property(
+            &target,
+            "jcr:mixinTypes",
+            Property::parse_list(ValueType::Name, ["mix:referenceable"]).unwrap(),
+        )
+        .unwrap();
+    session.set_property(&target, "jcr:uuid", UUID.into()).unwrap();
+    session
+        .set_property(
+            &content,
+            "hidden",
+            Property::Single(tympan_content::Value::Reference(UUID.into())),
+        )
+        .unwrap();
+    session.set_property(&content, "link", "/content/last".into()).unwrap();
+    session.commit("refer", at()).unwrap();
+    put(&repository, "/content/open/rep:policy", deny_property("bob", "hidden"));
+    let found = |user: Option<&str>| {
+        let snapshot = repository.snapshot().unwrap();
+        let seen = match user {
+            Some(user) => snapshot.seen_by(&repository.viewer(Some(user)).unwrap()),
+            None => snapshot,
+        };
+        let names = |list: Vec<NodePath>| list.iter().map(NodePath::to_string).collect::<Vec<_>>();
+        let referrers = seen.referrers(&path("/content/last")).unwrap();
+        let referrers: Vec<String> = referrers.iter().map(|one| one.property.clone()).collect();
+        let query = parse_sql2(
+            "SELECT * FROM [nt:base] WHERE [hidden] = '11111111-1111-4111-8111-111111111111'",
+        )
+        .unwrap();
+        let rows = QueryEngine::default().page(&seen, &Request::new(query)).unwrap().rows.len();
+        let by_id = names(seen.look_up(Index::Reference, UUID).unwrap());
+        let by_path = names(seen.look_up(Index::Reference, "/content/last").unwrap());
+        (referrers.join(" "), rows, by_id, by_path)
+    };
+    let open = vec!["/content/open/jcr:content".to_owned()];
+    assert_eq!(found(None), ("hidden link".to_owned(), 1, open.clone(), open.clone()));
+    assert_eq!(found(Some("bob")), ("link".to_owned(), 0, Vec::new(), open));
+    // Who may remove a node is not told what else refers to it.
+    put(
+        &repository,
+        "/content/rep:policy",
+        Subtree::new("rep:policy", "rep:ACL").with_child(
+            Subtree::new("allow", "rep:GrantACE")
+                .with("rep:principalName", Property::text("bob"))
+                .with(
+                    "rep:privileges",
+                    Property::parse_list(ValueType::Name, ["jcr:all"]).unwrap(),
+                ),
+        ),
+    );
+    let mut session = repository.session_of(&repository.viewer(Some("bob")).unwrap()).unwrap();
+    session.remove(&target).unwrap();
+    let error = session.commit("remove", at()).unwrap_err().to_string();
+    assert!(error.contains("OakIntegrity0001") && error.contains("you may not see"), "{error}");
+    assert!(!error.contains("hidden") && !error.contains("/content/open"), "{error}");
+}
+
 #[test]
 fn passwords_are_shown_to_nobody() {
     let repository = house();
