@@ -83,6 +83,8 @@ const GETS: &[&str] = &[
     "/crx/packmgr/installstatus.jsp",
     "/crx/packmgr/download.jsp?path=/etc/packages/my/all.zip",
     "/crx/packmgr/service.jsp?cmd=ls",
+    "/content/{home}/en/search.html/quokka",
+    "/content/{home}/en/search.html?q=quokka",
     "/bin/store/refs",
     "/bin/store/lease?holder=x",
 ];
@@ -151,7 +153,12 @@ fn demo_with_secrets(dir: &Path) -> Demo {
     };
     page("secret", SECRET);
     page("half", "Half");
+    // Below the root of the site's search.
+    page("en/secret", SECRET);
+    page("en/half", "Half");
     close(&demo, "/content/wayfare/secret", "jcr:read");
+    close(&demo, "/content/wayfare/en/secret", "jcr:read");
+    close(&demo, "/content/wayfare/en/half/jcr:content/text", "rep:readProperties");
     close(&demo, "/content/wayfare/half/jcr:content/text", "rep:readProperties");
     let (author, publish, dispatcher) = (demo.author, demo.publish, demo.dispatcher);
     assert!(demo.running.stop());

@@ -25,6 +25,7 @@ mod publishing;
 mod query;
 mod readback;
 mod repair;
+mod search;
 mod sling_post;
 mod sources;
 

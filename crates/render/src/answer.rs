@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use percent_encoding::percent_decode_str;
+use tympan_content::query::QueryEngine;
 use tympan_content::{Node, NodePath};
 
 use crate::dump;
@@ -31,6 +32,7 @@ pub(crate) struct Answer<'a> {
     pub table: Arc<ScriptTable>,
     pub scripts: Arc<Scripts>,
     pub reader: Arc<Reader>,
+    pub queries: Arc<QueryEngine>,
     pub request: &'a RenderRequest<'a>,
 }
 
@@ -349,6 +351,7 @@ impl Answer<'_> {
         Arc::new(Scope {
             scripts: Arc::clone(&self.scripts),
             reader: Arc::clone(&self.reader),
+            queries: Arc::clone(&self.queries),
             path: path.clone(),
             request,
             mode: self.options.mode,

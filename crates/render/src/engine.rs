@@ -9,6 +9,7 @@
 
 use std::sync::Arc;
 
+use tympan_content::query::QueryEngine;
 use tympan_content::{Repository, Snapshot, Viewer};
 
 use crate::answer::{Answer, Drawn, Fault};
@@ -71,6 +72,7 @@ pub struct Options {
 pub struct Renderer {
     options: Options,
     table: Arc<ScriptTable>,
+    queries: Arc<QueryEngine>,
 }
 
 impl Renderer {
@@ -84,7 +86,14 @@ impl Renderer {
     #[must_use]
     pub fn with_scripts(source: Box<dyn ScriptSource>, options: Options) -> Self {
         let environment = environment(options.mode, &options.limits);
-        Self { options, table: Arc::new(ScriptTable::new(source, environment)) }
+        let queries = Arc::default();
+        Self { options, table: Arc::new(ScriptTable::new(source, environment)), queries }
+    }
+
+    /// Lets components search with the engine of the repository, and its indexes; one without them looks at every page.
+    #[must_use]
+    pub fn with_queries(self, queries: Arc<QueryEngine>) -> Self {
+        Self { queries, ..self }
     }
 
     /// Answers a request.
@@ -124,6 +133,7 @@ impl Renderer {
                 table: Arc::clone(&self.table),
                 scripts,
                 reader: Arc::clone(&reader),
+                queries: Arc::clone(&self.queries),
                 request,
             }),
             Err(error) => {

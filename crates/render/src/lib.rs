@@ -25,6 +25,7 @@ mod request;
 mod resource;
 mod response;
 mod script;
+mod search;
 mod template;
 pub mod timing;
 pub mod url;

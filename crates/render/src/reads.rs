@@ -12,7 +12,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use tympan_content::{Error, Node, NodePath, Snapshot, Viewer};
+use tympan_content::query::{Page, QueryEngine, Request};
+use tympan_content::{Error, Node, NodePath, Result, Snapshot, Viewer};
 
 /// What a drawing read at a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -125,6 +126,24 @@ impl Reader {
         self.keep(node.listed_descendants()).unwrap_or_default()
     }
 
+    /// Runs a query for nodes below a path; what it finds depends on everything there.
+    ///
+    /// # Errors
+    /// Errors of the query.
+    pub(crate) fn query(
+        &self,
+        engine: &QueryEngine,
+        request: &Request<'_>,
+        below: &NodePath,
+    ) -> Result<Page> {
+        self.note(Read::Subtree, below);
+        let page = engine.page(&self.snapshot, request)?;
+        page.rows.iter().filter_map(|row| row.node()).for_each(|node| {
+            self.note(Read::Node, node.path());
+        });
+        Ok(page)
+    }
+
     /// Finds the parent.
     pub(crate) fn parent(&self, node: &Node) -> Option<Node> {
         self.node(&node.path().parent()?)
@@ -156,7 +175,7 @@ impl Reader {
     }
 
     /// Keeps the first error for [`Reader::failure`].
-    fn keep<T>(&self, result: tympan_content::Result<T>) -> Option<T> {
+    fn keep<T>(&self, result: Result<T>) -> Option<T> {
         result.map_err(|error| self.failure.set(error)).ok()
     }
 }

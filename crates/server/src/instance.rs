@@ -78,7 +78,7 @@ pub struct InstanceOptions {
 pub struct Instance {
     pub(crate) role: Role,
     pub(crate) repository: Repository,
-    pub(crate) engine: QueryEngine,
+    pub(crate) engine: Arc<QueryEngine>,
     pub(crate) renderer: Renderer,
     keeping: Keeping,
     pub(crate) queues: Queues,
@@ -119,12 +119,14 @@ impl Instance {
         }
         let tag_key = Sha256::digest(format!("entity tags\n{}", options.replication_key)).into();
         let open = |name: &str| options.logs.join(name);
+        let engine = Arc::new(QueryEngine::new(options.query_limits));
+        engine.use_full_text(options.search.clone());
         let instance = Self {
             role: options.role,
             repository: options.repository,
-            engine: QueryEngine::new(options.query_limits),
+            renderer: options.renderer.with_queries(engine.clone()),
+            engine,
             keeping: options.keeping,
-            renderer: options.renderer,
             queues: options.queues,
             replicator: options.replicator,
             search: options.search,
@@ -140,7 +142,6 @@ impl Instance {
             followers: Followers::default(),
             tag_key,
         };
-        instance.engine.use_full_text(instance.search.clone());
         let instance = Arc::new(instance);
         crate::query::keep_indexes(&instance);
         Ok(instance)

@@ -20,6 +20,7 @@ use super::value::format_date;
 use crate::library::Libraries;
 use crate::page::{self, Order};
 use crate::response::Redirect;
+use crate::search::{self, Hits, Search};
 use crate::url::split_selectors;
 
 /// The longest that a component may sleep or burn.
@@ -34,6 +35,7 @@ pub(super) fn add_all(environment: &mut Environment<'_>) {
     environment.add_function("nav", nav);
     environment.add_function("breadcrumb", breadcrumb);
     environment.add_function("pages", pages);
+    environment.add_function("search", search);
     environment.add_function("search_titles", search_titles);
     environment.add_function("tags", tags);
     environment.add_function("link", link);
@@ -137,6 +139,40 @@ fn pages(state: &mut State<'_, '_>, root: &Value, options: Kwargs) -> Result<Val
     let found =
         frame.find_node(root).map(|root| page::list(&scope.reader, &root, order, tag, limit));
     Ok(NodeList::value(scope, found.unwrap_or_default(), PageObject::value))
+}
+
+/// `search(root, words, limit=20, number=1)`
+fn search(
+    state: &mut State<'_, '_>,
+    root: &Value,
+    words: &Value,
+    options: Kwargs,
+) -> Result<Value, Error> {
+    let limit = count(option(&options, "limit")?.as_ref(), 20)?;
+    let number = count(option(&options, "number")?.as_ref(), 1)?;
+    options.assert_all_used()?;
+    let frame = Frame::of(state)?;
+    let scope = &frame.scope;
+    let root = frame.find_node(root);
+    let found = root.map_or_else(
+        || Ok(Hits::default()),
+        |root| {
+            let words = words.as_str().unwrap_or_default();
+            let component = &*frame.resource.resource_type();
+            let search = Search { root: &root, words, limit, number, component };
+            search::find(&scope.reader, &scope.queries, search)
+        },
+    );
+    let Hits { hits, is_more } = found.map_err(|error| {
+        tracing::warn!(%error, "search of a component failed");
+        wrong_call(format!("the search failed: {error}"))
+    })?;
+    let hits = hits.into_iter().map(|hit| {
+        let excerpt = hit.excerpt.map_or(Value::UNDEFINED, Value::from_safe_string);
+        Value::from_pairs([("page", PageObject::value(scope, hit.page)), ("excerpt", excerpt)])
+    });
+    let hits: Vec<Value> = hits.collect();
+    Ok(Value::from_pairs([("hits", Value::from(hits)), ("more", Value::from(is_more))]))
 }
 
 /// `search_titles(root, term, limit=20)`

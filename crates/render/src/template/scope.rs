@@ -12,6 +12,7 @@ use std::time::Instant;
 
 use minijinja::{ErrorKind, State, Value};
 use parking_lot::Mutex;
+use tympan_content::query::QueryEngine;
 use tympan_content::{Node, NodePath};
 
 use super::failure::Failure;
@@ -31,6 +32,7 @@ use crate::url::Url;
 pub(crate) struct Scope {
     pub scripts: Arc<Scripts>,
     pub reader: Arc<Reader>,
+    pub queries: Arc<QueryEngine>,
     pub request: Asked,
     /// The path that was asked for.
     pub path: NodePath,

@@ -1,0 +1,164 @@
+//! Searches of visitors: what somebody typed becomes a query for pages, and its rows become hits.
+//!
+//! In: words as visitors type them. Out: pages that the request's viewer may read, best first, with an excerpt.
+//!
+//! Invariants
+//! * No input is an error: what has no meaning is left out.
+//! * Patterns that stand for very many words cannot be written, and pages are not turned without end: a visitor costs
+//!   little.
+//!
+//! Not here: words, stems and scores (the full-text index behind the query engine), who may see what (content).
+
+use tympan_content::query::{Page, QueryEngine, Request, TextExpression, parse_sql2};
+use tympan_content::{Error, Node, Result, Value};
+
+use crate::reads::Reader;
+
+/// More words and phrases than this are left out.
+const MAX_PARTS: usize = 16;
+/// More of what was typed is not looked at.
+const MAX_CHARACTERS: usize = 500;
+/// The most hits of one page, and the last page that is given.
+const MAX_LIMIT: usize = 100;
+const LAST_PAGE: usize = 50;
+
+/// A search.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Search<'a> {
+    /// The page that hits lie below.
+    pub root: &'a Node,
+    /// What was typed.
+    pub words: &'a str,
+    /// How many hits a page has.
+    pub limit: usize,
+    /// Which page, from 1 on.
+    pub number: usize,
+    /// The resource type that asks, for the log of slow queries.
+    pub component: &'a str,
+}
+
+/// One page of hits.
+#[derive(Debug, Default)]
+pub(crate) struct Hits {
+    pub hits: Vec<Hit>,
+    /// Whether a page follows.
+    pub is_more: bool,
+}
+
+/// A page that was found.
+#[derive(Debug)]
+pub(crate) struct Hit {
+    pub page: Node,
+    /// A part of its text as HTML, with the words marked; nothing if it may tell of what the viewer does not see.
+    pub excerpt: Option<String>,
+}
+
+/// Finds pages.
+///
+/// # Errors
+/// Errors of the store and the index, and a query that takes too long.
+pub(crate) fn find(reader: &Reader, engine: &QueryEngine, search: Search<'_>) -> Result<Hits> {
+    let number = search.number.clamp(1, LAST_PAGE);
+    let Some(expression) = expression(search.words).filter(|_| number == search.number) else {
+        return Ok(Hits::default());
+    };
+    let limit = search.limit.clamp(1, MAX_LIMIT);
+    let statement = format!(
+        "SELECT [jcr:path], [rep:excerpt()] FROM [cq:Page] AS page \
+         WHERE ISDESCENDANTNODE(page, '{}') AND CONTAINS(page.*, $words)",
+        search.root.path().as_str().replace('\'', "''"),
+    );
+    let query = parse_sql2(&statement).map_err(|_| Error::Damaged {
+        path: search.root.path().clone(),
+        reason: "its path cannot be searched",
+    })?;
+    let mut request = Request::new(query);
+    request.variables.insert("words".to_owned(), Value::String(expression.to_string()));
+    request.offset = ((number - 1) * limit) as u64;
+    // One more tells whether a page follows.
+    request.limit = Some(limit as u64 + 1);
+    request.component = search.component;
+    let Page { mut rows, .. } = reader.query(engine, &request, search.root.path())?;
+    let is_more = rows.len() > limit && number < LAST_PAGE;
+    rows.truncate(limit);
+    let hits = rows.into_iter().filter_map(|row| {
+        let page = row.node()?.clone();
+        Some(Hit { page, excerpt: row.excerpt })
+    });
+    Ok(Hits { hits: hits.collect(), is_more })
+}
+
+/// Reads what a visitor typed: words, "phrases", and `-` before what must not be there. Nothing if no word is wanted.
+fn expression(typed: &str) -> Option<TextExpression> {
+    let typed: String = typed.chars().take(MAX_CHARACTERS).collect();
+    let mut parts = Vec::new();
+    let pieces: Vec<&str> = typed.split('"').collect();
+    for (at, piece) in pieces.iter().enumerate() {
+        // Between two quotes; a last one that nobody closed opens nothing.
+        if at % 2 == 1 && at + 1 < pieces.len() {
+            let is_denied = pieces.get(at - 1).is_some_and(|before| before.ends_with('-'));
+            parts.extend(part(TextExpression::Phrase, piece, is_denied));
+            continue;
+        }
+        for word in piece.split_whitespace() {
+            let is_denied = word.starts_with('-');
+            parts.extend(part(TextExpression::Term, word, is_denied));
+        }
+    }
+    parts.truncate(MAX_PARTS);
+    let is_wanted = parts.iter().any(|part| !matches!(part, TextExpression::Not(_)));
+    is_wanted.then_some(TextExpression::And(parts))
+}
+
+fn part(
+    kind: fn(String) -> TextExpression,
+    typed: &str,
+    is_denied: bool,
+) -> Option<TextExpression> {
+    let words = typed.split(|one: char| !one.is_alphanumeric() && !is_inner(one));
+    let words: Vec<&str> = words.filter(|word| word.contains(char::is_alphanumeric)).collect();
+    let part = (!words.is_empty()).then(|| kind(words.join(" ")))?;
+    Some(if is_denied { TextExpression::Not(Box::new(part)) } else { part })
+}
+
+/// Tells whether a character may stand inside of a word without a meaning in the syntax of searches.
+fn is_inner(one: char) -> bool {
+    !one.is_ascii() && !one.is_whitespace() && !one.is_control()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(typed: &str, expected: &str) {
+        let found = expression(typed).map(|found| found.to_string()).unwrap_or_default();
+        assert_eq!(found, expected, "{typed}");
+        if !found.is_empty() {
+            assert!(TextExpression::parse(&found).is_ok(), "{found}");
+        }
+    }
+
+    #[test]
+    fn reads_what_visitors_type() {
+        check("lisbon", "lisbon");
+        check("night train", "night train");
+        check("\"night train\" -berlin", "\"night train\" -berlin");
+        check("-\"night train\" berlin", "-\"night train\" berlin");
+        check("\"never closed", "never closed");
+        check("a*b ??? (c OR d", "a\\ b c \\OR d");
+        check("", "");
+        check("-berlin", "");
+        check("\"\" * -", "");
+        check("'; DROP", "DROP");
+        check("東京 café", "東京 café");
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_input_is_an_error(typed in "[a\"\\-*?()^\\\\OR ']{0,40}|.{0,600}") {
+            if let Some(found) = expression(&typed) {
+                proptest::prop_assert!(TextExpression::parse(&found.to_string()).is_ok(), "{}", found);
+            }
+        }
+    }
+}
