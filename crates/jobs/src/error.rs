@@ -16,7 +16,7 @@ pub enum Error {
         source: sqlx::Error,
     },
     /// A stored payload is not JSON.
-    #[error("the payload of job {id} is not JSON")]
+    #[error("the properties of job {id} are not JSON")]
     Payload {
         /// The job.
         id: i64,
@@ -26,4 +26,48 @@ pub enum Error {
     /// The job belongs to somebody else by now: its lease ended, or it was cancelled.
     #[error("job {0} is not held by this worker any more")]
     LeaseLost(i64),
+    /// A name that no job can have.
+    #[error("`{0}` is no topic: write parts of letters, digits, `_`, `-` and `.`, joined by `/`")]
+    Topic(String),
+    /// A job's properties are larger than queues take.
+    #[error(
+        "the properties of a job of `{topic}` have {bytes} bytes; at most {max} are stored: keep the rest in content"
+    )]
+    TooLarge {
+        /// The topic.
+        topic: String,
+        /// How many they have.
+        bytes: usize,
+        /// How many they may have.
+        max: usize,
+    },
+    /// The context of a job that no worker runs.
+    #[error("this job runs outside of a worker, so that it cannot add another")]
+    Detached,
+    /// Another of a group of jobs that are stored together failed.
+    #[error("the jobs that were stored together were not stored: {0}")]
+    Group(String),
+    /// Content could not be read or changed.
+    #[error(transparent)]
+    Content(#[from] tympan_content::Error),
+}
+
+impl Error {
+    /// Tells whether trying again can help.
+    #[must_use]
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::Database { source, .. } => matches!(
+                source,
+                sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut | sqlx::Error::Database(_)
+            ),
+            Self::Group(_) => true,
+            Self::Content(error) => error.is_transient(),
+            Self::Payload { .. }
+            | Self::LeaseLost(_)
+            | Self::Topic(_)
+            | Self::TooLarge { .. }
+            | Self::Detached => false,
+        }
+    }
 }

@@ -1,38 +1,44 @@
-//! Stored work: queues whose jobs survive a crash.
+//! Stored work: queues whose jobs survive a crash, and the worker that carries them out.
 //!
-//! In: jobs with a topic and a JSON payload. Out: the same jobs, one claim at a time, until they are done.
+//! In: jobs with a topic and properties, handlers by topic, configurations of queues. Out: each job carried out by the
+//! handler of its topic, as its queue says, until it is done or given up with a reason.
 //!
 //! Invariants
 //! * A job that was added is done at least once; a worker that dies gives its job back when the lease ends.
+//! * A job never runs twice at the same time, as long as clocks of machines differ by less than a lease.
 //! * A job with a key that is waiting or running already is not added again.
 //! * In an ordered queue a job waits until every older one has ended.
+//! * A change of a queue's configuration needs no restart and moves no stored job.
 //!
 //! Not here: what a job does. Handlers live with those who registered the topic.
 
+mod choose;
+mod claim;
+mod config;
 mod error;
+mod floor;
+mod handler;
+mod job;
+mod look;
+mod pool;
 mod queue;
+mod round;
+mod schedule;
+mod sql;
+mod table;
+mod topic;
+mod worker;
 
+pub use claim::Claim;
+pub use config::{
+    EXTERNAL_TOPIC, MAIN_QUEUE, MaxParallel, QUEUE_FACTORY, QueueConfig, QueueKind, QueueOf,
+    QueueSet, TRANSIENT_TOPIC, WORKFLOW_TOPIC, default_queues,
+};
 pub use error::{Error, Result};
-pub use queue::{Claim, Job, JobId, JobState, NewJob, Order, Queues};
-
-/// The steps that bring a state database to this room's newest tables; `store::state` runs each once.
-pub const MIGRATIONS: &[&str] = &[
-    "CREATE TABLE job (
-        id INTEGER PRIMARY KEY AUTOINCREMENT,
-        queue TEXT NOT NULL,
-        topic TEXT NOT NULL,
-        payload TEXT NOT NULL,
-        job_key TEXT,
-        state TEXT NOT NULL,
-        attempt BIGINT NOT NULL,
-        run_at BIGINT NOT NULL,
-        lease_until BIGINT,
-        worker TEXT,
-        created BIGINT NOT NULL,
-        created_by TEXT NOT NULL,
-        last_error TEXT
-    )",
-    "CREATE INDEX job_by_queue ON job (queue, id)",
-    "CREATE UNIQUE INDEX job_by_key ON job (queue, job_key)",
-    "CREATE TABLE follower (name TEXT PRIMARY KEY, root TEXT NOT NULL)",
-];
+pub use handler::{Handler, JobContext, Outcome};
+pub use job::{Job, JobId, JobState, NewJob, Priority, Progress};
+pub use look::{JobFilter, TopicStatistics, WorkerProcess};
+pub use queue::{MAX_PROPERTIES_BYTES, Queues};
+pub use table::MIGRATIONS;
+pub use topic::{MAX_TOPIC_BYTES, TopicPattern, check_topic, topic_part};
+pub use worker::{Worker, WorkerOptions};

@@ -10,7 +10,7 @@ use tympan_content::{
 use tympan_jobs::{JobId, NewJob, Queues};
 
 use crate::agent::{AgentKind, agents};
-use crate::replicator::queue_of;
+use crate::replicator::topic_of;
 use crate::send::blocking;
 use crate::{Error, Result};
 
@@ -183,7 +183,7 @@ pub async fn hold(
     let agents: Vec<String> = agents
         .into_iter()
         .filter(|agent| agent.is_enabled && agent.kind == AgentKind::Publish)
-        .map(|agent| queue_of("author", &agent.name))
+        .map(|agent| topic_of("author", &agent.name))
         .collect();
     if agents.is_empty() && need == Need::Agent {
         let reason =
@@ -192,26 +192,19 @@ pub async fn hold(
     }
     let mut wanted = Vec::new();
     for wish in wishes {
-        for queue in &agents {
+        for topic in &agents {
             let payload = json!({
                 "action": wish.action.name(),
                 "path": wish.path.as_str(),
                 "deep": wish.depth == Depth::Subtree,
             });
-            wanted.push((queue, payload, &wish.user));
+            wanted.push((topic, payload, &wish.user));
         }
     }
-    let jobs: Vec<NewJob<'_>> = wanted
-        .iter()
-        .map(|(queue, payload, user)| NewJob {
-            queue,
-            topic: "tympan/replicate",
-            payload,
-            key: None,
-            user,
-        })
-        .collect();
-    let ids = queues.add_held(&jobs, now).await?;
+    let jobs = wanted.iter().map(|(topic, payload, user)| {
+        NewJob::new(topic.as_str(), payload.clone()).user(user.as_str())
+    });
+    let ids = queues.add_held(jobs.collect(), now).await?;
     let payloads = wanted.iter().map(|(_, payload, _)| payload.clone());
     Ok(Held { jobs: ids.into_iter().zip(payloads).collect() })
 }

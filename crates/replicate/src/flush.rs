@@ -10,7 +10,7 @@ use tympan_web::flush_message::{Action, FlushMessage};
 
 use crate::agent::{AgentKind, agents};
 use crate::message::parse_chunk_id;
-use crate::replicator::queue_of;
+use crate::replicator::topic_of;
 use crate::send::{answer_of, blocking};
 use crate::{Agent, Error, Result};
 
@@ -31,23 +31,17 @@ pub async fn follow(repository: &Repository, queues: &Queues, now: SystemTime) -
         if from.as_deref() == Some(&*to) {
             return Ok(0);
         }
-        let jobs: Vec<NewJob<'_>> = flushes
-            .iter()
-            .map(|(queue, payload)| NewJob {
-                queue,
-                topic: "tympan/flush",
-                payload,
-                key: None,
-                user: "replication",
-            })
-            .collect();
-        if queues.digest(FOLLOWER, (from.as_deref(), &to), &jobs, now).await? {
-            return Ok(jobs.len());
+        let count = flushes.len();
+        let jobs = flushes
+            .into_iter()
+            .map(|(topic, payload)| NewJob::new(topic, payload).user("replication"));
+        if queues.digest(FOLLOWER, (from.as_deref(), &to), jobs.collect(), now).await? {
+            return Ok(count);
         }
     }
 }
 
-/// Returns the newest root, and the queue and payload of each flush that leads there from an older one.
+/// Returns the newest root, and the topic and properties of each flush that leads there from an older one.
 fn flushes_since(
     repository: &Repository,
     from: Option<&str>,
@@ -65,7 +59,7 @@ fn flushes_since(
         let payload = json!({ "action": action, "path": path.as_str(), "page": is_page });
         for agent in &agents {
             if agent.is_enabled && agent.kind != AgentKind::Publish {
-                flushes.push((queue_of("publish", &agent.name), payload.clone()));
+                flushes.push((topic_of("publish", &agent.name), payload.clone()));
             }
         }
     }
@@ -74,10 +68,10 @@ fn flushes_since(
 
 /// Sends one flush.
 pub(crate) async fn send_flush(client: &Client, agent: &Agent, job: &Job) -> Result<()> {
-    let text = |name: &str| job.payload.get(name).and_then(Json::as_str).unwrap_or_default();
+    let text = |name: &str| job.properties.get(name).and_then(Json::as_str).unwrap_or_default();
     let path = text("path");
     let action = if text("action") == "Delete" { Action::Delete } else { Action::Activate };
-    let is_page = job.payload.get("page").and_then(Json::as_bool).unwrap_or(false);
+    let is_page = job.properties.get("page").and_then(Json::as_bool).unwrap_or(false);
     let refetch = match agent.kind {
         AgentKind::FlushRefetch if is_page && action == Action::Activate => {
             vec![format!("{path}.html")]

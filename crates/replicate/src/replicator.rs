@@ -9,7 +9,7 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tracing::{debug, info, warn};
 use tympan_content::Repository;
-use tympan_jobs::{Claim, Job, Order, Queues};
+use tympan_jobs::{Claim, Job, Queues, topic_part};
 use tympan_web::client::{Client, Options};
 
 use crate::agent::{AgentKind, agents};
@@ -47,10 +47,10 @@ struct Inner {
     turn: Arc<tokio::sync::Mutex<()>>,
 }
 
-/// Returns the name of an agent's queue.
+/// Returns the topic of an agent's jobs, which an ordered queue of its own takes.
 #[must_use]
-pub fn queue_of(role: &str, agent: &str) -> String {
-    format!("replication/{role}/{agent}")
+pub fn topic_of(role: &str, agent: &str) -> String {
+    format!("com/day/cq/replication/job/{role}/{}", topic_part(agent))
 }
 
 impl Replicator {
@@ -142,11 +142,11 @@ impl Replicator {
         if !agent.is_enabled {
             return Ok(Some(IDLE));
         }
-        let queue = queue_of(self.inner.role, name);
-        let claim = Claim { queue: &queue, order: Order::Strict, worker: name, lease: LEASE };
+        let topic = topic_of(self.inner.role, name);
+        let claim = Claim { worker: name, lease: LEASE };
         let now = SystemTime::now();
-        let Some(job) = self.inner.queues.claim(claim, now).await? else {
-            let next = self.inner.queues.next_run(&queue, Order::Strict).await?;
+        let Some(job) = self.inner.queues.claim_in_order(&[&topic], claim, now).await? else {
+            let next = self.inner.queues.next_in_order(&topic).await?;
             let wait = next.and_then(|next| next.duration_since(now).ok()).unwrap_or(IDLE);
             return Ok(Some(wait.clamp(Duration::from_millis(1), IDLE)));
         };
@@ -191,7 +191,7 @@ impl Replicator {
                 } else {
                     warn!(agent = agent.name, job = job.id.0, reason, "replication job given up");
                 }
-                queues.fail(job.id, &agent.name, &reason, retry_at).await?;
+                queues.fail(job.id, &agent.name, &reason, (retry_at, SystemTime::now())).await?;
             }
         }
         Ok(())

@@ -60,12 +60,12 @@ impl Sender {
     fn compose(&self, agent: &str, job: &Job) -> Result<Message> {
         let text = |name: &str| {
             let malformed = || Error::Malformed(format!("job {} has no `{name}`", job.id));
-            job.payload.get(name).and_then(Json::as_str).ok_or_else(malformed)
+            job.properties.get(name).and_then(Json::as_str).ok_or_else(malformed)
         };
         let path = NodePath::new(text("path")?)?;
         let action = Action::find(text("action")?)
             .ok_or_else(|| Error::Malformed("no action".to_owned()))?;
-        let is_deep = job.payload.get("deep").and_then(Json::as_bool).unwrap_or(false);
+        let is_deep = job.properties.get("deep").and_then(Json::as_bool).unwrap_or(false);
         let mut message = Message {
             agent: agent.to_owned(),
             sequence: job.id.0,

@@ -319,7 +319,12 @@ impl From<tympan_replicate::Error> for Failure {
 
 impl From<tympan_jobs::Error> for Failure {
     fn from(error: tympan_jobs::Error) -> Self {
-        Self::internal(&error)
+        use tympan_jobs::Error;
+        match error {
+            Error::Topic(_) | Error::TooLarge { .. } => Self::bad_request(error.to_string()),
+            Error::Content(error) => error.into(),
+            error => Self::internal(&error),
+        }
     }
 }
 

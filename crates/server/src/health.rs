@@ -8,7 +8,7 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::{StatusCode, header};
 use serde_json::json;
-use tympan_replicate::{agents, queue_of};
+use tympan_replicate::{agents, topic_of};
 
 use crate::Instance;
 
@@ -60,7 +60,7 @@ async fn replication_checks(instance: &Arc<Instance>) -> Vec<Check> {
         if let Some(reason) = instance.replicator.blocked(&agent.name) {
             faults.push(format!("agent `{}` is blocked: {reason}", agent.name));
         }
-        match instance.queues.count(&queue_of(role, &agent.name)).await {
+        match instance.queues.count(&topic_of(role, &agent.name)).await {
             Ok(count) if count > QUEUE_WARN => {
                 faults.push(format!("agent `{}` has {count} jobs waiting", agent.name))
             }

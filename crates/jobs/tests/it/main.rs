@@ -6,6 +6,7 @@
     reason = "a test fails by panicking"
 )]
 
+mod place;
 mod queue;
 
 tympan_testkit::every_test_file_is_listed!();

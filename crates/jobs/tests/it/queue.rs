@@ -1,195 +1,292 @@
-//! The queues: order, leases, retries, keys.
+//! The queues: order, leases, retries, keys, on both databases.
 
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use serde_json::json;
-use tympan_jobs::{Claim, Error, JobState, MIGRATIONS, NewJob, Order, Queues};
-use tympan_testkit::State;
+use tympan_jobs::{Claim, Error, Job, JobState, NewJob, Queues};
+
+use crate::place::{Place, both};
 
 const LEASE: Duration = Duration::from_secs(60);
-
-async fn open(dir: &tempfile::TempDir) -> Queues {
-    let state = State::open(&dir.path().join("state.db")).await.unwrap();
-    state.migrate("jobs", MIGRATIONS).await.unwrap();
-    Queues::new(state.pool().clone())
-}
 
 fn at(seconds: u64) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000 + seconds)
 }
 
-fn new_job<'a>(payload: &'a serde_json::Value, key: Option<&'a str>) -> NewJob<'a> {
-    NewJob { queue: "q", topic: "t", payload, key, user: "ann" }
+fn new_job(properties: serde_json::Value) -> NewJob {
+    NewJob::new("a/t", properties).user("ann")
 }
 
-fn claim(worker: &str, order: Order) -> Claim<'_> {
-    Claim { queue: "q", order, worker, lease: LEASE }
+fn claim(worker: &str) -> Claim<'_> {
+    Claim { worker, lease: LEASE }
+}
+
+async fn ordered(queues: &Queues, worker: &str, now: SystemTime) -> Option<Job> {
+    queues.claim_in_order(&["a/t"], claim(worker), now).await.unwrap()
+}
+
+async fn any(queues: &Queues, worker: &str, now: SystemTime) -> Option<Job> {
+    queues.claim("a/t", "", 1, claim(worker), now).await.unwrap().pop()
 }
 
 #[tokio::test]
 async fn jobs_come_in_order_and_once() {
-    let dir = tempfile::tempdir().unwrap();
-    let queues = open(&dir).await;
-    for number in 0..3 {
-        queues.add(new_job(&json!({ "number": number }), None), at(0)).await.unwrap();
+    for place in both() {
+        let queues = place.open().await;
+        for number in 0..3 {
+            queues.add(new_job(json!({ "number": number })), at(0)).await.unwrap();
+        }
+        for number in 0..3 {
+            let job = any(&queues, "w", at(1)).await.unwrap();
+            assert_eq!(
+                (&job.properties["number"], job.attempt, job.user.as_str()),
+                (&json!(number), 1, "ann")
+            );
+            queues.finish(job.id, "w").await.unwrap();
+        }
+        assert!(any(&queues, "w", at(1)).await.is_none());
+        assert_eq!(queues.count("a/t").await.unwrap(), 0);
     }
-    for number in 0..3 {
-        let job = queues.claim(claim("w", Order::Loose), at(1)).await.unwrap().unwrap();
-        assert_eq!(
-            (&job.payload["number"], job.attempt, job.user.as_str()),
-            (&json!(number), 1, "ann")
-        );
-        queues.finish(job.id, "w").await.unwrap();
-    }
-    assert!(queues.claim(claim("w", Order::Loose), at(1)).await.unwrap().is_none());
-    assert_eq!(queues.count("q").await.unwrap(), 0);
 }
 
 #[tokio::test]
 async fn a_dead_workers_job_runs_again_after_its_lease() {
-    let dir = tempfile::tempdir().unwrap();
-    let queues = open(&dir).await;
-    queues.add(new_job(&json!(1), None), at(0)).await.unwrap();
-    let job = queues.claim(claim("dead", Order::Strict), at(0)).await.unwrap().unwrap();
-    assert!(queues.claim(claim("w", Order::Strict), at(59)).await.unwrap().is_none());
-    assert_eq!(queues.next_run("q", Order::Strict).await.unwrap(), Some(at(60)));
-    let again = queues.claim(claim("w", Order::Strict), at(60)).await.unwrap().unwrap();
-    assert_eq!((again.id, again.attempt), (job.id, 2));
-    assert!(matches!(queues.finish(job.id, "dead").await, Err(Error::LeaseLost(_))));
-    queues.finish(again.id, "w").await.unwrap();
+    for place in both() {
+        let queues = place.open().await;
+        queues.add(new_job(json!(1)), at(0)).await.unwrap();
+        let job = ordered(&queues, "dead", at(0)).await.unwrap();
+        assert!(ordered(&queues, "w", at(59)).await.is_none());
+        assert_eq!(queues.next_in_order("a/t").await.unwrap(), Some(at(60)));
+        let again = ordered(&queues, "w", at(60)).await.unwrap();
+        assert_eq!((again.id, again.attempt), (job.id, 2));
+        assert!(matches!(queues.finish(job.id, "dead").await, Err(Error::LeaseLost(_))));
+        assert!(matches!(
+            queues.renew(job.id, "dead", LEASE, at(60)).await,
+            Err(Error::LeaseLost(_))
+        ));
+        queues.renew(again.id, "w", LEASE, at(100)).await.unwrap();
+        assert!(ordered(&queues, "dead", at(159)).await.is_none());
+        queues.finish(again.id, "w").await.unwrap();
+    }
 }
 
 #[tokio::test]
-async fn a_strict_queue_waits_for_its_oldest_job() {
-    let dir = tempfile::tempdir().unwrap();
-    let queues = open(&dir).await;
-    queues.add(new_job(&json!("first"), None), at(0)).await.unwrap();
-    queues.add(new_job(&json!("second"), None), at(0)).await.unwrap();
-    let first = queues.claim(claim("w", Order::Strict), at(0)).await.unwrap().unwrap();
-    assert!(queues.claim(claim("v", Order::Strict), at(0)).await.unwrap().is_none());
-    queues.fail(first.id, "w", "refused", Some(at(30))).await.unwrap();
-    assert!(queues.claim(claim("w", Order::Strict), at(29)).await.unwrap().is_none());
-    let loose = queues.claim(claim("v", Order::Loose), at(29)).await.unwrap().unwrap();
-    assert_eq!(loose.payload, json!("second"));
-    let first = queues.claim(claim("w", Order::Strict), at(30)).await.unwrap().unwrap();
-    assert_eq!((first.payload, first.last_error.as_deref()), (json!("first"), Some("refused")));
+async fn an_ordered_queue_waits_for_its_oldest_job() {
+    for place in both() {
+        let queues = place.open().await;
+        queues.add(new_job(json!("first")), at(0)).await.unwrap();
+        queues.add(new_job(json!("second")), at(0)).await.unwrap();
+        let first = ordered(&queues, "w", at(0)).await.unwrap();
+        assert!(ordered(&queues, "v", at(0)).await.is_none());
+        queues.fail(first.id, "w", "refused", (Some(at(30)), at(0))).await.unwrap();
+        assert!(ordered(&queues, "w", at(29)).await.is_none());
+        let loose = any(&queues, "v", at(29)).await.unwrap();
+        assert_eq!(loose.properties, json!("second"));
+        assert!(ordered(&queues, "w", at(30)).await.is_none(), "one at a time");
+        queues.finish(loose.id, "v").await.unwrap();
+        let first = ordered(&queues, "w", at(30)).await.unwrap();
+        assert_eq!(
+            (first.properties, first.last_error.as_deref()),
+            (json!("first"), Some("refused"))
+        );
+    }
 }
 
 #[tokio::test]
 async fn a_job_given_up_stays_until_someone_acts_and_blocks_nobody() {
-    let dir = tempfile::tempdir().unwrap();
-    let queues = open(&dir).await;
-    queues.add(new_job(&json!("bad"), None), at(0)).await.unwrap();
-    queues.add(new_job(&json!("good"), None), at(0)).await.unwrap();
-    let bad = queues.claim(claim("w", Order::Strict), at(0)).await.unwrap().unwrap();
-    queues.fail(bad.id, "w", "never works", None).await.unwrap();
-    let good = queues.claim(claim("w", Order::Strict), at(0)).await.unwrap().unwrap();
-    assert_eq!(good.payload, json!("good"));
-    let listed = queues.list("q", 10).await.unwrap();
-    assert_eq!(
-        listed.iter().map(|job| job.state).collect::<Vec<_>>(),
-        [JobState::GivenUp, JobState::Active]
-    );
-    assert!(queues.retry(bad.id, at(5)).await.unwrap());
-    assert!(!queues.cancel(good.id).await.unwrap(), "a running job is not cancelled");
-    assert!(queues.cancel(bad.id).await.unwrap());
+    for place in both() {
+        let queues = place.open().await;
+        queues.add(new_job(json!("bad")).key("k"), at(0)).await.unwrap();
+        queues.add(new_job(json!("good")), at(0)).await.unwrap();
+        let bad = ordered(&queues, "w", at(0)).await.unwrap();
+        queues.fail(bad.id, "w", "never works", (None, at(0))).await.unwrap();
+        let good = ordered(&queues, "w", at(0)).await.unwrap();
+        assert_eq!(good.properties, json!("good"));
+        let listed = queues.list_topic("a/t", 10).await.unwrap();
+        assert_eq!(
+            listed.iter().map(|job| job.state).collect::<Vec<_>>(),
+            [JobState::GivenUp, JobState::Active]
+        );
+        let next = queues.add(new_job(json!("bad")).key("k"), at(1)).await.unwrap();
+        assert_ne!(next, bad.id, "what was given up keeps nobody from asking again");
+        assert!(queues.retry(bad.id, at(5)).await.unwrap());
+        assert!(!queues.cancel(good.id).await.unwrap(), "a running job is not cancelled");
+        assert!(queues.cancel(bad.id).await.unwrap());
+    }
 }
 
 #[tokio::test]
 async fn the_same_key_is_the_same_job() {
-    let dir = tempfile::tempdir().unwrap();
-    let queues = open(&dir).await;
-    let one = queues.add(new_job(&json!(1), Some("k")), at(0)).await.unwrap();
-    let two = queues.add(new_job(&json!(2), Some("k")), at(0)).await.unwrap();
-    assert_eq!((one, queues.count("q").await.unwrap()), (two, 1));
+    for place in both() {
+        let queues = place.open().await;
+        let one = queues.add(new_job(json!(1)).key("k"), at(0)).await.unwrap();
+        let two = queues.add(new_job(json!(2)).key("k"), at(0)).await.unwrap();
+        let other = queues.add(NewJob::new("a/other", json!(1)).key("k"), at(0)).await.unwrap();
+        assert_eq!((one, queues.count("a/t").await.unwrap()), (two, 1));
+        assert_ne!(one, other, "a key belongs to its topic");
+        let all = vec![
+            new_job(json!(3)),
+            new_job(json!(4)).key("k"),
+            new_job(json!(5)),
+            new_job(json!(6)).key("l"),
+        ];
+        let ids = queues.add_all(all, at(0)).await.unwrap();
+        assert_eq!((ids.len(), ids[1]), (4, one));
+        let stored = queues.list_topic("a/t", 10).await.unwrap();
+        let of = |at: usize| stored.iter().find(|job| job.id == ids[at]).unwrap();
+        assert_eq!(
+            [0, 1, 2, 3].map(|at| of(at).properties.clone()),
+            [json!(3), json!(1), json!(5), json!(6)]
+        );
+    }
 }
 
 #[tokio::test]
 async fn jobs_survive_reopening() {
-    let dir = tempfile::tempdir().unwrap();
-    let queues = open(&dir).await;
-    queues.add(new_job(&json!({ "path": "/content" }), None), at(0)).await.unwrap();
-    queues.claim(claim("w", Order::Strict), at(0)).await.unwrap().unwrap();
-    drop(queues);
-    let queues = open(&dir).await;
-    assert_eq!(queues.release_all().await.unwrap(), 1);
-    let job = queues.claim(claim("w", Order::Strict), at(1)).await.unwrap().unwrap();
-    assert_eq!((job.payload, job.attempt), (json!({ "path": "/content" }), 2));
+    for place in both() {
+        let queues = place.open().await;
+        queues.add(new_job(json!({ "path": "/content" })), at(0)).await.unwrap();
+        ordered(&queues, "w", at(0)).await.unwrap();
+        drop(queues);
+        let queues = place.open().await;
+        assert_eq!(queues.release_all().await.unwrap(), 1);
+        let job = ordered(&queues, "w", at(1)).await.unwrap();
+        assert_eq!((job.properties, job.attempt), (json!({ "path": "/content" }), 2));
+    }
 }
 
 #[tokio::test]
 async fn workers_never_share_a_job() {
-    let dir = tempfile::tempdir().unwrap();
-    let queues = open(&dir).await;
-    for number in 0..40 {
-        queues.add(new_job(&json!(number), None), at(0)).await.unwrap();
+    for place in both() {
+        let queues = place.open().await;
+        let jobs = (0..40).map(|number| new_job(json!(number)));
+        queues.add_all(jobs.collect(), at(0)).await.unwrap();
+        let place = Arc::new(place);
+        let workers = (0..4).map(|worker| {
+            let place = place.clone();
+            tokio::spawn(async move {
+                // As processes of their own do, which share nothing but the database.
+                let queues = place.open().await;
+                let name = format!("w{worker}");
+                let mut done = Vec::new();
+                while done.len() + queues.list_topic("a/t", 1).await.unwrap().len() > done.len() {
+                    if let Some(job) = any(&queues, &name, at(1)).await {
+                        queues.finish(job.id, &name).await.unwrap();
+                        done.push(job.properties.as_i64().unwrap());
+                    }
+                }
+                done
+            })
+        });
+        let mut all = Vec::new();
+        for worker in workers.collect::<Vec<_>>() {
+            all.extend(worker.await.unwrap());
+        }
+        all.sort_unstable();
+        assert_eq!(all, (0..40).collect::<Vec<_>>());
     }
-    let workers = (0..4).map(|worker| {
-        let queues = queues.clone();
-        tokio::spawn(async move {
-            let name = format!("w{worker}");
-            let mut done = Vec::new();
-            while let Some(job) = queues.claim(claim(&name, Order::Loose), at(1)).await.unwrap() {
-                queues.finish(job.id, &name).await.unwrap();
-                done.push(job.payload.as_i64().unwrap());
-            }
-            done
-        })
-    });
-    let mut all = Vec::new();
-    for worker in workers.collect::<Vec<_>>() {
-        all.extend(worker.await.unwrap());
+}
+
+#[tokio::test]
+async fn jobs_added_at_once_are_all_there_and_share_their_syncs() {
+    for place in both() {
+        let queues = place.open().await;
+        let adding = (0..200).map(|number| {
+            let queues = queues.clone();
+            tokio::spawn(async move { queues.add(new_job(json!(number)), at(0)).await.unwrap() })
+        });
+        let mut ids = Vec::new();
+        for one in adding.collect::<Vec<_>>() {
+            ids.push(one.await.unwrap());
+        }
+        let stored = queues.list_topic("a/t", 1000).await.unwrap();
+        for (number, id) in ids.iter().enumerate() {
+            let job = stored.iter().find(|job| job.id == *id).unwrap();
+            assert_eq!(job.properties, json!(number), "each caller has the number of its own job");
+        }
+        assert_eq!(stored.len(), 200);
     }
-    all.sort_unstable();
-    assert_eq!(all, (0..40).collect::<Vec<_>>());
 }
 
 #[tokio::test]
 async fn held_jobs_wait_for_their_release_and_survive_a_crash() {
-    let dir = tempfile::tempdir().unwrap();
-    let queues = open(&dir).await;
-    let ids = queues
-        .add_held(&[new_job(&json!(1), None), new_job(&json!(2), None)], at(0))
-        .await
-        .unwrap();
-    queues.add(new_job(&json!(3), None), at(0)).await.unwrap();
-    assert!(
-        queues.claim(claim("w", Order::Strict), at(1)).await.unwrap().is_none(),
-        "the order holds"
-    );
-    let late = queues.claim(claim("w", Order::Strict), at(600)).await.unwrap().unwrap();
-    assert_eq!((late.id, late.attempt), (ids[0], 1), "nothing is held for ever");
-    queues.finish(late.id, "w").await.unwrap();
-    let ids = [ids[1], queues.add_held(&[new_job(&json!(2), None)], at(0)).await.unwrap()[0]];
-    queues.discard(&ids[1..]).await.unwrap();
-    queues.release(&[(ids[0], json!("known by now"))], at(1)).await.unwrap();
-    for expected in [json!("known by now"), json!(3)] {
-        let job = queues.claim(claim("w", Order::Strict), at(1)).await.unwrap().unwrap();
-        assert_eq!(job.payload, expected);
-        queues.finish(job.id, "w").await.unwrap();
+    for place in both() {
+        let queues = place.open().await;
+        let ids = queues.add_held(vec![new_job(json!(1)), new_job(json!(2))], at(0)).await.unwrap();
+        queues.add(new_job(json!(3)), at(0)).await.unwrap();
+        assert!(ordered(&queues, "w", at(1)).await.is_none(), "the order holds");
+        let late = ordered(&queues, "w", at(600)).await.unwrap();
+        assert_eq!((late.id, late.attempt), (ids[0], 1), "nothing is held for ever");
+        queues.finish(late.id, "w").await.unwrap();
+        let second = ordered(&queues, "w", at(600)).await.unwrap();
+        assert_eq!(second.id, ids[1]);
+        queues.finish(second.id, "w").await.unwrap();
+        let third = ordered(&queues, "w", at(600)).await.unwrap();
+        queues.finish(third.id, "w").await.unwrap();
+        let ids = queues.add_held(vec![new_job(json!(4)), new_job(json!(5))], at(0)).await.unwrap();
+        queues.add(new_job(json!(6)), at(0)).await.unwrap();
+        queues.discard(&ids[1..]).await.unwrap();
+        queues.release(&[(ids[0], json!("known by now"))], at(1)).await.unwrap();
+        for expected in [json!("known by now"), json!(6)] {
+            let job = ordered(&queues, "w", at(1)).await.unwrap();
+            assert_eq!(job.properties, expected);
+            queues.finish(job.id, "w").await.unwrap();
+        }
+        queues.add_held(vec![new_job(json!("orphan"))], at(2)).await.unwrap();
+        drop(queues);
+        let queues = place.open().await;
+        assert_eq!(queues.release_all().await.unwrap(), 1);
+        let job = ordered(&queues, "w", at(3)).await.unwrap();
+        assert_eq!(job.properties, json!("orphan"));
     }
-    queues.add_held(&[new_job(&json!("orphan"), None)], at(2)).await.unwrap();
-    drop(queues);
-    let queues = open(&dir).await;
-    assert_eq!(queues.release_all().await.unwrap(), 1);
-    let job = queues.claim(claim("w", Order::Strict), at(3)).await.unwrap().unwrap();
-    assert_eq!(job.payload, json!("orphan"));
 }
 
 #[tokio::test]
 async fn a_follower_and_its_jobs_move_together_and_once() {
+    for place in both() {
+        let queues = place.open().await;
+        let jobs = || vec![new_job(json!("a to b"))];
+        assert_eq!(queues.digested("f").await.unwrap(), None);
+        assert!(queues.digest("f", (None, "a"), Vec::new(), at(0)).await.unwrap());
+        assert!(queues.digest("f", (Some("a"), "b"), jobs(), at(0)).await.unwrap());
+        assert!(
+            !queues.digest("f", (Some("a"), "b"), jobs(), at(0)).await.unwrap(),
+            "the second is too late"
+        );
+        assert!(!queues.digest("f", (None, "a"), jobs(), at(0)).await.unwrap());
+        assert_eq!(queues.digested("f").await.unwrap().as_deref(), Some("b"));
+        assert_eq!(queues.count("a/t").await.unwrap(), 1);
+    }
+}
+
+#[tokio::test]
+async fn what_is_no_job_is_refused() {
+    let place = Place::sqlite();
+    let queues = place.open().await;
+    let bad = queues.add(NewJob::new("no topic", json!(1)), at(0)).await;
+    assert!(matches!(bad, Err(Error::Topic(_))));
+    let large = json!("x".repeat(tympan_jobs::MAX_PROPERTIES_BYTES));
+    assert!(matches!(queues.add(new_job(large), at(0)).await, Err(Error::TooLarge { .. })));
+    assert!(queues.list(&tympan_jobs::JobFilter::default(), 10).await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn jobs_of_older_databases_are_kept() {
     let dir = tempfile::tempdir().unwrap();
-    let queues = open(&dir).await;
-    assert_eq!(queues.digested("f").await.unwrap(), None);
-    assert!(queues.digest("f", (None, "a"), &[], at(0)).await.unwrap());
-    let payload = json!("a to b");
-    let jobs = [new_job(&payload, None)];
-    assert!(queues.digest("f", (Some("a"), "b"), &jobs, at(0)).await.unwrap());
-    assert!(
-        !queues.digest("f", (Some("a"), "b"), &jobs, at(0)).await.unwrap(),
-        "the second is too late"
-    );
-    assert!(!queues.digest("f", (None, "a"), &jobs, at(0)).await.unwrap());
-    assert_eq!(queues.digested("f").await.unwrap().as_deref(), Some("b"));
-    assert_eq!(queues.count("q").await.unwrap(), 1);
+    let file = dir.path().join("state.db");
+    let state = tympan_testkit::State::open(&file).await.unwrap();
+    state.migrate("jobs", &tympan_jobs::MIGRATIONS[..4]).await.unwrap();
+    sqlx::query(
+        "INSERT INTO job (queue, topic, payload, state, attempt, run_at, created, created_by) \
+         VALUES ('replication/author/publish', 'tympan/replicate', '7', 'QUEUED', 0, 1, 1, 'ann')",
+    )
+    .execute(state.pool())
+    .await
+    .unwrap();
+    state.migrate("jobs", tympan_jobs::MIGRATIONS).await.unwrap();
+    let queues = Queues::new(state.pool().clone());
+    let topic = "com/day/cq/replication/job/author/publish";
+    let job = queues.claim_in_order(&[topic], claim("w"), at(0)).await.unwrap().unwrap();
+    assert_eq!(job.properties, json!(7));
 }

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use serde_json::{Value, json};
 use tympan_content::{Date, Index, JCR_CONTENT, Node, Snapshot, Summary};
 use tympan_jobs::JobState;
-use tympan_replicate::{agents, queue_of};
+use tympan_replicate::{agents, topic_of};
 
 use crate::Instance;
 use crate::api::endpoint::{
@@ -173,9 +173,11 @@ fn iso(date: Option<Date>) -> Option<String> {
 /// Tells where a page stands between its author and the visitors.
 fn status(path: &str, summary: &Summary, waiting: &HashMap<String, JobState>) -> &'static str {
     match waiting.get(path) {
-        Some(JobState::GivenUp) => return "failed",
-        Some(JobState::Held | JobState::Queued | JobState::Active) => return "queued",
-        None => {}
+        Some(JobState::GivenUp | JobState::Error) => return "failed",
+        Some(JobState::Held | JobState::Delayed | JobState::Queued | JobState::Active) => {
+            return "queued";
+        }
+        Some(JobState::Succeeded | JobState::Stopped) | None => {}
     }
     match (summary.activation(), summary.activated(), summary.modified()) {
         (Some("Deactivate"), ..) => "deactivated",
@@ -190,8 +192,8 @@ async fn waiting_paths(instance: &Instance) -> Result<HashMap<String, JobState>>
     let role = instance.role.name();
     let mut waiting = HashMap::new();
     for agent in agents(&instance.repository.snapshot()?, role)? {
-        for job in instance.queues.list(&queue_of(role, &agent.name), MAX_JOBS).await? {
-            if let Some(path) = job.payload.get("path").and_then(Value::as_str) {
+        for job in instance.queues.list_topic(&topic_of(role, &agent.name), MAX_JOBS).await? {
+            if let Some(path) = job.properties.get("path").and_then(Value::as_str) {
                 waiting.insert(path.to_owned(), job.state);
             }
         }

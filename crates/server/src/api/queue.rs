@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tympan_content::{Date, Depth, NodePath, Snapshot};
 use tympan_jobs::{Job, JobId};
-use tympan_replicate::{Action, Need, Wish, agents, queue_of};
+use tympan_replicate::{Action, Need, Wish, agents, topic_of};
 
 use crate::Instance;
 use crate::api::endpoint::{
@@ -74,15 +74,15 @@ fn queue(call: Call) -> Pending {
         let role = instance.role.name();
         let mut described = Vec::new();
         for agent in agents(&instance.repository.snapshot()?, role)? {
-            let queue = queue_of(role, &agent.name);
-            let jobs = instance.queues.list(&queue, MAX_JOBS).await?;
+            let topic = topic_of(role, &agent.name);
+            let jobs = instance.queues.list_topic(&topic, MAX_JOBS).await?;
             described.push(json!({
                 "name": agent.name,
                 "title": agent.title,
                 "target": agent.target,
                 "enabled": agent.is_enabled,
                 "blocked": instance.replicator.blocked(&agent.name),
-                "queued": instance.queues.count(&queue).await?,
+                "queued": instance.queues.count(&topic).await?,
                 "items": jobs.iter().filter(|job| is_seen(job, &seen)).map(job_item).collect::<Vec<_>>(),
             }));
         }
@@ -96,7 +96,7 @@ fn is_seen(job: &Job, seen: &Snapshot) -> bool {
 }
 
 fn path_of(job: &Job) -> Option<NodePath> {
-    NodePath::new(job.payload.get("path")?.as_str()?).ok()
+    NodePath::new(job.properties.get("path")?.as_str()?).ok()
 }
 
 /// Refuses to touch a job for whoever may not replicate what it is about.
@@ -104,7 +104,7 @@ async fn check_replicate(call: &Call, id: JobId) -> Result<()> {
     let (instance, seen) = (&call.instance, call.snapshot()?);
     let role = instance.role.name();
     for agent in agents(&instance.repository.snapshot()?, role)? {
-        let jobs = instance.queues.list(&queue_of(role, &agent.name), MAX_JOBS).await?;
+        let jobs = instance.queues.list_topic(&topic_of(role, &agent.name), MAX_JOBS).await?;
         if let Some(job) = jobs.iter().find(|job| job.id == id) {
             let path = path_of(job).unwrap_or_else(NodePath::root);
             return require_replicate(&seen, &path);
@@ -116,8 +116,8 @@ async fn check_replicate(call: &Call, id: JobId) -> Result<()> {
 fn job_item(job: &Job) -> Value {
     json!({
         "id": job.id.0,
-        "action": job.payload.get("action"),
-        "path": job.payload.get("path"),
+        "action": job.properties.get("action"),
+        "path": job.properties.get("path"),
         "user": job.user,
         "created": Date::from_system_time(job.created).to_string(),
         "attempt": job.attempt,

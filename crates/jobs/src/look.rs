@@ -1,0 +1,353 @@
+//! Looking at queues: lists, counts, statistics by topic, what is paused.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
+
+use sqlx::Row;
+
+use crate::queue::lane_of;
+use crate::sql::{database, job_of, millis, places, time};
+use crate::{Job, JobId, JobState, Queues, Result};
+
+/// Which jobs to list.
+#[derive(Debug, Clone, Default)]
+pub struct JobFilter {
+    /// Those of these topics; all if there are none.
+    pub topics: Vec<String>,
+    /// Those in this state.
+    pub state: Option<JobState>,
+    /// Those with higher numbers.
+    pub after: Option<JobId>,
+}
+
+/// What is known of a topic.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct TopicStatistics {
+    /// Jobs that wait, held and delayed ones included.
+    pub queued: u64,
+    /// Jobs that run.
+    pub active: u64,
+    /// Jobs that were given up and wait for someone.
+    pub given_up: u64,
+    /// Jobs that were done.
+    pub finished: u64,
+    /// Attempts that failed.
+    pub failed: u64,
+    /// Jobs that were stopped while they ran.
+    pub cancelled: u64,
+    /// How long all finished jobs waited together.
+    pub waited: Duration,
+    /// How long all finished jobs ran together.
+    pub ran: Duration,
+    /// When the topic was seen first.
+    pub first_seen: Option<SystemTime>,
+    /// When one of its jobs ended last.
+    pub last_ended: Option<SystemTime>,
+}
+
+impl TopicStatistics {
+    /// Adds those of another topic.
+    pub fn add(&mut self, other: &Self) {
+        self.queued += other.queued;
+        self.active += other.active;
+        self.given_up += other.given_up;
+        self.finished += other.finished;
+        self.failed += other.failed;
+        self.cancelled += other.cancelled;
+        self.waited += other.waited;
+        self.ran += other.ran;
+        self.last_ended = self.last_ended.max(other.last_ended);
+    }
+
+    /// Returns how long a job waited on average before it ran.
+    #[must_use]
+    pub fn average_wait(&self) -> Duration {
+        average(self.waited, self.finished)
+    }
+
+    /// Returns how long a job ran on average.
+    #[must_use]
+    pub fn average_run(&self) -> Duration {
+        average(self.ran, self.finished)
+    }
+}
+
+fn average(sum: Duration, count: u64) -> Duration {
+    let millis = sum.as_millis().checked_div(u128::from(count)).unwrap_or_default();
+    Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX))
+}
+
+/// A process that works on this database.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkerProcess {
+    /// Its name.
+    pub name: String,
+    /// What it is: `author`, `publish`, `assets`.
+    pub role: String,
+    /// When it counts as dead.
+    pub until: SystemTime,
+}
+
+impl Queues {
+    /// Finds a job.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub async fn find(&self, id: JobId) -> Result<Option<Job>> {
+        let row = sqlx::query("SELECT * FROM job WHERE id = $1")
+            .bind(id.0)
+            .fetch_optional(&self.pool)
+            .await
+            .map_err(database("find a job"))?;
+        row.as_ref().map(job_of).transpose()
+    }
+
+    /// Lists jobs by age, oldest first, at most `limit`.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub async fn list(&self, filter: &JobFilter, limit: u32) -> Result<Vec<Job>> {
+        let mut text = "SELECT * FROM job WHERE id > $1".to_owned();
+        if let Some(state) = filter.state {
+            // One of our own names.
+            text.push_str(&format!(" AND state = '{}'", state.name()));
+        }
+        if !filter.topics.is_empty() {
+            text.push_str(&format!(" AND topic IN ({})", places(3, filter.topics.len())));
+        }
+        text.push_str(" ORDER BY id LIMIT $2");
+        let mut query = sqlx::query(sqlx::AssertSqlSafe(text))
+            .bind(filter.after.map_or(i64::MIN, |id| id.0))
+            .bind(i64::from(limit));
+        for topic in &filter.topics {
+            query = query.bind(topic.as_str());
+        }
+        let rows = query.fetch_all(&self.pool).await.map_err(database("list jobs"))?;
+        rows.iter().map(job_of).collect()
+    }
+
+    /// Lists the oldest jobs of a topic, at most `limit`.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub async fn list_topic(&self, topic: &str, limit: u32) -> Result<Vec<Job>> {
+        let filter = JobFilter { topics: vec![topic.to_owned()], ..JobFilter::default() };
+        self.list(&filter, limit).await
+    }
+
+    /// Counts the jobs of a topic that are stored, those given up included.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub async fn count(&self, topic: &str) -> Result<u64> {
+        let action = "count jobs";
+        let row = sqlx::query("SELECT COUNT(*) FROM job WHERE topic = $1")
+            .bind(topic)
+            .fetch_one(&self.pool)
+            .await
+            .map_err(database(action))?;
+        Ok(row.try_get::<i64, _>(0).map_err(database(action))?.unsigned_abs())
+    }
+
+    /// Counts the jobs of a topic and a tenant that wait to be claimed.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub async fn count_waiting(&self, topic: &str, tenant: &str) -> Result<u64> {
+        let action = "count jobs";
+        let row = sqlx::query("SELECT COUNT(*) FROM job WHERE state = 'QUEUED' AND lane = $1")
+            .bind(lane_of(topic, tenant))
+            .fetch_one(&self.pool)
+            .await
+            .map_err(database(action))?;
+        Ok(row.try_get::<i64, _>(0).map_err(database(action))?.unsigned_abs())
+    }
+
+    /// Returns when the oldest job of a topic may be claimed in order, or nothing if there is none.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub async fn next_in_order(&self, topic: &str) -> Result<Option<SystemTime>> {
+        let action = "find the next job";
+        let row = sqlx::query(
+            "SELECT CASE WHEN state IN ('ACTIVE', 'HELD') THEN lease_until ELSE run_at END FROM job \
+             WHERE topic = $1 AND state IN ('HELD', 'DELAYED', 'QUEUED', 'ACTIVE') ORDER BY id LIMIT 1",
+        )
+        .bind(topic)
+        .fetch_optional(&self.pool)
+        .await
+        .map_err(database(action))?;
+        let due = row.map(|row| row.try_get::<Option<i64>, _>(0)).transpose();
+        Ok(due.map_err(database(action))?.flatten().map(time))
+    }
+
+    /// Returns all topics that were ever seen, with what is known of them.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub async fn topics(&self) -> Result<BTreeMap<String, TopicStatistics>> {
+        let action = "read the topics";
+        let mut found: BTreeMap<String, TopicStatistics> = BTreeMap::new();
+        let rows = sqlx::query(
+            "SELECT topic, first_seen, finished, failed, cancelled, wait_ms, run_ms, last_ended FROM job_topic",
+        )
+        .fetch_all(&self.pool)
+        .await
+        .map_err(database(action))?;
+        for row in &rows {
+            let number = |at: usize| row.try_get::<i64, _>(at).map_err(database(action));
+            let count = |at: usize| number(at).map(i64::unsigned_abs);
+            let last: Option<i64> = row.try_get(7).map_err(database(action))?;
+            let statistics = TopicStatistics {
+                first_seen: Some(time(number(1)?)),
+                finished: count(2)?,
+                failed: count(3)?,
+                cancelled: count(4)?,
+                waited: Duration::from_millis(count(5)?),
+                ran: Duration::from_millis(count(6)?),
+                last_ended: last.map(time),
+                ..TopicStatistics::default()
+            };
+            found.insert(row.try_get(0).map_err(database(action))?, statistics);
+        }
+        let rows = sqlx::query("SELECT topic, state, COUNT(*) FROM job GROUP BY topic, state")
+            .fetch_all(&self.pool)
+            .await
+            .map_err(database(action))?;
+        for row in &rows {
+            let topic: String = row.try_get(0).map_err(database(action))?;
+            let state: String = row.try_get(1).map_err(database(action))?;
+            let count = row.try_get::<i64, _>(2).map_err(database(action))?.unsigned_abs();
+            let statistics = found.entry(topic).or_default();
+            match JobState::find(&state) {
+                Some(JobState::Held | JobState::Delayed | JobState::Queued) => {
+                    statistics.queued += count;
+                }
+                Some(JobState::Active) => statistics.active += count,
+                Some(JobState::GivenUp | JobState::Error) => statistics.given_up += count,
+                Some(JobState::Succeeded | JobState::Stopped) | None => {}
+            }
+        }
+        Ok(found)
+    }
+
+    /// Returns when the oldest running job began, if one runs.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub async fn oldest_active(&self) -> Result<Option<SystemTime>> {
+        let action = "find the oldest running job";
+        let row = sqlx::query("SELECT MIN(started) FROM job WHERE state = 'ACTIVE'")
+            .fetch_one(&self.pool)
+            .await
+            .map_err(database(action))?;
+        Ok(row.try_get::<Option<i64>, _>(0).map_err(database(action))?.map(time))
+    }
+
+    /// Returns the names of the queues from which nothing is claimed.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub async fn paused(&self) -> Result<Vec<String>> {
+        let action = "read which queues are paused";
+        let rows = sqlx::query("SELECT name FROM job_queue WHERE state = 'PAUSED' ORDER BY name")
+            .fetch_all(&self.pool)
+            .await
+            .map_err(database(action))?;
+        rows.iter().map(|row| row.try_get(0).map_err(database(action))).collect()
+    }
+
+    /// Keeps jobs of a queue from being begun, in all processes; those that run go on.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub async fn pause(&self, queue: &str, user: &str, now: SystemTime) -> Result<()> {
+        sqlx::query(
+            "INSERT INTO job_queue (name, state, changed, by_user) VALUES ($1, 'PAUSED', $2, $3) \
+             ON CONFLICT (name) DO UPDATE SET state = 'PAUSED', changed = excluded.changed, by_user = excluded.by_user",
+        )
+        .bind(queue)
+        .bind(millis(now))
+        .bind(user)
+        .execute(&self.pool)
+        .await
+        .map_err(database("pause a queue"))?;
+        self.ring();
+        Ok(())
+    }
+
+    /// Lets jobs of a queue be begun again. Tells whether it was paused.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub async fn resume(&self, queue: &str) -> Result<bool> {
+        let done = sqlx::query("DELETE FROM job_queue WHERE name = $1")
+            .bind(queue)
+            .execute(&self.pool)
+            .await
+            .map_err(database("resume a queue"))?;
+        self.ring();
+        Ok(done.rows_affected() > 0)
+    }
+
+    /// Lets all jobs of some topics that were given up run again. Returns how many.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub async fn retry_all(&self, topics: &[String], now: SystemTime) -> Result<u64> {
+        let text = format!(
+            "UPDATE job SET state = 'QUEUED', run_at = $1, attempt = 0, ended = NULL, cancel = 0 \
+             WHERE state IN ('GIVEN_UP', 'ERROR') AND topic IN ({})",
+            places(2, topics.len().max(1))
+        );
+        let mut query = sqlx::query(sqlx::AssertSqlSafe(text)).bind(millis(now));
+        for topic in topics {
+            query = query.bind(topic.as_str());
+        }
+        if topics.is_empty() {
+            return Ok(0);
+        }
+        let done = query.execute(&self.pool).await.map_err(database("retry jobs"))?;
+        self.ring();
+        Ok(done.rows_affected())
+    }
+
+    /// Removes ended jobs that are older than `kept` since `before`; given up ones too.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub async fn prune(&self, done_before: SystemTime, failed_before: SystemTime) -> Result<u64> {
+        let done = sqlx::query(
+            "DELETE FROM job WHERE (state IN ('SUCCEEDED', 'STOPPED') AND ended <= $1) \
+             OR (state IN ('GIVEN_UP', 'ERROR') AND ended <= $2)",
+        )
+        .bind(millis(done_before))
+        .bind(millis(failed_before))
+        .execute(&self.pool)
+        .await
+        .map_err(database("remove ended jobs"))?;
+        Ok(done.rows_affected())
+    }
+
+    /// Returns the processes that work on this database and are alive.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub async fn workers(&self, now: SystemTime) -> Result<Vec<WorkerProcess>> {
+        let action = "read the workers";
+        let rows =
+            sqlx::query("SELECT name, role, until FROM job_worker WHERE until > $1 ORDER BY name")
+                .bind(millis(now))
+                .fetch_all(&self.pool)
+                .await
+                .map_err(database(action))?;
+        let worker = |row: &sqlx::any::AnyRow| -> Result<WorkerProcess> {
+            Ok(WorkerProcess {
+                name: row.try_get(0).map_err(database(action))?,
+                role: row.try_get(1).map_err(database(action))?,
+                until: time(row.try_get(2).map_err(database(action))?),
+            })
+        };
+        rows.iter().map(worker).collect()
+    }
+}

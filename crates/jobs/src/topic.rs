@@ -1,0 +1,213 @@
+//! Topics: what kind of work a job is, and patterns over them.
+//!
+//! In: a topic such as `com/adobe/granite/workflow/job/var/workflow/models/scale`, and patterns of queues and handlers.
+//! Out: whether a pattern covers the topic, which part the wildcard stands for, and which pattern says it more closely.
+//!
+//! Queues and handlers read a trailing `*` differently, as in Sling: a queue's `a/*` is everything below, a handler's is
+//! one level, and `a/**` everything below.
+
+use crate::{Error, Result};
+
+/// The longest topic.
+pub const MAX_TOPIC_BYTES: usize = 512;
+
+/// Refuses what is no topic: parts of letters, digits, `_`, `-`, `.`, `:`, `{`, `}` and `~`, joined by `/`.
+///
+/// # Errors
+/// [`Error::Topic`].
+pub fn check_topic(topic: &str) -> Result<()> {
+    let is_fine = |character: char| character.is_alphanumeric() || "_-.:{}~".contains(character);
+    let is_part = |part: &str| !part.is_empty() && part.chars().all(is_fine);
+    if topic.len() <= MAX_TOPIC_BYTES && topic.split('/').all(is_part) {
+        return Ok(());
+    }
+    Err(Error::Topic(topic.chars().take(MAX_TOPIC_BYTES).collect()))
+}
+
+/// Makes a part of a topic of any text, such as a node path: what no topic may hold becomes `_`.
+#[must_use]
+pub fn topic_part(text: &str) -> String {
+    let kept = |character: char| {
+        if character.is_alphanumeric() || "_-./".contains(character) { character } else { '_' }
+    };
+    let text: String = text.trim_matches('/').chars().map(kept).collect();
+    text.split('/').filter(|part| !part.is_empty()).collect::<Vec<_>>().join("/")
+}
+
+/// Which topics a queue or a handler takes.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct TopicPattern {
+    text: String,
+    rule: Rule,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Rule {
+    /// This topic.
+    Exact(String),
+    /// Topics one level below; the text ends in `/`.
+    Children(String),
+    /// Topics any number of levels below; the text ends in `/` unless it is empty.
+    Below(String),
+}
+
+impl TopicPattern {
+    /// Reads a pattern of a queue, as Sling does: `a/b` is exact, `a/b/.` and `a/b.` are the topics directly below,
+    /// `a/b/*` and `a/b*` all below, `*` all there are.
+    #[must_use]
+    pub fn of_queue(text: &str) -> Self {
+        let text = text.trim();
+        let rule = if let Some(parent) = text.strip_suffix('.') {
+            Rule::Children(folder(parent))
+        } else if let Some(parent) = text.strip_suffix('*') {
+            Rule::Below(folder(parent))
+        } else {
+            Rule::Exact(text.to_owned())
+        };
+        Self { text: text.to_owned(), rule }
+    }
+
+    /// Reads a pattern of a handler: `a/b` is exact, `a/b/*` are the topics directly below, `a/b/**` all below.
+    #[must_use]
+    pub fn of_handler(text: &str) -> Self {
+        let text = text.trim();
+        let rule = if let Some(parent) = text.strip_suffix("**") {
+            Rule::Below(folder(parent))
+        } else if let Some(parent) = text.strip_suffix('*') {
+            if parent.is_empty() {
+                Rule::Below(String::new())
+            } else {
+                Rule::Children(folder(parent))
+            }
+        } else {
+            Rule::Exact(text.to_owned())
+        };
+        Self { text: text.to_owned(), rule }
+    }
+
+    /// Returns the pattern as it was written.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Returns the part of the topic that the wildcard stands for, if the pattern covers the topic: nothing of it for an
+    /// exact one.
+    #[must_use]
+    pub fn matched<'t>(&self, topic: &'t str) -> Option<&'t str> {
+        match &self.rule {
+            Rule::Exact(exact) => (exact == topic).then_some(""),
+            Rule::Below(folder) => {
+                topic.strip_prefix(folder.as_str()).filter(|rest| !rest.is_empty())
+            }
+            Rule::Children(folder) => topic
+                .strip_prefix(folder.as_str())
+                .filter(|rest| !rest.is_empty() && !rest.contains('/')),
+        }
+    }
+
+    /// Tells whether the pattern covers a topic.
+    #[must_use]
+    pub fn covers(&self, topic: &str) -> bool {
+        self.matched(topic).is_some()
+    }
+
+    /// Returns how closely the pattern describes what it covers; exact ones are closest, then longer ones.
+    #[must_use]
+    pub fn closeness(&self) -> (u8, usize) {
+        match &self.rule {
+            Rule::Exact(exact) => (2, exact.len()),
+            Rule::Children(folder) => (1, folder.len() * 2 + 1),
+            Rule::Below(folder) => (1, folder.len() * 2),
+        }
+    }
+}
+
+/// Ends the folder of a wildcard with a slash, but for that of all topics.
+fn folder(parent: &str) -> String {
+    if parent.is_empty() || parent.ends_with('/') {
+        parent.to_owned()
+    } else {
+        format!("{parent}/")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn queue(pattern: &str, topic: &str, matched: Option<&str>) {
+        assert_eq!(TopicPattern::of_queue(pattern).matched(topic), matched, "{pattern} {topic}");
+    }
+
+    #[test]
+    fn queues_cover_topics_as_in_sling() {
+        queue("a/b", "a/b", Some(""));
+        queue("a/b", "a/b/c", None);
+        queue("a/b/*", "a/b/c", Some("c"));
+        queue("a/b/*", "a/b/c/d", Some("c/d"));
+        queue("a/b/*", "a/b", None);
+        queue("a/b/*", "a/bc/d", None);
+        queue("a/b*", "a/b/c/d", Some("c/d"));
+        queue("a/b*", "a/bc", None);
+        queue("a/b*", "a/b", None);
+        queue("a/b/.", "a/b/c", Some("c"));
+        queue("a/b/.", "a/b/c/d", None);
+        queue("a/b.", "a/b/c", Some("c"));
+        queue("a/b.", "a/b", None);
+        queue("*", "a", Some("a"));
+        queue("*", "a/b/c", Some("a/b/c"));
+        queue(" a/b ", "a/b", Some(""));
+        let model =
+            "com/adobe/granite/workflow/job/etc/workflow/models/dam/update_asset/jcr_content/model";
+        queue(
+            "com/adobe/granite/workflow/job*",
+            model,
+            Some("etc/workflow/models/dam/update_asset/jcr_content/model"),
+        );
+        queue("com/adobe/granite/workflow/external/job*", model, None);
+        queue(model, model, Some(""));
+    }
+
+    #[test]
+    fn handlers_cover_topics_as_in_sling() {
+        let check = |pattern: &str, topic: &str, expected: bool| {
+            assert_eq!(
+                TopicPattern::of_handler(pattern).covers(topic),
+                expected,
+                "{pattern} {topic}"
+            );
+        };
+        check("dam/*", "dam/ingest", true);
+        check("dam/*", "dam/ingest/deep", false);
+        check("dam/**", "dam/ingest/deep", true);
+        check("dam/**", "dam", false);
+        check("dam/ingest", "dam/ingest", true);
+        check("*", "dam/ingest", true);
+        check("**", "dam/ingest", true);
+    }
+
+    #[test]
+    fn closer_patterns_are_known() {
+        let closer = |left: &str, right: &str| {
+            let closeness = |text: &str| TopicPattern::of_queue(text).closeness();
+            assert!(closeness(left) > closeness(right), "{left} {right}");
+        };
+        closer("a/b/c", "a/b/c/d/*");
+        closer("a/b/*", "a/*");
+        closer("a/b/.", "a/b/*");
+        closer("a/b/*", "a/.");
+        closer("a/*", "*");
+    }
+
+    #[test]
+    fn topics_are_parts_joined_by_slashes() {
+        for fine in ["a", "dam/ingest", "com/day/cq/replication/job/author/publish"] {
+            check_topic(fine).unwrap();
+        }
+        for bad in ["", "/a", "a/", "a//b", "a b", "a/*", &"x".repeat(MAX_TOPIC_BYTES + 1)] {
+            check_topic(bad).unwrap_err();
+        }
+        assert_eq!(topic_part("/etc/models/x/jcr:content/model"), "etc/models/x/jcr_content/model");
+    }
+}
