@@ -118,7 +118,7 @@ impl Queues {
         }
         let action = "lock an ordered queue";
         for topic in topics {
-            let row = sqlx::query("SELECT CASE WHEN pg_try_advisory_xact_lock(hashtextextended($1, 4501)) THEN 1 ELSE 0 END")
+            let row = sqlx::query("SELECT CASE WHEN pg_try_advisory_xact_lock(hashtextextended(current_schema() || '/' || $1, 4501)) THEN 1 ELSE 0 END")
                 .bind(*topic)
                 .fetch_one(&mut **transaction)
                 .await

@@ -47,6 +47,20 @@ pub enum Error {
     /// Another of a group of jobs that are stored together failed.
     #[error("the jobs that were stored together were not stored: {0}")]
     Group(String),
+    /// A schedule that cannot be kept.
+    #[error("the schedule `{name}` is refused: {reason}")]
+    Schedule {
+        /// Its name.
+        name: String,
+        /// Why.
+        reason: String,
+    },
+    /// A workflow cannot do what is asked of it.
+    #[error("{0}")]
+    Workflow(String),
+    /// A blob could not be read.
+    #[error(transparent)]
+    Blob(#[from] tympan_blobs::Error),
     /// Content could not be read or changed.
     #[error(transparent)]
     Content(#[from] tympan_content::Error),
@@ -67,6 +81,9 @@ impl Error {
             | Self::LeaseLost(_)
             | Self::Topic(_)
             | Self::TooLarge { .. }
+            | Self::Schedule { .. }
+            | Self::Workflow(_)
+            | Self::Blob(_)
             | Self::Detached => false,
         }
     }

@@ -15,11 +15,13 @@
 mod choose;
 mod claim;
 mod config;
+mod cron;
 mod error;
 mod floor;
 mod handler;
 mod job;
 mod look;
+mod osgi;
 mod pool;
 mod queue;
 mod round;
@@ -34,11 +36,14 @@ pub use config::{
     EXTERNAL_TOPIC, MAIN_QUEUE, MaxParallel, QUEUE_FACTORY, QueueConfig, QueueKind, QueueOf,
     QueueSet, TRANSIENT_TOPIC, WORKFLOW_TOPIC, default_queues,
 };
+pub use cron::{Cron, Rule};
 pub use error::{Error, Result};
 pub use handler::{Handler, JobContext, Outcome};
 pub use job::{Job, JobId, JobState, NewJob, Priority, Progress};
 pub use look::{JobFilter, TopicStatistics, WorkerProcess};
+pub use osgi::{CONFIG_TYPE, ConfigFault, Configs, OsgiConfig, is_config_path, set_queue_property};
 pub use queue::{MAX_PROPERTIES_BYTES, Queues};
+pub use schedule::Schedule;
 pub use table::MIGRATIONS;
 pub use topic::{MAX_TOPIC_BYTES, TopicPattern, check_topic, topic_part};
 pub use worker::{Worker, WorkerOptions};

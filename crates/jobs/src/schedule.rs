@@ -1,18 +1,160 @@
 //! Schedules: jobs that are added again and again, or at a time.
+//!
+//! Invariants
+//! * A schedule adds its job and moves to its next time in one transaction: no time is lost, none comes twice.
+//! * While a job of a schedule waits or runs, the next one is not added.
+//! * Times that passed while no process ran are made up for once.
 
 use std::time::SystemTime;
 
-use crate::Result;
-use crate::sql::Transaction;
+use serde_json::Value;
+use sqlx::Row;
+use tracing::warn;
+
+use crate::cron::Rule;
+use crate::sql::{Transaction, database, millis, time};
 use crate::worker::Inner;
+use crate::{Error, NewJob, Queues, Result};
+
+/// A stored schedule.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Schedule {
+    /// Its name.
+    pub name: String,
+    /// The topic of its jobs.
+    pub topic: String,
+    /// Their properties.
+    pub properties: Value,
+    /// When: see [`Rule::parse`].
+    pub rule: String,
+    /// When next; nothing if it is over.
+    pub next_run: Option<SystemTime>,
+    /// Whose work it is.
+    pub tenant: String,
+    /// Who asked for it.
+    pub user: String,
+    /// Whether it waits for someone to let it go on.
+    pub is_paused: bool,
+}
+
+impl Queues {
+    /// Stores a schedule, or replaces the one of this name; one that stays the same keeps its next time.
+    ///
+    /// # Errors
+    /// [`Error::Schedule`] if the rule cannot be read or never comes; the database's.
+    pub async fn schedule(
+        &self,
+        name: &str,
+        rule: &str,
+        job: &NewJob,
+        now: SystemTime,
+    ) -> Result<()> {
+        crate::topic::check_topic(&job.topic)?;
+        let refused = |reason: String| Error::Schedule { name: name.to_owned(), reason };
+        let parsed = Rule::parse(rule).map_err(refused)?;
+        let next = parsed.next(now).ok_or_else(|| refused("it never comes".to_owned()))?;
+        sqlx::query(
+            "INSERT INTO job_schedule (name, topic, payload, rule, next_run, tenant, created_by) \
+             VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (name) DO UPDATE SET topic = excluded.topic, \
+             payload = excluded.payload, tenant = excluded.tenant, created_by = excluded.created_by, \
+             next_run = CASE WHEN job_schedule.rule = excluded.rule THEN job_schedule.next_run \
+             ELSE excluded.next_run END, rule = excluded.rule",
+        )
+        .bind(name)
+        .bind(job.topic.as_str())
+        .bind(job.properties.to_string())
+        .bind(rule)
+        .bind(millis(next))
+        .bind(job.tenant.as_str())
+        .bind(job.user.as_str())
+        .execute(&self.pool)
+        .await
+        .map_err(database("store a schedule"))?;
+        self.ring();
+        Ok(())
+    }
+
+    /// Removes a schedule; a job that it added already stays. Tells whether there was one.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub async fn unschedule(&self, name: &str) -> Result<bool> {
+        let done = sqlx::query("DELETE FROM job_schedule WHERE name = $1")
+            .bind(name)
+            .execute(&self.pool)
+            .await
+            .map_err(database("remove a schedule"))?;
+        Ok(done.rows_affected() > 0)
+    }
+
+    /// Lists the schedules by name.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub async fn schedules(&self) -> Result<Vec<Schedule>> {
+        let rows = sqlx::query(SELECT_ALL).fetch_all(&self.pool).await;
+        rows.map_err(database(ACTION))?.iter().map(schedule_of).collect()
+    }
+}
+
+const ACTION: &str = "read schedules";
+const SELECT_ALL: &str = "SELECT name, topic, payload, rule, next_run, tenant, created_by, is_paused FROM job_schedule \
+                          ORDER BY name";
+const SELECT_DUE: &str = "SELECT name, topic, payload, rule, next_run, tenant, created_by, is_paused FROM job_schedule \
+                          WHERE next_run <= $1 AND is_paused = 0 ORDER BY name";
+
+fn schedule_of(row: &sqlx::any::AnyRow) -> Result<Schedule> {
+    let text = |at: usize| row.try_get::<String, _>(at).map_err(database(ACTION));
+    let next: Option<i64> = row.try_get(4).map_err(database(ACTION))?;
+    let is_paused: i64 = row.try_get(7).map_err(database(ACTION))?;
+    Ok(Schedule {
+        name: text(0)?,
+        topic: text(1)?,
+        properties: serde_json::from_str(&text(2)?).unwrap_or_default(),
+        rule: text(3)?,
+        next_run: next.map(time),
+        tenant: text(5)?,
+        user: text(6)?,
+        is_paused: is_paused != 0,
+    })
+}
 
 impl Inner {
     /// Adds the jobs of schedules whose time has come.
     pub(crate) async fn run_schedules(
         &self,
-        _transaction: &mut Transaction,
-        _now: SystemTime,
+        transaction: &mut Transaction,
+        now: SystemTime,
     ) -> Result<()> {
+        let rows = sqlx::query(SELECT_DUE).bind(millis(now)).fetch_all(&mut **transaction).await;
+        for row in &rows.map_err(database(ACTION))? {
+            let schedule = schedule_of(row)?;
+            let next = match Rule::parse(&schedule.rule) {
+                Ok(rule) => rule.next(now),
+                Err(reason) => {
+                    warn!(schedule = schedule.name, reason, "a stored schedule cannot be read");
+                    None
+                }
+            };
+            // Of two processes at once one finds it moved.
+            let moved = sqlx::query(
+                "UPDATE job_schedule SET next_run = $1 WHERE name = $2 AND next_run = $3",
+            )
+            .bind(next.map(millis))
+            .bind(schedule.name.as_str())
+            .bind(schedule.next_run.map(millis))
+            .execute(&mut **transaction)
+            .await
+            .map_err(database(ACTION))?;
+            if moved.rows_affected() == 0 {
+                continue;
+            }
+            let job = NewJob::new(schedule.topic, schedule.properties)
+                .key(format!("schedule {}", schedule.name))
+                .tenant(schedule.tenant)
+                .user(schedule.user);
+            self.queues.insert(transaction, &[(job, now)], None).await?;
+        }
         Ok(())
     }
 }
