@@ -8,5 +8,6 @@
 
 mod place;
 mod queue;
+mod worker;
 
 tympan_testkit::every_test_file_is_listed!();
