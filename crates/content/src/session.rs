@@ -573,8 +573,9 @@ impl Session {
             || !(is_container(path.name(), new_type) || is_container(path.name(), old_type));
         if is_cut_alike {
             let changed = Record::of(&tree, order).ok_or_else(deep)?;
-            let is_same =
-                matches!(&changed.body, BodyPlace::Pending(new) if new.bytes() == body.bytes());
+            // The bytes name blobs by their places in the list beside them.
+            let is_same = matches!(&changed.body, BodyPlace::Pending(new)
+                if new.bytes() == body.bytes() && new.blobs() == body.blobs());
             return if is_same { Ok(()) } else { self.write(&path, changed) };
         }
         if path.is_root() && !is_container("", new_type) {

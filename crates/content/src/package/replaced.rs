@@ -175,8 +175,11 @@ impl Replaced {
 
 /// Tells whether two records hold the same in the same place.
 fn is_equal(view: &View, path: &NodePath, [left, right]: [&Record; 2]) -> Result<bool> {
+    let (before, after) = (view.body(left, path)?, view.body(right, path)?);
+    // The bytes name blobs by their places in the list beside them.
     Ok(left.order == right.order
-        && view.body(left, path)?.bytes() == view.body(right, path)?.bytes())
+        && before.bytes() == after.bytes()
+        && before.blobs() == after.blobs())
 }
 
 /// The moves of refs that keep what installations replaced. They come before the commit of the content: what they name

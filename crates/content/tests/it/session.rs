@@ -373,6 +373,21 @@ fn every_binary_property_keeps_its_own_blob() {
 }
 
 #[test]
+fn an_edit_that_changes_nothing_but_a_blob_is_kept() {
+    let repository = Repository::memory().unwrap();
+    let blob = |text: &str| repository.blobs().put(&mut text.as_bytes()).unwrap();
+    let mut session = repository.session("ann").unwrap();
+    let data = Subtree::new("file", "nt:unstructured").with("data", Value::Binary(blob("one")));
+    session.put(&path("/file"), data).unwrap();
+    commit(&mut session);
+    let two = blob("two");
+    session.set_property(&path("/file"), "data", Value::Binary(two).into()).unwrap();
+    commit(&mut session);
+    let node = repository.snapshot().unwrap().node(&path("/file")).unwrap().unwrap();
+    assert_eq!(node.property("data"), Some(Value::Binary(two).into()));
+}
+
+#[test]
 fn nodes_are_found_at_every_depth_and_anew_after_every_commit() {
     let repository = Repository::memory().unwrap();
     let mut session = repository.session("ann").unwrap();
