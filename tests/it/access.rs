@@ -102,11 +102,6 @@ const NO_CONTENT: &[&str] = &[
     "/editor.html/{*path}",
     "/queue.html",
     "/ui/{*file}",
-    "/api/v1/indexes/rebuild",
-    "/api/v1/packages/diff",
-    "/api/v1/packages/install",
-    "/api/v1/packages/uninstall",
-    "/api/v1/packages/build",
     "/bin/receive",
     "/bin/receive/chunks",
     "/bin/receive/blob/{digest}/{length}",
@@ -127,14 +122,17 @@ fn add_user(name: &str, groups: &[&str], home: &str) {
     assert!(child.wait().unwrap().success());
 }
 
-/// Puts a policy that denies privileges to everyone at a path.
+/// Denies a privilege to everyone at a path.
 fn close(demo: &Demo, path: &str, privilege: &str) {
-    let form = format!(
-        "./jcr:primaryType=rep:ACL&./deny/jcr:primaryType=rep:DenyACE&./deny/rep:principalName=everyone\
-         &./deny/rep:privileges={privilege}&./deny/rep:privileges@TypeHint=Name[]"
-    );
-    let answer = demo.post(&format!("{path}/rep:policy"), &form);
-    assert!(answer.status < 300, "{}", answer.text());
+    let headers = [
+        ("Authorization", basic("admin", demo.password())),
+        ("Content-Type", "application/json".to_owned()),
+    ];
+    let entry =
+        format!("{{\"allow\":false,\"principal\":\"everyone\",\"privileges\":[\"{privilege}\"]}}");
+    let path = format!("/api/v1/permissions?path={path}");
+    let answer = ask(demo.author, "POST", &path, &headers, entry.as_bytes()).unwrap();
+    assert_eq!(answer.status, 200, "{}", answer.text());
 }
 
 /// A demo with a page that only administrators see, one of which a part is hidden, and the user `bob` without groups and

@@ -176,3 +176,25 @@ fn a_waiting_client_is_answered_by_the_change_and_a_foreign_cursor_is_refused() 
     let nobody = ask(author.address, "GET", "/changes", &[], b"").unwrap();
     assert_eq!(nobody.status, 401);
 }
+
+#[test]
+fn a_stream_ends_with_the_server_and_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut author = Author::start(dir.path());
+    assert_eq!(post(author.address, &author.password, "/content/n", "./made=yes").status, 201);
+    let mut stream = author.follow("oldest");
+    let (id, _) = next_change(&mut stream).unwrap();
+    let (address, password) = (author.address, author.password.clone());
+    let waiting = std::thread::spawn(move || {
+        let headers = [("Authorization", basic("admin", &password))];
+        ask(address, "GET", "/changes?since=now&wait=60s", &headers, b"").unwrap()
+    });
+    assert!(author.running.take().unwrap().stop());
+    let mut rest = String::new();
+    std::io::Read::read_to_string(&mut stream, &mut rest).unwrap();
+    assert!(rest.contains("event: end") && rest.contains("the server stops"), "{id} {rest}");
+    // Whoever waits is answered, or was not heard yet when the server stopped.
+    if let Ok(answer) = waiting.join() {
+        assert_eq!(answer.status, 200, "{}", answer.text());
+    }
+}

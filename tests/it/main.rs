@@ -8,6 +8,7 @@
 )]
 
 mod access;
+mod api;
 mod bad_input;
 mod browser;
 mod changes;
@@ -26,6 +27,7 @@ mod query;
 mod readback;
 mod repair;
 mod search;
+mod secrets;
 mod sling_post;
 mod sources;
 

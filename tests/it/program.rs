@@ -150,6 +150,11 @@ impl Demo {
         Self { running, home: home.to_owned(), author, publish, dispatcher, password }
     }
 
+    /// Returns the password of the first user.
+    pub(crate) fn password(&self) -> &str {
+        &self.password
+    }
+
     /// Returns the login link of the greeting.
     pub(crate) fn login_link(&self) -> String {
         let line = self.running.greeting.lines().find(|line| line.starts_with("log in")).unwrap();

@@ -166,6 +166,18 @@ impl Session {
         if is_seen { Ok(()) } else { Err(Error::NodeMissing(path.clone())) }
     }
 
+    /// Refuses to replace a node that the viewer does not see: nobody drops what they cannot know of.
+    fn require_free_or_seen(&mut self, path: &NodePath) -> Result<()> {
+        let sees_any = match &self.gate {
+            Some(gate) => gate.sees_record(path, Inner::None),
+            None => true,
+        };
+        if sees_any || self.node(path)?.is_some() || self.whole()?.node(path)?.is_none() {
+            return Ok(());
+        }
+        Err(self.taken(path)?)
+    }
+
     /// Tells whether there are edits to commit.
     ///
     /// # Errors
@@ -220,9 +232,11 @@ impl Session {
     /// a new one goes last.
     ///
     /// # Errors
-    /// [`Error::NodeMissing`] for the parent; [`Error::InvalidName`] for any name in the tree.
+    /// [`Error::NodeMissing`] for the parent; [`Error::InvalidName`] for any name in the tree; [`Error::NodeExists`] if a
+    /// node is there that the viewer does not see.
     pub fn put(&mut self, path: &NodePath, mut tree: Subtree) -> Result<()> {
         tree.check()?;
+        self.require_free_or_seen(path)?;
         path.name().clone_into(&mut tree.name);
         let Some(parent) = path.parent() else {
             if !is_container("", tree.primary_type()) {

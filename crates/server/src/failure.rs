@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
 use serde_json::{Map, Value, json};
-use tympan_content::{Conflict, NodePath, Privileges, Snapshot, Violation, ViolationKind};
+use tympan_content::{Conflict, Violation, ViolationKind};
 
 /// An answer that is not what was asked for.
 #[derive(Debug)]
@@ -82,45 +82,6 @@ impl Failure {
         }
         tracing::error!(reason, "request failed");
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "the server failed; its error log says why")
-    }
-
-    /// Tells whether it names nodes that others hold, which the asker may not be meant to know.
-    pub(crate) fn names_others(&self) -> bool {
-        !self.conflicts.is_empty() || !self.violations.is_empty()
-    }
-
-    /// Leaves out what a viewer may not read of nodes that others hold: referrers, holders of an identifier, and values
-    /// that others saved.
-    pub(crate) fn seen_by(mut self, seen: &Snapshot) -> Result<Self> {
-        for conflict in &mut self.conflicts {
-            let now = seen
-                .node(&conflict.path)?
-                .and_then(|node| conflict.property.as_ref().and_then(|name| node.property(name)));
-            let may_read = seen.allows(&conflict.path, Privileges::READ)?;
-            if !may_read || (conflict.theirs.is_some() && now.is_none()) {
-                (conflict.base, conflict.theirs, conflict.changed) = (None, None, None);
-            }
-        }
-        let is_any = !self.violations.is_empty();
-        for violation in &mut self.violations {
-            let mut shown = Vec::new();
-            for referrer in std::mem::take(&mut violation.referrers) {
-                let node = seen.node(&referrer.path)?;
-                if node.is_some_and(|node| node.property(&referrer.property).is_some()) {
-                    shown.push(referrer);
-                }
-            }
-            violation.referrers = shown;
-            if violation.kind == ViolationKind::DuplicateIdentifier
-                && !are_seen(&violation.detail, seen)?
-            {
-                "another node has it".clone_into(&mut violation.detail);
-            }
-        }
-        if is_any {
-            self.message = summary(&self.violations);
-        }
-        Ok(self)
     }
 
     /// Answers with problem details (RFC 9457), as the JSON API does.
@@ -249,29 +210,6 @@ impl From<tympan_content::Error> for Failure {
             _ => failure,
         }
     }
-}
-
-/// Says the first broken rule in full, and how many more there are.
-fn summary(violations: &[Violation]) -> String {
-    match violations {
-        [first, others @ ..] if !others.is_empty() => {
-            format!("{first} (and {} more)", others.len())
-        }
-        [first, ..] => first.to_string(),
-        [] => String::new(),
-    }
-}
-
-/// Tells whether a viewer sees all holders that a text such as `/a, /b has it` names.
-fn are_seen(detail: &str, seen: &Snapshot) -> Result<bool> {
-    let names = detail.strip_suffix(" has it").unwrap_or(detail);
-    for name in names.split(", ") {
-        let Ok(path) = NodePath::new(name) else { return Ok(false) };
-        if seen.node(&path)?.is_none() {
-            return Ok(false);
-        }
-    }
-    Ok(true)
 }
 
 /// What other nodes hold is in the way, or the content itself is wrong.

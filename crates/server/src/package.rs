@@ -27,7 +27,7 @@ use tympan_content::package::{
     ChangedNode, DependencyRule, Difference, Filter, IfExists, InstallOptions, InstallReport,
     Installation, Limits, Package, PackageId, Stamp, StoredPackage, Uninstalled,
 };
-use tympan_content::{BlobContent, Session, Snapshot, Viewer};
+use tympan_content::{BlobContent, NodePath, Privileges, Session, Snapshot, Viewer};
 use tympan_web::limit::{BodyLimit, is_stalled, is_too_large, limited};
 use tympan_web::read_body::from_reader;
 
@@ -232,6 +232,22 @@ impl Received {
         Ok(Package::read(file, &self.name, &Limits::default())?)
     }
 
+    /// Refuses whoever may not store packages where this one goes, before it is half done.
+    fn require_place(&mut self, instance: &Instance, viewer: &Viewer) -> Result<()> {
+        let path = self.open()?.id().path()?;
+        let seen = instance.repository.snapshot()?.seen_by(viewer);
+        let folder = path.parent().unwrap_or_else(NodePath::root);
+        for (path, wanted, privilege) in [
+            (path, Privileges::READ, "jcr:read"),
+            (folder, Privileges::ADD_CHILD_NODES, "jcr:addChildNodes"),
+        ] {
+            if !seen.allows(&path, wanted)? {
+                return Err(tympan_content::Error::AccessDenied { path, privilege }.into());
+            }
+        }
+        Ok(())
+    }
+
     /// Tells what installing it would change.
     pub(crate) fn difference(mut self, instance: &Instance, viewer: &Viewer) -> Result<Difference> {
         try_opened(instance, viewer, &mut self.open()?, &InstallOptions::default())
@@ -244,6 +260,7 @@ impl Received {
         viewer: &Viewer,
         if_exists: IfExists,
     ) -> Result<StoredPackage> {
+        self.require_place(instance, viewer)?;
         let stamp = stamp(viewer);
         let mut session = instance.repository.session_of(viewer)?;
         let file = self.file.as_file_mut();
@@ -262,6 +279,7 @@ impl Received {
         options: &InstallOptions,
     ) -> Result<InstallReport> {
         let stamp = stamp(viewer);
+        self.require_place(instance, viewer)?;
         let mut package = self.open()?;
         let mut bytes = self.file.reopen()?;
         let report = attempt(instance, viewer, |session| {

@@ -58,8 +58,8 @@ impl Seen {
     }
 
     fn sees_property(&self, path: &NodePath, name: &str) -> bool {
-        let holds = |node: Node| node.property(name).is_some();
-        self.0.iter().any(|snapshot| matches!(snapshot.node(path), Ok(Some(node)) if holds(node)))
+        let holds = |node: &Node| node.property(name).is_some();
+        self.0.iter().any(|snapshot| matches!(snapshot.node(path), Ok(Some(node)) if holds(&node)))
     }
 
     /// Tells whether a node is seen in one of the states. What cannot be read is not.

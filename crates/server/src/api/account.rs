@@ -11,7 +11,7 @@ mod member;
 mod user;
 
 use serde_json::{Map, Value as Json, json};
-use tympan_content::{Node, Session, Snapshot};
+use tympan_content::{Error, Node, NodePath, Privileges, Session, Snapshot};
 
 pub(crate) use self::group::ENDPOINTS as GROUPS;
 pub(crate) use self::member::Members;
@@ -107,6 +107,15 @@ fn find(call: &Call, snapshot: &Snapshot, name: &str, what: &str) -> Result<Node
         _ => true,
     };
     if fits { Ok(node) } else { Err(missing()) }
+}
+
+/// Refuses whoever may not make accounts, before anything tells which names are taken.
+fn need_management(snapshot: &Snapshot, folder: &str) -> Result<()> {
+    let path = NodePath::new(folder)?;
+    if snapshot.allows(&path, Privileges::USER_MANAGEMENT)? {
+        return Ok(());
+    }
+    Err(Error::AccessDenied { path, privilege: "rep:userManagement" }.into())
 }
 
 /// Checks the condition of a change of an account, now and at the commit.

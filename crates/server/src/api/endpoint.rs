@@ -173,6 +173,8 @@ pub(crate) enum Body {
     Question(&'static str),
     /// JSON merge patch of the schema with this name.
     Patch(&'static str),
+    /// Text in UTF-8, left to the handler as a stream.
+    Text,
     /// Bytes of any type, left to the handler as a stream.
     Bytes,
 }

@@ -42,7 +42,7 @@ pub(crate) async fn answer(
     let mut response = match carry_out(endpoint, &instance, identity.clone(), parts, body).await {
         Ok(Reply::Json(reply)) => to_http(&headers, reply),
         Ok(Reply::Http(response)) => response,
-        Err(failure) => refuse(&instance, identity.as_ref(), failure).await,
+        Err(failure) => failure.into_problem(),
     };
     response
         .headers_mut()
@@ -55,23 +55,6 @@ pub(crate) async fn answer(
         response.extensions_mut().insert(identity);
     }
     response
-}
-
-/// Answers with a failure that tells nothing of what the asker may not read.
-async fn refuse(
-    instance: &Arc<Instance>,
-    identity: Option<&Identity>,
-    failure: Failure,
-) -> Response {
-    if !failure.names_others() {
-        return failure.into_problem();
-    }
-    let viewer = instance.viewer_of(identity);
-    let shown = instance.work(move |instance| {
-        let seen = instance.repository.snapshot()?.seen_by(&viewer?);
-        failure.seen_by(&seen)
-    });
-    shown.await.unwrap_or_else(|failure| failure).into_problem()
 }
 
 /// Checks who asks, and for a write that no other site made a browser send it.
@@ -113,7 +96,7 @@ async fn carry_out(
         Body::Json(_) | Body::Question(_) | Body::Patch(_) => {
             json = read_json(endpoint, &parts.headers, body).await?
         }
-        Body::Bytes => {
+        Body::Text | Body::Bytes => {
             let limit = parts.extensions.get::<BodyLimit>().map_or(MAX_JSON_BYTES, |limit| limit.0);
             stream = Some(HttpBody::new(limited(body, limit)));
         }

@@ -7,6 +7,7 @@ use http::{StatusCode, header};
 use http_body_util::BodyExt;
 use serde::Deserialize;
 use serde_json::{Map, Value as Json, json};
+use tympan_content::Error;
 use tympan_content::types::{TypeDefinition, write_cnd};
 
 use crate::Instance;
@@ -62,7 +63,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         about: "Defines the node types and namespaces of a CND text; types that exist are changed. It takes \
                 `jcr:nodeTypeDefinitionManagement`.",
         parameters: &[],
-        body: Body::Bytes,
+        body: Body::Text,
         answers: &[Answer::nothing(204, "They are defined.")],
         handler: Handler::Task(define),
     },
@@ -113,6 +114,20 @@ pub(crate) fn schemas() -> Map<String, Json> {
     ])
 }
 
+/// The privileges that changes take.
+const TYPES: &str = "jcr:nodeTypeDefinitionManagement";
+const NAMESPACES: &str = "jcr:namespaceManagement";
+
+/// Names the privilege to whoever does not even see where types are kept.
+fn told(error: Error, privilege: &'static str) -> Error {
+    match error {
+        Error::NodeMissing(path) | Error::NodeExists(path) => {
+            Error::AccessDenied { path, privilege }
+        }
+        error => error,
+    }
+}
+
 fn list(_: &Instance, call: &Call) -> Result<Reply> {
     let types = call.snapshot()?.node_types()?;
     let own: Vec<&str> = types.own().map(|one| one.name.as_str()).collect();
@@ -138,7 +153,7 @@ fn remove(instance: &Instance, call: &Call) -> Result<Reply> {
         return Err(Failure::new(StatusCode::NOT_FOUND, message));
     }
     let mut session = call.session()?;
-    session.remove_types(&[name])?;
+    session.remove_types(&[name]).map_err(|error| told(error, TYPES))?;
     session.commit(&format!("remove the node type {name}"), call.now)?;
     count(&instance.metrics.commits);
     Ok(Reply::nothing())
@@ -173,7 +188,7 @@ fn define(call: Call) -> Pending {
         let instance = call.instance.clone();
         let work = move |instance: &Instance| {
             let mut session = call.session()?;
-            session.register_types(&text)?;
+            session.register_types(&text).map_err(|error| told(error, TYPES))?;
             if session.has_changes()? {
                 session.commit("define node types", call.now)?;
                 count(&instance.metrics.commits);
@@ -211,7 +226,7 @@ fn register(instance: &Instance, call: &Call) -> Result<Reply> {
     let Namespace { prefix, uri } = call.body()?;
     tympan_content::check_name(&prefix)?;
     let mut session = call.session()?;
-    session.register_namespace(&prefix, &uri)?;
+    session.register_namespace(&prefix, &uri).map_err(|error| told(error, NAMESPACES))?;
     if session.has_changes()? {
         session.commit(&format!("register the prefix {prefix}"), call.now)?;
         count(&instance.metrics.commits);

@@ -102,6 +102,7 @@ fn operation(endpoint: &Endpoint) -> Value {
             ("application/merge-patch+json", reference(schema)),
             ("application/json", reference(schema)),
         ],
+        Body::Text => vec![("text/plain", json!({ "type": "string" }))],
         Body::Bytes => {
             vec![("application/octet-stream", json!({ "type": "string", "format": "binary" }))]
         }

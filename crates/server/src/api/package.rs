@@ -124,7 +124,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         about: "Builds a package of what the filter in the body (a `filter.xml`) names, as far as the asker may read, \
                 and sends it.",
         parameters: &[ID],
-        body: Body::Bytes,
+        body: Body::Text,
         answers: &[Answer { status: 200, about: "The package.", content: Content::Bytes }],
         handler: Handler::Task(build_and_send),
     },

@@ -267,7 +267,13 @@ fn read(_: &Instance, call: &Call) -> Result<Reply> {
         at = controlled.parent();
     }
     let answer = json!({ "path": path.as_str(), "isComplete": is_complete, "policies": policies });
-    Ok(Reply::tagged(answer, tag::of_document(&call.instance, &node)))
+    Ok(Reply::tagged(answer, tag_of(&call.instance, &node)?))
+}
+
+/// Returns the tag of the policy of a node; where it has none, of the node.
+fn tag_of(instance: &Instance, node: &Node) -> Result<Option<String>> {
+    let policy = node.child(POLICY)?;
+    Ok(tag::of_document(instance, policy.as_ref().unwrap_or(node)))
 }
 
 fn texts(node: &Node, name: &str) -> Vec<String> {
@@ -390,12 +396,13 @@ impl Changing {
         need(&snapshot, &path, Privileges::READ_ACCESS_CONTROL)?;
         need(&snapshot, &path, Privileges::MODIFY_ACCESS_CONTROL)?;
         let mut session = call.session()?;
+        let stored = node.child(POLICY)?;
         let condition = Condition::of(&call.headers);
-        condition.check(&call.instance, Some(&node))?;
+        condition.check(&call.instance, Some(stored.as_ref().unwrap_or(&node)))?;
         if condition != Condition::None {
-            session.expect_unchanged(&path)?;
+            session.expect_unchanged(stored.as_ref().unwrap_or(&node).path())?;
         }
-        let policy = snapshot.read(&path.child(POLICY)?)?;
+        let policy = stored.map(|policy| policy.read()).transpose()?;
         Ok(Self { session, path, policy })
     }
 
@@ -413,7 +420,8 @@ impl Changing {
         let root = session.commit(&format!("change permissions at {path}"), call.now)?;
         count(&instance.metrics.commits);
         let snapshot = instance.repository.snapshot_at(root)?.seen_by(&call.viewer);
-        let tag = snapshot.node(path)?.and_then(|node| tag::of_document(instance, &node));
+        let node = find(&snapshot, path)?;
+        let tag = tag_of(instance, &node)?;
         let entries = match snapshot.node(&at)? {
             Some(policy) => entries_json(&policy)?,
             None => Vec::new(),

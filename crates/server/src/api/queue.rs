@@ -70,20 +70,31 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
 fn queue(call: Call) -> Pending {
     Box::pin(async move {
         let seen = call.snapshot()?;
+        let is_administrator = call.instance.is_administrator(&call.viewer)?;
         let instance = call.instance;
         let role = instance.role.name();
         let mut described = Vec::new();
         for agent in agents(&instance.repository.snapshot()?, role)? {
             let topic = topic_of(role, &agent.name);
             let jobs = instance.queues.list_topic(&topic, MAX_JOBS).await?;
+            let items: Vec<Value> =
+                jobs.iter().filter(|job| is_seen(job, &seen)).map(job_item).collect();
+            let blocked = instance.replicator.blocked(&agent.name);
+            // Where an agent sends to, why it cannot, and how much waits in all is for those who look after it.
+            let (target, blocked, queued) = if is_administrator {
+                let queued = instance.queues.count(&topic).await?;
+                (Some(&agent.target), blocked, json!(queued))
+            } else {
+                (None, blocked.map(|_| "it cannot send".to_owned()), json!(items.len()))
+            };
             described.push(json!({
                 "name": agent.name,
                 "title": agent.title,
-                "target": agent.target,
+                "target": target,
                 "enabled": agent.is_enabled,
-                "blocked": instance.replicator.blocked(&agent.name),
-                "queued": instance.queues.count(&topic).await?,
-                "items": jobs.iter().filter(|job| is_seen(job, &seen)).map(job_item).collect::<Vec<_>>(),
+                "blocked": blocked,
+                "queued": queued,
+                "items": items,
             }));
         }
         Ok(Reply::json(json!({ "agents": described })))
@@ -99,18 +110,22 @@ fn path_of(job: &Job) -> Option<NodePath> {
     NodePath::new(job.properties.get("path")?.as_str()?).ok()
 }
 
-/// Refuses to touch a job for whoever may not replicate what it is about.
-async fn check_replicate(call: &Call, id: JobId) -> Result<()> {
+/// Tells whether there is a job whose node the asker may see.
+///
+/// # Errors
+/// If the asker may not replicate that node.
+async fn is_there(call: &Call, id: JobId) -> Result<bool> {
     let (instance, seen) = (&call.instance, call.snapshot()?);
     let role = instance.role.name();
     for agent in agents(&instance.repository.snapshot()?, role)? {
         let jobs = instance.queues.list_topic(&topic_of(role, &agent.name), MAX_JOBS).await?;
-        if let Some(job) = jobs.iter().find(|job| job.id == id) {
+        if let Some(job) = jobs.iter().find(|job| job.id == id && is_seen(job, &seen)) {
             let path = path_of(job).unwrap_or_else(NodePath::root);
-            return require_replicate(&seen, &path);
+            require_replicate(&seen, &path)?;
+            return Ok(true);
         }
     }
-    Ok(())
+    Ok(false)
 }
 
 fn job_item(job: &Job) -> Value {
@@ -130,8 +145,8 @@ fn job_item(job: &Job) -> Value {
 fn retry(call: Call) -> Pending {
     Box::pin(async move {
         let id = job_of(&call)?;
-        check_replicate(&call, id).await?;
-        let is_done = call.instance.queues.retry(id, call.now).await?;
+        let is_there = is_there(&call, id).await?;
+        let is_done = is_there && call.instance.queues.retry(id, call.now).await?;
         call.instance.replicator.ring();
         Ok(Reply::json(json!({ "changed": is_done })))
     })
@@ -141,8 +156,8 @@ fn retry(call: Call) -> Pending {
 fn cancel(call: Call) -> Pending {
     Box::pin(async move {
         let id = job_of(&call)?;
-        check_replicate(&call, id).await?;
-        let is_done = call.instance.queues.cancel(id).await?;
+        let is_there = is_there(&call, id).await?;
+        let is_done = is_there && call.instance.queues.cancel(id).await?;
         call.instance.replicator.ring();
         Ok(Reply::json(json!({ "changed": is_done })))
     })

@@ -216,6 +216,8 @@ fn batch() -> Value {
 
 /// Returns the schema of failures: problem details of RFC 9457.
 fn problem() -> Value {
+    let changed =
+        object(&[("user", text()), ("at", text()), ("revision", count()), ("message", text())]);
     let conflict = object(&[
         ("path", text()),
         ("kind", text()),
@@ -223,6 +225,7 @@ fn problem() -> Value {
         ("base", text_or_null()),
         ("ours", text_or_null()),
         ("theirs", text_or_null()),
+        ("changed", json!({ "anyOf": [changed, { "type": "null" }] })),
     ]);
     let referrer = object(&[("path", text()), ("property", text()), ("kind", text())]);
     let violation = json!({

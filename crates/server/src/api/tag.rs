@@ -4,14 +4,15 @@
 //! with `If-Match` compares the first part, so that the tag of any answer about a document guards a change of it; a
 //! read with `If-None-Match` compares all of it, so that nothing that shows in the answer is missed.
 //!
-//! The first part is made with a key of the farm: a document may hold what its reader does not see, and whoever guesses
-//! that cannot make sure with the tag.
+//! The first part is made with a key of the farm. Of a document that its reader sees in part only, it is made of that
+//! part, so that nothing tells when the rest changes.
 
 use http::{HeaderMap, StatusCode, header};
 use sha2::{Digest, Sha256};
 use tympan_content::Node;
 
 use crate::Instance;
+use crate::api::node::own_tree;
 use crate::failure::{Failure, Result};
 
 /// Digits of either part.
@@ -19,9 +20,22 @@ const DIGITS: usize = 32;
 
 /// Returns the tag of the document that holds a node.
 pub(crate) fn of_document(instance: &Instance, node: &Node) -> Option<String> {
-    let body = node.body_id()?;
-    let hash = Sha256::new().chain_update(instance.tag_key).chain_update(body.to_string());
+    let text = match node.body_id() {
+        Some(body) => body.to_string(),
+        None => format!("{:?}", own_tree(&top_of(node).ok()?).ok()?),
+    };
+    let hash = Sha256::new().chain_update(instance.tag_key).chain_update(text);
     Some(hex(&hash.finalize()))
+}
+
+/// Returns the highest node of a node's document that is seen.
+fn top_of(node: &Node) -> tympan_content::Result<Node> {
+    let mut top = node.clone();
+    while top.summary().is_none() {
+        let Some(parent) = top.parent()? else { break };
+        top = parent;
+    }
+    Ok(top)
 }
 
 fn hex(hash: &[u8]) -> String {

@@ -6,7 +6,7 @@ use serde_json::{Value as Json, json};
 
 use super::{
     ADMINISTRATORS, IF_MATCH, Members, NAME, PAGE, find, guard, guard_administrators, named_json,
-    page, tag_of,
+    need_management, page, tag_of,
 };
 use crate::Instance;
 use crate::api::endpoint::{Answer, Body, Call, Endpoint, Handler, Kind, Parameter, Reply, Verb};
@@ -103,6 +103,7 @@ struct NewGroup {
 
 fn create(instance: &Instance, call: &Call) -> Result<Reply> {
     let NewGroup { name } = call.body()?;
+    need_management(&call.snapshot()?, "/home/groups")?;
     let mut session = call.session()?;
     session.add_group(&name)?;
     let path = session.account(&name)?;

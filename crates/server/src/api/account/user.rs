@@ -5,8 +5,8 @@ use serde_json::{Value as Json, json};
 use tympan_content::Node;
 
 use super::{
-    ADMIN, IF_MATCH, MIN_PASSWORD, Members, NAME, PAGE, find, guard, guard_administrators, page,
-    tag_of,
+    ADMIN, IF_MATCH, MIN_PASSWORD, Members, NAME, PAGE, find, guard, guard_administrators,
+    need_management, page, tag_of,
 };
 use crate::Instance;
 use crate::api::endpoint::{Answer, Body, Call, Endpoint, Handler, Pending, Reply, Verb};
@@ -126,9 +126,10 @@ struct NewUser {
 fn create(instance: &Instance, call: &Call) -> Result<Reply> {
     let NewUser { name, password, groups } = call.body()?;
     check_password(&password)?;
+    let snapshot = call.snapshot()?;
+    need_management(&snapshot, "/home/users")?;
     let mut session = call.session()?;
     create_user(&mut session, &name, &password)?;
-    let snapshot = call.snapshot()?;
     for group in &groups {
         find(call, &snapshot, group, "group")?;
         guard_administrators(call, group)?;
