@@ -16,6 +16,7 @@ mod index_check;
 mod index_definition;
 mod launch;
 mod listing;
+mod merge_naive;
 mod merge_shape;
 mod model;
 mod order;
