@@ -253,11 +253,8 @@ fn activating_keeps_a_version_unless_it_is_turned_off() {
         assert_eq!(demo.post(PAGE, ":operation=activate").status, 200);
         let versions = demo.get_as_admin(&format!("/api/v1/versions?path={PAGE}"));
         assert_eq!(versions.status, 200, "{}", versions.text());
-        assert_eq!(
-            versions.text().matches("\"activated\"").count(),
-            expected,
-            "{}",
-            versions.text()
-        );
+        // The import of the site made the others.
+        let own = "\"user\":\"admin\",\"comment\":\"activated\"";
+        assert_eq!(versions.text().matches(own).count(), expected, "{}", versions.text());
     }
 }
