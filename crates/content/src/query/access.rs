@@ -72,7 +72,9 @@ impl Ground<'_> {
         if rows > self.limits.max_rows_read {
             let limit = self.limits.max_rows_read;
             return Err(Error::QueryLimit {
-                what: format!("it has looked at {limit} nodes (`max_rows_read`)"),
+                what: format!(
+                    "it has looked at {limit} nodes and index entries (`query.max_rows_read`); give it an index or a limit"
+                ),
             });
         }
         // The clock is read now and then.
@@ -80,7 +82,9 @@ impl Ground<'_> {
         if is_late {
             let limit = self.limits.max_time.as_secs_f64();
             return Err(Error::QueryLimit {
-                what: format!("it has run for {limit} s (`max_time`)"),
+                what: format!(
+                    "it has run for {limit} s (`query.max_time`); give it an index or a limit"
+                ),
             });
         }
         Ok(())

@@ -84,7 +84,12 @@ impl BuilderQuery {
             guess_total,
             hits: parameters.get("p.hits").cloned().unwrap_or_else(|| "simple".to_owned()),
             properties: parameters.get("p.properties").map(list).unwrap_or_default(),
-            node_depth: u32::try_from(number("p.nodedepth")?.unwrap_or(0)).unwrap_or(0),
+            node_depth: match number("p.nodedepth")? {
+                None => 0,
+                // In AEM this asks for everything below.
+                Some(0) => u32::MAX,
+                Some(depth) => u32::try_from(depth).unwrap_or(0),
+            },
             facets,
         })
     }
@@ -289,7 +294,8 @@ fn range(predicate: &Predicate, read: &dyn Fn(&str) -> Built<Value>) -> Built<Co
         return Err(wrong(&format!("`{}.property` is missing", predicate.name)));
     }
     let mut parts = Vec::new();
-    let bounds = [("lowerBound", "lowerOperation", ">="), ("upperBound", "upperOperation", "<=")];
+    // Both bounds are open unless they say otherwise, as in AEM.
+    let bounds = [("lowerBound", "lowerOperation", ">"), ("upperBound", "upperOperation", "<")];
     for (bound, operation, default) in bounds {
         let Some(text) = predicate.parameters.get(bound).filter(|text| !text.is_empty()) else {
             continue;

@@ -61,7 +61,7 @@ impl Partners {
             if nodes.len() >= limit {
                 return Err(Error::QueryLimit {
                     what: format!(
-                        "it has to hold more than {limit} nodes to join `{selector}` by `{property}` (`max_rows_in_memory`); give `{selector}` a condition, or `{property}` an index"
+                        "it has to hold more than {limit} nodes to join `{selector}` by `{property}` (`query.max_rows_in_memory`); give `{selector}` a condition, or `{property}` an index"
                     ),
                 });
             }

@@ -355,7 +355,10 @@ impl Part<'_> {
         }
         if let Some(gathered) = &state.gathered {
             let values = outer_values(&join.on, name, &node)?.unwrap_or_default();
-            found.extend(gathered.of(&values).cloned());
+            for partner in gathered.of(&values) {
+                ground.count_row()?;
+                found.push(partner.clone());
+            }
         }
         let mut found: Vec<Option<Node>> = found.into_iter().map(Some).collect();
         if found.is_empty() && join.kind == JoinKind::LeftOuter {

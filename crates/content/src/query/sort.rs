@@ -102,7 +102,7 @@ pub(crate) fn check_memory(ground: &Ground<'_>, rows: usize) -> Result<()> {
     if rows > limit {
         return Err(Error::QueryLimit {
             what: format!(
-                "it has to sort more than {limit} rows (`max_rows_in_memory`); give it a limit, or an index for its order"
+                "it has to sort more than {limit} rows (`query.max_rows_in_memory`); give it a limit, or an index for its order"
             ),
         });
     }

@@ -36,6 +36,7 @@ mod package_versions;
 mod query;
 mod query_cost;
 mod query_random;
+mod query_spec;
 mod query_text;
 mod references;
 mod session;

@@ -97,7 +97,7 @@ fn a_join_whose_partners_do_not_fit_says_what_to_do() {
     let request = Request::new(parse_sql2(PAIRS).unwrap());
     let error = engine.page(&snapshot, &request).unwrap_err().to_string();
     assert!(
-        error.contains("to join `b` by `other` (`max_rows_in_memory`); give `b` a condition"),
+        error.contains("to join `b` by `other` (`query.max_rows_in_memory`); give `b` a condition"),
         "{error}"
     );
 }
