@@ -686,3 +686,46 @@ fn what_is_not_seen_is_not_replaced() {
     };
     assert_eq!((change(&ann), change(&ann)), (200, 412));
 }
+
+#[test]
+fn saves_at_one_moment_are_all_kept_or_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let author = Author::start(dir.path());
+    author.done("PUT", "/api/v1/nodes?path=/content", &json!({ "type": "sling:OrderedFolder" }));
+    let path = "/api/v1/nodes?path=/content/n";
+    author.done("PUT", path, &json!({ "properties": { "start": 1 } }));
+    let tag = author.ask("admin", "GET", path, &Value::Null).header("etag").unwrap().to_owned();
+    let save = |number: usize, tag: Option<&str>| {
+        let mut headers = vec![
+            ("Authorization", basic("admin", &author.password)),
+            ("Content-Type", "application/json".to_owned()),
+        ];
+        headers.extend(tag.map(|tag| ("If-Match", tag.to_owned())));
+        let body = json!({ "properties": { format!("p{number}"): number } }).to_string();
+        ask(author.address, "PATCH", path, &headers, body.as_bytes()).unwrap().status
+    };
+    // Of those that saw the same state, one wins; the others are told.
+    let save = &save;
+    let together = |tag: Option<&str>| -> Vec<u16> {
+        std::thread::scope(|scope| {
+            let tag = tag.map(str::to_owned);
+            let threads: Vec<_> = (0..8)
+                .map(|number| {
+                    let tag = tag.clone();
+                    scope.spawn(move || save(number, tag.as_deref()))
+                })
+                .collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        })
+    };
+    let mut told = together(Some(&tag));
+    told.sort_unstable();
+    assert_eq!(told, [vec![200], vec![412; 7]].concat());
+    // Without a condition, different properties never clash.
+    assert_eq!(together(None), [200; 8]);
+    let properties = author.get(path)["properties"].clone();
+    assert!(
+        (0..8).all(|number| properties[format!("p{number}")]["value"] == number),
+        "{properties}"
+    );
+}

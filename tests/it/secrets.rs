@@ -282,7 +282,8 @@ fn renderings(name: &str) -> Vec<String> {
 
 /// Leaves of an answer what does not depend on the name that was asked for.
 fn outline(answer: &Answer, name: &str) -> (u16, String) {
-    (answer.status, answer.text().replace(name, "NAME").replace(&encoded(name), "NAME"))
+    let text = answer.text().replace(name, "NAME").replace(HIDDEN, "NAME");
+    (answer.status, text.replace(&encoded(name), "NAME").replace(&encoded(HIDDEN), "NAME"))
 }
 
 #[test]

@@ -238,8 +238,8 @@ impl Received {
         let seen = instance.repository.snapshot()?.seen_by(viewer);
         let folder = path.parent().unwrap_or_else(NodePath::root);
         for (path, wanted, privilege) in [
-            (path, Privileges::READ, "jcr:read"),
             (folder, Privileges::ADD_CHILD_NODES, "jcr:addChildNodes"),
+            (path, Privileges::READ, "jcr:read"),
         ] {
             if !seen.allows(&path, wanted)? {
                 return Err(tympan_content::Error::AccessDenied { path, privilege }.into());

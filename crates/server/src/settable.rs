@@ -20,20 +20,28 @@ pub(crate) struct SetProperties(Vec<Named>);
 struct Named {
     path: NodePath,
     name: String,
+    /// What it is to be; nothing if it is to go.
+    value: Option<Property>,
     /// Which operation of a batch named it.
     operation: usize,
 }
 
 impl SetProperties {
-    /// Notes a property that is set or removed.
-    pub(crate) fn add(&mut self, path: &NodePath, name: &str, operation: usize) {
-        self.0.push(Named { path: path.clone(), name: name.to_owned(), operation });
+    /// Notes a property that is set, or removed.
+    pub(crate) fn add(
+        &mut self,
+        path: &NodePath,
+        name: &str,
+        value: Option<Property>,
+        operation: usize,
+    ) {
+        self.0.push(Named { path: path.clone(), name: name.to_owned(), value, operation });
     }
 
     /// Notes all properties of a tree.
     pub(crate) fn add_tree(&mut self, path: &NodePath, tree: &Subtree, operation: usize) {
-        for name in tree.properties.keys() {
-            self.add(path, name, operation);
+        for (name, property) in &tree.properties {
+            self.add(path, name, Some(property.clone()), operation);
         }
         for child in &tree.children {
             if let Ok(path) = path.child(&child.name) {
@@ -54,13 +62,13 @@ impl SetProperties {
         if self.0.is_empty() {
             return Ok(());
         }
-        let pending = session.snapshot().map_err(|error| (0, error.into()))?;
-        for Named { path, name, operation } in &self.0 {
-            let checked = match &**name {
-                PRIMARY_TYPE | MIXIN_TYPES => check_types(begun, &pending, path),
-                name => check(begun, &pending, path, name),
+        let states = States::of(begun, session).map_err(|error| (0, error.into()))?;
+        for named in &self.0 {
+            let checked = match &*named.name {
+                PRIMARY_TYPE | MIXIN_TYPES => states.check_types(&named.path),
+                _ => states.check(named),
             };
-            checked.map_err(|error| (*operation, error.into()))?;
+            checked.map_err(|error| (named.operation, error.into()))?;
         }
         Ok(())
     }
@@ -70,20 +78,68 @@ impl SetProperties {
     /// # Errors
     /// If the store fails.
     pub(crate) fn take_back(&self, begun: &Snapshot, session: &mut Session) -> Result<()> {
-        let pending = session.snapshot()?;
+        let states = States::of(begun, session)?;
         let mut refused = Vec::new();
-        for Named { path, name, .. } in &self.0 {
-            match check(begun, &pending, path, name) {
+        for named in &self.0 {
+            match states.check(named) {
                 Ok(()) => {}
-                Err(Error::Constraint(_)) => refused.push((path, name)),
+                Err(Error::Constraint(_)) => {
+                    refused.push((named, property(&states.whole, &named.path, &named.name)?));
+                }
                 Err(error) => return Err(error.into()),
             }
         }
-        drop(pending);
-        for (path, name) in refused {
-            match property(begun, path, name)? {
+        drop(states);
+        for (Named { path, name, .. }, before) in refused {
+            match before {
                 Some(before) => session.set_property(path, name, before)?,
                 None => drop(session.remove_property(path, name)?),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The state before a request, and that with its edits.
+struct States {
+    begun: Snapshot,
+    /// The state before with what its viewer does not see: a value that is hidden is no other one.
+    whole: Snapshot,
+    pending: Snapshot,
+}
+
+impl States {
+    fn of(begun: &Snapshot, session: &mut Session) -> Result<Self, Error> {
+        let whole = session.repository().snapshot_at(begun.root_id())?;
+        Ok(Self { begun: begun.clone(), whole, pending: session.snapshot()? })
+    }
+
+    fn check(&self, named: &Named) -> Result<(), Error> {
+        let Named { path, name, value, .. } = named;
+        let before = property(&self.whole, path, name)?;
+        if before == *value {
+            return Ok(());
+        }
+        for property in [&before, value].into_iter().flatten() {
+            self.whole.check_settable(path, name, property)?;
+            self.pending.check_settable(path, name, property)?;
+        }
+        Ok(())
+    }
+
+    /// Refuses types that make users or policies of what was plain content.
+    fn check_types(&self, path: &NodePath) -> Result<(), Error> {
+        let (Some(before), Some(after)) = (self.begun.node(path)?, self.pending.node(path)?) else {
+            return Ok(());
+        };
+        let is_same = |name| before.property(name) == after.property(name);
+        if is_same(PRIMARY_TYPE) && is_same(MIXIN_TYPES) {
+            return Ok(());
+        }
+        let own = after.properties().into_iter().filter(|(name, _)| name.starts_with("rep:"));
+        for (name, property) in own {
+            if self.whole.check_settable(path, &name, &property).is_ok() {
+                self.pending.check_settable(path, &name, &property)?;
             }
         }
         Ok(())
@@ -101,34 +157,4 @@ pub(crate) fn is_protected(node: &Node, name: &str, property: &Property) -> Resu
 
 fn property(snapshot: &Snapshot, path: &NodePath, name: &str) -> Result<Option<Property>, Error> {
     Ok(snapshot.node(path)?.and_then(|node| node.property(name)))
-}
-
-fn check(begun: &Snapshot, pending: &Snapshot, path: &NodePath, name: &str) -> Result<(), Error> {
-    let (before, after) = (property(begun, path, name)?, property(pending, path, name)?);
-    if before == after {
-        return Ok(());
-    }
-    for property in [&before, &after].into_iter().flatten() {
-        begun.check_settable(path, name, property)?;
-        pending.check_settable(path, name, property)?;
-    }
-    Ok(())
-}
-
-/// Refuses types that make users or policies of what was plain content.
-fn check_types(begun: &Snapshot, pending: &Snapshot, path: &NodePath) -> Result<(), Error> {
-    let (Some(before), Some(after)) = (begun.node(path)?, pending.node(path)?) else {
-        return Ok(());
-    };
-    let is_same = |name| before.property(name) == after.property(name);
-    if is_same(PRIMARY_TYPE) && is_same(MIXIN_TYPES) {
-        return Ok(());
-    }
-    let own = after.properties().into_iter().filter(|(name, _)| name.starts_with("rep:"));
-    for (name, property) in own {
-        if begun.check_settable(path, &name, &property).is_ok() {
-            pending.check_settable(path, &name, &property)?;
-        }
-    }
-    Ok(())
 }

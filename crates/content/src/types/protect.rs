@@ -8,13 +8,13 @@ use super::violation::{Violation, ViolationKind};
 use crate::{Error, NodePath, Property, Result, Snapshot};
 
 impl Snapshot {
-    /// Checks that a person may set or remove a property of a node, as far as its types say. A node that does not exist
-    /// protects nothing.
+    /// Checks that a person may set or remove a property of a node, as far as its types say, whoever looks. A node that
+    /// does not exist protects nothing.
     ///
     /// # Errors
     /// [`Error::Constraint`] if its types protect the property; errors of the store.
     pub fn check_settable(&self, path: &NodePath, name: &str, property: &Property) -> Result<()> {
-        let Some(node) = self.node(path)? else { return Ok(()) };
+        let Some(node) = Self(self.0.clone(), None).node(path)? else { return Ok(()) };
         let Some(node) = node.borrowed() else { return Ok(()) };
         let rules = self.0.rules(None)?;
         let effective = NodeTypesOf::of(node).effective(&rules);

@@ -132,7 +132,8 @@ fn store(instance: &Instance, call: &Call, file: &NamedTempFile) -> Result<Reply
         session.expect_unchanged(&path)?;
     }
     let blob = session.put_blob(&mut std::io::BufReader::new(file.reopen()?))?;
-    session.set_property(&path, name, Property::Single(Value::Binary(blob)))?;
+    let bytes = Property::Single(Value::Binary(blob));
+    session.set_property(&path, name, bytes.clone())?;
     if name == "jcr:data" {
         let date = Property::Single(Value::Date(Date::from_system_time(call.now)));
         session.set_property(&path, "jcr:lastModified", date)?;
@@ -141,7 +142,7 @@ fn store(instance: &Instance, call: &Call, file: &NamedTempFile) -> Result<Reply
         }
     }
     let mut set = SetProperties::default();
-    set.add(&path, name, 0);
+    set.add(&path, name, Some(bytes), 0);
     set.check(&begun, &mut session).map_err(|(_, failure)| failure)?;
     touch_pages(&mut session, [path.to_string()], call.user(), call.now)?;
     let root = session.commit(&format!("write bytes of {path}"), call.now)?;

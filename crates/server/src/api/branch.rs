@@ -268,7 +268,8 @@ fn create(instance: &Instance, call: &Call) -> Result<Reply> {
         }
         (None, Some(root)) => from.create_branch_at(&name, read_root(&root)?, revising)?,
         (Some(_), Some(_)) => {
-            return Err(Failure::bad_request("say either `at` or `root`, not both"));
+            let message = "say either `at` or `root`, not both";
+            return Err(Failure::new(StatusCode::UNPROCESSABLE_ENTITY, message));
         }
     };
     count(&instance.metrics.commits);

@@ -15,7 +15,7 @@ use crate::api::endpoint::{
     Answer, Body, Call, Content, Endpoint, Handler, Kind, Parameter, Pending, Reply, Verb,
 };
 use crate::api::guard::broken;
-use crate::api::schema::{array, named, object, text, text_or_null};
+use crate::api::schema::{array, name_schema, named, object, text, text_or_null};
 use crate::failure::{Failure, Result};
 use crate::metrics::count;
 
@@ -93,6 +93,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
 pub(crate) fn schemas() -> Map<String, Json> {
     let flag = || json!({ "type": "boolean" });
     let namespace = object(&[("prefix", text()), ("uri", text())]);
+    let uri = json!({ "type": "string", "minLength": 1, "maxLength": 1000 });
     named([
         (
             "NodeTypes",
@@ -109,8 +110,8 @@ pub(crate) fn schemas() -> Map<String, Json> {
                 ])),
             )]),
         ),
-        ("Namespaces", object(&[("namespaces", array(namespace.clone()))])),
-        ("Namespace", namespace),
+        ("Namespaces", object(&[("namespaces", array(namespace))])),
+        ("Namespace", object(&[("prefix", name_schema()), ("uri", uri)])),
     ])
 }
 
@@ -202,10 +203,13 @@ fn define(call: Call) -> Pending {
 /// Reads a body of text.
 pub(crate) async fn read_text(call: &Call) -> Result<String> {
     let body = call.stream.lock().take();
-    let body = body.ok_or_else(|| Failure::bad_request("there is no body"))?;
+    let body = body.unwrap_or_default();
     let limited = tympan_web::limit::limited(body, crate::api::endpoint::MAX_JSON_BYTES);
     let bytes: Bytes =
         axum::body::Body::new(limited).collect().await.map_err(|error| broken(&error))?.to_bytes();
+    if bytes.is_empty() {
+        return Err(Failure::bad_request("there is no body"));
+    }
     String::from_utf8(bytes.to_vec()).map_err(|_| Failure::bad_request("the body is not UTF-8"))
 }
 
@@ -225,6 +229,9 @@ struct Namespace {
 fn register(instance: &Instance, call: &Call) -> Result<Reply> {
     let Namespace { prefix, uri } = call.body()?;
     tympan_content::check_name(&prefix)?;
+    if uri.is_empty() || uri.chars().count() > 1000 {
+        return Err(Failure::bad_request("`uri` must be a text of 1 to 1000 characters"));
+    }
     let mut session = call.session()?;
     session.register_namespace(&prefix, &uri).map_err(|error| told(error, NAMESPACES))?;
     if session.has_changes()? {

@@ -153,6 +153,9 @@ fn responses(endpoint: &Endpoint) -> Map<String, Value> {
         responses.insert("304".to_owned(), json!({ "description": "The client has it already." }));
     }
     let more = if endpoint.writes() { PROBLEMS_OF_WRITES } else { PROBLEMS_OF_READS };
+    // The listener answers that before anything reads the request.
+    let about = "The head of the request is too long.";
+    responses.insert("431".to_owned(), json!({ "description": about }));
     for (status, about) in PROBLEMS.iter().chain(more) {
         let problem = content(&[("application/problem+json", reference("Problem"))]);
         let problem = json!({ "description": about, "content": problem });

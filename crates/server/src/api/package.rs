@@ -164,7 +164,8 @@ pub(crate) fn schemas() -> Map<String, Json> {
 fn id_of(call: &Call) -> Result<PackageId> {
     let id = PackageId::parse(call.text("id").unwrap_or_default());
     if id.name.is_empty() {
-        return Err(Failure::bad_request("name the package with `id=group:name:version`"));
+        let message = "name the package with `id=group:name:version`";
+        return Err(Failure::new(http::StatusCode::UNPROCESSABLE_ENTITY, message));
     }
     Ok(id)
 }

@@ -288,7 +288,7 @@ fn run(instance: &Instance, call: &Call, asked: Asked, explain: Explain) -> Resu
 fn search(instance: &Instance, call: &Call) -> Result<Reply> {
     let text = call.text("text").unwrap_or_default();
     if text.trim().is_empty() {
-        return Err(Failure::bad_request("`text` is empty"));
+        return Err(Failure::new(StatusCode::UNPROCESSABLE_ENTITY, "`text` is empty"));
     }
     let names = [("fulltext", "text"), ("path", "path"), ("type", "type")];
     let given = names

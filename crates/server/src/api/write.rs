@@ -525,7 +525,6 @@ impl Changing<'_> {
             return Err(Failure::bad_request("the patch is nested too deeply"));
         }
         for (name, sent) in &patch.properties.0 {
-            self.set.add(path, name, self.number);
             let Some(sent) = sent else {
                 if name == PRIMARY_TYPE {
                     return Err(Failure::bad_request("every node has a `jcr:primaryType`"));
@@ -535,12 +534,13 @@ impl Changing<'_> {
             };
             let stored = session.node(path)?.and_then(|node| node.property(name));
             let property = sent.read(name, stored.as_ref())?;
+            self.set.add(path, name, Some(property.clone()), self.number);
             if stored.as_ref() != Some(&property) {
                 session.set_property(path, name, property)?;
             }
         }
         if let Some(kind) = &patch.r#type {
-            self.set.add(path, PRIMARY_TYPE, self.number);
+            self.set.add(path, PRIMARY_TYPE, Some(Property::name(kind)), self.number);
             session.set_property(path, PRIMARY_TYPE, Property::name(kind))?;
         }
         for (name, child) in &patch.children.0 {

@@ -426,6 +426,7 @@ impl Work<'_> {
         let change = filled_in
             .map_or_else(|| self.typed(&path, &name, spec, &values), |auto| Ok(Some(auto)))?;
         let before = self.session.node(&path)?.and_then(|node| node.property(&name));
+        let value = change.clone();
         match change {
             Some(property) if Some(&property) == before.as_ref() => return Ok(()),
             // The repository fills these in itself.
@@ -436,7 +437,7 @@ impl Work<'_> {
             None if before.is_none() => return Ok(()),
             None => drop(self.session.remove_property(&path, &name)?),
         }
-        self.set.add(&path, &name, 0);
+        self.set.add(&path, &name, value, 0);
         self.done.changes.push(("modified", vec![format!("{path}/{name}")]));
         Ok(())
     }
@@ -520,7 +521,7 @@ impl Work<'_> {
         }
         let (Some(parent), name) = (path.parent(), path.name()) else { return Ok(()) };
         if self.session.node(&parent)?.is_some() && self.session.remove_property(&parent, name)? {
-            self.set.add(&parent, name, 0);
+            self.set.add(&parent, name, None, 0);
             self.done.changes.push(("deleted", vec![path.to_string()]));
         }
         Ok(())
@@ -546,10 +547,10 @@ impl Work<'_> {
                 .and_then(|node| node.property(from.name()))
                 .ok_or_else(missing)?;
             let target = to.parent().ok_or_else(missing)?;
+            self.set.add(&target, to.name(), Some(property.clone()), 0);
             self.session.set_property(&target, to.name(), property)?;
-            self.set.add(&target, to.name(), 0);
             if is_move {
-                self.set.add(&parent, from.name(), 0);
+                self.set.add(&parent, from.name(), None, 0);
                 self.session.remove_property(&parent, from.name())?;
             }
         }
