@@ -11,6 +11,12 @@ export type Route =
   | { screen: "sites"; path: string }
   | { screen: "editor"; path: string; panel: Panel; component: string | null }
   | { screen: "queue" }
+  | { screen: "versions"; path: string; from: string | null; to: string | null }
+  | { screen: "permissions"; path: string }
+  | { screen: "launches"; name: string | null }
+  | { screen: "users"; kind: "user" | "group"; name: string | null }
+  | { screen: "packages" }
+  | { screen: "search"; text: string; path: string; type: string }
   | { screen: "missing"; address: string };
 
 /** The place that opens when nothing else is asked for. */
@@ -22,6 +28,19 @@ export function parseRoute(url: URL): Route {
   const query = url.searchParams;
   if (path === "/login.html") return { screen: "login", resource: safeResource(query.get("resource")), reason: query.get("reason") };
   if (path === "/queue.html") return { screen: "queue" };
+  if (path === "/packages.html") return { screen: "packages" };
+  if (path === "/search.html") {
+    return { screen: "search", text: query.get("text") ?? "", path: query.get("path") ?? "", type: query.get("type") ?? "" };
+  }
+  if (path === "/users.html") return { screen: "users", kind: query.get("show") === "groups" ? "group" : "user", name: null };
+  const account = /^\/users\.html\/(user|group)\/(.+)$/.exec(path);
+  if (account) return { screen: "users", kind: account[1] as "user" | "group", name: account[2] ?? null };
+  if (path === "/launches.html") return { screen: "launches", name: null };
+  if (path.startsWith("/launches.html/")) return { screen: "launches", name: path.slice("/launches.html/".length) };
+  if (path.startsWith("/permissions.html/")) return { screen: "permissions", path: trimSlash(path.slice("/permissions.html".length)) };
+  if (path.startsWith("/versions.html/")) {
+    return { screen: "versions", path: trimSlash(path.slice("/versions.html".length)), from: query.get("from"), to: query.get("to") };
+  }
   if (path === "/sites.html") return { screen: "sites", path: "/content" };
   if (path.startsWith("/sites.html/")) return { screen: "sites", path: trimSlash(path.slice("/sites.html".length)) };
   if (path.startsWith("/editor.html/")) {
@@ -32,16 +51,62 @@ export function parseRoute(url: URL): Route {
   return { screen: "missing", address: url.pathname };
 }
 
+/** The launch that is edited in place of the site itself; it goes along in every address of sites and editor. */
+let launch: string | null = null;
+
+/** Returns the launch that an address is about. */
+export function launchOf(url: URL): string | null {
+  return url.searchParams.get("launch") || null;
+}
+
+/** Sets the launch that addresses lead on in. */
+export function stayInLaunch(name: string | null): void {
+  launch = name;
+}
+
 /** Returns the address of the listing below a path. */
 export function sitesUrl(path: string): string {
-  return `/sites.html${encodePath(path)}`;
+  return withQuery(`/sites.html${encodePath(path)}`, {});
+}
+
+/** Returns the address of a page's versions, optionally with two of them compared. */
+export function versionsUrl(path: string, from: string | null = null, to: string | null = null): string {
+  return withQuery(`/versions.html${encodePath(path)}`, { from, to });
+}
+
+/** Returns the address of the permissions at a path. */
+export function permissionsUrl(path: string): string {
+  return `/permissions.html${encodePath(path)}`;
+}
+
+/** Returns the address of the launches, or of one of them. */
+export function launchesUrl(name: string | null = null): string {
+  return name === null ? "/launches.html" : `/launches.html/${encodeURIComponent(name)}`;
+}
+
+/** Returns the address of a user or group, or of the list of them. */
+export function usersUrl(kind: "user" | "group", name: string | null = null): string {
+  if (name !== null) return `/users.html/${kind}/${encodeURIComponent(name)}`;
+  return kind === "group" ? "/users.html?show=groups" : "/users.html";
+}
+
+/** Returns the address of a search. */
+export function searchUrl(search: { text: string; path?: string; type?: string }): string {
+  return withQuery("/search.html", { text: search.text || null, path: search.path || null, type: search.type || null });
 }
 
 /** Returns the address of a page's editor, optionally with a panel or a component opened. */
 export function editorUrl(path: string, panel: Panel = "page", component: string | null = null): string {
-  const base = `/editor.html${encodePath(path)}.html`;
-  if (component !== null) return `${base}?${new URLSearchParams({ component })}`;
-  return panel === "components" ? `${base}?panel=components` : base;
+  const isPlain = component !== null || panel !== "components";
+  return withQuery(`/editor.html${encodePath(path)}.html`, { component, panel: isPlain ? null : "components" });
+}
+
+/** Returns a page as visitors get it, or as an editor or a launch shows it. */
+export function pageUrl(path: string, mode: "edit" | "disabled", version: string | null = null): string {
+  const of = version === null ? "" : `;v='${encodeURIComponent(version)}'`;
+  const query = new URLSearchParams({ wcmmode: mode });
+  if (launch !== null) query.set("tympan-branch", launch);
+  return `${encodePath(path)}${of}.html?${query}`;
 }
 
 /** Returns the address of the login page that leads back to `resource`. */
@@ -65,6 +130,13 @@ export function encodePath(path: string): string {
 export function safeResource(resource: string | null): string {
   if (resource === null || !/^\/(?![/\\])/.test(resource) || /[\u0000-\u001f]/.test(resource)) return HOME;
   return resource === "/" || resource.startsWith("/login") ? HOME : resource;
+}
+
+function withQuery(address: string, parameters: Record<string, string | null>): string {
+  const query = new URLSearchParams();
+  for (const [name, value] of Object.entries({ ...parameters, launch })) if (value !== null) query.set(name, value);
+  const text = query.toString();
+  return text ? `${address}?${text}` : address;
 }
 
 function decodePath(path: string): string {

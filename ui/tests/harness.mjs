@@ -99,6 +99,13 @@ export async function shoot(page, name) {
   await page.screenshot({ path: join(directory, `${name}.png`) });
 }
 
+/** Returns the last write to the API. */
+export function lastCall(state) {
+  const { verb, path, query, body } = state.writes.findLast((write) => write.verb !== undefined) ?? {};
+  assert.ok(verb, "nothing was written");
+  return { verb, path, query, body };
+}
+
 /** Waits until something is so in the mock, which tells nobody by itself. */
 export async function until(isSo) {
   const end = Date.now() + LIMIT_MS;

@@ -1,4 +1,5 @@
 /** Drives the built UI in a browser over the mock author. `npm run test:ui -- [part of a test's name]` */
+import * as consoles from "./browser/consoles.mjs";
 import * as editor from "./browser/editor.mjs";
 import * as looks from "./browser/looks.mjs";
 import * as queue from "./browser/queue.mjs";
@@ -7,4 +8,4 @@ import * as sites from "./browser/sites.mjs";
 import * as together from "./browser/together.mjs";
 import { run } from "./harness.mjs";
 
-await run({ ...session, ...sites, ...editor, ...together, ...queue, ...looks });
+await run({ ...session, ...sites, ...editor, ...together, ...queue, ...consoles, ...looks });

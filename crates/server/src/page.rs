@@ -13,6 +13,7 @@ use tympan_render::url::Url;
 use tympan_render::{Blob, Body, Outcome, Redirect, RenderRequest, RenderResponse};
 use tympan_web::read_body::from_reader;
 
+use crate::api::endpoint::on_branch;
 use crate::failure::{Failure, Result};
 use crate::metrics::count;
 use crate::{Instance, Role};
@@ -51,6 +52,7 @@ async fn serve(instance: &Arc<Instance>, parts: &Parts) -> Result<Response> {
         viewer: instance.viewer_of(identity.as_ref())?,
         is_edit: instance.role == Role::Author
             && query_value(parts.uri.query(), "wcmmode") == Some("edit"),
+        branch: branch_of(instance, parts)?,
         query: parts.uri.query().unwrap_or_default().to_owned(),
         headers: parts.headers.clone(),
         is_head: parts.method == Method::HEAD,
@@ -67,10 +69,20 @@ fn query_value<'a>(query: Option<&'a str>, name: &str) -> Option<&'a str> {
     query?.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='))
 }
 
+/// Returns the branch that an editor looks at; visitors always get `main`.
+fn branch_of(instance: &Instance, parts: &Parts) -> Result<Option<String>> {
+    let name = query_value(parts.uri.query(), "tympan-branch");
+    let Some(name) = name.filter(|_| instance.role == Role::Author) else { return Ok(None) };
+    let name = percent_encoding::percent_decode_str(name).decode_utf8();
+    let name = name.map_err(|_| Failure::bad_request("the name of the branch is not UTF-8"))?;
+    Ok(Some(name.into_owned()))
+}
+
 /// What a request asks for, detached from its connection.
 struct Asked {
     viewer: Viewer,
     path: String,
+    branch: Option<String>,
     query: String,
     headers: HeaderMap,
     is_edit: bool,
@@ -79,7 +91,11 @@ struct Asked {
 
 /// Draws the answer from one pinned root.
 fn answer(instance: &Instance, asked: &Asked) -> Result<Response> {
-    let snapshot = instance.repository.snapshot()?.seen_by(&asked.viewer);
+    let repository = match &asked.branch {
+        Some(name) => on_branch(&instance.repository, name)?,
+        None => instance.repository.clone(),
+    };
+    let snapshot = repository.snapshot()?.seen_by(&asked.viewer);
     let request = RenderRequest {
         method: if asked.is_head { "HEAD" } else { "GET" },
         path: &asked.path,

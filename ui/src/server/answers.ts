@@ -273,3 +273,173 @@ export interface Changes {
   next: string;
   isEnd: boolean;
 }
+
+/** `GET /api/v1/versions` */
+export interface Versions {
+  path: string;
+  versions: Version[];
+}
+
+export interface Version {
+  name: string;
+  path: string;
+  time: string;
+  user: string;
+  comment: string;
+  labels: string[];
+  isBase: boolean;
+}
+
+/** A node that two states have differently; its path is relative to what is compared. */
+export interface NodeDifference {
+  path: string;
+  kind: "added" | "removed" | "changed";
+  isReordered: boolean;
+  properties: { name: string; before: PropertyAnswer | null; after: PropertyAnswer | null }[];
+}
+
+/** `GET /api/v1/versions/diff` */
+export interface Differences {
+  path: string;
+  from: string;
+  to: string | null;
+  nodes: NodeDifference[];
+}
+
+/** `GET /api/v1/versions/deleted` */
+export interface DeletedNodes {
+  path: string;
+  nodes: { path: string; versions: Version[] }[];
+}
+
+/** `GET /api/v1/branches` */
+export interface Branches {
+  branches: Branch[];
+}
+
+export interface Branch {
+  name: string;
+  root: string;
+  base: string | null;
+}
+
+/** `GET /api/v1/branches/diff` */
+export interface BranchChanges {
+  name: string;
+  changes: BranchChange[];
+  isComplete: boolean;
+}
+
+export interface BranchChange {
+  path: string;
+  kind: NodeDifference["kind"];
+  nodes?: NodeDifference[];
+}
+
+/** `POST /api/v1/branches/merge` */
+export interface Merged {
+  root: string | null;
+  changes: { path: string; kind: NodeDifference["kind"] }[];
+  decided: { path: string; kind: string; property: string | null; side: "mine" | "theirs" }[];
+  conflicts: Pick<Conflict, "path" | "kind" | "property">[];
+}
+
+/** `GET /api/v1/users`, `GET /api/v1/groups` */
+export interface Accounts {
+  users?: UserItem[];
+  groups?: { name: string; path: string }[];
+  next: string | null;
+}
+
+export interface UserItem {
+  name: string;
+  path: string;
+  /** Why the user cannot log in; nothing if it can. */
+  disabled: string | null;
+  isService: boolean;
+}
+
+/** `GET /api/v1/user` */
+export interface User extends UserItem {
+  groups: string[];
+  allGroups: string[];
+}
+
+/** `GET /api/v1/group` */
+export interface Group {
+  name: string;
+  path: string;
+  members: { name: string; kind: "user" | "group" }[];
+  allUsers: string[];
+  groups: string[];
+}
+
+/** One entry of a policy. */
+export interface AccessEntry {
+  name: string;
+  allow: boolean;
+  principal: string;
+  privileges: string[];
+  restrictions: Record<string, string[]>;
+}
+
+/** `GET /api/v1/permissions` */
+export interface Permissions {
+  path: string;
+  /** Whether all policies above may be read, too. */
+  isComplete: boolean;
+  policies: {
+    path: string;
+    node: string;
+    kind: "acl" | "cug" | "repository";
+    isInherited: boolean;
+    entries: AccessEntry[];
+    principals: string[];
+  }[];
+}
+
+/** `GET /api/v1/permissions/why` */
+export interface Why {
+  user: string;
+  path: string;
+  groups: string[];
+  privileges: { privilege: string; granted: boolean; cause: Cause }[];
+}
+
+export interface Cause {
+  kind: "administrator" | "entry" | "closedGroup" | "nothing" | "hidden";
+  policy?: string;
+  number?: number;
+  name?: string;
+  principal?: string;
+  through?: string[];
+  restrictions?: string[];
+  node?: string | null;
+}
+
+/** `GET /api/v1/references` */
+export interface References {
+  path: string;
+  usedBy: { path: string; property: string; kind: string }[];
+  uses: { path: string; property: string; kind: string; text: string; target: string | null }[];
+}
+
+/** `GET /api/v1/search`, `GET /api/v1/query` */
+export interface Rows {
+  columns: string[];
+  rows: { path: string | null; score: number | null; values: Record<string, Scalar | Scalar[] | null> }[];
+  facets: Record<string, { value: string; count: number }[]>;
+  cursor: string | null;
+}
+
+/** `GET /api/v1/packages` */
+export interface PackageItem {
+  path: string;
+  id: { group: string; name: string; version: string };
+  size: number;
+  dependencies: string[];
+  created: string | null;
+  created_by: string | null;
+  last_unpacked: string | null;
+  last_unpacked_by: string | null;
+}

@@ -26,7 +26,15 @@ export class ServerError extends Error {
 /** Signs the user in again after a 401; answers whether that worked. */
 export type Renewal = () => Promise<boolean>;
 
-const state: { csrf: string; renew: Renewal } = { csrf: "", renew: async () => false };
+const state: { csrf: string; renew: Renewal; branch: string | null } = { csrf: "", renew: async () => false, branch: null };
+
+/** What is read and changed on the branch of a launch, while one is edited. */
+const OF_BRANCH = /^\/api\/v1\/(nodes|children|pages|page|dialog|batch|references)\b/;
+
+/** Reads and changes content on a branch from now on; `null` goes back to the site itself. */
+export function useBranch(name: string | null): void {
+  state.branch = name;
+}
 
 /** Sets what happens when the server says that nobody is signed in. */
 export function onSignedOut(renew: Renewal): void {
@@ -44,6 +52,7 @@ export type Parameters = Record<string, string | number | boolean | string[] | u
 /** Returns an address with parameters. */
 export function address(url: string, parameters: Parameters): string {
   const query = new URLSearchParams();
+  if (state.branch !== null && OF_BRANCH.test(url)) query.set("branch", state.branch);
   for (const [name, value] of Object.entries(parameters)) {
     if (value === undefined) continue;
     for (const one of Array.isArray(value) ? value : [value]) query.append(name, String(one));
@@ -60,12 +69,6 @@ export function read<T>(url: string, parameters: Parameters = {}): Promise<T> {
 /** Posts a Sling body to a resource. */
 export function write(path: string, pairs: Pair[]): Promise<WriteAnswer> {
   return post(encodePath(path), encodeBody(pairs));
-}
-
-/** Posts a Sling body that creates a node below a parent; answers the new node's path. */
-export async function create(parent: string, pairs: Pair[]): Promise<string> {
-  const answer = await post<WriteAnswer>(`${encodePath(parent)}/*`, encodeBody(pairs));
-  return answer.path;
 }
 
 /** Posts a form to the API. */
@@ -88,11 +91,11 @@ export function readTagged<T>(url: string, parameters: Parameters = {}): Promise
 }
 
 /** Sends JSON, or a file as it is, to the API. */
-export function sendTo<T>(method: "POST" | "PUT" | "PATCH" | "DELETE", url: string, body?: unknown, parameters: Parameters = {}): Promise<T> {
+export function sendTo<T>(method: "POST" | "PUT" | "PATCH" | "DELETE", url: string, body?: unknown, parameters: Parameters = {}, conditions: Record<string, string> = {}): Promise<T> {
   const isFile = body instanceof Blob || typeof body === "string";
   const sent = body === undefined ? undefined : isFile ? (body as BodyInit) : JSON.stringify(body);
   const kind = method === "PATCH" ? "application/merge-patch+json" : "application/json";
-  const headers: Record<string, string> = body === undefined || isFile ? {} : { "Content-Type": kind };
+  const headers: Record<string, string> = body === undefined || isFile ? { ...conditions } : { "Content-Type": kind, ...conditions };
   return change<T>(method, address(url, parameters), sent, headers);
 }
 

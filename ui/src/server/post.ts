@@ -10,30 +10,14 @@ export type Pair = [name: string, value: string];
 /** Where a new or moved node stands among its siblings. */
 export type Place = "first" | "last" | { before: string } | { after: string };
 
-/** Returns the body that creates a page below the path it is posted to (`<parent>/*`). */
-export function createPage(page: { title: string; name: string; resourceType: string; template: string | null }): Pair[] {
-  const pairs: Pair[] = [
-    [":name", page.name],
-    ["./jcr:primaryType", "cq:Page"],
-    ["./jcr:content/jcr:primaryType", "cq:PageContent"],
-    ["./jcr:content/jcr:title", page.title],
-    ["./jcr:content/sling:resourceType", page.resourceType],
-  ];
-  if (page.template) pairs.push(["./jcr:content/cq:template", page.template]);
-  return pairs;
-}
-
-/** Returns the body that moves or copies the node to a path where nothing is yet. */
-export function transfer(operation: "move" | "copy", destination: string): Pair[] {
-  return [
-    [":operation", operation],
-    [":dest", destination],
-  ];
-}
-
-/** Returns the body that deletes the node. */
-export function remove(): Pair[] {
-  return [[":operation", "delete"]];
+/** Returns a new page as the API takes it. */
+export function pageNode(page: { title: string; resourceType: string; template: string | null }): unknown {
+  const properties = {
+    "jcr:title": page.title,
+    "sling:resourceType": page.resourceType,
+    ...(page.template ? { "cq:template": page.template } : {}),
+  };
+  return { type: "cq:Page", children: { "jcr:content": { type: "cq:PageContent", properties } } };
 }
 
 /** Returns the body that activates the page, and with `isDeep` every page below it. */

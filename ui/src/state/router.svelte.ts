@@ -4,11 +4,21 @@
  * A screen with unsaved changes sets `guard`; every way out of the screen asks it first. Leaving the tab is asked
  * by the browser itself (`beforeunload`).
  */
-import { parseRoute, type Route } from "../route";
+import { launchOf, parseRoute, stayInLaunch, type Route } from "../route";
+import { useBranch } from "../server/client";
+
+/** Makes links and requests stay in the launch of an address. */
+function enter(url: URL): URL {
+  stayInLaunch(launchOf(url));
+  useBranch(launchOf(url));
+  return url;
+}
 
 class Router {
-  #url = $state.raw(new URL(location.href));
+  #url = $state.raw(enter(new URL(location.href)));
   readonly route: Route = $derived(parseRoute(this.#url));
+  /** The launch that the address is about. */
+  readonly launch: string | null = $derived(launchOf(this.#url));
 
   /** Answers whether the screen may be left. */
   guard: (() => Promise<boolean>) | null = null;
@@ -45,7 +55,7 @@ class Router {
   }
 
   #take(): void {
-    this.#url = new URL(location.href);
+    this.#url = enter(new URL(location.href));
   }
 
   async #pop(): Promise<void> {

@@ -105,6 +105,99 @@ const SCREENS = [
       await page.getByText("bea changed this page since you opened it").waitFor();
     },
   },
+  { name: "versions", address: "/versions.html/content/demo/en/trieste", ready: (page) => page.getByText("Where to sleep").waitFor() },
+  { name: "launches", address: "/launches.html", ready: (page) => page.getByText("no changes yet").waitFor() },
+  {
+    name: "launch",
+    address: "/launches.html/spring-2027",
+    ready: async (page) => {
+      await page.getByRole("button", { name: /trieste/ }).click();
+      await page.getByText("Where to sleep").waitFor();
+    },
+  },
+  {
+    name: "launch-merge",
+    address: "/launches.html/spring-2027",
+    ready: async (page, { state }) => {
+      state.console.conflicts = [{ path: "/content/demo/en/trieste/jcr:content", kind: "changeChangedProperty", property: "jcr:title" }];
+      await page.getByRole("button", { name: "Merge all" }).click();
+      await page.getByRole("dialog").getByText("on the Gulf of").first().waitFor();
+    },
+  },
+  { name: "sites-launch", address: "/sites.html/content/demo/en?launch=spring-2027", ready: (page) => page.getByText("Slow days").waitFor() },
+  {
+    name: "sites-delete",
+    address: "/sites.html/content/demo/en",
+    ready: async (page) => {
+      await page.getByLabel("Select Where to eat").check();
+      const isWide = await page.getByRole("button", { name: "Delete", exact: true }).isVisible();
+      if (!isWide) await page.getByRole("button", { name: "More actions" }).click();
+      await page.getByRole(isWide ? "button" : "menuitem", { name: "Delete", exact: true }).click();
+      await page.getByText("Used on 1 place").waitFor();
+    },
+  },
+  {
+    name: "sites-restore",
+    address: "/sites.html/content/demo/en",
+    ready: async (page) => {
+      await page.getByText("Slow days").waitFor();
+      await page.getByRole("button", { name: "More about this folder" }).click();
+      await page.getByRole("menuitem", { name: "Restore deleted pages" }).click();
+      await page.getByText("last version 1.1").waitFor();
+    },
+  },
+  {
+    name: "permissions",
+    address: "/permissions.html/content/demo/en/trieste",
+    ready: async (page) => {
+      await page.getByText("Set here").waitFor();
+      await page.getByLabel("What may").fill("ada");
+      await page.getByRole("button", { name: "Explain" }).click();
+      await page.getByText("ada may not delete it").waitFor();
+    },
+  },
+  {
+    name: "permissions-add",
+    address: "/permissions.html/content/demo/en/trieste",
+    ready: async (page) => {
+      await page.getByRole("button", { name: "Add an entry" }).click();
+      await page.getByLabel("User or group").fill("dam-users");
+    },
+  },
+  { name: "users", address: "/users.html", ready: (page) => page.getByText("replication").waitFor() },
+  { name: "user", address: "/users.html/user/bea", ready: (page) => page.getByText("left in May").waitFor() },
+  {
+    name: "user-new",
+    address: "/users.html",
+    ready: async (page) => {
+      await page.getByRole("button", { name: "New user" }).click();
+      await page.getByLabel("New password").waitFor();
+    },
+  },
+  { name: "group", address: "/users.html/group/content-authors", ready: (page) => page.getByRole("link", { name: "ada" }).waitFor() },
+  { name: "packages", address: "/packages.html", ready: (page) => page.getByText("46 MiB").waitFor() },
+  {
+    name: "packages-upload",
+    address: "/packages.html",
+    ready: async (page) => {
+      await page.getByRole("button", { name: "Upload" }).click();
+      const file = { name: "new.zip", mimeType: "application/zip", buffer: Buffer.from("PK") };
+      await page.getByLabel("Package file").setInputFiles(file);
+      await page.getByRole("button", { name: "See what it would change" }).click();
+      await page.getByText("/content/demo/en/new").waitFor();
+    },
+  },
+  {
+    name: "packages-build",
+    address: "/packages.html",
+    ready: async (page) => {
+      await page.getByRole("button", { name: "Build" }).click();
+      await page.getByLabel("Paths, one per line").waitFor();
+    },
+  },
+  { name: "search", address: "/search.html?text=ferry", ready: (page) => page.getByText("Islands without cars").waitFor() },
+  { name: "search-none", address: "/search.html?text=fary", ready: (page) => page.getByText("Did you mean").waitFor() },
+  { name: "search-empty", address: "/search.html", ready: (page) => page.getByText("What are you looking for?").waitFor() },
   { name: "queue", address: "/queue.html", ready: (page) => page.getByText("3 items").waitFor() },
 ];
 

@@ -1,6 +1,6 @@
 /** The sites console. */
 import assert from "node:assert/strict";
-import { lastWrite, open, until } from "../harness.mjs";
+import { lastCall, lastWrite, open, until } from "../harness.mjs";
 
 const EN = "/sites.html/content/demo/en";
 const rows = (page) => page.locator('[role="rowgroup"] [role="row"]');
@@ -170,15 +170,12 @@ export async function a_page_is_created_from_a_title(world) {
   assert.equal(await dialog.getByLabel("Name").inputValue(), "ueber-the-hills");
   await page.keyboard.press("Enter");
   await row(page, "Über the Hills").getByText("Draft").waitFor();
-  assert.deepEqual(lastWrite(state), {
-    path: "/content/demo/en/*",
-    form: {
-      ":name": "ueber-the-hills",
-      "./jcr:primaryType": "cq:Page",
-      "./jcr:content/jcr:primaryType": "cq:PageContent",
-      "./jcr:content/jcr:title": "Über the Hills",
-      "./jcr:content/sling:resourceType": "demo/components/page",
-    },
+  const properties = { "jcr:title": "Über the Hills", "sling:resourceType": "demo/components/page" };
+  assert.deepEqual(lastCall(state), {
+    verb: "PUT",
+    path: "/api/v1/nodes",
+    query: { path: "/content/demo/en/ueber-the-hills" },
+    body: { type: "cq:Page", children: { "jcr:content": { type: "cq:PageContent", properties } } },
   });
 }
 
@@ -190,7 +187,7 @@ export async function a_page_in_an_empty_section_takes_the_parents_template(worl
   await page.getByRole("textbox", { name: "Title" }).fill("First");
   await page.getByRole("dialog").getByRole("button", { name: "Create", exact: true }).click();
   await row(page, "First").waitFor();
-  assert.equal(lastWrite(state).form["./jcr:content/sling:resourceType"], "demo/components/page");
+  assert.equal(lastCall(state).body.children["jcr:content"].properties["sling:resourceType"], "demo/components/page");
 }
 
 export async function pages_are_renamed_moved_and_copied(world) {
@@ -215,10 +212,8 @@ export async function pages_are_renamed_moved_and_copied(world) {
   await picker.getByRole("button", { name: "Use this path" }).click();
   await page.getByRole("dialog", { name: "Copy page" }).getByRole("button", { name: "Copy" }).click();
   await page.getByText("Copied “Where to eat” to /content/demo/de/kitchens-copy").waitFor();
-  assert.deepEqual(lastWrite(state), {
-    path: "/content/demo/en/kitchens",
-    form: { ":operation": "copy", ":dest": "/content/demo/de/kitchens-copy" },
-  });
+  assert.equal(lastCall(state).path, "/api/v1/nodes/copy");
+  assert.deepEqual(lastCall(state).body, { from: "/content/demo/en/kitchens", to: "/content/demo/de/kitchens-copy" });
 }
 
 export async function deleting_asks_first(world) {
@@ -233,4 +228,34 @@ export async function deleting_asks_first(world) {
   await page.getByRole("dialog").getByRole("button", { name: "Delete" }).click();
   await page.getByText("Deleted “Winter at the lake”").waitFor();
   assert.equal(await row(page, "Winter").count(), 0);
+}
+
+export async function what_is_about_to_be_deleted_or_moved_tells_where_it_is_used(world) {
+  const { page } = world;
+  await open(world, EN);
+  await row(page, "Where to eat").getByRole("checkbox").check();
+  await page.getByRole("button", { name: "Delete" }).click();
+  await page.getByRole("dialog").getByText("Used on 1 place").waitFor();
+  await page.getByRole("dialog").getByRole("link", { name: "/content/demo/en/trieste" }).waitFor();
+  await page.keyboard.press("Escape");
+  await page.getByRole("button", { name: "Move or rename" }).click();
+  await page.getByRole("dialog").getByText("lead to the old path").waitFor();
+  await page.keyboard.press("Escape");
+  await row(page, "Where to eat").getByRole("checkbox").uncheck();
+  await row(page, "Winter").getByRole("checkbox").check();
+  await page.getByRole("button", { name: "Delete" }).click();
+  await page.getByRole("dialog").getByText("Nothing else refers to it.").waitFor();
+}
+
+export async function deleted_pages_come_back_from_their_folder(world) {
+  const { page, state } = world;
+  await open(world, EN);
+  await page.getByRole("button", { name: "More about this folder" }).click();
+  await page.getByRole("menuitem", { name: "Restore deleted pages" }).click();
+  const dialog = page.getByRole("dialog", { name: "Restore deleted pages" });
+  await dialog.getByText("last version 1.1").waitFor();
+  await dialog.getByLabel("Version of /content/demo/en/autumn").selectOption("1.0");
+  await dialog.getByRole("button", { name: "Restore /content/demo/en/autumn" }).click();
+  await dialog.getByText("Nothing to restore").waitFor();
+  assert.deepEqual(lastCall(state).body, { path: "/content/demo/en/autumn", version: "1.0" });
 }

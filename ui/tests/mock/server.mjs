@@ -8,11 +8,12 @@ import { extname, join, normalize } from "node:path";
 import { fileURLToPath } from "node:url";
 import { batch } from "./batch.mjs";
 import { DIALOGS, INSERTABLE, node, PAGE, sampleContent, sampleQueue } from "./content.mjs";
+import { consoleAnswer, sampleConsole } from "./console.mjs";
 import { changes, commit, tagOf } from "./feed.mjs";
 
 const DIST = fileURLToPath(new URL("../../dist/", import.meta.url));
 const TYPES = { ".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml" };
-const SCREENS = /^\/(login|sites|editor|queue)\.html(\/|$)/;
+const SCREENS = /^\/(login|sites|editor|queue|versions|permissions|launches|users|packages|search)\.html(\/|$)/;
 export const POLICY =
   "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; font-src 'self'; connect-src 'self'; frame-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
 
@@ -35,6 +36,7 @@ export async function startMock({ port = 0 } = {}) {
     writes: [],
     failNext: null,
     settle: new Set(),
+    console: sampleConsole(),
     revisions: [],
     clients: new Set(),
   };
@@ -74,13 +76,15 @@ export async function startMock({ port = 0 } = {}) {
 async function handle(state, request, response) {
   const url = new URL(request.url, "http://mock");
   const path = decodeURIComponent(url.pathname);
-  if (request.method === "POST") return post(state, path, request, response);
+  if (request.method !== "GET") return change(state, url, path, request, response);
   if (path === "/") return redirect(response, "/sites.html/content");
   if (SCREENS.test(path)) return sendFile(response, "index.html");
   if (path.startsWith("/ui/")) return sendFile(response, path.slice("/ui/".length));
   if (path.startsWith("/api/")) {
     if (!state.isSignedIn) throw new Refusal(401, "not signed in");
     if (path === "/api/v1/changes") return changes(state, url.searchParams, request, response, sendJson);
+    const told = consoleAnswer(state, "GET", path, url.searchParams, null, (status, message) => new Refusal(status, message));
+    if (told) return sendJson(response, told.status, told.value);
     const at = url.searchParams.get("path");
     if (at) response.setHeader("ETag", tagOf(state, at));
     return sendJson(response, 200, answer(state, path, url.searchParams));
@@ -242,7 +246,7 @@ function entries(list) {
   return [...(list?.children ?? [])].map(([name, { properties }]) => ({ "@name": name, ...properties }));
 }
 
-async function post(state, path, request, response) {
+async function change(state, url, path, request, response) {
   const body = await readBody(request);
   const form = new URLSearchParams(body);
   if (path === "/login") return login(state, form, response);
@@ -252,22 +256,63 @@ async function post(state, path, request, response) {
     state.isSignedIn = false;
     return sendJson(response, 200, {});
   }
-  if (path.startsWith("/api/v1/queue/")) return queueAction(state, nameOf(path), new URL(request.url, "http://mock").searchParams.get("id"), response);
-  const isBatch = path === "/api/v1/batch";
-  const { operations } = isBatch ? JSON.parse(body) : {};
-  state.writes.push(isBatch ? { path, operations } : { path, form: [...form] });
+  if (path.startsWith("/api/v1/queue/")) return queueAction(state, nameOf(path), url.searchParams.get("id"), response);
+  const isJson = request.headers["content-type"]?.includes("json");
+  const sent = isJson ? JSON.parse(body) : {};
+  const refuse = (status, message, facts) => new Refusal(status, message, facts);
+  const query = Object.fromEntries(url.searchParams);
+  if (path === "/api/v1/packages/build") {
+    state.writes.push({ verb: "POST", path, query, body });
+    return response.writeHead(200, { "Content-Type": "application/zip" }).end("PK");
+  }
+  const told = path.startsWith("/api/v1/") && consoleAnswer(state, request.method, path, url.searchParams, sent, refuse);
+  if (told) {
+    state.writes.push({ verb: request.method, path, query, body: sent });
+    return sendJson(response, told.status, told.value);
+  }
+  const isApi = path.startsWith("/api/v1/");
+  state.writes.push(isApi ? { verb: request.method, path, query, body: sent, operations: sent.operations } : { path, form: [...form] });
   if (state.failNext) {
     const message = state.failNext;
     state.failNext = null;
     throw new Refusal(500, message);
   }
-  if (isBatch) {
-    const refuse = (status, message, facts) => new Refusal(status, message, facts);
-    return sendJson(response, 200, batch(state, { operations }, { find, refuse, reorder, touch }));
-  }
+  if (path === "/api/v1/batch") return sendJson(response, 200, batch(state, sent, { find, refuse, reorder, touch }));
+  if (isApi) return sendJson(response, 200, nodeChange(state, request.method, path, url.searchParams, sent));
   const changed = write(state, path, form);
-  commit(state, "admin", [{ path: changed, kind: form.get(":operation") === "delete" ? "removed" : "changed" }]);
+  commit(state, "admin", [{ path: changed }]);
   sendJson(response, 200, { "status.code": 200, "status.message": "OK", path: changed, changes: [] });
+}
+
+/** Carries out a change of one node by the API. */
+function nodeChange(state, verb, path, query, sent) {
+  switch (`${verb} ${path.slice("/api/v1/".length)}`) {
+    case "PUT nodes": {
+      const at = query.get("path");
+      find(state, parentOf(at)).children.set(nameOf(at), { ...nodeOf(sent), status: "draft" });
+      commit(state, "admin", [{ path: at, kind: "added" }]);
+      return { path: at, etag: null };
+    }
+    case "DELETE nodes": {
+      const at = query.get("path");
+      find(state, parentOf(at)).children.delete(nameOf(at));
+      commit(state, "admin", [{ path: at, kind: "removed" }]);
+      return {};
+    }
+    case "POST nodes/move":
+    case "POST nodes/copy":
+      transfer(state, sent.from, sent.to, nameOf(path));
+      commit(state, "admin", [{ path: sent.to, kind: "added" }]);
+      return { path: sent.to, etag: null };
+    default:
+      throw new Refusal(404, `there is no \`${path}\``);
+  }
+}
+
+/** Returns a node as the API takes it. */
+function nodeOf({ type, properties = {}, children = {} }) {
+  const below = Object.fromEntries(Object.entries(children).map(([name, child]) => [name, nodeOf(child)]));
+  return node({ "jcr:primaryType": type, ...properties }, below);
 }
 
 function login(state, form, response) {
@@ -288,35 +333,11 @@ function queueAction(state, verb, id, response) {
   throw new Refusal(404, `there is no item \`${id}\` in a queue`);
 }
 
+/** Activates or deactivates: what is still done by a Sling POST. */
 function write(state, path, form) {
-  const order = form.get(":order");
-  switch (form.get(":operation")) {
-    case "delete":
-      find(state, parentOf(path)).children.delete(nameOf(path));
-      return path;
-    case "move":
-    case "copy":
-      return transfer(state, path, form.get(":dest"), form.get(":operation"));
-    case "activate":
-    case "deactivate":
-      find(state, path).status = form.get(":operation") === "activate" ? "queued" : "deactivated";
-      if (form.get(":operation") === "activate") state.settle.add(path);
-      return path;
-  }
-  const target = path.endsWith("/*") ? createBelow(state, path.slice(0, -2), form) : path;
-  setProperties(find(state, target), form);
-  if (order) reorder(find(state, parentOf(target)), nameOf(target), order);
-  touch(state, target);
-  return target;
-}
-
-function createBelow(state, parent, form) {
-  const { children } = find(state, parent);
-  let name = form.get(":name") ?? form.get(":nameHint");
-  if (form.has(":name") && children.has(name)) throw new Refusal(409, `there is a node \`${parent}/${name}\` already`);
-  for (let at = 0; children.has(name); at += 1) name = `${form.get(":nameHint")}_${at}`;
-  children.set(name, { ...node(), status: "draft" });
-  return `${parent}/${name}`;
+  find(state, path).status = form.get(":operation") === "activate" ? "queued" : "deactivated";
+  if (form.get(":operation") === "activate") state.settle.add(path);
+  return path;
 }
 
 function transfer(state, path, destination, operation) {
@@ -325,33 +346,6 @@ function transfer(state, path, destination, operation) {
   target.set(nameOf(destination), structuredClone(find(state, path)));
   if (operation === "move") find(state, parentOf(path)).children.delete(nameOf(path));
   return destination;
-}
-
-function setProperties(one, form) {
-  for (const name of new Set([...form.keys()].filter((key) => key.startsWith("./")))) {
-    const [key, suffix] = name.slice(2).split("@");
-    const { holder, last } = descend(one, key);
-    if (suffix === "Delete") {
-      delete holder.properties[last];
-      holder.children.delete(last);
-    }
-    if (suffix !== undefined) continue;
-    const hint = form.get(`${name}@TypeHint`) ?? "String";
-    const values = form
-      .getAll(name)
-      .map((value) => (hint.startsWith("Long") ? Number(value) : hint.startsWith("Boolean") ? value === "true" : value));
-    holder.properties[last] = hint.endsWith("[]") ? values : values[0];
-  }
-}
-
-function descend(one, key) {
-  const names = key.split("/");
-  const last = names.pop();
-  for (const name of names) {
-    if (!one.children.has(name)) one.children.set(name, node());
-    one = one.children.get(name);
-  }
-  return { holder: one, last };
 }
 
 function reorder(parent, name, order) {
@@ -429,6 +423,7 @@ function sendHtml(response, html) {
 }
 
 function sendJson(response, status, value) {
+  if (status === 204) return response.writeHead(204).end();
   response.writeHead(status, { "Content-Type": "application/json" });
   response.end(JSON.stringify(value));
 }

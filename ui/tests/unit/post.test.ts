@@ -2,11 +2,11 @@ import { describe, expect, it } from "vitest";
 import { errorMessage } from "../../src/server/client";
 import {
   childPath,
-  createPage,
   encodeBody,
   freeName,
   nameForTitle,
   nameProblem,
+  pageNode,
   parentPath,
 } from "../../src/server/post";
 
@@ -16,14 +16,15 @@ describe("bodies", () => {
     expect(body.toString()).toBe("_charset_=utf-8&%3Ahttp-equiv-accept=application%2Fjson&.%2Fx=%C3%BC");
   });
 
-  it("create a page of its parent's kind", () => {
-    const pairs = createPage({ title: "New", name: "new", resourceType: "a/page", template: null });
-    expect(Object.fromEntries(pairs)).toEqual({
-      ":name": "new",
-      "./jcr:primaryType": "cq:Page",
-      "./jcr:content/jcr:primaryType": "cq:PageContent",
-      "./jcr:content/jcr:title": "New",
-      "./jcr:content/sling:resourceType": "a/page",
+  it("make a page of its parent's kind", () => {
+    expect(pageNode({ title: "New", resourceType: "a/page", template: "/conf/t" })).toEqual({
+      type: "cq:Page",
+      children: {
+        "jcr:content": {
+          type: "cq:PageContent",
+          properties: { "jcr:title": "New", "sling:resourceType": "a/page", "cq:template": "/conf/t" },
+        },
+      },
     });
   });
 });

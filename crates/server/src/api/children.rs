@@ -13,6 +13,16 @@ use crate::failure::{Failure, Result};
 /// The longest page.
 const MAX_LIMIT: u64 = 1000;
 
+/// How a listing is sorted.
+pub(crate) const SORT: Parameter = Parameter::new(
+    "sort",
+    Kind::Words(&["order", "name", "title", "-title", "modified", "-modified"]),
+    "The order; a minus turns it round. Default `order`: the parent's own.",
+);
+/// Where a page of a listing begins.
+pub(crate) const AFTER: Parameter =
+    Parameter::new("after", Kind::Place, "Where the page begins: `next` of the page before.");
+
 /// The endpoints of this part.
 pub(crate) const ENDPOINTS: &[Endpoint] = &[Endpoint {
     verb: Verb::Get,
@@ -22,12 +32,8 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[Endpoint {
             by order or name; sorted by title or modified, the headers of all children are read.",
     parameters: &[
         Parameter::required("path", Kind::Path, "The parent."),
-        Parameter::new(
-            "sort",
-            Kind::Words(&["order", "name", "title", "-title", "modified", "-modified"]),
-            "The order; a minus turns it round. Default `order`: the parent's own.",
-        ),
-        Parameter::new("after", Kind::Place, "Where the page begins: `next` of the page before."),
+        SORT,
+        AFTER,
         Parameter::new(
             "limit",
             Kind::Integer(1, MAX_LIMIT),
@@ -45,6 +51,19 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[Endpoint {
 fn list(_: &Instance, call: &Call) -> Result<Reply> {
     let snapshot = call.snapshot()?;
     let parent = find(&snapshot, &call.path("path")?)?;
+    let (nodes, next) = select(&parent, call)?;
+    let items = nodes.iter().map(item).collect::<Result<Vec<Json>>>()?;
+    crate::page::check_failure(&snapshot)?;
+    Ok(Reply::json(json!({
+        "path": parent.path().as_str(),
+        "total": parent.count_listed_children()?.max(if parent.summary().is_none() { items.len() } else { 0 }),
+        "items": items,
+        "next": next,
+    })))
+}
+
+/// Returns the page of children that the parameters `sort`, `after` and `limit` ask for, and where the next one begins.
+pub(crate) fn select(parent: &Node, call: &Call) -> Result<(Vec<Node>, Option<String>)> {
     let limit = call.number("limit", 100);
     let after = call.text("after").map(read_place).transpose()?;
     let sort = call.text("sort").unwrap_or("order");
@@ -66,7 +85,7 @@ fn list(_: &Instance, call: &Call) -> Result<Reply> {
     };
     // A node inside a document has few children, and no keys to list them by.
     if nodes.is_empty() && parent.summary().is_none() {
-        nodes = inner_children(&parent, after.as_ref(), sort, wanted)?;
+        nodes = inner_children(parent, after.as_ref(), sort, wanted)?;
     }
     let has_more = nodes.len() > limit;
     nodes.truncate(limit);
@@ -75,14 +94,7 @@ fn list(_: &Instance, call: &Call) -> Result<Reply> {
         None => node.order_place(),
     };
     let next = nodes.last().filter(|_| has_more).map(|last| place_text(&place(last)));
-    let items = nodes.iter().map(item).collect::<Result<Vec<Json>>>()?;
-    crate::page::check_failure(&snapshot)?;
-    Ok(Reply::json(json!({
-        "path": parent.path().as_str(),
-        "total": parent.count_listed_children()?.max(if parent.summary().is_none() { items.len() } else { 0 }),
-        "items": items,
-        "next": next,
-    })))
+    Ok((nodes, next))
 }
 
 /// Lists the children of a node inside a document.

@@ -9,8 +9,9 @@ use tympan_jobs::JobState;
 use tympan_replicate::{agents, topic_of};
 
 use crate::Instance;
+use crate::api::children::{AFTER, SORT, select};
 use crate::api::endpoint::{
-    Answer, Body, Call, Endpoint, Handler, Kind, Parameter, Pending, Reply, Verb,
+    Answer, BRANCH, Body, Call, Endpoint, Handler, Kind, Parameter, Pending, Reply, Verb,
 };
 use crate::api::queue::MAX_JOBS;
 use crate::api::{node, tag};
@@ -38,13 +39,17 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         verb: Verb::Get,
         path: "/api/v1/pages",
         id: "listPages",
-        about: "Lists what is below a folder or page, with the state of each between its author and the visitors.",
+        about: "Lists what is below a folder or page, with the state of each between its author and the visitors: by \
+                position, or with `sort` page by page.",
         parameters: &[
             Parameter::required("path", Kind::Path, "The folder or page."),
+            BRANCH,
+            SORT,
+            AFTER,
             Parameter::new(
                 "offset",
                 Kind::Integer(0, MAX_OFFSET),
-                "How many entries come before the page. Default 0.",
+                "How many entries come before the page, in the parent's own order. Default 0.",
             ),
             Parameter::new(
                 "limit",
@@ -61,7 +66,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         path: "/api/v1/page",
         id: "readPage",
         about: "Describes a page for its editor: its state, its components, and those that may be inserted.",
-        parameters: &[Parameter::required("path", Kind::Path, "The page.")],
+        parameters: &[Parameter::required("path", Kind::Path, "The page."), BRANCH],
         body: Body::None,
         answers: &[Answer::json("Page", "The page.")],
         handler: Handler::Task(page),
@@ -71,7 +76,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         path: "/api/v1/dialog",
         id: "readDialog",
         about: "Describes the dialog of a component on a page: its fields, and what they hold.",
-        parameters: &[Parameter::required("path", Kind::Path, "The component's node.")],
+        parameters: &[Parameter::required("path", Kind::Path, "The component's node."), BRANCH],
         body: Body::None,
         answers: &[Answer::json("Dialog", "The dialog.")],
         handler: Handler::Work(dialog),
@@ -101,7 +106,18 @@ fn pages(call: Call) -> Pending {
 fn list(call: &Call, waiting: &HashMap<String, JobState>) -> Result<Reply> {
     let snapshot = call.snapshot()?;
     let folder = node::find(&snapshot, &call.path("path")?)?;
-    let children = folder.listed_page(call.number("offset", 0), call.number("limit", 100))?;
+    let is_sorted = call.text("sort").is_some() || call.text("after").is_some();
+    let (children, next) = match (is_sorted, call.text("offset")) {
+        (true, Some(_)) => {
+            let message = "a sorted listing goes on by `after`, not by `offset`";
+            return Err(Failure::bad_request(message));
+        }
+        (true, None) => select(&folder, call)?,
+        (false, _) => {
+            let (offset, limit) = (call.number("offset", 0), call.number("limit", 100));
+            (folder.listed_page(offset, limit)?, None)
+        }
+    };
     let items = children.iter().map(|node| item(node, waiting)).collect::<Result<Vec<_>>>()?;
     Ok(Reply::json(json!({
         "path": folder.path().as_str(),
@@ -110,6 +126,7 @@ fn list(call: &Call, waiting: &HashMap<String, JobState>) -> Result<Reply> {
         "crumbs": crumbs(&folder)?,
         "total": folder.count_listed_children()?,
         "items": items,
+        "next": next,
     })))
 }
 

@@ -442,6 +442,7 @@ fn pages() -> Map<String, Value> {
                 ("crumbs", array(object(&[("path", text()), ("title", text())]))),
                 ("total", count()),
                 ("items", array(item)),
+                ("next", text_or_null()),
             ]),
         ),
         (

@@ -1,0 +1,25 @@
+/**
+ * Names and sizes of packages.
+ */
+import { LANGUAGE } from "../../language";
+import type { PackageItem } from "../../server/answers";
+
+/** Returns the id by which the API knows a package: `group:name:version`. */
+export function idOf({ id }: Pick<PackageItem, "id">): string {
+  return id.version ? `${id.group}:${id.name}:${id.version}` : `${id.group}:${id.name}`;
+}
+
+/** Returns a size in the largest unit that leaves a whole number before the point. */
+export function sizeText(bytes: number): string {
+  const units = ["bytes", "KiB", "MiB", "GiB"];
+  const at = Math.min(units.length - 1, bytes < 1 ? 0 : Math.floor(Math.log2(bytes) / 10));
+  const number = bytes / 1024 ** at;
+  return `${number.toLocaleString(LANGUAGE, { maximumFractionDigits: number < 10 && at > 0 ? 1 : 0 })} ${units[at]}`;
+}
+
+/** Returns the filter of a package that holds some paths with everything below them. */
+export function filterOf(roots: string[]): string {
+  const escape = (text: string) => text.replace(/[&<>"]/g, (one) => `&#${one.charCodeAt(0)};`);
+  const filters = roots.map((root) => `  <filter root="${escape(root)}"/>\n`).join("");
+  return `<?xml version="1.0" encoding="UTF-8"?>\n<workspaceFilter version="1.0">\n${filters}</workspaceFilter>\n`;
+}
