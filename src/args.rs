@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 
 /// Runs a content website end to end: author, publish, dispatcher.
 #[derive(Debug, Parser)]
@@ -86,6 +86,17 @@ pub(crate) struct Instance {
     /// The PostgreSQL database that the repository lies in, in place of the home's packs.
     #[arg(long, value_name = "URL", env = "TYMPAN_DATABASE", hide_env_values = true)]
     pub(crate) database: Option<String>,
+    /// Takes the heavy work on assets from the queues that it shares with the other instances on its database, which leave
+    /// it alone as long as this one lives.
+    #[arg(long, value_name = "ROLE")]
+    pub(crate) role: Option<HeavyRole>,
+}
+
+/// What a process may take off the others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum HeavyRole {
+    /// Ingest, renditions and workflows of assets.
+    Assets,
 }
 
 #[derive(Debug, Args)]
@@ -735,18 +746,99 @@ pub(crate) enum Group {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Jobs {
-    /// Lists the queues with what waits in them.
+    /// Lists the topics that were seen, each with its queue and what became of its jobs.
     #[command(
-        after_help = "Example: tympan jobs list --url http://127.0.0.1:4502 --token \"$TOKEN\""
+        after_help = "Example: tympan jobs topics --url http://127.0.0.1:4502 --token \"$TOKEN\""
     )]
-    List(Remote),
-    /// Lets a job run again now.
+    Topics(Remote),
+    /// Lists the queues with how they are configured and how they do.
+    #[command(
+        after_help = "Example: tympan jobs queues --url http://127.0.0.1:4502 --token \"$TOKEN\""
+    )]
+    Queues(Remote),
+    /// Lists jobs, oldest first.
+    #[command(
+        after_help = "Example: tympan jobs list --state given_up --url http://127.0.0.1:4502 --token \"$TOKEN\""
+    )]
+    List {
+        /// Those of this queue.
+        #[arg(long, value_name = "NAME")]
+        queue: Option<String>,
+        /// Those of this topic.
+        #[arg(long, value_name = "TOPIC", conflicts_with = "queue")]
+        topic: Option<String>,
+        /// Those in this state, such as queued, active, given_up, error.
+        #[arg(long, value_name = "STATE")]
+        state: Option<String>,
+        /// How many at most.
+        #[arg(long, default_value_t = 100)]
+        limit: u32,
+        #[command(flatten)]
+        remote: Remote,
+    },
+    /// Makes a queue for topics; the queue that took them so far no longer does.
+    #[command(
+        after_help = "Example: tympan jobs add-queue 'DAM Update Asset' com/adobe/granite/workflow/job/etc/workflow/models/dam/update_asset/jcr_content/model --set queue.maxparallel=0.5 --url http://127.0.0.1:4502 --token \"$TOKEN\""
+    )]
+    AddQueue {
+        /// The queue's name.
+        name: String,
+        /// The topics that it takes: `a/b` is exact, `a/b/*` all below, `a/b/.` those directly below.
+        #[arg(required = true)]
+        topics: Vec<String>,
+        /// A property, such as `queue.maxparallel=0.5`; may be repeated.
+        #[arg(long, value_name = "NAME=VALUE")]
+        set: Vec<String>,
+        #[command(flatten)]
+        remote: Remote,
+    },
+    /// Changes properties of a queue; it works by them at once.
+    #[command(
+        after_help = "Example: tympan jobs set 'Granite Workflow Queue' queue.maxparallel=2 --url http://127.0.0.1:4502 --token \"$TOKEN\""
+    )]
+    Set {
+        /// The queue's name or PID.
+        queue: String,
+        /// Properties, such as `queue.maxparallel=2` or `queue.retries=3`.
+        #[arg(required = true, value_name = "NAME=VALUE")]
+        properties: Vec<String>,
+        #[command(flatten)]
+        remote: Remote,
+    },
+    /// Keeps jobs of a queue from being begun; those that run go on.
+    #[command(
+        after_help = "Example: tympan jobs pause 'Granite Workflow Queue' --wait --url http://127.0.0.1:4502 --token \"$TOKEN\""
+    )]
+    Pause {
+        /// The queue's name.
+        queue: String,
+        /// Waits until none of its jobs runs.
+        #[arg(long)]
+        wait: bool,
+        #[command(flatten)]
+        remote: Remote,
+    },
+    /// Lets jobs of a queue be begun again.
+    #[command(
+        after_help = "Example: tympan jobs resume 'Granite Workflow Queue' --url http://127.0.0.1:4502 --token \"$TOKEN\""
+    )]
+    Resume {
+        /// The queue's name.
+        queue: String,
+        #[command(flatten)]
+        remote: Remote,
+    },
+    /// Lets a job run again now, or all of a queue that were given up.
     #[command(
         after_help = "Example: tympan jobs retry 17 --url http://127.0.0.1:4502 --token \"$TOKEN\""
     )]
     Retry {
         /// The job's number.
-        id: i64,
+        #[arg(required_unless_present = "queue")]
+        id: Option<i64>,
+        /// All jobs of this queue that were given up.
+        #[arg(long, value_name = "NAME", conflicts_with = "id")]
+        queue: Option<String>,
         #[command(flatten)]
         remote: Remote,
     },

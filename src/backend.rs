@@ -122,6 +122,23 @@ impl Backend {
     }
 }
 
+/// Returns where small mutable state lies if the repository lies in a database: its URL, and the name of the schema.
+pub(crate) fn state_database(config: &Config) -> Option<(String, String)> {
+    let section = &config.database;
+    let mut url = CHOSEN.get().or(section.url.as_ref())?.clone();
+    if let Some(authority) = &section.tls_ca {
+        let joint = if url.contains('?') { '&' } else { '?' };
+        let file = percent_encoding::utf8_percent_encode(
+            &authority.to_string_lossy(),
+            percent_encoding::NON_ALPHANUMERIC,
+        )
+        .to_string();
+        url = format!("{url}{joint}sslmode=verify-full&sslrootcert={file}");
+    }
+    let schema = section.schema.as_deref().unwrap_or("tympan");
+    Some((url, format!("{schema}_state")))
+}
+
 /// Returns how the database is used, by the configuration.
 fn database_options(dir: &Path, config: &Config, url: &str) -> PostgresOptions {
     let section = &config.database;

@@ -31,6 +31,7 @@ pub(crate) struct Config {
     pub(crate) versions: Versions,
     pub(crate) query: Query,
     pub(crate) search: Search,
+    pub(crate) jobs: Jobs,
 }
 
 /// The main listener.
@@ -232,6 +233,22 @@ impl Search {
             pdf: program.map(|program| tympan_search::PdfReader { program, arguments }),
         }
     }
+}
+
+/// Stored work.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Jobs {
+    /// Jobs that run at once, of all queues together; default 64. Lower it where memory is short.
+    pub(crate) threads: Option<usize>,
+    /// How long running jobs may go on when the instance stops; default 20 s. Raise it where jobs cannot be begun again
+    /// cheaply.
+    pub(crate) drain: Option<Span>,
+    /// How long other processes on the same database wait for this one before they take over its jobs; default 60 s. Clocks
+    /// must agree better than that. Lower it where jobs must not wait after a crash.
+    pub(crate) lease: Option<Span>,
+    /// Run modes beside the role, which choose configuration folders such as `config.author.prod`; default none.
+    pub(crate) run_modes: Vec<String>,
 }
 
 /// A number of bytes, written as `"64 MiB"`.

@@ -66,7 +66,7 @@ impl Home {
     /// # Errors
     /// If the database cannot be opened or migrated.
     pub(crate) async fn open_state(&self) -> Result<State, Fault> {
-        open_state(&self.dir).await
+        open_state_of(&self.dir, &self.config).await
     }
 
     /// Makes the first user with a random password, unless there are users. The password goes to
@@ -125,11 +125,22 @@ pub(crate) fn require_home(dir: &Path) -> Result<(), Fault> {
 /// # Errors
 /// If the database cannot be opened or migrated.
 pub(crate) async fn open_state(dir: &Path) -> Result<State, Fault> {
+    open_state_of(dir, &config::read(dir)?).await
+}
+
+/// Opens the state database: the file of the home, or a schema beside that of the repository where that lies in a
+/// database, so that all instances on it share jobs and logins.
+async fn open_state_of(dir: &Path, config: &Config) -> Result<State, Fault> {
     let file = dir.join("state.db");
-    let failed = |error: tympan_store::Error| {
-        Fault::cannot_run(format!("cannot open `{}`: {}", file.display(), chain(&error)))
+    let shared = backend::state_database(config);
+    let failed = |error: tympan_store::Error| match &shared {
+        Some(_) => Fault::cannot_run(format!("cannot open the state database: {}", chain(&error))),
+        None => Fault::cannot_run(format!("cannot open `{}`: {}", file.display(), chain(&error))),
     };
-    let state = State::open(&file).await.map_err(failed)?;
+    let state = match &shared {
+        Some((url, schema)) => State::connect(url, schema).await.map_err(failed)?,
+        None => State::open(&file).await.map_err(failed)?,
+    };
     state.migrate("jobs", tympan_jobs::MIGRATIONS).await.map_err(failed)?;
     state.migrate("server", tympan_server::MIGRATIONS).await.map_err(failed)?;
     Ok(state)

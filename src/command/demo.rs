@@ -143,6 +143,7 @@ async fn serve(
         admin_listen: None,
         key_dir: arguments.home.clone(),
         site: arguments.site.clone(),
+        is_assets: false,
     };
     let mut signals = Signals::listen()?;
     let mut publish_running = start(&plan(Role::Publish, publish, arguments.publish)).await?;

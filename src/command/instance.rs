@@ -9,7 +9,7 @@ use std::time::SystemTime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tympan_jobs::Queues;
+use tympan_jobs::{Configurator, Queues, TopicPattern, Worker, WorkerOptions};
 use tympan_render::{DirSource, Mode, Options, Renderer, RepositorySource};
 use tympan_replicate::Replicator;
 use tympan_search::Index;
@@ -23,7 +23,7 @@ use crate::base;
 use crate::collection;
 use crate::command::{Fault, Outcome, runtime};
 use crate::config::Config;
-use crate::home::{Home, chain, replication_key};
+use crate::home::{Home, chain, random_text, replication_key};
 use crate::say;
 
 /// How many requests render or edit at once unless configured.
@@ -41,6 +41,8 @@ pub(crate) struct Plan<'a> {
     pub(crate) key_dir: PathBuf,
     /// A site folder whose scripts are read live.
     pub(crate) site: Option<PathBuf>,
+    /// Whether it takes the heavy work on assets, and nothing else.
+    pub(crate) is_assets: bool,
 }
 
 /// A running instance.
@@ -97,7 +99,11 @@ pub(crate) async fn start(plan: &Plan<'_>) -> Result<Running, Fault> {
     let repository = plan.home.repository.clone();
     let queues = Queues::new(state.pool().clone());
     let failed = |error: &dyn std::error::Error| Fault::cannot_run(chain(error));
-    queues.release_all().await.map_err(|error| failed(&error))?;
+    if !state.is_shared() {
+        // Nobody else holds what an earlier run of this process left.
+        queues.release_all().await.map_err(|error| failed(&error))?;
+    }
+    let configurator = jobs(plan, &queues)?;
     let key = replication_key(&plan.key_dir)?;
     let replicator = Replicator::new(role.name(), repository.clone(), queues.clone(), key.clone());
     let logins = Logins::new(state.pool().clone(), repository.clone());
@@ -109,6 +115,7 @@ pub(crate) async fn start(plan: &Plan<'_>) -> Result<Running, Fault> {
         renderer: renderer(plan),
         repository,
         queues: queues.clone(),
+        configurator: configurator.clone(),
         replicator: replicator.clone(),
         search: search.clone(),
         logins: logins.clone(),
@@ -146,12 +153,62 @@ pub(crate) async fn start(plan: &Plan<'_>) -> Result<Running, Fault> {
             Ok(())
         });
     }
+    let (worker, stopped_too) = (configurator.worker().clone(), stopped.clone());
+    let following = configurator.run(stopped.clone());
+    tasks.spawn(async move {
+        following.await;
+        Ok(())
+    });
+    tasks.spawn(async move {
+        worker.run(stopped_too).await;
+        Ok(())
+    });
     tasks.spawn(async move {
         replicator.run(stopped).await;
         Ok(())
     });
     Ok(Running { state, logins, address, search, instance, stop, tasks })
 }
+
+/// Makes what works off the queues, with the configurations that content holds.
+fn jobs(plan: &Plan<'_>, queues: &Queues) -> Result<Configurator, Fault> {
+    let section = &plan.home.config.jobs;
+    let role = if plan.is_assets { ASSETS } else { plan.role.name() };
+    let name = format!("{role}-{}", random_text()?.get(..12).unwrap_or_default());
+    let mut options = WorkerOptions::new(role, name);
+    if let Some(threads) = section.threads {
+        options.threads = threads;
+    }
+    if let Some(drain) = section.drain {
+        options.drain = drain.0;
+    }
+    if let Some(lease) = section.lease {
+        options.lease = lease.0;
+    }
+    if plan.is_assets {
+        options.takes = ASSET_TOPICS.iter().map(|topic| TopicPattern::of_queue(topic)).collect();
+        options.is_reserving = true;
+    }
+    let worker = Worker::new(queues.clone(), options);
+    let mut modes = vec![plan.role.name()];
+    modes.extend(section.run_modes.iter().map(String::as_str));
+    let configurator = Configurator::new(worker, plan.home.repository.clone(), &modes);
+    configurator.refresh().map_err(|error| Fault::cannot_run(chain(&error)))?;
+    Ok(configurator)
+}
+
+/// The role of a process that takes the heavy work on assets.
+const ASSETS: &str = "assets";
+/// The topics that such a process takes, and that others leave to it.
+const ASSET_TOPICS: &[&str] = &[
+    "dam/*",
+    "com/adobe/granite/workflow/job/etc/workflow/models/dam/*",
+    "com/adobe/granite/workflow/job/conf/global/settings/workflow/models/dam/*",
+    "com/adobe/granite/workflow/job/var/workflow/models/dam/*",
+    "com/adobe/granite/workflow/transient/job/etc/workflow/models/dam/*",
+    "com/adobe/granite/workflow/transient/job/conf/global/settings/workflow/models/dam/*",
+    "com/adobe/granite/workflow/transient/job/var/workflow/models/dam/*",
+];
 
 async fn listen(
     listener: std::net::TcpListener,
@@ -219,6 +276,11 @@ fn admin_front(config: &Config) -> Front {
 pub(crate) fn run(role: Role, arguments: &args::Instance) -> Outcome {
     crate::backend::choose_database(arguments.database.as_deref());
     let home = Home::open(&arguments.home)?;
+    if arguments.role.is_some() && home.local.is_some() {
+        return Err(Fault::usage(
+            "`--role assets` shares its queues with another process: name their database by `--database`",
+        ));
+    }
     if let Some(password) = home.create_admin()? {
         say!(
             "user `{}` has the password {password}; it stands in `{}` too: change it",
@@ -234,6 +296,7 @@ pub(crate) fn run(role: Role, arguments: &args::Instance) -> Outcome {
         admin_listen: arguments.admin_listen.or(home.config.admin.address),
         key_dir: home.dir.clone(),
         site: None,
+        is_assets: arguments.role.is_some(),
         home: &home,
     };
     let permits = home.config.work.permits.unwrap_or(WORK_PERMITS);

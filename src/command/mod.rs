@@ -5,6 +5,7 @@ mod demo;
 mod dispatcher;
 mod index;
 mod instance;
+mod jobs;
 mod package;
 mod package_remote;
 mod remote;
@@ -78,7 +79,7 @@ pub(crate) fn run(arguments: Arguments) -> Outcome {
             backend::choose_database_of_environment();
             user::run(&user)
         }
-        Command::Jobs(jobs) => remote::jobs(&jobs),
+        Command::Jobs(jobs) => jobs::run(&jobs),
         Command::Status(remote) => remote::status(&remote),
         Command::ReadPdf => match tympan_search::read_pdf() {
             Ok(()) => Ok(ExitCode::SUCCESS),

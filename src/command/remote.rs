@@ -1,4 +1,4 @@
-//! Commands that ask a running instance: `tympan status`, `tympan jobs`.
+//! Commands that ask a running instance: `tympan status`, and what the others need to ask one.
 
 use std::process::ExitCode;
 
@@ -8,7 +8,7 @@ use http_body_util::{BodyExt, Full, Limited};
 use serde_json::Value;
 use tympan_web::client::Client;
 
-use crate::args::{Jobs, Remote};
+use crate::args::Remote;
 use crate::command::{CHECK_FAILED, Fault, Outcome, runtime};
 use crate::home::chain;
 use crate::say;
@@ -37,48 +37,6 @@ pub(crate) fn status(remote: &Remote) -> Outcome {
         }
     }
     Ok(if is_ok { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED) })
-}
-
-/// Lists or retries jobs.
-pub(crate) fn jobs(jobs: &Jobs) -> Outcome {
-    match jobs {
-        Jobs::List(remote) => {
-            let answer = ask(remote, Method::GET, "/api/v1/queue", "")?;
-            if remote.json {
-                say!("{answer}");
-                return Ok(ExitCode::SUCCESS);
-            }
-            for agent in list(&answer, "agents") {
-                let state = part(agent, "blocked")
-                    .as_str()
-                    .map_or_else(|| "runs".to_owned(), |reason| format!("blocked: {reason}"));
-                say!(
-                    "{} -> {}: {} waiting, {state}",
-                    text(agent, "name"),
-                    text(agent, "target"),
-                    part(agent, "queued")
-                );
-                for job in list(agent, "items") {
-                    say!(
-                        "  {} {} {} by {}, attempt {}, {}",
-                        part(job, "id"),
-                        text(job, "action"),
-                        text(job, "path"),
-                        text(job, "user"),
-                        part(job, "attempt"),
-                        text(job, "state")
-                    );
-                }
-            }
-        }
-        Jobs::Retry { id, remote } => {
-            let answer = ask(remote, Method::POST, &format!("/api/v1/queue/retry?id={id}"), "")?;
-            if *part(&answer, "changed") != Value::Bool(true) {
-                return Err(Fault::usage(format!("there is no job {id} that waits")));
-            }
-        }
-    }
-    Ok(ExitCode::SUCCESS)
 }
 
 /// Returns a member of an object; null where there is none.

@@ -15,6 +15,8 @@ use crate::topic::TopicPattern;
 pub const QUEUE_FACTORY: &str = "org.apache.sling.event.jobs.QueueConfiguration";
 /// The name of the queue of all topics that no other one takes.
 pub const MAIN_QUEUE: &str = "<main queue>";
+/// The PID of its configuration.
+pub const MAIN_QUEUE_PID: &str = "org.apache.sling.event.impl.jobs.jcr.MainQueue";
 /// The topic below which each workflow model has one of its own.
 pub const WORKFLOW_TOPIC: &str = "com/adobe/granite/workflow/job";
 /// The same for steps that start something elsewhere and look after it.
@@ -218,8 +220,9 @@ impl QueueSet {
         self.queues.iter().chain(std::iter::once(&self.main))
     }
 
-    /// Finds the configuration of a queue that exists, by its name.
-    pub(crate) fn find_named(&self, name: &str) -> Option<&QueueConfig> {
+    /// Finds the configuration of a queue that exists, or that a topic may give rise to, by its name.
+    #[must_use]
+    pub fn config_of(&self, name: &str) -> Option<&QueueConfig> {
         self.all().find(|queue| queue.name == name || is_of_pattern(&queue.name, name))
     }
 
@@ -244,10 +247,7 @@ impl Default for QueueSet {
 }
 
 fn main_queue() -> QueueConfig {
-    QueueConfig {
-        pid: "org.apache.sling.event.impl.jobs.jcr.MainQueue".to_owned(),
-        ..QueueConfig::new(MAIN_QUEUE, &[])
-    }
+    QueueConfig { pid: MAIN_QUEUE_PID.to_owned(), ..QueueConfig::new(MAIN_QUEUE, &[]) }
 }
 
 /// The queues that come with the program, under the names and topics that AEM ships.

@@ -18,6 +18,7 @@ mod config;
 mod cron;
 mod error;
 mod floor;
+mod follow;
 mod handler;
 mod job;
 mod look;
@@ -33,11 +34,12 @@ mod worker;
 
 pub use claim::Claim;
 pub use config::{
-    EXTERNAL_TOPIC, MAIN_QUEUE, MaxParallel, QUEUE_FACTORY, QueueConfig, QueueKind, QueueOf,
-    QueueSet, TRANSIENT_TOPIC, WORKFLOW_TOPIC, default_queues,
+    EXTERNAL_TOPIC, MAIN_QUEUE, MAIN_QUEUE_PID, MaxParallel, QUEUE_FACTORY, QueueConfig, QueueKind,
+    QueueOf, QueueSet, TRANSIENT_TOPIC, WORKFLOW_TOPIC, default_queues,
 };
 pub use cron::{Cron, Rule};
 pub use error::{Error, Result};
+pub use follow::Configurator;
 pub use handler::{Handler, JobContext, Outcome};
 pub use job::{Job, JobId, JobState, NewJob, Priority, Progress};
 pub use look::{JobFilter, TopicStatistics, WorkerProcess};

@@ -13,7 +13,7 @@ use tympan_content::{
     JCR_CONTENT, Node, NodePath, PRIMARY_TYPE, Property, Repository, Snapshot, Value,
 };
 
-use crate::config::{QUEUE_FACTORY, QueueConfig, QueueKind, default_queues};
+use crate::config::{MAIN_QUEUE_PID, QUEUE_FACTORY, QueueConfig, QueueKind, default_queues};
 use crate::job::Priority;
 use crate::topic::TopicPattern;
 use crate::{MaxParallel, Result};
@@ -95,7 +95,10 @@ impl Configs {
     #[must_use]
     pub fn queues(&mut self) -> Vec<QueueConfig> {
         let mut queues = Vec::new();
-        for config in self.configs.iter().filter(|config| config.is_of_factory(QUEUE_FACTORY)) {
+        let is_queue = |config: &&OsgiConfig| {
+            config.is_of_factory(QUEUE_FACTORY) || config.pid == MAIN_QUEUE_PID
+        };
+        for config in self.configs.iter().filter(is_queue) {
             match queue_of(config) {
                 Ok(queue) => queues.push(queue),
                 Err(message) => {

@@ -66,7 +66,7 @@ impl Inner {
         // Only what is stored is believed.
         self.settle(desk, &counted);
         desk.looked = has_looked.then_some(began).or(desk.looked);
-        desk.floor.allow(|name| set.find_named(name).map(|config| self.allowance(config)));
+        desk.floor.allow(|name| set.config_of(name).map(|config| self.allowance(config)));
         for (job, queue, is_counted) in claimed {
             self.hold(desk, (job, queue, is_counted), &set, began);
         }

@@ -17,8 +17,8 @@ use crate::flush::send_flush;
 use crate::send::{Sender, blocking};
 use crate::{Agent, Result};
 
-/// How long a job may take before another worker may have it.
-const LEASE: Duration = Duration::from_secs(2 * 3600);
+/// How long others wait for this process before its job is sent again; it is renewed while the job is on its way.
+const LEASE: Duration = Duration::from_secs(60);
 /// How long one request to the other side may take, its body included.
 const MAX_DELIVERY: Duration = Duration::from_secs(3600);
 /// How often agents are read anew and queues looked at, if nobody calls.
@@ -35,6 +35,8 @@ pub struct Replicator {
 #[derive(Debug)]
 struct Inner {
     role: &'static str,
+    /// A name that no other process on the same database has.
+    name: String,
     sender: Sender,
     /// Dispatchers answer at once, so these requests end early.
     flusher: Client,
@@ -62,6 +64,7 @@ impl Replicator {
         let sender = Sender { repository, client: Client::new(options), key };
         let inner = Inner {
             role,
+            name: process_name(role),
             sender,
             flusher: Client::default(),
             queues,
@@ -143,7 +146,7 @@ impl Replicator {
             return Ok(Some(IDLE));
         }
         let topic = topic_of(self.inner.role, name);
-        let claim = Claim { worker: name, lease: LEASE };
+        let claim = Claim { worker: &self.inner.name, lease: LEASE };
         let now = SystemTime::now();
         let Some(job) = self.inner.queues.claim_in_order(&[&topic], claim, now).await? else {
             let next = self.inner.queues.next_in_order(&topic).await?;
@@ -157,13 +160,25 @@ impl Replicator {
     /// Sends one job and notes how it went.
     async fn carry_out(&self, agent: &Agent, job: &Job) -> Result<()> {
         let started = SystemTime::now();
-        let outcome = match agent.kind {
-            AgentKind::Publish => self.inner.sender.deliver(agent, job).await,
-            AgentKind::Flush | AgentKind::FlushRefetch => {
-                send_flush(&self.inner.flusher, agent, job).await
+        let queues = &self.inner.queues;
+        let sending = async {
+            match agent.kind {
+                AgentKind::Publish => self.inner.sender.deliver(agent, job).await,
+                AgentKind::Flush | AgentKind::FlushRefetch => {
+                    send_flush(&self.inner.flusher, agent, job).await
+                }
             }
         };
-        let queues = &self.inner.queues;
+        let mut sending = std::pin::pin!(sending);
+        let outcome = loop {
+            tokio::select! {
+                outcome = &mut sending => break outcome,
+                // A job that is someone else's by now is not sent any further.
+                () = tokio::time::sleep(LEASE / 3) => {
+                    queues.renew(job.id, &self.inner.name, LEASE, SystemTime::now()).await?;
+                }
+            }
+        };
         match outcome {
             Ok(()) => {
                 let elapsed_ms = started.elapsed().unwrap_or_default().as_millis() as u64;
@@ -177,7 +192,7 @@ impl Replicator {
                 if self.inner.blocked.lock().remove(&agent.name).is_some() {
                     info!(agent = agent.name, "replication goes on");
                 }
-                queues.finish(job.id, &agent.name).await?;
+                queues.finish(job.id, &self.inner.name).await?;
             }
             Err(error) => {
                 let reason = chain(&error);
@@ -191,7 +206,9 @@ impl Replicator {
                 } else {
                     warn!(agent = agent.name, job = job.id.0, reason, "replication job given up");
                 }
-                queues.fail(job.id, &agent.name, &reason, (retry_at, SystemTime::now())).await?;
+                queues
+                    .fail(job.id, &self.inner.name, &reason, (retry_at, SystemTime::now()))
+                    .await?;
             }
         }
         Ok(())
@@ -206,6 +223,12 @@ impl Replicator {
             Vec::new()
         })
     }
+}
+
+/// Makes a name from what differs between processes that share a database.
+fn process_name(role: &str) -> String {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    format!("replicator-{role}-{}-{}", std::process::id(), since.as_nanos())
 }
 
 /// Returns the pause before the next attempt: doubling from a quarter of a second.

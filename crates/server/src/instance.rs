@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 use tokio::sync::Semaphore;
 use tympan_content::query::{self, QueryEngine};
 use tympan_content::{Cause, ChunkId, NodePath, Privileges, Repository, Viewer};
-use tympan_jobs::Queues;
+use tympan_jobs::{Configurator, Queues};
 use tympan_render::Renderer;
 use tympan_replicate::{Keeping, Replicator, Wish, mark_keeping};
 use tympan_web::listen::Peer;
@@ -58,6 +58,8 @@ pub struct InstanceOptions {
     pub renderer: Renderer,
     /// Its stored work.
     pub queues: Queues,
+    /// What keeps its worker's queues as content says.
+    pub configurator: Configurator,
     /// What works off the queues of its agents.
     pub replicator: Replicator,
     /// Its full-text index.
@@ -82,6 +84,7 @@ pub struct Instance {
     pub(crate) renderer: Renderer,
     keeping: Keeping,
     pub(crate) queues: Queues,
+    pub(crate) configurator: Configurator,
     pub(crate) replicator: Replicator,
     pub(crate) search: Arc<tympan_search::Index>,
     pub(crate) logins: Logins,
@@ -128,6 +131,7 @@ impl Instance {
             engine,
             keeping: options.keeping,
             queues: options.queues,
+            configurator: options.configurator,
             replicator: options.replicator,
             search: options.search,
             logins: options.logins,

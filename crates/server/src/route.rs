@@ -35,6 +35,7 @@ pub fn router(instance: Arc<Instance>) -> Router {
         .merge(role_routes)
         .merge(store::routes())
         .merge(query::routes())
+        .merge(api::job::routes())
         .fallback(any(resource))
         .layer(middleware::from_fn_with_state(instance.clone(), observe))
         .with_state(instance)

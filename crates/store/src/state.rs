@@ -129,6 +129,12 @@ impl State {
         })
     }
 
+    /// Tells whether other processes may use the same database.
+    #[must_use]
+    pub fn is_shared(&self) -> bool {
+        self.begin == "BEGIN"
+    }
+
     /// Returns the pool, for single statements.
     #[must_use]
     pub fn pool(&self) -> &AnyPool {
@@ -154,7 +160,7 @@ impl State {
         let action = format!("cannot bring the tables of `{room}` up to date");
         let failed = |source| Error::State { action: action.clone(), source };
         let mut transaction = self.begin().await?;
-        let is_server = self.begin == "BEGIN";
+        let is_server = self.is_shared();
         if is_server {
             transaction.execute(sqlx::raw_sql(ONE_AT_A_TIME)).await.map_err(failed)?;
         }

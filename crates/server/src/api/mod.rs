@@ -18,6 +18,7 @@ pub(crate) mod endpoint;
 mod feed;
 mod guard;
 mod identity;
+pub(crate) mod job;
 mod node;
 mod node_type;
 mod openapi;
