@@ -31,6 +31,7 @@ mod sql;
 mod table;
 mod topic;
 mod worker;
+pub mod workflow;
 
 pub use claim::Claim;
 pub use config::{

@@ -64,4 +64,43 @@ pub const MIGRATIONS: &[&str] = &[
         created_by TEXT NOT NULL,
         is_paused BIGINT NOT NULL DEFAULT 0
     )",
+    "CREATE TABLE workflow (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        model TEXT NOT NULL,
+        title TEXT NOT NULL,
+        definition TEXT NOT NULL,
+        payload TEXT NOT NULL,
+        state TEXT NOT NULL,
+        data TEXT NOT NULL,
+        flow TEXT NOT NULL,
+        initiator TEXT NOT NULL,
+        started BIGINT NOT NULL,
+        ended BIGINT,
+        is_transient BIGINT NOT NULL
+    )",
+    "CREATE TABLE work_item (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        workflow BIGINT NOT NULL,
+        node TEXT NOT NULL,
+        kind TEXT NOT NULL,
+        title TEXT NOT NULL,
+        assignee TEXT,
+        started BIGINT NOT NULL,
+        data TEXT NOT NULL
+    )",
+    "CREATE TABLE workflow_history (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        workflow BIGINT NOT NULL,
+        node TEXT NOT NULL,
+        title TEXT NOT NULL,
+        action TEXT NOT NULL,
+        user_name TEXT NOT NULL,
+        at BIGINT NOT NULL,
+        comment TEXT
+    )",
+    "CREATE INDEX work_item_of ON work_item (workflow);
+     CREATE INDEX work_item_for ON work_item (assignee) WHERE kind = 'PARTICIPANT';
+     CREATE INDEX workflow_history_of ON workflow_history (workflow);
+     CREATE INDEX workflow_about ON workflow (payload);
+     CREATE INDEX workflow_ended ON workflow (ended) WHERE ended IS NOT NULL",
 ];

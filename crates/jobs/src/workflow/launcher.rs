@@ -1,0 +1,358 @@
+//! Launchers: content that says which changes start which workflow.
+//!
+//! A launcher is a `cq:WorkflowLauncher` below `/conf/global/settings/workflow/launcher`, `/etc/workflow/launcher/config` or
+//! `/libs/settings/workflow/launcher`. It names a kind of event (1 a node is new, 2 it is gone, 16 it is changed), a node
+//! type, a pattern of paths, conditions on properties, changed properties that do not count, and run modes.
+//!
+//! Invariants
+//! * Each commit is met once, in order: the cursor behind it is stored together with what it starts.
+//! * What a workflow's own user commits starts nothing, so that no workflow starts itself.
+
+use std::time::{Duration, SystemTime};
+
+use regex::Regex;
+use serde_json::{Map, Value as Json};
+use tokio::sync::watch;
+use tracing::{error, info, warn};
+use tympan_content::{
+    ChangeFilter, Cursor, FeedKind, Node, NodeChange, NodePath, Repository, RevisionChanges,
+    Snapshot,
+};
+
+use crate::osgi::properties_of;
+use crate::worker::chain;
+use crate::workflow::engine::{StartWorkflow, Workflows};
+use crate::workflow::flow::holds;
+use crate::workflow::model::Model;
+use crate::{Error, Result};
+
+const ROOTS: &[&str] = &[
+    "/conf/global/settings/workflow/launcher",
+    "/etc/workflow/launcher",
+    "/libs/settings/workflow/launcher",
+];
+/// The follower that starts workflows.
+const FOLLOWER: &str = "workflow-launchers";
+/// In whose name processes of workflows change content; such changes start nothing.
+const WORKFLOW_USER: &str = "workflow-process-service";
+/// Changes of one look.
+const LIMIT: usize = 1000;
+/// How often content is looked at.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// One launcher.
+#[derive(Debug, Clone)]
+pub struct LauncherRule {
+    /// Where it stands.
+    pub path: String,
+    /// What kind of change it is about.
+    pub event: FeedKind,
+    /// The type of nodes; any if empty.
+    pub node_type: String,
+    /// The model that it starts.
+    pub model: String,
+    glob: Regex,
+    /// What no path may hold.
+    without: Vec<String>,
+    conditions: Vec<String>,
+    excluded: Vec<String>,
+}
+
+impl LauncherRule {
+    /// Reads a launcher; nothing if it is switched off or for other run modes.
+    ///
+    /// # Errors
+    /// With what is wrong.
+    pub fn read(node: &Node, run_modes: &[&str]) -> Result<Option<Self>, String> {
+        let properties = properties_of(node);
+        let text = |name: &str| properties.get(name).and_then(Json::as_str).unwrap_or_default();
+        let is_off = matches!(properties.get("enabled"), Some(Json::Bool(false)))
+            || text("enabled") == "false";
+        let modes = list(properties.get("runModes"));
+        if is_off
+            || (!modes.is_empty() && !modes.iter().any(|mode| run_modes.contains(&mode.as_str())))
+        {
+            return Ok(None);
+        }
+        let number = properties.get("eventType");
+        let number =
+            number.and_then(|value| value.as_i64().or_else(|| value.as_str()?.parse().ok()));
+        let event = match number {
+            Some(1) => FeedKind::Added,
+            Some(2) => FeedKind::Removed,
+            Some(16) => FeedKind::Changed,
+            _ => {
+                return Err(
+                    "`eventType` is 1 for new nodes, 2 for removed ones or 16 for changed ones"
+                        .to_owned(),
+                );
+            }
+        };
+        if text("workflow").is_empty() {
+            return Err("the launcher names no `workflow`".to_owned());
+        }
+        let (glob, without) = pattern(text("glob"))?;
+        Ok(Some(Self {
+            path: node.path().to_string(),
+            event,
+            node_type: text("nodetype").to_owned(),
+            model: text("workflow").to_owned(),
+            glob,
+            without,
+            conditions: [list(properties.get("conditions")), list(properties.get("condition"))]
+                .concat(),
+            excluded: list(properties.get("excludeList")),
+        }))
+    }
+
+    /// Tells whether a change is what it waits for; conditions are left to [`LauncherRule::holds_for`].
+    fn takes(&self, change: &NodeChange) -> bool {
+        let kind = match change.kind {
+            FeedKind::Moved => FeedKind::Added,
+            FeedKind::Reordered => FeedKind::Changed,
+            other => other,
+        };
+        let is_path = |path: &str| {
+            self.glob.is_match(path)
+                && !self.without.iter().any(|part| path.contains(part.as_str()))
+        };
+        let is_type = self.node_type.is_empty() || self.node_type == change.node_type;
+        // A change of nothing but excluded properties does not count.
+        let counts = self.event != FeedKind::Changed
+            || change.kind == FeedKind::Reordered
+            || change.properties.iter().any(|property| !self.excluded.contains(&property.name));
+        kind == self.event && is_type && counts && is_path(change.path.as_str())
+    }
+
+    fn holds_for(&self, snapshot: &Snapshot, path: &NodePath) -> Result<bool> {
+        if self.conditions.is_empty() {
+            return Ok(true);
+        }
+        let Some(node) = snapshot.node(path)? else { return Ok(false) };
+        let properties = properties_of(&node);
+        Ok(self
+            .conditions
+            .iter()
+            .all(|condition| holds(condition, &with_types(&node, &properties))))
+    }
+}
+
+/// Adds what conditions may ask about beside the properties of the application.
+fn with_types(node: &Node, properties: &Map<String, Json>) -> Map<String, Json> {
+    let mut all = properties.clone();
+    for name in ["jcr:primaryType", "jcr:title", "jcr:mimeType", "sling:resourceType"] {
+        if let Some(text) = node.text(name) {
+            all.insert(name.to_owned(), text.into());
+        }
+    }
+    all
+}
+
+fn list(value: Option<&Json>) -> Vec<String> {
+    let texts: Vec<&str> = match value {
+        Some(Json::Array(values)) => values.iter().filter_map(Json::as_str).collect(),
+        Some(Json::String(text)) => text.split(',').collect(),
+        _ => Vec::new(),
+    };
+    let texts = texts.into_iter().map(str::trim).filter(|text| !text.is_empty());
+    texts.map(str::to_owned).collect()
+}
+
+/// Reads a pattern of paths: a regular expression, as AEM's launchers write it. The one kind of look-ahead that they use,
+/// `((?!text).)*`, becomes a text that the path may not hold.
+fn pattern(glob: &str) -> Result<(Regex, Vec<String>), String> {
+    let mut text = if glob.is_empty() { ".*".to_owned() } else { glob.to_owned() };
+    let mut without = Vec::new();
+    while let Some(start) = text.find("((?!") {
+        let rest = text.get(start + 4..).unwrap_or_default();
+        let Some((literal, _)) = rest.split_once(").)*") else {
+            return Err(format!("the pattern `{glob}` looks ahead in a way that is not read here"));
+        };
+        let literal = literal.to_owned();
+        text = text.replacen(&format!("((?!{literal}).)*"), "(.*)", 1);
+        without.push(literal.replace('\\', ""));
+    }
+    let anchored = format!("^(?:{text})$");
+    let glob = regex::RegexBuilder::new(&anchored).size_limit(1 << 20).build();
+    glob.map(|glob| (glob, without))
+        .map_err(|error| format!("the pattern `{text}` cannot be read: {error}"))
+}
+
+/// Starts the workflows that changes of content ask for.
+#[derive(Debug, Clone)]
+pub struct Launcher {
+    workflows: Workflows,
+    repository: Repository,
+    run_modes: Vec<String>,
+}
+
+impl Launcher {
+    /// Makes one for the run modes of an instance.
+    #[must_use]
+    pub fn new(workflows: Workflows, repository: Repository, run_modes: &[&str]) -> Self {
+        let run_modes = run_modes.iter().map(|mode| (*mode).to_owned()).collect();
+        Self { workflows, repository, run_modes }
+    }
+
+    /// Follows content until `stop` turns true.
+    pub async fn run(self, mut stop: watch::Receiver<bool>) {
+        let mut is_failing = false;
+        while !*stop.borrow() {
+            let wait = match self.step(SystemTime::now()).await {
+                Ok(is_end) => {
+                    is_failing = false;
+                    if is_end { LOOK } else { Duration::ZERO }
+                }
+                Err(failure) => {
+                    if !std::mem::replace(&mut is_failing, true) {
+                        error!(reason = chain(&failure), "launchers cannot follow content");
+                    }
+                    Duration::from_secs(5)
+                }
+            };
+            tokio::select! {
+                () = tokio::time::sleep(wait) => {}
+                _ = stop.changed() => {}
+            }
+        }
+    }
+
+    /// Digests the next changes. Tells whether those were all there are. The first call only notes where to begin.
+    ///
+    /// # Errors
+    /// If content or the database fail.
+    pub async fn step(&self, now: SystemTime) -> Result<bool> {
+        let stored = self.workflows.queues().digested(FOLLOWER).await?;
+        let (this, from) = (self.clone(), stored.clone());
+        let look = tokio::task::spawn_blocking(move || this.look(from.as_deref())).await;
+        let look = look.map_err(|error| Error::Workflow(error.to_string()))??;
+        let (starts, next, is_end) = look;
+        let next = next.to_string();
+        if stored.as_deref() == Some(&*next) {
+            return Ok(true);
+        }
+        let is_moved =
+            self.workflows.digest(FOLLOWER, (stored.as_deref(), &next), &starts, now).await?;
+        if is_moved && !starts.is_empty() {
+            info!(workflows = starts.len(), "launchers started workflows");
+        }
+        Ok(is_end)
+    }
+
+    /// Reads changes and finds what they start.
+    fn look(&self, from: Option<&str>) -> Result<(Vec<StartWorkflow>, Cursor, bool)> {
+        let Some(from) = from else {
+            return Ok((Vec::new(), self.repository.newest_cursor()?, true));
+        };
+        let cursor: Cursor = from.parse()?;
+        let viewer = self.repository.viewer(Some("admin"))?;
+        let page = match self.repository.changes(&viewer, &cursor, &ChangeFilter::default(), LIMIT)
+        {
+            Ok(page) => page,
+            Err(failure @ tympan_content::Error::CursorLost { .. }) => {
+                error!(reason = chain(&failure), "launchers missed changes and begin anew");
+                return Ok((Vec::new(), self.repository.newest_cursor()?, true));
+            }
+            Err(failure) => return Err(failure.into()),
+        };
+        let mut starts = Vec::new();
+        if !page.revisions.is_empty() {
+            let rules = self.rules(&self.repository.snapshot()?)?;
+            for revision in page.revisions.iter().filter(|revision| revision.user != WORKFLOW_USER)
+            {
+                self.started_by(revision, &rules, &mut starts)?;
+            }
+        }
+        Ok((starts, page.next, page.is_end))
+    }
+
+    fn started_by(
+        &self,
+        revision: &RevisionChanges,
+        rules: &[LauncherRule],
+        starts: &mut Vec<StartWorkflow>,
+    ) -> Result<()> {
+        let mut snapshot = None;
+        for change in &revision.changes {
+            for rule in rules.iter().filter(|rule| rule.takes(change)) {
+                // The state that the commit led to; the newest one where that is collected.
+                let seen = match &snapshot {
+                    Some(snapshot) => snapshot,
+                    None => snapshot.insert(
+                        self.repository
+                            .snapshot_at(revision.root)
+                            .or_else(|_| self.repository.snapshot())?,
+                    ),
+                };
+                if !rule.holds_for(seen, &change.path)? {
+                    continue;
+                }
+                match Model::read(&self.repository.snapshot()?, &rule.model) {
+                    Ok(model) => starts.push(StartWorkflow {
+                        model,
+                        payload: change.path.to_string(),
+                        initiator: revision.user.clone(),
+                        data: Map::new(),
+                    }),
+                    Err(failure) => {
+                        warn!(
+                            path = rule.path,
+                            reason = chain(&failure),
+                            "a launcher starts nothing"
+                        );
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn rules(&self, snapshot: &Snapshot) -> Result<Vec<LauncherRule>> {
+        let modes: Vec<&str> = self.run_modes.iter().map(String::as_str).collect();
+        let mut rules = Vec::new();
+        for root in ROOTS {
+            if let Some(node) = snapshot.node(&NodePath::new(root)?)? {
+                collect(&node, &modes, 4, &mut rules)?;
+            }
+        }
+        Ok(rules)
+    }
+}
+
+fn collect(node: &Node, modes: &[&str], depth: usize, rules: &mut Vec<LauncherRule>) -> Result<()> {
+    for child in node.children()? {
+        if child.primary_type() == "cq:WorkflowLauncher" {
+            match LauncherRule::read(&child, modes) {
+                Ok(rule) => rules.extend(rule),
+                Err(reason) => warn!(path = %child.path(), reason, "a launcher is left out"),
+            }
+        } else if depth > 0 {
+            collect(&child, modes, depth - 1, rules)?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_are_those_of_aem() {
+        let check = |glob: &str, path: &str, expected: bool| {
+            let (glob, without) = pattern(glob).unwrap();
+            let is_match =
+                glob.is_match(path) && !without.iter().any(|part| path.contains(part.as_str()));
+            assert_eq!(is_match, expected, "{glob} {path}");
+        };
+        let original = "/content/dam(/((?!/subassets).)*/)renditions/original";
+        check(original, "/content/dam/a/b.jpg/jcr:content/renditions/original", true);
+        check(original, "/content/dam/a/subassets/b.jpg/jcr:content/renditions/original", false);
+        check(original, "/content/dam/a/b.jpg/jcr:content/renditions/web", false);
+        check("/content(/.*)?", "/content", true);
+        check("/content(/.*)?", "/contents", false);
+        check("", "/anything", true);
+        pattern("(?=x)").unwrap_err();
+        pattern("(").unwrap_err();
+    }
+}

@@ -1,0 +1,25 @@
+//! Workflows: ordered models of steps, carried out by jobs and by people.
+//!
+//! In: models and launchers in content, wishes of people. Out: instances that go from step to step.
+//!
+//! Invariants
+//! * An instance moves on in one transaction: the step that ends, the steps that begin, their jobs and the history are
+//!   stored together, so that a crash at any instant neither loses nor doubles a step's end.
+//! * A process of a step runs at least once, as every job does.
+//! * A change of content starts the workflows of its launchers exactly once, also across restarts.
+//! * An instance keeps the model that it began with.
+//!
+//! Not here: what a process does ([`Process`]), which those register who know it.
+
+mod engine;
+mod flow;
+mod handler;
+mod launcher;
+mod model;
+mod query;
+
+pub use engine::{StartWorkflow, WorkflowId, Workflows};
+pub use handler::{Process, StepOutcome, StepRun, WorkflowHandler};
+pub use launcher::{Launcher, LauncherRule};
+pub use model::{Model, Step, StepKind, Transition, find_models};
+pub use query::{HistoryEntry, WorkItem, Workflow, WorkflowFilter, WorkflowState};

@@ -1,0 +1,284 @@
+//! Workflow models as content: steps and transitions.
+//!
+//! A model is a node with the children `nodes` and `transitions`, as AEM stores it: below `/var/workflow/models`, or as
+//! `jcr:content/model` of a page below `/conf/global/settings/workflow/models` or `/etc/workflow/models`.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value as Json, json};
+use tympan_content::{JCR_CONTENT, Node, NodePath, Snapshot};
+
+use crate::osgi::properties_of;
+use crate::{Error, Result, topic_part};
+
+/// Where models are looked for.
+const ROOTS: &[&str] =
+    &["/conf/global/settings/workflow/models", "/var/workflow/models", "/etc/workflow/models"];
+/// How deep.
+const MAX_DEPTH: usize = 6;
+
+/// What a step is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StepKind {
+    /// Where an instance begins.
+    Start,
+    /// Where it ends.
+    End,
+    /// A process carries it out.
+    Process,
+    /// A process starts it elsewhere and looks after it.
+    External,
+    /// A person does it.
+    Participant,
+    /// All ways are gone.
+    AndSplit,
+    /// Waits for all ways.
+    AndJoin,
+    /// One way is gone: the first whose rule holds.
+    OrSplit,
+    /// Goes on with whatever comes.
+    OrJoin,
+    /// Goes to a step that it names if its rule holds, otherwise on.
+    Goto,
+}
+
+impl StepKind {
+    const NAMES: [(Self, &'static str); 10] = [
+        (Self::Start, "START"),
+        (Self::End, "END"),
+        (Self::Process, "PROCESS"),
+        (Self::External, "EXTERNAL_PROCESS"),
+        (Self::Participant, "PARTICIPANT"),
+        (Self::AndSplit, "AND_SPLIT"),
+        (Self::AndJoin, "AND_JOIN"),
+        (Self::OrSplit, "OR_SPLIT"),
+        (Self::OrJoin, "OR_JOIN"),
+        (Self::Goto, "GOTO"),
+    ];
+
+    /// Returns AEM's name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        Self::NAMES.iter().find(|(kind, _)| *kind == self).map_or("", |(_, name)| name)
+    }
+
+    fn find(name: &str) -> Option<Self> {
+        // A dynamic participant is chosen by a process; here the name that it carries is asked.
+        let name = if name == "DYNAMIC_PARTICIPANT" { "PARTICIPANT" } else { name };
+        Self::NAMES.iter().find(|(_, known)| *known == name).map(|(kind, _)| *kind)
+    }
+}
+
+/// One step.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Step {
+    /// What it is.
+    pub kind: StepKind,
+    /// What people call it.
+    pub title: String,
+    /// Its arguments: `PROCESS`, `PROCESS_ARGS`, `PARTICIPANT` and whatever else is in its `metaData`.
+    pub data: Map<String, Json>,
+}
+
+impl Step {
+    /// Returns an argument as text.
+    #[must_use]
+    pub fn text(&self, name: &str) -> Option<&str> {
+        self.data.get(name).and_then(Json::as_str).filter(|text| !text.is_empty())
+    }
+}
+
+/// A way from one step to another.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Transition {
+    /// The step that ends.
+    pub from: String,
+    /// The step that begins.
+    pub to: String,
+    /// When this way is gone; always if nothing.
+    pub rule: Option<String>,
+}
+
+/// A model.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Model {
+    /// Its path, without `/jcr:content/model`.
+    pub path: String,
+    /// What people call it.
+    pub title: String,
+    /// The topic part that its jobs have behind the general one.
+    pub suffix: String,
+    /// Whether its instances leave no traces.
+    pub is_transient: bool,
+    /// The steps by name.
+    pub steps: BTreeMap<String, Step>,
+    /// The ways between them, in order.
+    pub transitions: Vec<Transition>,
+}
+
+impl Model {
+    /// Reads the model at a path, which may name its page, its content or itself.
+    ///
+    /// # Errors
+    /// [`Error::Workflow`] that says what is wrong with it; content's.
+    pub fn read(snapshot: &Snapshot, path: &str) -> Result<Self> {
+        let base = path.strip_suffix("/jcr:content/model").unwrap_or(path);
+        let missing = || Error::Workflow(format!("there is no workflow model at `{path}`"));
+        let page = snapshot.node(&NodePath::new(base)?)?.ok_or_else(missing)?;
+        let content = page.child(JCR_CONTENT)?;
+        let inner = content.as_ref().map(|content| content.child("model")).transpose()?.flatten();
+        let node = inner.as_ref().unwrap_or(&page);
+        let (Some(nodes), Some(ways)) = (node.child("nodes")?, node.child("transitions")?) else {
+            return Err(missing());
+        };
+        let mut steps = BTreeMap::new();
+        for step in nodes.children()? {
+            let kind = step.text("type").unwrap_or_default();
+            let known = StepKind::find(&kind).ok_or_else(|| {
+                Error::Workflow(format!("the step `{}` has the unknown type `{kind}`", step.path()))
+            })?;
+            let data = step.child("metaData")?.map(|data| properties_of(&data)).unwrap_or_default();
+            let title = step.text("title").unwrap_or_else(|| step.name().to_owned());
+            let is_goto = data
+                .get("PROCESS")
+                .and_then(Json::as_str)
+                .is_some_and(|process| process.ends_with(".GotoProcess"));
+            let kind = if is_goto { StepKind::Goto } else { known };
+            steps.insert(step.name().to_owned(), Step { kind, title, data });
+        }
+        let mut transitions = Vec::new();
+        for way in ways.children()? {
+            let end = |name: &str| way.text(name).unwrap_or_default();
+            let rule = way.text("rule").filter(|rule| !rule.trim().is_empty());
+            transitions.push(Transition { from: end("from"), to: end("to"), rule });
+        }
+        let data = node.child("metaData")?.map(|data| properties_of(&data)).unwrap_or_default();
+        let is_transient = matches!(data.get("transient"), Some(Json::Bool(true)))
+            || data.get("transient").and_then(Json::as_str) == Some("true");
+        let title = node
+            .text("title")
+            .or_else(|| content.and_then(|content| content.text("jcr:title")))
+            .unwrap_or_else(|| page.name().to_owned());
+        let suffix = topic_part(if inner.is_some() { node.path().as_str() } else { base });
+        let model = Self { path: base.to_owned(), title, suffix, is_transient, steps, transitions };
+        model.check()?;
+        Ok(model)
+    }
+
+    /// Refuses a model that cannot be gone through.
+    fn check(&self) -> Result<()> {
+        let fault =
+            |reason: String| Err(Error::Workflow(format!("the model `{}` {reason}", self.path)));
+        if self.start().is_none() {
+            return fault("has no step of type START".to_owned());
+        }
+        for way in &self.transitions {
+            for end in [&way.from, &way.to] {
+                if !self.steps.contains_key(end) {
+                    return fault(format!("has a transition to the missing step `{end}`"));
+                }
+            }
+        }
+        for (name, step) in &self.steps {
+            let has_way = self.transitions.iter().any(|way| way.from == *name);
+            if step.kind != StepKind::End && !has_way {
+                return fault(format!("does not say what follows the step `{name}`"));
+            }
+            let wanted = match step.kind {
+                StepKind::Process | StepKind::External => "PROCESS",
+                StepKind::Participant => "PARTICIPANT",
+                StepKind::Goto => "TARGET_NODE",
+                _ => continue,
+            };
+            if step.kind != StepKind::Goto && step.text(wanted).is_none() {
+                return fault(format!("has a step `{name}` without `{wanted}`"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the name of the first step.
+    #[must_use]
+    pub fn start(&self) -> Option<&str> {
+        let starts = self.steps.iter().find(|(_, step)| step.kind == StepKind::Start);
+        starts.map(|(name, _)| name.as_str())
+    }
+
+    /// Writes the model down for an instance.
+    pub(crate) fn to_json(&self) -> Json {
+        let steps = self.steps.iter().map(|(name, step)| {
+            (
+                name.clone(),
+                json!({ "type": step.kind.name(), "title": step.title, "data": step.data }),
+            )
+        });
+        let ways = self
+            .transitions
+            .iter()
+            .map(|way| json!({ "from": way.from, "to": way.to, "rule": way.rule }));
+        json!({
+            "path": self.path, "title": self.title, "suffix": self.suffix, "transient": self.is_transient,
+            "steps": steps.collect::<Map<_, _>>(), "transitions": ways.collect::<Vec<_>>(),
+        })
+    }
+
+    /// Reads what [`Model::to_json`] wrote; nothing if it is damaged.
+    pub(crate) fn from_json(value: &Json) -> Option<Self> {
+        let text = |value: &Json, name: &str| value.get(name)?.as_str().map(str::to_owned);
+        let mut steps = BTreeMap::new();
+        for (name, step) in value.get("steps")?.as_object()? {
+            let kind = StepKind::find(step.get("type")?.as_str()?)?;
+            let data = step.get("data")?.as_object()?.clone();
+            steps.insert(name.clone(), Step { kind, title: text(step, "title")?, data });
+        }
+        let mut transitions = Vec::new();
+        for way in value.get("transitions")?.as_array()? {
+            let (from, to) = (text(way, "from")?, text(way, "to")?);
+            transitions.push(Transition { from, to, rule: text(way, "rule") });
+        }
+        Some(Self {
+            path: text(value, "path")?,
+            title: text(value, "title")?,
+            suffix: text(value, "suffix")?,
+            is_transient: value.get("transient")?.as_bool()?,
+            steps,
+            transitions,
+        })
+    }
+}
+
+/// Lists the models that content holds, with what is wrong with those that cannot be read.
+///
+/// # Errors
+/// If content cannot be read.
+pub fn find_models(snapshot: &Snapshot) -> Result<Vec<(String, Result<Model>)>> {
+    let mut found = Vec::new();
+    for root in ROOTS {
+        if let Some(node) = snapshot.node(&NodePath::new(root)?)? {
+            search(snapshot, &node, MAX_DEPTH, &mut found)?;
+        }
+    }
+    Ok(found)
+}
+
+fn search(
+    snapshot: &Snapshot,
+    node: &Node,
+    depth: usize,
+    found: &mut Vec<(String, Result<Model>)>,
+) -> Result<()> {
+    let inner =
+        node.child(JCR_CONTENT)?.map(|content| content.child("model")).transpose()?.flatten();
+    if inner.is_some() || node.primary_type() == "cq:WorkflowModel" {
+        let path = node.path().to_string();
+        let model = Model::read(snapshot, &path);
+        found.push((path, model));
+        return Ok(());
+    }
+    if depth > 0 {
+        for child in node.children()? {
+            search(snapshot, &child, depth - 1, found)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,405 @@
+//! Looking at instances: lists, the inbox of a person, history; and completing what stands in an inbox.
+
+use std::time::SystemTime;
+
+use serde_json::{Map, Value as Json};
+use sqlx::Row;
+use sqlx::any::AnyRow;
+
+use crate::sql::{database, millis, places, time};
+use crate::workflow::engine::{Locked, Move, WorkflowId, Workflows};
+use crate::{Error, Result};
+
+/// Where an instance stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WorkflowState {
+    /// It goes on.
+    Running,
+    /// Somebody keeps it from going on.
+    Suspended,
+    /// It came to its end.
+    Completed,
+    /// Somebody ended it.
+    Aborted,
+    /// It cannot go on.
+    Stale,
+}
+
+impl WorkflowState {
+    /// All of them.
+    pub const ALL: [Self; 5] =
+        [Self::Running, Self::Suspended, Self::Completed, Self::Aborted, Self::Stale];
+
+    /// Returns AEM's name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Running => "RUNNING",
+            Self::Suspended => "SUSPENDED",
+            Self::Completed => "COMPLETED",
+            Self::Aborted => "ABORTED",
+            Self::Stale => "STALE",
+        }
+    }
+
+    /// Finds a state by its name, ignoring case.
+    #[must_use]
+    pub fn find(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.name().eq_ignore_ascii_case(name))
+    }
+
+    /// Tells whether it is on its way.
+    #[must_use]
+    pub fn is_open(self) -> bool {
+        matches!(self, Self::Running | Self::Suspended)
+    }
+}
+
+/// An instance.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Workflow {
+    /// Its number.
+    pub id: WorkflowId,
+    /// The path of its model.
+    pub model: String,
+    /// What people call the model.
+    pub title: String,
+    /// What it is about.
+    pub payload: String,
+    /// Where it stands.
+    pub state: WorkflowState,
+    /// What rules and processes know.
+    pub data: Map<String, Json>,
+    /// Who started it.
+    pub initiator: String,
+    /// When.
+    pub started: SystemTime,
+    /// When it ended, if it has.
+    pub ended: Option<SystemTime>,
+}
+
+/// A step that waits for somebody or is being carried out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkItem {
+    /// Its number.
+    pub id: i64,
+    /// Its instance.
+    pub workflow: WorkflowId,
+    /// The step.
+    pub step: String,
+    /// What people call the step.
+    pub title: String,
+    /// What kind of step it is, in AEM's words.
+    pub kind: String,
+    /// Who is to do it: a user or a group.
+    pub assignee: Option<String>,
+    /// Since when.
+    pub started: SystemTime,
+    /// What the instance is about.
+    pub payload: String,
+    /// The steps that may be chosen next.
+    pub routes: Vec<String>,
+}
+
+/// A line of an instance's history.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HistoryEntry {
+    /// The step; empty for the whole instance.
+    pub step: String,
+    /// What people call the step.
+    pub title: String,
+    /// What happened.
+    pub action: String,
+    /// Who did it.
+    pub user: String,
+    /// When.
+    pub at: SystemTime,
+    /// What they said.
+    pub comment: Option<String>,
+}
+
+/// Which instances to list.
+#[derive(Debug, Clone, Default)]
+pub struct WorkflowFilter {
+    /// Those in this state.
+    pub state: Option<WorkflowState>,
+    /// Those of this model.
+    pub model: Option<String>,
+    /// Those about this path.
+    pub payload: Option<String>,
+    /// Those with lower numbers.
+    pub before: Option<WorkflowId>,
+}
+
+const COLUMNS: &str = "id, model, title, payload, state, data, initiator, started, ended";
+
+impl Workflows {
+    /// Lists instances, newest first.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub async fn list(&self, filter: &WorkflowFilter, limit: u32) -> Result<Vec<Workflow>> {
+        let mut text = format!("SELECT {COLUMNS} FROM workflow WHERE id < $1");
+        let mut values = Vec::new();
+        let wanted = [
+            ("state", filter.state.map(|state| state.name().to_owned())),
+            ("model", filter.model.clone()),
+            ("payload", filter.payload.clone()),
+        ];
+        for (name, value) in wanted {
+            if let Some(value) = value {
+                values.push(value);
+                text.push_str(&format!(" AND {name} = ${}", values.len() + 2));
+            }
+        }
+        text.push_str(" ORDER BY id DESC LIMIT $2");
+        let mut query = sqlx::query(sqlx::AssertSqlSafe(text))
+            .bind(filter.before.unwrap_or(i64::MAX))
+            .bind(i64::from(limit));
+        for value in values {
+            query = query.bind(value);
+        }
+        let rows = query.fetch_all(&self.queues.pool).await.map_err(database("list workflows"))?;
+        rows.iter().map(workflow_of).collect()
+    }
+
+    /// Finds an instance.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub async fn find(&self, id: WorkflowId) -> Result<Option<Workflow>> {
+        let text = format!("SELECT {COLUMNS} FROM workflow WHERE id = $1");
+        let row = sqlx::query(sqlx::AssertSqlSafe(text))
+            .bind(id)
+            .fetch_optional(&self.queues.pool)
+            .await
+            .map_err(database("find a workflow"))?;
+        row.as_ref().map(workflow_of).transpose()
+    }
+
+    /// Lists what some people are to do, oldest first: `names` are a user and their groups. Without names, what everybody
+    /// is.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub async fn inbox(&self, names: &[String], limit: u32) -> Result<Vec<WorkItem>> {
+        let action = "read an inbox";
+        let whose = if names.is_empty() {
+            String::new()
+        } else {
+            format!("AND work_item.assignee IN ({})", places(2, names.len()))
+        };
+        let text = format!(
+            "SELECT work_item.id, workflow, node, work_item.title, kind, assignee, work_item.started, payload, definition \
+             FROM work_item JOIN workflow ON workflow.id = work_item.workflow \
+             WHERE kind = 'PARTICIPANT' AND state = 'RUNNING' {whose} ORDER BY work_item.id LIMIT $1"
+        );
+        let mut query = sqlx::query(sqlx::AssertSqlSafe(text)).bind(i64::from(limit));
+        for name in names {
+            query = query.bind(name.as_str());
+        }
+        let rows = query.fetch_all(&self.queues.pool).await.map_err(database(action))?;
+        rows.iter().map(item_of).collect()
+    }
+
+    /// Lists the open steps of an instance.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub async fn open_steps(&self, id: WorkflowId) -> Result<Vec<WorkItem>> {
+        let rows = sqlx::query(
+            "SELECT work_item.id, workflow, node, work_item.title, kind, assignee, work_item.started, payload, definition \
+             FROM work_item JOIN workflow ON workflow.id = work_item.workflow \
+             WHERE workflow = $1 ORDER BY work_item.id",
+        )
+        .bind(id)
+        .fetch_all(&self.queues.pool)
+        .await
+        .map_err(database("read the steps of a workflow"))?;
+        rows.iter().map(item_of).collect()
+    }
+
+    /// Completes a participant's step, by the way to `route` if there are several. `names` are the user and their groups;
+    /// nobody else's steps are completed; with none, anybody's.
+    ///
+    /// # Errors
+    /// [`Error::Workflow`] if the step is not theirs or not open; the database's.
+    pub async fn complete(
+        &self,
+        item: i64,
+        names: &[String],
+        (user, comment): (&str, Option<&str>),
+        (route, data): (Option<&str>, Map<String, Json>),
+        now: SystemTime,
+    ) -> Result<()> {
+        let row = sqlx::query(
+            "SELECT workflow, kind, assignee, state FROM work_item JOIN workflow ON workflow.id = work_item.workflow \
+             WHERE work_item.id = $1",
+        )
+        .bind(item)
+        .fetch_optional(&self.queues.pool)
+        .await
+        .map_err(database("read a step"))?;
+        let action = "read a step";
+        let gone = || Error::Workflow(format!("the step {item} is not open"));
+        let row = row.ok_or_else(gone)?;
+        let id: i64 = row.try_get(0).map_err(database(action))?;
+        let kind: String = row.try_get(1).map_err(database(action))?;
+        let assignee: Option<String> = row.try_get(2).map_err(database(action))?;
+        let state: String = row.try_get(3).map_err(database(action))?;
+        let is_theirs = names.is_empty() || assignee.is_some_and(|name| names.contains(&name));
+        if kind != "PARTICIPANT" || !is_theirs {
+            return Err(gone());
+        }
+        if state != WorkflowState::Running.name() {
+            return Err(Error::Workflow(format!("the instance {id} is {}", state.to_lowercase())));
+        }
+        let moving = Move { user, comment, now };
+        if self.end_item((item, id), data, route, &moving).await? { Ok(()) } else { Err(gone()) }
+    }
+
+    /// Gives a participant's step to somebody else. Tells whether it was open.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub async fn delegate(&self, item: i64, to: &str) -> Result<bool> {
+        let done = sqlx::query(
+            "UPDATE work_item SET assignee = $1 WHERE id = $2 AND kind = 'PARTICIPANT'",
+        )
+        .bind(to)
+        .bind(item)
+        .execute(&self.queues.pool)
+        .await
+        .map_err(database("delegate a step"))?;
+        Ok(done.rows_affected() > 0)
+    }
+
+    /// Returns what happened to an instance, in order.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub async fn history(&self, id: WorkflowId) -> Result<Vec<HistoryEntry>> {
+        let action = "read the history of a workflow";
+        let rows = sqlx::query(
+            "SELECT node, title, action, user_name, at, comment FROM workflow_history WHERE workflow = $1 ORDER BY id",
+        )
+        .bind(id)
+        .fetch_all(&self.queues.pool)
+        .await
+        .map_err(database(action))?;
+        let entry = |row: &AnyRow| -> Result<HistoryEntry> {
+            let text = |at: usize| row.try_get::<String, _>(at).map_err(database(action));
+            Ok(HistoryEntry {
+                step: text(0)?,
+                title: text(1)?,
+                action: text(2)?,
+                user: text(3)?,
+                at: time(row.try_get(4).map_err(database(action))?),
+                comment: row.try_get(5).map_err(database(action))?,
+            })
+        };
+        rows.iter().map(entry).collect()
+    }
+
+    /// Removes instances that ended before a time, with their history; of one model if it is named. Returns how many.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub async fn purge(&self, before: SystemTime, model: Option<&str>) -> Result<u64> {
+        let action = "purge workflows";
+        let which = "SELECT id FROM workflow WHERE state IN ('COMPLETED', 'ABORTED') AND ended <= $1 \
+                     AND ($2 = '' OR model = $3)";
+        let mut transaction = self.queues.begin(action).await?;
+        let mut removed = 0;
+        for text in [
+            format!("DELETE FROM workflow_history WHERE workflow IN ({which})"),
+            format!("DELETE FROM workflow WHERE id IN ({which})"),
+        ] {
+            let done = sqlx::query(sqlx::AssertSqlSafe(text))
+                .bind(millis(before))
+                .bind(model.unwrap_or_default())
+                .bind(model.unwrap_or_default())
+                .execute(&mut *transaction)
+                .await
+                .map_err(database(action))?;
+            removed = done.rows_affected();
+        }
+        transaction.commit().await.map_err(database(action))?;
+        Ok(removed)
+    }
+
+    /// Reads an open step with its instance, for the job that carries it out.
+    pub(crate) async fn load_item(
+        &self,
+        item: i64,
+    ) -> Result<Option<(Locked, String, Map<String, Json>)>> {
+        let action = "read a step";
+        let mut transaction = self.queues.begin(action).await?;
+        let row = sqlx::query("SELECT workflow, node, data FROM work_item WHERE id = $1")
+            .bind(item)
+            .fetch_optional(&mut *transaction)
+            .await
+            .map_err(database(action))?;
+        let Some(row) = row else { return Ok(None) };
+        let id: i64 = row.try_get(0).map_err(database(action))?;
+        let step: String = row.try_get(1).map_err(database(action))?;
+        let data: String = row.try_get(2).map_err(database(action))?;
+        let instance = self.lock(&mut transaction, id).await?;
+        transaction.commit().await.map_err(database(action))?;
+        let data: Json = serde_json::from_str(&data).unwrap_or_default();
+        Ok(instance.map(|instance| (instance, step, data.as_object().cloned().unwrap_or_default())))
+    }
+
+    /// Keeps what a process that waits has to remember.
+    pub(crate) async fn keep_step_data(&self, item: i64, data: &Map<String, Json>) -> Result<()> {
+        sqlx::query("UPDATE work_item SET data = $1 WHERE id = $2")
+            .bind(Json::Object(data.clone()).to_string())
+            .bind(item)
+            .execute(&self.queues.pool)
+            .await
+            .map_err(database("keep what a step knows"))?;
+        Ok(())
+    }
+}
+
+fn workflow_of(row: &AnyRow) -> Result<Workflow> {
+    let action = "read a workflow";
+    let text = |at: usize| row.try_get::<String, _>(at).map_err(database(action));
+    let data: Json = serde_json::from_str(&text(5)?).unwrap_or_default();
+    let ended: Option<i64> = row.try_get(8).map_err(database(action))?;
+    Ok(Workflow {
+        id: row.try_get(0).map_err(database(action))?,
+        model: text(1)?,
+        title: text(2)?,
+        payload: text(3)?,
+        state: WorkflowState::find(&text(4)?).unwrap_or(WorkflowState::Stale),
+        data: data.as_object().cloned().unwrap_or_default(),
+        initiator: text(6)?,
+        started: time(row.try_get(7).map_err(database(action))?),
+        ended: ended.map(time),
+    })
+}
+
+fn item_of(row: &AnyRow) -> Result<WorkItem> {
+    let action = "read a step";
+    let text = |at: usize| row.try_get::<String, _>(at).map_err(database(action));
+    let step = text(2)?;
+    let definition: Json = serde_json::from_str(&text(8)?).unwrap_or_default();
+    let ways = definition.get("transitions").and_then(Json::as_array);
+    let ways = ways
+        .into_iter()
+        .flatten()
+        .filter(|way| way.get("from").and_then(Json::as_str) == Some(step.as_str()));
+    let routes = ways.filter_map(|way| way.get("to")?.as_str().map(str::to_owned)).collect();
+    Ok(WorkItem {
+        id: row.try_get(0).map_err(database(action))?,
+        workflow: row.try_get(1).map_err(database(action))?,
+        title: text(3)?,
+        kind: text(4)?,
+        assignee: row.try_get(5).map_err(database(action))?,
+        started: time(row.try_get(6).map_err(database(action))?),
+        payload: text(7)?,
+        routes,
+        step,
+    })
+}
