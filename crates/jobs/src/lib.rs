@@ -12,6 +12,7 @@
 //!
 //! Not here: what a job does. Handlers live with those who registered the topic.
 
+pub mod asset;
 mod choose;
 mod claim;
 mod config;

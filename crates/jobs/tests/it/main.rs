@@ -6,6 +6,12 @@
     reason = "a test fails by panicking"
 )]
 
+mod asset_draw;
+mod asset_hostile;
+mod asset_ingest;
+mod asset_service;
+mod asset_support;
+mod asset_write_back;
 mod place;
 mod queue;
 mod worker;

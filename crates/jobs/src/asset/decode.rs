@@ -1,0 +1,275 @@
+//! From a file's bytes to pixels: which decoder, what its header says, what it may cost.
+//!
+//! Invariants
+//! * The header's dimensions are held against the limits before anything is allocated for pixels.
+//! * Decoding happens in the process that draws (`child`): a decoder that crashes or never ends takes nothing with it.
+
+use std::io::Cursor;
+
+use image::codecs::bmp::BmpDecoder;
+use image::codecs::gif::GifDecoder;
+use image::codecs::png::PngDecoder;
+use image::codecs::tiff::TiffDecoder;
+use image::codecs::webp::WebPDecoder;
+use image::{ColorType, DynamicImage, ImageDecoder, ImageResult};
+
+use super::format::Format;
+use super::frame::{Frame, Layout, Size};
+use super::jpeg::{self, Segments};
+use super::metadata::Embedded;
+use super::order::Limits;
+use super::svg;
+
+/// The most of a textual chunk or profile that a decoder keeps.
+const MAX_METADATA: usize = 16 << 20;
+
+/// Why nothing was drawn: a sentence for people, about the file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Fault(pub(crate) String);
+
+impl Fault {
+    pub(crate) fn new(reason: impl Into<String>) -> Self {
+        Self(reason.into())
+    }
+}
+
+/// What is known of a picture before it is decoded.
+#[derive(Debug, Default)]
+pub(crate) struct Header {
+    /// The size of the stored pixels.
+    pub(crate) stored: Size,
+    /// EXIF's orientation, 1 to 8.
+    pub(crate) orientation: u8,
+    /// Bits of a pixel.
+    pub(crate) bits_per_pixel: u32,
+    /// Whether it is stored in passes.
+    pub(crate) is_progressive: bool,
+    /// Whether CMYK is stored as its opposite.
+    pub(crate) is_inverted: bool,
+    /// Pixels per inch across and down.
+    pub(crate) density: Option<(u32, u32)>,
+    /// Comments in the file.
+    pub(crate) comments: u32,
+    /// The bytes that decoding takes.
+    pub(crate) memory: u64,
+    /// Metadata as it stands in the file.
+    pub(crate) embedded: Embedded,
+}
+
+impl Header {
+    /// Returns the size as a viewer shows it.
+    pub(crate) fn seen(&self) -> Size {
+        if self.orientation >= 5 { self.stored.turned() } else { self.stored }
+    }
+}
+
+impl Default for Size {
+    fn default() -> Self {
+        Self { width: 0, height: 0 }
+    }
+}
+
+/// A decoded picture.
+#[derive(Debug)]
+pub(crate) struct Decoded {
+    pub(crate) frame: Frame,
+    pub(crate) warnings: Vec<String>,
+}
+
+/// Tells whether pictures of this format are decoded here.
+pub(crate) fn is_picture(format: Format) -> bool {
+    use Format::{Bmp, Gif, Jpeg, Png, Svg, Tiff, WebP};
+    matches!(format, Jpeg | Png | Gif | WebP | Tiff | Bmp | Svg)
+}
+
+/// Reads what stands before the pixels, and holds it against the limits. `wanted` is the size of the largest rendition
+/// for a picture of a given size.
+///
+/// # Errors
+/// If the header cannot be read, or promises more than the limits allow.
+pub(crate) fn read_header(
+    bytes: &[u8],
+    format: Format,
+    limits: &Limits,
+    wanted: impl Fn(Size) -> Size,
+) -> Result<Header, Fault> {
+    let mut header = match format {
+        Format::Jpeg => jpeg_header(bytes, &wanted)?,
+        Format::Svg => svg_header(bytes, &wanted)?,
+        _ => other_header(bytes, format, limits)?,
+    };
+    header.orientation = match header.embedded.orientation() {
+        Some(orientation) if (1..=8).contains(&orientation) => orientation,
+        _ => header.orientation.max(1),
+    };
+    check(&header, limits, format)?;
+    Ok(header)
+}
+
+fn check(header: &Header, limits: &Limits, format: Format) -> Result<(), Fault> {
+    let Size { width, height } = header.stored;
+    if width == 0 || height == 0 {
+        return Err(Fault::new("its header gives it no width or no height"));
+    }
+    // Lines have no pixels, so the size of a drawing is not what it costs.
+    if format != Format::Svg && header.stored.pixels() > limits.pixels {
+        return Err(Fault::new(format!(
+            "its header promises {width} x {height} pixels; at most {} million are drawn",
+            limits.pixels / 1_000_000
+        )));
+    }
+    if header.memory > limits.memory {
+        return Err(Fault::new(format!(
+            "drawing its {width} x {height} pixels takes {} MiB of memory; at most {} MiB are given",
+            header.memory >> 20,
+            limits.memory >> 20
+        )));
+    }
+    Ok(())
+}
+
+fn jpeg_header(bytes: &[u8], wanted: &impl Fn(Size) -> Size) -> Result<Header, Fault> {
+    let segments: Segments = jpeg::read_segments(bytes);
+    let stored = segments
+        .size
+        .ok_or_else(|| Fault::new("it begins like a JPEG, but its header is cut off or damaged"))?;
+    let memory = jpeg::memory(&segments, stored, wanted(stored)) + bytes.len() as u64;
+    Ok(Header {
+        stored,
+        orientation: 1,
+        bits_per_pixel: 8 * u32::from(segments.components),
+        is_progressive: segments.is_progressive,
+        is_inverted: segments.is_adobe,
+        density: segments.density,
+        comments: segments.comments,
+        memory,
+        embedded: segments.embedded,
+    })
+}
+
+fn svg_header(bytes: &[u8], wanted: &impl Fn(Size) -> Size) -> Result<Header, Fault> {
+    let stored = svg::size_of(bytes)?;
+    Ok(Header {
+        stored,
+        orientation: 1,
+        bits_per_pixel: 32,
+        memory: wanted(stored).pixels() * 12 + bytes.len() as u64 * 16,
+        ..Header::default()
+    })
+}
+
+fn other_header(bytes: &[u8], format: Format, limits: &Limits) -> Result<Header, Fault> {
+    let mut decoder = open(bytes, format, limits)?;
+    let (width, height) = decoder.dimensions();
+    let orientation = decoder.orientation().map_or(1, image::metadata::Orientation::to_exif);
+    let kept = |data: ImageResult<Option<Vec<u8>>>| {
+        data.ok().flatten().filter(|data| data.len() <= MAX_METADATA)
+    };
+    let embedded = Embedded {
+        exif: kept(decoder.exif_metadata()),
+        xmp: kept(decoder.xmp_metadata()),
+        iptc: kept(decoder.iptc_metadata()),
+        icc: kept(decoder.icc_profile()),
+        ..Embedded::default()
+    };
+    let bits_per_pixel = u32::from(decoder.original_color_type().bits_per_pixel());
+    // The decoder's pixels, then those with 8 bits beside them.
+    let memory = decoder.total_bytes().saturating_mul(2).saturating_add(bytes.len() as u64);
+    Ok(Header {
+        stored: Size { width, height },
+        orientation,
+        bits_per_pixel,
+        memory,
+        embedded,
+        ..Header::default()
+    })
+}
+
+/// Opens a decoder: it has read the header and nothing else.
+fn open<'a>(
+    bytes: &'a [u8],
+    format: Format,
+    limits: &Limits,
+) -> Result<Box<dyn ImageDecoder + 'a>, Fault> {
+    let word = format.word().unwrap_or("picture");
+    let failed =
+        |error: image::ImageError| Fault::new(format!("it is no readable {word}: {error}"));
+    let source = Cursor::new(bytes);
+    let mut bounds = image::Limits::default();
+    bounds.max_alloc = Some(limits.memory);
+    let mut decoder: Box<dyn ImageDecoder + 'a> = match format {
+        Format::Png => Box::new(PngDecoder::with_limits(source, bounds.clone()).map_err(failed)?),
+        Format::Gif => Box::new(GifDecoder::new(source).map_err(failed)?),
+        Format::WebP => Box::new(WebPDecoder::new(source).map_err(failed)?),
+        Format::Tiff => Box::new(TiffDecoder::new(source).map_err(failed)?),
+        Format::Bmp => Box::new(BmpDecoder::new(source).map_err(failed)?),
+        _ => return Err(Fault::new("no decoder knows it")),
+    };
+    decoder.set_limits(bounds).map_err(failed)?;
+    Ok(decoder)
+}
+
+/// Decodes a picture so that it covers `wanted` if it is that large; of an animation, its first frame.
+///
+/// # Errors
+/// If the file is damaged beyond what a decoder takes.
+pub(crate) fn decode(
+    bytes: &[u8],
+    format: Format,
+    header: &Header,
+    wanted: Size,
+    limits: &Limits,
+) -> Result<Decoded, Fault> {
+    match format {
+        Format::Jpeg => jpeg::decode(bytes, header, wanted),
+        Format::Svg => svg::draw(bytes, wanted),
+        _ => decode_other(bytes, format, limits),
+    }
+}
+
+fn decode_other(bytes: &[u8], format: Format, limits: &Limits) -> Result<Decoded, Fault> {
+    let decoder = open(bytes, format, limits)?;
+    let (width, height) = decoder.dimensions();
+    let size = Size { width, height };
+    let layout = match decoder.color_type() {
+        ColorType::L8 => Some(Layout::Gray),
+        ColorType::La8 => Some(Layout::GrayAlpha),
+        ColorType::Rgb8 => Some(Layout::Rgb),
+        ColorType::Rgba8 => Some(Layout::Rgba),
+        _ => None,
+    };
+    let no_pixels = || Fault::new("it has no pixels");
+    if let Some(layout) = layout {
+        // Read in place, so that what a file that ends early has is kept.
+        let total = usize::try_from(decoder.total_bytes()).map_err(|_| no_pixels())?;
+        let mut pixels = vec![0; total];
+        let mut warnings = Vec::new();
+        if let Err(error) = decoder.read_image_boxed(&mut pixels) {
+            if !is_started(&pixels) {
+                return Err(unreadable(format, &error));
+            }
+            warnings.push(format!("the file is damaged: {error}"));
+        }
+        let frame = Frame::new(size, layout, pixels).ok_or_else(no_pixels)?;
+        return Ok(Decoded { frame, warnings });
+    }
+    let picture =
+        DynamicImage::from_decoder(decoder).map_err(|error| unreadable(format, &error))?;
+    let (layout, pixels) = match (picture.color().has_color(), picture.color().has_alpha()) {
+        (false, false) => (Layout::Gray, picture.into_luma8().into_raw()),
+        (false, true) => (Layout::GrayAlpha, picture.into_luma_alpha8().into_raw()),
+        (true, false) => (Layout::Rgb, picture.into_rgb8().into_raw()),
+        (true, true) => (Layout::Rgba, picture.into_rgba8().into_raw()),
+    };
+    let frame = Frame::new(size, layout, pixels).ok_or_else(no_pixels)?;
+    Ok(Decoded { frame, warnings: Vec::new() })
+}
+
+/// Tells whether a decoder has written any pixel.
+fn is_started(pixels: &[u8]) -> bool {
+    pixels.iter().any(|byte| *byte != 0)
+}
+
+fn unreadable(format: Format, error: &image::ImageError) -> Fault {
+    Fault::new(format!("it is no readable {}: {error}", format.word().unwrap_or("picture")))
+}

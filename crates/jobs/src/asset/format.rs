@@ -1,0 +1,191 @@
+//! What a file is, by its bytes: the name and what the sender says prove nothing.
+
+/// A kind of file that something is known about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Format {
+    Jpeg,
+    Png,
+    Gif,
+    WebP,
+    Tiff,
+    Bmp,
+    Svg,
+    Heif,
+    Avif,
+    Photoshop,
+    Pdf,
+    Mp4,
+    QuickTime,
+    Matroska,
+    Avi,
+    Mp3,
+    Ogg,
+    Wav,
+    Zip,
+    Office,
+}
+
+impl Format {
+    /// Recognizes a file by its first bytes; a few hundred are enough.
+    pub(crate) fn of(bytes: &[u8]) -> Option<Self> {
+        let starts = |magic: &[u8]| bytes.starts_with(magic);
+        let at = |place: usize, magic: &[u8]| {
+            bytes.get(place..).is_some_and(|rest| rest.starts_with(magic))
+        };
+        Some(match () {
+            () if starts(b"\xff\xd8\xff") => Self::Jpeg,
+            () if starts(b"\x89PNG\r\n\x1a\n") => Self::Png,
+            () if starts(b"GIF87a") || starts(b"GIF89a") => Self::Gif,
+            () if starts(b"RIFF") && at(8, b"WEBP") => Self::WebP,
+            () if starts(b"RIFF") && at(8, b"AVI ") => Self::Avi,
+            () if starts(b"RIFF") && at(8, b"WAVE") => Self::Wav,
+            () if starts(b"II*\0") || starts(b"MM\0*") => Self::Tiff,
+            () if starts(b"BM") && at(6, b"\0\0\0\0") => Self::Bmp,
+            () if starts(b"8BPS\0\x01") => Self::Photoshop,
+            () if starts(b"\x1a\x45\xdf\xa3") => Self::Matroska,
+            () if starts(b"OggS") => Self::Ogg,
+            () if starts(b"ID3") || starts(b"\xff\xfb") => Self::Mp3,
+            () if at(4, b"ftyp") => Self::of_brand(bytes.get(8..12)?),
+            () if starts(b"PK\x03\x04") => Self::of_archive(bytes),
+            () if is_pdf(bytes) => Self::Pdf,
+            () if is_svg(bytes) => Self::Svg,
+            () => return None,
+        })
+    }
+
+    /// Tells ISO base media files apart by their brand.
+    fn of_brand(brand: &[u8]) -> Self {
+        match brand {
+            b"avif" | b"avis" => Self::Avif,
+            b"heic" | b"heix" | b"heim" | b"heis" | b"hevc" | b"mif1" | b"msf1" => Self::Heif,
+            b"qt  " => Self::QuickTime,
+            _ => Self::Mp4,
+        }
+    }
+
+    fn of_archive(bytes: &[u8]) -> Self {
+        let head = bytes.get(..4096.min(bytes.len())).unwrap_or_default();
+        let names: [&[u8]; 3] =
+            [b"[Content_Types].xml", b"mimetypeapplication/vnd.oasis", b"_rels/.rels"];
+        if names.iter().any(|name| contains(head, name)) { Self::Office } else { Self::Zip }
+    }
+
+    /// Returns the media type; nothing where the sender may know better.
+    pub(crate) fn media_type(self) -> Option<&'static str> {
+        Some(match self {
+            Self::Jpeg => "image/jpeg",
+            Self::Png => "image/png",
+            Self::Gif => "image/gif",
+            Self::WebP => "image/webp",
+            Self::Tiff => "image/tiff",
+            Self::Bmp => "image/bmp",
+            Self::Svg => "image/svg+xml",
+            Self::Heif => "image/heif",
+            Self::Avif => "image/avif",
+            Self::Photoshop => "image/vnd.adobe.photoshop",
+            Self::Pdf => "application/pdf",
+            Self::Mp4 => "video/mp4",
+            Self::QuickTime => "video/quicktime",
+            Self::Matroska => "video/x-matroska",
+            Self::Avi => "video/x-msvideo",
+            Self::Mp3 => "audio/mpeg",
+            Self::Ogg => "audio/ogg",
+            Self::Wav => "audio/wav",
+            Self::Zip => "application/zip",
+            Self::Office => return None,
+        })
+    }
+
+    /// Returns the word that AEM notes as `dam:Fileformat`.
+    pub(crate) fn word(self) -> Option<&'static str> {
+        Some(match self {
+            Self::Jpeg => "JPEG",
+            Self::Png => "PNG",
+            Self::Gif => "GIF",
+            Self::WebP => "WEBP",
+            Self::Tiff => "TIFF",
+            Self::Bmp => "BMP",
+            Self::Svg => "SVG",
+            Self::Heif => "HEIF",
+            Self::Avif => "AVIF",
+            Self::Photoshop => "PSD",
+            Self::Pdf => "PDF",
+            _ => return None,
+        })
+    }
+}
+
+fn contains(bytes: &[u8], wanted: &[u8]) -> bool {
+    bytes.windows(wanted.len()).any(|window| window == wanted)
+}
+
+/// A PDF's header stands within the first KiB.
+fn is_pdf(bytes: &[u8]) -> bool {
+    contains(bytes.get(..1024.min(bytes.len())).unwrap_or_default(), b"%PDF-")
+}
+
+/// SVG is XML whose first element is `svg`.
+fn is_svg(bytes: &[u8]) -> bool {
+    let head = bytes.get(..4096.min(bytes.len())).unwrap_or_default();
+    let head = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(head);
+    let text = String::from_utf8_lossy(head);
+    let mut rest = text.trim_start();
+    loop {
+        let skipped = if let Some(after) = rest.strip_prefix("<!--") {
+            after.split_once("-->").map(|(_, rest)| rest)
+        } else if rest.starts_with("<?") {
+            rest.split_once("?>").map(|(_, rest)| rest)
+        } else if let Some(after) = rest.strip_prefix("<!") {
+            // A document type may hold entities in brackets.
+            let closing = if after.split_once('>').is_some_and(|(head, _)| head.contains('[')) {
+                "]>"
+            } else {
+                ">"
+            };
+            after.split_once(closing).map(|(_, rest)| rest)
+        } else {
+            break;
+        };
+        match skipped {
+            Some(after) => rest = after.trim_start(),
+            None => return false,
+        }
+    }
+    let name = rest.strip_prefix('<').unwrap_or_default();
+    let name: &str =
+        name.split(|c: char| c.is_whitespace() || c == '>' || c == '/').next().unwrap_or("");
+    name == "svg" || name.ends_with(":svg")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_known_by_their_bytes() {
+        for (bytes, expected) in [
+            (&b"\xff\xd8\xff\xe0\0\x10JFIF"[..], Some(Format::Jpeg)),
+            (b"\x89PNG\r\n\x1a\n\0\0", Some(Format::Png)),
+            (b"GIF89a\x01\0", Some(Format::Gif)),
+            (b"RIFF\x10\0\0\0WEBPVP8 ", Some(Format::WebP)),
+            (b"RIFF\x10\0\0\0WAVEfmt ", Some(Format::Wav)),
+            (b"II*\0\x08\0\0\0", Some(Format::Tiff)),
+            (b"BM\x10\0\0\0\0\0\0\0\x36", Some(Format::Bmp)),
+            (b"BMW drives", None),
+            (b"\0\0\0\x18ftypheic\0\0\0\0", Some(Format::Heif)),
+            (b"\0\0\0\x18ftypisom\0\0\0\0", Some(Format::Mp4)),
+            (b"\r\n%PDF-1.7\n", Some(Format::Pdf)),
+            (b"<svg xmlns='x'/>", Some(Format::Svg)),
+            (b"\xef\xbb\xbf<?xml version='1.0'?>\n<!-- a --><!DOCTYPE svg [<!ENTITY a 'b'>]><svg>", Some(Format::Svg)),
+            (b"<html><svg>", None),
+            (b"<?xml version='1.0'?><s:svg xmlns:s='x'>", Some(Format::Svg)),
+            (b"<!-- never ends", None),
+            (b"PK\x03\x04\x14\0[Content_Types].xml", Some(Format::Office)),
+            (b"PK\x03\x04\x14\0", Some(Format::Zip)),
+            (b"plain text", None),
+            (b"", None),
+        ] {
+            assert_eq!(Format::of(bytes), expected, "{:?}", String::from_utf8_lossy(bytes));
+        }
+    }
+}

@@ -1,0 +1,281 @@
+//! JPEG: what stands before the picture, the picture at a fraction of its size, and encoding.
+//!
+//! The decoder works on coefficients, so a picture of 24 megapixels of which 1280 columns are wanted is decoded at a
+//! quarter of its width: a sixteenth of the memory, and most of the time saved.
+//!
+//! On failure: a file that ends early or has damaged data gives the picture as far as it goes, and a warning. What the
+//! fast decoder refuses, a second one tries.
+
+use std::collections::BTreeMap;
+
+use image::codecs::jpeg::JpegDecoder;
+use image::{DynamicImage, ImageDecoder};
+use turbojpeg::{Colorspace, Compressor, Decompressor, Image, PixelFormat, ScalingFactor, Subsamp};
+
+use super::decode::{Decoded, Fault, Header};
+use super::frame::{Frame, Layout, Size};
+use super::metadata::Embedded;
+
+const EXIF: &[u8] = b"Exif\0\0";
+const XMP: &[u8] = b"http://ns.adobe.com/xap/1.0/\0";
+const EXTENDED_XMP: &[u8] = b"http://ns.adobe.com/xmp/extension/\0";
+const ICC: &[u8] = b"ICC_PROFILE\0";
+const PHOTOSHOP: &[u8] = b"Photoshop 3.0\0";
+/// Pieces of metadata are put together up to this size.
+const MAX_METADATA: usize = 16 << 20;
+/// A progressive picture has about ten scans; a hostile one has thousands, each as costly as a picture.
+const MAX_SCANS: u32 = 200;
+/// How libjpeg-turbo names what it went on from.
+const WARNINGS: [&str; 5] = [
+    "Premature end",
+    "Corrupt JPEG data",
+    "Inconsistent progression",
+    "Invalid SOS parameters",
+    "Unknown Adobe color",
+];
+
+/// What the segments before the picture say.
+#[derive(Debug, Default)]
+pub(crate) struct Segments {
+    pub(crate) size: Option<Size>,
+    pub(crate) components: u8,
+    pub(crate) is_progressive: bool,
+    /// Written by Adobe's programs, whose CMYK is stored as its opposite.
+    pub(crate) is_adobe: bool,
+    /// Pixels per inch across and down.
+    pub(crate) density: Option<(u32, u32)>,
+    pub(crate) comments: u32,
+    pub(crate) embedded: Embedded,
+}
+
+/// Reads the segments up to the picture's data; what is cut off is left out.
+pub(crate) fn read_segments(bytes: &[u8]) -> Segments {
+    let mut found = Segments::default();
+    let mut profile: BTreeMap<u8, &[u8]> = BTreeMap::new();
+    let mut extended: BTreeMap<u32, &[u8]> = BTreeMap::new();
+    let mut rest = bytes.get(2..).unwrap_or_default();
+    while let Some((marker, body, after)) = next_segment(rest) {
+        rest = after;
+        match marker {
+            0xc0..=0xc3 | 0xc5..=0xc7 | 0xc9..=0xcb | 0xcd..=0xcf => {
+                if let [_, h1, h0, w1, w0, components, ..] = *body {
+                    let (height, width) =
+                        (u16::from_be_bytes([h1, h0]), u16::from_be_bytes([w1, w0]));
+                    found.size = Some(Size { width: width.into(), height: height.into() });
+                    found.components = components;
+                    found.is_progressive = matches!(marker, 0xc2 | 0xc6 | 0xca | 0xce);
+                }
+            }
+            0xe0 => found.density = found.density.or(density(body)),
+            0xe1 => {
+                if let Some(exif) = body.strip_prefix(EXIF) {
+                    found.embedded.exif.get_or_insert_with(|| exif.to_vec());
+                } else if let Some(packet) = body.strip_prefix(XMP) {
+                    found.embedded.xmp.get_or_insert_with(|| packet.to_vec());
+                } else if let Some(part) = body.strip_prefix(EXTENDED_XMP) {
+                    // A digest of 32 characters, the whole length, and the place of this part in it.
+                    if let Some((place, part)) =
+                        part.get(36..).and_then(<[u8]>::split_first_chunk::<4>)
+                    {
+                        extended.insert(u32::from_be_bytes(*place), part);
+                    }
+                }
+            }
+            0xe2 => {
+                if let Some([number, _, part @ ..]) = body.strip_prefix(ICC) {
+                    profile.insert(*number, part);
+                }
+            }
+            0xed => {
+                if let Some(resources) = body.strip_prefix(PHOTOSHOP) {
+                    found.embedded.photoshop.get_or_insert_default().extend_from_slice(resources);
+                }
+            }
+            0xee => found.is_adobe |= body.starts_with(b"Adobe"),
+            0xfe => found.comments += 1,
+            _ => {}
+        }
+    }
+    found.embedded.icc = joined(profile.into_values());
+    found.embedded.extended_xmp = joined(extended.into_values());
+    found
+}
+
+/// Returns the next segment's marker and body and what follows; nothing at the picture's data.
+fn next_segment(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
+    let mut rest = bytes;
+    loop {
+        match rest {
+            [0xff, 0xff, ..] => rest = rest.get(1..)?,
+            // The picture's data, the end, or no JPEG any more.
+            [0xff, 0xda | 0xd9, ..] => return None,
+            [0xff, 0x01 | 0xd0..=0xd8, after @ ..] => rest = after,
+            [0xff, marker, high, low, after @ ..] => {
+                let length = usize::from(u16::from_be_bytes([*high, *low])).checked_sub(2)?;
+                let (body, after) = after.split_at_checked(length)?;
+                return Some((*marker, body, after));
+            }
+            _ => return None,
+        }
+    }
+}
+
+fn joined<'a>(parts: impl Iterator<Item = &'a [u8]>) -> Option<Vec<u8>> {
+    let mut whole = Vec::new();
+    for part in parts {
+        if whole.len() + part.len() > MAX_METADATA {
+            return None;
+        }
+        whole.extend_from_slice(part);
+    }
+    (!whole.is_empty()).then_some(whole)
+}
+
+/// Reads pixels per inch from a JFIF segment.
+fn density(body: &[u8]) -> Option<(u32, u32)> {
+    let [unit, x1, x0, y1, y0, ..] = *body.strip_prefix(b"JFIF\0")?.get(2..)? else { return None };
+    let (across, down) = (u16::from_be_bytes([x1, x0]), u16::from_be_bytes([y1, y0]));
+    let per_inch = |number: u16| match unit {
+        1 => Some(u32::from(number)),
+        2 => Some((f64::from(number) * 2.54).round() as u32),
+        _ => None,
+    };
+    Some((per_inch(across)?, per_inch(down)?)).filter(|(across, down)| *across > 0 && *down > 0)
+}
+
+/// Returns how much memory decoding takes: the pixels as they come out, and for progressive pictures all coefficients.
+pub(crate) fn memory(segments: &Segments, size: Size, wanted: Size) -> u64 {
+    let eighths = u64::from(scale_for(size, wanted));
+    let channels = u64::from(segments.components.clamp(1, 4));
+    let decoded = size.pixels() * channels * eighths * eighths / 64;
+    let coefficients = if segments.is_progressive { size.pixels() * 2 * channels } else { 0 };
+    decoded * 2 + coefficients
+}
+
+/// Returns in how many eighths a picture is decoded so that a wanted size still has `MARGIN` of its own pixels.
+fn scale_for(size: Size, wanted: Size) -> u8 {
+    let enough = |eighths: u8| {
+        let scaled = |side: u32| (side * u32::from(eighths)).div_ceil(8);
+        scaled(size.width) >= wanted.width && scaled(size.height) >= wanted.height
+    };
+    // The other eighths have no vector instructions and cost more than they save.
+    [1, 2, 4].into_iter().find(|eighths| enough(*eighths)).unwrap_or(8)
+}
+
+/// Decodes a picture at the smallest fraction of its size that still covers `wanted`.
+///
+/// # Errors
+/// If neither decoder gets a picture out of it.
+pub(crate) fn decode(bytes: &[u8], header: &Header, wanted: Size) -> Result<Decoded, Fault> {
+    match decode_scaled(bytes, header, wanted) {
+        Ok(decoded) => Ok(decoded),
+        Err(first) => decode_whole(bytes, header).map_err(|_| first),
+    }
+}
+
+fn decode_scaled(bytes: &[u8], header: &Header, wanted: Size) -> Result<Decoded, Fault> {
+    let unreadable =
+        |error: &dyn std::fmt::Display| Fault::new(format!("it is no readable JPEG: {error}"));
+    let mut decompressor = Decompressor::new().map_err(|error| unreadable(&error))?;
+    decompressor.set_scan_limit(MAX_SCANS).map_err(|error| unreadable(&error))?;
+    let found = decompressor.read_header(bytes).map_err(|error| unreadable(&error))?;
+    let factor = match found.is_lossless {
+        true => ScalingFactor::ONE,
+        false => ScalingFactor::new(scale_for(header.stored, wanted).into(), 8),
+    };
+    decompressor.set_scaling_factor(factor).map_err(|error| unreadable(&error))?;
+    let (format, layout) = match found.colorspace {
+        Colorspace::Gray => (PixelFormat::GRAY, Layout::Gray),
+        Colorspace::CMYK | Colorspace::YCCK => (PixelFormat::CMYK, Layout::Cmyk),
+        Colorspace::RGB | Colorspace::YCbCr => (PixelFormat::RGB, Layout::Rgb),
+    };
+    let (width, height) = (factor.scale(found.width), factor.scale(found.height));
+    let pitch = width * format.size();
+    // What a file that ends early leaves out is gray.
+    let mut pixels = vec![0x80; pitch * height];
+    let image = Image { pixels: &mut *pixels, width, pitch, height, format };
+    let mut warnings = Vec::new();
+    if let Err(error) = decompressor.decompress(bytes, image) {
+        let reason = error.to_string();
+        let reason = reason.trim_start_matches("TurboJPEG error: ");
+        if !WARNINGS.iter().any(|warning| reason.starts_with(warning)) {
+            return Err(unreadable(&error));
+        }
+        warnings.push(format!("the file is damaged: {reason}"));
+    }
+    if layout == Layout::Cmyk && header.is_inverted {
+        pixels.iter_mut().for_each(|ink| *ink = 255 - *ink);
+    }
+    let size = Size { width: width as u32, height: height as u32 };
+    let frame = Frame::new(size, layout, pixels).ok_or_else(|| Fault::new("it has no pixels"))?;
+    Ok(Decoded { frame, warnings })
+}
+
+/// Decodes with the second decoder, which takes some files that the first refuses.
+fn decode_whole(bytes: &[u8], header: &Header) -> Result<Decoded, Fault> {
+    let failed = |error: image::ImageError| Fault::new(format!("it is no readable JPEG: {error}"));
+    let decoder = JpegDecoder::new(std::io::Cursor::new(bytes)).map_err(failed)?;
+    let (width, height) = decoder.dimensions();
+    if (Size { width, height }) != header.stored {
+        return Err(Fault::new("it is no readable JPEG: its headers contradict each other"));
+    }
+    let pixels = DynamicImage::from_decoder(decoder).map_err(failed)?.into_rgb8();
+    let frame = Frame::new(header.stored, Layout::Rgb, pixels.into_raw());
+    let frame = frame.ok_or_else(|| Fault::new("it has no pixels"))?;
+    Ok(Decoded {
+        frame,
+        warnings: vec!["the file is unusual: the second decoder read it".to_owned()],
+    })
+}
+
+/// Encodes a picture; what is transparent becomes white.
+///
+/// # Errors
+/// If the encoder refuses it: a side may have 65,500 pixels.
+pub(crate) fn encode(frame: &Frame, quality: u8) -> Result<Vec<u8>, String> {
+    let frame = frame.flattened();
+    let (format, subsampling) = match frame.layout {
+        Layout::Gray => (PixelFormat::GRAY, Subsamp::Gray),
+        Layout::Rgb => (PixelFormat::RGB, Subsamp::Sub2x2),
+        Layout::GrayAlpha | Layout::Rgba | Layout::Cmyk => {
+            return Err("JPEG is encoded from gray or red, green and blue only".to_owned());
+        }
+    };
+    let failed = |error: turbojpeg::Error| format!("it cannot be encoded as JPEG: {error}");
+    let mut compressor = Compressor::new().map_err(failed)?;
+    compressor.set_quality(quality.clamp(1, 100).into()).map_err(failed)?;
+    compressor.set_subsamp(subsampling).map_err(failed)?;
+    compressor.set_optimize(true).map_err(failed)?;
+    let (width, height) = (frame.size.width as usize, frame.size.height as usize);
+    let pitch = width * format.size();
+    let image = Image { pixels: &*frame.bytes, width, pitch, height, format };
+    compressor.compress_to_vec(image).map_err(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scales_cover_what_is_wanted() {
+        let size = |width, height| Size { width, height };
+        for (from, wanted, expected) in [
+            (size(6000, 4000), size(1280, 853), 2),
+            (size(6000, 4000), size(48, 32), 1),
+            (size(2000, 2000), size(1280, 1280), 8),
+            (size(3000, 2000), size(1280, 853), 4),
+            (size(9, 9), size(9, 9), 8),
+        ] {
+            assert_eq!(scale_for(from, wanted), expected, "{from:?} {wanted:?}");
+        }
+    }
+
+    #[test]
+    fn segments_of_noise_are_none() {
+        for bytes in
+            [&b"\xff\xd8\xff"[..], b"\xff\xd8\xff\xe1\0\x01", b"\xff\xd8\xff\xe1\xff\xffExif", b""]
+        {
+            assert!(read_segments(bytes).size.is_none());
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! EXIF: what the camera noted.
+
+use exif::{Context, Exif, Field, In, Rational, Reader, Tag};
+
+use super::{Properties, date};
+use crate::asset::order::MetadataValue as Value;
+
+fn parse(tags: &[u8]) -> Option<Exif> {
+    let mut reader = Reader::new();
+    reader.continue_on_error(true);
+    match reader.read_raw(tags.to_vec()) {
+        Ok(exif) => Some(exif),
+        Err(error) => error.distill_partial_result(|_| {}).ok(),
+    }
+}
+
+fn number(exif: &Exif, tag: Tag) -> Option<u32> {
+    exif.get_field(tag, In::PRIMARY)?.value.get_uint(0)
+}
+
+/// Returns how the picture is to be turned.
+pub(super) fn orientation(tags: &[u8]) -> Option<u8> {
+    u8::try_from(number(&parse(tags)?, Tag::Orientation)?).ok()
+}
+
+/// Returns pixels per inch across and down.
+pub(super) fn density(tags: &[u8]) -> Option<(u32, u32)> {
+    let exif = parse(tags)?;
+    // 2 is inches, 3 centimeters.
+    let factor = match number(&exif, Tag::ResolutionUnit).unwrap_or(2) {
+        2 => 1.0,
+        3 => 2.54,
+        _ => return None,
+    };
+    let side = |tag| {
+        let ratio = rational(exif.get_field(tag, In::PRIMARY)?)?;
+        let density = (ratio.to_f64() * factor).round();
+        (density >= 1.0 && density < 1e6).then_some(density as u32)
+    };
+    Some((side(Tag::XResolution)?, side(Tag::YResolution)?))
+}
+
+fn rational(field: &Field) -> Option<Rational> {
+    match &field.value {
+        exif::Value::Rational(ratios) => ratios.first().copied().filter(|ratio| ratio.denom != 0),
+        _ => None,
+    }
+}
+
+/// The tags that are kept, and what they are called.
+const TEXTS: &[(Tag, &str)] = &[
+    (Tag::Make, "tiff:Make"),
+    (Tag::Model, "tiff:Model"),
+    (Tag::Software, "tiff:Software"),
+    (Tag::ImageDescription, "dc:description"),
+    (Tag::Copyright, "dc:rights"),
+    (Tag::LensModel, "aux:Lens"),
+    (Tag::BodySerialNumber, "aux:SerialNumber"),
+];
+const NUMBERS: &[(Tag, &str)] = &[
+    (Tag::Orientation, "tiff:Orientation"),
+    (Tag::ResolutionUnit, "tiff:ResolutionUnit"),
+    (Tag::PhotographicSensitivity, "exif:ISOSpeedRatings"),
+    (Tag::ColorSpace, "exif:ColorSpace"),
+    (Tag::ExposureProgram, "exif:ExposureProgram"),
+    (Tag::MeteringMode, "exif:MeteringMode"),
+    (Tag::LightSource, "exif:LightSource"),
+    (Tag::WhiteBalance, "exif:WhiteBalance"),
+    (Tag::ExposureMode, "exif:ExposureMode"),
+    (Tag::SceneCaptureType, "exif:SceneCaptureType"),
+    (Tag::FocalLengthIn35mmFilm, "exif:FocalLengthIn35mmFilm"),
+    (Tag::PixelXDimension, "exif:PixelXDimension"),
+    (Tag::PixelYDimension, "exif:PixelYDimension"),
+];
+const RATIOS: &[(Tag, &str)] = &[
+    (Tag::XResolution, "tiff:XResolution"),
+    (Tag::YResolution, "tiff:YResolution"),
+    (Tag::ExposureTime, "exif:ExposureTime"),
+    (Tag::FNumber, "exif:FNumber"),
+    (Tag::FocalLength, "exif:FocalLength"),
+    (Tag::ApertureValue, "exif:ApertureValue"),
+    (Tag::MaxApertureValue, "exif:MaxApertureValue"),
+    (Tag::GPSAltitude, "exif:GPSAltitude"),
+];
+const DATES: &[(Tag, Tag, &str)] = &[
+    (Tag::DateTimeOriginal, Tag::OffsetTimeOriginal, "exif:DateTimeOriginal"),
+    (Tag::DateTimeDigitized, Tag::OffsetTimeDigitized, "xmp:CreateDate"),
+    (Tag::DateTime, Tag::OffsetTime, "xmp:ModifyDate"),
+];
+
+/// Adds what the tags say.
+pub(super) fn read(tags: &[u8], found: &mut Properties) {
+    let Some(exif) = parse(tags) else { return };
+    let field = |tag| exif.get_field(tag, In::PRIMARY);
+    for (tag, name) in TEXTS {
+        if let Some(text) = field(*tag).and_then(text) {
+            found.add_text(*name, &text);
+        }
+    }
+    if let Some(artist) = field(Tag::Artist).and_then(text) {
+        found.add("dc:creator", Value::Texts(vec![artist]));
+    }
+    for (tag, name) in NUMBERS {
+        if let Some(number) = number(&exif, *tag) {
+            found.add(*name, Value::Long(number.into()));
+        }
+    }
+    for (tag, name) in RATIOS {
+        if let Some(Rational { num, denom }) = field(*tag).and_then(rational) {
+            found.add_text(*name, &format!("{num}/{denom}"));
+        }
+    }
+    for (tag, offset, name) in DATES {
+        let Some(text) = field(*tag).and_then(text) else { continue };
+        let offset = field(*offset).and_then(self::text).unwrap_or_default();
+        if let Some(date) = date(&format!("{text}{}", offset.trim())).or_else(|| date(&text)) {
+            found.add(*name, date);
+        }
+    }
+    for (tag, reference, name) in [
+        (Tag::GPSLatitude, Tag::GPSLatitudeRef, "exif:GPSLatitude"),
+        (Tag::GPSLongitude, Tag::GPSLongitudeRef, "exif:GPSLongitude"),
+    ] {
+        let place =
+            field(tag).zip(field(reference)).and_then(|(place, side)| coordinate(place, side));
+        if let Some(place) = place {
+            found.add_text(name, &place);
+        }
+    }
+}
+
+/// Returns a text: UTF-8 where it is, otherwise Latin-1.
+fn text(field: &Field) -> Option<String> {
+    let exif::Value::Ascii(parts) = &field.value else { return None };
+    if field.tag.context() == Context::Interop {
+        return None;
+    }
+    let bytes = parts.first()?;
+    Some(match std::str::from_utf8(bytes) {
+        Ok(text) => text.to_owned(),
+        Err(_) => bytes.iter().copied().map(char::from).collect(),
+    })
+}
+
+/// Writes degrees, minutes and seconds as XMP does: `51,30.500000N`.
+fn coordinate(place: &Field, side: &Field) -> Option<String> {
+    let exif::Value::Rational(parts) = &place.value else { return None };
+    let part =
+        |at: usize| parts.get(at).filter(|ratio| ratio.denom != 0).map_or(0.0, Rational::to_f64);
+    let minutes = part(0) * 60.0 + part(1) + part(2) / 60.0;
+    let side = text(side)?.chars().next().filter(|side| "NSEW".contains(*side))?;
+    (minutes.is_finite() && (0.0..=180.0 * 60.0).contains(&minutes))
+        .then(|| format!("{},{:.6}{side}", (minutes / 60.0).floor(), minutes % 60.0))
+}

@@ -1,0 +1,186 @@
+//! Metadata of a file under the names that AEM gives it.
+//!
+//! Invariant: where several sources say the same, XMP wins over IPTC, and IPTC over EXIF, as the Metadata Working Group
+//! has it; what the pixels themselves say (their number) wins over all.
+
+mod exif;
+mod iptc;
+pub(crate) mod pdf;
+pub(crate) mod xmp;
+
+use std::collections::BTreeMap;
+
+use super::decode::Header;
+use super::format::Format;
+use super::order::MetadataValue as Value;
+
+/// The most properties of one file, and the longest text of one.
+const MAX_PROPERTIES: usize = 1000;
+const MAX_TEXT: usize = 64 << 10;
+/// What a picture without a density has.
+const DEFAULT_DENSITY: u32 = 72;
+
+/// Metadata as it stands in a file, undecoded.
+#[derive(Debug, Default)]
+pub(crate) struct Embedded {
+    /// A TIFF structure.
+    pub(crate) exif: Option<Vec<u8>>,
+    /// An XMP packet.
+    pub(crate) xmp: Option<Vec<u8>>,
+    /// What did not fit into the packet.
+    pub(crate) extended_xmp: Option<Vec<u8>>,
+    /// IPTC-IIM records.
+    pub(crate) iptc: Option<Vec<u8>>,
+    /// Photoshop's resources, one of which holds IPTC-IIM records.
+    pub(crate) photoshop: Option<Vec<u8>>,
+    /// A color profile.
+    pub(crate) icc: Option<Vec<u8>>,
+}
+
+impl Embedded {
+    /// Returns EXIF's orientation.
+    pub(crate) fn orientation(&self) -> Option<u8> {
+        exif::orientation(self.exif.as_deref()?)
+    }
+}
+
+/// Properties by name; one that is there stays.
+#[derive(Debug, Default)]
+pub(crate) struct Properties(BTreeMap<String, Value>);
+
+impl Properties {
+    /// Adds a property unless there is one of the name.
+    pub(crate) fn add(&mut self, name: impl Into<String>, value: Value) {
+        let name = name.into();
+        if self.0.len() >= MAX_PROPERTIES || self.0.contains_key(&name) {
+            return;
+        }
+        if let Some(value) = cleaned(value) {
+            self.0.insert(name, value);
+        }
+    }
+
+    /// Adds a text unless it is blank.
+    pub(crate) fn add_text(&mut self, name: impl Into<String>, text: &str) {
+        self.add(name, Value::Text(text.to_owned()));
+    }
+
+    /// Returns all of them in order of their names.
+    pub(crate) fn into_list(self) -> Vec<(String, Value)> {
+        self.0.into_iter().collect()
+    }
+}
+
+/// Cuts and trims texts; nothing is left of blank ones.
+fn cleaned(value: Value) -> Option<Value> {
+    let clean = |text: String| {
+        let kept: String =
+            text.chars().filter(|c| !c.is_control() || *c == '\n' || *c == '\t').collect();
+        let mut kept = kept.trim().to_owned();
+        if kept.len() > MAX_TEXT {
+            let end = (0..=MAX_TEXT).rev().find(|at| kept.is_char_boundary(*at)).unwrap_or(0);
+            kept.truncate(end);
+        }
+        Some(kept).filter(|kept| !kept.is_empty())
+    };
+    match value {
+        Value::Text(text) => clean(text).map(Value::Text),
+        Value::Texts(texts) => {
+            let texts: Vec<String> =
+                texts.into_iter().filter_map(clean).take(MAX_PROPERTIES).collect();
+            (!texts.is_empty()).then_some(Value::Texts(texts))
+        }
+        other => Some(other),
+    }
+}
+
+/// Returns the metadata of a picture.
+pub(crate) fn of_picture(format: Format, header: &Header) -> Vec<(String, Value)> {
+    let mut found = Properties::default();
+    let stored = header.stored;
+    found.add("tiff:ImageWidth", Value::Long(stored.width.into()));
+    found.add("tiff:ImageLength", Value::Long(stored.height.into()));
+    found.add("dam:Bitsperpixel", Value::Long(header.bits_per_pixel.into()));
+    found.add(
+        "dam:Progressive",
+        Value::Text(if header.is_progressive { "yes" } else { "no" }.to_owned()),
+    );
+    found.add("dam:Numberofimages", Value::Long(1));
+    found.add("dam:Numberoftextualcomments", Value::Long(header.comments.into()));
+    if let Some(word) = format.word() {
+        found.add_text("dam:Fileformat", word);
+    }
+    let embedded = &header.embedded;
+    let density = embedded.exif.as_deref().and_then(exif::density).or(header.density);
+    let (across, down) = density.unwrap_or((DEFAULT_DENSITY, DEFAULT_DENSITY));
+    for (side, pixels, density) in
+        [("width", stored.width, across), ("height", stored.height, down)]
+    {
+        found.add(format!("dam:Physical{side}indpi"), Value::Long(density.into()));
+        let inches = f64::from(pixels) / f64::from(density.max(1));
+        found.add(format!("dam:Physical{side}ininches"), Value::Double(inches));
+    }
+    for packet in [&embedded.xmp, &embedded.extended_xmp].into_iter().flatten() {
+        xmp::read(packet, &mut found);
+    }
+    if let Some(records) = &embedded.iptc {
+        iptc::read(records, &mut found);
+    }
+    if let Some(records) = embedded.photoshop.as_deref().and_then(iptc::of_photoshop) {
+        iptc::read(records, &mut found);
+    }
+    if let Some(tags) = &embedded.exif {
+        exif::read(tags, &mut found);
+    }
+    found.into_list()
+}
+
+/// Returns a text as a date with an offset if it is one; a time without an offset counts as UTC.
+pub(crate) fn date(text: &str) -> Option<Value> {
+    let text = text.trim();
+    let (day, time) = text.split_once(['T', ' '])?;
+    let mut day = day.splitn(3, ['-', ':']);
+    let mut number = |digits: usize| {
+        day.next()
+            .filter(|part| part.len() == digits && part.bytes().all(|byte| byte.is_ascii_digit()))
+    };
+    let (year, month, day) = (number(4)?, number(2)?, number(2)?);
+    let (clock, offset) = match time.find(['Z', '+', '-']) {
+        Some(at) => time.split_at(at),
+        None => (time, "Z"),
+    };
+    let mut parts = clock.splitn(3, ':');
+    let (hour, minute, second) = (parts.next()?, parts.next()?, parts.next().unwrap_or("00"));
+    let (second, fraction) = second.split_once('.').unwrap_or((second, "000"));
+    let millis: String = fraction.chars().chain("000".chars()).take(3).collect();
+    let offset = if offset == "Z" { "+00:00".to_owned() } else { offset.to_owned() };
+    let text = format!("{year}-{month}-{day}T{hour}:{minute}:{second}.{millis}{offset}");
+    tympan_content::Date::parse(&text).ok().map(|_| Value::Date(text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates() {
+        let check = |text: &str, expected: Option<&str>| {
+            assert_eq!(date(text), expected.map(|date| Value::Date(date.to_owned())), "{text}");
+        };
+        check("2019:03:01 10:20:30", Some("2019-03-01T10:20:30.000+00:00"));
+        check("2019-03-01T10:20:30.4+01:00", Some("2019-03-01T10:20:30.400+01:00"));
+        check("2019-03-01T10:20Z", Some("2019-03-01T10:20:00.000+00:00"));
+        check("2019-03-01", None);
+        check("0000:00:00 00:00:00", None);
+        check("    :  :     :  :  ", None);
+    }
+
+    #[test]
+    fn first_value_stays_and_blank_ones_are_none() {
+        let mut found = Properties::default();
+        found.add_text("dc:title", " \0 ");
+        found.add_text("dc:title", " a\u{7} ");
+        found.add_text("dc:title", "b");
+        assert_eq!(found.into_list(), [("dc:title".to_owned(), Value::Text("a".to_owned()))]);
+    }
+}

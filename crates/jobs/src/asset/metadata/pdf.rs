@@ -1,0 +1,121 @@
+//! PDF: the document information, and the number of pages.
+
+use lopdf::{Dictionary, Document, Object};
+
+use super::{Properties, date, xmp};
+use crate::asset::decode::Fault;
+use crate::asset::order::MetadataValue as Value;
+
+/// Entries of the information dictionary and what they are called.
+const TEXTS: &[(&[u8], &str)] = &[
+    (b"Title", "dc:title"),
+    (b"Subject", "dc:description"),
+    (b"Keywords", "pdf:Keywords"),
+    (b"Producer", "pdf:Producer"),
+    (b"Creator", "xmp:CreatorTool"),
+];
+const DATES: &[(&[u8], &str)] =
+    &[(b"CreationDate", "xmp:CreateDate"), (b"ModDate", "xmp:ModifyDate")];
+/// The most bytes of a metadata stream.
+const MAX_PACKET: usize = 16 << 20;
+
+/// Returns the metadata of a PDF.
+///
+/// # Errors
+/// If it is not readable as PDF.
+pub(crate) fn read(bytes: &[u8]) -> Result<Vec<(String, Value)>, Fault> {
+    let document = Document::load_mem(bytes)
+        .map_err(|error| Fault::new(format!("it is no readable PDF: {error}")))?;
+    let mut found = Properties::default();
+    found.add_text("dam:Fileformat", "PDF");
+    let pages = i64::try_from(document.get_pages().len()).unwrap_or(i64::MAX);
+    found.add("xmpTPg:NPages", Value::Long(pages));
+    if let Some(packet) = packet(&document) {
+        xmp::read(&packet, &mut found);
+    }
+    let resolve = |object| document.dereference(object).ok().map(|(_, object)| object);
+    let info = document.trailer.get(b"Info").ok().and_then(resolve);
+    if let Some(info) = info.and_then(|info| info.as_dict().ok()) {
+        let entry = |key: &[u8]| info.get(key).ok().and_then(resolve).and_then(text);
+        for (key, name) in TEXTS {
+            if let Some(text) = entry(key) {
+                found.add_text(*name, &text);
+            }
+        }
+        if let Some(author) = entry(b"Author") {
+            found.add("dc:creator", Value::Texts(vec![author]));
+        }
+        for (key, name) in DATES {
+            if let Some(date) = entry(key).as_deref().and_then(pdf_date) {
+                found.add(*name, date);
+            }
+        }
+    }
+    Ok(found.into_list())
+}
+
+/// Returns the document's XMP packet.
+fn packet(document: &Document) -> Option<Vec<u8>> {
+    let catalog: &Dictionary = document.catalog().ok()?;
+    let (_, object) = document.dereference(catalog.get(b"Metadata").ok()?).ok()?;
+    let stream = object.as_stream().ok()?;
+    // Mostly it is stored as it is, so that other programs find it.
+    if !stream.is_compressed() {
+        return Some(stream.content.clone()).filter(|packet| packet.len() <= MAX_PACKET);
+    }
+    stream.decompressed_content().ok().filter(|packet| packet.len() <= MAX_PACKET)
+}
+
+/// Returns a text string: UTF-16 or UTF-8 with a mark, otherwise Latin-1.
+fn text(object: &Object) -> Option<String> {
+    let bytes = object.as_str().ok()?;
+    if let Some(wide) = bytes.strip_prefix(b"\xfe\xff") {
+        let units: Vec<u16> = wide
+            .chunks_exact(2)
+            .filter_map(|pair| <[u8; 2]>::try_from(pair).ok().map(u16::from_be_bytes))
+            .collect();
+        return Some(String::from_utf16_lossy(&units));
+    }
+    if let Some(marked) = bytes.strip_prefix(b"\xef\xbb\xbf") {
+        return Some(String::from_utf8_lossy(marked).into_owned());
+    }
+    Some(bytes.iter().copied().map(char::from).collect())
+}
+
+/// Reads `D:20190301102030+01'00'`.
+fn pdf_date(text: &str) -> Option<Value> {
+    let text = text.strip_prefix("D:").unwrap_or(text).replace('\'', "");
+    let part = |from: usize, to: usize| text.get(from..to);
+    let or_zero = |from: usize| {
+        part(from, from + 2)
+            .filter(|part| part.bytes().all(|byte| byte.is_ascii_digit()))
+            .unwrap_or("00")
+    };
+    let offset = match (part(14, 17), part(17, 19)) {
+        (Some(hours), Some(minutes)) if hours.starts_with(['+', '-']) => {
+            format!("{hours}:{minutes}")
+        }
+        _ => "Z".to_owned(),
+    };
+    let (hour, minute, second) = (or_zero(8), or_zero(10), or_zero(12));
+    date(&format!(
+        "{}-{}-{}T{hour}:{minute}:{second}{offset}",
+        part(0, 4)?,
+        part(4, 6)?,
+        part(6, 8)?
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_of_pdf() {
+        let date = |text: &str| Some(Value::Date(text.to_owned()));
+        assert_eq!(pdf_date("D:20190301102030+01'00'"), date("2019-03-01T10:20:30.000+01:00"));
+        assert_eq!(pdf_date("D:20190301102030Z"), date("2019-03-01T10:20:30.000+00:00"));
+        assert_eq!(pdf_date("D:20190301"), date("2019-03-01T00:00:00.000+00:00"));
+        assert_eq!(pdf_date("yesterday"), None);
+    }
+}

@@ -1,0 +1,403 @@
+//! XMP: the packet of metadata that programs of all kinds write into files, as RDF in XML.
+//!
+//! In: a packet. Out: its simple values and lists under the usual prefixes; structures are left out.
+//!
+//! Writing changes the packet's text where a property stands and leaves the rest as it is, structures and namespaces
+//! that nothing here knows included.
+
+use std::ops::Range;
+
+use roxmltree::{Document, Node};
+
+use super::{Properties, date};
+use crate::asset::order::MetadataValue as Value;
+
+const RDF: &str = "http://www.w3.org/1999/02/22-rdf-syntax-ns#";
+const XML: &str = "http://www.w3.org/XML/1998/namespace";
+
+/// The namespaces that are read and written, under the prefixes that they have in the repository.
+pub(crate) const NAMESPACES: &[(&str, &str)] = &[
+    ("dc", "http://purl.org/dc/elements/1.1/"),
+    ("xmp", "http://ns.adobe.com/xap/1.0/"),
+    ("xmpMM", "http://ns.adobe.com/xap/1.0/mm/"),
+    ("xmpRights", "http://ns.adobe.com/xap/1.0/rights/"),
+    ("xmpTPg", "http://ns.adobe.com/xap/1.0/t/pg/"),
+    ("photoshop", "http://ns.adobe.com/photoshop/1.0/"),
+    ("tiff", "http://ns.adobe.com/tiff/1.0/"),
+    ("exif", "http://ns.adobe.com/exif/1.0/"),
+    ("aux", "http://ns.adobe.com/exif/1.0/aux/"),
+    ("pdf", "http://ns.adobe.com/pdf/1.3/"),
+    ("lr", "http://ns.adobe.com/lightroom/1.0/"),
+    ("plus", "http://ns.useplus.org/ldf/xmp/1.0/"),
+    ("Iptc4xmpCore", "http://iptc.org/std/Iptc4xmpCore/1.0/xmlns/"),
+    ("Iptc4xmpExt", "http://iptc.org/std/Iptc4xmpExt/2008-02-29/"),
+    ("prism", "http://prismstandard.org/namespaces/basic/2.0/"),
+];
+
+/// Properties that are lists by their definition, whatever a file makes of them.
+const LISTS: &[&str] =
+    &["dc:creator", "dc:subject", "dc:contributor", "dc:publisher", "dc:language"];
+/// Properties that are texts in several languages by their definition.
+const LANGUAGES: &[&str] = &["dc:title", "dc:description", "dc:rights", "xmpRights:UsageTerms"];
+const ORDERED: &[&str] = &["dc:creator"];
+
+/// Properties that are whole numbers.
+const NUMBERS: &[&str] = &[
+    "tiff:ImageWidth",
+    "tiff:ImageLength",
+    "tiff:Orientation",
+    "tiff:ResolutionUnit",
+    "tiff:SamplesPerPixel",
+    "tiff:Compression",
+    "tiff:PhotometricInterpretation",
+    "exif:ColorSpace",
+    "exif:PixelXDimension",
+    "exif:PixelYDimension",
+    "exif:ExposureProgram",
+    "exif:MeteringMode",
+    "exif:LightSource",
+    "exif:WhiteBalance",
+    "exif:ExposureMode",
+    "exif:SceneCaptureType",
+    "exif:FocalLengthIn35mmFilm",
+    "exif:ISOSpeedRatings",
+    "photoshop:ColorMode",
+    "photoshop:Urgency",
+    "xmpTPg:NPages",
+];
+
+/// Adds what a packet says.
+pub(crate) fn read(packet: &[u8], found: &mut Properties) {
+    let text = String::from_utf8_lossy(packet);
+    let text = text.trim_matches(|c: char| c == '\0' || c == '\u{feff}' || c.is_whitespace());
+    let Ok(document) = Document::parse(text) else { return };
+    for description in descriptions(&document) {
+        for attribute in description.attributes() {
+            if let Some(name) = name_of(attribute.namespace(), attribute.name()) {
+                let value = typed(&name, vec![attribute.value().to_owned()], false);
+                found.add(name, value);
+            }
+        }
+        for element in description.children().filter(Node::is_element) {
+            let tag = element.tag_name();
+            let Some(name) = name_of(tag.namespace(), tag.name()) else { continue };
+            if let Some((texts, is_list)) = texts_of(element) {
+                let value = typed(&name, texts, is_list);
+                found.add(name, value);
+            }
+        }
+    }
+}
+
+fn descriptions<'a, 'b>(document: &'a Document<'b>) -> impl Iterator<Item = Node<'a, 'b>> {
+    let all = document.descendants().filter(|node| node.has_tag_name((RDF, "RDF")));
+    all.flat_map(|rdf| rdf.children().filter(|node| node.has_tag_name((RDF, "Description"))))
+}
+
+/// Returns the name in the repository; nothing for namespaces that have no prefix there.
+fn name_of(namespace: Option<&str>, name: &str) -> Option<String> {
+    let namespace = namespace?;
+    let (prefix, _) = NAMESPACES.iter().find(|(_, uri)| *uri == namespace)?;
+    Some(format!("{prefix}:{name}"))
+}
+
+/// Returns the texts of a property, and whether it is a list; nothing for a structure.
+fn texts_of(element: Node<'_, '_>) -> Option<(Vec<String>, bool)> {
+    let mut children = element.children().filter(Node::is_element);
+    let Some(child) = children.next() else {
+        return Some((vec![element.text().unwrap_or_default().to_owned()], false));
+    };
+    let items = || child.children().filter(|item| item.has_tag_name((RDF, "li")));
+    let is_simple = |item: &Node<'_, '_>| !item.children().any(|node| node.is_element());
+    let is = |name| child.has_tag_name((RDF, name));
+    if is("Alt") {
+        let default = items().find(|item| item.attribute((XML, "lang")) == Some("x-default"));
+        let text = default.or_else(|| items().next()).filter(is_simple)?.text().unwrap_or_default();
+        return Some((vec![text.to_owned()], false));
+    }
+    if !is("Bag") && !is("Seq") {
+        return None;
+    }
+    let texts = items().filter(is_simple).map(|item| item.text().unwrap_or_default().to_owned());
+    Some((texts.collect(), true))
+}
+
+fn typed(name: &str, mut texts: Vec<String>, is_list: bool) -> Value {
+    if LISTS.contains(&name) {
+        return Value::Texts(texts);
+    }
+    if NUMBERS.contains(&name)
+        && let Some(Ok(number)) = texts.first().map(|text| text.trim().parse())
+    {
+        return Value::Long(number);
+    }
+    if is_list {
+        return Value::Texts(texts);
+    }
+    let text = texts.pop().unwrap_or_default();
+    let is_date =
+        name.ends_with("Date") || name.contains("DateTime") || name.ends_with("DateCreated");
+    match date(&text).filter(|_| is_date) {
+        Some(date) => date,
+        None => Value::Text(text),
+    }
+}
+
+/// Tells whether a property can be written into a file: its namespace is a registered one.
+pub(crate) fn is_writable(name: &str) -> bool {
+    let Some((prefix, local)) = name.split_once(':') else { return false };
+    let is_name = local.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+        && local.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.'));
+    is_name && NAMESPACES.iter().any(|(known, _)| *known == prefix)
+}
+
+/// Returns a packet in which these properties have these values (none: the property is gone), and all else is as in the
+/// given one.
+///
+/// # Errors
+/// If the packet is there and cannot be read: it is not thrown away then.
+pub(crate) fn write(
+    packet: Option<&[u8]>,
+    changes: &[(String, Option<Value>)],
+) -> Result<Vec<u8>, String> {
+    let inner = match packet {
+        Some(packet) => {
+            let text = std::str::from_utf8(packet).map_err(|_| "its XMP packet is not UTF-8")?;
+            without(text, changes)?
+        }
+        None => format!(
+            "<x:xmpmeta xmlns:x=\"adobe:ns:meta/\"><rdf:RDF xmlns:rdf=\"{RDF}\"></rdf:RDF></x:xmpmeta>"
+        ),
+    };
+    let added = description(changes);
+    let document = Document::parse(&inner)
+        .map_err(|error| format!("its XMP packet cannot be read: {error}"))?;
+    let rdf = document.descendants().find(|node| node.has_tag_name((RDF, "RDF")));
+    let rdf = rdf.ok_or("its XMP packet holds no RDF")?.range();
+    let whole = inner.get(rdf.clone()).unwrap_or_default();
+    let written = match whole.rfind("</") {
+        Some(end) => insert(&inner, rdf.start + end, &added),
+        // An empty element: it is opened, and closed behind what is added.
+        None => {
+            let name: String = whole
+                .trim_start_matches('<')
+                .chars()
+                .take_while(|c| !c.is_whitespace() && *c != '/')
+                .collect();
+            let open = rdf.start + whole.rfind("/>").ok_or("its XMP packet cannot be read")?;
+            let head = inner.get(..open).unwrap_or_default();
+            let tail = inner.get(open + 2..).unwrap_or_default();
+            format!("{head}>{added}</{name}>{tail}")
+        }
+    };
+    Ok(match written.contains("<?xpacket") {
+        true => written.into_bytes(),
+        false => format!(
+            "<?xpacket begin=\"\u{feff}\" id=\"W5M0MpCehiHzreSzNTczkc9d\"?>{written}<?xpacket end=\"w\"?>"
+        )
+        .into_bytes(),
+    })
+}
+
+fn insert(text: &str, at: usize, added: &str) -> String {
+    let (head, tail) = text.split_at(at);
+    format!("{head}{added}{tail}")
+}
+
+/// Returns the packet without the properties that change.
+fn without(text: &str, changes: &[(String, Option<Value>)]) -> Result<String, String> {
+    let text = text.trim_matches(|c: char| c == '\0' || c == '\u{feff}' || c.is_whitespace());
+    let document =
+        Document::parse(text).map_err(|error| format!("its XMP packet cannot be read: {error}"))?;
+    let changes_name = |namespace, name: &str| {
+        name_of(namespace, name)
+            .is_some_and(|name| changes.iter().any(|(changed, _)| *changed == name))
+    };
+    let mut cuts: Vec<Range<usize>> = Vec::new();
+    for description in descriptions(&document) {
+        for attribute in description.attributes() {
+            if changes_name(attribute.namespace(), attribute.name()) {
+                cuts.push(attribute.range());
+            }
+        }
+        for element in description.children().filter(Node::is_element) {
+            if changes_name(element.tag_name().namespace(), element.tag_name().name()) {
+                cuts.push(element.range());
+            }
+        }
+    }
+    cuts.sort_by_key(|cut| cut.start);
+    let mut kept = String::with_capacity(text.len());
+    let mut from = 0;
+    for cut in cuts {
+        kept.push_str(text.get(from..cut.start).unwrap_or_default());
+        from = cut.end;
+    }
+    kept.push_str(text.get(from..).unwrap_or_default());
+    Ok(kept)
+}
+
+/// Writes the values as one description.
+fn description(changes: &[(String, Option<Value>)]) -> String {
+    let mut body = String::new();
+    let mut prefixes: Vec<&str> = Vec::new();
+    for (name, value) in changes {
+        let (Some((prefix, _)), Some(value)) = (name.split_once(':'), value) else { continue };
+        if !prefixes.contains(&prefix) {
+            prefixes.push(prefix);
+        }
+        body.push_str(&format!("<{name}>{}</{name}>", content(name, value)));
+    }
+    if body.is_empty() {
+        return body;
+    }
+    let namespaces: String = NAMESPACES
+        .iter()
+        .filter(|(prefix, _)| prefixes.contains(prefix))
+        .map(|(prefix, uri)| format!(" xmlns:{prefix}=\"{uri}\""))
+        .collect();
+    format!(
+        "<rdf:Description xmlns:rdf=\"{RDF}\" rdf:about=\"\"{namespaces}>{body}</rdf:Description>"
+    )
+}
+
+fn content(name: &str, value: &Value) -> String {
+    let text = |value: &Value| match value {
+        Value::Text(text) | Value::Date(text) => escaped(text),
+        Value::Texts(texts) => escaped(&texts.join(", ")),
+        Value::Long(number) => number.to_string(),
+        Value::Double(number) => number.to_string(),
+    };
+    if LANGUAGES.contains(&name) {
+        return format!(
+            "<rdf:Alt><rdf:li xml:lang=\"x-default\">{}</rdf:li></rdf:Alt>",
+            text(value)
+        );
+    }
+    let texts = match value {
+        Value::Texts(texts) => texts.clone(),
+        Value::Text(text) if LISTS.contains(&name) => vec![text.clone()],
+        _ => return text(value),
+    };
+    let kind = if ORDERED.contains(&name) { "Seq" } else { "Bag" };
+    let items: String =
+        texts.iter().map(|text| format!("<rdf:li>{}</rdf:li>", escaped(text))).collect();
+    format!("<rdf:{kind}>{items}</rdf:{kind}>")
+}
+
+/// Escapes what XML reserves and drops what it cannot hold.
+fn escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            c if c.is_control() && !matches!(c, '\n' | '\t') => {}
+            c => escaped.push(c),
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PACKET: &str = "<?xpacket begin='\u{feff}' id='W5M0MpCehiHzreSzNTczkc9d'?>\
+        <x:xmpmeta xmlns:x='adobe:ns:meta/'><rdf:RDF xmlns:rdf='http://www.w3.org/1999/02/22-rdf-syntax-ns#'>\
+        <rdf:Description rdf:about='' xmlns:e='http://purl.org/dc/elements/1.1/' xmlns:own='urn:own' \
+        xmlns:p='http://ns.adobe.com/photoshop/1.0/' p:City='Bern &amp; Basel' own:keep='1'>\
+        <e:title><rdf:Alt><rdf:li xml:lang='de'>Eins</rdf:li><rdf:li xml:lang='x-default'>One</rdf:li></rdf:Alt></e:title>\
+        <e:subject><rdf:Bag><rdf:li>a</rdf:li><rdf:li>b</rdf:li></rdf:Bag></e:subject>\
+        <xmp:CreateDate xmlns:xmp='http://ns.adobe.com/xap/1.0/'>2019-03-01T10:20:30+01:00</xmp:CreateDate>\
+        <own:thing rdf:parseType='Resource'><own:deep>x</own:deep></own:thing>\
+        </rdf:Description></rdf:RDF></x:xmpmeta><?xpacket end='w'?>";
+
+    fn properties(packet: &[u8]) -> Vec<(String, Value)> {
+        let mut found = Properties::default();
+        read(packet, &mut found);
+        found.into_list()
+    }
+
+    fn text(text: &str) -> Value {
+        Value::Text(text.to_owned())
+    }
+
+    fn texts(texts: &[&str]) -> Value {
+        Value::Texts(texts.iter().map(|text| (*text).to_owned()).collect())
+    }
+
+    #[test]
+    fn reads_whatever_prefixes_a_file_uses() {
+        assert_eq!(
+            properties(PACKET.as_bytes()),
+            [
+                ("dc:subject".to_owned(), texts(&["a", "b"])),
+                ("dc:title".to_owned(), text("One")),
+                ("photoshop:City".to_owned(), text("Bern & Basel")),
+                (
+                    "xmp:CreateDate".to_owned(),
+                    Value::Date("2019-03-01T10:20:30.000+01:00".to_owned())
+                ),
+            ]
+        );
+    }
+
+    #[test]
+    fn writing_changes_what_is_asked_and_nothing_else() {
+        let changes = [
+            ("dc:title".to_owned(), Some(text("A <new> \"title\" & more"))),
+            ("dc:creator".to_owned(), Some(texts(&["Ann", "Bob"]))),
+            ("photoshop:City".to_owned(), None),
+        ];
+        let written = write(Some(PACKET.as_bytes()), &changes).unwrap();
+        let shown = String::from_utf8(written.clone()).unwrap();
+        assert!(
+            shown.contains("own:keep='1'") && shown.contains("<own:deep>x</own:deep>"),
+            "{shown}"
+        );
+        assert_eq!(
+            properties(&written),
+            [
+                ("dc:creator".to_owned(), texts(&["Ann", "Bob"])),
+                ("dc:subject".to_owned(), texts(&["a", "b"])),
+                ("dc:title".to_owned(), text("A <new> \"title\" & more")),
+                (
+                    "xmp:CreateDate".to_owned(),
+                    Value::Date("2019-03-01T10:20:30.000+01:00".to_owned())
+                ),
+            ]
+        );
+        // A second time gives the same.
+        assert_eq!(properties(&write(Some(&written), &changes).unwrap()), properties(&written));
+    }
+
+    #[test]
+    fn writes_where_nothing_is() {
+        let changes = [("dc:title".to_owned(), Some(text("T")))];
+        let empty = "<x:xmpmeta xmlns:x='adobe:ns:meta/'><r:RDF xmlns:r='http://www.w3.org/1999/02/22-rdf-syntax-ns#'/></x:xmpmeta>";
+        for packet in [None, Some(empty.as_bytes())] {
+            let written = write(packet, &changes).unwrap();
+            assert_eq!(properties(&written), [("dc:title".to_owned(), text("T"))]);
+        }
+        assert!(write(Some(b"<broken"), &changes).is_err());
+    }
+
+    #[test]
+    fn only_registered_namespaces_are_written() {
+        assert!(is_writable("dc:title") && is_writable("photoshop:City"));
+        for name in ["mytitle", "jcr:title", "dam:size", "dc:", "dc:a b", "dc:a>b"] {
+            assert!(!is_writable(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn noise_says_nothing() {
+        let bomb = "<!DOCTYPE x [<!ENTITY a '&b;&b;'><!ENTITY b 'x'>]><x>&a;</x>";
+        for noise in ["", "<x", "<x/>", bomb] {
+            assert!(properties(noise.as_bytes()).is_empty());
+        }
+    }
+}

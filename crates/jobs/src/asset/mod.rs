@@ -1,0 +1,38 @@
+//! Assets: what is made of an uploaded file, and kept beside it.
+//!
+//! In: a `dam:Asset` with an original. Out: its metadata and renditions under AEM's names, in one commit.
+//!
+//! Invariants
+//! * The original stays, whatever it is: a file that cannot be drawn has a state and a reason.
+//! * All renditions of an original come in one commit: a crash leaves the old ones or the new ones.
+//! * Making them again of the same original changes nothing.
+//! * Decoders run in processes of their own ([`Studio`]).
+
+mod channel;
+mod child;
+mod color;
+mod decode;
+mod draw;
+mod format;
+mod frame;
+mod ingest;
+mod jpeg;
+mod metadata;
+mod order;
+mod profile;
+mod service;
+mod studio;
+mod svg;
+mod tool;
+mod write_back;
+
+pub use child::{draw_pictures, run_tool};
+pub use frame::Size;
+pub use ingest::{ASSET, AssetError, Assets, Processed, needs_processing};
+pub use order::{
+    Drawn, Encoding, Fit, Focus, Limits, MetadataValue, Order, Rendition, RenditionOrder,
+};
+pub use profile::Profile;
+pub use service::{AssetCounters, AssetService, Follower};
+pub use studio::{DrawError, Start, Studio, StudioOptions};
+pub use write_back::WrittenBack;

@@ -1,0 +1,413 @@
+//! The processes that draw, started when they are needed and used again and again.
+//!
+//! In: a blob and an [`Order`]. Out: a [`Drawn`], or why there is none.
+//!
+//! Invariants
+//! * A file that crashes, fills or stalls a process costs that process and nothing else.
+//! * The memory that all of them take for pictures at once stays under [`StudioOptions::memory`]: each says what it is
+//!   about to take, and waits until it is free.
+//!
+//! Not here: how many draw at once. That is for the queue that calls; each call uses one process.
+
+use std::ffi::OsString;
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+use tympan_content::BlobContent;
+
+use super::channel::{Answer, GO, Request, read_bytes, read_json, write_json};
+use super::format::Format;
+use super::order::{Drawn, Order};
+use super::tool::Tools;
+
+/// A process is replaced after this many files: what its libraries leak goes with it.
+const MAX_FILES: u32 = 500;
+/// The most bytes of one rendition.
+const MAX_RENDITION: u64 = 256 << 20;
+/// What is read and written at once.
+const PIECE: usize = 256 << 10;
+
+/// How a program is started: what comes before its own arguments, too.
+#[derive(Debug, Clone)]
+pub struct Start {
+    /// The program, usually this one.
+    pub program: PathBuf,
+    /// What makes it do what is wanted.
+    pub arguments: Vec<OsString>,
+}
+
+/// What a studio needs to know.
+#[derive(Debug, Clone)]
+pub struct StudioOptions {
+    /// A program whose main function calls [`super::draw_pictures`].
+    pub draw: Start,
+    /// A program that runs another one with [`super::run_tool`]: memory in bytes, seconds, program and arguments follow.
+    pub tool: Start,
+    /// Memory for pictures of all processes at once.
+    pub memory: u64,
+    /// How many processes are kept while nothing is drawn.
+    pub idle: usize,
+}
+
+/// Why nothing was drawn.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DrawError {
+    /// The file is to blame; trying again gives the same.
+    #[error("{0}")]
+    File(String),
+    /// The machine is to blame; trying again can help.
+    #[error("cannot {action}")]
+    System {
+        /// What was tried, as a verb and its object.
+        action: &'static str,
+        /// The cause.
+        source: io::Error,
+    },
+}
+
+/// The processes that draw.
+#[derive(Debug)]
+pub struct Studio {
+    options: StudioOptions,
+    idle: Mutex<Vec<Painter>>,
+    memory: Memory,
+    pub(crate) tools: Tools,
+}
+
+impl Studio {
+    /// Makes a studio; processes start when they are needed.
+    #[must_use]
+    pub fn new(options: StudioOptions) -> Self {
+        let memory = Memory {
+            most: options.memory,
+            free: Mutex::new(options.memory),
+            freed: Condvar::new(),
+        };
+        let tools = Tools::find(options.tool.clone());
+        Self { options, idle: Mutex::default(), memory, tools }
+    }
+
+    /// Draws what is wanted of a file. `open` gives its bytes, and again if a process has to be replaced.
+    ///
+    /// # Errors
+    /// [`DrawError`] says whether trying again can help.
+    pub fn draw(
+        &self,
+        open: &dyn Fn() -> io::Result<BlobContent>,
+        order: &Order,
+    ) -> Result<Drawn, DrawError> {
+        let format = first_bytes(&open().map_err(system("read the original"))?);
+        match format.filter(|format| self.tools.can_read(*format)) {
+            Some(format) => self.draw_with_tool(format, open, order),
+            None => self.draw_here(open, order),
+        }
+        .and_then(|drawn| self.tools.finish(drawn, order))
+    }
+
+    /// Returns the numbers of the processes that wait for work.
+    #[must_use]
+    pub fn processes(&self) -> Vec<u32> {
+        self.idle.lock().iter().map(|painter| painter.child.id()).collect()
+    }
+
+    /// Lets another program make a picture of the file, and draws that.
+    fn draw_with_tool(
+        &self,
+        format: Format,
+        open: &dyn Fn() -> io::Result<BlobContent>,
+        order: &Order,
+    ) -> Result<Drawn, DrawError> {
+        // What the file itself says: its kind, its metadata.
+        let plain = Order { renditions: Vec::new(), ..order.clone() };
+        let mut drawn = self.draw_here(open, &plain)?;
+        if order.renditions.is_empty() {
+            return Ok(drawn);
+        }
+        let source = open().map_err(system("read the original"))?;
+        let picture = match self.tools.read(format, source, order) {
+            Ok(picture) => bytes::Bytes::from(picture),
+            Err(DrawError::File(reason)) if format == Format::Pdf || !format.is_still() => {
+                // A document without a preview is still a document.
+                drawn.warnings.push(format!("there is no preview: {reason}"));
+                return Ok(drawn);
+            }
+            Err(error) => return Err(error),
+        };
+        let pictured = Order { metadata: false, declared: "image/png".to_owned(), ..order.clone() };
+        let made = self.draw_here(&|| Ok(BlobContent::Bytes(picture.clone())), &pictured)?;
+        drawn.renditions = made.renditions;
+        drawn.warnings.extend(made.warnings);
+        drawn.size = drawn.size.or(made.size.filter(|_| format.is_still()));
+        Ok(drawn)
+    }
+
+    fn draw_here(
+        &self,
+        open: &dyn Fn() -> io::Result<BlobContent>,
+        order: &Order,
+    ) -> Result<Drawn, DrawError> {
+        // Taken out of the guard first: the lock must not be held while one draws.
+        let kept = self.idle.lock().pop();
+        if let Some(painter) = kept {
+            let source = open().map_err(system("read the original"))?;
+            match self.draw_by(painter, source, order) {
+                // It may have died while it waited: of that, the file is innocent. A guilty one ends the next as well.
+                Err(Trouble::BeforeOrder | Trouble::Ended(_)) => {}
+                other => return other.map_err(Trouble::into_error),
+            }
+        }
+        let source = open().map_err(system("read the original"))?;
+        let painter = self.start().map_err(system("start the process that draws"))?;
+        self.draw_by(painter, source, order).map_err(Trouble::into_error)
+    }
+
+    fn start(&self) -> io::Result<Painter> {
+        let (channel, other) = UnixStream::pair()?;
+        let Start { program, arguments } = &self.options.draw;
+        let child = Command::new(program)
+            .args(arguments)
+            .stdin(Stdio::from(OwnedFd::from(other)))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .env_clear()
+            .spawn()?;
+        Ok(Painter { child, channel, files: 0 })
+    }
+
+    fn draw_by(
+        &self,
+        mut painter: Painter,
+        source: BlobContent,
+        order: &Order,
+    ) -> Result<Drawn, Trouble> {
+        let result = painter.draw(source, order, &self.memory);
+        painter.files += 1;
+        if matches!(result, Ok(_) | Err(Trouble::File(_))) && painter.files < MAX_FILES {
+            let mut idle = self.idle.lock();
+            if idle.len() < self.options.idle {
+                idle.push(painter);
+            }
+            return result;
+        }
+        result
+    }
+}
+
+/// What may go wrong with a process.
+enum Trouble {
+    /// It was gone before it had its order.
+    BeforeOrder,
+    /// The file is to blame.
+    File(String),
+    /// The machine is to blame.
+    System(DrawError),
+    /// The process ended by itself.
+    Ended(String),
+    /// The process was ended, as it took too long.
+    TooLong(String),
+}
+
+impl Trouble {
+    fn into_error(self) -> DrawError {
+        match self {
+            Self::File(reason) | Self::Ended(reason) | Self::TooLong(reason) => {
+                DrawError::File(reason)
+            }
+            Self::System(error) => error,
+            Self::BeforeOrder => DrawError::System {
+                action: "start the process that draws",
+                source: io::Error::other("it ended at once"),
+            },
+        }
+    }
+}
+
+/// One process and the channel to it.
+#[derive(Debug)]
+struct Painter {
+    child: Child,
+    channel: UnixStream,
+    files: u32,
+}
+
+impl Drop for Painter {
+    fn drop(&mut self) {
+        // It may have ended by itself; then this changes nothing.
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+impl Painter {
+    fn draw(
+        &mut self,
+        source: BlobContent,
+        order: &Order,
+        memory: &Memory,
+    ) -> Result<Drawn, Trouble> {
+        let Self { child, channel, .. } = self;
+        let request = Request { order: order.clone(), length: source.length() };
+        let until = Instant::now() + Duration::from_secs(order.limits.seconds);
+        let mut channel = Timed { stream: channel, until };
+        write_json(&mut channel, &request).map_err(|_| Trouble::BeforeOrder)?;
+        copy(source, &mut channel)?;
+        let mut reserved = None;
+        loop {
+            match read_json(&mut channel).map_err(|error| trouble(child, &error, order))? {
+                Answer::Need(bytes) => {
+                    // The time that it waits for others is not the file's fault.
+                    let begun = Instant::now();
+                    reserved = Some(memory.reserve(bytes));
+                    channel.until += begun.elapsed();
+                    channel.write_all(&[GO]).map_err(|error| trouble(child, &error, order))?;
+                }
+                Answer::Refused(reason) => return Err(Trouble::File(reason)),
+                Answer::Drawn(mut drawn) => {
+                    for rendition in &mut drawn.renditions {
+                        rendition.bytes = read_bytes(&mut channel, MAX_RENDITION)
+                            .map_err(|error| trouble(child, &error, order))?;
+                    }
+                    drop(reserved);
+                    return Ok(drawn);
+                }
+            }
+        }
+    }
+}
+
+/// Says why the channel failed.
+fn trouble(child: &mut Child, error: &io::Error, order: &Order) -> Trouble {
+    if matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock) {
+        return Trouble::TooLong(format!("drawing it took longer than {} s", order.limits.seconds));
+    }
+    child.kill().ok();
+    match child.wait() {
+        Ok(status) => Trouble::Ended(ending(status, order)),
+        Err(source) => Trouble::System(system("wait for the process that draws")(source)),
+    }
+}
+
+/// Says in words how a process ended.
+fn ending(status: ExitStatus, order: &Order) -> String {
+    const ABORTED: i32 = 6;
+    const OUT_OF_TIME: i32 = 24;
+    let memory = order.limits.memory >> 20;
+    match status.signal() {
+        Some(OUT_OF_TIME) => {
+            format!("drawing it took more than {} s of processor time", order.limits.seconds)
+        }
+        Some(ABORTED) => {
+            format!("drawing it took more than {memory} MiB of memory, or a decoder failed")
+        }
+        Some(signal) => format!("drawing it ended the process with signal {signal}"),
+        None => format!("drawing it ended the process: {status}"),
+    }
+}
+
+/// Gives the process the file. A process that stops listening has something to say.
+fn copy(source: BlobContent, channel: &mut Timed<'_>) -> Result<(), Trouble> {
+    let mut source = source.into_reader();
+    let mut piece = vec![0; PIECE];
+    loop {
+        let count = source
+            .read(&mut piece)
+            .map_err(|error| Trouble::System(system("read the original")(error)))?;
+        let Some(read) = piece.get(..count).filter(|read| !read.is_empty()) else { return Ok(()) };
+        if channel.write_all(read).is_err() {
+            return Ok(());
+        }
+    }
+}
+
+/// Returns what a blob is by its first bytes; nothing if they do not say.
+pub(crate) fn media_type_of(source: &BlobContent) -> Option<&'static str> {
+    first_bytes(source)?.media_type()
+}
+
+/// Recognizes a blob by its first bytes.
+fn first_bytes(source: &BlobContent) -> Option<Format> {
+    use std::os::unix::fs::FileExt;
+    match source {
+        BlobContent::Bytes(bytes) => Format::of(bytes),
+        BlobContent::File { file, .. } => {
+            let mut head = vec![0; 4096];
+            let count = file.read_at(&mut head, 0).ok()?;
+            Format::of(head.get(..count)?)
+        }
+    }
+}
+
+pub(crate) fn system(action: &'static str) -> impl Fn(io::Error) -> DrawError {
+    move |source| DrawError::System { action, source }
+}
+
+/// A socket on which everything together must be done by a time.
+struct Timed<'a> {
+    stream: &'a UnixStream,
+    until: Instant,
+}
+
+impl Timed<'_> {
+    fn left(&self) -> io::Result<Option<Duration>> {
+        let left = self.until.saturating_duration_since(Instant::now());
+        if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(Some(left)) }
+    }
+}
+
+impl Read for Timed<'_> {
+    fn read(&mut self, target: &mut [u8]) -> io::Result<usize> {
+        self.stream.set_read_timeout(self.left()?)?;
+        (&mut &*self.stream).read(target)
+    }
+}
+
+impl Write for Timed<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.stream.set_write_timeout(self.left()?)?;
+        (&mut &*self.stream).write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Memory that is handed out and comes back.
+#[derive(Debug)]
+struct Memory {
+    most: u64,
+    free: Mutex<u64>,
+    freed: Condvar,
+}
+
+impl Memory {
+    /// Waits until so many bytes are free. One that wants more than all waits for all.
+    fn reserve(&self, bytes: u64) -> Reserved<'_> {
+        let bytes = bytes.min(self.most);
+        let mut free = self.free.lock();
+        while *free < bytes {
+            self.freed.wait(&mut free);
+        }
+        *free -= bytes;
+        Reserved { memory: self, bytes }
+    }
+}
+
+struct Reserved<'a> {
+    memory: &'a Memory,
+    bytes: u64,
+}
+
+impl Drop for Reserved<'_> {
+    fn drop(&mut self) {
+        *self.memory.free.lock() += self.bytes;
+        self.memory.freed.notify_all();
+    }
+}
