@@ -15,6 +15,10 @@ pub(crate) struct Arguments {
 
 /// The command that reads PDF for another process of this program.
 pub(crate) const READ_PDF: &str = "read-pdf";
+/// The command that draws pictures for another process of this program.
+pub(crate) const DRAW_PICTURES: &str = "draw-pictures";
+/// The command that runs another program with bounds.
+pub(crate) const RUN_TOOL: &str = "run-tool";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -47,6 +51,39 @@ pub(crate) enum Command {
     /// Reads a PDF from standard input and writes its text; the full-text index starts it.
     #[command(name = READ_PDF, hide = true)]
     ReadPdf,
+    /// Draws the pictures that arrive on standard input, a socket; asset processing starts it.
+    #[command(name = DRAW_PICTURES, hide = true)]
+    DrawPictures,
+    /// Runs a program with bounds on memory and time; asset processing starts it.
+    #[command(name = RUN_TOOL, hide = true)]
+    RunTool(RunTool),
+    /// Draws the standard renditions of a file; measurements use it.
+    #[command(name = "draw-file", hide = true)]
+    DrawFile(DrawFile),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RunTool {
+    /// Bytes of memory.
+    pub(crate) memory: u64,
+    /// Seconds of processor time.
+    pub(crate) seconds: u64,
+    /// The program.
+    pub(crate) program: String,
+    /// Its arguments.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    pub(crate) arguments: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DrawFile {
+    /// The file.
+    pub(crate) file: PathBuf,
+    /// The folder that gets `web.jpg`, `319.png`, `140.png` and `48.png`.
+    pub(crate) folder: PathBuf,
+    /// The quality of the JPEG.
+    #[arg(long, default_value_t = 90)]
+    pub(crate) quality: u8,
 }
 
 #[derive(Debug, Args)]

@@ -32,6 +32,7 @@ pub(crate) struct Config {
     pub(crate) query: Query,
     pub(crate) search: Search,
     pub(crate) jobs: Jobs,
+    pub(crate) assets: Assets,
 }
 
 /// The main listener.
@@ -249,6 +250,63 @@ pub(crate) struct Jobs {
     pub(crate) lease: Option<Span>,
     /// Run modes beside the role, which choose configuration folders such as `config.author.prod`; default none.
     pub(crate) run_modes: Vec<String>,
+}
+
+/// Asset processing.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Assets {
+    /// Assets that are processed at once; default half the processors, at least 1. Raise it on a machine that does nothing
+    /// else.
+    pub(crate) parallel: Option<usize>,
+    /// Memory for pictures of all processes at once; default 1 GiB, which is also the most that one picture may take.
+    /// Raise it for progressive JPEG of more than 150 million pixels, or where pictures of many megapixels wait for each
+    /// other.
+    pub(crate) memory: Option<ByteSize>,
+    /// The most pixels of a picture, by its header; default 200 million.
+    pub(crate) max_pixels: Option<u64>,
+    /// How long one file may take; default 120 s.
+    pub(crate) timeout: Option<Span>,
+    /// Quality of the JPEG for the web, 1 to 100; default 90, as AEM has it.
+    pub(crate) quality: Option<u8>,
+    /// Widths in pixels of additional WebP renditions; default none. Set it where pages name renditions, not URLs with
+    /// widths, which are drawn when they are asked for.
+    pub(crate) widths: Vec<u32>,
+    /// Whether those widths are made as AVIF, too; default false. It takes seconds a picture and the program `avifenc`.
+    pub(crate) avif: bool,
+    /// Widths in pixels that URLs may ask for without a signature; default 160, 320, 480, 640, 768, 1024, 1280, 1600, 1920
+    /// and 2048.
+    pub(crate) url_widths: Option<Vec<u32>>,
+}
+
+impl Assets {
+    /// Returns how many assets are processed at once.
+    pub(crate) fn parallel(&self) -> usize {
+        let half = std::thread::available_parallelism().map_or(1, |cores| cores.get() / 2);
+        self.parallel.unwrap_or(half).clamp(1, 256)
+    }
+
+    /// Returns what one file may cost.
+    pub(crate) fn limits(&self) -> tympan_jobs::asset::Limits {
+        let default = tympan_jobs::asset::Limits::default();
+        tympan_jobs::asset::Limits {
+            pixels: self.max_pixels.unwrap_or(default.pixels),
+            memory: self.memory.map_or(default.memory, |memory| memory.0),
+            seconds: self.timeout.map_or(default.seconds, |timeout| timeout.0.as_secs().max(1)),
+            file: default.file,
+        }
+    }
+
+    /// Returns which renditions an asset gets.
+    pub(crate) fn profile(&self) -> tympan_jobs::asset::Profile {
+        let default = tympan_jobs::asset::Profile::default();
+        tympan_jobs::asset::Profile {
+            web_quality: self.quality.unwrap_or(default.web_quality).clamp(1, 100),
+            widths: self.widths.clone(),
+            avif: self.avif,
+            ..default
+        }
+    }
 }
 
 /// A number of bytes, written as `"64 MiB"`.

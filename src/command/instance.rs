@@ -9,6 +9,7 @@ use std::time::SystemTime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tympan_jobs::asset::{AssetService, Assets};
 use tympan_jobs::{Configurator, Queues, TopicPattern, Worker, WorkerOptions};
 use tympan_render::{DirSource, Mode, Options, Renderer, RepositorySource};
 use tympan_replicate::Replicator;
@@ -21,7 +22,7 @@ use tympan_web::tls::Tls;
 use crate::args;
 use crate::base;
 use crate::collection;
-use crate::command::{Fault, Outcome, runtime};
+use crate::command::{Fault, Outcome, picture, runtime};
 use crate::config::Config;
 use crate::home::{Home, chain, random_text, replication_key};
 use crate::say;
@@ -52,6 +53,7 @@ pub(crate) struct Running {
     pub(crate) address: SocketAddr,
     search: Arc<Index>,
     instance: Arc<Instance>,
+    assets: Option<AssetService>,
     stop: watch::Sender<bool>,
     tasks: JoinSet<Result<(), Fault>>,
 }
@@ -62,9 +64,13 @@ impl Running {
         self.instance.stop();
         self.stop.send_replace(true);
         while self.tasks.join_next().await.is_some() {}
-        let search = self.search;
+        let (search, assets) = (self.search, self.assets);
+        let close = move || {
+            drop(assets);
+            search.close();
+        };
         // A thread that panicked has said so.
-        tokio::task::spawn_blocking(move || search.close()).await.ok();
+        tokio::task::spawn_blocking(close).await.ok();
         self.state.close().await;
     }
 
@@ -127,6 +133,7 @@ pub(crate) async fn start(plan: &Plan<'_>) -> Result<Running, Fault> {
         keeping: config.versions.keeping(),
     };
     let instance = Instance::open(options, SystemTime::now()).map_err(|error| failed(&error))?;
+    let assets = start_assets(plan, &instance)?;
     if role == Role::Publish {
         // What a crash kept from being flushed is flushed now.
         let followed =
@@ -167,7 +174,22 @@ pub(crate) async fn start(plan: &Plan<'_>) -> Result<Running, Fault> {
         replicator.run(stopped).await;
         Ok(())
     });
-    Ok(Running { state, logins, address, search, instance, stop, tasks })
+    Ok(Running { state, logins, address, search, instance, assets, stop, tasks })
+}
+
+/// Lets an instance draw pictures, and an author process its assets.
+fn start_assets(plan: &Plan<'_>, instance: &Arc<Instance>) -> Result<Option<AssetService>, Fault> {
+    let config = &plan.home.config;
+    let studio = picture::studio(config)?;
+    let limits = config.assets.limits();
+    instance.draw_with(studio.clone(), limits, config.assets.url_widths.clone());
+    if plan.role != Role::Author {
+        return Ok(None);
+    }
+    let assets = Assets::new(plan.home.repository.clone(), studio, config.assets.profile(), limits);
+    AssetService::start(assets, config.assets.parallel()).map(Some).map_err(|error| {
+        Fault::cannot_run(format!("cannot start asset processing: {}", chain(&error)))
+    })
 }
 
 /// Makes what works off the queues, with the configurations that content holds.

@@ -8,6 +8,7 @@ mod instance;
 mod jobs;
 mod package;
 mod package_remote;
+mod picture;
 mod remote;
 mod repo;
 mod user;
@@ -81,6 +82,9 @@ pub(crate) fn run(arguments: Arguments) -> Outcome {
         }
         Command::Jobs(jobs) => jobs::run(&jobs),
         Command::Status(remote) => remote::status(&remote),
+        Command::DrawPictures => picture::draw_pictures(),
+        Command::RunTool(tool) => picture::run_tool(&tool),
+        Command::DrawFile(arguments) => picture::draw_file(&arguments),
         Command::ReadPdf => match tympan_search::read_pdf() {
             Ok(()) => Ok(ExitCode::SUCCESS),
             Err(error) => Err(Fault::cannot_run(format!("cannot read PDF: {error}"))),

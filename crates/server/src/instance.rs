@@ -99,6 +99,7 @@ pub struct Instance {
     pub(crate) followers: Followers,
     /// What entity tags are made with.
     pub(crate) tag_key: [u8; 32],
+    pub(crate) images: std::sync::OnceLock<crate::image::Images>,
 }
 
 /// How long a request waits for a permit to work before it is told to come again.
@@ -145,6 +146,7 @@ impl Instance {
             started: now,
             followers: Followers::default(),
             tag_key,
+            images: std::sync::OnceLock::new(),
         };
         let instance = Arc::new(instance);
         crate::query::keep_indexes(&instance);

@@ -16,6 +16,7 @@ mod failure;
 mod follow;
 mod form;
 mod health;
+mod image;
 mod instance;
 mod interface;
 mod login;

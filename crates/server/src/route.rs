@@ -83,7 +83,10 @@ fn publish_routes() -> Router<Arc<Instance>> {
 /// Answers for everything that is content.
 async fn resource(State(instance): State<Arc<Instance>>, request: Request) -> Response {
     match *request.method() {
-        Method::GET | Method::HEAD => page::get(State(instance), request).await,
+        Method::GET | Method::HEAD => match crate::image::Wish::of(request.uri().path()) {
+            Some(wish) => crate::image::get(instance, request, wish).await,
+            None => page::get(State(instance), request).await,
+        },
         Method::POST => sling_post::post(State(instance), request).await.into_response(),
         Method::PUT => sling_put::put(State(instance), request).await,
         _ => Failure::new(
