@@ -105,7 +105,12 @@ fn read_password() -> Result<String, Fault> {
 /// Changes users and groups of a home, which has its initial ones from then on.
 fn change(home: &Path, edit: impl FnOnce(&mut Session) -> tympan_content::Result<()>) -> Outcome {
     let home = Home::open_existing(home)?;
-    let failed = |error: tympan_content::Error| Fault::usage(chain(&error));
+    let failed = |error: tympan_content::Error| match error {
+        tympan_content::Error::NodeMissing(path) if path.as_str().starts_with("/home/") => {
+            Fault::usage(format!("there is no user or group `{}`", path.name()))
+        }
+        error => Fault::usage(chain(&error)),
+    };
     let now = SystemTime::now();
     home.repository.install_initial_policies(now).map_err(failed)?;
     let mut session = home.repository.session("admin").map_err(failed)?;
@@ -156,6 +161,15 @@ fn end_all(name: &str, home: &Path) -> Result<u64, Fault> {
 /// Makes a token.
 fn token(name: &str, expires: Option<&str>, home: &Path) -> Outcome {
     let life = expires.map(read_life).transpose()?;
+    // Of a home that an instance has open, only the logins can be read: there a token for nobody opens nothing.
+    if let Ok(home) = Home::open_existing(home) {
+        let may_log_in = home.repository.may_log_in(name);
+        if !may_log_in.map_err(|error| Fault::cannot_run(chain(&error)))? {
+            return Err(Fault::usage(format!(
+                "there is no user `{name}` who may log in; `tympan user list` shows who there is"
+            )));
+        }
+    }
     let token = with_state(home, async |state| {
         Logins::issue_token(state.pool(), name, SystemTime::now(), life).await
     })?;
