@@ -24,9 +24,9 @@ use crate::record::{BodyPlace, Record};
 use crate::repository::Repository;
 use crate::siblings::Spot;
 use crate::snapshot::View;
-use crate::version::{Passes, check_privilege};
+use crate::version::{IS_CHECKED_OUT, Passes, check_privilege};
 use crate::{
-    BlobId, Error, Node, NodePath, Privileges, Property, Result, Snapshot, Subtree, Viewer,
+    BlobId, Error, Node, NodePath, Privileges, Property, Result, Snapshot, Subtree, Value, Viewer,
     check_name, commit, keys,
 };
 
@@ -575,32 +575,40 @@ impl Session {
         Ok(())
     }
 
-    /// Writes the edited document back to the pending edits.
+    /// Writes the edited document back to the pending edits. What cannot be written stays, so that no later commit goes
+    /// through without it.
     fn cool(&mut self) -> Result<()> {
-        let Some(Hot { path, record, body, mut tree }) = self.hot.take() else {
-            return Ok(());
-        };
-        let deep = || refused("write", &path, "it is nested too deeply");
+        let Some(hot) = self.hot.take() else { return Ok(()) };
+        let written = self.write_back(&hot);
+        if written.is_err() {
+            self.hot = Some(hot);
+        }
+        written
+    }
+
+    fn write_back(&mut self, Hot { path, record, body, tree }: &Hot) -> Result<()> {
         let order = record.order.clone();
         let (old_type, new_type) = (record.summary.primary_type(), tree.primary_type());
         let is_cut_alike = new_type == old_type
             || !(is_container(path.name(), new_type) || is_container(path.name(), old_type));
         if is_cut_alike {
-            let changed = Record::of(&tree, order).ok_or_else(deep)?;
+            let deep = || refused("write", path, "it is nested too deeply");
+            let changed = Record::of(tree, order).ok_or_else(deep)?;
             // The bytes name blobs by their places in the list beside them.
             let is_same = matches!(&changed.body, BodyPlace::Pending(new)
                 if new.bytes() == body.bytes() && new.blobs() == body.blobs());
-            return if is_same { Ok(()) } else { self.write(&path, changed) };
+            return if is_same { Ok(()) } else { self.write(path, changed) };
         }
         if path.is_root() && !is_container("", new_type) {
-            return Err(refused("change the type of", &path, "the root must be a folder"));
+            return Err(refused("change the type of", path, "the root must be a folder"));
         }
         // The type decides which children have records of their own: put the whole subtree anew.
-        let node = self.pending.node(&path)?.ok_or_else(|| Error::NodeMissing(path.clone()))?;
+        let node = self.pending.node(path)?.ok_or_else(|| Error::NodeMissing(path.clone()))?;
+        let mut tree = tree.clone();
         for child in node.listed_children()? {
             tree.children.push(child.read()?);
         }
-        self.put_record(&path, tree, order)
+        self.put_record(path, tree, order)
     }
 
     /// Tells whether a child `name` of `parent` has a record of its own.
@@ -613,31 +621,12 @@ impl Session {
             && !is_own_content(primary_type, name))
     }
 
-    /// Replaces the record at `path` and all below it by those of `tree`.
+    /// Replaces the record at `path` and all below it by those of `tree`; all of it or, on failure, nothing.
     fn put_record(&mut self, path: &NodePath, tree: Subtree, order: OrderKey) -> Result<()> {
+        let mut records = Vec::new();
+        cut(path, tree, order, &mut records)?;
         self.remove_records(path)?;
-        self.write_records(path, tree, order)
-    }
-
-    /// Cuts a tree into records and writes them.
-    fn write_records(&mut self, path: &NodePath, mut tree: Subtree, order: OrderKey) -> Result<()> {
-        let primary_type = tree.primary_type().to_owned();
-        let (own, records): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut tree.children).into_iter().partition(|child| {
-                !is_container(path.name(), &primary_type)
-                    || is_own_content(&primary_type, &child.name)
-            });
-        tree.children = own;
-        let mut child_order = has_ordered_children(&primary_type).then(OrderKey::first);
-        for child in records {
-            let child_path = path.child(&child.name)?;
-            let order = child_order.clone().unwrap_or_default();
-            child_order = child_order.as_ref().map(OrderKey::after);
-            self.write_records(&child_path, child, order)?;
-        }
-        let record = Record::of(&tree, order)
-            .ok_or_else(|| refused("write", path, "it is nested too deeply"))?;
-        self.write(path, record)
+        records.into_iter().try_for_each(|(path, record)| self.write(&path, record))
     }
 
     /// Removes the record at `path` and all below it from the pending state.
@@ -726,6 +715,32 @@ impl Session {
     }
 }
 
+/// Cuts a tree into records.
+fn cut(
+    path: &NodePath,
+    mut tree: Subtree,
+    order: OrderKey,
+    records: &mut Vec<(NodePath, Record)>,
+) -> Result<()> {
+    let primary_type = tree.primary_type().to_owned();
+    let (own, others): (Vec<_>, Vec<_>) =
+        std::mem::take(&mut tree.children).into_iter().partition(|child| {
+            !is_container(path.name(), &primary_type) || is_own_content(&primary_type, &child.name)
+        });
+    tree.children = own;
+    let record = Record::of(&tree, order);
+    let record = record.ok_or_else(|| refused("write", path, "it is nested too deeply"))?;
+    records.push((path.clone(), record));
+    let mut child_order = has_ordered_children(&primary_type).then(OrderKey::first);
+    for child in others {
+        let child_path = path.child(&child.name)?;
+        let order = child_order.clone().unwrap_or_default();
+        child_order = child_order.as_ref().map(OrderKey::after);
+        cut(&child_path, child, order, records)?;
+    }
+    Ok(())
+}
+
 /// Whether the referenceable nodes of a copy keep their identifiers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Identity {
@@ -733,9 +748,14 @@ enum Identity {
     Renewed,
 }
 
-/// Gives every referenceable node of a tree a new identifier; tells whether there was one.
+/// Gives every referenceable node of a tree a new identifier, and checks every one out, as a copy has no versions; tells
+/// whether there was one.
 fn renew_identifiers(tree: &mut Subtree) -> bool {
     let mut has_any = false;
+    if let Some(is_out) = tree.properties.get_mut(IS_CHECKED_OUT) {
+        *is_out = Value::Boolean(true).into();
+        has_any = true;
+    }
     if let Some(property) = tree.properties.get_mut("jcr:uuid") {
         *property = Property::text(uuid::Uuid::new_v4().to_string());
         has_any = true;

@@ -11,6 +11,9 @@ pub const MIXIN_TYPES: &str = "jcr:mixinTypes";
 /// The name of the node that holds a page's or file's content.
 pub const JCR_CONTENT: &str = "jcr:content";
 
+/// Deeper trees are refused before anything goes through them: a path has at most 1,000 bytes.
+const MAX_DEPTH: usize = 500;
+
 /// A node with its properties, by name, and its children, in order.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Subtree {
@@ -108,8 +111,16 @@ impl Subtree {
     /// Checks every name in the tree (but this node's own, which the path holds) and every primary type.
     ///
     /// # Errors
-    /// [`crate::Error::InvalidName`] for the first name that JCR refuses.
+    /// [`crate::Error::InvalidName`] for the first name that JCR refuses, and for a node deeper than any path can be.
     pub fn check(&self) -> Result<()> {
+        self.check_from(0)
+    }
+
+    fn check_from(&self, depth: usize) -> Result<()> {
+        if depth > MAX_DEPTH {
+            let reason = "it is nested deeper than 500 nodes";
+            return Err(Error::InvalidName { text: self.name.clone(), what: "tree", reason });
+        }
         self.properties.keys().try_for_each(|name| check_name(name))?;
         if let Some(Property::Single(Value::String(name) | Value::Name(name))) =
             self.properties.get(PRIMARY_TYPE)
@@ -123,7 +134,7 @@ impl Subtree {
                 let reason = "a sibling has it, and siblings of one name are not kept";
                 return Err(Error::InvalidName { text: child.name.clone(), what: "name", reason });
             }
-            child.check()?;
+            child.check_from(depth + 1)?;
         }
         Ok(())
     }

@@ -20,7 +20,7 @@ use crate::subtree::MIXIN_TYPES;
 use crate::{Error, Node, NodePath, Property, Result, Session, Snapshot, Subtree, Value, keys};
 
 /// The property that says whether a versionable node can be changed.
-pub(super) const IS_CHECKED_OUT: &str = "jcr:isCheckedOut";
+pub(crate) const IS_CHECKED_OUT: &str = "jcr:isCheckedOut";
 
 /// Which edits of a session pass over check-ins.
 #[derive(Debug, Default)]

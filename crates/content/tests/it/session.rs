@@ -131,7 +131,30 @@ fn refuses_what_makes_no_sense() {
         Err(Error::NodeMissing(_))
     ));
     assert!(session.set_property(&path("/content"), "a/b", "c".into()).is_err());
+    let nested = |depth: usize| {
+        (0..depth).fold(Subtree::new("n", "nt:unstructured"), |tree, _| {
+            Subtree::new("n", "nt:unstructured").with_child(tree)
+        })
+    };
+    let deep = session.put(&path("/content/n"), nested(300));
+    assert!(matches!(&deep, Err(Error::Refused { .. })), "{deep:?}");
+    let deep = session.put(&path("/content/n"), nested(1_000));
+    assert!(matches!(&deep, Err(Error::InvalidName { .. })), "{deep:?}");
     assert!(!session.has_changes().unwrap());
+    // A failed edit takes nothing away, and does not get lost where others go through.
+    let deep = session.put(&path("/content/site/a/jcr:content"), nested(300));
+    assert!(deep.is_ok(), "it is written when the page is");
+    for _ in 0..2 {
+        let done = session.commit("too deep", SystemTime::UNIX_EPOCH);
+        assert!(matches!(&done, Err(Error::Refused { .. })), "{done:?}");
+    }
+    session.refresh().unwrap();
+    let before = repository.snapshot().unwrap().read(&path("/content/site")).unwrap().unwrap();
+    let mut tree = before.clone();
+    tree.put_child(nested(300));
+    let deep = session.put(&path("/content/site"), tree);
+    assert!(matches!(&deep, Err(Error::Refused { .. })), "{deep:?}");
+    assert_eq!(session.snapshot().unwrap().read(&path("/content/site")).unwrap(), Some(before));
 }
 
 #[test]

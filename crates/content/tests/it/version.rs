@@ -327,6 +327,18 @@ fn a_checked_in_node_is_read_only_until_it_is_checked_out() {
 }
 
 #[test]
+fn a_copy_of_a_checked_in_node_can_be_changed() {
+    let (repository, _) = site();
+    let content = path("/content/page/jcr:content");
+    repository.check_in("ann", &content, &CLOSE).unwrap();
+    let mut session = repository.session("ann").unwrap();
+    session.copy_node(&path(PAGE), &path("/content/copy")).unwrap();
+    session.commit("copy", at(2)).unwrap();
+    set_title(&repository, "/content/copy", "changed");
+    assert_eq!(title(&repository, "/content/copy").as_deref(), Some("changed"));
+}
+
+#[test]
 fn labels_stand_for_one_version_and_move() {
     let (repository, _) = site();
     keep(&repository, PAGE);
