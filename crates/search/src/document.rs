@@ -38,6 +38,8 @@ const TITLES: [&str; 6] =
 /// The children of a document's node whose properties are titles and facets as the node's own are.
 const NEAR: [&str; 3] = ["", JCR_CONTENT, "jcr:content/metadata"];
 
+/// The longest part of a value that is read, tags included.
+const MAX_READ_BYTES: usize = 4 * MAX_TEXT_BYTES;
 /// The property that holds a file's bytes.
 const JCR_DATA: &str = "jcr:data";
 /// Longer values of properties stand among the words alone, and are not indexed again by property.
@@ -190,6 +192,7 @@ impl Gathered<'_> {
         let is_text = is_searched(property, value);
         let is_title = is_near && TITLES.contains(&property);
         for text in value.values().filter_map(BorrowedValue::as_str) {
+            let text = text.get(..text.floor_char_boundary(MAX_READ_BYTES)).unwrap_or(text);
             let text = if looks_like_markup(text) { strip(text).into() } else { Cow::from(text) };
             let is_found = is_text && !is_link(&text);
             if is_found {

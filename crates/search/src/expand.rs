@@ -1,5 +1,6 @@
 //! The words of the index that match a prefix, a pattern or a misspelling: ranges of the term dictionaries.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 
 use tantivy::schema::Field;
@@ -8,8 +9,12 @@ use tantivy::{Searcher, Term};
 use crate::document::keys_of;
 use crate::schema::Fields;
 
-/// More words than this are not looked at: the dictionary of a huge site has a few million.
-const MAX_SCANNED: usize = 2_000_000;
+/// More words than this are not held; the least frequent ones go.
+const MAX_HELD: usize = 4 * MAX_EXPANSION;
+/// More words than this one pattern does not stand for; the most frequent ones count.
+pub(crate) const MAX_EXPANSION: usize = 16_384;
+/// The words that one search may look at: the dictionary of a huge site has a few million.
+pub(crate) const MAX_LOOKED_AT: usize = 8_000_000;
 
 /// Where words stand: in a field, or in a property of the field of properties.
 #[derive(Debug, Clone)]
@@ -79,17 +84,18 @@ impl Place {
     }
 
     /// Returns the words that begin with a prefix and pass a test, with the number of documents that hold each.
+    /// `left` says how many more may be looked at.
     pub(crate) fn expand(
         &self,
         searcher: &Searcher,
         prefix: &str,
         is_match: &dyn Fn(&str) -> bool,
+        left: &Cell<usize>,
     ) -> tantivy::Result<BTreeMap<String, u64>> {
         let mut words = BTreeMap::new();
         let start = self.term(prefix);
         let start = start.serialized_value_bytes();
         let before = self.before.serialized_value_bytes().len();
-        let mut scanned = 0;
         for segment in searcher.segment_readers() {
             let index = segment.inverted_index(self.field)?;
             let mut range = index.terms().range().ge(start);
@@ -97,18 +103,30 @@ impl Place {
                 range = range.lt(end);
             }
             let mut stream = range.into_stream()?;
-            while scanned < MAX_SCANNED
+            while left.get() > 0
                 && let Some((key, info)) = stream.next()
             {
-                scanned += 1;
+                left.set(left.get() - 1);
                 let word = key.get(before..).and_then(|word| std::str::from_utf8(word).ok());
                 if let Some(word) = word.filter(|word| is_match(word)) {
                     *words.entry(word.to_owned()).or_default() += u64::from(info.doc_freq);
+                    if words.len() > MAX_HELD {
+                        words = most_frequent(words, MAX_HELD / 2).into_iter().collect();
+                    }
                 }
             }
         }
         Ok(words)
     }
+}
+
+/// Returns so many of the words, the most frequent first; of equals the first by name.
+pub(crate) fn most_frequent(words: BTreeMap<String, u64>, most: usize) -> Vec<(String, u64)> {
+    let mut words: Vec<(String, u64)> = words.into_iter().collect();
+    // Stable: words that are as frequent stay sorted.
+    words.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    words.truncate(most);
+    words
 }
 
 /// Returns the first key behind all that begin with these bytes.

@@ -121,6 +121,8 @@ pub(crate) fn may_be_lost(dir: &Path) -> bool {
 /// # Errors
 /// If it cannot be written.
 pub(crate) fn mark(dir: &Path) -> io::Result<()> {
+    // It may have been deleted under the running process.
+    fs::create_dir_all(dir)?;
     let start = start().unwrap_or_default();
     if fs::read_to_string(dir.join(MARK)).is_ok_and(|mark| mark == start) {
         return Ok(());

@@ -178,6 +178,11 @@ impl Build {
         Ok(Self { name: name.to_owned(), dir, index, reader })
     }
 
+    /// Tells whether the files are still there: whoever has them open reads on, but cannot write.
+    pub(crate) fn is_there(&self) -> bool {
+        self.dir.join("meta.json").exists()
+    }
+
     /// Begins to write: with one thread to follow, with several to build.
     ///
     /// # Errors

@@ -164,6 +164,9 @@ impl Follower {
             }
         };
         let build = served.build.clone();
+        if !build.is_there() {
+            return Err(Error::Damaged("its files were deleted".to_owned()));
+        }
         let mut writer = match self.writer.take() {
             Some(writer) => writer,
             None => {

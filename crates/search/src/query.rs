@@ -4,6 +4,7 @@
 //! The parts of such a union are plain terms, so that the scorers can pass over blocks that cannot reach the first
 //! page: a word that stands everywhere costs about as much as a rare one.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
@@ -19,7 +20,7 @@ use tympan_content::query::{TextExpression, TextRequest};
 
 use crate::analyzer::{every_stem_of, split, words};
 use crate::error::{Error, Result};
-use crate::expand::{Place, matches};
+use crate::expand::{MAX_EXPANSION, Place, matches, most_frequent};
 use crate::schema::Fields;
 use crate::similar;
 
@@ -29,8 +30,6 @@ const TITLE_BOOST: f32 = 3.0;
 const STEM_BOOST: f32 = 0.5;
 /// Up to so many words that a prefix or pattern stands for are scored one by one.
 const MAX_SCORED: usize = 64;
-/// More words than this one pattern does not stand for; the most frequent ones count.
-const MAX_EXPANSION: usize = 16_384;
 /// Deeper expressions are refused.
 const MAX_DEPTH: usize = 64;
 /// Expressions with more words are refused.
@@ -50,6 +49,8 @@ pub(crate) struct Planner<'a> {
     pub(crate) dir: &'a Path,
     /// The property that must hold the words.
     pub(crate) property: Option<&'a str>,
+    /// How many words of the dictionary its patterns may still look at.
+    pub(crate) left: Cell<usize>,
 }
 
 impl Planner<'_> {
@@ -329,8 +330,13 @@ impl Planner<'_> {
             {
                 continue;
             }
-            let words = place.expand(self.searcher, prefix, is_match);
+            let words = place.expand(self.searcher, prefix, is_match, &self.left);
             let words = words.map_err(|error| self.failed(error))?;
+            if self.left.get() == 0 {
+                return Err(Error::Refused(
+                    "its patterns look at too many words; begin them with more letters, or search for fewer",
+                ));
+            }
             if let Some(found) = self.any_word(&place, words)? {
                 parts.extend(self.among(&place, found)?);
             }
@@ -351,9 +357,7 @@ impl Planner<'_> {
             return Ok((!parts.is_empty()).then(|| self.union(parts)));
         }
         let estimate = words.values().sum::<u64>().min(self.searcher.num_docs());
-        let mut words: Vec<(String, u64)> = words.into_iter().collect();
-        words.sort_by(|(left, one), (right, other)| other.cmp(one).then_with(|| left.cmp(right)));
-        words.truncate(MAX_EXPANSION);
+        let words = most_frequent(words, MAX_EXPANSION);
         let query = TermSetQuery::new(words.iter().map(|(word, _)| place.term(word)));
         Ok(Some(Planned { query: Box::new(query), estimate }))
     }

@@ -1,5 +1,6 @@
 //! One state of the index: what a query asks, from its first page to its last.
 
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,7 +16,7 @@ use crate::analyzer::every_stem_of;
 use crate::document::is_indexed;
 use crate::error::{Error, Result};
 use crate::excerpt::{Marks, excerpt};
-use crate::expand::Place;
+use crate::expand::{MAX_LOOKED_AT, Place};
 use crate::facet::Facets;
 use crate::index::{Served, Shared, document};
 use crate::query::Planner;
@@ -42,6 +43,7 @@ impl State {
             fields: self.shared.fields(),
             dir: &served.build.dir,
             property: request.property.as_deref(),
+            left: Cell::new(MAX_LOOKED_AT),
         };
         let planned = planner.plan(request)?;
         let failed = |error| Error::of_index("read", &served.build.dir, error);

@@ -1,16 +1,19 @@
 //! Completions and corrections, from the words of the index.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 
 use tantivy::query::FuzzyTermQuery;
 use tantivy::{Searcher, Term};
 
 use crate::analyzer::{split, words};
-use crate::expand::Place;
+use crate::expand::{MAX_LOOKED_AT, Place, most_frequent};
 use crate::schema::Fields;
 
 /// Shorter words are left as they are.
 const MIN_CORRECTED: usize = 3;
+/// Words behind so many are left as they are.
+const MAX_CORRECTED: usize = 32;
 /// Up to this length a word is one letter wrong, longer ones up to two.
 const MAX_ONE_WRONG: usize = 5;
 
@@ -28,11 +31,16 @@ pub(crate) fn suggest(
         return Ok(Vec::new());
     };
     let before = prefix.get(..last.offset_from).unwrap_or_default().to_lowercase();
-    let mut found = Place::field(fields.words).expand(searcher, &last.text, &|_| true)?;
-    for (word, count) in Place::field(fields.files).expand(searcher, &last.text, &|_| true)? {
-        *found.entry(word).or_default() += count;
+    let mut found = BTreeMap::<String, u64>::new();
+    // However many there are: the first ones of the alphabet are offered then.
+    let left = Cell::new(MAX_LOOKED_AT);
+    for place in [fields.words, fields.files].map(Place::field) {
+        for (word, count) in place.expand(searcher, &last.text, &|_| true, &left)? {
+            *found.entry(word).or_default() += count;
+        }
     }
-    Ok(most_frequent(found).take(limit).map(|word| format!("{before}{word}")).collect())
+    let found = most_frequent(found, limit).into_iter();
+    Ok(found.map(|(word, _)| format!("{before}{word}")).collect())
 }
 
 /// Returns a text with its unknown words corrected, in up to `limit` ways; nothing if all are known or none is near.
@@ -45,11 +53,16 @@ pub(crate) fn spellcheck(
     let mut corrected = vec![String::new()];
     let mut is_changed = false;
     let mut at = 0;
+    let mut looked_at = 0;
     for token in split(&mut words(), text) {
         let between = text.get(at..token.offset_from).unwrap_or_default();
         corrected.iter_mut().for_each(|one| one.push_str(between));
         at = token.offset_to;
-        let mut choices = near(searcher, fields, &token.text)?;
+        let mut choices = Vec::new();
+        if looked_at < MAX_CORRECTED {
+            choices = near(searcher, fields, &token.text)?;
+            looked_at += 1;
+        }
         if choices.is_empty() {
             choices.push(token.text);
         } else {
@@ -93,15 +106,11 @@ fn near(searcher: &Searcher, fields: &Fields, word: &str) -> tantivy::Result<Vec
             }
         }
         if !found.is_empty() {
-            return Ok(most_frequent(found).collect());
+            return Ok(most_frequent(found, usize::MAX)
+                .into_iter()
+                .map(|(word, _)| word)
+                .collect());
         }
     }
     Ok(Vec::new())
-}
-
-fn most_frequent(words: BTreeMap<String, u64>) -> impl Iterator<Item = String> {
-    let mut words: Vec<(String, u64)> = words.into_iter().collect();
-    // Stable: words that are as frequent stay sorted.
-    words.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-    words.into_iter().map(|(word, _)| word)
 }

@@ -368,8 +368,9 @@ fn row(query: &Query, found: Found) -> Row {
 
 /// Answers queries that ask for words in place of nodes.
 fn words(ground: &Ground<'_>, query: &Query) -> Result<Option<Vec<String>>> {
-    /// How many words are offered.
+    /// How many words are offered, and of how many: a viewer may not see what is said most often.
     const LIMIT: usize = 10;
+    const CANDIDATES: usize = 40;
     for constraint in query.parts.iter().filter_map(|part| part.constraint.as_ref()) {
         for one in constraint.conjuncts() {
             let (text, is_suggestion) = match one {
@@ -380,13 +381,13 @@ fn words(ground: &Ground<'_>, query: &Query) -> Result<Option<Vec<String>>> {
             let text = bound(text)?.to_text();
             let Some(index) = ground.full_text else { return Ok(Some(Vec::new())) };
             let words = if is_suggestion {
-                index.suggest(&text, LIMIT)
+                index.suggest(&text, CANDIDATES)
             } else {
-                index.spellcheck(&text, LIMIT)
+                index.spellcheck(&text, CANDIDATES)
             };
             let mut seen = Vec::new();
             for word in words? {
-                if is_seen(ground, index, &word)? {
+                if seen.len() < LIMIT && is_seen(ground, index, &word)? {
                     seen.push(word);
                 }
             }

@@ -116,6 +116,44 @@ fn count(index: &Index) -> usize {
 }
 
 #[test]
+fn patterns_look_at_no_more_words_than_they_may() {
+    let repository = Repository::memory().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let index = Index::open(repository.clone(), dir.path(), Options::default()).unwrap();
+    let mut session = repository.session("author").unwrap();
+    let text = Property::text("axle bell cove");
+    let tree = Subtree::new("", "nt:unstructured").with("text", text);
+    session.put(&NodePath::new("/a").unwrap(), tree).unwrap();
+    session.commit("edit", UNIX_EPOCH).unwrap();
+    assert!(index.catch_up(Duration::from_secs(60)));
+    let served = index.shared.served().unwrap();
+    let place = crate::expand::Place::field(index.shared.fields().words);
+    // The name of the node is a word, too.
+    for (most, found) in [(3, "axle bell"), (100, "axle bell cove")] {
+        let left = std::cell::Cell::new(most);
+        let words = place.expand(&served.searcher, "", &|word| word.len() > 1, &left).unwrap();
+        let words: Vec<String> = words.into_keys().collect();
+        assert_eq!(words.join(" "), found);
+        assert_eq!(left.get() == 0, most == 3);
+    }
+}
+
+#[test]
+fn waiting_for_a_build_keeps_nobody_awake() {
+    let repository = Repository::memory().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    // A build that cannot be made is tried again after a second.
+    let unwritable = |_: &Path| -> tantivy::Result<Box<dyn Directory>> {
+        Err(tantivy::TantivyError::SystemError("no".to_owned()))
+    };
+    let index = Index::open_with(repository, dir.path(), Options::default(), unwritable).unwrap();
+    assert!(!index.catch_up(Duration::from_millis(300)));
+    let begun = index.shared.control.lock().begun;
+    // It looks every 50 ms, and after failures less often.
+    assert!(begun < 100, "{begun} passes");
+}
+
+#[test]
 fn a_full_disk_pauses_following_and_nothing_else() {
     let patience = Duration::from_secs(60);
     let repository = Repository::memory().unwrap();

@@ -11,6 +11,7 @@ mod blobs;
 mod edits;
 mod follow;
 mod hits;
+mod hostile;
 mod kill;
 mod pdf;
 mod queries;

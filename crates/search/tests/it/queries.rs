@@ -246,6 +246,34 @@ fn hidden_parts_give_no_hit_excerpt_or_score() {
     assert_eq!(found(&engine, &seen, inside), "open/_ open/_/text");
 }
 
+#[test]
+fn words_that_only_others_may_read_are_not_offered() {
+    let site = Site::new();
+    assert!(site.repository.install_initial_policies(UNIX_EPOCH).unwrap());
+    let hidden = Subtree::new("", "sling:Folder").with_child(deny("everyone"));
+    site.put("/content/hidden", hidden);
+    // More hidden words than are offered, each of them said more often than the open one.
+    for number in 0..15 {
+        let text = format!("quokka{number:02}");
+        site.page(&format!("/content/hidden/a{number}"), "Hidden", &text);
+        site.page(&format!("/content/hidden/b{number}"), "Hidden", &text);
+    }
+    site.page("/content/open", "Open", "quokkazoo");
+    let engine = engine_now(&site);
+    let whole = site.repository.snapshot().unwrap();
+    let seen = whole.seen_by(&site.repository.viewer(None).unwrap());
+    let words = |snapshot: &Snapshot, function: &str, text: &str| {
+        let statement = format!("SELECT [rep:suggest()] FROM [nt:base] WHERE {function}('{text}')");
+        let request = Request::new(parse_sql2(&statement).unwrap());
+        engine.page(snapshot, &request).unwrap().words
+    };
+    assert_eq!(words(&whole, "SUGGEST", "quok").len(), 10);
+    assert_eq!(words(&seen, "SUGGEST", "quok"), ["quokkazoo"]);
+    assert_eq!(words(&whole, "SPELLCHECK", "quokka0").len(), 10);
+    assert_eq!(words(&seen, "SPELLCHECK", "quokka0"), Vec::<String>::new());
+    assert_eq!(words(&seen, "SPELLCHECK", "quokkazo"), ["quokkazoo"]);
+}
+
 const WORDS: [&str; 6] = ["quince", "plum", "fig", "lime", "kiwi", "yuzu"];
 
 /// Words, and around them sometimes so much that the index does not have the property by itself.
