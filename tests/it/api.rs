@@ -540,14 +540,23 @@ fn packages_hold_and_change_what_the_asker_may() {
         "/api/v1/nodes?path=/content/closed",
         &json!({ "properties": { "word": "numbat-since" } }),
     );
-    let diff = send("ann", "/api/v1/packages/diff", &all.body);
+    let install = "/api/v1/packages/install?id=g:p:1";
+    for refused in [
+        send("ann", "/api/v1/packages/diff", &all.body),
+        author.ask("ann", "POST", install, &Value::Null),
+    ] {
+        // Nobody replaces what they do not see.
+        assert_eq!(refused.status, 412, "{}", refused.text());
+        assert!(!refused.text().contains("numbat-since"), "{}", refused.text());
+    }
+    let diff = send("ann", "/api/v1/packages/diff", &part.body);
     assert_eq!(diff.status, 200, "{}", diff.text());
-    assert!(!diff.text().contains("numbat-since"), "{}", diff.text());
     assert!(send("chief", "/api/v1/packages/diff", &all.body).text().contains("numbat-since"));
     let revoke =
         json!({ "allow": false, "principal": "ann", "privileges": ["rep:alterProperties"] });
     author.done("POST", "/api/v1/permissions?path=/content", &revoke);
-    let installed = author.ask("ann", "POST", "/api/v1/packages/install?id=g:p:1", &Value::Null);
+    author.done("DELETE", "/api/v1/permissions?path=/content/closed", &Value::Null);
+    let installed = author.ask("ann", "POST", install, &Value::Null);
     assert_eq!(installed.status, 403, "{}", installed.text());
     assert_eq!(
         author.get("/api/v1/nodes?path=/content/closed")["properties"]["word"]["value"],

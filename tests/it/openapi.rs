@@ -47,7 +47,9 @@ expected-statuses = [400, 401, 403, 404, 406, 409, 410, 412, 413, 415, 422, 428,
 [[operations]]
 include-path = "/api/v1/query"
 [operations.checks.positive_data_acceptance]
-expected-statuses = ["2xx", 304, 400, 422]
+expected-statuses = ["2xx", 304, 400, 415, 422, 429, 431]
+[operations.checks.negative_data_rejection]
+expected-statuses = [400, 401, 403, 404, 413, 415, 422, 429, 431]
 "#;
 
 /// Takes Basic credentials out of a description: wrong ones are slowed down (429), while the tool wants to see 401 for each.

@@ -54,21 +54,17 @@ impl SetProperties {
     ///
     /// # Errors
     /// With the operation that named it; errors of the store.
-    pub(crate) fn check(
-        &self,
-        begun: &Snapshot,
-        session: &mut Session,
-    ) -> Result<(), (usize, Failure)> {
+    pub(crate) fn check(&self, begun: &Snapshot, session: &mut Session) -> Result<(), Refused> {
         if self.0.is_empty() {
             return Ok(());
         }
-        let states = States::of(begun, session).map_err(|error| (0, error.into()))?;
+        let states = States::of(begun, session).map_err(|error| Refused::new(0, error))?;
         for named in &self.0 {
             let checked = match &*named.name {
                 PRIMARY_TYPE | MIXIN_TYPES => states.check_types(&named.path),
                 _ => states.check(named),
             };
-            checked.map_err(|error| (named.operation, error.into()))?;
+            checked.map_err(|error| Refused::new(named.operation, error))?;
         }
         Ok(())
     }
@@ -97,6 +93,25 @@ impl SetProperties {
             }
         }
         Ok(())
+    }
+}
+
+/// A refusal, with the operation that named the property.
+#[derive(Debug)]
+pub(crate) struct Refused {
+    pub(crate) operation: usize,
+    pub(crate) failure: Box<Failure>,
+}
+
+impl Refused {
+    fn new(operation: usize, error: Error) -> Self {
+        Self { operation, failure: Box::new(error.into()) }
+    }
+}
+
+impl From<Refused> for Failure {
+    fn from(refused: Refused) -> Self {
+        *refused.failure
     }
 }
 

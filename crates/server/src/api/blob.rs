@@ -143,7 +143,7 @@ fn store(instance: &Instance, call: &Call, file: &NamedTempFile) -> Result<Reply
     }
     let mut set = SetProperties::default();
     set.add(&path, name, Some(bytes), 0);
-    set.check(&begun, &mut session).map_err(|(_, failure)| failure)?;
+    set.check(&begun, &mut session)?;
     touch_pages(&mut session, [path.to_string()], call.user(), call.now)?;
     let root = session.commit(&format!("write bytes of {path}"), call.now)?;
     let tag = tag_at(instance, root, call, &path)?;

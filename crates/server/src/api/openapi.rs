@@ -38,13 +38,17 @@ const PROBLEMS_OF_READS: &[(u16, &str)] = &[
     (422, "This is too much for one answer."),
 ];
 
-/// What writes can answer besides.
-const PROBLEMS_OF_WRITES: &[(u16, &str)] = &[
+/// What endpoints with a body can answer besides.
+const PROBLEMS_OF_BODIES: &[(u16, &str)] = &[
     (408, "The body stopped arriving."),
-    (409, "Others changed the same things; the problem lists every conflict."),
-    (412, "The condition does not hold; the problem has the current tag."),
     (413, "The body is too long."),
     (415, "The body is of another type."),
+];
+
+/// What writes can answer besides.
+const PROBLEMS_OF_WRITES: &[(u16, &str)] = &[
+    (409, "Others changed the same things; the problem lists every conflict."),
+    (412, "The condition does not hold; the problem has the current tag."),
     (422, "The content refuses the change; the problem says why."),
     (428, "A condition is asked for."),
     (507, "The disk is full: nothing was saved."),
@@ -102,7 +106,7 @@ fn operation(endpoint: &Endpoint) -> Value {
             ("application/merge-patch+json", reference(schema)),
             ("application/json", reference(schema)),
         ],
-        Body::Text => vec![("text/plain", json!({ "type": "string" }))],
+        Body::Text => vec![("text/plain", json!({ "type": "string", "minLength": 1 }))],
         Body::Bytes => {
             vec![("application/octet-stream", json!({ "type": "string", "format": "binary" }))]
         }
@@ -156,7 +160,8 @@ fn responses(endpoint: &Endpoint) -> Map<String, Value> {
     // The listener answers that before anything reads the request.
     let about = "The head of the request is too long.";
     responses.insert("431".to_owned(), json!({ "description": about }));
-    for (status, about) in PROBLEMS.iter().chain(more) {
+    let of_bodies = if endpoint.body == Body::None { &[] } else { PROBLEMS_OF_BODIES };
+    for (status, about) in PROBLEMS.iter().chain(more).chain(of_bodies) {
         let problem = content(&[("application/problem+json", reference("Problem"))]);
         let problem = json!({ "description": about, "content": problem });
         responses.entry(status.to_string()).or_insert(problem);

@@ -128,6 +128,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
 ];
 
 /// The schemas of this part.
+#[expect(clippy::too_many_lines, reason = "a flat table of schemas")]
 pub(crate) fn schemas() -> Map<String, Json> {
     let texts = || array(text());
     let flag = || json!({ "type": "boolean" });

@@ -423,9 +423,12 @@ fn carry_out(
         }
         done.push(one);
     }
-    set.check(&begun, &mut session).map_err(|(number, failure)| match steps.len() {
-        1 => failure,
-        _ => failure.with("operation", number),
+    set.check(&begun, &mut session).map_err(|refused| match steps.len() {
+        1 => Failure::from(refused),
+        _ => {
+            let operation = refused.operation;
+            Failure::from(refused).with("operation", operation)
+        }
     })?;
     touch_pages(&mut session, touched, call.user(), now)?;
     let root = session.commit(message, now)?;

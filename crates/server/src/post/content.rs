@@ -72,7 +72,7 @@ pub(crate) fn carry_out(
             )));
         }
     }
-    work.set.check(&work.begun, &mut work.session).map_err(|(_, failure)| failure)?;
+    work.set.check(&work.begun, &mut work.session)?;
     work.touch_pages()?;
     let message = if operation.is_empty() { "modify" } else { operation };
     work.session.commit(&format!("{message} {}", work.done.path), work.now)?;
