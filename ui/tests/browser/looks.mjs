@@ -124,7 +124,7 @@ const SCREENS = [
       await page.getByRole("dialog").getByText("on the Gulf of").first().waitFor();
     },
   },
-  { name: "sites-launch", address: "/sites.html/content/demo/en?launch=spring-2027", ready: (page) => page.getByText("Slow days").waitFor() },
+  { name: "sites-launch", address: "/sites.html/content/demo/en?launch=spring-2027", ready: (page) => page.getByText("Where to eat").waitFor() },
   {
     name: "sites-delete",
     address: "/sites.html/content/demo/en",
@@ -140,7 +140,7 @@ const SCREENS = [
     name: "sites-restore",
     address: "/sites.html/content/demo/en",
     ready: async (page) => {
-      await page.getByText("Slow days").waitFor();
+      await page.getByText("Where to eat").waitFor();
       await page.getByRole("button", { name: "More about this folder" }).click();
       await page.getByRole("menuitem", { name: "Restore deleted pages" }).click();
       await page.getByText("last version 1.1").waitFor();
