@@ -49,6 +49,11 @@ impl Configurator {
         &self.inner.worker
     }
 
+    /// Returns the run modes by which configurations are chosen.
+    pub fn run_modes(&self) -> impl Iterator<Item = &str> {
+        self.inner.run_modes.iter().map(String::as_str)
+    }
+
     /// Returns the configurations that are in force.
     #[must_use]
     pub fn configs(&self) -> Arc<Configs> {

@@ -217,8 +217,10 @@ impl Inner {
         };
         let is_open = state.is_open();
         let key = if is_open { "job_key" } else { "NULL" };
+        // Of one that ended it is told who ran it.
+        let worker = if is_open { "NULL" } else { "worker" };
         let text = format!(
-            "UPDATE job SET state = $1, run_at = COALESCE($2, run_at), worker = NULL, lease_until = NULL, \
+            "UPDATE job SET state = $1, run_at = COALESCE($2, run_at), worker = {worker}, lease_until = NULL, \
              attempt = attempt - $3, last_error = COALESCE($4, last_error), ended = $5, job_key = {key} \
              WHERE id = $6 AND worker = $7 AND state = 'ACTIVE'"
         );

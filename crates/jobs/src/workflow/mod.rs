@@ -16,10 +16,12 @@ mod flow;
 mod handler;
 mod launcher;
 mod model;
+mod noop;
 mod query;
 
 pub use engine::{StartWorkflow, WorkflowId, Workflows};
 pub use handler::{Process, StepOutcome, StepRun, WorkflowHandler};
 pub use launcher::{Launcher, LauncherRule};
 pub use model::{Model, Step, StepKind, Transition, find_models};
+pub use noop::NoopProcess;
 pub use query::{HistoryEntry, WorkItem, Workflow, WorkflowFilter, WorkflowState};

@@ -127,6 +127,8 @@ pub struct WorkflowFilter {
     pub model: Option<String>,
     /// Those about this path.
     pub payload: Option<String>,
+    /// Those that this user started.
+    pub initiator: Option<String>,
     /// Those with lower numbers.
     pub before: Option<WorkflowId>,
 }
@@ -145,6 +147,7 @@ impl Workflows {
             ("state", filter.state.map(|state| state.name().to_owned())),
             ("model", filter.model.clone()),
             ("payload", filter.payload.clone()),
+            ("initiator", filter.initiator.clone()),
         ];
         for (name, value) in wanted {
             if let Some(value) = value {

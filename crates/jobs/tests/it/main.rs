@@ -3,6 +3,7 @@
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::indexing_slicing,
+    clippy::print_stdout,
     reason = "a test fails by panicking"
 )]
 
@@ -12,8 +13,11 @@ mod asset_ingest;
 mod asset_service;
 mod asset_support;
 mod asset_write_back;
+mod config;
+mod kill;
 mod place;
 mod queue;
 mod worker;
+mod workflow;
 
 tympan_testkit::every_test_file_is_listed!();

@@ -1,0 +1,349 @@
+//! Workflows: from models in content to their end, over crashes, people and launchers.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use parking_lot::Mutex;
+use serde_json::{Map, Value as Json, json};
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use tympan_content::{NodePath, Property, Repository, Subtree, Value};
+use tympan_jobs::workflow::{
+    Launcher, Model, Process, StartWorkflow, StepOutcome, StepRun, WorkflowFilter, WorkflowHandler,
+    WorkflowState, Workflows, find_models,
+};
+use tympan_jobs::{JobContext, JobFilter, Queues, WORKFLOW_TOPIC, Worker, WorkerOptions};
+
+use crate::place::both;
+
+/// A process that notes each run and does what its arguments say.
+struct Noting(Arc<Mutex<Vec<String>>>);
+
+impl Process for Noting {
+    fn name(&self) -> &str {
+        "org.example.Noting"
+    }
+
+    fn run(&self, step: &StepRun, _context: &JobContext) -> StepOutcome {
+        self.0.lock().push(step.title.clone());
+        let argument =
+            step.arguments.get("PROCESS_ARGS").and_then(Json::as_str).unwrap_or_default();
+        if argument == "poll" && step.kept.get("asked").and_then(Json::as_i64) != Some(2) {
+            let asked = step.kept.get("asked").and_then(Json::as_i64).unwrap_or_default() + 1;
+            let keep = json!({ "asked": asked }).as_object().unwrap().clone();
+            return StepOutcome::Wait { after: Duration::ZERO, keep };
+        }
+        let mut data = Map::new();
+        if let Some((name, value)) = argument.split_once('=') {
+            data.insert(name.to_owned(), value.into());
+        }
+        StepOutcome::Done(data)
+    }
+}
+
+/// Builds a model of `name:KIND:argument` and `from>to?rule`.
+fn model(name: &str, parts: &str) -> Subtree {
+    let mut nodes = Subtree::new("nodes", "nt:unstructured");
+    let mut ways = Subtree::new("transitions", "nt:unstructured");
+    for (number, part) in parts.split_whitespace().enumerate() {
+        if let Some((from, to)) = part.split_once('>') {
+            let (to, rule) = to.split_once('?').unwrap_or((to, ""));
+            ways.put_child(
+                Subtree::new(format!("w{number}"), "cq:WorkflowTransition")
+                    .with("from", Property::text(from))
+                    .with("to", Property::text(to))
+                    .with("rule", Property::text(rule)),
+            );
+        } else {
+            let mut texts = part.splitn(3, ':');
+            let (step, kind) = (texts.next().unwrap(), texts.next().unwrap());
+            let argument = texts.next().unwrap_or_default();
+            let mut data = Subtree::new("metaData", "nt:unstructured");
+            let name = if kind == "PARTICIPANT" { "PARTICIPANT" } else { "PROCESS_ARGS" };
+            data = data.with(name, Property::text(argument));
+            data = data.with("PROCESS", Property::text("com.example.other.Noting"));
+            nodes.put_child(
+                Subtree::new(step, "cq:WorkflowNode")
+                    .with("type", Property::text(kind))
+                    .with("title", Property::text(step))
+                    .with_child(data),
+            );
+        }
+    }
+    let model = Subtree::new(name, "cq:WorkflowModel");
+    model.with("title", Property::text(name)).with_child(nodes).with_child(ways)
+}
+
+fn put(repository: &Repository, path: &str, tree: Subtree) {
+    let mut session = repository.session("ann").unwrap();
+    let path = NodePath::new(path).unwrap();
+    let mut missing = Vec::new();
+    let mut at = path.parent();
+    while let Some(folder) = at.filter(|folder| !folder.is_root()) {
+        if session.node(&folder).unwrap().is_some() {
+            break;
+        }
+        at = folder.parent();
+        missing.push(folder);
+    }
+    for folder in missing.iter().rev() {
+        session.add_node(folder, "nt:unstructured").unwrap();
+    }
+    session.put(&path, tree).unwrap();
+    session.commit("put", SystemTime::now()).unwrap();
+}
+
+struct Running {
+    workflows: Workflows,
+    queues: Queues,
+    repository: Repository,
+    seen: Arc<Mutex<Vec<String>>>,
+    stop: watch::Sender<bool>,
+}
+
+const MODELS: &str = "/var/workflow/models";
+
+impl Running {
+    fn start_on(queues: Queues, repository: Repository) -> Self {
+        let workflows = Workflows::new(queues.clone());
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let name = format!("w{:p}", Arc::as_ptr(&seen));
+        let options =
+            WorkerOptions { idle: Duration::from_millis(20), ..WorkerOptions::new("author", name) };
+        let worker = Worker::new(queues.clone(), options);
+        let processes: Vec<Arc<dyn Process>> = vec![Arc::new(Noting(seen.clone()))];
+        for handler in WorkflowHandler::all(&workflows, &Handle::current(), processes) {
+            worker.register(handler);
+        }
+        let (stop, stopped) = watch::channel(false);
+        tokio::spawn(worker.run(stopped));
+        Self { workflows, queues, repository, seen, stop }
+    }
+
+    async fn begin(&self, name: &str) -> i64 {
+        let snapshot = self.repository.snapshot().unwrap();
+        let model = Model::read(&snapshot, &format!("{MODELS}/{name}")).unwrap();
+        let start = StartWorkflow {
+            model,
+            payload: "/content/a".to_owned(),
+            initiator: "ann".to_owned(),
+            data: Map::new(),
+        };
+        self.workflows.start(&start, SystemTime::now()).await.unwrap()
+    }
+
+    async fn until(&self, id: i64, state: WorkflowState) {
+        while self.workflows.find(id).await.unwrap().unwrap().state != state {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    fn seen(&self) -> Vec<String> {
+        self.seen.lock().clone()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn processes_people_and_splits_come_to_an_end() {
+    for place in both() {
+        let running = Running::start_on(place.open().await, Repository::memory().unwrap());
+        put(
+            &running.repository,
+            &format!("{MODELS}/review"),
+            model(
+                "review",
+                "s:START one:PROCESS:kind=image split:AND_SPLIT left:PROCESS right:EXTERNAL_PROCESS:poll \
+                 join:AND_JOIN check:PARTICIPANT:editors or:OR_SPLIT fix:PROCESS e:END \
+                 s>one one>split split>left split>right left>join right>join join>check check>or \
+                 or>fix?verdict==no or>e fix>e",
+            ),
+        );
+        let id = running.begin("review").await;
+        let editors = ["editors".to_owned()];
+        let items = loop {
+            let items = running.workflows.inbox(&editors, 10).await.unwrap();
+            if !items.is_empty() {
+                break items;
+            }
+            tokio::task::yield_now().await;
+        };
+        let seen = running.seen();
+        assert_eq!((seen[0].as_str(), seen.len()), ("one", 5), "{seen:?}");
+        assert_eq!(seen.iter().filter(|name| *name == "right").count(), 3, "it polls");
+        assert!(running.workflows.inbox(&["bob".to_owned()], 10).await.unwrap().is_empty());
+        let now = SystemTime::now();
+        let data = json!({ "verdict": "no" }).as_object().unwrap().clone();
+        let complete = |names: &'static [&'static str], route: Option<&'static str>| {
+            let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+            let (workflows, item, data) = (running.workflows.clone(), items[0].id, data.clone());
+            async move {
+                workflows
+                    .complete(item, &names, ("cara", Some("blurred")), (route, data), now)
+                    .await
+            }
+        };
+        complete(&["bob"], None).await.unwrap_err();
+        complete(&["editors"], Some("nowhere")).await.unwrap_err();
+        complete(&["editors"], None).await.unwrap();
+        complete(&["editors"], None).await.unwrap_err();
+        running.until(id, WorkflowState::Completed).await;
+        assert_eq!(running.seen().last().unwrap(), "fix");
+        let found = running.workflows.find(id).await.unwrap().unwrap();
+        assert_eq!(found.data["kind"], json!("image"));
+        let history = running.workflows.history(id).await.unwrap();
+        let lines: Vec<_> =
+            history.iter().map(|entry| (entry.action.as_str(), entry.user.as_str())).collect();
+        assert_eq!(lines[0], ("started", "ann"));
+        let said = history.iter().find(|entry| entry.comment.is_some()).unwrap();
+        assert_eq!((said.user.as_str(), said.comment.as_deref()), ("cara", Some("blurred")));
+        let past = now - Duration::from_secs(60);
+        assert_eq!(running.workflows.purge(past, None).await.unwrap(), 0);
+        let later = now + Duration::from_secs(60);
+        assert_eq!(running.workflows.purge(later, Some("/other")).await.unwrap(), 0);
+        assert_eq!(running.workflows.purge(later, None).await.unwrap(), 1);
+        assert!(running.workflows.history(id).await.unwrap().is_empty());
+        running.stop.send_replace(true);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn steps_of_a_model_have_a_topic_of_their_own() {
+    let place = crate::place::Place::sqlite();
+    let running = Running::start_on(place.open().await, Repository::memory().unwrap());
+    let inner = model("model", "s:START one:PROCESS e:END s>one one>e");
+    let page = Subtree::new("update_asset", "cq:Page")
+        .with_child(Subtree::new("jcr:content", "cq:PageContent").with_child(inner));
+    put(&running.repository, "/etc/workflow/models/dam/update_asset", page);
+    let snapshot = running.repository.snapshot().unwrap();
+    let found = find_models(&snapshot).unwrap();
+    assert_eq!(found[0].0, "/etc/workflow/models/dam/update_asset");
+    let model = found.into_iter().next().unwrap().1.unwrap();
+    let (payload, initiator) = ("/content/a".to_owned(), "ann".to_owned());
+    let start = StartWorkflow { model, payload, initiator, data: Map::new() };
+    let id = running.workflows.start(&start, SystemTime::now()).await.unwrap();
+    running.until(id, WorkflowState::Completed).await;
+    let topics = running.queues.topics().await.unwrap();
+    let topic = format!("{WORKFLOW_TOPIC}/etc/workflow/models/dam/update_asset/jcr_content/model");
+    assert_eq!(topics.keys().collect::<Vec<_>>(), [&topic]);
+    running.stop.send_replace(true);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn suspended_and_ended_instances_do_not_go_on() {
+    let place = crate::place::Place::sqlite();
+    let running = Running::start_on(place.open().await, Repository::memory().unwrap());
+    let parts = "s:START check:PARTICIPANT:initiator one:PROCESS e:END s>check check>one one>e";
+    put(&running.repository, &format!("{MODELS}/m"), model("m", parts));
+    let (first, second) = (running.begin("m").await, running.begin("m").await);
+    let now = SystemTime::now();
+    let ann = ["ann".to_owned()];
+    let items = running.workflows.inbox(&ann, 10).await.unwrap();
+    assert_eq!(items.len(), 2);
+    assert!(running.workflows.suspend(first, WorkflowState::Suspended, "ann", now).await.unwrap());
+    assert_eq!(running.workflows.inbox(&ann, 10).await.unwrap().len(), 1);
+    let done = |item: i64| {
+        let workflows = running.workflows.clone();
+        async move {
+            let names = ["ann".to_owned()];
+            workflows.complete(item, &names, ("ann", None), (None, Map::new()), now).await
+        }
+    };
+    done(items[0].id).await.unwrap_err();
+    assert!(running.workflows.suspend(first, WorkflowState::Running, "ann", now).await.unwrap());
+    done(items[0].id).await.unwrap();
+    running.until(first, WorkflowState::Completed).await;
+    running.workflows.terminate(second, "bob", Some("no need"), now).await.unwrap();
+    running.workflows.terminate(second, "bob", None, now).await.unwrap_err();
+    done(items[1].id).await.unwrap_err();
+    assert_eq!(running.seen(), ["one"]);
+    running.stop.send_replace(true);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn transient_instances_leave_nothing() {
+    let place = crate::place::Place::sqlite();
+    let running = Running::start_on(place.open().await, Repository::memory().unwrap());
+    let metadata = Subtree::new("metaData", "nt:unstructured")
+        .with("transient", Property::Single(Value::Boolean(true)));
+    let tree = model("m", "s:START one:PROCESS e:END s>one one>e").with_child(metadata);
+    put(&running.repository, &format!("{MODELS}/m"), tree);
+    let id = running.begin("m").await;
+    while running.workflows.find(id).await.unwrap().is_some() {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(running.seen(), ["one"]);
+    assert!(running.workflows.history(id).await.unwrap().is_empty());
+    running.stop.send_replace(true);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn changes_start_workflows_exactly_once() {
+    for place in both() {
+        let repository = Repository::memory().unwrap();
+        let queues = place.open().await;
+        let workflows = Workflows::new(queues.clone());
+        put(
+            &repository,
+            &format!("{MODELS}/m"),
+            model("m", "s:START check:PARTICIPANT:ann e:END s>check check>e"),
+        );
+        let launcher = Subtree::new("dam", "cq:WorkflowLauncher")
+            .with("eventType", Property::Single(Value::Long(1)))
+            .with("glob", Property::text("/content/dam(/((?!/skip).)*/)original"))
+            .with("nodetype", Property::text("nt:unstructured"))
+            .with("conditions", Property::text("kind==image"))
+            .with("runModes", Property::text("author"))
+            .with("workflow", Property::text(format!("{MODELS}/m")));
+        put(&repository, "/conf/global/settings/workflow/launcher/config/dam", launcher);
+        let asset = |kind: &str| {
+            Subtree::new("original", "nt:unstructured").with("kind", Property::text(kind))
+        };
+        put(&repository, "/content/dam/old/original", asset("image"));
+        let launch = Launcher::new(workflows.clone(), repository.clone(), &["author"]);
+        let now = SystemTime::now();
+        assert!(launch.step(now).await.unwrap(), "it begins with what is there");
+        for number in 0..5 {
+            put(&repository, &format!("/content/dam/a{number}/original"), asset("image"));
+        }
+        put(&repository, "/content/dam/text/original", asset("text"));
+        put(&repository, "/content/dam/a/skip/original", asset("image"));
+        put(&repository, "/content/other/original", asset("image"));
+        // Two processes at once, and one that was started again: each change counts once.
+        let second =
+            Launcher::new(Workflows::new(place.open().await), repository.clone(), &["author"]);
+        let (left, right) = tokio::join!(launch.step(now), second.step(now));
+        assert!(left.is_ok() && right.is_ok());
+        while !launch.step(now).await.unwrap() {}
+        let started = workflows.list(&WorkflowFilter::default(), 100).await.unwrap();
+        let about: BTreeSet<_> = started.iter().map(|one| one.payload.clone()).collect();
+        let wanted: BTreeSet<_> =
+            (0..5).map(|number| format!("/content/dam/a{number}/original")).collect();
+        assert_eq!((started.len(), about), (5, wanted));
+        let publish = Launcher::new(workflows.clone(), repository.clone(), &["publish"]);
+        put(&repository, "/content/dam/late/original", asset("image"));
+        publish.step(now).await.unwrap();
+        let all = workflows.list(&WorkflowFilter::default(), 100).await.unwrap();
+        assert_eq!(all.len(), 5, "the launcher is for authors");
+        assert!(queues.list(&JobFilter::default(), 10).await.unwrap().is_empty());
+    }
+}
+
+#[test]
+fn models_that_lead_nowhere_are_refused() {
+    let repository = Repository::memory().unwrap();
+    let check = |name: &str, parts: &str, expected: &str| {
+        put(&repository, &format!("{MODELS}/{name}"), model(name, parts));
+        let read = Model::read(&repository.snapshot().unwrap(), &format!("{MODELS}/{name}"));
+        assert_eq!(
+            read.unwrap_err().to_string(),
+            format!("the model `{MODELS}/{name}` {expected}")
+        );
+    };
+    check("a", "x:PROCESS e:END x>e", "has no step of type START");
+    check("b", "s:START e:END s>gone", "has a transition to the missing step `gone`");
+    check("c", "s:START x:PROCESS s>x", "does not say what follows the step `x`");
+    check("d", "s:START p:PARTICIPANT e:END s>p p>e", "has a step `p` without `PARTICIPANT`");
+    let missing = Model::read(&repository.snapshot().unwrap(), "/nothing").unwrap_err();
+    assert_eq!(missing.to_string(), "there is no workflow model at `/nothing`");
+}
