@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The long fault runs, each printing its count. Usage: scripts/torture.sh [store|search|program]...    (default: all)
-#   KILLS         processes killed in each test (default: 1,000 of the store, 200 of the index, 100 of the whole program)
+# The long fault runs, each printing its count. Usage: scripts/torture.sh [store|search|jobs|program]...    (default: all)
+#   KILLS         processes killed in each test (default: 1,000 of the store, 200 of the index, 300 of job workers, 100 of the whole program)
 #   POSTGRES_SECONDS  of 64 writers on one database, one of their processes killed (default 60)
 #   SAVES         page saves of the soak (default 10,000)
 #   FUZZ_SECONDS  for each of the store's decoders (default 1,800)
@@ -26,16 +26,20 @@ search() {
   run "kills of the index" env TYMPAN_KILLS="${KILLS:-200}" cargo test -p tympan-search --test it -- --nocapture kill
 }
 
+jobs() {
+  run "kills of workers" env TYMPAN_KILLS="${KILLS:-300}" cargo test -p tympan-jobs --test it -- --nocapture kill
+}
+
 program() {
   run "kills of the program" env TYMPAN_KILLS="${KILLS:-100}" cargo test --test it crash -- --nocapture
 }
 
 rooms=("$@")
-[ $# -gt 0 ] || rooms=(store search program)
+[ $# -gt 0 ] || rooms=(store search jobs program)
 for room in "${rooms[@]}"; do
   case $room in
-    store|search|program) "$room" ;;
-    *) echo "there is no room \`$room\` here; there are store, search, program" >&2; exit 2 ;;
+    store|search|jobs|program) "$room" ;;
+    *) echo "there is no room \`$room\` here; there are store, search, jobs, program" >&2; exit 2 ;;
   esac
 done
 [ ${#failed[@]} -eq 0 ] || { echo "torture: FAILED: ${failed[*]}"; exit 1; }

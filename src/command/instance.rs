@@ -10,6 +10,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tympan_jobs::asset::{AssetService, Assets};
+use tympan_jobs::workflow::{Launcher, NoopProcess, WorkflowHandler, Workflows};
 use tympan_jobs::{Configurator, Queues, TopicPattern, Worker, WorkerOptions};
 use tympan_render::{DirSource, Mode, Options, Renderer, RepositorySource};
 use tympan_replicate::Replicator;
@@ -148,7 +149,7 @@ pub(crate) async fn start(plan: &Plan<'_>) -> Result<Running, Fault> {
         tasks.spawn(listen(listener, router, admin_front(config), stopped.clone()));
     }
     let repository = plan.home.repository.clone();
-    let collecting = collection::run(repository, queues, config.clone(), stopped.clone());
+    let collecting = collection::run(repository, queues.clone(), config.clone(), stopped.clone());
     tasks.spawn(async move {
         collecting.await;
         Ok(())
@@ -161,6 +162,14 @@ pub(crate) async fn start(plan: &Plan<'_>) -> Result<Running, Fault> {
         });
     }
     let (worker, stopped_too) = (configurator.worker().clone(), stopped.clone());
+    if role == Role::Author && !plan.is_assets {
+        let launcher = launcher(&configurator, plan, &queues);
+        let stopped = stopped.clone();
+        tasks.spawn(async move {
+            launcher.run(stopped).await;
+            Ok(())
+        });
+    }
     let following = configurator.run(stopped.clone());
     tasks.spawn(async move {
         following.await;
@@ -212,11 +221,23 @@ fn jobs(plan: &Plan<'_>, queues: &Queues) -> Result<Configurator, Fault> {
         options.is_reserving = true;
     }
     let worker = Worker::new(queues.clone(), options);
+    let workflows = Workflows::new(queues.clone());
+    let runtime = tokio::runtime::Handle::current();
+    for handler in WorkflowHandler::all(&workflows, &runtime, vec![Arc::new(NoopProcess)]) {
+        worker.register(handler);
+    }
     let mut modes = vec![plan.role.name()];
     modes.extend(section.run_modes.iter().map(String::as_str));
     let configurator = Configurator::new(worker, plan.home.repository.clone(), &modes);
     configurator.refresh().map_err(|error| Fault::cannot_run(chain(&error)))?;
     Ok(configurator)
+}
+
+/// Makes what starts the workflows of launchers.
+fn launcher(configurator: &Configurator, plan: &Plan<'_>, queues: &Queues) -> Launcher {
+    let workflows = Workflows::new(queues.clone());
+    let modes: Vec<&str> = configurator.run_modes().collect();
+    Launcher::new(workflows, plan.home.repository.clone(), &modes)
 }
 
 /// The role of a process that takes the heavy work on assets.

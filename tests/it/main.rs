@@ -18,6 +18,7 @@ mod database;
 mod floors;
 mod history;
 mod launches;
+mod offload;
 mod openapi;
 mod package;
 mod package_manager;

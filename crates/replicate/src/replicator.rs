@@ -9,7 +9,7 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tracing::{debug, info, warn};
 use tympan_content::Repository;
-use tympan_jobs::{Claim, Job, Queues, topic_part};
+use tympan_jobs::{Claim, Job, QueueSet, Queues, topic_part};
 use tympan_web::client::{Client, Options};
 
 use crate::agent::{AgentKind, agents};
@@ -146,6 +146,10 @@ impl Replicator {
             return Ok(Some(IDLE));
         }
         let topic = topic_of(self.inner.role, name);
+        let paused = self.inner.queues.paused().await?;
+        if paused.contains(&QueueSet::default().queue_of(&topic).name) {
+            return Ok(Some(IDLE));
+        }
         let claim = Claim { worker: &self.inner.name, lease: LEASE };
         let now = SystemTime::now();
         let Some(job) = self.inner.queues.claim_in_order(&[&topic], claim, now).await? else {

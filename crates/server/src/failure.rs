@@ -260,6 +260,7 @@ impl From<tympan_jobs::Error> for Failure {
         use tympan_jobs::Error;
         match error {
             Error::Topic(_) | Error::TooLarge { .. } => Self::bad_request(error.to_string()),
+            Error::Workflow(reason) => Self::new(StatusCode::CONFLICT, reason),
             Error::Content(error) => error.into(),
             error => Self::internal(&error),
         }

@@ -69,6 +69,7 @@ fn author_routes() -> Router<Arc<Instance>> {
         .route("/ui/{*file}", get(interface::file))
         .route("/metrics", get(metrics_for_users))
         .merge(package::routes())
+        .merge(api::workflow::routes())
         .merge(api::routes())
 }
 

@@ -31,6 +31,7 @@ mod reference;
 mod schema;
 mod tag;
 mod version;
+pub(crate) mod workflow;
 mod write;
 
 use std::sync::Arc;
