@@ -299,9 +299,7 @@ impl Session {
             }
         }
         self.move_histories(histories, from, to)?;
-        if self.gate.is_some() {
-            self.moves.push((from.clone(), to.clone()));
-        }
+        self.moves.push((from.clone(), to.clone()));
         Ok(())
     }
 
@@ -472,7 +470,7 @@ impl Session {
             self.cool()?;
         }
         self.check_access()?;
-        self.passes.check(&self.base, &self.pending)?;
+        self.passes.check(&self.base, &self.pending, &self.moves)?;
         let versions = &self.pending.0.versions;
         let change = commit::Change { user: &self.user, message, at, versions };
         let edits = &self.pending.0.overlay;

@@ -113,14 +113,26 @@ impl Passes {
     }
 
     /// Refuses pending edits of checked-in nodes.
-    pub(crate) fn check(&self, base: &Snapshot, pending: &Snapshot) -> Result<()> {
+    ///
+    /// `moves` says what was moved from where to where, in order: what is checked in stays so where it goes.
+    pub(crate) fn check(
+        &self,
+        base: &Snapshot,
+        pending: &Snapshot,
+        moves: &[(NodePath, NodePath)],
+    ) -> Result<()> {
         if self.is_all {
             return Ok(());
         }
         for (key, record) in &pending.0.overlay {
             let path = keys::path_of(key)?;
-            let Some(before) = base.0.record(key, &path)? else { continue };
-            let before = base.0.body(&before, &path)?;
+            let back = |path: NodePath, (from, to): &(NodePath, NodePath)| {
+                path.rebased(to, from).unwrap_or(path)
+            };
+            let origin = moves.iter().rev().fold(path.clone(), back);
+            let key = keys::key_of(&origin)?;
+            let Some(before) = base.0.record(&key, &origin)? else { continue };
+            let before = base.0.body(&before, &origin)?;
             if !before.has_name(IS_CHECKED_OUT) {
                 continue;
             }

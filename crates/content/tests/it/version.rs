@@ -327,6 +327,24 @@ fn a_checked_in_node_is_read_only_until_it_is_checked_out() {
 }
 
 #[test]
+fn a_checked_in_node_stays_so_where_it_is_moved() {
+    let (repository, _) = site();
+    let content = path("/content/page/jcr:content");
+    repository.check_in("ann", &content, &CLOSE).unwrap();
+    let mut session = repository.session("ann").unwrap();
+    session.move_node(&path(PAGE), &path("/content/moved")).unwrap();
+    session.commit("move", at(2)).unwrap();
+    let moved = path("/content/again/jcr:content");
+    session.move_node(&path("/content/moved"), &path("/content/again")).unwrap();
+    session.set_property(&moved, "jcr:title", "changed".into()).unwrap();
+    let done = session.commit("move and change", at(3));
+    assert!(matches!(&done, Err(Error::Refused { action: "change", .. })), "{done:?}");
+    session.check_out(&moved).unwrap();
+    session.commit("check out", at(4)).unwrap();
+    assert_eq!(title(&repository, "/content/again").as_deref(), Some("changed"));
+}
+
+#[test]
 fn a_copy_of_a_checked_in_node_can_be_changed() {
     let (repository, _) = site();
     let content = path("/content/page/jcr:content");
