@@ -104,7 +104,7 @@ impl<'a> IndexMaps<'a> {
     fn build(&self, content: Map) -> Result<BTreeMap<String, Map>> {
         let mut definitions = Definitions::stored(content, self.store)?;
         loop {
-            match self.build_defined(content, definitions.clone()) {
+            match self.build_defined(content, &definitions) {
                 Err(Error::NotUnique { property, path, other }) => {
                     tracing::warn!(property, path = %path, other = ?other, "a unique index cannot be made");
                     let is_left = |one: &&Arc<_>| !is_unique_of(one, &property);
@@ -120,12 +120,12 @@ impl<'a> IndexMaps<'a> {
     fn build_defined(
         &self,
         content: Map,
-        definitions: Arc<Definitions>,
+        definitions: &Arc<Definitions>,
     ) -> Result<BTreeMap<String, Map>> {
         let all = (Bound::Unbounded, Bound::Unbounded);
         let begin = || IndexEdits::new(Maps::All, definitions.clone());
         let mut batch = Batch::new();
-        let mut maps = property_index::empty_maps(&definitions, &mut batch)?;
+        let mut maps = property_index::empty_maps(definitions, &mut batch)?;
         self.store.commit(batch)?;
         let mut edits = begin();
         for (number, record) in content.range(self.store, all).enumerate() {
