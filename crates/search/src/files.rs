@@ -17,10 +17,12 @@ use std::sync::Arc;
 
 use tantivy::directory::error::{DeleteError, LockError, OpenReadError, OpenWriteError};
 use tantivy::directory::{
-    AntiCallToken, Directory, DirectoryLock, FileHandle, Lock, MmapDirectory, TerminatingWrite,
-    WatchCallback, WatchHandle, WritePtr,
+    AntiCallToken, Directory, DirectoryLock, FileHandle, Lock, MmapDirectory, OwnedBytes,
+    TerminatingWrite, WatchCallback, WatchHandle, WritePtr,
 };
 
+/// How the names of files end that say which documents are deleted.
+const DELETED: &str = "del";
 /// The name of the mark.
 const MARK: &str = "unsynced";
 /// Where the system says under which start it runs.
@@ -64,7 +66,17 @@ impl TerminatingWrite for Written {
 
 impl Directory for Files {
     fn get_file_handle(&self, path: &Path) -> Result<Arc<dyn FileHandle>, OpenReadError> {
-        self.mapped.get_file_handle(path)
+        if path.extension().is_none_or(|extension| extension != DELETED) {
+            return self.mapped.get_file_handle(path);
+        }
+        // What is mapped is remembered by name, but these files may be written again.
+        match fs::read(self.dir.join(path)) {
+            Ok(bytes) => Ok(Arc::new(OwnedBytes::new(bytes))),
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                Err(OpenReadError::FileDoesNotExist(path.to_owned()))
+            }
+            Err(error) => Err(OpenReadError::wrap_io_error(error, path.to_owned())),
+        }
     }
 
     fn delete(&self, path: &Path) -> Result<(), DeleteError> {
@@ -76,11 +88,17 @@ impl Directory for Files {
     }
 
     fn open_write(&self, path: &Path) -> Result<WritePtr, OpenWriteError> {
-        let file = OpenOptions::new().write(true).create_new(true).open(self.dir.join(path));
-        let file = file.map_err(|error| match error.kind() {
-            ErrorKind::AlreadyExists => OpenWriteError::FileAlreadyExists(path.to_owned()),
-            _ => OpenWriteError::wrap_io_error(error, path.to_owned()),
-        })?;
+        let full = self.dir.join(path);
+        // A file of this name belongs to a commit that never was: its writer was killed, or failed. The names of deleted
+        // documents come again, as they are numbered from the last commit on.
+        let removed = fs::remove_file(&full);
+        if let Err(error) = removed
+            && error.kind() != ErrorKind::NotFound
+        {
+            return Err(OpenWriteError::wrap_io_error(error, path.to_owned()));
+        }
+        let file = OpenOptions::new().write(true).create_new(true).open(full);
+        let file = file.map_err(|error| OpenWriteError::wrap_io_error(error, path.to_owned()))?;
         Ok(BufWriter::new(Box::new(Written(file))))
     }
 

@@ -95,11 +95,8 @@ impl Follower {
 
     /// Ends writing: what is served is on disk from now on.
     fn settle(&mut self) {
-        if let Some(writer) = self.writer.take()
-            && let Err(error) = writer.wait_merging_threads()
-        {
-            tracing::debug!(reason = %chain(&error), "merge of the full-text index given up");
-        }
+        // Merges under way are given up: nobody waits for them.
+        self.writer = None;
         let Some(served) = self.shared.served() else { return };
         if let Err(error) = files::settle(&self.shared.folder.dir, &served.build.dir) {
             tracing::debug!(%error, "full-text index not written to disk");

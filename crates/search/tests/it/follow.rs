@@ -173,6 +173,37 @@ fn what_a_stopped_machine_lost_never_answers() {
 }
 
 #[test]
+fn what_a_killed_writer_left_is_in_nobodys_way() {
+    let site = Site::new();
+    site.page("/content/a", "One", "alpha");
+    site.page("/content/b", "Two", "alpha");
+    site.caught_up().close();
+    // Files of a commit that never was: deleted documents of each segment, numbered on from the last commit.
+    let build = build_of(site.folder.path());
+    let segments: Vec<String> = fs::read_dir(&build)
+        .unwrap()
+        .flatten()
+        .filter_map(|file| file.file_name().to_str()?.strip_suffix(".idx").map(str::to_owned))
+        .collect();
+    assert!(!segments.is_empty());
+    for segment in &segments {
+        for number in 0..200 {
+            let file = build.join(format!("{segment}.{number}.del"));
+            if !file.exists() {
+                fs::write(file, "not of this commit").unwrap();
+            }
+        }
+    }
+    let index =
+        Index::open(site.repository.clone(), site.folder.path(), Options::default()).unwrap();
+    site.page("/content/a", "One", "beta");
+    assert!(index.catch_up(Duration::from_secs(60)), "{:?}", index.status(now()));
+    assert_eq!(names(&hits(&index, &request(term("alpha")))), ["b"]);
+    assert_eq!(names(&hits(&index, &request(term("beta")))), ["a"]);
+    assert_eq!(index.counters().rebuilds.load(std::sync::atomic::Ordering::Relaxed), 0);
+}
+
+#[test]
 fn a_closed_index_is_on_disk() {
     let site = Site::new();
     site.page("/content/a", "One", "alpha");
