@@ -27,6 +27,7 @@ pub use explain::{Cause, Deciding, Reason};
 pub(crate) use gate::{Gate, Inner, Mask, is_guarded_name};
 pub(crate) use lens::Children;
 pub(crate) use policies::AccessCache;
+pub(crate) use principals::ADMIN;
 pub use privilege::Privileges;
 pub(crate) use refusal::Seen;
 pub(crate) use restriction::Item;

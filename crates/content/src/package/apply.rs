@@ -5,6 +5,8 @@
 //! Invariants
 //! * What no filter contains is never changed or removed; missing nodes above the roots of filters are created.
 //! * A node is removed only with everything below it contained in a filter of mode replace.
+//! * What the system itself keeps is not installed, and neither that, nor the stored packages, nor the administrator is
+//!   removed because a package lacks them.
 //! * Only what differs is written, so that the work is in proportion to the package and not to the target.
 //!
 //! On failure: the target holds a part of the package; the caller throws its uncommitted edits away.
@@ -17,11 +19,12 @@ use super::filter::{Coverage, Filter, Mode};
 use super::identifiers::{Identified, UUID};
 use super::options::InstallOptions;
 use super::policy::{self, is_policy};
-use super::properties::AccessControl;
+use super::properties::{AccessControl, PACKAGES};
 use super::report::{InstallReport, SkipReason, Skipped};
 use super::target::{ExistingNode, InstallTarget, Progress};
 use super::tree::{ImportNode, ImportProperty, Kind};
 use super::{Package, accounts, nested};
+use crate::access::ADMIN;
 use crate::{
     BlobId, Error, MIXIN_TYPES, NodePath, PRIMARY_TYPE, Property, Result, Subtree, Value, ValueType,
 };
@@ -54,10 +57,10 @@ impl<R: Read + Seek> Package<R> {
         self.register(target, &mut report)?;
         let filter = options.mode.map(|mode| self.filter.with_mode(mode));
         let access_control = options.access_control.unwrap_or(self.properties.access_control);
-        let accounts = if self.has_content {
-            accounts::elsewhere(&self.root, target)?
+        let (accounts, protected) = if self.has_content {
+            (accounts::elsewhere(&self.root, target)?, protected(&self.filter, target)?)
         } else {
-            BTreeMap::new()
+            Default::default()
         };
         let mut installer = Installer {
             archive: &mut self.archive,
@@ -74,6 +77,7 @@ impl<R: Read + Seek> Package<R> {
             total: self.root.count(),
             stored: BTreeSet::new(),
             accounts,
+            protected,
             put_off: Vec::new(),
             identified: Vec::new(),
         };
@@ -148,8 +152,23 @@ const KEPT: [&str; 7] = [
 
 const IS_CHECKED_OUT: &str = "jcr:isCheckedOut";
 
-/// Never removed, even by a filter for everything.
+/// Kept by the system itself.
 const SYSTEM: &str = "/jcr:system";
+
+/// Returns what stays although filters contain it and the package lacks it: without the stored packages, this one among
+/// them, nothing could be taken back, and without the administrator by nobody.
+fn protected(filter: &Filter, target: &mut dyn InstallTarget) -> Result<Vec<NodePath>> {
+    let mut protected = vec![NodePath::new(SYSTEM)?];
+    let packages = NodePath::new(PACKAGES)?;
+    if filter.covers(&packages) {
+        protected.push(packages);
+    }
+    let home = NodePath::new("/home")?;
+    if filter.covers(&home) || filter.roots().iter().any(|set| set.root.is_within(&home)) {
+        protected.extend(target.accounts()?.remove(ADMIN));
+    }
+    Ok(protected)
+}
 
 /// An installation under way. Paths are those in the package; [`Installer::place`] tells where a node is stored.
 pub(super) struct Installer<'a, R> {
@@ -166,6 +185,8 @@ pub(super) struct Installer<'a, R> {
     stored: BTreeSet<NodePath>,
     /// Accounts that exist at another path than in the package.
     pub(super) accounts: BTreeMap<NodePath, NodePath>,
+    /// What is not removed although the package lacks it.
+    protected: Vec<NodePath>,
     /// Such accounts whose parent in the package is created as a whole; they are visited afterwards.
     put_off: Vec<(&'a ImportNode, NodePath)>,
     /// Where identifiers were stored that were not there before.
@@ -176,6 +197,10 @@ impl<'a, R: Read + Seek> Installer<'a, R> {
     fn visit(&mut self, node: &'a ImportNode, path: &NodePath, parent_type: &str) -> Result<()> {
         if is_policy(node.name()) {
             return self.visit_policy(node, path);
+        }
+        if path.as_str() == SYSTEM {
+            self.skip_all(node, path, SkipReason::System);
+            return Ok(());
         }
         let place = self.place(path);
         match self.target.node(&place)? {
@@ -478,17 +503,16 @@ impl<'a, R: Read + Seek> Installer<'a, R> {
 
     /// Removes what filters of mode replace contain at and below a path. Returns whether nothing is left there.
     fn remove_covered(&mut self, path: &NodePath) -> Result<bool> {
-        if self.filter.coverage(path) != Coverage::Contained(Mode::Replace)
-            || path.as_str() == SYSTEM
-        {
+        if self.filter.coverage(path) != Coverage::Contained(Mode::Replace) {
             return Ok(false);
         }
         // An account that the package has at another path stays where it is.
         let place = self.place(path);
-        if self.accounts.values().any(|kept| *kept == place) {
+        let kept = || self.accounts.values().chain(&self.protected);
+        if kept().any(|kept| *kept == place) {
             return Ok(false);
         }
-        let has_kept_below = self.accounts.values().any(|kept| kept.is_within(&place));
+        let has_kept_below = kept().any(|kept| kept.is_within(&place));
         let mut is_empty = true;
         if has_kept_below || !self.filter.covers_all_below(path) {
             let Some(existing) = self.target.node(&place)? else {

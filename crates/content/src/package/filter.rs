@@ -9,9 +9,10 @@
 //!
 //! Not here: what a [`Mode`] does to a node (`apply`).
 
+use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 
-use regex::Regex;
+use regex::{Regex, RegexBuilder};
 
 use super::archive::File;
 use super::xml::{Element, Item, Xml, push_attribute};
@@ -71,6 +72,10 @@ pub enum Coverage {
 #[derive(Debug, Clone, Default)]
 pub struct Filter {
     roots: Vec<FilterRoot>,
+    /// The first filter with this root.
+    places: HashMap<String, usize>,
+    /// The paths above roots.
+    above: HashSet<String>,
 }
 
 /// One `filter` element: a subtree, how it is imported, and the patterns within.
@@ -97,14 +102,49 @@ struct Rule {
 }
 
 impl Rule {
-    fn parse(includes: bool, pattern: &str) -> Result<Self, String> {
-        let regex = Regex::new(&format!("^(?:{})$", unquoted(pattern))).map_err(|_| {
-            format!(
+    fn parse(includes: bool, pattern: &str, room: &mut Room) -> Result<Self, String> {
+        let regex = room.compile(&format!("^(?:{})$", translated(pattern)));
+        let regex = regex.map_err(|error| match error {
+            regex::Error::CompiledTooBig(_) => format!(
+                "the pattern `{pattern}` is too large, or all of them are; state it with `.*` in place of counts"
+            ),
+            _ => format!(
                 "the pattern `{pattern}` cannot be used: it is malformed, or looks ahead or back, \
                  which is not supported; state it with further includes and excludes"
-            )
+            ),
         })?;
         Ok(Self { includes, pattern: pattern.to_owned(), regex })
+    }
+}
+
+/// The memory that the patterns of a filter may take.
+struct Room {
+    left: usize,
+}
+
+impl Default for Room {
+    fn default() -> Self {
+        Self { left: 32 << 20 }
+    }
+}
+
+impl Room {
+    /// What a compiled pattern may take: nearly all need little.
+    const SIZES: [usize; 3] = [8 << 10, 64 << 10, 1 << 20];
+
+    fn compile(&mut self, pattern: &str) -> Result<Regex, regex::Error> {
+        let mut outcome = Err(regex::Error::CompiledTooBig(self.left));
+        let left = self.left;
+        for size in Self::SIZES.into_iter().filter(|size| *size <= left) {
+            outcome = RegexBuilder::new(pattern).size_limit(size).dfa_size_limit(size).build();
+            if outcome.is_ok() {
+                self.left -= size;
+            }
+            if !matches!(outcome, Err(regex::Error::CompiledTooBig(_))) {
+                break;
+            }
+        }
+        outcome
     }
 }
 
@@ -140,14 +180,14 @@ impl FilterRoot {
         nodes.chain(self.properties.0.iter().map(|rule| text(rule, "@"))).collect()
     }
 
-    fn add_rule(&mut self, file: &File, text: &str) -> Result<()> {
+    fn add_rule(&mut self, file: &File, text: &str, room: &mut Room) -> Result<()> {
         let (rule, rules) = match text.strip_prefix('@') {
             Some(rule) => (rule, &mut self.properties),
             None => (text, &mut self.nodes),
         };
         let parsed = match rule.split_once(':') {
-            Some(("include", pattern)) => Rule::parse(true, pattern),
-            Some(("exclude", pattern)) => Rule::parse(false, pattern),
+            Some(("include", pattern)) => Rule::parse(true, pattern, room),
+            Some(("exclude", pattern)) => Rule::parse(false, pattern, room),
             _ => Err(format!("the rule `{text}` begins with neither `include:` nor `exclude:`")),
         };
         rules.0.push(parsed.map_err(|message| file.error(0, message))?);
@@ -164,7 +204,16 @@ impl Filter {
     /// Makes a filter of the given roots, in the order in which they are asked.
     #[must_use]
     pub fn new(roots: Vec<FilterRoot>) -> Self {
-        Self { roots }
+        let (mut places, mut above) = (HashMap::new(), HashSet::new());
+        for (place, set) in roots.iter().enumerate() {
+            places.entry(set.root.as_str().to_owned()).or_insert(place);
+            let mut parent = set.root.parent();
+            // Where one path above is known, so are all above that.
+            while let Some(path) = parent.take_if(|path| above.insert(path.as_str().to_owned())) {
+                parent = path.parent();
+            }
+        }
+        Self { roots, places, above }
     }
 
     /// Reads the text of a `filter.xml`.
@@ -199,7 +248,7 @@ impl Filter {
 
     /// Tells whether the root of a filter lies below a path.
     pub(super) fn is_above_roots(&self, path: &NodePath) -> bool {
-        self.roots.iter().any(|set| set.root != *path && set.root.is_within(path))
+        self.above.contains(path.as_str())
     }
 
     /// Tells whether the package brings this property of a node that it contains.
@@ -220,19 +269,28 @@ impl Filter {
         let Some(covering) = self.covering(path) else {
             return false;
         };
-        let asked_before = self.roots.iter().take_while(|set| !std::ptr::eq(*set, covering));
+        let asked_before = || self.roots.iter().take_while(|set| !std::ptr::eq(*set, covering));
         !covering.has_node_patterns()
-            && asked_before.into_iter().all(|set| !set.root.is_within(path))
+            && (!self.is_above_roots(path) || asked_before().all(|set| !set.root.is_within(path)))
     }
 
+    /// Finds the first filter whose root is the path or above it.
     fn covering(&self, path: &NodePath) -> Option<&FilterRoot> {
-        self.roots.iter().find(|set| path.is_within(&set.root))
+        let text = path.as_str();
+        let parents = text.rmatch_indices('/').filter_map(|(at, _)| text.get(..at.max(1)));
+        let place = std::iter::once(text).chain(parents).filter_map(|above| self.places.get(above));
+        self.roots.get(*place.min()?)
+    }
+
+    /// Tells whether a path is, or lies below, the root of a filter.
+    pub(super) fn covers(&self, path: &NodePath) -> bool {
+        self.covering(path).is_some()
     }
 
     /// Returns the same filter with another mode everywhere.
     pub(super) fn with_mode(&self, mode: Mode) -> Self {
         let roots = self.roots.iter().map(|set| FilterRoot { mode, ..set.clone() });
-        Self { roots: roots.collect() }
+        Self::new(roots.collect())
     }
 
     /// Writes the filter as nodes, the way the definitions of stored packages hold it.
@@ -256,7 +314,7 @@ impl Filter {
     /// # Errors
     /// [`crate::Error::Package`] with the name of the node at fault.
     pub(super) fn of_node(node: &Subtree) -> Result<Self> {
-        let mut roots = Vec::new();
+        let (mut roots, mut room) = (Vec::new(), Room::default());
         for child in &node.children {
             let file = File::new(&format!("filter/{}", child.name));
             let text = child.text("root").unwrap_or_default();
@@ -266,11 +324,11 @@ impl Filter {
             let mode = mode.ok_or_else(|| file.error(0, "its mode is not known"))?;
             let mut set = FilterRoot::new(root, mode);
             for value in child.properties.get("rules").map(Property::values).unwrap_or_default() {
-                set.add_rule(&file, &value.to_text())?;
+                set.add_rule(&file, &value.to_text(), &mut room)?;
             }
             roots.push(set);
         }
-        Ok(Self { roots })
+        Ok(Self::new(roots))
     }
 
     /// Writes the filter as a `filter.xml`.
@@ -318,6 +376,7 @@ fn push_root(out: &mut String, set: &FilterRoot) {
 pub(super) fn parse(file: &File, text: &[u8]) -> Result<Filter> {
     let mut xml = Xml::new(file, text)?;
     let mut roots: Vec<FilterRoot> = Vec::new();
+    let mut room = Room::default();
     let mut depth = 0;
     loop {
         match xml.next()? {
@@ -326,7 +385,7 @@ pub(super) fn parse(file: &File, text: &[u8]) -> Result<Filter> {
                     0 => check_root_element(file, &element)?,
                     1 => roots.push(read_root(file, &element)?),
                     2 => {
-                        let (rule, is_for_properties) = read_rule(file, &element)?;
+                        let (rule, is_for_properties) = read_rule(file, &element, &mut room)?;
                         if let Some(set) = roots.last_mut() {
                             let rules = if is_for_properties {
                                 &mut set.properties
@@ -342,7 +401,7 @@ pub(super) fn parse(file: &File, text: &[u8]) -> Result<Filter> {
             }
             Item::Close => depth -= 1,
             Item::Text(_) => {}
-            Item::End => return Ok(Filter { roots }),
+            Item::End => return Ok(Filter::new(roots)),
         }
     }
 }
@@ -386,7 +445,7 @@ fn read_root(file: &File, element: &Element) -> Result<FilterRoot> {
     Ok(FilterRoot { is_cleanup, ..FilterRoot::new(root, mode) })
 }
 
-fn read_rule(file: &File, element: &Element) -> Result<(Rule, bool)> {
+fn read_rule(file: &File, element: &Element, room: &mut Room) -> Result<(Rule, bool)> {
     let includes = match element.name.as_str() {
         "include" => true,
         "exclude" => false,
@@ -397,22 +456,38 @@ fn read_rule(file: &File, element: &Element) -> Result<(Rule, bool)> {
         let message = format!("`{}` needs a `pattern`", element.name);
         return Err(file.error(element.line, message));
     }
-    let rule =
-        Rule::parse(includes, pattern).map_err(|message| file.error(element.line, message))?;
+    let rule = Rule::parse(includes, pattern, room)
+        .map_err(|message| file.error(element.line, message))?;
     let is_for_properties =
         element.attribute("matchProperties").is_some_and(|text| text.eq_ignore_ascii_case("true"));
     Ok((rule, is_for_properties))
 }
 
-/// Replaces the quotations `\Q…\E` of Java's patterns by escapes.
-fn unquoted(pattern: &str) -> String {
+/// Spells a pattern of Java's: without its quotations `\Q…\E`, and with the classes that hold ASCII only there.
+fn translated(pattern: &str) -> String {
     let mut out = String::new();
     let mut rest = pattern;
-    while let Some((before, quoted)) = rest.split_once("\\Q") {
+    while let Some((before, escaped)) = rest.split_once('\\') {
         out.push_str(before);
-        let (literal, after) = quoted.split_once("\\E").unwrap_or((quoted, ""));
-        out.push_str(&regex::escape(literal));
-        rest = after;
+        let Some(character) = escaped.chars().next() else {
+            out.push('\\');
+            return out;
+        };
+        rest = escaped.get(character.len_utf8()..).unwrap_or_default();
+        match character {
+            'Q' => {
+                let (literal, after) = rest.split_once("\\E").unwrap_or((rest, ""));
+                out.push_str(&regex::escape(literal));
+                rest = after;
+            }
+            'w' => out.push_str("[a-zA-Z_0-9]"),
+            'W' => out.push_str("[^a-zA-Z_0-9]"),
+            'd' => out.push_str("[0-9]"),
+            'D' => out.push_str("[^0-9]"),
+            's' => out.push_str("[ \\t\\n\\x0b\\f\\r]"),
+            'S' => out.push_str("[^ \\t\\n\\x0b\\f\\r]"),
+            other => out.extend(['\\', other]),
+        }
     }
     out.push_str(rest);
     out

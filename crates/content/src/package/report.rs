@@ -83,6 +83,8 @@ pub enum SkipReason {
     ExistsWithoutFilter,
     /// It is access control, and `acHandling` says not to import it.
     AccessControl,
+    /// The system keeps it itself.
+    System,
     /// It is a cache that the system fills itself.
     Cache,
     /// A later element, or one in a file nearer to the node, describes the same node.
@@ -104,6 +106,7 @@ impl SkipReason {
             Self::ExistsInMergeMode => "mode merge, exists already",
             Self::ExistsWithoutFilter => "no filter, exists already",
             Self::AccessControl => "access control, not imported by the package's acHandling",
+            Self::System => "kept by the system itself",
             Self::Cache => "a cache that the system fills itself",
             Self::Superseded => "another element describes the same node",
             Self::SameName => "a sibling has the same name; give one of them another",

@@ -4,7 +4,7 @@ use std::io::Cursor;
 use std::time::SystemTime;
 
 use tympan_content::package::{
-    AccessControl, IdentifierRule, InstallOptions, InstallReport, Limits, Mode, Package,
+    AccessControl, IdentifierRule, InstallOptions, InstallReport, Limits, Mode, Package, SkipReason,
 };
 use tympan_content::{NodePath, Property, Repository, Result, Subtree, Value};
 
@@ -101,6 +101,112 @@ fn users_keep_their_path() {
     );
     // A filter that covers both places removes what the package lacks, but not the account itself.
     check("<filter root=\"/home/users\"/>", [None, Some("new"), Some("new"), Some("1")]);
+}
+
+/// A package for everything that lacks them takes neither the administrator nor the stored packages away.
+#[test]
+fn the_administrator_and_stored_packages_stay() {
+    for root in ["/", "/home", "/home/users", "/etc", "/etc/packages"] {
+        let repository = repository(
+            "/home jcr:primaryType=rep:AuthorizableFolder\n/home/users jcr:primaryType=rep:AuthorizableFolder\n\
+             /home/users/a jcr:primaryType=rep:User rep:authorizableId=admin rep:principalName=admin jcr:uuid=a\n\
+             /home/users/b jcr:primaryType=rep:User rep:authorizableId=bob rep:principalName=bob jcr:uuid=b\n\
+             /etc jcr:primaryType=sling:Folder\n/etc/packages/g/other.zip p=1\n/etc/own p=1",
+        );
+        let brought = tree("/x p=1");
+        let bytes = made(&format!("<filter root=\"{root}\"/>"), &brought);
+        install(&repository, &bytes, &InstallOptions::default()).unwrap();
+        assert!(has(&repository, "/home/users/a"), "{root}");
+        assert_eq!(has(&repository, "/home/users/b"), root.starts_with("/etc"), "{root}");
+        assert!(has(&repository, "/etc/packages/g/other.zip"), "{root}");
+        assert_eq!(has(&repository, "/etc/own"), !matches!(root, "/" | "/etc"), "{root}");
+    }
+}
+
+/// A package does in a user's session what the user may do, and nothing is committed otherwise.
+#[test]
+fn a_package_does_no_more_than_its_user_may() {
+    let names = |names: &[&str]| {
+        let names = names.iter().map(|name| Value::Name((*name).into())).collect();
+        Property::List(tympan_content::ValueType::Name, names)
+    };
+    let policy = |principal: &str| {
+        let entry = Subtree::new("allow", "rep:GrantACE")
+            .with("rep:principalName", principal)
+            .with("rep:privileges", names(&["jcr:all"]));
+        Subtree::new("rep:policy", "rep:ACL").with_child(entry)
+    };
+    let repository = repository(
+        "/home jcr:primaryType=rep:AuthorizableFolder\n/home/users jcr:primaryType=rep:AuthorizableFolder\n\
+         /home/users/ann jcr:primaryType=rep:User rep:authorizableId=ann rep:principalName=ann jcr:uuid=a",
+    );
+    let mut session = repository.session("admin").unwrap();
+    let content = Subtree::new("content", "sling:Folder")
+        .with("jcr:mixinTypes", names(&["rep:AccessControllable"]))
+        .with_child(policy("ann"));
+    session.put(&path("/content"), content).unwrap();
+    session.commit("before", SystemTime::UNIX_EPOCH).unwrap();
+    let try_as_ann = |filters: &str, brought: &Subtree| {
+        let mut package =
+            Package::read(Cursor::new(made(filters, brought)), "p.zip", &Limits::default())
+                .unwrap();
+        let viewer = repository.viewer(Some("ann")).unwrap();
+        let mut session = repository.session_of(&viewer).unwrap();
+        let before = repository.head().unwrap();
+        let options = InstallOptions {
+            access_control: Some(AccessControl::Overwrite),
+            ..InstallOptions::default()
+        };
+        let installed = package.install_with(&mut session, &options, &mut |_| {});
+        let done = installed.and_then(|_| session.commit("install", SystemTime::UNIX_EPOCH));
+        assert!(done.is_ok() || repository.head().unwrap() == before);
+        done
+    };
+    try_as_ann("<filter root=\"/content/x\"/>", &tree("/content/x p=1")).unwrap();
+    let beyond = [
+        ("/apps/x", tree("/apps/x p=1")),
+        ("/", tree("/content/x p=2")),
+        (
+            "/home/users/evil",
+            tree("/home/users/evil jcr:primaryType=rep:User rep:principalName=evil"),
+        ),
+        (
+            "/home/users/ann",
+            tree("/home/users/ann jcr:primaryType=rep:User rep:principalName=admin"),
+        ),
+        ("/rep:policy", Subtree::new("", "rep:root").with_child(policy("ann"))),
+    ];
+    for (root, brought) in beyond {
+        // What is allowed does not go in without the rest.
+        let filters = format!("<filter root=\"/content/y\"/><filter root=\"{root}\"/>");
+        let mut both = brought.clone();
+        let y = tree("/content/y p=1").children.remove(0);
+        match both.child_mut("content") {
+            Some(content) => content.children.push(y.children[0].clone()),
+            None => both.children.push(y),
+        }
+        let done = try_as_ann(&filters, &both);
+        assert!(done.is_err(), "{root}: {done:?}");
+        assert!(!has(&repository, "/content/y"), "{root}");
+    }
+}
+
+/// What the system keeps below `/jcr:system` is neither changed nor removed, and that is told.
+#[test]
+fn the_systems_own_nodes_stay() {
+    let repository = repository("/content p=1");
+    let system = |repository: &Repository| {
+        repository.snapshot().unwrap().read(&path("/jcr:system")).unwrap()
+    };
+    let before = system(&repository);
+    for root in ["/", "/jcr:system", "/jcr:system/own"] {
+        let brought = tree("/jcr:system evil=1\n/jcr:system/own p=1");
+        let bytes = made(&format!("<filter root=\"{root}\"/>"), &brought);
+        let report = install(&repository, &bytes, &InstallOptions::default()).unwrap();
+        assert_eq!(system(&repository), before, "{root}");
+        let skipped = report.skipped_by_reason();
+        assert_eq!(skipped.get(&SkipReason::System), Some(&2), "{root}: {report}");
+    }
 }
 
 #[test]

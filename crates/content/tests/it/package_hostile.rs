@@ -240,6 +240,27 @@ fn with_inner(entries: &[(&str, &str)], inner: &[u8]) -> Vec<u8> {
     zip.finish().unwrap().into_inner()
 }
 
+/// Compiled patterns take memory, one or all together.
+#[test]
+fn patterns_are_bounded() {
+    let read = |patterns: &str| {
+        let text = format!(
+            "<workspaceFilter version=\"1.0\"><filter root=\"/x\">{patterns}</filter></workspaceFilter>"
+        );
+        Filter::parse("filter.xml", text.as_bytes()).map(|filter| filter.roots().len())
+    };
+    let include = |pattern: &str, count: usize| {
+        read(&format!("<include pattern=\"{pattern}\"/>\n").repeat(count))
+    };
+    for (pattern, count) in [("((a{1,1000}){1,1000}){1,100}", 1), (r"[\w]{0,200}.*", 100)] {
+        let message = include(pattern, count).unwrap_err().to_string();
+        assert!(message.contains(" is too large, or all of them are; "), "{message}");
+    }
+    // As many as filters have.
+    assert_eq!(include("/content/dam/site[0-9]*/[^/]+/_.*(/.*)?", 2000).unwrap(), 1);
+    assert_eq!(include(r"/content/\w+(-[\w.]+)?/.*", 200).unwrap(), 1);
+}
+
 #[test]
 fn a_small_file_does_not_unpack_to_a_huge_one() {
     // Sizes are read from the directory, so that nothing needs to be unpacked for this.

@@ -1,6 +1,8 @@
 //! The table of modes, cell by cell: node there or not, covered or not, property there or not, lists of children.
 
-use tympan_content::Subtree;
+use proptest::prelude::*;
+use tympan_content::package::Filter;
+use tympan_content::{NodePath, Subtree};
 
 use crate::package_modes::{document, filter, tree};
 use crate::package_target::{Memory, install, package};
@@ -117,4 +119,60 @@ fn the_default_of_patterns_is_the_opposite_of_the_first() {
     // A pattern matches the whole path.
     check("<include pattern=\"/x/\"/>", [false, false, false]);
     check("<include pattern=\".*b\"/>", [false, true, false]);
+    check("<include pattern=\"/\\w/[\\Wab](/\\Qc\\E)?\"/>", [true, true, true]);
+    check("<include pattern=\"/\\w/[^\\w\\d]\"/>", [false, false, false]);
+}
+
+/// Java's classes hold ASCII characters only.
+#[test]
+fn patterns_mean_what_they_mean_in_java() {
+    let check = |pattern: &str, path: &str, is_match: bool| {
+        let rule = format!("<filter root=\"/x\"><include pattern=\"{pattern}\"/></filter>");
+        let parsed = Filter::parse("f", filter(&rule).as_bytes()).unwrap();
+        let coverage = parsed.coverage(&NodePath::new(path).unwrap());
+        let expected = if is_match { "Contained(Replace)" } else { "Excluded" };
+        assert_eq!(format!("{coverage:?}"), expected, "{pattern} {path}");
+    };
+    check(r"/x/\w+", "/x/a_9", true);
+    check(r"/x/\w+", "/x/ä", false);
+    check(r"/x/\W", "/x/ä", true);
+    check(r"/x/[^\d]", "/x/٣", true);
+    check(r"/x/\d", "/x/٣", false);
+    check(r"/x/\S+", "/x/a\u{a0}b", true);
+    check(r"/x/\Qa.b\E", "/x/a.b", true);
+    check(r"/x/\Qa.b", "/x/axb", false);
+    check(r"/x/a\\\.b", "/x/a.b", false);
+    check(r"/x/.", "/x/ä", true);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    /// The first filter whose root covers a path decides, against asking one after the other.
+    #[test]
+    fn filters_are_found_as_if_asked_in_order(
+        roots in prop::collection::vec(("(/[ab]){1,3}|/", 0..5_usize, any::<bool>()), 1..6),
+        path in "(/[ab]){1,4}|/",
+    ) {
+        let elements: String = roots.iter().map(|(root, mode, is_out)| {
+            let rule = if *is_out { "<exclude pattern=\".*/b\"/>" } else { "" };
+            format!("<filter root=\"{root}\" mode=\"{}\">{rule}</filter>", MODES[*mode])
+        }).collect();
+        let parsed = Filter::parse("f", filter(&elements).as_bytes()).unwrap();
+        let node = NodePath::new(&path).unwrap();
+        let is_below = |path: &str, root: &str| {
+            root == "/" || path == root || path.starts_with(&format!("{root}/"))
+        };
+        let is_above = roots.iter().any(|(root, ..)| *root != path && is_below(root, &path));
+        let covering = roots.iter().find(|(root, ..)| is_below(&path, root));
+        let expected = match covering {
+            Some((_, mode, is_out)) if !is_out || !path.ends_with("/b") => {
+                format!("Contained({:?})", parsed.roots()[roots.iter().position(|one| one.1 == *mode).unwrap()].mode)
+            }
+            _ if is_above => "Ancestor".to_owned(),
+            Some(_) => "Excluded".to_owned(),
+            None => "Outside".to_owned(),
+        };
+        prop_assert_eq!(format!("{:?}", parsed.coverage(&node)), expected);
+    }
 }
