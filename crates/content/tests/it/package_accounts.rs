@@ -130,10 +130,10 @@ fn a_package_does_no_more_than_its_user_may() {
         let names = names.iter().map(|name| Value::Name((*name).into())).collect();
         Property::List(tympan_content::ValueType::Name, names)
     };
-    let policy = |principal: &str| {
+    let policy = |principal: &str, privilege: &str| {
         let entry = Subtree::new("allow", "rep:GrantACE")
             .with("rep:principalName", principal)
-            .with("rep:privileges", names(&["jcr:all"]));
+            .with("rep:privileges", names(&[privilege]));
         Subtree::new("rep:policy", "rep:ACL").with_child(entry)
     };
     let repository = repository(
@@ -143,8 +143,9 @@ fn a_package_does_no_more_than_its_user_may() {
     let mut session = repository.session("admin").unwrap();
     let content = Subtree::new("content", "sling:Folder")
         .with("jcr:mixinTypes", names(&["rep:AccessControllable"]))
-        .with_child(policy("ann"));
+        .with_child(policy("ann", "jcr:all"));
     session.put(&path("/content"), content).unwrap();
+    session.put(&path("/rep:policy"), policy("everyone", "jcr:read")).unwrap();
     session.commit("before", SystemTime::UNIX_EPOCH).unwrap();
     let try_as_ann = |filters: &str, brought: &Subtree| {
         let mut package =
@@ -174,7 +175,7 @@ fn a_package_does_no_more_than_its_user_may() {
             "/home/users/ann",
             tree("/home/users/ann jcr:primaryType=rep:User rep:principalName=admin"),
         ),
-        ("/rep:policy", Subtree::new("", "rep:root").with_child(policy("ann"))),
+        ("/rep:policy", Subtree::new("", "rep:root").with_child(policy("ann", "jcr:all"))),
     ];
     for (root, brought) in beyond {
         // What is allowed does not go in without the rest.
