@@ -13,6 +13,7 @@ mod disk;
 mod dispatcher;
 mod editors;
 mod install;
+mod jobs;
 mod ledger;
 mod oak;
 mod open;
@@ -84,6 +85,7 @@ pub(crate) const ROWS: &[Row] = &[
         measure: ledger::measure,
     },
     Row { name: "B2", about: "100 KB binary at publish", measure: binary::measure },
+    Row { name: "A4", about: "empty durable jobs", measure: jobs::measure },
     Row {
         name: "D1",
         about: "cached page through the dispatcher",
