@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use sqlx::Row;
 
 use crate::queue::lane_of;
-use crate::sql::{database, job_of, millis, places, time};
+use crate::sql::{Transaction, database, job_of, millis, places, time};
 use crate::{Job, JobId, JobState, Queues, Result};
 
 /// Which jobs to list.
@@ -312,18 +312,31 @@ impl Queues {
         Ok(done.rows_affected())
     }
 
-    /// Removes ended jobs that are older than `kept` since `before`; given up ones too.
+    /// Removes jobs that were done or stopped before one time, and those that failed before another. Returns how many.
     ///
     /// # Errors
     /// If the database fails.
     pub async fn prune(&self, done_before: SystemTime, failed_before: SystemTime) -> Result<u64> {
+        let action = "remove ended jobs";
+        let mut transaction = self.begin(action).await?;
+        let removed = self.prune_in(&mut transaction, done_before, failed_before).await?;
+        transaction.commit().await.map_err(database(action))?;
+        Ok(removed)
+    }
+
+    pub(crate) async fn prune_in(
+        &self,
+        transaction: &mut Transaction,
+        done_before: SystemTime,
+        failed_before: SystemTime,
+    ) -> Result<u64> {
         let done = sqlx::query(
-            "DELETE FROM job WHERE (state IN ('SUCCEEDED', 'STOPPED') AND ended <= $1) \
-             OR (state IN ('GIVEN_UP', 'ERROR') AND ended <= $2)",
+            "DELETE FROM job WHERE ended IS NOT NULL AND ((ended <= $1 AND state IN ('SUCCEEDED', 'STOPPED')) \
+             OR (ended <= $2 AND state IN ('GIVEN_UP', 'ERROR')))",
         )
         .bind(millis(done_before))
         .bind(millis(failed_before))
-        .execute(&self.pool)
+        .execute(&mut **transaction)
         .await
         .map_err(database("remove ended jobs"))?;
         Ok(done.rows_affected())

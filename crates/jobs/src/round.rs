@@ -23,6 +23,11 @@ const MAX_AHEAD: usize = 512;
 /// How often running jobs hear that someone stopped them, and progress is stored.
 const LOOK: Duration = Duration::from_secs(1);
 
+/// How long jobs stay in the list that were done or stopped, in queues that keep them.
+const KEPT_DONE: Duration = Duration::from_hours(2 * 24);
+/// How long jobs that failed wait for someone.
+const KEPT_FAILED: Duration = Duration::from_hours(30 * 24);
+
 /// What is written about a topic's ended jobs.
 #[derive(Default)]
 struct Tally {
@@ -212,7 +217,10 @@ impl Inner {
             Fate::Kept(state, reason) => (*state, reason.as_deref(), None, 0),
             Fate::Again { at, reason, is_counted } => {
                 let state = if *at > now { JobState::Delayed } else { JobState::Queued };
-                (state, reason.as_deref(), Some(millis(*at)), i64::from(!is_counted))
+                // What was claimed ahead and not begun has no attempt to give back.
+                let was_counted = held.is_counted || held.context.began().is_some();
+                let given_back = i64::from(!is_counted && was_counted);
+                (state, reason.as_deref(), Some(millis(*at)), given_back)
             }
         };
         let is_open = state.is_open();
@@ -279,6 +287,8 @@ impl Inner {
             .execute(&mut **transaction)
             .await
             .map_err(database(action))?;
+        let before = |age| now.checked_sub(age).unwrap_or(SystemTime::UNIX_EPOCH);
+        self.queues.prune_in(transaction, before(KEPT_DONE), before(KEPT_FAILED)).await?;
         sqlx::query("DELETE FROM job_worker WHERE until <= $1")
             .bind(millis(now))
             .execute(&mut **transaction)
@@ -521,7 +531,8 @@ impl Inner {
             return Ok(());
         }
         let text = format!(
-            "UPDATE job SET state = 'QUEUED', worker = NULL, lease_until = NULL, attempt = attempt - 1 \
+            "UPDATE job SET state = 'QUEUED', worker = NULL, lease_until = NULL, \
+             attempt = CASE WHEN attempt > 0 THEN attempt - 1 ELSE 0 END \
              WHERE id IN ({}) AND worker = $1 AND state = 'ACTIVE'",
             numbers(ids.iter().copied())
         );

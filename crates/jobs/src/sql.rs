@@ -140,7 +140,7 @@ pub(crate) fn job_of(row: &AnyRow) -> Result<Job> {
         priority: Priority::of_rank(number("priority")?),
         tenant: text("tenant")?,
         state: JobState::find(&state).unwrap_or(JobState::Queued),
-        attempt: u32::try_from(number("attempt")?).unwrap_or(u32::MAX),
+        attempt: u32::try_from(number("attempt")?.max(0)).unwrap_or(u32::MAX),
         run_at: time(number("run_at")?),
         created: time(number("created")?),
         started: time_or_none("started")?,

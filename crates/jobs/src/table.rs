@@ -103,4 +103,5 @@ pub const MIGRATIONS: &[&str] = &[
      CREATE INDEX workflow_history_of ON workflow_history (workflow);
      CREATE INDEX workflow_about ON workflow (payload);
      CREATE INDEX workflow_ended ON workflow (ended) WHERE ended IS NOT NULL",
+    "CREATE INDEX job_ended ON job (ended) WHERE ended IS NOT NULL",
 ];

@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use tracing::{error, info, warn};
 use tympan_content::{
     ChangeFilter, Cursor, FeedKind, Node, NodeChange, NodePath, Repository, RevisionChanges,
-    Snapshot,
+    Snapshot, Viewer,
 };
 
 use crate::osgi::properties_of;
@@ -245,7 +245,7 @@ impl Launcher {
             return Ok((Vec::new(), self.repository.newest_cursor()?, true));
         };
         let cursor: Cursor = from.parse()?;
-        let viewer = self.repository.viewer(Some("admin"))?;
+        let viewer = Viewer::system();
         let page = match self.repository.changes(&viewer, &cursor, &ChangeFilter::default(), LIMIT)
         {
             Ok(page) => page,

@@ -359,6 +359,30 @@ async fn a_worker_that_stops_lets_jobs_end_and_gives_back_the_rest() {
     }
 }
 
+/// Jobs that were claimed ahead have no attempt to give back: counted below zero, they looked like spent ones.
+#[tokio::test(flavor = "multi_thread")]
+async fn looks_of_short_jobs_claimed_ahead_cost_no_attempts() {
+    for place in both() {
+        let seen = Mutex::new(std::collections::BTreeSet::new());
+        let twice = QueueConfig { retries: Some(1), ..queue("q", "a/*", 1.0) };
+        let mut running = start(&place, vec![twice], move |job, _| {
+            assert_eq!(job.attempt, 1);
+            if seen.lock().insert(job.id) {
+                Outcome::Wait { after: Duration::ZERO }
+            } else {
+                Outcome::Done
+            }
+        })
+        .await;
+        running.queues.add_all(jobs("a/b", 200), SystemTime::now()).await.unwrap();
+        for _ in 0..400 {
+            running.next().await;
+        }
+        running.until(<[Job]>::is_empty).await;
+        running.stop().await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_whose_processes_keep_dying_is_given_up() {
     let place = Place::sqlite();
