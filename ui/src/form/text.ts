@@ -98,8 +98,16 @@ function walkBack(steps: Map<number, number>[], old: string[], young: string[]):
   return runs.reverse();
 }
 
-/** Joins neighbors of one kind, with what was removed before what was added in its place. */
-function joined(runs: Run[]): Run[] {
+/** Joins neighbors of one kind, with what was removed before what was added in its place. Blanks between two changes are no rest. */
+function joined(all: Run[]): Run[] {
+  const runs = all.flatMap((run, at): Run[] => {
+    const isBetween = run.kind === "same" && at > 0 && at < all.length - 1 && all[at - 1]?.kind !== "same" && all[at + 1]?.kind !== "same";
+    if (!isBetween || run.text.trim() !== "") return [run];
+    return [
+      { kind: "removed", text: run.text },
+      { kind: "added", text: run.text },
+    ];
+  });
   const found: Run[] = [];
   let [removed, added] = ["", ""];
   const settle = () => {

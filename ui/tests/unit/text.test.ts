@@ -16,6 +16,7 @@ describe("differences of texts", () => {
     ["one two three", "one three", "one [-two ]three"],
     ["one three", "one two three", "one [+two ]three"],
     ["Zürich, 9:10", "Zürich, 9:15", "Zürich, 9:[-10][+15]"],
+    ["Night train to Lisbon", "Spring title", "[-Night train to Lisbon][+Spring title]"],
     ["a b c d e f", "a x c y e f", "a [-b][+x] c [-d][+y] e f"],
   ];
   for (const [before, after, expected] of cases) it(`\`${before}\` to \`${after}\``, () => expect(shown(before, after)).toBe(expected));

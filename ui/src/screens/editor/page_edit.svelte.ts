@@ -82,6 +82,8 @@ export class PageEdit {
   #timer: ReturnType<typeof setTimeout> | undefined;
   #burst: ReturnType<typeof setTimeout> | undefined;
   #cursor: string | null = null;
+  /** How many commits this tab has made that the feed has not told of yet; less than nothing if it was faster. */
+  #made = 0;
 
   constructor(path: string) {
     this.path = path;
@@ -183,13 +185,20 @@ export class PageEdit {
   hear(revision: Revision, me: string): void {
     const content = `${this.path}/jcr:content`;
     const ours = revision.changes.filter(({ path }) => path === this.path || path === content || path.startsWith(`${content}/`));
-    if (ours.length === 0 || (revision.user === me && this.isBusy)) return;
+    if (ours.length === 0 || (revision.user === me && this.#isOwn())) return;
     const edits = ours.filter((one) => one.properties.length === 0 || one.properties.some(({ name }) => !NOTES.test(name)));
     if (revision.user !== me && edits.length > 0) this.#tell(revision, edits.map(({ path }) => path));
     if (ours.some(({ path, kind }) => path === this.path && kind === "removed")) {
       this.goneBy = { user: revision.user, time: revision.time };
     }
     this.refreshSoon();
+  }
+
+  /** Takes a revision of this user for one that this tab made, as long as there are such; another tab's is news. */
+  #isOwn(): boolean {
+    const isOwn = this.isBusy || this.#made > 0;
+    if (isOwn) this.#made -= 1;
+    return isOwn;
   }
 
   /** Reads what others have changed, once a burst of changes is over. */
@@ -218,6 +227,7 @@ export class PageEdit {
   add(resourceType: string, spot: Spot): Promise<string> {
     return this.#busy(async () => {
       const path = await addNode(spot.parent, resourceType, spot.place);
+      this.#made += 1;
       await this.#refresh();
       return path;
     });
@@ -225,7 +235,7 @@ export class PageEdit {
 
   delete(item: ComponentItem): Promise<void> {
     return this.#busy(async () => {
-      await commit([{ op: "delete", path: item.path }], `delete ${item.path}`);
+      await this.#commit([{ op: "delete", path: item.path }], `delete ${item.path}`);
       for (const path of [...this.drafts.keys()]) {
         if (path === item.path || path.startsWith(`${item.path}/`)) this.drafts.delete(path);
       }
@@ -235,7 +245,7 @@ export class PageEdit {
 
   move(item: ComponentItem, place: Place): Promise<void> {
     return this.#busy(async () => {
-      await commit([orderOperation({ path: item.path, place })], `move ${item.path}`);
+      await this.#commit([orderOperation({ path: item.path, place })], `move ${item.path}`);
       await this.#refresh();
     });
   }
@@ -268,6 +278,11 @@ export class PageEdit {
     clearTimeout(this.#burst);
   }
 
+  async #commit(operations: Operation[], message: string): Promise<void> {
+    await commit(operations, message);
+    this.#made += 1;
+  }
+
   async #busy<T>(work: () => Promise<T>): Promise<T> {
     this.isBusy = true;
     try {
@@ -287,7 +302,7 @@ export class PageEdit {
     const sent = drafts.map((draft) => ({ draft, values: { ...draft.values } }));
     const summary = drafts.map((draft) => `${this.nameOf(draft.dialog)}: ${draft.changed.map(fieldLabel).join(", ")}`);
     const operations = drafts.flatMap(operationsOf);
-    if (operations.length > 0) await commit(operations, `edit ${this.path}`);
+    if (operations.length > 0) await this.#commit(operations, `edit ${this.path}`);
     await Promise.all(sent.map(({ draft, values }) => this.#takeStored(draft, values)));
     this.restoredFrom = null;
     await this.#refresh();
