@@ -236,13 +236,15 @@ fn field(node: &Node, kind: &str) -> Result<Option<Json>> {
             .and_then(Property::first)
             .map(|value| value.to_text().into_owned())
     };
+    // The value of a box is what it stands for when it is ticked, not whether it begins so.
+    let default = node.property(if kind == "checkbox" { "checked" } else { "value" });
     let mut described = json!({
         "name": name,
         "kind": kind,
         "label": label(node),
         "description": node.text("fieldDescription"),
         "required": flag(node, "required"),
-        "value": node.property("value").map(|property| value_of(&property)),
+        "value": default.map(|property| value_of(&property)),
         "min": number("min"),
         "max": number("max"),
         "step": number("step"),
@@ -320,5 +322,72 @@ pub(crate) fn value_of(property: &Property) -> Json {
         Property::Single(value) if value.value_type() == ValueType::Binary => json!("(binary)"),
         Property::Single(value) => one(value),
         Property::List(_, values) => values.iter().map(one).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tympan_content::{Repository, Subtree};
+
+    use super::*;
+
+    fn field_node(name: &str, resource_type: &str) -> Subtree {
+        let resource_type = format!("granite/ui/components/coral/foundation/form/{resource_type}");
+        Subtree::new(name, "nt:unstructured")
+            .with("name", format!("./{name}").as_str())
+            .with("sling:resourceType", resource_type.as_str())
+    }
+
+    /// Describes a resource of a component that has these fields.
+    fn described(fields: Vec<Subtree>, resource: Subtree) -> Json {
+        let repository = Repository::memory().unwrap();
+        let mut session = repository.session("admin").unwrap();
+        let mut items = Subtree::new("items", "nt:unstructured");
+        for field in fields {
+            items.put_child(field);
+        }
+        let dialog = Subtree::new("cq:dialog", "nt:unstructured").with_child(items);
+        let component = Subtree::new("box", "cq:Component").with_child(dialog);
+        for (path, child) in [("/apps", component), ("/content", resource)] {
+            let folder = Subtree::new("", "nt:unstructured").with_child(child);
+            session.put(&NodePath::new(path).unwrap(), folder).unwrap();
+        }
+        session.commit("begin", std::time::SystemTime::UNIX_EPOCH).unwrap();
+        let snapshot = repository.snapshot().unwrap();
+        let node = snapshot.node(&NodePath::new("/content/it").unwrap()).unwrap().unwrap();
+        describe(&node).unwrap()
+    }
+
+    fn resource() -> Subtree {
+        Subtree::new("it", "nt:unstructured").with("sling:resourceType", "box")
+    }
+
+    #[test]
+    fn a_box_is_not_ticked_because_of_the_value_that_it_stands_for() {
+        let hide = field_node("hide", "checkbox").with("value", Value::Boolean(true));
+        let show = field_node("show", "checkbox").with("checked", Value::Boolean(true));
+        let described = described(vec![hide, show], resource());
+        let fields = &described["tabs"][0]["fields"];
+        assert_eq!((&fields[0]["name"], &fields[0]["value"]), (&json!("hide"), &Json::Null));
+        assert_eq!((&fields[1]["name"], &fields[1]["value"]), (&json!("show"), &json!(true)));
+    }
+
+    #[test]
+    fn types_are_told_by_path_of_the_resource_and_of_the_entries_of_its_lists() {
+        let inner = Subtree::new("field", "nt:unstructured").with_child(
+            Subtree::new("items", "nt:unstructured").with_child(field_node("when", "datepicker")),
+        );
+        let list = field_node("dates", "multifield")
+            .with("composite", Value::Boolean(true))
+            .with_child(inner);
+        let date = Value::parse(ValueType::Date, "2026-03-01T08:30:00.000Z").unwrap();
+        let entry = Subtree::new("item0", "nt:unstructured").with("when", date);
+        let stored = resource()
+            .with("link", Value::parse(ValueType::Path, "/content").unwrap())
+            .with_child(Subtree::new("dates", "nt:unstructured").with_child(entry));
+        let described = described(vec![field_node("link", "pathfield"), list], stored);
+        let types = &described["types"];
+        assert_eq!((&types["link"], &types["dates/item0/when"]), (&json!("Path"), &json!("Date")));
+        assert_eq!(types["sling:resourceType"], "String");
     }
 }
