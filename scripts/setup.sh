@@ -9,6 +9,9 @@ need() { # command, package
   command -v "$1" >/dev/null 2>&1 || packages+=("$2")
 }
 need cc build-essential
+# Builds the JPEG decoder; the assembler makes it a quarter faster.
+need cmake cmake
+need nasm nasm
 if [ "$purpose" = test ] && ! command -v chromium >/dev/null 2>&1; then
   # Without any font a browser draws no text to click on.
   packages+=(chromium fonts-liberation)
@@ -21,10 +24,16 @@ if [ "$purpose" = test ] && ! python3 -c "import venv, ensurepip" >/dev/null 2>&
   # Holds the description of the JSON API against a live server.
   packages+=(python3 python3-venv)
 fi
+if [ "$purpose" = test ]; then
+  # Renditions are compared with those of another program; PDF previews need one.
+  need vipsthumbnail libvips-tools
+  need pdftoppm poppler-utils
+fi
 if [ "$purpose" = bench ]; then
   # Peers to measure against; a row whose peer is missing says so.
   need nginx nginx-light
   need wrk wrk
+  need vipsthumbnail libvips-tools
 fi
 if ! command -v cargo >/dev/null 2>&1; then
   echo "setup: Rust is missing; install it with rustup, then run this again" >&2

@@ -2,6 +2,7 @@
 
 mod access;
 mod admin;
+mod asset;
 mod binary;
 mod branch;
 mod changes;
@@ -85,6 +86,7 @@ pub(crate) const ROWS: &[Row] = &[
         measure: ledger::measure,
     },
     Row { name: "B2", about: "100 KB binary at publish", measure: binary::measure },
+    Row { name: "A1", about: "four renditions of a 24-megapixel JPEG", measure: asset::measure },
     Row { name: "A4", about: "empty durable jobs", measure: jobs::measure },
     Row {
         name: "D1",

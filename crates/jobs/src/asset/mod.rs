@@ -18,6 +18,8 @@ mod frame;
 mod ingest;
 mod jpeg;
 mod metadata;
+mod mount;
+mod mount_service;
 mod order;
 mod profile;
 mod service;
@@ -29,6 +31,8 @@ mod write_back;
 pub use child::{draw_pictures, run_tool};
 pub use frame::Size;
 pub use ingest::{ASSET, AssetError, Assets, Processed, needs_processing};
+pub use mount::{Directory, Mount, MountError, Source, Synchronized, synchronize};
+pub use mount_service::{MountService, MountStatus, SYNCHRONIZATION_PERIOD};
 pub use order::{
     Drawn, Encoding, Fit, Focus, Limits, MetadataValue, Order, Rendition, RenditionOrder,
 };

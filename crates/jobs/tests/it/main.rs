@@ -10,6 +10,8 @@
 mod asset_draw;
 mod asset_hostile;
 mod asset_ingest;
+mod asset_mount;
+mod asset_quality;
 mod asset_service;
 mod asset_support;
 mod asset_write_back;
