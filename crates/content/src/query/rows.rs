@@ -293,7 +293,7 @@ impl Part<'_> {
             let joined = |outer: Found| {
                 let RowMark::One(mark) = outer.mark.clone() else { return Ok(Vec::new()) };
                 let rows = self.joined(ground, outer, &mut states)?;
-                Ok(behind(rows, last.replace(mark), skip))
+                Ok(behind(rows, last.replace(mark).as_ref(), skip))
             };
             match outer.and_then(joined) {
                 Ok(rows) => Box::new(rows.into_iter().map(Ok)),
@@ -542,14 +542,14 @@ impl Part<'_> {
 /// Marks the joined rows of one outer row, and leaves out those up to where a page ended.
 fn behind(
     mut rows: Vec<Found>,
-    before: Option<Mark>,
+    before: Option<&Mark>,
     skip: Option<(&NodePath, &Vec<Option<NodePath>>)>,
 ) -> Vec<Found> {
     for row in &mut rows {
         let mut paths = row.paths();
         let inner = paths.split_off(1);
         let outer = paths.pop().flatten().unwrap_or_else(NodePath::root);
-        row.mark = RowMark::Joined { before: before.clone(), outer, inner };
+        row.mark = RowMark::Joined { before: before.cloned(), outer, inner };
     }
     rows.retain(|row| match (&row.mark, skip) {
         (RowMark::Joined { outer, inner, .. }, Some((skipped, behind))) => {
