@@ -12,10 +12,12 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::iter::Peekable;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use tympan_store::{Batch, ChunkStore, Map, Root};
+use bytes::Bytes;
+use tympan_store::{Batch, ChunkStore, Map, Root, Value};
 
 use crate::index::{Entries, IndexEdits, Maps, NAMES, ORDER, present};
 use crate::property_index::{Definitions, PREFIX};
@@ -155,8 +157,9 @@ impl<'a> Survey<'a> {
             }
             let map = map.unwrap_or_default();
             let tally = self.tallies.entry(index.to_owned()).or_default();
+            let mut entries = Ascending::of(self.store, map);
             for key in keys {
-                if map.get(self.store, key)? == Some(present()) {
+                if entries.has(key)? {
                     tally.found += 1;
                 } else {
                     tally.missing += 1;
@@ -245,6 +248,51 @@ impl<'a> Survey<'a> {
             }
         }
         Ok(None)
+    }
+}
+
+/// Entries of a map, looked for in the order of their keys.
+struct Ascending<'a> {
+    store: &'a dyn ChunkStore,
+    map: Map,
+    /// What follows the last place that was looked at.
+    rest: Peekable<Scan<'a>>,
+}
+
+/// What a range of a map gives.
+type Scan<'a> = Box<dyn Iterator<Item = tympan_store::Result<(Bytes, Value)>> + 'a>;
+
+impl<'a> Ascending<'a> {
+    /// Entries that are passed over before a key is looked up from the root again.
+    const STEPS: usize = 8;
+
+    fn of(store: &'a dyn ChunkStore, map: Map) -> Self {
+        let nothing: Scan<'a> = Box::new(std::iter::empty());
+        Self { store, map, rest: nothing.peekable() }
+    }
+
+    /// Tells whether a key behind the last one is there, with the value that index entries have. Those of documents
+    /// that follow each other mostly do so, too.
+    fn has(&mut self, key: &[u8]) -> Result<bool> {
+        let is_before = |entry: &tympan_store::Result<(Bytes, Value)>| {
+            entry.as_ref().is_ok_and(|(found, _)| **found < *key)
+        };
+        let mut steps = 0;
+        while steps < Self::STEPS && self.rest.next_if(is_before).is_some() {
+            steps += 1;
+        }
+        if self.rest.peek().is_none_or(is_before) {
+            let range = (Bound::Included(key), Bound::Unbounded);
+            let entries: Scan<'a> = Box::new(self.map.range(self.store, range));
+            self.rest = entries.peekable();
+        }
+        let is_it = |entry: &tympan_store::Result<(Bytes, Value)>| {
+            entry.as_ref().map_or(true, |(found, _)| **found == *key)
+        };
+        match self.rest.next_if(is_it).transpose()? {
+            Some((_, value)) => Ok(value == present()),
+            None => Ok(false),
+        }
     }
 }
 

@@ -101,3 +101,22 @@ fn a_join_whose_partners_do_not_fit_says_what_to_do() {
         "{error}"
     );
 }
+
+#[test]
+fn a_page_of_very_many_children_costs_what_one_of_few_does() {
+    let children = "SELECT * FROM [nt:base] AS a WHERE ISCHILDNODE(a, '/content')";
+    let newest = "SELECT * FROM [cq:Page] AS a WHERE ISCHILDNODE(a, '/content') AND [jcr:content/jcr:title] > 'Page 9' ORDER BY [jcr:content/jcr:title] DESC";
+    let reads = |pages: usize| {
+        let site = site(pages);
+        let (rows, cursor, first) = cost(&site, children, Some(20), None);
+        let (next, _, second) = cost(&site, children, Some(20), cursor);
+        let (sorted, _, by_key) = cost(&site, newest, Some(5), None);
+        assert_eq!((rows, next, sorted), (20, 20, 5));
+        [first, second, by_key]
+    };
+    let (few, many) = (reads(100), reads(4_000));
+    println!("chunk reads of the first page, the next and one by key: {few:?}, {many:?}");
+    for (few, many) in few.into_iter().zip(many) {
+        assert!(many <= few + 30, "{few} reads among 100, {many} among 4,000");
+    }
+}
