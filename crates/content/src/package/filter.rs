@@ -15,6 +15,7 @@ use std::fmt::Write as _;
 use regex::{Regex, RegexBuilder};
 
 use super::archive::File;
+use super::words;
 use super::xml::{Element, Item, Xml, push_attribute};
 use crate::{NodePath, Property, Result, Subtree, Value, ValueType};
 
@@ -45,11 +46,11 @@ impl Mode {
     /// Returns the mode's name as `filter.xml` spells it.
     #[must_use]
     pub fn name(self) -> &'static str {
-        Self::ALL.iter().find(|(mode, _)| *mode == self).map_or("", |(_, name)| name)
+        words::name_of(&Self::ALL, self)
     }
 
     fn find(text: &str) -> Option<Self> {
-        Self::ALL.iter().find(|(_, name)| name.eq_ignore_ascii_case(text)).map(|(mode, _)| *mode)
+        words::find(&Self::ALL, text)
     }
 }
 

@@ -40,6 +40,7 @@ mod settle;
 mod target;
 mod tree;
 mod version;
+mod words;
 mod xml;
 
 use std::collections::BTreeMap;

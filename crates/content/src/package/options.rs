@@ -4,6 +4,7 @@ use std::time::SystemTime;
 
 use super::filter::Mode;
 use super::properties::AccessControl;
+use super::words;
 
 /// How a package is installed. What is not said here, the package says.
 #[derive(Debug, Clone, Default)]
@@ -43,13 +44,13 @@ impl IdentifierRule {
     /// Returns the rule's name.
     #[must_use]
     pub fn name(self) -> &'static str {
-        Self::ALL.iter().find(|(rule, _)| *rule == self).map_or("", |(_, name)| name)
+        words::name_of(&Self::ALL, self)
     }
 
     /// Finds the rule of a name.
     #[must_use]
     pub fn find(text: &str) -> Option<Self> {
-        Self::ALL.iter().find(|(_, name)| name.eq_ignore_ascii_case(text)).map(|(one, _)| *one)
+        words::find(&Self::ALL, text)
     }
 }
 
@@ -88,13 +89,13 @@ impl DependencyRule {
     /// Returns the rule's name, as FileVault spells it.
     #[must_use]
     pub fn name(self) -> &'static str {
-        Self::ALL.iter().find(|(rule, _)| *rule == self).map_or("", |(_, name)| name)
+        words::name_of(&Self::ALL, self)
     }
 
     /// Finds the rule of a name.
     #[must_use]
     pub fn find(text: &str) -> Option<Self> {
-        Self::ALL.iter().find(|(_, name)| name.eq_ignore_ascii_case(text)).map(|(one, _)| *one)
+        words::find(&Self::ALL, text)
     }
 }
 

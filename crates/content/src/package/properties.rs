@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::archive::File;
 use super::dependency::Dependency;
+use super::words;
 use super::xml::{Item, Xml};
 use crate::{NodePath, Result};
 
@@ -124,7 +125,7 @@ impl AccessControl {
     /// Finds the rule of a name as `acHandling` spells it.
     #[must_use]
     pub fn find(text: &str) -> Option<Self> {
-        Self::ALL.iter().find(|(_, name)| name.eq_ignore_ascii_case(text)).map(|(one, _)| *one)
+        words::find(&Self::ALL, text)
     }
 }
 
