@@ -100,7 +100,8 @@ fn fill(arguments: &Demo, homes: &[&Home]) -> Result<(), Fault> {
     Ok(())
 }
 
-fn progress_style() -> ProgressStyle {
+/// How an installation's progress is drawn.
+pub(super) fn progress_style() -> ProgressStyle {
     let template = "{msg} {wide_bar} {pos}/{len} nodes, {per_sec}, {eta} left";
     ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
 }

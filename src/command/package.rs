@@ -18,6 +18,7 @@ use tympan_content::package::{
 use tympan_content::{Repository, Snapshot};
 
 use crate::args::{Package, Place};
+use crate::command::demo::progress_style;
 use crate::command::instance::close;
 use crate::command::package_remote::Instance;
 use crate::command::{Fault, Outcome};
@@ -51,8 +52,9 @@ fn failed(error: &tympan_content::Error) -> Fault {
 
 /// Sorts what went wrong: a package that is refused, or anything else.
 fn refused(error: tympan_content::Error) -> Fault {
+    use tympan_content::Error::{Constraint, NodeMissing, Package, Refused};
     match error {
-        tympan_content::Error::Package { .. } | tympan_content::Error::NodeMissing(_) => {
+        Package { .. } | NodeMissing(_) | Constraint(_) | Refused { .. } => {
             Fault::usage(chain(&error))
         }
         other => failed(&other),
@@ -84,7 +86,7 @@ fn install(package: &str, options: &InstallOptions, place: &Place) -> Outcome {
         instance.tell(&answer);
         return Ok(ExitCode::SUCCESS);
     }
-    let bar = ProgressBar::new(1);
+    let bar = ProgressBar::new(1).with_style(progress_style()).with_message("installing");
     let mut progress = |step: Progress<'_>| {
         bar.set_length(step.total as u64);
         bar.set_position(step.done as u64);
