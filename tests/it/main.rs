@@ -17,6 +17,7 @@ mod crash;
 mod database;
 mod floors;
 mod history;
+mod interface;
 mod launches;
 mod offload;
 mod openapi;
