@@ -19,7 +19,7 @@ pub(crate) fn to_srgb(frame: Frame, profile: Option<&[u8]>, warnings: &mut Vec<S
             Err(reason) => warnings.push(format!("its color profile is not used: {reason}")),
         }
     }
-    if frame.layout == Layout::Cmyk { naive(frame) } else { frame }
+    if frame.layout == Layout::Cmyk { naive(&frame) } else { frame }
 }
 
 /// Converts by the profile; nothing if it says nothing about these channels.
@@ -51,7 +51,7 @@ fn transformed(frame: &Frame, profile: &[u8]) -> Result<Option<Frame>, String> {
 }
 
 /// Converts ink without a profile: what light is left by the color and by black.
-fn naive(frame: Frame) -> Frame {
+fn naive(frame: &Frame) -> Frame {
     let mut bytes = Vec::with_capacity(frame.size.pixels() as usize * 3);
     for pixel in frame.bytes.chunks_exact(4) {
         if let [cyan, magenta, yellow, black] = *pixel {

@@ -63,12 +63,6 @@ impl Header {
     }
 }
 
-impl Default for Size {
-    fn default() -> Self {
-        Self { width: 0, height: 0 }
-    }
-}
-
 /// A decoded picture.
 #[derive(Debug)]
 pub(crate) struct Decoded {

@@ -43,7 +43,7 @@ impl Layout {
 }
 
 /// Width and height in pixels.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Size {
     /// Pixels from left to right.
     pub width: u32,

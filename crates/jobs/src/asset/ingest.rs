@@ -71,7 +71,7 @@ pub enum AssetError {
         /// The asset.
         path: NodePath,
         /// The cause.
-        source: tympan_content::Error,
+        source: Box<tympan_content::Error>,
     },
     /// The machine is to blame.
     #[error("cannot process the asset `{path}`")]
@@ -136,7 +136,7 @@ impl Assets {
     /// # Errors
     /// [`AssetError`]; what is wrong with the file is no error, but [`Processed::Failed`].
     pub fn process(&self, path: &NodePath, now: SystemTime) -> Result<Processed, AssetError> {
-        let content = |source| AssetError::Content { path: path.clone(), source };
+        let content = |source| AssetError::Content { path: path.clone(), source: Box::new(source) };
         for _ in 0..ORIGINALS {
             let node = self
                 .repository

@@ -147,7 +147,7 @@ pub enum MountError {
         /// The mount.
         mount: String,
         /// The cause.
-        source: tympan_content::Error,
+        source: Box<tympan_content::Error>,
     },
 }
 
@@ -164,7 +164,8 @@ pub fn synchronize(
 ) -> Result<Synchronized, MountError> {
     let listed = mount.source.list();
     let files = listed.map_err(|source| MountError::List { mount: mount.name.clone(), source })?;
-    let content = |source| MountError::Content { mount: mount.name.clone(), source };
+    let content =
+        |source| MountError::Content { mount: mount.name.clone(), source: Box::new(source) };
     let mut pass = Pass { repository, mount, now, done: Synchronized::default() };
     let present = pass.present().map_err(content)?;
     let (mut work, mut wanted) = (Vec::new(), BTreeSet::new());

@@ -57,7 +57,7 @@ impl Assets {
     /// # Errors
     /// If content cannot be read or written.
     pub fn write_back(&self, path: &NodePath, now: SystemTime) -> Result<WrittenBack, AssetError> {
-        let content = |source| AssetError::Content { path: path.clone(), source };
+        let content = |source| AssetError::Content { path: path.clone(), source: Box::new(source) };
         let revising =
             Revising { user: USER, message: "write metadata into the original", at: now };
         let mut written = WrittenBack::Unchanged;
@@ -117,8 +117,11 @@ fn write(session: &mut Session, path: &NodePath) -> tympan_content::Result<Writt
     Ok(WrittenBack::Written(names))
 }
 
+/// A file and the names of the properties that it says anew.
+type Rewritten = (Vec<u8>, Vec<String>);
+
 /// Returns the file with the metadata in it and the names of what changed; nothing if it says all of it already.
-fn written(metadata: &Subtree, bytes: Vec<u8>) -> Result<Option<(Vec<u8>, Vec<String>)>, String> {
+fn written(metadata: &Subtree, bytes: Vec<u8>) -> Result<Option<Rewritten>, String> {
     let mut file = Container::open(bytes)?;
     let packet = file.packet();
     let mut says = Properties::default();

@@ -84,7 +84,7 @@ pub(crate) fn photo(width: u32, height: u32) -> RgbImage {
         let (u, v) = (f64::from(x) / f64::from(width), f64::from(y) / f64::from(height));
         let wave =
             |a: f64, b: f64| (((a * u * 19.0).sin() + (b * v * 23.0).cos()) * 60.0 + 128.0) as u8;
-        let edge = if ((u * 12.0) as u32 + (v * 8.0) as u32) % 5 == 0 { 40 } else { 0 };
+        let edge = if ((u * 12.0) as u32 + (v * 8.0) as u32).is_multiple_of(5) { 40 } else { 0 };
         image::Rgb([
             wave(1.0, 0.7).saturating_add(edge),
             wave(0.4, 1.3),
@@ -135,7 +135,7 @@ pub(crate) fn exif(tags: &[(u16, ExifValue<'_>)]) -> Vec<u8> {
             }
         };
         head.extend(kind.to_le_bytes());
-        head.extend((count as u32).to_le_bytes());
+        head.extend(u32::to_le_bytes(count));
         if bytes.len() <= 4 {
             head.extend(bytes.iter().copied().chain([0; 4]).take(4));
         } else {

@@ -35,7 +35,7 @@ pub(super) fn density(tags: &[u8]) -> Option<(u32, u32)> {
     let side = |tag| {
         let ratio = rational(exif.get_field(tag, In::PRIMARY)?)?;
         let density = (ratio.to_f64() * factor).round();
-        (density >= 1.0 && density < 1e6).then_some(density as u32)
+        (1.0..1e6).contains(&density).then_some(density as u32)
     };
     Some((side(Tag::XResolution)?, side(Tag::YResolution)?))
 }
