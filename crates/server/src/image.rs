@@ -48,8 +48,11 @@ pub(crate) struct Images {
     studio: Arc<Studio>,
     limits: Limits,
     widths: Vec<u32>,
-    drawn: Cache<(BlobId, Wish, (u64, u64)), Arc<Picture>, PictureWeight>,
+    drawn: Cache<PictureKey, Arc<Picture>, PictureWeight>,
 }
+
+/// The original, what is wanted of it, and where the eye goes.
+type PictureKey = (BlobId, Wish, (u64, u64));
 
 #[derive(Debug)]
 struct Picture {
