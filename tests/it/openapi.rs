@@ -45,7 +45,7 @@ expected-statuses = ["2xx", "3xx", 401, 403, 404, 409, 410, 412, 415, 416, 422, 
 expected-statuses = [400, 401, 403, 404, 406, 409, 410, 412, 413, 415, 422, 428, 429, 431]
 # A statement that makes no sense is told with its column.
 [[operations]]
-include-path = "/api/v1/query"
+include-path-regex = "^/api/v1/(query|search)$"
 [operations.checks.positive_data_acceptance]
 expected-statuses = ["2xx", 304, 400, 415, 422, 429, 431]
 [operations.checks.negative_data_rejection]
