@@ -1,8 +1,9 @@
 //! Which request goes where.
 
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
+use axum::body::Body;
 use axum::extract::{Extension, Query, Request, State};
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::{any, get, post, put};
@@ -10,6 +11,7 @@ use axum::{Form, Json, Router, middleware};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use serde::Deserialize;
 use serde_json::json;
+use tympan_web::limit::limited;
 use tympan_web::listen::Peer;
 
 use crate::failure::{Failure, Result};
@@ -37,6 +39,7 @@ pub fn router(instance: Arc<Instance>) -> Router {
         .merge(query::routes())
         .merge(api::job::routes())
         .fallback(any(resource))
+        .layer(middleware::map_request(patiently))
         .layer(middleware::from_fn_with_state(instance.clone(), observe))
         .with_state(instance)
 }
@@ -79,6 +82,14 @@ fn publish_routes() -> Router<Arc<Instance>> {
         .route("/bin/receive", post(receive::message))
         .route("/bin/receive/chunks", post(receive::chunks))
         .route("/bin/receive/blob/{digest}/{length}", put(receive::blob))
+}
+
+/// How long a body may leave off arriving.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Lets a body that stops arriving fail, so that no client holds a connection by sending nothing.
+async fn patiently(request: Request) -> Request {
+    request.map(|body| Body::new(limited(body, u64::MAX).stalling_at_most(PATIENCE)))
 }
 
 /// Answers for everything that is content.
