@@ -125,7 +125,8 @@ fn with_state<T>(
     home: &Path,
     work: impl AsyncFnOnce(&tympan_store::State) -> std::io::Result<T>,
 ) -> Result<T, Fault> {
-    if !home.join("state.db").exists() {
+    let is_shared = crate::backend::state_database(&crate::config::read(home)?).is_some();
+    if !is_shared && !home.join("state.db").exists() {
         return Err(Fault::usage(format!(
             "`{}` is no home of an instance that ran",
             home.display()

@@ -59,14 +59,13 @@ impl Queues {
         Ok(claimed.into_iter().next())
     }
 
-    /// Claims waiting jobs of a topic, high ones first and then the oldest, whether or not others run.
+    /// Claims waiting jobs of a topic and a tenant, high ones first and then the oldest, whether or not others run.
     ///
     /// # Errors
     /// If the database fails.
     pub async fn claim(
         &self,
-        topic: &str,
-        tenant: &str,
+        (topic, tenant): (&str, &str),
         limit: u32,
         claim: Claim<'_>,
         now: SystemTime,

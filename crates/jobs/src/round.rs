@@ -406,7 +406,7 @@ impl Inner {
                     && !desk.held.values().any(|held| held.queue == name)
                 {
                     claimed.extend(
-                        self.claim_ordered(transaction, desk, set, (&name, &lanes), now).await?,
+                        self.claim_ordered(transaction, desk, (set, &name, &lanes), now).await?,
                     );
                 }
             } else {
@@ -422,8 +422,7 @@ impl Inner {
         &self,
         transaction: &mut Transaction,
         desk: &mut Desk,
-        set: &QueueSet,
-        (name, lanes): (&str, &[Lane]),
+        (set, name, lanes): (&QueueSet, &str, &[Lane]),
         now: SystemTime,
     ) -> Result<Option<(Job, String, bool)>> {
         if lanes.iter().any(|lane| !desk.topics.contains(&lane.topic)) {

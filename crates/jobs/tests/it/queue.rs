@@ -27,7 +27,7 @@ async fn ordered(queues: &Queues, worker: &str, now: SystemTime) -> Option<Job> 
 }
 
 async fn any(queues: &Queues, worker: &str, now: SystemTime) -> Option<Job> {
-    queues.claim("a/t", "", 1, claim(worker), now).await.unwrap().pop()
+    queues.claim(("a/t", ""), 1, claim(worker), now).await.unwrap().pop()
 }
 
 #[tokio::test]

@@ -390,7 +390,7 @@ async fn a_job_whose_processes_keep_dying_is_given_up() {
     queues.add_all(jobs("a/b", 1), SystemTime::now()).await.unwrap();
     let claim = tympan_jobs::Claim { worker: "dead", lease: Duration::ZERO };
     for attempt in 1..=3 {
-        let job = queues.claim("a/b", "", 1, claim, SystemTime::now()).await.unwrap();
+        let job = queues.claim(("a/b", ""), 1, claim, SystemTime::now()).await.unwrap();
         assert_eq!(job[0].attempt, attempt);
     }
     let twice = QueueConfig { retries: Some(2), ..queue("q", "a/*", 1.0) };
