@@ -91,9 +91,14 @@ impl Queues {
     /// [`Error::Topic`] and [`Error::TooLarge`] for what cannot be stored; the database's.
     pub async fn add(&self, job: NewJob, now: SystemTime) -> Result<JobId> {
         check(&job)?;
-        let (answer, answered) = oneshot::channel();
+        let (answer, mut answered) = oneshot::channel();
         self.shared.pending.lock().push(Pending { job, now, answer });
         let turn = self.shared.writing.lock().await;
+        // Whoever was stored with an earlier caller's group leaves at once: to write the few that came since would make
+        // each group as small as one job.
+        if let Ok(answer) = answered.try_recv() {
+            return answer.map_err(Error::Group);
+        }
         let group: Vec<Pending> = {
             let mut pending = self.shared.pending.lock();
             let count = pending.len().min(GROUP);
