@@ -1,7 +1,7 @@
 //! The words of packages and of the command line that stand for one of a few things.
 
 /// Returns the word of one thing.
-pub(super) fn name_of<T: PartialEq>(all: &[(T, &'static str)], wanted: T) -> &'static str {
+pub(super) fn name_of<T: PartialEq + Copy>(all: &[(T, &'static str)], wanted: T) -> &'static str {
     all.iter().find(|(one, _)| *one == wanted).map_or("", |(_, name)| name)
 }
 

@@ -228,11 +228,17 @@ fn like_of(pattern: &str) -> String {
     like
 }
 
-fn property(predicate: &Predicate) -> Built<Constraint> {
-    let name = predicate.value("").replace('@', "");
+/// Returns the name of a property as SQL-2 has it.
+fn property_name(predicate: &Predicate, name: &str) -> Built<String> {
+    let name = name.replace('@', "");
     if name.is_empty() {
         return Err(wrong(&format!("`{}` needs the name of a property", predicate.name)));
     }
+    Ok(name)
+}
+
+fn property(predicate: &Predicate) -> Built<Constraint> {
+    let name = property_name(predicate, &predicate.value(""))?;
     let depth = match predicate.parameters.get("depth") {
         Some(text) => whole(&format!("{}.depth", predicate.name), text)?.clamp(0, 10),
         None => 0,
@@ -293,6 +299,7 @@ fn range(predicate: &Predicate, read: &dyn Fn(&str) -> Built<Value>) -> Built<Co
     if name.is_empty() {
         return Err(wrong(&format!("`{}.property` is missing", predicate.name)));
     }
+    let name = property_name(predicate, &name)?;
     let mut parts = Vec::new();
     // Both bounds are open unless they say otherwise, as in AEM.
     let bounds = [("lowerBound", "lowerOperation", ">"), ("upperBound", "upperOperation", "<")];
@@ -363,9 +370,10 @@ fn number(predicate: &Predicate, text: &str, is_decimal: bool) -> Built<Value> {
 }
 
 fn bool_property(predicate: &Predicate, name: &str) -> Built<Constraint> {
+    let name = property_name(predicate, name)?;
     let is_wanted = predicate.parameters.get("value").is_none_or(|value| value != "false");
     let truth = Constraint::Compare {
-        operand: operand(name),
+        operand: operand(&name),
         operator: Operator::Equal,
         value: Literal::Value(Value::Boolean(true)),
     };
@@ -377,7 +385,7 @@ fn tags(predicate: &Predicate) -> Built<Constraint> {
     tags.extend(predicate.values("tagid"));
     let name = match predicate.value("property") {
         name if name.is_empty() => "cq:tags".to_owned(),
-        name => name,
+        name => property_name(predicate, &name)?,
     };
     let compare = |tag: &String| Constraint::Compare {
         operand: operand(&name),
@@ -402,8 +410,8 @@ fn orderings(root: &Group) -> Built<Vec<Ordering>> {
             ("", _) => continue,
             ("path", _) => Operand::Path(SELECTOR.to_owned()),
             ("nodename", _) => Operand::Name(SELECTOR.to_owned()),
-            (_, Some(named)) => operand(&named.value("")),
-            (name, None) => operand(name),
+            (_, Some(named)) => operand(&property_name(named, &named.value(""))?),
+            (name, None) => operand(&property_name(predicate, name)?),
         };
         let ignores_case = predicate.value("case") == "ignore";
         let operand = if ignores_case { Operand::Lower(Box::new(operand)) } else { operand };

@@ -309,6 +309,17 @@ fn xpath_and_maps_are_the_same_queries() {
     assert_eq!(map("type=cq:PageContent&fulltext=banana"), "~/b/jcr:content");
     let unknown = BuilderQuery::parse(&[("hasPermission".to_owned(), "x".to_owned())].into(), now);
     assert!(unknown.unwrap_err().message.contains("there is no predicate `hasPermission`"));
+    let unnamed = [
+        ("boolproperty", ""),
+        ("property", "@"),
+        ("rangeproperty.property", "@"),
+        ("orderby", "@"),
+    ];
+    for (key, value) in unnamed {
+        let map = [(key.to_owned(), value.to_owned())].into();
+        let message = BuilderQuery::parse(&map, now).unwrap_err().message;
+        assert!(message.contains("needs the name of a property"), "{key}: {message}");
+    }
 }
 
 #[test]
