@@ -161,24 +161,7 @@ pub(crate) async fn start(plan: &Plan<'_>) -> Result<Running, Fault> {
             Ok(())
         });
     }
-    let (worker, stopped_too) = (configurator.worker().clone(), stopped.clone());
-    if role == Role::Author && !plan.is_assets {
-        let launcher = launcher(&configurator, plan, &queues);
-        let stopped = stopped.clone();
-        tasks.spawn(async move {
-            launcher.run(stopped).await;
-            Ok(())
-        });
-    }
-    let following = configurator.run(stopped.clone());
-    tasks.spawn(async move {
-        following.await;
-        Ok(())
-    });
-    tasks.spawn(async move {
-        worker.run(stopped_too).await;
-        Ok(())
-    });
+    work_off(configurator, plan, &queues, (&mut tasks, &stopped));
     tasks.spawn(async move {
         replicator.run(stopped).await;
         Ok(())
@@ -231,6 +214,32 @@ fn jobs(plan: &Plan<'_>, queues: &Queues) -> Result<Configurator, Fault> {
     let configurator = Configurator::new(worker, plan.home.repository.clone(), &modes);
     configurator.refresh().map_err(|error| Fault::cannot_run(chain(&error)))?;
     Ok(configurator)
+}
+
+/// Starts what follows content and works off the queues.
+fn work_off(
+    configurator: Configurator,
+    plan: &Plan<'_>,
+    queues: &Queues,
+    (tasks, stopped): (&mut JoinSet<Result<(), Fault>>, &watch::Receiver<bool>),
+) {
+    if plan.role == Role::Author && !plan.is_assets {
+        let following = launcher(&configurator, plan, queues).run(stopped.clone());
+        tasks.spawn(async move {
+            following.await;
+            Ok(())
+        });
+    }
+    let working = configurator.worker().clone().run(stopped.clone());
+    tasks.spawn(async move {
+        working.await;
+        Ok(())
+    });
+    let following = configurator.run(stopped.clone());
+    tasks.spawn(async move {
+        following.await;
+        Ok(())
+    });
 }
 
 /// Makes what starts the workflows of launchers.

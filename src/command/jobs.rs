@@ -175,15 +175,22 @@ fn list_jobs(fields: &str, remote: &Remote) -> Outcome {
 fn pause(queue: &str, is_waiting: bool, remote: &Remote) -> Outcome {
     let fields = form([("queue", queue)]);
     let answer = ask(remote, Method::POST, "/api/v1/jobs/queues/pause", &fields)?;
-    while is_waiting {
+    if is_waiting {
+        wait_for_rest(queue, remote)?;
+    }
+    show(remote, &answer, || format!("the queue `{queue}` is paused"))
+}
+
+/// Waits until no job of a queue runs.
+fn wait_for_rest(queue: &str, remote: &Remote) -> Result<(), Fault> {
+    loop {
         let queues = ask(remote, Method::GET, "/api/v1/jobs/queues", "")?;
         let found = list(&queues, "queues").find(|found| text(found, "name") == queue);
         if found.is_none_or(|found| part(found, "active").as_u64() == Some(0)) {
-            break;
+            return Ok(());
         }
         std::thread::sleep(LOOK);
     }
-    show(remote, &answer, || format!("the queue `{queue}` is paused"))
 }
 
 fn retry(id: Option<i64>, queue: Option<&str>, remote: &Remote) -> Outcome {

@@ -148,11 +148,10 @@ impl Reading<'_> {
     fn search(&mut self, folder: &Node, depth: usize) -> Result<()> {
         for child in folder.children()? {
             match modes_of(child.name()) {
-                Some(modes) => {
-                    if modes.iter().all(|mode| self.run_modes.contains(mode)) {
-                        self.read_folder(&child, modes.len(), depth)?;
-                    }
+                Some(modes) if modes.iter().all(|mode| self.run_modes.contains(mode)) => {
+                    self.read_folder(&child, modes.len(), depth)?;
                 }
+                Some(_) => {}
                 None if depth < MAX_DEPTH => self.search(&child, depth + 1)?,
                 None => {}
             }

@@ -50,12 +50,14 @@ fn work_check(instance: &Instance) -> Option<String> {
 
 async fn replication_checks(instance: &Arc<Instance>) -> Vec<Check> {
     let role = instance.role.name();
-    let agents =
-        match instance.repository.snapshot().map_err(Into::into).and_then(|now| agents(&now, role))
-        {
-            Ok(agents) => agents,
-            Err(error) => return vec![("replication", Some(error.to_string()))],
-        };
+    let snapshot = match instance.repository.snapshot() {
+        Ok(snapshot) => snapshot,
+        Err(error) => return vec![("replication", Some(error.to_string()))],
+    };
+    let agents = match agents(&snapshot, role) {
+        Ok(agents) => agents,
+        Err(error) => return vec![("replication", Some(error.to_string()))],
+    };
     let mut faults = Vec::new();
     for agent in agents {
         if let Some(reason) = instance.replicator.blocked(&agent.name) {

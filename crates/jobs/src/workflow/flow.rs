@@ -172,7 +172,7 @@ mod tests {
         Model { path, title, suffix, is_transient: false, steps, transitions }
     }
 
-    fn check(flow: &mut Flow, model: &Model, step: &str, data: Json, expected: &str) {
+    fn check(flow: &mut Flow, model: &Model, step: &str, data: &Json, expected: &str) {
         let data = data.as_object().unwrap();
         let begun = flow.leave(model, step, data, None).map(|begun| begun.join(" "));
         assert_eq!(begun.unwrap_or_else(|error| error.to_string()), expected, "{step}");
@@ -185,26 +185,26 @@ mod tests {
              s>a a>x a>y x>j y>j j>z z>e",
         );
         let mut flow = Flow::default();
-        check(&mut flow, &model, "s", json!({}), "x y");
-        check(&mut flow, &model, "y", json!({}), "");
+        check(&mut flow, &model, "s", &json!({}), "x y");
+        check(&mut flow, &model, "y", &json!({}), "");
         let mut flow = Flow::from_json(&flow.to_json());
-        check(&mut flow, &model, "x", json!({}), "z");
-        check(&mut flow, &model, "z", json!({}), "");
+        check(&mut flow, &model, "x", &json!({}), "z");
+        check(&mut flow, &model, "z", &json!({}), "");
         assert!(flow.joins.is_empty());
     }
 
     #[test]
     fn rules_choose_the_way() {
         let model = model("s:START o:OR_SPLIT x:PROCESS y:PROCESS s>o o>y o>x?kind==image");
-        check(&mut Flow::default(), &model, "s", json!({ "kind": "image" }), "x");
-        check(&mut Flow::default(), &model, "s", json!({ "kind": "text" }), "y");
+        check(&mut Flow::default(), &model, "s", &json!({ "kind": "image" }), "x");
+        check(&mut Flow::default(), &model, "s", &json!({ "kind": "text" }), "y");
         let strict = super::tests::model("s:START o:OR_SPLIT x:PROCESS s>o o>x?n==1");
-        check(&mut Flow::default(), &strict, "s", json!({ "n": 1 }), "x");
+        check(&mut Flow::default(), &strict, "s", &json!({ "n": 1 }), "x");
         check(
             &mut Flow::default(),
             &strict,
             "s",
-            json!({}),
+            &json!({}),
             "no way leads on from the step `o`: no rule holds",
         );
     }
@@ -212,11 +212,11 @@ mod tests {
     #[test]
     fn loops_end() {
         let model = model("s:START x:PROCESS g:GOTO@x e:END s>x x>g g>e");
-        check(&mut Flow::default(), &model, "x", json!({ "again": "yes" }), "x");
-        check(&mut Flow::default(), &model, "x", json!({ "again": "no" }), "");
+        check(&mut Flow::default(), &model, "x", &json!({ "again": "yes" }), "x");
+        check(&mut Flow::default(), &model, "x", &json!({ "again": "no" }), "");
         let endless = super::tests::model("s:START g:GOTO@g e:END s>g g>e");
         let expected = format!("the instance went through {MAX_STEPS} steps");
-        check(&mut Flow::default(), &endless, "s", json!({ "again": "yes" }), &expected);
+        check(&mut Flow::default(), &endless, "s", &json!({ "again": "yes" }), &expected);
     }
 
     #[test]
