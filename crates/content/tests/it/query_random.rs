@@ -385,7 +385,7 @@ fn joins() -> impl Strategy<Value = Query> {
         let kind = if is_outer { JoinKind::LeftOuter } else { JoinKind::Inner };
         part.joins.push(Join { kind, selector, on });
         let parts: Vec<_> = part.constraint.take().into_iter().chain(of_second).collect();
-        part.constraint = (!parts.is_empty()).then(|| Constraint::And(parts));
+        part.constraint = (!parts.is_empty()).then_some(Constraint::And(parts));
         query.orderings.clear();
         query
     })
