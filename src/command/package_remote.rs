@@ -144,7 +144,8 @@ impl<'a> Instance<'a> {
             return Ok(response);
         }
         let answer = read_json(response).await.unwrap_or_default();
-        let message = answer.get("error").and_then(Value::as_str).unwrap_or_default();
+        let message = answer.get("detail").or_else(|| answer.get("error"));
+        let message = message.and_then(Value::as_str).unwrap_or_default();
         let message = format!("{uri} answered {status}: {message}");
         Err(if status.is_client_error() {
             Fault::usage(message)

@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 use tympan_blobs::BlobStore;
 use tympan_content::{Date, IndexFault, IndexMaps};
 use tympan_store::{
-    BlobId, Fate, Inspection, LocalStore, Repaired, RepairedPart, Report, inspect, key, plan,
-    repair,
+    BlobId, ChunkStore, Fate, Inspection, LocalStore, Repaired, RepairedPart, Report, inspect, key,
+    plan, repair,
 };
 
 use crate::backend::Backend;
@@ -36,6 +36,8 @@ pub(super) enum Mode {
 /// The stores of a home.
 struct Stores {
     local: Arc<LocalStore>,
+    /// The packs with what they lie over, if the home is a clone.
+    chunks: Arc<dyn ChunkStore>,
     blobs: Arc<dyn BlobStore>,
 }
 
@@ -112,10 +114,11 @@ impl Stores {
     fn open(home: &Path) -> Result<Self, Fault> {
         let backend = Backend::open(home, &config::read(home)?)?;
         let blobs = backend.open_blobs(home)?;
+        let chunks = backend.chunks;
         let local = backend.local.ok_or_else(|| {
             Fault::usage("the repository of this home lies in a database, which checks itself")
         })?;
-        Ok(Self { local, blobs })
+        Ok(Self { local, chunks, blobs })
     }
 
     fn inspect(&self) -> Result<Inspection, Fault> {
@@ -133,13 +136,13 @@ impl Stores {
 
     /// Compares the index maps of all refs with those that their content makes.
     fn check_indexes(&self) -> Result<Vec<IndexFault>, Fault> {
-        let compared = IndexMaps::new(&*self.local).compare();
+        let compared = IndexMaps::new(&*self.chunks).compare();
         compared.map_err(|error| Fault::cannot_run(chain(&error)))
     }
 
     /// Makes the index maps of the refs anew that have a wrong one.
     fn remake_indexes(&self, faults: &[IndexFault]) -> Result<(), Fault> {
-        let maps = IndexMaps::new(&*self.local);
+        let maps = IndexMaps::new(&*self.chunks);
         let names: BTreeSet<&str> = faults.iter().map(|fault| &*fault.name).collect();
         for name in names {
             let made = maps.remake(name, SystemTime::now());

@@ -281,7 +281,7 @@ impl Planner<'_> {
         let Some(request) = condition.request(index)? else { return Ok(None) };
         // The index counts documents, of which it knows the words alone, and not always in which property they are.
         let is_counted = changed.is_empty()
-            && request.property.is_none()
+            && condition.property.is_none()
             && request.expression == condition.expression
             && self.constraints.len() == 1
             && self.wanted.node_type == "cq:Page";
