@@ -20,6 +20,7 @@ use tantivy::directory::{
     AntiCallToken, Directory, DirectoryLock, FileHandle, Lock, MmapDirectory, OwnedBytes,
     TerminatingWrite, WatchCallback, WatchHandle, WritePtr,
 };
+use tantivy::index::SegmentComponent;
 
 /// How the names of files end that say which documents are deleted.
 const DELETED: &str = "del";
@@ -185,7 +186,14 @@ fn start() -> Option<String> {
 /// If what the commit consists of cannot be read.
 pub(crate) fn damaged(index: &tantivy::Index) -> tantivy::Result<Vec<PathBuf>> {
     let directory = index.directory();
-    let mut files: Vec<PathBuf> = index.load_metas()?.list_segment_files().into_iter().collect();
+    let metas = index.load_metas()?;
+    let mut files = metas.list_segment_files();
+    // The library lists this file of every segment. Where nothing is deleted it is no part of the commit: one that is
+    // there was left by a writer that was killed.
+    for segment in metas.segments.iter().filter(|segment| !segment.has_deletes()) {
+        files.remove(&segment.relative_path(SegmentComponent::Delete));
+    }
+    let mut files: Vec<PathBuf> = files.into_iter().collect();
     files.sort();
     // Files that were never made, or that a merge removes meanwhile, are no damage: a missing one shows when the
     // index is opened.
@@ -197,4 +205,37 @@ pub(crate) fn damaged(index: &tantivy::Index) -> tantivy::Result<Vec<PathBuf>> {
             })
     });
     Ok(files)
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+mod tests {
+    use tantivy::schema::{Schema, TEXT};
+    use tantivy::{IndexSettings, TantivyDocument, doc};
+
+    use super::*;
+
+    #[test]
+    fn files_of_commits_that_never_were_are_no_damage() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut schema = Schema::builder();
+        let text = schema.add_text_field("text", TEXT);
+        let files = Files::open(folder.path()).unwrap();
+        let index =
+            tantivy::Index::create(files, schema.build(), IndexSettings::default()).unwrap();
+        let mut writer = index.writer_with_num_threads::<TantivyDocument>(1, 20 << 20).unwrap();
+        writer.add_document(doc!(text => "alpha")).unwrap();
+        writer.commit().unwrap();
+        drop(writer);
+        let segment = index.load_metas().unwrap().segments.remove(0);
+        let left = segment.relative_path(SegmentComponent::Delete);
+        fs::write(folder.path().join(left), "not of this commit").unwrap();
+        assert_eq!(damaged(&index).unwrap(), Vec::<PathBuf>::new());
+
+        let terms = segment.relative_path(SegmentComponent::Terms);
+        let mut bytes = fs::read(folder.path().join(&terms)).unwrap();
+        bytes[0] ^= 1;
+        fs::write(folder.path().join(&terms), bytes).unwrap();
+        assert_eq!(damaged(&index).unwrap(), [terms]);
+    }
 }
