@@ -208,7 +208,6 @@ pub(crate) fn damaged(index: &tantivy::Index) -> tantivy::Result<Vec<PathBuf>> {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 mod tests {
     use tantivy::schema::{Schema, TEXT};
     use tantivy::{IndexSettings, TantivyDocument, doc};
