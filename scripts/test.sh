@@ -3,6 +3,8 @@
 set -u
 cd "$(dirname "$0")/.."
 export CARGO_INCREMENTAL=${CARGO_INCREMENTAL:-0} CARGO_TERM_COLOR=never
+# The same random cases each time: what passes here passes again. `make torture` looks for new ones.
+export PROPTEST_RNG_SEED=${PROPTEST_RNG_SEED:-1}
 passed=0 failed=0
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT

@@ -79,17 +79,18 @@ impl Survey {
 impl LocalStore {
     /// Reads all packs. From then on look-ups go past index files that turn out to be wrong.
     pub(crate) fn survey(&self) -> Result<Survey> {
-        let (open, end) = self.writer.lock().end();
+        let growing = self.writer.lock().growing();
         let mut survey = Survey::default();
         let packs = self.index.packs();
         survey.packs = packs.files.len();
         for (pack, file) in &packs.files {
             let length = file.len().map_err(|source| failed(*pack, source))?;
             let index = packs.indexes.get(pack);
-            let covered = match index {
-                _ if *pack == open => end,
-                Some(index) => index.covered(),
-                None => length,
+            let end = growing.and_then(|(open, end)| (open == *pack).then_some(end));
+            let covered = match end.or(index.map(|index| index.covered())) {
+                Some(covered) => covered,
+                // The index file of a pack that is shorter than it says is not in use, and the proof of it.
+                None => self.covered_by_file(*pack)?.unwrap_or(length),
             };
             if length < covered {
                 let name = pack_name(*pack);
@@ -97,7 +98,7 @@ impl LocalStore {
                 survey.damaged_packs.insert(*pack);
             }
             // What is appended during the survey is none of its business.
-            let length = if *pack == open { length.min(end) } else { length };
+            let length = end.map_or(length, |end| length.min(end));
             let reader = PackReader::new(*pack, file.as_ref(), length);
             survey.read_pack(reader, index.map(AsRef::as_ref), &self.index)?;
         }
@@ -106,6 +107,12 @@ impl LocalStore {
             survey.note(fault.clone());
         }
         Ok(survey)
+    }
+
+    /// Returns how many bytes of a pack its index file covers; `None` without one that passes its checksum.
+    fn covered_by_file(&self, pack: u32) -> Result<Option<u64>> {
+        let known = IndexFile::open(self.disk.as_ref(), pack)?;
+        Ok(known.filter(IndexFile::is_intact).map(|index| index.covered()))
     }
 
     /// Tells whether a survey has found the record of a chunk to be damaged.

@@ -171,9 +171,9 @@ pub(super) struct Writer {
 pub(super) type Unindexed = (u32, u64, Tables);
 
 impl Writer {
-    /// Returns the open pack and its length.
-    pub(super) fn end(&self) -> (u32, u64) {
-        (self.pack, self.length)
+    /// Returns the open pack and its length; `None` if nothing is appended to it any more.
+    pub(super) fn growing(&self) -> Option<(u32, u64)> {
+        (!self.is_sealed).then_some((self.pack, self.length))
     }
 
     /// Appends the prepared records and, if the batch moves anything, commits and syncs. Returns what was committed.
