@@ -2,6 +2,7 @@
 # The long fault runs, each printing its count. Usage: scripts/torture.sh [store|search|jobs|program]...    (default: all)
 #   KILLS         processes killed in each test (default: 1,000 of the store, 200 of the index, 300 of job workers, 100 of the whole program)
 #   POSTGRES_SECONDS  of 64 writers on one database, one of their processes killed (default 60)
+#   CASES         damaged stores that are repaired (default 2,000)
 #   SAVES         page saves of the soak (default 10,000)
 #   FUZZ_SECONDS  for each of the store's decoders (default 1,800)
 # Exit code: 0 nothing lost, 1 something failed, 2 no such room.
@@ -17,6 +18,7 @@ store() {
   local test=(cargo test -p tympan-store --test it -- --nocapture)
   run "power cuts" env TYMPAN_CRASH_SAVES="${CRASH_SAVES:-150}" "${test[@]}" crash
   run "kills" env TYMPAN_KILLS="${KILLS:-1000}" "${test[@]}" kill
+  run "damage at random places" env PROPTEST_CASES="${CASES:-2000}" "${test[@]}" random_damage
   run "authors on one database" env TYMPAN_POSTGRES_SECONDS="${POSTGRES_SECONDS:-60}" "${test[@]}" two_processes
   run "soak" env TYMPAN_SAVES="${SAVES:-10000}" "${test[@]}" soak
   run "fuzz" env FUZZ_SECONDS="${FUZZ_SECONDS:-1800}" fuzz/run.sh chunk record commit index
