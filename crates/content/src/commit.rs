@@ -59,16 +59,23 @@ pub(crate) struct Done {
     pub(crate) decided: Vec<(Conflict, Side)>,
 }
 
-/// Commits edits that were made over `base`, together with what other sessions commit at the moment. The documents with
-/// the keys in `guarded` must be as they are in `base`.
+/// What must hold for the state that a commit is written over, whatever others commit before.
+pub(crate) struct Conditions<'a> {
+    /// The keys of documents that must be as they are in the state that the session began with.
+    pub(crate) guarded: &'a BTreeSet<Vec<u8>>,
+    /// Refuses what the policies of that state forbid.
+    pub(crate) permit: &'a dyn Fn(&View) -> Result<()>,
+}
+
+/// Commits edits that were made over `base`, together with what other sessions commit at the moment.
 ///
 /// # Errors
-/// [`Error::Conflicts`] with every clash and who made it, [`Error::Stale`] for a guarded document; nothing is written
-/// then.
+/// [`Error::Conflicts`] with every clash and who made it, [`Error::Stale`] for a guarded document, what `permit` says;
+/// nothing is written then.
 pub(crate) fn commit(
     base: &Snapshot,
     edits: &Overlay,
-    guarded: &BTreeSet<Vec<u8>>,
+    conditions: &Conditions<'_>,
     change: &Change<'_>,
     checks: Checks,
 ) -> Result<ChunkId> {
@@ -79,10 +86,11 @@ pub(crate) fn commit(
     };
     let choice = MergeChoice::default();
     stage(base, change, checks, &|_| Ok(()), |head| {
+        (conditions.permit)(head)?;
         if head.root == base.0.root && increments.is_empty() {
             return Ok((Cow::Borrowed(edits), ()));
         }
-        check_guarded(&base.0, guarded, head)?;
+        check_guarded(&base.0, conditions.guarded, head)?;
         let mut clashes = Clashes::new(&choice);
         let mut merged = match head.root == base.0.root {
             true => edits.clone(),

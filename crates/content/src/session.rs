@@ -15,13 +15,13 @@ use std::time::SystemTime;
 
 use tympan_store::{ChunkId, Hold};
 
-use crate::access::{self, Gate, Inner};
+use crate::access::{self, Gate, Inner, Rulings};
 use crate::body::Body;
 use crate::boundary::{has_ordered_children, is_container, is_own_content};
 use crate::commit::Checks;
 use crate::order::OrderKey;
 use crate::record::{BodyPlace, Record};
-use crate::repository::Repository;
+use crate::repository::{MAIN, Repository};
 use crate::siblings::Spot;
 use crate::snapshot::View;
 use crate::version::{IS_CHECKED_OUT, Passes, check_privilege};
@@ -469,12 +469,14 @@ impl Session {
             self.check_in_installed(&self.base.clone(), message, at)?;
             self.cool()?;
         }
-        self.check_access()?;
+        let permitted = self.check_access()?;
         self.passes.check(&self.base, &self.pending, &self.moves)?;
         let versions = &self.pending.0.versions;
         let change = commit::Change { user: &self.user, message, at, versions };
         let edits = &self.pending.0.overlay;
-        let done = commit::commit(&self.base, edits, &self.guarded, &change, self.checks);
+        let permit = |head: &View| self.check_access_over(head, permitted.as_ref());
+        let conditions = commit::Conditions { guarded: &self.guarded, permit: &permit };
+        let done = commit::commit(&self.base, edits, &conditions, &change, self.checks);
         let root = done.map_err(|error| self.told(error))?;
         self.guarded.clear();
         self.base = self.repository.snapshot_at(root)?;
@@ -495,16 +497,34 @@ impl Session {
         }
     }
 
-    /// Checks that the viewer has the privileges that the edits need, by the newest policies.
-    fn check_access(&self) -> Result<()> {
+    /// Checks that the viewer has the privileges that the edits need, by the newest policies. Gives the state that they
+    /// were taken from; nothing where no policy counts.
+    fn check_access(&self) -> Result<Option<(ChunkId, Rulings)>> {
         let view = &self.pending.0;
         if self.gate.is_none() || (view.overlay.is_empty() && view.versions.is_empty()) {
+            return Ok(None);
+        }
+        let newest = self.repository.snapshot()?;
+        let (gate, rulings) = Gate::open_with_rulings(&newest.0, &self.viewer)?;
+        self.check_by(&gate)?;
+        Ok(Some((newest.root_id(), rulings)))
+    }
+
+    /// Checks the same for the state that the edits are written over. Costs nothing if it is the one that was checked,
+    /// and little if its policies and groups are the same.
+    fn check_access_over(&self, head: &View, permitted: Option<&(ChunkId, Rulings)>) -> Result<()> {
+        let Some((root, known)) = permitted else { return Ok(()) };
+        if head.root == *root && head.shared.branch == MAIN {
             return Ok(());
         }
-        let gate = Gate::open(&self.repository.snapshot()?, &self.viewer)?;
+        let (gate, rulings) = Gate::open_with_rulings(head, &self.viewer)?;
+        if rulings == *known { Ok(()) } else { self.check_by(&gate) }
+    }
+
+    fn check_by(&self, gate: &Gate) -> Result<()> {
         let Self { base, pending, moves, .. } = self;
-        check_privilege(base, &pending.0, &gate)?;
-        access::check(&access::Changed { base, pending, moves }, &gate)
+        check_privilege(base, &pending.0, gate)?;
+        access::check(&access::Changed { base, pending, moves }, gate)
     }
 
     /// Returns why a commit was refused, as the viewer may know it.

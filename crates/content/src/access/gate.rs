@@ -16,6 +16,8 @@ use crate::access::policy::is_policy_name;
 use crate::access::privilege::Privileges;
 use crate::access::restriction::Item;
 use crate::body::{Body, BodyNode};
+use crate::repository::MAIN;
+use crate::snapshot::View;
 use crate::{NodePath, Result, Snapshot, Subtree};
 
 use super::viewer::Viewer;
@@ -32,6 +34,13 @@ pub(crate) struct Gate {
     lenses: [Option<Arc<Lens>>; 2],
 }
 
+/// By which policies and accounts a door was opened; equal ones decide alike.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Rulings {
+    own: u64,
+    main: u64,
+}
+
 /// What of a document is hidden.
 #[derive(Debug, Default)]
 pub(crate) struct Mask {
@@ -44,12 +53,19 @@ pub(crate) struct Mask {
 impl Gate {
     /// Opens the door of a state for a viewer.
     pub(crate) fn open(snapshot: &Snapshot, viewer: &Viewer) -> Result<Self> {
-        let view = &snapshot.0;
+        Ok(Self::open_with_rulings(&snapshot.0, viewer)?.0)
+    }
+
+    /// Opens the door of a state for a viewer, and tells by which policies and accounts. A state of `main` that a commit
+    /// is written over is its newest one, durable or not.
+    pub(crate) fn open_with_rulings(view: &View, viewer: &Viewer) -> Result<(Self, Rulings)> {
         let cache = &view.shared.bodies.access;
-        let main = cache.of_main(&view.shared)?;
         let own = cache.of(view)?;
+        let is_ahead = view.shared.branch == MAIN && view.shared.commits.is_none();
+        let main = if is_ahead { own.clone() } else { cache.of_main(&view.shared)? };
         let other = (own.id != main.id).then(|| main.lens(&viewer.0, &main));
-        Ok(Self { lenses: [Some(own.lens(&viewer.0, &main)), other] })
+        let rulings = Rulings { own: own.id, main: main.id };
+        Ok((Self { lenses: [Some(own.lens(&viewer.0, &main)), other] }, rulings))
     }
 
     /// Makes a door that lets nothing through.
