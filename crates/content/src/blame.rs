@@ -98,7 +98,7 @@ enum Found {
 }
 
 fn value_at(snapshot: &Snapshot, conflict: &Conflict) -> Result<Found> {
-    let node = snapshot.node(&conflict.path)?;
+    let node = snapshot.node(&conflict.their_path())?;
     Ok(match &conflict.property {
         Some(name) => Found::Property(node.and_then(|node| node.property(name))),
         None => Found::Node(node.map(|node| node.read_own()).transpose()?),

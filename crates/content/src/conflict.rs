@@ -60,11 +60,11 @@ pub struct Conflict {
     pub kind: ConflictKind,
     /// The property, where the conflict is about one.
     pub property: Option<String>,
-    /// The property's value when this session began.
+    /// The property's value when this session began; of a node that both moved, the path that it had then.
     pub base: Option<Property>,
-    /// The value that this session wants.
+    /// The value, or the path of that node, that this session wants.
     pub ours: Option<Property>,
-    /// The value that is stored now.
+    /// The value, or the path of that node, that is stored now.
     pub theirs: Option<Property>,
     /// Who made it what it is now; nothing where the history no longer says so.
     pub changed: Option<ChangedBy>,
@@ -89,6 +89,13 @@ impl Conflict {
         let path = path.clone();
         Self { path, kind, property: None, base: None, ours: None, theirs: None, changed: None }
     }
+
+    /// Returns where the other side has the node.
+    pub(crate) fn their_path(&self) -> NodePath {
+        let moved = self.theirs.as_ref().filter(|_| self.property.is_none());
+        let path = moved.and_then(Property::first).map(|path| NodePath::new(&path.to_text()));
+        path.and_then(Result::ok).unwrap_or_else(|| self.path.clone())
+    }
 }
 
 impl fmt::Display for Conflict {
@@ -96,6 +103,8 @@ impl fmt::Display for Conflict {
         write!(f, "{} at `{}`", self.kind.name(), self.path)?;
         if let Some(property) = &self.property {
             write!(f, ", property `{property}`")?;
+        }
+        if self.property.is_some() || self.theirs.is_some() {
             for (side, value) in
                 [("was", &self.base), ("ours is", &self.ours), ("theirs is", &self.theirs)]
             {

@@ -33,6 +33,7 @@ mod keys;
 mod launch;
 mod listing;
 mod merge;
+mod moved_apart;
 mod order;
 pub mod package;
 mod path;

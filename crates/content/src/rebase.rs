@@ -20,7 +20,7 @@ use crate::siblings::deal_missing;
 use crate::snapshot::{Overlay, View};
 use crate::{
     Conflict, ConflictKind, Error, JCR_CONTENT, NodePath, PRIMARY_TYPE, Property, Result, Side,
-    Subtree, keys, types,
+    Subtree, keys, moved_apart, types,
 };
 
 /// Merges edits over `base` onto the newer state `head`; conflicts go to `clashes`.
@@ -71,6 +71,7 @@ pub(crate) fn merge_onto(
             child = parent;
         }
     }
+    moved_apart::settle(base, edits, head, &mut merged, clashes)?;
     hold_children(base, edits, head, &mut merged, clashes)?;
     recut.keep_removals(edits, &mut merged, clashes)?;
     let mut seen = BTreeSet::new();

@@ -4,7 +4,7 @@
 //! what is hidden in both.
 
 use crate::types::Violation;
-use crate::{Conflict, Error, Node, NodePath, Snapshot};
+use crate::{Conflict, Error, Node, NodePath, Property, Snapshot};
 
 /// The state that a session began with and the newest one, as its viewer sees them.
 pub(crate) struct Seen(pub(crate) [Snapshot; 2]);
@@ -53,8 +53,19 @@ impl Seen {
                 let node = snapshot.node(&conflict.path).ok().flatten();
                 *value = node.and_then(|node| node.property(name)).filter(|_| value.is_some());
             }
+        } else {
+            // Where the sides have a node that both moved.
+            for place in [&mut conflict.base, &mut conflict.theirs] {
+                place.take_if(|place| !self.sees_place(place));
+            }
         }
         conflict
+    }
+
+    /// Tells whether a value is the path of a node that is seen.
+    fn sees_place(&self, place: &Property) -> bool {
+        let path = place.first().map(|path| NodePath::new(&path.to_text()));
+        path.is_some_and(|path| path.is_ok_and(|path| self.sees(&path)))
     }
 
     fn sees_property(&self, path: &NodePath, name: &str) -> bool {

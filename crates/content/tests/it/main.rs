@@ -20,6 +20,7 @@ mod listing;
 mod merge_naive;
 mod merge_shape;
 mod model;
+mod moved_apart;
 mod order;
 mod package_accounts;
 mod package_build;
