@@ -8,7 +8,8 @@
 //! * A branch begins with the maps of `main`, where that has them, and reads only what differs.
 //! * Until that commit no query uses the index; after it, the map is what commits of the same content make.
 //!
-//! On failure: a build that stops is begun again from nothing. Its chunks are garbage.
+//! On failure: a build that stops is begun again from nothing. Its chunks are garbage. One that the content does not
+//! allow is begun again when a document that is in its way changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -37,7 +38,7 @@ const SMALL_DIFFERENCE: usize = 200;
 pub struct IndexStatus {
     /// The name of its definition.
     pub name: String,
-    /// The property, with the relative path to it.
+    /// The property, with the relative path to it; or the function of it.
     pub property: String,
     /// Its state.
     pub state: IndexState,
@@ -67,9 +68,17 @@ pub enum IndexState {
     },
 }
 
-/// What builds are doing, by map.
+/// What builds are doing, by branch and map.
 #[derive(Debug, Default)]
-pub(crate) struct Builds(Mutex<BTreeMap<String, IndexState>>);
+pub(crate) struct Builds(Mutex<BTreeMap<(String, String), Build>>);
+
+/// What one build is doing.
+#[derive(Debug, Clone)]
+struct Build {
+    state: IndexState,
+    /// Of a failed one, the documents that are in the way, as they were: it is begun again when one is another.
+    obstacles: Vec<(Vec<u8>, Option<Stored>)>,
+}
 
 /// A build under way.
 #[derive(Debug)]
@@ -99,15 +108,13 @@ impl Repository {
         let builds = self.0.bodies.builds.0.lock().clone();
         let mut statuses = Vec::new();
         for index in &Definitions::cached(&snapshot.0)?.0 {
+            let build = builds.get(&self.build_of(&index.map));
             let state = match maps.get(&index.map) {
                 // The empty key is no entry.
                 Some(map) => IndexState::Ready { entries: map.count(reads)?.saturating_sub(1) },
-                None => builds.get(&index.map).cloned().unwrap_or(IndexState::Waiting),
+                None => build.map_or(IndexState::Waiting, |build| build.state.clone()),
             };
-            let property = match &*index.parents {
-                "" => index.property.clone(),
-                parents => format!("{parents}/{}", index.property),
-            };
+            let property = index.what();
             statuses.push(IndexStatus { name: index.name.clone(), property, state });
         }
         statuses.sort_by(|left, right| {
@@ -124,13 +131,13 @@ impl Repository {
         let base = self.snapshot()?;
         let maps = Root::read(self.0.reads(), &base.root_id())?.maps;
         let definitions = Definitions::cached(&base.0)?;
-        let has_failed = |map: &str| {
-            matches!(self.0.bodies.builds.0.lock().get(map), Some(IndexState::Failed { .. }))
-        };
-        let missing = definitions.0.iter();
-        let missing =
-            missing.filter(|index| !maps.contains_key(&index.map) && !has_failed(&index.map));
-        let definitions = Arc::new(Definitions(missing.cloned().collect()));
+        let mut missing = Vec::new();
+        for index in definitions.0.iter().filter(|index| !maps.contains_key(&index.map)) {
+            if !self.is_in_vain(&index.map, base.0.content)? {
+                missing.push(index.clone());
+            }
+        }
+        let definitions = Arc::new(Definitions(missing));
         if definitions.0.is_empty() {
             return Ok(None);
         }
@@ -163,6 +170,24 @@ impl Repository {
             total,
             _hold: hold,
         }))
+    }
+
+    fn build_of(&self, map: &str) -> (String, String) {
+        (self.0.branch.clone(), map.to_owned())
+    }
+
+    /// Tells whether a build would fail as it did: whether what was in the way is as it was.
+    fn is_in_vain(&self, map: &str, content: Map) -> Result<bool> {
+        let build = self.0.bodies.builds.0.lock().get(&self.build_of(map)).cloned();
+        let Some(Build { state: IndexState::Failed { .. }, obstacles }) = build else {
+            return Ok(false);
+        };
+        for (key, was) in obstacles {
+            if content.get(self.0.reads(), &key)? != was {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Returns the maps among the missing ones that `main` has, with its state: a branch needs no more than what it
@@ -235,7 +260,8 @@ impl Repository {
     /// If the store fails.
     pub fn drop_indexes(&self, name: Option<&str>) -> Result<usize> {
         let commits = self.0.commits.as_ref().ok_or(Error::NotContent(self.head()?))?;
-        self.0.bodies.builds.0.lock().clear();
+        let branch = &self.0.branch;
+        self.0.bodies.builds.0.lock().retain(|(on, _), _| on != branch);
         commits.committer.commit(|head| {
             let head = commit::open_head(&commits.staged, head)?;
             let mut maps = Root::read(head.shared.reads(), &head.root)?.maps;
@@ -264,31 +290,54 @@ impl IndexBuild {
             Some(start) => self.read(&start).map(|()| false),
             None => self.finish(),
         };
-        let builds = &self.repository.0.bodies.builds;
         match result {
             Ok(is_done) => {
-                let state = IndexState::Building { done: self.done, total: self.total };
-                let mut states = builds.0.lock();
-                for index in &self.definitions.0 {
-                    if is_done {
-                        states.remove(&index.map);
-                    } else {
-                        states.insert(index.map.clone(), state.clone());
-                    }
-                }
+                self.note_progress(is_done);
                 Ok(is_done)
             }
             Err(error @ Error::NotUnique { .. }) => {
-                let reason = error.to_string();
-                tracing::warn!(reason, "an index cannot be built");
-                let mut states = builds.0.lock();
-                for index in self.definitions.0.iter().filter(|index| index.unique) {
-                    states.insert(index.map.clone(), IndexState::Failed { reason: reason.clone() });
-                }
+                self.note_failure(&error)?;
                 Ok(true)
             }
             Err(error) => Err(error),
         }
+    }
+
+    fn note_progress(&self, is_done: bool) {
+        let state = IndexState::Building { done: self.done, total: self.total };
+        let mut builds = self.repository.0.bodies.builds.0.lock();
+        for index in &self.definitions.0 {
+            let build = self.repository.build_of(&index.map);
+            if is_done {
+                builds.remove(&build);
+            } else {
+                builds.insert(build, Build { state: state.clone(), obstacles: Vec::new() });
+            }
+        }
+    }
+
+    /// Notes why an index cannot be built, and which documents would have to change for that.
+    fn note_failure(&self, error: &Error) -> Result<()> {
+        let Error::NotUnique { property, path, other } = error else { return Ok(()) };
+        let reason = error.to_string();
+        tracing::warn!(reason, "an index cannot be built");
+        let failed = self.definitions.0.iter();
+        for index in failed.filter(|index| index.unique && index.property == *property) {
+            let mut obstacles = Vec::new();
+            for subject in [Some(path), other.as_ref()].into_iter().flatten() {
+                let holder = subject.resolve(&index.parents)?;
+                let node = self.base.node(&holder)?;
+                let owner = node.map_or_else(|| subject.clone(), |node| node.owner().clone());
+                let key = keys::key_of(&owner)?;
+                let stored = self.base.0.content.get(self.repository.0.reads(), &key)?;
+                obstacles.push((key, stored));
+            }
+            let state = IndexState::Failed { reason: reason.clone() };
+            let build = Build { state, obstacles };
+            let mut builds = self.repository.0.bodies.builds.0.lock();
+            builds.insert(self.repository.build_of(&index.map), build);
+        }
+        Ok(())
     }
 
     fn read(&mut self, start: &Bound<Vec<u8>>) -> Result<()> {

@@ -199,13 +199,7 @@ impl<'a> Survey<'a> {
     /// Returns the name that people know a map by.
     fn label(&self, map: &str) -> String {
         let index = self.definitions.0.iter().find(|index| index.map == map);
-        index.map_or_else(
-            || map.to_owned(),
-            |index| match &*index.parents {
-                "" => format!("{} [{}]", index.name, index.property),
-                parents => format!("{} [{parents}/{}]", index.name, index.property),
-            },
-        )
+        index.map_or_else(|| map.to_owned(), |index| format!("{} [{}]", index.name, index.what()))
     }
 
     /// Finds the first entry of a map that its document does not make.

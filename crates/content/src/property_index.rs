@@ -21,6 +21,7 @@ use regex::Regex;
 use tympan_store::{Batch, ChunkId, Map, ReadChunks, Value as Stored};
 
 use crate::body::{Body, BodyNode};
+use crate::borrowed::BorrowedValue;
 use crate::boundary::is_container;
 use crate::index::present;
 use crate::record::Record;
@@ -37,11 +38,66 @@ pub(crate) const DEFINITIONS: &str = "/oak:index";
 /// The most property indexes: a root lists at most 200 maps.
 const MAX_INDEXES: usize = 120;
 
-/// One property of one definition.
+/// What an index makes of a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reading {
+    /// The values of a property.
+    Value,
+    /// The values of a property in capitals.
+    Upper,
+    /// The values of a property in small letters.
+    Lower,
+    /// How long the values of a property are. No index reads that.
+    Length,
+    /// The name of the node.
+    Name,
+    /// The name of the node without prefix.
+    LocalName,
+}
+
+impl Reading {
+    /// Returns the function as statements of SQL-2 write it; nothing for plain values.
+    pub(crate) fn function(self) -> Option<&'static str> {
+        match self {
+            Self::Value => None,
+            Self::Upper => Some("upper"),
+            Self::Lower => Some("lower"),
+            Self::Length => Some("length"),
+            Self::Name => Some("name"),
+            Self::LocalName => Some("localname"),
+        }
+    }
+
+    /// Tells whether it reads a node and no property of it.
+    fn is_of_name(self) -> bool {
+        matches!(self, Self::Name | Self::LocalName)
+    }
+
+    /// Returns what entries hold of a value.
+    fn key(self, value: BorrowedValue<'_>) -> Option<ValueKey<'_>> {
+        let key = ValueKey::of(value)?;
+        Some(match self {
+            Self::Upper => ValueKey::owned_text(key.display().to_uppercase()),
+            Self::Lower => ValueKey::owned_text(key.display().to_lowercase()),
+            _ => key,
+        })
+    }
+
+    /// Writes a property, or what is made of it.
+    pub(crate) fn of(self, property: &str) -> String {
+        match self.function() {
+            None => property.to_owned(),
+            Some(function) => format!("{function}({property})"),
+        }
+    }
+}
+
+/// One property of one definition, or one function.
 #[derive(Debug)]
 pub(crate) struct PropertyIndex {
     /// The name of the definition.
     pub(crate) name: String,
+    pub(crate) reading: Reading,
     /// The relative path of the node that has the property; empty for the node itself.
     pub(crate) parents: String,
     /// The name of the property.
@@ -87,7 +143,7 @@ const BUILT_IN: [(&str, &str); 5] = [
 pub(crate) fn built_in() -> Arc<Definitions> {
     static BUILT: OnceLock<Arc<Definitions>> = OnceLock::new();
     let make = |(name, property): &(&str, &str)| {
-        Arc::new(PropertyIndex::new(name, property, &Terms::default()))
+        Arc::new(PropertyIndex::new(name, (Reading::Value, property), &Terms::default()))
     };
     BUILT.get_or_init(|| Arc::new(Definitions(BUILT_IN.iter().map(make).collect()))).clone()
 }
@@ -105,29 +161,44 @@ struct Terms {
 }
 
 impl PropertyIndex {
-    fn new(name: &str, path: &str, terms: &Terms) -> Self {
+    fn new(name: &str, (reading, path): (Reading, &str), terms: &Terms) -> Self {
         let (parents, property) = path.rsplit_once('/').unwrap_or(("", path));
         let Terms { node_types, included, excluded, pattern, unique, .. } = terms;
+        // Patterns are about the values of properties.
+        let pattern = pattern.as_ref().filter(|_| reading == Reading::Value);
+        let what = reading.of(path);
         // Whatever decides which entries there are.
         let definition =
-            format!("{path}\n{node_types:?}\n{included:?}\n{excluded:?}\n{pattern:?}\n{unique}");
+            format!("{what}\n{node_types:?}\n{included:?}\n{excluded:?}\n{pattern:?}\n{unique}");
         let hash = ChunkId::of(definition.as_bytes()).to_string();
         let hash = hash.get(..16).unwrap_or(&hash);
         Self {
             name: name.to_owned(),
+            reading,
             parents: parents.to_owned(),
             property: property.to_owned(),
             node_types: node_types.clone(),
             included: included.clone(),
             excluded: excluded.clone(),
-            pattern: pattern
-                .as_deref()
-                .and_then(|pattern| Regex::new(&format!("^(?:{pattern})$")).ok()),
+            pattern: pattern.and_then(|pattern| Regex::new(&format!("^(?:{pattern})$")).ok()),
             unique: *unique,
             tags: terms.tags.clone(),
             reindex: terms.reindex,
             map: format!("{PREFIX}{hash}"),
         }
+    }
+
+    /// Returns the relative path of the property that it reads.
+    pub(crate) fn property_path(&self) -> String {
+        match &*self.parents {
+            "" => self.property.clone(),
+            parents => format!("{parents}/{}", self.property),
+        }
+    }
+
+    /// Returns what it reads: a relative path of a property, or a function of one.
+    pub(crate) fn what(&self) -> String {
+        self.reading.of(&self.property_path())
     }
 
     /// Returns the path of the node that an entry is about, by the node that has the property.
@@ -262,8 +333,22 @@ impl Definitions {
         found: &mut BTreeSet<(String, Vec<u8>)>,
     ) {
         let Some(node) = chain.last() else { return };
+        for index in self.0.iter().filter(|index| index.reading.is_of_name()) {
+            let is_wanted = index.takes_type(types_of(body, *node));
+            let Some(subject) = index.subject(path.as_str()).filter(|_| is_wanted) else {
+                continue;
+            };
+            let name = match index.reading {
+                Reading::LocalName => local_name(path.name()),
+                _ => path.name(),
+            };
+            let entry = [&ValueKey::text(name).entry(), subject.as_bytes()].concat();
+            found.insert((index.map.clone(), entry));
+        }
         for (name, property) in body.properties(*node) {
-            for index in self.0.iter().filter(|index| index.property == name) {
+            let is_read =
+                |index: &&Arc<PropertyIndex>| index.property == name && !index.reading.is_of_name();
+            for index in self.0.iter().filter(is_read) {
                 let Some(subject) = index.subject(path.as_str()) else { continue };
                 let height =
                     if index.parents.is_empty() { 0 } else { index.parents.split('/').count() };
@@ -272,7 +357,8 @@ impl Definitions {
                 if owner.is_some_and(|owner| !index.takes_type(types_of(body, *owner))) {
                     continue;
                 }
-                let mut keys = property.values().filter_map(ValueKey::of).peekable();
+                let keys = property.values().filter_map(|value| index.reading.key(value));
+                let mut keys = keys.peekable();
                 if keys.peek().is_none() && index.pattern.is_none() {
                     found.insert((index.map.clone(), [&[NONE], subject.as_bytes()].concat()));
                 }
@@ -309,6 +395,11 @@ pub(crate) fn drop_stale(
         let is_known = after.0.iter().any(|index| index.map == *name);
         !name.starts_with(PREFIX) || (is_known && (asks(before, name) || !asks(after, name)))
     });
+}
+
+/// Returns a name without its prefix.
+pub(crate) fn local_name(name: &str) -> &str {
+    name.split_once(':').map_or(name, |(_, local)| local)
 }
 
 /// Returns a node's primary type and mixins.
@@ -361,5 +452,74 @@ fn read_definition(node: &Subtree, types: &NodeTypes) -> Vec<PropertyIndex> {
         return Vec::new();
     }
     let names = texts("propertyNames");
-    names.iter().map(|name| PropertyIndex::new(&node.name, name, &terms)).collect()
+    let properties = names.iter().map(|name| (Reading::Value, name.clone()));
+    let functions = texts("function");
+    let functions = functions.iter().filter_map(|text| {
+        let read = read_function(text);
+        if read.is_none() {
+            let reason = "its function is none that an index can read";
+            tracing::warn!(path = node.name, reason, "index function left out");
+        }
+        read
+    });
+    properties
+        .chain(functions)
+        .map(|(reading, path)| PropertyIndex::new(&node.name, (reading, &path), &terms))
+        .collect()
+}
+
+/// Reads a function as statements write it, in XPath (`fn:lower-case(jcr:content/@jcr:title)`) or SQL-2
+/// (`lower([jcr:content/jcr:title])`).
+fn read_function(text: &str) -> Option<(Reading, String)> {
+    let (function, argument) = text.trim().strip_suffix(')')?.split_once('(')?;
+    let reading = match function.trim().to_ascii_lowercase().as_str() {
+        "fn:upper-case" | "upper" => Reading::Upper,
+        "fn:lower-case" | "lower" => Reading::Lower,
+        "fn:name" | "name" => Reading::Name,
+        "fn:local-name" | "localname" => Reading::LocalName,
+        _ => return None,
+    };
+    let argument = argument.trim();
+    let argument =
+        argument.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(argument);
+    let (parents, name) = argument.rsplit_once('/').unwrap_or(("", argument));
+    let name = name.strip_prefix('@').unwrap_or(name);
+    let is_path = |path: &str| path.split('/').all(|name| crate::check_name(name).is_ok());
+    match (reading.is_of_name(), parents, name) {
+        (true, "", "" | ".") => Some((reading, String::new())),
+        (true, ..) => None,
+        (false, "", name) if is_path(name) => Some((reading, name.to_owned())),
+        (false, parents, name) if is_path(parents) && is_path(name) => {
+            Some((reading, format!("{parents}/{name}")))
+        }
+        (false, ..) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn functions_are_read_as_both_languages_write_them() {
+        let read = |text: &str| read_function(text).map(|(reading, path)| reading.of(&path));
+        for (text, expected) in [
+            ("fn:upper-case(@jcr:title)", Some("upper(jcr:title)")),
+            ("fn:lower-case(jcr:content/@jcr:title)", Some("lower(jcr:content/jcr:title)")),
+            ("lower([jcr:content/jcr:title])", Some("lower(jcr:content/jcr:title)")),
+            (" UPPER( [x] ) ", Some("upper(x)")),
+            ("fn:name()", Some("name()")),
+            ("name(.)", Some("name()")),
+            ("fn:local-name()", Some("localname()")),
+            ("localname(x)", None),
+            ("lower()", None),
+            ("lower([a//b])", None),
+            ("fn:lower-case(@a", None),
+            ("length([x])", None),
+            ("lower(upper([x]))", None),
+            ("", None),
+        ] {
+            assert_eq!(read(text).as_deref(), expected, "{text}");
+        }
+    }
 }

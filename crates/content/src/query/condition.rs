@@ -4,13 +4,17 @@ use std::collections::BTreeSet;
 
 use super::algebra::{Constraint, Operand, Operator};
 use super::filter::{bound, like_pattern, like_prefix};
+use crate::property_index::Reading;
 use crate::value_key::{Comparand, Span, equal_span, prefix_spans, range_span, whole_span};
 use crate::{Result, Value};
 
-/// A constraint on the values of one property, as far as an index can serve it.
+/// A constraint on the values of one property or function, as far as an index can serve it.
 pub(crate) struct Condition<'a> {
+    /// The property; empty where the function takes none.
     pub(crate) property: &'a str,
-    pub(crate) wish: Wish,
+    pub(crate) reading: Reading,
+    /// Which values of the function are wanted.
+    wish: Wish,
 }
 
 /// The values that are wanted.
@@ -39,22 +43,39 @@ impl<'a> Condition<'a> {
                 (operand, Wish::Equal(values.collect::<Result<_>>()?))
             }
             Constraint::Exists { property, .. } => {
-                return Ok(Some(Self { property, wish: Wish::Any }));
+                return Ok(Some(Self { property, reading: Reading::Value, wish: Wish::Any }));
             }
             _ => return Ok(None),
         };
-        // Whatever a function makes of a value, there has to be one.
-        let (name, is_plain) = match operand {
-            Operand::Property { name, .. } => (name, true),
-            Operand::Lower(inner) | Operand::Upper(inner) | Operand::Length(inner) => {
-                match &**inner {
-                    Operand::Property { name, .. } => (name, false),
-                    _ => return Ok(None),
-                }
-            }
-            _ => return Ok(None),
-        };
-        Ok(Some(Self { property: name, wish: if is_plain { wish } else { Wish::Any } }))
+        let read = read(operand);
+        Ok(read.map(|(property, reading)| Self { property, reading, wish }))
+    }
+
+    /// Returns what an index has to have that reads values in this way; nothing if it is of no use.
+    pub(crate) fn wish(&self, reading: Reading) -> Option<&Wish> {
+        match reading {
+            _ if reading == self.reading => Some(&self.wish),
+            // Whatever a function makes of a value, there has to be one.
+            Reading::Value if !self.property.is_empty() => Some(&Wish::Any),
+            _ => None,
+        }
+    }
+}
+
+/// Returns the property and the function that an operand reads, if an index can.
+pub(crate) fn read(operand: &Operand) -> Option<(&str, Reading)> {
+    let (inner, reading) = match operand {
+        Operand::Property { name, .. } => return Some((name, Reading::Value)),
+        Operand::Name(_) => return Some(("", Reading::Name)),
+        Operand::LocalName(_) => return Some(("", Reading::LocalName)),
+        Operand::Lower(inner) => (inner, Reading::Lower),
+        Operand::Upper(inner) => (inner, Reading::Upper),
+        Operand::Length(inner) => (inner, Reading::Length),
+        _ => return None,
+    };
+    match &**inner {
+        Operand::Property { name, .. } => Some((name, reading)),
+        _ => None,
     }
 }
 

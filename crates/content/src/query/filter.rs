@@ -11,6 +11,7 @@ use super::algebra::{Constraint, Literal, Operand, Operator};
 use super::full_text::TextExpression;
 use super::text_match::{Words, wildcard_match};
 use crate::borrowed::{BorrowedNode, BorrowedProperty, BorrowedValue};
+use crate::property_index::local_name;
 use crate::value_key::{Comparand, ValueKey};
 use crate::{Node, NodePath, Result, Snapshot, SyntaxError, Value};
 
@@ -267,7 +268,7 @@ impl Expression {
             }
             Self::LocalName(place) => at(place).is_some_and(|subject| {
                 let name = name_of(subject.path);
-                takes(ValueKey::text(name.split_once(':').map_or(name, |(_, local)| local)))
+                takes(ValueKey::text(local_name(name)))
             }),
             Self::Path(place) => {
                 at(place).is_some_and(|subject| takes(ValueKey::text(subject.path)))

@@ -8,14 +8,14 @@ use std::collections::BTreeSet;
 use tympan_store::key::KeyRange;
 
 use super::access::{Ground, Mark, Shape, Source, Spans};
-use super::algebra::{Constraint, Operand, Options, Ordering, Selector, Traversal};
-use super::condition::{Condition, Wish};
+use super::algebra::{Constraint, Options, Ordering, Selector, Traversal};
+use super::condition::{Condition, Wish, read};
 use super::filter::{Filter, bound};
 use super::full_text::{TextExpression, TextRequest};
 use super::hits::{Lag, TextCondition, TextSearch, lag};
 use crate::boundary::is_container;
 use crate::index::MAX_VALUE_BYTES;
-use crate::property_index::PropertyIndex;
+use crate::property_index::{PropertyIndex, Reading};
 use crate::subtree::JCR_CONTENT;
 use crate::value_key::{Comparand, Span, several_span, successor, valued_span};
 use crate::{Error, NodePath, Result, Value, keys};
@@ -530,7 +530,8 @@ impl Planner<'_> {
 
     /// Looks up types, resource types and identifiers.
     fn by_fixed_map(&self, condition: &Condition<'_>) -> Result<Option<Choice>> {
-        let Wish::Equal(values) = &condition.wish else { return Ok(None) };
+        let wish = condition.wish(Reading::Value).filter(|_| condition.reading == Reading::Value);
+        let Some(Wish::Equal(values)) = wish else { return Ok(None) };
         let (map, index) = match condition.property {
             "sling:resourceType" => ("resource", "resource type"),
             "jcr:uuid" => ("uuid", "identifier"),
@@ -549,7 +550,8 @@ impl Planner<'_> {
         self.text_map(map, index, &texts.iter().map(AsRef::as_ref).collect::<Vec<_>>())
     }
 
-    /// Tells whether an index has all nodes that this selector may have; gives what is to be cut from its paths.
+    /// Tells whether an index has all nodes that this selector may have with a property; gives what is to be cut from its
+    /// paths.
     fn suffix<'p>(&self, index: &PropertyIndex, property: &'p str) -> Option<&'p str> {
         let (parents, name) = property.rsplit_once('/').unwrap_or(("", property));
         if name != index.property
@@ -578,11 +580,12 @@ impl Planner<'_> {
         index: &PropertyIndex,
         condition: &Condition<'_>,
     ) -> Result<Option<Choice>> {
+        let Some(wish) = condition.wish(index.reading) else { return Ok(None) };
         let Some(suffix) = self.suffix(index, condition.property) else { return Ok(None) };
         let is_in_pattern = |value: &Value| {
             index.pattern.as_ref().is_none_or(|pattern| pattern.is_match(&value.to_text()))
         };
-        let has_values = match &condition.wish {
+        let has_values = match wish {
             Wish::Equal(values) => values.iter().all(is_in_pattern),
             _ => index.pattern.is_none(),
         };
@@ -590,11 +593,11 @@ impl Planner<'_> {
             return Ok(None);
         }
         let Some(map) = self.ground.maps.get(&index.map).copied() else { return Ok(None) };
-        let is_merged = matches!(condition.wish, Wish::Equal(_));
+        let is_merged = matches!(wish, Wish::Equal(_));
         let mut spans = Spans {
             map_name: index.map.clone(),
             map,
-            spans: condition.wish.spans(),
+            spans: wish.spans(),
             is_merged,
             is_backward: false,
             has_several: false,
@@ -606,8 +609,8 @@ impl Planner<'_> {
         }
         spans.has_several = !is_merged && self.has_several(map)?;
         let has_several = spans.has_several;
-        let choice =
-            self.choice(spans, format!("property {} [{}]", index.name, condition.property))?;
+        let what = index.reading.of(condition.property);
+        let choice = self.choice(spans, format!("property {} [{what}]", index.name))?;
         Ok(Some(choice).filter(|choice| !has_several || choice.estimate <= MAX_GATHERED))
     }
 
@@ -629,19 +632,20 @@ impl Planner<'_> {
     /// Returns an index that gives nodes in the wanted order, if that reads less than sorting those of `choice`; and
     /// whether nodes without a value have to follow.
     fn ordered(&self, choice: &Choice) -> Result<Option<(Choice, bool)>> {
-        let Some(Ordering { operand: Operand::Property { name, .. }, descending }) =
-            self.wanted.orderings.first()
-        else {
+        let Some(Ordering { operand, descending }) = self.wanted.orderings.first() else {
             return Ok(None);
         };
+        let Some((name, reading)) = read(operand) else { return Ok(None) };
         let conditions = self.constraints.iter().map(Condition::of).collect::<Result<Vec<_>>>()?;
-        let same = conditions.into_iter().flatten().find(|condition| condition.property == name);
+        let mut about = conditions.into_iter().flatten();
+        let same = about.find(|one| one.property == name && one.wish(reading).is_some());
+        let same = same.as_ref().and_then(|condition| condition.wish(reading));
         let lacks_empty = same.is_none();
         // Nodes without a value come first in rising order; only falling order can leave them for the end.
         if lacks_empty && !descending {
             return Ok(None);
         }
-        for index in &self.ground.definitions.0 {
+        for index in self.ground.definitions.0.iter().filter(|index| index.reading == reading) {
             let Some(suffix) = self.suffix(index, name) else { continue };
             let Some(map) = self.ground.maps.get(&index.map).copied() else { continue };
             if index.pattern.is_some() || self.has_several(map)? {
@@ -650,15 +654,16 @@ impl Planner<'_> {
             let spans = Spans {
                 map_name: index.map.clone(),
                 map,
-                spans: same.as_ref().map_or_else(|| vec![valued_span()], |same| same.wish.spans()),
+                spans: same.map_or_else(|| vec![valued_span()], Wish::spans),
                 is_merged: false,
                 is_backward: *descending,
                 has_several: false,
                 shape: Shape::Property,
                 suffix: suffix.to_owned(),
             };
+            let what = reading.of(name);
             let mut found =
-                self.choice(spans, format!("property {} [{name}], in its order", index.name))?;
+                self.choice(spans, format!("property {} [{what}], in its order", index.name))?;
             // Of the entries, those that pass the other constraints are about as many as the other source gives.
             let limit = self.wanted.limit.unwrap_or(u64::MAX).max(1);
             let share = found.estimate.max(1).div_ceil(choice.estimate.max(1));

@@ -240,3 +240,160 @@ fn paths_patterns_and_unknown_types_of_a_definition_are_kept_to() {
     );
     assert!(is_in_order(&repository));
 }
+
+fn state_of(repository: &Repository, name: &str) -> IndexState {
+    let statuses = repository.index_statuses().unwrap();
+    statuses.into_iter().find(|one| one.name == name).unwrap().state
+}
+
+fn set(repository: &Repository, node: &str, property: &str, value: &str) {
+    let mut session = repository.session("ann").unwrap();
+    session.set_property(&path(node), property, value.into()).unwrap();
+    commit(&mut session);
+}
+
+#[test]
+fn a_unique_index_that_failed_is_built_when_what_is_in_its_way_changes() {
+    let repository = Repository::memory().unwrap();
+    let mut session = repository.session("ann").unwrap();
+    for name in ["a", "b", "c"] {
+        let value = if name == "c" { "other" } else { "same" };
+        let node = Subtree::new(name, "nt:unstructured").with("p", value);
+        session.put(&path(&format!("/{name}")), node).unwrap();
+    }
+    commit(&mut session);
+    define(&repository, definition("single", "p").with("unique", Value::Boolean(true)));
+    define(&repository, definition("plain", "q"));
+    repository.build_indexes().unwrap();
+    let failed = state_of(&repository, "single");
+    let IndexState::Failed { reason } = &failed else { panic!("{failed:?}") };
+    assert!(reason.contains("/a") && reason.contains("/b"), "{reason}");
+    assert_eq!(state_of(&repository, "plain"), IndexState::Ready { entries: 0 });
+
+    // Nothing is read in vain.
+    assert!(repository.begin_index_build().unwrap().is_none());
+    set(&repository, "/c", "p", "another");
+    assert!(repository.begin_index_build().unwrap().is_none());
+    assert_eq!(state_of(&repository, "single"), failed);
+
+    // A change that does not help fails with the new reason, one that does is enough.
+    set(&repository, "/b", "p", "another");
+    repository.build_indexes().unwrap();
+    let failed = state_of(&repository, "single");
+    let IndexState::Failed { reason } = &failed else { panic!("{failed:?}") };
+    assert!(reason.contains("/b") && reason.contains("/c"), "{reason}");
+    set(&repository, "/b", "p", "third");
+    repository.build_indexes().unwrap();
+    assert_eq!(state_of(&repository, "single"), IndexState::Ready { entries: 3 });
+    assert!(is_in_order(&repository));
+}
+
+#[test]
+fn a_failure_on_a_branch_is_none_of_main() {
+    let repository = Repository::memory().unwrap();
+    let mut session = repository.session("ann").unwrap();
+    for name in ["a", "b"] {
+        let node = Subtree::new(name, "nt:unstructured").with("p", name);
+        session.put(&path(&format!("/{name}")), node).unwrap();
+    }
+    commit(&mut session);
+    repository.create_branch("launch", by("launch")).unwrap();
+    let launch = repository.on_branch("launch").unwrap();
+    set(&launch, "/a", "p", "b");
+    for one in [&launch, &repository] {
+        define(one, definition("single", "p").with("unique", Value::Boolean(true)));
+        one.build_indexes().unwrap();
+    }
+    assert!(matches!(state_of(&launch, "single"), IndexState::Failed { .. }));
+    assert_eq!(state_of(&repository, "single"), IndexState::Ready { entries: 2 });
+}
+
+/// Makes pages with titles in letters of both cases.
+fn titled(repository: &Repository) {
+    let mut session = repository.session("ann").unwrap();
+    let mut site = Subtree::new("site", "sling:Folder");
+    for (number, title) in
+        ["Apple", "APPLE", "pear", "Plum", "plum tart", "ÄPFEL", "äpfel"].into_iter().enumerate()
+    {
+        let content = Subtree::new("jcr:content", "cq:PageContent").with("jcr:title", title);
+        let name = format!("cq:Page{number}");
+        site.put_child(Subtree::new(name, "cq:Page").with_child(content));
+    }
+    let none = Subtree::new("jcr:content", "cq:PageContent");
+    site.put_child(Subtree::new("untitled", "cq:Page").with_child(none));
+    session.put(&path("/site"), site).unwrap();
+    commit(&mut session);
+}
+
+fn function(name: &str, text: &str) -> Subtree {
+    Subtree::new(name, "oak:QueryIndexDefinition").with("type", "property").with("function", text)
+}
+
+/// Compares the rows of a statement with and without indexes, and looks for the index in the plan.
+fn check_function(statement: &str, index: &str, count: usize) {
+    let plain = Repository::memory().unwrap();
+    titled(&plain);
+    let indexed = Repository::memory().unwrap();
+    titled(&indexed);
+    define(&indexed, function("lowerTitle", "fn:lower-case(jcr:content/@jcr:title)"));
+    define(&indexed, function("upperTitle", "upper([jcr:title])"));
+    define(&indexed, function("names", "fn:name()"));
+    define(&indexed, function("localNames", "localname()"));
+    indexed.build_indexes().unwrap();
+    // More content than the indexes saw when they were built.
+    for repository in [&plain, &indexed] {
+        set(repository, "/site/cq:Page2/jcr:content", "jcr:title", "apple");
+        let mut session = repository.session("ann").unwrap();
+        session.remove(&path("/site/cq:Page0")).unwrap();
+        commit(&mut session);
+    }
+    let (_, expected) = plan_and_rows(&plain, statement);
+    let (plan, rows) = plan_and_rows(&indexed, statement);
+    assert_eq!(rows, expected, "{statement}");
+    assert_eq!(rows.len(), count, "{statement}: {rows:?}");
+    assert!(plan.contains(index), "{statement}: {plan}");
+    assert!(is_in_order(&indexed));
+}
+
+#[test]
+fn functions_of_properties_and_names_are_indexed() {
+    let page = "SELECT * FROM [cq:Page] AS a WHERE";
+    let lower = "LOWER(a.[jcr:content/jcr:title])";
+    let at = "property lowerTitle [lower(jcr:content/jcr:title)]";
+    check_function(&format!("{page} {lower} = 'apple'"), at, 2);
+    check_function(&format!("{page} {lower} = 'äpfel'"), at, 2);
+    check_function(&format!("{page} {lower} IN ('pear', 'plum')"), at, 1);
+    check_function(&format!("{page} {lower} LIKE 'plum%'"), at, 2);
+    check_function(&format!("{page} {lower} > 'plum'"), at, 3);
+    check_function(&format!("{page} {lower} = 'APPLE'"), at, 0);
+    let node = "SELECT * FROM [nt:base] AS a WHERE";
+    let at = "property upperTitle [upper(jcr:title)]";
+    check_function(&format!("{node} UPPER(a.[jcr:title]) = 'APPLE'"), at, 2);
+    check_function(&format!("{node} NAME(a) = 'cq:Page3'"), "property names [name()]", 1);
+    let at = "property localNames [localname()]";
+    check_function(&format!("{node} LOCALNAME(a) LIKE 'Page%'"), at, 6);
+}
+
+#[test]
+fn an_index_of_a_function_gives_its_order() {
+    let repository = Repository::memory().unwrap();
+    titled(&repository);
+    let statement = "SELECT * FROM [nt:base] AS a WHERE LOWER(a.[jcr:title]) > 'b' \
+                     ORDER BY LOWER(a.[jcr:title])";
+    let rows = |repository: &Repository| {
+        let snapshot = repository.snapshot().unwrap();
+        let request = Request::new(parse_sql2(statement).unwrap());
+        let rows = QueryEngine::default().page(&snapshot, &request).unwrap().rows;
+        let text =
+            |row: &tympan_content::query::Row| row.node().unwrap().text("jcr:title").unwrap();
+        rows.iter().map(text).collect::<Vec<_>>()
+    };
+    let expected = rows(&repository);
+    assert_eq!(expected.first().map(String::as_str), Some("pear"));
+    define(&repository, function("lowerTitle", "lower([jcr:title])"));
+    repository.build_indexes().unwrap();
+    assert_eq!(rows(&repository).len(), expected.len());
+    let lower =
+        |texts: Vec<String>| texts.iter().map(|text| text.to_lowercase()).collect::<Vec<_>>();
+    assert_eq!(lower(rows(&repository)), lower(expected));
+}
