@@ -8,7 +8,8 @@
 //!   within a commit in the order of documents. The cursor is all that it has to keep.
 //! * A cursor names the revision's number *and* the root it led to, so that one of another repository, of a restored
 //!   older state, or of a revision that is not kept any more is refused and never taken for another.
-//! * A page ends behind a whole document. It may exceed its limit by what that document holds.
+//! * A page ends behind a whole document. It may exceed its limit by what that document holds. The cursor names no
+//!   document that the viewer does not see; that something was committed, it tells.
 //!
 //! On failure: [`Error::CursorLost`] says from where on history is kept and where to begin again.
 //!
@@ -29,6 +30,7 @@ use tympan_store::{ChunkId, ChunkStore, Map, ReadChunks, Revision, Root};
 pub use self::cursor::Cursor;
 use self::difference::{Documents, Sight};
 pub use self::filter::ChangeFilter;
+pub(crate) use self::moves::KnownMoves;
 use crate::repository::CONTENT;
 use crate::{Error, NodePath, Repository, Result, Snapshot, Viewer};
 
@@ -328,23 +330,26 @@ impl Feed<'_> {
         let _pins = (chunks.pin(from), chunks.pin(to));
         let maps = (content_of(&**chunks, &from)?, content_of(&**chunks, &to)?);
         let sight = self.sight(from, to)?;
-        let mut documents = Documents::open(self.repository, (from, to), maps, sight)?;
+        let mut documents =
+            Documents::open(self.repository, (from, to), maps, (sight, &self.page.next))?;
         let mut changes = Vec::new();
         let mut taken = Taken::Whole;
-        while let Some(key) = documents.advance(self.page.next.inside.as_deref())? {
+        while let Some(key) = documents.advance()? {
             self.compared += 1;
             let before = changes.len();
             documents.compare(self.filter, &mut changes)?;
             self.left = self.left.saturating_sub(changes.len() - before);
-            if self.left == 0 && documents.has_more() {
+            if self.left == 0 && documents.has_more() && documents.may_name(&key)? {
+                self.page.next.is_reorder_told = documents.is_reorder_told(&key)?;
                 self.page.next.inside = Some(key);
+                documents.keep_moves();
                 taken = Taken::Part;
                 break;
             }
         }
         let message = documents.message(&revision.update.message, self.page.next.inside.is_some());
         if matches!(taken, Taken::Whole) {
-            self.page.next = Cursor { sequence: revision.sequence, root: to, inside: None };
+            self.page.next = Cursor::whole(revision.sequence, to);
         }
         if !changes.is_empty() {
             self.page.revisions.push(RevisionChanges {

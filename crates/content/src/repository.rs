@@ -15,7 +15,7 @@ use tympan_store::{
 
 use crate::access::AccessCache;
 use crate::body::Body;
-use crate::changes::Recent;
+use crate::changes::{KnownMoves, Recent};
 use crate::index::ORDER;
 use crate::index_build::{self, Builds};
 use crate::order::OrderKey;
@@ -70,8 +70,8 @@ pub(crate) struct Commits {
     pub(crate) staged: Arc<Shared>,
 }
 
-/// Opened bodies by hash, bounded in bytes; where nodes were found, by content map and path; compiled policies; and what
-/// is known about property indexes.
+/// Opened bodies by hash, bounded in bytes; where nodes were found, by content map and path; compiled policies; what is
+/// known about property indexes; and the moves of a revision that is read page by page.
 pub(crate) struct BodyCache {
     bodies: Cache<ChunkId, Arc<Body>, BodyWeight>,
     pub(crate) places: Cache<PlaceKey, Arc<Place>>,
@@ -79,6 +79,7 @@ pub(crate) struct BodyCache {
     pub(crate) access: AccessCache,
     pub(crate) definitions: DefinitionCache,
     pub(crate) builds: Builds,
+    pub(crate) moves: KnownMoves,
 }
 
 #[derive(Clone)]
@@ -106,6 +107,7 @@ impl BodyCache {
             access: AccessCache::default(),
             definitions: DefinitionCache::default(),
             builds: Builds::default(),
+            moves: KnownMoves::default(),
         }
     }
 

@@ -10,7 +10,8 @@ use crate::{Error, Result};
 /// A place in the history of a branch: behind a revision, or behind some documents of the one after it.
 ///
 /// As text: the revision's number, its root, and where it stands inside, the document's key in hexadecimal digits, joined
-/// by hyphens. Whoever keeps one takes it as it is.
+/// by hyphens; an `r` at the end if another order of the document's siblings was told already. Whoever keeps one takes it
+/// as it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cursor {
     /// The last revision that was digested whole.
@@ -19,13 +20,20 @@ pub struct Cursor {
     pub(crate) root: ChunkId,
     /// The key of the last document of the next revision that was digested.
     pub(crate) inside: Option<Vec<u8>>,
+    /// Whether it was told that the siblings of this document have another order.
+    pub(crate) is_reorder_told: bool,
 }
 
 impl Cursor {
     /// Returns the cursor behind a revision; nothing for one that removed its branch.
     pub(crate) fn behind(revision: &Revision) -> Option<Self> {
         let root = revision.update.new?;
-        Some(Self { sequence: revision.sequence, root, inside: None })
+        Some(Self::whole(revision.sequence, root))
+    }
+
+    /// Makes the cursor behind a revision and the state that it led to.
+    pub(crate) fn whole(sequence: u64, root: ChunkId) -> Self {
+        Self { sequence, root, inside: None, is_reorder_told: false }
     }
 
     /// Returns the number of the last revision that was digested whole.
@@ -47,6 +55,9 @@ impl fmt::Display for Cursor {
         if let Some(key) = &self.inside {
             f.write_char('-')?;
             key.iter().try_for_each(|byte| write!(f, "{byte:02x}"))?;
+            if self.is_reorder_told {
+                f.write_char('r')?;
+            }
         }
         Ok(())
     }
@@ -70,11 +81,15 @@ fn read(text: &str) -> Option<Cursor> {
         return None;
     }
     let (sequence, root) = (sequence.parse().ok()?, parts.next()?.parse().ok()?);
-    let inside = match parts.next() {
+    let inside = parts.next();
+    let told = inside.and_then(|inside| inside.strip_suffix('r'));
+    let (digits, is_reorder_told) = (told.or(inside), told.is_some());
+    let inside = match digits {
         Some(digits) => Some(bytes(digits)?),
         None => None,
     };
-    parts.next().is_none().then_some(Cursor { sequence, root, inside })
+    let cursor = Cursor { sequence, root, inside, is_reorder_told };
+    parts.next().is_none().then_some(cursor)
 }
 
 fn bytes(digits: &str) -> Option<Vec<u8>> {
@@ -95,14 +110,23 @@ mod tests {
     fn cursors_are_read_back_and_nothing_else_is() {
         let root = ChunkId::of(b"x");
         for inside in [None, Some(Vec::new()), Some(vec![0, 1, 255, 16])] {
-            let cursor = Cursor { sequence: 17, root, inside };
-            assert_eq!(cursor.to_string().parse::<Cursor>().unwrap(), cursor);
+            for is_reorder_told in [false, inside.is_some()] {
+                let inside = inside.clone();
+                let cursor = Cursor { sequence: 17, root, inside, is_reorder_told };
+                assert_eq!(cursor.to_string().parse::<Cursor>().unwrap(), cursor);
+            }
         }
         let root = root.to_string();
         for bad in ["", "1", "1-2", "x-1", "-", "1--", "now"] {
             assert!(bad.parse::<Cursor>().is_err(), "{bad}");
         }
-        for bad in [format!("1-{root}-2"), format!("1-{root}-2g"), format!("1-{root}-2f-2f")] {
+        for bad in [
+            format!("1-{root}-2"),
+            format!("1-{root}-2g"),
+            format!("1-{root}-2f-2f"),
+            format!("1-{root}r"),
+            format!("1-{root}-2frr"),
+        ] {
             assert!(bad.parse::<Cursor>().is_err(), "{bad}");
         }
     }

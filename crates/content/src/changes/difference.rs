@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::iter::Peekable;
+use std::sync::Arc;
 
 use tympan_store::{Change, ChunkId, Diff, Map, Value as Stored};
 
 use crate::changes::moves::Moves;
-use crate::changes::{ChangeFilter, FeedKind, NodeChange, PropertyChange};
+use crate::changes::{ChangeFilter, Cursor, FeedKind, NodeChange, PropertyChange};
 use crate::record::Record;
 use crate::snapshot::View;
 use crate::{Error, NodePath, Repository, Result, Snapshot, Subtree, keys};
@@ -24,7 +25,7 @@ pub(crate) struct Documents<'a> {
     after: View,
     sight: Option<Sight>,
     changes: Peekable<Diff<'a>>,
-    moves: Moves,
+    moves: Arc<Moves>,
     current: Option<(NodePath, Change)>,
     /// The parent that was last reported for another order of its children.
     reordered: Option<NodePath>,
@@ -32,36 +33,57 @@ pub(crate) struct Documents<'a> {
 }
 
 impl<'a> Documents<'a> {
-    /// Compares two states with their content.
+    /// Compares two states with their content, behind the place of a cursor.
     pub(crate) fn open(
         repository: &'a Repository,
         roots: (ChunkId, ChunkId),
         maps: (Map, Map),
-        sight: Option<Sight>,
+        (sight, cursor): (Option<Sight>, &Cursor),
     ) -> Result<Self> {
         let shared = &repository.0;
         let before = View::new(shared.clone(), roots.0, maps.0);
         let after = View::new(shared.clone(), roots.1, maps.1);
-        let moves = Moves::find(&before, &after, maps)?;
-        let changes = maps.0.diff(&maps.1, shared.reads()).peekable();
-        let (current, reordered, hid_something) = (None, None, false);
+        // A commit of many documents is read page by page, but searched once.
+        let known = shared.bodies.moves.find(maps).filter(|_| cursor.inside.is_some());
+        let moves = match known {
+            Some(known) => known,
+            None => Arc::new(Moves::find(&before, &after, maps)?),
+        };
+        let changes = maps.0.diff(&maps.1, shared.reads());
+        let changes = match &cursor.inside {
+            Some(key) => changes.behind(key),
+            None => changes,
+        };
+        let inside = cursor.inside.as_deref().filter(|_| cursor.is_reorder_told);
+        let reordered = inside.map(keys::path_of).transpose()?.and_then(|path| path.parent());
+        let (changes, current, hid_something) = (changes.peekable(), None, false);
         Ok(Self { before, after, sight, changes, moves, current, reordered, hid_something })
     }
 
-    /// Goes on to the next changed document, of those behind the given key, and returns its key.
-    pub(crate) fn advance(&mut self, behind: Option<&[u8]>) -> Result<Option<Vec<u8>>> {
-        while let Some(change) = self.changes.next().transpose()? {
-            let path = keys::path_of(&change.key)?;
-            if behind.is_some_and(|behind| *change.key <= *behind) {
-                // Passed over, but remembered: a parent is reported once.
-                self.take_reordered(&path, &change)?;
-                continue;
-            }
-            let key = change.key.to_vec();
-            self.current = Some((path, change));
-            return Ok(Some(key));
-        }
-        Ok(None)
+    /// Goes on to the next changed document and returns its key.
+    pub(crate) fn advance(&mut self) -> Result<Option<Vec<u8>>> {
+        let Some(change) = self.changes.next().transpose()? else { return Ok(None) };
+        let key = change.key.to_vec();
+        self.current = Some((keys::path_of(&key)?, change));
+        Ok(Some(key))
+    }
+
+    /// Tells whether another order of the siblings of the document with this key was told.
+    pub(crate) fn is_reorder_told(&self, key: &[u8]) -> Result<bool> {
+        Ok(self.reordered.is_some() && keys::path_of(key)?.parent() == self.reordered)
+    }
+
+    /// Tells whether the follower may know of the document with this key.
+    pub(crate) fn may_name(&self, key: &[u8]) -> Result<bool> {
+        let Some(sight) = &self.sight else { return Ok(true) };
+        let path = keys::path_of(key)?;
+        Ok(sight.before.node(&path)?.is_some() || sight.after.node(&path)?.is_some())
+    }
+
+    /// Remembers where documents went, for the next page.
+    pub(crate) fn keep_moves(&self) {
+        let maps = (self.before.content, self.after.content);
+        self.before.shared.bodies.moves.keep(maps, self.moves.clone());
     }
 
     /// Tells whether there are documents behind the present one.

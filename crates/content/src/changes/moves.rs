@@ -1,7 +1,9 @@
 //! Moves, derived from identifiers: a document that is gone and one that is new with the same `jcr:uuid` are one.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tympan_store::{Map, Value as Stored};
 
 use crate::record::Record;
@@ -19,6 +21,21 @@ pub(crate) struct Moves {
     pub(crate) origins: HashMap<NodePath, NodePath>,
     /// From the old path to the new one.
     pub(crate) targets: HashMap<NodePath, NodePath>,
+}
+
+/// The moves of the revision that was last read in part.
+#[derive(Debug, Default)]
+pub(crate) struct KnownMoves(Mutex<Option<((Map, Map), Arc<Moves>)>>);
+
+impl KnownMoves {
+    pub(crate) fn find(&self, maps: (Map, Map)) -> Option<Arc<Moves>> {
+        let known = self.0.lock();
+        known.as_ref().filter(|(known, _)| *known == maps).map(|(_, moves)| moves.clone())
+    }
+
+    pub(crate) fn keep(&self, maps: (Map, Map), moves: Arc<Moves>) {
+        *self.0.lock() = Some((maps, moves));
+    }
 }
 
 impl Moves {

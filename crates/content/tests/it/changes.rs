@@ -8,9 +8,10 @@ use proptest::prelude::*;
 use tympan_blobs::MemoryBlobs;
 use tympan_content::{
     ChangeFilter, Cursor, Error, FeedKind, Node, NodeChange, Place, Property, Repository, Session,
-    Subtree, Viewer,
+    Subtree, ValueType, Viewer,
 };
 use tympan_store::{ChunkStore, CollectOptions, LocalStore, Retention};
+use tympan_testkit::store::WatchedStore;
 
 use crate::session::{commit, page, path};
 
@@ -381,4 +382,86 @@ proptest! {
         state(&repository.snapshot().unwrap().root_node().unwrap(), &mut now);
         prop_assert_eq!(known, now.into_keys().collect::<BTreeSet<_>>());
     }
+}
+
+#[test]
+fn a_page_inside_a_large_commit_does_not_begin_at_its_start() {
+    const DOCUMENTS: usize = 2_000;
+    let inner = Arc::new(LocalStore::memory().unwrap());
+    let store = Arc::new(WatchedStore::new(inner, |_| Ok(())));
+    let repository = Repository::open(store.clone(), Arc::new(MemoryBlobs::default())).unwrap();
+    let begin = repository.newest_cursor().unwrap();
+    let mut session = repository.session("ann").unwrap();
+    let mut site = Subtree::new("site", "sling:OrderedFolder");
+    for number in 0..DOCUMENTS {
+        let node = Subtree::new(format!("n{number}"), "nt:unstructured")
+            .with("p", "x".repeat(200).as_str());
+        site.put_child(node);
+    }
+    session.put(&path("/site"), site).unwrap();
+    commit(&mut session);
+    let read_all = |limit: usize| {
+        let (mut cursor, mut count, mut pages) = (begin.clone(), 0, 0_u64);
+        store.take_reads();
+        loop {
+            let all = ChangeFilter::default();
+            let page = repository.changes(&Viewer::system(), &cursor, &all, limit).unwrap();
+            count += page.revisions.iter().map(|one| one.changes.len()).sum::<usize>();
+            cursor = page.next;
+            pages += 1;
+            if page.is_end {
+                return (count, pages, store.take_reads());
+            }
+        }
+    };
+    let (count, _, once) = read_all(10 * DOCUMENTS);
+    let (paged, pages, reads) = read_all(DOCUMENTS / 50);
+    assert_eq!(count, paged);
+    assert!(pages >= 50, "{pages}");
+    // Each page reads its part, and the few chunks that lead there.
+    assert!(reads <= 2 * once + pages * 12, "{reads} chunks in {pages} pages, {once} in one");
+}
+
+#[test]
+fn a_cursor_names_no_document_that_its_follower_does_not_see() {
+    let repository = Repository::memory().unwrap();
+    let mut session = repository.session("system").unwrap();
+    session.add_user("eve", "x").unwrap();
+    session.put(&path("/site"), Subtree::new("site", "sling:OrderedFolder")).unwrap();
+    for name in ["a", "hidden-name", "z"] {
+        session.add_node(&path("/site").child(name).unwrap(), "nt:unstructured").unwrap();
+    }
+    let entry = |kind: &str| {
+        let privileges = Property::parse_list(ValueType::Name, ["jcr:read"]).unwrap();
+        let entry = Subtree::new("entry", kind)
+            .with("rep:principalName", "eve")
+            .with("rep:privileges", privileges);
+        Subtree::new("rep:policy", "rep:ACL").with_child(entry)
+    };
+    session.put(&path("/site/rep:policy"), entry("rep:GrantACE")).unwrap();
+    session.put(&path("/site/hidden-name/rep:policy"), entry("rep:DenyACE")).unwrap();
+    session.commit("begin", SystemTime::UNIX_EPOCH).unwrap();
+    let begin = repository.newest_cursor().unwrap();
+    // The order of all three changes, and they change.
+    session.order(&path("/site/z"), &Place::First).unwrap();
+    session.order(&path("/site/hidden-name"), &Place::First).unwrap();
+    for name in ["a", "hidden-name", "z"] {
+        let node = path("/site").child(name).unwrap();
+        session.set_property(&node, "p", "new".into()).unwrap();
+    }
+    session.commit("edit", SystemTime::UNIX_EPOCH).unwrap();
+    let viewer = repository.viewer(Some("eve")).unwrap();
+    let (mut cursor, mut told) = (begin, Vec::new());
+    loop {
+        let page = repository.changes(&viewer, &cursor, &ChangeFilter::default(), 1).unwrap();
+        told.extend(page.revisions.iter().flat_map(|one| one.changes.iter().map(line)));
+        cursor = page.next;
+        let hex: String = b"hidden-name".iter().map(|byte| format!("{byte:02x}")).collect();
+        assert!(!cursor.to_string().contains(&hex), "{cursor}");
+        if page.is_end {
+            break;
+        }
+    }
+    assert_eq!(told.len(), 3, "{told:?}");
+    assert!(!format!("{told:?}").contains("hidden"), "{told:?}");
 }

@@ -34,6 +34,8 @@ pub struct Diff<'a> {
     left: Side,
     right: Side,
     windows: Windows,
+    /// Only keys behind this one are wanted.
+    behind: Option<Vec<u8>>,
 }
 
 /// How far one map has been walked.
@@ -81,7 +83,15 @@ impl<'a> Diff<'a> {
             left: Side::default(),
             right: Side::default(),
             windows: Windows::new(reads),
+            behind: None,
         }
+    }
+
+    /// Passes over what differs up to a key, that included, without reading more than leads there.
+    #[must_use]
+    pub fn behind(mut self, key: &[u8]) -> Self {
+        self.behind = Some(key.to_vec());
+        self
     }
 
     fn advance(&mut self) -> Result<Option<Change>> {
@@ -92,6 +102,10 @@ impl<'a> Diff<'a> {
             self.enter_roots(left, right)?;
         }
         loop {
+            if let Some(key) = self.behind.take() {
+                let is_passed = [&mut self.left, &mut self.right].map(|side| side.pass(&key));
+                self.behind = Some(key).filter(|_| is_passed != [true, true]);
+            }
             match self.step() {
                 Step::Emit(change) => return Ok(Some(change)),
                 Step::SkipBoth => {
@@ -266,6 +280,25 @@ impl Side {
         let level = node.level();
         self.path.push(Frame { chunk, level, index: 0, bounds, ahead: VecDeque::new() });
         Ok(())
+    }
+
+    /// Passes over records and subtrees that hold nothing behind a key. Tells whether all that follows is behind it.
+    fn pass(&mut self, key: &[u8]) -> bool {
+        loop {
+            let is_before = match self.head() {
+                Head::End => return true,
+                Head::Record => match self.record() {
+                    Some((leaf, index)) if leaf.compare(index, key) != Ordering::Greater => true,
+                    _ => return true,
+                },
+                // Keys are below the separator behind them.
+                Head::Subtree { .. } => self.upper().is_some_and(|upper| *upper <= *key),
+            };
+            if !is_before {
+                return *self.lower() > *key;
+            }
+            self.skip();
+        }
     }
 
     /// Tells whether the subtree at the head has been read ahead.

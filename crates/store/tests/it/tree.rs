@@ -60,6 +60,17 @@ pub(crate) fn check_diff(store: &LocalStore, left: (&Map, &Model), right: (&Map,
         }
     }
     assert_eq!(found, expected);
+    for at in [0, found.len() / 2, found.len().saturating_sub(1)] {
+        let Some(change) = found.get(at) else { continue };
+        let after = [&change.key[..], b"\0"].concat();
+        for behind in [&change.key[..], &after] {
+            let rest: Vec<Change> =
+                left.0.diff(right.0, store).behind(behind).collect::<Result<_, _>>().unwrap();
+            let is_behind = |one: &&Change| *one.key > *behind;
+            let expected: Vec<Change> = found.iter().filter(is_behind).cloned().collect();
+            assert_eq!(rest, expected);
+        }
+    }
 }
 
 pub(crate) fn check_content(store: &LocalStore, map: &Map, model: &Model) {
