@@ -13,8 +13,9 @@ use std::sync::Arc;
 
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
-use zip::read::ZipFile;
+use zip::read::{Config, ZipFile};
 use zip::result::ZipError;
+use zip::unstable::read::ZipIterable;
 use zip::{CompressionMethod, ZipArchive};
 
 use crate::{Date, Error, Result};
@@ -122,6 +123,36 @@ pub(super) struct Archive<R> {
 /// What any package may unpack to, however small its file is.
 const FREE_BYTES: u64 = 1 << 30;
 
+/// What the names and other particulars of all entries may take; these are held in memory.
+const MAX_DIRECTORY_BYTES: u64 = 128 << 20;
+
+/// How many entries a directory has.
+enum Counted {
+    All(usize),
+    TooMany(usize),
+    /// The entries take more bytes than is allowed.
+    TooLong,
+}
+
+/// Counts the entries of a ZIP file without keeping any.
+fn count_entries<R: Read + Seek>(reader: R, limit: usize) -> Result<Counted, ZipError> {
+    let mut directory = ZipIterable::try_new(reader, Config::default())?;
+    let count = directory.len();
+    if count > limit {
+        return Ok(Counted::TooMany(count));
+    }
+    let entries = directory.files()?;
+    let begin = entries.reader_mut().stream_position()?;
+    while let Some(entry) = entries.next() {
+        entry?;
+        let length = entries.reader_mut().stream_position()?.saturating_sub(begin);
+        if length > MAX_DIRECTORY_BYTES {
+            return Ok(Counted::TooLong);
+        }
+    }
+    Ok(Counted::All(count))
+}
+
 impl<R: Read + Seek> Archive<R> {
     /// Opens a ZIP file and checks all of its directory.
     ///
@@ -137,11 +168,22 @@ impl<R: Read + Seek> Archive<R> {
             damage(&file, error, "cannot be read as a ZIP file; is it complete?")
         };
         let length = reader.seek(SeekFrom::End(0)).map_err(|error| unreadable(&error.into()))?;
+        let count = match count_entries(&mut reader, limits.entries) {
+            Ok(Counted::All(count)) => count,
+            Ok(Counted::TooMany(count)) => {
+                let message =
+                    format!("{count} entries are more than the limit of {}", limits.entries);
+                return Err(file.error(0, message));
+            }
+            Ok(Counted::TooLong) => {
+                let message = format!("its directory is longer than {MAX_DIRECTORY_BYTES} bytes");
+                return Err(file.error(0, message));
+            }
+            Err(error) => return Err(unreadable(&error)),
+        };
         let zip = ZipArchive::new(reader).map_err(|error| unreadable(&error))?;
-        if zip.len() > limits.entries {
-            let message =
-                format!("{} entries are more than the limit of {}", zip.len(), limits.entries);
-            return Err(file.error(0, message));
+        if zip.len() > count {
+            return Err(file.error(0, "it has two directories"));
         }
         if zip.has_duplicate_names() {
             return Err(file.error(0, "two entries have the same name"));

@@ -22,6 +22,7 @@ use super::docview::{Namespaces, Split, write_split};
 use super::filter::{Coverage, Filter};
 use super::properties::{self, PackageId};
 use super::{ExistingNode, JCR_DATA, RESOURCE_TYPES, entry};
+use crate::access::is_policy_name;
 use crate::types::{TypeDefinition, write_cnd};
 use crate::{
     BlobId, Error, JCR_CONTENT, NodePath, PRIMARY_TYPE, Property, Result, Snapshot, Subtree, Value,
@@ -112,7 +113,7 @@ pub fn write<W: Write + Seek>(
     let mut plan = Plan::default();
     plan.add_folder(&root, &NodePath::root())?;
     plan.add_text("META-INF/MANIFEST.MF", manifest_text(manifest));
-    plan.add_text("META-INF/vault/properties.xml", properties_text(manifest));
+    plan.add_text("META-INF/vault/properties.xml", properties_text(manifest, &root));
     plan.add_text("META-INF/vault/filter.xml", manifest.filter.to_xml());
     if !manifest.node_types.is_empty() {
         plan.add_text("META-INF/vault/nodetypes.cnd", manifest.node_types.clone());
@@ -440,8 +441,12 @@ fn push_header(out: &mut String, name: &str, value: &str) {
     out.push_str("\r\n");
 }
 
-fn properties_text(manifest: &Manifest) -> String {
+fn properties_text(manifest: &Manifest, root: &Subtree) -> String {
     let mut entries = manifest.properties.clone();
+    if has_policy(root) {
+        // Without it, whoever installs the package would leave the policies out.
+        entries.entry("acHandling".to_owned()).or_insert_with(|| "merge_preserve".to_owned());
+    }
     for (key, value) in [
         ("group", &manifest.id.group),
         ("name", &manifest.id.name),
@@ -451,4 +456,9 @@ fn properties_text(manifest: &Manifest) -> String {
     }
     entries.insert("packageFormatVersion".to_owned(), "2".to_owned());
     properties::to_xml(&entries)
+}
+
+/// Tells whether a tree holds access control.
+fn has_policy(node: &Subtree) -> bool {
+    node.children.iter().any(|child| is_policy_name(&child.name) || has_policy(child))
 }

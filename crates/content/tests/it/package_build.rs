@@ -312,3 +312,30 @@ proptest! {
         prop_assert_eq!(again, Ok(docview::Literal::Property(property)));
     }
 }
+
+#[test]
+fn policies_come_back_without_being_asked_for() {
+    let build = |source: &Memory| {
+        let mut out = Cursor::new(Vec::new());
+        let manifest = Manifest { properties: BTreeMap::new(), ..manifest(filter_of(&["/site"])) };
+        write(&mut out, &manifest, source).unwrap();
+        out.into_inner()
+    };
+    let text_of = |bytes: &[u8]| {
+        let mut zip = zip::ZipArchive::new(Cursor::new(bytes)).unwrap();
+        let mut text = String::new();
+        zip.by_name("META-INF/vault/properties.xml").unwrap().read_to_string(&mut text).unwrap();
+        text
+    };
+    let mut target = Memory::new();
+    target.root.children.push(Subtree::new("site", "sling:OrderedFolder"));
+    assert!(!text_of(&build(&target)).contains("acHandling"), "there is nothing to handle");
+    let entry = Subtree::new("allow", "rep:GrantACE").with("rep:principalName", "everyone");
+    let mixins = Property::parse_list(ValueType::Name, ["rep:AccessControllable"]).unwrap();
+    let site = target.root.child_mut("site").unwrap();
+    site.properties.insert("jcr:mixinTypes".to_owned(), mixins);
+    site.put_child(Subtree::new("rep:policy", "rep:ACL").with_child(entry));
+    let bytes = build(&target);
+    assert!(text_of(&bytes).contains("merge_preserve"), "{}", text_of(&bytes));
+    assert_same(&installed(bytes).root, &target.root, "");
+}

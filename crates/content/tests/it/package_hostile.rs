@@ -1,7 +1,7 @@
 //! Packages that are malformed, truncated or meant to harm: refused with a reason, and nothing is changed.
 
 use std::fs;
-use std::io::{Cursor, Write};
+use std::io::{Cursor, Read, Seek, Write};
 
 use proptest::prelude::*;
 use tympan_content::package::{Filter, Limits, Package, docview};
@@ -518,4 +518,57 @@ proptest! {
             drop(docview::parse_value(&text, value_type));
         }
     }
+}
+
+/// A file that counts the bytes that are read of it.
+#[derive(Debug)]
+struct Counting<'a> {
+    file: Cursor<&'a [u8]>,
+    read: &'a std::cell::Cell<u64>,
+}
+
+impl Read for Counting<'_> {
+    fn read(&mut self, bytes: &mut [u8]) -> std::io::Result<usize> {
+        let count = self.file.read(bytes)?;
+        self.read.set(self.read.get() + count as u64);
+        Ok(count)
+    }
+}
+
+impl Seek for Counting<'_> {
+    fn seek(&mut self, to: std::io::SeekFrom) -> std::io::Result<u64> {
+        self.file.seek(to)
+    }
+}
+
+#[test]
+fn entries_are_counted_before_the_directory_is_read() {
+    let names: Vec<String> =
+        (0..20_000).map(|number| format!("jcr_root/{number:0>100}.txt")).collect();
+    let entries: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "")).collect();
+    let bytes = zipped(&entries);
+    let read = std::cell::Cell::new(0);
+    let file = Counting { file: Cursor::new(&bytes), read: &read };
+    let limits = Limits { entries: 10, ..Limits::default() };
+    let error = Package::read(file, "test.zip", &limits).unwrap_err().to_string();
+    assert_eq!(error, "test.zip: 20000 entries are more than the limit of 10");
+    assert!(read.get() < 300_000, "{} of {} bytes are read", read.get(), bytes.len());
+}
+
+#[test]
+fn a_directory_that_says_less_than_it_holds_is_no_way_around_the_limit() {
+    let file = ("jcr_root/x/.content.xml", "");
+    let many = zipped(&[FILTER, file, ("jcr_root/a.txt", "")]);
+    // A second end of the directory in the comment of the first, with one entry that is not there.
+    let mut end = vec![0x50, 0x4b, 5, 6, 0, 0, 0, 0, 1, 0, 1, 0];
+    end.extend(46_u32.to_le_bytes());
+    end.extend(0_u32.to_le_bytes());
+    end.extend([0, 0]);
+    let mut forged = many.clone();
+    let comment = forged.len() - 2;
+    forged[comment..].copy_from_slice(&u16::try_from(end.len()).unwrap().to_le_bytes());
+    forged.extend(end);
+    let limits = Limits { entries: 2, ..Limits::default() };
+    let read = Package::read(Cursor::new(forged), "test.zip", &limits);
+    assert!(read.is_err(), "one of the two directories is over the limit");
 }
