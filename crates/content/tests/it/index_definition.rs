@@ -321,6 +321,10 @@ fn titled(repository: &Repository) {
     }
     let none = Subtree::new("jcr:content", "cq:PageContent");
     site.put_child(Subtree::new("untitled", "cq:Page").with_child(none));
+    // So much else that walking it would cost more than any index.
+    for number in 0..300 {
+        site.put_child(Subtree::new(format!("other{number}"), "nt:unstructured"));
+    }
     session.put(&path("/site"), site).unwrap();
     commit(&mut session);
 }
