@@ -72,6 +72,11 @@ pub(crate) fn keys_of(property: &str) -> Vec<String> {
     }
 }
 
+/// Tells whether a name of a node is indexed: a search in a property of that name may mean the node.
+pub(crate) fn has_prefix(name: &str) -> bool {
+    name.contains(':')
+}
+
 /// Makes documents of the index.
 #[derive(Debug, Clone)]
 pub(crate) struct Digest {
@@ -97,6 +102,7 @@ struct Gathered<'a> {
     long: BTreeSet<String>,
     facets: BTreeMap<String, Vec<String>>,
     types: BTreeSet<String>,
+    nodes: BTreeSet<String>,
     failures: Vec<String>,
 }
 
@@ -119,6 +125,7 @@ impl Digest {
             long: BTreeSet::new(),
             facets: BTreeMap::new(),
             types: BTreeSet::new(),
+            nodes: BTreeSet::new(),
             failures: Vec::new(),
         };
         let mut language = None;
@@ -171,6 +178,9 @@ impl Gathered<'_> {
             }
         }
         for child in node.children() {
+            if has_prefix(child.name()) && !self.nodes.contains(child.name()) {
+                self.nodes.insert(child.name().to_owned());
+            }
             let relative = if at.is_empty() {
                 child.name().to_owned()
             } else {
@@ -301,6 +311,9 @@ impl Gathered<'_> {
         }
         for node_type in &self.types {
             document.add_text(fields.types, node_type);
+        }
+        for name in &self.nodes {
+            document.add_text(fields.nodes, name);
         }
         document.add_text(fields.language, language);
         document.add_text(fields.title, &self.title);

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use tantivy::schema::Field;
 use tantivy::{Searcher, Term};
 
-use crate::document::keys_of;
+use crate::document::{has_prefix, keys_of};
 use crate::schema::Fields;
 
 /// More words than this are not held; the least frequent ones go.
@@ -43,6 +43,13 @@ impl Place {
         let among = keys.iter().map(|key| Term::from_field_text(fields.long, key)).collect();
         places.push(Self { among, ..Self::field(fields.words) });
         places
+    }
+
+    /// Returns where the words of nodes are looked for whose name is that of a property, or the last one of its path.
+    pub(crate) fn of_nodes(fields: &Fields, property: &str) -> Option<Self> {
+        let name = property.rsplit_once('/').map_or(property, |(_, name)| name);
+        let among = vec![Term::from_field_text(fields.nodes, name)];
+        has_prefix(name).then(|| Self { among, ..Self::field(fields.words) })
     }
 
     /// The words of the short values of one property.

@@ -23,7 +23,7 @@ use crate::rebuild::{Built, Rebuild};
 use crate::write::{Sink, Source};
 
 /// How often the head is looked at without being woken; where a look costs a round trip, less often.
-const POLL: Duration = Duration::from_millis(50);
+const POLL: Duration = Duration::from_millis(20);
 const COSTLY_POLL: Duration = Duration::from_millis(500);
 /// How long to wait after a failure: doubled for each one in a row.
 const FIRST_WAIT: Duration = Duration::from_millis(200);

@@ -11,7 +11,7 @@ use arc_swap::ArcSwapOption;
 use parking_lot::{Condvar, Mutex};
 use tantivy::schema::Value;
 use tantivy::{DocAddress, Searcher, TantivyDocument, Term};
-use tympan_content::query::{FullText, TextPage, TextRequest};
+use tympan_content::query::{FullText, Reader, TextPage, TextRequest};
 use tympan_content::{ChunkId, NodePath, Repository, Snapshot};
 
 use crate::document::{Digest, is_indexed};
@@ -352,12 +352,22 @@ impl FullText for Index {
         self.now()?.search(request)
     }
 
-    fn suggest(&self, prefix: &str, limit: usize) -> tympan_content::Result<Vec<String>> {
-        self.now()?.suggest(prefix, limit)
+    fn suggest(
+        &self,
+        prefix: &str,
+        limit: usize,
+        reader: Option<Reader<'_>>,
+    ) -> tympan_content::Result<Vec<String>> {
+        self.now()?.suggest(prefix, limit, reader)
     }
 
-    fn spellcheck(&self, text: &str, limit: usize) -> tympan_content::Result<Vec<String>> {
-        self.now()?.spellcheck(text, limit)
+    fn spellcheck(
+        &self,
+        text: &str,
+        limit: usize,
+        reader: Option<Reader<'_>>,
+    ) -> tympan_content::Result<Vec<String>> {
+        self.now()?.spellcheck(text, limit, reader)
     }
 
     fn indexed_root(&self) -> Option<ChunkId> {

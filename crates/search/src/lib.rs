@@ -30,6 +30,7 @@ mod merge;
 mod query;
 mod rebuild;
 mod schema;
+mod sight;
 mod similar;
 mod state;
 mod status;

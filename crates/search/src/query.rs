@@ -282,7 +282,11 @@ impl Planner<'_> {
     fn places(&self) -> Vec<Place> {
         match self.property {
             None => [self.fields.words, self.fields.files].map(Place::field).into(),
-            Some(property) => Place::of_property(self.fields, property),
+            // The name may be one of nodes as well.
+            Some(property) => {
+                let nodes = Place::of_nodes(self.fields, property);
+                Place::of_property(self.fields, property).into_iter().chain(nodes).collect()
+            }
         }
     }
 
@@ -321,7 +325,7 @@ impl Planner<'_> {
     }
 
     /// The documents that have any of the words that begin so and pass the test.
-    fn expanded(&self, prefix: &str, is_match: &dyn Fn(&str) -> bool) -> Result<Planned> {
+    pub(crate) fn expanded(&self, prefix: &str, is_match: &dyn Fn(&str) -> bool) -> Result<Planned> {
         let mut parts = Vec::new();
         for place in self.places() {
             if place.among.iter().try_fold(0, |sum, term| self.count(term).map(|one| sum + one))?

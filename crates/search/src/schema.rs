@@ -5,6 +5,7 @@
 //! | `path` | the node path, whole; its column decides between equal scores |
 //! | `within` | the path and every ancestor's |
 //! | `type` | primary types and mixins of all nodes of the document |
+//! | `nodes` | names of the nodes in the document, those with a prefix |
 //! | `language` | the code of the language that stemmed it |
 //! | `title` | the words of name, titles and tags |
 //! | `words` | the words of all properties, with positions |
@@ -28,7 +29,7 @@ use crate::analyzer::{RAW, WORDS, stems_of};
 use crate::language::{LANGUAGES, UNKNOWN};
 
 /// The version of what is written. An index of another one is built anew.
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 
 /// The name of the field of node paths.
 pub(crate) const PATH: &str = "path";
@@ -39,6 +40,7 @@ pub(crate) struct Fields {
     pub(crate) path: Field,
     pub(crate) within: Field,
     pub(crate) types: Field,
+    pub(crate) nodes: Field,
     pub(crate) language: Field,
     pub(crate) title: Field,
     pub(crate) words: Field,
@@ -61,6 +63,7 @@ pub(crate) fn schema() -> (Schema, Fields) {
     let path = builder.add_text_field(PATH, raw.clone().set_fast(RAW));
     let within = builder.add_text_field("within", raw.clone());
     let types = builder.add_text_field("type", raw.clone());
+    let nodes = builder.add_text_field("nodes", raw.clone());
     let language = builder.add_text_field("language", raw.clone().set_stored());
     let title = builder.add_text_field("title", words.clone());
     let all_words = builder.add_text_field("words", words.clone());
@@ -86,6 +89,7 @@ pub(crate) fn schema() -> (Schema, Fields) {
         path,
         within,
         types,
+        nodes,
         language,
         title,
         words: all_words,

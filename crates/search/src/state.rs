@@ -8,8 +8,7 @@ use std::sync::atomic::Ordering;
 use tantivy::collector::Collector;
 use tantivy::query::EnableScoring;
 use tantivy::schema::Value;
-use tantivy::{Searcher, TantivyError};
-use tympan_content::query::{FullText, TextHit, TextPage, TextRequest};
+use tympan_content::query::{FullText, Reader, TextHit, TextPage, TextRequest};
 use tympan_content::{ChunkId, NodePath};
 
 use crate::analyzer::every_stem_of;
@@ -20,7 +19,6 @@ use crate::expand::{MAX_LOOKED_AT, Place};
 use crate::facet::Facets;
 use crate::index::{Served, Shared, document};
 use crate::query::Planner;
-use crate::schema::Fields;
 use crate::suggest::{spellcheck, suggest};
 use crate::top::{Found, Top};
 
@@ -35,17 +33,20 @@ pub(crate) struct State {
 }
 
 impl State {
+    fn planner<'a>(&'a self, property: Option<&'a str>) -> Planner<'a> {
+        Planner {
+            searcher: &self.served.searcher,
+            fields: self.shared.fields(),
+            dir: &self.served.build.dir,
+            property,
+            left: Cell::new(MAX_LOOKED_AT),
+        }
+    }
+
     fn answer(&self, request: &TextRequest) -> Result<TextPage> {
         let served = &self.served;
         let searcher = &served.searcher;
-        let planner = Planner {
-            searcher,
-            fields: self.shared.fields(),
-            dir: &served.build.dir,
-            property: request.property.as_deref(),
-            left: Cell::new(MAX_LOOKED_AT),
-        };
-        let planned = planner.plan(request)?;
+        let planned = self.planner(request.property.as_deref()).plan(request)?;
         let failed = |error| Error::of_index("read", &served.build.dir, error);
         let limit = request.limit.min(MAX_PAGE);
         let mut found = Vec::new();
@@ -122,15 +123,6 @@ impl State {
         })
     }
 
-    fn ask<T>(
-        &self,
-        run: impl FnOnce(&Searcher, &Fields) -> Result<T, TantivyError>,
-    ) -> tympan_content::Result<T> {
-        self.guarded(|| {
-            run(&self.served.searcher, self.shared.fields())
-                .map_err(|error| Error::of_index("read", &self.served.build.dir, error))
-        })
-    }
 }
 
 impl FullText for State {
@@ -138,12 +130,22 @@ impl FullText for State {
         self.guarded(|| self.answer(request))
     }
 
-    fn suggest(&self, prefix: &str, limit: usize) -> tympan_content::Result<Vec<String>> {
-        self.ask(|searcher, fields| suggest(searcher, fields, prefix, limit))
+    fn suggest(
+        &self,
+        prefix: &str,
+        limit: usize,
+        reader: Option<Reader<'_>>,
+    ) -> tympan_content::Result<Vec<String>> {
+        self.guarded(|| suggest(&self.planner(None), reader, prefix, limit))
     }
 
-    fn spellcheck(&self, text: &str, limit: usize) -> tympan_content::Result<Vec<String>> {
-        self.ask(|searcher, fields| spellcheck(searcher, fields, text, limit))
+    fn spellcheck(
+        &self,
+        text: &str,
+        limit: usize,
+        reader: Option<Reader<'_>>,
+    ) -> tympan_content::Result<Vec<String>> {
+        self.guarded(|| spellcheck(&self.planner(None), reader, text, limit))
     }
 
     fn indexed_root(&self) -> Option<ChunkId> {
@@ -159,9 +161,11 @@ impl FullText for State {
     }
 
     fn has_property(&self, property: &str) -> tympan_content::Result<bool> {
-        self.ask(|searcher, fields| {
-            for place in Place::of_property(fields, property) {
-                if place.is_used(searcher)? {
+        self.guarded(|| {
+            let planner = self.planner(Some(property));
+            for place in Place::of_property(planner.fields, property) {
+                let is_used = place.is_used(planner.searcher);
+                if is_used.map_err(|error| planner.failed(error))? {
                     return Ok(true);
                 }
             }

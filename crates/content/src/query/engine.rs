@@ -24,12 +24,13 @@ use super::algebra::{Column, ColumnContent, Constraint, Query};
 use super::cursor;
 use super::explain::{Explanation, explain};
 use super::filter::bound;
-use super::full_text::{FullText, TextExpression, TextRequest};
+use super::full_text::{FullText, Readable, Reader};
+use super::hits::{Lag, lag};
 use super::rows::{Found, Planned, planned};
 use super::slow::{SlowLog, SlowStatement, Statement, Timing};
-use super::text_match::Words;
+use super::text_match::each_text;
 use crate::property_index::Definitions;
-use crate::{Error, Node, Property, Result, Snapshot, Value};
+use crate::{Error, Node, NodePath, Property, Result, Snapshot, Value};
 
 /// What a query may use.
 #[derive(Debug, Clone)]
@@ -368,9 +369,8 @@ fn row(query: &Query, found: Found) -> Row {
 
 /// Answers queries that ask for words in place of nodes.
 fn words(ground: &Ground<'_>, query: &Query) -> Result<Option<Vec<String>>> {
-    /// How many words are offered, and of how many: a viewer may not see what is said most often.
+    /// How many words are offered.
     const LIMIT: usize = 10;
-    const CANDIDATES: usize = 40;
     for constraint in query.parts.iter().filter_map(|part| part.constraint.as_ref()) {
         for one in constraint.conjuncts() {
             let (text, is_suggestion) = match one {
@@ -380,52 +380,37 @@ fn words(ground: &Ground<'_>, query: &Query) -> Result<Option<Vec<String>>> {
             };
             let text = bound(text)?.to_text();
             let Some(index) = ground.full_text else { return Ok(Some(Vec::new())) };
+            let gate = ground.snapshot.1.as_ref();
+            let is_bound = gate.is_some_and(|gate| !gate.is_unbound());
+            let reader = |document: &NodePath| readable(ground, document);
+            let reader = is_bound.then_some(&reader as Reader<'_>);
             let words = if is_suggestion {
-                index.suggest(&text, CANDIDATES)
+                index.suggest(&text, LIMIT, reader)
             } else {
-                index.spellcheck(&text, CANDIDATES)
+                index.spellcheck(&text, LIMIT, reader)
             };
-            let mut seen = Vec::new();
-            for word in words? {
-                if seen.len() < LIMIT && is_seen(ground, index, &word)? {
-                    seen.push(word);
-                }
-            }
-            return Ok(Some(seen));
+            return words.map(Some);
         }
     }
     Ok(None)
 }
 
-/// Tells whether a node that the viewer may read has a word, as far as the best hits tell.
-fn is_seen(ground: &Ground<'_>, index: &dyn FullText, word: &str) -> Result<bool> {
-    /// How many hits are looked at.
-    const HITS: usize = 200;
-    if ground.snapshot.1.is_none() {
-        return Ok(true);
-    }
-    let request = TextRequest {
-        expression: TextExpression::Phrase(word.to_owned()),
-        property: None,
-        node_types: Vec::new(),
-        below: None,
-        after: None,
-        limit: HITS,
-        facets: Vec::new(),
-        excerpt: false,
+/// Tells what the viewer may read of a document that the index has in the state of the snapshot.
+fn readable(ground: &Ground<'_>, document: &NodePath) -> Result<Readable> {
+    let is_same = match lag(ground)? {
+        Lag::Changed(changed) => changed.binary_search(document).is_err(),
+        Lag::Far => false,
     };
-    for hit in index.search(&request)?.hits {
-        let Some(node) = ground.snapshot.node(&hit.path)? else { continue };
-        let Some(body) = node.borrowed() else { continue };
-        let mut words = Words::default();
-        if !node.is_whole() {
-            words.add_node(body);
-        }
-        if node.is_whole() || words.matches(&request.expression) {
-            return Ok(true);
-        }
+    let node = if is_same { ground.snapshot.node(document)? } else { None };
+    let Some(node) = node else { return Ok(Readable::Nothing) };
+    if node.is_whole() {
+        return Ok(Readable::Whole);
     }
-    Ok(false)
+    let mut texts = Vec::new();
+    if let Some(body) = node.borrowed() {
+        each_text(body, &mut |text| texts.push(text.to_owned()));
+    }
+    Ok(Readable::Part(texts))
 }
 
 /// Counts the values of the properties that the query asks to count, as far as no index has.

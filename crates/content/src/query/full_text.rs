@@ -19,17 +19,24 @@ pub trait FullText: Send + Sync + std::fmt::Debug {
     /// If the index fails.
     fn search(&self, request: &TextRequest) -> Result<TextPage>;
 
-    /// Returns completions of a prefix, most frequent first.
+    /// Returns completions of a prefix, most frequent first. With a `reader` what is said, and what is not, follows from
+    /// what that one may read.
     ///
     /// # Errors
     /// If the index fails.
-    fn suggest(&self, prefix: &str, limit: usize) -> Result<Vec<String>>;
+    fn suggest(&self, prefix: &str, limit: usize, reader: Option<Reader<'_>>)
+    -> Result<Vec<String>>;
 
-    /// Returns nearby words for misspelled ones.
+    /// Returns nearby words for misspelled ones. With a `reader` a word is known if that one may read it somewhere.
     ///
     /// # Errors
     /// If the index fails.
-    fn spellcheck(&self, text: &str, limit: usize) -> Result<Vec<String>>;
+    fn spellcheck(
+        &self,
+        text: &str,
+        limit: usize,
+        reader: Option<Reader<'_>>,
+    ) -> Result<Vec<String>>;
 
     /// Returns the root that the index answers for.
     fn indexed_root(&self) -> Option<ChunkId>;
@@ -67,6 +74,20 @@ pub trait FullText: Send + Sync + std::fmt::Debug {
             request.after = Some(TextPosition { score: last.score, path: last.path });
         }
     }
+}
+
+/// Tells what somebody may read of a document that the index has.
+pub type Reader<'a> = &'a dyn Fn(&NodePath) -> Result<Readable>;
+
+/// What somebody may read of a document.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Readable {
+    /// Nothing; or the index has another state of the document than the one that is asked about.
+    Nothing,
+    /// These texts.
+    Part(Vec<String>),
+    /// All of it.
+    Whole,
 }
 
 /// What to look for.

@@ -101,8 +101,9 @@ impl TextCondition {
     /// If the index fails.
     pub(crate) fn request(&self, index: &dyn FullText) -> Result<Option<TextRequest>> {
         let Some(expression) = wanted_words(&self.expression) else { return Ok(None) };
-        // What is no property may be the path of a node, and so may a name that is both. One with a prefix is taken for
-        // a property where there is one, as documents that have the words elsewhere may be very many.
+        // What is no property may be the path of a node. One with a prefix is taken for a property where there is one,
+        // as documents that have the words elsewhere may be very many; the index knows which names are those of nodes
+        // too.
         let may_restrict = |property: &str| {
             let name = property.rsplit_once('/').map_or(property, |(_, name)| name);
             name.contains(':') && !property.contains('*')

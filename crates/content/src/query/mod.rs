@@ -44,7 +44,9 @@ pub use algebra::{
 pub use builder::BuilderQuery;
 pub use engine::{Limits, Page, QueryEngine, Request, Row};
 pub use explain::{Explanation, Measured, Step};
-pub use full_text::{FullText, TextExpression, TextHit, TextPage, TextPosition, TextRequest};
+pub use full_text::{
+    FullText, Readable, Reader, TextExpression, TextHit, TextPage, TextPosition, TextRequest,
+};
 pub use slow::SlowStatement;
 pub use sql2::parse_sql2;
 pub use syntax_error::SyntaxError;

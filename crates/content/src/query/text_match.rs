@@ -23,11 +23,7 @@ impl Words {
 
     /// Adds the texts of a node and of everything below it in the same document.
     pub(crate) fn add_node(&mut self, node: BorrowedNode<'_>) {
-        for (_, property) in node.properties().filter(|(name, one)| is_searched(name, *one)) {
-            let texts = property.values().filter_map(BorrowedValue::as_str);
-            texts.filter(|text| !is_link(text)).for_each(|text| self.add(text));
-        }
-        node.children().for_each(|child| self.add_node(child));
+        each_text(node, &mut |text| self.add(text));
     }
 
     /// Tells whether the words meet the condition; one without any word is met by nothing.
@@ -91,6 +87,16 @@ impl Words {
     fn any(&self, is_wanted: &dyn Fn(&str) -> bool) -> bool {
         self.0.iter().flatten().any(|word| is_wanted(word))
     }
+}
+
+/// Shows the texts of a node and of everything below it in the same document that are searched where no property is
+/// named.
+pub(crate) fn each_text(node: BorrowedNode<'_>, show: &mut dyn FnMut(&str)) {
+    for (_, property) in node.properties().filter(|(name, one)| is_searched(name, *one)) {
+        let texts = property.values().filter_map(BorrowedValue::as_str);
+        texts.filter(|text| !is_link(text)).for_each(&mut *show);
+    }
+    node.children().for_each(|child| each_text(child, show));
 }
 
 /// Properties whose text says nothing about the content; a search in one of them by name finds them all the same.

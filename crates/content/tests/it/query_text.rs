@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tympan_content::query::{
-    FullText, QueryEngine, Request, TextExpression, TextHit, TextPage, TextRequest, parse_sql2,
+    FullText, QueryEngine, Reader, Request, TextExpression, TextHit, TextPage, TextRequest, parse_sql2,
 };
 use tympan_content::{ChunkId, JCR_CONTENT, NodePath, Repository, Result, Subtree, Value};
 
@@ -79,11 +79,11 @@ impl FullText for Plural {
         Ok(TextPage { hits, facets: Vec::new(), estimate, indexed_root: self.root })
     }
 
-    fn suggest(&self, _: &str, _: usize) -> Result<Vec<String>> {
+    fn suggest(&self, _: &str, _: usize, _: Option<Reader<'_>>) -> Result<Vec<String>> {
         Ok(Vec::new())
     }
 
-    fn spellcheck(&self, _: &str, _: usize) -> Result<Vec<String>> {
+    fn spellcheck(&self, _: &str, _: usize, _: Option<Reader<'_>>) -> Result<Vec<String>> {
         Ok(Vec::new())
     }
 

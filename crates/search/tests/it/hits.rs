@@ -213,14 +213,14 @@ fn excerpts_are_marked_and_escaped() {
 fn completes_and_corrects() {
     let site = site();
     let index = site.caught_up();
-    assert_eq!(index.suggest("bro", 5).unwrap(), ["brown"]);
-    assert_eq!(index.suggest("the qui", 5).unwrap(), ["the quick", "the quickly"]);
-    assert_eq!(index.suggest("brown ", 5).unwrap(), Vec::<String>::new());
-    assert_eq!(index.suggest("", 5).unwrap(), Vec::<String>::new());
-    assert_eq!(index.spellcheck("braed", 5).unwrap(), ["bread"]);
-    assert_eq!(index.spellcheck("lazi foks", 5).unwrap(), ["lazy foks",]);
-    assert_eq!(index.spellcheck("bread", 5).unwrap(), Vec::<String>::new());
-    assert_eq!(index.spellcheck("qqqqqq", 5).unwrap(), Vec::<String>::new());
+    assert_eq!(index.suggest("bro", 5, None).unwrap(), ["brown"]);
+    assert_eq!(index.suggest("the qui", 5, None).unwrap(), ["the quick", "the quickly"]);
+    assert_eq!(index.suggest("brown ", 5, None).unwrap(), Vec::<String>::new());
+    assert_eq!(index.suggest("", 5, None).unwrap(), Vec::<String>::new());
+    assert_eq!(index.spellcheck("braed", 5, None).unwrap(), ["bread"]);
+    assert_eq!(index.spellcheck("lazi foks", 5, None).unwrap(), ["lazy foks",]);
+    assert_eq!(index.spellcheck("bread", 5, None).unwrap(), Vec::<String>::new());
+    assert_eq!(index.spellcheck("qqqqqq", 5, None).unwrap(), Vec::<String>::new());
 }
 
 #[test]

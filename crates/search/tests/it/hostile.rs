@@ -101,8 +101,8 @@ proptest! {
                 let refused = std::error::Error::source(&error).map(ToString::to_string);
                 prop_assert!(refused.is_some_and(|one| one.contains("refused")), "{text}: {error}");
             }
-            prop_assert!(index.suggest(&text, 5).is_ok());
-            prop_assert!(index.spellcheck(&text, 5).is_ok());
+            prop_assert!(index.suggest(&text, 5, None).is_ok());
+            prop_assert!(index.spellcheck(&text, 5, None).is_ok());
         }
         let rebuilds = index.counters().rebuilds.load(std::sync::atomic::Ordering::Relaxed);
         prop_assert_eq!(rebuilds, 1);

@@ -274,6 +274,101 @@ fn words_that_only_others_may_read_are_not_offered() {
     assert_eq!(words(&seen, "SPELLCHECK", "quokkazo"), ["quokkazoo"]);
 }
 
+/// Returns what the functions say to somebody who is not logged in.
+fn said(site: &Site) -> Vec<String> {
+    let engine = engine_now(site);
+    let seen = site.repository.snapshot().unwrap();
+    let seen = seen.seen_by(&site.repository.viewer(None).unwrap());
+    let mut said = Vec::new();
+    for text in ["quo", "quokka", "quokkas", "quok", "a quokka", "wombats", "quokkb", "wom", "qu"] {
+        for function in ["SUGGEST", "SPELLCHECK"] {
+            let statement =
+                format!("SELECT [rep:suggest()] FROM [nt:base] WHERE {function}('{text}')");
+            let request = Request::new(parse_sql2(&statement).unwrap());
+            let words = engine.page(&seen, &request).unwrap().words;
+            said.push(format!("{function} {text}: {words:?}"));
+        }
+    }
+    said
+}
+
+/// A site of which a part is hidden, and the same without what is.
+fn hidden_and_without(hidden: &[&str], open: &[&str]) -> [Site; 2] {
+    [true, false].map(|has_hidden| {
+        let site = Site::new();
+        assert!(site.repository.install_initial_policies(UNIX_EPOCH).unwrap());
+        site.put("/content/h", Subtree::new("", "sling:Folder").with_child(deny("everyone")));
+        for (number, text) in hidden.iter().enumerate().filter(|_| has_hidden) {
+            site.page(&format!("/content/h/p{number}"), "Hidden", text);
+        }
+        for (number, text) in open.iter().enumerate() {
+            site.page(&format!("/content/p{number}"), "Open", text);
+            let closed = Subtree::new("closed", "nt:unstructured")
+                .with("text", Property::text(if has_hidden { "quokka wombat" } else { "x" }))
+                .with_child(deny("everyone"));
+            site.put(&format!("/content/p{number}/jcr:content/closed"), closed);
+        }
+        site
+    })
+}
+
+#[test]
+fn silence_tells_nothing_of_hidden_words() {
+    let hidden = ["quokka", "quokkab quokkac", "quokkaz wombats", "a b c"];
+    let [with, without] = hidden_and_without(&hidden, &["quokkas and", "wombat and quoll"]);
+    let said_with = said(&with);
+    assert_eq!(said_with, said(&without));
+    // The word is unknown to who does not see it, however often it stands elsewhere.
+    assert!(said_with.contains(&r#"SPELLCHECK quokka: ["quokkas"]"#.to_owned()), "{said_with:?}");
+    assert!(said_with.contains(&r#"SPELLCHECK wombats: ["wombat"]"#.to_owned()), "{said_with:?}");
+    assert!(said_with.contains(&r#"SUGGEST quok: ["quokkas"]"#.to_owned()), "{said_with:?}");
+}
+
+#[test]
+fn words_that_are_gone_are_not_offered() {
+    let [site, _] = hidden_and_without(&[], &["quokkas", "quoll"]);
+    let engine = engine_now(&site);
+    site.page("/content/p0", "Open", "nothing");
+    // The index is behind the content.
+    let seen = site.repository.snapshot().unwrap();
+    let seen = seen.seen_by(&site.repository.viewer(None).unwrap());
+    let request = parse_sql2("SELECT [rep:suggest()] FROM [nt:base] WHERE SUGGEST('quo')").unwrap();
+    assert_eq!(engine.page(&seen, &Request::new(request)).unwrap().words, ["quoll"]);
+}
+
+#[test]
+fn a_name_may_be_that_of_a_property_and_of_a_node() {
+    let site = Site::new();
+    let text = |text: &str| Property::text(text);
+    let content = |child: Option<Subtree>, value: Option<&str>| {
+        let mut content = Subtree::new("jcr:content", "nt:unstructured");
+        child.into_iter().for_each(|child| content.put_child(child));
+        value.into_iter().fold(content, |content, value| content.with("cq:note", text(value)))
+    };
+    let note = || Subtree::new("cq:note", "nt:unstructured").with("text", text("a ripe fig"));
+    let page = |content: Subtree| Subtree::new("", "cq:Page").with_child(content);
+    site.put("/content/a", page(content(None, Some("a ripe fig"))));
+    site.put("/content/b", page(content(Some(note()), None)));
+    site.put("/content/c", page(content(Some(note()), Some("a plum"))));
+    site.put("/content/d", page(content(None, Some("a plum")).with("text", text("a ripe fig"))));
+    let engine = engine_now(&site);
+    let snapshot = site.repository.snapshot().unwrap();
+    for (node_type, property, words, expected) in [
+        ("nt:unstructured", "cq:note", "fig", "a/_ b/_ c/_"),
+        ("nt:unstructured", "cq:note", "\"ripe fig\"", "a/_ b/_ c/_"),
+        ("nt:unstructured", "cq:note", "rip*", "a/_ b/_ c/_"),
+        ("nt:unstructured", "cq:note", "plum", "c/_ d/_"),
+        ("cq:Page", "jcr:content/cq:note", "fig", "a b c"),
+        ("cq:Page", "jcr:content/cq:note", "*lum", "c d"),
+    ] {
+        let statement =
+            format!("SELECT * FROM [{node_type}] AS a WHERE CONTAINS(a.[{property}], '{words}')");
+        assert_eq!(found(&engine, &snapshot, &statement), expected, "{statement}");
+        assert_eq!(found(&QueryEngine::default(), &snapshot, &statement), expected, "{statement}");
+        assert_eq!(indexes(&engine, &snapshot, &statement), "full text", "{statement}");
+    }
+}
+
 const WORDS: [&str; 6] = ["quince", "plum", "fig", "lime", "kiwi", "yuzu"];
 
 /// Words, and around them sometimes so much that the index does not have the property by itself.
