@@ -10,6 +10,7 @@ use tympan_content::{Node, NodePath};
 use crate::dump;
 use crate::engine::{Mode, Options};
 use crate::file::StoredFile;
+use crate::image::ImageKey;
 use crate::json::{self, Form};
 use crate::library::{Asked as LibraryAsked, Libraries, LibraryFile};
 use crate::link::encode_path;
@@ -33,6 +34,7 @@ pub(crate) struct Answer<'a> {
     pub scripts: Arc<Scripts>,
     pub reader: Arc<Reader>,
     pub queries: Arc<QueryEngine>,
+    pub image_key: Option<ImageKey>,
     pub request: &'a RenderRequest<'a>,
 }
 
@@ -352,6 +354,7 @@ impl Answer<'_> {
             scripts: Arc::clone(&self.scripts),
             reader: Arc::clone(&self.reader),
             queries: Arc::clone(&self.queries),
+            image_key: self.image_key,
             path: path.clone(),
             request,
             mode: self.options.mode,

@@ -13,6 +13,7 @@ use tympan_content::query::QueryEngine;
 use tympan_content::{Repository, Snapshot, Viewer};
 
 use crate::answer::{Answer, Drawn, Fault};
+use crate::image::ImageKey;
 use crate::reads::Reader;
 use crate::request::RenderRequest;
 use crate::response::{Outcome, RenderResponse};
@@ -73,6 +74,7 @@ pub struct Renderer {
     options: Options,
     table: Arc<ScriptTable>,
     queries: Arc<QueryEngine>,
+    image_key: Option<ImageKey>,
 }
 
 impl Renderer {
@@ -87,13 +89,20 @@ impl Renderer {
     pub fn with_scripts(source: Box<dyn ScriptSource>, options: Options) -> Self {
         let environment = environment(options.mode, &options.limits);
         let queries = Arc::default();
-        Self { options, table: Arc::new(ScriptTable::new(source, environment)), queries }
+        let table = Arc::new(ScriptTable::new(source, environment));
+        Self { options, table, queries, image_key: None }
     }
 
     /// Lets components search with the engine of the repository, and its indexes; one without them looks at every page.
     #[must_use]
     pub fn with_queries(self, queries: Arc<QueryEngine>) -> Self {
         Self { queries, ..self }
+    }
+
+    /// Lets templates sign addresses of pictures, so that they may name any size.
+    #[must_use]
+    pub fn with_image_key(self, key: ImageKey) -> Self {
+        Self { image_key: Some(key), ..self }
     }
 
     /// Answers a request.
@@ -134,6 +143,7 @@ impl Renderer {
                 scripts,
                 reader: Arc::clone(&reader),
                 queries: Arc::clone(&self.queries),
+                image_key: self.image_key,
                 request,
             }),
             Err(error) => {

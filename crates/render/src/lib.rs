@@ -16,6 +16,7 @@ mod dump;
 mod engine;
 mod error;
 mod file;
+mod image;
 mod json;
 mod library;
 mod link;
@@ -32,6 +33,7 @@ pub mod url;
 
 pub use engine::{Limits, Mode, Options, Renderer};
 pub use error::{Error, Result};
+pub use image::{Ending, ImageAddress, ImageKey, MAX_SIDE, Shape};
 pub use reads::{Read, Reads, Recording};
 pub use request::{Parameters, RenderRequest};
 pub use response::{Blob, Body, Outcome, Redirect, RenderResponse};

@@ -3,12 +3,14 @@
 use std::fmt;
 use std::sync::Arc;
 
-use minijinja::Value;
-use minijinja::value::{Object, ObjectRepr};
+use minijinja::value::{Kwargs, Object, ObjectRepr, from_args};
+use minijinja::{Error, ErrorKind, State, Value};
 use tympan_content::{Node, Property, Value as Stored};
 
+use super::failure::wrong_call;
 use super::scope::Scope;
 use crate::file::StoredFile;
+use crate::image::{Ending, ImageAddress, MAX_SIDE, Shape};
 use crate::link::encode_path;
 
 /// An asset or file, as `asset(path)` gives it.
@@ -43,6 +45,53 @@ impl AssetObject {
     /// Returns the original.
     fn original(&self) -> Option<StoredFile> {
         StoredFile::of(&self.node).ok().flatten()
+    }
+
+    /// Returns the address of a picture in a shape: with the hash of the original, so that it may be kept for good, and
+    /// signed, so that it may have any size.
+    fn address(&self, shape: Shape, ending: Ending) -> String {
+        let hash = self.original().map(|file| {
+            file.blob.digest().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+        });
+        let asset = self.node.path().as_str().to_owned();
+        let address = ImageAddress { asset, shape, ending, hash, signature: None };
+        match &self.scope.image_key {
+            Some(key) => address.signed(key).url(),
+            None => address.url(),
+        }
+    }
+
+    /// `image(width=640, format="webp")`, or `image(crop="640x360")`.
+    fn image(&self, options: &Kwargs) -> Result<Value, Error> {
+        let shape = match (option(options, "width")?, option(options, "crop")?) {
+            (Some(width), None) => Shape::Width(side(&width)?),
+            (None, Some(crop)) => {
+                let (width, height) = crop.split_once('x').unwrap_or((&crop, ""));
+                Shape::Crop(side(width)?, side(height)?)
+            }
+            _ => return Err(wrong_call("`image` takes `width=640` or `crop=\"640x360\"`")),
+        };
+        let ending = ending_of(options)?;
+        options.assert_all_used()?;
+        Ok(Value::from(self.address(shape, ending)))
+    }
+
+    /// `srcset(widths=[320, 640], format="webp")`: only widths that the original has, and its own if all are larger.
+    fn srcset(&self, options: &Kwargs) -> Result<Value, Error> {
+        let widths: Value = options.get("widths")?;
+        let ending = ending_of(options)?;
+        options.assert_all_used()?;
+        let own = self.number(&["tiff:ImageWidth", "exif:PixelXDimension"]);
+        let own = own.and_then(|own| u32::try_from(own.as_i64()?).ok()).unwrap_or(MAX_SIDE);
+        let mut sizes = Vec::new();
+        for width in widths.try_iter()? {
+            sizes.push(side(&width.to_string())?.min(own));
+        }
+        sizes.sort_unstable();
+        sizes.dedup();
+        let one = |width: &u32| format!("{} {width}w", self.address(Shape::Width(*width), ending));
+        let all: Vec<String> = sizes.iter().map(one).collect();
+        Ok(Value::from(all.join(", ")))
     }
 }
 
@@ -83,6 +132,23 @@ impl Object for AssetObject {
         self.get_value_by_str(key.as_str()?)
     }
 
+    fn call_method(
+        self: &Arc<Self>,
+        _: &mut State<'_, '_>,
+        method: &str,
+        args: &[Value],
+    ) -> Result<Value, Error> {
+        let (options,): (Kwargs,) = from_args(args)?;
+        match method {
+            "image" => self.image(&options),
+            "srcset" => self.srcset(&options),
+            _ => Err(Error::new(
+                ErrorKind::UnknownMethod,
+                format!("an asset has no method `{method}`; it has `image` and `srcset`"),
+            )),
+        }
+    }
+
     fn render(self: &Arc<Self>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.node.path())
     }
@@ -92,6 +158,24 @@ impl fmt::Debug for AssetObject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "asset {}", self.node.path())
     }
+}
+
+/// Returns an argument given by name as text; `none` counts as not given.
+fn option(options: &Kwargs, name: &str) -> Result<Option<String>, Error> {
+    let value: Option<Value> = options.get(name)?;
+    let value = value.filter(|value| !value.is_none() && !value.is_undefined());
+    Ok(value.map(|value| value.to_string()))
+}
+
+fn ending_of(options: &Kwargs) -> Result<Ending, Error> {
+    let Some(name) = option(options, "format")? else { return Ok(Ending::WebP) };
+    Ending::find(&name)
+        .ok_or_else(|| wrong_call(format!("`format` is `{name}`; it can be webp, jpeg or png")))
+}
+
+fn side(text: &str) -> Result<u32, Error> {
+    let side = text.trim().parse().ok().filter(|side| (1..=MAX_SIDE).contains(side));
+    side.ok_or_else(|| wrong_call(format!("`{text}` is no side of a picture: 1 to {MAX_SIDE}")))
 }
 
 /// Returns the first value of a property as text.

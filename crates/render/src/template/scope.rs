@@ -18,6 +18,7 @@ use tympan_content::{Node, NodePath};
 use super::failure::Failure;
 use super::frame::Frame;
 use crate::engine::{Limits, Mode};
+use crate::image::ImageKey;
 use crate::page;
 use crate::reads::Reader;
 use crate::request::Parameters;
@@ -33,6 +34,8 @@ pub(crate) struct Scope {
     pub scripts: Arc<Scripts>,
     pub reader: Arc<Reader>,
     pub queries: Arc<QueryEngine>,
+    /// What signs addresses of pictures.
+    pub image_key: Option<ImageKey>,
     pub request: Asked,
     /// The path that was asked for.
     pub path: NodePath,
