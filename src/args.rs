@@ -68,6 +68,8 @@ pub(crate) struct RunTool {
     pub(crate) memory: u64,
     /// Seconds of processor time.
     pub(crate) seconds: u64,
+    /// How much it stands behind others.
+    pub(crate) niceness: i32,
     /// The program.
     pub(crate) program: String,
     /// Its arguments.

@@ -256,12 +256,9 @@ pub(crate) struct Jobs {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Assets {
-    /// Assets that are processed at once; default half the processors, at least 1. Raise it on a machine that does nothing
-    /// else.
-    pub(crate) parallel: Option<usize>,
-    /// Memory for pictures of all processes at once; default 1 GiB, which is also the most that one picture may take.
-    /// Raise it for progressive JPEG of more than 150 million pixels, or where pictures of many megapixels wait for each
-    /// other.
+    /// Memory for pictures of all processes at once, once for assets and once for URLs with sizes; default 1 GiB, which is
+    /// also the most that one picture may take. Raise it for progressive JPEG of more than 150 million pixels, or where
+    /// pictures of many megapixels wait for each other.
     pub(crate) memory: Option<ByteSize>,
     /// The most pixels of a picture, by its header; default 200 million.
     pub(crate) max_pixels: Option<u64>,
@@ -280,12 +277,6 @@ pub(crate) struct Assets {
 }
 
 impl Assets {
-    /// Returns how many assets are processed at once.
-    pub(crate) fn parallel(&self) -> usize {
-        let half = std::thread::available_parallelism().map_or(1, |cores| cores.get() / 2);
-        self.parallel.unwrap_or(half).clamp(1, 256)
-    }
-
     /// Returns what one file may cost.
     pub(crate) fn limits(&self) -> tympan_jobs::asset::Limits {
         let default = tympan_jobs::asset::Limits::default();

@@ -9,13 +9,13 @@ use std::time::SystemTime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tympan_jobs::asset::{AssetService, Assets};
+use tympan_jobs::asset::{AssetFollower, AssetHandler, Assets};
 use tympan_jobs::workflow::{Launcher, NoopProcess, WorkflowHandler, Workflows};
 use tympan_jobs::{Configurator, Queues, TopicPattern, Worker, WorkerOptions};
 use tympan_render::{DirSource, Mode, Options, Renderer, RepositorySource};
 use tympan_replicate::Replicator;
 use tympan_search::Index;
-use tympan_server::{Instance, InstanceOptions, Logins, Role, admin_router, router};
+use tympan_server::{ImageOptions, Instance, InstanceOptions, Logins, Role, admin_router, router};
 use tympan_store::State;
 use tympan_web::listen::{Front, Limits, Reuse, bind, serve};
 use tympan_web::tls::Tls;
@@ -23,7 +23,8 @@ use tympan_web::tls::Tls;
 use crate::args;
 use crate::base;
 use crate::collection;
-use crate::command::{Fault, Outcome, picture, runtime};
+use crate::command::picture::{self, Urgency};
+use crate::command::{Fault, Outcome, runtime};
 use crate::config::Config;
 use crate::home::{Home, chain, random_text, replication_key};
 use crate::say;
@@ -54,7 +55,6 @@ pub(crate) struct Running {
     pub(crate) address: SocketAddr,
     search: Arc<Index>,
     instance: Arc<Instance>,
-    assets: Option<AssetService>,
     stop: watch::Sender<bool>,
     tasks: JoinSet<Result<(), Fault>>,
 }
@@ -65,13 +65,9 @@ impl Running {
         self.instance.stop();
         self.stop.send_replace(true);
         while self.tasks.join_next().await.is_some() {}
-        let (search, assets) = (self.search, self.assets);
-        let close = move || {
-            drop(assets);
-            search.close();
-        };
+        let search = self.search;
         // A thread that panicked has said so.
-        tokio::task::spawn_blocking(close).await.ok();
+        tokio::task::spawn_blocking(move || search.close()).await.ok();
         self.state.close().await;
     }
 
@@ -134,7 +130,7 @@ pub(crate) async fn start(plan: &Plan<'_>) -> Result<Running, Fault> {
         keeping: config.versions.keeping(),
     };
     let instance = Instance::open(options, SystemTime::now()).map_err(|error| failed(&error))?;
-    let assets = start_assets(plan, &instance)?;
+    draw_pictures(plan, &instance, configurator.worker())?;
     if role == Role::Publish {
         // What a crash kept from being flushed is flushed now.
         let followed =
@@ -166,22 +162,30 @@ pub(crate) async fn start(plan: &Plan<'_>) -> Result<Running, Fault> {
         replicator.run(stopped).await;
         Ok(())
     });
-    Ok(Running { state, logins, address, search, instance, assets, stop, tasks })
+    Ok(Running { state, logins, address, search, instance, stop, tasks })
 }
 
-/// Lets an instance draw pictures, and an author process its assets.
-fn start_assets(plan: &Plan<'_>, instance: &Arc<Instance>) -> Result<Option<AssetService>, Fault> {
+/// Lets an instance draw pictures, and an author's worker process assets.
+fn draw_pictures(plan: &Plan<'_>, instance: &Instance, worker: &Worker) -> Result<(), Fault> {
     let config = &plan.home.config;
-    let studio = picture::studio(config)?;
     let limits = config.assets.limits();
-    instance.draw_with(studio.clone(), limits, config.assets.url_widths.clone());
-    if plan.role != Role::Author {
-        return Ok(None);
+    let mut counters = None;
+    if plan.role == Role::Author {
+        let studio = picture::studio(config, Urgency::Later)?;
+        let repository = plan.home.repository.clone();
+        let assets = Assets::new(repository, studio, config.assets.profile(), limits);
+        let handler = AssetHandler::new(assets);
+        counters = Some(handler.counters());
+        worker.register(Arc::new(handler));
     }
-    let assets = Assets::new(plan.home.repository.clone(), studio, config.assets.profile(), limits);
-    AssetService::start(assets, config.assets.parallel()).map(Some).map_err(|error| {
-        Fault::cannot_run(format!("cannot start asset processing: {}", chain(&error)))
-    })
+    instance.draw_with(ImageOptions {
+        studio: picture::studio(config, Urgency::Now)?,
+        limits,
+        widths: config.assets.url_widths.clone(),
+        parallel: picture::cores(),
+        assets: counters,
+    });
+    Ok(())
 }
 
 /// Makes what works off the queues, with the configurations that content holds.
@@ -225,6 +229,12 @@ fn work_off(
 ) {
     if plan.role == Role::Author && !plan.is_assets {
         let following = launcher(&configurator, plan, queues).run(stopped.clone());
+        tasks.spawn(async move {
+            following.await;
+            Ok(())
+        });
+        let assets = AssetFollower::new(plan.home.repository.clone(), queues.clone());
+        let following = assets.run(stopped.clone());
         tasks.spawn(async move {
             following.await;
             Ok(())

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tympan_content::BlobContent;
 use tympan_jobs::asset::{
-    Encoding, Fit, Limits, Order, RenditionOrder, Size, Start, Studio, StudioOptions,
+    Encoding, Fit, Limits, Order, RenditionOrder, Size, Start, Studio, StudioOptions, ToolBounds,
 };
 
 use crate::args;
@@ -18,11 +18,28 @@ use crate::config::Config;
 /// Memory for pictures of all processes at once unless configured.
 const MEMORY: u64 = 1 << 30;
 
+/// How much what nobody waits for stands behind what people wait for.
+const NICENESS: i32 = 10;
+
+/// Who waits for what a studio draws.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Urgency {
+    /// Visitors and editors: the priority of the server.
+    Now,
+    /// Nobody: a low priority.
+    Later,
+}
+
+/// Returns how many processors there are.
+pub(crate) fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+}
+
 /// Makes a studio whose processes are this program.
 ///
 /// # Errors
 /// If the system does not say where this program is.
-pub(crate) fn studio(config: &Config) -> Result<Arc<Studio>, Fault> {
+pub(crate) fn studio(config: &Config, urgency: Urgency) -> Result<Arc<Studio>, Fault> {
     let program = std::env::current_exe()
         .map_err(|error| Fault::cannot_run(format!("cannot find this program: {error}")))?;
     let start = |command: &str| Start {
@@ -33,7 +50,8 @@ pub(crate) fn studio(config: &Config) -> Result<Arc<Studio>, Fault> {
         draw: start(args::DRAW_PICTURES),
         tool: start(args::RUN_TOOL),
         memory: config.assets.memory.map_or(MEMORY, |memory| memory.0),
-        idle: config.assets.parallel(),
+        idle: cores(),
+        niceness: if urgency == Urgency::Now { 0 } else { NICENESS },
     })))
 }
 
@@ -47,13 +65,14 @@ pub(crate) fn draw_pictures() -> Outcome {
 /// Runs another program with bounds.
 pub(crate) fn run_tool(tool: &args::RunTool) -> Outcome {
     let time = Duration::from_secs(tool.seconds);
-    let error = tympan_jobs::asset::run_tool(&tool.program, &tool.arguments, tool.memory, time);
+    let most = ToolBounds { memory: tool.memory, time, niceness: tool.niceness };
+    let error = tympan_jobs::asset::run_tool(&tool.program, &tool.arguments, most);
     Err(Fault::cannot_run(format!("cannot run `{}`: {error}", tool.program)))
 }
 
 /// Draws the four standard renditions of a file into a folder, for measurements.
 pub(crate) fn draw_file(arguments: &args::DrawFile) -> Outcome {
-    let studio = studio(&Config::default())?;
+    let studio = studio(&Config::default(), Urgency::Now)?;
     let size = |width, height| Size { width, height };
     let order = |name: &str, within, encoding| RenditionOrder {
         name: name.to_owned(),

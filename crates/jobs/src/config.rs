@@ -23,6 +23,8 @@ pub const WORKFLOW_TOPIC: &str = "com/adobe/granite/workflow/job";
 pub const EXTERNAL_TOPIC: &str = "com/adobe/granite/workflow/external/job";
 /// The same for workflows that leave no traces in content.
 pub const TRANSIENT_TOPIC: &str = "com/adobe/granite/workflow/transient/job";
+/// The topics of work on assets.
+const ASSET_TOPICS: &str = "dam/*";
 
 /// Whether jobs of a queue may overtake each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -260,6 +262,10 @@ pub fn default_queues() -> Vec<QueueConfig> {
     vec![
         QueueConfig {
             max_parallel: MaxParallel::Share(0.5),
+            // AEM's processing of assets is a workflow, and so in this queue.
+            topics: [&*format!("{WORKFLOW_TOPIC}*"), ASSET_TOPICS]
+                .map(TopicPattern::of_queue)
+                .into(),
             ..named(
                 ".370aad73-d01b-4a0b-abe4-20198d85f705",
                 "Granite Workflow Queue",
@@ -332,6 +338,7 @@ mod tests {
             &format!("{EXTERNAL_TOPIC}/{model}"),
             "Granite Workflow External Process Job Queue",
         );
+        check(&set, "dam/update_asset", "Granite Workflow Queue");
         check(&set, "anything", MAIN_QUEUE);
         check(&set, WORKFLOW_TOPIC, MAIN_QUEUE);
         check(&set, "com/day/cq/replication/job/author/a", "com_day_cq_replication_job_author/a");

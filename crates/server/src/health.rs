@@ -93,5 +93,6 @@ pub(crate) async fn metrics(State(instance): State<Arc<Instance>>) -> Response {
     .ok();
     text.push_str(&crate::search::metrics(&instance, role).await);
     text.push_str(&crate::api::job::metrics(&instance, role).await);
+    text.push_str(&crate::image::metrics(&instance, role));
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
 }

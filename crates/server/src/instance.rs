@@ -12,7 +12,7 @@ use tokio::sync::Semaphore;
 use tympan_content::query::{self, QueryEngine};
 use tympan_content::{Cause, ChunkId, NodePath, Privileges, Repository, Viewer};
 use tympan_jobs::{Configurator, Queues};
-use tympan_render::Renderer;
+use tympan_render::{ImageKey, Renderer};
 use tympan_replicate::{Keeping, Replicator, Wish, mark_keeping};
 use tympan_web::listen::Peer;
 use tympan_web::log_file::LogFile;
@@ -128,7 +128,10 @@ impl Instance {
         let instance = Self {
             role: options.role,
             repository: options.repository,
-            renderer: options.renderer.with_queries(engine.clone()),
+            renderer: options
+                .renderer
+                .with_queries(engine.clone())
+                .with_image_key(ImageKey::of_secret(&options.replication_key)),
             engine,
             keeping: options.keeping,
             queues: options.queues,

@@ -36,6 +36,7 @@ mod throttle;
 mod touch;
 mod wishes;
 
+pub use image::ImageOptions;
 pub use instance::{Instance, InstanceOptions, Role};
 pub use login::{Logins, TokenInfo, create_user, set_password};
 pub use route::{admin_router, router};

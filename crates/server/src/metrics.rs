@@ -55,6 +55,16 @@ counters! {
     activations,
     /// Replication messages applied.
     received,
+    /// Pictures in a size that were answered from memory.
+    image_hits,
+    /// Pictures in a size that were drawn; a rise without new content means a cold dispatcher.
+    images_drawn,
+    /// Pictures in a size that could not be drawn of their original.
+    images_failed,
+    /// Sizes refused for want of a signature; a rise may be an attack, or a template that writes sizes by itself.
+    images_refused,
+    /// Pictures in a size put off with a status of 503, as too many were being drawn; a rise means overload.
+    images_put_off,
 }
 
 /// Adds one.

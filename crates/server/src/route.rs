@@ -95,8 +95,8 @@ async fn patiently(request: Request) -> Request {
 /// Answers for everything that is content.
 async fn resource(State(instance): State<Arc<Instance>>, request: Request) -> Response {
     match *request.method() {
-        Method::GET | Method::HEAD => match crate::image::Wish::of(request.uri().path()) {
-            Some(wish) => crate::image::get(instance, request, wish).await,
+        Method::GET | Method::HEAD => match tympan_render::ImageAddress::of(request.uri().path()) {
+            Some(address) => crate::image::get(instance, request, address).await,
             None => page::get(State(instance), request).await,
         },
         Method::POST => sling_post::post(State(instance), request).await.into_response(),

@@ -36,6 +36,8 @@ pub(crate) enum Answer {
 pub(crate) struct Request {
     pub(crate) order: Order,
     pub(crate) length: u64,
+    /// How much the process stands behind others.
+    pub(crate) niceness: i32,
 }
 
 pub(crate) fn write_json(target: &mut impl Write, message: &impl Serialize) -> io::Result<()> {

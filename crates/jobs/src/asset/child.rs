@@ -17,8 +17,6 @@ use super::draw::draw;
 
 /// Address space beside what an order may take: the program itself, its threads, fonts.
 const OWN_MEMORY: u64 = 1 << 30;
-/// How much the process stands behind those that serve pages.
-const NICENESS: i32 = 10;
 /// The stack of the thread that draws: deep drawings end on it, not beyond it.
 const STACK_BYTES: usize = 32 << 20;
 
@@ -40,8 +38,6 @@ pub fn draw_pictures() -> io::Result<()> {
     bound(Resource::Core, 0)?;
     bound(Resource::Fsize, 0)?;
     bound(Resource::Nofile, 64)?;
-    // One that may not step back works as well, only less politely.
-    rustix::process::setpriority_process(None, NICENESS).ok();
     // Libraries print; nothing of that may get into the channel.
     let mut input = File::from(rustix::io::dup(std::io::stdin())?);
     let mut output = input.try_clone()?;
@@ -62,6 +58,8 @@ fn serve(input: &mut File, output: &mut File) -> io::Result<bool> {
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(false),
         Err(error) => return Err(error),
     };
+    // One that may not step back works as well, only less politely.
+    rustix::process::setpriority_process(None, request.niceness).ok();
     let limits = request.order.limits;
     bound(Resource::As, OWN_MEMORY + limits.memory + request.length)?;
     bound(Resource::Cpu, cpu_seconds() + limits.seconds)?;
@@ -106,16 +104,28 @@ fn cpu_seconds() -> u64 {
     u64::try_from(used.tv_sec).unwrap_or(0) + 1
 }
 
+/// What another program may take.
+#[derive(Debug, Clone, Copy)]
+pub struct ToolBounds {
+    /// Address space in bytes.
+    pub memory: u64,
+    /// Processor time.
+    pub time: Duration,
+    /// How much it stands behind others.
+    pub niceness: i32,
+}
+
 /// Runs another program in the place of this process, bounded in memory and time: what a [`super::Studio`] starts for
 /// formats that other programs read.
 ///
 /// It returns only if the system refuses the bounds or there is no such program.
-pub fn run_tool(program: &str, arguments: &[String], memory: u64, time: Duration) -> io::Error {
+pub fn run_tool(program: &str, arguments: &[String], most: ToolBounds) -> io::Error {
     use std::os::unix::process::CommandExt;
     let bounds = || -> io::Result<()> {
+        rustix::process::setpriority_process(None, most.niceness).ok();
         bound(Resource::Core, 0)?;
-        bound(Resource::As, memory)?;
-        bound(Resource::Cpu, time.as_secs())
+        bound(Resource::As, most.memory)?;
+        bound(Resource::Cpu, most.time.as_secs())
     };
     match bounds() {
         Ok(()) => Command::new(program).args(arguments).exec(),

@@ -172,6 +172,27 @@ impl Assets {
         Err(AssetError::Restless(path.clone()))
     }
 
+    /// Says at an asset that it is not processed, and why.
+    ///
+    /// # Errors
+    /// If content cannot be read or written.
+    pub(crate) fn give_up(
+        &self,
+        path: &NodePath,
+        reason: &str,
+        now: SystemTime,
+    ) -> Result<(), AssetError> {
+        let content = |source| AssetError::Content { path: path.clone(), source: Box::new(source) };
+        let revising = Revising { user: USER, message: "give an asset up", at: now };
+        let write = |session: &mut Session| {
+            let Some(node) = session.node(path)? else { return Ok(()) };
+            let Some(original) = original_of(&node)? else { return Ok(()) };
+            let mut update = Update { session, path, original: &original, now };
+            update.write(&Err(reason.to_owned())).map(drop)
+        };
+        self.repository.retry(ATTEMPTS, revising, write).map_err(content)
+    }
+
     fn draw(&self, original: &Original) -> Result<Drawn, DrawError> {
         let open = || {
             let opened = self.repository.blobs().open(&original.blob).map_err(io::Error::other)?;
@@ -219,13 +240,23 @@ pub(crate) fn blob_of(data: &Property) -> Option<BlobId> {
 /// # Errors
 /// If the store fails.
 pub fn needs_processing(node: &Node) -> tympan_content::Result<bool> {
-    let Some(original) = original_of(node)? else { return Ok(false) };
-    let Some(content) = node.child(JCR_CONTENT)? else { return Ok(false) };
-    if let Some(drawn_of) = content.text(DRAWN_OF) {
-        return Ok(drawn_of != original.blob.to_string());
-    }
-    let Some(renditions) = content.child("renditions")? else { return Ok(true) };
-    Ok(!renditions.children()?.iter().any(|rendition| is_generated(rendition.name())))
+    Ok(due_original(node)?.is_some())
+}
+
+/// Returns the original of an asset that [`needs_processing`].
+pub(crate) fn due_original(node: &Node) -> tympan_content::Result<Option<BlobId>> {
+    let Some(Original { blob, .. }) = original_of(node)? else { return Ok(None) };
+    let Some(content) = node.child(JCR_CONTENT)? else { return Ok(None) };
+    let is_due = match content.text(DRAWN_OF) {
+        Some(drawn_of) => drawn_of != blob.to_string(),
+        None => match content.child("renditions")? {
+            Some(renditions) => {
+                !renditions.children()?.iter().any(|rendition| is_generated(rendition.name()))
+            }
+            None => true,
+        },
+    };
+    Ok(is_due.then_some(blob))
 }
 
 /// The writing of one result.

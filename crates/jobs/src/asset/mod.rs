@@ -7,14 +7,17 @@
 //! * All renditions of an original come in one commit: a crash leaves the old ones or the new ones.
 //! * Making them again of the same original changes nothing.
 //! * Decoders run in processes of their own ([`Studio`]).
+//! * What is due is a stored job ([`TOPIC`]): [`AssetFollower`] adds it, [`AssetHandler`] carries it out.
 
 mod channel;
 mod child;
 mod color;
 mod decode;
 mod draw;
+mod follow;
 mod format;
 mod frame;
+mod handler;
 mod ingest;
 mod jpeg;
 mod metadata;
@@ -22,14 +25,15 @@ mod mount;
 mod mount_service;
 mod order;
 mod profile;
-mod service;
 mod studio;
 mod svg;
 mod tool;
 mod write_back;
 
-pub use child::{draw_pictures, run_tool};
+pub use child::{ToolBounds, draw_pictures, run_tool};
+pub use follow::AssetFollower;
 pub use frame::Size;
+pub use handler::{AssetCounters, AssetHandler, TOPIC};
 pub use ingest::{ASSET, AssetError, Assets, Processed, needs_processing};
 pub use mount::{Directory, Mount, MountError, Source, Synchronized, synchronize};
 pub use mount_service::{MountService, MountStatus, SYNCHRONIZATION_PERIOD};
@@ -37,6 +41,5 @@ pub use order::{
     Drawn, Encoding, Fit, Focus, Limits, MetadataValue, Order, Rendition, RenditionOrder,
 };
 pub use profile::Profile;
-pub use service::{AssetCounters, AssetService, Follower};
 pub use studio::{DrawError, Start, Studio, StudioOptions};
 pub use write_back::WrittenBack;

@@ -30,6 +30,8 @@ use super::tool::Tools;
 const MAX_FILES: u32 = 500;
 /// The most bytes of one rendition.
 const MAX_RENDITION: u64 = 256 << 20;
+/// How long a process may take to end after it closed its channel.
+const CLOSED: Duration = Duration::from_secs(5);
 /// What is read and written at once.
 const PIECE: usize = 256 << 10;
 
@@ -47,12 +49,16 @@ pub struct Start {
 pub struct StudioOptions {
     /// A program whose main function calls [`super::draw_pictures`].
     pub draw: Start,
-    /// A program that runs another one with [`super::run_tool`]: memory in bytes, seconds, program and arguments follow.
+    /// A program that runs another one with [`super::run_tool`]: memory in bytes, seconds, niceness, program and arguments
+    /// follow.
     pub tool: Start,
     /// Memory for pictures of all processes at once.
     pub memory: u64,
     /// How many processes are kept while nothing is drawn.
     pub idle: usize,
+    /// How much its processes stand behind others: 0 not at all, 19 most. A process can only step further back, so that
+    /// what visitors wait for needs a studio of its own.
+    pub niceness: i32,
 }
 
 /// Why nothing was drawn.
@@ -62,6 +68,9 @@ pub enum DrawError {
     /// The file is to blame; trying again gives the same.
     #[error("{0}")]
     File(String),
+    /// Somebody killed the process, as systems do that are short of memory; trying again can help, and may not.
+    #[error("the process that draws it was killed: memory may be short")]
+    Killed,
     /// The machine is to blame; trying again can help.
     #[error("cannot {action}")]
     System {
@@ -90,7 +99,7 @@ impl Studio {
             free: Mutex::new(options.memory),
             freed: Condvar::new(),
         };
-        let tools = Tools::find(options.tool.clone());
+        let tools = Tools::find(options.tool.clone(), options.niceness);
         Self { options, idle: Mutex::default(), memory, tools }
     }
 
@@ -159,7 +168,7 @@ impl Studio {
             let source = open().map_err(system("read the original"))?;
             match self.draw_by(painter, source, order) {
                 // It may have died while it waited: of that, the file is innocent. A guilty one ends the next as well.
-                Err(Trouble::BeforeOrder | Trouble::Ended(_)) => {}
+                Err(Trouble::BeforeOrder | Trouble::Ended(_) | Trouble::Killed) => {}
                 other => return other.map_err(Trouble::into_error),
             }
         }
@@ -187,7 +196,12 @@ impl Studio {
         source: BlobContent,
         order: &Order,
     ) -> Result<Drawn, Trouble> {
-        let result = painter.draw(source, order, &self.memory);
+        let request = Request {
+            order: order.clone(),
+            length: source.length(),
+            niceness: self.options.niceness,
+        };
+        let result = painter.draw(source, &request, &self.memory);
         painter.files += 1;
         if matches!(result, Ok(_) | Err(Trouble::File(_))) && painter.files < MAX_FILES {
             let mut idle = self.idle.lock();
@@ -210,6 +224,8 @@ enum Trouble {
     System(DrawError),
     /// The process ended by itself.
     Ended(String),
+    /// The process was killed by something else.
+    Killed,
     /// The process was ended, as it took too long.
     TooLong(String),
 }
@@ -221,6 +237,7 @@ impl Trouble {
                 DrawError::File(reason)
             }
             Self::System(error) => error,
+            Self::Killed => DrawError::Killed,
             Self::BeforeOrder => DrawError::System {
                 action: "start the process that draws",
                 source: io::Error::other("it ended at once"),
@@ -249,14 +266,14 @@ impl Painter {
     fn draw(
         &mut self,
         source: BlobContent,
-        order: &Order,
+        request: &Request,
         memory: &Memory,
     ) -> Result<Drawn, Trouble> {
         let Self { child, channel, .. } = self;
-        let request = Request { order: order.clone(), length: source.length() };
+        let order = &request.order;
         let until = Instant::now() + Duration::from_secs(order.limits.seconds);
         let mut channel = Timed { stream: channel, until };
-        write_json(&mut channel, &request).map_err(|_| Trouble::BeforeOrder)?;
+        write_json(&mut channel, request).map_err(|_| Trouble::BeforeOrder)?;
         copy(source, &mut channel)?;
         let mut reserved = None;
         loop {
@@ -287,11 +304,29 @@ fn trouble(child: &mut Child, error: &io::Error, order: &Order) -> Trouble {
     if matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock) {
         return Trouble::TooLong(format!("drawing it took longer than {} s", order.limits.seconds));
     }
-    child.kill().ok();
-    match child.wait() {
-        Ok(status) => Trouble::Ended(ending(status, order)),
+    /// What only others send: this side sends it to what still runs, after it has looked.
+    const KILLED: i32 = 9;
+    // One that closed the channel is about to end by itself, and its ending tells why.
+    match wait_a_moment(child) {
+        Ok(Some(status)) if status.signal() == Some(KILLED) => Trouble::Killed,
+        Ok(Some(status)) => Trouble::Ended(ending(status, order)),
+        Ok(None) => Trouble::Ended("the process that draws it lost its way".to_owned()),
         Err(source) => Trouble::System(system("wait for the process that draws")(source)),
     }
+}
+
+/// Waits for a process whose channel is closed; one that goes on without it is killed, and nothing returned.
+fn wait_a_moment(child: &mut Child) -> io::Result<Option<ExitStatus>> {
+    let until = Instant::now() + CLOSED;
+    while Instant::now() < until {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status));
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    child.kill()?;
+    child.wait()?;
+    Ok(None)
 }
 
 /// Says in words how a process ended.

@@ -30,6 +30,7 @@ const SIDE: &str = "2048";
 #[derive(Debug)]
 pub(crate) struct Tools {
     start: Start,
+    niceness: i32,
     pdf: Option<PathBuf>,
     video: Option<PathBuf>,
     other: Option<PathBuf>,
@@ -37,9 +38,10 @@ pub(crate) struct Tools {
 }
 
 impl Tools {
-    pub(crate) fn find(start: Start) -> Self {
+    pub(crate) fn find(start: Start, niceness: i32) -> Self {
         Self {
             start,
+            niceness,
             pdf: find("pdftoppm"),
             video: find("ffmpeg"),
             other: find("vipsthumbnail"),
@@ -145,7 +147,7 @@ impl Tools {
         input: File,
         time: Duration,
     ) -> Result<Vec<u8>, DrawError> {
-        let bounds = [MEMORY.to_string(), time.as_secs().to_string()];
+        let bounds = [MEMORY.to_string(), time.as_secs().to_string(), self.niceness.to_string()];
         let mut child = Command::new(&self.start.program)
             .args(&self.start.arguments)
             .args(bounds.map(OsString::from))

@@ -1,93 +1,236 @@
-//! New originals are noticed and processed in the background, through stops at any instant.
+//! New originals become jobs, and jobs finished assets, through stops at any instant.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
-use tympan_content::Value;
-use tympan_jobs::asset::{AssetService, Follower, Limits, Profile};
+use serde_json::json;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tympan_content::{NodePath, Value};
+use tympan_jobs::asset::{
+    AssetCounters, AssetFollower, AssetHandler, Assets, Limits, Profile, Start, Studio,
+    StudioOptions, TOPIC,
+};
+use tympan_jobs::{
+    Handler, Job, JobContext, JobState, NewJob, Outcome, QUEUE_FACTORY, QueueConfig, Queues,
+    Worker, WorkerOptions,
+};
 
 use crate::asset_ingest::{assets, path, read, upload};
-use crate::asset_support::{jpeg, photo, png};
+use crate::asset_support::{jpeg, options, photo, png, studio};
+use crate::place::{Place, both};
 
-#[test]
-fn a_follower_names_what_is_due_and_nothing_else() {
-    let assets = assets();
-    let mut follower = Follower::new(assets.repository().clone());
-    let first = upload(&assets, "/content/dam/a.png", "", &png(photo(20, 20)));
-    // The first time it looks at everything, then only at what changed.
-    assert_eq!(follower.due().unwrap(), std::slice::from_ref(&first));
-    assert_eq!(follower.due().unwrap(), []);
-    assets.process(&first, SystemTime::UNIX_EPOCH).unwrap();
-    assert_eq!(follower.due().unwrap(), [], "its own work makes no new work");
-    let second = upload(&assets, "/content/dam/b.png", "", &png(photo(21, 20)));
-    assert_eq!(follower.due().unwrap(), [second]);
-    let mut session = assets.repository().session("ann").unwrap();
-    session.set_property(&path("/content/dam"), "jcr:title", "Assets".into()).unwrap();
-    let metadata = path("/content/dam/a.png/jcr:content/metadata");
-    session.set_property(&metadata, "dc:title", "A".into()).unwrap();
-    session.commit("describe", SystemTime::UNIX_EPOCH).unwrap();
-    assert_eq!(follower.due().unwrap(), []);
+/// The queue that assets have unless somebody makes another.
+const QUEUE: &str = "Granite Workflow Queue";
+const NOW: SystemTime = SystemTime::UNIX_EPOCH;
+
+/// What follows content and works off the jobs of assets.
+struct Running {
+    queues: Queues,
+    follower: AssetFollower,
+    worker: Worker,
+    counters: Arc<AssetCounters>,
+    stop: watch::Sender<bool>,
+    working: JoinHandle<()>,
 }
 
-#[test]
-fn uploads_are_processed_before_and_after_the_start() {
-    let assets = assets();
-    let before = upload(&assets, "/content/dam/before.jpg", "", &jpeg(&photo(400, 300), 90));
-    let service = AssetService::start(assets.clone(), 2).unwrap();
-    let after: Vec<_> = (0..6)
-        .map(|number| {
-            let place = format!("/content/dam/{number}.png");
-            upload(&assets, &place, "", &png(photo(30 + number, 20)))
-        })
-        .collect();
-    let broken = upload(&assets, "/content/dam/broken.jpg", "", b"not a picture");
-    service.wait_until_idle();
-    for asset in after.iter().chain([&before]) {
-        let tree = read(&assets, asset);
-        assert_eq!(
-            tree.find("jcr:content").unwrap().text("dam:assetState"),
-            Some("processed"),
-            "{asset}"
-        );
-        assert_eq!(tree.find("jcr:content/renditions").unwrap().children.len(), 5);
+impl Running {
+    fn start(assets: &Assets, queues: &Queues) -> Self {
+        let options = WorkerOptions {
+            idle: Duration::from_millis(10),
+            cores: 4,
+            ..WorkerOptions::new("author", "worker".to_owned())
+        };
+        let worker = Worker::new(queues.clone(), options);
+        let handler = AssetHandler::new(assets.clone());
+        let counters = handler.counters();
+        worker.register(Arc::new(handler));
+        let (stop, stopped) = watch::channel(false);
+        let working = tokio::spawn(worker.clone().run(stopped));
+        let follower = AssetFollower::new(assets.repository().clone(), queues.clone());
+        Self { queues: queues.clone(), follower, worker, counters, stop, working }
     }
-    let state = read(&assets, &broken);
-    assert_eq!(state.find("jcr:content").unwrap().text("dam:assetState"), Some("failed"));
-    let counters = service.counters();
-    assert_eq!(counters.processed.load(Ordering::Relaxed), 7);
-    assert_eq!((counters.failed.load(Ordering::Relaxed), service.waiting()), (1, 0));
+
+    async fn follow(&mut self) -> usize {
+        self.follower.step(SystemTime::now()).await.unwrap()
+    }
+
+    /// Waits until all that content holds is processed.
+    async fn settle(&mut self) {
+        loop {
+            let added = self.follow().await;
+            if added == 0 && self.queues.count(TOPIC).await.unwrap() == 0 {
+                // What was processed last has changed content.
+                if self.follow().await == 0 {
+                    return;
+                }
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+
+    fn counts(&self) -> (u64, u64, u64) {
+        let count = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+        (
+            count(&self.counters.processed),
+            count(&self.counters.failed),
+            count(&self.counters.retried),
+        )
+    }
+
+    async fn stop(self) {
+        self.stop.send_replace(true);
+        self.working.await.unwrap();
+    }
 }
 
-#[test]
-fn a_replaced_original_is_processed_again() {
-    let assets = assets();
-    let asset = upload(&assets, "/content/dam/a.png", "", &png(photo(30, 20)));
-    let service = AssetService::start(assets.clone(), 1).unwrap();
-    service.wait_until_idle();
+fn state(assets: &Assets, asset: &NodePath) -> Option<String> {
+    read(assets, asset).find("jcr:content").unwrap().text("dam:assetState").map(str::to_owned)
+}
+
+fn replace(assets: &Assets, asset: &NodePath, bytes: &[u8]) {
     let mut session = assets.repository().session("ann").unwrap();
-    let blob = session.put_blob(&mut &*png(photo(50, 20))).unwrap();
-    let resource = path("/content/dam/a.png/jcr:content/renditions/original/jcr:content");
+    let blob = session.put_blob(&mut &*bytes).unwrap();
+    let resource = path(&format!("{asset}/jcr:content/renditions/original/jcr:content"));
     session.set_property(&resource, "jcr:data", Value::Binary(blob).into()).unwrap();
-    session.commit("replace", SystemTime::UNIX_EPOCH).unwrap();
-    service.wait_until_idle();
+    session.commit("replace", NOW).unwrap();
+}
+
+/// Returns the paths of the stored jobs.
+async fn stored(queues: &Queues) -> Vec<String> {
+    let jobs = queues.list_topic(TOPIC, 100).await.unwrap();
+    jobs.iter().map(|job| job.properties["path"].as_str().unwrap().to_owned()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_follower_stores_what_is_due_and_nothing_else() {
+    for place in both() {
+        let (assets, queues) = (assets(), place.open().await);
+        let mut follower = AssetFollower::new(assets.repository().clone(), queues.clone());
+        let first = upload(&assets, "/content/dam/a.png", "", &png(photo(20, 20)));
+        // The first time it looks at everything, then only at what changed.
+        assert_eq!(follower.step(NOW).await.unwrap(), 1);
+        assert_eq!(follower.step(NOW).await.unwrap(), 0);
+        assert_eq!(stored(&queues).await, ["/content/dam/a.png"]);
+        assets.process(&first, NOW).unwrap();
+        assert_eq!(follower.step(NOW).await.unwrap(), 0, "its own work makes no new work");
+        upload(&assets, "/content/dam/b.png", "", &png(photo(21, 20)));
+        assert_eq!(follower.step(NOW).await.unwrap(), 1);
+        let mut session = assets.repository().session("ann").unwrap();
+        session.set_property(&path("/content/dam"), "jcr:title", "Assets".into()).unwrap();
+        let metadata = path("/content/dam/a.png/jcr:content/metadata");
+        session.set_property(&metadata, "dc:title", "A".into()).unwrap();
+        session.commit("describe", NOW).unwrap();
+        assert_eq!(follower.step(NOW).await.unwrap(), 0);
+        // A new original while the job of the former one waits is a job of its own.
+        replace(&assets, &path("/content/dam/b.png"), &png(photo(22, 20)));
+        assert_eq!(follower.step(NOW).await.unwrap(), 1);
+        let names = ["/content/dam/a.png", "/content/dam/b.png", "/content/dam/b.png"];
+        assert_eq!(stored(&queues).await, names);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_follower_goes_on_where_the_last_one_was() {
+    let (assets, place) = (assets(), Place::sqlite());
+    let queues = place.open().await;
+    for number in 0..3 {
+        upload(&assets, &format!("/content/dam/{number}.png"), "", &png(photo(20 + number, 20)));
+    }
+    let new = || AssetFollower::new(assets.repository().clone(), queues.clone());
+    assert_eq!(new().step(NOW).await.unwrap(), 3);
+    assert_eq!(new().step(NOW).await.unwrap(), 0, "another one has nothing to add");
+    // Of two that see the same change one moves on.
+    let (mut one, mut other) = (new(), new());
+    upload(&assets, "/content/dam/4.png", "", &png(photo(30, 20)));
+    let (one, other) = tokio::join!(one.step(NOW), other.step(NOW));
+    assert!(one.unwrap() + other.unwrap() >= 1);
+    assert_eq!(queues.count(TOPIC).await.unwrap(), 4);
+    // A root that is gone is no reason to lose anything: what waits already has the same key.
+    let digested = queues.digested("assets").await.unwrap();
+    queues.digest("assets", (digested.as_deref(), "gone"), Vec::new(), NOW).await.unwrap();
+    assert_eq!(new().step(NOW).await.unwrap(), 4);
+    assert_eq!(queues.count(TOPIC).await.unwrap(), 4);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn uploads_are_processed_before_and_after_the_start() {
+    for place in both() {
+        let (assets, queues) = (assets(), place.open().await);
+        let before = upload(&assets, "/content/dam/before.jpg", "", &jpeg(&photo(400, 300), 90));
+        let mut running = Running::start(&assets, &queues);
+        let after: Vec<_> = (0..6)
+            .map(|number| {
+                let place = format!("/content/dam/{number}.png");
+                upload(&assets, &place, "", &png(photo(30 + number, 20)))
+            })
+            .collect();
+        let broken = upload(&assets, "/content/dam/broken.jpg", "", b"not a picture");
+        running.settle().await;
+        for asset in after.iter().chain([&before]) {
+            assert_eq!(state(&assets, asset).as_deref(), Some("processed"), "{asset}");
+            let tree = read(&assets, asset);
+            assert_eq!(tree.find("jcr:content/renditions").unwrap().children.len(), 5);
+        }
+        assert_eq!(state(&assets, &broken).as_deref(), Some("failed"));
+        assert_eq!(running.counts(), (7, 1, 0));
+        assert_eq!(running.counters.renditions.load(Ordering::Relaxed), 28);
+        let topics = queues.topics().await.unwrap();
+        assert_eq!(topics[TOPIC].finished, 8, "a file that cannot be drawn is a job done");
+        running.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replaced_original_is_processed_again() {
+    let (assets, place) = (assets(), Place::sqlite());
+    let asset = upload(&assets, "/content/dam/a.png", "", &png(photo(30, 20)));
+    let mut running = Running::start(&assets, &place.open().await);
+    running.settle().await;
+    replace(&assets, &asset, &png(photo(50, 20)));
+    running.settle().await;
     let tree = read(&assets, &asset);
     let metadata = tree.find("jcr:content/metadata").unwrap();
     assert_eq!(metadata.properties["tiff:ImageWidth"], Value::Long(50).into());
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_whose_asset_is_finished_or_gone_ends_without_drawing() {
+    let (assets, place) = (assets(), Place::sqlite());
+    let queues = place.open().await;
+    let finished = upload(&assets, "/content/dam/a.png", "", &png(photo(30, 20)));
+    let gone = upload(&assets, "/content/dam/b.png", "", &png(photo(31, 20)));
+    AssetFollower::new(assets.repository().clone(), queues.clone()).step(NOW).await.unwrap();
+    // As a crash between the commit and the end of the job leaves it.
+    assets.process(&finished, NOW).unwrap();
+    let mut session = assets.repository().session("ann").unwrap();
+    session.remove(&gone).unwrap();
+    session.commit("remove", NOW).unwrap();
+    let root = assets.repository().head().unwrap();
+    let mut running = Running::start(&assets, &queues);
+    running.settle().await;
+    assert_eq!(running.counts(), (0, 0, 0));
+    assert_eq!(assets.repository().head().unwrap(), root);
+    running.stop().await;
 }
 
 /// Processing is one commit: at every root there is either nothing of it, or all.
-#[test]
-fn there_is_never_half_an_asset() {
-    let assets = assets();
-    let service = AssetService::start(assets.clone(), 2).unwrap();
+#[tokio::test(flavor = "multi_thread")]
+async fn there_is_never_half_an_asset() {
+    let (assets, place) = (assets(), Place::sqlite());
+    let queues = place.open().await;
     let uploaded: Vec<_> = (0..8)
         .map(|number| {
             let place = format!("/content/dam/{number}.png");
             upload(&assets, &place, "", &png(photo(40 + number, 20)))
         })
         .collect();
+    let mut running = Running::start(&assets, &queues);
+    running.follow().await;
     let mut states = 0;
-    while service.waiting() > 0 || states == 0 {
+    while queues.count(TOPIC).await.unwrap() > 0 || states == 0 {
         let snapshot = assets.repository().snapshot().unwrap();
         for asset in &uploaded {
             let tree = snapshot.read(asset).unwrap().unwrap();
@@ -100,21 +243,123 @@ fn there_is_never_half_an_asset() {
             states += 1;
         }
     }
-    service.wait_until_idle();
+    running.stop().await;
+}
+
+/// Notes that it ran.
+struct Other;
+
+impl Handler for Other {
+    fn topic(&self) -> &str {
+        "other"
+    }
+
+    fn run(&self, _: &Job, _: &JobContext) -> Outcome {
+        Outcome::Done
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_paused_queue_holds_assets() {
+    let (assets, place) = (assets(), Place::sqlite());
+    let queues = place.open().await;
+    queues.pause(QUEUE, "admin", NOW).await.unwrap();
+    let asset = upload(&assets, "/content/dam/a.png", "", &png(photo(30, 20)));
+    let mut running = Running::start(&assets, &queues);
+    running.worker.register(Arc::new(Other));
+    assert_eq!(running.follow().await, 1);
+    // Later work of another queue is done, so the worker had its chance.
+    for _ in 0..3 {
+        queues.add(NewJob::new("other", json!({})), SystemTime::now()).await.unwrap();
+        while queues.count("other").await.unwrap() > 0 {
+            tokio::task::yield_now().await;
+        }
+    }
+    assert_eq!((running.counts(), state(&assets, &asset)), ((0, 0, 0), None));
+    assert!(queues.resume(QUEUE).await.unwrap());
+    running.settle().await;
+    assert_eq!(state(&assets, &asset).as_deref(), Some("processed"));
+    running.stop().await;
+}
+
+fn assets_with(assets: &Assets, change: impl FnOnce(&mut StudioOptions)) -> Assets {
+    let mut options = options();
+    change(&mut options);
+    let studio = Arc::new(Studio::new(options));
+    Assets::new(assets.repository().clone(), studio, Profile::default(), Limits::default())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_machine_fails_is_tried_again() {
+    let (assets, place) = (assets(), Place::sqlite());
+    let queues = place.open().await;
+    let asset = upload(&assets, "/content/dam/a.png", "", &png(photo(30, 20)));
+    let broken = assets_with(&assets, |options| options.draw.program = "/nonexistent".into());
+    let mut running = Running::start(&broken, &queues);
+    running.follow().await;
+    let waiting = loop {
+        let jobs = queues.list_topic(TOPIC, 1).await.unwrap();
+        if let [job] = &*jobs
+            && job.last_error.is_some()
+        {
+            break job.clone();
+        }
+        tokio::task::yield_now().await;
+    };
+    let reason = waiting.last_error.unwrap();
+    assert!(reason.contains("cannot start the process that draws"), "{reason}");
+    assert_eq!((state(&assets, &asset), running.counts().0), (None, 0));
+    running.stop().await;
+    let mut running = Running::start(&assets, &queues);
+    queues.retry(waiting.id, SystemTime::now()).await.unwrap();
+    running.settle().await;
+    assert_eq!(state(&assets, &asset).as_deref(), Some("processed"));
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_whose_process_is_always_killed_is_given_up_at_the_asset() {
+    let (assets, place) = (assets(), Place::sqlite());
+    let queues = place.open().await;
+    let asset = upload(&assets, "/content/dam/a.png", "", &png(photo(30, 20)));
+    // It reads the beginning of the file and dies, as by a system that is short of memory.
+    let dying = assets_with(&assets, |options| {
+        let arguments = ["-c", "IFS= read -r line; kill -9 $$"];
+        options.draw =
+            Start { program: "/bin/sh".into(), arguments: arguments.map(Into::into).into() };
+    });
+    let mut running = Running::start(&dying, &queues);
+    running.worker.configure(vec![QueueConfig {
+        retries: Some(0),
+        pid: format!("{QUEUE_FACTORY}-assets"),
+        ..QueueConfig::new("assets", &[TOPIC])
+    }]);
+    running.follow().await;
+    let job = loop {
+        let jobs = queues.list_topic(TOPIC, 1).await.unwrap();
+        if let [job] = &*jobs
+            && job.ended.is_some()
+        {
+            break job.clone();
+        }
+        tokio::task::yield_now().await;
+    };
+    assert_eq!(job.state, JobState::Error);
+    let tree = read(&assets, &asset);
+    let content = tree.find("jcr:content").unwrap();
+    assert_eq!(content.text("dam:assetState"), Some("failed"));
+    assert!(content.text("dam:failureReason").unwrap().contains("was killed"), "{content:?}");
+    assert_eq!(running.counts(), (0, 1, 0));
+    running.stop().await;
 }
 
 #[test]
 fn widths_for_pages_are_made_where_they_are_wanted() {
     let plain = assets();
     let profile = Profile { widths: vec![320, 640], ..Profile::default() };
-    let assets = tympan_jobs::asset::Assets::new(
-        plain.repository().clone(),
-        crate::asset_support::studio(),
-        profile,
-        Limits::default(),
-    );
+    let assets = Assets::new(plain.repository().clone(), studio(), profile, Limits::default());
     let asset = upload(&assets, "/content/dam/a.jpg", "", &jpeg(&photo(900, 300), 90));
-    assets.process(&asset, SystemTime::UNIX_EPOCH).unwrap();
+    assets.process(&asset, NOW).unwrap();
     let tree = read(&assets, &asset);
     for (name, width) in [("cq5dam.width.320.webp", 320), ("cq5dam.width.640.webp", 640)] {
         let resource = tree.find(&format!("jcr:content/renditions/{name}/jcr:content")).unwrap();

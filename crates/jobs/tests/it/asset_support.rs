@@ -29,10 +29,11 @@ pub(crate) fn options() -> StudioOptions {
         // The bounds are the program's own matter; here the tool runs without.
         tool: Start {
             program: "/bin/sh".into(),
-            arguments: ["-c", "shift 2; exec \"$@\"", "sh"].map(Into::into).into(),
+            arguments: ["-c", "shift 3; exec \"$@\"", "sh"].map(Into::into).into(),
         },
         memory: 1 << 30,
         idle: 2,
+        niceness: 0,
     }
 }
 

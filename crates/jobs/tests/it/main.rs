@@ -10,9 +10,9 @@
 mod asset_draw;
 mod asset_hostile;
 mod asset_ingest;
+mod asset_jobs;
 mod asset_mount;
 mod asset_quality;
-mod asset_service;
 mod asset_support;
 mod asset_write_back;
 mod config;

@@ -1,0 +1,167 @@
+//! The job that makes an asset of an original.
+//!
+//! Invariant: a job whose asset is finished, or gone, ends without drawing: after a crash it may run again.
+//!
+//! On failure: what is wrong with the file is shown at the asset, and the job is done; what the machine failed is tried
+//! again, later each time, as often as the queue says.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+
+use serde_json::Value as Json;
+use tympan_content::NodePath;
+
+use super::ingest::{AssetError, Assets, Processed, due_original};
+use super::studio::DrawError;
+use crate::worker::chain;
+use crate::{Handler, Job, JobContext, Outcome};
+
+/// The topic of the jobs that make assets of originals.
+pub const TOPIC: &str = "dam/update_asset";
+/// How long an asset waits after the machine failed it: doubled each time.
+const FIRST_WAIT: Duration = Duration::from_secs(1);
+const LONGEST_WAIT: Duration = Duration::from_mins(5);
+
+macro_rules! counters {
+    ($($(#[doc = $doc:literal])+ $name:ident),+ $(,)?) => {
+        /// What became of assets in this process since it began.
+        #[derive(Debug, Default)]
+        pub struct AssetCounters {
+            $($(#[doc = $doc])+ pub $name: AtomicU64,)+
+        }
+
+        impl AssetCounters {
+            /// Returns each counter's name, what a rise means, and its value.
+            #[must_use]
+            pub fn all(&self) -> Vec<(&'static str, &'static str, u64)> {
+                vec![$((
+                    stringify!($name),
+                    concat!($($doc),+).trim_ascii(),
+                    self.$name.load(Ordering::Relaxed),
+                ),)+]
+            }
+        }
+    };
+}
+
+counters! {
+    /// Assets that got their renditions and metadata.
+    processed,
+    /// Renditions that were drawn for them.
+    renditions,
+    /// Assets that cannot be drawn; each says why. A rise means files of a kind that nothing here reads, or damaged ones.
+    failed,
+    /// Attempts that the machine failed: no process, no memory, a store that does not answer. Someone must look if it repeats.
+    retried,
+    /// Bytes of the originals that were read.
+    original_bytes,
+    /// Milliseconds that processing took, waiting for memory included.
+    busy_ms,
+}
+
+impl AssetCounters {
+    fn add(counter: &AtomicU64, count: u64) {
+        counter.fetch_add(count, Ordering::Relaxed);
+    }
+}
+
+/// Carries out the jobs of [`TOPIC`].
+#[derive(Debug)]
+pub struct AssetHandler {
+    assets: Assets,
+    counters: Arc<AssetCounters>,
+}
+
+impl AssetHandler {
+    /// Makes the handler.
+    #[must_use]
+    pub fn new(assets: Assets) -> Self {
+        Self { assets, counters: Arc::default() }
+    }
+
+    /// Returns what it counts.
+    #[must_use]
+    pub fn counters(&self) -> Arc<AssetCounters> {
+        Arc::clone(&self.counters)
+    }
+
+    /// Processes the asset if it is due; nothing if it is not.
+    fn process(&self, path: &NodePath) -> Result<Option<Processed>, AssetError> {
+        let content = |source| AssetError::Content { path: path.clone(), source: Box::new(source) };
+        let node = self.assets.repository().snapshot().and_then(|seen| seen.node(path));
+        let Some(node) = node.map_err(content)? else { return Ok(None) };
+        let Some(original) = due_original(&node).map_err(content)? else { return Ok(None) };
+        AssetCounters::add(&self.counters.original_bytes, original.length());
+        self.assets.process(path, SystemTime::now()).map(Some)
+    }
+
+    /// Says what becomes of an attempt that failed. A file whose process is killed each time may be the cause, and is
+    /// given up at the asset; otherwise the job is.
+    fn failed(&self, path: &NodePath, error: &AssetError, job: &Job, is_last: bool) -> Outcome {
+        let reason = chain(error);
+        let is_killed = matches!(error, AssetError::Draw { source: DrawError::Killed, .. });
+        if is_last && is_killed && self.assets.give_up(path, &reason, SystemTime::now()).is_ok() {
+            AssetCounters::add(&self.counters.failed, 1);
+            return Outcome::Failed { reason };
+        }
+        AssetCounters::add(&self.counters.retried, 1);
+        Outcome::Retry { after: Some(wait_after(job.attempt)), reason }
+    }
+
+    fn count(&self, path: &NodePath, processed: &Processed, begun: Instant) {
+        let elapsed_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+        AssetCounters::add(&self.counters.busy_ms, elapsed_ms);
+        match processed {
+            Processed::Done { renditions, .. } => {
+                AssetCounters::add(&self.counters.processed, 1);
+                AssetCounters::add(&self.counters.renditions, *renditions as u64);
+                tracing::debug!(path = %path, renditions, elapsed_ms, "asset processed");
+            }
+            Processed::Failed(reason) => {
+                AssetCounters::add(&self.counters.failed, 1);
+                tracing::info!(path = %path, reason, elapsed_ms, "asset cannot be drawn");
+            }
+            Processed::Gone => {}
+        }
+    }
+}
+
+impl Handler for AssetHandler {
+    fn topic(&self) -> &str {
+        TOPIC
+    }
+
+    fn run(&self, job: &Job, context: &JobContext) -> Outcome {
+        let begun = Instant::now();
+        let path = job.properties.get("path").and_then(Json::as_str);
+        let Some(path) = path.and_then(|path| NodePath::new(path).ok()) else {
+            return Outcome::Failed { reason: "the job names no asset".to_owned() };
+        };
+        match self.process(&path) {
+            Ok(processed) => {
+                if let Some(processed) = &processed {
+                    self.count(&path, processed, begun);
+                }
+                Outcome::Done
+            }
+            Err(error) => self.failed(&path, &error, job, context.is_last_attempt()),
+        }
+    }
+}
+
+/// Returns how long to wait after an attempt that the machine failed.
+fn wait_after(attempt: u32) -> Duration {
+    FIRST_WAIT.saturating_mul(1 << attempt.saturating_sub(1).min(16)).min(LONGEST_WAIT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_grow_and_are_bounded() {
+        let seconds = |attempt| wait_after(attempt).as_secs();
+        assert_eq!([1, 2, 3, 9, 10, 1000].map(seconds), [1, 2, 4, 256, 300, 300]);
+    }
+}
