@@ -28,6 +28,8 @@ if [ "$purpose" = test ]; then
   # Renditions are compared with those of another program; PDF previews need one.
   need vipsthumbnail libvips-tools
   need pdftoppm poppler-utils
+  # AVIF is written by it: 60 KB. Films need ffmpeg, 53 MB to download: tests of them run where it is installed.
+  need avifenc libavif-bin
 fi
 if [ "$purpose" = bench ]; then
   # Peers to measure against; a row whose peer is missing says so.

@@ -49,6 +49,7 @@ pub(crate) fn studio(config: &Config, urgency: Urgency) -> Result<Arc<Studio>, F
     Ok(Arc::new(Studio::new(StudioOptions {
         draw: start(args::DRAW_PICTURES),
         tool: start(args::RUN_TOOL),
+        programs: std::env::var_os("PATH"),
         memory: config.assets.memory.map_or(MEMORY, |memory| memory.0),
         idle: cores(),
         niceness: if urgency == Urgency::Now { 0 } else { NICENESS },

@@ -9,6 +9,7 @@
 
 mod access;
 mod api;
+mod asset_kills;
 mod bad_input;
 mod browser;
 mod changes;
@@ -23,6 +24,7 @@ mod offload;
 mod openapi;
 mod package;
 mod package_manager;
+mod pictures;
 mod program;
 mod publishing;
 mod query;

@@ -52,6 +52,8 @@ pub struct StudioOptions {
     /// A program that runs another one with [`super::run_tool`]: memory in bytes, seconds, niceness, program and arguments
     /// follow.
     pub tool: Start,
+    /// Where other programs are looked for, as `PATH` writes it; without, there are none.
+    pub programs: Option<OsString>,
     /// Memory for pictures of all processes at once.
     pub memory: u64,
     /// How many processes are kept while nothing is drawn.
@@ -99,7 +101,8 @@ impl Studio {
             free: Mutex::new(options.memory),
             freed: Condvar::new(),
         };
-        let tools = Tools::find(options.tool.clone(), options.niceness);
+        let programs = options.programs.as_deref();
+        let tools = Tools::find(options.tool.clone(), options.niceness, programs);
         Self { options, idle: Mutex::default(), memory, tools }
     }
 
@@ -113,8 +116,18 @@ impl Studio {
         order: &Order,
     ) -> Result<Drawn, DrawError> {
         let format = first_bytes(&open().map_err(system("read the original"))?);
-        match format.filter(|format| self.tools.can_read(*format)) {
-            Some(format) => self.draw_with_tool(format, open, order),
+        match format {
+            Some(format) if self.tools.can_read(format) => self.draw_with_tool(format, open, order),
+            Some(format) => self.draw_here(open, order).map(|mut drawn| {
+                let missing = self.tools.missing_for(format);
+                let missing = missing.filter(|_| !order.renditions.is_empty());
+                drawn.warnings.extend(missing.map(|name| {
+                    format!(
+                        "there is no preview: it takes the program `{name}`, which is not installed"
+                    )
+                }));
+                drawn
+            }),
             None => self.draw_here(open, order),
         }
         .and_then(|drawn| self.tools.finish(drawn, order))

@@ -5,10 +5,10 @@
 //!
 //! On failure: a document or film has no preview, with the reason; a picture is not drawn.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{Read, Seek, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
@@ -19,6 +19,10 @@ use super::format::Format;
 use super::order::{Drawn, Encoding, Order};
 use super::studio::{DrawError, Start, system};
 
+const PDF: &str = "pdftoppm";
+const VIDEO: &str = "ffmpeg";
+const OTHER: &str = "vipsthumbnail";
+const AVIF: &str = "avifenc";
 /// Memory of one program.
 const MEMORY: u64 = 4 << 30;
 /// The most bytes of a picture that one makes.
@@ -38,27 +42,43 @@ pub(crate) struct Tools {
 }
 
 impl Tools {
-    pub(crate) fn find(start: Start, niceness: i32) -> Self {
+    /// Looks for the programs in folders, as `PATH` lists them.
+    pub(crate) fn find(start: Start, niceness: i32, folders: Option<&OsStr>) -> Self {
+        let find = |name: &str| {
+            let mut files = std::env::split_paths(folders?).map(|folder| folder.join(name));
+            files.find(|file| file.is_file())
+        };
         Self {
             start,
             niceness,
-            pdf: find("pdftoppm"),
-            video: find("ffmpeg"),
-            other: find("vipsthumbnail"),
-            avif: find("avifenc"),
+            pdf: find(PDF),
+            video: find(VIDEO),
+            other: find(OTHER),
+            avif: find(AVIF),
+        }
+    }
+
+    /// Returns the program that makes pictures of a format, where one is needed, and its name.
+    fn program_of(&self, format: Format) -> Option<(&Option<PathBuf>, &'static str)> {
+        match format {
+            Format::Pdf => Some((&self.pdf, PDF)),
+            Format::Mp4 | Format::QuickTime | Format::Matroska | Format::Avi => {
+                Some((&self.video, VIDEO))
+            }
+            Format::Heif | Format::Avif | Format::Photoshop => Some((&self.other, OTHER)),
+            _ => None,
         }
     }
 
     /// Tells whether a program makes a picture of this format.
     pub(crate) fn can_read(&self, format: Format) -> bool {
-        match format {
-            Format::Pdf => self.pdf.is_some(),
-            Format::Mp4 | Format::QuickTime | Format::Matroska | Format::Avi => {
-                self.video.is_some()
-            }
-            Format::Heif | Format::Avif | Format::Photoshop => self.other.is_some(),
-            _ => false,
-        }
+        self.program_of(format).is_some_and(|(program, _)| program.is_some())
+    }
+
+    /// Returns the name of the program that a format needs and that is not there.
+    pub(crate) fn missing_for(&self, format: Format) -> Option<&'static str> {
+        let (program, name) = self.program_of(format)?;
+        program.is_none().then_some(name)
     }
 
     /// Makes a PNG of a file's first page or of a moment at its beginning.
@@ -71,7 +91,7 @@ impl Tools {
         let file = into_file(source).map_err(system("read the original"))?;
         let time = Duration::from_secs(order.limits.seconds);
         let run = |program: &Option<PathBuf>, arguments: &[&str]| {
-            let program = program.as_deref().unwrap_or_else(|| std::path::Path::new(""));
+            let program = program.as_deref().unwrap_or_else(|| Path::new(""));
             let mut input = file.try_clone().map_err(system("read the original"))?;
             input.rewind().map_err(system("read the original"))?;
             self.run(program, arguments, input, time)
@@ -84,6 +104,9 @@ impl Tools {
                     let arguments = [
                         "-v",
                         "error",
+                        // A film may name other files and addresses.
+                        "-protocol_whitelist",
+                        "file,pipe",
                         "-ss",
                         second,
                         "-i",
@@ -103,26 +126,41 @@ impl Tools {
                 // A film of less than a second has nothing there.
                 at("1").or_else(|_| at("0"))
             }
-            _ => run(&self.other, &["stdin", "-s", SIDE, "-o", ".png"]),
+            // Without the mark it would be enlarged.
+            _ => run(&self.other, &["stdin", "-s", &format!("{SIDE}x{SIDE}>"), "-o", ".png"]),
         }
     }
 
     /// Turns what was drawn as PNG into what was wanted where a program writes that.
     pub(crate) fn finish(&self, mut drawn: Drawn, order: &Order) -> Result<Drawn, DrawError> {
+        let quality_of = |name: &str| {
+            let wanted = order.renditions.iter().find(|wanted| wanted.name == name)?;
+            if let Encoding::Avif(quality) = wanted.encoding { Some(quality) } else { None }
+        };
+        let Some(program) = self.avif.as_deref() else {
+            let before = drawn.renditions.len();
+            drawn.renditions.retain(|rendition| quality_of(&rendition.name).is_none());
+            if drawn.renditions.len() < before {
+                let warning =
+                    "there is no AVIF: it takes the program `avifenc`, which is not installed";
+                drawn.warnings.push(warning.to_owned());
+            }
+            return Ok(drawn);
+        };
         for rendition in &mut drawn.renditions {
-            let wanted = order.renditions.iter().find(|wanted| wanted.name == rendition.name);
-            if let Some(Encoding::Avif(quality)) = wanted.map(|wanted| wanted.encoding) {
-                rendition.bytes = self.encode_avif(&rendition.bytes, quality, order)?;
+            if let Some(quality) = quality_of(&rendition.name) {
+                rendition.bytes = self.encode_avif((program, quality), &rendition.bytes, order)?;
             }
         }
         Ok(drawn)
     }
 
-    fn encode_avif(&self, png: &[u8], quality: u8, order: &Order) -> Result<Vec<u8>, DrawError> {
-        let Some(program) = self.avif.as_deref() else {
-            let reason = "AVIF is wanted, but the program `avifenc` is not installed";
-            return Err(DrawError::File(reason.to_owned()));
-        };
+    fn encode_avif(
+        &self,
+        (program, quality): (&Path, u8),
+        png: &[u8],
+        order: &Order,
+    ) -> Result<Vec<u8>, DrawError> {
         let folder = tempfile::tempdir().map_err(system("make a folder for AVIF"))?;
         let (from, to) = (folder.path().join("a.png"), folder.path().join("a.avif"));
         std::fs::write(&from, png).map_err(system("write a picture for AVIF"))?;
@@ -142,7 +180,7 @@ impl Tools {
 
     fn run(
         &self,
-        program: &std::path::Path,
+        program: &Path,
         arguments: &[&str],
         input: File,
         time: Duration,
@@ -203,9 +241,4 @@ fn into_file(source: BlobContent) -> std::io::Result<File> {
             Ok(file)
         }
     }
-}
-
-fn find(name: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file())
 }

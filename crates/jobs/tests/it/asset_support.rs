@@ -31,6 +31,7 @@ pub(crate) fn options() -> StudioOptions {
             program: "/bin/sh".into(),
             arguments: ["-c", "shift 3; exec \"$@\"", "sh"].map(Into::into).into(),
         },
+        programs: std::env::var_os("PATH"),
         memory: 1 << 30,
         idle: 2,
         niceness: 0,

@@ -14,6 +14,7 @@ mod asset_jobs;
 mod asset_mount;
 mod asset_quality;
 mod asset_support;
+mod asset_tools;
 mod asset_write_back;
 mod config;
 mod kill;
