@@ -8,6 +8,7 @@
 use std::time::{Duration, SystemTime};
 
 use sqlx::Row;
+use sqlx::any::AnyArguments;
 
 use crate::queue::lane_of;
 use crate::sql::{Dialect, Transaction, database, job_of, millis, numbers, places, span_millis};
@@ -281,16 +282,13 @@ impl Queues {
         lease: Duration,
         now: SystemTime,
     ) -> Result<()> {
-        let renewed = sqlx::query(
+        let query = sqlx::query(
             "UPDATE job SET lease_until = $1 WHERE id = $2 AND worker = $3 AND state = 'ACTIVE'",
         )
         .bind(millis(now) + span_millis(lease))
         .bind(id.0)
-        .bind(worker)
-        .execute(&self.pool)
-        .await
-        .map_err(database("renew a lease"))?;
-        held(id, renewed.rows_affected())
+        .bind(worker);
+        held(id, self.execute("renew a lease", query).await?)
     }
 
     /// Removes a job that is done.
@@ -298,15 +296,11 @@ impl Queues {
     /// # Errors
     /// [`Error::LeaseLost`] if the worker does not hold it any more; the database's.
     pub async fn finish(&self, id: JobId, worker: &str) -> Result<()> {
-        let done =
+        let query =
             sqlx::query("DELETE FROM job WHERE id = $1 AND worker = $2 AND state = 'ACTIVE'")
                 .bind(id.0)
-                .bind(worker)
-                .execute(&self.pool)
-                .await
-                .map_err(database("finish a job"))?;
-        self.ring();
-        held(id, done.rows_affected())
+                .bind(worker);
+        held(id, self.change("finish a job", query).await?)
     }
 
     /// Gives a job back after a failed attempt: to be claimed again at `retry_at`, or given up without one.
@@ -326,7 +320,7 @@ impl Queues {
             None => JobState::GivenUp,
         };
         let ended = (state == JobState::GivenUp).then(|| millis(now));
-        let done = sqlx::query(
+        let query = sqlx::query(
             "UPDATE job SET state = $1, run_at = COALESCE($2, run_at), worker = NULL, lease_until = NULL, \
              last_error = $3, ended = $4, job_key = CASE WHEN $5 = 'GIVEN_UP' THEN NULL ELSE job_key END \
              WHERE id = $6 AND worker = $7 AND state = 'ACTIVE'",
@@ -337,12 +331,8 @@ impl Queues {
         .bind(ended)
         .bind(state.name())
         .bind(id.0)
-        .bind(worker)
-        .execute(&self.pool)
-        .await
-        .map_err(database("fail a job"))?;
-        self.ring();
-        held(id, done.rows_affected())
+        .bind(worker);
+        held(id, self.change("fail a job", query).await?)
     }
 
     /// Lets a job run again now, also one that was given up: with all its attempts. Tells whether there was one that does
@@ -351,17 +341,11 @@ impl Queues {
     /// # Errors
     /// If the database fails.
     pub async fn retry(&self, id: JobId, now: SystemTime) -> Result<bool> {
-        let done = sqlx::query(
+        let query = sqlx::query(
             "UPDATE job SET state = 'QUEUED', run_at = $1, attempt = 0, ended = NULL, cancel = 0, lease_until = NULL \
              WHERE id = $2 AND state NOT IN ('ACTIVE', 'HELD', 'SUCCEEDED')",
-        )
-        .bind(millis(now))
-        .bind(id.0)
-        .execute(&self.pool)
-        .await
-        .map_err(database("retry a job"))?;
-        self.ring();
-        Ok(done.rows_affected() > 0)
+        );
+        Ok(self.change("retry a job", query.bind(millis(now)).bind(id.0)).await? > 0)
     }
 
     /// Removes a job that does not run. Tells whether there was one.
@@ -369,13 +353,8 @@ impl Queues {
     /// # Errors
     /// If the database fails.
     pub async fn cancel(&self, id: JobId) -> Result<bool> {
-        let done = sqlx::query("DELETE FROM job WHERE id = $1 AND state <> 'ACTIVE'")
-            .bind(id.0)
-            .execute(&self.pool)
-            .await
-            .map_err(database("cancel a job"))?;
-        self.ring();
-        Ok(done.rows_affected() > 0)
+        let query = sqlx::query("DELETE FROM job WHERE id = $1 AND state <> 'ACTIVE'");
+        Ok(self.change("cancel a job", query.bind(id.0)).await? > 0)
     }
 
     /// Asks a running job to stop; its worker hears of it within a second or two. Tells whether there was one.
@@ -383,13 +362,8 @@ impl Queues {
     /// # Errors
     /// If the database fails.
     pub async fn stop(&self, id: JobId) -> Result<bool> {
-        let done = sqlx::query("UPDATE job SET cancel = 1 WHERE id = $1 AND state = 'ACTIVE'")
-            .bind(id.0)
-            .execute(&self.pool)
-            .await
-            .map_err(database("stop a job"))?;
-        self.ring();
-        Ok(done.rows_affected() > 0)
+        let query = sqlx::query("UPDATE job SET cancel = 1 WHERE id = $1 AND state = 'ACTIVE'");
+        Ok(self.change("stop a job", query.bind(id.0)).await? > 0)
     }
 
     /// Gives back every job that workers of an earlier run of this process held. Call it before any worker starts,
@@ -398,13 +372,21 @@ impl Queues {
     /// # Errors
     /// If the database fails.
     pub async fn release_all(&self) -> Result<u64> {
-        let done = sqlx::query(
+        let query = sqlx::query(
             "UPDATE job SET state = 'QUEUED', worker = NULL, lease_until = NULL WHERE state IN ('ACTIVE', 'HELD')",
-        )
-        .execute(&self.pool)
-        .await
-        .map_err(database("release jobs"))?;
-        Ok(done.rows_affected())
+        );
+        self.execute("release jobs", query).await
+    }
+
+    /// Changes jobs by one statement, and lets workers see what may be claimed now. Returns how many changed.
+    async fn change(
+        &self,
+        action: &'static str,
+        query: sqlx::query::Query<'_, sqlx::Any, AnyArguments>,
+    ) -> Result<u64> {
+        let changed = self.execute(action, query).await?;
+        self.ring();
+        Ok(changed)
     }
 }
 

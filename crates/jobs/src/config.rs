@@ -21,10 +21,15 @@ pub const MAIN_QUEUE_PID: &str = "org.apache.sling.event.impl.jobs.jcr.MainQueue
 pub const WORKFLOW_TOPIC: &str = "com/adobe/granite/workflow/job";
 /// The same for steps that start something elsewhere and look after it.
 pub const EXTERNAL_TOPIC: &str = "com/adobe/granite/workflow/external/job";
+/// The same for steps that are not done in time.
+pub const TIMEOUT_TOPIC: &str = "com/adobe/granite/workflow/timeout/job";
 /// The same for workflows that leave no traces in content.
 pub const TRANSIENT_TOPIC: &str = "com/adobe/granite/workflow/transient/job";
 /// The topics of work on assets.
 const ASSET_TOPICS: &str = "dam/*";
+
+/// The topic below which each task of maintenance has one of its own.
+pub const MAINTENANCE_TOPIC: &str = "com/adobe/granite/maintenance/job";
 
 /// Whether jobs of a queue may overtake each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -284,6 +289,11 @@ pub fn default_queues() -> Vec<QueueConfig> {
                 EXTERNAL_TOPIC,
             )
         },
+        QueueConfig {
+            max_parallel: MaxParallel::Count(1),
+            ..named("-granite.maintenance", "Granite Maintenance Queue", MAINTENANCE_TOPIC)
+        },
+        named("-granite.timeout", "Granite Workflow Timeout Queue", TIMEOUT_TOPIC),
         QueueConfig {
             kind: QueueKind::Ordered,
             retries: None,

@@ -21,18 +21,22 @@ pub enum Rule {
 }
 
 impl Rule {
-    /// Reads a rule: a Quartz expression, `every 90s`, or `at` and a number of milliseconds since 1970.
+    /// Reads a rule: a Quartz expression, `every 90s` or `every 500ms`, or `at` and a number of milliseconds since 1970.
     ///
     /// # Errors
     /// With what is expected.
     pub fn parse(text: &str) -> Result<Self, String> {
         let text = text.trim();
         if let Some(span) = text.strip_prefix("every ") {
-            let seconds =
-                span.trim().strip_suffix('s').and_then(|number| number.parse::<u64>().ok());
-            let seconds = seconds.filter(|seconds| *seconds > 0);
-            return seconds
-                .map(|seconds| Self::Every(Duration::from_secs(seconds)))
+            let span = span.trim();
+            let (number, unit) = match span.strip_suffix("ms") {
+                Some(number) => (Some(number), 1),
+                None => (span.strip_suffix('s'), 1000),
+            };
+            let millis = number.and_then(|number| number.parse::<u64>().ok());
+            let millis = millis.filter(|millis| *millis > 0);
+            return millis
+                .map(|millis| Self::Every(Duration::from_millis(millis.saturating_mul(unit))))
                 .ok_or_else(|| format!("`{text}` is no period; write `every 90s`"));
         }
         if let Some(millis) = text.strip_prefix("at ") {

@@ -87,7 +87,7 @@ impl Configurator {
         let is_new = *inner.configs.read().as_ref() != configs;
         if is_new {
             for fault in &configs.faults {
-                warn!(path = fault.path, reason = fault.message, "a configuration is left out");
+                warn!(path = fault.path, reason = fault.message, "a configuration has a fault");
             }
             info!(queues = queues.len(), "configurations are applied");
             inner.worker.configure(queues);

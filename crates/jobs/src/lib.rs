@@ -36,8 +36,9 @@ pub mod workflow;
 
 pub use claim::Claim;
 pub use config::{
-    EXTERNAL_TOPIC, MAIN_QUEUE, MAIN_QUEUE_PID, MaxParallel, QUEUE_FACTORY, QueueConfig, QueueKind,
-    QueueOf, QueueSet, TRANSIENT_TOPIC, WORKFLOW_TOPIC, default_queues,
+    EXTERNAL_TOPIC, MAIN_QUEUE, MAIN_QUEUE_PID, MAINTENANCE_TOPIC, MaxParallel, QUEUE_FACTORY,
+    QueueConfig, QueueKind, QueueOf, QueueSet, TIMEOUT_TOPIC, TRANSIENT_TOPIC, WORKFLOW_TOPIC,
+    default_queues,
 };
 pub use cron::{Cron, Rule};
 pub use error::{Error, Result};
@@ -48,6 +49,8 @@ pub use look::{JobFilter, TopicStatistics, WorkerProcess};
 pub use osgi::{CONFIG_TYPE, ConfigFault, Configs, OsgiConfig, is_config_path, set_queue_property};
 pub use queue::{MAX_PROPERTIES_BYTES, Queues};
 pub use schedule::Schedule;
+#[doc(hidden)]
+pub use sql::CutSide;
 pub use table::MIGRATIONS;
 pub use topic::{MAX_TOPIC_BYTES, TopicPattern, check_topic, topic_part};
 pub use worker::{Worker, WorkerOptions};

@@ -312,6 +312,31 @@ impl Queues {
         Ok(done.rows_affected())
     }
 
+    /// Removes all jobs of a topic but those that run. Returns how many.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub async fn clear(&self, topic: &str) -> Result<u64> {
+        let query = sqlx::query("DELETE FROM job WHERE topic = $1 AND state <> 'ACTIVE'");
+        let removed = self.execute("clear a queue", query.bind(topic)).await?;
+        self.ring();
+        Ok(removed)
+    }
+
+    /// Lets all jobs of a topic run now: those given up, and those that wait for their next attempt. Returns how many.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub async fn retry_topic(&self, topic: &str, now: SystemTime) -> Result<u64> {
+        let query = sqlx::query(
+            "UPDATE job SET state = 'QUEUED', run_at = $1, attempt = 0, ended = NULL, cancel = 0, worker = NULL \
+             WHERE topic = $2 AND state IN ('GIVEN_UP', 'ERROR', 'DELAYED')",
+        );
+        let count = self.execute("retry jobs", query.bind(millis(now)).bind(topic)).await?;
+        self.ring();
+        Ok(count)
+    }
+
     /// Removes jobs that were done or stopped before one time, and those that failed before another. Returns how many.
     ///
     /// # Errors

@@ -100,7 +100,12 @@ impl Configs {
         };
         for config in self.configs.iter().filter(is_queue) {
             match queue_of(config) {
-                Ok(queue) => queues.push(queue),
+                Ok(queue) => {
+                    let (path, notes) = (&config.path, ignored_properties(config));
+                    let fault = |message| ConfigFault { path: path.clone(), message };
+                    self.faults.extend(notes.map(fault));
+                    queues.push(queue);
+                }
                 Err(message) => {
                     self.faults.push(ConfigFault { path: config.path.clone(), message });
                 }
@@ -115,6 +120,30 @@ impl Configs {
             .iter()
             .filter(move |config| !known.iter().any(|factory| config.is_of_factory(factory)))
     }
+}
+
+/// Properties of Sling's queues that change nothing here, and why.
+const IGNORED: &[(&str, &str)] = &[
+    (
+        "queue.threadPoolSize",
+        "queues share the threads of `[jobs] threads`; `queue.maxparallel` bounds a queue",
+    ),
+    (
+        "queue.preferRunOnCreationInstance",
+        "every process on the database takes the next job; `--role assets` keeps work off a machine",
+    ),
+];
+
+/// Says which properties of a queue are set and ignored.
+fn ignored_properties(config: &OsgiConfig) -> impl Iterator<Item = String> {
+    let is_set = |name: &str| match config.properties.get(name) {
+        None | Some(Json::Null | Json::Bool(false)) => false,
+        Some(Json::Number(number)) => number.as_f64() != Some(0.0),
+        Some(Json::String(text)) => !matches!(text.trim(), "" | "0" | "false"),
+        Some(_) => true,
+    };
+    let set = IGNORED.iter().filter(move |(name, _)| is_set(name));
+    set.map(|(name, reason)| format!("`{name}` is ignored: {reason}"))
 }
 
 /// Tells whether a change of a node can change configurations.

@@ -7,16 +7,18 @@
 //! * Jobs that are added at the same time share one transaction and so one sync.
 
 use std::collections::HashSet;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
 use serde_json::Value;
+use sqlx::any::AnyArguments;
 use sqlx::{AnyPool, Row};
 use tokio::sync::{Notify, oneshot};
 
-use crate::sql::{Dialect, Transaction, database, millis, span_millis};
+use crate::sql::{CutSide, Dialect, Transaction, Writes, database, millis, span_millis};
 use crate::topic::check_topic;
+use crate::workflow::Steps;
 use crate::{Error, JobId, JobState, NewJob, Result};
 
 /// A job that is held for longer is released: whoever held it failed to say so.
@@ -48,6 +50,10 @@ struct Shared {
     seen: Mutex<HashSet<String>>,
     /// Rings when something may be claimed.
     bell: Notify,
+    /// What is written, counted.
+    writes: Arc<Writes>,
+    /// What steps of workflows may name here; nothing where no worker carries them out.
+    steps: Mutex<Weak<Steps>>,
 }
 
 #[derive(Debug)]
@@ -70,8 +76,49 @@ impl Queues {
             Dialect::Sqlite => Some(Arc::clone(&self.shared.turn).lock_owned().await),
             Dialect::Postgres => None,
         };
+        self.shared.writes.check().map_err(database(action))?;
         let inner = self.pool.begin_with(self.dialect.begin()).await.map_err(database(action))?;
-        Ok(Transaction::new(inner, turn))
+        Ok(Transaction::new(inner, self.shared.writes.clone(), turn))
+    }
+
+    /// Carries out one statement that writes; returns how many rows it changed.
+    pub(crate) async fn execute(
+        &self,
+        action: &'static str,
+        query: sqlx::query::Query<'_, sqlx::Any, AnyArguments>,
+    ) -> Result<u64> {
+        let done = self.shared.writes.one(query.execute(&self.pool)).await;
+        Ok(done.map_err(database(action))?.rows_affected())
+    }
+
+    /// Returns how many transactions and single statements have written so far. Each is one sync of the database, so
+    /// that their ratio to the jobs tells what a job costs.
+    #[must_use]
+    pub fn writes(&self) -> u64 {
+        self.shared.writes.count()
+    }
+
+    /// Cuts all clones of these queues off from their database at a write from now on, as a kill would. For tests.
+    #[doc(hidden)]
+    pub fn cut_off(&self, at: u64, side: CutSide) {
+        self.shared.writes.cut(at, side);
+    }
+
+    /// Tells whether they were cut off. For tests.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn is_cut_off(&self) -> bool {
+        self.shared.writes.is_cut()
+    }
+
+    /// Notes what steps of workflows may name, as others must not be started.
+    pub(crate) fn know_steps(&self, steps: &Arc<Steps>) {
+        *self.shared.steps.lock() = Arc::downgrade(steps);
+    }
+
+    /// Returns what steps of workflows may name here.
+    pub(crate) fn known_steps(&self) -> Option<Arc<Steps>> {
+        self.shared.steps.lock().upgrade()
     }
 
     /// Tells workers of this process that there may be something to do.
@@ -214,11 +261,8 @@ impl Queues {
     /// If the database fails.
     pub async fn discard(&self, jobs: &[JobId]) -> Result<()> {
         for id in jobs {
-            sqlx::query("DELETE FROM job WHERE id = $1 AND state = 'HELD'")
-                .bind(id.0)
-                .execute(&self.pool)
-                .await
-                .map_err(database("discard held jobs"))?;
+            let query = sqlx::query("DELETE FROM job WHERE id = $1 AND state = 'HELD'").bind(id.0);
+            self.execute("discard held jobs", query).await?;
         }
         Ok(())
     }

@@ -362,10 +362,10 @@ impl Inner {
 
     async fn next_due(&self, transaction: &mut Transaction) -> Result<Option<SystemTime>> {
         let action = "find the next job";
-        let row = sqlx::query("SELECT MIN(run_at) FROM job WHERE state = 'DELAYED'")
-            .fetch_one(&mut **transaction)
-            .await
-            .map_err(database(action))?;
+        let text = "SELECT MIN(due) FROM (SELECT MIN(run_at) AS due FROM job WHERE state = 'DELAYED' UNION ALL \
+                    SELECT MIN(next_run) FROM job_schedule WHERE is_paused = 0) AS dues";
+        let row =
+            sqlx::query(text).fetch_one(&mut **transaction).await.map_err(database(action))?;
         Ok(row.try_get::<Option<i64>, _>(0).map_err(database(action))?.map(crate::sql::time))
     }
 

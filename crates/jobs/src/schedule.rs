@@ -14,7 +14,7 @@ use tracing::warn;
 use crate::cron::Rule;
 use crate::sql::{Transaction, database, millis, time};
 use crate::worker::Inner;
-use crate::{Error, NewJob, Queues, Result};
+use crate::{Error, JobId, NewJob, Queues, Result};
 
 /// A stored schedule.
 #[derive(Debug, Clone, PartialEq)]
@@ -35,6 +35,16 @@ pub struct Schedule {
     pub user: String,
     /// Whether it waits for someone to let it go on.
     pub is_paused: bool,
+}
+
+impl Schedule {
+    /// Returns the job that it adds.
+    fn job(self) -> NewJob {
+        NewJob::new(self.topic, self.properties)
+            .key(format!("schedule {}", self.name))
+            .tenant(self.tenant)
+            .user(self.user)
+    }
 }
 
 impl Queues {
@@ -87,6 +97,23 @@ impl Queues {
         Ok(done.rows_affected() > 0)
     }
 
+    /// Adds the job of a schedule now, whatever its time; its next time stays. Returns the job, or that which waits or
+    /// runs already; nothing if there is no such schedule.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub async fn run_schedule(
+        &self,
+        name: &str,
+        user: &str,
+        now: SystemTime,
+    ) -> Result<Option<JobId>> {
+        let row = sqlx::query(SELECT_ONE).bind(name).fetch_optional(&self.pool).await;
+        let Some(row) = row.map_err(database(ACTION))? else { return Ok(None) };
+        let schedule = Schedule { user: user.to_owned(), ..schedule_of(&row)? };
+        Ok(Some(self.add(schedule.job(), now).await?))
+    }
+
     /// Lists the schedules by name.
     ///
     /// # Errors
@@ -100,6 +127,8 @@ impl Queues {
 const ACTION: &str = "read schedules";
 const SELECT_ALL: &str = "SELECT name, topic, payload, rule, next_run, tenant, created_by, is_paused FROM job_schedule \
                           ORDER BY name";
+const SELECT_ONE: &str = "SELECT name, topic, payload, rule, next_run, tenant, created_by, is_paused FROM job_schedule \
+                          WHERE name = $1";
 const SELECT_DUE: &str = "SELECT name, topic, payload, rule, next_run, tenant, created_by, is_paused FROM job_schedule \
                           WHERE next_run <= $1 AND is_paused = 0 ORDER BY name";
 
@@ -149,11 +178,7 @@ impl Inner {
             if moved.rows_affected() == 0 {
                 continue;
             }
-            let job = NewJob::new(schedule.topic, schedule.properties)
-                .key(format!("schedule {}", schedule.name))
-                .tenant(schedule.tenant)
-                .user(schedule.user);
-            self.queues.insert(transaction, &[(job, now)], None).await?;
+            self.queues.insert(transaction, &[(schedule.job(), now)], None).await?;
         }
         Ok(())
     }

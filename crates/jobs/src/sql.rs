@@ -1,6 +1,8 @@
 //! What the statements of this room share: times as numbers, rows as jobs, and where the two dialects differ.
 
 use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
@@ -15,19 +17,78 @@ use crate::{Error, Job, JobId, JobState, Priority, Result};
 /// sleeping.
 pub(crate) struct Transaction {
     inner: sqlx::Transaction<'static, sqlx::Any>,
+    writes: Arc<Writes>,
     _turn: Option<OwnedMutexGuard<()>>,
+}
+
+/// The writes of a process: each statement or transaction that is one on disk. Counted, and cut off where a test says so.
+#[derive(Debug, Default)]
+pub(crate) struct Writes {
+    done: AtomicU64,
+    /// The write at which the process counts as killed; 0 for none.
+    cut: AtomicU64,
+    /// Whether that write still happens.
+    is_cut_after: AtomicBool,
+}
+
+impl Writes {
+    pub(crate) fn count(&self) -> u64 {
+        self.done.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn cut(&self, at: u64, side: CutSide) {
+        self.is_cut_after.store(side == CutSide::After, Ordering::Relaxed);
+        self.cut.store(self.count() + at, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_cut(&self) -> bool {
+        let cut = self.cut.load(Ordering::Relaxed);
+        cut > 0 && self.count() >= cut
+    }
+
+    /// Refuses what a killed process would not do.
+    pub(crate) fn check(&self) -> Result<(), sqlx::Error> {
+        if self.is_cut() { Err(sqlx::Error::PoolClosed) } else { Ok(()) }
+    }
+
+    /// Does one write.
+    pub(crate) async fn one<T>(
+        &self,
+        write: impl Future<Output = Result<T, sqlx::Error>>,
+    ) -> Result<T, sqlx::Error> {
+        self.check()?;
+        let number = self.done.fetch_add(1, Ordering::Relaxed) + 1;
+        if number != self.cut.load(Ordering::Relaxed) {
+            return write.await;
+        }
+        if self.is_cut_after.load(Ordering::Relaxed) {
+            write.await?;
+        }
+        Err(sqlx::Error::PoolClosed)
+    }
+}
+
+/// On which side of a write a process is cut off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CutSide {
+    /// The write does not happen.
+    Before,
+    /// It happens, and nobody hears of it.
+    After,
 }
 
 impl Transaction {
     pub(crate) fn new(
         inner: sqlx::Transaction<'static, sqlx::Any>,
+        writes: Arc<Writes>,
         turn: Option<OwnedMutexGuard<()>>,
     ) -> Self {
-        Self { inner, _turn: turn }
+        Self { inner, writes, _turn: turn }
     }
 
     pub(crate) async fn commit(self) -> Result<(), sqlx::Error> {
-        self.inner.commit().await
+        let Self { inner, writes, _turn } = self;
+        writes.one(inner.commit()).await
     }
 }
 

@@ -104,4 +104,8 @@ pub const MIGRATIONS: &[&str] = &[
      CREATE INDEX workflow_about ON workflow (payload);
      CREATE INDEX workflow_ended ON workflow (ended) WHERE ended IS NOT NULL",
     "CREATE INDEX job_ended ON job (ended) WHERE ended IS NOT NULL",
+    // A step names the job that carries it out, and an instance the step of another one that it is gone through for.
+    "ALTER TABLE work_item ADD COLUMN job BIGINT;
+     ALTER TABLE workflow ADD COLUMN parent_item BIGINT;
+     CREATE INDEX workflow_part_of ON workflow (parent_item) WHERE parent_item IS NOT NULL",
 ];

@@ -2,15 +2,15 @@
 
 use std::time::SystemTime;
 
-use serde_json::{Map, Value as Json, json};
+use serde_json::{Map, Value as Json};
 use sqlx::Row;
 
-use crate::config::{EXTERNAL_TOPIC, TRANSIENT_TOPIC, WORKFLOW_TOPIC};
 use crate::sql::{Dialect, Transaction, database, millis};
 use crate::workflow::flow::Flow;
 use crate::workflow::model::{Model, StepKind};
 use crate::workflow::query::WorkflowState;
-use crate::{Error, NewJob, Queues, Result};
+use crate::workflow::timeout;
+use crate::{Error, Queues, Result};
 
 /// The number of an instance.
 pub type WorkflowId = i64;
@@ -46,6 +46,8 @@ pub(crate) struct Locked {
     pub(crate) state: WorkflowState,
     pub(crate) data: Map<String, Json>,
     pub(crate) flow: Flow,
+    /// The step of another instance for which this one is gone through.
+    pub(crate) part_of: Option<i64>,
 }
 
 /// Who moves an instance on, and what they say.
@@ -53,6 +55,30 @@ pub(crate) struct Move<'a> {
     pub(crate) user: &'a str,
     pub(crate) comment: Option<&'a str>,
     pub(crate) now: SystemTime,
+}
+
+/// The end of a step.
+pub(crate) struct Ending<'a> {
+    pub(crate) item: i64,
+    pub(crate) id: WorkflowId,
+    /// What it leaves for later steps.
+    pub(crate) data: Map<String, Json>,
+    /// The way on, where somebody chose it.
+    pub(crate) route: Option<&'a str>,
+    /// What the instance is about from now on, where that changes.
+    pub(crate) payload: Option<String>,
+}
+
+impl Ending<'_> {
+    pub(crate) fn new(item: i64, id: WorkflowId, data: Map<String, Json>) -> Self {
+        Self { item, id, data, route: None, payload: None }
+    }
+}
+
+/// The step for which an instance is gone through, and how that one's went so far.
+pub(crate) struct PartOf<'a> {
+    pub(crate) item: i64,
+    pub(crate) flow: &'a Flow,
 }
 
 impl Workflows {
@@ -75,10 +101,23 @@ impl Workflows {
     pub async fn start(&self, start: &StartWorkflow, now: SystemTime) -> Result<WorkflowId> {
         let action = "start a workflow";
         let mut transaction = self.queues.begin(action).await?;
-        let id = self.start_in(&mut transaction, start, now).await?;
+        let id = self.start_in(&mut transaction, start, None, now).await?.id;
         transaction.commit().await.map_err(database(action))?;
         self.queues.ring();
         Ok(id)
+    }
+
+    /// Checks that a model can be gone through here: that the processes and choosers that it names are known, and that a
+    /// way leads on from its start.
+    ///
+    /// # Errors
+    /// [`Error::Workflow`] that names the step and what is known.
+    pub fn check(&self, start: &StartWorkflow) -> Result<()> {
+        if let Some(known) = self.queues.known_steps() {
+            known.check(&start.model)?;
+        }
+        let first = start.model.start().unwrap_or_default();
+        Flow::default().leave(&start.model, first, &start.data, None).map(|_| ())
     }
 
     /// Moves a follower of content from one cursor to the next and starts what follows from the changes, all or none.
@@ -110,7 +149,7 @@ impl Workflows {
             return Ok(false);
         }
         for start in starts {
-            self.start_in(&mut transaction, start, now).await?;
+            self.start_in(&mut transaction, start, None, now).await?;
         }
         transaction.commit().await.map_err(database(action))?;
         if !starts.is_empty() {
@@ -119,16 +158,18 @@ impl Workflows {
         Ok(true)
     }
 
-    async fn start_in(
+    pub(crate) async fn start_in(
         &self,
         transaction: &mut Transaction,
         start: &StartWorkflow,
+        part_of: Option<PartOf<'_>>,
         now: SystemTime,
-    ) -> Result<WorkflowId> {
+    ) -> Result<Locked> {
         let action = "start a workflow";
+        self.check(start)?;
         let row = sqlx::query(
-            "INSERT INTO workflow (model, title, definition, payload, state, data, flow, initiator, started, is_transient) \
-             VALUES ($1, $2, $3, $4, 'RUNNING', $5, '{}', $6, $7, $8) RETURNING id",
+            "INSERT INTO workflow (model, title, definition, payload, state, data, flow, initiator, started, \
+             is_transient, parent_item) VALUES ($1, $2, $3, $4, 'RUNNING', $5, '{}', $6, $7, $8, $9) RETURNING id",
         )
         .bind(start.model.path.as_str())
         .bind(start.model.title.as_str())
@@ -138,6 +179,7 @@ impl Workflows {
         .bind(start.initiator.as_str())
         .bind(millis(now))
         .bind(i64::from(start.model.is_transient))
+        .bind(part_of.as_ref().map(|part| part.item))
         .fetch_one(&mut **transaction)
         .await
         .map_err(database(action))?;
@@ -149,13 +191,18 @@ impl Workflows {
             initiator: start.initiator.clone(),
             state: WorkflowState::Running,
             data: start.data.clone(),
-            flow: Flow::default(),
+            part_of: part_of.as_ref().map(|part| part.item),
+            flow: part_of.map_or_else(Flow::default, |part| Flow {
+                actors: part.flow.actors.clone(),
+                depth: part.flow.depth + 1,
+                ..Flow::default()
+            }),
         };
         let moving = Move { user: &start.initiator, comment: None, now };
         let first = instance.model.start().unwrap_or_default().to_owned();
         self.record(transaction, &instance, (&first, "started"), &moving).await?;
         self.go_on(transaction, &mut instance, (&first, None), &moving).await?;
-        Ok(id)
+        Ok(instance)
     }
 
     /// Ends a step and begins those that follow.
@@ -166,9 +213,20 @@ impl Workflows {
         (step, route): (&str, Option<&str>),
         moving: &Move<'_>,
     ) -> Result<()> {
-        let action = "move a workflow on";
         let begun = instance.flow.leave(&instance.model, step, &instance.data, route)?;
-        for name in &begun {
+        self.arrive(transaction, instance, (step, &begun), moving).await
+    }
+
+    /// Begins steps after the end of one, and stores where the instance stands.
+    pub(crate) async fn arrive(
+        &self,
+        transaction: &mut Transaction,
+        instance: &mut Locked,
+        (step, begun): (&str, &[String]),
+        moving: &Move<'_>,
+    ) -> Result<()> {
+        let action = "move a workflow on";
+        for name in begun {
             self.begin_step(transaction, instance, name, moving.now).await?;
         }
         let row = sqlx::query("SELECT COUNT(*) FROM work_item WHERE workflow = $1")
@@ -198,63 +256,17 @@ impl Workflows {
         }
         let is_over = matches!(instance.state, WorkflowState::Completed | WorkflowState::Stale);
         sqlx::query(
-            "UPDATE workflow SET state = $1, data = $2, flow = $3, ended = $4 WHERE id = $5",
+            "UPDATE workflow SET state = $1, data = $2, flow = $3, ended = $4, payload = $5 WHERE id = $6",
         )
         .bind(instance.state.name())
         .bind(data_text(&instance.data)?)
         .bind(instance.flow.to_json().to_string())
         .bind(is_over.then(|| millis(moving.now)))
+        .bind(instance.payload.as_str())
         .bind(instance.id)
         .execute(&mut **transaction)
         .await
         .map_err(database(action))?;
-        Ok(())
-    }
-
-    async fn begin_step(
-        &self,
-        transaction: &mut Transaction,
-        instance: &Locked,
-        name: &str,
-        now: SystemTime,
-    ) -> Result<()> {
-        let action = "begin a step";
-        let missing = || Error::Workflow(format!("there is no step `{name}`"));
-        let step = instance.model.steps.get(name).ok_or_else(missing)?;
-        let assignee = step.text("PARTICIPANT").map(|participant| match participant {
-            "initiator" => instance.initiator.as_str(),
-            other => other,
-        });
-        let row = sqlx::query(
-            "INSERT INTO work_item (workflow, node, kind, title, assignee, started, data) \
-             VALUES ($1, $2, $3, $4, $5, $6, '{}') RETURNING id",
-        )
-        .bind(instance.id)
-        .bind(name)
-        .bind(step.kind.name())
-        .bind(step.title.as_str())
-        .bind(assignee)
-        .bind(millis(now))
-        .fetch_one(&mut **transaction)
-        .await
-        .map_err(database(action))?;
-        let item: i64 = row.try_get(0).map_err(database(action))?;
-        let base = match step.kind {
-            StepKind::External => EXTERNAL_TOPIC,
-            _ if instance.model.is_transient => TRANSIENT_TOPIC,
-            _ => WORKFLOW_TOPIC,
-        };
-        if step.kind != StepKind::Participant {
-            let properties = json!({
-                "item": item, "workflow": instance.id, "model": instance.model.path,
-                "payload": instance.payload, "step": step.title,
-            });
-            let topic = format!("{base}/{}", instance.model.suffix);
-            let job = NewJob::new(topic, properties)
-                .key(format!("item {item}"))
-                .user(instance.initiator.as_str());
-            self.queues.insert(transaction, &[(job, now)], None).await?;
-        }
         Ok(())
     }
 
@@ -270,7 +282,7 @@ impl Workflows {
             Dialect::Postgres => " FOR UPDATE",
         };
         let text = format!(
-            "SELECT definition, payload, initiator, state, data, flow FROM workflow WHERE id = $1{lock}"
+            "SELECT definition, payload, initiator, state, data, flow, parent_item FROM workflow WHERE id = $1{lock}"
         );
         let row = sqlx::query(sqlx::AssertSqlSafe(text))
             .bind(id)
@@ -289,7 +301,28 @@ impl Workflows {
             state: WorkflowState::find(&text(3)?).unwrap_or(WorkflowState::Stale),
             data: parsed(&text(4)?).as_object().cloned().unwrap_or_default(),
             flow: Flow::from_json(&parsed(&text(5)?)),
+            part_of: row.try_get(6).map_err(database(action))?,
         }))
+    }
+
+    /// Ends a step, if it is still open, and starts what lets somebody know.
+    pub(crate) async fn end_with_notice(
+        &self,
+        ending: Ending<'_>,
+        notice: Option<StartWorkflow>,
+        moving: &Move<'_>,
+    ) -> Result<()> {
+        let action = "end a step";
+        let mut transaction = self.queues.begin(action).await?;
+        if !self.end_item_in(&mut transaction, ending, moving).await? {
+            return Ok(());
+        }
+        if let Some(notice) = notice {
+            self.start_in(&mut transaction, &notice, None, moving.now).await?;
+        }
+        transaction.commit().await.map_err(database(action))?;
+        self.queues.ring();
+        Ok(())
     }
 
     /// Ends the step of a work item, if it is still open. Tells whether it was.
@@ -302,93 +335,51 @@ impl Workflows {
     ) -> Result<bool> {
         let action = "end a step";
         let mut transaction = self.queues.begin(action).await?;
-        let Some(mut instance) = self.lock(&mut transaction, id).await? else { return Ok(false) };
-        let ended = sqlx::query("DELETE FROM work_item WHERE id = $1 RETURNING node")
-            .bind(item)
-            .fetch_optional(&mut *transaction)
-            .await
-            .map_err(database(action))?;
-        // Two may end it at the same time; the second finds it gone.
-        let Some(row) = ended else { return Ok(false) };
-        let step: String = row.try_get(0).map_err(database(action))?;
-        instance.data.extend(data);
-        self.record(&mut transaction, &instance, (&step, "completed"), moving).await?;
-        self.go_on(&mut transaction, &mut instance, (&step, route), moving).await?;
-        transaction.commit().await.map_err(database(action))?;
-        self.queues.ring();
-        Ok(true)
-    }
-
-    /// Ends an instance before its time.
-    ///
-    /// # Errors
-    /// [`Error::Workflow`] if it is over already or there is none; the database's.
-    pub async fn terminate(
-        &self,
-        id: WorkflowId,
-        user: &str,
-        comment: Option<&str>,
-        now: SystemTime,
-    ) -> Result<()> {
-        let action = "end a workflow";
-        let mut transaction = self.queues.begin(action).await?;
-        let instance = self.lock(&mut transaction, id).await?;
-        let instance = instance
-            .filter(|instance| instance.state.is_open() || instance.state == WorkflowState::Stale);
-        let gone = || Error::Workflow(format!("no instance {id} runs"));
-        let instance = instance.ok_or_else(gone)?;
-        for text in [
-            "DELETE FROM work_item WHERE workflow = $1",
-            "UPDATE workflow SET state = 'ABORTED' WHERE id = $1",
-        ] {
-            let done = sqlx::query(text).bind(id).execute(&mut *transaction).await;
-            done.map_err(database(action))?;
-        }
-        sqlx::query("UPDATE workflow SET ended = $1 WHERE id = $2")
-            .bind(millis(now))
-            .bind(id)
-            .execute(&mut *transaction)
-            .await
-            .map_err(database(action))?;
-        self.record(&mut transaction, &instance, ("", "aborted"), &Move { user, comment, now })
-            .await?;
-        transaction.commit().await.map_err(database(action))?;
-        Ok(())
-    }
-
-    /// Keeps an instance from going on, or lets it. Tells whether that changed anything.
-    ///
-    /// # Errors
-    /// If the database fails.
-    pub async fn suspend(
-        &self,
-        id: WorkflowId,
-        to: WorkflowState,
-        user: &str,
-        now: SystemTime,
-    ) -> Result<bool> {
-        let action = "suspend a workflow";
-        let from = match to {
-            WorkflowState::Suspended => WorkflowState::Running,
-            _ => WorkflowState::Suspended,
-        };
-        let mut transaction = self.queues.begin(action).await?;
-        let Some(instance) = self.lock(&mut transaction, id).await? else { return Ok(false) };
-        if instance.state != from {
+        let ending = Ending { route, ..Ending::new(item, id, data) };
+        if !self.end_item_in(&mut transaction, ending, moving).await? {
             return Ok(false);
         }
-        sqlx::query("UPDATE workflow SET state = $1 WHERE id = $2")
-            .bind(to.name())
-            .bind(id)
-            .execute(&mut *transaction)
-            .await
-            .map_err(database(action))?;
-        let word = if to == WorkflowState::Suspended { "suspended" } else { "resumed" };
-        self.record(&mut transaction, &instance, ("", word), &Move { user, comment: None, now })
-            .await?;
         transaction.commit().await.map_err(database(action))?;
         self.queues.ring();
         Ok(true)
+    }
+
+    /// Ends the step of a work item, and with an instance that comes to its end the step for which it was gone through.
+    /// Tells whether the first was open.
+    pub(crate) async fn end_item_in(
+        &self,
+        transaction: &mut Transaction,
+        mut ending: Ending<'_>,
+        moving: &Move<'_>,
+    ) -> Result<bool> {
+        let mut was_open = false;
+        loop {
+            let Ending { item, id, data, route, payload } = ending;
+            let Some(mut instance) = self.lock(transaction, id).await? else { return Ok(was_open) };
+            // Two may end it at the same time; the second finds it gone.
+            let Some(step) = self.take_item(transaction, &instance, item).await? else {
+                return Ok(was_open);
+            };
+            was_open = true;
+            instance.data.extend(data);
+            instance.payload = payload.unwrap_or(instance.payload);
+            let kind = instance.model.steps.get(&step).map(|step| step.kind);
+            let is_done_by_person =
+                matches!(kind, Some(StepKind::Participant | StepKind::DynamicParticipant));
+            if is_done_by_person && moving.user != timeout::USER {
+                instance.flow.actors.insert(moving.user.to_owned());
+            }
+            self.record(transaction, &instance, (&step, "completed"), moving).await?;
+            self.go_on(transaction, &mut instance, (&step, route), moving).await?;
+            let (WorkflowState::Completed, Some(outer)) = (instance.state, instance.part_of) else {
+                return Ok(true);
+            };
+            let Some(id) = self.workflow_of_item(transaction, outer).await? else {
+                return Ok(true);
+            };
+            let payload = Some(instance.payload);
+            ending = Ending { payload, ..Ending::new(outer, id, instance.data) };
+        }
     }
 
     /// Writes a line of the history; transient instances have none.

@@ -4,7 +4,7 @@
 //! * A join fires when as many ways have come as lead to it, and counts anew then.
 //! * An instance goes through a bounded number of steps, so that a loop of its model ends.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value as Json, json};
 
@@ -21,18 +21,30 @@ pub(crate) struct Flow {
     pub(crate) joins: BTreeMap<String, u64>,
     /// Steps that were gone through.
     pub(crate) steps: u64,
+    /// Who completed a step so far, and who did in the workflow that this one is a part of.
+    pub(crate) actors: BTreeSet<String>,
+    /// How many workflows this one is a part of.
+    pub(crate) depth: u64,
 }
 
 impl Flow {
     pub(crate) fn to_json(&self) -> Json {
-        json!({ "joins": self.joins, "steps": self.steps })
+        json!({ "joins": self.joins, "steps": self.steps, "actors": self.actors, "depth": self.depth })
     }
 
     pub(crate) fn from_json(value: &Json) -> Self {
         let number = |value: &Json| value.as_u64().unwrap_or_default();
         let joins = value.get("joins").and_then(Json::as_object);
         let joins = joins.into_iter().flatten().map(|(name, count)| (name.clone(), number(count)));
-        Self { joins: joins.collect(), steps: value.get("steps").map(number).unwrap_or_default() }
+        let actors = value.get("actors").and_then(Json::as_array);
+        let actors =
+            actors.into_iter().flatten().filter_map(|name| name.as_str().map(str::to_owned));
+        Self {
+            joins: joins.collect(),
+            steps: value.get("steps").map(number).unwrap_or_default(),
+            actors: actors.collect(),
+            depth: value.get("depth").map(number).unwrap_or_default(),
+        }
     }
 
     /// Leaves a step, by the way to `route` if one is chosen. Returns the steps that begin.
@@ -43,8 +55,18 @@ impl Flow {
         data: &Map<String, Json>,
         route: Option<&str>,
     ) -> Result<Vec<String>> {
+        let open = self.ways(model, step, data, route)?;
+        self.enter(model, open, data)
+    }
+
+    /// Goes to some steps. Returns those that begin: these or, where one of them is none that anybody does, those behind it.
+    pub(crate) fn enter(
+        &mut self,
+        model: &Model,
+        mut open: Vec<String>,
+        data: &Map<String, Json>,
+    ) -> Result<Vec<String>> {
         let mut begun = Vec::new();
-        let mut open = self.ways(model, step, data, route)?;
         while let Some(name) = open.pop() {
             self.steps += 1;
             if self.steps > MAX_STEPS {
@@ -56,7 +78,11 @@ impl Flow {
                 return Err(Error::Workflow(format!("there is no step `{name}`")));
             };
             match step.kind {
-                StepKind::Process | StepKind::External | StepKind::Participant => begun.push(name),
+                StepKind::Process
+                | StepKind::External
+                | StepKind::Participant
+                | StepKind::DynamicParticipant
+                | StepKind::Container => begun.push(name),
                 StepKind::End => {}
                 StepKind::AndJoin => {
                     let wanted =

@@ -1,6 +1,5 @@
 //! The handler of steps that processes carry out.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -8,9 +7,15 @@ use serde_json::{Map, Value as Json};
 use tokio::runtime::Handle;
 
 use crate::worker::chain;
-use crate::workflow::engine::{Move, Workflows};
+use crate::workflow::engine::{Ending, Move, StartWorkflow, Workflows};
+use crate::workflow::model::{Model, Step, StepKind};
 use crate::workflow::query::WorkflowState;
-use crate::{EXTERNAL_TOPIC, Handler, Job, JobContext, Outcome, TRANSIENT_TOPIC, WORKFLOW_TOPIC};
+use crate::workflow::registry::Steps;
+use crate::workflow::timeout::TimeoutHandler;
+use crate::{
+    EXTERNAL_TOPIC, Handler, Job, JobContext, Outcome, TIMEOUT_TOPIC, TRANSIENT_TOPIC,
+    WORKFLOW_TOPIC,
+};
 
 /// How often a suspended instance is looked at.
 const SUSPENDED: Duration = Duration::from_secs(10);
@@ -35,6 +40,8 @@ pub struct StepRun {
     pub payload: String,
     /// Who started it.
     pub initiator: String,
+    /// Whose rights it may use: who started it, and everybody who completed a step of it since.
+    pub actors: Vec<String>,
     /// What people call the step.
     pub title: String,
     /// The arguments of the model: `PROCESS_ARGS` and others.
@@ -50,6 +57,20 @@ pub struct StepRun {
 pub enum StepOutcome {
     /// It is done, and leaves this for later steps.
     Done(Map<String, Json>),
+    /// It is done, and lets a reader know: the notice is stored together with the end of the step.
+    Notify {
+        /// Who is to know: a user or a group.
+        reader: String,
+        /// What.
+        title: String,
+        /// What it leaves for later steps.
+        data: Map<String, Json>,
+    },
+    /// It is done, and what the workflow is about is elsewhere now.
+    Moved {
+        /// Where: a node path.
+        payload: String,
+    },
     /// What it started elsewhere goes on: look again after a while, and remember this.
     Wait {
         /// How long to wait.
@@ -68,37 +89,42 @@ pub struct WorkflowHandler {
     workflows: Workflows,
     runtime: Handle,
     topic: String,
-    processes: Arc<BTreeMap<String, Arc<dyn Process>>>,
+    steps: Arc<Steps>,
 }
 
 impl WorkflowHandler {
-    /// Makes the handlers of all workflow topics, to be registered with a worker.
+    /// Makes the handlers of all workflow topics for some processes, to be registered with a worker.
     #[must_use]
     pub fn all(
         workflows: &Workflows,
         runtime: &Handle,
         processes: Vec<Arc<dyn Process>>,
     ) -> Vec<Arc<dyn Handler>> {
-        let named = processes.into_iter().map(|process| (process.name().to_owned(), process));
-        let processes: Arc<BTreeMap<String, Arc<dyn Process>>> = Arc::new(named.collect());
+        let steps = processes.into_iter().fold(Steps::default(), Steps::process);
+        Self::of(workflows, runtime, steps)
+    }
+
+    /// Makes the handlers of all workflow topics. From now on instances of models that name other processes or choosers
+    /// are refused when they are started on these queues.
+    #[must_use]
+    pub fn of(workflows: &Workflows, runtime: &Handle, steps: Steps) -> Vec<Arc<dyn Handler>> {
+        let steps = Arc::new(steps);
+        workflows.queues().know_steps(&steps);
         let handler = |base: &str| -> Arc<dyn Handler> {
             Arc::new(Self {
                 workflows: workflows.clone(),
                 runtime: runtime.clone(),
                 topic: format!("{base}/**"),
-                processes: processes.clone(),
+                steps: steps.clone(),
             })
         };
-        [WORKFLOW_TOPIC, TRANSIENT_TOPIC, EXTERNAL_TOPIC].map(handler).to_vec()
-    }
-
-    /// Finds a process by its name or by the last part of it: models write names of classes.
-    fn process(&self, name: &str) -> Option<&Arc<dyn Process>> {
-        let short = name.rsplit(['.', '/']).next().unwrap_or(name);
-        self.processes.get(name).or_else(|| {
-            let last = |known: &str| known.rsplit(['.', '/']).next() == Some(short);
-            self.processes.iter().find(|(known, _)| last(known)).map(|(_, process)| process)
-        })
+        let mut all = [WORKFLOW_TOPIC, TRANSIENT_TOPIC, EXTERNAL_TOPIC].map(handler).to_vec();
+        all.push(Arc::new(TimeoutHandler {
+            workflows: workflows.clone(),
+            runtime: runtime.clone(),
+            topic: format!("{TIMEOUT_TOPIC}/**"),
+        }));
+        all
     }
 
     fn step(&self, item: i64, job: &Job, context: &JobContext) -> crate::Result<Outcome> {
@@ -112,32 +138,94 @@ impl WorkflowHandler {
         let Some(step) = instance.model.steps.get(&name) else {
             return failed(format!("the model has no step `{name}`"));
         };
-        let wanted = step.text("PROCESS").unwrap_or_default();
-        let Some(process) = self.process(wanted) else {
-            return failed(format!(
-                "no process `{wanted}` is known here; register it, or change the step `{}` of `{}`",
-                step.title, instance.model.path
-            ));
-        };
+        let mut actors = vec![instance.initiator.clone()];
+        actors.extend(instance.flow.actors.iter().cloned());
+        actors.dedup();
         let run = StepRun {
             workflow: instance.id,
             model: instance.model.path.clone(),
             payload: instance.payload.clone(),
             initiator: instance.initiator.clone(),
+            actors,
             title: step.title.clone(),
             arguments: step.data.clone(),
             data: instance.data.clone(),
             kept,
         };
-        Ok(match process.run(&run, context) {
+        match step.kind {
+            StepKind::DynamicParticipant => self.choose((item, step), &run),
+            StepKind::Container => {
+                let model = self.steps.read_model(step.inner_model().unwrap_or_default())?;
+                let now = SystemTime::now();
+                self.runtime.block_on(self.workflows.begin_part(
+                    (item, instance.id),
+                    model,
+                    now,
+                ))?;
+                Ok(Outcome::Done)
+            }
+            _ => self.carry_out((item, step), &run, (job, context)),
+        }
+    }
+
+    /// Finds out who is to do a step.
+    fn choose(&self, (item, step): (i64, &Step), run: &StepRun) -> crate::Result<Outcome> {
+        let wanted = step.chooser().unwrap_or_default();
+        let Some(chooser) = self.steps.find_chooser(wanted) else {
+            let reason = format!("no chooser `{wanted}` is known here");
+            return Ok(Outcome::Failed { reason });
+        };
+        match chooser.choose(run) {
+            Ok(chosen) => {
+                self.runtime.block_on(self.workflows.assign(item, &chosen))?;
+                Ok(Outcome::Done)
+            }
+            Err(reason) => Ok(Outcome::Failed { reason }),
+        }
+    }
+
+    fn carry_out(
+        &self,
+        (item, step): (i64, &Step),
+        run: &StepRun,
+        (job, context): (&Job, &JobContext),
+    ) -> crate::Result<Outcome> {
+        let wanted = step.text("PROCESS").unwrap_or_default();
+        let Some(process) = self.steps.find_process(wanted) else {
+            let reason = format!(
+                "no process `{wanted}` is known here; register it, or change the step `{}` of `{}`",
+                step.title, run.model
+            );
+            return Ok(Outcome::Failed { reason });
+        };
+        let moving = Move { user: &job.user, comment: None, now: SystemTime::now() };
+        let end = |data, payload, notice| {
+            let ending = Ending { payload, ..Ending::new(item, run.workflow, data) };
+            self.runtime.block_on(self.workflows.end_with_notice(ending, notice, &moving))
+        };
+        Ok(match process.run(run, context) {
             StepOutcome::Done(data) => {
-                let moving = Move { user: &job.user, comment: None, now: SystemTime::now() };
-                let end = self.workflows.end_item((item, instance.id), data, None, &moving);
-                self.runtime.block_on(end)?;
+                end(data, None, None)?;
+                Outcome::Done
+            }
+            StepOutcome::Moved { payload } => {
+                end(Map::new(), Some(payload), None)?;
+                Outcome::Done
+            }
+            StepOutcome::Notify { reader, title, data } => {
+                let model = Model::notice(&title, &reader);
+                let (payload, initiator) = (run.payload.clone(), run.initiator.clone());
+                end(
+                    data,
+                    None,
+                    Some(StartWorkflow { model, payload, initiator, data: Map::new() }),
+                )?;
                 Outcome::Done
             }
             StepOutcome::Wait { after, keep } => {
-                self.runtime.block_on(self.workflows.keep_step_data(item, &keep))?;
+                if keep != run.kept {
+                    self.runtime.block_on(self.workflows.keep_step_data(item, &keep))?;
+                }
                 Outcome::Wait { after }
             }
             StepOutcome::Retry(reason) => Outcome::Retry { after: None, reason },

@@ -6,7 +6,7 @@
 //!
 //! Invariants
 //! * Each commit is met once, in order: the cursor behind it is stored together with what it starts.
-//! * What a workflow's own user commits starts nothing, so that no workflow starts itself.
+//! * What a step of a workflow commits starts nothing, so that no workflow starts itself.
 
 use std::time::{Duration, SystemTime};
 
@@ -24,6 +24,7 @@ use crate::worker::chain;
 use crate::workflow::engine::{StartWorkflow, Workflows};
 use crate::workflow::flow::holds;
 use crate::workflow::model::Model;
+use crate::workflow::process::MESSAGE;
 use crate::{Error, Result};
 
 const ROOTS: &[&str] = &[
@@ -135,6 +136,12 @@ impl LauncherRule {
             .iter()
             .all(|condition| holds(condition, &with_types(&node, &properties))))
     }
+}
+
+/// Tells whether a workflow made a revision.
+fn is_of_workflow(revision: &RevisionChanges) -> bool {
+    let message = revision.message.as_deref().unwrap_or_default();
+    revision.user == WORKFLOW_USER || message.starts_with(MESSAGE)
 }
 
 /// Adds what conditions may ask about beside the properties of the application.
@@ -258,8 +265,7 @@ impl Launcher {
         let mut starts = Vec::new();
         if !page.revisions.is_empty() {
             let rules = self.rules(&self.repository.snapshot()?)?;
-            for revision in page.revisions.iter().filter(|revision| revision.user != WORKFLOW_USER)
-            {
+            for revision in page.revisions.iter().filter(|revision| !is_of_workflow(revision)) {
                 self.started_by(revision, &rules, &mut starts)?;
             }
         }
@@ -287,13 +293,15 @@ impl Launcher {
                 if !rule.holds_for(seen, &change.path)? {
                     continue;
                 }
-                match Model::read(&self.repository.snapshot()?, &rule.model) {
-                    Ok(model) => starts.push(StartWorkflow {
-                        model,
-                        payload: change.path.to_string(),
-                        initiator: revision.user.clone(),
-                        data: Map::new(),
-                    }),
+                let model = Model::read(&self.repository.snapshot()?, &rule.model);
+                let start = model.and_then(|model| {
+                    let (payload, initiator) = (change.path.to_string(), revision.user.clone());
+                    let start = StartWorkflow { model, payload, initiator, data: Map::new() };
+                    // One that cannot be started must not keep others from it.
+                    self.workflows.check(&start).map(|()| start)
+                });
+                match start {
+                    Ok(start) => starts.push(start),
                     Err(failure) => {
                         warn!(
                             path = rule.path,

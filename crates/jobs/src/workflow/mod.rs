@@ -8,20 +8,27 @@
 //! * A process of a step runs at least once, as every job does.
 //! * A change of content starts the workflows of its launchers exactly once, also across restarts.
 //! * An instance keeps the model that it began with.
+//! * A model that names an unknown process or chooser starts nothing.
 //!
-//! Not here: what a process does ([`Process`]), which those register who know it.
+//! Not here: what processes do that need rooms above this one, such as activation; those rooms register them.
 
+mod control;
 mod engine;
 mod flow;
 mod handler;
 mod launcher;
 mod model;
-mod noop;
+pub mod process;
 mod query;
+mod registry;
+mod step;
+mod timeout;
 
+pub use control::FailedStep;
 pub use engine::{StartWorkflow, WorkflowId, Workflows};
 pub use handler::{Process, StepOutcome, StepRun, WorkflowHandler};
 pub use launcher::{Launcher, LauncherRule};
 pub use model::{Model, Step, StepKind, Transition, find_models};
-pub use noop::NoopProcess;
+pub use process::NoopProcess;
 pub use query::{HistoryEntry, WorkItem, Workflow, WorkflowFilter, WorkflowState};
+pub use registry::{Chooser, Steps};

@@ -9,11 +9,14 @@ use serde_json::{Map, Value as Json, json};
 use tympan_content::{JCR_CONTENT, Node, NodePath, Snapshot};
 
 use crate::osgi::properties_of;
+use crate::workflow::timeout::Timeout;
 use crate::{Error, Result, topic_part};
 
 /// Where models are looked for.
 const ROOTS: &[&str] =
     &["/conf/global/settings/workflow/models", "/var/workflow/models", "/etc/workflow/models"];
+/// The path under which notices are listed; no content stands there.
+const NOTICE: &str = "/libs/settings/workflow/models/notice";
 /// How deep.
 const MAX_DEPTH: usize = 6;
 
@@ -30,6 +33,10 @@ pub enum StepKind {
     External,
     /// A person does it.
     Participant,
+    /// A person does it whom a chooser names when the step begins.
+    DynamicParticipant,
+    /// Another workflow is gone through.
+    Container,
     /// All ways are gone.
     AndSplit,
     /// Waits for all ways.
@@ -43,12 +50,14 @@ pub enum StepKind {
 }
 
 impl StepKind {
-    const NAMES: [(Self, &'static str); 10] = [
+    const NAMES: [(Self, &'static str); 12] = [
         (Self::Start, "START"),
         (Self::End, "END"),
         (Self::Process, "PROCESS"),
         (Self::External, "EXTERNAL_PROCESS"),
         (Self::Participant, "PARTICIPANT"),
+        (Self::DynamicParticipant, "DYNAMIC_PARTICIPANT"),
+        (Self::Container, "CONTAINER"),
         (Self::AndSplit, "AND_SPLIT"),
         (Self::AndJoin, "AND_JOIN"),
         (Self::OrSplit, "OR_SPLIT"),
@@ -63,8 +72,6 @@ impl StepKind {
     }
 
     fn find(name: &str) -> Option<Self> {
-        // A dynamic participant is chosen by a process; here the name that it carries is asked.
-        let name = if name == "DYNAMIC_PARTICIPANT" { "PARTICIPANT" } else { name };
         Self::NAMES.iter().find(|(_, known)| *known == name).map(|(kind, _)| *kind)
     }
 }
@@ -85,6 +92,18 @@ impl Step {
     #[must_use]
     pub fn text(&self, name: &str) -> Option<&str> {
         self.data.get(name).and_then(Json::as_str).filter(|text| !text.is_empty())
+    }
+
+    /// Returns the name of the chooser of a dynamic participant.
+    #[must_use]
+    pub fn chooser(&self) -> Option<&str> {
+        self.text("DYNAMIC_PARTICIPANT").or_else(|| self.text("PROCESS"))
+    }
+
+    /// Returns the path of the model that a container goes through.
+    #[must_use]
+    pub fn inner_model(&self) -> Option<&str> {
+        self.text("SUB_WORKFLOW").or_else(|| self.text("MODEL"))
     }
 }
 
@@ -143,7 +162,15 @@ impl Model {
                 .get("PROCESS")
                 .and_then(Json::as_str)
                 .is_some_and(|process| process.ends_with(".GotoProcess"));
-            let kind = if is_goto { StepKind::Goto } else { known };
+            // A dynamic participant without a chooser is one that is named.
+            let is_named = data.contains_key("PARTICIPANT")
+                && !data.contains_key("DYNAMIC_PARTICIPANT")
+                && !data.contains_key("PROCESS");
+            let kind = match known {
+                _ if is_goto => StepKind::Goto,
+                StepKind::DynamicParticipant if is_named => StepKind::Participant,
+                known => known,
+            };
             steps.insert(step.name().to_owned(), Step { kind, title, data });
         }
         let mut transitions = Vec::new();
@@ -179,19 +206,33 @@ impl Model {
                 }
             }
         }
+        let depths = self.depths();
         for (name, step) in &self.steps {
             let has_way = self.transitions.iter().any(|way| way.from == *name);
             if step.kind != StepKind::End && !has_way {
                 return fault(format!("does not say what follows the step `{name}`"));
             }
-            let wanted = match step.kind {
-                StepKind::Process | StepKind::External => "PROCESS",
-                StepKind::Participant => "PARTICIPANT",
-                StepKind::Goto => "TARGET_NODE",
+            let (wanted, found) = match step.kind {
+                StepKind::Process | StepKind::External => ("PROCESS", step.text("PROCESS")),
+                StepKind::Participant => ("PARTICIPANT", step.text("PARTICIPANT")),
+                StepKind::DynamicParticipant => ("DYNAMIC_PARTICIPANT", step.chooser()),
+                StepKind::Container => ("SUB_WORKFLOW", step.inner_model()),
                 _ => continue,
             };
-            if step.kind != StepKind::Goto && step.text(wanted).is_none() {
+            if found.is_none() {
                 return fault(format!("has a step `{name}` without `{wanted}`"));
+            }
+            if let Err(reason) = Timeout::of(step) {
+                return fault(format!(
+                    "has a step `{name}` whose time-out cannot be kept: {reason}"
+                ));
+            }
+            if let Some(target) = step.text("timeoutTarget")
+                && (depths.get(target).is_none() || depths.get(target) != depths.get(name.as_str()))
+            {
+                return fault(format!(
+                    "has a step `{name}` whose `timeoutTarget` is `{target}`: name a step of the same branch"
+                ));
             }
         }
         Ok(())
@@ -202,6 +243,49 @@ impl Model {
     pub fn start(&self) -> Option<&str> {
         let starts = self.steps.iter().find(|(_, step)| step.kind == StepKind::Start);
         starts.map(|(name, _)| name.as_str())
+    }
+
+    /// Returns within how many splits each step lies that can be reached.
+    pub(crate) fn depths(&self) -> BTreeMap<&str, u32> {
+        let mut depths = BTreeMap::new();
+        let mut open: Vec<(&str, u32)> = self.start().map(|start| (start, 0)).into_iter().collect();
+        while let Some((name, depth)) = open.pop() {
+            let Some(step) = self.steps.get(name) else { continue };
+            let own = if step.kind == StepKind::AndJoin { depth.saturating_sub(1) } else { depth };
+            if depths.contains_key(name) {
+                continue;
+            }
+            depths.insert(name, own);
+            let below = own + u32::from(step.kind == StepKind::AndSplit);
+            let ways = self.transitions.iter().filter(|way| way.from == name);
+            open.extend(ways.map(|way| (way.to.as_str(), below)));
+        }
+        depths
+    }
+
+    /// Makes the model of a notice: one step, which its reader completes to take it out of the inbox.
+    pub(crate) fn notice(title: &str, reader: &str) -> Self {
+        let step = |kind, title: &str, data| Step { kind, title: title.to_owned(), data };
+        let mut data = Map::new();
+        data.insert("PARTICIPANT".to_owned(), reader.into());
+        let steps = [
+            ("start", step(StepKind::Start, "", Map::new())),
+            ("notice", step(StepKind::Participant, title, data)),
+            ("end", step(StepKind::End, "", Map::new())),
+        ];
+        let way = |from: &str, to: &str| Transition {
+            from: from.to_owned(),
+            to: to.to_owned(),
+            rule: None,
+        };
+        Self {
+            path: NOTICE.to_owned(),
+            title: "Notice".to_owned(),
+            suffix: topic_part(NOTICE),
+            is_transient: false,
+            steps: steps.map(|(name, step)| (name.to_owned(), step)).into(),
+            transitions: vec![way("start", "notice"), way("notice", "end")],
+        }
     }
 
     /// Writes the model down for an instance.

@@ -239,6 +239,18 @@ impl Workflows {
         (route, data): (Option<&str>, Map<String, Json>),
         now: SystemTime,
     ) -> Result<()> {
+        let id = self.require_theirs(item, names).await?;
+        let moving = Move { user, comment, now };
+        if self.end_item((item, id), data, route, &moving).await? {
+            Ok(())
+        } else {
+            Err(Error::Workflow(format!("the step {item} is not open")))
+        }
+    }
+
+    /// Finds the running instance of a participant's step that is open and somebody's; with no names, anybody's.
+    pub(crate) async fn require_theirs(&self, item: i64, names: &[String]) -> Result<WorkflowId> {
+        let action = "read a step";
         let row = sqlx::query(
             "SELECT workflow, kind, assignee, state FROM work_item JOIN workflow ON workflow.id = work_item.workflow \
              WHERE work_item.id = $1",
@@ -246,8 +258,7 @@ impl Workflows {
         .bind(item)
         .fetch_optional(&self.queues.pool)
         .await
-        .map_err(database("read a step"))?;
-        let action = "read a step";
+        .map_err(database(action))?;
         let gone = || Error::Workflow(format!("the step {item} is not open"));
         let row = row.ok_or_else(gone)?;
         let id: i64 = row.try_get(0).map_err(database(action))?;
@@ -261,8 +272,7 @@ impl Workflows {
         if state != WorkflowState::Running.name() {
             return Err(Error::Workflow(format!("the instance {id} is {}", state.to_lowercase())));
         }
-        let moving = Move { user, comment, now };
-        if self.end_item((item, id), data, route, &moving).await? { Ok(()) } else { Err(gone()) }
+        Ok(id)
     }
 
     /// Gives a participant's step to somebody else. Tells whether it was open.
@@ -359,13 +369,15 @@ impl Workflows {
 
     /// Keeps what a process that waits has to remember.
     pub(crate) async fn keep_step_data(&self, item: i64, data: &Map<String, Json>) -> Result<()> {
+        let action = "keep what a step knows";
+        let mut transaction = self.queues.begin(action).await?;
         sqlx::query("UPDATE work_item SET data = $1 WHERE id = $2")
             .bind(Json::Object(data.clone()).to_string())
             .bind(item)
-            .execute(&self.queues.pool)
+            .execute(&mut *transaction)
             .await
-            .map_err(database("keep what a step knows"))?;
-        Ok(())
+            .map_err(database(action))?;
+        transaction.commit().await.map_err(database(action))
     }
 }
 

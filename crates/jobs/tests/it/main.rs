@@ -22,5 +22,9 @@ mod place;
 mod queue;
 mod worker;
 mod workflow;
+mod workflow_cut;
+mod workflow_kill;
+mod workflow_process;
+mod workflow_step;
 
 tympan_testkit::every_test_file_is_listed!();

@@ -437,3 +437,42 @@ async fn schedules_add_their_job_and_move_on() {
         running.stop().await;
     }
 }
+
+/// The count that row A4 rests on: jobs share transactions, so that a job costs a small part of a sync. One write a job,
+/// in adding or in running, would be ten times this bound.
+#[tokio::test(flavor = "multi_thread")]
+async fn many_jobs_share_one_write() {
+    const JOBS: usize = 3000;
+    for place in both() {
+        let handle = |_: &Job, _: &JobContext| Outcome::Done;
+        let mut running = start(&place, vec![queue("q", "a/*", 8.0)], handle).await;
+        let before = running.queues.writes();
+        running.queues.add_all(jobs("a/b", JOBS), SystemTime::now()).await.unwrap();
+        for _ in 0..JOBS {
+            running.next().await;
+        }
+        running.until(<[Job]>::is_empty).await;
+        let writes = running.queues.writes() - before;
+        println!("{writes} writes for {JOBS} jobs");
+        assert!(writes <= JOBS as u64 / 5, "{writes} writes for {JOBS} jobs");
+        running.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn callers_that_add_at_the_same_time_share_one_write() {
+    const CALLERS: usize = 500;
+    let place = crate::place::Place::sqlite();
+    let queues = place.open().await;
+    let before = queues.writes();
+    let callers = (0..CALLERS).map(|number| {
+        let (queues, job) = (queues.clone(), NewJob::new("a/b", json!(number)));
+        tokio::spawn(async move { queues.add(job, SystemTime::now()).await })
+    });
+    for caller in callers.collect::<Vec<_>>() {
+        caller.await.unwrap().unwrap();
+    }
+    let writes = queues.writes() - before;
+    println!("{writes} writes for {CALLERS} jobs");
+    assert!(writes <= CALLERS as u64 / 2, "{writes} writes for {CALLERS} jobs");
+}

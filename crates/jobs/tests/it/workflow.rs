@@ -10,8 +10,8 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tympan_content::{NodePath, Property, Repository, Subtree, Value};
 use tympan_jobs::workflow::{
-    Launcher, Model, Process, StartWorkflow, StepOutcome, StepRun, WorkflowFilter, WorkflowHandler,
-    WorkflowState, Workflows, find_models,
+    Launcher, Model, Process, StartWorkflow, StepOutcome, StepRun, Steps, WorkflowFilter,
+    WorkflowHandler, WorkflowState, Workflows, find_models,
 };
 use tympan_jobs::{JobContext, JobFilter, Queues, WORKFLOW_TOPIC, Worker, WorkerOptions};
 
@@ -43,7 +43,7 @@ impl Process for Noting {
 }
 
 /// Builds a model of `name:KIND:argument` and `from>to?rule`.
-fn model(name: &str, parts: &str) -> Subtree {
+pub(crate) fn model(name: &str, parts: &str) -> Subtree {
     let mut nodes = Subtree::new("nodes", "nt:unstructured");
     let mut ways = Subtree::new("transitions", "nt:unstructured");
     for (number, part) in parts.split_whitespace().enumerate() {
@@ -75,7 +75,7 @@ fn model(name: &str, parts: &str) -> Subtree {
     model.with("title", Property::text(name)).with_child(nodes).with_child(ways)
 }
 
-fn put(repository: &Repository, path: &str, tree: Subtree) {
+pub(crate) fn put(repository: &Repository, path: &str, tree: Subtree) {
     let mut session = repository.session("ann").unwrap();
     let path = NodePath::new(path).unwrap();
     let mut missing = Vec::new();
@@ -94,26 +94,31 @@ fn put(repository: &Repository, path: &str, tree: Subtree) {
     session.commit("put", SystemTime::now()).unwrap();
 }
 
-struct Running {
-    workflows: Workflows,
-    queues: Queues,
-    repository: Repository,
-    seen: Arc<Mutex<Vec<String>>>,
-    stop: watch::Sender<bool>,
+pub(crate) struct Running {
+    pub(crate) workflows: Workflows,
+    pub(crate) queues: Queues,
+    pub(crate) repository: Repository,
+    pub(crate) seen: Arc<Mutex<Vec<String>>>,
+    pub(crate) stop: watch::Sender<bool>,
 }
 
-const MODELS: &str = "/var/workflow/models";
+pub(crate) const MODELS: &str = "/var/workflow/models";
 
 impl Running {
-    fn start_on(queues: Queues, repository: Repository) -> Self {
+    pub(crate) fn start_on(queues: Queues, repository: Repository) -> Self {
+        Self::start_with(queues, repository, Steps::default())
+    }
+
+    /// Starts a worker that knows these steps beside one that notes what it does.
+    pub(crate) fn start_with(queues: Queues, repository: Repository, steps: Steps) -> Self {
         let workflows = Workflows::new(queues.clone());
         let seen = Arc::new(Mutex::new(Vec::new()));
         let name = format!("w{:p}", Arc::as_ptr(&seen));
         let options =
             WorkerOptions { idle: Duration::from_millis(20), ..WorkerOptions::new("author", name) };
         let worker = Worker::new(queues.clone(), options);
-        let processes: Vec<Arc<dyn Process>> = vec![Arc::new(Noting(seen.clone()))];
-        for handler in WorkflowHandler::all(&workflows, &Handle::current(), processes) {
+        let steps = steps.process(Arc::new(Noting(seen.clone())));
+        for handler in WorkflowHandler::of(&workflows, &Handle::current(), steps) {
             worker.register(handler);
         }
         let (stop, stopped) = watch::channel(false);
@@ -121,7 +126,7 @@ impl Running {
         Self { workflows, queues, repository, seen, stop }
     }
 
-    async fn begin(&self, name: &str) -> i64 {
+    pub(crate) async fn begin(&self, name: &str) -> i64 {
         let snapshot = self.repository.snapshot().unwrap();
         let model = Model::read(&snapshot, &format!("{MODELS}/{name}")).unwrap();
         let start = StartWorkflow {
@@ -133,13 +138,13 @@ impl Running {
         self.workflows.start(&start, SystemTime::now()).await.unwrap()
     }
 
-    async fn until(&self, id: i64, state: WorkflowState) {
+    pub(crate) async fn until(&self, id: i64, state: WorkflowState) {
         while self.workflows.find(id).await.unwrap().unwrap().state != state {
             tokio::task::yield_now().await;
         }
     }
 
-    fn seen(&self) -> Vec<String> {
+    pub(crate) fn seen(&self) -> Vec<String> {
         self.seen.lock().clone()
     }
 }

@@ -1,0 +1,326 @@
+//! What people do to instances beside completing steps: end, suspend, restart what failed, go back.
+
+use std::time::SystemTime;
+
+use sqlx::Row;
+
+use crate::sql::{Transaction, database, millis, time};
+use crate::workflow::engine::{Locked, Move, WorkflowId, Workflows};
+use crate::workflow::query::WorkflowState;
+use crate::workflow::step::key_of;
+use crate::{Error, JobState, Result};
+
+/// A step that was given up and waits for somebody.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FailedStep {
+    /// The number of the work item.
+    pub item: i64,
+    /// Its instance.
+    pub workflow: WorkflowId,
+    /// What people call the step.
+    pub title: String,
+    /// What the instance is about.
+    pub payload: String,
+    /// Its job.
+    pub job: i64,
+    /// Why it failed.
+    pub reason: String,
+    /// When it was given up.
+    pub ended: Option<SystemTime>,
+}
+
+impl Workflows {
+    /// Ends an instance before its time, with those that are gone through for its steps.
+    ///
+    /// # Errors
+    /// [`Error::Workflow`] if it is over already or there is none; the database's.
+    pub async fn terminate(
+        &self,
+        id: WorkflowId,
+        user: &str,
+        comment: Option<&str>,
+        now: SystemTime,
+    ) -> Result<()> {
+        let action = "end a workflow";
+        let mut transaction = self.queues.begin(action).await?;
+        let mut has_ended = false;
+        for one in self.with_parts(&mut transaction, id).await? {
+            let instance = self.lock(&mut transaction, one).await?;
+            let can_end = |it: &Locked| it.state.is_open() || it.state == WorkflowState::Stale;
+            let Some(instance) = instance.filter(can_end) else { continue };
+            has_ended |= one == id;
+            let items = sqlx::query("SELECT id FROM work_item WHERE workflow = $1")
+                .bind(one)
+                .fetch_all(&mut *transaction)
+                .await
+                .map_err(database(action))?;
+            for item in &items {
+                let item: i64 = item.try_get(0).map_err(database(action))?;
+                self.take_item(&mut transaction, &instance, item).await?;
+            }
+            sqlx::query("UPDATE workflow SET state = 'ABORTED', ended = $1 WHERE id = $2")
+                .bind(millis(now))
+                .bind(one)
+                .execute(&mut *transaction)
+                .await
+                .map_err(database(action))?;
+            let moving = Move { user, comment, now };
+            self.record(&mut transaction, &instance, ("", "aborted"), &moving).await?;
+        }
+        if !has_ended {
+            return Err(Error::Workflow(format!("no instance {id} runs")));
+        }
+        transaction.commit().await.map_err(database(action))
+    }
+
+    /// Returns an instance and those that are gone through for its steps, the innermost first: that is the order in
+    /// which a step's end locks them.
+    async fn with_parts(
+        &self,
+        transaction: &mut Transaction,
+        id: WorkflowId,
+    ) -> Result<Vec<WorkflowId>> {
+        let action = "read the parts of a workflow";
+        let mut all = vec![id];
+        let mut at = 0;
+        while let Some(outer) = all.get(at).copied() {
+            at += 1;
+            let rows = sqlx::query(
+                "SELECT id FROM workflow WHERE parent_item IN (SELECT id FROM work_item WHERE workflow = $1)",
+            )
+            .bind(outer)
+            .fetch_all(&mut **transaction)
+            .await
+            .map_err(database(action))?;
+            for row in &rows {
+                all.push(row.try_get(0).map_err(database(action))?);
+            }
+        }
+        all.reverse();
+        Ok(all)
+    }
+
+    /// Keeps an instance and its parts from going on, or lets them. Tells whether that changed anything.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub async fn suspend(
+        &self,
+        id: WorkflowId,
+        to: WorkflowState,
+        user: &str,
+        now: SystemTime,
+    ) -> Result<bool> {
+        let action = "suspend a workflow";
+        let (from, word) = match to {
+            WorkflowState::Suspended => (WorkflowState::Running, "suspended"),
+            _ => (WorkflowState::Suspended, "resumed"),
+        };
+        let mut transaction = self.queues.begin(action).await?;
+        let mut is_changed = false;
+        for one in self.with_parts(&mut transaction, id).await? {
+            let instance = self.lock(&mut transaction, one).await?;
+            let Some(instance) = instance.filter(|instance| instance.state == from) else {
+                continue;
+            };
+            is_changed |= one == id;
+            sqlx::query("UPDATE workflow SET state = $1 WHERE id = $2")
+                .bind(to.name())
+                .bind(one)
+                .execute(&mut *transaction)
+                .await
+                .map_err(database(action))?;
+            let moving = Move { user, comment: None, now };
+            self.record(&mut transaction, &instance, ("", word), &moving).await?;
+        }
+        if is_changed {
+            transaction.commit().await.map_err(database(action))?;
+            self.queues.ring();
+        }
+        Ok(is_changed)
+    }
+
+    /// Lists steps that were given up, oldest first.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub async fn failures(&self, limit: u32) -> Result<Vec<FailedStep>> {
+        let action = "list failed steps";
+        let rows = sqlx::query(
+            "SELECT work_item.id, work_item.workflow, work_item.title, workflow.payload, job.id, job.last_error, job.ended \
+             FROM work_item JOIN workflow ON workflow.id = work_item.workflow JOIN job ON job.id = work_item.job \
+             WHERE job.state IN ('GIVEN_UP', 'ERROR') AND workflow.state IN ('RUNNING', 'SUSPENDED') \
+             ORDER BY work_item.id LIMIT $1",
+        )
+        .bind(i64::from(limit))
+        .fetch_all(&self.queues.pool)
+        .await
+        .map_err(database(action))?;
+        let failed = |row: &sqlx::any::AnyRow| -> Result<FailedStep> {
+            let number = |at: usize| row.try_get::<i64, _>(at).map_err(database(action));
+            let text = |at: usize| row.try_get::<String, _>(at).map_err(database(action));
+            let reason: Option<String> = row.try_get(5).map_err(database(action))?;
+            let ended: Option<i64> = row.try_get(6).map_err(database(action))?;
+            Ok(FailedStep {
+                item: number(0)?,
+                workflow: number(1)?,
+                title: text(2)?,
+                payload: text(3)?,
+                job: number(4)?,
+                reason: reason.unwrap_or_default(),
+                ended: ended.map(time),
+            })
+        };
+        rows.iter().map(failed).collect()
+    }
+
+    /// Carries a failed step out again, with all its attempts.
+    ///
+    /// # Errors
+    /// [`Error::Workflow`] if the step is not open, is done by a person or is being carried out; the database's.
+    pub async fn restart(&self, item: i64, user: &str, now: SystemTime) -> Result<()> {
+        let action = "restart a step";
+        let refused = |why: &str| Error::Workflow(format!("the step {item} {why}"));
+        let mut transaction = self.queues.begin(action).await?;
+        let id = self.workflow_of_item(&mut transaction, item).await?;
+        let id = id.ok_or_else(|| refused("is not open"))?;
+        let instance = self.lock(&mut transaction, id).await?;
+        let instance = instance.ok_or_else(|| refused("is not open"))?;
+        let row = sqlx::query(
+            "SELECT work_item.node, work_item.kind, job.id, job.state FROM work_item \
+             LEFT JOIN job ON job.id = work_item.job WHERE work_item.id = $1",
+        )
+        .bind(item)
+        .fetch_optional(&mut *transaction)
+        .await
+        .map_err(database(action))?;
+        let row = row.ok_or_else(|| refused("is not open"))?;
+        let name: String = row.try_get(0).map_err(database(action))?;
+        let kind: String = row.try_get(1).map_err(database(action))?;
+        let job: Option<i64> = row.try_get(2).map_err(database(action))?;
+        let state: Option<String> = row.try_get(3).map_err(database(action))?;
+        if kind == "PARTICIPANT" {
+            return Err(refused("waits for a person"));
+        }
+        let step = instance.model.steps.get(&name).ok_or_else(|| refused("is not open"))?;
+        match (job, state.as_deref().and_then(JobState::find)) {
+            (Some(_), Some(state)) if state.is_open() => {
+                return Err(refused("is being carried out"));
+            }
+            (Some(job), Some(_)) => {
+                sqlx::query(
+                    "UPDATE job SET state = 'QUEUED', run_at = $1, attempt = 0, ended = NULL, cancel = 0, \
+                     worker = NULL, lease_until = NULL, job_key = $2 WHERE id = $3",
+                )
+                .bind(millis(now))
+                .bind(key_of(item))
+                .bind(job)
+                .execute(&mut *transaction)
+                .await
+                .map_err(database(action))?;
+            }
+            // Somebody removed the job, or it was pruned.
+            _ => self.queue_step(&mut transaction, &instance, (item, step), now).await?,
+        }
+        let moving = Move { user, comment: None, now };
+        self.record(&mut transaction, &instance, (&name, "restarted"), &moving).await?;
+        transaction.commit().await.map_err(database(action))?;
+        self.queues.ring();
+        Ok(())
+    }
+
+    /// Lists the steps to which an open step can go back: those that were completed, newest first.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub async fn back_routes(&self, item: i64) -> Result<Vec<String>> {
+        let action = "read where a step can go back to";
+        let mut transaction = self.queues.begin(action).await?;
+        let Some(id) = self.workflow_of_item(&mut transaction, item).await? else {
+            return Ok(Vec::new());
+        };
+        let Some(instance) = self.lock(&mut transaction, id).await? else { return Ok(Vec::new()) };
+        let row = sqlx::query("SELECT node FROM work_item WHERE id = $1")
+            .bind(item)
+            .fetch_one(&mut *transaction)
+            .await
+            .map_err(database(action))?;
+        let at: String = row.try_get(0).map_err(database(action))?;
+        let rows = sqlx::query(
+            "SELECT node FROM workflow_history WHERE workflow = $1 AND action = 'completed' ORDER BY id DESC",
+        )
+        .bind(id)
+        .fetch_all(&mut *transaction)
+        .await
+        .map_err(database(action))?;
+        let depths = instance.model.depths();
+        let mut found: Vec<String> = Vec::new();
+        for row in &rows {
+            let step: String = row.try_get(0).map_err(database(action))?;
+            let is_near = depths.get(&*step).is_some() && depths.get(&*step) == depths.get(&*at);
+            if is_near && step != at && !found.contains(&step) {
+                found.push(step);
+            }
+        }
+        Ok(found)
+    }
+
+    /// Sends a participant's step back to one that was completed before: the one that `to` names, or the last that can be
+    /// gone back to. `names` are the user and their groups; with none, anybody's.
+    ///
+    /// # Errors
+    /// [`Error::Workflow`] if the step is not theirs or not open, or cannot go back there; the database's.
+    pub async fn step_back(
+        &self,
+        item: i64,
+        names: &[String],
+        (user, comment): (&str, Option<&str>),
+        to: Option<&str>,
+        now: SystemTime,
+    ) -> Result<()> {
+        let id = self.require_theirs(item, names).await?;
+        let routes = self.back_routes(item).await?;
+        let target = match to {
+            Some(to) => routes.iter().find(|route| *route == to),
+            None => routes.first(),
+        };
+        let nowhere = || {
+            let place = to.map_or_else(String::new, |to| format!(" to `{to}`"));
+            Error::Workflow(format!(
+                "the step {item} cannot go back{place}: it can to [{}]",
+                routes.join(", ")
+            ))
+        };
+        let target = target.ok_or_else(nowhere)?;
+        let moving = Move { user, comment, now };
+        if self.jump((item, id), target, "stepped back", &moving).await? {
+            Ok(())
+        } else {
+            Err(Error::Workflow(format!("the step {item} is not open")))
+        }
+    }
+
+    /// Gives a step that is late to somebody else.
+    pub(crate) async fn escalate(
+        &self,
+        (item, id): (i64, WorkflowId),
+        to: &str,
+        moving: &Move<'_>,
+    ) -> Result<()> {
+        let action = "escalate a step";
+        let mut transaction = self.queues.begin(action).await?;
+        let Some(instance) = self.lock(&mut transaction, id).await? else { return Ok(()) };
+        let row = sqlx::query(
+            "UPDATE work_item SET assignee = $1 WHERE id = $2 AND kind = 'PARTICIPANT' RETURNING node",
+        )
+        .bind(to)
+        .bind(item)
+        .fetch_optional(&mut *transaction)
+        .await
+        .map_err(database(action))?;
+        let Some(row) = row else { return Ok(()) };
+        let step: String = row.try_get(0).map_err(database(action))?;
+        self.record(&mut transaction, &instance, (&step, "escalated"), moving).await?;
+        transaction.commit().await.map_err(database(action))
+    }
+}

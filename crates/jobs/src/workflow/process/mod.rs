@@ -1,0 +1,188 @@
+//! Processes and choosers that come with the engine.
+//!
+//! | process | arguments | does |
+//! |---|---|---|
+//! | `NoopProcess` | | nothing: a place in a model, to be filled later |
+//! | `SetPropertyProcess` | `name`, `value`, `path` | sets a property of the payload, or of a node below it |
+//! | `SetVariableProcess` | `name=value` pairs | leaves values for rules and later steps |
+//! | `CreateVersionProcess` | `comment`, `label` | keeps the payload as a version, if it differs from the newest |
+//! | `MoveProcess` | `destination` | moves the payload; later steps are about the new place |
+//! | `CopyProcess` | `destination` | copies the payload, to a place that is free |
+//! | `DeleteNodeProcess` | | removes the payload |
+//! | `LockProcess`, `UnlockProcess` | | locks the payload for who started the workflow, or lets it go |
+//! | `WaitProcess` | `for` or `until` | waits for a span such as `36h`, or until a time |
+//! | `NotifyProcess` | `reader`, `title` | puts a notice into an inbox |
+//! | `ThumbnailProcess` and others of AEM's model for assets | | waits until the renditions of the asset are those of its original |
+//!
+//! Arguments stand in the step's `metaData` under their names, or in `PROCESS_ARGS` as `name=value`, parted by commas or
+//! lines.
+//!
+//! Invariants
+//! * A change of content is made in the name of one of the step's actors: who started the workflow or who completed a
+//!   step of it. A workflow may do what one of them may do alone, and nothing else.
+//! * A process that is begun again after a kill changes nothing a second time.
+
+mod asset;
+mod choose;
+mod content;
+mod place;
+mod wait;
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use serde_json::{Map, Value as Json};
+use tympan_content::{Error as ContentError, NodePath, Repository, Session, Viewer};
+
+use crate::JobContext;
+use crate::worker::chain;
+use crate::workflow::handler::{Process, StepOutcome, StepRun};
+use crate::workflow::registry::Chooser;
+
+/// What the message of a revision begins with that a workflow made; launchers pass over these, so that no workflow
+/// starts itself.
+pub(crate) const MESSAGE: &str = "workflow step: ";
+
+/// A process that does nothing: a place in a model, to be filled later.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NoopProcess;
+
+impl Process for NoopProcess {
+    fn name(&self) -> &str {
+        "com.adobe.granite.workflow.core.process.NoopProcess"
+    }
+
+    fn run(&self, _step: &StepRun, _context: &JobContext) -> StepOutcome {
+        StepOutcome::Done(Map::new())
+    }
+}
+
+/// Returns the processes that come with the engine.
+#[must_use]
+pub fn processes(repository: &Repository) -> Vec<Arc<dyn Process>> {
+    let mut all: Vec<Arc<dyn Process>> = vec![
+        Arc::new(NoopProcess),
+        Arc::new(content::SetProperty(repository.clone())),
+        Arc::new(content::SetVariable),
+        Arc::new(content::CreateVersion(repository.clone())),
+        Arc::new(content::Lock(repository.clone())),
+        Arc::new(content::Unlock(repository.clone())),
+        Arc::new(place::Move(repository.clone())),
+        Arc::new(place::Copy(repository.clone())),
+        Arc::new(place::Delete(repository.clone())),
+        Arc::new(wait::Wait),
+        Arc::new(wait::Notify),
+    ];
+    all.extend(asset::processes(repository));
+    all
+}
+
+/// Returns the choosers that come with the engine.
+#[must_use]
+pub fn choosers(repository: &Repository) -> Vec<Arc<dyn Chooser>> {
+    choose::choosers(repository)
+}
+
+impl StepRun {
+    /// Returns an argument: from the step's own data, or from `PROCESS_ARGS`.
+    #[must_use]
+    pub fn argument(&self, name: &str) -> Option<String> {
+        let own = match self.arguments.get(name) {
+            Some(Json::String(text)) => Some(text.clone()),
+            Some(Json::Null) | None => None,
+            Some(other) => Some(other.to_string()),
+        };
+        let found = own.or_else(|| {
+            let mut pairs = self.pairs().into_iter();
+            pairs.find(|(known, _)| known == name).map(|(_, value)| value)
+        });
+        found.filter(|text| !text.is_empty())
+    }
+
+    /// Returns what `PROCESS_ARGS` says as pairs.
+    pub(crate) fn pairs(&self) -> Vec<(String, String)> {
+        let text = self.arguments.get("PROCESS_ARGS").and_then(Json::as_str).unwrap_or_default();
+        let pairs = text.split([',', '\n']).filter_map(|part| part.split_once('='));
+        pairs.map(|(name, value)| (name.trim().to_owned(), value.trim().to_owned())).collect()
+    }
+
+    /// Returns an argument that must be there.
+    pub(crate) fn required(&self, name: &str) -> Result<String, StepOutcome> {
+        self.argument(name).ok_or_else(|| {
+            StepOutcome::Failed(format!("the step `{}` needs the argument `{name}`", self.title))
+        })
+    }
+
+    /// Returns the payload as a path.
+    pub(crate) fn payload_path(&self) -> Result<NodePath, StepOutcome> {
+        NodePath::new(&self.payload).map_err(|error| failed(&error))
+    }
+}
+
+pub(crate) fn failed(error: &ContentError) -> StepOutcome {
+    let reason = chain(error);
+    // Others changed the same things, or the store is not there for the moment: the next look may find it otherwise.
+    if error.is_transient() || matches!(error, ContentError::Conflicts(_) | ContentError::Stale(_))
+    {
+        StepOutcome::Retry(reason)
+    } else {
+        StepOutcome::Failed(reason)
+    }
+}
+
+/// Returns the viewer of an actor. No account has the program's own name.
+fn viewer_of(repository: &Repository, actor: &str) -> tympan_content::Result<Viewer> {
+    if actor == Viewer::system().name() {
+        return Ok(Viewer::system());
+    }
+    repository.viewer(Some(actor))
+}
+
+/// Whether there is something to commit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Edited {
+    Something,
+    Nothing,
+}
+
+/// Changes content in the name of the first of a step's actors who may.
+pub(crate) fn edit(
+    repository: &Repository,
+    step: &StepRun,
+    change: impl Fn(&mut Session, &str) -> tympan_content::Result<Edited>,
+) -> Result<(), StepOutcome> {
+    let mut refusal = None;
+    for actor in &step.actors {
+        let tried = (|| {
+            let mut session = repository.session_of(&viewer_of(repository, actor)?)?;
+            if change(&mut session, actor)? == Edited::Something {
+                let message = format!("{MESSAGE}{} of workflow {}", step.title, step.workflow);
+                session.commit(&message, SystemTime::now())?;
+            }
+            Ok(())
+        })();
+        match tried {
+            Ok(()) => return Ok(()),
+            Err(error @ (ContentError::AccessDenied { .. } | ContentError::NodeMissing(_))) => {
+                // What somebody may not see looks as if it were not there.
+                let is_clearer = matches!(error, ContentError::AccessDenied { .. });
+                if is_clearer || refusal.is_none() {
+                    refusal = Some(error);
+                }
+            }
+            Err(error) => return Err(failed(&error)),
+        }
+    }
+    Err(refusal.map_or_else(
+        || StepOutcome::Failed("nobody stands for the workflow".to_owned()),
+        |error| {
+            let actors = step.actors.join(", ");
+            StepOutcome::Failed(format!("{} (in the name of {actors})", chain(&error)))
+        },
+    ))
+}
+
+/// Turns what went wrong into the outcome.
+pub(crate) fn outcome(result: Result<Map<String, Json>, StepOutcome>) -> StepOutcome {
+    result.map_or_else(|outcome| outcome, StepOutcome::Done)
+}

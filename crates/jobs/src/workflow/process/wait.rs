@@ -1,0 +1,84 @@
+//! Processes that wait, and that let people know.
+
+use std::time::{Duration, SystemTime};
+
+use serde_json::{Map, Value as Json};
+use tympan_content::Date;
+
+use crate::JobContext;
+use crate::sql::millis;
+use crate::workflow::handler::{Process, StepOutcome, StepRun};
+use crate::workflow::timeout::parse_span;
+
+/// A waiting step is looked at this often at least: clocks are set, and instances suspended.
+const LOOK: Duration = Duration::from_hours(1);
+
+/// Waits for a span or until a time.
+pub(super) struct Wait;
+
+impl Wait {
+    /// Returns until when to wait, in milliseconds since 1970.
+    fn until(step: &StepRun, now: SystemTime) -> Result<u64, String> {
+        if let Some(kept) = step.kept.get("until").and_then(Json::as_u64) {
+            return Ok(kept);
+        }
+        let now = millis(now).unsigned_abs();
+        let span = |span: Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
+        match (step.argument("for"), step.argument("until")) {
+            (Some(text), _) => Ok(now.saturating_add(span(parse_span(&text)?))),
+            (None, Some(text)) => {
+                // The name of a value that the instance carries, or the time itself.
+                let named = match step.data.get(&text) {
+                    Some(Json::String(value)) => value.clone(),
+                    Some(value) => value.to_string(),
+                    None => text,
+                };
+                let date = || Date::parse_lenient(&named).ok();
+                let parsed = named.parse().ok();
+                parsed
+                    .or_else(|| u64::try_from(date()?.millis).ok())
+                    .ok_or_else(|| format!("`{named}` is no time; write `2026-01-31T08:00:00Z`"))
+            }
+            (None, None) => Err("say `for`, such as `36h`, or `until` and a time".to_owned()),
+        }
+    }
+}
+
+impl Process for Wait {
+    fn name(&self) -> &str {
+        "tympan.workflow.process.WaitProcess"
+    }
+
+    fn run(&self, step: &StepRun, _context: &JobContext) -> StepOutcome {
+        let now = SystemTime::now();
+        let until = match Self::until(step, now) {
+            Ok(until) => until,
+            Err(reason) => {
+                return StepOutcome::Failed(format!("the step `{}`: {reason}", step.title));
+            }
+        };
+        let left = until.saturating_sub(millis(now).unsigned_abs());
+        if left == 0 {
+            return StepOutcome::Done(Map::new());
+        }
+        let mut keep = Map::new();
+        keep.insert("until".to_owned(), until.into());
+        StepOutcome::Wait { after: Duration::from_millis(left).min(LOOK), keep }
+    }
+}
+
+/// Puts a notice into an inbox.
+pub(super) struct Notify;
+
+impl Process for Notify {
+    fn name(&self) -> &str {
+        "tympan.workflow.process.NotifyProcess"
+    }
+
+    fn run(&self, step: &StepRun, _context: &JobContext) -> StepOutcome {
+        let reader = step.argument("reader").unwrap_or_else(|| "initiator".to_owned());
+        let reader = if reader == "initiator" { step.initiator.clone() } else { reader };
+        let title = step.argument("title").unwrap_or_else(|| step.title.clone());
+        StepOutcome::Notify { reader, title, data: Map::new() }
+    }
+}

@@ -1,0 +1,259 @@
+//! Steps that do not go their usual way: late, sent back, failed, chosen for, within another workflow.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::SystemTime;
+
+use serde_json::Map;
+use tympan_content::{NodePath, Property, Repository};
+use tympan_jobs::JobContext;
+use tympan_jobs::workflow::{
+    Process, StepOutcome, StepRun, Steps, WorkItem, WorkflowFilter, WorkflowState,
+};
+
+use crate::place::{Place, both};
+use crate::workflow::{MODELS, Running, model, put};
+
+/// Stores a model, with arguments of steps as `step name value`.
+fn put_model(repository: &Repository, name: &str, parts: &str, arguments: &[[&str; 3]]) {
+    put(repository, &format!("{MODELS}/{name}"), model(name, parts));
+    let mut session = repository.session("ann").unwrap();
+    for [step, argument, value] in arguments {
+        let data = NodePath::new(&format!("{MODELS}/{name}/nodes/{step}/metaData")).unwrap();
+        session.set_property(&data, argument, Property::text(*value)).unwrap();
+    }
+    session.commit("arguments", SystemTime::now()).unwrap();
+}
+
+async fn item_for(running: &Running, name: &str) -> WorkItem {
+    loop {
+        let names = [name.to_owned()];
+        if let Some(item) = running.workflows.inbox(&names, 10).await.unwrap().pop() {
+            return item;
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+async fn complete(running: &Running, item: i64, user: &str) {
+    let names = [user.to_owned()];
+    let (who, what) = ((user, None), (None, Map::new()));
+    running.workflows.complete(item, &names, who, what, SystemTime::now()).await.unwrap();
+}
+
+async fn actions(running: &Running, id: i64) -> Vec<String> {
+    let history = running.workflows.history(id).await.unwrap();
+    history.iter().map(|one| format!("{} {} {}", one.step, one.action, one.user)).collect()
+}
+
+const REVIEW: &str = "s:START check:PARTICIPANT:bob one:PROCESS e:END s>check check>one one>e";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn steps_that_are_late_go_on_jump_or_go_to_somebody_else() {
+    for place in both() {
+        let repository = Repository::memory().unwrap();
+        put_model(&repository, "advance", REVIEW, &[["check", "timeoutMillis", "1"]]);
+        let jump = "s:START check:PARTICIPANT:bob one:PROCESS other:PROCESS e:END \
+                    s>check check>one one>e other>e";
+        // Nothing but the time-out leads to `other`, so that it lies outside: a way is needed for a step to count.
+        let jump = format!("{jump} check>other?verdict==no");
+        put_model(
+            &repository,
+            "jump",
+            &jump,
+            &[
+                ["check", "timeoutMillis", "1"],
+                ["check", "timeoutHandler", "JumpTimeoutHandler"],
+                ["check", "timeoutTarget", "other"],
+            ],
+        );
+        put_model(
+            &repository,
+            "escalate",
+            REVIEW,
+            &[
+                ["check", "timeoutMillis", "1"],
+                ["check", "timeoutHandler", "org.example.EscalateTimeoutHandler"],
+                ["check", "timeoutParticipant", "eve"],
+            ],
+        );
+        put_model(&repository, "patient", REVIEW, &[["check", "timeout", "2d"]]);
+        let running = Running::start_on(place.open().await, repository);
+        let advanced = running.begin("advance").await;
+        running.until(advanced, WorkflowState::Completed).await;
+        assert!(actions(&running, advanced).await.contains(&"check completed timeout".to_owned()));
+        let jumped = running.begin("jump").await;
+        running.until(jumped, WorkflowState::Completed).await;
+        assert_eq!(running.seen(), ["one", "other"]);
+        let escalated = running.begin("escalate").await;
+        let item = item_for(&running, "eve").await;
+        assert_eq!(item.workflow, escalated);
+        complete(&running, item.id, "eve").await;
+        running.until(escalated, WorkflowState::Completed).await;
+        let patient = running.begin("patient").await;
+        let item = item_for(&running, "bob").await;
+        let open = |all: &std::collections::BTreeMap<String, tympan_jobs::TopicStatistics>| {
+            all.values().map(|one| one.queued).sum::<u64>()
+        };
+        assert_eq!(open(&running.queues.topics().await.unwrap()), 1, "the time-out waits");
+        complete(&running, item.id, "bob").await;
+        running.until(patient, WorkflowState::Completed).await;
+        assert_eq!(open(&running.queues.topics().await.unwrap()), 0, "and goes with its step");
+        running.stop.send_replace(true);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn steps_go_back_within_their_split() {
+    let repository = Repository::memory().unwrap();
+    let parts = "s:START draft:PARTICIPANT:ann split:AND_SPLIT left:PARTICIPANT:bob right:PARTICIPANT:eve \
+                 join:AND_JOIN last:PARTICIPANT:cara e:END \
+                 s>draft draft>split split>left split>right left>join right>join join>last last>e";
+    put_model(&repository, "m", parts, &[]);
+    let place = Place::sqlite();
+    let running = Running::start_on(place.open().await, repository);
+    let id = running.begin("m").await;
+    complete(&running, item_for(&running, "ann").await.id, "ann").await;
+    let left = item_for(&running, "bob").await;
+    let back = |item: i64, user: &'static str, to: Option<&'static str>| {
+        let workflows = running.workflows.clone();
+        async move {
+            let names = [user.to_owned()];
+            workflows
+                .step_back(item, &names, (user, Some("once more")), to, SystemTime::now())
+                .await
+        }
+    };
+    back(left.id, "bob", Some("draft")).await.unwrap_err();
+    complete(&running, left.id, "bob").await;
+    complete(&running, item_for(&running, "eve").await.id, "eve").await;
+    let last = item_for(&running, "cara").await;
+    back(last.id, "bob", None).await.unwrap_err();
+    assert_eq!(running.workflows.back_routes(last.id).await.unwrap(), ["draft"]);
+    back(last.id, "cara", Some("left")).await.unwrap_err();
+    back(last.id, "cara", None).await.unwrap();
+    complete(&running, item_for(&running, "ann").await.id, "ann").await;
+    complete(&running, item_for(&running, "bob").await.id, "bob").await;
+    complete(&running, item_for(&running, "eve").await.id, "eve").await;
+    complete(&running, item_for(&running, "cara").await.id, "cara").await;
+    running.until(id, WorkflowState::Completed).await;
+    assert!(actions(&running, id).await.contains(&"last stepped back cara".to_owned()));
+    running.stop.send_replace(true);
+}
+
+/// Fails until it is told not to.
+struct Failing(Arc<AtomicBool>);
+
+impl Process for Failing {
+    fn name(&self) -> &str {
+        "org.example.Failing"
+    }
+
+    fn run(&self, _step: &StepRun, _context: &JobContext) -> StepOutcome {
+        if self.0.load(Ordering::SeqCst) {
+            return StepOutcome::Done(Map::new());
+        }
+        StepOutcome::Failed("the printer is on fire".to_owned())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn failed_steps_are_listed_and_restarted() {
+    for place in both() {
+        let repository = Repository::memory().unwrap();
+        let parts = "s:START one:PROCESS e:END s>one one>e";
+        put_model(&repository, "m", parts, &[["one", "PROCESS", "org.example.Failing"]]);
+        let is_mended = Arc::new(AtomicBool::new(false));
+        let steps = Steps::default().process(Arc::new(Failing(is_mended.clone())));
+        let running = Running::start_with(place.open().await, repository, steps);
+        let id = running.begin("m").await;
+        let failed = loop {
+            if let Some(failed) = running.workflows.failures(10).await.unwrap().pop() {
+                break failed;
+            }
+            tokio::task::yield_now().await;
+        };
+        assert_eq!((failed.workflow, failed.reason.as_str()), (id, "the printer is on fire"));
+        is_mended.store(true, Ordering::SeqCst);
+        running.workflows.restart(failed.item, "bob", SystemTime::now()).await.unwrap();
+        running.until(id, WorkflowState::Completed).await;
+        assert!(actions(&running, id).await.contains(&"one restarted bob".to_owned()));
+        running.workflows.restart(failed.item, "bob", SystemTime::now()).await.unwrap_err();
+        running.stop.send_replace(true);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn containers_go_through_another_workflow() {
+    for place in both() {
+        let repository = Repository::memory().unwrap();
+        let inner =
+            "s:START inside:PROCESS:kind=image ask:PARTICIPANT:bob e:END s>inside inside>ask ask>e";
+        put_model(&repository, "inner", inner, &[]);
+        let path = format!("{MODELS}/inner");
+        let outer = "s:START part:CONTAINER after:PROCESS e:END s>part part>after after>e";
+        put_model(&repository, "outer", outer, &[["part", "SUB_WORKFLOW", &path]]);
+        let steps = Steps::standard(&repository);
+        let running = Running::start_with(place.open().await, repository, steps);
+        let id = running.begin("outer").await;
+        let item = item_for(&running, "bob").await;
+        assert_ne!(item.workflow, id);
+        assert!(
+            running
+                .workflows
+                .suspend(id, WorkflowState::Suspended, "ann", SystemTime::now())
+                .await
+                .unwrap()
+        );
+        assert!(running.workflows.inbox(&["bob".to_owned()], 10).await.unwrap().is_empty());
+        assert!(
+            running
+                .workflows
+                .suspend(id, WorkflowState::Running, "ann", SystemTime::now())
+                .await
+                .unwrap()
+        );
+        complete(&running, item.id, "bob").await;
+        running.until(id, WorkflowState::Completed).await;
+        assert_eq!(running.seen(), ["inside", "after"]);
+        let found = running.workflows.find(id).await.unwrap().unwrap();
+        assert_eq!(found.data["kind"], serde_json::json!("image"), "what the part left");
+        let second = running.begin("outer").await;
+        let item = item_for(&running, "bob").await;
+        running.workflows.terminate(second, "ann", None, SystemTime::now()).await.unwrap();
+        let part = running.workflows.find(item.workflow).await.unwrap().unwrap();
+        assert_eq!(part.state, WorkflowState::Aborted, "parts end with the whole");
+        running.stop.send_replace(true);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn choosers_assign_and_notices_wait_in_the_inbox() {
+    let repository = Repository::memory().unwrap();
+    let parts = "s:START ask:DYNAMIC_PARTICIPANT tell:PROCESS e:END s>ask ask>tell tell>e";
+    put_model(
+        &repository,
+        "m",
+        parts,
+        &[
+            ["ask", "DYNAMIC_PARTICIPANT", "org.example.RandomParticipantChooser"],
+            ["ask", "participants", "bob"],
+            ["tell", "PROCESS", "NotifyProcess"],
+            ["tell", "reader", "eve"],
+            ["tell", "title", "It is done"],
+        ],
+    );
+    let steps = Steps::standard(&repository);
+    let place = Place::sqlite();
+    let running = Running::start_with(place.open().await, repository, steps);
+    let id = running.begin("m").await;
+    complete(&running, item_for(&running, "bob").await.id, "bob").await;
+    let notice = item_for(&running, "eve").await;
+    running.until(id, WorkflowState::Completed).await;
+    assert_eq!((notice.title.as_str(), notice.payload.as_str()), ("It is done", "/content/a"));
+    complete(&running, notice.id, "eve").await;
+    running.until(notice.workflow, WorkflowState::Completed).await;
+    let all = running.workflows.list(&WorkflowFilter::default(), 10).await.unwrap();
+    assert_eq!(all.len(), 2);
+    running.stop.send_replace(true);
+}
