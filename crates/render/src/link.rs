@@ -8,7 +8,7 @@ use crate::url::mangle;
 pub(crate) const BLOCKED: &str = "#";
 
 /// The schemes that an author's link may have.
-const SCHEMES: [&str; 6] = ["http", "https", "mailto", "tel", "sms", "ftp"];
+pub(crate) const SCHEMES: [&str; 6] = ["http", "https", "mailto", "tel", "sms", "ftp"];
 
 /// What a path in a URL must escape; letters beyond ASCII always are.
 const PATH: &AsciiSet = &CONTROLS

@@ -12,6 +12,7 @@ use super::index::ScriptIndex;
 use super::name::Wanted;
 use super::source::{ScriptSet, ScriptSource};
 use crate::Result;
+use crate::template::{Failure, Rewritten, analyze};
 
 /// How many resolutions are remembered; selectors come from visitors, so there is no end of them.
 const MAX_RESOLUTIONS: usize = 4096;
@@ -21,7 +22,9 @@ const MAX_RESOLUTIONS: usize = 4096;
 pub(crate) struct Scripts {
     index: ScriptIndex,
     environment: Environment<'static>,
-    broken: HashMap<String, Arc<minijinja::Error>>,
+    broken: HashMap<String, Failure>,
+    /// The texts as their authors wrote them, for excerpts.
+    origins: HashMap<String, Arc<Rewritten>>,
     resolutions: Cache<String, Option<Arc<str>>>,
 }
 
@@ -33,13 +36,37 @@ impl Scripts {
         for (folder, super_type) in &set.super_types {
             index.set_super_type(folder, super_type);
         }
-        for (path, text) in set.scripts {
-            index.add(&path);
-            if let Err(error) = environment.add_template_owned(path.clone(), text) {
-                broken.insert(path, Arc::new(error));
+        set.scripts.keys().for_each(|path| index.add(path));
+        let mut origins = HashMap::new();
+        for (name, found) in analyze(&set.scripts) {
+            match found {
+                Ok(rewritten) => {
+                    let rewritten = Arc::new(rewritten);
+                    let added =
+                        environment.add_template_owned(name.clone(), rewritten.text.clone());
+                    if let Err(error) = added {
+                        let origin = Some(Arc::clone(&rewritten));
+                        broken.insert(name.clone(), Failure::Template(Arc::new(error), origin));
+                    }
+                    origins.insert(name, rewritten);
+                }
+                Err(refusal) => {
+                    let text = set.scripts.get(&refusal.template).map_or("", String::as_str);
+                    broken.insert(name, Failure::Refused(Arc::new(refusal), text.into()));
+                }
             }
         }
-        Self { index, environment, broken, resolutions: Cache::new(MAX_RESOLUTIONS) }
+        for (path, text) in set.scripts {
+            if origins.contains_key(&path) || broken.contains_key(&path) {
+                continue;
+            }
+            // The pass could not parse it, so this tells why.
+            if let Err(error) = environment.add_template_owned(path.clone(), text) {
+                broken.insert(path, Failure::Template(Arc::new(error), None));
+            }
+        }
+        let resolutions = Cache::new(MAX_RESOLUTIONS);
+        Self { index, environment, broken, origins, resolutions }
     }
 
     /// Finds the script for a resource type.
@@ -66,12 +93,20 @@ impl Scripts {
     /// Returns a compiled script.
     ///
     /// # Errors
-    /// The error of a script that does not compile.
-    pub(crate) fn template(&self, path: &str) -> Result<Template<'_, '_>, Arc<minijinja::Error>> {
+    /// The failure of a script that does not compile.
+    pub(crate) fn template(&self, path: &str) -> Result<Template<'_, '_>, Failure> {
         match self.broken.get(path) {
-            Some(error) => Err(Arc::clone(error)),
-            None => self.environment.get_template(path).map_err(Arc::new),
+            Some(failure) => Err(failure.clone()),
+            None => self
+                .environment
+                .get_template(path)
+                .map_err(|error| Failure::Template(Arc::new(error), None)),
         }
+    }
+
+    /// Returns the text of a script as its author wrote it.
+    pub(crate) fn origin(&self, name: &str) -> Option<Arc<Rewritten>> {
+        self.origins.get(name).cloned()
     }
 }
 

@@ -5,14 +5,15 @@ use std::fmt::Write;
 use minijinja::value::ValueKind;
 use minijinja::{AutoEscape, Error, Output, State, Value, escape_formatter};
 
-/// Chooses the escaping by the template's name: `list.json.j2` writes JSON, `feed.txt.j2` nothing, all else HTML.
+use super::Language;
+use super::output::Literal;
+
+/// Chooses the escaping by the language that the template writes.
 pub(super) fn by_name(name: &str) -> AutoEscape {
-    let file = name.rsplit('/').next().unwrap_or(name);
-    let file = file.strip_suffix(".j2").unwrap_or(file);
-    match file.rsplit_once('.').map(|(_, extension)| extension) {
-        Some("json" | "js") => AutoEscape::Json,
-        Some("txt" | "csv" | "ics") => AutoEscape::None,
-        _ => AutoEscape::Html,
+    match Language::of(name) {
+        Language::Html | Language::Xml | Language::Style => AutoEscape::Html,
+        Language::Json | Language::Script => AutoEscape::Json,
+        Language::Text => AutoEscape::None,
     }
 }
 
@@ -25,6 +26,8 @@ pub(super) fn format(
     match state.auto_escape() {
         AutoEscape::Html => write_html(out, value),
         AutoEscape::None => write_text(out, value),
+        // What `tojson` wrote is JSON already.
+        _ if value.downcast_object_ref::<Literal>().is_some() => write_text(out, value),
         _ => escape_formatter(out, state, value),
     }
 }

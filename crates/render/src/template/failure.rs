@@ -1,10 +1,12 @@
 //! Components that fail, and what stands in their place.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use minijinja::{Error, ErrorKind};
 
 use super::escape::escape;
+use super::position::{Refusal, Rewritten};
 use crate::engine::Mode;
 
 /// Why a component was not drawn.
@@ -17,7 +19,9 @@ pub(crate) enum Failure {
     #[error("no script draws the type `{0}`")]
     NoScript(String),
     #[error("{}", headline(.0))]
-    Template(Arc<Error>),
+    Template(Arc<Error>, Option<Arc<Rewritten>>),
+    #[error("{0}")]
+    Refused(Arc<Refusal>, Arc<str>),
     #[error("components include each other more than {0} deep")]
     TooDeep(usize),
     #[error("components, loops and macros nest deeper than {0} bytes of stack hold")]
@@ -37,7 +41,8 @@ impl Failure {
             Self::NoTarget => "no-target",
             Self::NoResource(_) => "no-resource",
             Self::NoScript(_) => "no-script",
-            Self::Template(_) => "template",
+            Self::Template(..) => "template",
+            Self::Refused(..) => "refused",
             Self::TooDeep(_) => "depth",
             Self::TooNested(_) => "stack",
             Self::TooMany(_) => "components",
@@ -52,7 +57,10 @@ impl Failure {
             return String::new();
         }
         let excerpt = match self {
-            Self::Template(error) => excerpt(innermost(error)).unwrap_or_default(),
+            Self::Template(error, origin) => {
+                excerpt_of_error(innermost(error), origin.as_deref()).unwrap_or_default()
+            }
+            Self::Refused(refusal, text) => excerpt(text, refusal.line, Some(&refusal.range)),
             _ => String::new(),
         };
         let (title, path, excerpt) = (escape(&self.to_string()), escape(path), escape(&excerpt));
@@ -76,7 +84,7 @@ fn headline(error: &Error) -> String {
 }
 
 /// Follows the causes of an error while they are errors of templates.
-fn innermost(error: &Error) -> &Error {
+pub(super) fn innermost(error: &Error) -> &Error {
     let mut inner = error;
     while let Some(cause) = std::error::Error::source(inner).and_then(|cause| cause.downcast_ref())
     {
@@ -88,9 +96,20 @@ fn innermost(error: &Error) -> &Error {
 /// How many lines around the faulty one are shown.
 const CONTEXT_LINES: usize = 2;
 
-/// Shows the lines around an error, with a caret below the faulty expression.
-fn excerpt(error: &Error) -> Option<String> {
-    let (source, line) = (error.template_source()?, error.line()?);
+/// Shows the lines around an error of a template.
+fn excerpt_of_error(error: &Error, origin: Option<&Rewritten>) -> Option<String> {
+    let line = error.line()?;
+    match origin {
+        Some(origin) => {
+            let range = error.range().map(|range| origin.origin(&range));
+            Some(excerpt(&origin.original, line, range.as_ref()))
+        }
+        None => Some(excerpt(error.template_source()?, line, error.range().as_ref())),
+    }
+}
+
+/// Shows the lines around a fault, with a caret below the faulty expression.
+pub(crate) fn excerpt(source: &str, line: usize, range: Option<&Range<usize>>) -> String {
     let first = line.saturating_sub(CONTEXT_LINES).max(1);
     let mut text = String::new();
     for (number, content) in source.lines().enumerate().map(|(at, content)| (at + 1, content)) {
@@ -99,19 +118,18 @@ fn excerpt(error: &Error) -> Option<String> {
         }
         text += &format!("\n{number:>4} | {content}");
         if number == line {
-            text += &marker(error, source, content).unwrap_or_default();
+            text += &range.and_then(|range| marker(range, source, content)).unwrap_or_default();
         }
     }
-    Some(text)
+    text
 }
 
-/// Draws carets below the range of an error, as far as it lies on its first line.
-fn marker(error: &Error, source: &str, content: &str) -> Option<String> {
-    let range = error.range()?;
+/// Draws carets below a range, as far as it lies on its first line.
+fn marker(range: &Range<usize>, source: &str, content: &str) -> Option<String> {
     let before = source.get(..range.start)?;
     let column = before.rsplit('\n').next()?.chars().count();
     let rest = content.chars().count().saturating_sub(column);
-    let marked = source.get(range)?.lines().next().map_or(1, |line| line.chars().count());
+    let marked = source.get(range.clone())?.lines().next().map_or(1, |line| line.chars().count());
     Some(format!("\n     | {}{}", " ".repeat(column), "^".repeat(marked.clamp(1, rest.max(1)))))
 }
 

@@ -1,16 +1,27 @@
 //! The filters that templates use beside MiniJinja's own.
 
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use ammonia::Builder;
 use minijinja::{Environment, Value};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::escape::{escape, escape_filter};
+use super::output::plain;
 
 /// Adds all filters to an environment.
 pub(super) fn add_all(environment: &mut Environment<'_>) {
     environment.add_filter("richtext", richtext);
+    // Nothing that an author typed is safe unseen.
+    environment.add_filter(
+        "safe",
+        |value: &Value| {
+            if value.is_safe() { value.clone() } else { richtext(value) }
+        },
+    );
+    environment.add_filter("split", split);
+    environment.add_filter("lines", lines);
+    environment.add_filter("replace", replace);
     environment.add_filter("excerpt", excerpt);
     environment.add_filter("urlencode", urlencode);
     environment.add_filter("escape", |value: &Value| escape_filter(value));
@@ -37,6 +48,25 @@ fn richtext(value: &Value) -> Value {
         return Value::from_safe_string(escape(text));
     }
     Value::from_safe_string(RICH_TEXT.clean(text).to_string())
+}
+
+/// `split`: as MiniJinja's, but pieces of markup are text again: a piece may end within a tag.
+fn split(
+    value: &Value,
+    separator: Option<Arc<str>>,
+    most: Option<i64>,
+) -> Result<Value, minijinja::Error> {
+    minijinja::filters::split(&Value::from(plain(value).into_owned()), separator, most)
+}
+
+/// `lines`: as MiniJinja's, but pieces of markup are text again.
+fn lines(value: &Value) -> Result<Value, minijinja::Error> {
+    minijinja::filters::lines(&Value::from(plain(value).into_owned()))
+}
+
+/// `replace(from, to)`: in the text; what is replaced in markup may change its meaning, so that becomes text again.
+fn replace(value: &Value, from: &Value, to: &Value) -> String {
+    plain(value).replace(&*plain(from), &plain(to))
 }
 
 /// `excerpt(n)`: the text without markup, cut at a word boundary to at most `n` characters.
@@ -90,7 +120,7 @@ fn after_tag(after: &str) -> &str {
 }
 
 /// Decodes the named entities that editors write, and numeric ones.
-fn decode_entities(text: &str) -> String {
+pub(super) fn decode_entities(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some((before, after)) = rest.split_once('&') {

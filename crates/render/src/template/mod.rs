@@ -3,6 +3,8 @@
 //! In: a script and a resource. Out: text. Templates see `resource`, `properties`, `page`, `request` and `edit`, the
 //! functions of `function` and the filters of `filter`; nothing of a node is copied before it is asked for.
 //!
+//! Invariant: what a template puts out is escaped for the place where it stands (`position`), or the template is refused.
+//!
 //! On failure: a template that fails leaves a placeholder (`failure`); the page around it is drawn all the same.
 
 mod asset;
@@ -12,7 +14,9 @@ mod filter;
 mod frame;
 mod function;
 mod object;
+mod output;
 mod page;
+mod position;
 mod scope;
 mod value;
 
@@ -20,6 +24,7 @@ use minijinja::{Environment, UndefinedBehavior};
 
 pub(crate) use escape::escape;
 pub(crate) use failure::Failure;
+pub(crate) use position::{Rewritten, analyze};
 pub(crate) use scope::{Asked, Handover, Progress, Scope};
 
 use crate::engine::{Limits, Mode};
@@ -41,7 +46,47 @@ pub(crate) fn environment(mode: Mode, limits: &Limits) -> Environment<'static> {
     environment.set_path_join_callback(|name, parent| join(name, parent).into());
     function::add_all(&mut environment);
     filter::add_all(&mut environment);
+    output::add_all(&mut environment);
     environment
+}
+
+/// The language that a template writes, which its name tells: `list.json.j2` writes JSON, most write HTML.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Language {
+    Html,
+    Xml,
+    Json,
+    Script,
+    Style,
+    /// Nothing that is ever read as markup.
+    Text,
+}
+
+impl Language {
+    /// Reads the name of a template, perhaps with its method (`list.json.POST.j2`) or the number of a variant.
+    fn of(name: &str) -> Self {
+        let name = name.split('#').next().unwrap_or(name);
+        let file = name.rsplit('/').next().unwrap_or(name);
+        let file = file.strip_suffix(".j2").unwrap_or(file);
+        let file = match file.rsplit_once('.') {
+            Some((rest, method)) if method.bytes().all(|byte| byte.is_ascii_uppercase()) => rest,
+            _ => file,
+        };
+        match file.rsplit_once('.').map_or(file, |(_, extension)| extension) {
+            "xml" | "svg" | "rss" | "atom" => Self::Xml,
+            "json" => Self::Json,
+            "js" | "mjs" => Self::Script,
+            "css" => Self::Style,
+            "txt" | "csv" | "ics" => Self::Text,
+            _ => Self::Html,
+        }
+    }
+
+    /// Tells whether templates of the two cannot include each other.
+    fn is_unlike(self, other: Self) -> bool {
+        let is_markup = |one| matches!(one, Self::Html | Self::Xml);
+        self != other && !(is_markup(self) && is_markup(other))
+    }
 }
 
 /// Resolves the name in `{% include %}` and `{% import %}` against the folder of the script that names it.
@@ -64,6 +109,24 @@ fn join(name: &str, parent: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tells_languages() {
+        for (name, expected) in [
+            ("/apps/a/a.j2", Language::Html),
+            ("/apps/a/a.html.j2", Language::Html),
+            ("/apps/a/html.j2", Language::Html),
+            ("/apps/a/json.j2", Language::Json),
+            ("/apps/a/a.json.POST.j2", Language::Json),
+            ("/apps/a/print.js.j2", Language::Script),
+            ("/apps/a/a.css.j2#3", Language::Style),
+            ("/apps/a/feed.rss.j2", Language::Xml),
+            ("/apps/a/a.txt.j2", Language::Text),
+            ("/apps/a.js/a.pdf.j2", Language::Html),
+        ] {
+            assert_eq!(Language::of(name), expected, "{name}");
+        }
+    }
 
     #[test]
     fn joins_names_of_templates() {

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use tympan_content::query::QueryEngine;
 use tympan_content::{Node, NodePath};
 
-use super::failure::Failure;
+use super::failure::{Failure, innermost};
 use super::frame::Frame;
 use crate::engine::{Limits, Mode};
 use crate::image::ImageKey;
@@ -173,7 +173,7 @@ impl Scope {
         script: &Arc<str>,
         selectors: Arc<[String]>,
     ) -> Result<String, Failure> {
-        let template = self.scripts.template(script).map_err(Failure::Template)?;
+        let template = self.scripts.template(script)?;
         let frame = Frame { scope: Arc::clone(self), resource: resource.clone(), selectors };
         let left = self.limits.bytes.saturating_sub(self.running().lock().bytes);
         let mut out = Bounded { text: Vec::new(), left };
@@ -192,7 +192,10 @@ impl Scope {
                 Err(Failure::TooLong(self.limits.steps))
             }
             Err(_) if out.left == 0 => Err(Failure::TooLarge(self.limits.bytes)),
-            Err(error) => Err(Failure::Template(Arc::new(error))),
+            Err(error) => {
+                let origin = innermost(&error).name().and_then(|name| self.scripts.origin(name));
+                Err(Failure::Template(Arc::new(error), origin))
+            }
         }
     }
 
