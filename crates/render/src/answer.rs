@@ -17,6 +17,7 @@ use crate::link::encode_path;
 use crate::page;
 use crate::reads::{Reader, Reads};
 use crate::request::{Parameters, RenderRequest};
+use crate::resolve::{Routes, Way};
 use crate::resource::Resource;
 use crate::response::{Body, HTML, Outcome, Redirect, RenderResponse, media_type};
 use crate::script::{ScriptTable, Scripts, Wanted};
@@ -33,6 +34,7 @@ pub(crate) struct Answer<'a> {
     pub table: Arc<ScriptTable>,
     pub scripts: Arc<Scripts>,
     pub reader: Arc<Reader>,
+    pub routes: Arc<Routes>,
     pub queries: Arc<QueryEngine>,
     pub image_key: Option<ImageKey>,
     pub request: &'a RenderRequest<'a>,
@@ -120,8 +122,22 @@ impl Answer<'_> {
         if let Some(drawn) = self.draw_library() {
             return drawn;
         }
+        let way =
+            self.routes.lead(self.request.scheme, self.request.host, self.request.path, |path| {
+                Url::split(path, |path| self.reader.resource_at(path).is_some())
+                    .is_ok_and(|url| url.exists)
+            });
+        match way {
+            Some(Way::Elsewhere { location, kind }) => Drawn::redirect(location, kind),
+            Some(Way::Path(path)) => self.draw_path(&path),
+            None => self.draw_path(self.request.path),
+        }
+    }
+
+    /// Draws what stands at a raw path.
+    fn draw_path(&self, path: &str) -> Drawn {
         let found = RefCell::new(None);
-        let url = Url::split(self.request.path, |path| {
+        let url = Url::split(path, |path| {
             let node = self.reader.resource_at(path);
             let exists = node.is_some();
             *found.borrow_mut() = node;
@@ -205,7 +221,9 @@ impl Answer<'_> {
         let status = node.property("sling:status");
         let number = status.as_ref().and_then(|status| status.first()?.to_text().parse().ok());
         let kind = number.and_then(Redirect::from_number).unwrap_or_default();
-        Some(Drawn::redirect(page::href(&self.reader, &target), kind))
+        let location = page::href(&self.reader, &target);
+        let location = self.routes.outward(self.request.scheme, self.request.host, location);
+        Some(Drawn::redirect(location, kind))
     }
 
     /// Draws a resource with a script.
@@ -312,25 +330,60 @@ impl Answer<'_> {
         self.draw_fault(url, &fault, Outcome::NotFound)
     }
 
-    /// Draws a fault with the site's error handler, or as a bare sentence where it has none.
+    /// Draws a fault with the page that the site has for it, else with an error handler, or as a bare sentence.
     pub(crate) fn draw_fault(&self, url: &Url, fault: &Fault<'_>, outcome: Outcome) -> Drawn {
-        let wanted = Wanted { method: "GET", selectors: &[], extension: Some("html") };
-        let Some(script) = self.scripts.find_error_handler(fault.name, &wanted) else {
-            return Drawn::message(outcome, fault.message);
-        };
         let path = NodePath::new(&url.path).unwrap_or_else(|_| NodePath::root());
-        let resource = Resource::missing(path);
+        let of_site = self.error_page(&path, fault).and_then(|resource| {
+            self.draw_fault_with(url, fault, &resource, self.find_script(&html(url), &resource)?)
+        });
+        let drawn = of_site.or_else(|| {
+            let wanted = Wanted { method: "GET", selectors: &[], extension: Some("html") };
+            let script = self.scripts.find_error_handler(fault.name, &wanted)?;
+            self.draw_fault_with(url, fault, &Resource::missing(path), script)
+        });
+        match drawn {
+            Some(drawn) => Drawn { outcome, ..drawn },
+            None => Drawn::message(outcome, fault.message),
+        }
+    }
+
+    /// Draws a fault with a script; nothing if the script fails itself.
+    fn draw_fault_with(
+        &self,
+        url: &Url,
+        fault: &Fault<'_>,
+        resource: &Resource,
+        script: Arc<str>,
+    ) -> Option<Drawn> {
         let scope = self.scope(url, "html", resource.path(), Some(fault));
-        let mut drawn = match scope.draw(&resource, &script, Arc::default()) {
-            Ok(text) => Drawn::new(outcome, HTML, text),
+        match scope.draw(resource, &script, Arc::default()) {
+            Ok(text) => {
+                let mut drawn = Drawn::new(Outcome::Error, HTML, text);
+                drawn.timing = scope.take_timing();
+                drawn.failed_components = scope.failures();
+                Some(drawn)
+            }
             Err(failure) => {
                 scope.note_failure(&failure, &script);
-                Drawn::message(outcome, fault.message)
+                None
             }
-        };
-        drawn.timing = scope.take_timing();
-        drawn.failed_components = scope.failures();
-        drawn
+        }
+    }
+
+    /// Finds the content of the page that a site has for a fault: the nearest page above names the folder of such pages
+    /// in `errorPages`, and there lies `404`, or `default`.
+    fn error_page(&self, path: &NodePath, fault: &Fault<'_>) -> Option<Resource> {
+        let mut next = page::containing(&self.reader, path);
+        while let Some(page) = next {
+            let content = page::content(&self.reader, &page);
+            if let Some(folder) = content.and_then(|content| content.text("errorPages")) {
+                let named = self.reader.node_at(&format!("{folder}/{}", fault.name));
+                let found = named.or_else(|| self.reader.node_at(&format!("{folder}/default")))?;
+                return page::content(&self.reader, &found).map(Resource::of);
+            }
+            next = page.path().parent().and_then(|above| page::containing(&self.reader, &above));
+        }
+        None
     }
 
     /// Makes what the components of this request share.
@@ -343,6 +396,8 @@ impl Answer<'_> {
     ) -> Arc<Scope> {
         let request = Asked {
             method: self.request.method.to_owned(),
+            scheme: self.request.scheme.to_owned(),
+            host: self.request.host.to_owned(),
             raw: format!("{}{}", self.request.path, self.query()),
             url: url.clone(),
             extension: extension.to_owned(),
@@ -353,6 +408,7 @@ impl Answer<'_> {
         Arc::new(Scope {
             scripts: Arc::clone(&self.scripts),
             reader: Arc::clone(&self.reader),
+            routes: Arc::clone(&self.routes),
             queries: Arc::clone(&self.queries),
             image_key: self.image_key,
             path: path.clone(),
@@ -383,4 +439,9 @@ impl Answer<'_> {
             }
         }
     }
+}
+
+/// Returns the URL of a fault as scripts for pages are looked up: its own selectors mean nothing to them.
+fn html(url: &Url) -> Url {
+    Url { path: url.path.clone(), extension: Some("html".to_owned()), ..Url::default() }
 }

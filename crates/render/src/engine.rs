@@ -2,7 +2,7 @@
 //!
 //! In: a pinned snapshot and a [`RenderRequest`]. Out: a [`RenderResponse`], always; what goes wrong is an outcome.
 //!
-//! The order of decisions: client libraries, resolution, redirects, a script for the resource, a script for the content
+//! The order of decisions: client libraries, mappings and vanity paths, resolution, aliases, redirects, a script for the resource, a script for the content
 //! of a page, the default output for the extension, the error page.
 //!
 //! Not here: who may ask (`server`), caching of fragments.
@@ -16,6 +16,7 @@ use crate::answer::{Answer, Drawn, Fault};
 use crate::image::ImageKey;
 use crate::reads::Reader;
 use crate::request::RenderRequest;
+use crate::resolve::RouteTable;
 use crate::response::{Outcome, RenderResponse};
 use crate::script::{RepositorySource, ScriptSource, ScriptTable};
 use crate::template::environment;
@@ -73,6 +74,7 @@ pub struct Options {
 pub struct Renderer {
     options: Options,
     table: Arc<ScriptTable>,
+    routes: RouteTable,
     queries: Arc<QueryEngine>,
     image_key: Option<ImageKey>,
 }
@@ -90,7 +92,7 @@ impl Renderer {
         let environment = environment(options.mode, &options.limits);
         let queries = Arc::default();
         let table = Arc::new(ScriptTable::new(source, environment));
-        Self { options, table, queries, image_key: None }
+        Self { options, table, routes: RouteTable::default(), queries, image_key: None }
     }
 
     /// Lets components search with the engine of the repository, and its indexes; one without them looks at every page.
@@ -142,6 +144,7 @@ impl Renderer {
                 table: Arc::clone(&self.table),
                 scripts,
                 reader: Arc::clone(&reader),
+                routes: self.routes.at(snapshot, &self.queries),
                 queries: Arc::clone(&self.queries),
                 image_key: self.image_key,
                 request,

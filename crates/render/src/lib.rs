@@ -23,6 +23,7 @@ mod link;
 mod page;
 mod reads;
 mod request;
+mod resolve;
 mod resource;
 mod response;
 mod script;

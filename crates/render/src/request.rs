@@ -13,6 +13,10 @@ pub struct RenderRequest<'a> {
     pub path: &'a str,
     /// The raw query without its `?`.
     pub query: &'a str,
+    /// `http` or `https`, as the visitor asked; mappings depend on it.
+    pub scheme: &'a str,
+    /// The host that was asked for, perhaps with a port; without it, nothing is mapped.
+    pub host: &'a str,
     /// Whether components are wrapped for the page editor.
     pub edit: bool,
     /// Whether the paths that were read are kept.

@@ -11,6 +11,7 @@ use tympan_content::{BlobContent, JCR_CONTENT, NodePath, Repository, Snapshot, V
 use tympan_render::binary::{self, Conditions, Plan};
 use tympan_render::url::Url;
 use tympan_render::{Blob, Body, Outcome, Redirect, RenderRequest, RenderResponse};
+use tympan_web::listen::Peer;
 use tympan_web::read_body::from_reader;
 
 use crate::api::endpoint::on_branch;
@@ -55,6 +56,7 @@ async fn serve(instance: &Arc<Instance>, parts: &Parts) -> Result<Response> {
         branch: branch_of(instance, parts)?,
         query: parts.uri.query().unwrap_or_default().to_owned(),
         headers: parts.headers.clone(),
+        is_tls: parts.extensions.get::<Peer>().is_some_and(|peer| peer.is_tls),
         is_head: parts.method == Method::HEAD,
         path,
     };
@@ -85,6 +87,7 @@ struct Asked {
     branch: Option<String>,
     query: String,
     headers: HeaderMap,
+    is_tls: bool,
     is_edit: bool,
     is_head: bool,
 }
@@ -96,10 +99,13 @@ fn answer(instance: &Instance, asked: &Asked) -> Result<Response> {
         None => instance.repository.clone(),
     };
     let snapshot = repository.snapshot()?.seen_by(&asked.viewer);
+    let host = asked.headers.get(header::HOST).and_then(|host| host.to_str().ok());
     let request = RenderRequest {
         method: if asked.is_head { "HEAD" } else { "GET" },
         path: &asked.path,
         query: &asked.query,
+        scheme: if asked.is_tls { "https" } else { "http" },
+        host: host.unwrap_or_default(),
         edit: asked.is_edit,
         ..RenderRequest::default()
     };

@@ -207,7 +207,7 @@ fn link(state: &mut State<'_, '_>, target: &Value) -> Result<Value, Error> {
         Some(text) => text.to_owned(),
         None => frame.path_of(target).map(|path| path.to_string()).unwrap_or_default(),
     };
-    Ok(Value::from(page::href(&frame.scope.reader, &href)))
+    Ok(Value::from(frame.scope.outward(page::href(&frame.scope.reader, &href))))
 }
 
 /// `asset(path)`
@@ -252,6 +252,7 @@ fn redirect(
     })?;
     let frame = Frame::of(state)?;
     let location = page::href(&frame.scope.reader, url.as_str().unwrap_or_default());
+    let location = frame.scope.outward(location);
     if location.is_empty() || location == crate::link::BLOCKED {
         return Err(wrong_call(format!("`{url}` is no address to redirect to")));
     }

@@ -52,7 +52,9 @@ impl PageObject {
             "path" => Value::from(page.path().as_str()),
             "name" => Value::from(page.name()),
             "title" => Value::from(page::title(page)),
-            "url" => Value::from(format!("{}.html", encode_path(page.path().as_str()))),
+            "url" => {
+                Value::from(scope.outward(format!("{}.html", encode_path(page.path().as_str()))))
+            }
             "description" => return self.text("jcr:description"),
             "template" => return self.text("cq:template"),
             "properties" => properties(scope, self.content()),

@@ -22,6 +22,7 @@ use crate::image::ImageKey;
 use crate::page;
 use crate::reads::Reader;
 use crate::request::Parameters;
+use crate::resolve::Routes;
 use crate::resource::Resource;
 use crate::response::Redirect;
 use crate::script::{ScriptTable, Scripts, Wanted};
@@ -33,6 +34,7 @@ use crate::url::Url;
 pub(crate) struct Scope {
     pub scripts: Arc<Scripts>,
     pub reader: Arc<Reader>,
+    pub routes: Arc<Routes>,
     pub queries: Arc<QueryEngine>,
     /// What signs addresses of pictures.
     pub image_key: Option<ImageKey>,
@@ -58,6 +60,9 @@ pub(crate) struct Progress {
 #[derive(Debug)]
 pub(crate) struct Asked {
     pub method: String,
+    /// `http` or `https`, and the host, as far as the caller knows them.
+    pub scheme: String,
+    pub host: String,
     /// The URL as it was sent, with its query.
     pub raw: String,
     pub url: Url,
@@ -110,6 +115,11 @@ impl Scope {
     pub(crate) fn page(&self) -> Option<&Node> {
         let find = || page::containing(&self.reader, &self.path);
         self.progress.page.get_or_init(find).as_ref()
+    }
+
+    /// Returns the address that visitors of this host use for an address of content.
+    pub(super) fn outward(&self, address: String) -> String {
+        self.routes.outward(&self.request.scheme, &self.request.host, address)
     }
 
     /// Finds the script for a resource.

@@ -12,8 +12,10 @@ mod json;
 mod live;
 mod pages;
 mod reads;
+mod resolution;
 mod site;
 mod templates;
 mod urls;
+mod xss;
 
 tympan_testkit::every_test_file_is_listed!();

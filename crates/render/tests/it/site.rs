@@ -62,6 +62,11 @@ impl Site {
         site
     }
 
+    /// Returns the renderer.
+    pub(crate) fn renderer(&self) -> &Renderer {
+        &self.renderer
+    }
+
     /// Puts a subtree, making the folders above it.
     pub(crate) fn put(&self, path: &str, tree: Subtree) {
         self.edit(|session| {

@@ -1,0 +1,248 @@
+//! Other names of pages: vanity paths, which stand for a whole path, and aliases, which stand for one name in it.
+
+use std::collections::HashMap;
+
+use tympan_content::{JCR_CONTENT, Node, NodePath};
+
+use super::{Way, redirect_kind, texts};
+use crate::link::encode_path;
+use crate::response::Redirect;
+
+/// Vanity paths below these folders are not taken: they would hide the program.
+const KEPT: [&str; 7] = ["/apps", "/libs", "/etc", "/api", "/bin", "/system", "/home"];
+
+/// The pages behind vanity paths; those to try first come first.
+#[derive(Debug, Default)]
+pub(super) struct Vanities(HashMap<String, Vec<Vanity>>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Vanity {
+    target: NodePath,
+    /// For visitors that are sent there instead of being shown it.
+    redirect: Option<Redirect>,
+    order: i64,
+}
+
+impl Vanities {
+    /// Reads the vanity paths of nodes; those of a page's content are the page's.
+    pub(super) fn of(nodes: &[Node]) -> Self {
+        let mut vanities = Self::default();
+        for node in nodes {
+            let Some(target) = owner(node) else {
+                continue;
+            };
+            let is_redirect =
+                texts(node, "sling:redirect").first().is_some_and(|text| text == "true");
+            let order = texts(node, "sling:vanityOrder").first().and_then(|text| text.parse().ok());
+            let vanity = Vanity {
+                target,
+                redirect: is_redirect.then(|| redirect_kind(node, "sling:redirectStatus")),
+                order: order.unwrap_or(0),
+            };
+            for path in texts(node, "sling:vanityPath") {
+                vanities.add(&path, vanity.clone());
+            }
+        }
+        vanities
+    }
+
+    fn add(&mut self, path: &str, vanity: Vanity) {
+        let path = format!("/{}", path.trim().trim_matches('/'));
+        let is_kept = KEPT.iter().any(|kept| {
+            path.strip_prefix(kept)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '.']))
+        });
+        if is_kept || path == "/" {
+            return;
+        }
+        let known = self.0.entry(path).or_default();
+        known.push(vanity);
+        known.sort_by(|one, other| {
+            other.order.cmp(&one.order).then_with(|| one.target.as_str().cmp(other.target.as_str()))
+        });
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Finds the page behind a path, perhaps with selectors, extension and suffix behind the vanity path.
+    pub(super) fn lead(&self, path: &str, sees: impl Fn(&NodePath) -> bool) -> Option<Way> {
+        if self.is_empty() {
+            return None;
+        }
+        let whole = std::iter::once((path.trim_end_matches('/'), ""));
+        let dots = path.match_indices('.').map(|(at, _)| path.split_at(at));
+        whole.chain(dots).find_map(|(name, rest)| {
+            let vanity = self.0.get(name)?.iter().find(|vanity| sees(&vanity.target))?;
+            // What has no extension itself is shown, and sent to, as a page.
+            let rest = if rest.is_empty() { ".html" } else { rest };
+            let rest = if name.rsplit('/').next().is_some_and(|last| last.contains('.'))
+                && rest == ".html"
+            {
+                name.rfind('.').and_then(|at| name.get(at..)).unwrap_or(rest)
+            } else {
+                rest
+            };
+            let target = format!("{}{rest}", vanity.target);
+            Some(match vanity.redirect {
+                Some(kind) => Way::Elsewhere { location: encode_path(&target), kind },
+                None => Way::Path(target),
+            })
+        })
+    }
+}
+
+/// The names that children have beside their own, by the path of their parent.
+#[derive(Debug, Default)]
+pub(super) struct Aliases(HashMap<String, HashMap<String, String>>);
+
+impl Aliases {
+    /// Reads the aliases of nodes; those of a page's content are the page's.
+    pub(super) fn of(nodes: &[Node]) -> Self {
+        let mut aliases = Self::default();
+        for node in nodes {
+            let Some(target) = owner(node) else {
+                continue;
+            };
+            let Some(parent) = target.parent() else {
+                continue;
+            };
+            for alias in texts(node, "sling:alias") {
+                let alias = alias.trim();
+                if alias.is_empty() || alias.contains('/') || alias.starts_with('.') {
+                    continue;
+                }
+                let names = aliases.0.entry(parent.as_str().to_owned()).or_default();
+                // The first by path keeps a name that several want.
+                let name =
+                    names.entry(alias.to_owned()).or_insert_with(|| target.name().to_owned());
+                if target.name() < name.as_str() {
+                    target.name().clone_into(name);
+                }
+            }
+        }
+        aliases
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Replaces the aliases in a path by names; nothing if it has none.
+    pub(super) fn lead(&self, path: &str) -> Option<String> {
+        if self.is_empty() {
+            return None;
+        }
+        let mut resolved = String::new();
+        let mut is_changed = false;
+        let mut rest = path.strip_prefix('/')?;
+        loop {
+            let (segment, after) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+            let names = self.0.get(if resolved.is_empty() { "/" } else { &resolved });
+            // The alias may end at any dot, the longest first.
+            let cuts = segment.rmatch_indices('.').map(|(at, _)| at);
+            let found = names.and_then(|names| {
+                std::iter::once(segment.len()).chain(cuts).find_map(|at| {
+                    let (alias, extension) = segment.split_at(at);
+                    Some((names.get(alias)?, extension))
+                })
+            });
+            resolved.push('/');
+            match found {
+                Some((name, extension)) => {
+                    resolved.push_str(name);
+                    resolved.push_str(extension);
+                    is_changed = true;
+                }
+                None => resolved.push_str(segment),
+            }
+            match after.strip_prefix('/') {
+                Some(next) => rest = next,
+                None => break,
+            }
+        }
+        is_changed.then_some(resolved)
+    }
+}
+
+/// Returns the path of the page whose content a node is, or its own.
+fn owner(node: &Node) -> Option<NodePath> {
+    if node.name() == JCR_CONTENT { node.path().parent() } else { Some(node.path().clone()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(text: &str) -> NodePath {
+        NodePath::new(text).unwrap()
+    }
+
+    fn vanities() -> Vanities {
+        let mut vanities = Vanities::default();
+        for (name, target, order, redirect) in [
+            ("/sale", "/content/a", 0, None),
+            ("sale", "/content/b", 5, None),
+            ("/hidden", "/content/hidden", 9, None),
+            ("/hidden", "/content/c", 0, None),
+            ("/old/way", "/content/d", 0, Some(Redirect::Moved)),
+            ("/start.html", "/content/e", 0, None),
+            ("/apps/x", "/content/f", 0, None),
+            ("/", "/content/f", 0, None),
+        ] {
+            vanities.add(name, Vanity { target: path(target), redirect, order });
+        }
+        vanities
+    }
+
+    #[track_caller]
+    fn check(asked: &str, expected: &str) {
+        let found = vanities().lead(asked, |target| target.name() != "hidden");
+        let found = match found {
+            None => "-".to_owned(),
+            Some(Way::Path(path)) => path,
+            Some(Way::Elsewhere { location, kind }) => format!("{kind:?} {location}"),
+        };
+        assert_eq!(found, expected, "{asked}");
+    }
+
+    #[test]
+    fn vanity_paths() {
+        check("/sale", "/content/b.html");
+        check("/sale/", "/content/b.html");
+        check("/sale.html", "/content/b.html");
+        check("/sale.print.html/x", "/content/b.print.html/x");
+        check("/sales", "-");
+        check("/sale/more", "-");
+        check("/hidden", "/content/c.html");
+        check("/old/way", "Moved /content/d.html");
+        check("/start.html", "/content/e.html");
+        check("/start", "-");
+        check("/apps/x", "-");
+        check("/", "-");
+    }
+
+    #[test]
+    fn aliases() {
+        let mut aliases = Aliases::default();
+        for (parent, alias, name) in [
+            ("/content", "maison", "home"),
+            ("/content/home", "nouvelles", "news"),
+            ("/content", "v1.2", "one"),
+        ] {
+            let names = aliases.0.entry(parent.to_owned()).or_default();
+            names.insert(alias.to_owned(), name.to_owned());
+        }
+        for (asked, expected) in [
+            ("/content/maison.html", Some("/content/home.html")),
+            ("/content/maison/nouvelles.print.html", Some("/content/home/news.print.html")),
+            ("/content/home/nouvelles.html/x", Some("/content/home/news.html/x")),
+            ("/content/v1.2.html", Some("/content/one.html")),
+            ("/content/home/news.html", None),
+            ("/nouvelles.html", None),
+        ] {
+            assert_eq!(aliases.lead(asked).as_deref(), expected, "{asked}");
+        }
+    }
+}
