@@ -141,7 +141,8 @@ impl<'a> BorrowedProperty<'a> {
     }
 
     /// Tells whether two properties, perhaps of different bodies, have equal types and values.
-    pub(crate) fn is_same(self, other: Self) -> bool {
+    #[must_use]
+    pub fn is_same(self, other: Self) -> bool {
         if self.tag != other.tag {
             return false;
         }

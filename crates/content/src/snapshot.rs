@@ -754,6 +754,12 @@ impl Node {
         self.record().body_id()
     }
 
+    /// Tells whether the node's document has the same place among its siblings as that of a node of another state.
+    #[must_use]
+    pub fn is_placed_like(&self, other: &Self) -> bool {
+        self.record().order == other.record().order
+    }
+
     pub(crate) fn record(&self) -> &Record {
         self.place.document().1
     }
