@@ -49,6 +49,8 @@ pub(crate) struct Listen {
     pub(crate) max_body: Option<ByteSize>,
     /// Time for the next request's head on an open connection; default 60 s.
     pub(crate) header_timeout: Option<Span>,
+    /// How long a request's body may leave off arriving; default 30 s. Raise it where uploads come over links that pause.
+    pub(crate) body_timeout: Option<Span>,
     /// The certificate chain in PEM; with it the listener speaks TLS.
     pub(crate) tls_certificate: Option<PathBuf>,
     /// The certificate's key in PEM.

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
@@ -31,6 +31,8 @@ use crate::say;
 
 /// How many requests render or edit at once unless configured.
 const WORK_PERMITS: usize = 128;
+/// How long the body of a request may leave off arriving unless configured.
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Uploads and replication may be as large as this unless configured.
 const BODY_BYTES: u64 = 4 << 30;
 
@@ -110,6 +112,7 @@ pub(crate) async fn start(plan: &Plan<'_>) -> Result<Running, Fault> {
     let key = replication_key(&plan.key_dir)?;
     let replicator = Replicator::new(role.name(), repository.clone(), queues.clone(), key.clone());
     let logins = Logins::new(state.pool().clone(), repository.clone());
+    logins.tidy(SystemTime::now()).await.map_err(|error| failed(&error))?;
     let search =
         Index::open(repository.clone(), &plan.home.dir.join("search"), config.search.options());
     let search = Arc::new(search.map_err(|error| failed(&error))?);
@@ -126,6 +129,7 @@ pub(crate) async fn start(plan: &Plan<'_>) -> Result<Running, Fault> {
         spool: plan.home.dir.join("spool"),
         logs: plan.home.dir.join("logs"),
         work_permits: config.work.permits.unwrap_or(WORK_PERMITS),
+        body_timeout: config.listen.body_timeout.map_or(BODY_TIMEOUT, |timeout| timeout.0),
         query_limits: config.query.limits(),
         keeping: config.versions.keeping(),
     };

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 use tympan_content::{Cause, Date, NodePath, Privileges, Reason, Session};
-use tympan_server::{Logins, create_user, set_password};
+use tympan_server::{Logins, Owner, create_user, set_password};
 
 use crate::args::{Group, User};
 use crate::command::instance::close;
@@ -162,20 +162,36 @@ fn end_all(name: &str, home: &Path) -> Result<u64, Fault> {
 /// Makes a token.
 fn token(name: &str, expires: Option<&str>, home: &Path) -> Outcome {
     let life = expires.map(read_life).transpose()?;
-    // Of a home that an instance has open, only the logins can be read: there a token for nobody opens nothing.
-    if let Ok(home) = Home::open_existing(home) {
-        let may_log_in = home.repository.may_log_in(name);
-        if !may_log_in.map_err(|error| Fault::cannot_run(chain(&error)))? {
-            return Err(Fault::usage(format!(
-                "there is no user `{name}` who may log in; `tympan user list` shows who there is"
-            )));
-        }
-    }
+    // Of a home that an instance has open, only the logins can be read: the token is bound when it is first used.
+    let account = match Home::open_existing(home) {
+        Ok(home) => Some(account_of(&home, name)?),
+        Err(_) => None,
+    };
     let token = with_state(home, async |state| {
-        Logins::issue_token(state.pool(), name, SystemTime::now(), life).await
+        let owner = Owner { user: name, account: account.as_deref() };
+        Logins::issue_token(state.pool(), owner, SystemTime::now(), life).await
     })?;
     say!("{token}");
     Ok(ExitCode::SUCCESS)
+}
+
+/// Returns the identifier of a user who may log in, which it gets if it has none.
+fn account_of(home: &Home, name: &str) -> Result<String, Fault> {
+    let failed = |error: tympan_content::Error| Fault::cannot_run(chain(&error));
+    let repository = &home.repository;
+    let nobody = || {
+        let message = format!(
+            "there is no user `{name}` who may log in; `tympan user list` shows who there is"
+        );
+        Fault::usage(message)
+    };
+    if !repository.may_log_in(name).map_err(failed)? {
+        return Err(nobody());
+    }
+    repository.identify_accounts(SystemTime::now()).map_err(failed)?;
+    let identifier = repository.account_identifier(name).map_err(failed)?.ok_or_else(nobody)?;
+    close(home)?;
+    Ok(identifier)
 }
 
 /// Reads `90d`, `12h`, `30m` or `45s`.

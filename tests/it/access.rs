@@ -127,18 +127,6 @@ const NO_CONTENT: &[&str] = &[
     "/bin/store/chunks/read",
     "/bin/store/blobs/read",
     "/bin/store/blob/{digest}/{length}",
-    "/api/v1/jobs/queues/set",
-    "/api/v1/jobs/queues/pause",
-    "/api/v1/jobs/queues/resume",
-    "/api/v1/jobs/retry",
-    "/api/v1/jobs/stop",
-    "/api/v1/jobs/cancel",
-    "/api/v1/workflows/complete",
-    "/api/v1/workflows/delegate",
-    "/api/v1/workflows/terminate",
-    "/api/v1/workflows/suspend",
-    "/api/v1/workflows/resume",
-    "/api/v1/workflows/purge",
 ];
 
 /// Adds a user with a password.

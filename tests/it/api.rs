@@ -8,17 +8,17 @@ use serde_json::{Value, json};
 
 use crate::program::{Answer, Running, ask, basic, free_address, post};
 
-const PASSWORD: &str = "a long password";
+pub(crate) const PASSWORD: &str = "a long password";
 
 /// A running author and who asks it.
-struct Author {
-    address: SocketAddr,
-    password: String,
+pub(crate) struct Author {
+    pub(crate) address: SocketAddr,
+    pub(crate) password: String,
     _running: Running,
 }
 
 impl Author {
-    fn start(home: &Path) -> Self {
+    pub(crate) fn start(home: &Path) -> Self {
         let address = free_address();
         let listen = address.to_string();
         let running =
@@ -27,12 +27,18 @@ impl Author {
         Self { address, password: password.trim().to_owned(), _running: running }
     }
 
-    fn ask(&self, user: &str, method: &str, path: &str, body: &Value) -> Answer {
+    pub(crate) fn ask(&self, user: &str, method: &str, path: &str, body: &Value) -> Answer {
         let password = if user == "admin" { &self.password } else { PASSWORD };
         self.ask_with(&basic(user, password), method, path, body)
     }
 
-    fn ask_with(&self, credentials: &str, method: &str, path: &str, body: &Value) -> Answer {
+    pub(crate) fn ask_with(
+        &self,
+        credentials: &str,
+        method: &str,
+        path: &str,
+        body: &Value,
+    ) -> Answer {
         let headers = [
             ("Authorization", credentials.to_owned()),
             ("Content-Type", "application/json".to_owned()),
@@ -41,22 +47,22 @@ impl Author {
         ask(self.address, method, path, &headers, body.as_bytes()).unwrap()
     }
 
-    fn status(&self, user: &str, method: &str, path: &str, body: &Value) -> u16 {
+    pub(crate) fn status(&self, user: &str, method: &str, path: &str, body: &Value) -> u16 {
         self.ask(user, method, path, body).status
     }
 
     /// Asks as the administrator for what must succeed.
-    fn done(&self, method: &str, path: &str, body: &Value) -> Value {
+    pub(crate) fn done(&self, method: &str, path: &str, body: &Value) -> Value {
         let answer = self.ask("admin", method, path, body);
         assert!(answer.status < 300, "{method} {path}: {} {}", answer.status, answer.text());
         serde_json::from_slice(&answer.body).unwrap_or_default()
     }
 
-    fn get(&self, path: &str) -> Value {
+    pub(crate) fn get(&self, path: &str) -> Value {
         self.done("GET", path, &Value::Null)
     }
 
-    fn add_user(&self, name: &str, groups: &Value) {
+    pub(crate) fn add_user(&self, name: &str, groups: &Value) {
         let user = json!({ "name": name, "password": PASSWORD, "groups": groups });
         self.done("POST", "/api/v1/users", &user);
     }
@@ -67,7 +73,7 @@ fn names(list: &Value) -> Vec<&str> {
 }
 
 /// Returns the message of a problem.
-fn detail(answer: &Answer) -> String {
+pub(crate) fn detail(answer: &Answer) -> String {
     let problem: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
     problem["detail"].as_str().unwrap_or_default().to_owned()
 }

@@ -34,5 +34,8 @@ mod search;
 mod secrets;
 mod sling_post;
 mod sources;
+mod stalled;
+mod tokens;
+mod work;
 
 tympan_testkit::every_test_file_is_listed!();

@@ -44,6 +44,11 @@ impl Failure {
         Self::new(StatusCode::BAD_REQUEST, message)
     }
 
+    /// Refuses what is well formed and does not fit what there is.
+    pub(crate) fn unfit(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::UNPROCESSABLE_ENTITY, message)
+    }
+
     pub(crate) fn not_found(path: &str) -> Self {
         Self::new(StatusCode::NOT_FOUND, format!("there is nothing at `{path}`"))
     }
@@ -136,7 +141,7 @@ impl Failure {
 }
 
 /// Describes a conflict with the values of all sides, and who made the other one.
-fn describe(conflict: &Conflict) -> Value {
+pub(crate) fn describe(conflict: &Conflict) -> Value {
     let text = |property: &Option<tympan_content::Property>| {
         let values = property.as_ref()?.values();
         let values: Vec<_> = values.iter().map(|value| value.to_text().into_owned()).collect();

@@ -1,4 +1,4 @@
-//! Followers: clients that wait for changes. One task looks whether the content has moved on and wakes all of them.
+//! Followers: clients that wait for changes. One task looks whether any branch has moved on and wakes all of them.
 //!
 //! Invariants
 //! * Nothing runs while nobody follows, and nobody follows an instance that stops.
@@ -17,14 +17,17 @@ use crate::failure::{Failure, Result};
 
 /// Clients that may wait at once.
 const MAX_FOLLOWERS: usize = 256;
-/// How often the newest root is looked at: other processes commit, too.
+/// How often the newest roots are looked at: other processes commit, too.
 const PULSE: Duration = Duration::from_millis(100);
+
+/// The branches and their newest roots.
+type Heads = Vec<(String, ChunkId)>;
 
 /// All followers of an instance.
 #[derive(Debug)]
 pub(crate) struct Followers {
     places: Arc<Semaphore>,
-    head: watch::Sender<Option<ChunkId>>,
+    heads: watch::Sender<Heads>,
     is_watched: Mutex<bool>,
     stopped: watch::Sender<bool>,
 }
@@ -41,7 +44,7 @@ pub(crate) enum Woken {
 /// One client's place among the followers.
 #[derive(Debug)]
 pub(crate) struct Follower {
-    head: watch::Receiver<Option<ChunkId>>,
+    heads: watch::Receiver<Heads>,
     stopped: watch::Receiver<bool>,
     _place: OwnedSemaphorePermit,
 }
@@ -50,7 +53,7 @@ impl Default for Followers {
     fn default() -> Self {
         Self {
             places: Arc::new(Semaphore::new(MAX_FOLLOWERS)),
-            head: watch::channel(None).0,
+            heads: watch::channel(Heads::new()).0,
             is_watched: Mutex::new(false),
             stopped: watch::channel(false).0,
         }
@@ -72,7 +75,7 @@ impl Follower {
         tokio::select! {
             biased;
             _ = self.stopped.wait_for(|stopped| *stopped) => Woken::Stopping,
-            _ = self.head.changed() => Woken::Changed,
+            _ = self.heads.changed() => Woken::Changed,
         }
     }
 
@@ -97,35 +100,36 @@ impl Instance {
             Failure::new(StatusCode::SERVICE_UNAVAILABLE, message)
         })?;
         let mut is_watched = followers.is_watched.lock();
-        let head = followers.head.subscribe();
+        let heads = followers.heads.subscribe();
         if !*is_watched {
             *is_watched = true;
             tokio::spawn(watch_head(Arc::clone(self)));
         }
         let stopped = followers.stopped.subscribe();
-        Ok(Follower { head, stopped, _place: place })
+        Ok(Follower { heads, stopped, _place: place })
     }
 }
 
-/// Looks at the newest root as long as somebody follows.
+/// Looks at the newest roots as long as somebody follows.
 async fn watch_head(instance: Arc<Instance>) {
     let mut pulse = tokio::time::interval(PULSE);
     loop {
         pulse.tick().await;
         {
             let mut is_watched = instance.followers.is_watched.lock();
-            if instance.followers.head.receiver_count() == 0 {
+            if instance.followers.heads.receiver_count() == 0 {
                 *is_watched = false;
                 return;
             }
         }
         let reader = Arc::clone(&instance);
-        let head = tokio::task::spawn_blocking(move || reader.repository.head()).await;
+        let branches = tokio::task::spawn_blocking(move || reader.repository.branches()).await;
         // A store that cannot be read now says so to whoever asks it for the changes.
-        let Ok(Ok(head)) = head else { continue };
-        instance.followers.head.send_if_modified(|known| {
-            let is_new = *known != Some(head);
-            *known = Some(head);
+        let Ok(Ok(branches)) = branches else { continue };
+        let heads: Heads = branches.into_iter().map(|one| (one.name, one.root)).collect();
+        instance.followers.heads.send_if_modified(|known| {
+            let is_new = *known != heads;
+            *known = heads;
             is_new
         });
     }

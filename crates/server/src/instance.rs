@@ -74,6 +74,8 @@ pub struct InstanceOptions {
     pub logs: PathBuf,
     /// How many requests may render or edit at once; the others wait.
     pub work_permits: usize,
+    /// How long the body of a request may leave off arriving before it fails.
+    pub body_timeout: Duration,
 }
 
 /// One running instance. It is shared by all its requests.
@@ -91,6 +93,7 @@ pub struct Instance {
     pub(crate) replication_key: String,
     pub(crate) spool: PathBuf,
     pub(crate) work: Arc<Semaphore>,
+    pub(crate) body_timeout: Duration,
     pub(crate) metrics: Metrics,
     pub(crate) numbers: request_log::Numbers,
     pub(crate) request_log: LogFile<request_log::Line>,
@@ -121,6 +124,7 @@ impl Instance {
         if installed.map_err(std::io::Error::other)? {
             tracing::info!("the initial policies are installed");
         }
+        options.repository.identify_accounts(now).map_err(std::io::Error::other)?;
         let tag_key = Sha256::digest(format!("entity tags\n{}", options.replication_key)).into();
         let open = |name: &str| options.logs.join(name);
         let engine = Arc::new(QueryEngine::new(options.query_limits));
@@ -142,6 +146,7 @@ impl Instance {
             replication_key: options.replication_key,
             spool: options.spool,
             work: Arc::new(Semaphore::new(options.work_permits)),
+            body_timeout: options.body_timeout,
             metrics: Metrics::default(),
             numbers: request_log::Numbers::default(),
             request_log: log(&open("request.log"))?,

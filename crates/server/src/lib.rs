@@ -38,14 +38,21 @@ mod wishes;
 
 pub use image::ImageOptions;
 pub use instance::{Instance, InstanceOptions, Role};
-pub use login::{Logins, TokenInfo, create_user, set_password};
+pub use login::{Logins, Owner, TokenInfo, create_user, set_password};
 pub use route::{admin_router, router};
 
 /// The steps that bring a state database to this room's newest tables; `store::state` runs each once.
-pub const MIGRATIONS: &[&str] = &["CREATE TABLE login (
+pub const MIGRATIONS: &[&str] = &[
+    "CREATE TABLE login (
         token_hash TEXT PRIMARY KEY,
         kind TEXT NOT NULL,
         user_name TEXT NOT NULL,
         created BIGINT NOT NULL,
         expires BIGINT
-    )"];
+    )",
+    "ALTER TABLE login ADD COLUMN account TEXT",
+    // The column `created` counts seconds, in which an account can go and come again.
+    "ALTER TABLE login ADD COLUMN created_ms BIGINT",
+    // Nobody knows of which accounts the sessions were.
+    "DELETE FROM login WHERE kind <> 'token'",
+];

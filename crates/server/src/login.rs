@@ -1,12 +1,14 @@
 //! Who asks: passwords, session cookies, tokens, and the CSRF token that a cookie needs.
 //!
-//! Users are nodes below `/home/users` (`rep:User`) with an Argon2id hash in `rep:password`. Tokens are random; the
-//! state database holds their SHA-256 only. Basic and Bearer credentials are taken over TLS or loopback alone.
-//! Who guesses passwords is slowed down (`throttle`).
+//! Users are nodes below `/home/users` (`rep:User`) with an Argon2id hash in `rep:password`. Basic and Bearer credentials
+//! are taken over TLS or loopback alone. Who guesses passwords is slowed down (`throttle`).
 //!
 //! Invariants
-//! * A token that is stored cannot be read back; a one-time link works once.
+//! * A token that is stored cannot be read back, and opens nothing for a later user of the same name (`token`); a
+//!   one-time link works once.
 //! * Checking passwords uses at most two threads at a time, whatever arrives.
+
+mod token;
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -19,14 +21,15 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::{HeaderMap, StatusCode, header};
 use parking_lot::Mutex;
-use serde::Serialize;
 use sha2::{Digest, Sha256};
-use sqlx::{AnyPool, Row};
+use sqlx::AnyPool;
 use subtle::ConstantTimeEq;
 use tokio::sync::Semaphore;
-use tympan_content::{NodePath, Property, Repository, Session};
+use tympan_content::{NodePath, Property, Repository, Session, Value};
 use tympan_web::listen::Peer;
 
+use self::token::Kind;
+pub use self::token::{Owner, TokenInfo};
 use crate::failure::{Failure, Result};
 use crate::throttle::Throttle;
 
@@ -34,14 +37,8 @@ use crate::throttle::Throttle;
 pub(crate) const COOKIE: &str = "tympan-login";
 /// The header that repeats the CSRF token.
 pub(crate) const CSRF_HEADER: &str = "x-csrf-token";
-/// How long a session lives after its login.
-const SESSION_LIFE: Duration = Duration::from_secs(12 * 3600);
-/// How long a one-time link works.
-const LINK_LIFE: Duration = Duration::from_secs(24 * 3600);
 /// How long a verified Basic password is remembered, by its hash.
 const BASIC_LIFE: Duration = Duration::from_secs(60);
-/// How many letters of a token's hash name it.
-const TOKEN_ID_LETTERS: usize = 12;
 /// How many verified Basic passwords are remembered.
 const BASIC_MAX: usize = 1000;
 
@@ -55,22 +52,14 @@ pub(crate) struct Identity {
     pub(crate) is_remembered: bool,
 }
 
-/// Whether a token is a session's, a program's or a one-time link's.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Session,
-    Token,
-    Link,
-}
-
-impl Kind {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Session => "session",
-            Self::Token => "token",
-            Self::Link => "link",
-        }
-    }
+/// What counts of an account for logins.
+#[derive(Debug, Clone)]
+struct Account {
+    /// The hash of the password.
+    hash: String,
+    /// What tells the account from others of its name (`jcr:uuid`).
+    identifier: Option<String>,
+    created: Option<SystemTime>,
 }
 
 /// Basic credentials that were verified, by the hash of what was stored and sent, and until when they count.
@@ -86,21 +75,6 @@ pub struct Logins {
     throttle: Arc<Throttle>,
 }
 
-/// What is known of a token without knowing it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct TokenInfo {
-    /// What names it: the start of its hash.
-    pub id: String,
-    /// Whose it is.
-    pub user: String,
-    /// `session`, `token` or `link`.
-    pub kind: String,
-    /// When it was made, in seconds since 1970.
-    pub created: i64,
-    /// When it ends, in seconds since 1970.
-    pub expires: Option<i64>,
-}
-
 impl Logins {
     /// Uses a database that has this room's table ([`crate::MIGRATIONS`]) and the users of a repository.
     #[must_use]
@@ -114,96 +88,6 @@ impl Logins {
         }
     }
 
-    /// Makes a token for a program and returns it; it is shown this once. Without `life` it works until it is revoked.
-    ///
-    /// # Errors
-    /// If the database or the system's random source fails.
-    pub async fn issue_token(
-        pool: &AnyPool,
-        user: &str,
-        now: SystemTime,
-        life: Option<Duration>,
-    ) -> std::io::Result<String> {
-        issue(pool, Kind::Token, user, now, life).await
-    }
-
-    /// Lists the tokens that work, those of programs and sessions alike, of one user or of all.
-    ///
-    /// # Errors
-    /// If the database fails.
-    pub async fn tokens(
-        pool: &AnyPool,
-        user: Option<&str>,
-        now: SystemTime,
-    ) -> std::io::Result<Vec<TokenInfo>> {
-        let rows = sqlx::query(
-            "SELECT token_hash, user_name, kind, created, expires FROM login \
-             WHERE (expires IS NULL OR expires > $1) ORDER BY created, token_hash",
-        )
-        .bind(seconds(now))
-        .fetch_all(pool)
-        .await
-        .map_err(std::io::Error::other)?;
-        let read = |row: &sqlx::any::AnyRow| -> sqlx::Result<TokenInfo> {
-            let hash: String = row.try_get(0)?;
-            Ok(TokenInfo {
-                id: hash.get(..TOKEN_ID_LETTERS).unwrap_or(&hash).to_owned(),
-                user: row.try_get(1)?,
-                kind: row.try_get(2)?,
-                created: row.try_get(3)?,
-                expires: row.try_get(4)?,
-            })
-        };
-        let tokens = rows.iter().map(read).collect::<sqlx::Result<Vec<_>>>();
-        let mut tokens = tokens.map_err(std::io::Error::other)?;
-        tokens.retain(|token| user.is_none_or(|user| token.user == user));
-        Ok(tokens)
-    }
-
-    /// Takes back one token by the name that [`Logins::tokens`] gives. Tells whether there was one.
-    ///
-    /// # Errors
-    /// If the database fails.
-    pub async fn revoke_token(pool: &AnyPool, id: &str) -> std::io::Result<bool> {
-        if id.len() != TOKEN_ID_LETTERS || !id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-            return Ok(false);
-        }
-        let done = sqlx::query("DELETE FROM login WHERE token_hash LIKE $1")
-            .bind(format!("{id}%"))
-            .execute(pool)
-            .await;
-        done.map(|done| done.rows_affected() > 0).map_err(std::io::Error::other)
-    }
-
-    /// Ends every session and takes back every token of a user, as after a change of the password.
-    ///
-    /// # Errors
-    /// If the database fails.
-    pub async fn revoke(pool: &AnyPool, user: &str) -> std::io::Result<u64> {
-        let done =
-            sqlx::query("DELETE FROM login WHERE user_name = $1").bind(user).execute(pool).await;
-        done.map(|done| done.rows_affected()).map_err(std::io::Error::other)
-    }
-
-    /// Ends the sessions and takes back the tokens of a user, but for the session that a request came with.
-    pub(crate) async fn revoke_others(&self, user: &str, headers: &HeaderMap) -> Result<u64> {
-        let own = cookie(headers).map(|token| hash_of(&token)).unwrap_or_default();
-        let done = sqlx::query("DELETE FROM login WHERE user_name = $1 AND token_hash <> $2")
-            .bind(user)
-            .bind(own)
-            .execute(&self.pool)
-            .await?;
-        Ok(done.rows_affected())
-    }
-
-    /// Makes the token of a link that logs in once.
-    ///
-    /// # Errors
-    /// If the database or the system's random source fails.
-    pub async fn create_link(&self, user: &str, now: SystemTime) -> std::io::Result<String> {
-        issue(&self.pool, Kind::Link, user, now, Some(LINK_LIFE)).await
-    }
-
     /// Begins a session for whoever knows the password.
     pub(crate) async fn log_in(
         &self,
@@ -212,13 +96,10 @@ impl Logins {
         peer: Option<Peer>,
         now: SystemTime,
     ) -> Result<(String, Identity)> {
-        if !self.check_password(user, password, peer, now).await? {
-            return Err(Failure::new(
-                StatusCode::UNAUTHORIZED,
-                "user name and password do not match",
-            ));
-        }
-        self.begin_session(user, now).await
+        let wrong =
+            || Failure::new(StatusCode::UNAUTHORIZED, "user name and password do not match");
+        let account = self.verify(user, password, peer, now).await?;
+        self.begin_session(user, &account.ok_or_else(wrong)?, now).await
     }
 
     /// Begins a session for whoever holds a one-time link's token, which is used up.
@@ -227,38 +108,28 @@ impl Logins {
         token: &str,
         now: SystemTime,
     ) -> Result<(String, Identity)> {
-        let row = sqlx::query(
-            "DELETE FROM login WHERE token_hash = $1 AND kind = 'link' AND expires > $2 RETURNING user_name",
-        )
-        .bind(hash_of(token))
-        .bind(seconds(now))
-        .fetch_optional(&self.pool)
-        .await?;
-        let spent =
-            || Failure::new(StatusCode::UNAUTHORIZED, "this login link was used or is too old");
-        let user: String = row.ok_or_else(spent)?.try_get(0)?;
-        self.begin_session(&user, now).await
+        let (user, account) = self.spend_link(token, now).await?;
+        self.begin_session(&user, &account, now).await
     }
 
-    async fn begin_session(&self, user: &str, now: SystemTime) -> Result<(String, Identity)> {
-        sqlx::query("DELETE FROM login WHERE expires <= $1")
-            .bind(seconds(now))
-            .execute(&self.pool)
-            .await?;
-        let token = issue(&self.pool, Kind::Session, user, now, Some(SESSION_LIFE)).await?;
+    async fn begin_session(
+        &self,
+        user: &str,
+        account: &Account,
+        now: SystemTime,
+    ) -> Result<(String, Identity)> {
+        self.end_expired(now).await?;
+        let token = self.issue_for(Kind::Session, user, account, now).await?;
         let csrf = Some(csrf_of(&token));
         Ok((token, Identity { user: user.to_owned(), csrf, is_remembered: false }))
     }
 
     /// Ends the session whose token a cookie holds.
     pub(crate) async fn log_out(&self, headers: &HeaderMap) -> Result<()> {
-        if let Some(token) = cookie(headers) {
-            sqlx::query("DELETE FROM login WHERE token_hash = $1")
-                .bind(hash_of(&token))
-                .execute(&self.pool)
-                .await?;
+        match cookie(headers) {
+            Some(token) => self.end(&token).await,
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// Tells who asks; nobody if the request proves nothing.
@@ -295,24 +166,6 @@ impl Logins {
         Ok(user.map(|user| Identity { user, csrf: Some(csrf_of(&token)), is_remembered: false }))
     }
 
-    /// Returns the user who holds a token.
-    async fn holder(&self, token: &str, kind: Kind, now: SystemTime) -> Result<Option<String>> {
-        let row = sqlx::query(
-            "SELECT user_name FROM login WHERE token_hash = $1 AND kind = $2 AND (expires IS NULL OR expires > $3)",
-        )
-        .bind(hash_of(token))
-        .bind(kind.name())
-        .bind(seconds(now))
-        .fetch_optional(&self.pool)
-        .await?;
-        let Some(user) = row.map(|row| row.try_get::<String, _>(0)).transpose()? else {
-            return Ok(None);
-        };
-        // A token lives no longer than its user.
-        let is_known = self.stored_hash(&user).await?.is_some();
-        Ok(is_known.then_some(user))
-    }
-
     async fn basic(
         &self,
         encoded: &str,
@@ -326,11 +179,11 @@ impl Logins {
         };
         let Some((user, password)) = decoded.split_once(':') else { return Ok(None) };
         // The stored hash is part of the key, so that a changed password counts at once.
-        let Some(stored) = self.stored_hash(user).await? else {
+        let Some(account) = self.account(user).await? else {
             self.check_password(user, password, peer, now).await?;
             return Ok(None);
         };
-        let key: [u8; 32] = Sha256::digest(format!("{stored}\n{decoded}")).into();
+        let key: [u8; 32] = Sha256::digest(format!("{}\n{decoded}", account.hash)).into();
         if self.basic.lock().get(&key).is_some_and(|until| *until > now) {
             return Ok(Some(user.to_owned()));
         }
@@ -345,15 +198,23 @@ impl Logins {
         Ok(Some(user.to_owned()))
     }
 
-    /// Returns the hash of a user's password; nothing for whoever may not log in.
-    async fn stored_hash(&self, user: &str) -> Result<Option<String>> {
+    /// Returns what counts of a user's account for logins; nothing for whoever may not log in.
+    async fn account(&self, user: &str) -> Result<Option<Account>> {
         let (repository, user) = (self.repository.clone(), user.to_owned());
         tokio::task::spawn_blocking(move || {
             if !repository.may_log_in(&user)? {
                 return Ok(None);
             }
             let Some(path) = repository.account_path(&user)? else { return Ok(None) };
-            Ok(repository.snapshot()?.node(&path)?.and_then(|node| node.text("rep:password")))
+            let Some(node) = repository.snapshot()?.node(&path)? else { return Ok(None) };
+            let created = node.property("jcr:created");
+            let created = match created.as_ref().and_then(Property::first) {
+                Some(Value::Date(date)) => Some(date.to_system_time()),
+                _ => None,
+            };
+            let identifier = node.text("jcr:uuid").filter(|identifier| !identifier.is_empty());
+            let hash = node.text("rep:password");
+            Ok(hash.map(|hash| Account { hash, identifier, created }))
         })
         .await?
     }
@@ -361,7 +222,7 @@ impl Logins {
     /// Tells whether a password is right, unless too many were wrong before.
     ///
     /// # Errors
-    /// If it has to wait; if the store fails.
+    /// As [`Logins::verify`].
     pub(crate) async fn check_password(
         &self,
         user: &str,
@@ -369,52 +230,45 @@ impl Logins {
         peer: Option<Peer>,
         now: SystemTime,
     ) -> Result<bool> {
+        Ok(self.verify(user, password, peer, now).await?.is_some())
+    }
+
+    /// Returns the account whose password this is, unless too many were wrong before.
+    ///
+    /// # Errors
+    /// If it has to wait; if the store fails.
+    async fn verify(
+        &self,
+        user: &str,
+        password: &str,
+        peer: Option<Peer>,
+        now: SystemTime,
+    ) -> Result<Option<Account>> {
         let address = peer.map(|peer| peer.addr.ip());
         // Asked only with the permit, so that no more attempts run at once than there are permits.
         let permit = self.checks.acquire().await;
         if let Some(wait) = self.throttle.wait(user, address, now) {
             return Err(Failure::too_soon(wait));
         }
-        let stored = self.stored_hash(user).await?;
+        let account = self.account(user).await?;
         let password = password.to_owned();
-        let is_right = tokio::task::spawn_blocking(move || {
+        let verified = tokio::task::spawn_blocking(move || {
             // An unknown user costs as much as a known one, so that names cannot be told apart by time.
-            let hash = stored.as_deref().unwrap_or(NOBODY);
+            let hash = account.as_ref().map_or(NOBODY, |account| account.hash.as_str());
             let matches = PasswordHash::new(hash).is_ok_and(|hash| {
                 Argon2::default().verify_password(password.as_bytes(), &hash).is_ok()
             });
-            matches && stored.is_some()
+            account.filter(|_| matches)
         })
         .await?;
-        if is_right {
+        if verified.is_some() {
             self.throttle.succeeded(user, address, now);
         } else {
             self.throttle.failed(user, address, now);
         }
         drop(permit);
-        Ok(is_right)
+        Ok(verified)
     }
-}
-
-/// Stores a new token and returns it.
-async fn issue(
-    pool: &AnyPool,
-    kind: Kind,
-    user: &str,
-    now: SystemTime,
-    life: Option<Duration>,
-) -> std::io::Result<String> {
-    let token = random_token()?;
-    sqlx::query("INSERT INTO login (token_hash, kind, user_name, created, expires) VALUES ($1, $2, $3, $4, $5)")
-        .bind(hash_of(&token))
-        .bind(kind.name())
-        .bind(user)
-        .bind(seconds(now))
-        .bind(life.map(|life| seconds(now + life)))
-        .execute(pool)
-        .await
-        .map_err(std::io::Error::other)?;
-    Ok(token)
 }
 
 /// The hash of a password that nobody knows.
@@ -513,12 +367,6 @@ fn csrf_of(token: &str) -> String {
 
 fn hash_of(text: &str) -> String {
     hex(&Sha256::digest(text))
-}
-
-fn random_token() -> std::io::Result<String> {
-    let mut bytes = [0; 24];
-    getrandom::fill(&mut bytes).map_err(std::io::Error::other)?;
-    Ok(hex(&bytes))
 }
 
 fn hex(bytes: &[u8]) -> String {

@@ -17,6 +17,7 @@ use tympan_content::{Depth, NodePath, Viewer};
 use tympan_replicate::{Action, Need, Wish};
 use tympan_web::limit::BodyLimit;
 
+use crate::api::Condition;
 use crate::failure::{Failure, Result};
 use crate::form;
 use crate::login::{CSRF_HEADER, Identity, check_csrf, check_origin};
@@ -95,6 +96,10 @@ async fn handle(
         .map_err(|_| Failure::bad_request("the path is not UTF-8"))?
         .into_owned();
     let operation = fields.command(":operation").unwrap_or_default().to_owned();
+    let condition = Condition::of(&parts.headers);
+    if condition != Condition::None && Action::find(&operation).is_some() {
+        return Err(Failure::bad_request("activating takes no condition: send no `If-Match`"));
+    }
     let (asked, viewer) = (path.clone(), instance.viewer_of(Some(&identity))?);
     let asking = viewer.clone();
     let (fields, wishes) = instance
@@ -115,7 +120,13 @@ async fn handle(
         }
         None => {
             let work = move |instance: &Instance, _: &[Wish], _| {
-                let done = content::carry_out(instance, &operation, &path, &fields, &viewer)?;
+                let done = content::carry_out(
+                    instance,
+                    &operation,
+                    &path,
+                    &fields,
+                    (&viewer, &condition),
+                )?;
                 Ok((done, instance.repository.head()?))
             };
             let done = with_wishes(instance, wishes, Need::Nothing, work).await?;

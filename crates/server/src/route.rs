@@ -1,7 +1,7 @@
 //! Which request goes where.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use axum::body::Body;
 use axum::extract::{Extension, Query, Request, State};
@@ -37,9 +37,8 @@ pub fn router(instance: Arc<Instance>) -> Router {
         .merge(role_routes)
         .merge(store::routes())
         .merge(query::routes())
-        .merge(api::job::routes())
         .fallback(any(resource))
-        .layer(middleware::map_request(patiently))
+        .layer(middleware::map_request_with_state(instance.clone(), patiently))
         .layer(middleware::from_fn_with_state(instance.clone(), observe))
         .with_state(instance)
 }
@@ -72,7 +71,6 @@ fn author_routes() -> Router<Arc<Instance>> {
         .route("/ui/{*file}", get(interface::file))
         .route("/metrics", get(metrics_for_users))
         .merge(package::routes())
-        .merge(api::workflow::routes())
         .merge(api::routes())
 }
 
@@ -84,12 +82,10 @@ fn publish_routes() -> Router<Arc<Instance>> {
         .route("/bin/receive/blob/{digest}/{length}", put(receive::blob))
 }
 
-/// How long a body may leave off arriving.
-const PATIENCE: Duration = Duration::from_secs(30);
-
 /// Lets a body that stops arriving fail, so that no client holds a connection by sending nothing.
-async fn patiently(request: Request) -> Request {
-    request.map(|body| Body::new(limited(body, u64::MAX).stalling_at_most(PATIENCE)))
+async fn patiently(State(instance): State<Arc<Instance>>, request: Request) -> Request {
+    let patience = instance.body_timeout;
+    request.map(|body| Body::new(limited(body, u64::MAX).stalling_at_most(patience)))
 }
 
 /// Answers for everything that is content.

@@ -2,8 +2,10 @@
 //!
 //! In: a session. Out: pending edits below `/home`. The hash of a password is the caller's business.
 
+use std::time::SystemTime;
+
 use crate::access::policy::TYPES;
-use crate::{Error, NodePath, Property, Result, Session, Subtree, Value, ValueType};
+use crate::{Error, NodePath, Property, Repository, Result, Session, Subtree, Value, ValueType};
 
 /// Where users are made.
 const USERS: &str = "/home/users";
@@ -12,6 +14,33 @@ const GROUPS: &str = "/home/groups";
 
 /// Names that no account may have.
 const RESERVED: [&str; 3] = ["anonymous", "everyone", "system"];
+
+impl Repository {
+    /// Gives every user and group without an identifier (`jcr:uuid`) one, in one commit: packages may bring accounts
+    /// without. Tells how many there were.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub fn identify_accounts(&self, at: SystemTime) -> Result<usize> {
+        let policies = self.0.bodies.access.of_main(&self.0)?;
+        let paths: Vec<NodePath> = policies.accounts.without_identifier().cloned().collect();
+        let mut session = self.session("system")?;
+        let mut count = 0;
+        for path in &paths {
+            let node = session.whole()?.node(path)?;
+            if node.is_some_and(|node| node.text("jcr:uuid").is_none()) {
+                session.set_property(path, "jcr:uuid", Property::text(new_identifier()))?;
+                count += 1;
+            }
+        }
+        match session.commit("give accounts identifiers", at) {
+            Ok(_) => Ok(count),
+            // Another process gives them theirs at the same time.
+            Err(Error::Conflicts(_)) => Ok(0),
+            Err(error) => Err(error),
+        }
+    }
+}
 
 impl Session {
     /// Adds a user with the hash of its password.
@@ -168,7 +197,11 @@ fn account(id: &str, primary_type: &str) -> Result<Subtree> {
     crate::check_name(id)?;
     Ok(Subtree::new(id, primary_type)
         // Not derived from the name: groups know members by it, and a name can be given again.
-        .with("jcr:uuid", uuid::Uuid::new_v4().to_string().as_str())
+        .with("jcr:uuid", new_identifier().as_str())
         .with("rep:authorizableId", id)
         .with("rep:principalName", id))
+}
+
+fn new_identifier() -> String {
+    uuid::Uuid::new_v4().to_string()
 }

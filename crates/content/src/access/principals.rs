@@ -104,7 +104,9 @@ impl Accounts {
     fn groups_around(&self, uuid: &str) -> Vec<(String, Vec<String>)> {
         let mut found = Vec::new();
         let mut seen = HashSet::new();
-        let mut waiting = VecDeque::from([(uuid, Vec::new())]);
+        // Without an identifier nobody can be listed.
+        let first = Some((uuid, Vec::new())).filter(|(uuid, _)| !uuid.is_empty());
+        let mut waiting: VecDeque<(&str, Vec<String>)> = first.into_iter().collect();
         while let Some((uuid, chain)) = waiting.pop_front() {
             for id in self.groups_of.get(uuid).into_iter().flatten() {
                 let Some(group) = self.groups.get(id) else { continue };
@@ -114,7 +116,9 @@ impl Accounts {
                 found.push((group.principal.clone(), chain.clone()));
                 let mut chain: Vec<String> = chain.clone();
                 chain.push(group.principal.clone());
-                waiting.push_back((&group.uuid, chain));
+                if !group.uuid.is_empty() {
+                    waiting.push_back((&group.uuid, chain));
+                }
             }
         }
         found
@@ -136,6 +140,18 @@ impl Accounts {
     pub(crate) fn all(&self) -> impl Iterator<Item = (&str, &str, &NodePath)> {
         let users = self.users.iter().map(|(id, user)| (&**id, &*user.principal, &user.path));
         let groups = self.groups.iter().map(|(id, group)| (&**id, &*group.principal, &group.path));
+        users.chain(groups)
+    }
+
+    /// Returns the identifier of a user, which no later user of the name has; nothing for one that has none.
+    pub(crate) fn identifier_of(&self, id: &str) -> Option<&str> {
+        self.users.get(id).map(|user| user.uuid.as_str()).filter(|uuid| !uuid.is_empty())
+    }
+
+    /// Returns where the accounts are that have no identifier.
+    pub(crate) fn without_identifier(&self) -> impl Iterator<Item = &NodePath> {
+        let users = self.users.values().filter(|user| user.uuid.is_empty()).map(|user| &user.path);
+        let groups = self.groups.values().filter(|one| one.uuid.is_empty()).map(|one| &one.path);
         users.chain(groups)
     }
 

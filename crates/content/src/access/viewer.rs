@@ -88,6 +88,15 @@ impl Repository {
         Ok(self.0.bodies.access.of_main(&self.0)?.accounts.path_of(id).cloned())
     }
 
+    /// Returns the identifier (`jcr:uuid`) of a user: what tells it from a former or later user of the same name.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub fn account_identifier(&self, user: &str) -> Result<Option<String>> {
+        let policies = self.0.bodies.access.of_main(&self.0)?;
+        Ok(policies.accounts.identifier_of(user).map(str::to_owned))
+    }
+
     /// Returns every user, sorted by name, and whether it is disabled.
     ///
     /// # Errors

@@ -121,7 +121,8 @@ fn need_management(snapshot: &Snapshot, folder: &str) -> Result<()> {
 /// Checks the condition of a change of an account, now and at the commit.
 fn guard(call: &Call, session: &mut Session, node: &Node) -> Result<()> {
     let condition = Condition::of(&call.headers);
-    condition.check(&call.instance, Some(node))?;
+    // As the session has it: the commit is refused if it is changed after that.
+    condition.check(&call.instance, session.node(node.path())?.as_ref())?;
     if condition != Condition::None {
         session.expect_unchanged(node.path())?;
     }

@@ -5,23 +5,23 @@
 //! * Making, merging, promoting and removing a branch is for administrators, and so is the history: these work on the
 //!   whole content, whatever policies say of its parts.
 
-use std::collections::BTreeMap;
+mod merge;
 
 use http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Map, Value as Json, json};
 use tympan_content::{
-    Branch, ChangeKind, ChunkId, Conflict, Date, MergeChoice, Merged, Node, NodePath, PathChange,
-    Revising, Side, Snapshot, Subtree,
+    Branch, ChangeKind, ChunkId, Date, Node, PathChange, Revising, Snapshot, Subtree,
 };
 
+pub(crate) use self::merge::ENDPOINTS as MERGES;
 use crate::Instance;
 use crate::api::endpoint::{
     Answer, BRANCH, Body, Call, Endpoint, Handler, Kind, Parameter, Reply, Verb, on_branch,
 };
 use crate::api::node::{given, own_tree};
 use crate::api::schema::{
-    array, count as number, named, object, path_schema, reference, sent, text, text_or_null,
+    array, count as number, named, object, reference, sent, text, text_or_null,
 };
 use crate::api::version::differences;
 use crate::failure::{Failure, Result};
@@ -30,8 +30,6 @@ use crate::metrics::count;
 const NAME: Parameter = Parameter::required("name", Kind::Text, "The branch.");
 /// The most changes of one answer.
 const MAX_CHANGES: u64 = 10_000;
-/// The most paths and decisions of a merge.
-const MAX_PATHS: usize = 1000;
 /// The branch that all others come from.
 const MAIN: &str = "main";
 
@@ -93,17 +91,6 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
     },
     Endpoint {
         verb: Verb::Post,
-        path: "/api/v1/branches/merge",
-        id: "mergeBranch",
-        about: "Merges what a branch has changed into `main`, all of it or some paths. Conflicts that nobody decides are \
-                listed, and nothing is merged. For administrators.",
-        parameters: &[],
-        body: Body::Json("Merge"),
-        answers: &[Answer::json("Merged", "What was merged, or with `dryRun` would be.")],
-        handler: Handler::Work(merge),
-    },
-    Endpoint {
-        verb: Verb::Post,
         path: "/api/v1/branches/promote",
         id: "promoteBranch",
         about: "Makes `main` as a branch is. Refused (409) if `main` has changed since, unless `replace` says to drop \
@@ -134,24 +121,12 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
 ];
 
 /// The schemas of this part.
-#[expect(clippy::too_many_lines, reason = "a flat table of schemas")]
 pub(crate) fn schemas() -> Map<String, Json> {
     let flag = || json!({ "type": "boolean" });
     let name = || json!({ "type": "string", "minLength": 1, "maxLength": 200 });
-    let side = || json!({ "enum": ["mine", "theirs"] });
     let kind = || json!({ "enum": ["added", "removed", "changed"] });
     let root = json!({ "type": "string", "pattern": "^[0-9a-f]{64}$" });
-    let change = object(&[("path", text()), ("kind", kind())]);
-    let paths = json!({ "type": "array", "maxItems": MAX_PATHS, "items": path_schema() });
-    let decisions = json!({ "type": "object", "propertyNames": path_schema(), "additionalProperties": side(), "maxProperties": MAX_PATHS });
-    let conflict = object(&[("path", text()), ("kind", text()), ("property", text_or_null())]);
-    let decided = object(&[
-        ("path", text()),
-        ("kind", text()),
-        ("property", text_or_null()),
-        ("side", side()),
-    ]);
-    named([
+    let mut all = named([
         ("Branches", object(&[("branches", array(reference("Branch")))])),
         ("Branch", object(&[("name", text()), ("root", text()), ("base", text_or_null())])),
         (
@@ -184,28 +159,6 @@ pub(crate) fn schemas() -> Map<String, Json> {
                 ("isComplete", flag()),
             ]),
         ),
-        (
-            "Merge",
-            sent(
-                &["name"],
-                &[
-                    ("name", name()),
-                    ("only", paths),
-                    ("prefer", side()),
-                    ("decisions", decisions),
-                    ("dryRun", flag()),
-                ],
-            ),
-        ),
-        (
-            "Merged",
-            object(&[
-                ("root", text_or_null()),
-                ("changes", array(change)),
-                ("decided", array(decided)),
-                ("conflicts", array(conflict)),
-            ]),
-        ),
         ("Promotion", sent(&["name"], &[("name", name()), ("replace", flag())])),
         (
             "Revisions",
@@ -220,7 +173,9 @@ pub(crate) fn schemas() -> Map<String, Json> {
                 ])),
             )]),
         ),
-    ])
+    ]);
+    all.extend(merge::schemas());
+    all
 }
 
 fn describe(branch: &Branch) -> Json {
@@ -349,83 +304,6 @@ fn describe_change(
 
 fn own(node: &Node) -> Result<Subtree> {
     own_tree(node)
-}
-
-#[derive(Debug, Clone, Copy, Deserialize)]
-#[serde(rename_all = "camelCase")]
-enum SideWord {
-    Mine,
-    Theirs,
-}
-
-impl From<SideWord> for Side {
-    fn from(word: SideWord) -> Self {
-        match word {
-            SideWord::Mine => Self::Mine,
-            SideWord::Theirs => Self::Theirs,
-        }
-    }
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "camelCase")]
-struct Merge {
-    name: String,
-    #[serde(default)]
-    only: Vec<String>,
-    #[serde(default, deserialize_with = "given")]
-    prefer: Option<SideWord>,
-    #[serde(default)]
-    decisions: BTreeMap<String, SideWord>,
-    #[serde(default)]
-    dry_run: bool,
-}
-
-fn merge(instance: &Instance, call: &Call) -> Result<Reply> {
-    let Merge { name, only, prefer, decisions, dry_run } = call.body()?;
-    call.require_administrator("merge branches")?;
-    on_branch(&instance.repository, &name)?;
-    if only.len() > MAX_PATHS || decisions.len() > MAX_PATHS {
-        let message = format!("say at most {MAX_PATHS} paths and {MAX_PATHS} decisions");
-        return Err(Failure::bad_request(message));
-    }
-    let only = only.iter().map(|path| NodePath::new(path)).collect::<Result<Vec<_>, _>>()?;
-    let decided = |(path, side): (&String, &SideWord)| Ok((NodePath::new(path)?, (*side).into()));
-    let decisions = decisions.iter().map(decided).collect::<Result<_>>()?;
-    let choice = MergeChoice { only, prefer: prefer.map(Into::into), decisions };
-    if dry_run {
-        return Ok(Reply::json(merged_json(&instance.repository.try_merge(&name, &choice)?)));
-    }
-    let message = format!("merge branch {name}");
-    let merged = instance.repository.merge_part(&name, &choice, revising(call, &message))?;
-    count(&instance.metrics.commits);
-    Ok(Reply::json(merged_json(&merged)))
-}
-
-fn merged_json(merged: &Merged) -> Json {
-    let conflict = |conflict: &Conflict| {
-        json!({
-            "path": conflict.path.as_str(),
-            "kind": conflict.kind.name(),
-            "property": conflict.property,
-        })
-    };
-    let changes = merged.changes.iter();
-    let changes = changes.map(|(path, kind)| json!({ "path": path.as_str(), "kind": kind.name() }));
-    let decided = merged.decided.iter().map(|(one, side)| {
-        let mut described = conflict(one);
-        let side = if *side == Side::Mine { "mine" } else { "theirs" };
-        if let Some(described) = described.as_object_mut() {
-            described.insert("side".to_owned(), side.into());
-        }
-        described
-    });
-    json!({
-        "root": merged.root.map(|root| root.to_string()),
-        "changes": changes.collect::<Vec<_>>(),
-        "decided": decided.collect::<Vec<_>>(),
-        "conflicts": merged.conflicts.iter().map(conflict).collect::<Vec<_>>(),
-    })
 }
 
 #[derive(Debug, Deserialize)]

@@ -82,8 +82,8 @@ impl Verb {
     }
 }
 
-/// A parameter in the query or the head of a request.
-#[derive(Debug, Clone, Copy)]
+/// A parameter in the query or the head of a request, or a field of a form.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Parameter {
     pub(crate) name: &'static str,
     pub(crate) kind: Kind,
@@ -106,10 +106,14 @@ pub(crate) enum Kind {
     Words(&'static [&'static str]),
     /// A text of at most 4,096 characters.
     Text,
+    /// Such a text that is not empty.
+    Filled,
     /// Text of any length: a statement.
     Statement,
     /// Several texts of at most 4,096 characters: the parameter may be repeated.
     Texts,
+    /// Several texts of the form `name=value`: the parameter may be repeated.
+    Pairs,
     /// An instant: `2026-11-21T12:00:00Z`.
     Time,
     /// Several of some words: the parameter may be repeated.
@@ -136,7 +140,7 @@ impl Kind {
 
     /// Tells whether the parameter may be repeated.
     pub(crate) fn is_list(self) -> bool {
-        matches!(self, Self::Texts | Self::SomeWords(_) | Self::Patterns)
+        matches!(self, Self::Texts | Self::Pairs | Self::SomeWords(_) | Self::Patterns)
     }
 }
 
@@ -173,6 +177,8 @@ pub(crate) enum Body {
     Question(&'static str),
     /// JSON merge patch of the schema with this name.
     Patch(&'static str),
+    /// The fields of a form, which the handler finds among the parameters.
+    Form(&'static [Parameter]),
     /// Text in UTF-8, left to the handler as a stream.
     Text,
     /// Bytes of any type, left to the handler as a stream.
@@ -270,6 +276,11 @@ impl Call {
         self.text(name).and_then(|text| text.parse().ok()).unwrap_or(default)
     }
 
+    /// Returns a whole number that is given.
+    pub(crate) fn whole(&self, name: &str) -> Option<i64> {
+        self.text(name)?.parse().ok()
+    }
+
     /// Tells whether a flag is set.
     pub(crate) fn flag(&self, name: &str) -> bool {
         self.text(name) == Some("true")
@@ -323,6 +334,9 @@ impl Call {
 
     /// Refuses whoever is no administrator; `what` completes "only administrators may".
     pub(crate) fn require_administrator(&self, what: &str) -> Result<()> {
+        if self.identity.is_none() {
+            return Err(Failure::new(StatusCode::UNAUTHORIZED, "log in first"));
+        }
         self.instance.require_administrator(&self.viewer, what)
     }
 

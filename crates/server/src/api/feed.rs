@@ -16,16 +16,19 @@ use axum::body::Body as HttpBody;
 use axum::response::Response;
 use bytes::Bytes;
 use futures_util::Stream;
-use http::{HeaderName, HeaderValue, header};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use parking_lot::Mutex;
 use serde_json::{Value as Json, json};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout, timeout_at};
-use tympan_content::{ChangeFilter, ChangePage, Cursor, Date, FeedKind, RevisionChanges, Viewer};
+use tympan_content::{
+    ChangeFilter, ChangePage, Cursor, Date, FeedKind, Repository, RevisionChanges, Viewer,
+};
+use tympan_web::listen::Peer;
 
 use crate::Instance;
 use crate::api::endpoint::{
-    Answer, Body, Call, Content, Endpoint, Handler, Kind, Parameter, Pending, Reply, Verb,
+    Answer, BRANCH, Body, Call, Content, Endpoint, Handler, Kind, Parameter, Pending, Reply, Verb,
 };
 use crate::failure::{Failure, Result};
 use crate::follow::{Follower, Woken};
@@ -42,6 +45,7 @@ const BUFFER: usize = 8;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 const PARAMETERS: &[Parameter] = &[
+    BRANCH,
     Parameter::new(
         "since",
         Kind::Cursor,
@@ -104,10 +108,14 @@ const ANSWERS: &[Answer] = &[Answer {
 /// What a stream ends with when the server stops.
 const STOPPING: &str = "the server stops; go on with the last id when it is back";
 
-/// What a client wants to hear of.
+/// What a client wants to hear of, and how it proved who it is.
 #[derive(Clone)]
 struct Wanted {
+    repository: Repository,
     viewer: Viewer,
+    user: String,
+    headers: HeaderMap,
+    peer: Option<Peer>,
     filter: ChangeFilter,
     limit: usize,
 }
@@ -115,7 +123,11 @@ struct Wanted {
 fn changes(call: Call) -> Pending {
     Box::pin(async move {
         let wanted = Wanted {
+            repository: call.repository()?,
             viewer: call.viewer.clone(),
+            user: call.user().to_owned(),
+            headers: call.headers.clone(),
+            peer: call.peer,
             filter: filter_of(&call)?,
             limit: call.number("limit", 1000),
         };
@@ -124,13 +136,13 @@ fn changes(call: Call) -> Pending {
             let resumed = call.header(&HeaderName::from_static("last-event-id"));
             let since = resumed.or(call.text("since")).unwrap_or("now").to_owned();
             let follower = call.instance.follow()?;
-            let cursor = cursor_of(&call.instance, since).await?;
+            let cursor = cursor_of(&call.instance, &wanted, since).await?;
             // A cursor that leads nowhere is refused before the stream begins.
             next_page(&call.instance, &wanted, &cursor).await?;
             return Ok(Reply::Http(stream(call.instance, follower, wanted, cursor)));
         }
         let since = call.text("since").unwrap_or("now").to_owned();
-        let cursor = cursor_of(&call.instance, since).await?;
+        let cursor = cursor_of(&call.instance, &wanted, since).await?;
         let page = page_or_wait(&call, &wanted, cursor).await?;
         let revisions: Vec<Json> = page.revisions.iter().map(describe).collect();
         Ok(Reply::json(json!({
@@ -157,14 +169,25 @@ fn filter_of(call: &Call) -> Result<ChangeFilter> {
     Ok(filter)
 }
 
-async fn cursor_of(instance: &Arc<Instance>, since: String) -> Result<Cursor> {
+async fn cursor_of(instance: &Arc<Instance>, wanted: &Wanted, since: String) -> Result<Cursor> {
+    let repository = wanted.repository.clone();
     instance
-        .work(move |instance| match since.as_str() {
-            "now" => Ok(instance.repository.newest_cursor()?),
-            "oldest" => Ok(instance.repository.oldest_cursor()?),
+        .work(move |_| match since.as_str() {
+            "now" => Ok(repository.newest_cursor()?),
+            "oldest" => Ok(repository.oldest_cursor()?),
             text => Ok(text.parse()?),
         })
         .await
+}
+
+/// Refuses whoever has logged out meanwhile, or whose account is gone: a stream may outlive both.
+async fn check_login(instance: &Arc<Instance>, wanted: &Wanted) -> Result<()> {
+    let Wanted { user, headers, peer, .. } = wanted;
+    let found = instance.logins.identify(headers, *peer, SystemTime::now()).await?;
+    if found.is_some_and(|identity| identity.user == *user) {
+        return Ok(());
+    }
+    Err(Failure::new(StatusCode::UNAUTHORIZED, "the login has ended"))
 }
 
 async fn next_page(
@@ -172,10 +195,11 @@ async fn next_page(
     wanted: &Wanted,
     since: &Cursor,
 ) -> Result<ChangePage> {
+    check_login(instance, wanted).await?;
     let (wanted, since) = (wanted.clone(), since.clone());
-    let page = move |instance: &Instance| {
-        let Wanted { viewer, filter, limit } = &wanted;
-        Ok(instance.repository.changes(viewer, &since, filter, *limit)?)
+    let page = move |_: &Instance| {
+        let Wanted { repository, viewer, filter, limit, .. } = &wanted;
+        Ok(repository.changes(viewer, &since, filter, *limit)?)
     };
     instance.work(page).await
 }

@@ -87,7 +87,8 @@ async fn carry_out(
     parts: Parts,
     body: HttpBody,
 ) -> Result<Reply> {
-    let parameters = read_parameters(endpoint, parts.uri.query().unwrap_or_default())?;
+    let query = parts.uri.query().unwrap_or_default();
+    let mut parameters = read_parameters(endpoint.parameters, query)?;
     check_headers(endpoint, &parts.headers)?;
     let viewer = instance.viewer_of(identity.as_ref())?;
     let (mut json, mut stream) = (Bytes::new(), None);
@@ -96,6 +97,7 @@ async fn carry_out(
         Body::Json(_) | Body::Question(_) | Body::Patch(_) => {
             json = read_json(endpoint, &parts.headers, body).await?
         }
+        Body::Form(fields) => parameters.extend(read_form(fields, &parts.headers, body).await?),
         Body::Text | Body::Bytes => {
             let limit = parts.extensions.get::<BodyLimit>().map_or(MAX_JSON_BYTES, |limit| limit.0);
             stream = Some(HttpBody::new(limited(body, limit)));
@@ -121,8 +123,7 @@ async fn carry_out(
 
 /// Reads a JSON body.
 async fn read_json(endpoint: &Endpoint, headers: &HeaderMap, body: HttpBody) -> Result<Bytes> {
-    let media_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
-    let essence = media_type.unwrap_or_default().split(';').next().unwrap_or_default().trim();
+    let essence = media_type_of(headers);
     let is_patch = matches!(endpoint.body, Body::Patch(_));
     let fits = essence.eq_ignore_ascii_case("application/json")
         || (is_patch && essence.eq_ignore_ascii_case("application/merge-patch+json"));
@@ -130,6 +131,32 @@ async fn read_json(endpoint: &Endpoint, headers: &HeaderMap, body: HttpBody) -> 
         let message = "the body must be JSON, with `Content-Type: application/json`";
         return Err(Failure::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
     }
+    read_all(body).await
+}
+
+/// Reads the fields of a form.
+async fn read_form(
+    fields: &'static [Parameter],
+    headers: &HeaderMap,
+    body: HttpBody,
+) -> Result<Vec<(String, String)>> {
+    if !media_type_of(headers).eq_ignore_ascii_case("application/x-www-form-urlencoded") {
+        let message =
+            "the body must be a form, with `Content-Type: application/x-www-form-urlencoded`";
+        return Err(Failure::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
+    }
+    let body = read_all(body).await?;
+    let text = std::str::from_utf8(&body)
+        .map_err(|_| Failure::bad_request("the form is not in ASCII, with other letters as %XX"))?;
+    read_parameters(fields, text)
+}
+
+fn media_type_of(headers: &HeaderMap) -> &str {
+    let media_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    media_type.unwrap_or_default().split(';').next().unwrap_or_default().trim()
+}
+
+async fn read_all(body: HttpBody) -> Result<Bytes> {
     let collected = HttpBody::new(limited(body, MAX_JSON_BYTES)).collect().await;
     Ok(collected.map_err(|error| broken(&error))?.to_bytes())
 }
@@ -145,10 +172,9 @@ pub(crate) fn broken(error: &(dyn std::error::Error + 'static)) -> Failure {
     }
 }
 
-/// Reads the query by what the endpoint knows.
-fn read_parameters(endpoint: &Endpoint, query: &str) -> Result<Vec<(String, String)>> {
-    let known: Vec<&Parameter> =
-        endpoint.parameters.iter().filter(|one| !one.kind.is_header()).collect();
+/// Reads a query or a form by what the endpoint knows.
+fn read_parameters(known: &[Parameter], query: &str) -> Result<Vec<(String, String)>> {
+    let known: Vec<&Parameter> = known.iter().filter(|one| !one.kind.is_header()).collect();
     let mut given: Vec<(String, String)> = Vec::new();
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -176,7 +202,7 @@ fn read_parameters(endpoint: &Endpoint, query: &str) -> Result<Vec<(String, Stri
 fn decode(text: &str) -> Result<String> {
     let spaced = text.replace('+', " ");
     let decoded = percent_decode(spaced.as_bytes()).decode_utf8();
-    let decoded = decoded.map_err(|_| Failure::bad_request("the query is not UTF-8"))?;
+    let decoded = decoded.map_err(|_| Failure::bad_request("what is sent is not UTF-8"))?;
     Ok(decoded.into_owned())
 }
 
@@ -216,6 +242,15 @@ fn check_value(parameter: &Parameter, value: &str) -> Result<()> {
             let fits = value.chars().count() <= MAX_TEXT && !value.contains('\0');
             (!fits).then(|| format!("a text of at most {MAX_TEXT} characters"))
         }
+        Kind::Filled => {
+            let fits = (1..=MAX_TEXT).contains(&value.chars().count()) && !value.contains('\0');
+            (!fits).then(|| format!("a text of 1 to {MAX_TEXT} characters"))
+        }
+        Kind::Pairs => {
+            let is_pair = value.split_once('=').is_some_and(|(name, _)| !name.is_empty());
+            let fits = is_pair && value.chars().count() <= MAX_TEXT && !value.contains('\0');
+            (!fits).then(|| format!("`name=value`, of at most {MAX_TEXT} characters"))
+        }
         Kind::Path => return Ok(NodePath::new(value).map(drop)?),
         Kind::Name => return Ok(check_name(value)?),
         Kind::Integer(least, most) => {
@@ -245,8 +280,13 @@ fn check_value(parameter: &Parameter, value: &str) -> Result<()> {
     }
 }
 
-/// Checks headers that have one possible value.
+/// Checks headers that have one possible value, and refuses a condition that nobody would look at.
 fn check_headers(endpoint: &Endpoint, headers: &HeaderMap) -> Result<()> {
+    let takes = |name: &str| endpoint.parameters.iter().any(|one| one.name == name);
+    if endpoint.writes() && headers.contains_key(header::IF_MATCH) && !takes("If-Match") {
+        let message = "this takes no condition: what `If-Match` asks for would not be checked";
+        return Err(Failure::bad_request(message));
+    }
     for one in endpoint.parameters {
         let Kind::HeaderWord(word) = one.kind else { continue };
         if headers.get(one.name).is_some_and(|value| value.as_bytes() != word.as_bytes()) {
@@ -317,5 +357,12 @@ mod tests {
         check(Kind::Seconds(60), "61s", false);
         check(Kind::Seconds(60), "s", false);
         check(Kind::Words(&["a", "b"]), "c", false);
+        check(Kind::Text, "", true);
+        check(Kind::Filled, "", false);
+        check(Kind::Filled, "a", true);
+        check(Kind::Pairs, "a=b=c", true);
+        check(Kind::Pairs, "a=", true);
+        check(Kind::Pairs, "=b", false);
+        check(Kind::Pairs, "a", false);
     }
 }

@@ -60,12 +60,19 @@ const TABLES: &[&[Endpoint]] = &[
     account::USERS,
     account::GROUPS,
     permission::ENDPOINTS,
+    permission::CHANGES,
+    permission::REASONS,
     branch::ENDPOINTS,
+    branch::MERGES,
     node_type::ENDPOINTS,
     package::ENDPOINTS,
     feed::ENDPOINTS,
     page::ENDPOINTS,
     queue::ENDPOINTS,
+    job::ENDPOINTS,
+    job::QUEUES,
+    workflow::ENDPOINTS,
+    workflow::STEPS,
     openapi::ENDPOINTS,
 ];
 
@@ -74,9 +81,9 @@ pub(crate) fn endpoints() -> impl Iterator<Item = &'static Endpoint> {
     TABLES.iter().flat_map(|table| table.iter())
 }
 
-/// Returns the routes of the endpoints that a publisher has: queries.
+/// Returns the routes of the endpoints that a publisher has: queries, and its jobs.
 pub(crate) fn publish_routes() -> Router<Arc<Instance>> {
-    routes_of(query::ENDPOINTS.iter())
+    routes_of([query::ENDPOINTS, job::ENDPOINTS, job::QUEUES].into_iter().flatten())
 }
 
 /// Returns the routes of all endpoints.

@@ -106,6 +106,9 @@ fn operation(endpoint: &Endpoint) -> Value {
             ("application/merge-patch+json", reference(schema)),
             ("application/json", reference(schema)),
         ],
+        Body::Form(fields) => {
+            vec![("application/x-www-form-urlencoded", schema::of_form(fields))]
+        }
         Body::Text => vec![("text/plain", json!({ "type": "string", "minLength": 1 }))],
         Body::Bytes => {
             vec![("application/octet-stream", json!({ "type": "string", "format": "binary" }))]

@@ -39,6 +39,12 @@ pub(crate) fn of_parameter(parameter: &Parameter) -> Value {
         Kind::Text => {
             json!({ "type": "string", "maxLength": 4096, "pattern": format!("^[^\\u0000]*{END}") })
         }
+        Kind::Filled => {
+            json!({ "type": "string", "minLength": 1, "maxLength": 4096, "pattern": format!("^[^\\u0000]*{END}") })
+        }
+        Kind::Pairs => list(
+            json!({ "type": "string", "maxLength": 4096, "pattern": format!("^[^=\\u0000]+=[^\\u0000]*{END}") }),
+        ),
         Kind::Statement => json!({ "type": "string", "pattern": format!("^[^\\u0000]*{END}") }),
         Kind::Time => value_of(ValueType::Date),
         Kind::Texts => list(
@@ -64,7 +70,7 @@ pub(crate) fn of_parameter(parameter: &Parameter) -> Value {
         }
         Kind::Cursor => {
             let pattern = format!(
-                "^(?:now|oldest|[0-9]{{1,19}}-[0-9a-f]{{64}}(?:-(?:[0-9a-f]{{2}})*)?){END}"
+                "^(?:now|oldest|[0-9]{{1,19}}-[0-9a-f]{{64}}(?:-(?:[0-9a-f]{{2}})*r?)?){END}"
             );
             json!({ "type": "string", "pattern": pattern, "maxLength": 4096 })
         }
@@ -73,6 +79,24 @@ pub(crate) fn of_parameter(parameter: &Parameter) -> Value {
             json!({ "type": "string", "pattern": pattern, "maxLength": 4096 })
         }
     }
+}
+
+/// Returns the schema of a form with these fields.
+pub(crate) fn of_form(fields: &[Parameter]) -> Value {
+    let mut properties = Map::new();
+    for field in fields {
+        let mut schema = of_parameter(field);
+        if let Some(schema) = schema.as_object_mut() {
+            schema.insert("description".to_owned(), field.about.into());
+            if field.is_required && field.kind.is_list() {
+                schema.insert("minItems".to_owned(), json!(1));
+            }
+        }
+        properties.insert(field.name.to_owned(), schema);
+    }
+    let required = fields.iter().filter(|field| field.is_required);
+    let required: Vec<&str> = required.map(|field| field.name).collect();
+    json!({ "type": "object", "properties": properties, "required": required, "additionalProperties": false })
 }
 
 pub(crate) fn reference(name: &str) -> Value {
@@ -214,11 +238,11 @@ fn batch() -> Value {
     sent(&["operations"], &[("operations", operations), ("message", text())])
 }
 
-/// Returns the schema of failures: problem details of RFC 9457.
-fn problem() -> Value {
+/// Returns the members of a conflict, with what each side has and who made the other one.
+pub(crate) fn conflict_members() -> Vec<(&'static str, Value)> {
     let changed =
         object(&[("user", text()), ("at", text()), ("revision", count()), ("message", text())]);
-    let conflict = object(&[
+    vec![
         ("path", text()),
         ("kind", text()),
         ("property", text_or_null()),
@@ -226,7 +250,11 @@ fn problem() -> Value {
         ("ours", text_or_null()),
         ("theirs", text_or_null()),
         ("changed", json!({ "anyOf": [changed, { "type": "null" }] })),
-    ]);
+    ]
+}
+
+/// Returns the schema of failures: problem details of RFC 9457.
+fn problem() -> Value {
     let referrer = object(&[("path", text()), ("property", text()), ("kind", text())]);
     let violation = json!({
         "type": "object",
@@ -247,7 +275,7 @@ fn problem() -> Value {
             "title": text(),
             "status": { "type": "integer", "minimum": 400, "maximum": 599 },
             "detail": { "type": "string", "description": "What failed, where, and what to do." },
-            "conflicts": array(conflict),
+            "conflicts": array(reference("Conflict")),
             "violations": array(violation),
             "currentTag": { "type": "string", "description": "The tag of the document as it is now." },
             "operation": { "type": "integer", "minimum": 0, "description": "Which operation of a batch failed." },
@@ -273,9 +301,12 @@ pub(crate) fn all() -> Map<String, Value> {
         super::branch::schemas(),
         super::node_type::schemas(),
         super::package::schemas(),
+        super::job::schemas(),
+        super::workflow::schemas(),
     ] {
         all.extend(schemas);
     }
+    all.insert("Conflict".to_owned(), object(&conflict_members()));
     all.insert("Problem".to_owned(), problem());
     all
 }

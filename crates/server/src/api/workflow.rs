@@ -1,59 +1,193 @@
-//! Workflows: starting them, what is in an inbox, completing steps, history.
+//! Workflows: starting them, what became of them, ending them.
 //!
-//! Who started an instance and the administrator see it whole; who is asked to do a step sees the step. A workflow is
-//! started about what the asker may read.
+//! Who started an instance and administrators see it whole; who is asked to do a step sees the step (`step`). To
+//! everybody else it is not there. A workflow is started about what the asker may read, and nobody is told of a node that
+//! they may not read by what a workflow is about.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+mod step;
+
 use std::time::{Duration, SystemTime};
 
-use axum::extract::{Query, Request, State};
-use axum::routing::{get, post};
-use axum::{Form, Json, Router};
 use http::StatusCode;
-use http::request::Parts;
 use serde_json::{Map, Value, json};
-use tympan_content::{Date, NodePath};
+use tympan_content::{Date, NodePath, Snapshot};
 use tympan_jobs::workflow::{
-    Model, StartWorkflow, WorkItem, Workflow, WorkflowFilter, WorkflowState, Workflows, find_models,
+    Model, StartWorkflow, Workflow, WorkflowFilter, WorkflowState, Workflows, find_models,
 };
 
+pub(crate) use self::step::ENDPOINTS as STEPS;
 use crate::Instance;
-use crate::api::require_user;
+use crate::api::endpoint::{
+    Answer, Body, Call, Endpoint, Handler, Kind, Parameter, Pending, Reply, Verb,
+};
+use crate::api::schema::{array, count, named, object, reference, sent, text, text_or_null};
 use crate::failure::{Failure, Result};
-use crate::login::{CSRF_HEADER, Identity, check_csrf, check_origin};
 
-const ADMIN: &str = "admin";
 /// The most instances or steps of one answer.
 const MAX_LISTED: u32 = 500;
+/// The most days that a purge looks back: a century.
+const MAX_DAYS: u64 = 36_500;
 
-pub(crate) fn routes() -> Router<Arc<Instance>> {
-    Router::new()
-        .route("/api/v1/workflows", get(list).post(start))
-        .route("/api/v1/workflows/models", get(models))
-        .route("/api/v1/workflows/instance", get(instance_of))
-        .route("/api/v1/workflows/inbox", get(inbox))
-        .route("/api/v1/workflows/complete", post(complete))
-        .route("/api/v1/workflows/delegate", post(delegate))
-        .route("/api/v1/workflows/terminate", post(terminate))
-        .route("/api/v1/workflows/suspend", post(suspend))
-        .route("/api/v1/workflows/resume", post(resume))
-        .route("/api/v1/workflows/purge", post(purge))
-}
+const NUMBER: Kind = Kind::Integer(0, i64::MAX as u64);
+const ID: Parameter = Parameter::required("id", NUMBER, "The instance's number.");
+const COMMENT: Parameter = Parameter::new("comment", Kind::Text, "What the history says about it.");
+const DATA: Parameter = Parameter::new(
+    "data",
+    Kind::Pairs,
+    "What is added to the data of the instance: `name=value`. May be repeated.",
+);
 
-type Parameters = BTreeMap<String, String>;
-type Pairs = Vec<(String, String)>;
+/// The endpoints of this part.
+pub(crate) const ENDPOINTS: &[Endpoint] = &[
+    Endpoint {
+        verb: Verb::Get,
+        path: "/api/v1/workflows",
+        id: "listWorkflows",
+        about: "Lists instances, the newest first: those that the asker started; all of them for administrators.",
+        parameters: &[
+            Parameter::new("model", Kind::Text, "Only those of the model at this path."),
+            Parameter::new("payload", Kind::Text, "Only those about this path."),
+            Parameter::new(
+                "state",
+                Kind::Text,
+                "Only those in this state: RUNNING, SUSPENDED, COMPLETED, ABORTED or STALE, in letters of any case.",
+            ),
+            Parameter::new("before", NUMBER, "Only those with smaller numbers."),
+            Parameter::new(
+                "limit",
+                Kind::Integer(1, MAX_LISTED as u64),
+                "The length of the page. Default 100.",
+            ),
+        ],
+        body: Body::None,
+        answers: &[Answer::json("Workflows", "The instances.")],
+        handler: Handler::Task(list),
+    },
+    Endpoint {
+        verb: Verb::Post,
+        path: "/api/v1/workflows",
+        id: "startWorkflow",
+        about: "Starts an instance about a node that the asker may read.",
+        parameters: &[],
+        body: Body::Form(&[
+            Parameter::required("model", Kind::Filled, "The path of the model."),
+            Parameter::required("payload", Kind::Path, "The node that it is about."),
+            DATA,
+        ]),
+        answers: &[Answer::created("WorkflowStarted", "It runs.")],
+        handler: Handler::Task(start),
+    },
+    Endpoint {
+        verb: Verb::Get,
+        path: "/api/v1/workflows/models",
+        id: "listWorkflowModels",
+        about: "Lists the models that the asker may read, with what is wrong with those that cannot be used.",
+        parameters: &[],
+        body: Body::None,
+        answers: &[Answer::json("WorkflowModels", "The models.")],
+        handler: Handler::Work(models),
+    },
+    Endpoint {
+        verb: Verb::Get,
+        path: "/api/v1/workflows/instance",
+        id: "readWorkflow",
+        about: "Shows an instance that the asker started, with its open steps and its history; any for administrators.",
+        parameters: &[ID],
+        body: Body::None,
+        answers: &[Answer::json("WorkflowDetails", "The instance.")],
+        handler: Handler::Task(read),
+    },
+    Endpoint {
+        verb: Verb::Post,
+        path: "/api/v1/workflows/terminate",
+        id: "terminateWorkflow",
+        about: "Ends an instance that the asker started; any for administrators.",
+        parameters: &[],
+        body: Body::Form(&[ID, COMMENT]),
+        answers: &[Answer::json("WorkflowTerminated", "It has ended.")],
+        handler: Handler::Task(terminate),
+    },
+    Endpoint {
+        verb: Verb::Post,
+        path: "/api/v1/workflows/suspend",
+        id: "suspendWorkflow",
+        about: "Keeps an instance that the asker started from going on; any for administrators.",
+        parameters: &[],
+        body: Body::Form(&[ID]),
+        answers: &[Answer::json("Changed", "Whether it went on before.")],
+        handler: Handler::Task(suspend),
+    },
+    Endpoint {
+        verb: Verb::Post,
+        path: "/api/v1/workflows/resume",
+        id: "resumeWorkflow",
+        about: "Lets an instance that the asker started go on; any for administrators.",
+        parameters: &[],
+        body: Body::Form(&[ID]),
+        answers: &[Answer::json("Changed", "Whether it was suspended before.")],
+        handler: Handler::Task(resume),
+    },
+    Endpoint {
+        verb: Verb::Post,
+        path: "/api/v1/workflows/purge",
+        id: "purgeWorkflows",
+        about: "Removes instances that ended before so many days. For administrators.",
+        parameters: &[],
+        body: Body::Form(&[
+            Parameter::required("days", Kind::Integer(0, MAX_DAYS), "How many days are kept."),
+            Parameter::new("model", Kind::Text, "Only those of the model at this path."),
+        ]),
+        answers: &[Answer::json("WorkflowsPurged", "How many there were.")],
+        handler: Handler::Task(purge),
+    },
+];
 
-async fn reader(instance: &Instance, request: Request) -> Result<Identity> {
-    require_user(instance, &request.into_parts().0).await
-}
-
-async fn writer(instance: &Instance, parts: &Parts) -> Result<Identity> {
-    let identity = require_user(instance, parts).await?;
-    let token = parts.headers.get(CSRF_HEADER).and_then(|value| value.to_str().ok());
-    check_csrf(&identity, token)?;
-    check_origin(&identity, &parts.headers)?;
-    Ok(identity)
+/// The schemas of this part.
+pub(crate) fn schemas() -> Map<String, Value> {
+    let members = || {
+        vec![
+            ("id", count()),
+            ("model", text()),
+            ("title", text()),
+            ("payload", text_or_null()),
+            ("state", json!({ "enum": WorkflowState::ALL.map(WorkflowState::name) })),
+            ("data", json!({ "type": "object" })),
+            ("initiator", text()),
+            ("started", text()),
+            ("ended", text_or_null()),
+        ]
+    };
+    let entry = object(&[
+        ("step", text()),
+        ("title", text()),
+        ("action", text()),
+        ("user", text()),
+        ("at", text()),
+        ("comment", text_or_null()),
+    ]);
+    let mut details = members();
+    details.extend([("steps", array(reference("WorkItem"))), ("history", array(entry))]);
+    let model = sent(
+        &["path"],
+        &[
+            ("path", text()),
+            ("title", text()),
+            ("transient", json!({ "type": "boolean" })),
+            ("topic", text()),
+            ("fault", text()),
+        ],
+    );
+    let mut all = named([
+        ("Workflow", object(&members())),
+        ("Workflows", object(&[("workflows", array(reference("Workflow")))])),
+        ("WorkflowDetails", object(&details)),
+        ("WorkflowModels", object(&[("models", array(model))])),
+        ("WorkflowStarted", object(&[("id", count())])),
+        ("WorkflowTerminated", object(&[("terminated", count())])),
+        ("WorkflowsPurged", object(&[("removed", count())])),
+    ]);
+    all.extend(step::schemas());
+    all
 }
 
 fn workflows(instance: &Instance) -> Workflows {
@@ -64,44 +198,39 @@ fn iso(time: SystemTime) -> String {
     Date::from_system_time(time).to_string()
 }
 
-fn one<'a>(pairs: &'a Pairs, name: &str) -> Option<&'a str> {
-    let found = pairs.iter().find(|(known, value)| known == name && !value.is_empty());
-    found.map(|(_, value)| value.as_str())
-}
-
-fn required<'a>(pairs: &'a Pairs, name: &str) -> Result<&'a str> {
-    one(pairs, name).ok_or_else(|| Failure::bad_request(format!("say `{name}`")))
-}
-
-fn number(pairs: &Pairs, name: &str) -> Result<i64> {
-    let parsed = required(pairs, name)?.parse();
-    parsed.map_err(|_| Failure::bad_request(format!("`{name}` is a number")))
-}
-
-/// Returns what is to be added to the data of an instance: fields `data` as `name=value`.
-fn data_of(pairs: &Pairs) -> Map<String, Value> {
-    let data = pairs.iter().filter(|(name, _)| name == "data");
-    let data = data.filter_map(|(_, text)| text.split_once('='));
+/// Returns what is to be added to the data of an instance.
+fn data_of(call: &Call) -> Map<String, Value> {
+    let data = call.texts("data").filter_map(|text| text.split_once('='));
     data.map(|(name, value)| (name.to_owned(), Value::from(value))).collect()
 }
 
-/// Returns the names under which somebody is asked to do a step; none for the administrator, who may do all.
-fn names_of(instance: &Instance, identity: &Identity) -> Result<Vec<String>> {
-    if identity.user == ADMIN {
-        return Ok(Vec::new());
-    }
-    let viewer = instance.viewer_of(Some(identity))?;
-    let mut names = instance.repository.groups_of(&viewer)?;
-    names.push(identity.user.clone());
-    Ok(names)
+/// Returns the number in a field that must be there.
+fn number(call: &Call, name: &str) -> Result<i64> {
+    call.whole(name).ok_or_else(|| Failure::bad_request(format!("say `{name}`")))
 }
 
-fn workflow_json(workflow: &Workflow) -> Value {
+/// Returns a field that is not empty.
+fn filled<'a>(call: &'a Call, name: &str) -> Option<&'a str> {
+    call.text(name).filter(|text| !text.is_empty())
+}
+
+/// Tells whether the asker may look after everybody's instances.
+fn is_administrator(call: &Call) -> Result<bool> {
+    call.instance.is_administrator(&call.viewer)
+}
+
+/// Returns what an instance is about, if the asker may read it, or might if it were still there.
+fn payload<'a>(seen: &Snapshot, payload: &'a str) -> Option<&'a str> {
+    let path = NodePath::new(payload).ok()?;
+    seen.would_see(&path, "cq:Page").then_some(payload)
+}
+
+fn described(workflow: &Workflow, seen: &Snapshot) -> Value {
     json!({
         "id": workflow.id,
         "model": workflow.model,
         "title": workflow.title,
-        "payload": workflow.payload,
+        "payload": payload(seen, &workflow.payload),
         "state": workflow.state.name(),
         "data": workflow.data,
         "initiator": workflow.initiator,
@@ -110,228 +239,131 @@ fn workflow_json(workflow: &Workflow) -> Value {
     })
 }
 
-fn item_json(item: &WorkItem) -> Value {
-    json!({
-        "id": item.id,
-        "workflow": item.workflow,
-        "step": item.step,
-        "title": item.title,
-        "type": item.kind,
-        "assignee": item.assignee,
-        "started": iso(item.started),
-        "payload": item.payload,
-        "routes": item.routes,
+fn list(call: Call) -> Pending {
+    Box::pin(async move {
+        let initiator = (!is_administrator(&call)?).then(|| call.user().to_owned());
+        let mut filter = WorkflowFilter {
+            model: filled(&call, "model").map(str::to_owned),
+            payload: filled(&call, "payload").map(str::to_owned),
+            before: call.whole("before"),
+            initiator,
+            state: None,
+        };
+        if let Some(state) = call.text("state") {
+            let unknown = || {
+                let names = WorkflowState::ALL.map(WorkflowState::name).join(", ");
+                Failure::unfit(format!("`state` is one of {names}"))
+            };
+            filter.state = Some(WorkflowState::find(state).ok_or_else(unknown)?);
+        }
+        let limit = u32::try_from(call.number("limit", 100)).unwrap_or(MAX_LISTED);
+        let found = workflows(&call.instance).list(&filter, limit).await?;
+        let seen = call.snapshot()?;
+        let listed: Vec<Value> = found.iter().map(|one| described(one, &seen)).collect();
+        Ok(Reply::json(json!({ "workflows": listed })))
     })
 }
 
-fn listed(limit: Option<&String>) -> u32 {
-    limit.and_then(|limit| limit.parse().ok()).unwrap_or(100).clamp(1, MAX_LISTED)
+fn models(_: &Instance, call: &Call) -> Result<Reply> {
+    let found = find_models(&call.snapshot()?)?;
+    let listed = found.iter().map(|(path, model)| match model {
+        Ok(model) => json!({
+            "path": model.path, "title": model.title, "transient": model.is_transient,
+            "topic": format!("{}/{}", tympan_jobs::WORKFLOW_TOPIC, model.suffix),
+        }),
+        Err(error) => json!({ "path": path, "fault": error.to_string() }),
+    });
+    Ok(Reply::json(json!({ "models": listed.collect::<Vec<_>>() })))
 }
 
-/// Lists instances, newest first; of others only for the administrator.
-async fn list(
-    State(instance): State<Arc<Instance>>,
-    Query(parameters): Query<Parameters>,
-    request: Request,
-) -> Result<Json<Value>> {
-    let identity = reader(&instance, request).await?;
-    let mut filter = WorkflowFilter {
-        model: parameters.get("model").cloned(),
-        payload: parameters.get("payload").cloned(),
-        before: parameters.get("before").and_then(|id| id.parse().ok()),
-        initiator: (identity.user != ADMIN).then(|| identity.user.clone()),
-        state: None,
-    };
-    if let Some(state) = parameters.get("state") {
-        let names = WorkflowState::ALL.map(WorkflowState::name).join(", ");
-        let unknown = || Failure::bad_request(format!("`state` is one of {names}"));
-        filter.state = Some(WorkflowState::find(state).ok_or_else(unknown)?);
-    }
-    let found = workflows(&instance).list(&filter, listed(parameters.get("limit"))).await?;
-    Ok(Json(json!({ "workflows": found.iter().map(workflow_json).collect::<Vec<_>>() })))
+fn start(call: Call) -> Pending {
+    Box::pin(async move {
+        let (instance, now) = (call.instance.clone(), call.now);
+        let start = instance
+            .work(move |_| {
+                let (model, payload) =
+                    (call.text("model").unwrap_or_default(), call.path("payload")?);
+                let seen = call.snapshot()?;
+                if seen.node(&payload)?.is_none() {
+                    return Err(Failure::not_found(payload.as_str()));
+                }
+                let (payload, initiator) = (payload.to_string(), call.user().to_owned());
+                let model = Model::read(&seen, model)?;
+                Ok(StartWorkflow { model, payload, initiator, data: data_of(&call) })
+            })
+            .await?;
+        let id = workflows(&instance).start(&start, now).await?;
+        Ok(Reply::created(json!({ "id": id })))
+    })
 }
 
-/// Lists the models that the asker may read, with what is wrong with those that cannot be used.
-async fn models(State(instance): State<Arc<Instance>>, request: Request) -> Result<Json<Value>> {
-    let identity = reader(&instance, request).await?;
-    instance
-        .work(move |instance| {
-            let viewer = instance.viewer_of(Some(&identity))?;
-            let found = find_models(&instance.repository.snapshot()?.seen_by(&viewer))?;
-            let listed = found.iter().map(|(path, model)| match model {
-                Ok(model) => json!({
-                    "path": model.path, "title": model.title, "transient": model.is_transient,
-                    "topic": format!("{}/{}", tympan_jobs::WORKFLOW_TOPIC, model.suffix),
-                }),
-                Err(error) => json!({ "path": path, "fault": error.to_string() }),
-            });
-            Ok(Json(json!({ "models": listed.collect::<Vec<_>>() })))
-        })
-        .await
-}
-
-/// Starts an instance about a node.
-async fn start(
-    State(instance): State<Arc<Instance>>,
-    parts: Parts,
-    Form(form): Form<Pairs>,
-) -> Result<(StatusCode, Json<Value>)> {
-    let identity = writer(&instance, &parts).await?;
-    let (model, payload) =
-        (required(&form, "model")?.to_owned(), required(&form, "payload")?.to_owned());
-    let data = data_of(&form);
-    let start = instance
-        .work(move |instance| {
-            let viewer = instance.viewer_of(Some(&identity))?;
-            let seen = instance.repository.snapshot()?.seen_by(&viewer);
-            if seen.node(&NodePath::new(&payload)?)?.is_none() {
-                return Err(Failure::not_found(&payload));
-            }
-            let model = Model::read(&seen, &model)?;
-            Ok(StartWorkflow { model, payload, initiator: identity.user, data })
-        })
-        .await?;
-    let id = workflows(&instance).start(&start, SystemTime::now()).await?;
-    Ok((StatusCode::CREATED, Json(json!({ "id": id }))))
-}
-
-/// Refuses to speak of an instance to whoever neither started it nor is the administrator.
-async fn seen(instance: &Instance, identity: &Identity, id: i64) -> Result<Workflow> {
+/// Finds an instance. To whoever neither started it nor is an administrator it is not there.
+async fn seen_instance(call: &Call, id: i64) -> Result<Workflow> {
     let missing = || Failure::new(StatusCode::NOT_FOUND, format!("there is no instance {id}"));
-    let found = workflows(instance).find(id).await?.ok_or_else(missing)?;
-    if identity.user == ADMIN || identity.user == found.initiator {
+    let found = workflows(&call.instance).find(id).await?.ok_or_else(missing)?;
+    if found.initiator == call.user() || is_administrator(call)? {
         Ok(found)
     } else {
         Err(missing())
     }
 }
 
-/// Shows an instance with its open steps and its history.
-async fn instance_of(
-    State(instance): State<Arc<Instance>>,
-    Query(parameters): Query<Parameters>,
-    request: Request,
-) -> Result<Json<Value>> {
-    let identity = reader(&instance, request).await?;
-    let id = parameters.get("id").and_then(|id| id.parse().ok());
-    let id = id.ok_or_else(|| Failure::bad_request("say which instance: `id`"))?;
-    let mut shown = workflow_json(&seen(&instance, &identity, id).await?);
-    let workflows = workflows(&instance);
-    let steps = workflows.open_steps(id).await?;
-    let history = workflows.history(id).await?;
-    let history = history.iter().map(|entry| {
-        json!({
-            "step": entry.step, "title": entry.title, "action": entry.action, "user": entry.user,
-            "at": iso(entry.at), "comment": entry.comment,
-        })
-    });
-    if let Some(members) = shown.as_object_mut() {
-        members.insert("steps".to_owned(), steps.iter().map(item_json).collect());
-        members.insert("history".to_owned(), history.collect());
-    }
-    Ok(Json(shown))
+fn read(call: Call) -> Pending {
+    Box::pin(async move {
+        let id = number(&call, "id")?;
+        let workflow = seen_instance(&call, id).await?;
+        let seen = call.snapshot()?;
+        let mut shown = described(&workflow, &seen);
+        let workflows = workflows(&call.instance);
+        let steps = workflows.open_steps(id).await?;
+        let steps: Vec<Value> = steps.iter().map(|item| step::described(item, &seen)).collect();
+        let history = workflows.history(id).await?;
+        let history = history.iter().map(|entry| {
+            json!({
+                "step": entry.step, "title": entry.title, "action": entry.action, "user": entry.user,
+                "at": iso(entry.at), "comment": entry.comment,
+            })
+        });
+        if let Some(members) = shown.as_object_mut() {
+            members.insert("steps".to_owned(), steps.into());
+            members.insert("history".to_owned(), history.collect());
+        }
+        Ok(Reply::json(shown))
+    })
 }
 
-/// Lists the steps that the asker, or a group of theirs, is to do.
-async fn inbox(State(instance): State<Arc<Instance>>, request: Request) -> Result<Json<Value>> {
-    let identity = reader(&instance, request).await?;
-    let names = names_of(&instance, &identity)?;
-    let items = workflows(&instance).inbox(&names, MAX_LISTED).await?;
-    Ok(Json(json!({ "items": items.iter().map(item_json).collect::<Vec<_>>() })))
+fn terminate(call: Call) -> Pending {
+    Box::pin(async move {
+        let id = number(&call, "id")?;
+        seen_instance(&call, id).await?;
+        let comment = filled(&call, "comment");
+        workflows(&call.instance).terminate(id, call.user(), comment, call.now).await?;
+        Ok(Reply::json(json!({ "terminated": id })))
+    })
 }
 
-async fn complete(
-    State(instance): State<Arc<Instance>>,
-    parts: Parts,
-    Form(form): Form<Pairs>,
-) -> Result<Json<Value>> {
-    let identity = writer(&instance, &parts).await?;
-    let names = names_of(&instance, &identity)?;
-    let item = number(&form, "item")?;
-    let who = (identity.user.as_str(), one(&form, "comment"));
-    let what = (one(&form, "route"), data_of(&form));
-    workflows(&instance).complete(item, &names, who, what, SystemTime::now()).await?;
-    Ok(Json(json!({ "completed": item })))
+fn suspend(call: Call) -> Pending {
+    Box::pin(switch(call, WorkflowState::Suspended))
 }
 
-/// Gives a step to somebody else, who must be known.
-async fn delegate(
-    State(instance): State<Arc<Instance>>,
-    parts: Parts,
-    Form(form): Form<Pairs>,
-) -> Result<Json<Value>> {
-    let identity = writer(&instance, &parts).await?;
-    let (item, to) = (number(&form, "item")?, required(&form, "to")?);
-    let names = names_of(&instance, &identity)?;
-    let workflows = workflows(&instance);
-    let is_theirs = workflows.inbox(&names, u32::MAX).await?.iter().any(|open| open.id == item);
-    let is_known = instance.repository.account_path(to)?.is_some();
-    if !is_known {
-        return Err(Failure::bad_request(format!("there is no user or group `{to}`")));
-    }
-    if !is_theirs || !workflows.delegate(item, to).await? {
-        return Err(Failure::new(StatusCode::NOT_FOUND, format!("the step {item} is not open")));
-    }
-    Ok(Json(json!({ "delegated": item, "to": to })))
+fn resume(call: Call) -> Pending {
+    Box::pin(switch(call, WorkflowState::Running))
 }
 
-async fn terminate(
-    State(instance): State<Arc<Instance>>,
-    parts: Parts,
-    Form(form): Form<Pairs>,
-) -> Result<Json<Value>> {
-    let identity = writer(&instance, &parts).await?;
-    let id = number(&form, "id")?;
-    seen(&instance, &identity, id).await?;
-    let comment = one(&form, "comment");
-    workflows(&instance).terminate(id, &identity.user, comment, SystemTime::now()).await?;
-    Ok(Json(json!({ "terminated": id })))
+async fn switch(call: Call, to: WorkflowState) -> Result<Reply> {
+    let id = number(&call, "id")?;
+    seen_instance(&call, id).await?;
+    let is_changed = workflows(&call.instance).suspend(id, to, call.user(), call.now).await?;
+    Ok(Reply::json(json!({ "changed": is_changed })))
 }
 
-async fn suspend(
-    State(instance): State<Arc<Instance>>,
-    parts: Parts,
-    Form(form): Form<Pairs>,
-) -> Result<Json<Value>> {
-    switch(&instance, &parts, &form, WorkflowState::Suspended).await
-}
-
-async fn resume(
-    State(instance): State<Arc<Instance>>,
-    parts: Parts,
-    Form(form): Form<Pairs>,
-) -> Result<Json<Value>> {
-    switch(&instance, &parts, &form, WorkflowState::Running).await
-}
-
-async fn switch(
-    instance: &Arc<Instance>,
-    parts: &Parts,
-    form: &Pairs,
-    to: WorkflowState,
-) -> Result<Json<Value>> {
-    let identity = writer(instance, parts).await?;
-    let id = number(form, "id")?;
-    seen(instance, &identity, id).await?;
-    let is_changed = workflows(instance).suspend(id, to, &identity.user, SystemTime::now()).await?;
-    Ok(Json(json!({ "changed": is_changed })))
-}
-
-/// Removes instances that ended long ago.
-async fn purge(
-    State(instance): State<Arc<Instance>>,
-    parts: Parts,
-    Form(form): Form<Pairs>,
-) -> Result<Json<Value>> {
-    let identity = writer(&instance, &parts).await?;
-    if identity.user != ADMIN {
-        let message = "only the administrator may purge workflows";
-        return Err(Failure::new(StatusCode::FORBIDDEN, message));
-    }
-    let days = u64::try_from(number(&form, "days")?);
-    let days = days.map_err(|_| Failure::bad_request("`days` is a number of days"))?;
-    let age = Duration::from_secs(days.saturating_mul(24 * 3600));
-    let before = SystemTime::now().checked_sub(age).unwrap_or(SystemTime::UNIX_EPOCH);
-    let removed = workflows(&instance).purge(before, one(&form, "model")).await?;
-    Ok(Json(json!({ "removed": removed })))
+fn purge(call: Call) -> Pending {
+    Box::pin(async move {
+        call.require_administrator("purge workflows")?;
+        let days = call.number("days", 0) as u64;
+        let age = Duration::from_secs(days.saturating_mul(24 * 3600));
+        let before = call.now.checked_sub(age).unwrap_or(SystemTime::UNIX_EPOCH);
+        let removed = workflows(&call.instance).purge(before, filled(&call, "model")).await?;
+        Ok(Reply::json(json!({ "removed": removed })))
+    })
 }

@@ -11,6 +11,7 @@ use tympan_content::{
 };
 
 use crate::Instance;
+use crate::api::Condition;
 use crate::failure::{Failure, Result};
 use crate::form::Upload;
 use crate::post::Done;
@@ -19,16 +20,21 @@ use crate::post::import::{self, Form, Merging};
 use crate::settable::{SetProperties, is_protected};
 use crate::touch::touch_pages;
 
-/// Carries out everything but activation.
+/// Carries out everything but activation, if the condition on the node that is asked for holds.
 pub(crate) fn carry_out(
     instance: &Instance,
     operation: &str,
     path: &str,
     fields: &Fields,
-    viewer: &Viewer,
+    (viewer, condition): (&Viewer, &Condition),
 ) -> Result<Done> {
     let seen = instance.repository.snapshot()?.seen_by(viewer);
     let mut session = instance.repository.session_of(viewer)?;
+    if *condition != Condition::None {
+        let asked = NodePath::new(path)?;
+        condition.check(instance, session.node(&asked)?.as_ref())?;
+        session.expect_unchanged(&asked)?;
+    }
     let mut work = Work {
         begun: session.snapshot()?,
         session,

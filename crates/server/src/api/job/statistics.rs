@@ -1,0 +1,120 @@
+//! Figures of topics and queues: for answers, for health, and as counters.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
+
+use serde_json::{Map, Value, json};
+use tympan_jobs::{QueueSet, TopicStatistics};
+
+use super::iso;
+use crate::Instance;
+use crate::api::schema::{count, text_or_null};
+
+/// The longest that a queue may grow before health says so.
+const QUEUED_WARN: u64 = 1000;
+/// How long a job may run before health says so.
+const ACTIVE_WARN: Duration = Duration::from_hours(1);
+
+/// Returns the members that describe figures, with their schemas.
+pub(super) fn members() -> Vec<(&'static str, Value)> {
+    const COUNTS: [&str; 8] = [
+        "queued",
+        "active",
+        "finished",
+        "failed",
+        "cancelled",
+        "givenUp",
+        "averageWaitMs",
+        "averageRunMs",
+    ];
+    let counts = COUNTS.into_iter().map(|name| (name, count()));
+    counts.chain([("lastEnded", text_or_null())]).collect()
+}
+
+/// Describes figures.
+pub(super) fn described(figures: &TopicStatistics) -> Map<String, Value> {
+    let value = json!({
+        "queued": figures.queued,
+        "active": figures.active,
+        "finished": figures.finished,
+        "failed": figures.failed,
+        "cancelled": figures.cancelled,
+        "givenUp": figures.given_up,
+        "averageWaitMs": millis(figures.average_wait()),
+        "averageRunMs": millis(figures.average_run()),
+        "lastEnded": figures.last_ended.map(iso),
+    });
+    match value {
+        Value::Object(members) => members,
+        _ => Map::new(),
+    }
+}
+
+pub(super) fn millis(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Adds up the figures of each queue that a topic gave rise to, or that is configured under a plain name.
+pub(super) fn by_queue(
+    set: &QueueSet,
+    topics: &BTreeMap<String, TopicStatistics>,
+) -> BTreeMap<String, TopicStatistics> {
+    let mut queues: BTreeMap<String, TopicStatistics> = BTreeMap::new();
+    for config in set.all().filter(|config| !config.name.contains("{0}")) {
+        queues.entry(config.name.clone()).or_default();
+    }
+    for (topic, figures) in topics {
+        queues.entry(set.queue_of(topic).name).or_default().add(figures);
+    }
+    queues
+}
+
+/// Tells what is wrong with the queues: too many wait, or a job runs for too long.
+pub(crate) async fn fault(instance: &Instance, now: SystemTime) -> Option<String> {
+    let topics = match instance.queues.topics().await {
+        Ok(topics) => topics,
+        Err(error) => return Some(error.to_string()),
+    };
+    let set = instance.configurator.worker().queue_set();
+    for (name, statistics) in by_queue(&set, &topics) {
+        if statistics.queued > QUEUED_WARN {
+            return Some(format!("{} jobs wait in the queue `{name}`", statistics.queued));
+        }
+    }
+    let oldest = instance.queues.oldest_active().await.ok().flatten()?;
+    let age = now.duration_since(oldest).unwrap_or_default();
+    (age > ACTIVE_WARN).then(|| format!("a job has been running for {} min", age.as_secs() / 60))
+}
+
+/// Returns the counters as Prometheus text.
+pub(crate) async fn metrics(instance: &Instance, role: &str) -> String {
+    let Ok(topics) = instance.queues.topics().await else { return String::new() };
+    let set = instance.configurator.worker().queue_set();
+    let queues = by_queue(&set, &topics);
+    let mut text = String::new();
+    type Read = fn(&TopicStatistics) -> f64;
+    let rows: [(&str, &str, &str, Read); 7] = [
+        ("tympan_jobs_queued", "gauge", "Jobs that wait in a queue.", |of| of.queued as f64),
+        ("tympan_jobs_active", "gauge", "Jobs of a queue that run.", |of| of.active as f64),
+        ("tympan_jobs_given_up", "gauge", "Jobs that wait for someone after they failed.", |of| {
+            of.given_up as f64
+        }),
+        ("tympan_jobs_finished_total", "counter", "Jobs that were done.", |of| of.finished as f64),
+        ("tympan_jobs_failed_total", "counter", "Attempts that failed.", |of| of.failed as f64),
+        ("tympan_jobs_wait_seconds_total", "counter", "Time that finished jobs waited.", |of| {
+            of.waited.as_secs_f64()
+        }),
+        ("tympan_jobs_run_seconds_total", "counter", "Time that finished jobs ran.", |of| {
+            of.ran.as_secs_f64()
+        }),
+    ];
+    for (name, kind, about, read) in rows {
+        text.push_str(&format!("# HELP {name} {about}\n# TYPE {name} {kind}\n"));
+        for (queue, statistics) in &queues {
+            let queue = queue.replace('\\', "\\\\").replace('"', "\\\"");
+            let value = read(statistics);
+            text.push_str(&format!("{name}{{role=\"{role}\",queue=\"{queue}\"}} {value}\n"));
+        }
+    }
+    text
+}

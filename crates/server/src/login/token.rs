@@ -1,0 +1,364 @@
+//! Tokens: of sessions, of programs and of one-time links; whose they are and when they end.
+//!
+//! In: the table `login` of the state database. Out: who holds a token.
+//!
+//! Invariants
+//! * A token is stored as its SHA-256 only.
+//! * A token belongs to an account, named by the account's identifier (`jcr:uuid`): however the account goes, no later
+//!   one of the same name is opened by it.
+//! * A token that was made where the content could not be read (`tympan user token` while the instance runs) is bound
+//!   when it is first used, and only to an account that is at least as old as the token.
+
+use std::time::{Duration, SystemTime};
+
+use http::{HeaderMap, StatusCode};
+use serde::Serialize;
+use sqlx::any::AnyRow;
+use sqlx::{AnyPool, Row};
+
+use super::{Account, Logins, cookie, hash_of, hex, seconds};
+use crate::failure::{Failure, Result};
+
+/// How long a session lives after its login.
+const SESSION_LIFE: Duration = Duration::from_secs(12 * 3600);
+/// How long a one-time link works.
+const LINK_LIFE: Duration = Duration::from_secs(24 * 3600);
+/// How many letters of a token's hash name it.
+const TOKEN_ID_LETTERS: usize = 12;
+
+/// Whether a token is a session's, a program's or a one-time link's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Session,
+    Token,
+    Link,
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Session => "session",
+            Self::Token => "token",
+            Self::Link => "link",
+        }
+    }
+
+    /// Returns how long a token of this kind works, unless somebody says otherwise.
+    fn life(self) -> Option<Duration> {
+        match self {
+            Self::Session => Some(SESSION_LIFE),
+            Self::Link => Some(LINK_LIFE),
+            Self::Token => None,
+        }
+    }
+}
+
+/// What is known of a token without knowing it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct TokenInfo {
+    /// What names it: the start of its hash.
+    pub id: String,
+    /// Whose it is.
+    pub user: String,
+    /// `session`, `token` or `link`.
+    pub kind: String,
+    /// When it was made, in seconds since 1970.
+    pub created: i64,
+    /// When it ends, in seconds since 1970.
+    pub expires: Option<i64>,
+}
+
+/// Whose a new token is.
+#[derive(Debug, Clone, Copy)]
+pub struct Owner<'a> {
+    /// The name of the user.
+    pub user: &'a str,
+    /// The identifier (`jcr:uuid`) of the account; nothing where it is not known, until the token is first used.
+    pub account: Option<&'a str>,
+}
+
+/// A stored token.
+struct Stored {
+    user: String,
+    account: Option<String>,
+    created_ms: i64,
+}
+
+impl Stored {
+    fn read(row: &AnyRow) -> sqlx::Result<Self> {
+        Ok(Self { user: row.try_get(0)?, account: row.try_get(1)?, created_ms: row.try_get(2)? })
+    }
+
+    /// Tells whether the token is of this account.
+    fn is_of(&self, account: &Account) -> bool {
+        match &self.account {
+            Some(bound) => account.identifier.as_ref() == Some(bound),
+            None => account.created.is_some_and(|created| millis(created) <= self.created_ms),
+        }
+    }
+}
+
+impl Logins {
+    /// Makes a token for a program and returns it; it is shown this once. Without `life` it works until it is revoked.
+    ///
+    /// # Errors
+    /// If the database or the system's random source fails.
+    pub async fn issue_token(
+        pool: &AnyPool,
+        owner: Owner<'_>,
+        now: SystemTime,
+        life: Option<Duration>,
+    ) -> std::io::Result<String> {
+        issue(pool, Kind::Token, owner, now, life).await
+    }
+
+    /// Lists the tokens that work, those of programs and sessions alike, of one user or of all.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub async fn tokens(
+        pool: &AnyPool,
+        user: Option<&str>,
+        now: SystemTime,
+    ) -> std::io::Result<Vec<TokenInfo>> {
+        let rows = sqlx::query(
+            "SELECT token_hash, user_name, kind, created, expires FROM login \
+             WHERE (expires IS NULL OR expires > $1) ORDER BY created, token_hash",
+        )
+        .bind(seconds(now))
+        .fetch_all(pool)
+        .await
+        .map_err(std::io::Error::other)?;
+        let read = |row: &AnyRow| -> sqlx::Result<TokenInfo> {
+            let hash: String = row.try_get(0)?;
+            Ok(TokenInfo {
+                id: hash.get(..TOKEN_ID_LETTERS).unwrap_or(&hash).to_owned(),
+                user: row.try_get(1)?,
+                kind: row.try_get(2)?,
+                created: row.try_get(3)?,
+                expires: row.try_get(4)?,
+            })
+        };
+        let tokens = rows.iter().map(read).collect::<sqlx::Result<Vec<_>>>();
+        let mut tokens = tokens.map_err(std::io::Error::other)?;
+        tokens.retain(|token| user.is_none_or(|user| token.user == user));
+        Ok(tokens)
+    }
+
+    /// Takes back one token by the name that [`Logins::tokens`] gives. Tells whether there was one.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub async fn revoke_token(pool: &AnyPool, id: &str) -> std::io::Result<bool> {
+        if id.len() != TOKEN_ID_LETTERS || !id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            return Ok(false);
+        }
+        let done = sqlx::query("DELETE FROM login WHERE token_hash LIKE $1")
+            .bind(format!("{id}%"))
+            .execute(pool)
+            .await;
+        done.map(|done| done.rows_affected() > 0).map_err(std::io::Error::other)
+    }
+
+    /// Ends every session and takes back every token of a user, as after a change of the password.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub async fn revoke(pool: &AnyPool, user: &str) -> std::io::Result<u64> {
+        let done =
+            sqlx::query("DELETE FROM login WHERE user_name = $1").bind(user).execute(pool).await;
+        done.map(|done| done.rows_affected()).map_err(std::io::Error::other)
+    }
+
+    /// Ends the sessions and takes back the tokens of a user, but for the session that a request came with.
+    pub(crate) async fn revoke_others(&self, user: &str, headers: &HeaderMap) -> Result<u64> {
+        let own = cookie(headers).map(|token| hash_of(&token)).unwrap_or_default();
+        let done = sqlx::query("DELETE FROM login WHERE user_name = $1 AND token_hash <> $2")
+            .bind(user)
+            .bind(own)
+            .execute(&self.pool)
+            .await?;
+        Ok(done.rows_affected())
+    }
+
+    /// Makes the token of a link that logs in once.
+    ///
+    /// # Errors
+    /// If there is no such user, or the database or the system's random source fails.
+    pub async fn create_link(&self, user: &str, now: SystemTime) -> std::io::Result<String> {
+        let account = self.account(user).await;
+        let account = account.map_err(|failure| std::io::Error::other(failure.message))?;
+        let missing = || std::io::Error::other(format!("there is no user `{user}`"));
+        self.issue_for(Kind::Link, user, &account.ok_or_else(missing)?, now).await
+    }
+
+    /// Makes a token of an account, which gets an identifier if it has none.
+    pub(super) async fn issue_for(
+        &self,
+        kind: Kind,
+        user: &str,
+        account: &Account,
+        now: SystemTime,
+    ) -> std::io::Result<String> {
+        let identifier = match &account.identifier {
+            Some(known) => known.clone(),
+            None => self.identify_account(user, now).await?,
+        };
+        let owner = Owner { user, account: Some(&identifier) };
+        issue(&self.pool, kind, owner, now, kind.life()).await
+    }
+
+    async fn identify_account(&self, user: &str, now: SystemTime) -> std::io::Result<String> {
+        let (repository, user) = (self.repository.clone(), user.to_owned());
+        let identify = move || {
+            repository.identify_accounts(now)?;
+            repository.account_identifier(&user)
+        };
+        let found = tokio::task::spawn_blocking(identify).await.map_err(std::io::Error::other)?;
+        let missing = || std::io::Error::other("the account has no identifier");
+        found.map_err(std::io::Error::other)?.ok_or_else(missing)
+    }
+
+    /// Uses up a one-time link's token. Gives the user and the account whose it is.
+    pub(super) async fn spend_link(
+        &self,
+        token: &str,
+        now: SystemTime,
+    ) -> Result<(String, Account)> {
+        let row = sqlx::query(
+            "DELETE FROM login WHERE token_hash = $1 AND kind = 'link' AND expires > $2 \
+             RETURNING user_name, account, COALESCE(created_ms, created * 1000)",
+        )
+        .bind(hash_of(token))
+        .bind(seconds(now))
+        .fetch_optional(&self.pool)
+        .await?;
+        let spent =
+            || Failure::new(StatusCode::UNAUTHORIZED, "this login link was used or is too old");
+        let stored = Stored::read(&row.ok_or_else(spent)?)?;
+        let account = self.account(&stored.user).await?.filter(|account| stored.is_of(account));
+        Ok((stored.user, account.ok_or_else(spent)?))
+    }
+
+    /// Removes the tokens that have ended, and those of accounts that are gone.
+    ///
+    /// # Errors
+    /// If the database or the content fails.
+    pub async fn tidy(&self, now: SystemTime) -> std::io::Result<()> {
+        self.end_expired(now).await.map_err(std::io::Error::other)?;
+        let rows = sqlx::query("SELECT DISTINCT user_name, account FROM login")
+            .fetch_all(&self.pool)
+            .await
+            .map_err(std::io::Error::other)?;
+        for row in rows {
+            let user: String = row.try_get(0).map_err(std::io::Error::other)?;
+            let bound: Option<String> = row.try_get(1).map_err(std::io::Error::other)?;
+            let (repository, name) = (self.repository.clone(), user.clone());
+            let known = tokio::task::spawn_blocking(move || repository.account_identifier(&name));
+            let known = known.await.map_err(std::io::Error::other)?;
+            let known = known.map_err(std::io::Error::other)?;
+            if let Some(bound) = bound.filter(|bound| known.as_ref() != Some(bound)) {
+                sqlx::query("DELETE FROM login WHERE user_name = $1 AND account = $2")
+                    .bind(user)
+                    .bind(bound)
+                    .execute(&self.pool)
+                    .await
+                    .map_err(std::io::Error::other)?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) async fn end_expired(&self, now: SystemTime) -> sqlx::Result<()> {
+        let ended = sqlx::query("DELETE FROM login WHERE expires <= $1").bind(seconds(now));
+        ended.execute(&self.pool).await.map(drop)
+    }
+
+    /// Ends the session with this token.
+    pub(super) async fn end(&self, token: &str) -> Result<()> {
+        sqlx::query("DELETE FROM login WHERE token_hash = $1")
+            .bind(hash_of(token))
+            .execute(&self.pool)
+            .await?;
+        Ok(())
+    }
+
+    /// Returns the user who holds a token, if its account is still the same.
+    pub(super) async fn holder(
+        &self,
+        token: &str,
+        kind: Kind,
+        now: SystemTime,
+    ) -> Result<Option<String>> {
+        let hash = hash_of(token);
+        let row = sqlx::query(
+            "SELECT user_name, account, COALESCE(created_ms, created * 1000) FROM login \
+             WHERE token_hash = $1 AND kind = $2 AND (expires IS NULL OR expires > $3)",
+        )
+        .bind(&hash)
+        .bind(kind.name())
+        .bind(seconds(now))
+        .fetch_optional(&self.pool)
+        .await?;
+        let Some(stored) = row.as_ref().map(Stored::read).transpose()? else { return Ok(None) };
+        let account = self.account(&stored.user).await?;
+        let Some(account) = account.filter(|account| stored.is_of(account)) else {
+            return Ok(None);
+        };
+        if stored.account.is_none() {
+            self.bind(&hash, &stored.user, &account, now).await?;
+        }
+        Ok(Some(stored.user))
+    }
+
+    /// Binds a token that was made without knowing the account.
+    async fn bind(&self, hash: &str, user: &str, account: &Account, now: SystemTime) -> Result<()> {
+        let identifier = match &account.identifier {
+            Some(known) => known.clone(),
+            None => self.identify_account(user, now).await?,
+        };
+        sqlx::query("UPDATE login SET account = $1 WHERE token_hash = $2 AND account IS NULL")
+            .bind(identifier)
+            .bind(hash)
+            .execute(&self.pool)
+            .await?;
+        Ok(())
+    }
+}
+
+/// Stores a new token and returns it.
+async fn issue(
+    pool: &AnyPool,
+    kind: Kind,
+    owner: Owner<'_>,
+    now: SystemTime,
+    life: Option<Duration>,
+) -> std::io::Result<String> {
+    let token = random_token()?;
+    sqlx::query(
+        "INSERT INTO login (token_hash, kind, user_name, account, created, expires, created_ms) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7)",
+    )
+    .bind(hash_of(&token))
+    .bind(kind.name())
+    .bind(owner.user)
+    .bind(owner.account)
+    .bind(seconds(now))
+    .bind(life.map(|life| seconds(now + life)))
+    .bind(millis(now))
+    .execute(pool)
+    .await
+    .map_err(std::io::Error::other)?;
+    Ok(token)
+}
+
+fn millis(time: SystemTime) -> i64 {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}
+
+fn random_token() -> std::io::Result<String> {
+    let mut bytes = [0; 24];
+    getrandom::fill(&mut bytes).map_err(std::io::Error::other)?;
+    Ok(hex(&bytes))
+}
