@@ -70,7 +70,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         about: "Starts an instance about a node that the asker may read.",
         parameters: &[],
         body: Body::Form(&[
-            Parameter::required("model", Kind::Filled, "The path of the model."),
+            Parameter::required("model", Kind::Path, "The path of the model."),
             Parameter::required("payload", Kind::Path, "The node that it is about."),
             DATA,
         ]),
