@@ -42,6 +42,11 @@ const NEAR: [&str; 3] = ["", JCR_CONTENT, "jcr:content/metadata"];
 const MAX_READ_BYTES: usize = 4 * MAX_TEXT_BYTES;
 /// The property that holds a file's bytes.
 const JCR_DATA: &str = "jcr:data";
+/// A value is indexed by its property once among so many of the same property in a document: components say the same
+/// again and again.
+const RECENT: usize = 16;
+/// A document has about so many bytes at first.
+const USUAL_BYTES: usize = 2 << 10;
 /// Longer values of properties stand among the words alone, and are not indexed again by property.
 const MAX_EXACT_BYTES: usize = 128;
 
@@ -53,23 +58,27 @@ pub(crate) fn is_indexed(path: &NodePath) -> bool {
     })
 }
 
-/// Returns the key of the words of all properties of this name that lie below the document's own node.
-fn anywhere(name: &str) -> String {
+/// Returns the key of the words of all properties of this name that lie below the nodes that are [`NEAR`].
+fn deeper(name: &str) -> String {
     format!("*/{name}")
 }
 
 /// Returns the keys under which the words of a property stand that a query names; none for the words of files.
 ///
-/// Its node may be the document's own or one inside: a bare name is looked for everywhere, a path near the document's
-/// node exactly, and one that leads deeper by its last name.
+/// Its node may be the document's own or one inside: a path near the document's node is looked for exactly, a bare name
+/// and a path that leads deeper everywhere by the last name.
 pub(crate) fn keys_of(property: &str) -> Vec<String> {
-    match property.rsplit_once('/') {
-        None if property == JCR_DATA => Vec::new(),
-        Some((_, JCR_DATA)) => Vec::new(),
-        None => vec![property.to_owned(), anywhere(property)],
-        Some((parent, _)) if NEAR.contains(&parent) => vec![property.to_owned()],
-        Some((_, name)) => vec![anywhere(name)],
+    let (parent, name) = property.rsplit_once('/').unwrap_or(("", property));
+    if name == JCR_DATA {
+        return Vec::new();
     }
+    if !parent.is_empty() && NEAR.contains(&parent) {
+        return vec![property.to_owned()];
+    }
+    let near = NEAR
+        .iter()
+        .map(|near| if near.is_empty() { name.to_owned() } else { format!("{near}/{name}") });
+    near.chain([deeper(name)]).collect()
 }
 
 /// Tells whether a name of a node is indexed: a search in a property of that name may mean the node.
@@ -98,6 +107,10 @@ struct Gathered<'a> {
     properties: BTreeMap<String, Vec<String>>,
     /// Bytes in `properties`.
     property_bytes: usize,
+    /// The path of the node that is read, relative to the document.
+    at: String,
+    /// The key of the property that is read.
+    key: String,
     /// The keys of properties with values that are too long to be among `properties`.
     long: BTreeSet<String>,
     facets: BTreeMap<String, Vec<String>>,
@@ -116,12 +129,14 @@ impl Digest {
         let mut gathered = Gathered {
             digest: self,
             name: node.name(),
-            text: String::new(),
+            text: String::with_capacity(USUAL_BYTES),
             files: String::new(),
             title: name.clone(),
             aside: name,
             properties: BTreeMap::new(),
             property_bytes: 0,
+            at: String::new(),
+            key: String::new(),
             long: BTreeSet::new(),
             facets: BTreeMap::new(),
             types: BTreeSet::new(),
@@ -133,7 +148,7 @@ impl Digest {
             Some(root) => {
                 let own = |at: BorrowedNode<'_>| language::of_code(at.text("jcr:language")?);
                 language = own(root).or_else(|| own(root.child(JCR_CONTENT)?));
-                gathered.node(root, "", "")?;
+                gathered.node(root, "")?;
             }
             None => gathered.unreadable(node)?,
         }
@@ -152,53 +167,65 @@ impl Digest {
 }
 
 impl Gathered<'_> {
-    /// Gathers a node and what is below it. `at` is its path relative to the document, `name` the name of the nearest
-    /// node above a `jcr:content`, as a file's content has its name.
-    fn node(&mut self, node: BorrowedNode<'_>, at: &str, name: &str) -> Result<()> {
+    /// Gathers a node and what is below it. `name` is the name of the nearest node above a `jcr:content`, as a file's
+    /// content has its name.
+    fn node(&mut self, node: BorrowedNode<'_>, name: &str) -> Result<()> {
         let name =
             if node.name() == JCR_CONTENT || node.name().is_empty() { name } else { node.name() };
-        let is_near = NEAR.contains(&at);
+        let is_near = NEAR.contains(&self.at.as_str());
         for (property, value) in node.properties() {
             if property == PRIMARY_TYPE || property == MIXIN_TYPES {
-                self.types
-                    .extend(value.values().filter_map(BorrowedValue::as_str).map(str::to_owned));
+                self.add_types(value);
             }
-            let relative =
-                if at.is_empty() { property.to_owned() } else { format!("{at}/{property}") };
             if value.value_type() == ValueType::Binary {
-                self.binaries(node, value, &relative, name)?;
+                self.binaries(node, value, property, name)?;
                 continue;
             }
             if property.starts_with("rep:") || property.starts_with("oak:") {
                 continue;
             }
-            self.texts(property, value, &relative, is_near);
+            self.set_key(property, is_near);
+            self.texts(property, value, is_near);
             if is_near {
-                self.facet(value, &relative);
+                self.facet(value);
             }
         }
         for child in node.children() {
             if has_prefix(child.name()) && !self.nodes.contains(child.name()) {
                 self.nodes.insert(child.name().to_owned());
             }
-            let relative = if at.is_empty() {
-                child.name().to_owned()
-            } else {
-                format!("{at}/{}", child.name())
-            };
-            self.node(child, &relative, name)?;
+            let length = self.at.len();
+            if length > 0 {
+                self.at.push('/');
+            }
+            self.at.push_str(child.name());
+            let gathered = self.node(child, name);
+            self.at.truncate(length);
+            gathered?;
         }
         Ok(())
     }
 
-    /// Gathers the words of a property.
-    fn texts(
-        &mut self,
-        property: &str,
-        value: BorrowedProperty<'_>,
-        relative: &str,
-        is_near: bool,
-    ) {
+    fn add_types(&mut self, value: BorrowedProperty<'_>) {
+        for name in value.values().filter_map(BorrowedValue::as_str) {
+            if !self.types.contains(name) {
+                self.types.insert(name.to_owned());
+            }
+        }
+    }
+
+    /// Makes the key of a property of the node that is read.
+    fn set_key(&mut self, property: &str, is_near: bool) {
+        self.key.clear();
+        self.key.push_str(if is_near { &self.at } else { "*" });
+        if !self.key.is_empty() {
+            self.key.push('/');
+        }
+        self.key.push_str(property);
+    }
+
+    /// Gathers the words of a property, whose key is set.
+    fn texts(&mut self, property: &str, value: BorrowedProperty<'_>, is_near: bool) {
         let is_text = is_searched(property, value);
         let is_title = is_near && TITLES.contains(&property);
         for text in value.values().filter_map(BorrowedValue::as_str) {
@@ -214,29 +241,39 @@ impl Gathered<'_> {
                     add(&mut self.aside, &text);
                 }
             }
-            let near = is_near.then(|| relative.to_owned());
-            let keys = near.into_iter().chain((relative != property).then(|| anywhere(property)));
             if is_found && text.len() > MAX_EXACT_BYTES {
-                self.long.extend(keys);
-                continue;
-            }
-            for key in keys {
-                let mut text = text.clone().into_owned();
-                cut(&mut text, MAX_TEXT_BYTES.saturating_sub(self.property_bytes));
-                self.property_bytes += text.len();
-                self.properties.entry(key).or_default().push(text);
+                if !self.long.contains(&self.key) {
+                    self.long.insert(self.key.clone());
+                }
+            } else {
+                self.short(text);
             }
         }
     }
 
-    fn facet(&mut self, value: BorrowedProperty<'_>, relative: &str) {
+    /// Adds a short value to those of the property whose key is set.
+    fn short(&mut self, text: Cow<'_, str>) {
+        if !self.properties.contains_key(&self.key) {
+            self.properties.insert(self.key.clone(), Vec::new());
+        }
+        let Some(values) = self.properties.get_mut(&self.key) else { return };
+        if values.iter().rev().take(RECENT).any(|known| *known == text) {
+            return;
+        }
+        let mut text = text.into_owned();
+        cut(&mut text, MAX_TEXT_BYTES.saturating_sub(self.property_bytes));
+        self.property_bytes += text.len();
+        values.push(text);
+    }
+
+    /// Gathers the values of a property near the document's node, whose key is set.
+    fn facet(&mut self, value: BorrowedProperty<'_>) {
         if self.facets.len() >= MAX_FACETS {
             return;
         }
-        let texts = value.values().filter_map(facet_of);
-        let texts: Vec<String> = texts.filter(|text| text.len() <= MAX_FACET_BYTES).collect();
+        let texts: Vec<String> = value.values().filter_map(facet_of).collect();
         if !texts.is_empty() {
-            self.facets.insert(relative.to_owned(), texts);
+            self.facets.insert(self.key.clone(), texts);
         }
     }
 
@@ -245,9 +282,11 @@ impl Gathered<'_> {
         &mut self,
         node: BorrowedNode<'_>,
         value: BorrowedProperty<'_>,
-        relative: &str,
+        property: &str,
         name: &str,
     ) -> Result<()> {
+        self.set_key(property, true);
+        let relative = self.key.clone();
         // Of an asset's renditions only the uploaded one is what its author wrote.
         if relative.contains("renditions/") && !relative.contains("renditions/original/") {
             return Ok(());
@@ -301,7 +340,9 @@ impl Gathered<'_> {
 
     fn into_document(self, path: &NodePath, language: &'static str) -> (TantivyDocument, bool) {
         let fields = &self.digest.fields;
-        let mut document = TantivyDocument::new();
+        let text = self.text.len() + self.files.len();
+        let kept = text.min(MAX_EXCERPT_BYTES) + self.title.len() + self.property_bytes;
+        let mut document = TantivyDocument::with_capacity(text + kept + USUAL_BYTES);
         document.add_text(fields.path, path.as_str());
         document.add_text(fields.within, path.as_str());
         let mut ancestor = path.parent();
@@ -326,11 +367,11 @@ impl Gathered<'_> {
                 document.add_text(*stems, text);
             }
         }
-        document.add_object(fields.properties, object(self.properties));
+        document.add_field_value(fields.properties, &object(self.properties));
         for key in &self.long {
             document.add_text(fields.long, key);
         }
-        document.add_object(fields.facets, object(self.facets));
+        document.add_field_value(fields.facets, &object(self.facets));
         let mut excerpt = self.text;
         cut(&mut excerpt, MAX_EXCERPT_BYTES);
         add(&mut excerpt, &self.files);
@@ -358,15 +399,18 @@ fn add(texts: &mut String, text: &str) {
     }
 }
 
-fn object(properties: BTreeMap<String, Vec<String>>) -> BTreeMap<String, OwnedValue> {
-    let values =
-        |texts: Vec<String>| OwnedValue::Array(texts.into_iter().map(OwnedValue::Str).collect());
-    properties.into_iter().map(|(name, texts)| (name, values(texts))).collect()
+fn object(properties: BTreeMap<String, Vec<String>>) -> OwnedValue {
+    let values = |mut texts: Vec<String>| match texts.pop() {
+        Some(text) if texts.is_empty() => OwnedValue::Str(text),
+        last => OwnedValue::Array(texts.into_iter().chain(last).map(OwnedValue::Str).collect()),
+    };
+    OwnedValue::Object(properties.into_iter().map(|(key, texts)| (key, values(texts))).collect())
 }
 
 /// Returns the value as facets list it; nothing for values that are no categories.
 fn facet_of(value: BorrowedValue<'_>) -> Option<String> {
     Some(match value {
+        BorrowedValue::Text(_, text) if text.len() > MAX_FACET_BYTES => return None,
         BorrowedValue::Text(_, text) => text.to_owned(),
         BorrowedValue::Long(number) => number.to_string(),
         BorrowedValue::Boolean(truth) => truth.to_string(),

@@ -325,7 +325,11 @@ impl Planner<'_> {
     }
 
     /// The documents that have any of the words that begin so and pass the test.
-    pub(crate) fn expanded(&self, prefix: &str, is_match: &dyn Fn(&str) -> bool) -> Result<Planned> {
+    pub(crate) fn expanded(
+        &self,
+        prefix: &str,
+        is_match: &dyn Fn(&str) -> bool,
+    ) -> Result<Planned> {
         let mut parts = Vec::new();
         for place in self.places() {
             if place.among.iter().try_fold(0, |sum, term| self.count(term).map(|one| sum + one))?

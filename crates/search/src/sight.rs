@@ -114,7 +114,9 @@ impl<'a> Sight<'a> {
             self.left = left;
             let seen = match (self.reader)(&NodePath::new(path)?)? {
                 Readable::Nothing => Seen::Nothing,
-                Readable::Part(texts) => Seen::These(texts.iter().flat_map(|text| words_in(text)).collect()),
+                Readable::Part(texts) => {
+                    Seen::These(texts.iter().flat_map(|text| words_in(text)).collect())
+                }
                 Readable::Whole => Seen::All,
             };
             self.seen.insert(path.to_owned(), seen);

@@ -122,7 +122,6 @@ impl State {
             error.into()
         })
     }
-
 }
 
 impl FullText for State {

@@ -24,8 +24,12 @@ pub trait FullText: Send + Sync + std::fmt::Debug {
     ///
     /// # Errors
     /// If the index fails.
-    fn suggest(&self, prefix: &str, limit: usize, reader: Option<Reader<'_>>)
-    -> Result<Vec<String>>;
+    fn suggest(
+        &self,
+        prefix: &str,
+        limit: usize,
+        reader: Option<Reader<'_>>,
+    ) -> Result<Vec<String>>;
 
     /// Returns nearby words for misspelled ones. With a `reader` a word is known if that one may read it somewhere.
     ///

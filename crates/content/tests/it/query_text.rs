@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tympan_content::query::{
-    FullText, QueryEngine, Reader, Request, TextExpression, TextHit, TextPage, TextRequest, parse_sql2,
+    FullText, QueryEngine, Reader, Request, TextExpression, TextHit, TextPage, TextRequest,
+    parse_sql2,
 };
 use tympan_content::{ChunkId, JCR_CONTENT, NodePath, Repository, Result, Subtree, Value};
 
