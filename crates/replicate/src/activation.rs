@@ -12,7 +12,7 @@ use tympan_jobs::{JobId, NewJob, Queues};
 use crate::agent::{AgentKind, agents};
 use crate::replicator::topic_of;
 use crate::send::blocking;
-use crate::{Error, Result};
+use crate::{Agent, Error, Result};
 
 /// What a user wishes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -180,25 +180,36 @@ pub async fn hold(
 ) -> Result<Held> {
     let reading = repository.clone();
     let agents = blocking(move || agents(&reading.snapshot()?, "author")).await??;
-    let agents: Vec<String> = agents
+    let agents: Vec<Agent> = agents
         .into_iter()
         .filter(|agent| agent.is_enabled && agent.kind == AgentKind::Publish)
-        .map(|agent| topic_of("author", &agent.name))
         .collect();
+    let nobody = |reason: String| Error::Agent { agent: "author".to_owned(), reason };
     if agents.is_empty() && need == Need::Agent {
         let reason =
             "no enabled agent talks to a publisher; add one below `/etc/replication/agents.author`";
-        return Err(Error::Agent { agent: "author".to_owned(), reason: reason.to_owned() });
+        return Err(nobody(reason.to_owned()));
     }
     let mut wanted = Vec::new();
     for wish in wishes {
-        for topic in &agents {
+        let takers: Vec<String> = agents
+            .iter()
+            .filter(|agent| is_for(agent, wish))
+            .map(|agent| topic_of("author", &agent.name))
+            .collect();
+        if takers.is_empty() && need == Need::Agent {
+            let path = &wish.path;
+            return Err(nobody(format!(
+                "no enabled agent takes `{path}`: each is for other paths"
+            )));
+        }
+        for topic in &takers {
             let payload = json!({
                 "action": wish.action.name(),
                 "path": wish.path.as_str(),
                 "deep": wish.depth == Depth::Subtree,
             });
-            wanted.push((topic, payload, &wish.user));
+            wanted.push((topic.clone(), payload, &wish.user));
         }
     }
     let jobs = wanted.iter().map(|(topic, payload, user)| {
@@ -207,6 +218,15 @@ pub async fn hold(
     let ids = queues.add_held(jobs.collect(), now).await?;
     let payloads = wanted.iter().map(|(_, payload, _)| payload.clone());
     Ok(Held { jobs: ids.into_iter().zip(payloads).collect() })
+}
+
+/// Tells whether an agent is for a wish, or for a part of it.
+fn is_for(agent: &Agent, wish: &Wish) -> bool {
+    if wish.depth == Depth::Subtree || wish.action == Action::Deactivate {
+        agent.takes_any_below(&wish.path)
+    } else {
+        agent.takes(&wish.path)
+    }
 }
 
 impl Held {

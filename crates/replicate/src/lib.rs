@@ -1,6 +1,7 @@
 //! Agents author to publish and publish to dispatcher: queue, send, receive, flush.
 //!
-//! In: a user's wish to activate or deactivate. Out: the content on every publisher, and a flush at every dispatcher.
+//! In: a user's wish to activate or deactivate, and times at which pages appear and vanish. Out: the content on every
+//! publisher, and a flush at every dispatcher and cache.
 //!
 //! Invariants
 //! * A wish that was acknowledged is a stored job; it is carried out at least once, in order per agent.
@@ -11,28 +12,38 @@
 //! Not here: templates, cache files.
 
 mod activation;
+mod affected;
 mod agent;
+mod companion;
 mod error;
 mod flush;
 mod frames;
 mod message;
+mod process;
 mod receive;
 mod remote;
 mod replicator;
 mod send;
 mod serve;
 mod standby;
+mod status;
+mod times;
 
 pub use activation::{Action, Held, Keeping, Need, Wish, hold, is_live, mark, mark_keeping};
+pub use affected::{Affected, OwnPages, Reach};
 pub use agent::{Agent, AgentKind, agents};
+pub use companion::{Companion, CompanionKind, companions};
 pub use error::{Error, Result};
-pub use flush::follow;
+pub use flush::{follow, follow_with};
 pub use message::{Message, RECEIVE_PATH, WireDocument};
+pub use process::processes;
 pub use receive::{Applied, apply, put_blob, put_chunks};
 pub use remote::{Credentials, RemoteStore};
-pub use replicator::{Replicator, topic_of};
+pub use replicator::{Replicator, chain, topic_of};
 pub use serve::{
     MAX_STORE_REQUEST, STORE_PATH, WireGrant, WireLease, WireRevision, store_blobs, store_chunks,
     store_grant, store_history, store_lacks, store_lease, store_refs, store_release,
 };
 pub use standby::{CaughtUp, Lag, Standby};
+pub use status::{Live, Status, live, status_of};
+pub use times::{Times, TimesHandler};

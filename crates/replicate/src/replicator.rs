@@ -8,14 +8,16 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tracing::{debug, info, warn};
-use tympan_content::Repository;
-use tympan_jobs::{Claim, Job, QueueSet, Queues, topic_part};
+use tympan_content::{ChunkId, Repository};
+use tympan_jobs::{Claim, Job, QueueSet, Queues, Worker, topic_part};
 use tympan_web::client::{Client, Options};
 
+use crate::activation::{Keeping, Need, Wish, hold, mark_keeping};
+use crate::affected::{Affected, OwnPages};
 use crate::agent::{AgentKind, agents};
-use crate::flush::send_flush;
+use crate::flush::{follow_with, send_flush, test_flush};
 use crate::send::{Sender, blocking};
-use crate::{Agent, Result};
+use crate::{Agent, Error, Result};
 
 /// How long others wait for this process before its job is sent again; it is renewed while the job is on its way.
 const LEASE: Duration = Duration::from_secs(60);
@@ -47,6 +49,10 @@ struct Inner {
     blocked: Mutex<BTreeMap<String, String>>,
     /// Held by whoever notes wishes in content and stores their jobs, so that both have one order.
     turn: Arc<tokio::sync::Mutex<()>>,
+    /// Who knows how queues are configured.
+    worker: Mutex<Option<Worker>>,
+    /// Who knows which URLs a change reaches.
+    affected: Mutex<Arc<dyn Affected>>,
 }
 
 /// Returns the topic of an agent's jobs, which an ordered queue of its own takes.
@@ -71,6 +77,8 @@ impl Replicator {
             bell: Notify::new(),
             blocked: Mutex::default(),
             turn: Arc::default(),
+            worker: Mutex::default(),
+            affected: Mutex::new(Arc::new(OwnPages)),
         };
         Self { inner: Arc::new(inner) }
     }
@@ -83,6 +91,56 @@ impl Replicator {
     /// Waits for the turn to note wishes and store their jobs.
     pub async fn turn(&self) -> tokio::sync::OwnedMutexGuard<()> {
         Arc::clone(&self.inner.turn).lock_owned().await
+    }
+
+    /// Carries out wishes: stores their jobs, notes them in content, and lets the agents send. Nothing is left half-done
+    /// when the process ends. Returns the root that is sent from.
+    ///
+    /// # Errors
+    /// As [`hold`] and [`mark_keeping`].
+    pub async fn wish(
+        &self,
+        wishes: Vec<Wish>,
+        keeping: Keeping,
+        now: SystemTime,
+    ) -> Result<ChunkId> {
+        let turn = self.turn().await;
+        let (repository, queues) = (self.repository().clone(), self.queues());
+        let held = hold(&repository, queues, &wishes, Need::Agent, now).await?;
+        let marked = blocking(move || mark_keeping(&repository, &wishes, keeping, now)).await;
+        let root = match marked.and_then(|marked| marked) {
+            Ok(root) => root,
+            Err(error) => {
+                held.discard(queues).await?;
+                return Err(error);
+            }
+        };
+        held.release(queues, root, now).await?;
+        drop(turn);
+        self.ring();
+        Ok(root)
+    }
+
+    /// Returns the repository that is sent from.
+    #[must_use]
+    pub fn repository(&self) -> &Repository {
+        &self.inner.sender.repository
+    }
+
+    /// Has queues configured as those of a worker are, so that pausing one holds under the name that its configuration
+    /// gives it.
+    pub fn configure_as(&self, worker: Worker) {
+        *self.inner.worker.lock() = Some(worker);
+    }
+
+    /// Returns the name of the queue of an agent, as it is configured now.
+    #[must_use]
+    pub fn queue_of(&self, agent: &str) -> String {
+        let topic = topic_of(self.inner.role, agent);
+        match &*self.inner.worker.lock() {
+            Some(worker) => worker.queue_set().queue_of(&topic).name,
+            None => QueueSet::default().queue_of(&topic).name,
+        }
     }
 
     /// Returns the queues.
@@ -145,9 +203,13 @@ impl Replicator {
         if !agent.is_enabled {
             return Ok(Some(IDLE));
         }
+        if let Some(fault) = &agent.fault {
+            self.block(name, fault);
+            return Ok(Some(IDLE));
+        }
         let topic = topic_of(self.inner.role, name);
         let paused = self.inner.queues.paused().await?;
-        if paused.contains(&QueueSet::default().queue_of(&topic).name) {
+        if paused.contains(&self.queue_of(name)) {
             return Ok(Some(IDLE));
         }
         let claim = Claim { worker: &self.inner.name, lease: LEASE };
@@ -168,9 +230,7 @@ impl Replicator {
         let sending = async {
             match agent.kind {
                 AgentKind::Publish => self.inner.sender.deliver(agent, job).await,
-                AgentKind::Flush | AgentKind::FlushRefetch => {
-                    send_flush(&self.inner.flusher, agent, job).await
-                }
+                _ => send_flush(&self.inner.flusher, agent, job).await,
             }
         };
         let mut sending = std::pin::pin!(sending);
@@ -203,10 +263,7 @@ impl Replicator {
                 let retry_at =
                     error.is_transient().then(|| SystemTime::now() + pause_after(job.attempt));
                 if retry_at.is_some() {
-                    let was = self.inner.blocked.lock().insert(agent.name.clone(), reason.clone());
-                    if was.is_none() {
-                        warn!(agent = agent.name, job = job.id.0, reason, "replication is blocked");
-                    }
+                    self.block(&agent.name, &reason);
                 } else {
                     warn!(agent = agent.name, job = job.id.0, reason, "replication job given up");
                 }
@@ -216,6 +273,103 @@ impl Replicator {
             }
         }
         Ok(())
+    }
+
+    /// Notes why an agent's queue waits, and says so once.
+    fn block(&self, agent: &str, reason: &str) {
+        let was = self.inner.blocked.lock().insert(agent.to_owned(), reason.to_owned());
+        if was.is_none() {
+            warn!(agent, reason, "replication is blocked");
+        }
+    }
+
+    /// Finds an agent of this role.
+    ///
+    /// # Errors
+    /// [`Error::Agent`] if there is none; content's.
+    pub async fn agent(&self, name: &str) -> Result<Agent> {
+        let (repository, role) = (self.repository().clone(), self.inner.role);
+        let all = blocking(move || agents(&repository.snapshot()?, role)).await??;
+        let missing = || Error::Agent {
+            agent: name.to_owned(),
+            reason: format!("there is none below `/etc/replication/agents.{role}`"),
+        };
+        all.into_iter().find(|agent| agent.name == name).ok_or_else(missing)
+    }
+
+    /// Asks the other side of an agent whether it hears, without any effect there.
+    ///
+    /// # Errors
+    /// With the reason why it does not.
+    pub async fn test(&self, name: &str) -> Result<()> {
+        let agent = self.agent(name).await?;
+        if let Some(reason) = agent.fault.clone() {
+            return Err(Error::Agent { agent: agent.name, reason });
+        }
+        match agent.kind {
+            AgentKind::Publish => self.inner.sender.test(&agent).await,
+            _ => test_flush(&self.inner.flusher, &agent).await,
+        }
+    }
+
+    /// Keeps an agent's jobs from being sent; they wait, and more may come.
+    ///
+    /// # Errors
+    /// If there is no such agent or the queues fail.
+    pub async fn pause(&self, name: &str, user: &str, now: SystemTime) -> Result<()> {
+        let agent = self.agent(name).await?;
+        Ok(self.inner.queues.pause(&self.queue_of(&agent.name), user, now).await?)
+    }
+
+    /// Lets an agent's jobs be sent again. Tells whether they were paused.
+    ///
+    /// # Errors
+    /// If there is no such agent or the queues fail.
+    pub async fn resume(&self, name: &str) -> Result<bool> {
+        let agent = self.agent(name).await?;
+        let is_changed = self.inner.queues.resume(&self.queue_of(&agent.name)).await?;
+        self.ring();
+        Ok(is_changed)
+    }
+
+    /// Removes all jobs of an agent but the one that is being sent. Returns how many.
+    ///
+    /// # Errors
+    /// If there is no such agent or the queues fail.
+    pub async fn clear(&self, name: &str) -> Result<u64> {
+        let agent = self.agent(name).await?;
+        let removed = self.inner.queues.clear(&topic_of(self.inner.role, &agent.name)).await?;
+        self.inner.blocked.lock().remove(&agent.name);
+        self.ring();
+        Ok(removed)
+    }
+
+    /// Lets all jobs of an agent run again now: what failed, and what waits for its next attempt. Returns how many.
+    ///
+    /// # Errors
+    /// If there is no such agent or the queues fail.
+    pub async fn retry(&self, name: &str, now: SystemTime) -> Result<u64> {
+        let agent = self.agent(name).await?;
+        let topic = topic_of(self.inner.role, &agent.name);
+        let count = self.inner.queues.retry_topic(&topic, now).await?;
+        self.ring();
+        Ok(count)
+    }
+
+    /// Has a ledger tell which URLs a change reaches.
+    pub fn ask(&self, affected: Arc<dyn Affected>) {
+        *self.inner.affected.lock() = affected;
+    }
+
+    /// Stores the flushes of what changed on this publisher: see [`crate::follow`].
+    ///
+    /// # Errors
+    /// As [`crate::follow_with`].
+    pub async fn follow(&self, now: SystemTime) -> Result<usize> {
+        let affected = Arc::clone(&self.inner.affected.lock());
+        let count = follow_with(self.repository(), &self.inner.queues, &affected, now).await?;
+        self.ring();
+        Ok(count)
     }
 
     async fn agents(&self) -> Vec<Agent> {
@@ -242,7 +396,8 @@ fn pause_after(attempt: u32) -> Duration {
 }
 
 /// Joins an error's message with those of its causes.
-fn chain(error: &dyn std::error::Error) -> String {
+#[must_use]
+pub fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(next) = cause {

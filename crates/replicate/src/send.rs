@@ -1,6 +1,7 @@
 //! Sending: the message first, then what the publisher says it lacks, then the message again.
 
 use std::collections::BTreeSet;
+use std::time::SystemTime;
 
 use bytes::Bytes;
 use http::{Method, Request, header};
@@ -14,6 +15,7 @@ use tympan_web::read_body::from_reader;
 
 use crate::activation::Action;
 use crate::message::{frame_chunks, parse_chunk_id};
+use crate::times::is_due;
 use crate::{Agent, Error, Message, RECEIVE_PATH, Result, WireDocument};
 
 /// The header that proves knowledge of the key that author and publisher share.
@@ -36,8 +38,10 @@ pub(crate) struct Sender {
 impl Sender {
     /// Carries out one job: the publisher has applied it when this returns.
     pub(crate) async fn deliver(&self, agent: &Agent, job: &Job) -> Result<()> {
-        let (sender, agent_name, job) = (self.clone(), agent.name.clone(), job.clone());
-        let message = blocking(move || sender.compose(&agent_name, &job)).await??;
+        let (sender, to, job) = (self.clone(), agent.clone(), job.clone());
+        let Some(message) = blocking(move || sender.compose(&to, &job)).await?? else {
+            return Ok(());
+        };
         for _ in 0..MAX_ROUNDS {
             match self.offer(agent, &message).await? {
                 None => return Ok(()),
@@ -56,8 +60,15 @@ impl Sender {
         })
     }
 
-    /// Reads what a job means from the root that was pinned with the wish.
-    fn compose(&self, agent: &str, job: &Job) -> Result<Message> {
+    /// Asks a publisher whether it hears and knows the key, without any effect.
+    pub(crate) async fn test(&self, agent: &Agent) -> Result<()> {
+        let nothing = frame_chunks(std::iter::empty());
+        let request = self.request(agent, Method::POST, "/chunks", Full::from(nothing))?;
+        answer_of(&self.client, &agent.target, request).await.map(|_| ())
+    }
+
+    /// Reads what a job means from the root that was pinned with the wish; nothing where that is nothing to this agent.
+    fn compose(&self, agent: &Agent, job: &Job) -> Result<Option<Message>> {
         let text = |name: &str| {
             let malformed = || Error::Malformed(format!("job {} has no `{name}`", job.id));
             job.properties.get(name).and_then(Json::as_str).ok_or_else(malformed)
@@ -67,7 +78,7 @@ impl Sender {
             .ok_or_else(|| Error::Malformed("no action".to_owned()))?;
         let is_deep = job.properties.get("deep").and_then(Json::as_bool).unwrap_or(false);
         let mut message = Message {
-            agent: agent.to_owned(),
+            agent: agent.name.clone(),
             sequence: job.id.0,
             action: action.name().to_owned(),
             path: path.to_string(),
@@ -78,7 +89,7 @@ impl Sender {
             blobs: Vec::new(),
         };
         if action == Action::Deactivate {
-            return Ok(message);
+            return Ok(Some(message));
         }
         // A job without a root was stored just before a crash: what it announced is in the newest state, if anywhere.
         let snapshot = match text("root") {
@@ -88,7 +99,23 @@ impl Sender {
         message.ancestors = ancestors(&snapshot, &path)?;
         let depth = if is_deep { Depth::Subtree } else { Depth::Document };
         let (mut chunks, mut blobs) = (BTreeSet::new(), BTreeSet::new());
+        let now = SystemTime::now();
+        let viewer = agent.user.as_deref().map(|user| self.repository.viewer(Some(user)));
+        let readable = viewer.transpose()?.map(|viewer| snapshot.seen_by(&viewer));
         for document in snapshot.documents(&path, depth)? {
+            let place = &document.path;
+            let is_readable = match &readable {
+                Some(readable) => readable.node(place)?.is_some(),
+                None => true,
+            };
+            if !is_readable || !agent.takes(place) {
+                continue;
+            }
+            if let Some(node) = snapshot.node(place)?
+                && !is_due(&node, now)?
+            {
+                continue;
+            }
             let needs = snapshot.needs_of(&document)?;
             chunks.extend(needs.chunks);
             blobs.extend(needs.blobs);
@@ -96,7 +123,7 @@ impl Sender {
         }
         message.chunks = chunks.iter().map(ToString::to_string).collect();
         message.blobs = blobs.iter().map(ToString::to_string).collect();
-        Ok(message)
+        Ok(Some(message).filter(|message| !message.documents.is_empty()))
     }
 
     /// Posts the message; gives what the publisher lacks, or nothing if it applied the message.

@@ -12,7 +12,7 @@ use http::{HeaderMap, StatusCode};
 use http_body_util::BodyExt;
 use serde_json::json;
 use subtle::ConstantTimeEq;
-use tympan_replicate::{Error, Message, apply, follow, put_blob, put_chunks};
+use tympan_replicate::{Error, Message, apply, put_blob, put_chunks};
 use tympan_web::limit::{BodyLimit, limited};
 
 use crate::Instance;
@@ -74,8 +74,7 @@ async fn apply_message(instance: Arc<Instance>, message: Message) -> Result<Resp
     match applied {
         Ok(applied) => {
             // The flushes are stored before the author is told; if this process ends now, the next start stores them.
-            follow(&instance.repository, &instance.queues, now).await?;
-            instance.replicator.ring();
+            instance.replicator.follow(now).await?;
             count(&instance.metrics.received);
             let body =
                 json!({ "root": applied.root.to_string(), "changed": applied.changed.len() });

@@ -265,6 +265,16 @@ impl Workflows {
         Ok(found)
     }
 
+    /// Does the same as [`Workflows::back_routes`] for a participant's step that is somebody's: `names` are the user and
+    /// their groups; with none, anybody's.
+    ///
+    /// # Errors
+    /// [`Error::Workflow`] if the step is not theirs or not open; the database's.
+    pub async fn back_routes_for(&self, item: i64, names: &[String]) -> Result<Vec<String>> {
+        self.require_theirs(item, names).await?;
+        self.back_routes(item).await
+    }
+
     /// Sends a participant's step back to one that was completed before: the one that `to` names, or the last that can be
     /// gone back to. `names` are the user and their groups; with none, anybody's.
     ///

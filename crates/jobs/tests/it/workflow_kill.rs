@@ -136,7 +136,7 @@ async fn run(dir: &TempDir, database: Option<(&str, &str)>) {
                 if !is_last && lines(dir).len() >= wanted {
                     break;
                 }
-                tokio::time::sleep(Duration::from_millis(2)).await;
+                tokio::task::yield_now().await;
             }
         }
         child.kill().unwrap();

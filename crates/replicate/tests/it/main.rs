@@ -6,8 +6,11 @@
     reason = "a test fails by panicking"
 )]
 
+mod agent;
+mod listing;
 mod remote;
 mod standby;
+mod times;
 mod version;
 
 tympan_testkit::every_test_file_is_listed!();

@@ -1,0 +1,42 @@
+//! The seam between a publisher's changes and the URLs that show them.
+//!
+//! In: two states of content and the documents that differ. Out: the URLs whose answers may differ, if anybody knows.
+//!
+//! A ledger of what each page was drawn from implements [`Affected`]; without one [`OwnPages`] stands in, and flushes
+//! reach as far as a dispatcher's `.stat` files.
+
+use std::fmt::Debug;
+
+use tympan_content::{NodePath, Snapshot};
+
+use crate::Result;
+
+/// Knows which URLs show what.
+pub trait Affected: Debug + Send + Sync {
+    /// Returns what a change reaches. It is asked on a thread that may block, once for each step from one state to the
+    /// next; after a crash again, for the same step or one that takes in later changes. What it leaves out stays stale, so
+    /// that where it is not sure of a URL it names it, and where it does not know it says so.
+    ///
+    /// # Errors
+    /// If the answer cannot be found out now; the step is then tried again.
+    fn affected(&self, before: &Snapshot, after: &Snapshot, changed: &[NodePath]) -> Result<Reach>;
+}
+
+/// What a change reaches.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reach {
+    /// These URLs and no others: absolute paths with extension, as visitors ask for them.
+    Urls(Vec<String>),
+    /// Nobody knows: the changed pages and whatever caches hold beside them.
+    Unknown,
+}
+
+/// Stands in for a ledger: knows nothing.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct OwnPages;
+
+impl Affected for OwnPages {
+    fn affected(&self, _: &Snapshot, _: &Snapshot, _: &[NodePath]) -> Result<Reach> {
+        Ok(Reach::Unknown)
+    }
+}

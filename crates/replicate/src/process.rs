@@ -1,0 +1,96 @@
+//! The steps of workflows that activate and deactivate.
+//!
+//! `ActivatePageProcess` and `DeactivatePageProcess` (and the names that AEM has beside these) act on the payload; with
+//! `deep=true` an activation takes everything below it. They need somebody among who started the workflow and who
+//! completed a step of it that has `crx:replicate` there. A step that is begun again after a kill activates again, which
+//! changes nothing for visitors.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use serde_json::Map;
+use tokio::runtime::Handle;
+use tympan_content::{Depth, NodePath, Privileges, Snapshot, Viewer};
+use tympan_jobs::JobContext;
+use tympan_jobs::workflow::{Process, StepOutcome, StepRun};
+
+use crate::activation::{Action, Keeping, Wish};
+use crate::replicator::{Replicator, chain};
+use crate::{Error, Result};
+
+/// Returns the processes of a replicator.
+#[must_use]
+pub fn processes(
+    replicator: &Replicator,
+    keeping: Keeping,
+    runtime: &Handle,
+) -> Vec<Arc<dyn Process>> {
+    let named = [
+        ("com.day.cq.wcm.workflow.process.ActivatePageProcess", Action::Activate),
+        ("com.day.cq.wcm.workflow.process.ActivateProcess", Action::Activate),
+        ("com.day.cq.dam.core.process.ActivateAssetProcess", Action::Activate),
+        ("com.day.cq.wcm.workflow.process.DeactivatePageProcess", Action::Deactivate),
+        ("com.day.cq.wcm.workflow.process.DeactivateProcess", Action::Deactivate),
+    ];
+    let process = |(name, action)| -> Arc<dyn Process> {
+        let (replicator, runtime) = (replicator.clone(), runtime.clone());
+        Arc::new(Replicate { name, action, replicator, keeping, runtime })
+    };
+    named.map(process).to_vec()
+}
+
+struct Replicate {
+    name: &'static str,
+    action: Action,
+    replicator: Replicator,
+    keeping: Keeping,
+    runtime: Handle,
+}
+
+impl Replicate {
+    fn replicate(&self, step: &StepRun) -> Result<()> {
+        let path = NodePath::new(&step.payload)?;
+        let snapshot = self.replicator.repository().snapshot()?;
+        let user = self.actor(step, &snapshot, &path)?;
+        let is_deep = step.argument("deep").as_deref() == Some("true");
+        let depth = if is_deep { Depth::Subtree } else { Depth::Document };
+        let wish = Wish { action: self.action, path, depth, user };
+        let done = self.replicator.wish(vec![wish], self.keeping, SystemTime::now());
+        self.runtime.block_on(done).map(|_| ())
+    }
+
+    /// Returns the first of a step's actors who may replicate a node.
+    fn actor(&self, step: &StepRun, snapshot: &Snapshot, path: &NodePath) -> Result<String> {
+        for actor in &step.actors {
+            let viewer = if actor == Viewer::system().name() {
+                Viewer::system()
+            } else {
+                self.replicator.repository().viewer(Some(actor))?
+            };
+            if snapshot.seen_by(&viewer).allows(path, Privileges::REPLICATE)? {
+                return Ok(actor.clone());
+            }
+        }
+        let privilege = "crx:replicate";
+        Err(tympan_content::Error::AccessDenied { path: path.clone(), privilege }.into())
+    }
+}
+
+impl Process for Replicate {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn run(&self, step: &StepRun, _context: &JobContext) -> StepOutcome {
+        match self.replicate(step) {
+            Ok(()) => StepOutcome::Done(Map::new()),
+            Err(error) if is_worth_trying(&error) => StepOutcome::Retry(chain(&error)),
+            Err(error) => StepOutcome::Failed(chain(&error)),
+        }
+    }
+}
+
+fn is_worth_trying(error: &Error) -> bool {
+    let is_clash = matches!(error, Error::Content(tympan_content::Error::Conflicts(_)));
+    is_clash || error.is_transient()
+}

@@ -1,0 +1,390 @@
+//! Agents as content: what goes which way, in which form, and what becomes of what cannot go.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::SystemTime;
+
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tympan_content::{Depth, NodePath, Property, Repository, Snapshot, Subtree, Value, ValueType};
+use tympan_jobs::{JobState, MIGRATIONS, QueueConfig, Queues, Worker, WorkerOptions};
+use tympan_replicate::{
+    Action, Affected, Keeping, Need, Reach, Replicator, Wish, agents, hold, topic_of,
+};
+use tympan_testkit::State;
+
+pub(crate) fn path(text: &str) -> NodePath {
+    NodePath::new(text).unwrap()
+}
+
+/// A cache that notes each request: its first line, headers in small letters, and body.
+struct Cache {
+    target: String,
+    seen: Arc<Mutex<Vec<String>>>,
+    status: Arc<AtomicU16>,
+}
+
+impl Cache {
+    fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let target = format!("http://{}/invalidate", listener.local_addr().unwrap());
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let status = Arc::new(AtomicU16::new(200));
+        let (noted, answered) = (seen.clone(), status.clone());
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let (noted, answered) = (noted.clone(), answered.clone());
+                std::thread::spawn(move || answer(stream, &noted, &answered));
+            }
+        });
+        Self { target, seen, status }
+    }
+
+    async fn wait_for(&self, count: usize) -> Vec<String> {
+        while self.seen.lock().len() < count {
+            tokio::task::yield_now().await;
+        }
+        self.seen.lock().clone()
+    }
+}
+
+fn answer(stream: std::net::TcpStream, noted: &Mutex<Vec<String>>, status: &AtomicU16) {
+    let mut reader = BufReader::new(stream.try_clone().unwrap());
+    let mut stream = stream;
+    loop {
+        let (mut head, mut length) = (String::new(), 0);
+        loop {
+            let mut line = String::new();
+            if reader.read_line(&mut line).unwrap_or(0) == 0 {
+                return;
+            }
+            if line.trim().is_empty() {
+                break;
+            }
+            // Only the first line keeps its case.
+            let line = if head.is_empty() { line } else { line.to_lowercase() };
+            if let Some(count) = line.strip_prefix("content-length:") {
+                length = count.trim().parse().unwrap();
+            }
+            head.push_str(&line.replace('\r', ""));
+        }
+        let mut body = vec![0; length];
+        reader.read_exact(&mut body).unwrap();
+        noted.lock().push(format!("{head}\n{}", String::from_utf8(body).unwrap()));
+        let status = status.load(Ordering::SeqCst);
+        let text = format!("HTTP/1.1 {status} X\r\nContent-Length: 0\r\n\r\n");
+        if stream.write_all(text.as_bytes()).is_err() {
+            return;
+        }
+    }
+}
+
+pub(crate) fn put(repository: &Repository, at: &str, tree: Subtree) {
+    let mut session = repository.session("ann").unwrap();
+    let mut folder = NodePath::root();
+    let target = path(at);
+    for name in target.parent().unwrap().names() {
+        folder = folder.child(name).unwrap();
+        if session.node(&folder).unwrap().is_none() {
+            session.add_node(&folder, "sling:Folder").unwrap();
+        }
+    }
+    session.put(&target, tree).unwrap();
+    session.commit("put", SystemTime::now()).unwrap();
+}
+
+pub(crate) fn page(name: &str, title: &str) -> Subtree {
+    let content = Subtree::new("jcr:content", "cq:PageContent").with("jcr:title", title);
+    Subtree::new(name, "cq:Page").with_child(content)
+}
+
+pub(crate) fn put_agent(
+    repository: &Repository,
+    role: &str,
+    name: &str,
+    properties: &[(&str, Property)],
+) {
+    let mut content = Subtree::new("jcr:content", "nt:unstructured")
+        .with("enabled", Property::Single(Value::Boolean(true)));
+    for (property, value) in properties {
+        content = content.with(*property, value.clone());
+    }
+    let tree = Subtree::new(name, "cq:Page").with_child(content);
+    put(repository, &format!("/etc/replication/agents.{role}/{name}"), tree);
+}
+
+fn texts(texts: &[&str]) -> Property {
+    let values = texts.iter().map(|text| Value::String((*text).to_owned())).collect();
+    Property::List(ValueType::String, values)
+}
+
+pub(crate) async fn queues(dir: &tempfile::TempDir) -> Queues {
+    let state = State::open(&dir.path().join("state.db")).await.unwrap();
+    state.migrate("jobs", MIGRATIONS).await.unwrap();
+    Queues::new(state.pool().clone())
+}
+
+pub(crate) fn replicator(
+    role: &'static str,
+    repository: &Repository,
+    queues: &Queues,
+) -> Replicator {
+    Replicator::new(role, repository.clone(), queues.clone(), "key".to_owned())
+}
+
+/// A ledger that knows one page which shows another.
+#[derive(Debug)]
+struct Ledger;
+
+impl Affected for Ledger {
+    fn affected(
+        &self,
+        _before: &Snapshot,
+        _after: &Snapshot,
+        changed: &[NodePath],
+    ) -> tympan_replicate::Result<Reach> {
+        let is_known = changed.iter().any(|path| path.as_str() == "/content/a");
+        let urls = ["/content/teaser.html".to_owned(), "/content/a.html".to_owned()];
+        Ok(if is_known { Reach::Urls(urls.to_vec()) } else { Reach::Unknown })
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_kind_of_agent_flushes_in_its_form() {
+    let (dir, repository) = (tempfile::tempdir().unwrap(), Repository::memory().unwrap());
+    let cache = Cache::start();
+    put_agent(&repository, "publish", "one", &[("transportUri", Property::text(&*cache.target))]);
+    put(&repository, "/content/before", page("before", "x"));
+    let queues = queues(&dir).await;
+    let sender = replicator("publish", &repository, &queues);
+    sender.ask(Arc::new(Ledger));
+    let agent = path("/etc/replication/agents.publish/one/jcr:content");
+    let switch = |properties: &[(&str, Property)]| {
+        let mut session = repository.session("ann").unwrap();
+        for (name, value) in properties {
+            session.set_property(&agent, name, value.clone()).unwrap();
+        }
+        session.commit("switch", SystemTime::now()).unwrap();
+    };
+    let (stop, stopped) = watch::channel(false);
+    sender.follow(SystemTime::now()).await.unwrap();
+    tokio::spawn(sender.clone().run(stopped));
+    let mut count = 0;
+    // A switch counts for the next flush; nothing is restarted.
+    let forms: [(&str, &[(&str, Property)], usize, &[&str], &[&str]); 6] = [
+        (
+            "flush",
+            &[],
+            1,
+            &["POST /invalidate", "cq-action: activate", "cq-handle: /content/a", "x-tympan-seq: "],
+            &["cq-action-scope", "/content/a.html"],
+        ),
+        ("flush_refetch", &[], 1, &["cq-handle: /content/a", "\n/content/a.html\n"], &["scope"]),
+        (
+            "precise",
+            &[],
+            1,
+            &[
+                "cq-handle: /content/a",
+                "cq-action-scope: resourceonly",
+                "content-type: text/plain",
+                "\n/content/a.html\n/content/teaser.html\n",
+            ],
+            &[],
+        ),
+        ("purge", &[], 3, &["PURGE /content/a.html HTTP/1.1"], &["cq-action"]),
+        (
+            "purge_keys",
+            &[],
+            1,
+            &["PURGE /invalidate", "surrogate-key: /content/a\n"],
+            &["cq-action"],
+        ),
+        (
+            "purge_keys",
+            &[
+                ("protocolHTTPMethod", Property::text("POST")),
+                ("protocolHTTPHeaders", texts(&["xkey-purge: p{path}", "Fastly-Key: secret"])),
+            ],
+            1,
+            &["POST /invalidate", "xkey-purge: p/content/a\n", "fastly-key: secret"],
+            &["surrogate-key"],
+        ),
+    ];
+    for (kind, more, requests, with, without) in forms {
+        switch(&[&[("serializationType", Property::text(kind))], more].concat());
+        sender.follow(SystemTime::now()).await.unwrap();
+        // What follows from the agent's own change is not what is looked at.
+        while queues.count(&topic_of("publish", "one")).await.unwrap() > 0 {
+            tokio::task::yield_now().await;
+        }
+        count = cache.seen.lock().len().max(count);
+        put(&repository, "/content/a", page("a", kind));
+        sender.follow(SystemTime::now()).await.unwrap();
+        let seen = cache.wait_for(count + requests).await;
+        let seen = seen[count..].join("\n---\n");
+        for text in with {
+            assert!(seen.contains(text), "{kind}: no `{text}` in {seen}");
+        }
+        for text in without {
+            assert!(!seen.contains(text), "{kind}: `{text}` in {seen}");
+        }
+        count += requests;
+    }
+    stop.send_replace(true);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_queue_waits_for_a_cache_that_refuses_and_others_go_on() {
+    let (dir, repository) = (tempfile::tempdir().unwrap(), Repository::memory().unwrap());
+    let (slow, fast) = (Cache::start(), Cache::start());
+    slow.status.store(503, Ordering::SeqCst);
+    for (name, cache) in [("slow", &slow), ("fast", &fast)] {
+        let target = Property::text(&*cache.target);
+        put_agent(
+            &repository,
+            "publish",
+            name,
+            &[("transportUri", target), ("serializationType", Property::text("flush"))],
+        );
+    }
+    let queues = queues(&dir).await;
+    let sender = replicator("publish", &repository, &queues);
+    sender.follow(SystemTime::now()).await.unwrap();
+    let (stop, stopped) = watch::channel(false);
+    tokio::spawn(sender.clone().run(stopped));
+    for number in 0..5 {
+        put(&repository, &format!("/content/p{number}"), page("p", "x"));
+        sender.follow(SystemTime::now()).await.unwrap();
+    }
+    // The folder above the first is a change of its own.
+    fast.wait_for(6).await;
+    while sender.blocked("slow").is_none() {
+        tokio::task::yield_now().await;
+    }
+    let reason = sender.blocked("slow").unwrap();
+    assert!(reason.contains("answered 503"), "{reason}");
+    assert_eq!(sender.blocked("fast"), None);
+    assert!(sender.test("slow").await.is_err() && sender.test("fast").await.is_ok());
+    slow.status.store(200, Ordering::SeqCst);
+    slow.seen.lock().clear();
+    assert!(sender.test("slow").await.is_ok());
+    let tests = slow.seen.lock().clone();
+    assert!(tests.last().unwrap().contains("cq-action: test"), "{tests:?}");
+    slow.seen.lock().clear();
+    sender.retry("slow", SystemTime::now()).await.unwrap();
+    while queues.count(&topic_of("publish", "slow")).await.unwrap() > 0 {
+        tokio::task::yield_now().await;
+    }
+    let handles: Vec<String> = slow
+        .seen
+        .lock()
+        .iter()
+        .filter_map(|one| Some(one.split("cq-handle: ").nth(1)?.lines().next()?.to_owned()))
+        .collect();
+    let order: Vec<&String> = handles.iter().filter(|one| one.contains("/content/p")).collect();
+    let wanted: Vec<String> = (0..5).map(|number| format!("/content/p{number}")).collect();
+    assert_eq!(order, wanted.iter().collect::<Vec<_>>(), "in order");
+    stop.send_replace(true);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_takes_its_paths_and_is_paused_and_cleared() {
+    let (dir, repository) = (tempfile::tempdir().unwrap(), Repository::memory().unwrap());
+    let queues = queues(&dir).await;
+    for name in ["en", "de"] {
+        put(&repository, &format!("/content/{name}/a"), page("a", name));
+        let paths = texts(&[&format!("/content/{name}")]);
+        let target = Property::text("http://127.0.0.1:9/");
+        put_agent(&repository, "author", name, &[("transportUri", target), ("paths", paths)]);
+    }
+    let wish = |at: &str, depth: Depth| Wish {
+        action: Action::Activate,
+        path: path(at),
+        depth,
+        user: "ann".to_owned(),
+    };
+    let count = |name: &'static str| {
+        let queues = queues.clone();
+        async move { queues.count(&topic_of("author", name)).await.unwrap() }
+    };
+    let sender = replicator("author", &repository, &queues);
+    let now = SystemTime::now();
+    sender.wish(vec![wish("/content/en/a", Depth::Document)], Keeping::Version, now).await.unwrap();
+    assert_eq!((count("en").await, count("de").await), (1, 0));
+    sender.wish(vec![wish("/content", Depth::Subtree)], Keeping::Version, now).await.unwrap();
+    assert_eq!((count("en").await, count("de").await), (2, 1), "a part of it is for each");
+    put(&repository, "/content/fr", page("fr", "fr"));
+    let other = [wish("/content/fr", Depth::Document)];
+    let refused = hold(&repository, &queues, &other, Need::Agent, now).await.unwrap_err();
+    assert!(refused.to_string().contains("no enabled agent takes `/content/fr`"), "{refused}");
+    assert_eq!(sender.clear("en").await.unwrap(), 2);
+    assert_eq!((count("en").await, count("de").await), (0, 1));
+    sender.clear("nobody").await.unwrap_err();
+    sender.pause("de", "ann", now).await.unwrap();
+    assert_eq!(queues.paused().await.unwrap(), [sender.queue_of("de")]);
+    assert!(sender.resume("de").await.unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pausing_holds_under_the_name_that_the_configuration_gives() {
+    let (dir, repository) = (tempfile::tempdir().unwrap(), Repository::memory().unwrap());
+    let cache = Cache::start();
+    put_agent(
+        &repository,
+        "publish",
+        "one",
+        &[
+            ("transportUri", Property::text(&*cache.target)),
+            ("serializationType", Property::text("flush")),
+        ],
+    );
+    let queues = queues(&dir).await;
+    let sender = replicator("publish", &repository, &queues);
+    let worker = Worker::new(queues.clone(), WorkerOptions::new("publish", "w".to_owned()));
+    worker.configure(vec![QueueConfig {
+        ranking: 10,
+        pid: "x-mine".to_owned(),
+        ..QueueConfig::new("mine", &["com/day/cq/replication/job/*"])
+    }]);
+    sender.configure_as(worker);
+    assert_eq!(sender.queue_of("one"), "mine");
+    queues.pause("mine", "ann", SystemTime::now()).await.unwrap();
+    sender.follow(SystemTime::now()).await.unwrap();
+    let (stop, stopped) = watch::channel(false);
+    tokio::spawn(sender.clone().run(stopped));
+    put(&repository, "/content/a", page("a", "x"));
+    sender.follow(SystemTime::now()).await.unwrap();
+    // A worker that would send does so at once; one look of all workers later it has not.
+    for _ in 0..200 {
+        sender.ring();
+        tokio::task::yield_now().await;
+    }
+    let waiting = queues.list_topic(&topic_of("publish", "one"), 10).await.unwrap();
+    assert!(!waiting.is_empty() && waiting.iter().all(|job| job.state == JobState::Queued));
+    assert_eq!(cache.seen.lock().len(), 0);
+    queues.resume("mine").await.unwrap();
+    sender.ring();
+    cache.wait_for(1).await;
+    stop.send_replace(true);
+}
+
+#[test]
+fn what_is_written_wrongly_is_said() {
+    let repository = Repository::memory().unwrap();
+    let check = |name: &str, properties: &[(&str, Property)], expected: Option<&str>| {
+        let target = [("transportUri", Property::text("http://127.0.0.1:9/"))];
+        put_agent(&repository, "publish", name, &[&target[..], properties].concat());
+        let all = agents(&repository.snapshot().unwrap(), "publish").unwrap();
+        let agent = all.into_iter().find(|agent| agent.name == name).unwrap();
+        let fault = agent.fault.unwrap_or_default();
+        assert!(fault.contains(expected.unwrap_or_default()), "{fault}");
+        assert_eq!(fault.is_empty(), expected.is_none(), "{fault}");
+    };
+    check("a", &[("serializationType", Property::text("flsuh"))], Some("`flsuh` is no"));
+    check("b", &[("serializationType", Property::text("durbo"))], None);
+    check("c", &[("paths", texts(&["content"]))], Some("`content` of `paths`"));
+    check("d", &[("protocolHTTPHeaders", texts(&["x"]))], Some("no `Name: value`"));
+}

@@ -1,0 +1,117 @@
+//! On and off times: what happens at them, in whose name, and after changes of mind.
+
+use std::time::{Duration, SystemTime};
+
+use tokio::runtime::Handle;
+use tympan_content::{Date, Depth, Property, Repository, Value};
+use tympan_jobs::{Handler, JobContext, JobFilter, Outcome, Queues};
+use tympan_replicate::{Action, Keeping, Replicator, Times, TimesHandler, Wish, topic_of};
+
+use crate::agent::{page, path, put, put_agent, queues, replicator};
+
+const TOPIC: &str = "com/day/cq/replication/times";
+
+fn set_time(repository: &Repository, user: &str, name: &str, at: SystemTime, made: SystemTime) {
+    let mut session = repository.session(user).unwrap();
+    let date = Property::Single(Value::Date(Date::from_system_time(at)));
+    session.set_property(&path("/content/a/jcr:content"), name, date).unwrap();
+    session.commit("set a time", made).unwrap();
+}
+
+struct Author {
+    repository: Repository,
+    queues: Queues,
+    replicator: Replicator,
+    times: Times,
+    handler: TimesHandler,
+}
+
+impl Author {
+    async fn start(dir: &tempfile::TempDir) -> Self {
+        let repository = Repository::memory().unwrap();
+        let queues = queues(dir).await;
+        let target = Property::text("http://127.0.0.1:9/");
+        put_agent(&repository, "author", "publish", &[("transportUri", target)]);
+        put(&repository, "/content/a", page("a", "x"));
+        let replicator = replicator("author", &repository, &queues);
+        let times = Times::new(replicator.clone());
+        let handler = TimesHandler::new(replicator.clone(), Keeping::Nothing, Handle::current());
+        times.step(SystemTime::now()).await.unwrap();
+        Self { repository, queues, replicator, times, handler }
+    }
+
+    async fn activate(&self) {
+        let (action, user) = (Action::Activate, "system".to_owned());
+        let wish = Wish { action, path: path("/content/a"), depth: Depth::Document, user };
+        let now = SystemTime::now();
+        self.replicator.wish(vec![wish], Keeping::Nothing, now).await.unwrap();
+    }
+
+    /// Returns how many jobs the publisher's agent has.
+    async fn sent(&self) -> u64 {
+        self.queues.count(&topic_of("author", "publish")).await.unwrap()
+    }
+
+    /// Carries out everything that waits for a time, as if all times had come.
+    async fn all_times_come(&self) -> usize {
+        while !self.times.step(SystemTime::now()).await.unwrap() {}
+        let filter = JobFilter { topics: vec![TOPIC.to_owned()], ..JobFilter::default() };
+        let jobs = self.queues.list(&filter, 100).await.unwrap();
+        let count = jobs.len();
+        tokio::task::block_in_place(|| {
+            for job in &jobs {
+                assert_eq!(self.handler.run(job, &JobContext::detached()), Outcome::Done);
+            }
+        });
+        for job in &jobs {
+            self.queues.cancel(job.id).await.unwrap();
+        }
+        count
+    }
+}
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_activated_page_appears_at_its_time_and_vanishes() {
+    let dir = tempfile::tempdir().unwrap();
+    let author = Author::start(&dir).await;
+    let now = SystemTime::now();
+    set_time(&author.repository, "system", "onTime", now + HOUR, now);
+    assert_eq!(author.all_times_come().await, 1);
+    assert_eq!(author.sent().await, 0, "nobody activated it");
+    author.activate().await;
+    assert_eq!(author.sent().await, 1);
+    assert_eq!(author.all_times_come().await, 1, "the activation met the time again");
+    assert_eq!(author.sent().await, 2, "it is sent again at its time");
+    set_time(&author.repository, "system", "offTime", now + 2 * HOUR, now);
+    assert_eq!(author.all_times_come().await, 2);
+    let jobs = author.queues.list_topic(&topic_of("author", "publish"), 10).await.unwrap();
+    assert_eq!(jobs.last().unwrap().properties["action"], "Deactivate");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn times_that_were_changed_or_passed_do_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let author = Author::start(&dir).await;
+    author.activate().await;
+    let now = SystemTime::now();
+    set_time(&author.repository, "system", "offTime", now + HOUR, now);
+    set_time(&author.repository, "system", "offTime", now - HOUR, now);
+    let before = author.sent().await;
+    assert_eq!(author.all_times_come().await, 1, "the first change of both");
+    assert_eq!(author.sent().await, before, "the page has another time by now");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn times_need_the_right_to_replicate() {
+    let dir = tempfile::tempdir().unwrap();
+    let author = Author::start(&dir).await;
+    author.repository.install_initial_policies(SystemTime::now()).unwrap();
+    author.activate().await;
+    author.all_times_come().await;
+    let (now, before) = (SystemTime::now(), author.sent().await);
+    set_time(&author.repository, "eve", "offTime", now + HOUR, now);
+    assert_eq!(author.all_times_come().await, 1);
+    assert_eq!(author.sent().await, before, "eve may not take pages away");
+}
