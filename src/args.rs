@@ -867,6 +867,21 @@ pub(crate) enum Jobs {
         #[command(flatten)]
         remote: Remote,
     },
+    /// Shows what runs by itself, and when next.
+    #[command(
+        after_help = "Example: tympan jobs schedules --url http://127.0.0.1:4502 --token \"$TOKEN\""
+    )]
+    Schedules(Remote),
+    /// Runs now what is scheduled, such as a task of maintenance.
+    #[command(
+        after_help = "Example: tympan jobs run maintenance/garbage --url http://127.0.0.1:4502 --token \"$TOKEN\""
+    )]
+    Run {
+        /// The schedule's name.
+        schedule: String,
+        #[command(flatten)]
+        remote: Remote,
+    },
     /// Lets a job run again now, or all of a queue that were given up.
     #[command(
         after_help = "Example: tympan jobs retry 17 --url http://127.0.0.1:4502 --token \"$TOKEN\""

@@ -32,6 +32,7 @@ pub(crate) struct Config {
     pub(crate) query: Query,
     pub(crate) search: Search,
     pub(crate) jobs: Jobs,
+    pub(crate) maintenance: Maintenance,
     pub(crate) assets: Assets,
 }
 
@@ -207,10 +208,23 @@ impl Versions {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Collect {
-    /// Time between collections of a running instance; default 6 h, `"0s"` for none.
+    /// Time between collections of a running instance, whole seconds or milliseconds; default 6 h, `"0s"` for none.
     pub(crate) every: Option<Span>,
     /// Bytes read and written by a collection in a second; default 32 MiB. Lower it where commits feel collections.
     pub(crate) rate: Option<ByteSize>,
+}
+
+/// When what is outdated is taken away, beside garbage.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Maintenance {
+    /// When outdated versions are taken away, as a Quartz expression in UTC; default `"0 0 2 * * ?"`, at two every night.
+    /// Move it to when the fewest people work.
+    pub(crate) daily: Option<String>,
+    /// When ended workflows are taken away, likewise; default `"0 0 1 ? * SAT"`.
+    pub(crate) weekly: Option<String>,
+    /// How long workflows that ended are kept with their history; default: without end. Set it where thousands end a day.
+    pub(crate) workflows: Option<Span>,
 }
 
 /// The full-text index.

@@ -7,6 +7,7 @@ mod collection;
 mod command;
 mod config;
 mod home;
+mod maintenance;
 mod site;
 
 use std::process::ExitCode;

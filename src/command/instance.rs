@@ -10,10 +10,10 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tympan_jobs::asset::{AssetFollower, AssetHandler, Assets};
-use tympan_jobs::workflow::{Launcher, NoopProcess, WorkflowHandler, Workflows};
+use tympan_jobs::workflow::{Launcher, Steps, WorkflowHandler, Workflows};
 use tympan_jobs::{Configurator, Queues, TopicPattern, Worker, WorkerOptions};
 use tympan_render::{DirSource, Mode, Options, Renderer, RepositorySource};
-use tympan_replicate::Replicator;
+use tympan_replicate::{Replicator, Times, TimesHandler};
 use tympan_search::Index;
 use tympan_server::{ImageOptions, Instance, InstanceOptions, Logins, Role, admin_router, router};
 use tympan_store::State;
@@ -22,11 +22,11 @@ use tympan_web::tls::Tls;
 
 use crate::args;
 use crate::base;
-use crate::collection;
 use crate::command::picture::{self, Urgency};
 use crate::command::{Fault, Outcome, runtime};
 use crate::config::Config;
 use crate::home::{Home, chain, random_text, replication_key};
+use crate::maintenance;
 use crate::say;
 
 /// How many requests render or edit at once unless configured.
@@ -111,6 +111,12 @@ pub(crate) async fn start(plan: &Plan<'_>) -> Result<Running, Fault> {
     let configurator = jobs(plan, &queues)?;
     let key = replication_key(&plan.key_dir)?;
     let replicator = Replicator::new(role.name(), repository.clone(), queues.clone(), key.clone());
+    let workflows = Workflows::new(queues.clone());
+    replicator.configure_as(configurator.worker().clone());
+    register_steps(plan, &workflows, configurator.worker(), &replicator);
+    if !plan.is_assets {
+        maintenance::register(configurator.worker(), &repository, config).await?;
+    }
     let logins = Logins::new(state.pool().clone(), repository.clone());
     logins.tidy(SystemTime::now()).await.map_err(|error| failed(&error))?;
     let search =
@@ -137,9 +143,7 @@ pub(crate) async fn start(plan: &Plan<'_>) -> Result<Running, Fault> {
     draw_pictures(plan, &instance, configurator.worker())?;
     if role == Role::Publish {
         // What a crash kept from being flushed is flushed now.
-        let followed =
-            tympan_replicate::follow(&plan.home.repository, replicator.queues(), SystemTime::now());
-        followed.await.map_err(|error| failed(&error))?;
+        replicator.follow(SystemTime::now()).await.map_err(|error| failed(&error))?;
     }
     let (stop, stopped) = watch::channel(false);
     let mut tasks = JoinSet::new();
@@ -148,12 +152,6 @@ pub(crate) async fn start(plan: &Plan<'_>) -> Result<Running, Fault> {
         let router = admin_router(instance.clone());
         tasks.spawn(listen(listener, router, admin_front(config), stopped.clone()));
     }
-    let repository = plan.home.repository.clone();
-    let collecting = collection::run(repository, queues.clone(), config.clone(), stopped.clone());
-    tasks.spawn(async move {
-        collecting.await;
-        Ok(())
-    });
     if let Some(composite) = plan.home.composite.clone() {
         let stopped = stopped.clone();
         tasks.spawn(async move {
@@ -161,7 +159,7 @@ pub(crate) async fn start(plan: &Plan<'_>) -> Result<Running, Fault> {
             Ok(())
         });
     }
-    work_off(configurator, plan, &queues, (&mut tasks, &stopped));
+    work_off(configurator, plan, &replicator, (&mut tasks, &stopped));
     tasks.spawn(async move {
         replicator.run(stopped).await;
         Ok(())
@@ -212,11 +210,6 @@ fn jobs(plan: &Plan<'_>, queues: &Queues) -> Result<Configurator, Fault> {
         options.is_reserving = true;
     }
     let worker = Worker::new(queues.clone(), options);
-    let workflows = Workflows::new(queues.clone());
-    let runtime = tokio::runtime::Handle::current();
-    for handler in WorkflowHandler::all(&workflows, &runtime, vec![Arc::new(NoopProcess)]) {
-        worker.register(handler);
-    }
     let mut modes = vec![plan.role.name()];
     modes.extend(section.run_modes.iter().map(String::as_str));
     let configurator = Configurator::new(worker, plan.home.repository.clone(), &modes);
@@ -224,15 +217,45 @@ fn jobs(plan: &Plan<'_>, queues: &Queues) -> Result<Configurator, Fault> {
     Ok(configurator)
 }
 
+/// Lets steps of workflows be carried out: those that come with the engine, and on authors those that replicate.
+fn register_steps(
+    plan: &Plan<'_>,
+    workflows: &Workflows,
+    worker: &Worker,
+    replicator: &Replicator,
+) {
+    let runtime = tokio::runtime::Handle::current();
+    let mut steps = Steps::standard(&plan.home.repository);
+    if plan.role == Role::Author {
+        let keeping = plan.home.config.versions.keeping();
+        for process in tympan_replicate::processes(replicator, keeping, &runtime) {
+            steps = steps.process(process);
+        }
+    }
+    for handler in WorkflowHandler::of(workflows, &runtime, steps) {
+        worker.register(handler);
+    }
+    if plan.role == Role::Author {
+        let keeping = plan.home.config.versions.keeping();
+        let handler = TimesHandler::new(replicator.clone(), keeping, runtime);
+        worker.register(Arc::new(handler));
+    }
+}
+
 /// Starts what follows content and works off the queues.
 fn work_off(
     configurator: Configurator,
     plan: &Plan<'_>,
-    queues: &Queues,
+    replicator: &Replicator,
     (tasks, stopped): (&mut JoinSet<Result<(), Fault>>, &watch::Receiver<bool>),
 ) {
     if plan.role == Role::Author && !plan.is_assets {
-        let following = launcher(&configurator, plan, queues).run(stopped.clone());
+        let following = launcher(&configurator, plan, replicator.queues()).run(stopped.clone());
+        tasks.spawn(async move {
+            following.await;
+            Ok(())
+        });
+        let following = Times::new(replicator.clone()).run(stopped.clone());
         tasks.spawn(async move {
             following.await;
             Ok(())

@@ -61,6 +61,13 @@ pub(crate) fn run(jobs: &Jobs) -> Outcome {
             }
             show(remote, &answer, || format!("the queue `{queue}` goes on"))
         }
+        Jobs::Schedules(remote) => schedules(remote),
+        Jobs::Run { schedule, remote } => {
+            let fields = form([("name", schedule.as_str())]);
+            let path = format!("/api/v1/schedules/run?{fields}");
+            let answer = ask(remote, Method::POST, &path, "")?;
+            show(remote, &answer, || format!("it runs as job {}", part(&answer, "job")))
+        }
         Jobs::Retry { id, queue, remote } => retry(*id, queue.as_deref(), remote),
     }
 }
@@ -167,6 +174,21 @@ fn list_jobs(fields: &str, remote: &Remote) -> Outcome {
         if let Some(error) = part(job, "lastError").as_str() {
             say!("  {error}");
         }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn schedules(remote: &Remote) -> Outcome {
+    let answer = ask(remote, Method::GET, "/api/v1/jobs/schedules", "")?;
+    if remote.json {
+        say!("{answer}");
+        return Ok(ExitCode::SUCCESS);
+    }
+    for schedule in list(&answer, "schedules") {
+        say!("{}", text(schedule, "name"));
+        let next = part(schedule, "nextRun").as_str().unwrap_or("never");
+        say!("  `{}`, next at {next}", text(schedule, "rule"));
+        say!("  topic {}", text(schedule, "topic"));
     }
     Ok(ExitCode::SUCCESS)
 }

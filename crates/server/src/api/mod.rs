@@ -11,6 +11,7 @@
 //! Not here: what a node is (`content`), Sling's own protocol (`post`, `page`).
 
 mod account;
+mod agent;
 mod blob;
 mod branch;
 mod children;
@@ -28,7 +29,9 @@ mod permission;
 mod query;
 mod queue;
 mod reference;
+mod schedule;
 mod schema;
+mod step;
 mod tag;
 mod version;
 pub(crate) mod workflow;
@@ -73,6 +76,9 @@ const TABLES: &[&[Endpoint]] = &[
     job::QUEUES,
     workflow::ENDPOINTS,
     workflow::STEPS,
+    agent::ENDPOINTS,
+    schedule::ENDPOINTS,
+    step::ENDPOINTS,
     openapi::ENDPOINTS,
 ];
 

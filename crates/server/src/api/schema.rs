@@ -295,6 +295,9 @@ pub(crate) fn all() -> Map<String, Value> {
     for schemas in [
         super::version::schemas(),
         super::reference::schemas(),
+        super::agent::schemas(),
+        super::schedule::schemas(),
+        super::step::schemas(),
         super::query::schemas(),
         super::account::schemas(),
         super::permission::schemas(),
