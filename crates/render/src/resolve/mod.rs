@@ -8,7 +8,7 @@
 //! Invariants
 //! * A table belongs to one state of content and is read once for it; a request costs look-ups in memory.
 //! * Who may not see a target is not led there, by whatever name.
-//! * Vanity paths and aliases are found by property indexes. Without the index there are none: no request walks content.
+//! * Vanity paths and aliases are found by the indexes `slingVanityPath` and `slingAlias` below `/oak:index`. Without the index there are none: no request walks content.
 //!
 //! Not here: splitting a path into resource, selectors and extension (`url`).
 
@@ -71,8 +71,13 @@ impl Routes {
         let map = NodePath::new("/etc/map").ok().and_then(|path| snapshot.node(&path).ok()?);
         Self {
             mappings: map.map(|map| Mappings::read(&map)).unwrap_or_default(),
-            vanities: Vanities::of(&nodes_with(snapshot, queries, "sling:vanityPath")),
-            aliases: Aliases::of(&nodes_with(snapshot, queries, "sling:alias")),
+            vanities: Vanities::of(&nodes_with(
+                snapshot,
+                queries,
+                "sling:vanityPath",
+                "slingVanityPath",
+            )),
+            aliases: Aliases::of(&nodes_with(snapshot, queries, "sling:alias", "slingAlias")),
         }
     }
 
@@ -122,10 +127,16 @@ impl Routes {
 }
 
 /// Finds the nodes below `/content` that have a property, by its index.
-fn nodes_with(snapshot: &Snapshot, queries: &QueryEngine, property: &str) -> Vec<Node> {
+fn nodes_with(
+    snapshot: &Snapshot,
+    queries: &QueryEngine,
+    property: &str,
+    index: &str,
+) -> Vec<Node> {
+    // Named, the index is used even where the content is so small that a walk would cost less.
     let statement = format!(
         "SELECT * FROM [nt:base] AS node WHERE ISDESCENDANTNODE(node, '/content') AND node.[{property}] IS NOT NULL \
-         OPTION(TRAVERSAL FAIL)"
+         OPTION(TRAVERSAL FAIL, INDEX NAME [{index}])"
     );
     let found = parse_sql2(&statement).ok().map(|query| {
         let mut request = Request::new(query);
