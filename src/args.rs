@@ -151,6 +151,9 @@ pub(crate) struct Dispatcher {
     /// A home that holds `dispatcher.any`.
     #[arg(long, value_name = "DIR", conflicts_with = "config")]
     pub(crate) home: Option<PathBuf>,
+    /// A file with the section `[dispatcher]`; default `tympan.toml` in the home.
+    #[arg(long, value_name = "FILE.toml")]
+    pub(crate) settings: Option<PathBuf>,
     /// Where to listen.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8080")]
     pub(crate) listen: SocketAddr,
@@ -158,11 +161,27 @@ pub(crate) struct Dispatcher {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum DispatcherCommand {
+    /// Writes the section `[dispatcher]` of `tympan.toml` for a vhost file of httpd; names every line without a
+    /// counterpart.
+    #[command(
+        after_help = "Example: tympan dispatcher convert global.vars site.vhost > tympan.toml\n\n\
+        Files with `Define` lines go first. The command fails (1) if a rule could not be converted."
+    )]
+    Convert {
+        /// The files.
+        #[arg(required = true)]
+        files: Vec<PathBuf>,
+    },
     /// Reads a configuration and prints every finding as `file:line:column: message`.
-    #[command(after_help = "Example: tympan dispatcher check conf/dispatcher.any")]
+    #[command(after_help = "Example: tympan dispatcher check conf/dispatcher.any --root ./copy-of-the-server\n\n\
+        A file without `/farms` is checked as a part of a configuration. The command fails (1) only on an error, not on a \
+        warning.")]
     Check {
-        /// The configuration.
+        /// The configuration, or a part of one.
         file: PathBuf,
+        /// A folder that absolute include paths are looked up in, such as a copy of another machine's files.
+        #[arg(long, value_name = "DIR")]
+        root: Option<PathBuf>,
         /// Prints JSON.
         #[arg(long)]
         json: bool,
@@ -176,6 +195,9 @@ pub(crate) enum DispatcherCommand {
         file: PathBuf,
         /// The URL; its host chooses the farm.
         url: String,
+        /// A folder that absolute include paths are looked up in.
+        #[arg(long, value_name = "DIR")]
+        root: Option<PathBuf>,
         /// The method.
         #[arg(long, default_value = "GET")]
         method: String,

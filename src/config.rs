@@ -34,6 +34,7 @@ pub(crate) struct Config {
     pub(crate) jobs: Jobs,
     pub(crate) maintenance: Maintenance,
     pub(crate) assets: Assets,
+    pub(crate) dispatcher: tympan_dispatcher::Settings,
 }
 
 /// The main listener.
@@ -379,9 +380,19 @@ fn split_unit(text: &str) -> Option<(u64, &str)> {
 /// [`Fault::usage`] with `file:line:column` and, for an unknown key, the nearest known one.
 pub(crate) fn read(home: &Path) -> Result<Config, Fault> {
     let file = home.join("tympan.toml");
-    match std::fs::read_to_string(&file) {
+    match std::fs::exists(&file) {
+        Ok(false) => Ok(Config::default()),
+        _ => read_file(&file),
+    }
+}
+
+/// Reads a file with the sections of `tympan.toml`.
+///
+/// # Errors
+/// As [`read`], and if there is no such file.
+pub(crate) fn read_file(file: &Path) -> Result<Config, Fault> {
+    match std::fs::read_to_string(file) {
         Ok(text) => parse(&file.display().to_string(), &text).map_err(Fault::usage),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Config::default()),
         Err(error) => Err(Fault::cannot_run(format!("cannot read `{}`: {error}", file.display()))),
     }
 }

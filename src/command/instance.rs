@@ -99,7 +99,7 @@ pub(crate) async fn start(plan: &Plan<'_>) -> Result<Running, Fault> {
     let address = listener.local_addr().unwrap_or(plan.listen);
     let admin_listener = plan.admin_listen.map(bound).transpose()?;
     let config = &plan.home.config;
-    let front = main_front(config)?;
+    let front = main_front(config, BODY_BYTES)?;
     let state = plan.home.open_state().await?;
     let repository = plan.home.repository.clone();
     let queues = Queues::new(state.pool().clone());
@@ -324,9 +324,13 @@ fn renderer(plan: &Plan<'_>) -> Renderer {
     }
 }
 
-fn main_front(config: &Config) -> Result<Front, Fault> {
+/// Returns how the main listener serves; a request's body may be as large as `body_bytes` unless configured.
+///
+/// # Errors
+/// If a certificate or key cannot be read.
+pub(crate) fn main_front(config: &Config, body_bytes: u64) -> Result<Front, Fault> {
     let section = &config.listen;
-    let mut limits = Limits { body_bytes: BODY_BYTES, ..Limits::default() };
+    let mut limits = Limits { body_bytes, ..Limits::default() };
     if let Some(max) = section.max_connections {
         limits.max_connections = max;
     }

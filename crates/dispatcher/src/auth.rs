@@ -3,7 +3,8 @@
 use http::{HeaderMap, Method, StatusCode};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
-use crate::dispatcher::{Exchange, Inner};
+use crate::answer::Exchange;
+use crate::dispatcher::Inner;
 use crate::forward::{Purpose, clean_response, request_headers};
 use crate::upstream::{Call, CallBody};
 

@@ -42,6 +42,40 @@ pub enum Reason {
     Unwritable,
 }
 
+impl Reason {
+    /// Every reason, in the order of declaration.
+    pub const ALL: [Self; 23] = [
+        Self::NoDocroot,
+        Self::PathTooLong,
+        Self::TemporaryPathTooLong,
+        Self::NoExtension,
+        Self::Method,
+        Self::Query,
+        Self::SessionRequired,
+        Self::Authorization,
+        Self::TargetIsDirectory,
+        Self::TrailingSlash,
+        Self::Rules,
+        Self::AuthCheckerDenied,
+        Self::Status,
+        Self::DispatcherNoCache,
+        Self::CacheControl,
+        Self::Pragma,
+        Self::EmptyBody,
+        Self::Encoded,
+        Self::Incomplete,
+        Self::ReservedName,
+        Self::Flushed,
+        Self::ParentIsFile,
+        Self::Unwritable,
+    ];
+
+    /// Tells whether the request's method is the reason.
+    pub(crate) fn is_of_method(self) -> bool {
+        self == Self::Method
+    }
+}
+
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -50,8 +50,7 @@ pub fn decide<'a>(config: &'a Config, request: &RequestView) -> Option<Decision<
 
 fn decide_in<'a>(farm: &'a Farm, request: &RequestView) -> Action<'a> {
     // A flush is subject to `/allowedClients` only; flush farms deny everything in `/filter`.
-    let may_flush = matches!(request.method, Method::GET | Method::POST);
-    if may_flush && FlushMessage::is_flush(&request.headers) {
+    if is_flush(request) {
         return Action::Flush;
     }
     if is_reserved(&request.path) || is_stat_file(farm, request) {
@@ -64,6 +63,11 @@ fn decide_in<'a>(farm: &'a Farm, request: &RequestView) -> Action<'a> {
         }
     }
     place(farm, request)
+}
+
+/// Tells whether a request is a flush, by its headers.
+pub(crate) fn is_flush(request: &RequestView) -> bool {
+    matches!(request.method, Method::GET | Method::POST) && FlushMessage::is_flush(&request.headers)
 }
 
 /// Decides where an accepted request is served from.

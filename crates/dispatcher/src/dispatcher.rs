@@ -1,43 +1,41 @@
-//! The dispatcher as a service: from a request to an answer.
+//! The dispatcher as a service that can change its configuration while it serves.
 //!
-//! Order: canonical path, farm, flush, filter, vanity URLs, cacheability, look-up, render, log.
+//! Invariants
+//! * A request sees one configuration from its beginning to its end; a reload swaps the whole of it.
+//! * Over a reload the counters, the fetches under way, the open document roots, the re-fetch queues and the vanity URLs
+//!   stay, so that no visitor notices it.
 //!
-//! Not here: how each step decides (`decision`, `freshness`, `plan`), how pages are fetched (`fetch`), what a flush does
-//! (`flush`).
+//! Not here: the way of a request (`answer`, `serve`), what a flush does (`flush`).
 
 use std::convert::Infallible;
 use std::future::Future;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::Duration;
 
-use http::{HeaderValue, Request, Response, StatusCode, header};
+use http::Request;
 use hyper::body::Incoming;
+use parking_lot::{Mutex, RwLock};
+use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
 use tower::service_fn;
 use tympan_web::access_log;
-use tympan_web::limit::BodyLimit;
-use tympan_web::listen::{Front, Peer};
+use tympan_web::client::{Client, Options};
+use tympan_web::listen::Front;
 use tympan_web::log_file::LogFile;
-use tympan_web::log_time::LogTime;
 use tympan_web::tls::Trust;
 
 use crate::Error;
 use crate::cache::Root;
-use crate::cacheable::Reason;
 use crate::clock::Clock;
 use crate::config::{Config, Farm};
-use crate::decision::{Action, decide, place};
-use crate::farm::Found;
 use crate::flight::Flights;
-use crate::forward::is_circling;
 use crate::log::{Level, Log};
-use crate::metrics::{Counter, Metrics};
-use crate::page::{Body, full};
+use crate::metrics::{Metrics, Tally, farms_to_text};
 use crate::refetch::Queue;
-use crate::request::RequestView;
-use crate::upstream::{CallBody, Upstream};
+use crate::settings::{Settings, Switches};
+use crate::upstream::Upstream;
 use crate::vanity::VanityList;
 
 /// What a dispatcher needs from outside.
@@ -66,26 +64,44 @@ impl Default for Runtime {
 
 /// The caching proxy; clones are the same one.
 #[derive(Debug, Clone)]
-pub struct Dispatcher(pub(crate) Arc<Inner>);
+pub struct Dispatcher(Arc<Shared>);
 
+#[derive(Debug)]
+struct Shared {
+    current: RwLock<Arc<Inner>>,
+    background: Mutex<Background>,
+}
+
+/// What runs beside requests.
+#[derive(Debug, Default)]
+struct Background {
+    /// The runtime that serves, while it does.
+    runtime: Option<Handle>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+/// A dispatcher with one configuration.
 #[derive(Debug)]
 pub(crate) struct Inner {
     pub(crate) config: Config,
+    pub(crate) switches: Switches,
     pub(crate) farms: Vec<Arc<FarmState>>,
     pub(crate) runtime: Runtime,
     pub(crate) flights: Arc<Flights>,
-    pub(crate) metrics: Metrics,
-    has_background: AtomicBool,
+    pub(crate) metrics: Arc<Metrics>,
+    /// For rules that let another server answer.
+    pub(crate) proxy: Client,
 }
 
 /// A farm and what belongs to it at run time.
 #[derive(Debug)]
 pub(crate) struct FarmState {
     pub(crate) farm: Arc<Farm>,
-    pub(crate) docroot: Option<Root>,
+    pub(crate) docroot: Option<Arc<Root>>,
     pub(crate) upstream: Upstream,
-    pub(crate) refetch: Queue,
-    pub(crate) vanity: VanityList,
+    pub(crate) refetch: Arc<Queue>,
+    pub(crate) vanity: Arc<VanityList>,
+    pub(crate) tally: Arc<Tally>,
 }
 
 impl FarmState {
@@ -98,17 +114,6 @@ impl FarmState {
     }
 }
 
-/// One request on its way, with what the log tells about it in the end.
-pub(crate) struct Exchange<'a> {
-    pub(crate) farm: &'a Arc<FarmState>,
-    pub(crate) view: &'a RequestView,
-    /// `hit`, `miss`, `none` or `purge`.
-    pub(crate) cache: &'static str,
-    pub(crate) render: Option<String>,
-    /// For the header `X-Cache-Info`.
-    pub(crate) info: String,
-}
-
 impl Dispatcher {
     /// Opens the document roots of `config`.
     ///
@@ -117,18 +122,45 @@ impl Dispatcher {
     /// # Errors
     /// [`Error::NoFarm`].
     pub fn new(config: Config, runtime: Runtime) -> Result<Self, Error> {
-        if config.farms.is_empty() {
-            return Err(Error::NoFarm);
-        }
-        let farms = config.farms.iter().map(|farm| Arc::new(open_farm(farm, &runtime))).collect();
-        Ok(Self(Arc::new(Inner {
-            config,
-            farms,
-            runtime,
-            flights: Arc::default(),
-            metrics: Metrics::default(),
-            has_background: AtomicBool::new(false),
+        Self::with_settings(config, &Settings::default(), runtime)
+    }
+
+    /// As [`Dispatcher::new`], with what stands in `tympan.toml`.
+    ///
+    /// # Errors
+    /// [`Error::NoFarm`], or [`Error::Setting`] with the key that is wrong.
+    pub fn with_settings(
+        config: Config,
+        settings: &Settings,
+        runtime: Runtime,
+    ) -> Result<Self, Error> {
+        let inner = Inner::open(config, settings, runtime, None)?;
+        Ok(Self(Arc::new(Shared {
+            current: RwLock::new(Arc::new(inner)),
+            background: Mutex::default(),
         })))
+    }
+
+    /// Serves the requests that come from now on by another configuration; those under way end by the old one.
+    ///
+    /// # Errors
+    /// As [`Dispatcher::with_settings`]; the old configuration stays then.
+    pub fn reload(&self, config: Config, settings: &Settings) -> Result<(), Error> {
+        let old = self.current();
+        let inner = Arc::new(Inner::open(config, settings, old.runtime.clone(), Some(&old))?);
+        *self.0.current.write() = Arc::clone(&inner);
+        let mut background = self.0.background.lock();
+        if let Some(runtime) = background.runtime.clone() {
+            for task in background.tasks.drain(..) {
+                task.abort();
+            }
+            background.tasks = inner.start_background(&runtime);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn current(&self) -> Arc<Inner> {
+        Arc::clone(&self.0.current.read())
     }
 
     /// Serves on `listener` until `shutdown` resolves and the open requests have ended.
@@ -143,60 +175,121 @@ impl Dispatcher {
         front: Front,
         shutdown: impl Future<Output = ()>,
     ) -> Result<(), Error> {
-        let background = self.start_background();
-        let inner = Arc::clone(&self.0);
+        let is_first = self.begin_background();
+        let dispatcher = self.clone();
         let service = service_fn(move |request: Request<Incoming>| {
-            let inner = Arc::clone(&inner);
+            let inner = dispatcher.current();
             async move { Ok::<_, Infallible>(inner.answer_logged(request).await) }
         });
         let served = tympan_web::listen::serve(listener, service, front, shutdown).await;
-        for task in background {
-            task.abort();
+        if is_first {
+            let mut background = self.0.background.lock();
+            background.runtime = None;
+            for task in background.tasks.drain(..) {
+                task.abort();
+            }
         }
         Ok(served?)
     }
 
-    /// Starts what runs beside requests, once.
-    fn start_background(&self) -> Vec<tokio::task::JoinHandle<()>> {
-        if self.0.has_background.swap(true, Ordering::SeqCst) {
-            return Vec::new();
+    /// Starts what runs beside requests; returns whether it did not run already.
+    fn begin_background(&self) -> bool {
+        let mut background = self.0.background.lock();
+        if background.runtime.is_some() {
+            return false;
         }
-        self.0
-            .farms
-            .iter()
-            .filter_map(|farm| {
-                let vanity = farm.farm.vanity_urls.clone()?;
-                let farm = Arc::clone(farm);
-                let runtime = self.0.runtime.clone();
-                Some(tokio::spawn(async move {
-                    farm.vanity.keep_loading(&farm, &vanity, &runtime).await;
-                }))
-            })
-            .collect()
+        let runtime = Handle::current();
+        background.tasks = self.current().start_background(&runtime);
+        background.runtime = Some(runtime);
+        true
     }
 
     /// Returns all counters in Prometheus' text format.
     #[must_use]
     pub fn metrics(&self) -> String {
-        let queued = self.0.farms.iter().map(|farm| farm.refetch.len()).sum();
-        self.0.metrics.to_text(&[
+        self.current().metrics_text()
+    }
+}
+
+impl Inner {
+    /// Opens what a configuration needs, keeping what an earlier one has open.
+    fn open(
+        config: Config,
+        settings: &Settings,
+        runtime: Runtime,
+        old: Option<&Self>,
+    ) -> Result<Self, Error> {
+        if config.farms.is_empty() {
+            return Err(Error::NoFarm);
+        }
+        let switches = settings.switches()?;
+        let mut farms: Vec<Arc<FarmState>> = Vec::new();
+        for farm in &config.farms {
+            let known = old.iter().flat_map(|old| &old.farms).chain(&farms);
+            let state = open_farm(farm, &runtime, switches.keep_alive, &known.collect::<Vec<_>>());
+            farms.push(Arc::new(state));
+        }
+        Ok(Self {
+            config,
+            switches,
+            farms,
+            runtime,
+            flights: old.map(|old| Arc::clone(&old.flights)).unwrap_or_default(),
+            metrics: old.map(|old| Arc::clone(&old.metrics)).unwrap_or_default(),
+            proxy: old.map_or_else(|| Client::new(Options::default()), |old| old.proxy.clone()),
+        })
+    }
+
+    fn metrics_text(&self) -> String {
+        let queued = self.farms.iter().map(|farm| farm.refetch.len()).sum();
+        let mut text = self.metrics.to_text(&[
             (
                 "fetches",
                 "Pages that are being fetched now; many for long means slow renders.",
-                self.0.flights.count() as u64,
+                self.flights.count() as u64,
             ),
             (
                 "refetch_queue",
                 "Flushed pages that wait to be fetched again; a steady rise means too many flushes.",
                 queued,
             ),
-        ])
+        ]);
+        let tallies = self.farms.iter().map(|farm| (farm.farm.name.as_str(), &*farm.tally));
+        text.push_str(&farms_to_text(tallies));
+        text
+    }
+
+    fn start_background(&self, handle: &Handle) -> Vec<JoinHandle<()>> {
+        let load_vanity = |farm: &Arc<FarmState>| {
+            let vanity = farm.farm.vanity_urls.clone()?;
+            let farm = Arc::clone(farm);
+            let runtime = self.runtime.clone();
+            Some(handle.spawn(async move {
+                farm.vanity.keep_loading(&farm, &vanity, &runtime).await;
+            }))
+        };
+        self.farms.iter().filter_map(load_vanity).collect()
+    }
+
+    pub(crate) fn log(&self, level: Level, text: impl FnOnce() -> String) {
+        self.runtime.log.write(&self.runtime.clock, level, text);
     }
 }
 
-fn open_farm(farm: &Arc<Farm>, runtime: &Runtime) -> FarmState {
+/// Opens a farm; `known` are those whose open parts it may share.
+fn open_farm(
+    farm: &Arc<Farm>,
+    runtime: &Runtime,
+    keep_alive: Option<Duration>,
+    known: &[&Arc<FarmState>],
+) -> FarmState {
     let docroot = farm.cache.as_ref().and_then(|cache| {
         let path = cache.docroot.as_ref()?;
+        // Opening a root sweeps it, and must not sweep what a fetch under way writes there.
+        let shared = known.iter().filter_map(|farm| farm.docroot.as_ref());
+        if let Some(root) = shared.clone().find(|root| root.path() == path) {
+            return Some(Arc::clone(root));
+        }
         let opened = Root::open(path, cache.mode);
         if let Err(error) = &opened {
             tracing::error!(farm = %farm.name, file = %path.display(), reason = %error,
@@ -205,7 +298,7 @@ fn open_farm(farm: &Arc<Farm>, runtime: &Runtime) -> FarmState {
         runtime.log.write(&runtime.clock, Level::Debug, || {
             format!("farms[{}].cache.docroot = {}", farm.name, path.display())
         });
-        opened.ok()
+        opened.ok().map(Arc::new)
     });
     let is_open_to_all = farm.cache.as_ref().is_some_and(|cache| {
         cache.allowed_clients.as_ref().is_none_or(|list| list.rules.is_empty())
@@ -213,191 +306,21 @@ fn open_farm(farm: &Arc<Farm>, runtime: &Runtime) -> FarmState {
     if is_open_to_all {
         tracing::warn!(farm = %farm.name, "anyone may flush this farm; add /allowedClients");
     }
-    let vanity = VanityList::default();
-    if let Some(file) = farm.vanity_urls.as_ref().and_then(|urls| urls.file.as_ref()) {
-        vanity.load_file(file, runtime);
-    }
+    let old = known.iter().find(|old| old.farm.name == farm.name);
+    let is_same_list = |old: &&&Arc<FarmState>| old.farm.vanity_urls == farm.vanity_urls;
+    let vanity = old.filter(is_same_list).map(|old| Arc::clone(&old.vanity)).unwrap_or_else(|| {
+        let vanity = VanityList::default();
+        if let Some(file) = farm.vanity_urls.as_ref().and_then(|urls| urls.file.as_ref()) {
+            vanity.load_file(file, runtime);
+        }
+        Arc::new(vanity)
+    });
     FarmState {
         farm: Arc::clone(farm),
         docroot,
-        upstream: Upstream::new(farm, runtime.trust.as_ref()),
-        refetch: Queue::default(),
+        upstream: Upstream::new(farm, runtime.trust.as_ref(), keep_alive),
+        refetch: old.map(|old| Arc::clone(&old.refetch)).unwrap_or_default(),
         vanity,
+        tally: old.map(|old| Arc::clone(&old.tally)).unwrap_or_default(),
     }
-}
-
-impl Inner {
-    pub(crate) fn log(&self, level: Level, text: impl FnOnce() -> String) {
-        self.runtime.log.write(&self.runtime.clock, level, text);
-    }
-
-    async fn answer_logged(self: Arc<Self>, request: Request<Incoming>) -> Response<Body> {
-        let Some(log) = &self.runtime.access_log else {
-            return self.answer(request).await;
-        };
-        let mut line = access_line(&request);
-        let response = self.answer(request).await;
-        line.at = LogTime::from_system(self.runtime.clock.now());
-        line.status = response.status().as_u16();
-        line.bytes = response
-            .headers()
-            .get(header::CONTENT_LENGTH)
-            .and_then(|length| length.to_str().ok()?.parse().ok());
-        log.write(line);
-        response
-    }
-
-    async fn answer(self: &Arc<Self>, request: Request<Incoming>) -> Response<Body> {
-        let started = Instant::now();
-        let (head, body) = request.into_parts();
-        let Some(peer) = head.extensions.get::<Peer>().copied() else {
-            return refusal(StatusCode::INTERNAL_SERVER_ERROR);
-        };
-        let limit = head.extensions.get::<BodyLimit>().map_or(u64::MAX, |limit| limit.0);
-        let view = match RequestView::read(&head, peer) {
-            Ok(view) => view,
-            Err(fault) => {
-                self.metrics.count(Counter::Refused);
-                self.log(Level::Debug, || {
-                    format!("request declined: {fault} [{}]", head.uri.path())
-                });
-                return refusal(StatusCode::BAD_REQUEST);
-            }
-        };
-        let Some(decision) = decide(&self.config, &view) else {
-            return refusal(StatusCode::NOT_FOUND);
-        };
-        let state = self.farms.iter().find(|state| Arc::ptr_eq(&state.farm, decision.farm));
-        let Some(state) = state else {
-            return refusal(StatusCode::NOT_FOUND);
-        };
-        if decision.found == Found::Default {
-            self.log(Level::Warn, || {
-                let (host, name) = (&view.host, &state.farm.name);
-                format!("No farm matches host '{host}', selected last farm '{name}'")
-            });
-        }
-        let mut exchange =
-            Exchange { farm: state, view: &view, cache: "none", render: None, info: String::new() };
-        let action = self.open_by_vanity(decision.action, &exchange);
-        let mut response = self.act(action, &mut exchange, body, limit).await;
-        self.finish(&exchange, &mut response, started);
-        response
-    }
-
-    /// Lets a refused request pass if it asks for a vanity URL.
-    fn open_by_vanity<'a>(&self, action: Action<'a>, exchange: &Exchange<'_>) -> Action<'a> {
-        let Action::Refuse(rule) = &action else {
-            return action;
-        };
-        let (farm, view) = (exchange.farm, exchange.view);
-        if farm.farm.vanity_urls.is_some() {
-            self.log(Level::Debug, || "Checking vanity URLs".to_owned());
-            if farm.vanity.contains(view.path.as_str()) {
-                return place(&farm.farm, view);
-            }
-        }
-        self.log(Level::Debug, || format!("Filter rejects: {}", view.line()));
-        if let Some(rule) = rule {
-            self.log(Level::Trace, || {
-                let label = rule.label.as_deref().unwrap_or("-");
-                format!("'{}' was blocked because of /{label}", view.line())
-            });
-        }
-        action
-    }
-
-    async fn act(
-        self: &Arc<Self>,
-        action: Action<'_>,
-        exchange: &mut Exchange<'_>,
-        body: Incoming,
-        limit: u64,
-    ) -> Response<Body> {
-        let (view, farm) = (exchange.view, exchange.farm);
-        if is_circling(view) {
-            return refusal(StatusCode::LOOP_DETECTED);
-        }
-        match action {
-            Action::Flush => self.flush(exchange, body, limit).await,
-            Action::Refuse(_) | Action::RefuseReserved => {
-                self.metrics.count(Counter::Refused);
-                refusal(StatusCode::NOT_FOUND)
-            }
-            Action::Pass(reason) => {
-                let body = CallBody::new(body, limit);
-                self.pass(exchange, body, reason).await
-            }
-            Action::Cache(file) if farm.docroot.is_some() => {
-                self.log(Level::Debug, || format!("checking [{}]", view.path));
-                self.cached(exchange, &file).await
-            }
-            Action::Cache(_) => {
-                let body = CallBody::new(body, limit);
-                self.pass(exchange, body, Reason::NoDocroot).await
-            }
-        }
-    }
-
-    /// Writes what happened to the log, and to the visitor if it asked.
-    fn finish(&self, exchange: &Exchange<'_>, response: &mut Response<Body>, started: Instant) {
-        let (view, farm) = (exchange.view, &exchange.farm.farm);
-        let wants_info = farm.has_info && view.headers.contains_key("x-dispatcher-info");
-        if wants_info && let Ok(info) = HeaderValue::from_str(&exchange.info) {
-            response.headers_mut().insert("x-cache-info", info);
-        }
-        self.log(Level::Info, || {
-            let status = match (exchange.cache, response.status()) {
-                ("hit" | "miss", _) => "-".to_owned(),
-                (_, status) => status.as_u16().to_string(),
-            };
-            let elapsed = started.elapsed().as_millis();
-            let render = exchange.render.as_deref().unwrap_or("-");
-            format!(
-                "\"{} {}\" {status} {} [{}/{render}] {elapsed}ms",
-                view.method, view.path, exchange.cache, farm.name
-            )
-        });
-        let served = self.metrics.value(Counter::Hits);
-        if served > 0 && served.is_multiple_of(1000) && exchange.cache == "hit" {
-            self.log(Level::Info, || {
-                format!("Current cache hit ratio: {:.2} %", self.metrics.hit_ratio())
-            });
-        }
-    }
-}
-
-/// Returns the line for a request whose answer is not known yet.
-fn access_line(request: &Request<Incoming>) -> access_log::Line {
-    let text = |name| {
-        let value = request.headers().get(name)?;
-        Some(String::from_utf8_lossy(value.as_bytes()).into_owned())
-    };
-    let peer = request.extensions().get::<Peer>();
-    access_log::Line {
-        client: peer.map_or_else(String::new, |peer| peer.addr.ip().to_string()),
-        user: None,
-        at: LogTime::from_system(std::time::UNIX_EPOCH),
-        request: format!("{} {} {:?}", request.method(), request.uri(), request.version()),
-        status: 0,
-        bytes: None,
-        referer: text(header::REFERER),
-        user_agent: text(header::USER_AGENT),
-    }
-}
-
-/// Returns an answer of the dispatcher's own.
-pub(crate) fn refusal(status: StatusCode) -> Response<Body> {
-    let reason = status.canonical_reason().unwrap_or("Error");
-    let text = format!(
-        "<!DOCTYPE html>\n<html lang=\"en\"><head><title>{0} {reason}</title></head>\
-         <body><h1>{reason}</h1></body></html>\n",
-        status.as_u16()
-    );
-    let mut response = Response::new(full(text));
-    *response.status_mut() = status;
-    response
-        .headers_mut()
-        .insert(header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
-    response
 }

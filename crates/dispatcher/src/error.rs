@@ -7,6 +7,14 @@ pub enum Error {
     /// The configuration holds no farm.
     #[error("the configuration holds no farm; add one below `/farms`")]
     NoFarm,
+    /// A setting of `[dispatcher]` in `tympan.toml` cannot be used.
+    #[error("`{key}` in `[dispatcher]`: {reason}")]
+    Setting {
+        /// The key.
+        key: String,
+        /// What is wrong with it, and what to write.
+        reason: String,
+    },
     /// The listening socket cannot be used.
     #[error("the dispatcher cannot serve")]
     Serve(#[from] tympan_web::Error),

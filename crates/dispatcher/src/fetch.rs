@@ -16,7 +16,7 @@ use http_body::{Body as _, Frame};
 use http_body_util::{BodyExt, StreamBody};
 use tokio::sync::{oneshot, watch};
 
-use crate::cache::{NewFile, Root, Temporary};
+use crate::cache::{NewFile, Temporary};
 use crate::cacheable::{Reason, check_response};
 use crate::dispatcher::{FarmState, Inner};
 use crate::flight::{Outcome, Ticket};
@@ -129,7 +129,7 @@ impl Lead {
 
     /// Removes a file whose page is gone.
     fn forget_file(&self, ticket: &Ticket) {
-        let Some(docroot) = self.farm.docroot.as_ref().map(Root::opened) else {
+        let Some(docroot) = self.farm.docroot.as_ref().map(|root| root.opened()) else {
             return;
         };
         let removal =

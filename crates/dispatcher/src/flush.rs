@@ -15,9 +15,10 @@ use hyper::body::Incoming;
 use tympan_web::flush_message::{Action, FlushMessage, Scope};
 use tympan_web::limit::limited;
 
+use crate::answer::{Exchange, refusal};
 use crate::cache::{Deleted, Docroot, Fate};
 use crate::config::{Cache, FlushMode};
-use crate::dispatcher::{Exchange, FarmState, Inner, refusal};
+use crate::dispatcher::{FarmState, Inner};
 use crate::log::Level;
 use crate::metrics::Counter;
 use crate::page::{Body, full};

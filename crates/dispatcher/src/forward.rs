@@ -30,10 +30,19 @@ pub(crate) enum Purpose {
 
 /// Returns the headers that a render gets for `request`.
 pub(crate) fn request_headers(farm: &Farm, request: &RequestView, purpose: Purpose) -> HeaderMap {
+    proxy_headers(&farm.client_headers, request, purpose)
+}
+
+/// Returns the headers that a server gets for `request` of those that `client_headers` lets through.
+pub(crate) fn proxy_headers(
+    client_headers: &ClientHeaders,
+    request: &RequestView,
+    purpose: Purpose,
+) -> HeaderMap {
     let mut headers = HeaderMap::with_capacity(request.headers.len() + 4);
     let connection = named_by_connection(&request.headers);
     for (name, value) in &request.headers {
-        let is_allowed = match &farm.client_headers {
+        let is_allowed = match client_headers {
             ClientHeaders::All => true,
             ClientHeaders::Only(names) => names.iter().any(|own| own == name.as_str()),
         };

@@ -10,6 +10,7 @@
 //!
 //! Not here: content. The dispatcher can front AEM or anything else.
 
+mod answer;
 pub mod any;
 mod auth;
 mod balance;
@@ -18,6 +19,7 @@ mod cacheable;
 mod check;
 mod clock;
 pub mod config;
+mod convert;
 mod decision;
 mod decompose;
 mod dispatcher;
@@ -39,7 +41,9 @@ mod pattern;
 mod plan;
 mod refetch;
 mod request;
+mod route;
 mod serve;
+mod settings;
 mod sticky;
 mod ttl;
 mod upstream;
@@ -48,6 +52,7 @@ mod vanity;
 pub use cacheable::Reason;
 pub use check::check;
 pub use clock::Clock;
+pub use convert::{Converted, convert};
 pub use decision::{Action, Decision, decide};
 pub use dispatcher::{Dispatcher, Runtime};
 pub use error::Error;
@@ -57,3 +62,4 @@ pub use glob::Glob;
 pub use page::Body;
 pub use pattern::{IfBroken, Pattern};
 pub use request::RequestView;
+pub use settings::{ConditionSettings, HostSettings, RuleSettings, Settings};

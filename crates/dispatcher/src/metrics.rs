@@ -1,7 +1,14 @@
 //! What the dispatcher counts.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::RwLock;
+
+use crate::answer::Outcome;
+use crate::cacheable::Reason;
 
 /// A counter; the index into [`COUNTERS`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,10 +29,11 @@ pub(crate) enum Counter {
     Refetches,
     RefetchFailures,
     BytesStored,
+    Proxied,
 }
 
 /// Every counter: name and what a rise means.
-pub(crate) const COUNTERS: [(Counter, &str, &str); 16] = [
+pub(crate) const COUNTERS: [(Counter, &str, &str); 17] = [
     (Counter::Hits, "hits", "Requests served from a fresh file; a rise is good."),
     (
         Counter::Stale,
@@ -78,6 +86,11 @@ pub(crate) const COUNTERS: [(Counter, &str, &str); 16] = [
         "Background fetches given up; visitors fetch these pages instead.",
     ),
     (Counter::BytesStored, "bytes_stored", "Bytes of bodies put into the cache."),
+    (
+        Counter::Proxied,
+        "proxied",
+        "Requests that a rule of `tympan.toml` let another server answer; they are never cached.",
+    ),
 ];
 
 /// The counters of a dispatcher.
@@ -128,9 +141,214 @@ impl Metrics {
     }
 }
 
+/// What the cache did with the requests of one farm.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    outcomes: [AtomicU64; OUTCOMES.len()],
+    reasons: [AtomicU64; Reason::ALL.len()],
+    prefixes: RwLock<BTreeMap<String, Arc<Served>>>,
+}
+
+/// The outcomes by name, in the order of [`index`].
+pub(crate) const OUTCOMES: [&str; 4] = ["hit", "stale", "miss", "pass"];
+
+/// Requests below one prefix.
+#[derive(Debug, Default)]
+struct Served {
+    all: AtomicU64,
+    from_cache: AtomicU64,
+}
+
+/// So many prefixes are counted apart; visitors of others are counted together.
+const MAX_PREFIXES: usize = 100;
+
+/// What stands for all prefixes beyond [`MAX_PREFIXES`].
+const OTHER_PREFIXES: &str = "(other)";
+
+/// How often pages below a prefix came from the cache.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct PrefixRatio {
+    pub(crate) prefix: String,
+    pub(crate) requests: u64,
+    pub(crate) from_cache: u64,
+}
+
+impl Tally {
+    /// Counts a request for `path`.
+    pub(crate) fn count(&self, path: &str, outcome: Outcome) {
+        let Some(index) = index(outcome) else { return };
+        if let Some(counter) = self.outcomes.get(index) {
+            counter.fetch_add(1, Ordering::Relaxed);
+        }
+        if let Outcome::Pass(reason) = outcome
+            && let Some(counter) = self.reasons.get(reason as usize)
+        {
+            counter.fetch_add(1, Ordering::Relaxed);
+        }
+        let served = self.served(prefix(path));
+        served.all.fetch_add(1, Ordering::Relaxed);
+        if matches!(outcome, Outcome::Hit | Outcome::Stale) {
+            served.from_cache.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn served(&self, prefix: &str) -> Arc<Served> {
+        if let Some(served) = self.prefixes.read().get(prefix) {
+            return Arc::clone(served);
+        }
+        let mut prefixes = self.prefixes.write();
+        let is_known = prefixes.contains_key(prefix) || prefixes.len() < MAX_PREFIXES;
+        let key = if is_known { prefix } else { OTHER_PREFIXES };
+        Arc::clone(prefixes.entry(key.to_owned()).or_default())
+    }
+
+    /// Returns how often the cache did what, in the order of [`OUTCOMES`].
+    pub(crate) fn outcomes(&self) -> [u64; OUTCOMES.len()] {
+        self.outcomes.each_ref().map(|counter| counter.load(Ordering::Relaxed))
+    }
+
+    /// Returns the reasons for which answers were not stored, and how often; the most frequent one first.
+    pub(crate) fn reasons(&self) -> Vec<(Reason, u64)> {
+        let counts = self.reasons.iter().map(|counter| counter.load(Ordering::Relaxed));
+        let mut reasons: Vec<(Reason, u64)> =
+            Reason::ALL.into_iter().zip(counts).filter(|(_, count)| *count > 0).collect();
+        reasons.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+        reasons
+    }
+
+    /// Returns the prefixes, the one with the most requests first.
+    pub(crate) fn prefixes(&self) -> Vec<PrefixRatio> {
+        let ratio = |(prefix, served): (&String, &Arc<Served>)| PrefixRatio {
+            prefix: prefix.clone(),
+            requests: served.all.load(Ordering::Relaxed),
+            from_cache: served.from_cache.load(Ordering::Relaxed),
+        };
+        let mut prefixes: Vec<PrefixRatio> = self.prefixes.read().iter().map(ratio).collect();
+        prefixes.sort_by_key(|prefix| std::cmp::Reverse(prefix.requests));
+        prefixes
+    }
+
+    /// Writes the farm's counters in Prometheus' text format, without their heads.
+    fn write(&self, farm: &str, texts: &mut [String; 3]) {
+        let farm = label(farm);
+        let [outcomes, reasons, prefixes] = texts;
+        for (name, count) in OUTCOMES.iter().zip(self.outcomes()) {
+            line(outcomes, "requests_total", &format!("farm=\"{farm}\",cache=\"{name}\""), count);
+        }
+        for (reason, count) in self.reasons() {
+            let labels = format!("farm=\"{farm}\",reason=\"{reason:?}\"");
+            line(reasons, "not_cached_total", &labels, count);
+        }
+        for prefix in self.prefixes() {
+            let path = label(&prefix.prefix);
+            for (kind, count) in [("all", prefix.requests), ("cache", prefix.from_cache)] {
+                let labels = format!("farm=\"{farm}\",prefix=\"{path}\",from=\"{kind}\"");
+                line(prefixes, "prefix_requests_total", &labels, count);
+            }
+        }
+    }
+}
+
+/// Returns the counters of all farms in Prometheus' text format.
+pub(crate) fn farms_to_text<'a>(farms: impl Iterator<Item = (&'a str, &'a Tally)>) -> String {
+    let mut texts: [String; 3] = [
+        head("requests_total", "Requests that came to the cache of a farm, by what it did."),
+        head(
+            "not_cached_total",
+            "Answers that were not stored, by reason; mend the most frequent one.",
+        ),
+        head(
+            "prefix_requests_total",
+            "Requests below a prefix: all, and those that came from the cache.",
+        ),
+    ];
+    for (name, tally) in farms {
+        tally.write(name, &mut texts);
+    }
+    texts.concat()
+}
+
+fn head(name: &str, help: &str) -> String {
+    format!("# HELP tympan_dispatcher_{name} {help}\n# TYPE tympan_dispatcher_{name} counter\n")
+}
+
+fn line(text: &mut String, name: &str, labels: &str, value: u64) {
+    // Writing to a string cannot fail.
+    writeln!(text, "tympan_dispatcher_{name}{{{labels}}} {value}").ok();
+}
+
+/// Escapes what a label's value must not hold.
+fn label(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('"', "\\\"").replace(|char: char| char.is_control(), "?")
+}
+
+fn index(outcome: Outcome) -> Option<usize> {
+    match outcome {
+        Outcome::Apart => None,
+        Outcome::Hit => Some(0),
+        Outcome::Stale => Some(1),
+        Outcome::Miss { .. } => Some(2),
+        Outcome::Pass(_) => Some(3),
+    }
+}
+
+/// Returns the first two folders of a path.
+fn prefix(path: &str) -> &str {
+    let mut slashes = path.match_indices('/').skip(1).map(|(at, _)| at);
+    let end = match (slashes.next(), slashes.next()) {
+        (_, Some(second)) => second,
+        (Some(first), None) => first,
+        (None, None) => return "/",
+    };
+    path.get(..end).unwrap_or(path)
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{COUNTERS, Counter, Metrics};
+    use super::{COUNTERS, Counter, MAX_PREFIXES, Metrics, Tally, farms_to_text, prefix};
+    use crate::answer::Outcome;
+    use crate::cacheable::Reason;
+
+    #[test]
+    fn prefixes_are_two_folders_and_bounded() {
+        for (path, expected) in [
+            ("/", "/"),
+            ("/a.html", "/"),
+            ("/content/a.html", "/content"),
+            ("/content/site/en.html", "/content/site"),
+            ("/content/site/en/a.html", "/content/site"),
+        ] {
+            assert_eq!(prefix(path), expected, "{path}");
+        }
+        let tally = Tally::default();
+        for number in 0..MAX_PREFIXES * 2 {
+            tally.count(&format!("/p{number}/x/y"), Outcome::Hit);
+        }
+        let prefixes = tally.prefixes();
+        assert_eq!(prefixes.len(), MAX_PREFIXES + 1);
+        assert_eq!(prefixes[0].prefix, "(other)");
+        assert_eq!(prefixes.iter().map(|prefix| prefix.requests).sum::<u64>(), 200);
+    }
+
+    #[test]
+    fn reasons_are_counted_by_name() {
+        for (index, reason) in Reason::ALL.iter().enumerate() {
+            assert_eq!(*reason as usize, index, "{reason:?}");
+        }
+        let tally = Tally::default();
+        tally.count("/a\"b/c/d", Outcome::Pass(Reason::Query));
+        tally.count("/a/c/d", Outcome::Pass(Reason::Rules));
+        tally.count("/a/c/d", Outcome::Pass(Reason::Rules));
+        assert_eq!(tally.reasons(), [(Reason::Rules, 2), (Reason::Query, 1)]);
+        let text = farms_to_text([("site", &tally)].into_iter());
+        for expected in [
+            "\ntympan_dispatcher_requests_total{farm=\"site\",cache=\"pass\"} 3\n",
+            "\ntympan_dispatcher_not_cached_total{farm=\"site\",reason=\"Rules\"} 2\n",
+            "prefix=\"/a\\\"b/c\",from=\"all\"} 1\n",
+        ] {
+            assert!(text.contains(expected), "{expected} in {text}");
+        }
+    }
 
     #[test]
     fn every_counter_stands_at_its_own_place() {

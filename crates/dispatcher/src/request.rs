@@ -100,6 +100,32 @@ impl RequestView {
         })
     }
 
+    /// Takes the host that a proxy in front saw; the first of a list is the visitor's.
+    pub(crate) fn use_forwarded_host(&mut self) {
+        let forwarded = self.headers.get("x-forwarded-host").and_then(|host| host.to_str().ok());
+        let first = forwarded.and_then(|hosts| hosts.split(',').next()).map(str::trim);
+        if let Some(authority) = first.filter(|host| !host.is_empty()).map(str::to_owned) {
+            let (host, port) = split_port(&authority);
+            self.host = host.to_ascii_lowercase();
+            self.port = port.map(str::to_owned);
+        }
+    }
+
+    /// Returns the same request for another page: `path` is decoded, `query` as it is sent.
+    ///
+    /// # Errors
+    /// A path that no site could have meant; see [`Fault`].
+    pub(crate) fn with_target(&self, path: &str, query: Option<String>) -> Result<Self, Fault> {
+        let rooted = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
+        let raw = utf8_percent_encode(&rooted, DECODED_PATH).to_string();
+        Ok(Self {
+            path: CanonicalPath::parse(&raw)?,
+            wire_path: resolve_wire(&raw)?,
+            query,
+            ..self.clone()
+        })
+    }
+
     /// Returns the request line with the decoded path, as globs on the whole line see it.
     #[must_use]
     pub fn line(&self) -> String {
@@ -141,6 +167,9 @@ impl RequestView {
 
 /// What a person may type in a path but a request line cannot hold; escapes that are there stay.
 const NOT_IN_PATH: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'<').add(b'>').add(b'#');
+
+/// What a decoded path must not hold bare in a request line.
+const DECODED_PATH: &AsciiSet = &NOT_IN_PATH.add(b'%').add(b'?').add(b'\\');
 
 fn protocol(version: Version) -> &'static str {
     if version == Version::HTTP_10 {

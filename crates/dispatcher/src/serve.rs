@@ -7,11 +7,12 @@ use std::time::Duration;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use tokio::sync::oneshot;
 
+use crate::answer::{Exchange, Outcome as Told, refusal};
 use crate::auth::Permission;
 use crate::cache::{CacheFile, Docroot, Lookup};
 use crate::cacheable::Reason;
 use crate::config::{Cache, FlushMode};
-use crate::dispatcher::{Exchange, Inner, refusal};
+use crate::dispatcher::Inner;
 use crate::fetch::{Fetch, First, start};
 use crate::flight::{Outcome, Role, Ticket};
 use crate::forward::{Purpose, clean_response, request_headers};
@@ -111,6 +112,7 @@ impl Inner {
         self.note_action(exchange, "DELIVER");
         self.metrics.count(Counter::Hits);
         exchange.info = "target file cached".to_owned();
+        exchange.outcome = Told::Hit;
         let mut response = self.serve_file(exchange, found, cached);
         for (name, value) in &extra {
             response.headers_mut().append(name, value.clone());
@@ -194,6 +196,7 @@ impl Inner {
         self.note_action(exchange, "DELIVER");
         self.metrics.count(Counter::Stale);
         exchange.info = "target file cached".to_owned();
+        exchange.outcome = Told::Stale;
         self.serve_file(exchange, found, cached)
     }
 
@@ -224,7 +227,11 @@ impl Inner {
                 self.metrics.count(Counter::Collapsed);
                 let wait = found.cache.collapse_wait.max(Duration::from_millis(1));
                 match tokio::time::timeout(wait, flight.outcome()).await {
-                    Ok(Outcome::Shared(page)) => self.page(exchange, &page, &page.stored),
+                    Ok(Outcome::Shared(page)) => {
+                        let response = self.page(exchange, &page, &page.stored);
+                        exchange.outcome = Told::Miss { is_collapsed: true };
+                        response
+                    }
                     Ok(Outcome::Failed(failure)) => refusal(failure.status()),
                     Ok(Outcome::Alone(reason)) => {
                         self.pass(exchange, CallBody::empty(), reason).await
@@ -280,7 +287,7 @@ impl Inner {
                 self.metrics.count(Counter::Passes);
                 sticky::add_cookie(&mut response, exchange, &render);
                 exchange.render = Some(render);
-                exchange.info = format!("not cacheable: {reason}");
+                exchange.note_pass(reason);
                 response
             }
             First::Failed(failure) => refusal(failure.status()),
@@ -296,6 +303,7 @@ impl Inner {
     ) -> Response<Body> {
         self.metrics.count(Counter::Misses);
         exchange.cache = "miss";
+        exchange.outcome = Told::Miss { is_collapsed: false };
         exchange.render = Some(page.render.clone());
         exchange.info.clone_from(&page.info);
         let mut response = Response::new(page.body.open());
@@ -316,7 +324,7 @@ impl Inner {
     ) -> Response<Body> {
         self.note_action(exchange, "NONE");
         self.metrics.count(Counter::Passes);
-        exchange.info = format!("not cacheable: {reason}");
+        exchange.note_pass(reason);
         let call = call(exchange, body, Purpose::Pass);
         match exchange.farm.upstream.send(&call).await {
             Ok(answer) => {

@@ -2,7 +2,7 @@
 
 use http::{HeaderValue, Response, header};
 
-use crate::dispatcher::Exchange;
+use crate::answer::Exchange;
 use crate::page::Body;
 
 /// The cookie that names a render.

@@ -88,7 +88,13 @@ pub(crate) struct Answer {
 }
 
 impl Upstream {
-    pub(crate) fn new(farm: &Arc<Farm>, trust: Option<&Trust>) -> Self {
+    pub(crate) fn new(
+        farm: &Arc<Farm>,
+        trust: Option<&Trust>,
+        keep_alive: Option<Duration>,
+    ) -> Self {
+        let default = Options::default();
+        let idle_timeout = keep_alive.unwrap_or(default.idle_timeout);
         let targets: Vec<Target> = farm
             .renders
             .iter()
@@ -98,7 +104,11 @@ impl Upstream {
                     connect_timeout: render.timeout,
                     response_timeout: render.receive_timeout,
                     trust: trust.cloned(),
-                    ..Options::default()
+                    idle_timeout,
+                    max_idle_per_host: match idle_timeout {
+                        Duration::ZERO => 0,
+                        _ => default.max_idle_per_host,
+                    },
                 }),
             })
             .collect();

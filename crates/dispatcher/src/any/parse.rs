@@ -25,6 +25,8 @@ pub struct Parsed {
     pub block: Block,
     /// The findings in the order in which they were met.
     pub diagnostics: Vec<Diagnostic>,
+    /// The files that were read, and the folders in which include patterns look; a change of one is a change of all.
+    pub files: Vec<PathBuf>,
 }
 
 impl Parsed {
@@ -64,6 +66,8 @@ struct Parser<'a> {
     findings: Findings,
     /// The files that are being read, outermost first.
     stack: Vec<PathBuf>,
+    /// All files that were read.
+    files: Vec<PathBuf>,
     lines: usize,
 }
 
@@ -71,11 +75,17 @@ type Tokens = Peekable<IntoIter<Token>>;
 
 impl<'a> Parser<'a> {
     fn new(sources: &'a Sources) -> Self {
-        Self { sources, findings: Findings::default(), stack: Vec::new(), lines: 0 }
+        Self {
+            sources,
+            findings: Findings::default(),
+            stack: Vec::new(),
+            files: Vec::new(),
+            lines: 0,
+        }
     }
 
     fn finish(self, items: Vec<Item>, at: Position) -> Parsed {
-        Parsed { block: Block { items, at }, diagnostics: self.findings.0 }
+        Parsed { block: Block { items, at }, diagnostics: self.findings.0, files: self.files }
     }
 
     /// Reads a file that is asked for at `at`.
@@ -85,6 +95,7 @@ impl<'a> Parser<'a> {
                 .error(at, format!("more than {MAX_INCLUDE_DEPTH} includes within each other"));
             return Vec::new();
         }
+        self.files.push(file.to_owned());
         let bytes = match std::fs::read(file) {
             Ok(bytes) => bytes,
             Err(error) => {
@@ -240,6 +251,7 @@ impl<'a> Parser<'a> {
         if !is_pattern(&target) {
             return self.file(&target, &path.at);
         }
+        self.files.extend(target.parent().filter(|folder| !is_pattern(folder)).map(Path::to_owned));
         match expand(&target) {
             Ok(files) => files.iter().flat_map(|file| self.file(file, &path.at)).collect(),
             Err(error) => {

@@ -88,7 +88,7 @@ impl Default for Cache {
     }
 }
 
-const CACHE_KEYS: [&str; 18] = [
+pub(super) const CACHE_KEYS: [&str; 18] = [
     "docroot",
     "statfile",
     "statfileslevel",

@@ -117,6 +117,8 @@ pub struct Farm {
     pub unavailable_penalty: Duration,
     /// Whether another render is asked after an error.
     pub has_failover: bool,
+    /// Whether every answer tells by `Cache-Status` what the cache did (`/x-cacheStatus`).
+    pub tells_cache_status: bool,
 }
 
 impl Farm {
@@ -141,11 +143,12 @@ impl Farm {
             rounds: 5,
             unavailable_penalty: Duration::from_millis(100),
             has_failover: false,
+            tells_cache_status: false,
         }
     }
 }
 
-const FARM_KEYS: [&str; 20] = [
+pub(super) const FARM_KEYS: [&str; 21] = [
     "info",
     "clientheaders",
     "virtualhosts",
@@ -166,9 +169,22 @@ const FARM_KEYS: [&str; 20] = [
     "unavailablePenalty",
     "failover",
     "homepage",
+    "x-cacheStatus",
 ];
 
 pub(super) fn read_farm(reader: &mut Reader, key: &Key, block: &Block) -> Farm {
+    let farm = read_sections(reader, key, block);
+    if farm.virtual_hosts.is_empty() {
+        reader.warn(&farm.at, "the farm has no `/virtualhosts`; it is used only as the last farm");
+    }
+    if farm.renders.is_empty() {
+        reader.warn(&farm.at, "the farm has no `/renders`; it can only take flushes");
+    }
+    farm
+}
+
+/// Reads what a farm holds, without asking for what must not be missing.
+pub(super) fn read_sections(reader: &mut Reader, key: &Key, block: &Block) -> Farm {
     let mut farm = Farm::new(key);
     for entry in reader.entries(block) {
         match entry.name() {
@@ -189,12 +205,6 @@ pub(super) fn read_farm(reader: &mut Reader, key: &Key, block: &Block) -> Farm {
             }
             _ => read_switch(reader, &entry, &mut farm),
         }
-    }
-    if farm.virtual_hosts.is_empty() {
-        reader.warn(&farm.at, "the farm has no `/virtualhosts`; it is used only as the last farm");
-    }
-    if farm.renders.is_empty() {
-        reader.warn(&farm.at, "the farm has no `/renders`; it can only take flushes");
     }
     farm
 }
@@ -233,6 +243,7 @@ fn read_switch(reader: &mut Reader, entry: &Entry<'_>, farm: &mut Farm) {
             farm.unavailable_penalty = Duration::from_millis(u64::from(tenths) * 100);
         }
         "failover" => farm.has_failover = reader.boolean(entry).unwrap_or(false),
+        "x-cacheStatus" => farm.tells_cache_status = reader.boolean(entry).unwrap_or(false),
         "homepage" => reader.warn(entry.at(), "`/homepage` has no effect"),
         _ => reader.unknown(entry, &FARM_KEYS),
     }

@@ -13,11 +13,12 @@ mod access;
 mod cache;
 mod farm;
 mod filter;
+mod fragment;
 mod read;
 mod render;
 mod virtual_host;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use access::{AccessList, AccessRule, Verdict};
@@ -47,6 +48,8 @@ pub struct Loaded {
     pub config: Config,
     /// All findings, those of the text first.
     pub diagnostics: Vec<Diagnostic>,
+    /// The files that were read, and the folders in which include patterns look.
+    pub files: Vec<PathBuf>,
 }
 
 impl Loaded {
@@ -64,6 +67,18 @@ impl Config {
         Self::read(parse_file(file, sources))
     }
 
+    /// Reads `file` to check it: one without `/farms` is taken for a part that others include.
+    #[must_use]
+    pub fn load_to_check(file: &Path, sources: &Sources) -> Loaded {
+        let parsed = parse_file(file, sources);
+        if parsed.block.items.iter().any(|item| item.name() == Some("farms")) {
+            return Self::read(parsed);
+        }
+        let mut reader = Reader::new(parsed.diagnostics);
+        let config = fragment::read_fragment(&mut reader, &parsed.block);
+        Loaded { config, diagnostics: reader.finish(), files: parsed.files }
+    }
+
     /// Reads `text` as if it stood in `file`.
     #[must_use]
     pub fn parse(text: &[u8], file: &Path, sources: &Sources) -> Loaded {
@@ -73,7 +88,7 @@ impl Config {
     fn read(parsed: Parsed) -> Loaded {
         let mut reader = Reader::new(parsed.diagnostics);
         let config = read_config(&mut reader, &parsed.block);
-        Loaded { config, diagnostics: reader.finish() }
+        Loaded { config, diagnostics: reader.finish(), files: parsed.files }
     }
 }
 

@@ -22,7 +22,7 @@ pub struct Render {
     pub is_secure: bool,
 }
 
-const RENDER_KEYS: [&str; 7] =
+pub(super) const RENDER_KEYS: [&str; 7] =
     ["hostname", "port", "timeout", "receiveTimeout", "ipv4", "secure", "always-resolve"];
 
 /// What the documentation gives as the bound of an answer.

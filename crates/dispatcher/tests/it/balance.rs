@@ -122,6 +122,30 @@ fn lb126_silence_is_a_gateway_timeout_and_a_stop_in_the_middle_stores_nothing() 
 }
 
 #[test]
+fn lb127_a_name_is_resolved_for_each_connection_and_all_its_addresses_are_tried() {
+    let origin = named("a");
+    let port = origin.addr().port();
+    for keys in ["", "/always-resolve 1", "/ipv4 1", "/always-resolve 1 /ipv4 1"] {
+        // The name stands for an IPv6 address too, on which nobody listens.
+        let text = Setup { renders: vec![origin.addr()], ..Setup::default() }
+            .text("/".as_ref())
+            .replace("/docroot \"/\"", "")
+            .replace("/hostname \"127.0.0.1\"", &format!("/hostname \"localhost\" {keys}"));
+        assert!(text.contains(&format!("localhost\" {keys} /port \"{port}\"")), "{text}");
+        let front = Front::start_text(&text);
+        assert_eq!(front.get("/a.html").status, 200, "{keys}");
+    }
+    assert_eq!(origin.requests(), 4);
+    let unknown = Front::start_text(
+        &Setup { renders: vec![origin.addr()], ..Setup::default() }
+            .text("/".as_ref())
+            .replace("/docroot \"/\"", "")
+            .replace("/hostname \"127.0.0.1\"", "/hostname \"nowhere.invalid\""),
+    );
+    assert_eq!(unknown.get("/a.html").status, 502);
+}
+
+#[test]
 fn lb128_a_body_is_sent_to_a_second_render_only_if_the_first_did_not_get_it() {
     let echo = Origin::start(|seen| Answer::html(seen.body.clone()));
     let front =

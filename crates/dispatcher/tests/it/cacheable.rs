@@ -51,11 +51,34 @@ fn ca62_to_ca72_requests_that_are_not_cached_say_why() {
 #[test]
 fn ca62_without_a_document_root_nothing_is_cached() {
     let origin = html();
-    let setup = Setup { cache: "", renders: vec![origin.addr()], ..Setup::default() };
-    let text = setup.text("/".as_ref()).replace("/docroot \"/\"", "");
-    let loaded = crate::front::load(&text);
-    let farm = &loaded.config.farms[0];
-    assert!(farm.cache.as_ref().unwrap().docroot.is_none());
+    // The last of two sections counts.
+    let farm = "/cache { /rules { /0 { /type \"allow\" /glob \"*\" } } }";
+    let text = Setup { farm, renders: vec![origin.addr()], ..Setup::default() }.text("/".as_ref());
+    let (before, rest) = text.split_once("/docroot \"/\"").unwrap();
+    let front = Front::start_text(&format!("{before}{rest}"));
+    let expected = "not cacheable: document root non-existent";
+    assert_eq!(verdict(&front, "GET", "/a.html", &[]), expected);
+    assert_eq!(origin.requests(), 2);
+}
+
+#[test]
+fn ca81_a_login_cookie_keeps_a_page_out_of_the_cache_in_both_directions() {
+    let origin = Origin::start(|seen| Answer::html(format!("{:?}", seen.header("cookie"))));
+    let front = front(&origin, "");
+    for name in ["login-token", "authorization"] {
+        let cookie = format!("a=b; {name}=secret");
+        let mine = front.send("GET", "/a.html", &[("Cookie", &cookie)], "");
+        assert!(mine.body.contains("secret"), "{}", mine.body);
+        assert_eq!(mine.info(), "not cacheable: request contains authorization");
+        assert!(!front.has("a.html"));
+    }
+    assert!(!front.get("/a.html").body.contains("secret"));
+    let cookie = [("Cookie", "login-token=secret")];
+    assert!(
+        front.send("GET", "/a.html", &cookie, "").body.contains("secret"),
+        "not from the cache"
+    );
+    assert!(front.get("/a.html").is_hit());
 }
 
 #[test]

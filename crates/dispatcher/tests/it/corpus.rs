@@ -26,7 +26,7 @@ pub(crate) fn fixtures() -> Option<PathBuf> {
     None
 }
 
-fn files_below(folder: &Path, found: &mut Vec<PathBuf>) {
+pub(crate) fn files_below(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
@@ -58,8 +58,11 @@ fn cf20_every_public_file_is_read() {
         let is_config = file.extension().is_some_and(|kind| kind == "any" || kind == "farm");
         // Every file is read, so that foreign text is tried too, but only configurations are judged.
         let has_fault = is_broken(file);
-        let loaded = Config::load(file, &Sources::default());
-        drop(tympan_dispatcher::check(&loaded));
+        let loaded = Config::load_to_check(file, &Sources::default());
+        for finding in tympan_dispatcher::check(&loaded) {
+            assert!(finding.at.line > 0 && finding.at.column > 0, "{finding}");
+            assert!(loaded.files.iter().any(|read| **read == *finding.at.file), "{finding}");
+        }
         if is_config && has_fault {
             let name = file.strip_prefix(&folder).unwrap();
             broken.push(name.to_str().unwrap().to_owned());
@@ -70,6 +73,67 @@ fn cf20_every_public_file_is_read() {
         .map(|name| name.trim_start_matches(OPTIMIZER).trim_start_matches(CORE))
         .collect();
     assert_eq!(broken, BROKEN);
+}
+
+/// Every configuration that is no negative example can be checked as it is: a part as a part, a whole with the files
+/// that it includes. What stays an error is a file that the collection does not hold.
+#[test]
+fn parts_are_checked_as_parts() {
+    let Some(folder) = fixtures() else { return };
+    let mut files = Vec::new();
+    files_below(&folder, &mut files);
+    let mut parts = 0;
+    for file in &files {
+        let is_config = file.extension().is_some_and(|kind| kind == "any" || kind == "farm");
+        if !is_config || is_broken(file) {
+            continue;
+        }
+        let loaded = Config::load_to_check(file, &Sources::default());
+        let errors: Vec<String> = loaded
+            .diagnostics
+            .iter()
+            .filter(|found| found.severity == Severity::Error)
+            .filter(|found| !found.message.starts_with("cannot read `"))
+            .map(ToString::to_string)
+            .collect();
+        assert!(
+            errors.iter().all(|error| EXPECTED.iter().any(|(_, text)| error.contains(text))),
+            "{errors:#?}"
+        );
+        parts += usize::from(
+            loaded.diagnostics.iter().any(|found| found.message.contains("checked as a part")),
+        );
+    }
+    assert!(parts > 100, "only {parts} parts");
+}
+
+/// The collection holds no enabled farm of one server: there they are links.
+const NO_FARM: &str =
+    "ams/2.6/etc/httpd/conf.dispatcher.d/dispatcher.any:1:1: error: `/farms` holds no farm";
+
+#[test]
+fn a_copy_of_a_servers_files_is_checked_with_its_own_root() {
+    let Some(folder) = fixtures() else { return };
+    let root = folder.join("adobe__aem-dispatcher-docker/ams/2.6");
+    let file = root.join("etc/httpd/conf.dispatcher.d/available_farms/002_ams_publish_farm.any");
+    let messages = |root: Option<PathBuf>| {
+        let loaded = Config::load_to_check(&file, &Sources { root, ..Sources::default() });
+        let texts: Vec<String> = loaded.diagnostics.iter().map(ToString::to_string).collect();
+        (loaded, texts)
+    };
+    let (alone, texts) = messages(None);
+    assert!(alone.has_errors(), "{texts:#?}");
+    assert!(
+        texts.iter().any(|text| text.contains("error: cannot read `/etc/httpd/")),
+        "{texts:#?}"
+    );
+    let (at_home, texts) = messages(Some(root.clone()));
+    assert!(!at_home.has_errors(), "{texts:#?}");
+    assert!(at_home.files.len() > 5 && at_home.files.iter().all(|file| file.starts_with(&root)));
+    assert!(
+        texts.iter().any(|text| text.contains("warning: ") && text.contains("PUBLISH_")),
+        "{texts:#?}"
+    );
 }
 
 const OPTIMIZER: &str = "adobe__aem-dispatcher-optimizer-tool/";

@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use tokio::sync::oneshot;
 use tympan_dispatcher::any::Sources;
 use tympan_dispatcher::config::{Config, Loaded};
-use tympan_dispatcher::{Clock, Dispatcher, Runtime};
+use tympan_dispatcher::{Clock, Dispatcher, Runtime, Settings};
 use tympan_testkit::origin::{Origin, exchange};
 use tympan_web::listen::{Front as Listener, Reuse, bind};
 
@@ -103,6 +103,8 @@ pub(crate) struct Setup {
     pub(crate) renders: Vec<SocketAddr>,
     /// Further keys of each render.
     pub(crate) render: &'static str,
+    /// The section `[dispatcher]` of `tympan.toml`.
+    pub(crate) settings: String,
 }
 
 impl Setup {
@@ -151,13 +153,24 @@ impl Front {
     }
 
     pub(crate) fn start_in(setup: &Setup, root: TempDir) -> Self {
-        let loaded = load(&setup.text(root.path()));
+        let text = setup.text(root.path());
+        Self::start_with(&text, &setup.settings, root)
+    }
+
+    /// Starts with a configuration that names no document root, or one of its own.
+    pub(crate) fn start_text(text: &str) -> Self {
+        Self::start_with(text, "", tempfile::tempdir().unwrap())
+    }
+
+    fn start_with(text: &str, settings: &str, root: TempDir) -> Self {
+        let loaded = load(text);
         assert!(loaded.diagnostics.is_empty(), "{:?}", loaded.diagnostics);
         let now = Arc::new(Mutex::new(SystemTime::now()));
         let clock = Arc::clone(&now);
         let runtime =
             Runtime { clock: Clock::new(move || *clock.lock().unwrap()), ..Runtime::default() };
-        let dispatcher = Dispatcher::new(loaded.config, runtime).unwrap();
+        let settings: Settings = toml::from_str(settings).unwrap();
+        let dispatcher = Dispatcher::with_settings(loaded.config, &settings, runtime).unwrap();
         let any: SocketAddr = ([127, 0, 0, 1], 0).into();
         let listener = bind(any, Reuse::Exclusive).unwrap();
         let addr = listener.local_addr().unwrap();
@@ -175,6 +188,13 @@ impl Front {
             runtime.shutdown_background();
         });
         Self { addr, dispatcher, root, now, stop: Some(stop), thread: Some(thread) }
+    }
+
+    /// Serves by another configuration from now on, with the same document root.
+    pub(crate) fn reload(&self, setup: &Setup) {
+        let loaded = load(&setup.text(self.root.path()));
+        let settings: Settings = toml::from_str(&setup.settings).unwrap();
+        self.dispatcher.reload(loaded.config, &settings).unwrap();
     }
 
     pub(crate) fn get(&self, target: &str) -> Reply {

@@ -12,6 +12,8 @@ mod auth;
 mod balance;
 mod cacheable;
 mod config;
+mod conformance;
+mod convert;
 mod corpus;
 mod decide;
 mod flush;
@@ -20,5 +22,7 @@ mod front;
 mod hit;
 mod observe;
 mod pattern;
+mod reload;
+mod route;
 
 tympan_testkit::every_test_file_is_listed!();

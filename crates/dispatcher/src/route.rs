@@ -1,0 +1,523 @@
+//! What happens to a request before farms and caches see it: ordered rules per host.
+//!
+//! In: [`HostSettings`]. Out: [`Routed`], the request that farms get, or an end of it. A pure function but for the
+//! conditions that ask whether a file exists.
+//!
+//! Rules behave as httpd's `mod_rewrite` in a vhost: a pattern is searched in the decoded path, `$1` stands for its
+//! groups, `%1` for those of the last condition, `%{NAME}` for a variable.
+//!
+//! Invariants
+//! * A rewritten path is resolved like one that was sent, so that no rule leads out of the site's root.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use http::header::LOCATION;
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
+use regex::{Captures, Regex, RegexBuilder};
+
+use crate::Error;
+use crate::glob::Glob;
+use crate::request::RequestView;
+use crate::settings::{
+    ConditionSettings, HostSettings, RuleSettings, fault, read_documents, read_headers,
+};
+
+/// The rules of all hosts.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Routes {
+    hosts: Vec<Host>,
+    rewrites_lookups: bool,
+}
+
+/// The rules of one host.
+#[derive(Debug, Clone)]
+pub(crate) struct Host {
+    names: Vec<Glob>,
+    document_root: Option<PathBuf>,
+    pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
+    pub(crate) error_documents: BTreeMap<u16, String>,
+    rules: Vec<Rule>,
+}
+
+#[derive(Debug, Clone)]
+struct Rule {
+    pattern: Regex,
+    conditions: Vec<Condition>,
+    action: Action,
+    query: Query,
+    is_last: bool,
+}
+
+#[derive(Debug, Clone)]
+enum Action {
+    Rewrite(String),
+    Redirect { target: String, status: StatusCode, escapes: bool },
+    Proxy(String),
+    Answer(StatusCode),
+    Pass,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Query {
+    Keep,
+    Append,
+    Drop,
+}
+
+#[derive(Debug, Clone)]
+struct Condition {
+    test: String,
+    check: Check,
+    is_negated: bool,
+    is_alternative: bool,
+}
+
+#[derive(Debug, Clone)]
+enum Check {
+    Matches(Regex),
+    IsFile,
+    IsDirectory,
+}
+
+/// What becomes of a request.
+#[derive(Debug)]
+pub(crate) enum Routed {
+    /// Farms serve it, perhaps under another path.
+    Serve(Option<Box<RequestView>>),
+    /// The visitor is sent elsewhere.
+    Redirect(StatusCode, HeaderValue),
+    /// Another server answers.
+    Proxy(Proxied),
+    /// It ends here.
+    Answer(StatusCode),
+}
+
+/// Where another server is asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Proxied {
+    /// The whole URL.
+    pub(crate) url: String,
+    /// The URL's part before what the pattern left of the path.
+    base: String,
+    /// The part of the visitor's path that the base stands for.
+    prefix: String,
+}
+
+impl Proxied {
+    /// Turns a redirect of the other server into one that comes back here.
+    pub(crate) fn reverse(&self, headers: &mut HeaderMap) {
+        let location = headers.get(LOCATION).and_then(|location| location.to_str().ok());
+        let Some(rest) = location.and_then(|location| location.strip_prefix(&self.base)) else {
+            return;
+        };
+        let own = utf8_percent_encode(&self.prefix, IN_PATH).to_string();
+        if let Ok(location) = HeaderValue::from_str(&format!("{own}{rest}")) {
+            headers.insert(LOCATION, location);
+        }
+    }
+}
+
+/// What a path must not hold bare when it is written into a URL.
+const IN_PATH: &AsciiSet =
+    &CONTROLS.add(b' ').add(b'"').add(b'<').add(b'>').add(b'#').add(b'%').add(b'?').add(b'\\');
+
+impl Routes {
+    pub(crate) fn compile(hosts: &[HostSettings], rewrites_lookups: bool) -> Result<Self, Error> {
+        let hosts = hosts.iter().map(Host::compile).collect::<Result<_, _>>()?;
+        Ok(Self { hosts, rewrites_lookups })
+    }
+
+    /// Returns the rules for a host.
+    pub(crate) fn host(&self, name: &str) -> Option<&Host> {
+        self.hosts
+            .iter()
+            .find(|host| host.names.is_empty() || host.names.iter().any(|glob| glob.matches(name)))
+    }
+
+    /// Applies the rules of the request's host.
+    pub(crate) fn apply(&self, view: &RequestView) -> Routed {
+        let Some(host) = self.host(&view.host) else {
+            return Routed::Serve(None);
+        };
+        let mut current: Option<Box<RequestView>> = None;
+        for rule in &host.rules {
+            let seen = current.as_deref().unwrap_or(view);
+            let Some(filled) = rule.fill(host, seen) else {
+                continue;
+            };
+            match filled {
+                Filled::Rewritten(path, query) => match seen.with_target(&path, query) {
+                    Ok(next) => current = Some(Box::new(next)),
+                    Err(_climbs) => return Routed::Answer(StatusCode::BAD_REQUEST),
+                },
+                Filled::Passed => break,
+                Filled::Unchanged => {}
+                Filled::Ended(routed) => return routed,
+            }
+            if rule.is_last {
+                break;
+            }
+        }
+        Routed::Serve(current.filter(|_| self.rewrites_lookups))
+    }
+}
+
+/// What a rule that matched does.
+enum Filled {
+    Rewritten(String, Option<String>),
+    Unchanged,
+    Passed,
+    Ended(Routed),
+}
+
+impl Host {
+    fn compile(settings: &HostSettings) -> Result<Self, Error> {
+        Ok(Self {
+            names: settings
+                .names
+                .iter()
+                .map(|name| Glob::new(&name.to_ascii_lowercase()))
+                .collect(),
+            document_root: settings.document_root.clone(),
+            headers: read_headers(&settings.headers)?,
+            error_documents: read_documents(&settings.error_documents)?,
+            rules: settings.rule.iter().map(Rule::compile).collect::<Result<_, _>>()?,
+        })
+    }
+}
+
+impl Rule {
+    fn compile(settings: &RuleSettings) -> Result<Self, Error> {
+        let mut actions = Vec::new();
+        actions.extend(settings.rewrite.clone().map(Action::Rewrite));
+        if let Some(target) = settings.redirect.clone() {
+            let status = read_status(settings.status.unwrap_or(302), 300..400)?;
+            actions.push(Action::Redirect { target, status, escapes: !settings.no_escape });
+        }
+        actions.extend(settings.proxy.clone().map(Action::Proxy));
+        if let Some(status) = settings.answer {
+            actions.push(Action::Answer(read_status(status, 200..600)?));
+        }
+        actions.extend(settings.pass.then_some(Action::Pass));
+        let count = actions.len();
+        let (Some(action), 1) = (actions.pop(), count) else {
+            return Err(fault(
+                "host.rule",
+                format!(
+                    "a rule has one of `rewrite`, `redirect`, `proxy`, `answer` and `pass`, not {count}"
+                ),
+            ));
+        };
+        if let Action::Proxy(target) = &action
+            && !target.starts_with("http://")
+        {
+            return Err(fault(
+                "host.rule.proxy",
+                format!("`{target}` does not begin with `http://`"),
+            ));
+        }
+        Ok(Self {
+            pattern: read_pattern(settings.pattern.as_deref().unwrap_or(""), settings.ignore_case)?,
+            conditions: settings.when.iter().map(Condition::compile).collect::<Result<_, _>>()?,
+            action,
+            query: match settings.query.as_deref() {
+                None | Some("keep") => Query::Keep,
+                Some("append") => Query::Append,
+                Some("drop") => Query::Drop,
+                Some(other) => {
+                    let reason = format!("`{other}` is none of `keep`, `append` and `drop`");
+                    return Err(fault("host.rule.query", reason));
+                }
+            },
+            is_last: settings.last,
+        })
+    }
+
+    /// Applies the rule; nothing if it does not match.
+    fn fill(&self, host: &Host, view: &RequestView) -> Option<Filled> {
+        let groups = self.pattern.captures(view.path.as_str())?;
+        let mut scope = Scope { host, view, rule: Some(&groups), condition: Vec::new() };
+        if !self.holds(&mut scope) {
+            return None;
+        }
+        Some(match &self.action {
+            Action::Rewrite(target) if target == "-" => Filled::Unchanged,
+            Action::Rewrite(target) => {
+                let (path, query) = self.target(&scope.expand(target), view);
+                Filled::Rewritten(path, query)
+            }
+            Action::Redirect { target, status, escapes } => {
+                let (path, query) = self.target(&scope.expand(target), view);
+                Filled::Ended(redirect(view, *status, &path, query.as_deref(), *escapes))
+            }
+            Action::Proxy(target) => {
+                let (url, query) = self.target(&scope.expand(target), view);
+                // What a visitor wrote must not choose the server.
+                if authority(&url) != authority(target) {
+                    return Some(Filled::Ended(Routed::Answer(StatusCode::BAD_REQUEST)));
+                }
+                let mut url = utf8_percent_encode(&url, IN_PATH).to_string();
+                if let Some(query) = query {
+                    url = format!("{url}?{query}");
+                }
+                let base = target.split(['$', '%', '?']).next().unwrap_or(target).to_owned();
+                let rest = groups.get(1).map_or("", |group| group.as_str());
+                let prefix = view.path.as_str().strip_suffix(rest).unwrap_or_default().to_owned();
+                Filled::Ended(Routed::Proxy(Proxied { url, base, prefix }))
+            }
+            Action::Answer(status) => Filled::Ended(Routed::Answer(*status)),
+            Action::Pass => Filled::Passed,
+        })
+    }
+
+    /// Tells whether all conditions hold; an alternative one holds the next up as well.
+    fn holds(&self, scope: &mut Scope<'_>) -> bool {
+        let mut conditions = self.conditions.iter();
+        while let Some(condition) = conditions.next() {
+            let mut holds = condition.holds(scope);
+            let mut last = condition;
+            while last.is_alternative {
+                let Some(next) = conditions.next() else { break };
+                holds = holds || next.holds(scope);
+                last = next;
+            }
+            if !holds {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Splits a filled target into path and query, and merges the visitor's query.
+    fn target(&self, filled: &str, view: &RequestView) -> (String, Option<String>) {
+        let (path, own) = match filled.split_once('?') {
+            Some((path, own)) => (path, Some(own)),
+            None => (filled, None),
+        };
+        let theirs = view.query.as_deref();
+        let query = match (self.query, own) {
+            (Query::Append, Some(own)) if !own.is_empty() => {
+                Some(theirs.map_or_else(|| own.to_owned(), |theirs| format!("{own}&{theirs}")))
+            }
+            (Query::Append | Query::Keep, None) | (Query::Append, Some(_)) => {
+                theirs.map(str::to_owned)
+            }
+            (Query::Keep | Query::Drop, Some(own)) => Some(own.to_owned()),
+            (Query::Drop, None) => None,
+        };
+        (path.to_owned(), query.filter(|query| !query.is_empty()))
+    }
+}
+
+/// Returns the part of a URL, or of a template for one, that names the server.
+fn authority(url: &str) -> &str {
+    let rest = url.strip_prefix("http://").unwrap_or_default();
+    rest.split(['/', '?', '$', '%']).next().unwrap_or_default()
+}
+
+fn redirect(
+    view: &RequestView,
+    status: StatusCode,
+    path: &str,
+    query: Option<&str>,
+    escapes: bool,
+) -> Routed {
+    let path =
+        if escapes { utf8_percent_encode(path, IN_PATH).to_string() } else { path.to_owned() };
+    let absolute = if path.starts_with('/') && !path.starts_with("//") {
+        let host = view.headers.get(http::header::HOST).and_then(|host| host.to_str().ok());
+        match host {
+            Some(host) => format!("{}://{host}{path}", view.scheme),
+            None => path,
+        }
+    } else {
+        path
+    };
+    let location = match query {
+        Some(query) => format!("{absolute}?{query}"),
+        None => absolute,
+    };
+    match HeaderValue::from_str(&location) {
+        Ok(location) => Routed::Redirect(status, location),
+        Err(_control_characters) => Routed::Answer(StatusCode::BAD_REQUEST),
+    }
+}
+
+impl Condition {
+    fn compile(settings: &ConditionSettings) -> Result<Self, Error> {
+        let check = match (settings.pattern.as_deref(), settings.is.as_deref()) {
+            (Some(pattern), None) => Check::Matches(read_pattern(pattern, settings.ignore_case)?),
+            (None, Some("file")) => Check::IsFile,
+            (None, Some("directory")) => Check::IsDirectory,
+            _ => {
+                return Err(fault(
+                    "host.rule.when",
+                    "a condition has either `match` or `is = \"file\"` or `is = \"directory\"`",
+                ));
+            }
+        };
+        Ok(Self {
+            test: settings.test.clone(),
+            check,
+            is_negated: settings.negate,
+            is_alternative: settings.or,
+        })
+    }
+
+    fn holds(&self, scope: &mut Scope<'_>) -> bool {
+        let text = scope.expand(&self.test);
+        let holds = match &self.check {
+            Check::IsFile => PathBuf::from(&text).is_file(),
+            Check::IsDirectory => PathBuf::from(&text).is_dir(),
+            Check::Matches(pattern) => match pattern.captures(&text) {
+                Some(groups) => {
+                    let text = |group: Option<regex::Match<'_>>| {
+                        group.map(|group| group.as_str().to_owned()).unwrap_or_default()
+                    };
+                    scope.condition = groups.iter().map(text).collect();
+                    true
+                }
+                None => false,
+            },
+        };
+        holds != self.is_negated
+    }
+}
+
+fn read_pattern(pattern: &str, ignores_case: bool) -> Result<Regex, Error> {
+    RegexBuilder::new(pattern).case_insensitive(ignores_case).build().map_err(|error| {
+        fault("match", format!("cannot read the regular expression '{pattern}': {error}"))
+    })
+}
+
+fn read_status(status: u16, allowed: std::ops::Range<u16>) -> Result<StatusCode, Error> {
+    let code = StatusCode::from_u16(status).ok().filter(|_| allowed.contains(&status));
+    code.ok_or_else(|| {
+        fault(
+            "host.rule",
+            format!("the status {status} is not from {} to {}", allowed.start, allowed.end - 1),
+        )
+    })
+}
+
+/// What templates may refer to.
+struct Scope<'a> {
+    host: &'a Host,
+    view: &'a RequestView,
+    rule: Option<&'a Captures<'a>>,
+    condition: Vec<String>,
+}
+
+impl Scope<'_> {
+    /// Fills a template: `$1`, `%1`, `%{NAME}`, and `\$` for a plain sign.
+    fn expand(&self, template: &str) -> String {
+        let mut filled = String::with_capacity(template.len() + 32);
+        let mut rest = template;
+        while let Some(at) = rest.find(['$', '%', '\\']) {
+            let (plain, tail) = rest.split_at(at);
+            filled.push_str(plain);
+            let mut chars = tail.chars();
+            let sign = chars.next().unwrap_or_default();
+            let after = chars.as_str();
+            rest = match (sign, chars.next()) {
+                ('\\', Some(next)) => {
+                    filled.push(next);
+                    chars.as_str()
+                }
+                ('%', Some('{')) => match after.get(1..).and_then(|name| name.split_once('}')) {
+                    Some((name, tail)) => {
+                        filled.push_str(&self.variable(name));
+                        tail
+                    }
+                    None => {
+                        filled.push(sign);
+                        after
+                    }
+                },
+                (sign, Some(digit)) if digit.is_ascii_digit() => {
+                    let index = digit.to_digit(10).unwrap_or(0) as usize;
+                    filled.push_str(self.group(sign, index));
+                    chars.as_str()
+                }
+                (sign, _) => {
+                    filled.push(sign);
+                    after
+                }
+            };
+        }
+        filled.push_str(rest);
+        filled
+    }
+
+    fn group(&self, sign: char, index: usize) -> &str {
+        match sign {
+            '$' => {
+                self.rule.and_then(|groups| groups.get(index)).map_or("", |group| group.as_str())
+            }
+            _ => self.condition.get(index).map_or("", String::as_str),
+        }
+    }
+
+    fn variable(&self, name: &str) -> String {
+        let view = self.view;
+        let header = |name: &str| {
+            let value = view.headers.get(name).and_then(|value| value.to_str().ok());
+            value.unwrap_or_default().to_owned()
+        };
+        match name {
+            "REQUEST_URI" | "REQUEST_FILENAME" | "SCRIPT_FILENAME" => view.path.as_str().to_owned(),
+            "QUERY_STRING" => view.query.clone().unwrap_or_default(),
+            "REQUEST_METHOD" => view.method.to_string(),
+            "REQUEST_SCHEME" => view.scheme.to_owned(),
+            "THE_REQUEST" => view.line(),
+            "SERVER_PROTOCOL" => view.protocol.to_owned(),
+            "SERVER_NAME" => view.host.clone(),
+            "HTTP_HOST" => header("host"),
+            "HTTP_USER_AGENT" => header("user-agent"),
+            "HTTP_REFERER" => header("referer"),
+            "HTTP_COOKIE" => header("cookie"),
+            "HTTP_ACCEPT" => header("accept"),
+            "REMOTE_ADDR" | "REMOTE_HOST" => view.client.to_string(),
+            "HTTPS" => if view.is_tls { "on" } else { "off" }.to_owned(),
+            "SERVER_PORT" => {
+                let default = if view.is_tls { "443" } else { "80" };
+                view.port.clone().unwrap_or_else(|| default.to_owned())
+            }
+            "DOCUMENT_ROOT" => {
+                let root = self.host.document_root.as_deref();
+                root.map(|root| root.display().to_string().trim_end_matches('/').to_owned())
+                    .unwrap_or_default()
+            }
+            _ => name.strip_prefix("HTTP:").map(header).unwrap_or_default(),
+        }
+    }
+}
+
+/// Variables that conditions and targets may name; the converter reports others.
+pub(crate) fn is_variable(name: &str) -> bool {
+    const KNOWN: [&str; 20] = [
+        "REQUEST_URI",
+        "REQUEST_FILENAME",
+        "SCRIPT_FILENAME",
+        "QUERY_STRING",
+        "REQUEST_METHOD",
+        "REQUEST_SCHEME",
+        "THE_REQUEST",
+        "SERVER_PROTOCOL",
+        "SERVER_NAME",
+        "HTTP_HOST",
+        "HTTP_USER_AGENT",
+        "HTTP_REFERER",
+        "HTTP_COOKIE",
+        "HTTP_ACCEPT",
+        "REMOTE_ADDR",
+        "REMOTE_HOST",
+        "HTTPS",
+        "SERVER_PORT",
+        "DOCUMENT_ROOT",
+        "HTTP",
+    ];
+    KNOWN.contains(&name) || name.starts_with("HTTP:")
+}

@@ -1,0 +1,265 @@
+//! The section `[dispatcher]` of `tympan.toml`: what stood in httpd's configuration beside the module.
+//!
+//! In: what people wrote. Out: [`Switches`], with every pattern compiled. The converter (`convert`) writes this section
+//! from a vhost file.
+//!
+//! Not here: farms, filters and caches (`config`); they stay in `dispatcher.any`.
+
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use http::{HeaderName, HeaderValue};
+use serde::{Deserialize, Deserializer};
+
+use crate::Error;
+use crate::route::{Host, Routes};
+
+/// `[dispatcher]`.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Settings {
+    /// Whether the rules of `[[dispatcher.host]]` also change which page is looked up and asked for; default true. With
+    /// false they only redirect, proxy and refuse, and farms see the URL as it was sent.
+    pub use_processed_url: Option<bool>,
+    /// Whether `/` is answered with 404 where no rule leads it elsewhere; default false.
+    pub decline_root: bool,
+    /// Whether renders get the path as it was sent, without `//` and `..` resolved; default false. The filter sees the
+    /// resolved path in any case, so set it only where a render needs it.
+    pub no_canon_url: bool,
+    /// Whether `X-Forwarded-Host` chooses the farm; default false. Set it only where every visitor comes through a proxy
+    /// that writes this header.
+    pub use_forwarded_host: bool,
+    /// Whether `Expires` and `Cache-Control` are taken out of answers that the dispatcher itself does not store; default
+    /// false.
+    pub restrict_uncacheable_content: bool,
+    /// Which errors of renders get an error document: `"0"` none, `"1"` all, or ranges such as `"400-404,501"`; default
+    /// none. The dispatcher's own errors get theirs always.
+    pub pass_error: Option<String>,
+    /// How long an unused connection to a render is kept; default 60 s, `"0s"` for none.
+    #[serde(deserialize_with = "span")]
+    pub keep_alive_timeout: Option<Duration>,
+    /// Answers for errors, by status: a path that is served through the farm, a URL to redirect to, or a text.
+    pub error_documents: BTreeMap<String, String>,
+    /// Rules per host, tried in order; the first host whose name matches counts.
+    pub host: Vec<HostSettings>,
+}
+
+/// `[[dispatcher.host]]`.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct HostSettings {
+    /// The names, which may hold `*` and `?`; without any the rules are for every host.
+    pub names: Vec<String>,
+    /// What `%{DOCUMENT_ROOT}` stands for.
+    pub document_root: Option<PathBuf>,
+    /// Headers that every answer gets, in place of a render's.
+    pub headers: BTreeMap<String, String>,
+    /// As `error_documents` above, and before them.
+    pub error_documents: BTreeMap<String, String>,
+    /// What happens before the cache is asked, in order.
+    pub rule: Vec<RuleSettings>,
+}
+
+/// `[[dispatcher.host.rule]]`: a pattern and one of `rewrite`, `redirect`, `proxy`, `answer` and `pass`.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RuleSettings {
+    /// The regular expression that the decoded path must hold; default any path.
+    #[serde(rename = "match")]
+    pub pattern: Option<String>,
+    /// Whether the pattern's case does not count; default false.
+    pub ignore_case: bool,
+    /// What else must hold.
+    pub when: Vec<ConditionSettings>,
+    /// The path (and after `?` the query) that takes the place of the visitor's.
+    pub rewrite: Option<String>,
+    /// Where the visitor is sent.
+    pub redirect: Option<String>,
+    /// The `http` URL that answers in place of a farm, never cached.
+    pub proxy: Option<String>,
+    /// A status that ends the request, such as 403 or 410.
+    pub answer: Option<u16>,
+    /// Whether the farms serve the request and no later rule counts.
+    pub pass: bool,
+    /// The status of a redirect; default 302.
+    pub status: Option<u16>,
+    /// Whether a rewrite is the last rule; default false.
+    pub last: bool,
+    /// What becomes of the visitor's query: `"keep"` where the target has none (default), `"append"`, `"drop"`.
+    pub query: Option<String>,
+    /// Whether a redirect's target is sent as it is, without escaping; default false.
+    pub no_escape: bool,
+}
+
+/// A condition of a rule.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ConditionSettings {
+    /// What is tested, with variables such as `%{HTTP_HOST}`, `%{REQUEST_URI}` or `%{HTTP:Accept-Language}`.
+    pub test: String,
+    /// The regular expression that it must hold.
+    #[serde(rename = "match")]
+    pub pattern: Option<String>,
+    /// `"file"` or `"directory"`: what must stand at this path, in place of a pattern.
+    pub is: Option<String>,
+    /// Whether the opposite must hold.
+    pub negate: bool,
+    /// Whether the pattern's case does not count.
+    pub ignore_case: bool,
+    /// Whether it is enough that this condition or the next one holds.
+    pub or: bool,
+}
+
+/// Settings that are ready for use.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Switches {
+    pub(crate) declines_root: bool,
+    pub(crate) sends_raw_url: bool,
+    pub(crate) uses_forwarded_host: bool,
+    pub(crate) restricts_uncacheable: bool,
+    pub(crate) keep_alive: Option<Duration>,
+    pub(crate) passed_errors: Vec<RangeInclusive<u16>>,
+    pub(crate) error_documents: BTreeMap<u16, String>,
+    pub(crate) routes: Routes,
+}
+
+impl Switches {
+    /// Returns what a visitor gets in place of an error, if something is set.
+    pub(crate) fn error_document<'a>(
+        &'a self,
+        host: Option<&'a Host>,
+        status: u16,
+    ) -> Option<&'a str> {
+        let own = host.and_then(|host| host.error_documents.get(&status));
+        own.or_else(|| self.error_documents.get(&status)).map(String::as_str)
+    }
+
+    /// Tells whether an error of a render gets an error document.
+    pub(crate) fn passes_error(&self, status: u16) -> bool {
+        self.passed_errors.iter().any(|range| range.contains(&status))
+    }
+}
+
+impl Settings {
+    /// Compiles the settings.
+    ///
+    /// # Errors
+    /// [`Error::Setting`] names the key and what to do.
+    pub(crate) fn switches(&self) -> Result<Switches, Error> {
+        Ok(Switches {
+            declines_root: self.decline_root,
+            sends_raw_url: self.no_canon_url,
+            uses_forwarded_host: self.use_forwarded_host,
+            restricts_uncacheable: self.restrict_uncacheable_content,
+            keep_alive: self.keep_alive_timeout,
+            passed_errors: read_statuses(self.pass_error.as_deref().unwrap_or("0"))?,
+            error_documents: read_documents(&self.error_documents)?,
+            routes: Routes::compile(&self.host, self.use_processed_url.unwrap_or(true))?,
+        })
+    }
+}
+
+pub(crate) fn fault(key: &str, reason: impl Into<String>) -> Error {
+    Error::Setting { key: key.to_owned(), reason: reason.into() }
+}
+
+/// Reads `0`, `1` or a list such as `400-404,501`.
+pub(crate) fn read_statuses(text: &str) -> Result<Vec<RangeInclusive<u16>>, Error> {
+    match text.trim().to_ascii_lowercase().as_str() {
+        "" | "0" | "off" => return Ok(Vec::new()),
+        "1" | "on" => return Ok(vec![400..=599]),
+        _ => {}
+    }
+    let status = |text: &str| text.trim().parse::<u16>().ok();
+    text.split(',')
+        .map(|part| {
+            let (first, last) = part.split_once('-').unwrap_or((part, part));
+            match (status(first), status(last)) {
+                (Some(first), Some(last)) if first >= 400 && first <= last && last < 600 => {
+                    Ok(first..=last)
+                }
+                _ => Err(fault(
+                    "pass_error",
+                    format!("`{part}` is no status from 400 to 599; write \"400-404,501\""),
+                )),
+            }
+        })
+        .collect()
+}
+
+pub(crate) fn read_documents(
+    documents: &BTreeMap<String, String>,
+) -> Result<BTreeMap<u16, String>, Error> {
+    let read = |(status, document): (&String, &String)| match status.parse::<u16>() {
+        Ok(status) if (400..600).contains(&status) => Ok((status, document.clone())),
+        _ => Err(fault("error_documents", format!("`{status}` is no status from 400 to 599"))),
+    };
+    documents.iter().map(read).collect()
+}
+
+pub(crate) fn read_headers(
+    headers: &BTreeMap<String, String>,
+) -> Result<Vec<(HeaderName, HeaderValue)>, Error> {
+    let read = |(name, value): (&String, &String)| {
+        let header = HeaderName::from_bytes(name.as_bytes()).ok();
+        match header.zip(HeaderValue::from_str(value).ok()) {
+            Some(header) => Ok(header),
+            None => Err(fault("headers", format!("`{name}: {value}` cannot be sent as a header"))),
+        }
+    };
+    headers.iter().map(read).collect()
+}
+
+/// Reads `"30s"`.
+fn span<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    read_span(&text)
+        .map(Some)
+        .ok_or_else(|| serde::de::Error::custom(format!("`{text}` is no duration; write \"30s\"")))
+}
+
+fn read_span(text: &str) -> Option<Duration> {
+    let text = text.trim();
+    let at = text.find(|char: char| !char.is_ascii_digit())?;
+    let (number, unit) = text.split_at(at);
+    let number: u64 = number.parse().ok()?;
+    Some(match unit.trim() {
+        "ms" => Duration::from_millis(number),
+        "s" => Duration::from_secs(number),
+        "min" => Duration::from_secs(number.checked_mul(60)?),
+        "h" => Duration::from_secs(number.checked_mul(3600)?),
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{read_span, read_statuses};
+    use std::time::Duration;
+
+    #[test]
+    fn statuses_are_ranges() {
+        let check = |text: &str, inside: &[u16], outside: &[u16]| {
+            let ranges = read_statuses(text).unwrap();
+            let holds = |status: &u16| ranges.iter().any(|range| range.contains(status));
+            assert!(inside.iter().all(holds), "{text}");
+            assert!(!outside.iter().any(holds), "{text}");
+        };
+        check("0", &[], &[404, 500]);
+        check("1", &[400, 404, 599], &[200, 302]);
+        check("400-411,413-417", &[400, 411, 413, 417], &[412, 418, 500]);
+        check("404", &[404], &[403, 405]);
+        for broken in ["200", "404-400", "x", "400-600", "400-"] {
+            assert!(read_statuses(broken).is_err(), "{broken}");
+        }
+    }
+
+    #[test]
+    fn spans_need_a_unit() {
+        assert_eq!(read_span("60s"), Some(Duration::from_secs(60)));
+        assert_eq!(read_span("2 min"), Some(Duration::from_secs(120)));
+        assert_eq!(read_span("60"), None);
+    }
+}

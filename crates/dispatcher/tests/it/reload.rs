@@ -1,0 +1,90 @@
+//! Another configuration while the dispatcher serves.
+
+use std::sync::Arc;
+
+use tympan_dispatcher::Settings;
+use tympan_testkit::origin::{Answer, Gate, Origin};
+
+use crate::front::{Front, Setup, load};
+
+const CLOSED: &str =
+    "/filter { /0 { /type \"deny\" /url \"*\" } /1 { /type \"allow\" /url \"/open/*\" } }";
+
+#[test]
+fn the_next_request_obeys_the_new_configuration_and_the_cache_stays() {
+    let origin = Origin::always(Answer::html("page"));
+    let setup = Setup { renders: vec![origin.addr()], ..Setup::default() };
+    let front = Front::start(&setup);
+    front.get("/a.html");
+    front.get("/open/a.html");
+    let hits = front.metric("hits_total");
+    front.reload(&Setup { farm: CLOSED, ..setup.clone() });
+    assert_eq!(front.get("/a.html").status, 404);
+    assert!(front.get("/open/a.html").is_hit());
+    assert_eq!(front.metric("hits_total"), hits + 1, "counters go on");
+    front.reload(&setup);
+    assert!(front.get("/a.html").is_hit());
+    assert_eq!(origin.requests(), 2);
+}
+
+#[test]
+fn a_request_under_way_ends_by_the_configuration_it_began_with() {
+    let gate = Gate::default();
+    let inner = gate.clone();
+    let origin = Origin::start(move |_| {
+        inner.pass();
+        Answer::html("x".repeat(3_000_000))
+    });
+    let setup = Setup { renders: vec![origin.addr()], ..Setup::default() };
+    let front = Arc::new(Front::start(&setup));
+    let asking = Arc::clone(&front);
+    let visitor = std::thread::spawn(move || asking.get("/a.html"));
+    origin.wait_for(1);
+    front.reload(&Setup { farm: CLOSED, ..setup.clone() });
+    // One who comes later waits for the same fetch, and a new root would have swept its file away.
+    front.reload(&setup);
+    let asking = Arc::clone(&front);
+    let second = std::thread::spawn(move || asking.get("/a.html"));
+    front.wait_for("collapsed_total", 1);
+    gate.open();
+    for visitor in [visitor, second] {
+        let reply = visitor.join().unwrap();
+        assert_eq!((reply.status, reply.body.len()), (200, 3_000_000));
+    }
+    assert_eq!(origin.requests(), 1);
+    front.wait_for("fetches", 0);
+    assert!(front.get("/a.html").is_hit());
+}
+
+#[test]
+fn a_configuration_that_cannot_be_used_changes_nothing() {
+    let origin = Origin::always(Answer::html("page"));
+    let front = crate::front::front(&origin, "");
+    assert!(front.dispatcher.reload(load("/farms { }").config, &Settings::default()).is_err());
+    let settings: Settings = toml::from_str("pass_error = \"200\"").unwrap();
+    let config = load(&Setup::default().text("/".as_ref())).config;
+    let error = front.dispatcher.reload(config, &settings).unwrap_err();
+    assert!(error.to_string().contains("`pass_error` in `[dispatcher]`"), "{error}");
+    assert_eq!(front.get("/a.html").body, "page");
+}
+
+#[test]
+fn vanity_urls_that_come_with_a_reload_are_loaded() {
+    let origin = Origin::start(|seen| match seen.target.as_str() {
+        "/list" => Answer::html("/short\n"),
+        target => Answer::html(format!("page {target}")),
+    });
+    let setup = Setup { farm: CLOSED, renders: vec![origin.addr()], ..Setup::default() };
+    let front = Front::start(&setup);
+    assert_eq!(front.get("/short").status, 404);
+    let farm =
+        "/filter { /0 { /type \"deny\" /url \"*\" } } /vanity_urls { /url \"/list\" /delay 300 }";
+    front.reload(&Setup { farm, ..setup });
+    origin.wait_for(1);
+    let deadline = std::time::Instant::now() + tympan_testkit::origin::PATIENCE;
+    while front.get("/short").status == 404 {
+        assert!(std::time::Instant::now() < deadline, "the list never came");
+        std::thread::yield_now();
+    }
+    assert_eq!(front.get("/short").body, "page /short");
+}

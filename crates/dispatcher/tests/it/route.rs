@@ -1,0 +1,283 @@
+//! Rules of `tympan.toml`: what happens to a request before the cache is asked.
+
+use tympan_dispatcher::{Dispatcher, Runtime, Settings};
+use tympan_testkit::origin::{Answer, Origin};
+
+use crate::front::{Front, Reply, Setup, load};
+
+fn echo() -> Origin {
+    Origin::start(|seen| Answer::html(format!("render {}", seen.target)))
+}
+
+fn start(origin: &Origin, settings: &str) -> Front {
+    Front::start(&Setup {
+        renders: vec![origin.addr()],
+        settings: settings.to_owned(),
+        ..Setup::default()
+    })
+}
+
+/// What a visitor of `www.example.com` sees: the status and the body, or where a redirect leads.
+fn seen(reply: &Reply) -> String {
+    match reply.header("location") {
+        Some(location) => format!("{} -> {location}", reply.status),
+        None => format!("{} {}", reply.status, reply.body),
+    }
+}
+
+#[test]
+fn rewrites_change_what_is_looked_up_and_asked_for() {
+    let origin = echo();
+    let front = start(
+        &origin,
+        r#"
+        [[host]]
+        names = ["other.example.com"]
+        rule = [{ match = '^/a', answer = 410 }]
+        [[host]]
+        names = ["*.example.com"]
+        [[host.rule]]
+        match = '^/old/(.*)$'
+        rewrite = "/new/$1"
+        [[host.rule]]
+        match = '^/(new/.*)$'
+        rewrite = "/content/$1"
+        last = true
+        [[host.rule]]
+        match = '^/content/new/never\.html$'
+        answer = 403
+        [[host.rule]]
+        match = '^/page/([0-9]+)$'
+        rewrite = "/content/page.html?number=$1"
+        query = "append"
+        [[host.rule]]
+        match = '^/climb/(.*)$'
+        rewrite = "/../../$1"
+        "#,
+    );
+    assert_eq!(seen(&front.get("/old/a.html")), "200 render /content/new/a.html");
+    assert!(front.has("content/new/a.html"), "{:?}", front.files());
+    assert!(front.get("/new/a.html").is_hit());
+    assert!(front.get("/content/new/a.html").is_hit());
+    assert_eq!(seen(&front.get("/old/never.html")), "200 render /content/new/never.html");
+    assert_eq!(seen(&front.get("/page/7?x=y")), "200 render /content/page.html?number=7&x=y");
+    assert_eq!(seen(&front.get("/old/b%20c%25.html")), "200 render /content/new/b%20c%25.html");
+    assert!(front.has("content/new/b c%.html"), "{:?}", front.files());
+    assert_eq!(front.get("/climb/etc/passwd").status, 400);
+    assert_eq!(front.send("GET", "/a", &[("Host", "other.example.com")], "").status, 410);
+    assert_eq!(front.send("GET", "/a", &[("Host", "elsewhere")], "").status, 200);
+}
+
+#[test]
+fn redirects_name_the_host_and_are_escaped() {
+    let origin = echo();
+    let front = start(
+        &origin,
+        r#"
+        [[host]]
+        [[host.rule]]
+        match = '^/$'
+        redirect = "/content/en.html"
+        [[host.rule]]
+        match = '^/moved/(.*)$'
+        redirect = "https://new.example.com/$1"
+        status = 301
+        [[host.rule]]
+        match = '^/drop/(.*)$'
+        redirect = "/x/$1"
+        query = "drop"
+        [[host.rule]]
+        match = '^/secret'
+        when = [{ test = "%{REMOTE_ADDR}", match = '^10\.', negate = true }]
+        answer = 403
+        [[host.rule]]
+        match = '^/lang$'
+        when = [
+            { test = "%{HTTP:Accept-Language}", match = '^(de|fr)', ignore_case = true, or = true },
+            { test = "%{QUERY_STRING}", match = '(?:^|&)lang=(\w+)' },
+        ]
+        redirect = "/content/%1.html?"
+        query = "drop"
+        "#,
+    );
+    assert_eq!(seen(&front.get("/")), "302 -> http://www.example.com/content/en.html");
+    assert_eq!(seen(&front.get("/moved/a%20b?x=1")), "301 -> https://new.example.com/a%20b?x=1");
+    assert_eq!(seen(&front.get("/drop/a?x=1")), "302 -> http://www.example.com/x/a");
+    // As in httpd, a dot stands for no line break, so this rule does not match.
+    assert_eq!(front.get("/drop/a%0d%0aSet-Cookie:x").header("set-cookie"), None);
+    assert_eq!(front.get("/secret/a").status, 403);
+    let german = front.send("GET", "/lang", &[("Accept-Language", "DE-ch")], "");
+    assert_eq!(seen(&german), "302 -> http://www.example.com/content/DE.html");
+    let by_query = front.get("/lang?lang=it");
+    assert_eq!(seen(&by_query), "302 -> http://www.example.com/content/it.html");
+    assert_eq!(seen(&front.get("/lang")), "200 render /lang");
+    assert_eq!(origin.requests(), 2);
+}
+
+#[test]
+fn another_server_answers_behind_a_proxy_rule_and_its_redirects_come_back() {
+    let render = echo();
+    let portal = Origin::start(|seen| match seen.target.as_str() {
+        target if target.ends_with("/away") => {
+            let host = seen.header("host").unwrap();
+            Answer::status(302).header("Location", &format!("http://{host}/portal/login"))
+        }
+        target => {
+            let body = String::from_utf8_lossy(&seen.body).into_owned();
+            Answer::html(format!("portal {} {target} {body}", seen.method))
+        }
+    });
+    let port = portal.addr().port();
+    let front = start(
+        &render,
+        &format!(
+            r#"
+            [[host]]
+            headers = {{ "X-Frame-Options" = "SAMEORIGIN" }}
+            [[host.rule]]
+            match = '^/app/static/'
+            pass = true
+            [[host.rule]]
+            match = '^/app/(.*)$'
+            proxy = "http://127.0.0.1:{port}/portal/$1"
+            [[host.rule]]
+            match = '^/any(.*)$'
+            proxy = "http://127.0.0.1:{port}$1"
+            "#
+        ),
+    );
+    assert_eq!(seen(&front.get("/app/a.html?q=1")), "200 portal GET /portal/a.html?q=1 ");
+    let post = front.send("POST", "/app/form", &[], "a=b");
+    assert_eq!(seen(&post), "200 portal POST /portal/form a=b");
+    assert_eq!(seen(&front.get("/app/away")), "302 -> /app/login");
+    assert_eq!(seen(&front.get("/app/static/a.css")), "200 render /app/static/a.css");
+    assert_eq!(front.get("/any@evil.example/").status, 400, "the path must not choose the server");
+    assert_eq!(front.get("/app/a.html").header("x-frame-options"), Some("SAMEORIGIN"));
+    assert!(front.has("app/static/a.css") && !front.has("app/a.html"), "{:?}", front.files());
+    assert_eq!(front.metric("proxied_total"), 4);
+}
+
+#[test]
+fn errors_get_their_documents() {
+    let origin = Origin::start(|seen| match seen.target.as_str() {
+        "/errors/404.html" => Answer::html("the page is lost"),
+        "/errors/500.html" => Answer::status(500).body("ill too"),
+        target if target.contains("500") => Answer::status(500).body("ill"),
+        _ => Answer::status(404).body("render says no"),
+    });
+    let documents = r#"
+        error_documents = { 404 = "/errors/404.html", 500 = "/errors/500.html", 403 = "<b>no</b>" }
+        [[host]]
+        rule = [{ match = '^/no', answer = 403 }]
+        "#;
+    let with = |pass: &str| {
+        Front::start(&Setup {
+            farm: "/filter { /0 { /type \"deny\" /url \"*\" } /1 { /type \"allow\" /url \"/content/*\" } }",
+            renders: vec![origin.addr()],
+            settings: format!("pass_error = \"{pass}\"\n{documents}"),
+            ..Setup::default()
+        })
+    };
+    let kept = with("0");
+    assert_eq!(seen(&kept.get("/content/a.html")), "404 render says no");
+    assert_eq!(
+        seen(&kept.get("/refused.html")),
+        "404 the page is lost",
+        "the dispatcher's own error"
+    );
+    assert!(kept.has("errors/404.html"), "the document is cached");
+    assert_eq!(kept.get("/refused.html").header("etag"), None);
+    let ranged = kept.send("GET", "/refused.html", &[("Range", "bytes=0-2")], "");
+    assert_eq!(seen(&ranged), "404 the page is lost");
+    let replaced = with("404,500-599");
+    assert_eq!(seen(&replaced.get("/content/a.html")), "404 the page is lost");
+    assert_eq!(seen(&replaced.get("/content/500.html")), "500 ill", "its document fails too");
+    assert_eq!(replaced.get("/no").status, 403);
+}
+
+#[test]
+fn the_root_can_be_declined() {
+    let origin = echo();
+    assert_eq!(start(&origin, "").get("/").status, 200);
+    assert_eq!(start(&origin, "decline_root = true").get("/").status, 404);
+    let rule = "[[host]]\nrule = [{ match = '^/$', redirect = \"/en.html\" }]";
+    let front = start(&origin, &format!("decline_root = true\n{rule}"));
+    assert_eq!(front.get("/").status, 302);
+}
+
+#[test]
+fn without_the_processed_url_rules_only_end_requests() {
+    let origin = echo();
+    let rules = "[[host]]\nrule = [{ match = '^/a', rewrite = \"/b.html\" }, { match = '^/b', answer = 410 }]";
+    let front = start(&origin, &format!("use_processed_url = false\n{rules}"));
+    assert_eq!(front.get("/a.html").status, 410);
+    let rules = "[[host]]\nrule = [{ match = '^/a', rewrite = \"/b.html\" }]";
+    let front = start(&origin, &format!("use_processed_url = false\n{rules}"));
+    assert_eq!(seen(&front.get("/a.html")), "200 render /a.html");
+}
+
+#[test]
+fn the_forwarded_host_chooses_farm_and_rules_only_where_it_is_trusted() {
+    let origin = echo();
+    let rules = "[[host]]\nnames = [\"shop.example.com\"]\nrule = [{ match = '^/', answer = 410 }]";
+    let headers = [("X-Forwarded-Host", "Shop.example.com:443, edge.example.net")];
+    let deaf = start(&origin, rules);
+    assert_eq!(deaf.send("GET", "/a.html", &headers, "").status, 200);
+    let trusting = start(&origin, &format!("use_forwarded_host = true\n{rules}"));
+    assert_eq!(trusting.send("GET", "/a.html", &headers, "").status, 410);
+    assert_eq!(trusting.get("/a.html").status, 200);
+}
+
+#[test]
+fn renders_get_the_sent_path_where_they_need_it() {
+    let origin = echo();
+    assert_eq!(seen(&start(&origin, "").get("/a//b/./c.html")), "200 render /a/b/c.html");
+    let raw = start(&origin, "no_canon_url = true");
+    assert_eq!(seen(&raw.get("/a//b/./c.html")), "200 render /a//b/./c.html");
+    assert!(raw.get("/a/b/c.html").is_hit());
+}
+
+#[test]
+fn expiry_stays_off_what_is_not_stored() {
+    let origin = Origin::always(Answer::html("x").header("Cache-Control", "max-age=60"));
+    let open = start(&origin, "");
+    assert_eq!(open.get("/a.html?x=1").header("cache-control"), Some("max-age=60"));
+    let strict = start(&origin, "restrict_uncacheable_content = true");
+    assert_eq!(strict.get("/a.html?x=1").header("cache-control"), None);
+    assert_eq!(strict.get("/b.html").header("cache-control"), Some("max-age=60"));
+}
+
+#[test]
+fn a_flush_is_not_rewritten() {
+    let origin = echo();
+    let rules = "[[host]]\nrule = [{ match = '^/', answer = 410 }]";
+    let front = start(&origin, rules);
+    assert_eq!(front.flush("Activate", "/a", &[]).status, 200);
+    assert_eq!(front.get("/a.html").status, 410);
+}
+
+#[test]
+fn settings_that_cannot_be_used_are_named() {
+    let check = |settings: &str, expected: &str| {
+        let settings: Settings = toml::from_str(settings).unwrap();
+        let config = load(&Setup::default().text("/".as_ref())).config;
+        let error = Dispatcher::with_settings(config, &settings, Runtime::default()).unwrap_err();
+        assert!(error.to_string().contains(expected), "{error}");
+    };
+    check(
+        "[[host]]\nrule = [{ match = '(' , answer = 403 }]",
+        "cannot read the regular expression '('",
+    );
+    check("[[host]]\nrule = [{ match = 'x' }]", "a rule has one of");
+    check("[[host]]\nrule = [{ rewrite = \"/x\", pass = true }]", "not 2");
+    check("[[host]]\nrule = [{ answer = 42 }]", "status 42");
+    check("[[host]]\nrule = [{ proxy = \"ftp://x\" }]", "does not begin with `http://`");
+    check(
+        "[[host]]\nrule = [{ pass = true, when = [{ test = \"x\" }] }]",
+        "a condition has either",
+    );
+    check("error_documents = { 200 = \"/x\" }", "`200` is no status");
+    check("[[host]]\nheaders = { \"a b\" = \"x\" }", "cannot be sent as a header");
+    assert!(toml::from_str::<Settings>("keep_alive_timeout = \"60\"").is_err());
+    assert!(toml::from_str::<Settings>("pass_eror = \"1\"").is_err());
+}
