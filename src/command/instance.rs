@@ -260,7 +260,7 @@ fn work_off(
             following.await;
             Ok(())
         });
-        let assets = AssetFollower::new(plan.home.repository.clone(), queues.clone());
+        let assets = AssetFollower::new(plan.home.repository.clone(), replicator.queues().clone());
         let following = assets.run(stopped.clone());
         tasks.spawn(async move {
             following.await;
