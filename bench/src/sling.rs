@@ -1,9 +1,9 @@
 //! The peer Apache Sling, driven by the peers' own script.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::Outcome;
 use crate::context::SERVER_CORE;
@@ -50,9 +50,73 @@ impl Sling {
         Ok(sling)
     }
 
+    /// Returns how long it took until Sling answered, as its script tells, in seconds, and its resident memory at that
+    /// time, in MiB.
+    pub(crate) fn start_costs(&self) -> Option<(f64, f64)> {
+        let log = std::fs::read_to_string(self.work.join("start.log")).ok()?;
+        let line = log.lines().rev().find(|line| line.starts_with("ready after"))?;
+        let number_after = |word: &str| {
+            let mut words = line.split_whitespace().skip_while(|found| *found != word);
+            words.nth(1)?.parse().ok()
+        };
+        Some((number_after("after")?, number_after("resident")?))
+    }
+
     /// Returns a path of Sling as a target of load.
     pub(crate) fn target(&self, path: &str) -> Target {
         Target { address: self.address, path: path.to_owned(), pid: self.pid }
+    }
+
+    /// Uploads a package into a folder that the installer watches, and returns the seconds until it is unpacked. `stored` is
+    /// where Sling keeps the package.
+    ///
+    /// # Errors
+    /// If it is not unpacked within `limit`.
+    pub(crate) fn install(&self, package: &Path, stored: &str, limit: Duration) -> Outcome<f64> {
+        let name = package.file_name().and_then(|name| name.to_str()).ok_or("it has no name")?;
+        self.curl(&["-F", "jcr:primaryType=sling:Folder"], "/apps/bench/install")?;
+        let begin = Instant::now();
+        let form = format!("{name}=@{};type=application/zip", package.display());
+        self.curl(&["-F", &form], "/apps/bench/install")?;
+        let definition = format!("{stored}/jcr:content/vlt:definition.json");
+        while !self.curl(&[], &definition).is_ok_and(|told| told.contains("lastUnpacked")) {
+            if begin.elapsed() > limit {
+                return Err(format!("Sling did not install `{}`", package.display()).into());
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(begin.elapsed().as_secs_f64())
+    }
+
+    /// Removes a node, if there is one.
+    ///
+    /// # Errors
+    /// If Sling does not answer.
+    pub(crate) fn remove(&self, path: &str) -> Outcome<()> {
+        match self.curl(&[], &format!("{path}.json")) {
+            Ok(_) => self.curl(&["-F", ":operation=delete"], path).map(drop),
+            Err(_) => Ok(()),
+        }
+    }
+
+    /// Fails if there is nothing at a path.
+    ///
+    /// # Errors
+    /// What Sling answers.
+    pub(crate) fn require(&self, path: &str) -> Outcome<()> {
+        self.curl(&[], path).map(drop)
+    }
+
+    /// Asks as an administrator; gives the body.
+    fn curl(&self, arguments: &[&str], path: &str) -> Outcome<String> {
+        let mut command = Command::new("curl");
+        command.args(["-sf", "--max-time", "120", "-u", "admin:admin"]).args(arguments);
+        let output = command.arg(format!("http://{}{path}", self.address)).output()?;
+        if output.status.success() {
+            Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+        } else {
+            Err(format!("Sling: {path}: curl ended with {}", output.status).into())
+        }
     }
 
     fn run(&self, verb: &str) -> Outcome<()> {

@@ -19,6 +19,7 @@ mod ledger;
 mod oak;
 mod open;
 mod pages;
+mod plain_index;
 mod query;
 mod read;
 mod record;

@@ -2,7 +2,8 @@
 //!
 //! Pages have a title and five texts of words drawn as words of a language are: a few stand on every page, most on
 //! few. The narrow word stands on one page in a thousand, the over-general one on all of them. The index lies in files
-//! on the disk that the program's build is on. 100,000 pages; 10,000 in a quick run.
+//! on the disk that the program's build is on. 100,000 pages; 10,000 in a quick run. Building anew is measured in turn
+//! with the library alone (`plain_index`) on the same text.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -13,7 +14,8 @@ use tympan_content::{NodePath, Property, Repository, Subtree};
 use tympan_search::{Index, Options};
 use tympan_store::LocalStore;
 
-use crate::alternate::{alternate, ratio};
+use super::plain_index::{self, Text};
+use crate::alternate::{Spread, alternate, ratio};
 use crate::context::Context;
 use crate::figure::{Figure, Goal};
 use crate::random::Random;
@@ -29,6 +31,8 @@ const PAGES_PER_SECTION: usize = 500;
 /// Queries of one turn, and catch-ups that are measured.
 const TURN: usize = 20;
 const CATCH_UPS: usize = 40;
+/// Builds of each side that are measured.
+const BUILDS: usize = 5;
 const PATIENCE: Duration = Duration::from_secs(3600);
 /// One page in so many has the narrow word.
 const NARROW: usize = 1_000;
@@ -40,32 +44,12 @@ pub(super) fn measure(context: &mut Context) -> Outcome<Vec<Figure>> {
     eprintln!("building {pages} pages");
     let repository =
         Repository::open(Arc::new(LocalStore::memory()?), Arc::new(MemoryBlobs::default()))?;
-    let bytes = load(&repository, pages)?;
+    let texts = load(&repository, pages)?;
+    let mut figures = builds(context, &repository, &texts)?;
+    drop(texts);
     let folder = context.new_folder("search-")?;
-    let begin = Instant::now();
-    let (index, seconds) =
-        cpu::spent(|| Index::open(repository.clone(), &folder, Options::default()));
-    let index = index?;
-    let (is_built, cpu_seconds) = cpu::spent(|| index.catch_up(PATIENCE));
-    if !is_built {
-        return Err(
-            format!("the index was not built: {:?}", index.status(SystemTime::now())).into()
-        );
-    }
-    let elapsed = begin.elapsed().as_secs_f64();
-    let rate = bytes as f64 / 1e6 / elapsed;
-    let status = index.status(SystemTime::now())?;
-    let mut figures = vec![
-        Figure::value(ROW, "build from nothing, text per second", rate, "MB/s")
-            .goal(Goal::AtLeast(20.0))
-            .note(format!(
-                "{:.1} MB of text in {elapsed:.1} s, {:.1} s of CPU; index of {:.1} MB in {} segments",
-                bytes as f64 / 1e6,
-                seconds + cpu_seconds,
-                status.bytes as f64 / 1e6,
-                status.segments
-            )),
-    ];
+    let index = Index::open(repository.clone(), &folder, Options::default())?;
+    wait_until_built(&index)?;
     for (what, expression) in expressions() {
         figures.push(query_figure(&index, what, &expression, pairs)?);
     }
@@ -83,8 +67,80 @@ pub(super) fn measure(context: &mut Context) -> Outcome<Vec<Figure>> {
         )
         .against("narrow word"),
     );
-    figures.push(catch_up(&repository, &index, pages)?);
+    figures.extend(catch_ups(&repository, &index, pages)?);
     Ok(figures)
+}
+
+/// What one build took.
+struct Built {
+    /// Megabytes of text in a second of the clock.
+    rate: f64,
+    cpu_seconds: f64,
+    note: String,
+}
+
+/// Measures building from nothing, in turn with the library alone.
+fn builds(
+    context: &Context,
+    repository: &Repository,
+    texts: &[Text],
+) -> Outcome<Vec<Figure>> {
+    let bytes = texts.iter().map(|text| text.title.len() + text.texts.len()).sum::<usize>();
+    let megabytes = bytes as f64 / 1e6;
+    let mut ours = || -> Outcome<Built> {
+        let folder = context.new_folder("built-")?;
+        let begin = Instant::now();
+        let (built, cpu_seconds) = cpu::spent(|| -> Outcome<Index> {
+            let index = Index::open(repository.clone(), &folder, Options::default())?;
+            wait_until_built(&index)?;
+            Ok(index)
+        });
+        let elapsed = begin.elapsed().as_secs_f64();
+        let status = built?.status(SystemTime::now())?;
+        let note = format!(
+            "{megabytes:.1} MB of text; index of {:.1} MB in {} segments",
+            status.bytes as f64 / 1e6,
+            status.segments
+        );
+        std::fs::remove_dir_all(&folder)?;
+        Ok(Built { rate: megabytes / elapsed, cpu_seconds, note })
+    };
+    let mut plain = || -> Outcome<Built> {
+        let folder = context.new_folder("plain-")?;
+        let begin = Instant::now();
+        let cpu_seconds = plain_index::build(&folder, texts)?;
+        let rate = megabytes / begin.elapsed().as_secs_f64();
+        std::fs::remove_dir_all(&folder)?;
+        Ok(Built { rate, cpu_seconds, note: String::new() })
+    };
+    let [ours, plain] = alternate(BUILDS, [&mut ours, &mut plain])?;
+    let rates = |built: &[Built]| Spread::of(built.iter().map(|one| one.rate));
+    let each_second = |built: &[Built]| {
+        Spread::of(built.iter().map(|one| megabytes / one.cpu_seconds)).median
+    };
+    let note = ours.first().map(|built| built.note.clone()).unwrap_or_default();
+    let beside = ratio(&ours, &plain, |built| built.cpu_seconds);
+    let costs = format!(
+        "{:.1} MB of text each second of CPU, the library alone {:.1} MB",
+        each_second(&ours),
+        each_second(&plain)
+    );
+    Ok(vec![
+        Figure::spread(ROW, "build from nothing, text per second", &rates(&ours), "MB/s")
+            .goal(Goal::AtLeast(20.0))
+            .note(note),
+        Figure::spread(ROW, "the library alone, text per second", &rates(&plain), "MB/s"),
+        Figure::spread(ROW, "build from nothing, CPU", &beside, "x")
+            .against("Tantivy alone")
+            .note(costs),
+    ])
+}
+
+fn wait_until_built(index: &Index) -> Outcome<()> {
+    if index.catch_up(PATIENCE) {
+        return Ok(());
+    }
+    Err(format!("the index was not built: {:?}", index.status(SystemTime::now())).into())
 }
 
 /// The searches that are measured.
@@ -153,15 +209,19 @@ fn request(expression: &TextExpression) -> TextRequest {
     }
 }
 
-/// Measures the time from a commit until its word is found, without waking the follower.
-fn catch_up(repository: &Repository, index: &Index, pages: usize) -> Outcome<Figure> {
-    let mut times = Vec::new();
+/// Measures the time from a commit until the index answers with it: found by the follower itself, and told of it, as
+/// the server tells it after each request that may write.
+fn catch_ups(repository: &Repository, index: &Index, pages: usize) -> Outcome<[Figure; 2]> {
     let mut random = Random::new(99);
-    for number in 0..CATCH_UPS {
+    let mut once = |is_woken: bool| -> Outcome<f64> {
         let path = NodePath::new(&format!("{}/jcr:content", page_path(random.below(pages))))?;
         let mut session = repository.session("bench")?;
-        session.set_property(&path, "jcr:title", Property::text(format!("fresh{number}")))?;
+        let title = Property::text(format!("fresh{}", random.below(1_000_000)));
+        session.set_property(&path, "jcr:title", title)?;
         let root = session.commit("save", SystemTime::now())?;
+        if is_woken {
+            index.wake();
+        }
         let begin = Instant::now();
         while index.indexed_root() != Some(root) {
             if begin.elapsed() > Duration::from_secs(60) {
@@ -169,21 +229,34 @@ fn catch_up(repository: &Repository, index: &Index, pages: usize) -> Outcome<Fig
             }
             std::thread::sleep(Duration::from_micros(200));
         }
-        times.push(begin.elapsed().as_secs_f64() * 1000.0);
+        Ok(begin.elapsed().as_secs_f64() * 1000.0)
+    };
+    let mut alone = Vec::new();
+    let mut woken = Vec::new();
+    for _ in 0..CATCH_UPS {
+        alone.push(once(false)?);
+        woken.push(once(true)?);
     }
-    times.sort_by(f64::total_cmp);
-    let at =
-        |share: f64| times.get((times.len() as f64 * share) as usize).copied().unwrap_or_default();
-    let worst = times.last().copied().unwrap_or_default();
-    Ok(Figure::value(ROW, "catch-up after a commit, 95 of 100", at(0.95), "ms")
-        .goal(Goal::AtMost(100.0))
-        .note(format!("median {:.1} ms, worst {worst:.1} ms of {CATCH_UPS}", at(0.5))))
+    let figure = |what: &str, mut times: Vec<f64>| {
+        times.sort_by(f64::total_cmp);
+        let at = |share: f64| {
+            times.get((times.len() as f64 * share) as usize).copied().unwrap_or_default()
+        };
+        let worst = times.last().copied().unwrap_or_default();
+        Figure::value(ROW, what, at(0.95), "ms")
+            .goal(Goal::AtMost(100.0))
+            .note(format!("median {:.1} ms, worst {worst:.1} ms of {CATCH_UPS}", at(0.5)))
+    };
+    Ok([
+        figure("catch-up after a commit, 95 of 100", alone),
+        figure("catch-up after a commit that it is told of, 95 of 100", woken),
+    ])
 }
 
-/// Loads pages and returns how many bytes of text they have.
-fn load(repository: &Repository, pages: usize) -> Outcome<u64> {
+/// Loads pages and returns their texts.
+fn load(repository: &Repository, pages: usize) -> Outcome<Vec<Text>> {
     let mut random = Random::new(7);
-    let mut bytes = 0;
+    let mut texts = Vec::with_capacity(pages);
     for section in 0..pages.div_ceil(PAGES_PER_SECTION) {
         let mut session = repository.session("bench")?;
         let first = section * PAGES_PER_SECTION;
@@ -191,25 +264,28 @@ fn load(repository: &Repository, pages: usize) -> Outcome<u64> {
         let parent = parent.rsplit_once('/').map_or("", |(parent, _)| parent).to_owned();
         session.put(&NodePath::new(&parent)?, Subtree::new("", "sling:Folder"))?;
         for number in first..(first + PAGES_PER_SECTION).min(pages) {
-            let mut content = Subtree::new("jcr:content", "cq:PageContent")
-                .with("sling:resourceType", Property::text("bench/components/page"));
             let title = words(&mut random, 5, number);
-            bytes += title.len() as u64;
-            content = content.with("jcr:title", Property::text(title));
-            for text in 0..TEXTS {
-                let words = words(&mut random, WORDS_PER_TEXT, number * TEXTS + text);
-                bytes += words.len() as u64;
+            let mut text =
+                Text { path: page_path(number), title: title.clone(), texts: String::new() };
+            let mut content = Subtree::new("jcr:content", "cq:PageContent")
+                .with("sling:resourceType", Property::text("bench/components/page"))
+                .with("jcr:title", Property::text(title));
+            for number_of_text in 0..TEXTS {
+                let words = words(&mut random, WORDS_PER_TEXT, number * TEXTS + number_of_text);
+                text.texts.push_str(&words);
+                text.texts.push('\n');
                 content.put_child(
-                    Subtree::new(format!("text{text}"), "nt:unstructured")
+                    Subtree::new(format!("text{number_of_text}"), "nt:unstructured")
                         .with("text", Property::text(words)),
                 );
             }
             let page = Subtree::new("", "cq:Page").with_child(content);
-            session.put(&NodePath::new(&page_path(number))?, page)?;
+            session.put(&NodePath::new(&text.path)?, page)?;
+            texts.push(text);
         }
         session.commit("load", SystemTime::UNIX_EPOCH)?;
     }
-    Ok(bytes)
+    Ok(texts)
 }
 
 fn page_path(number: usize) -> String {

@@ -1,4 +1,5 @@
-//! C5: a publisher's start, with the sample site and with a large tree, and its memory with the sample site.
+//! C5: a publisher's start, with the sample site and with a large tree, and its memory with the sample site; beside them
+//! what Sling takes, if it is asked for.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -21,7 +22,19 @@ const REQUESTS: usize = 300;
 pub(super) fn measure(context: &mut Context) -> Outcome<Vec<Figure>> {
     let mut figures = with_sample_site(context)?;
     figures.push(with_large_tree(context)?);
+    figures.extend(of_sling(context));
     Ok(figures)
+}
+
+/// What Sling takes: a start with an empty repository, and its memory then.
+fn of_sling(context: &mut Context) -> Vec<Figure> {
+    const CONTEXT: &str = "C5/context";
+    let costs = context.sling().ok().and_then(|sling| sling.start_costs());
+    let Some((seconds, memory)) = costs else { return Vec::new() };
+    vec![
+        Figure::value(CONTEXT, "start of Sling to its first answer, empty repository", seconds, "s"),
+        Figure::value(CONTEXT, "resident memory of Sling after its start", memory, "MiB"),
+    ]
 }
 
 fn with_sample_site(context: &mut Context) -> Outcome<Vec<Figure>> {
