@@ -54,7 +54,7 @@ impl Sling {
     /// time, in MiB.
     pub(crate) fn start_costs(&self) -> Option<(f64, f64)> {
         let log = std::fs::read_to_string(self.work.join("start.log")).ok()?;
-        let line = log.lines().rev().find(|line| line.starts_with("ready after"))?;
+        let line = log.get(log.rfind("ready after")?..)?;
         let number_after = |word: &str| {
             let mut words = line.split_whitespace().skip_while(|found| *found != word);
             words.nth(1)?.parse().ok()

@@ -1,8 +1,9 @@
 //! C1: a real content package, installed into a new home by the program, from its start to its end.
 //!
 //! Beside it the same package in Sling, in turn: uploaded into a folder that Sling's installer watches, until Sling says
-//! that it is unpacked. Sling's copy has the node types that an AEM would have, no dependency, and a version for each
-//! round, as the installer passes over what it has; what the round before installed is removed first, unmeasured.
+//! that it is unpacked. Sling's copy has the node types that an AEM would have, no dependency, no policies (they name a
+//! privilege that Sling lacks), and a version for each round, as the installer passes over what it has; what the round
+//! before installed is removed first, unmeasured.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -41,14 +42,17 @@ const TYPES: &str = "<'cq'='http://www.day.com/jcr/cq/1.0'>
 <'nt'='http://www.jcp.org/jcr/nt/1.0'>
 [cq:Taggable] mixin
 [dam:Thumbnails] mixin
-[cq:Page] > nt:unstructured
+  - * (undefined)
+  - * (undefined) multiple
+  + * (nt:base) = nt:unstructured
+[cq:Page] > nt:unstructured, nt:hierarchyNode
 [cq:PageContent] > nt:unstructured
-[cq:Tag] > nt:unstructured
-[cq:Template] > nt:unstructured
-[dam:Asset] > nt:unstructured
+[cq:Tag] > nt:unstructured, nt:hierarchyNode
+[cq:Template] > nt:unstructured, nt:hierarchyNode
+[dam:Asset] > nt:unstructured, nt:hierarchyNode
 [dam:AssetContent] > nt:unstructured
 ";
-/// Copies a package without dependencies and manifest, with another version and with node types.
+/// Copies a package without dependencies, manifest and policies, with another version and with node types.
 const COPY: &str = r#"
 import re, sys, zipfile
 package, copy, version, types = sys.argv[1:]
@@ -59,7 +63,8 @@ with zipfile.ZipFile(package) as old, zipfile.ZipFile(copy, "w", zipfile.ZIP_DEF
         data = old.read(entry)
         if entry.filename == "META-INF/vault/properties.xml":
             text = re.sub(r'<entry key="dependencies[^<]*</entry>', "", data.decode())
-            data = re.sub(r'(<entry key="version">)[^<]*', r"\g<1>" + version, text)
+            text = re.sub(r'(<entry key="version">)[^<]*', r"\g<1>" + version, text)
+            data = re.sub(r'(<entry key="acHandling">)[^<]*', r"\g<1>ignore", text)
         new.writestr(entry.filename, data)
     new.writestr("META-INF/vault/nodetypes.cnd", types)
 "#;
