@@ -31,6 +31,7 @@ search() {
 jobs() {
   run "cuts of workflows" env TYMPAN_CUTS=all cargo test -p tympan-jobs --test it -- --nocapture workflow_cut
   run "kills of workers" env TYMPAN_KILLS="${KILLS:-300}" cargo test -p tympan-jobs --test it -- --nocapture kill
+  run "kills of what works on assets" env TYMPAN_KILLS="${KILLS:-300}" cargo test --test it asset_kills -- --nocapture
 }
 
 program() {

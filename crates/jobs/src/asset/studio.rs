@@ -13,7 +13,7 @@ use std::ffi::OsString;
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -199,6 +199,8 @@ impl Studio {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .env_clear()
+            // A terminal's Ctrl-C is for the server, which lets the work that runs end.
+            .process_group(0)
             .spawn()?;
         Ok(Painter { child, channel, files: 0 })
     }
@@ -317,19 +319,27 @@ fn trouble(child: &mut Child, error: &io::Error, order: &Order) -> Trouble {
     if matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock) {
         return Trouble::TooLong(format!("drawing it took longer than {} s", order.limits.seconds));
     }
-    /// What only others send: this side sends it to what still runs, after it has looked.
-    const KILLED: i32 = 9;
     // One that closed the channel is about to end by itself, and its ending tells why.
     match wait_a_moment(child) {
-        Ok(Some(status)) if status.signal() == Some(KILLED) => Trouble::Killed,
+        Ok(Some(status)) if is_killed(status) => Trouble::Killed,
         Ok(Some(status)) => Trouble::Ended(ending(status, order)),
         Ok(None) => Trouble::Ended("the process that draws it lost its way".to_owned()),
         Err(source) => Trouble::System(system("wait for the process that draws")(source)),
     }
 }
 
+/// Tells whether somebody else ended a process: no fault of a file does it with these signals.
+pub(crate) fn is_killed(status: ExitStatus) -> bool {
+    const HANG_UP: i32 = 1;
+    const INTERRUPT: i32 = 2;
+    const QUIT: i32 = 3;
+    const KILL: i32 = 9;
+    const TERMINATE: i32 = 15;
+    matches!(status.signal(), Some(HANG_UP | INTERRUPT | QUIT | KILL | TERMINATE))
+}
+
 /// Waits for a process whose channel is closed; one that goes on without it is killed, and nothing returned.
-fn wait_a_moment(child: &mut Child) -> io::Result<Option<ExitStatus>> {
+pub(crate) fn wait_a_moment(child: &mut Child) -> io::Result<Option<ExitStatus>> {
     let until = Instant::now() + CLOSED;
     while Instant::now() < until {
         if let Some(status) = child.try_wait()? {

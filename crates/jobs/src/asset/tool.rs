@@ -8,6 +8,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{Read, Seek, Write};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
@@ -17,7 +18,7 @@ use tympan_content::BlobContent;
 
 use super::format::Format;
 use super::order::{Drawn, Encoding, Order};
-use super::studio::{DrawError, Start, system};
+use super::studio::{DrawError, Start, is_killed, system, wait_a_moment};
 
 const PDF: &str = "pdftoppm";
 const VIDEO: &str = "ffmpeg";
@@ -195,18 +196,23 @@ impl Tools {
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .env_clear()
+            .process_group(0)
             .spawn()
             .map_err(system("start a program that reads the file"))?;
-        let said = read_all(&mut child, time);
-        child.kill().ok();
-        let status = child.wait().map_err(system("wait for a program that reads the file"))?;
         let name = program.file_name().unwrap_or_default().to_string_lossy();
-        match said {
-            None => Err(DrawError::File(format!("`{name}` took longer than {} s", time.as_secs()))),
-            Some(said) if said.is_empty() => {
+        let waiting = system("wait for a program that reads the file");
+        let Some(said) = read_all(&mut child, time) else {
+            child.kill().ok();
+            child.wait().map_err(waiting)?;
+            let reason = format!("`{name}` took longer than {} s", time.as_secs());
+            return Err(DrawError::File(reason));
+        };
+        match wait_a_moment(&mut child).map_err(waiting)? {
+            Some(status) if is_killed(status) => Err(DrawError::Killed),
+            Some(status) if said.is_empty() => {
                 Err(DrawError::File(format!("`{name}` made no picture of it ({status})")))
             }
-            Some(said) => Ok(said),
+            _ => Ok(said),
         }
     }
 }

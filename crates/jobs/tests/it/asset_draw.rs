@@ -80,8 +80,8 @@ fn never_enlarged_and_never_empty() {
     }
 }
 
-#[test]
-fn ink_becomes_light() {
+/// A JPEG in ink: cyan on the left, half black with all of two inks on the right.
+pub(crate) fn ink() -> Vec<u8> {
     // Adobe stores CMYK as its opposite, and the encoder writes Adobe's marker: 255 is no ink.
     let pixels: Vec<u8> = (0..64 * 64)
         .flat_map(|at| if at % 64 < 32 { [0, 255, 255, 255] } else { [255, 0, 0, 128] })
@@ -96,7 +96,12 @@ fn ink_becomes_light() {
     let mut encoder = turbojpeg::Compressor::new().unwrap();
     encoder.set_quality(95).unwrap();
     encoder.set_subsamp(turbojpeg::Subsamp::None).unwrap();
-    let bytes = encoder.compress_to_vec(image).unwrap();
+    encoder.compress_to_vec(image).unwrap()
+}
+
+#[test]
+fn ink_becomes_light() {
+    let bytes = ink();
     assert!(bytes.windows(5).any(|window| window == b"Adobe"));
     let made = drawn(&bytes, size(64, 64), Encoding::Png).to_rgb8();
     assert_near(made.get_pixel(10, 32).0, [0, 255, 255], 6);
@@ -201,8 +206,8 @@ fn interlaced_pictures() {
     );
 }
 
-#[test]
-fn of_an_animation_the_first_frame_counts() {
+/// A GIF of three frames: red, green, blue.
+pub(crate) fn animation() -> Vec<u8> {
     let frame = |color: [u8; 3]| {
         image::Frame::new(RgbaImage::from_pixel(20, 10, Rgba([color[0], color[1], color[2], 255])))
     };
@@ -210,7 +215,12 @@ fn of_an_animation_the_first_frame_counts() {
     let mut encoder = image::codecs::gif::GifEncoder::new(&mut bytes);
     encoder.encode_frames([frame(RED), frame(GREEN), frame(BLUE)]).unwrap();
     drop(encoder);
-    let made = drawn(&bytes, size(48, 48), Encoding::Png).to_rgb8();
+    bytes
+}
+
+#[test]
+fn of_an_animation_the_first_frame_counts() {
+    let made = drawn(&animation(), size(48, 48), Encoding::Png).to_rgb8();
     assert_eq!((made.width(), made.height()), (20, 10));
     assert_near(made.get_pixel(10, 5).0, RED, 8);
 }

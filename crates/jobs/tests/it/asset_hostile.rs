@@ -36,9 +36,8 @@ fn truncated_files_give_a_picture_and_a_warning() {
     assert!(made.warnings[0].contains("damaged"), "{:?}", made.warnings);
 }
 
-#[test]
-fn headers_that_promise_too_much_are_refused_before_anything_is_allocated() {
-    // A PNG of 60,000 x 60,000 pixels in 60 bytes.
+/// A PNG of 60,000 x 60,000 pixels in 60 bytes.
+pub(crate) fn bomb() -> Vec<u8> {
     let mut bomb = png(RgbImage::new(1, 1));
     bomb[16..24].copy_from_slice(&[0, 0, 0xea, 0x60, 0, 0, 0xea, 0x60]);
     // The header's checksum, which decoders hold it against.
@@ -46,7 +45,12 @@ fn headers_that_promise_too_much_are_refused_before_anything_is_allocated() {
     let mut chunk = Vec::new();
     sum.encoder().write_to(&mut chunk).unwrap();
     bomb[29..33].copy_from_slice(&chunk[chunk.len() - 4..]);
-    let reason = refusal(&bomb, &web());
+    bomb
+}
+
+#[test]
+fn headers_that_promise_too_much_are_refused_before_anything_is_allocated() {
+    let reason = refusal(&bomb(), &web());
     assert!(reason.contains("60000 x 60000 pixels; at most 200 million"), "{reason}");
 
     let mut huge = jpeg(&photo(16, 16), 90);
@@ -138,6 +142,20 @@ fn a_process_that_is_killed_is_replaced() {
             )
             .unwrap();
         }
+    }
+}
+
+/// Service managers and terminals end all processes together: what was being drawn is drawn at the next start.
+#[test]
+fn a_process_that_somebody_ends_is_no_fault_of_the_file() {
+    let bytes = bytes::Bytes::from(png(photo(30, 30)));
+    for signal in ["HUP", "INT", "TERM", "KILL"] {
+        let mut options = options();
+        options.draw.program = "/bin/sh".into();
+        let script = format!("IFS= read -r line; kill -s {signal} $$; sleep 60");
+        options.draw.arguments = ["-c".into(), script.into()].into();
+        let drawn = Studio::new(options).draw(&|| Ok(BlobContent::Bytes(bytes.clone())), &web());
+        assert!(matches!(drawn, Err(DrawError::Killed)), "{signal}: {drawn:?}");
     }
 }
 

@@ -8,6 +8,7 @@
 )]
 
 mod asset_draw;
+mod asset_folder;
 mod asset_hostile;
 mod asset_ingest;
 mod asset_jobs;
