@@ -98,10 +98,18 @@ impl AssetHandler {
 
     /// Says what becomes of an attempt that failed. A file whose process is killed each time may be the cause, and is
     /// given up at the asset; otherwise the job is.
-    fn failed(&self, path: &NodePath, error: &AssetError, job: &Job, is_last: bool) -> Outcome {
+    fn failed(
+        &self,
+        path: &NodePath,
+        error: &AssetError,
+        (job, context): (&Job, &JobContext),
+    ) -> Outcome {
         let reason = chain(error);
         let is_killed = matches!(error, AssetError::Draw { source: DrawError::Killed, .. });
-        if is_last && is_killed && self.assets.give_up(path, &reason, SystemTime::now()).is_ok() {
+        if is_killed
+            && context.is_last_attempt()
+            && self.assets.give_up(path, &reason, SystemTime::now()).is_ok()
+        {
             AssetCounters::add(&self.counters.failed, 1);
             return Outcome::Failed { reason };
         }
@@ -145,7 +153,7 @@ impl Handler for AssetHandler {
                 }
                 Outcome::Done
             }
-            Err(error) => self.failed(&path, &error, job, context.is_last_attempt()),
+            Err(error) => self.failed(&path, &error, (job, context)),
         }
     }
 }
