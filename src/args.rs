@@ -31,6 +31,9 @@ pub(crate) enum Command {
     /// Runs, checks or explains a dispatcher.
     #[command(args_conflicts_with_subcommands = true)]
     Dispatcher(Dispatcher),
+    /// Begins and checks the folder of a site.
+    #[command(subcommand)]
+    Site(Site),
     /// Installs and builds content packages.
     #[command(subcommand)]
     Package(Package),
@@ -60,6 +63,25 @@ pub(crate) enum Command {
     /// Draws the standard renditions of a file; measurements use it.
     #[command(name = "draw-file", hide = true)]
     DrawFile(DrawFile),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Site {
+    /// Writes a small site that runs, to begin with.
+    #[command(after_help = "Example: tympan site new ./shop && tympan demo --site ./shop")]
+    New {
+        /// The folder; it must not exist, or be empty. Its name becomes the site's.
+        dir: PathBuf,
+    },
+    /// Reads templates, components and content, and tells what is wrong, as `file:line:column: message`.
+    #[command(after_help = "Example: tympan site check ./shop")]
+    Check {
+        /// The folder, with its `site.toml`.
+        dir: PathBuf,
+        /// Prints JSON.
+        #[arg(long)]
+        json: bool,
+    },
 }
 
 #[derive(Debug, Args)]

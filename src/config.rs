@@ -3,6 +3,7 @@
 //! Every section belongs to one part. Unknown keys are refused with their place and the nearest known key; durations
 //! and sizes are texts with units, never bare numbers.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -35,6 +36,45 @@ pub(crate) struct Config {
     pub(crate) maintenance: Maintenance,
     pub(crate) assets: Assets,
     pub(crate) dispatcher: tympan_dispatcher::Settings,
+    pub(crate) back_ends: BTreeMap<String, BackEnd>,
+}
+
+/// A system whose JSON components show with `data`; the section is `[back_ends.NAME]`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct BackEnd {
+    /// The begin of all its addresses, such as `"http://10.0.0.5:8080/api"`. Nothing outside of it is asked.
+    pub(crate) url: String,
+    /// Requests that run at a time; default 16. Raise it if renders wait and the system can take more.
+    pub(crate) connections: Option<usize>,
+    /// What a request may take, with the wait for its turn; default 2 s. A page waits that long at most.
+    pub(crate) timeout: Option<Span>,
+    /// How long an answer is used without asking again; default 10 s.
+    pub(crate) max_age: Option<Span>,
+    /// How long an answer stands in while the system does not answer; default 1 h.
+    pub(crate) max_stale: Option<Span>,
+    /// How long the system is left alone after five failures in a row; default 10 s.
+    pub(crate) retry_after: Option<Span>,
+    /// The largest answer; default 1 MiB.
+    pub(crate) max_answer: Option<ByteSize>,
+}
+
+impl BackEnd {
+    /// Returns the back end with its bounds.
+    pub(crate) fn bounds(&self) -> tympan_render::BackEnd {
+        let usual = tympan_render::BackEnd::at(&*self.url);
+        tympan_render::BackEnd {
+            connections: self.connections.unwrap_or(usual.connections),
+            timeout: self.timeout.map_or(usual.timeout, |span| span.0),
+            max_age: self.max_age.map_or(usual.max_age, |span| span.0),
+            max_stale: self.max_stale.map_or(usual.max_stale, |span| span.0),
+            retry_after: self.retry_after.map_or(usual.retry_after, |span| span.0),
+            max_bytes: self
+                .max_answer
+                .map_or(usual.max_bytes, |size| usize::try_from(size.0).unwrap_or(usize::MAX)),
+            url: usual.url,
+        }
+    }
 }
 
 /// The main listener.

@@ -6,6 +6,7 @@ mod base;
 mod collection;
 mod command;
 mod config;
+mod data;
 mod home;
 mod maintenance;
 mod site;

@@ -8,7 +8,7 @@ use std::time::SystemTime;
 
 use serde::Deserialize;
 use tympan_content::package::{Limits, Package};
-use tympan_content::{Depth, NodePath, Property, Repository, Session, Subtree, Value};
+use tympan_content::{Depth, NodePath, Property, Repository, Session, Subtree, Value, ValueType};
 use tympan_replicate::{Action, Wish, mark};
 
 use crate::command::Fault;
@@ -109,6 +109,7 @@ pub(crate) fn import(
         .map_err(|error| Fault::usage(chain(&error)))?;
     bench::import(&mut session, BENCH)?;
     put_agents(&mut session, neighbors).map_err(failed)?;
+    put_indexes(&mut session).map_err(failed)?;
     if let Some(home) = home {
         // Who asks for `/` is sent to the home page.
         let root = NodePath::root();
@@ -124,6 +125,27 @@ pub(crate) fn import(
     let wish =
         Wish { action: Action::Activate, path, depth: Depth::Subtree, user: "system".to_owned() };
     mark(repository, &[wish], now).map_err(|error| Fault::cannot_run(chain(&error)))?;
+    Ok(())
+}
+
+/// Defines the indexes by which vanity paths and aliases are found, unless the site brings its own.
+fn put_indexes(session: &mut Session) -> tympan_content::Result<()> {
+    let folder = NodePath::new("/oak:index")?;
+    if session.node(&folder)?.is_none() {
+        session.put(&folder, Subtree::new("oak:index", "nt:unstructured"))?;
+    }
+    for (name, property) in [("slingVanityPath", "sling:vanityPath"), ("slingAlias", "sling:alias")]
+    {
+        let path = folder.child(name)?;
+        if session.node(&path)?.is_some() {
+            continue;
+        }
+        let names = Property::List(ValueType::String, vec![Value::String(property.to_owned())]);
+        let index = Subtree::new(name, "oak:QueryIndexDefinition")
+            .with("type", "property")
+            .with("propertyNames", names);
+        session.put(&path, index)?;
+    }
     Ok(())
 }
 

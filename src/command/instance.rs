@@ -25,6 +25,7 @@ use crate::base;
 use crate::command::picture::{self, Urgency};
 use crate::command::{Fault, Outcome, runtime};
 use crate::config::Config;
+use crate::data;
 use crate::home::{Home, chain, random_text, replication_key};
 use crate::maintenance;
 use crate::say;
@@ -124,7 +125,7 @@ pub(crate) async fn start(plan: &Plan<'_>) -> Result<Running, Fault> {
     let search = Arc::new(search.map_err(|error| failed(&error))?);
     let options = InstanceOptions {
         role,
-        renderer: renderer(plan),
+        renderer: renderer(plan, config),
         repository,
         queues: queues.clone(),
         configurator: configurator.clone(),
@@ -312,15 +313,19 @@ async fn listen(
     serve(listener, router, front, until).await.map_err(|error| Fault::cannot_run(chain(&error)))
 }
 
-fn renderer(plan: &Plan<'_>) -> Renderer {
+fn renderer(plan: &Plan<'_>, config: &Config) -> Renderer {
     let mode = if plan.role == Role::Author { Mode::Author } else { Mode::Publish };
     let options = Options { mode, ..Options::default() };
-    match &plan.site {
+    let renderer = match &plan.site {
         Some(site) => {
             let below = RepositorySource::new(plan.home.repository.clone());
             Renderer::with_scripts(Box::new(DirSource::new(site.clone(), below)), options)
         }
         None => Renderer::new(&plan.home.repository, options),
+    };
+    match data::back_ends(&config.back_ends) {
+        Some(back_ends) => renderer.with_back_ends(back_ends),
+        None => renderer,
     }
 }
 

@@ -11,6 +11,7 @@ mod package_remote;
 mod picture;
 mod remote;
 mod repo;
+mod site;
 mod user;
 
 use std::process::ExitCode;
@@ -67,6 +68,7 @@ pub(crate) fn run(arguments: Arguments) -> Outcome {
         Command::Author(instance) => instance::run(tympan_server::Role::Author, &instance),
         Command::Publish(instance) => instance::run(tympan_server::Role::Publish, &instance),
         Command::Dispatcher(arguments) => dispatcher::run(arguments),
+        Command::Site(site) => site::run(&site),
         Command::Package(package) => {
             backend::choose_database_of_environment();
             package::run(&package)

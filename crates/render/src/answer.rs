@@ -7,6 +7,7 @@ use percent_encoding::percent_decode_str;
 use tympan_content::query::QueryEngine;
 use tympan_content::{Node, NodePath};
 
+use crate::backend::BackEnds;
 use crate::dump;
 use crate::engine::{Mode, Options};
 use crate::file::StoredFile;
@@ -37,6 +38,7 @@ pub(crate) struct Answer<'a> {
     pub routes: Arc<Routes>,
     pub queries: Arc<QueryEngine>,
     pub image_key: Option<ImageKey>,
+    pub back_ends: Option<Arc<BackEnds>>,
     pub request: &'a RenderRequest<'a>,
 }
 
@@ -411,6 +413,7 @@ impl Answer<'_> {
             routes: Arc::clone(&self.routes),
             queries: Arc::clone(&self.queries),
             image_key: self.image_key,
+            back_ends: self.back_ends.clone(),
             path: path.clone(),
             request,
             mode: self.options.mode,

@@ -13,6 +13,7 @@ use tympan_content::query::QueryEngine;
 use tympan_content::{Repository, Snapshot, Viewer};
 
 use crate::answer::{Answer, Drawn, Fault};
+use crate::backend::BackEnds;
 use crate::image::ImageKey;
 use crate::reads::Reader;
 use crate::request::RenderRequest;
@@ -43,6 +44,8 @@ pub struct Limits {
     pub components: usize,
     /// How many steps the templates may take together.
     pub steps: u64,
+    /// How many steps one component may take, so that a runaway leaves enough for the rest of the page.
+    pub component_steps: u64,
     /// How many bytes the components may write together, those of included ones counted at each level.
     pub bytes: usize,
 }
@@ -55,6 +58,7 @@ impl Default for Limits {
             stack: 1536 * 1024,
             components: 1000,
             steps: 5_000_000,
+            component_steps: 1_000_000,
             bytes: 64 * 1024 * 1024,
         }
     }
@@ -77,6 +81,7 @@ pub struct Renderer {
     routes: RouteTable,
     queries: Arc<QueryEngine>,
     image_key: Option<ImageKey>,
+    back_ends: Option<Arc<BackEnds>>,
 }
 
 impl Renderer {
@@ -92,7 +97,8 @@ impl Renderer {
         let environment = environment(options.mode, &options.limits);
         let queries = Arc::default();
         let table = Arc::new(ScriptTable::new(source, environment));
-        Self { options, table, routes: RouteTable::default(), queries, image_key: None }
+        let routes = RouteTable::default();
+        Self { options, table, routes, queries, image_key: None, back_ends: None }
     }
 
     /// Lets components search with the engine of the repository, and its indexes; one without them looks at every page.
@@ -105,6 +111,12 @@ impl Renderer {
     #[must_use]
     pub fn with_image_key(self, key: ImageKey) -> Self {
         Self { image_key: Some(key), ..self }
+    }
+
+    /// Lets components show the data of other systems.
+    #[must_use]
+    pub fn with_back_ends(self, back_ends: Arc<BackEnds>) -> Self {
+        Self { back_ends: Some(back_ends), ..self }
     }
 
     /// Answers a request.
@@ -147,6 +159,7 @@ impl Renderer {
                 routes: self.routes.at(snapshot, &self.queries),
                 queries: Arc::clone(&self.queries),
                 image_key: self.image_key,
+                back_ends: self.back_ends.clone(),
                 request,
             }),
             Err(error) => {

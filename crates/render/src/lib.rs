@@ -11,7 +11,9 @@
 //! Not here: HTTP statuses, who asked, replication.
 
 mod answer;
+mod backend;
 pub mod binary;
+mod check;
 mod dump;
 mod engine;
 mod error;
@@ -32,6 +34,8 @@ mod template;
 pub mod timing;
 pub mod url;
 
+pub use backend::{BackEnd, BackEndCounts, BackEnds, Fetch};
+pub use check::{Finding, check};
 pub use engine::{Limits, Mode, Options, Renderer};
 pub use error::{Error, Result};
 pub use image::{Ending, ImageAddress, ImageKey, MAX_SIDE, Shape};

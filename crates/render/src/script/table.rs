@@ -104,6 +104,14 @@ impl Scripts {
         }
     }
 
+    /// Returns what keeps scripts from being drawn, in the order of their paths.
+    pub(crate) fn faults(&self) -> Vec<(&str, &Failure)> {
+        let mut faults: Vec<_> =
+            self.broken.iter().map(|(path, failure)| (path.as_str(), failure)).collect();
+        faults.sort_by_key(|(path, _)| *path);
+        faults
+    }
+
     /// Returns the text of a script as its author wrote it.
     pub(crate) fn origin(&self, name: &str) -> Option<Arc<Rewritten>> {
         self.origins.get(name).cloned()

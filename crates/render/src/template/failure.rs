@@ -30,6 +30,8 @@ pub(crate) enum Failure {
     TooMany(usize),
     #[error("the page takes more than {0} steps of templates")]
     TooLong(u64),
+    #[error("the component takes more than {0} steps")]
+    TooLongAlone(u64),
     #[error("the page is larger than {0} bytes")]
     TooLarge(usize),
 }
@@ -47,7 +49,37 @@ impl Failure {
             Self::TooNested(_) => "stack",
             Self::TooMany(_) => "components",
             Self::TooLong(_) => "steps",
+            Self::TooLongAlone(_) => "component-steps",
             Self::TooLarge(_) => "bytes",
+        }
+    }
+
+    /// Returns line and column of the fault, both counted from 1, if it has a place.
+    pub(crate) fn place(&self) -> Option<(usize, usize)> {
+        let Self::Template(error, origin) = self else {
+            return None;
+        };
+        let inner = innermost(error);
+        let start = match origin {
+            Some(origin) => inner.range().map(|range| origin.origin(&range).start),
+            None => inner.range().map(|range| range.start),
+        };
+        let text = origin.as_ref().map(|origin| &*origin.original).or(inner.template_source());
+        let column = text.zip(start).and_then(|(text, start)| {
+            Some(text.get(..start)?.rsplit('\n').next()?.chars().count() + 1)
+        });
+        Some((inner.line()?, column.unwrap_or(1)))
+    }
+
+    /// Returns what is wrong, without its place.
+    pub(crate) fn reason_in_words(&self) -> String {
+        let Self::Template(error, _) = self else {
+            return self.to_string();
+        };
+        let inner = innermost(error);
+        match inner.detail() {
+            Some(detail) => format!("{}: {detail}", inner.kind()),
+            None => inner.kind().to_string(),
         }
     }
 
@@ -77,8 +109,12 @@ fn headline(error: &Error) -> String {
         Some(detail) => format!("{}: {detail}", inner.kind()),
         None => inner.kind().to_string(),
     };
+    // A template included inside a tag has a number behind its name.
     match (inner.name(), inner.line()) {
-        (Some(name), Some(line)) => format!("{name}:{line}: {message}"),
+        (Some(name), Some(line)) => {
+            let name = name.split('#').next().unwrap_or(name);
+            format!("{name}:{line}: {message}")
+        }
         _ => message,
     }
 }

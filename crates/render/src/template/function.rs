@@ -37,6 +37,7 @@ pub(super) fn add_all(environment: &mut Environment<'_>) {
     environment.add_function("pages", pages);
     environment.add_function("search", search);
     environment.add_function("search_titles", search_titles);
+    environment.add_function("data", data);
     environment.add_function("tags", tags);
     environment.add_function("link", link);
     environment.add_function("asset", asset);
@@ -191,6 +192,16 @@ fn search_titles(
         .find_node(root)
         .map(|root| page::search_titles(&frame.scope.reader, &root, term, limit));
     Ok(NodeList::value(&frame.scope, found.unwrap_or_default(), PageObject::value))
+}
+
+/// `data(name, path)`: what a back end says, or nothing.
+fn data(state: &mut State<'_, '_>, name: &str, path: &str) -> Result<Value, Error> {
+    let frame = Frame::of(state)?;
+    let Some(back_ends) = &frame.scope.back_ends else {
+        return Err(wrong_call("no back ends are configured"));
+    };
+    let value = back_ends.value(name, path, Instant::now()).map_err(wrong_call)?;
+    Ok(value.unwrap_or(Value::UNDEFINED))
 }
 
 /// `tags(root)`

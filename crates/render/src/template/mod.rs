@@ -13,6 +13,7 @@ mod failure;
 mod filter;
 mod frame;
 mod function;
+mod lint;
 mod object;
 mod output;
 mod page;
@@ -24,6 +25,7 @@ use minijinja::{Environment, UndefinedBehavior};
 
 pub(crate) use escape::escape;
 pub(crate) use failure::Failure;
+pub(crate) use lint::lint;
 pub(crate) use position::{Rewritten, analyze};
 pub(crate) use scope::{Asked, Handover, Progress, Scope};
 
@@ -39,7 +41,7 @@ pub(crate) fn environment(mode: Mode, limits: &Limits) -> Environment<'static> {
     environment.set_auto_escape_callback(escape::by_name);
     environment.set_formatter(escape::format);
     environment.set_undefined_behavior(UndefinedBehavior::Chainable);
-    environment.set_fuel(Some(limits.steps));
+    environment.set_fuel(Some(limits.component_steps.min(limits.steps)));
     environment.set_recursion_limit(RECURSION_LIMIT);
     // Keeps the source with errors, for the excerpts that authors see.
     environment.set_debug(mode == Mode::Author);

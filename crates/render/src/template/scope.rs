@@ -17,6 +17,7 @@ use tympan_content::{Node, NodePath};
 
 use super::failure::{Failure, innermost};
 use super::frame::Frame;
+use crate::backend::BackEnds;
 use crate::engine::{Limits, Mode};
 use crate::image::ImageKey;
 use crate::page;
@@ -38,6 +39,7 @@ pub(crate) struct Scope {
     pub queries: Arc<QueryEngine>,
     /// What signs addresses of pictures.
     pub image_key: Option<ImageKey>,
+    pub back_ends: Option<Arc<BackEnds>>,
     pub request: Asked,
     /// The path that was asked for.
     pub path: NodePath,
@@ -191,15 +193,21 @@ impl Scope {
         match &captured {
             Ok(captured) => self.count_steps(captured.state()),
             Err(error) if error.kind() == ErrorKind::OutOfFuel => {
-                self.running().lock().count_to(self.limits.steps);
+                self.running().lock().count_to(self.component_steps());
             }
             Err(_) => {}
         }
-        self.running().lock().bytes += out.text.len();
+        // What a component wrote before it failed is not kept, and so not counted.
+        if captured.is_ok() {
+            self.running().lock().bytes += out.text.len();
+        }
         match captured {
             Ok(_) => Ok(String::from_utf8(out.text).unwrap_or_default()),
             Err(error) if error.kind() == ErrorKind::OutOfFuel => {
-                Err(Failure::TooLong(self.limits.steps))
+                Err(match self.component_steps() == self.limits.steps {
+                    true => Failure::TooLong(self.limits.steps),
+                    false => Failure::TooLongAlone(self.limits.component_steps),
+                })
             }
             Err(_) if out.left == 0 => Err(Failure::TooLarge(self.limits.bytes)),
             Err(error) => {
@@ -207,6 +215,11 @@ impl Scope {
                 Err(Failure::Template(Arc::new(error), origin))
             }
         }
+    }
+
+    /// Returns how many steps one component may take.
+    fn component_steps(&self) -> u64 {
+        self.limits.component_steps.min(self.limits.steps)
     }
 
     fn running(&self) -> &Mutex<Running> {

@@ -70,3 +70,25 @@ fn output_that_never_ends() {
     let template = "{% for a in range(2000) %}0123456789{% endfor %}";
     check(limits, template, "larger than 10000 bytes");
 }
+
+#[test]
+fn a_runaway_leaves_enough_for_the_rest_of_the_page() {
+    let limits =
+        Limits { steps: 100_000, component_steps: 20_000, bytes: 10_000, ..Limits::default() };
+    let site = Site::with_limits(Mode::Publish, limits);
+    site.script("/apps/t/page/page.html.j2", "before {{ include_children(resource) }} after");
+    let endless = "{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}";
+    site.script("/apps/t/endless/endless.html.j2", endless);
+    site.script("/apps/t/large/large.html.j2", "{% for a in range(2000) %}0123456789{% endfor %}");
+    site.script("/apps/t/fine/fine.html.j2", "fine ");
+    let mut content = page("p", "P", "t/page");
+    for (name, kind) in
+        [("a", "t/fine"), ("b", "t/endless"), ("c", "t/large"), ("d", "t/endless"), ("e", "t/fine")]
+    {
+        content.child_mut("jcr:content").unwrap().put_child(component(name, kind));
+    }
+    site.put("/content/p", content);
+    let response = site.get("/content/p.html");
+    assert_eq!(body_text(&response), "before fine fine  after");
+    assert_eq!(response.failed_components, 3);
+}

@@ -6,8 +6,10 @@
     reason = "a test fails by panicking"
 )]
 
+mod backend;
 mod binaries;
 mod budgets;
+mod check;
 mod json;
 mod live;
 mod pages;

@@ -26,7 +26,12 @@ impl fmt::Display for Refusal {
 
 impl Refusal {
     /// Makes the refusal of a range in a template.
-    pub(super) fn new(template: &str, text: &str, range: Range<usize>, message: String) -> Self {
+    pub(in crate::template) fn new(
+        template: &str,
+        text: &str,
+        range: Range<usize>,
+        message: String,
+    ) -> Self {
         let before = text.get(..range.start).unwrap_or(text);
         let line = before.matches('\n').count() + 1;
         let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;

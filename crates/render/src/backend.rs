@@ -1,0 +1,343 @@
+//! Data of other systems on a page: JSON from configured HTTP back ends, so that a page over a slow system stays up.
+//!
+//! In: the name of a back end and a path. Out: the value, perhaps an older copy; nothing if there is none.
+//!
+//! Invariants
+//! * Only configured back ends are asked, below their base URL; what an author or visitor typed cannot choose another.
+//! * One request per address runs at a time, and at most `connections` to a back end; the others wait no longer than a
+//!   request may take.
+//! * A back end that fails `FAILURES` times in a row is left alone for `retry_after`; then one request tries it.
+//!
+//! On failure: the copy is used while it is younger than `max_stale`; then there is no value, and the template prints what
+//! it has in its place.
+//!
+//! Not here: HTTP ([`Fetch`]), the time that a page made of such data may be kept.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use minijinja::Value;
+use minijinja::value::Serde;
+use parking_lot::{Condvar, Mutex};
+
+/// Failures in a row after which a back end is left alone.
+const FAILURES: u32 = 5;
+
+/// Answers kept for one back end; the oldest goes first.
+const MOST_COPIES: usize = 2_000;
+
+/// The longest path that is asked for.
+const LONGEST_PATH: usize = 2_000;
+
+/// A back end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BackEnd {
+    /// The begin of all its addresses, such as `http://10.0.0.5:8080/api`.
+    pub url: String,
+    /// How many requests may run at a time.
+    pub connections: usize,
+    /// How long a request may take, with the wait for its turn.
+    pub timeout: Duration,
+    /// How long an answer is used without asking again.
+    pub max_age: Duration,
+    /// How long an answer stands in for a back end that does not answer.
+    pub max_stale: Duration,
+    /// How long a back end that failed is left alone.
+    pub retry_after: Duration,
+    /// The largest answer, in bytes.
+    pub max_bytes: usize,
+}
+
+impl BackEnd {
+    /// Makes a back end with the usual bounds.
+    #[must_use]
+    pub fn at(url: impl Into<String>) -> Self {
+        Self {
+            url: url.into(),
+            connections: 16,
+            timeout: Duration::from_secs(2),
+            max_age: Duration::from_secs(10),
+            max_stale: Duration::from_secs(3600),
+            retry_after: Duration::from_secs(10),
+            max_bytes: 1024 * 1024,
+        }
+    }
+}
+
+/// Sends requests to back ends.
+pub trait Fetch: fmt::Debug + Send + Sync {
+    /// Gets the body of an answer with status 200.
+    ///
+    /// # Errors
+    /// In words, for the log, if there is no such answer in time or it is too large.
+    fn fetch(&self, url: &str, timeout: Duration, max_bytes: usize) -> Result<Vec<u8>, String>;
+}
+
+/// What happened at a back end since the start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct BackEndCounts {
+    /// Requests that were sent.
+    pub fetches: u64,
+    /// Requests without a usable answer.
+    pub failures: u64,
+    /// Answers from the copy while it was fresh.
+    pub hits: u64,
+    /// Answers from an older copy.
+    pub stale: u64,
+    /// Questions without an answer.
+    pub refused: u64,
+    /// Requests that run now.
+    pub in_use: u64,
+    /// Renders that wait now.
+    pub waiting: u64,
+    /// How many may run.
+    pub limit: u64,
+}
+
+/// All configured back ends.
+#[derive(Debug)]
+pub struct BackEnds {
+    fetch: Box<dyn Fetch>,
+    places: BTreeMap<String, Place>,
+}
+
+#[derive(Debug)]
+struct Place {
+    back_end: BackEnd,
+    state: Mutex<State>,
+    changed: Condvar,
+    counts: Counters,
+}
+
+#[derive(Debug, Default)]
+struct Counters {
+    fetches: AtomicU64,
+    failures: AtomicU64,
+    hits: AtomicU64,
+    stale: AtomicU64,
+    refused: AtomicU64,
+    waiting: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    copies: HashMap<String, Kept>,
+    /// The addresses that are asked now.
+    running: Vec<String>,
+    failures: u32,
+    closed_until: Option<Instant>,
+}
+
+#[derive(Debug, Clone)]
+struct Kept {
+    value: Value,
+    read: Instant,
+}
+
+/// What is to be done for an address.
+enum Turn {
+    Answer(Option<Value>),
+    Ask,
+}
+
+impl BackEnds {
+    /// Takes the configured back ends by name, and what sends requests to them.
+    #[must_use]
+    pub fn new(back_ends: BTreeMap<String, BackEnd>, fetch: Box<dyn Fetch>) -> Self {
+        let place = |(name, back_end)| {
+            let (state, changed, counts) = (Mutex::default(), Condvar::new(), Counters::default());
+            (name, Place { back_end, state, changed, counts })
+        };
+        Self { fetch, places: back_ends.into_iter().map(place).collect() }
+    }
+
+    /// Returns the names of all back ends.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.places.keys().map(String::as_str)
+    }
+
+    /// Returns what happened at each back end.
+    #[must_use]
+    pub fn counts(&self) -> Vec<(&str, BackEndCounts)> {
+        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let places = self.places.iter();
+        places
+            .map(|(name, place)| {
+                let counts = BackEndCounts {
+                    fetches: read(&place.counts.fetches),
+                    failures: read(&place.counts.failures),
+                    hits: read(&place.counts.hits),
+                    stale: read(&place.counts.stale),
+                    refused: read(&place.counts.refused),
+                    in_use: place.state.lock().running.len() as u64,
+                    waiting: read(&place.counts.waiting),
+                    limit: place.back_end.connections as u64,
+                };
+                (name.as_str(), counts)
+            })
+            .collect()
+    }
+
+    /// Returns the value at a path of a back end.
+    ///
+    /// # Errors
+    /// In words, if there is no such back end or the path is none.
+    pub(crate) fn value(
+        &self,
+        name: &str,
+        path: &str,
+        now: Instant,
+    ) -> Result<Option<Value>, String> {
+        let place = self.places.get(name).ok_or_else(|| {
+            format!("there is no back end `{name}`; `[back_ends.{name}]` in tympan.toml makes one")
+        })?;
+        check_path(path)?;
+        match place.take_turn(path, now) {
+            Turn::Answer(answer) => Ok(answer),
+            Turn::Ask => Ok(self.ask(name, place, path, now)),
+        }
+    }
+
+    /// Asks the back end and keeps the answer.
+    fn ask(&self, name: &str, place: &Place, path: &str, now: Instant) -> Option<Value> {
+        let back_end = &place.back_end;
+        let url = format!("{}{path}", back_end.url.trim_end_matches('/'));
+        count(&place.counts.fetches);
+        let answer = self.fetch.fetch(&url, back_end.timeout, back_end.max_bytes);
+        let answer = answer.and_then(|bytes| {
+            let value: serde_json::Value = serde_json::from_slice(&bytes)
+                .map_err(|error| format!("the answer is no JSON: {error}"))?;
+            Ok(Value::from(Serde(&value)))
+        });
+        let mut state = place.state.lock();
+        state.running.retain(|one| one != path);
+        place.changed.notify_all();
+        match answer {
+            Ok(value) => {
+                if state.failures >= FAILURES {
+                    tracing::info!(back_end = name, "back end answers again");
+                }
+                state.failures = 0;
+                state.closed_until = None;
+                state.keep(path, &value, now);
+                Some(value)
+            }
+            Err(reason) => {
+                count(&place.counts.failures);
+                state.failures = state.failures.saturating_add(1);
+                if state.failures >= FAILURES {
+                    state.closed_until = Some(now + back_end.retry_after);
+                }
+                if state.failures <= FAILURES {
+                    tracing::warn!(back_end = name, path, reason, "back end failed");
+                }
+                place.stand_in(&state, path, now)
+            }
+        }
+    }
+}
+
+impl Place {
+    /// Waits for the turn to ask, or finds the answer meanwhile.
+    fn take_turn(&self, path: &str, now: Instant) -> Turn {
+        let until = now + self.back_end.timeout;
+        let mut state = self.state.lock();
+        loop {
+            let copy = state.copies.get(path);
+            if let Some(copy) = copy.filter(|copy| now < copy.read + self.back_end.max_age) {
+                count(&self.counts.hits);
+                return Turn::Answer(Some(copy.value.clone()));
+            }
+            let is_asked = state.running.iter().any(|one| one == path);
+            let is_closed = state.closed_until.is_some_and(|until| now < until);
+            // One request finds out whether a back end answers again; the others do not wait for it.
+            let is_tried = state.failures >= FAILURES && !state.running.is_empty();
+            let has_copy = copy.is_some_and(|copy| now < copy.read + self.back_end.max_stale);
+            if is_closed || is_tried || (is_asked && has_copy) {
+                return Turn::Answer(self.stand_in(&state, path, now));
+            }
+            if !is_asked && state.running.len() < self.back_end.connections.max(1) {
+                state.running.push(path.to_owned());
+                return Turn::Ask;
+            }
+            self.counts.waiting.fetch_add(1, Ordering::Relaxed);
+            let waited = self.changed.wait_until(&mut state, until);
+            self.counts.waiting.fetch_sub(1, Ordering::Relaxed);
+            if waited.timed_out() {
+                return Turn::Answer(self.stand_in(&state, path, now));
+            }
+        }
+    }
+
+    /// Returns the copy that stands in for an answer.
+    fn stand_in(&self, state: &State, path: &str, now: Instant) -> Option<Value> {
+        let copy = state.copies.get(path);
+        let copy = copy.filter(|copy| now < copy.read + self.back_end.max_stale);
+        count(if copy.is_some() { &self.counts.stale } else { &self.counts.refused });
+        copy.map(|copy| copy.value.clone())
+    }
+}
+
+impl State {
+    fn keep(&mut self, path: &str, value: &Value, now: Instant) {
+        if self.copies.len() >= MOST_COPIES && !self.copies.contains_key(path) {
+            let oldest = self.copies.iter().min_by_key(|(_, copy)| copy.read);
+            if let Some(oldest) = oldest.map(|(path, _)| path.clone()) {
+                self.copies.remove(&oldest);
+            }
+        }
+        self.copies.insert(path.to_owned(), Kept { value: value.clone(), read: now });
+    }
+}
+
+fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Refuses what would leave the back end's base URL.
+fn check_path(path: &str) -> Result<(), String> {
+    let (names, _) = path.split_at(path.find('?').unwrap_or(path.len()));
+    let names = percent_encoding::percent_decode_str(names).decode_utf8_lossy();
+    let climbs = names.split(['/', '\\']).any(|name| name == "." || name == "..");
+    let is_plain = path.bytes().all(|byte| byte.is_ascii_graphic() && !b"#\\\"<>".contains(&byte));
+    if path.starts_with('/')
+        && !path.starts_with("//")
+        && is_plain
+        && !climbs
+        && path.len() <= LONGEST_PATH
+    {
+        return Ok(());
+    }
+    Err(format!(
+        "`{path}` is no path of a back end: it begins with one `/`, has no `..`, and what is put into it goes through \
+         `urlencode`"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_stay_below_the_base() {
+        for path in ["/", "/a/b?c=d%20e&f", "/%C3%A4", "/a.b/..c"] {
+            assert_eq!(check_path(path), Ok(()), "{path}");
+        }
+        for path in [
+            "",
+            "a",
+            "//evil",
+            "/a/../b",
+            "/%2e%2e/b",
+            "/a b",
+            "/a#b",
+            "/\\evil",
+            "/a\r\nHost:x",
+            "http://x/",
+        ] {
+            assert!(check_path(path).is_err(), "{path}");
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! Pages over another system: slow, dead, broken, and asked by a crowd.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+use tympan_render::{BackEnd, BackEnds, Fetch, Options, RenderRequest, Renderer};
+
+use crate::site::{Site, body_text, component};
+
+/// A back end of the test: counts requests, and fails or waits as told.
+#[derive(Debug, Default)]
+struct Legacy {
+    requests: AtomicUsize,
+    is_dead: AtomicBool,
+    answer: Mutex<String>,
+    /// While held, requests wait.
+    held: Mutex<bool>,
+    released: Condvar,
+}
+
+#[derive(Debug)]
+struct Wire(Arc<Legacy>);
+
+impl Fetch for Wire {
+    fn fetch(&self, url: &str, _: Duration, _: usize) -> Result<Vec<u8>, String> {
+        self.0.requests.fetch_add(1, Ordering::SeqCst);
+        let mut held = self.0.held.lock();
+        while *held {
+            self.0.released.wait(&mut held);
+        }
+        if self.0.is_dead.load(Ordering::SeqCst) {
+            return Err("connection refused".to_owned());
+        }
+        let answer = self.0.answer.lock().clone();
+        Ok(answer.replace("URL", url).into_bytes())
+    }
+}
+
+const TEMPLATE: &str = "<h1>Status</h1>{% set order = data(\"legacy\", \"/orders/\" ~ properties.order|urlencode) %}\
+    {% if order %}<p>{{ order.state }}, {{ order.steps|length }} steps</p>{% else %}<p>Not known now.</p>{% endif %}<footer>x</footer>";
+
+struct Shop {
+    site: Site,
+    renderer: Renderer,
+    legacy: Arc<Legacy>,
+    back_ends: Arc<BackEnds>,
+}
+
+fn shop(change: impl FnOnce(&mut BackEnd)) -> Shop {
+    let site = Site::empty();
+    site.script("/apps/t/status/status.html.j2", TEMPLATE);
+    site.put("/content/a", component("a", "t/status").with("order", "7"));
+    let legacy = Arc::new(Legacy::default());
+    *legacy.answer.lock() =
+        "{\"state\": \"<sent>\", \"steps\": [1, 2], \"url\": \"URL\"}".to_owned();
+    let mut back_end = BackEnd::at("http://127.0.0.1:1/api/");
+    change(&mut back_end);
+    let places = BTreeMap::from([("legacy".to_owned(), back_end)]);
+    let back_ends = Arc::new(BackEnds::new(places, Box::new(Wire(Arc::clone(&legacy)))));
+    let renderer =
+        Renderer::new(&site.repository, Options::default()).with_back_ends(Arc::clone(&back_ends));
+    Shop { site, renderer, legacy, back_ends }
+}
+
+impl Shop {
+    fn get(&self, path: &str) -> String {
+        let snapshot = self.site.repository.snapshot().unwrap();
+        body_text(&self.renderer.render(&snapshot, &RenderRequest::get(path)))
+    }
+
+    fn requests(&self) -> usize {
+        self.legacy.requests.load(Ordering::SeqCst)
+    }
+}
+
+const SENT: &str = "<h1>Status</h1><p>&lt;sent&gt;, 2 steps</p><footer>x</footer>";
+const UNKNOWN: &str = "<h1>Status</h1><p>Not known now.</p><footer>x</footer>";
+
+#[test]
+fn a_page_shows_what_the_back_end_says_and_asks_once() {
+    let shop = shop(|_| {});
+    assert_eq!(shop.get("/content/a.html"), SENT);
+    assert_eq!(shop.get("/content/a.html"), SENT);
+    assert_eq!(shop.requests(), 1);
+}
+
+#[test]
+fn a_dead_back_end_leaves_the_page_with_its_placeholder() {
+    let shop = shop(|back_end| back_end.retry_after = Duration::from_secs(3600));
+    shop.legacy.is_dead.store(true, Ordering::SeqCst);
+    for _ in 0..20 {
+        assert_eq!(shop.get("/content/a.html"), UNKNOWN);
+    }
+    assert_eq!(shop.requests(), 5, "after five failures it is left alone");
+    shop.legacy.is_dead.store(false, Ordering::SeqCst);
+    assert_eq!(shop.get("/content/a.html"), UNKNOWN);
+    let counts = shop.back_ends.counts();
+    assert_eq!((counts[0].1.failures, counts[0].1.refused), (5, 21));
+}
+
+#[test]
+fn an_older_copy_stands_in_and_a_back_end_that_recovers_is_used_again() {
+    let shop = shop(|back_end| {
+        back_end.max_age = Duration::ZERO;
+        back_end.retry_after = Duration::ZERO;
+    });
+    assert_eq!(shop.get("/content/a.html"), SENT);
+    shop.legacy.is_dead.store(true, Ordering::SeqCst);
+    for _ in 0..10 {
+        assert_eq!(shop.get("/content/a.html"), SENT);
+    }
+    shop.legacy.is_dead.store(false, Ordering::SeqCst);
+    *shop.legacy.answer.lock() = "{\"state\": \"new\", \"steps\": []}".to_owned();
+    assert_eq!(shop.get("/content/a.html"), "<h1>Status</h1><p>new, 0 steps</p><footer>x</footer>");
+}
+
+#[test]
+fn answers_that_are_no_json_count_as_failures() {
+    let shop = shop(|_| {});
+    *shop.legacy.answer.lock() = "<html>".to_owned();
+    assert_eq!(shop.get("/content/a.html"), UNKNOWN);
+}
+
+#[test]
+fn what_authors_type_cannot_leave_the_base() {
+    let shop = shop(|_| {});
+    shop.site.script(
+        "/apps/t/echo/echo.html.j2",
+        "{{ data(\"legacy\", \"/\" ~ properties.order|urlencode).url }}",
+    );
+    shop.site.script(
+        "/apps/t/raw/raw.html.j2",
+        "[{{ data(\"legacy\", \"/\" ~ properties.order).url }}]",
+    );
+    shop.site.script("/apps/t/other/other.html.j2", "[{{ data(\"other\", \"/\") }}]");
+    for (name, kind) in [("echo", "t/echo"), ("raw", "t/raw"), ("other", "t/other")] {
+        let typed = if name == "raw" { "../admin" } else { "a/b?x=//evil#" };
+        let node = component(name, kind).with("order", typed);
+        shop.site.put(&format!("/content/{name}"), node);
+    }
+    assert_eq!(shop.get("/content/echo.html"), "http://127.0.0.1:1/api/a%2Fb%3Fx%3D%2F%2Fevil%23");
+    assert!(shop.get("/content/raw.html").contains("cannot be shown"));
+    assert!(shop.get("/content/other.html").contains("cannot be shown"));
+    assert_eq!(shop.requests(), 1);
+}
+
+#[test]
+fn a_crowd_asks_once() {
+    let shop = shop(|back_end| back_end.timeout = Duration::from_secs(600));
+    *shop.legacy.held.lock() = true;
+    std::thread::scope(|scope| {
+        let crowd: Vec<_> = (0..16).map(|_| scope.spawn(|| shop.get("/content/a.html"))).collect();
+        // All but the one that asks wait, or have not come yet; those that come later find the answer.
+        while shop.back_ends.counts()[0].1.waiting < 3 {
+            std::thread::yield_now();
+        }
+        *shop.legacy.held.lock() = false;
+        shop.legacy.released.notify_all();
+        for one in crowd {
+            assert_eq!(one.join().unwrap(), SENT);
+        }
+    });
+    assert_eq!(shop.requests(), 1);
+}

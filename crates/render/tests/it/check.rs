@@ -1,0 +1,59 @@
+//! What looking through scripts finds, line by line.
+
+use tympan_render::{ScriptSet, check};
+
+#[track_caller]
+fn findings(template: &str) -> Vec<String> {
+    let mut set = ScriptSet::default();
+    set.scripts.insert("/apps/t/t.html.j2".to_owned(), template.to_owned());
+    set.scripts.insert("/apps/t/part.html.j2".to_owned(), "{{ v }}".to_owned());
+    let found = check(&set).into_iter();
+    found.map(|one| one.to_string().trim_start_matches("/apps/t/t.html.j2:").to_owned()).collect()
+}
+
+#[track_caller]
+fn finds(template: &str, expected: &[&str]) {
+    let found = findings(template);
+    assert_eq!(found.len(), expected.len(), "{template}: {found:#?}");
+    for (found, expected) in found.iter().zip(expected) {
+        assert!(found.starts_with(expected), "{template}: {found}");
+    }
+}
+
+#[test]
+fn sound_templates_pass() {
+    finds("", &[]);
+    finds(
+        "<a href=\"{{ page.url }}\" title=\"{{ x|upper }}\">{{ link(x) if x is defined }}</a>",
+        &[],
+    );
+    finds("{% macro m(f) %}{{ f(1) }}{% endmacro %}{{ m(range) }}{% set g = m %}{{ g(2) }}", &[]);
+    finds(
+        "{% from \"part.html.j2\" import a as b %}{{ b() }}<p class=\"{% include \"part.html.j2\" %}\">",
+        &[],
+    );
+    finds("{% for p in search(\"/content\", request.suffix).hits %}{{ p }}{% endfor %}", &[]);
+}
+
+#[test]
+fn faults_have_their_place() {
+    finds("a\n{% if %}", &["2:7: syntax error"]);
+    finds(
+        "a\n <p onclick=\"{{ x }}\">",
+        &["2:17: in a quoted value in `<p>`: this attribute runs"],
+    );
+    finds("<p>\n{{ nosuch(1) }}", &["2:4: there is no function `nosuch`"]);
+    finds("{{ x|nosuch }}", &["1:6: there is no filter `nosuch`"]);
+    finds("{{ x is nosuch }}", &["1:"]);
+    finds("<p title=\"", &["1:11: the template ends inside a quoted value in `<p>`"]);
+    finds("{% if x %}<script>{% endif %}", &["1:30: the template ends inside a script"]);
+    finds("{% set x %}<b{% endset %}", &["1:1: the captured text ends inside the name of a tag"]);
+}
+
+#[test]
+fn queries_in_templates_that_display_are_warned_of() {
+    finds(
+        "<ul>\n{% for hit in search(\"/content\", \"news\").hits %}{{ hit.page.title }}{% endfor %}",
+        &["2:15: warning: `search` runs a query each time"],
+    );
+}

@@ -1,0 +1,253 @@
+//! `tympan site`: begins a site's folder, and tells what is wrong with one.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use tympan_content::{Node, NodePath, Repository, Snapshot};
+use tympan_render::{ScriptSet, check};
+
+use super::{CHECK_FAILED, Fault, Outcome};
+use crate::args::Site;
+use crate::home::chain;
+use crate::say;
+use crate::site::{home_page, read};
+
+/// The folders of a site that hold templates.
+const SCRIPT_FOLDERS: [&str; 2] = ["apps", "libs"];
+
+/// Types that draw no page of their own: dialogs and what the editor shows.
+const FOREIGN_TYPES: [&str; 5] = ["cq/", "granite/", "dam/", "wcm/", "sling/"];
+
+/// The files of a new site: path and text, in which `SITE` stands for its name and `TITLE` for what people call it.
+const NEW: [(&str, &str); 15] = [
+    ("site.toml", include_str!("../site_new/site.toml")),
+    ("goals.toml", include_str!("../../site/goals.toml")),
+    ("apps/SITE/.content.xml", FOLDER),
+    ("apps/SITE/components/.content.xml", FOLDER),
+    ("apps/SITE/components/page/.content.xml", include_str!("../site_new/page.xml")),
+    ("apps/SITE/components/page/page.html.j2", include_str!("../site_new/page.html.j2")),
+    (
+        "apps/SITE/components/page/_cq_dialog/.content.xml",
+        include_str!("../site_new/page_dialog.xml"),
+    ),
+    ("apps/SITE/components/container/.content.xml", include_str!("../site_new/container.xml")),
+    (
+        "apps/SITE/components/container/container.html.j2",
+        include_str!("../site_new/container.html.j2"),
+    ),
+    ("apps/SITE/components/text/.content.xml", include_str!("../site_new/text.xml")),
+    ("apps/SITE/components/text/text.html.j2", include_str!("../site_new/text.html.j2")),
+    (
+        "apps/SITE/components/text/_cq_dialog/.content.xml",
+        include_str!("../site_new/text_dialog.xml"),
+    ),
+    ("content/SITE/.content.xml", include_str!("../site_new/home.xml")),
+    ("content/SITE/about/.content.xml", include_str!("../site_new/about.xml")),
+    ("etc.clientlibs/SITE/site.css", include_str!("../site_new/site.css")),
+];
+
+const FOLDER: &str = include_str!("../site_new/folder.xml");
+
+/// Runs the command.
+///
+/// # Errors
+/// If the folder cannot be read or written.
+pub(crate) fn run(site: &Site) -> Outcome {
+    match site {
+        Site::New { dir } => begin(dir),
+        Site::Check { dir, json } => tell(&findings(dir)?, *json),
+    }
+}
+
+/// Writes a new site.
+fn begin(dir: &Path) -> Outcome {
+    let is_taken = fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_some());
+    if is_taken || dir.is_file() {
+        return Err(Fault::usage(format!("`{}` is there already and not empty", dir.display())));
+    }
+    let folder = dir.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_lowercase();
+    let is_name = !folder.is_empty()
+        && folder
+            .bytes()
+            .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-');
+    if !is_name {
+        return Err(Fault::usage(format!(
+            "the last name of `{}` becomes that of the site; use letters, digits and `-` only",
+            dir.display()
+        )));
+    }
+    let mut letters = folder.chars();
+    let title: String =
+        letters.next().into_iter().flat_map(char::to_uppercase).chain(letters).collect();
+    for (path, text) in NEW {
+        let file = dir.join(path.replace("SITE", &folder));
+        let text = text.replace("SITE", &folder).replace("TITLE", &title);
+        let written =
+            file.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| fs::write(&file, text));
+        written.map_err(|error| {
+            Fault::cannot_run(format!("cannot write `{}`: {error}", file.display()))
+        })?;
+    }
+    say!("{}: a site of two pages; `tympan demo --site {}` runs it", dir.display(), dir.display());
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Something wrong with a site.
+#[derive(Debug, serde::Serialize)]
+struct Finding {
+    file: String,
+    line: usize,
+    column: usize,
+    message: String,
+    warning: bool,
+}
+
+/// Prints findings.
+fn tell(findings: &[Finding], is_json: bool) -> Outcome {
+    if is_json {
+        let text = serde_json::to_string_pretty(findings)
+            .map_err(|error| Fault::cannot_run(format!("cannot write JSON: {error}")))?;
+        say!("{text}");
+    } else {
+        for one in findings {
+            let kind = if one.warning { "warning: " } else { "" };
+            say!("{}:{}:{}: {kind}{}", one.file, one.line, one.column, one.message);
+        }
+        let errors = findings.iter().filter(|one| !one.warning).count();
+        say!("{errors} errors, {} warnings", findings.len() - errors);
+    }
+    let is_sound = findings.iter().all(|one| one.warning);
+    Ok(if is_sound { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED) })
+}
+
+/// Finds everything that is wrong.
+fn findings(dir: &Path) -> Result<Vec<Finding>, Fault> {
+    if !dir.is_dir() {
+        return Err(Fault::usage(format!("`{}` is no folder", dir.display())));
+    }
+    let mut found = Vec::new();
+    if let Err(fault) = home_page(Some(dir)) {
+        found.push(read_place(fault.message(), &dir.join("site.toml")));
+    }
+    let mut set = ScriptSet::default();
+    for folder in SCRIPT_FOLDERS {
+        collect(&dir.join(folder), &format!("/{folder}"), &mut set)?;
+    }
+    for one in check(&set) {
+        let file = dir.join(one.script.trim_start_matches('/'));
+        found.push(Finding {
+            file: file.display().to_string(),
+            line: one.line,
+            column: one.column,
+            message: one.message,
+            warning: one.is_warning,
+        });
+    }
+    match install(dir) {
+        Ok(snapshot) => found.extend(missing_components(dir, &snapshot, &set)),
+        Err(fault) => found.push(read_place(fault.message(), dir)),
+    }
+    Ok(found)
+}
+
+/// Takes `file:line:column` off a message that begins with it.
+fn read_place(message: &str, file: &Path) -> Finding {
+    let mut parts = message.splitn(4, ':');
+    let place = (|| {
+        let file = parts.next()?.to_owned();
+        let line = parts.next()?.parse().ok()?;
+        let column = parts.next()?.parse().ok()?;
+        Some((file, line, column, parts.next()?.trim().to_owned()))
+    })();
+    let (file, line, column, message) =
+        place.unwrap_or_else(|| (file.display().to_string(), 1, 1, message.to_owned()));
+    Finding { file, line, column, message, warning: false }
+}
+
+/// Reads the templates below a folder.
+fn collect(folder: &Path, node_path: &str, set: &mut ScriptSet) -> Result<(), Fault> {
+    let Ok(entries) = fs::read_dir(folder) else {
+        return Ok(());
+    };
+    for entry in entries.flatten() {
+        let (file, name) = (entry.path(), entry.file_name());
+        let node_path = format!("{node_path}/{}", name.to_string_lossy());
+        if file.is_dir() {
+            collect(&file, &node_path, set)?;
+        } else if file.extension().is_some_and(|extension| extension == "j2") {
+            let bytes = fs::read(&file).map_err(|error| {
+                Fault::cannot_run(format!("cannot read `{}`: {error}", file.display()))
+            })?;
+            set.scripts.insert(node_path, String::from_utf8_lossy(&bytes).into_owned());
+        }
+    }
+    Ok(())
+}
+
+/// Installs the site into a repository in memory, as an instance would.
+fn install(dir: &Path) -> Result<Snapshot, Fault> {
+    let failed = |error: tympan_content::Error| Fault::usage(chain(&error));
+    let repository = Repository::memory().map_err(failed)?;
+    let mut package = read(Some(dir))?;
+    let mut session = repository.session("system").map_err(failed)?;
+    package.install(&mut session, &mut |_| {}).map_err(|error| Fault::usage(chain(&error)))?;
+    session.commit("check the site", std::time::SystemTime::now()).map_err(failed)?;
+    repository.snapshot().map_err(failed)
+}
+
+/// Finds nodes of content that no component draws.
+fn missing_components(dir: &Path, snapshot: &Snapshot, set: &ScriptSet) -> Vec<Finding> {
+    let mut wanted: BTreeMap<String, NodePath> = BTreeMap::new();
+    let root = NodePath::new("/content").ok().and_then(|path| snapshot.node(&path).ok()?);
+    if let Some(root) = root {
+        collect_types(&root, &mut wanted);
+    }
+    let drawn: BTreeSet<&str> =
+        set.scripts.keys().filter_map(|path| Some(path.rsplit_once('/')?.0)).collect();
+    let exists = |kind: &str| {
+        SCRIPT_FOLDERS.iter().any(|folder| {
+            let path = format!("/{folder}/{kind}");
+            let node = NodePath::new(&path).ok().and_then(|path| snapshot.node(&path).ok()?);
+            node.is_some() || drawn.contains(path.as_str())
+        })
+    };
+    let is_own = |kind: &str| !FOREIGN_TYPES.iter().any(|foreign| kind.starts_with(foreign));
+    wanted
+        .into_iter()
+        .filter(|(kind, _)| !kind.contains(':') && is_own(kind) && !exists(kind))
+        .map(|(kind, path)| {
+            let (file, line) = place_of(dir, &path, &kind);
+            let message =
+                format!("`{path}` is of the type `{kind}`, and no component below `apps` draws it");
+            Finding { file: file.display().to_string(), line, column: 1, message, warning: false }
+        })
+        .collect()
+}
+
+/// Notes the first node of each resource type.
+fn collect_types(node: &Node, wanted: &mut BTreeMap<String, NodePath>) {
+    if let Some(kind) = node.resource_type() {
+        let kind = kind.trim_start_matches("/apps/").to_owned();
+        wanted.entry(kind).or_insert_with(|| node.path().clone());
+    }
+    for child in node.children().unwrap_or_default() {
+        collect_types(&child, wanted);
+    }
+}
+
+/// Finds the file and line in which a node's type stands.
+fn place_of(dir: &Path, path: &NodePath, kind: &str) -> (PathBuf, usize) {
+    let mut next = Some(path.clone());
+    while let Some(path) = next {
+        let folder = dir.join(tympan_render::url::mangle(path.as_str()).trim_start_matches('/'));
+        let file = folder.join(".content.xml");
+        if let Ok(text) = fs::read_to_string(&file) {
+            let line = text.lines().position(|line| line.contains(kind)).map_or(1, |at| at + 1);
+            return (file, line);
+        }
+        next = path.parent();
+    }
+    (dir.to_owned(), 1)
+}
