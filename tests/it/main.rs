@@ -34,6 +34,7 @@ mod readback;
 mod repair;
 mod search;
 mod secrets;
+mod site;
 mod sling_post;
 mod sources;
 mod stalled;
