@@ -7,6 +7,8 @@ const { chromium } = createRequire(`${INTERFACE}/package.json`)('playwright-core
 
 const browser = await chromium.launch({
   executablePath: CHROMIUM,
+  // A machine that builds at the same time starts a browser slowly.
+  timeout: 600_000,
   args: ['--no-sandbox', '--disable-gpu', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync'],
 });
 let status = 1;

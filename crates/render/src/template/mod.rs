@@ -74,7 +74,8 @@ impl Language {
             Some((rest, method)) if method.bytes().all(|byte| byte.is_ascii_uppercase()) => rest,
             _ => file,
         };
-        match file.rsplit_once('.').map_or(file, |(_, extension)| extension) {
+        // A name without a dot may be the label of a type that draws pages, whatever it is called.
+        match file.rsplit_once('.').map_or("", |(_, extension)| extension) {
             "xml" | "svg" | "rss" | "atom" => Self::Xml,
             "json" => Self::Json,
             "js" | "mjs" => Self::Script,
@@ -118,7 +119,8 @@ mod tests {
             ("/apps/a/a.j2", Language::Html),
             ("/apps/a/a.html.j2", Language::Html),
             ("/apps/a/html.j2", Language::Html),
-            ("/apps/a/json.j2", Language::Json),
+            ("/apps/a/json.j2", Language::Html),
+            ("/apps/a/txt/txt.j2", Language::Html),
             ("/apps/a/a.json.POST.j2", Language::Json),
             ("/apps/a/print.js.j2", Language::Script),
             ("/apps/a/a.css.j2#3", Language::Style),

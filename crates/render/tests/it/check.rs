@@ -45,9 +45,12 @@ fn faults_have_their_place() {
     finds("<p>\n{{ nosuch(1) }}", &["2:4: there is no function `nosuch`"]);
     finds("{{ x|nosuch }}", &["1:6: there is no filter `nosuch`"]);
     finds("{{ x is nosuch }}", &["1:"]);
+    finds("{% include x %}", &["1:4: what is included must be named by a text"]);
+    finds("{% include \"list.txt.j2\" %}", &["1:4: `list.txt.j2` is of another language"]);
+    finds("{% extends \"list.txt.j2\" %}", &["1:4: `list.txt.j2` is of another language"]);
     finds("<p title=\"", &["1:11: the template ends inside a quoted value in `<p>`"]);
     finds("{% if x %}<script>{% endif %}", &["1:30: the template ends inside a script"]);
-    finds("{% set x %}<b{% endset %}", &["1:1: the captured text ends inside the name of a tag"]);
+    finds("{% set x %}<b{% endset %}", &["1:4: the captured text ends inside the name of a tag"]);
 }
 
 #[test]

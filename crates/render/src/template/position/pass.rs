@@ -429,6 +429,7 @@ impl Pass<'_, '_> {
                 self.refuse(extends.span(), "the template to extend must be named by a text")
             );
         };
+        self.require_like([&name].into_iter(), extends.span())?;
         let parent = join(&name, self.path);
         let begin_states = begin(&parent);
         match self.analyst.visit(&parent, &begin_states) {
@@ -453,23 +454,20 @@ impl Pass<'_, '_> {
         include: &ast::Spanned<ast::Include<'_>>,
         states: States,
     ) -> Walked {
-        let own = Language::of(self.path);
-        let name = constant(&include.name);
-        if let Some(name) = &name
-            && Language::of(name).is_unlike(own)
-        {
+        let Some(names) = constants(&include.name) else {
             return Err(self.refuse(
                 include.span(),
-                "this template is of another language than the one it includes",
+                "what is included must be named by a text here; to draw a component, call `include(…)`",
             ));
-        }
+        };
+        self.require_like(names.iter(), include.span())?;
         if states == begin(self.path) {
             return Ok(states);
         }
-        let Some(name) = name else {
+        let Some(name) = constant(&include.name) else {
             return Err(self.refuse(
                 include.span(),
-                "what is included inside a tag, script or style must be named by a text",
+                "what is included inside a tag, script or style must be named by one text",
             ));
         };
         match self.analyst.visit(&join(&name, self.path), &states) {
@@ -494,6 +492,22 @@ impl Pass<'_, '_> {
         }
     }
 
+    /// Refuses templates of another language: their outputs are escaped for something else.
+    fn require_like<'n>(
+        &self,
+        mut names: impl Iterator<Item = &'n String>,
+        span: Span,
+    ) -> Result<(), Refusal> {
+        let own = Language::of(self.path);
+        match names.find(|name| Language::of(name).is_unlike(own)) {
+            None => Ok(()),
+            Some(name) => {
+                let message = format!("`{name}` is of another language than this template");
+                Err(self.refuse(span, &message))
+            }
+        }
+    }
+
     fn refuse(&self, span: Span, message: &str) -> Refusal {
         let range = span.start_offset as usize..span.end_offset as usize;
         Refusal::new(self.path, self.text, range, message.to_owned())
@@ -514,6 +528,21 @@ fn own_output(call: &ast::Call<'_>) -> Option<Own> {
         ast::CallType::Function("super") if call.args.is_empty() => Some(Own::Super),
         ast::CallType::Function("loop") if call.args.len() == 1 => Some(Own::Loop),
         ast::CallType::Block(_) => Some(Own::Block),
+        _ => None,
+    }
+}
+
+/// Returns the texts that an expression may be, if it can be nothing else.
+fn constants(expression: &ast::Expr<'_>) -> Option<Vec<String>> {
+    match expression {
+        ast::Expr::Const(_) => Some(vec![constant(expression)?]),
+        ast::Expr::List(list) => list.items.iter().map(constant).collect(),
+        ast::Expr::Tuple(list) => list.items.iter().map(constant).collect(),
+        ast::Expr::IfExpr(branch) => {
+            let mut texts = constants(&branch.true_expr)?;
+            texts.extend(constants(branch.false_expr.as_ref()?)?);
+            Some(texts)
+        }
         _ => None,
     }
 }
