@@ -16,8 +16,8 @@ use tympan_web::listen::Peer;
 use tympan_web::log_time::LogTime;
 
 use crate::cacheable::Reason;
-use crate::config::ClientHeaders;
-use crate::decision::{Action, decide, is_flush, place};
+use crate::config::{ClientHeaders, Farm};
+use crate::decision::{Action, decide_among, is_flush, place};
 use crate::dispatcher::{FarmState, Inner};
 use crate::farm::Found;
 use crate::forward::{Purpose, clean_response, is_circling, proxy_headers};
@@ -26,6 +26,7 @@ use crate::metrics::Counter;
 use crate::page::{Body, boxed, full};
 use crate::request::RequestView;
 use crate::route::{Proxied, Routed};
+use crate::share;
 use crate::upstream::CallBody;
 
 /// One request on its way, with what the log tells about it in the end.
@@ -81,6 +82,18 @@ impl Inner {
     }
 
     async fn answer(self: &Arc<Self>, request: Request<Incoming>) -> Response<Body> {
+        // Another server on the way may have seen the body end elsewhere, so what follows a chunked body on its
+        // connection is not believed to be a request (RFC 9112, section 6.1).
+        let is_chunked = request.headers().contains_key(header::TRANSFER_ENCODING);
+        let mut response = self.answer_one(request).await;
+        if is_chunked {
+            let close = HeaderValue::from_static("close");
+            response.headers_mut().insert(header::CONNECTION, close);
+        }
+        response
+    }
+
+    async fn answer_one(self: &Arc<Self>, request: Request<Incoming>) -> Response<Body> {
         let (head, body) = request.into_parts();
         let Some(peer) = head.extensions.get::<Peer>().copied() else {
             return refusal(StatusCode::INTERNAL_SERVER_ERROR);
@@ -141,7 +154,9 @@ impl Inner {
         limit: u64,
     ) -> Response<Body> {
         let started = Instant::now();
-        let Some(decision) = decide(&self.config, view) else {
+        let lot = self.has_shares.then(|| self.shares.lot(view));
+        let admits = |farm: &Farm| lot.is_none_or(|(lot, _)| self.shares.admits(farm, view, lot));
+        let Some(decision) = decide_among(&self.config, view, admits) else {
             return refusal(StatusCode::NOT_FOUND);
         };
         let state = self.farms.iter().find(|state| Arc::ptr_eq(&state.farm, decision.farm));
@@ -156,10 +171,13 @@ impl Inner {
         }
         let mut exchange = Exchange::new(state, view);
         let action = self.open_by_vanity(decision.action, &exchange);
-        let is_page = !matches!(action, Action::Flush);
+        let is_page = !matches!(action, Action::Flush | Action::Purge);
         let mut response = self.act(action, &mut exchange, body, limit).await;
         if is_page && response.status().as_u16() >= 400 {
             response = self.with_error_document(&exchange, response).await;
+        }
+        if let Some((lot, true)) = lot.filter(|_| is_page) {
+            share::add_cookie(&mut response, view, lot);
         }
         self.finish(&exchange, &mut response, started);
         response
@@ -197,6 +215,7 @@ impl Inner {
         let (view, farm) = (exchange.view, exchange.farm);
         match action {
             Action::Flush => self.flush(exchange, body, limit).await,
+            Action::Purge => self.purge(exchange).await,
             Action::Refuse(_) | Action::RefuseReserved => {
                 self.metrics.count(Counter::Refused);
                 refusal(StatusCode::NOT_FOUND)

@@ -30,6 +30,8 @@ pub struct Decision<'a> {
 pub enum Action<'a> {
     /// It is a flush.
     Flush,
+    /// It asks to forget one page (`PURGE`).
+    Purge,
     /// It is refused; `None` if no rule matched.
     Refuse(Option<&'a FilterRule>),
     /// It asks for a file that belongs to the cache itself.
@@ -43,7 +45,17 @@ pub enum Action<'a> {
 /// Decides about `request`; nothing if the configuration holds no farm.
 #[must_use]
 pub fn decide<'a>(config: &'a Config, request: &RequestView) -> Option<Decision<'a>> {
-    let (farm, found) = select(config, request)?;
+    decide_among(config, request, |_| true)
+}
+
+/// Decides about `request` among the farms for which `admits` holds.
+#[must_use]
+pub(crate) fn decide_among<'a>(
+    config: &'a Config,
+    request: &RequestView,
+    admits: impl Fn(&Farm) -> bool,
+) -> Option<Decision<'a>> {
+    let (farm, found) = select(config, request, admits)?;
     let action = decide_in(farm, request);
     Some(Decision { farm, found, action })
 }
@@ -52,6 +64,9 @@ fn decide_in<'a>(farm: &'a Farm, request: &RequestView) -> Action<'a> {
     // A flush is subject to `/allowedClients` only; flush farms deny everything in `/filter`.
     if is_flush(request) {
         return Action::Flush;
+    }
+    if request.method.as_str() == "PURGE" {
+        return Action::Purge;
     }
     if is_reserved(&request.path) || is_stat_file(farm, request) {
         return Action::RefuseReserved;

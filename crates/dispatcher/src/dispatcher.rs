@@ -35,6 +35,7 @@ use crate::log::{Level, Log};
 use crate::metrics::{Metrics, Tally, farms_to_text};
 use crate::refetch::Queue;
 use crate::settings::{Settings, Switches};
+use crate::share::{Shares, has_shares};
 use crate::upstream::Upstream;
 use crate::vanity::VanityList;
 
@@ -89,6 +90,8 @@ pub(crate) struct Inner {
     pub(crate) runtime: Runtime,
     pub(crate) flights: Arc<Flights>,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) shares: Arc<Shares>,
+    pub(crate) has_shares: bool,
     /// For rules that let another server answer.
     pub(crate) proxy: Client,
 }
@@ -149,6 +152,7 @@ impl Dispatcher {
         let old = self.current();
         let inner = Arc::new(Inner::open(config, settings, old.runtime.clone(), Some(&old))?);
         *self.0.current.write() = Arc::clone(&inner);
+        inner.shares.reset();
         let mut background = self.0.background.lock();
         if let Some(runtime) = background.runtime.clone() {
             for task in background.tasks.drain(..) {
@@ -204,6 +208,18 @@ impl Dispatcher {
         true
     }
 
+    /// Changes for how many of a hundred visitors a farm with `/x-share` is, until the next reload; returns whether
+    /// there is such a farm.
+    #[must_use]
+    pub fn set_share(&self, farm: &str, percent: f64) -> bool {
+        let inner = self.current();
+        let is_known = inner.config.farms.iter().any(|own| own.name == farm && own.share.is_some());
+        if is_known {
+            inner.shares.set(farm, percent);
+        }
+        is_known
+    }
+
     /// Returns all counters in Prometheus' text format.
     #[must_use]
     pub fn metrics(&self) -> String {
@@ -223,6 +239,7 @@ impl Inner {
             return Err(Error::NoFarm);
         }
         let switches = settings.switches()?;
+        let has_shares = has_shares(&config);
         let mut farms: Vec<Arc<FarmState>> = Vec::new();
         for farm in &config.farms {
             let known = old.iter().flat_map(|old| &old.farms).chain(&farms);
@@ -236,6 +253,8 @@ impl Inner {
             runtime,
             flights: old.map(|old| Arc::clone(&old.flights)).unwrap_or_default(),
             metrics: old.map(|old| Arc::clone(&old.metrics)).unwrap_or_default(),
+            shares: old.map(|old| Arc::clone(&old.shares)).unwrap_or_default(),
+            has_shares,
             proxy: old.map_or_else(|| Client::new(Options::default()), |old| old.proxy.clone()),
         })
     }
@@ -253,6 +272,16 @@ impl Inner {
                 "Flushed pages that wait to be fetched again; a steady rise means too many flushes.",
                 queued,
             ),
+            (
+                "render_queue",
+                "Requests that wait for a busy render; a rise means that renders are too slow for the load.",
+                self.farms.iter().map(|farm| farm.upstream.waiting() as u64).sum(),
+            ),
+            (
+                "renders_ejected",
+                "Renders that are asked last, as their health page is bad; look at their logs.",
+                self.farms.iter().map(|farm| farm.upstream.ejected() as u64).sum(),
+            ),
         ]);
         let tallies = self.farms.iter().map(|farm| (farm.farm.name.as_str(), &*farm.tally));
         text.push_str(&farms_to_text(tallies));
@@ -268,7 +297,13 @@ impl Inner {
                 farm.vanity.keep_loading(&farm, &vanity, &runtime).await;
             }))
         };
-        self.farms.iter().filter_map(load_vanity).collect()
+        let probe = |farm: &Arc<FarmState>| {
+            let (url, interval) = (farm.farm.health_check.clone()?, farm.farm.probe_interval?);
+            let farm = Arc::clone(farm);
+            Some(handle.spawn(async move { farm.upstream.keep_probing(&url, interval).await }))
+        };
+        let farms = self.farms.iter();
+        farms.clone().filter_map(load_vanity).chain(farms.filter_map(probe)).collect()
     }
 
     pub(crate) fn log(&self, level: Level, text: impl FnOnce() -> String) {

@@ -90,6 +90,7 @@ pub fn explain(
     explanation.farm = format!("/{} ({}), {found}", farm.name, farm.at);
     explanation.filter = match &decision.action {
         Action::Flush => "not asked: the headers make it a flush".to_owned(),
+        Action::Purge => "not asked: the method asks to forget the page".to_owned(),
         Action::RefuseReserved => "denied: the file belongs to the cache itself".to_owned(),
         _ => explain_filter(farm, &view),
     };
@@ -115,7 +116,7 @@ fn place_if_open(
     view: &RequestView,
 ) -> Option<Result<PathBuf, Reason>> {
     match action {
-        Action::Flush | Action::Refuse(_) | Action::RefuseReserved => None,
+        Action::Flush | Action::Purge | Action::Refuse(_) | Action::RefuseReserved => None,
         Action::Pass(_) | Action::Cache(_) => Some(match place(farm, view) {
             Action::Cache(file) => Ok(file),
             Action::Pass(reason) => Err(reason),

@@ -2,7 +2,7 @@
 //!
 //! Farms are tried from the last in the file to the first, their entries from the top down. An entry whose stated
 //! parts all match wins, those that state a path or scheme before those that state only a host; then the first entry
-//! whose host alone matches; then the last farm.
+//! whose host alone matches; then the last farm. Farms that are for a share of the visitors stand only before those.
 
 use std::sync::Arc;
 
@@ -23,6 +23,7 @@ pub enum Found {
 pub(crate) fn select<'a>(
     config: &'a Config,
     request: &RequestView,
+    admits: impl Fn(&Farm) -> bool,
 ) -> Option<(&'a Arc<Farm>, Found)> {
     let passes: [fn(&VirtualHost, &RequestView) -> bool; 3] =
         [matches_precisely, matches_host_entry, matches_host];
@@ -31,12 +32,14 @@ pub(crate) fn select<'a>(
             .farms
             .iter()
             .rev()
+            .filter(|farm| admits(farm))
             .find(|farm| farm.virtual_hosts.iter().any(|entry| pass(entry, request)));
         if let Some(farm) = farm {
             return Some((farm, Found::Matched));
         }
     }
-    config.farms.last().map(|farm| (farm, Found::Default))
+    let last = config.farms.iter().rev().find(|farm| admits(farm));
+    last.or(config.farms.last()).map(|farm| (farm, Found::Default))
 }
 
 fn matches_precisely(entry: &VirtualHost, request: &RequestView) -> bool {

@@ -17,11 +17,13 @@ use tympan_web::limit::limited;
 
 use crate::answer::{Exchange, refusal};
 use crate::cache::{Deleted, Docroot, Fate};
+use crate::cacheable::check_request;
 use crate::config::{Cache, FlushMode};
 use crate::dispatcher::{FarmState, Inner};
 use crate::log::Level;
 use crate::metrics::Counter;
 use crate::page::{Body, full};
+use crate::request::RequestView;
 use crate::upstream::{Call, CallBody};
 
 /// The longest body of a flush.
@@ -49,7 +51,7 @@ impl Inner {
     ) -> Response<Body> {
         let (farm, view) = (exchange.farm, exchange.view);
         self.log(Level::Debug, || format!("Found farm {} for flush", farm.farm.name));
-        if !may_flush(farm, &view.client.to_string()) {
+        if !may_flush(farm, view) {
             self.metrics.count(Counter::FlushesRefused);
             self.log(Level::Warn, || format!("Flushing rejected from {}", view.client));
             return refusal(StatusCode::FORBIDDEN);
@@ -89,6 +91,48 @@ impl Inner {
             }
             Ok(Err(error)) => {
                 tracing::error!(farm = %farm.farm.name, reason = %error, "flush failed");
+                refusal(StatusCode::INTERNAL_SERVER_ERROR)
+            }
+            Err(_panicked) => refusal(StatusCode::INTERNAL_SERVER_ERROR),
+        }
+    }
+
+    /// Forgets one page: deletes its file, or marks it where flushes are soft.
+    pub(crate) async fn purge(self: &Arc<Self>, exchange: &mut Exchange<'_>) -> Response<Body> {
+        let (farm, view) = (exchange.farm, exchange.view);
+        if !may_flush(farm, view) {
+            self.metrics.count(Counter::FlushesRefused);
+            self.log(Level::Warn, || format!("Flushing rejected from {}", view.client));
+            return refusal(StatusCode::FORBIDDEN);
+        }
+        exchange.cache = "purge";
+        let mut page = view.clone();
+        page.method = Method::GET;
+        let (Ok(file), Some(root), Some(cache)) =
+            (check_request(&farm.farm, &page), &farm.docroot, &farm.farm.cache)
+        else {
+            return refusal(StatusCode::NOT_FOUND);
+        };
+        let (root, mode) = (Arc::clone(root), cache.flush_mode);
+        let flights = Arc::clone(&self.flights);
+        let absolute = farm.absolute(&file);
+        let work = move || -> std::io::Result<bool> {
+            flights.flush(|fetched| fetched == absolute);
+            let docroot = root.current()?;
+            let is_there = absolute.symlink_metadata().is_ok();
+            match mode {
+                FlushMode::Soft => docroot.mark_file(&file).failure.map_or(Ok(()), Err)?,
+                FlushMode::Delete => docroot.remove_file(&file)?,
+            }
+            Ok(is_there)
+        };
+        match tokio::task::spawn_blocking(work).await {
+            Ok(Ok(is_there)) => {
+                self.metrics.count(Counter::Flushes);
+                if is_there { accepted() } else { refusal(StatusCode::NOT_FOUND) }
+            }
+            Ok(Err(error)) => {
+                tracing::error!(farm = %farm.farm.name, reason = %error, "purge failed");
                 refusal(StatusCode::INTERNAL_SERVER_ERROR)
             }
             Err(_panicked) => refusal(StatusCode::INTERNAL_SERVER_ERROR),
@@ -210,11 +254,27 @@ impl Inner {
     }
 }
 
-fn may_flush(farm: &FarmState, client: &str) -> bool {
+/// Tells whether a visitor may flush: by address, or by the token.
+fn may_flush(farm: &FarmState, view: &RequestView) -> bool {
+    let token = farm.farm.cache.as_ref().and_then(|cache| cache.flush_token.as_deref());
+    let shown = view.headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let shown = shown.and_then(|value| value.strip_prefix("Bearer "));
+    if let (Some(token), Some(shown)) = (token, shown) {
+        return is_same(token.as_bytes(), shown.trim().as_bytes());
+    }
+    let client = view.client.to_string();
+    let client = client.as_str();
     match farm.farm.cache.as_ref().and_then(|cache| cache.allowed_clients.as_ref()) {
         Some(list) if !list.rules.is_empty() => list.allows(client),
-        _ => true,
+        // A farm with a token is not open to everyone.
+        _ => token.is_none(),
     }
+}
+
+/// Compares without telling by its time how much agrees.
+fn is_same(left: &[u8], right: &[u8]) -> bool {
+    let differing = left.iter().zip(right).fold(0, |all, (left, right)| all | (left ^ right));
+    left.len() == right.len() && std::hint::black_box(differing) == 0
 }
 
 fn accepted() -> Response<Body> {

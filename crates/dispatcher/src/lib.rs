@@ -10,6 +10,7 @@
 //!
 //! Not here: content. The dispatcher can front AEM or anything else.
 
+mod admission;
 mod answer;
 pub mod any;
 mod auth;
@@ -44,6 +45,7 @@ mod request;
 mod route;
 mod serve;
 mod settings;
+mod share;
 mod sticky;
 mod ttl;
 mod upstream;

@@ -7,6 +7,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -20,10 +21,14 @@ use tympan_web::client::{Client, Error, Options};
 use tympan_web::limit::{Limited, is_stalled, is_too_large, limited};
 use tympan_web::tls::Trust;
 
+use crate::admission::{Door, Place};
 use crate::balance::Scores;
 use crate::config::{Farm, Render};
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// A health page that takes longer is bad.
+const PROBE_PATIENCE: Duration = Duration::from_secs(10);
 
 /// A visitor that sends no byte of its body for this long is given up.
 const BODY_PATIENCE: Duration = Duration::from_secs(30);
@@ -40,6 +45,9 @@ pub(crate) struct Upstream {
 struct Target {
     render: Render,
     client: Client,
+    door: Door,
+    /// Bad answers of the health page in a row.
+    bad_probes: AtomicU32,
 }
 
 /// One request to whichever render answers.
@@ -63,6 +71,8 @@ pub(crate) enum Failure {
     Broken,
     /// A render was reached but did not answer in time: 504.
     Timeout,
+    /// All renders are busy and enough requests wait already: 503.
+    Overloaded,
     /// The visitor's body is too large: 413.
     BodyTooLarge,
     /// The visitor's body did not arrive: 408.
@@ -74,6 +84,7 @@ impl Failure {
         match self {
             Self::NoConnection | Self::Broken => StatusCode::BAD_GATEWAY,
             Self::Timeout => StatusCode::GATEWAY_TIMEOUT,
+            Self::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
             Self::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::BodyStalled => StatusCode::REQUEST_TIMEOUT,
         }
@@ -100,6 +111,8 @@ impl Upstream {
             .iter()
             .map(|render| Target {
                 render: render.clone(),
+                door: Door::new(render),
+                bad_probes: AtomicU32::new(0),
                 client: Client::new(Options {
                     connect_timeout: render.timeout,
                     response_timeout: render.receive_timeout,
@@ -120,6 +133,7 @@ impl Upstream {
     pub(crate) async fn send(&self, call: &Call) -> Result<Answer, Failure> {
         let category = self.category(&call.target);
         let mut refused = None;
+        let mut is_busy = false;
         for round in 0..self.farm.rounds {
             if round > 0 {
                 tokio::time::sleep(self.farm.retry_delay).await;
@@ -131,11 +145,17 @@ impl Upstream {
                         Verdict::AskAnother(answer) => refused = Some(answer),
                     },
                     Err(Attempt::TryNext) => {}
+                    Err(Attempt::Busy) => is_busy = true,
                     Err(Attempt::GiveUp(failure)) => return Err(failure),
                 }
             }
             if let Some(answer) = refused.take() {
                 return Ok(answer);
+            }
+            // Who waited in a queue is not sent into it again.
+            if is_busy {
+                tracing::warn!(farm = %self.farm.name, "all renders are busy");
+                return Err(Failure::Overloaded);
             }
         }
         tracing::warn!(farm = %self.farm.name, "unable to connect to any backend");
@@ -145,9 +165,20 @@ impl Upstream {
     fn order(&self, category: usize, sticky: Option<&str>) -> Vec<usize> {
         let now = Instant::now();
         let mut order = self.scores.order(category, now);
+        // A render that is ill is asked when all others failed, a busy one when no other is free.
+        order.sort_by_key(|index| {
+            let target = self.targets.get(*index);
+            let is_ill = target.is_some_and(|target| self.is_ejected(target));
+            (is_ill, !target.is_some_and(|target| target.door.is_free()))
+        });
         let wanted = sticky
             .and_then(|name| self.targets.iter().position(|target| target.render.name == name));
-        if let Some(wanted) = wanted.filter(|wanted| self.scores.is_live(*wanted, now)) {
+        let is_well = |wanted: &usize| {
+            let is_ejected =
+                self.targets.get(*wanted).is_some_and(|target| self.is_ejected(target));
+            self.scores.is_live(*wanted, now) && !is_ejected
+        };
+        if let Some(wanted) = wanted.filter(is_well) {
             order.retain(|index| *index != wanted);
             order.insert(0, wanted);
         }
@@ -168,11 +199,15 @@ impl Upstream {
         let Some(target) = self.targets.get(index) else {
             return Err(Attempt::TryNext);
         };
+        let Some(place) = target.door.enter().await else {
+            return Err(Attempt::Busy);
+        };
+        let place = Arc::new(place);
         let started = Instant::now();
-        let mut outcome = self.exchange(index, target, call).await;
+        let mut outcome = self.exchange(index, target, call, &place).await;
         if matches!(outcome, Err(Error::Broken { .. })) && call.is_repeatable() {
             // The render may have closed a pooled connection at the moment of its reuse.
-            outcome = self.exchange(index, target, call).await;
+            outcome = self.exchange(index, target, call, &place).await;
         }
         let now = Instant::now();
         let error = match outcome {
@@ -210,6 +245,7 @@ impl Upstream {
         index: usize,
         target: &Target,
         call: &Call,
+        place: &Arc<Place>,
     ) -> Result<Response<ReceivedBody>, Error> {
         let render = &target.render;
         let scheme = if render.is_secure { "https" } else { "http" };
@@ -221,7 +257,7 @@ impl Upstream {
             reason: "the URI cannot be read".to_owned(),
         })?;
         *request.headers_mut() = call.headers.clone();
-        let flight = InFlight::begin(&self.scores, index);
+        let flight = InFlight::begin(&self.scores, index, place);
         let response = target.client.send(request).await?;
         let patience = render.receive_timeout;
         Ok(response.map(|body| ReceivedBody::new(body, patience, flight)))
@@ -241,13 +277,59 @@ impl Upstream {
         Verdict::AskAnother(answer)
     }
 
+    /// Tells whether the health page of a render was bad too often.
+    fn is_ejected(&self, target: &Target) -> bool {
+        target.bad_probes.load(Ordering::Relaxed) >= self.farm.probe_failures
+    }
+
+    /// Returns how many requests wait for a busy render.
+    pub(crate) fn waiting(&self) -> usize {
+        self.targets.iter().map(|target| target.door.waiting()).sum()
+    }
+
+    /// Returns how many renders are asked last as their health page is bad.
+    pub(crate) fn ejected(&self) -> usize {
+        self.targets.iter().filter(|target| self.is_ejected(target)).count()
+    }
+
+    /// Asks the health page of every render again and again.
+    pub(crate) async fn keep_probing(&self, url: &str, interval: Duration) {
+        loop {
+            for (index, target) in self.targets.iter().enumerate() {
+                let call = Call::get(url.to_owned());
+                let place = Arc::new(Place::beside());
+                let probe = self.exchange(index, target, &call, &place);
+                let answer = tokio::time::timeout(PROBE_PATIENCE, probe).await;
+                let is_good = matches!(answer, Ok(Ok(answer)) if answer.status().is_success());
+                let was_ejected = self.is_ejected(target);
+                if is_good {
+                    target.bad_probes.store(0, Ordering::Relaxed);
+                } else {
+                    let bad = target.bad_probes.load(Ordering::Relaxed).saturating_add(1);
+                    target.bad_probes.store(bad, Ordering::Relaxed);
+                }
+                let (farm, render) = (&self.farm.name, &target.render.name);
+                match (was_ejected, self.is_ejected(target)) {
+                    (false, true) => {
+                        tracing::warn!(%farm, %render, "the health page of a render is bad")
+                    }
+                    (true, false) => tracing::info!(%farm, %render, "a render is well again"),
+                    _ => {}
+                }
+            }
+            tokio::time::sleep(interval).await;
+        }
+    }
+
     /// Asks the health page of a render; only a 500 says that it is ill.
     async fn is_ill(&self, index: usize) -> bool {
         let (Some(url), Some(target)) = (&self.farm.health_check, self.targets.get(index)) else {
             return false;
         };
         let call = Call::get(url.clone());
-        match self.exchange(index, target, &call).await {
+        // The page is asked beside the queue: a render that is merely busy must not count as ill.
+        let place = Arc::new(Place::beside());
+        match self.exchange(index, target, &call, &place).await {
             Ok(response) => response.status() == StatusCode::INTERNAL_SERVER_ERROR,
             Err(_unreachable) => true,
         }
@@ -256,6 +338,7 @@ impl Upstream {
 
 enum Attempt {
     TryNext,
+    Busy,
     GiveUp(Failure),
 }
 
@@ -367,12 +450,13 @@ impl Body for CallBody {
 struct InFlight {
     scores: Arc<Scores>,
     render: usize,
+    _place: Arc<Place>,
 }
 
 impl InFlight {
-    fn begin(scores: &Arc<Scores>, render: usize) -> Self {
+    fn begin(scores: &Arc<Scores>, render: usize, place: &Arc<Place>) -> Self {
         scores.begin(render);
-        Self { scores: Arc::clone(scores), render }
+        Self { scores: Arc::clone(scores), render, _place: Arc::clone(place) }
     }
 }
 

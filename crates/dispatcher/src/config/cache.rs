@@ -60,9 +60,14 @@ pub struct Cache {
     pub refetch_concurrency: u32,
     /// How long a marked file is served at most (`/x-maxStale`).
     pub max_stale: Duration,
+    /// What a flush may show in place of an allowed address (`/x-flushToken`).
+    pub flush_token: Option<String>,
     /// How long a visitor waits for another visitor's fetch before fetching itself (`/x-collapseWait`).
     pub collapse_wait: Duration,
 }
+
+/// A token of random characters that nobody guesses.
+const MIN_TOKEN_BYTES: usize = 16;
 
 impl Default for Cache {
     fn default() -> Self {
@@ -83,12 +88,13 @@ impl Default for Cache {
             flush_mode: FlushMode::Delete,
             refetch_concurrency: 1,
             max_stale: Duration::from_secs(24 * 60 * 60),
+            flush_token: None,
             collapse_wait: Duration::from_secs(30),
         }
     }
 }
 
-pub(super) const CACHE_KEYS: [&str; 18] = [
+pub(super) const CACHE_KEYS: [&str; 19] = [
     "docroot",
     "statfile",
     "statfileslevel",
@@ -107,6 +113,7 @@ pub(super) const CACHE_KEYS: [&str; 18] = [
     "x-refetchConcurrency",
     "x-maxStale",
     "x-collapseWait",
+    "x-flushToken",
 ];
 
 pub(super) fn read_cache(reader: &mut Reader, block: &Block) -> Cache {
@@ -171,6 +178,16 @@ fn read_extension(reader: &mut Reader, entry: &super::read::Entry<'_>, cache: &m
         "x-collapseWait" => {
             cache.collapse_wait = reader.seconds(entry).unwrap_or(cache.collapse_wait);
         }
+        "x-flushToken" => match reader.value(entry) {
+            Some(token) if token.text.len() >= MIN_TOKEN_BYTES => {
+                cache.flush_token = Some(token.text.clone());
+            }
+            Some(token) => reader.error(
+                &token.at,
+                format!("`/x-flushToken` needs at least {MIN_TOKEN_BYTES} characters"),
+            ),
+            None => {}
+        },
         _ => reader.unknown(entry, &CACHE_KEYS),
     }
 }

@@ -41,6 +41,15 @@ pub struct Sticky {
     pub is_always_secure: bool,
 }
 
+/// The visitors that a farm is for, when a new site is shown to some of them first.
+#[derive(Debug, Clone, Default)]
+pub struct Share {
+    /// How many of a hundred visitors.
+    pub percent: f64,
+    /// Addresses that belong to it in any case.
+    pub addresses: AccessList,
+}
+
 /// `/vanity_urls`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VanityUrls {
@@ -109,6 +118,10 @@ pub struct Farm {
     pub sticky: Sticky,
     /// The page that tells whether a render is well.
     pub health_check: Option<String>,
+    /// How often each render is asked for that page, if at all (`/x-interval`).
+    pub probe_interval: Option<Duration>,
+    /// After how many bad answers in a row a render is asked last (`/x-failures`).
+    pub probe_failures: u32,
     /// The pause between rounds of attempts.
     pub retry_delay: Duration,
     /// How many rounds of attempts there are.
@@ -117,6 +130,8 @@ pub struct Farm {
     pub unavailable_penalty: Duration,
     /// Whether another render is asked after an error.
     pub has_failover: bool,
+    /// Which visitors the farm is for, if not for all (`/x-share`).
+    pub share: Option<Share>,
     /// Whether every answer tells by `Cache-Status` what the cache did (`/x-cacheStatus`).
     pub tells_cache_status: bool,
 }
@@ -139,16 +154,19 @@ impl Farm {
             categories: Vec::new(),
             sticky: Sticky::default(),
             health_check: None,
+            probe_interval: None,
+            probe_failures: 2,
             retry_delay: Duration::from_secs(1),
             rounds: 5,
             unavailable_penalty: Duration::from_millis(100),
             has_failover: false,
+            share: None,
             tells_cache_status: false,
         }
     }
 }
 
-pub(super) const FARM_KEYS: [&str; 21] = [
+pub(super) const FARM_KEYS: [&str; 22] = [
     "info",
     "clientheaders",
     "virtualhosts",
@@ -170,6 +188,7 @@ pub(super) const FARM_KEYS: [&str; 21] = [
     "failover",
     "homepage",
     "x-cacheStatus",
+    "x-share",
 ];
 
 pub(super) fn read_farm(reader: &mut Reader, key: &Key, block: &Block) -> Farm {
@@ -198,7 +217,7 @@ pub(super) fn read_sections(reader: &mut Reader, key: &Key, block: &Block) -> Fa
             }
             "stickyConnectionsFor" => farm.sticky.paths.extend(reader.text(&entry)),
             "renders" | "render" | "filter" | "vanity_urls" | "cache" | "sessionmanagement"
-            | "auth_checker" | "statistics" | "stickyConnections" | "health_check" => {
+            | "auth_checker" | "statistics" | "stickyConnections" | "health_check" | "x-share" => {
                 if let Some(inner) = reader.block(&entry) {
                     read_section(reader, &entry, inner, &mut farm);
                 }
@@ -219,11 +238,19 @@ fn read_section(reader: &mut Reader, entry: &Entry<'_>, block: &Block, farm: &mu
         "auth_checker" => farm.auth_checker = read_auth_checker(reader, entry, block),
         "statistics" => read_statistics(reader, block, &mut farm.categories),
         "stickyConnections" => read_sticky(reader, block, &mut farm.sticky),
+        "x-share" => farm.share = Some(read_share(reader, block)),
         _ => {
             for entry in reader.entries(block) {
                 match entry.name() {
                     "url" => farm.health_check = reader.text(&entry),
-                    _ => reader.unknown(&entry, &["url"]),
+                    "x-interval" => {
+                        let interval = reader.seconds(&entry);
+                        farm.probe_interval = interval.filter(|interval| !interval.is_zero());
+                    }
+                    "x-failures" => {
+                        farm.probe_failures = reader.number(&entry).unwrap_or(2).max(1);
+                    }
+                    _ => reader.unknown(&entry, &["url", "x-interval", "x-failures"]),
                 }
             }
         }
@@ -338,6 +365,35 @@ fn read_auth_checker(
         reader.error(section.at(), "`/auth_checker` needs a `/url` that begins with a slash");
     }
     Some(checker)
+}
+
+fn read_share(reader: &mut Reader, block: &Block) -> Share {
+    let mut share = Share::default();
+    for entry in reader.entries(block) {
+        match entry.name() {
+            "percent" => {
+                let percent = reader.value(&entry).map(|text| (text, text.text.trim().parse()));
+                match percent {
+                    Some((_, Ok(percent))) if (0.0..=100.0).contains(&percent) => {
+                        share.percent = percent;
+                    }
+                    // Nobody is sent to a new site by a slip of the pen.
+                    Some((text, _)) => reader.error(
+                        &text.at,
+                        format!("`/percent` is a number from 0 to 100, not `{}`", text.text),
+                    ),
+                    None => {}
+                }
+            }
+            "addresses" => {
+                if let Some(block) = reader.block(&entry) {
+                    share.addresses = read_list(reader, block);
+                }
+            }
+            _ => reader.unknown(&entry, &["percent", "addresses"]),
+        }
+    }
+    share
 }
 
 /// More categories than these are ignored, as documented.

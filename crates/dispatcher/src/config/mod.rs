@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 pub use access::{AccessList, AccessRule, Verdict};
 pub use cache::{Cache, FlushMode, StatFiles};
-pub use farm::{AuthChecker, Category, ClientHeaders, Farm, Sessions, Sticky, VanityUrls};
+pub use farm::{AuthChecker, Category, ClientHeaders, Farm, Sessions, Share, Sticky, VanityUrls};
 pub use filter::{ELEMENTS, Element, FilterRule, Matcher};
 pub use render::Render;
 pub use virtual_host::VirtualHost;

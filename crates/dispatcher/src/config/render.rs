@@ -20,10 +20,29 @@ pub struct Render {
     pub receive_timeout: Option<Duration>,
     /// Whether to speak TLS.
     pub is_secure: bool,
+    /// How many requests it works on at once, if that is bounded (`/x-maxConcurrent`).
+    pub max_concurrent: Option<usize>,
+    /// How many more wait for their turn (`/x-maxQueue`).
+    pub max_queue: usize,
+    /// How long one waits (`/x-queueWait`).
+    pub queue_wait: Duration,
 }
 
-pub(super) const RENDER_KEYS: [&str; 7] =
-    ["hostname", "port", "timeout", "receiveTimeout", "ipv4", "secure", "always-resolve"];
+pub(super) const RENDER_KEYS: [&str; 10] = [
+    "hostname",
+    "port",
+    "timeout",
+    "receiveTimeout",
+    "ipv4",
+    "secure",
+    "always-resolve",
+    "x-maxConcurrent",
+    "x-maxQueue",
+    "x-queueWait",
+];
+
+/// Requests that wait for a busy render unless configured.
+const MAX_QUEUE: u32 = 256;
 
 /// What the documentation gives as the bound of an answer.
 const RECEIVE_TIMEOUT: Duration = Duration::from_millis(600_000);
@@ -49,6 +68,8 @@ fn read_render(
 ) -> Option<Render> {
     let (mut hostname, mut port, mut is_secure) = (None, None, false);
     let (mut timeout, mut receive_timeout) = (Duration::ZERO, RECEIVE_TIMEOUT);
+    let (mut max_concurrent, mut max_queue, mut queue_wait) =
+        (None, MAX_QUEUE, Duration::from_secs(10));
     for entry in reader.entries(block) {
         match entry.name() {
             "hostname" => hostname = reader.text(&entry),
@@ -58,6 +79,11 @@ fn read_render(
                 receive_timeout = reader.milliseconds(&entry).unwrap_or(receive_timeout);
             }
             "secure" => is_secure = reader.boolean(&entry).unwrap_or(false),
+            "x-maxConcurrent" => {
+                max_concurrent = reader.number(&entry).filter(|max| *max > 0);
+            }
+            "x-maxQueue" => max_queue = reader.number(&entry).unwrap_or(max_queue),
+            "x-queueWait" => queue_wait = reader.seconds(&entry).unwrap_or(queue_wait),
             // Every connection resolves the name anew and tries its addresses in order.
             "ipv4" | "always-resolve" => {
                 reader.boolean(&entry);
@@ -78,5 +104,8 @@ fn read_render(
         timeout: (!timeout.is_zero()).then_some(timeout),
         receive_timeout: (!receive_timeout.is_zero()).then_some(receive_timeout),
         is_secure,
+        max_concurrent: max_concurrent.map(|max| max as usize),
+        max_queue: max_queue as usize,
+        queue_wait,
     })
 }

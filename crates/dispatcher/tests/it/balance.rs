@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use tympan_testkit::origin::{Answer, Delivery, Origin, dead_addr};
+use tympan_testkit::origin::{Answer, Delivery, Gate, Origin, dead_addr};
 
 use crate::front::{Front, Setup};
 
@@ -210,4 +210,55 @@ fn a_request_that_goes_in_a_circle_is_stopped() {
     assert_eq!(front.send("GET", "/a", &[("Via", &via)], "").status, 508);
     assert_eq!(front.send("GET", "/a", &[("Via", "1.1 h (dispatcher)")], "").status, 200);
     assert_eq!(origin.requests(), 1);
+}
+
+#[test]
+fn a_busy_render_gets_no_more_than_it_can_take_and_the_queue_is_bounded() {
+    let gate = Gate::default();
+    let inner = gate.clone();
+    let origin = Origin::start(move |seen| {
+        inner.pass();
+        Answer::html(seen.target.clone())
+    });
+    let front = std::sync::Arc::new(Front::start(&Setup {
+        renders: vec![origin.addr()],
+        render: "/x-maxConcurrent 2 /x-maxQueue 1",
+        ..Setup::default()
+    }));
+    let ask = |path: &'static str| {
+        let front = std::sync::Arc::clone(&front);
+        std::thread::spawn(move || front.get(path))
+    };
+    let mut visitors = vec![ask("/a"), ask("/b")];
+    origin.wait_for(2);
+    visitors.push(ask("/c"));
+    front.wait_for("render_queue", 1);
+    assert_eq!(front.get("/d").status, 503);
+    assert_eq!(origin.requests(), 2);
+    gate.open();
+    assert!(visitors.into_iter().all(|visitor| visitor.join().unwrap().status == 200));
+    assert_eq!(front.get("/e").status, 200);
+    assert_eq!(front.metric("render_queue"), 0);
+}
+
+#[test]
+fn a_render_with_a_bad_health_page_is_asked_last_until_it_is_well() {
+    let status = std::sync::Arc::new(AtomicUsize::new(500));
+    let health = std::sync::Arc::clone(&status);
+    let ill = Origin::start(move |seen| match seen.target.as_str() {
+        "/health" => Answer::status(u16::try_from(health.load(Ordering::SeqCst)).unwrap()),
+        _ => Answer::html("ill"),
+    });
+    let well = Origin::always(Answer::html("well"));
+    let front =
+        before(&[&ill, &well], "/health_check { /url \"/health\" /x-interval 1 /x-failures 1 }");
+    front.wait_for("renders_ejected", 1);
+    for _ in 0..20 {
+        assert_eq!(front.get("/a").body, "well");
+    }
+    drop(well);
+    assert_eq!(front.get("/a").body, "ill", "better than nobody");
+    front.wait_for("renders_ejected", 2);
+    status.store(200, Ordering::SeqCst);
+    front.wait_for("renders_ejected", 1);
 }

@@ -112,7 +112,7 @@ fn passes(config: &Config, line: &str) -> bool {
     };
     match decide(config, &request).unwrap().action {
         Action::Pass(_) | Action::Cache(_) => true,
-        Action::Refuse(_) | Action::RefuseReserved | Action::Flush => false,
+        Action::Refuse(_) | Action::RefuseReserved | Action::Flush | Action::Purge => false,
     }
 }
 

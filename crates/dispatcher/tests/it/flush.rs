@@ -511,3 +511,48 @@ fn a_refetch_waits_for_a_render_that_has_the_content() {
     front.wait_for("refetches_total", 1);
     assert_eq!(front.get("/a.html").body, "version 2");
 }
+
+#[test]
+fn a_token_opens_the_flush_where_addresses_do_not() {
+    let origin = counting();
+    let cache =
+        "/allowedClients { /0 { /type \"deny\" /glob \"*\" } } /x-flushToken \"0123456789abcdef\"";
+    let front = front(&origin, cache);
+    front.get("/a.html");
+    let with = |token: &str| {
+        let token = format!("Bearer {token}");
+        let headers =
+            [("CQ-Action", "Activate"), ("CQ-Handle", "/a"), ("Authorization", token.as_str())];
+        front.send("POST", "/dispatcher/invalidate.cache", &headers, "").status
+    };
+    assert_eq!(front.flush("Activate", "/a", &[]).status, 403);
+    for wrong in ["", "0123456789abcde", "0123456789abcdeF", "0123456789abcdef0"] {
+        assert_eq!(with(wrong), 403, "{wrong}");
+    }
+    assert!(front.has("a.html"));
+    assert_eq!(with("0123456789abcdef"), 200);
+    assert!(!front.has("a.html"));
+    let short = crate::front::load(
+        &Setup { cache: "/x-flushToken \"short\"", ..Setup::default() }.text("/".as_ref()),
+    );
+    assert!(short.has_errors());
+}
+
+#[test]
+fn a_purge_forgets_one_page() {
+    let origin = counting();
+    let front = front(&origin, "");
+    let purge = |target: &str| front.send("PURGE", target, &[], "").status;
+    front.get("/a.html");
+    front.get("/a.x.html");
+    assert_eq!(purge("/a.html"), 200);
+    assert_eq!(front.files(), ["a.x.html"]);
+    assert_eq!(purge("/a.html"), 404);
+    assert_eq!(purge("/.stat"), 404);
+    assert_eq!(front.stats(), Vec::<String>::new());
+    let closed =
+        crate::front::front(&origin, "/allowedClients { /0 { /type \"deny\" /glob \"*\" } }");
+    closed.get("/a.html");
+    assert_eq!(closed.send("PURGE", "/a.html", &[], "").status, 403);
+    assert!(closed.has("a.html"));
+}

@@ -24,7 +24,7 @@ pub(crate) struct Reply {
 }
 
 impl Reply {
-    fn parse(bytes: &[u8], is_head: bool) -> Self {
+    pub(crate) fn parse(bytes: &[u8], is_head: bool) -> Self {
         let end = bytes.windows(4).position(|window| window == b"\r\n\r\n");
         let end = end.unwrap_or_else(|| panic!("no answer: {:?}", String::from_utf8_lossy(bytes)));
         let head = String::from_utf8_lossy(&bytes[..end]).into_owned();

@@ -15,6 +15,7 @@ mod config;
 mod conformance;
 mod convert;
 mod corpus;
+mod crash;
 mod decide;
 mod flush;
 mod freshness;
@@ -22,7 +23,9 @@ mod front;
 mod hit;
 mod observe;
 mod pattern;
+mod raw;
 mod reload;
 mod route;
+mod share;
 
 tympan_testkit::every_test_file_is_listed!();

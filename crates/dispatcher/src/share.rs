@@ -1,0 +1,103 @@
+//! Soft launch: a farm for a share of the visitors.
+//!
+//! A visitor draws a lot from 0 to 9999 at the first request and keeps it in a cookie. The farm is for those whose lot
+//! lies below its share, so raising the share keeps everyone who is in, and lowering it keeps everyone who is out.
+//!
+//! Lots are dealt in turn, not by chance, so that shares are exact from the first hundred visitors on. A lot tells
+//! nothing about a visitor but its order of arrival.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use http::{HeaderValue, Response, header};
+use parking_lot::RwLock;
+
+use crate::config::{Config, Farm};
+use crate::page::Body;
+use crate::request::RequestView;
+
+/// The cookie that holds a lot.
+const COOKIE: &str = "tympan-lot";
+
+const LOTS: u32 = 10_000;
+
+/// Coprime to [`LOTS`] and near its golden section, so that every run of lots is spread evenly.
+const STEP: u32 = 6181;
+
+/// Thirty days, so that a visitor stays over a launch.
+const MAX_AGE: u32 = 30 * 24 * 60 * 60;
+
+/// Deals lots, and keeps shares that were changed while serving.
+#[derive(Debug, Default)]
+pub(crate) struct Shares {
+    next: AtomicU32,
+    changed: RwLock<HashMap<String, f64>>,
+}
+
+impl Shares {
+    /// Returns the visitor's lot, and whether it is a new one.
+    pub(crate) fn lot(&self, view: &RequestView) -> (u32, bool) {
+        let kept = view.cookie(COOKIE).and_then(|lot| lot.parse().ok()).filter(|lot| *lot < LOTS);
+        match kept {
+            Some(lot) => (lot, false),
+            None => {
+                let turn = self.next.fetch_add(1, Ordering::Relaxed) % LOTS;
+                (turn * STEP % LOTS, true)
+            }
+        }
+    }
+
+    /// Returns the share of a farm in percent.
+    pub(crate) fn percent(&self, farm: &Farm) -> f64 {
+        let share = farm.share.as_ref().map_or(100.0, |share| share.percent);
+        self.changed.read().get(&farm.name).copied().unwrap_or(share)
+    }
+
+    /// Changes the share of a farm until the next reload.
+    pub(crate) fn set(&self, farm: &str, percent: f64) {
+        self.changed.write().insert(farm.to_owned(), percent.clamp(0.0, 100.0));
+    }
+
+    /// Forgets changed shares, since a new configuration tells its own.
+    pub(crate) fn reset(&self) {
+        self.changed.write().clear();
+    }
+
+    /// Tells whether the farm is for a visitor.
+    pub(crate) fn admits(&self, farm: &Farm, view: &RequestView, lot: u32) -> bool {
+        let Some(share) = &farm.share else { return true };
+        share.addresses.allows(&view.client.to_string())
+            || f64::from(lot) < self.percent(farm) * f64::from(LOTS) / 100.0
+    }
+}
+
+/// Tells whether any farm is for a share of the visitors only.
+pub(crate) fn has_shares(config: &Config) -> bool {
+    config.farms.iter().any(|farm| farm.share.is_some())
+}
+
+/// Gives a visitor a lot to keep.
+pub(crate) fn add_cookie(response: &mut Response<Body>, view: &RequestView, lot: u32) {
+    let secure = if view.is_tls { "; Secure" } else { "" };
+    let cookie =
+        format!("{COOKIE}={lot}; Path=/; Max-Age={MAX_AGE}; HttpOnly; SameSite=Lax{secure}");
+    if let Ok(cookie) = HeaderValue::from_str(&cookie) {
+        response.headers_mut().append(header::SET_COOKIE, cookie);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{LOTS, STEP};
+
+    #[test]
+    fn lots_are_all_different_and_every_run_of_them_is_spread() {
+        let lots: Vec<u32> = (0..LOTS).map(|turn| turn * STEP % LOTS).collect();
+        let distinct: std::collections::HashSet<u32> = lots.iter().copied().collect();
+        assert_eq!(distinct.len(), 10_000);
+        for run in [100, 1000, 10_000] {
+            let below = lots.iter().take(run).filter(|lot| **lot < 1000).count();
+            assert!(below.abs_diff(run / 10) * 100 <= run, "{below} of {run}");
+        }
+    }
+}
