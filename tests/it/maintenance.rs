@@ -11,7 +11,7 @@ fn tasks_of_maintenance_are_scheduled_and_run_on_demand() {
     let dir = tempfile::tempdir().unwrap();
     let home = dir.path().to_str().unwrap();
     let settings =
-        "[collect]\nevery = \"1h\"\n[maintenance]\nworkflows = \"30d\"\ndaily = \"0 0 3 * * ?\"\n";
+        "[collect]\nevery = \"1h\"\n[maintenance]\nworkflows = \"720h\"\ndaily = \"0 0 3 * * ?\"\n";
     std::fs::write(dir.path().join("tympan.toml"), settings).unwrap();
     let address = free_address();
     let url = format!("http://{address}");

@@ -11,6 +11,7 @@
 //! | `purge` | `PURGE` of each affected URL; of the page's where nobody knows them |
 //! | `purge_keys` | one `PURGE` with `Surrogate-Key` and the path |
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -136,14 +137,22 @@ fn lists_of(changed: &[NodePath], reach: Reach) -> Option<Vec<Vec<String>>> {
     if urls.len() > MAX_URLS || bytes > MAX_URL_BYTES {
         return None;
     }
+    let places: HashMap<&str, usize> =
+        changed.iter().enumerate().map(|(at, path)| (path.as_str(), at)).collect();
     let mut lists = vec![Vec::new(); changed.len()];
     for url in urls {
-        let own = changed.iter().position(|path| is_own(&url, path.as_str()));
-        if let Some(list) = lists.get_mut(own.unwrap_or(0)) {
+        let own = owners(&url).find_map(|path| places.get(path));
+        if let Some(list) = lists.get_mut(own.copied().unwrap_or(0)) {
             list.push(url);
         }
     }
     Some(lists)
+}
+
+/// Returns the paths that a URL may be one of, the longest first: up to its end, or to a dot.
+fn owners(url: &str) -> impl Iterator<Item = &str> {
+    let dots = url.rmatch_indices('.').map(|(at, _)| at);
+    std::iter::once(url.len()).chain(dots).filter_map(|end| url.get(..end))
 }
 
 /// Tells whether a URL is one of a path: the path, and a dot behind it.
@@ -208,12 +217,11 @@ impl<'a> Change<'a> {
     /// Returns the URLs that a cache without a notion of handles drops.
     fn purged(&self) -> Vec<String> {
         let mut all = self.urls.clone().unwrap_or_default();
-        let own = [self.path.to_owned(), format!("{}.html", self.path)];
-        all.extend(
-            own.into_iter()
-                .filter(|url| self.urls.is_none() || !all.contains(url))
-                .collect::<Vec<_>>(),
-        );
+        for own in [self.path.to_owned(), format!("{}.html", self.path)] {
+            if !all.contains(&own) {
+                all.push(own);
+            }
+        }
         all
     }
 }
@@ -378,6 +386,8 @@ mod tests {
 
     #[test]
     fn urls_belong_to_paths_up_to_a_dot() {
+        let owned: Vec<&str> = owners("/content/a.b/c.html").collect();
+        assert_eq!(owned, ["/content/a.b/c.html", "/content/a.b/c", "/content/a"]);
         for (url, expected) in [
             ("/content/en.html", true),
             ("/content/en", true),
