@@ -279,12 +279,12 @@ fn purged(answer: Result<Bytes>) -> Result<()> {
     }
 }
 
-fn malformed(agent: &Agent, reason: impl ToString) -> Error {
+fn malformed(agent: &Agent, reason: &impl ToString) -> Error {
     Error::Agent { agent: agent.name.clone(), reason: reason.to_string() }
 }
 
 fn target_of(agent: &Agent) -> Result<(http::Uri, String)> {
-    let wrong = || malformed(agent, format!("`{}` is no URI", agent.target));
+    let wrong = || malformed(agent, &format!("`{}` is no URI", agent.target));
     let target: http::Uri = agent.target.parse().map_err(|_| wrong())?;
     let host = target.authority().ok_or_else(wrong)?.to_string();
     Ok((target, host))
@@ -296,7 +296,7 @@ fn flush_request(
     change: &Change<'_>,
 ) -> Result<Request<Full<Bytes>>> {
     let (target, host) = target_of(agent)?;
-    let mut request = message.to_request(&host).map_err(|fault| malformed(agent, fault))?;
+    let mut request = message.to_request(&host).map_err(|fault| malformed(agent, &fault))?;
     *request.uri_mut() = target;
     add_headers(agent, change, &mut request)?;
     Ok(request)
@@ -310,13 +310,13 @@ fn purge_request(
     let (target, host) = target_of(agent)?;
     let scheme = target.scheme_str().unwrap_or("http");
     let method = agent.method.as_deref().unwrap_or("PURGE");
-    let method = Method::from_bytes(method.as_bytes()).map_err(|fault| malformed(agent, fault))?;
+    let method = Method::from_bytes(method.as_bytes()).map_err(|fault| malformed(agent, &fault))?;
     let uri = match url {
         Some(url) => format!("{scheme}://{host}{}", url_path(url)),
         None => agent.target.clone(),
     };
     let request = Request::builder().method(method).uri(uri).header(header::HOST, &host);
-    let mut request = request.body(Full::default()).map_err(|fault| malformed(agent, fault))?;
+    let mut request = request.body(Full::default()).map_err(|fault| malformed(agent, &fault))?;
     if url.is_none() && !agent.headers.iter().any(|(_, value)| value.contains("{path}")) {
         let key = header_value(agent, change.path)?;
         request.headers_mut().insert(HeaderName::from_static("surrogate-key"), key);
@@ -349,7 +349,7 @@ fn add_headers(
 ) -> Result<()> {
     for (name, value) in &agent.headers {
         let name =
-            HeaderName::from_bytes(name.as_bytes()).map_err(|fault| malformed(agent, fault))?;
+            HeaderName::from_bytes(name.as_bytes()).map_err(|fault| malformed(agent, &fault))?;
         let value =
             value.replace("{action}", change.action.as_str()).replace("{path}", change.path);
         let value = header_value(agent, &value)?;
@@ -359,7 +359,7 @@ fn add_headers(
 }
 
 fn header_value(agent: &Agent, text: &str) -> Result<HeaderValue> {
-    HeaderValue::from_bytes(text.as_bytes()).map_err(|fault| malformed(agent, fault))
+    HeaderValue::from_bytes(text.as_bytes()).map_err(|fault| malformed(agent, &fault))
 }
 
 #[cfg(test)]

@@ -257,7 +257,7 @@ impl Workflows {
         let mut found: Vec<String> = Vec::new();
         for row in &rows {
             let step: String = row.try_get(0).map_err(database(action))?;
-            let is_near = depths.get(&*step).is_some() && depths.get(&*step) == depths.get(&*at);
+            let is_near = depths.contains_key(&*step) && depths.get(&*step) == depths.get(&*at);
             if is_near && step != at && !found.contains(&step) {
                 found.push(step);
             }
@@ -282,10 +282,9 @@ impl Workflows {
     /// [`Error::Workflow`] if the step is not theirs or not open, or cannot go back there; the database's.
     pub async fn step_back(
         &self,
-        item: i64,
+        (item, to): (i64, Option<&str>),
         names: &[String],
         (user, comment): (&str, Option<&str>),
-        to: Option<&str>,
         now: SystemTime,
     ) -> Result<()> {
         let id = self.require_theirs(item, names).await?;

@@ -228,7 +228,7 @@ impl Model {
                 ));
             }
             if let Some(target) = step.text("timeoutTarget")
-                && (depths.get(target).is_none() || depths.get(target) != depths.get(name.as_str()))
+                && (!depths.contains_key(target) || depths.get(target) != depths.get(name.as_str()))
             {
                 return fault(format!(
                     "has a step `{name}` whose `timeoutTarget` is `{target}`: name a step of the same branch"

@@ -28,7 +28,7 @@ fn repository() -> Repository {
     repository
 }
 
-fn step(arguments: Json) -> StepRun {
+fn step(arguments: &Json) -> StepRun {
     StepRun {
         workflow: 7,
         model: "/m".to_owned(),
@@ -76,15 +76,15 @@ fn properties_are_set_once_and_keep_their_type() {
     let repository = repository();
     let content = format!("{PAGE}/jcr:content");
     let arguments = json!({ "PROCESS_ARGS": "name=count,value=5,path=jcr:content" });
-    assert_eq!(run(&repository, "SetPropertyProcess", step(arguments.clone())), done());
+    assert_eq!(run(&repository, "SetPropertyProcess", step(&arguments)), done());
     assert_eq!(text(&repository, &content, "count").as_deref(), Some("5"));
     let root = repository.head().unwrap();
-    assert_eq!(run(&repository, "SetPropertyProcess", step(arguments)), done());
+    assert_eq!(run(&repository, "SetPropertyProcess", step(&arguments)), done());
     assert_eq!(repository.head().unwrap(), root, "begun again it changes nothing");
     let gone = json!({ "name": "count", "path": "jcr:content" });
     assert_eq!(run(&repository, "SetPropertyProcess", step(gone)), done());
     assert_eq!(text(&repository, &content, "count"), None);
-    let missing = run(&repository, "SetPropertyProcess", step(json!({})));
+    let missing = run(&repository, "SetPropertyProcess", step(&json!({})));
     let expected = "the step `a step` needs the argument `name`".to_owned();
     assert_eq!(missing, StepOutcome::Failed(expected));
 }
@@ -98,7 +98,7 @@ fn versions_are_kept_once() {
         snapshot.versions(&NodePath::new(PAGE).unwrap()).unwrap().len()
     };
     for _ in 0..2 {
-        assert_eq!(run(&repository, "CreateVersionProcess", step(arguments.clone())), done());
+        assert_eq!(run(&repository, "CreateVersionProcess", step(&arguments)), done());
         assert_eq!(versions(&repository), 1);
     }
 }
@@ -106,13 +106,13 @@ fn versions_are_kept_once() {
 #[test]
 fn payloads_move_copy_and_go_also_when_begun_again() {
     let repository = repository();
-    let copied = step(json!({ "destination": "/content/b" }));
+    let copied = step(&json!({ "destination": "/content/b" }));
     let outcome = run(&repository, "CopyProcess", copied.clone());
     let StepOutcome::Done(data) = outcome else { panic!("{outcome:?}") };
     assert_eq!(data["copy"], json!("/content/b/a"));
     let refused = run(&repository, "CopyProcess", copied);
     assert_eq!(refused, StepOutcome::Failed("`/content/b/a` is there already".to_owned()));
-    let mut moved = step(json!({ "destination": "/content/c" }));
+    let mut moved = step(&json!({ "destination": "/content/c" }));
     let outcome = run(&repository, "MoveProcess", moved.clone());
     assert_eq!(outcome, StepOutcome::Moved { payload: "/content/c".to_owned() });
     assert!(is_there(&repository, "/content/c") && !is_there(&repository, PAGE));
@@ -121,7 +121,7 @@ fn payloads_move_copy_and_go_also_when_begun_again() {
     let outcome = run(&repository, "MoveProcess", moved);
     assert_eq!(outcome, StepOutcome::Moved { payload: "/content/c".to_owned() });
     for _ in 0..2 {
-        let gone = StepRun { payload: "/content/b/a".to_owned(), ..step(json!({})) };
+        let gone = StepRun { payload: "/content/b/a".to_owned(), ..step(&json!({})) };
         assert_eq!(run(&repository, "DeleteNodeProcess", gone), done());
         assert!(!is_there(&repository, "/content/b/a"));
     }
@@ -131,12 +131,12 @@ fn payloads_move_copy_and_go_also_when_begun_again() {
 fn locks_belong_to_who_started_the_workflow() {
     let repository = repository();
     let content = format!("{PAGE}/jcr:content");
-    let ann = || StepRun { initiator: "ann".to_owned(), ..step(json!({})) };
+    let ann = || StepRun { initiator: "ann".to_owned(), ..step(&json!({})) };
     for _ in 0..2 {
         assert_eq!(run(&repository, "LockProcess", ann()), done());
         assert_eq!(text(&repository, &content, "jcr:lockOwner").as_deref(), Some("ann"));
     }
-    let bob = StepRun { initiator: "bob".to_owned(), ..step(json!({})) };
+    let bob = StepRun { initiator: "bob".to_owned(), ..step(&json!({})) };
     assert!(matches!(run(&repository, "LockProcess", bob), StepOutcome::Failed(_)));
     for _ in 0..2 {
         assert_eq!(run(&repository, "UnlockProcess", ann()), done());
@@ -150,7 +150,7 @@ fn a_step_does_what_one_of_its_actors_may_do() {
     let arguments = json!({ "name": "x", "value": "y", "path": "jcr:content" });
     let of = |actors: &[&str]| StepRun {
         actors: actors.iter().map(|name| (*name).to_owned()).collect(),
-        ..step(arguments.clone())
+        ..step(&arguments)
     };
     let refused = run(&repository, "SetPropertyProcess", of(&["nobody"]));
     let StepOutcome::Failed(reason) = refused else { panic!("{refused:?}") };
@@ -163,7 +163,7 @@ fn a_step_does_what_one_of_its_actors_may_do() {
 fn waiting_ends_at_its_time() {
     let repository = repository();
     let wait = |arguments: Json| {
-        find(&repository, "WaitProcess").run(&step(arguments), &JobContext::detached())
+        find(&repository, "WaitProcess").run(&step(&arguments), &JobContext::detached())
     };
     let later = wait(json!({ "for": "30m" }));
     let StepOutcome::Wait { after, keep } = later else { panic!("{later:?}") };
@@ -184,14 +184,14 @@ fn choosers_name_people() {
         found.choose(&step)
     };
     let named = |name: &str| Ok(name.to_owned());
-    assert_eq!(choose("WorkflowInitiatorParticipantChooser", step(json!({}))), named("system"));
-    assert_eq!(choose("PropertyParticipantChooser", step(json!({}))), named("eve"));
-    let other = step(json!({ "property": "owner", "default": "editors" }));
+    assert_eq!(choose("WorkflowInitiatorParticipantChooser", step(&json!({}))), named("system"));
+    assert_eq!(choose("PropertyParticipantChooser", step(&json!({}))), named("eve"));
+    let other = step(&json!({ "property": "owner", "default": "editors" }));
     assert_eq!(choose("PropertyParticipantChooser", other), named("editors"));
-    choose("PropertyParticipantChooser", step(json!({ "property": "owner" }))).unwrap_err();
-    let turn = step(json!({ "participants": "ann, bob, eve" }));
+    choose("PropertyParticipantChooser", step(&json!({ "property": "owner" }))).unwrap_err();
+    let turn = step(&json!({ "participants": "ann, bob, eve" }));
     assert_eq!(choose("RandomParticipantChooser", turn), named("bob"), "the seventh instance");
-    let mut known = step(json!({ "variable": "who" }));
+    let mut known = step(&json!({ "variable": "who" }));
     known.data.insert("who".to_owned(), json!("cara"));
     assert_eq!(choose("VariableParticipantChooser", known), named("cara"));
 }

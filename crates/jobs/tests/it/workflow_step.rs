@@ -120,7 +120,7 @@ async fn steps_go_back_within_their_split() {
         async move {
             let names = [user.to_owned()];
             workflows
-                .step_back(item, &names, (user, Some("once more")), to, SystemTime::now())
+                .step_back((item, to), &names, (user, Some("once more")), SystemTime::now())
                 .await
         }
     };

@@ -151,6 +151,9 @@ impl Affected for Ledger {
     }
 }
 
+/// A kind, more properties, the requests it takes, and what they hold and do not hold.
+type Form<'a> = (&'a str, &'a [(&'a str, Property)], usize, &'a [&'a str], &'a [&'a str]);
+
 #[tokio::test(flavor = "multi_thread")]
 async fn each_kind_of_agent_flushes_in_its_form() {
     let (dir, repository) = (tempfile::tempdir().unwrap(), Repository::memory().unwrap());
@@ -173,7 +176,7 @@ async fn each_kind_of_agent_flushes_in_its_form() {
     tokio::spawn(sender.clone().run(stopped));
     let mut count = 0;
     // A switch counts for the next flush; nothing is restarted.
-    let forms: [(&str, &[(&str, Property)], usize, &[&str], &[&str]); 6] = [
+    let forms: [Form<'_>; 6] = [
         (
             "flush",
             &[],

@@ -142,7 +142,7 @@ fn send_back(call: Call) -> Pending {
     Box::pin(async move {
         let (names, item) = (names_of(&call)?, item_of(&call));
         let who = (call.user(), call.text("comment"));
-        workflows(&call).step_back(item, &names, who, call.text("to"), call.now).await?;
+        workflows(&call).step_back((item, call.text("to")), &names, who, call.now).await?;
         Result::Ok(Reply::json(json!({ "item": item })))
     })
 }
