@@ -36,6 +36,7 @@ jobs() {
 
 program() {
   run "kills of the program" env TYMPAN_KILLS="${KILLS:-100}" cargo test --test it crash -- --nocapture
+  run "kills of a farm" env TYMPAN_KILLS="${KILLS:-100}" cargo test --test it farm -- --nocapture
 }
 
 rooms=("$@")

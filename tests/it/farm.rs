@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use crate::program::{Running, ask, basic, free_address, get, post};
 
-const PATIENCE: Duration = Duration::from_secs(90);
+const PATIENCE: Duration = Duration::from_secs(180);
 const PAGES: usize = 4;
 
 fn kills() -> usize {
-    std::env::var("TYMPAN_KILLS").ok().and_then(|count| count.parse().ok()).unwrap_or(8)
+    std::env::var("TYMPAN_KILLS").ok().and_then(|count| count.parse().ok()).unwrap_or(4)
 }
 
 /// One process that is started again where it was.

@@ -152,6 +152,11 @@ impl JobContext {
         runtime.block_on(queues.add(job, SystemTime::now()))
     }
 
+    /// Returns the async runtime of the worker.
+    pub(crate) fn runtime(&self) -> Option<&tokio::runtime::Handle> {
+        self.inner.link.as_ref().map(|(_, runtime)| runtime)
+    }
+
     /// Tells whether [`Outcome::Retry`] would give the job up.
     #[must_use]
     pub fn is_last_attempt(&self) -> bool {

@@ -34,6 +34,8 @@ pub trait Process: Send + Sync {
 pub struct StepRun {
     /// Its instance.
     pub workflow: i64,
+    /// The number of the step: another one each time that the instance comes to it, the same for each attempt.
+    pub item: i64,
     /// The path of the model.
     pub model: String,
     /// What it is about: a node path.
@@ -143,6 +145,7 @@ impl WorkflowHandler {
         actors.dedup();
         let run = StepRun {
             workflow: instance.id,
+            item,
             model: instance.model.path.clone(),
             payload: instance.payload.clone(),
             initiator: instance.initiator.clone(),

@@ -31,6 +31,7 @@ fn repository() -> Repository {
 fn step(arguments: &Json) -> StepRun {
     StepRun {
         workflow: 7,
+        item: 1,
         model: "/m".to_owned(),
         payload: PAGE.to_owned(),
         initiator: "system".to_owned(),
@@ -82,7 +83,7 @@ fn properties_are_set_once_and_keep_their_type() {
     assert_eq!(run(&repository, "SetPropertyProcess", step(&arguments)), done());
     assert_eq!(repository.head().unwrap(), root, "begun again it changes nothing");
     let gone = json!({ "name": "count", "path": "jcr:content" });
-    assert_eq!(run(&repository, "SetPropertyProcess", step(gone)), done());
+    assert_eq!(run(&repository, "SetPropertyProcess", step(&gone)), done());
     assert_eq!(text(&repository, &content, "count"), None);
     let missing = run(&repository, "SetPropertyProcess", step(&json!({})));
     let expected = "the step `a step` needs the argument `name`".to_owned();

@@ -257,3 +257,78 @@ async fn choosers_assign_and_notices_wait_in_the_inbox() {
     assert_eq!(all.len(), 2);
     running.stop.send_replace(true);
 }
+
+/// Answers three requests: the work has begun, it goes on, it is done. Returns its address and what it was asked.
+fn other_system() -> (String, Arc<parking_lot::Mutex<Vec<String>>>) {
+    use std::io::{BufRead, BufReader, Read, Write};
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("http://{}/work", listener.local_addr().unwrap());
+    let asked = Arc::new(parking_lot::Mutex::new(Vec::new()));
+    let noted = asked.clone();
+    std::thread::spawn(move || {
+        for (number, stream) in listener.incoming().flatten().enumerate() {
+            let mut reader = BufReader::new(&stream);
+            let (mut head, mut length) = (String::new(), 0);
+            loop {
+                let mut line = String::new();
+                reader.read_line(&mut line).unwrap();
+                if line.trim().is_empty() {
+                    break;
+                }
+                let lower = line.to_lowercase();
+                if let Some(count) = lower.strip_prefix("content-length:") {
+                    length = count.trim().parse().unwrap();
+                }
+                head.push_str(&line);
+            }
+            let mut body = vec![0; length];
+            reader.read_exact(&mut body).unwrap();
+            noted.lock().push(format!("{head}\n{}", String::from_utf8(body).unwrap()));
+            let (status, more, body) = match number {
+                0 => ("202 Accepted", "Location: /work/7\r\n", ""),
+                1 => ("202 Accepted", "", ""),
+                _ => ("200 OK", "", r#"{"pages":3}"#),
+            };
+            let length = body.len();
+            let text = format!(
+                "HTTP/1.1 {status}\r\n{more}Connection: close\r\nContent-Length: {length}\r\n\r\n{body}"
+            );
+            (&stream).write_all(text.as_bytes()).unwrap();
+        }
+    });
+    (address, asked)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_system_is_asked_until_it_is_done() {
+    let repository = Repository::memory().unwrap();
+    let (address, asked) = other_system();
+    let parts = "s:START out:EXTERNAL_PROCESS e:END s>out out>e";
+    put_model(
+        &repository,
+        "m",
+        parts,
+        &[
+            ["out", "PROCESS", "HttpExternalProcess"],
+            ["out", "start", &address],
+            ["out", "every", "0s"],
+        ],
+    );
+    let steps = Steps::standard(&repository);
+    let place = Place::sqlite();
+    let running = Running::start_with(place.open().await, repository, steps);
+    let id = running.begin("m").await;
+    running.until(id, WorkflowState::Completed).await;
+    let asked = asked.lock().clone();
+    assert_eq!(asked.len(), 3, "{asked:?}");
+    assert!(asked[0].starts_with("POST /work ") && asked[0].contains(r#""payload":"/content/a""#));
+    assert!(asked[1].starts_with("GET /work/7 ") && asked[2].starts_with("GET /work/7 "));
+    let keys: std::collections::BTreeSet<_> = asked
+        .iter()
+        .filter_map(|one| one.lines().find(|line| line.contains("idempotency")))
+        .collect();
+    assert_eq!(keys.len(), 1);
+    let found = running.workflows.find(id).await.unwrap().unwrap();
+    assert_eq!(found.data["pages"], serde_json::json!(3));
+    running.stop.send_replace(true);
+}

@@ -12,6 +12,7 @@
 //! | `LockProcess`, `UnlockProcess` | | locks the payload for who started the workflow, or lets it go |
 //! | `WaitProcess` | `for` or `until` | waits for a span such as `36h`, or until a time |
 //! | `NotifyProcess` | `reader`, `title` | puts a notice into an inbox |
+//! | `HttpExternalProcess` | `start`, `every` | has another system do the work, and asks it until it is done |
 //! | `ThumbnailProcess` and others of AEM's model for assets | | waits until the renditions of the asset are those of its original |
 //!
 //! Arguments stand in the step's `metaData` under their names, or in `PROCESS_ARGS` as `name=value`, parted by commas or
@@ -25,6 +26,7 @@
 mod asset;
 mod choose;
 mod content;
+mod external;
 mod place;
 mod wait;
 
@@ -72,6 +74,7 @@ pub fn processes(repository: &Repository) -> Vec<Arc<dyn Process>> {
         Arc::new(place::Delete(repository.clone())),
         Arc::new(wait::Wait),
         Arc::new(wait::Notify),
+        Arc::new(external::External::default()),
     ];
     all.extend(asset::processes(repository));
     all
