@@ -172,6 +172,8 @@ impl Replicator {
             }
         }
         while tasks.join_next().await.is_some() {}
+        // The worker's handlers hold this replicator.
+        *self.inner.worker.lock() = None;
     }
 
     /// Takes the jobs of one agent in order.
