@@ -52,6 +52,25 @@ impl Trust {
         if added == 0 {
             return Err(Error::Tls { what: "roots", reason: "no usable certificate".to_owned() });
         }
+        Self::of(roots)
+    }
+
+    /// Believes servers whose certificates one of the system's roots signed.
+    ///
+    /// # Errors
+    /// [`Error::Tls`] when the system has none.
+    pub fn system() -> Result<Self> {
+        let mut roots = RootCertStore::empty();
+        let found = rustls_native_certs::load_native_certs();
+        let (added, _ignored) = roots.add_parsable_certificates(found.certs);
+        if added == 0 {
+            let reason = "the system has no certificates; install `ca-certificates`".to_owned();
+            return Err(Error::Tls { what: "roots", reason });
+        }
+        Self::of(roots)
+    }
+
+    fn of(roots: RootCertStore) -> Result<Self> {
         let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
             .map_err(|error| Error::Tls { what: "roots", reason: error.to_string() })?
