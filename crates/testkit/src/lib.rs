@@ -8,6 +8,7 @@ pub mod folder;
 pub mod listed;
 pub mod origin;
 pub mod postgres;
+pub mod shelf;
 pub mod store;
 
 pub use tympan_store::State;
