@@ -32,6 +32,7 @@ struct Inner {
     run_modes: Vec<String>,
     seen: Mutex<Option<ChunkId>>,
     configs: RwLock<Arc<Configs>>,
+    changes: watch::Sender<()>,
 }
 
 impl Configurator {
@@ -39,8 +40,9 @@ impl Configurator {
     #[must_use]
     pub fn new(worker: Worker, repository: Repository, run_modes: &[&str]) -> Self {
         let run_modes = run_modes.iter().map(|mode| (*mode).to_owned()).collect();
-        let (seen, configs) = (Mutex::default(), RwLock::default());
-        Self { inner: Arc::new(Inner { worker, repository, run_modes, seen, configs }) }
+        let (seen, configs, changes) =
+            (Mutex::default(), RwLock::default(), watch::Sender::default());
+        Self { inner: Arc::new(Inner { worker, repository, run_modes, seen, configs, changes }) }
     }
 
     /// Returns the worker.
@@ -58,6 +60,12 @@ impl Configurator {
     #[must_use]
     pub fn configs(&self) -> Arc<Configs> {
         self.inner.configs.read().clone()
+    }
+
+    /// Returns what tells that other configurations are in force.
+    #[must_use]
+    pub fn changes(&self) -> watch::Receiver<()> {
+        self.inner.changes.subscribe()
     }
 
     /// Applies the newest state, if it differs in what is configured. Tells whether it did.
@@ -92,6 +100,7 @@ impl Configurator {
             info!(queues = queues.len(), "configurations are applied");
             inner.worker.configure(queues);
             *inner.configs.write() = Arc::new(configs);
+            inner.changes.send_replace(());
         }
         Ok(is_new)
     }

@@ -23,6 +23,7 @@ mod follow;
 mod handler;
 mod job;
 mod look;
+pub mod mount;
 mod osgi;
 mod pool;
 mod queue;

@@ -114,6 +114,21 @@ impl Queues {
         Ok(Some(self.add(schedule.job(), now).await?))
     }
 
+    /// Lets a schedule add no jobs, or add them again. Tells whether there is one.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub async fn pause_schedule(&self, name: &str, is_paused: bool) -> Result<bool> {
+        let done = sqlx::query("UPDATE job_schedule SET is_paused = $1 WHERE name = $2")
+            .bind(i64::from(is_paused))
+            .bind(name)
+            .execute(&self.pool)
+            .await
+            .map_err(database("pause a schedule"))?;
+        self.ring();
+        Ok(done.rows_affected() > 0)
+    }
+
     /// Lists the schedules by name.
     ///
     /// # Errors

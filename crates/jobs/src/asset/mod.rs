@@ -21,8 +21,6 @@ mod handler;
 mod ingest;
 mod jpeg;
 mod metadata;
-mod mount;
-mod mount_service;
 mod order;
 mod profile;
 mod studio;
@@ -35,8 +33,7 @@ pub use follow::AssetFollower;
 pub use frame::Size;
 pub use handler::{AssetCounters, AssetHandler, TOPIC};
 pub use ingest::{ASSET, AssetError, Assets, Processed, needs_processing};
-pub use mount::{Directory, Mount, MountError, Source, Synchronized, synchronize};
-pub use mount_service::{MountService, MountStatus, SYNCHRONIZATION_PERIOD};
+pub(crate) use ingest::{ORIGINAL, blob_of};
 pub use order::{
     Drawn, Encoding, Fit, Focus, Limits, MetadataValue, Order, Rendition, RenditionOrder,
 };

@@ -1,0 +1,253 @@
+//! Requests to places that speak HTTP, from a thread that may wait.
+//!
+//! Invariants
+//! * Credentials go to the host of the place and to no other: nothing is redirected.
+//! * Every wait ends: for the answer, for each piece of it, and for all of it in proportion to its length.
+//! * What may be asked again is, a few times; who refuses is asked once.
+
+use std::io::{self, Read};
+use std::time::{Duration, Instant};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
+use tokio::runtime::Handle;
+use tympan_web::client::{Client, Options};
+use tympan_web::tls::Trust;
+
+use super::place::Place;
+use super::source::SourceError;
+
+/// How long a place may say nothing unless configured.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How long an answer may take at least, and how many bytes a second it must bring beyond that.
+const GRACE: Duration = Duration::from_secs(60);
+const SLOWEST: u64 = 4 * 1024;
+/// How often a request is sent, and how long the first wait between is.
+const ATTEMPTS: u32 = 3;
+const WAIT: Duration = Duration::from_millis(200);
+
+/// What a path of a URL holds as it is.
+const PATH: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+
+/// Escapes one part of a path or query.
+pub(crate) fn url_part(bytes: &[u8]) -> String {
+    percent_encode(bytes, PATH).to_string()
+}
+
+/// Escapes the parts of a path that [`super::name::escape`] joined, for a URL.
+pub(crate) fn url_path(escaped: &str) -> Option<String> {
+    let parts: Option<Vec<String>> = escaped
+        .split('/')
+        .map(|name| super::name::unescape(name).map(|name| url_part(&name)))
+        .collect();
+    parts.map(|parts| parts.join("/"))
+}
+
+/// A host that is asked.
+#[derive(Debug, Clone)]
+pub(crate) struct Host {
+    client: Client,
+    runtime: Handle,
+    basic: Option<HeaderValue>,
+    /// Scheme, host and port.
+    origin: String,
+    patience: Duration,
+}
+
+impl Host {
+    /// Makes a client of the host of `url`, an address of HTTP or HTTPS.
+    pub(crate) fn new(url: &str, place: &Place, runtime: &Handle) -> Result<Self, String> {
+        let uri: http::Uri = url.parse().map_err(|_| format!("`{url}` is no address"))?;
+        let (Some(scheme), Some(authority)) = (uri.scheme_str(), uri.authority()) else {
+            return Err(format!("`{url}` names no host"));
+        };
+        let trust = match (&place.trust, scheme) {
+            (Some(trust), _) => Some(trust.clone()),
+            (None, "https") => Some(Trust::system().map_err(|error| error.to_string())?),
+            (None, _) => None,
+        };
+        let patience = place.timeout.unwrap_or(PATIENCE);
+        let options = Options { response_timeout: Some(patience), trust, ..Options::default() };
+        Ok(Self {
+            client: Client::new(options),
+            runtime: runtime.clone(),
+            basic: basic(place)?,
+            origin: format!("{scheme}://{authority}"),
+            patience,
+        })
+    }
+
+    /// Returns scheme, host and port.
+    pub(crate) fn origin(&self) -> &str {
+        &self.origin
+    }
+
+    /// Returns the host as the request's head names it.
+    pub(crate) fn authority(&self) -> &str {
+        self.origin.split_once("://").map_or("", |(_, authority)| authority)
+    }
+
+    /// Asks for a path with query, with these headers, and returns an answer that is not a refusal.
+    pub(crate) fn ask(
+        &self,
+        method: &Method,
+        target: &str,
+        headers: &[(&'static str, String)],
+        body: &'static str,
+    ) -> Result<Answer, SourceError> {
+        let place = || format!("{}{}", self.origin, target.split('?').next().unwrap_or_default());
+        let unreachable = |reason: String| SourceError::Unreachable { place: place(), reason };
+        let mut failure = unreachable(String::new());
+        for attempt in 0..ATTEMPTS {
+            if attempt > 0 {
+                std::thread::sleep(WAIT * 2_u32.pow(attempt - 1));
+            }
+            let mut request = Request::builder()
+                .method(method)
+                .uri(format!("{}{target}", self.origin))
+                .header(header::ACCEPT_ENCODING, "identity")
+                .header(header::USER_AGENT, "tympan");
+            for (name, value) in headers {
+                request = request.header(*name, value.as_str());
+            }
+            if let Some(basic) = &self.basic {
+                request = request.header(header::AUTHORIZATION, basic.clone());
+            }
+            let refused = |reason: String| SourceError::Refused { place: place(), reason };
+            let request = request
+                .body(Full::new(Bytes::from_static(body.as_bytes())))
+                .map_err(|error| refused(error.to_string()))?;
+            let response = match self.runtime.block_on(self.client.send(request)) {
+                Ok(response) => response,
+                Err(error) => {
+                    failure = unreachable(crate::worker::chain(&error));
+                    if error.is_transient() {
+                        continue;
+                    }
+                    return Err(failure);
+                }
+            };
+            let status = response.status();
+            if status.is_success() {
+                return Ok(Answer::new(response, self, place()));
+            }
+            if !(status.is_server_error() || matches!(status.as_u16(), 408 | 429)) {
+                return Err(refused(refusal(status, response.headers().get(header::LOCATION))));
+            }
+            failure = unreachable(format!("it answers {status}"));
+        }
+        Err(failure)
+    }
+}
+
+fn basic(place: &Place) -> Result<Option<HeaderValue>, String> {
+    let Some(user) = &place.user else { return Ok(None) };
+    let secret = place.secret.as_ref().map_or("", |secret| secret.reveal());
+    let text = format!("Basic {}", STANDARD.encode(format!("{user}:{secret}")));
+    let mut value = HeaderValue::from_str(&text).map_err(|error| error.to_string())?;
+    value.set_sensitive(true);
+    Ok(Some(value))
+}
+
+fn refusal(status: StatusCode, location: Option<&HeaderValue>) -> String {
+    match (status.as_u16(), location.and_then(|location| location.to_str().ok())) {
+        (300..=399, Some(location)) => {
+            // Neither credentials nor requests follow: it may lead anywhere.
+            format!(
+                "it answers {status} and leads to `{}`; mount that",
+                location.split('?').next().unwrap_or_default()
+            )
+        }
+        (401 | 403, _) => {
+            format!("it answers {status}; see the credentials of its `[[mounts.place]]`")
+        }
+        _ => format!("it answers {status}"),
+    }
+}
+
+/// An answer whose body is read piece by piece.
+pub(crate) struct Answer {
+    head: http::response::Parts,
+    body: Incoming,
+    piece: Bytes,
+    runtime: Handle,
+    patience: Duration,
+    begun: Instant,
+    bytes: u64,
+    place: String,
+}
+
+impl Answer {
+    fn new(response: Response<Incoming>, host: &Host, place: String) -> Self {
+        let (head, body) = response.into_parts();
+        Self {
+            head,
+            body,
+            piece: Bytes::new(),
+            runtime: host.runtime.clone(),
+            patience: host.patience,
+            begun: Instant::now(),
+            bytes: 0,
+            place,
+        }
+    }
+
+    /// Returns a header's text.
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.head.headers.get(name)?.to_str().ok()
+    }
+
+    /// Returns what was asked for, without its query.
+    pub(crate) fn place(&self) -> &str {
+        &self.place
+    }
+
+    /// Waits for the next piece; false at the end.
+    fn next_piece(&mut self) -> io::Result<bool> {
+        loop {
+            let frame = self.body.frame();
+            let frame = self
+                .runtime
+                .block_on(async { tokio::time::timeout(self.patience, frame).await })
+                .map_err(|_| {
+                    io::Error::new(io::ErrorKind::TimedOut, "it sends nothing any more")
+                })?;
+            let Some(frame) = frame else { return Ok(false) };
+            let frame = frame.map_err(io::Error::other)?;
+            let Ok(piece) = frame.into_data() else { continue };
+            self.bytes += piece.len() as u64;
+            let allowed = GRACE + Duration::from_secs(self.bytes / SLOWEST);
+            if self.begun.elapsed() > allowed {
+                return Err(io::Error::new(io::ErrorKind::TimedOut, "it sends too slowly"));
+            }
+            if !piece.is_empty() {
+                self.piece = piece;
+                return Ok(true);
+            }
+        }
+    }
+}
+
+impl Read for Answer {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.piece.is_empty() && !self.next_piece()? {
+            return Ok(0);
+        }
+        let piece = self.piece.split_to(self.piece.len().min(buffer.len()));
+        if let Some(buffer) = buffer.get_mut(..piece.len()) {
+            buffer.copy_from_slice(&piece);
+        }
+        Ok(piece.len())
+    }
+}
+
+impl std::fmt::Debug for Answer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Answer").field("place", &self.place).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,128 @@
+//! Where mounts may lead, and with which credentials.
+//!
+//! A mount can be configured in content, by whoever may write there; what it can reach, and what proves who asks,
+//! stands in the configuration of the machine only. So nobody reads the server's disk, or its passwords, by writing
+//! content.
+
+use std::fmt;
+use std::sync::Arc;
+
+use tokio::runtime::Handle;
+use tympan_web::tls::Trust;
+
+use super::cmis::Cmis;
+use super::directory::Directory;
+use super::s3::Bucket;
+use super::source::Source;
+use super::webdav::WebDav;
+
+/// A password or key that no log and no error shows.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Takes a text.
+    #[must_use]
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    pub(crate) fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("…")
+    }
+}
+
+/// Somewhere that mounts may lead.
+#[derive(Debug, Clone, Default)]
+pub struct Place {
+    /// What sources begin with: `/srv/press`, `davs://dav.example.org/press`, `s3://bucket/press`, `cmis+https://…`.
+    pub url: String,
+    /// Who asks: a user, or the id of an access key.
+    pub user: Option<String>,
+    /// What proves it.
+    pub secret: Option<Secret>,
+    /// Where the bucket's server is, if not Amazon's of the region.
+    pub endpoint: Option<String>,
+    /// The region of the bucket; `us-east-1` if nothing.
+    pub region: Option<String>,
+    /// How long it may say nothing; 30 s if nothing.
+    pub timeout: Option<std::time::Duration>,
+    /// Whose certificates are believed; those of the system if nothing.
+    pub trust: Option<Trust>,
+}
+
+impl Place {
+    /// Tells whether a source lies in the place.
+    #[must_use]
+    pub fn covers(&self, source: &str) -> bool {
+        let url = self.url.trim_end_matches('/');
+        let rest = source.strip_prefix(url);
+        !url.is_empty() && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '#']))
+    }
+}
+
+/// Makes what reads a source.
+///
+/// # Errors
+/// With what is wrong.
+pub(crate) fn open(
+    source: &str,
+    places: &[Place],
+    runtime: &Handle,
+) -> Result<Arc<dyn Source>, String> {
+    let lies_in = places.iter().filter(|place| place.covers(source));
+    let place = lies_in.max_by_key(|place| place.url.len()).cloned().unwrap_or_default();
+    let address = source.split('#').next().unwrap_or_default();
+    if address.split('/').any(|name| matches!(name, ".." | ".")) {
+        return Err(format!("`{source}` holds `..` or `.`; write the place that it leads to"));
+    }
+    let scheme = source.split_once("://").map(|(scheme, _)| scheme);
+    if scheme.is_some() && address.split('/').nth(2).is_some_and(|host| host.contains('@')) {
+        return Err("user and password do not stand in the address; write them in `tympan.toml`, \
+                    section `[[mounts.place]]`"
+            .to_owned());
+    }
+    match scheme {
+        None if source.starts_with('/') => Ok(Arc::new(Directory::new(source))),
+        Some("dav" | "davs") => Ok(Arc::new(WebDav::new(source, &place, runtime)?)),
+        Some("s3") => Ok(Arc::new(Bucket::new(source, &place, runtime)?)),
+        Some("cmis+http" | "cmis+https") => Ok(Arc::new(Cmis::new(source, &place, runtime)?)),
+        _ => Err(format!(
+            "`{source}` is no source; write `/folder`, `davs://host/folder`, `s3://bucket/folder` or \
+             `cmis+https://host/service#repository/folder`"
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_covers_what_is_below_it() {
+        let check = |place: &str, source: &str, expected: bool| {
+            let place = Place { url: place.to_owned(), ..Place::default() };
+            assert_eq!(place.covers(source), expected, "{source}");
+        };
+        check("/srv/press", "/srv/press", true);
+        check("/srv/press/", "/srv/press/2024", true);
+        check("/srv/press", "/srv/press-secret", false);
+        check("davs://a.example", "davs://a.example.evil/x", false);
+        check("davs://a.example", "davs://a.example:444/x", false);
+        check("cmis+https://a/b", "cmis+https://a/b#main/x", true);
+        check("", "/etc", false);
+        check("/", "/etc", false);
+    }
+
+    #[test]
+    fn secrets_are_not_shown() {
+        let place = Place { secret: Some(Secret::new("hush")), ..Place::default() };
+        assert!(!format!("{place:?}").contains("hush"));
+    }
+}

@@ -1,0 +1,486 @@
+//! Places that speak HTTP: WebDAV, S3 and CMIS, well-behaved and not.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, SystemTime};
+
+use serde_json::{Map, json};
+use tympan_jobs::mount::{MountConfig, MountSettings, Mounts, Place, Report, Secret};
+use tympan_jobs::{Configs, Worker, WorkerOptions};
+use tympan_testkit::origin::{Answer, Delivery, Origin, dead_addr};
+use tympan_testkit::shelf::Shelf;
+
+use crate::mount::Desk;
+
+/// A desk with a service whose one mount is `archive`.
+pub(crate) struct Office {
+    pub(crate) desk: Desk,
+    pub(crate) mounts: Mounts,
+    stop: tokio::sync::watch::Sender<bool>,
+}
+
+impl Office {
+    pub(crate) fn new(source: &str, place: Place) -> Self {
+        let mount = MountConfig::new("archive", source, "/content/dam/archive").unwrap();
+        Self::with(MountSettings { places: vec![place], mounts: vec![mount], period: None })
+    }
+
+    pub(crate) fn with(settings: MountSettings) -> Self {
+        let desk = Desk::new();
+        let handle = desk.runtime.handle().clone();
+        let mounts = Mounts::new(desk.repository.clone(), desk.queues.clone(), handle, settings);
+        let options = WorkerOptions {
+            idle: Duration::from_millis(20),
+            ..WorkerOptions::new("author", "one".to_owned())
+        };
+        let worker = Worker::new(desk.queues.clone(), options);
+        for handler in mounts.handlers() {
+            worker.register(handler);
+        }
+        let (stop, stopped) = tokio::sync::watch::channel(false);
+        desk.runtime.spawn(worker.run(stopped));
+        Self { desk, mounts, stop }
+    }
+
+    pub(crate) fn apply(&self) {
+        let configs = Configs::default();
+        let applied = self.mounts.apply(&configs, SystemTime::now());
+        self.desk.runtime.block_on(applied).unwrap();
+    }
+
+    /// Waits until a pass has ended that began after this was called, and returns what it says.
+    pub(crate) fn pass(&self) -> Result<Report, String> {
+        self.wait_for_rest();
+        let before = self.mounts.counters().passes.load(Ordering::Relaxed);
+        let run = self.mounts.run_now("archive", SystemTime::now());
+        assert!(self.desk.runtime.block_on(run).unwrap());
+        while self.mounts.counters().passes.load(Ordering::Relaxed) == before {
+            std::thread::yield_now();
+        }
+        self.wait_for_rest();
+        let last = self.desk.runtime.block_on(self.desk.ledger().last("archive")).unwrap().unwrap();
+        last.failure.map_or(Ok(last.report), Err)
+    }
+
+    /// Waits until no pass waits or runs.
+    pub(crate) fn wait_for_rest(&self) {
+        loop {
+            let status = self.desk.runtime.block_on(self.mounts.status()).unwrap();
+            if status.iter().all(|mount| mount.job.is_none()) {
+                return;
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    pub(crate) fn added(&self) -> Report {
+        self.pass().unwrap()
+    }
+}
+
+impl Drop for Office {
+    fn drop(&mut self) {
+        self.stop.send_replace(true);
+    }
+}
+
+fn place(url: &str) -> Place {
+    Place {
+        url: url.to_owned(),
+        user: Some("ann".to_owned()),
+        secret: Some(Secret::new("hush-hush")),
+        timeout: Some(Duration::from_secs(20)),
+        ..Place::default()
+    }
+}
+
+/// Makes a service with one mount, without the pass that it begins with.
+fn office(source: &str) -> Office {
+    let office = Office::new(source, place(source));
+    office.mounts.load(&Configs::default());
+    office
+}
+
+fn names() -> [&'static str; 5] {
+    ["a.txt", "2024/b c.txt", "2024/deep/é%.txt", "jcr:content/x", "2024/#?&.txt"]
+}
+
+fn follows(shelf: &Shelf, office: &Office, tells_moves: bool) {
+    for name in names() {
+        shelf.put(name, name);
+    }
+    let report = office.added();
+    assert_eq!((report.added, report.skipped), (5, 0), "{report:?}");
+    let original = |name: &str| office.desk.original(&format!("/content/dam/archive/{name}"));
+    assert_eq!(original("2024/b c.txt"), b"2024/b c.txt");
+    assert_eq!(original("2024/deep/é%25.txt"), "2024/deep/é%.txt".as_bytes());
+    assert_eq!(original("jcr%3Acontent/x"), b"jcr:content/x");
+    assert_eq!(original("2024/#?&.txt"), b"2024/#?&.txt");
+    let report = office.added();
+    assert_eq!((report.unchanged, report.bytes), (5, 0), "{report:?}");
+    shelf.put("a.txt", "changed");
+    shelf.remove("jcr:content/x");
+    shelf.rename("2024/b c.txt", "2024/c.txt");
+    let report = office.added();
+    assert_eq!(original("a.txt"), b"changed");
+    assert_eq!(original("2024/c.txt"), b"2024/b c.txt");
+    assert!(!office.desk.exists("/content/dam/archive/jcr%3Acontent"));
+    let moved = u64::from(tells_moves);
+    assert_eq!(
+        (report.moved, report.removed, report.unchanged),
+        (moved, 2 - moved, 2 + moved),
+        "{report:?}"
+    );
+}
+
+#[test]
+fn a_webdav_server_is_followed() {
+    let shelf = Shelf::default();
+    let server = shelf.serve_webdav();
+    let office = office(&format!("dav://{}/dav", server.addr()));
+    follows(&shelf, &office, false);
+    let basic = "Basic YW5uOmh1c2gtaHVzaA==";
+    assert!(server.seen().iter().all(|seen| seen.header("authorization") == Some(basic)));
+}
+
+#[test]
+fn a_cmis_repository_is_followed() {
+    let shelf = Shelf::default();
+    let server = shelf.serve_cmis();
+    let office = office(&format!("cmis+http://{}/cmis#main", server.addr()));
+    follows(&shelf, &office, true);
+}
+
+#[test]
+fn a_cmis_folder_of_many_pages_is_read_page_by_page() {
+    let shelf = Shelf::default();
+    for number in 0..1201 {
+        shelf.put(&format!("press/{number}.txt"), "x");
+    }
+    shelf.put("other.txt", "x");
+    let server = shelf.serve_cmis();
+    let office = office(&format!("cmis+http://{}/cmis#main/press", server.addr()));
+    assert_eq!(office.added().added, 1201);
+    let pages =
+        server.seen().iter().filter(|seen| seen.target.contains("cmisselector=children")).count();
+    assert_eq!(pages, 3);
+    // Nothing changed: three pages again, and no file.
+    let before = server.requests();
+    office.added();
+    assert_eq!(server.requests() - before, 4);
+}
+
+#[test]
+fn refusals_and_silence_are_told_without_secrets() {
+    let check = |answer: Answer, expected: &str| {
+        let server = Origin::always(answer);
+        for source in [
+            format!("dav://{}/dav", server.addr()),
+            format!("cmis+http://{}/cmis#main", server.addr()),
+        ] {
+            let office = office(&source);
+            let error = office.pass().unwrap_err();
+            assert!(error.contains(expected), "{error}");
+            assert!(!error.contains("hush") && !error.contains("Basic"), "{error}");
+        }
+    };
+    check(Answer::status(401), "see the credentials");
+    check(Answer::status(404), "404");
+    check(Answer::status(500), "500");
+    check(Answer::status(200).deliver(Delivery::Hangup), "cannot be reached");
+    let away = Answer::status(302).header("Location", "http://elsewhere.example/?token=hush");
+    check(away, "leads to `http://elsewhere.example/`");
+    check(Answer::status(200).body("<a><b>"), "cannot be right");
+    check(Answer::status(200).body("{\"a\":"), "cannot be right");
+    check(Answer::status(207).body("<x/>".repeat(3)), "");
+    let dead = office(&format!("dav://{}/dav", dead_addr()));
+    assert!(dead.pass().unwrap_err().contains("cannot be reached"));
+    assert_eq!(dead.mounts.counters().failed.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn a_server_that_stops_in_the_middle_is_not_waited_for() {
+    let body = "<D:multistatus xmlns:D='DAV:'>".to_owned() + &" ".repeat(1000);
+    let server = Origin::always(Answer::status(207).body(body).deliver(Delivery::StallAfter(100)));
+    let source = format!("dav://{}/dav", server.addr());
+    let place = Place { timeout: Some(Duration::from_secs(5)), ..place(&source) };
+    let office = Office::new(&source, place);
+    office.mounts.load(&Configs::default());
+    let error = office.pass().unwrap_err();
+    assert!(error.contains("sends nothing any more"), "{error}");
+}
+
+#[test]
+fn listings_without_end_end() {
+    // A folder that holds itself under another name, for ever.
+    let deep = Origin::start(|seen| {
+        let href = format!("{}x/", seen.target);
+        Answer::status(207).body(format!(
+            "<multistatus xmlns='DAV:'><response><href>{href}</href><propstat><prop><resourcetype><collection/>\
+             </resourcetype></prop></propstat></response></multistatus>"
+        ))
+    });
+    let report = office(&format!("dav://{}/dav", deep.addr())).added();
+    assert_eq!((report.added, report.skipped), (0, 1));
+    assert_eq!(deep.requests(), 33);
+    // Something that is not in the folder.
+    let elsewhere = Origin::always(Answer::status(207).body(
+        "<multistatus xmlns='DAV:'><response><href>/etc/passwd</href></response></multistatus>",
+    ));
+    let error = office(&format!("dav://{}/dav", elsewhere.addr())).pass().unwrap_err();
+    assert!(error.contains("not in the folder"), "{error}");
+    // Pages that say that there is more, always.
+    let cmis = Origin::start(|seen| {
+        let host = seen.header("host").unwrap().to_owned();
+        Answer::status(200).body(if seen.target == "/cmis" {
+            json!({ "main": { "rootFolderUrl": format!("http://{host}/root") } }).to_string()
+        } else {
+            json!({ "objects": [{ "object": { "succinctProperties": {
+                "cmis:objectId": "1", "cmis:name": "a", "cmis:baseTypeId": "cmis:document",
+                "cmis:contentStreamLength": 1 } } }], "hasMoreItems": true })
+            .to_string()
+        })
+    });
+    let error = office(&format!("cmis+http://{}/cmis", cmis.addr())).pass().unwrap_err();
+    assert!(error.contains("does not go on"), "{error}");
+    let s3 = Origin::always(Answer::status(200).body(
+        "<ListBucketResult><IsTruncated>true</IsTruncated><NextContinuationToken>t</NextContinuationToken>\
+         </ListBucketResult>",
+    ));
+    let error = bucket(&s3, "b").pass().unwrap_err();
+    assert!(error.contains("does not go on"), "{error}");
+}
+
+#[test]
+fn credentials_stay_with_their_host() {
+    let other = Origin::always(Answer::status(200).body("{}"));
+    let elsewhere = format!("http://{}/root", other.addr());
+    let cmis = Origin::always(
+        Answer::status(200).body(json!({ "main": { "rootFolderUrl": elsewhere } }).to_string()),
+    );
+    let error = office(&format!("cmis+http://{}/cmis", cmis.addr())).pass().unwrap_err();
+    assert!(error.contains("is not at"), "{error}");
+    assert_eq!(other.requests(), 0);
+}
+
+#[test]
+fn a_file_that_breaks_off_or_changes_is_left_for_later() {
+    let shelf = Shelf::default();
+    shelf.put("a.txt", "0123456789");
+    let good = shelf.serve_webdav();
+    let turn = AtomicUsize::new(0);
+    let good_at = good.addr();
+    let proxy = Origin::start(move |seen| {
+        let mut request = format!("{} {} HTTP/1.1\r\n", seen.method, seen.target);
+        request.push_str("Host: x\r\nConnection: close\r\nDepth: 1\r\n\r\n");
+        let answer = tympan_testkit::origin::exchange(good_at, request.as_bytes());
+        let text = String::from_utf8(answer).unwrap();
+        let body = text.split_once("\r\n\r\n").unwrap().1.to_owned();
+        match (&*seen.method, turn.load(Ordering::Relaxed)) {
+            ("GET", 0) => {
+                turn.store(1, Ordering::Relaxed);
+                Answer::status(200).body(body).deliver(Delivery::CutAfter(5))
+            }
+            ("GET", 1) => {
+                turn.store(2, Ordering::Relaxed);
+                Answer::status(200).header("ETag", "\"other\"").body(body)
+            }
+            ("GET", _) => Answer::status(200).body(body),
+            _ => Answer::status(207).body(body),
+        }
+    });
+    let office = office(&format!("dav://{}/dav", proxy.addr()));
+    for reason in ["", "changed since it was listed"] {
+        let report = office.added();
+        assert_eq!((report.added, report.skipped), (0, 1), "{report:?}");
+        assert!(report.skipped_files[0].1.contains(reason), "{report:?}");
+        assert!(!office.desk.exists("/content/dam/archive/a.txt"));
+    }
+    assert_eq!(office.added().added, 1);
+}
+
+fn bucket(server: &Origin, name: &str) -> Office {
+    let source = format!("s3://{name}");
+    let place = Place { endpoint: Some(format!("http://{}", server.addr())), ..place(&source) };
+    let office = Office::new(&source, place);
+    office.mounts.load(&Configs::default());
+    office
+}
+
+#[test]
+fn keys_of_a_bucket_become_paths() {
+    let keys = ["a", "a/b", "dir/", "x/../y", "//", "%20%2B", "new%0Aline", "q%26r"];
+    let contents: String = keys
+        .iter()
+        .map(|key| {
+            format!("<Contents><Key>{key}</Key><Size>1</Size><ETag>\"{key}\"</ETag></Contents>")
+        })
+        .collect();
+    let server = Origin::start(move |seen| {
+        if seen.target.starts_with("/b?") {
+            assert!(
+                seen.header("authorization")
+                    .unwrap()
+                    .starts_with("AWS4-HMAC-SHA256 Credential=ann/")
+            );
+            Answer::status(200).body(format!(
+                "<?xml version=\"1.0\"?><ListBucketResult><EncodingType>url</EncodingType>{contents}\
+                 <IsTruncated>false</IsTruncated></ListBucketResult>"
+            ))
+        } else {
+            Answer::status(200).body("x")
+        }
+    });
+    let office = bucket(&server, "b");
+    let report = office.added();
+    // `dir/` and `//` stand for folders; `a` cannot be a file and a folder.
+    assert_eq!((report.added, report.skipped), (5, 1), "{report:?}");
+    for place in ["x/%2E%2E/y", " +", "new%0Aline", "q&r"] {
+        let place = match place {
+            " +" => "%20+",
+            other => other,
+        };
+        assert!(office.desk.exists(&format!("/content/dam/archive/{place}")), "{place}");
+    }
+    let asked: Vec<String> = server.seen().iter().map(|seen| seen.target.clone()).collect();
+    assert!(
+        asked.contains(&"/b/x/../y".to_owned()) && asked.contains(&"/b/%20%2B".to_owned()),
+        "{asked:?}"
+    );
+}
+
+/// A moto server, as it comes from PyPI: an independent implementation of S3.
+struct Moto {
+    child: std::process::Child,
+    port: u16,
+}
+
+impl Moto {
+    /// Starts one; nothing where it is not installed.
+    fn start() -> Option<Self> {
+        let port = dead_addr().port();
+        let child = std::process::Command::new("moto_server")
+            .args(["-H", "127.0.0.1", "-p", &port.to_string()])
+            .stdout(std::process::Stdio::null())
+            .stderr(std::process::Stdio::null())
+            .spawn()
+            .ok()?;
+        let mut moto = Self { child, port };
+        let begun = std::time::Instant::now();
+        while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
+            if begun.elapsed() > Duration::from_secs(60) || moto.child.try_wait().ok()?.is_some() {
+                return None;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        Some(moto)
+    }
+
+    /// Sends a request with a signature of the right form, which is all that it looks at.
+    fn send(&self, method: &str, path: &str, body: &str) {
+        let request = format!(
+            "{method} {path} HTTP/1.1\r\nHost: 127.0.0.1:{}\r\nConnection: close\r\nContent-Length: {}\r\nAuthorization: \
+             AWS4-HMAC-SHA256 Credential=ann/20240101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=0\r\n\r\n\
+             {body}",
+            self.port,
+            body.len()
+        );
+        let addr = ([127, 0, 0, 1], self.port).into();
+        let answer = tympan_testkit::origin::exchange(addr, request.as_bytes());
+        let answer = String::from_utf8_lossy(&answer);
+        assert!(answer.contains(" 200 ") || answer.contains(" 204 "), "{answer}");
+    }
+}
+
+impl Drop for Moto {
+    fn drop(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+#[test]
+fn a_bucket_of_a_real_server_is_followed() {
+    let Some(moto) = Moto::start() else {
+        println!("skipped: there is no `moto_server`; `pip install 'moto[server]'` brings it");
+        return;
+    };
+    moto.send("PUT", "/press", "");
+    for number in 0..1003 {
+        moto.send("PUT", &format!("/press/2024/{number}.txt"), &number.to_string());
+    }
+    moto.send("PUT", "/press/2024/with%20blank%2Band%C3%A9.txt", "odd");
+    moto.send("PUT", "/press/outside.txt", "outside");
+    let source = "s3://press/2024";
+    let endpoint = Some(format!("http://127.0.0.1:{}", moto.port));
+    let office = Office::new(source, Place { endpoint, ..place(source) });
+    office.mounts.load(&Configs::default());
+    assert_eq!(office.added().added, 1004);
+    assert_eq!(office.desk.original("/content/dam/archive/with blank+andé.txt"), b"odd");
+    moto.send("PUT", "/press/2024/renamed.txt", "7");
+    moto.send("DELETE", "/press/2024/7.txt", "");
+    moto.send("PUT", "/press/2024/8.txt", "changed");
+    let report = office.added();
+    // The renamed one has the tag that it had, so that it is not read again.
+    assert_eq!(
+        (report.moved, report.changed, report.added, report.bytes),
+        (1, 1, 0, 7),
+        "{report:?}"
+    );
+}
+
+#[test]
+fn what_content_configures_leads_to_places_only() {
+    let settings = MountSettings {
+        places: vec![Place { url: "/srv/press".to_owned(), ..Place::default() }],
+        ..MountSettings::default()
+    };
+    let check = |name: &str, properties: serde_json::Value, expected: &str| {
+        let configs = configs_of(&[(name, properties)]);
+        let configured = settings.with(&configs);
+        let told = match configured.faults.first() {
+            Some(fault) => fault.message.clone(),
+            None => configured.mounts.iter().map(|mount| format!("{mount:?}")).collect(),
+        };
+        assert!(told.contains(expected), "{told}");
+    };
+    let factory = "org.tympan.assets.Mount";
+    let mount = |source: &str, target: &str| json!({ "source": source, "target": target });
+    check(&format!("{factory}-a"), mount("/srv/press/x", "/content/dam/x"), "MountConfig");
+    check(&format!("{factory}~a"), mount("/srv/press/x", "/content/dam/x"), "MountConfig");
+    check(&format!("{factory}-a"), mount("/etc", "/content/dam/x"), "lies in no place");
+    check(&format!("{factory}-a"), mount("dav://intranet/x", "/content/dam/x"), "lies in no place");
+    check(&format!("{factory}-a"), mount("/srv/press", "/content/dam"), "no folder for assets");
+    check(&format!("{factory}-a"), mount("/srv/press", "/apps"), "no folder for assets");
+    check(&format!("{factory}-a b"), mount("/srv/press", "/content/dam/x"), "no name of a mount");
+    check(
+        &format!("{factory}-a"),
+        json!({ "source": "/srv/press", "target": "/content/dam/x", "password": "p" }),
+        "does not stand in content",
+    );
+    check(
+        "com.day.cq.dam.jcrconnector.impl.AssetSynchronizationService",
+        json!({ "scheduler.period": "soon" }),
+        "number of seconds",
+    );
+}
+
+/// Makes configurations as content would hold them.
+fn configs_of(of: &[(&str, serde_json::Value)]) -> Configs {
+    let repository = tympan_content::Repository::memory().unwrap();
+    let mut session = repository.session("ann").unwrap();
+    for folder in ["/apps", "/apps/site", "/apps/site/config"] {
+        session.add_node(&crate::asset_ingest::path(folder), "sling:Folder").unwrap();
+    }
+    for (pid, properties) in of {
+        let node = crate::asset_ingest::path(&format!("/apps/site/config/{pid}"));
+        session.add_node(&node, "sling:OsgiConfig").unwrap();
+        let empty = Map::new();
+        for (name, value) in properties.as_object().unwrap_or(&empty) {
+            let text = tympan_content::Property::text(value.as_str().unwrap());
+            session.set_property(&node, name, text).unwrap();
+        }
+    }
+    session.commit("configure", SystemTime::now()).unwrap();
+    let snapshot = repository.snapshot().unwrap();
+    Configs::read(&repository, &snapshot, &["author"]).unwrap()
+}
