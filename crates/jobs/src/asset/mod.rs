@@ -22,11 +22,13 @@ mod ingest;
 mod jpeg;
 mod metadata;
 mod order;
+mod packet;
 mod profile;
 mod studio;
 mod svg;
 mod tool;
 mod write_back;
+mod write_back_process;
 
 pub use child::{ToolBounds, draw_pictures, run_tool};
 pub use follow::AssetFollower;
@@ -39,4 +41,5 @@ pub use order::{
 };
 pub use profile::Profile;
 pub use studio::{DrawError, Start, Studio, StudioOptions};
-pub use write_back::WrittenBack;
+pub use write_back::{WriteBack, WrittenBack};
+pub use write_back_process::{WriteBackProcess, switch_write_back};

@@ -3,8 +3,8 @@
 //! In: an asset whose metadata changed. Out: a new original that differs in its XMP packet only, or why there is none.
 //!
 //! Invariants
-//! * Only properties of registered namespaces are written, and only those that the file says differently; what the camera
-//!   noted (`tiff:`, `exif:`, `aux:`) is left to the camera.
+//! * Only properties of registered namespaces are written, and only those that the file says differently; what the
+//!   camera noted (`tiff:`, `exif:`, `aux:`) is left to the camera.
 //! * The former original's blob stays as it is, for versions and for whoever holds it.
 //! * A new packet makes no new renditions and no further write-back: the pixels are the same, and the file then says
 //!   what content says.
@@ -15,30 +15,28 @@ use std::io::Read;
 use std::num::NonZeroUsize;
 use std::time::SystemTime;
 
-use bytes::Bytes;
-use img_parts::jpeg::{Jpeg, JpegSegment};
-use img_parts::png::{Png, PngChunk};
 use sha1::{Digest, Sha1};
-use tympan_content::{JCR_CONTENT, NodePath, Property, Revising, Session, Subtree, Value};
+use tympan_content::{
+    After, BlobId, CheckIn, JCR_CONTENT, NodePath, Property, Repository, Revising, Session,
+    Subtree, Value,
+};
 
 use super::draw::hex;
-use super::format::Format;
-use super::ingest::{ASSET, AssetError, Assets, DRAWN_OF, ORIGINAL, USER, blob_of};
+use super::ingest::{ASSET, AssetError, Assets, DRAWN_OF, blob_of};
 use super::metadata::{Properties, xmp};
 use super::order::MetadataValue;
+use super::packet;
+use crate::mount::MOUNT;
+use crate::workflow::WORKFLOW_USER;
 
-/// What begins the packet's segment in a JPEG.
-const JPEG_XMP: &[u8] = b"http://ns.adobe.com/xap/1.0/\0";
-/// What begins the packet's chunk in a PNG: its keyword, uncompressed, without language and translation.
-const PNG_XMP: &[u8] = b"XML:com.adobe.xmp\0\0\0\0\0";
-const APP1: u8 = 0xe1;
-/// A segment's length has 16 bits.
-const MAX_SEGMENT: usize = 65_533;
+/// On a folder or its `jcr:content`: whether the assets below take metadata; the nearest counts. It is not one of
+/// AEM's.
+const SWITCH: &str = "dam:xmpWriteBack";
 /// The most bytes of a file that is written anew.
 const MAX_FILE: u64 = 256 << 20;
 /// Prefixes of what a program noted about the picture, not a person.
 const TECHNICAL: [&str; 4] = ["tiff:", "exif:", "aux:", "xmpMM:"];
-const ATTEMPTS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(3);
+pub(super) const ATTEMPTS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(3);
 
 /// What became of a write-back.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,21 +55,73 @@ impl Assets {
     /// # Errors
     /// If content cannot be read or written.
     pub fn write_back(&self, path: &NodePath, now: SystemTime) -> Result<WrittenBack, AssetError> {
-        let content = |source| AssetError::Content { path: path.clone(), source: Box::new(source) };
-        let revising =
-            Revising { user: USER, message: "write metadata into the original", at: now };
-        let mut written = WrittenBack::Unchanged;
-        self.repository()
-            .retry(ATTEMPTS, revising, |session| {
-                written = write(session, path)?;
-                Ok(())
-            })
-            .map_err(content)?;
-        Ok(written)
+        let written = write_back(self.repository(), path, &WriteBack::default(), now);
+        written
+            .map_err(|source| AssetError::Content { path: path.clone(), source: Box::new(source) })
     }
 }
 
-fn write(session: &mut Session, path: &NodePath) -> tympan_content::Result<WrittenBack> {
+/// How metadata is written back.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct WriteBack {
+    /// Whether the asset as it was is kept as a version first.
+    pub makes_version: bool,
+    /// Renditions that get the metadata, too.
+    pub renditions: Vec<String>,
+}
+
+/// Writes the metadata of an asset into its files, in one commit.
+pub(crate) fn write_back(
+    repository: &Repository,
+    path: &NodePath,
+    how: &WriteBack,
+    now: SystemTime,
+) -> tympan_content::Result<WrittenBack> {
+    let revising =
+        Revising { user: WORKFLOW_USER, message: "write metadata into the original", at: now };
+    repository.retry(ATTEMPTS, revising, |session| write(session, path, how, now))
+}
+
+/// Tells why an asset is left alone, if it is: the file of a mount belongs to the other system, a part of another asset
+/// to that one, and a folder may say no.
+fn exemption(
+    session: &mut Session,
+    path: &NodePath,
+    asset: &Subtree,
+) -> tympan_content::Result<Option<&'static str>> {
+    if asset.child(JCR_CONTENT).is_some_and(|content| content.properties.contains_key(MOUNT)) {
+        return Ok(Some("its file belongs to the system that it is mounted from"));
+    }
+    if path.names().any(|name| name == "subassets") {
+        return Ok(Some("it is a part of another asset"));
+    }
+    let mut above = path.parent();
+    while let Some(folder) = above {
+        if let Some(node) = session.node(&folder)? {
+            let content = node.child(JCR_CONTENT)?;
+            let switch = node.property(SWITCH);
+            let switch = switch.or_else(|| content.and_then(|content| content.property(SWITCH)));
+            match switch
+                .as_ref()
+                .and_then(Property::first)
+                .map(|value| value.to_text().into_owned())
+            {
+                Some(text) if text == "false" => return Ok(Some("its folder is switched off")),
+                Some(_) => return Ok(None),
+                None => {}
+            }
+        }
+        above = folder.parent();
+    }
+    Ok(None)
+}
+
+fn write(
+    session: &mut Session,
+    path: &NodePath,
+    how: &WriteBack,
+    now: SystemTime,
+) -> tympan_content::Result<WrittenBack> {
     let skipped = |reason: &str| Ok(WrittenBack::Skipped(reason.to_owned()));
     let Some(node) = session.node(path)?.filter(|node| node.primary_type() == ASSET) else {
         return skipped("it is no asset");
@@ -79,54 +129,88 @@ fn write(session: &mut Session, path: &NodePath) -> tympan_content::Result<Writt
     // Whoever replaces the original meanwhile is in the way of this commit.
     session.expect_unchanged(path)?;
     let asset = node.read()?;
-    let Some(blob) = asset
-        .find(ORIGINAL)
-        .and_then(|original| original.properties.get("jcr:data"))
-        .and_then(blob_of)
-    else {
+    if let Some(reason) = exemption(session, path, &asset)? {
+        return skipped(reason);
+    }
+    let Some(original) = rendition_of(&asset, "original") else {
         return skipped("it has no original");
     };
-    if blob.length() > MAX_FILE {
-        return skipped("the original is too large to be written anew");
-    }
-    let opened = session.repository().blobs().open(&blob)?;
-    let Some(opened) = opened else { return Err(tympan_content::Error::BlobMissing(blob)) };
-    let mut bytes = Vec::new();
-    let unreadable = |error| tympan_content::Error::from(tympan_blobs::Error::Source(error));
-    opened.into_reader().read_to_end(&mut bytes).map_err(unreadable)?;
     let metadata = asset.find("jcr:content/metadata").cloned().unwrap_or_default();
-    let (bytes, names) = match written(&metadata, bytes) {
-        Ok(Some(written)) => written,
+    let (bytes, names) = match rewritten(session, &original, &metadata)? {
+        Ok(Some(rewritten)) => rewritten,
         Ok(None) => return Ok(WrittenBack::Unchanged),
         Err(reason) => return Ok(WrittenBack::Skipped(reason)),
     };
-    let new = session.put_blob(&mut &*bytes)?;
+    if how.makes_version {
+        let comment = "before metadata is written into the file";
+        session.keep_version(path, &CheckIn { comment, at: now, after: After::CheckedOut })?;
+    }
     let content = path.child(JCR_CONTENT)?;
-    let original = content.child("renditions")?.child("original")?.child(JCR_CONTENT)?;
-    session.set_property(&original, "jcr:data", Value::Binary(new).into())?;
+    let new = put(session, &content, "original", &bytes)?;
     // The renditions are of the same pixels.
     if asset.child(JCR_CONTENT).and_then(|content| content.text(DRAWN_OF))
-        == Some(&*blob.to_string())
+        == Some(&*original.to_string())
     {
         session.set_property(&content, DRAWN_OF, Property::text(new.to_string()))?;
     }
-    let metadata = content.child("metadata")?;
+    let place = content.child("metadata")?;
     let length = i64::try_from(new.length()).unwrap_or(i64::MAX);
-    session.set_property(&metadata, "dam:size", Value::Long(length).into())?;
-    session.set_property(&metadata, "dam:sha1", Property::text(hex(&Sha1::digest(&bytes))))?;
+    session.set_property(&place, "dam:size", Value::Long(length).into())?;
+    session.set_property(&place, "dam:sha1", Property::text(hex(&Sha1::digest(&bytes))))?;
+    for name in how.renditions.iter().filter(|name| *name != "original") {
+        if let Some(rendition) = rendition_of(&asset, name)
+            // One that takes no packet stays as it is.
+            && let Ok(Some((bytes, _))) = rewritten(session, &rendition, &metadata)?
+        {
+            put(session, &content, name, &bytes)?;
+        }
+    }
     Ok(WrittenBack::Written(names))
+}
+
+fn rendition_of(asset: &Subtree, name: &str) -> Option<BlobId> {
+    let resource = asset.find(&format!("jcr:content/renditions/{name}/jcr:content"))?;
+    resource.properties.get("jcr:data").and_then(blob_of)
+}
+
+fn put(
+    session: &mut Session,
+    content: &NodePath,
+    rendition: &str,
+    mut bytes: &[u8],
+) -> tympan_content::Result<BlobId> {
+    let new = session.put_blob(&mut bytes)?;
+    let resource = content.child("renditions")?.child(rendition)?.child(JCR_CONTENT)?;
+    session.set_property(&resource, "jcr:data", Value::Binary(new).into())?;
+    Ok(new)
+}
+
+/// Reads a file and writes the metadata into it; the inner error says why it cannot take it.
+fn rewritten(
+    session: &Session,
+    blob: &BlobId,
+    metadata: &Subtree,
+) -> tympan_content::Result<Result<Option<Rewritten>, String>> {
+    if blob.length() > MAX_FILE {
+        return Ok(Err("the original is too large to be written anew".to_owned()));
+    }
+    let opened = session.repository().blobs().open(blob)?;
+    let Some(opened) = opened else { return Err(tympan_content::Error::BlobMissing(*blob)) };
+    let mut bytes = Vec::new();
+    let unreadable = |error| tympan_content::Error::from(tympan_blobs::Error::Source(error));
+    opened.into_reader().read_to_end(&mut bytes).map_err(unreadable)?;
+    Ok(written(metadata, &bytes))
 }
 
 /// A file and the names of the properties that it says anew.
 type Rewritten = (Vec<u8>, Vec<String>);
 
 /// Returns the file with the metadata in it and the names of what changed; nothing if it says all of it already.
-fn written(metadata: &Subtree, bytes: Vec<u8>) -> Result<Option<Rewritten>, String> {
-    let mut file = Container::open(bytes)?;
-    let packet = file.packet();
+fn written(metadata: &Subtree, bytes: &[u8]) -> Result<Option<Rewritten>, String> {
+    let present = packet::packet(bytes)?;
     let mut says = Properties::default();
-    if let Some(packet) = &packet {
-        xmp::read(packet, &mut says);
+    if let Some(present) = &present {
+        xmp::read(present, &mut says);
     }
     let says = says.into_list();
     let wanted = metadata.properties.iter().filter(|(name, _)| {
@@ -144,9 +228,9 @@ fn written(metadata: &Subtree, bytes: Vec<u8>) -> Result<Option<Rewritten>, Stri
     if changes.is_empty() {
         return Ok(None);
     }
-    let packet = xmp::write(packet.as_deref(), &changes)?;
-    file.set_packet(&packet)?;
-    Ok(Some((file.into_bytes(), changes.into_iter().map(|(name, _)| name).collect())))
+    let new = xmp::write(present.as_deref(), &changes)?;
+    let file = packet::with_packet(bytes, &new)?;
+    Ok(Some((file, changes.into_iter().map(|(name, _)| name).collect())))
 }
 
 fn is_same(left: &MetadataValue, right: &MetadataValue) -> bool {
@@ -175,75 +259,4 @@ fn value_of(property: &Property) -> Option<MetadataValue> {
         date @ Value::Date(_) => MetadataValue::Date(date.to_text().into_owned()),
         other => MetadataValue::Text(other.to_text().into_owned()),
     })
-}
-
-/// A file cut into the pieces between which a packet goes.
-enum Container {
-    Jpeg(Jpeg),
-    Png(Png),
-}
-
-impl Container {
-    fn open(bytes: Vec<u8>) -> Result<Self, String> {
-        let format = Format::of(&bytes);
-        let bytes = Bytes::from(bytes);
-        let damaged = |error| format!("the original is damaged: {error}");
-        match format {
-            Some(Format::Jpeg) => Jpeg::from_bytes(bytes).map(Self::Jpeg).map_err(damaged),
-            Some(Format::Png) => Png::from_bytes(bytes).map(Self::Png).map_err(damaged),
-            _ => Err("files of this format take no metadata here; JPEG and PNG do".to_owned()),
-        }
-    }
-
-    fn packet(&self) -> Option<Vec<u8>> {
-        match self {
-            Self::Jpeg(file) => {
-                let mut segments = file.segments_by_marker(APP1);
-                segments.find_map(|segment| {
-                    segment.contents().strip_prefix(JPEG_XMP).map(<[u8]>::to_vec)
-                })
-            }
-            Self::Png(file) => {
-                let mut chunks = file.chunks_by_type(*b"iTXt");
-                chunks.find_map(|chunk| chunk.contents().strip_prefix(PNG_XMP).map(<[u8]>::to_vec))
-            }
-        }
-    }
-
-    fn set_packet(&mut self, packet: &[u8]) -> Result<(), String> {
-        match self {
-            Self::Jpeg(file) => {
-                let contents = [JPEG_XMP, packet].concat();
-                if contents.len() > MAX_SEGMENT {
-                    return Err("its metadata is too long for a JPEG's packet".to_owned());
-                }
-                let segments = file.segments_mut();
-                segments.retain(|segment| {
-                    segment.marker() != APP1 || !segment.contents().starts_with(JPEG_XMP)
-                });
-                // Behind JFIF's and EXIF's segments, which want to be first.
-                let place =
-                    segments.iter().position(|segment| !matches!(segment.marker(), 0xe0 | APP1));
-                let segment = JpegSegment::new_with_contents(APP1, contents.into());
-                segments.insert(place.unwrap_or(0), segment);
-            }
-            Self::Png(file) => {
-                let chunks = file.chunks_mut();
-                chunks.retain(|chunk| {
-                    chunk.kind() != *b"iTXt" || !chunk.contents().starts_with(PNG_XMP)
-                });
-                let chunk = PngChunk::new(*b"iTXt", [PNG_XMP, packet].concat().into());
-                // The first chunk is the header.
-                chunks.insert(1.min(chunks.len()), chunk);
-            }
-        }
-        Ok(())
-    }
-
-    fn into_bytes(self) -> Vec<u8> {
-        match self {
-            Self::Jpeg(file) => file.encoder().bytes().to_vec(),
-            Self::Png(file) => file.encoder().bytes().to_vec(),
-        }
-    }
 }

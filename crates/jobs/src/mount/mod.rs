@@ -43,3 +43,4 @@ pub use place::{Place, Secret};
 pub use report::Report;
 pub use service::{MOUNT_TOPIC, MountCounters, MountStatus, Mounts};
 pub use source::{Entry, Found, MAX_DEPTH, MAX_FILES, Source, SourceError};
+pub(crate) use target::MOUNT;

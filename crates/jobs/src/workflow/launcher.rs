@@ -35,7 +35,9 @@ const ROOTS: &[&str] = &[
 /// The follower that starts workflows.
 const FOLLOWER: &str = "workflow-launchers";
 /// In whose name processes of workflows change content; such changes start nothing.
-const WORKFLOW_USER: &str = "workflow-process-service";
+pub(crate) const WORKFLOW_USER: &str = "workflow-process-service";
+/// In whose name uploads are processed: what a file says about itself is nobody's edit.
+const UPDATE_USER: &str = "dam-update-service";
 /// Changes of one look.
 const LIMIT: usize = 1000;
 /// How often content is looked at.
@@ -138,10 +140,10 @@ impl LauncherRule {
     }
 }
 
-/// Tells whether a workflow made a revision.
-fn is_of_workflow(revision: &RevisionChanges) -> bool {
+/// Tells whether a workflow made a revision, or what processes assets.
+fn is_of_machine(revision: &RevisionChanges) -> bool {
     let message = revision.message.as_deref().unwrap_or_default();
-    revision.user == WORKFLOW_USER || message.starts_with(MESSAGE)
+    [WORKFLOW_USER, UPDATE_USER].contains(&revision.user.as_str()) || message.starts_with(MESSAGE)
 }
 
 /// Adds what conditions may ask about beside the properties of the application.
@@ -265,7 +267,7 @@ impl Launcher {
         let mut starts = Vec::new();
         if !page.revisions.is_empty() {
             let rules = self.rules(&self.repository.snapshot()?)?;
-            for revision in page.revisions.iter().filter(|revision| !is_of_workflow(revision)) {
+            for revision in page.revisions.iter().filter(|revision| !is_of_machine(revision)) {
                 self.started_by(revision, &rules, &mut starts)?;
             }
         }

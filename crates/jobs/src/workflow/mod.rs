@@ -27,6 +27,7 @@ mod timeout;
 pub use control::FailedStep;
 pub use engine::{StartWorkflow, WorkflowId, Workflows};
 pub use handler::{Process, StepOutcome, StepRun, WorkflowHandler};
+pub(crate) use launcher::WORKFLOW_USER;
 pub use launcher::{Launcher, LauncherRule};
 pub use model::{Model, Step, StepKind, Transition, find_models};
 pub use process::NoopProcess;

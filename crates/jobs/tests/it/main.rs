@@ -16,6 +16,7 @@ mod asset_quality;
 mod asset_support;
 mod asset_tools;
 mod asset_write_back;
+mod asset_write_back_flow;
 mod config;
 mod kill;
 mod mount;

@@ -215,16 +215,24 @@ fn without(text: &str, changes: &[(String, Option<Value>)]) -> Result<String, St
     };
     let mut cuts: Vec<Range<usize>> = Vec::new();
     for description in descriptions(&document) {
-        for attribute in description.attributes() {
-            if changes_name(attribute.namespace(), attribute.name()) {
-                cuts.push(attribute.range());
-            }
+        let changes_attribute = |attribute: &roxmltree::Attribute<'_, '_>| {
+            changes_name(attribute.namespace(), attribute.name())
+        };
+        let changes_element = |element: &Node<'_, '_>| {
+            changes_name(element.tag_name().namespace(), element.tag_name().name())
+        };
+        let elements = || description.children().filter(Node::is_element);
+        // One of which nothing would be left goes as a whole, so that a packet does not grow with each change.
+        let is_about =
+            |attribute: &roxmltree::Attribute<'_, '_>| attribute.namespace() == Some(RDF);
+        let is_empty = elements().all(|element| changes_element(&element))
+            && description.attributes().all(|one| is_about(&one) || changes_attribute(&one));
+        if is_empty {
+            cuts.push(description.range());
+            continue;
         }
-        for element in description.children().filter(Node::is_element) {
-            if changes_name(element.tag_name().namespace(), element.tag_name().name()) {
-                cuts.push(element.range());
-            }
-        }
+        cuts.extend(description.attributes().filter(changes_attribute).map(|one| one.range()));
+        cuts.extend(elements().filter(changes_element).map(|element| element.range()));
     }
     cuts.sort_by_key(|cut| cut.start);
     let mut kept = String::with_capacity(text.len());
