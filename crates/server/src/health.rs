@@ -21,6 +21,7 @@ pub(crate) async fn health(State(instance): State<Arc<Instance>>) -> Response {
     checks.extend(replication_checks(&instance).await);
     checks.push(("search", crate::search::fault(&instance, SystemTime::now()).await));
     checks.push(("jobs", crate::api::job::fault(&instance, SystemTime::now()).await));
+    checks.extend(crate::api::mount::checks(&instance).await);
     checks.push(("work", work_check(&instance)));
     let is_ok = checks.iter().all(|(_, fault)| fault.is_none());
     let checks: Vec<_> = checks
@@ -94,5 +95,6 @@ pub(crate) async fn metrics(State(instance): State<Arc<Instance>>) -> Response {
     text.push_str(&crate::search::metrics(&instance, role).await);
     text.push_str(&crate::api::job::metrics(&instance, role).await);
     text.push_str(&crate::image::metrics(&instance, role));
+    text.push_str(&crate::api::mount::metrics(&instance, role));
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
 }

@@ -103,6 +103,7 @@ pub struct Instance {
     /// What entity tags are made with.
     pub(crate) tag_key: [u8; 32],
     pub(crate) images: std::sync::OnceLock<crate::image::Images>,
+    pub(crate) mounts: std::sync::OnceLock<tympan_jobs::mount::Mounts>,
 }
 
 /// How long a request waits for a permit to work before it is told to come again.
@@ -155,6 +156,7 @@ impl Instance {
             followers: Followers::default(),
             tag_key,
             images: std::sync::OnceLock::new(),
+            mounts: std::sync::OnceLock::new(),
         };
         let instance = Arc::new(instance);
         crate::query::keep_indexes(&instance);

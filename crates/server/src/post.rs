@@ -4,6 +4,7 @@
 //! one commit. `docs/compat/sling.md` lists differences.
 
 mod content;
+mod duplicate;
 mod fields;
 mod import;
 mod respond;
@@ -22,6 +23,7 @@ use crate::failure::{Failure, Result};
 use crate::form;
 use crate::login::{CSRF_HEADER, Identity, check_csrf, check_origin};
 use crate::metrics::count;
+pub(crate) use crate::post::duplicate::CREATE_ASSET_PID;
 use crate::post::fields::Fields;
 use crate::post::respond::Wanted;
 use crate::wishes::{require_replicate, taken_away, with_wishes};

@@ -20,6 +20,7 @@ mod feed;
 mod guard;
 mod identity;
 pub(crate) mod job;
+pub(crate) mod mount;
 mod node;
 mod node_type;
 mod openapi;
@@ -79,6 +80,7 @@ const TABLES: &[&[Endpoint]] = &[
     agent::ENDPOINTS,
     schedule::ENDPOINTS,
     step::ENDPOINTS,
+    mount::ENDPOINTS,
     openapi::ENDPOINTS,
 ];
 

@@ -306,6 +306,7 @@ pub(crate) fn all() -> Map<String, Value> {
         super::package::schemas(),
         super::job::schemas(),
         super::workflow::schemas(),
+        super::mount::schemas(),
     ] {
         all.extend(schemas);
     }

@@ -14,9 +14,9 @@ use crate::Instance;
 use crate::api::Condition;
 use crate::failure::{Failure, Result};
 use crate::form::Upload;
-use crate::post::Done;
 use crate::post::fields::{Chunk, Fields, Spec};
 use crate::post::import::{self, Form, Merging};
+use crate::post::{Done, duplicate};
 use crate::settable::{SetProperties, is_protected};
 use crate::touch::touch_pages;
 
@@ -61,7 +61,13 @@ pub(crate) fn carry_out(
                 work.relocate(operation, &path, fields)?;
             }
         }
-        "createasset" => work.create_assets(path, fields)?,
+        "createasset" => {
+            work.create_assets(path, fields)?;
+            if duplicate::is_wanted(instance) {
+                let folder = existing(&seen, path)?;
+                work.done.changes.extend(duplicate::found(instance, &seen, &folder, fields)?);
+            }
+        }
         "import" => work.import(path, fields)?,
         "checkin" | "checkout" | "restore" => {
             for path in targets(&seen, path, fields)? {

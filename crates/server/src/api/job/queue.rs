@@ -33,7 +33,14 @@ const PROPERTIES: &[&str] = &[
 /// The longest name of a queue, in characters: with its PID it must be the name of a node.
 const MAX_NAME: usize = 150;
 /// What this program does something with; other configurations are listed as ignored.
-const KNOWN: &[&str] = &[QUEUE_FACTORY, tympan_jobs::MAIN_QUEUE_PID];
+const KNOWN: &[&str] = &[
+    QUEUE_FACTORY,
+    tympan_jobs::MAIN_QUEUE_PID,
+    tympan_jobs::mount::MOUNT_FACTORY,
+    tympan_jobs::mount::SYNCHRONIZATION_PIDS[0],
+    tympan_jobs::mount::SYNCHRONIZATION_PIDS[1],
+    crate::post::CREATE_ASSET_PID,
+];
 
 const SETTINGS: Parameter = Parameter::new(
     "set",
