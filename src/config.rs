@@ -37,6 +37,7 @@ pub(crate) struct Config {
     pub(crate) assets: Assets,
     pub(crate) dispatcher: tympan_dispatcher::Settings,
     pub(crate) back_ends: BTreeMap<String, BackEnd>,
+    pub(crate) mounts: crate::mounts::Mounts,
 }
 
 /// A system whose JSON components show with `data`; the section is `[back_ends.NAME]`.

@@ -142,6 +142,7 @@ async fn open_state_of(dir: &Path, config: &Config) -> Result<State, Fault> {
         None => State::open(&file).await.map_err(failed)?,
     };
     state.migrate("jobs", tympan_jobs::MIGRATIONS).await.map_err(failed)?;
+    state.migrate("mounts", tympan_jobs::mount::MOUNT_MIGRATIONS).await.map_err(failed)?;
     state.migrate("server", tympan_server::MIGRATIONS).await.map_err(failed)?;
     Ok(state)
 }

@@ -9,6 +9,7 @@ mod config;
 mod data;
 mod home;
 mod maintenance;
+mod mounts;
 mod site;
 
 use std::process::ExitCode;

@@ -9,7 +9,8 @@ use std::time::{Duration, SystemTime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tympan_jobs::asset::{AssetFollower, AssetHandler, Assets};
+use tympan_jobs::asset::{AssetFollower, AssetHandler, Assets, WriteBackProcess};
+use tympan_jobs::mount::Mounts;
 use tympan_jobs::workflow::{Launcher, Steps, WorkflowHandler, Workflows};
 use tympan_jobs::{Configurator, Queues, TopicPattern, Worker, WorkerOptions};
 use tympan_render::{DirSource, Mode, Options, Renderer, RepositorySource};
@@ -109,7 +110,7 @@ pub(crate) async fn start(plan: &Plan<'_>) -> Result<Running, Fault> {
         // Nobody else holds what an earlier run of this process left.
         queues.release_all().await.map_err(|error| failed(&error))?;
     }
-    let configurator = jobs(plan, &queues)?;
+    let (configurator, mounts) = jobs(plan, &queues)?;
     let key = replication_key(&plan.key_dir)?;
     let replicator = Replicator::new(role.name(), repository.clone(), queues.clone(), key.clone());
     let workflows = Workflows::new(queues.clone());
@@ -141,6 +142,9 @@ pub(crate) async fn start(plan: &Plan<'_>) -> Result<Running, Fault> {
         keeping: config.versions.keeping(),
     };
     let instance = Instance::open(options, SystemTime::now()).map_err(|error| failed(&error))?;
+    if let Some(mounts) = &mounts {
+        instance.synchronize_with(mounts.clone());
+    }
     draw_pictures(plan, &instance, configurator.worker())?;
     if role == Role::Publish {
         // What a crash kept from being flushed is flushed now.
@@ -160,7 +164,7 @@ pub(crate) async fn start(plan: &Plan<'_>) -> Result<Running, Fault> {
             Ok(())
         });
     }
-    work_off(configurator, plan, &replicator, (&mut tasks, &stopped));
+    work_off((configurator, mounts), plan, &replicator, (&mut tasks, &stopped));
     tasks.spawn(async move {
         replicator.run(stopped).await;
         Ok(())
@@ -191,8 +195,8 @@ fn draw_pictures(plan: &Plan<'_>, instance: &Instance, worker: &Worker) -> Resul
     Ok(())
 }
 
-/// Makes what works off the queues, with the configurations that content holds.
-fn jobs(plan: &Plan<'_>, queues: &Queues) -> Result<Configurator, Fault> {
+/// Makes what works off the queues, with the configurations that content holds; and the mounts of an author.
+fn jobs(plan: &Plan<'_>, queues: &Queues) -> Result<(Configurator, Option<Mounts>), Fault> {
     let section = &plan.home.config.jobs;
     let role = if plan.is_assets { ASSETS } else { plan.role.name() };
     let name = format!("{role}-{}", random_text()?.get(..12).unwrap_or_default());
@@ -211,11 +215,22 @@ fn jobs(plan: &Plan<'_>, queues: &Queues) -> Result<Configurator, Fault> {
         options.is_reserving = true;
     }
     let worker = Worker::new(queues.clone(), options);
+    let runtime = tokio::runtime::Handle::current();
+    let mut mounts = None;
+    if plan.role == Role::Author {
+        let settings = plan.home.config.mounts.settings(&plan.home.dir)?;
+        let made = Mounts::new(plan.home.repository.clone(), queues.clone(), runtime, settings);
+        made.handlers().into_iter().for_each(|handler| worker.register(handler));
+        mounts = Some(made);
+    }
     let mut modes = vec![plan.role.name()];
     modes.extend(section.run_modes.iter().map(String::as_str));
     let configurator = Configurator::new(worker, plan.home.repository.clone(), &modes);
     configurator.refresh().map_err(|error| Fault::cannot_run(chain(&error)))?;
-    Ok(configurator)
+    if let Some(mounts) = &mounts {
+        mounts.load(&configurator.configs());
+    }
+    Ok((configurator, mounts))
 }
 
 /// Lets steps of workflows be carried out: those that come with the engine, and on authors those that replicate.
@@ -226,7 +241,8 @@ fn register_steps(
     replicator: &Replicator,
 ) {
     let runtime = tokio::runtime::Handle::current();
-    let mut steps = Steps::standard(&plan.home.repository);
+    let write_back = WriteBackProcess::new(plan.home.repository.clone());
+    let mut steps = Steps::standard(&plan.home.repository).process(Arc::new(write_back));
     if plan.role == Role::Author {
         let keeping = plan.home.config.versions.keeping();
         for process in tympan_replicate::processes(replicator, keeping, &runtime) {
@@ -245,7 +261,7 @@ fn register_steps(
 
 /// Starts what follows content and works off the queues.
 fn work_off(
-    configurator: Configurator,
+    (configurator, mounts): (Configurator, Option<Mounts>),
     plan: &Plan<'_>,
     replicator: &Replicator,
     (tasks, stopped): (&mut JoinSet<Result<(), Fault>>, &watch::Receiver<bool>),
@@ -263,6 +279,13 @@ fn work_off(
         });
         let assets = AssetFollower::new(plan.home.repository.clone(), replicator.queues().clone());
         let following = assets.run(stopped.clone());
+        tasks.spawn(async move {
+            following.await;
+            Ok(())
+        });
+    }
+    if let Some(mounts) = mounts {
+        let following = mounts.run(configurator.clone(), !plan.is_assets, stopped.clone());
         tasks.spawn(async move {
             following.await;
             Ok(())

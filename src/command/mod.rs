@@ -1,6 +1,7 @@
 //! What each command does. Only here do errors become exit codes: 0 done, 1 a goal or check failed, 2 used wrongly,
 //! 3 could not run.
 
+mod assets;
 mod demo;
 mod dispatcher;
 mod index;
@@ -83,6 +84,7 @@ pub(crate) fn run(arguments: Arguments) -> Outcome {
             user::run(&user)
         }
         Command::Jobs(jobs) => jobs::run(&jobs),
+        Command::Assets(assets) => assets::run(&assets),
         Command::Status(remote) => remote::status(&remote),
         Command::DrawPictures => picture::draw_pictures(),
         Command::RunTool(tool) => picture::run_tool(&tool),

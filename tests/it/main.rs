@@ -22,6 +22,7 @@ mod history;
 mod interface;
 mod launches;
 mod maintenance;
+mod mounts;
 mod offload;
 mod openapi;
 mod package;
