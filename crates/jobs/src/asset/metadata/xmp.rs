@@ -209,7 +209,7 @@ fn without(text: &str, changes: &[(String, Option<Value>)]) -> Result<String, St
     let text = text.trim_matches(|c: char| c == '\0' || c == '\u{feff}' || c.is_whitespace());
     let document =
         Document::parse(text).map_err(|error| format!("its XMP packet cannot be read: {error}"))?;
-    let changes_name = |namespace, name: &str| {
+    let changes_name = |namespace: Option<&str>, name: &str| {
         name_of(namespace, name)
             .is_some_and(|name| changes.iter().any(|(changed, _)| *changed == name))
     };
