@@ -3,15 +3,17 @@
 use std::fs::File;
 use std::io::Write;
 use std::path::Path;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, Request, Response, header};
 use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::{BodyExt, Full};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 use tympan_content::package::{InstallOptions, PackageId};
 use tympan_web::client::{Client, Options};
+use tympan_web::limit::limited;
 use tympan_web::read_body::from_reader;
 
 use crate::args::Place;
@@ -20,7 +22,11 @@ use crate::home::chain;
 use crate::say;
 
 /// No answer but a package is longer.
-const MAX_ANSWER: usize = 64 * 1024 * 1024;
+const MAX_ANSWER: u64 = 64 * 1024 * 1024;
+/// No package that is built is longer.
+const MAX_PACKAGE: u64 = 64 * 1024 * 1024 * 1024;
+/// How long an answer that has begun may leave off arriving.
+pub(crate) const STALL: Duration = Duration::from_secs(60);
 
 type Body = UnsyncBoxBody<Bytes, std::io::Error>;
 
@@ -91,7 +97,7 @@ impl<'a> Instance<'a> {
         let path = format!("/api/v1/packages/build?id={}", encoded(&id.to_string()));
         runtime(4)?.block_on(async {
             let response = self.send(Method::POST, &path, Payload::Bytes(filter)).await?;
-            let mut body = response.into_body();
+            let mut body = limited(response.into_body(), MAX_PACKAGE).stalling_at_most(STALL);
             let mut length = 0;
             while let Some(frame) = body.frame().await {
                 let frame = frame.map_err(|error| {
@@ -156,7 +162,8 @@ impl<'a> Instance<'a> {
 }
 
 async fn read_json(response: Response<Body>) -> Result<Value, Fault> {
-    let body = Limited::new(response.into_body(), MAX_ANSWER).collect().await;
+    let body = limited(response.into_body(), MAX_ANSWER).stalling_at_most(STALL);
+    let body = body.collect().await;
     let body = body
         .map_err(|error| Fault::cannot_run(format!("the answer broke off: {error}")))?
         .to_bytes();

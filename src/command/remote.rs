@@ -4,17 +4,19 @@ use std::process::ExitCode;
 
 use bytes::Bytes;
 use http::{Method, Request, header};
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::{BodyExt, Full};
 use serde_json::Value;
 use tympan_web::client::Client;
+use tympan_web::limit::limited;
 
 use crate::args::Remote;
+use crate::command::package_remote::STALL;
 use crate::command::{CHECK_FAILED, Fault, Outcome, runtime};
 use crate::home::chain;
 use crate::say;
 
 /// No answer of an instance is longer.
-const MAX_ANSWER: usize = 16 * 1024 * 1024;
+const MAX_ANSWER: u64 = 16 * 1024 * 1024;
 
 /// Tells the health of an instance.
 pub(crate) fn status(remote: &Remote) -> Outcome {
@@ -72,7 +74,8 @@ pub(crate) fn ask(remote: &Remote, method: Method, path: &str, form: &str) -> Re
             .await
             .map_err(|error| Fault::cannot_run(chain(&error)))?;
         let status = response.status();
-        let body = Limited::new(response.into_body(), MAX_ANSWER).collect().await;
+        let body = limited(response.into_body(), MAX_ANSWER).stalling_at_most(STALL);
+        let body = body.collect().await;
         let body = body
             .map_err(|error| Fault::cannot_run(format!("the answer broke off: {error}")))?
             .to_bytes();
@@ -81,6 +84,11 @@ pub(crate) fn ask(remote: &Remote, method: Method, path: &str, form: &str) -> Re
             return Ok(answer);
         }
         let message = ["detail", "error"].map(|name| text(&answer, name)).concat();
-        Err(Fault::cannot_run(format!("{uri} answered {status}: {message}")))
+        let message = format!("{uri} answered {status}: {message}");
+        Err(if status.is_client_error() {
+            Fault::usage(message)
+        } else {
+            Fault::cannot_run(message)
+        })
     })
 }

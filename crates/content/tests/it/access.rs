@@ -373,8 +373,13 @@ fn check_children(seen: &Snapshot, all: &Snapshot, at: &NodePath) {
     }
 }
 
+/// How many worlds are tried: 250, or what `PROPTEST_CASES` says for a longer run.
+fn cases() -> u32 {
+    std::env::var("PROPTEST_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(250)
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(250))]
+    #![proptest_config(ProptestConfig::with_cases(cases()))]
 
     #[test]
     fn agrees_with_the_naive_evaluator(world in world()) {
