@@ -25,16 +25,23 @@ pub(crate) struct Moves {
 
 /// The moves of the revision that was last read in part.
 #[derive(Debug, Default)]
-pub(crate) struct KnownMoves(Mutex<Option<((Map, Map), Arc<Moves>)>>);
+pub(crate) struct KnownMoves(Mutex<Option<Known>>);
+
+/// The content before and after a revision, and where documents went in it.
+#[derive(Debug)]
+struct Known {
+    maps: (Map, Map),
+    moves: Arc<Moves>,
+}
 
 impl KnownMoves {
     pub(crate) fn find(&self, maps: (Map, Map)) -> Option<Arc<Moves>> {
         let known = self.0.lock();
-        known.as_ref().filter(|(known, _)| *known == maps).map(|(_, moves)| moves.clone())
+        known.as_ref().filter(|known| known.maps == maps).map(|known| known.moves.clone())
     }
 
     pub(crate) fn keep(&self, maps: (Map, Map), moves: Arc<Moves>) {
-        *self.0.lock() = Some((maps, moves));
+        *self.0.lock() = Some(Known { maps, moves });
     }
 }
 

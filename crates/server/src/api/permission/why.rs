@@ -78,7 +78,7 @@ fn why(instance: &Instance, call: &Call) -> Result<Reply> {
     }
     let mut wanted = Privileges::NONE;
     for name in call.texts("privilege") {
-        let unknown = || Failure::bad_request(format!("there is no privilege `{name}`"));
+        let unknown = || Failure::unfit(format!("there is no privilege `{name}`"));
         wanted = wanted | Privileges::find(name).ok_or_else(unknown)?;
     }
     let wanted = if wanted.is_empty() { Privileges::ALL } else { wanted };
