@@ -130,10 +130,7 @@ fn beside_sling(context: &mut Context, program: &Path) -> Outcome<Figure> {
         Spread::of(theirs).median,
         Spread::of(ours).median
     );
-    Ok(Figure::spread(ROW, what, &times, "x")
-        .goal(Goal::AtLeast(10.0))
-        .against("Sling")
-        .note(note))
+    Ok(Figure::spread(ROW, what, &times, "x").goal(Goal::AtLeast(10.0)).against("Sling").note(note))
 }
 
 /// Writes a copy of the package that Sling installs.

@@ -80,11 +80,7 @@ struct Built {
 }
 
 /// Measures building from nothing, in turn with the library alone.
-fn builds(
-    context: &Context,
-    repository: &Repository,
-    texts: &[Text],
-) -> Outcome<Vec<Figure>> {
+fn builds(context: &Context, repository: &Repository, texts: &[Text]) -> Outcome<Vec<Figure>> {
     let bytes = texts.iter().map(|text| text.title.len() + text.texts.len()).sum::<usize>();
     let megabytes = bytes as f64 / 1e6;
     let mut ours = || -> Outcome<Built> {
@@ -115,9 +111,8 @@ fn builds(
     };
     let [ours, plain] = alternate(BUILDS, [&mut ours, &mut plain])?;
     let rates = |built: &[Built]| Spread::of(built.iter().map(|one| one.rate));
-    let each_second = |built: &[Built]| {
-        Spread::of(built.iter().map(|one| megabytes / one.cpu_seconds)).median
-    };
+    let each_second =
+        |built: &[Built]| Spread::of(built.iter().map(|one| megabytes / one.cpu_seconds)).median;
     let note = ours.first().map(|built| built.note.clone()).unwrap_or_default();
     let beside = ratio(&ours, &plain, |built| built.cpu_seconds);
     let costs = format!(

@@ -32,7 +32,12 @@ fn of_sling(context: &mut Context) -> Vec<Figure> {
     let costs = context.sling().ok().and_then(|sling| sling.start_costs());
     let Some((seconds, memory)) = costs else { return Vec::new() };
     vec![
-        Figure::value(CONTEXT, "start of Sling to its first answer, empty repository", seconds, "s"),
+        Figure::value(
+            CONTEXT,
+            "start of Sling to its first answer, empty repository",
+            seconds,
+            "s",
+        ),
         Figure::value(CONTEXT, "resident memory of Sling after its start", memory, "MiB"),
     ]
 }
