@@ -19,6 +19,7 @@ mod ledger;
 mod oak;
 mod open;
 mod pages;
+mod peak;
 mod plain_index;
 mod query;
 mod read;
@@ -26,6 +27,7 @@ mod record;
 mod render;
 mod search;
 mod start;
+mod upload;
 mod writers;
 mod written;
 
@@ -88,6 +90,8 @@ pub(crate) const ROWS: &[Row] = &[
     },
     Row { name: "B2", about: "100 KB binary at publish", measure: binary::measure },
     Row { name: "A1", about: "four renditions of a 24-megapixel JPEG", measure: asset::measure },
+    Row { name: "A2", about: "uploads until their renditions are done", measure: upload::measure },
+    Row { name: "A3", about: "editors who save while assets are uploaded", measure: peak::measure },
     Row { name: "A4", about: "empty durable jobs", measure: jobs::measure },
     Row {
         name: "D1",
