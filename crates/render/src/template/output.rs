@@ -155,7 +155,9 @@ fn url(text: &str, reach: Reach, set: &'static AsciiSet) -> String {
 fn code_url(text: &str, reach: Reach) -> String {
     let text = text.trim();
     if reach == Reach::Whole {
-        let is_odd = text.contains(['\\', '%']) || text.chars().any(char::is_control);
+        let lower = text.to_ascii_lowercase();
+        let hides = ["%2e", "%2f", "%5c", "\\"].iter().any(|hidden| lower.contains(hidden));
+        let is_odd = hides || text.chars().any(char::is_control);
         let climbs = text.split(['/', '?', '#']).any(|name| matches!(name, "." | ".."));
         let is_code = text.starts_with(CODE_FOLDER) && !is_odd && !climbs;
         return if is_code {
@@ -415,6 +417,7 @@ mod tests {
     fn code_comes_from_libraries() {
         let whole = Escape::CodeUrl(Reach::Whole);
         check(whole, "/etc.clientlibs/a.js?x=1", "/etc.clientlibs/a.js?x=1");
+        check(whole, "/etc.clientlibs/a%20b.js", "/etc.clientlibs/a%20b.js");
         for refused in [
             "//evil/x.js",
             "https://evil/x.js",
