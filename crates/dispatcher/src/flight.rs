@@ -78,7 +78,7 @@ pub(crate) enum Role {
 #[derive(Debug, Default)]
 pub(crate) struct Flights {
     slots: Mutex<HashMap<PathBuf, Slot>>,
-    /// Held for reading while a file is put into place, for writing while a flush names files.
+    /// Held for reading while a file is put into place, for writing while a flush names or removes files.
     gate: RwLock<()>,
     passes: Mutex<HashMap<PathBuf, (Instant, Reason)>>,
 }
@@ -142,6 +142,15 @@ impl Flights {
                 slot.overtaken = slot.current.take();
             }
         }
+    }
+
+    /// Runs `remove` while no file is put into place.
+    ///
+    /// Body and header file are two files: one that removes the old pair while a new one comes could leave the new body
+    /// without its headers.
+    pub(crate) fn while_nothing_is_stored<T>(&self, remove: impl FnOnce() -> T) -> T {
+        let _nothing_is_stored = self.gate.write();
+        remove()
     }
 
     fn remembered_pass(&self, file: &Path) -> Option<Reason> {

@@ -120,10 +120,10 @@ impl Inner {
             flights.flush(|fetched| fetched == absolute);
             let docroot = root.current()?;
             let is_there = absolute.symlink_metadata().is_ok();
-            match mode {
-                FlushMode::Soft => docroot.mark_file(&file).failure.map_or(Ok(()), Err)?,
-                FlushMode::Delete => docroot.remove_file(&file)?,
-            }
+            flights.while_nothing_is_stored(|| match mode {
+                FlushMode::Soft => docroot.mark_file(&file).failure.map_or(Ok(()), Err),
+                FlushMode::Delete => docroot.remove_file(&file),
+            })?;
             Ok(is_there)
         };
         match tokio::task::spawn_blocking(work).await {
@@ -158,7 +158,10 @@ impl Inner {
             self.overtake(&farm, &flush);
             let inner = Arc::clone(&self);
             let cache = cache.clone();
-            let work = move || inner.apply(&docroot, &cache, &flush);
+            let work = move || {
+                let flights = Arc::clone(&inner.flights);
+                flights.while_nothing_is_stored(|| inner.apply(&docroot, &cache, &flush))
+            };
             let applied = tokio::task::spawn_blocking(work).await;
             self.refetch(&farm, &message);
             farm.refetch.settle(&listed);

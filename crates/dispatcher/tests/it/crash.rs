@@ -69,10 +69,22 @@ impl Process {
         let has_head = bytes.windows(4).any(|window| window == b"\r\n\r\n");
         has_head.then(|| Reply::parse(&bytes, false)).filter(|reply| reply.is_complete)
     }
+}
 
-    fn kill(mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
+/// Kills a process when it is dropped.
+struct Killer(u32);
+
+impl Drop for Killer {
+    fn drop(&mut self) {
+        let pid = rustix::process::Pid::from_raw(i32::try_from(self.0).unwrap()).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
     }
 }
 
@@ -119,6 +131,8 @@ fn what_a_killed_dispatcher_leaves_is_whole_and_not_older_than_a_flush() {
         };
         std::thread::scope(|scope| {
             let process = &process;
+            // A failed assertion ends the visitors, who would ask for ever otherwise.
+            let _killer = Killer(process.child.id());
             // Visitors store pages while flushes remove them, until the process dies under them.
             for number in 0..PAGES {
                 scope.spawn(move || {
@@ -142,16 +156,11 @@ fn what_a_killed_dispatcher_leaves_is_whole_and_not_older_than_a_flush() {
             }
             // A flush may be under way, too.
             scope.spawn(|| process.ask("POST / HTTP/1.1\r\nCQ-Action: Activate\r\nCQ-Handle: /p0"));
-            let pid = i32::try_from(process.child.id()).unwrap();
-            let pid = rustix::process::Pid::from_raw(pid).unwrap();
-            rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
         });
-        process.kill();
         process = Process::start(&config);
         let acknowledged = current.load(Ordering::SeqCst);
         for number in 0..PAGES {
             check(process.ask(&format!("GET /p{number}.html HTTP/1.1")).unwrap(), acknowledged);
         }
     }
-    process.kill();
 }
