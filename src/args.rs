@@ -198,9 +198,11 @@ pub(crate) enum DispatcherCommand {
         files: Vec<PathBuf>,
     },
     /// Reads a configuration and prints every finding as `file:line:column: message`.
-    #[command(after_help = "Example: tympan dispatcher check conf/dispatcher.any --root ./copy-of-the-server\n\n\
+    #[command(
+        after_help = "Example: tympan dispatcher check conf/dispatcher.any --root ./copy-of-the-server\n\n\
         A file without `/farms` is checked as a part of a configuration. The command fails (1) only on an error, not on a \
-        warning.")]
+        warning."
+    )]
     Check {
         /// The configuration, or a part of one.
         file: PathBuf,

@@ -196,7 +196,8 @@ fn convert(files: &[PathBuf]) -> Outcome {
             .map_err(|error| Fault::usage(format!("cannot read `{}`: {error}", file.display())))?;
         texts.push((file.as_path(), String::from_utf8_lossy(&bytes).into_owned()));
     }
-    let texts: Vec<(&Path, &str)> = texts.iter().map(|(file, text)| (*file, text.as_str())).collect();
+    let texts: Vec<(&Path, &str)> =
+        texts.iter().map(|(file, text)| (*file, text.as_str())).collect();
     let converted = tympan_dispatcher::convert(&texts);
     say!("{}", converted.toml.trim_end());
     print_to_stderr(&converted.diagnostics);

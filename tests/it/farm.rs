@@ -172,8 +172,8 @@ fn every_publisher_ends_with_the_same_content_whoever_is_killed() {
         // The dispatcher holds copies of what was there before.
         farm.content_of(3);
         let victim = round % 4;
-        for number in 0..PAGES {
-            titles[number] = format!("round-{round}-{number}");
+        for (number, title) in titles.iter_mut().enumerate() {
+            *title = format!("round-{round}-{number}");
             if number == 1 {
                 farm.parts[victim].kill();
                 if victim == 0 {
@@ -182,7 +182,7 @@ fn every_publisher_ends_with_the_same_content_whoever_is_killed() {
                     farm.parts[victim].again();
                 }
             }
-            farm.activate(number, &titles[number]);
+            farm.activate(number, title);
         }
         if victim != 0 {
             farm.parts[victim].again();

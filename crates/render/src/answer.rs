@@ -336,12 +336,12 @@ impl Answer<'_> {
     pub(crate) fn draw_fault(&self, url: &Url, fault: &Fault<'_>, outcome: Outcome) -> Drawn {
         let path = NodePath::new(&url.path).unwrap_or_else(|_| NodePath::root());
         let of_site = self.error_page(&path, fault).and_then(|resource| {
-            self.draw_fault_with(url, fault, &resource, self.find_script(&html(url), &resource)?)
+            self.draw_fault_with(url, fault, &resource, &self.find_script(&html(url), &resource)?)
         });
         let drawn = of_site.or_else(|| {
             let wanted = Wanted { method: "GET", selectors: &[], extension: Some("html") };
             let script = self.scripts.find_error_handler(fault.name, &wanted)?;
-            self.draw_fault_with(url, fault, &Resource::missing(path), script)
+            self.draw_fault_with(url, fault, &Resource::missing(path), &script)
         });
         match drawn {
             Some(drawn) => Drawn { outcome, ..drawn },
@@ -355,10 +355,10 @@ impl Answer<'_> {
         url: &Url,
         fault: &Fault<'_>,
         resource: &Resource,
-        script: Arc<str>,
+        script: &Arc<str>,
     ) -> Option<Drawn> {
         let scope = self.scope(url, "html", resource.path(), Some(fault));
-        match scope.draw(resource, &script, Arc::default()) {
+        match scope.draw(resource, script, Arc::default()) {
             Ok(text) => {
                 let mut drawn = Drawn::new(Outcome::Error, HTML, text);
                 drawn.timing = scope.take_timing();
@@ -366,7 +366,7 @@ impl Answer<'_> {
                 Some(drawn)
             }
             Err(failure) => {
-                scope.note_failure(&failure, &script);
+                scope.note_failure(&failure, script);
                 None
             }
         }

@@ -61,8 +61,10 @@ impl Watcher {
                         seen = fingerprint(&all);
                     }
                 }
-                Err(fault) => tracing::error!(file = %files.config.display(), reason = %fault.message(),
-                    "the changed configuration cannot be used; the old one stays"),
+                Err(fault) => {
+                    tracing::error!(file = %files.config.display(), reason = %fault.message(),
+                    "the changed configuration cannot be used; the old one stays")
+                }
             }
         }
     }

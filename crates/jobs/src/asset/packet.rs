@@ -139,8 +139,11 @@ fn jpeg_with(bytes: &[u8], packet: &[u8]) -> Result<Vec<u8>, String> {
     Ok(spliced(bytes, &parts))
 }
 
-/// Finds the packet's chunk and the packet.
-fn png(bytes: &[u8]) -> Result<Option<(Range<usize>, Range<usize>)>, String> {
+/// Where a chunk of a picture lies, and the packet in it.
+type Chunk = (Range<usize>, Range<usize>);
+
+/// Finds the packet's chunk.
+fn png(bytes: &[u8]) -> Result<Option<Chunk>, String> {
     let mut at = 8;
     loop {
         let length = number(bytes, at, 4, false)?;

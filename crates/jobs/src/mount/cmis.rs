@@ -28,6 +28,9 @@ const MAX_ANSWER: u64 = 64 << 20;
 /// The most folders.
 const MAX_FOLDERS: usize = 200_000;
 
+/// What is told the properties of an object; an error ends the listing.
+type Told<'a> = dyn FnMut(&Map<String, Json>) -> Result<(), SourceError> + 'a;
+
 /// A folder of a repository.
 #[derive(Debug)]
 pub(crate) struct Cmis {
@@ -102,11 +105,7 @@ impl Cmis {
     }
 
     /// Tells the objects of a folder, page by page.
-    fn list_folder(
-        &self,
-        folder: &str,
-        with: &mut dyn FnMut(&Map<String, Json>) -> Result<(), SourceError>,
-    ) -> Result<(), SourceError> {
+    fn list_folder(&self, folder: &str, with: &mut Told<'_>) -> Result<(), SourceError> {
         let (mut skip, mut seen) = (0, HashSet::new());
         loop {
             let target = format!(

@@ -55,9 +55,9 @@ struct Listing<'a> {
 }
 
 impl Listing<'_> {
-    fn list(&mut self, folder: OwnedFd, path: &str, depth: usize) -> Result<(), SourceError> {
+    fn list(&mut self, folder: &OwnedFd, path: &str, depth: usize) -> Result<(), SourceError> {
         let unreadable = |error: rustix::io::Errno| self.directory.unreadable(path, error.into());
-        let entries = Dir::read_from(&folder).map_err(unreadable)?;
+        let entries = Dir::read_from(folder).map_err(unreadable)?;
         for entry in entries {
             let entry = entry.map_err(|error| self.directory.unreadable(path, error.into()))?;
             let name = entry.file_name().to_bytes();
@@ -67,9 +67,9 @@ impl Listing<'_> {
             let below = joined(path, &escape(name));
             let kind = entry.file_type();
             if kind == FileType::Directory {
-                self.descend(&folder, entry.file_name(), &below, depth)?;
+                self.descend(folder, entry.file_name(), &below, depth)?;
             } else if matches!(kind, FileType::RegularFile | FileType::Unknown) {
-                self.look_at(&folder, entry.file_name(), below, depth)?;
+                self.look_at(folder, entry.file_name(), below, depth)?;
             }
         }
         Ok(())
@@ -88,7 +88,7 @@ impl Listing<'_> {
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         match openat(folder, name, flags, Mode::empty()) {
-            Ok(child) => self.list(child, path, depth + 1),
+            Ok(child) => self.list(&child, path, depth + 1),
             // It went away, or something else took its place, since the folder was listed.
             Err(rustix::io::Errno::NOENT | rustix::io::Errno::LOOP | rustix::io::Errno::NOTDIR) => {
                 Ok(())
@@ -120,8 +120,7 @@ impl Listing<'_> {
             return Err(SourceError::TooMany(self.directory.root.display().to_string()));
         }
         let bytes = u64::try_from(stat.st_size).unwrap_or_default();
-        let (seconds, nanos) =
-            (stat.st_mtime, u64::try_from(stat.st_mtime_nsec).unwrap_or_default());
+        let (seconds, nanos) = (stat.st_mtime, stat.st_mtime_nsec);
         (self.found)(Found::File(Entry {
             path,
             mark: mark(bytes, seconds, nanos),
@@ -145,7 +144,7 @@ impl Source for Directory {
         found: &mut dyn FnMut(Found) -> Result<(), SourceError>,
     ) -> Result<(), SourceError> {
         let root = self.open_root()?;
-        Listing { directory: self, found, files: 0 }.list(root, "", 0)
+        Listing { directory: self, found, files: 0 }.list(&root, "", 0)
     }
 
     fn open(&self, entry: &Entry) -> Result<Box<dyn Read + Send>, SourceError> {

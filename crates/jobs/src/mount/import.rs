@@ -140,7 +140,7 @@ impl Mounts {
             !context.cancelled()
         };
         let made = synchronize(&inner.repository, &inner.ledger, &mount, order, &mut going);
-        let report = match made {
+        let mut report = match made {
             Ok(report) => report,
             Err(PassError::Source { source: SourceError::Stopped, .. }) => {
                 return Outcome::Cancelled;
@@ -151,7 +151,8 @@ impl Mounts {
             Err(failure) => return failed(chain(&failure)),
         };
         let goes_on = report.waiting > 0 && report.changes() > 0 && !is_dry;
-        if let Err(failure) = self.note_import(name, before, report, (source, target), is_dry) {
+        report.is_dry = is_dry;
+        if let Err(failure) = self.note_import(name, before, report, (source, target)) {
             return Outcome::Retry { after: None, reason: chain(&failure) };
         }
         match (context.cancelled(), goes_on) {
@@ -168,13 +169,11 @@ impl Mounts {
         before: Option<LastPass>,
         mut report: Report,
         (source, target): (&str, &str),
-        is_dry: bool,
     ) -> Result<()> {
-        if let Some(before) = before.filter(|before| before.report.waiting > 0 && !is_dry) {
+        if let Some(before) = before.filter(|before| before.report.waiting > 0 && !report.is_dry) {
             report.added += before.report.added;
             report.bytes += before.report.bytes;
         }
-        report.is_dry = is_dry;
         report.of = Some((source.to_owned(), target.to_owned()));
         let root = self.inner.repository.head()?.to_string();
         let last = LastPass { root, ended: SystemTime::now(), report, failure: None };

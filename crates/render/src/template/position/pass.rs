@@ -123,7 +123,7 @@ impl Analyst<'_> {
             return Other::Circle;
         }
         self.done.insert(key.clone(), Entry::Running);
-        let found = self.walk_template(path, text, &tree, begin_states, is_plain);
+        let found = self.walk_template(path, text, &tree, begin_states);
         let found = found.map(Arc::new).map_err(Arc::new);
         let other = match &found {
             Ok(found) => Other::Found(name.clone(), Arc::clone(found)),
@@ -139,7 +139,6 @@ impl Analyst<'_> {
         text: &str,
         tree: &ast::Stmt<'_>,
         begin_states: &States,
-        is_plain: bool,
     ) -> Result<Found, Refusal> {
         let ast::Stmt::Template(template) = tree else {
             return Ok(Found::default());
@@ -159,7 +158,7 @@ impl Analyst<'_> {
         };
         let end = pass.walk(&template.children, begin_states.clone())?;
         let end = if pass.parent.is_some() { begin_states.clone() } else { end };
-        if is_plain {
+        if *begin_states == pass.begin {
             pass.require_rest(&end, text.len()..text.len(), "the template ends inside")?;
         }
         let mut found = pass.found;
