@@ -168,7 +168,7 @@ fn values(endpoint: &str, parameter: &str, name: &str) -> Vec<String> {
         ("/api/v1/types/cnd", "name") => text(&["nt:file"]),
         ("/api/v1/branches/diff", "name") => text(&["launch"]),
         (_, "depth") => text(&["5"]),
-        (_, "details") => text(&["true"]),
+        (_, "details" | "deep") => text(&["true"]),
         (_, "branch") => text(&["launch"]),
         (_, "version" | "from") => text(&["1.0", "1.1", word]),
         (_, "sort") => text(&["name", "-title", "modified"]),
