@@ -190,6 +190,8 @@ fn values(endpoint: &str, parameter: &str, name: &str) -> Vec<String> {
         ("/api/v1/workflows", "payload") => text(&[&format!("{HOME}/{name}")]),
         ("/api/v1/workflows", "model") => text(&["/var/workflow/models/review"]),
         ("/api/v1/workflows/instance", "id") => text(&["1"]),
+        ("/api/v1/workflows/back", "item") => text(&["1"]),
+        ("/api/v1/assets/imports", "name") => text(&["import-1"]),
         ("/api/v1/jobs", "topic") => text(&["com/day/cq/replication/job/author/publish"]),
         ("/api/v1/jobs", "queue") => text(&["<main queue>"]),
         ("/api/v1/jobs", "state") => text(&["QUEUED"]),

@@ -26,11 +26,11 @@ fn a_folder_deleted_under_a_running_index_is_built_anew() {
         assert!(begin.elapsed() < Duration::from_secs(60), "{:?}", site.index.status(now()));
         assert!(site.index.catch_up(Duration::from_secs(60)));
         let found = site.index.search(&request(term("alpha"))).unwrap().hits;
-        if names(&found).len() == 2 {
+        // The new index answers before its place is noted.
+        if names(&found).len() == 2 && site.folder.path().join("current").exists() {
             break;
         }
     }
-    assert!(site.folder.path().join("current").exists());
 }
 
 #[test]
