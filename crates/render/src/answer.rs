@@ -21,7 +21,7 @@ use crate::request::{Parameters, RenderRequest};
 use crate::resolve::{Routes, Way};
 use crate::resource::Resource;
 use crate::response::{Body, HTML, Outcome, Redirect, RenderResponse, media_type};
-use crate::script::{ScriptTable, Scripts, Wanted};
+use crate::script::{ERROR_TYPE, ScriptTable, Scripts, Wanted};
 use crate::template::{Asked, Failure, Handover, Progress, Scope, escape};
 use crate::timing::Timing;
 use crate::url::Url;
@@ -207,7 +207,12 @@ impl Answer<'_> {
             selectors: &url.selectors,
             extension: url.extension.as_deref(),
         };
-        self.scripts.find(&resource.resource_type(), resource.super_type().as_deref(), &wanted)
+        if let Some(node) = resource.node() {
+            self.reader.note_type(node);
+        }
+        let (resource_type, super_type) = (resource.resource_type(), resource.super_type());
+        self.scripts.note_types(&self.reader, &resource_type, super_type.as_deref());
+        self.scripts.find(&resource_type, super_type.as_deref(), &wanted)
     }
 
     /// Makes the redirect that a node asks for, unless the editor wants to see the node itself.
@@ -216,11 +221,12 @@ impl Answer<'_> {
         if !is_page_view || self.request.edit {
             return None;
         }
+        self.reader.note_type(node);
         if target == "sling:target" && node.resource_type().as_deref() != Some(REDIRECT_TYPE) {
             return None;
         }
-        let target = node.text(target).filter(|target| !target.is_empty())?;
-        let status = node.property("sling:status");
+        let target = self.reader.text(node, target).filter(|target| !target.is_empty())?;
+        let status = self.reader.property(node, "sling:status");
         let number = status.as_ref().and_then(|status| status.first()?.to_text().parse().ok());
         let kind = number.and_then(Redirect::from_number).unwrap_or_default();
         let location = page::href(&self.reader, &target);
@@ -285,6 +291,7 @@ impl Answer<'_> {
         let Some(node) = resource.node() else {
             return self.draw_missing(url);
         };
+        self.reader.note_properties(node);
         match url.extension.as_deref() {
             Some("json") => self.draw_json(url, node),
             Some("xml") => match dump::xml(&self.reader, node) {
@@ -340,6 +347,7 @@ impl Answer<'_> {
         });
         let drawn = of_site.or_else(|| {
             let wanted = Wanted { method: "GET", selectors: &[], extension: Some("html") };
+            self.scripts.note_types(&self.reader, ERROR_TYPE, None);
             let script = self.scripts.find_error_handler(fault.name, &wanted)?;
             self.draw_fault_with(url, fault, &Resource::missing(path), &script)
         });
@@ -378,7 +386,8 @@ impl Answer<'_> {
         let mut next = page::containing(&self.reader, path);
         while let Some(page) = next {
             let content = page::content(&self.reader, &page);
-            if let Some(folder) = content.and_then(|content| content.text("errorPages")) {
+            let folder = content.and_then(|content| self.reader.text(&content, "errorPages"));
+            if let Some(folder) = folder {
                 let named = self.reader.node_at(&format!("{folder}/{}", fault.name));
                 let found = named.or_else(|| self.reader.node_at(&format!("{folder}/default")))?;
                 return page::content(&self.reader, &found).map(Resource::of);
@@ -433,7 +442,9 @@ impl Answer<'_> {
 
     /// Finds the binary behind a node.
     fn file_of(&self, node: &Node) -> Option<StoredFile> {
-        // The parts of a file or asset lie in the document of its node, which the reader has noted.
+        // The parts of a file or asset lie in the document of its node and are reached past the reader.
+        self.reader.note_document(node);
+        self.reader.note_properties(node);
         match StoredFile::of(node) {
             Ok(file) => file,
             Err(error) => {

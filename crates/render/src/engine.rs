@@ -174,6 +174,6 @@ impl Renderer {
             }
             None => drawn,
         }
-        .into_response(reader.reads())
+        .into_response(reader.take_reads())
     }
 }

@@ -36,8 +36,8 @@ pub(crate) fn is_hidden(page: &Node) -> bool {
 }
 
 /// Returns the last modification.
-pub(crate) fn modified(page: &Node) -> Option<Date> {
-    page.summary().and_then(Summary::modified)
+pub(crate) fn modified(reader: &Reader, page: &Node) -> Option<Date> {
+    reader.modified(page)
 }
 
 /// Returns the page that a path belongs to: the nearest page at or above it, whether or not the node itself exists.
@@ -47,7 +47,7 @@ pub(crate) fn containing(reader: &Reader, path: &NodePath) -> Option<Node> {
     let start = text.find("/jcr:content").map_or(text, |at| text.get(..at).unwrap_or(text));
     let mut next = NodePath::new(start).ok();
     while let Some(path) = next {
-        if let Some(page) = reader.node(&path).filter(Node::is_page) {
+        if let Some(page) = reader.glance(&path).filter(Node::is_page) {
             return Some(page);
         }
         next = path.parent();
@@ -64,7 +64,7 @@ pub(crate) fn visible_children(reader: &Reader, page: &Node) -> Vec<Node> {
 
 /// Returns the page's content node.
 pub(crate) fn content(reader: &Reader, page: &Node) -> Option<Node> {
-    reader.child(page, JCR_CONTENT)
+    reader.glance_child(page, JCR_CONTENT)
 }
 
 /// Returns the pages above a page that are at least `min_depth` names deep, and the page itself, topmost first.
@@ -72,7 +72,8 @@ pub(crate) fn trail(reader: &Reader, page: &Node, min_depth: usize) -> Vec<Node>
     let mut trail = Vec::new();
     let mut next = Some(page.clone());
     while let Some(page) = next.filter(|page| page.path().depth() >= min_depth) {
-        next = reader.parent(&page);
+        let parent = page.path().parent().filter(|parent| parent.depth() >= min_depth);
+        next = parent.and_then(|parent| reader.glance(&parent));
         if page.is_page() {
             trail.push(page);
         }
@@ -101,9 +102,16 @@ pub(crate) fn list(
         pages.retain(|page| tag_ids(reader, page).iter().any(|id| id == tag));
     }
     match order {
-        Order::Modified => pages.sort_by_cached_key(|page| Reverse(millis(modified(page)))),
+        Order::Modified => {
+            reader.note_dates_below(root);
+            let modified = |page: &Node| page.summary().and_then(Summary::modified);
+            pages.sort_by_cached_key(|page| Reverse(millis(modified(page))));
+        }
         Order::Date => pages.sort_by_cached_key(|page| Reverse(millis(date(reader, page)))),
-        Order::Title => pages.sort_by_cached_key(|page| title(page).to_lowercase()),
+        Order::Title => {
+            reader.note_titles_below(root);
+            pages.sort_by_cached_key(|page| title(page).to_lowercase());
+        }
     }
     pages.truncate(limit);
     pages
@@ -111,11 +119,11 @@ pub(crate) fn list(
 
 /// Returns the date that the page gives itself, else its last modification.
 fn date(reader: &Reader, page: &Node) -> Option<Date> {
-    let property = content(reader, page)?.property("date");
+    let property = reader.property(&content(reader, page)?, "date");
     match property.as_ref().and_then(Property::first) {
         Some(Value::Date(date)) => Some(*date),
-        Some(value) => Date::parse(&value.to_text()).ok().or_else(|| modified(page)),
-        None => modified(page),
+        Some(value) => Date::parse(&value.to_text()).ok().or_else(|| modified(reader, page)),
+        None => modified(reader, page),
     }
 }
 
@@ -131,6 +139,7 @@ pub(crate) fn search_titles(reader: &Reader, root: &Node, term: &str, limit: usi
     if words.is_empty() {
         return Vec::new();
     }
+    reader.note_titles_below(root);
     let mut found: Vec<(bool, Node)> = below(reader, root)
         .into_iter()
         .filter_map(|page| {
@@ -156,7 +165,8 @@ pub(crate) struct Tag {
 
 /// Returns the identifiers of a page's tags.
 pub(crate) fn tag_ids(reader: &Reader, page: &Node) -> Vec<String> {
-    let property = content(reader, page).and_then(|content| content.property("cq:tags"));
+    let content = content(reader, page);
+    let property = content.and_then(|content| reader.property(&content, "cq:tags"));
     property
         .map(|tags| tags.values().iter().map(|tag| tag.to_text().into_owned()).collect())
         .unwrap_or_default()
@@ -182,7 +192,8 @@ pub(crate) fn tags(reader: &Reader, root: &Node) -> Vec<Tag> {
 /// Looks up the title of a tag.
 pub(crate) fn describe_tag(reader: &Reader, id: String) -> Tag {
     let path = format!("{TAGS}/{}", id.replacen(':', "/", 1));
-    let described = reader.node_at(&path).and_then(|node| node.text("jcr:title"));
+    let node = reader.glance_at(&path);
+    let described = node.and_then(|node| reader.text(&node, "jcr:title"));
     let title = described.filter(|title| !title.is_empty()).unwrap_or_else(|| readable(&id));
     Tag { id, title, count: 0 }
 }
@@ -203,8 +214,8 @@ pub(crate) fn href(reader: &Reader, href: &str) -> String {
         Target::Blocked => BLOCKED.to_owned(),
         Target::Other(text) => text.to_owned(),
         Target::Path { path, rest } => {
-            let is_page =
-                !path.ends_with(".html") && reader.node_at(path).is_some_and(|node| node.is_page());
+            let is_page = !path.ends_with(".html")
+                && reader.glance_at(path).is_some_and(|node| node.is_page());
             let path = encode_path(path);
             if is_page { format!("{path}.html{rest}") } else { format!("{path}{rest}") }
         }

@@ -1,32 +1,27 @@
 //! The one door to content while a request is drawn, which notes everything that was read.
 //!
-//! In: a pinned snapshot. Out: nodes, and a [`Reads`] that says what the drawing depends on: nodes, listings,
-//! whole subtrees, and places where nothing was found.
+//! In: a pinned snapshot. Out: nodes, and a [`Reads`] that says what the drawing depends on: nodes, properties,
+//! listings, whole subtrees, scripts, and places where nothing was found.
 //!
-//! Invariant: components, resolution and default output reach nodes only through [`Reader`].
+//! Invariants
+//! * Components, resolution and default output reach nodes only through [`Reader`].
+//! * What a node is asked for is noted. [`Reader::node`] and its like note all properties of what they hand out, so that
+//!   whoever reads them forgets nothing. Those that glance ([`Reader::glance`]) note the node's existence and primary type
+//!   alone; who reads more of such a node does it through [`Reader::property`], [`Reader::text`] or [`Reader::note_type`].
+//! * A listing covers which documents there are, their primary types, and which hide. Their titles are noted with
+//!   [`Reader::note_head`] or [`Reader::note_titles_below`], dates are asked for with [`Reader::modified`].
 //!
 //! On failure: look-ups that fail answer "nothing there" and leave the error in [`Reader::failure`], which the
 //! renderer asks before it hands anything out.
 
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use tympan_content::query::{Page, QueryEngine, Request};
-use tympan_content::{Error, Node, NodePath, Result, Snapshot, Viewer};
+use tympan_content::{Date, Error, Node, NodePath, Property, Result, Snapshot, Summary, Viewer};
 
-/// What a drawing read at a path.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Read {
-    /// The node, and perhaps its properties.
-    Node,
-    /// The list of its children.
-    Children,
-    /// Every page and folder below it.
-    Subtree,
-    /// Nothing: no node was there.
-    Missing,
-}
+use crate::dependency::{Aspects, Dependencies};
 
 /// Whether a request keeps the paths it read, or counts only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -43,9 +38,76 @@ pub enum Recording {
 pub struct Reads {
     /// How many look-ups of nodes and listings there were.
     pub count: u64,
-    /// What was read where, in order of the first reading; empty unless paths were asked for.
-    pub paths: Vec<(Read, NodePath)>,
+    /// How many queries were run.
+    pub queries: u64,
+    /// What was read where, in order; empty unless paths were asked for. A path may come more than once.
+    pub paths: Vec<(NodePath, Aspects)>,
+    /// What of the request the drawing used.
+    pub facts: Facts,
 }
+
+impl Reads {
+    /// Returns what the drawing depends on, as the ledger keeps it.
+    #[must_use]
+    pub fn dependencies(&self) -> Dependencies {
+        Dependencies::of(&self.paths)
+    }
+}
+
+/// What of a request a drawing used, so that another request may get something else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Facts(u32);
+
+impl Facts {
+    /// The page that was asked for.
+    pub const PAGE: Self = Self(1);
+    /// The URL beyond the page: selectors, extension, suffix.
+    pub const URL: Self = Self(1 << 1);
+    /// Parameters of the query.
+    pub const PARAMETERS: Self = Self(1 << 2);
+    /// Whether an author edits.
+    pub const EDIT: Self = Self(1 << 3);
+    /// Who asks.
+    pub const USER: Self = Self(1 << 4);
+    /// A header.
+    pub const HEADER: Self = Self(1 << 5);
+    /// A cookie.
+    pub const COOKIE: Self = Self(1 << 6);
+    /// The time of day.
+    pub const TIME: Self = Self(1 << 7);
+
+    const NAMES: [&str; 8] =
+        ["page", "url", "parameters", "edit", "user", "header", "cookie", "time"];
+
+    /// Returns the facts of both.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Tells whether these hold any of the others.
+    #[must_use]
+    pub const fn has(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    /// Returns those that the others do not hold.
+    #[must_use]
+    pub const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
+    /// Returns the words for them.
+    pub fn names(self) -> impl Iterator<Item = &'static str> {
+        let all = Self::NAMES.iter().enumerate();
+        all.filter(move |(bit, _)| self.0 & (1 << bit) != 0).map(|(_, name)| *name)
+    }
+}
+
+/// The property that every look at a node is about.
+const PRIMARY_TYPE: &str = "jcr:primaryType";
+/// What decides about the script of a resource.
+const TYPES: [&str; 2] = ["sling:resourceType", "sling:resourceSuperType"];
 
 /// Reads content and notes it.
 #[derive(Debug)]
@@ -55,31 +117,51 @@ pub(crate) struct Reader {
     /// The same state with what viewers need not see of components.
     program: Snapshot,
     count: AtomicU64,
-    paths: Option<Mutex<Vec<(Read, NodePath)>>>,
+    queries: AtomicU64,
+    facts: AtomicU32,
+    notes: Option<Mutex<Notes>>,
     failure: OnceLock<Error>,
+    glance: Aspects,
+    types: Aspects,
 }
 
 impl Reader {
     pub(crate) fn new(snapshot: Snapshot, recording: Recording) -> Self {
-        let paths = (recording == Recording::Paths).then(Mutex::default);
+        let notes = (recording == Recording::Paths).then(Mutex::default);
         let program = snapshot.seen_by(&Viewer::system());
-        Self { snapshot, program, count: AtomicU64::new(0), paths, failure: OnceLock::new() }
+        Self {
+            snapshot,
+            program,
+            count: AtomicU64::new(0),
+            queries: AtomicU64::new(0),
+            facts: AtomicU32::new(0),
+            notes,
+            failure: OnceLock::new(),
+            glance: Aspects::EXISTENCE.and(Aspects::property(PRIMARY_TYPE)),
+            types: TYPES
+                .into_iter()
+                .fold(Aspects::default(), |all, name| all.and(Aspects::property(name))),
+        }
     }
 
-    /// Finds a node.
+    /// Finds a node, all of which may be read.
     pub(crate) fn node(&self, path: &NodePath) -> Option<Node> {
-        let snapshot = if is_program(path) { &self.program } else { &self.snapshot };
-        let found = self.keep(snapshot.node(path)).flatten();
-        self.note(if found.is_some() { Read::Node } else { Read::Missing }, path);
+        let found = self.find_node(path);
+        self.note(path, found.as_ref().map_or(Aspects::EXISTENCE, whole));
         found
     }
 
-    /// Finds the node that a URL names, if the viewer sees it.
+    /// Finds a node of which existence and type matter.
+    pub(crate) fn glance(&self, path: &NodePath) -> Option<Node> {
+        self.note(path, self.glance);
+        self.find_node(path)
+    }
+
+    /// Finds the node that a URL names, if the viewer sees it; existence and type matter.
     pub(crate) fn resource_at(&self, path: &str) -> Option<Node> {
         let path = NodePath::new(path).ok()?;
-        let found = self.keep(self.snapshot.node(&path)).flatten();
-        self.note(if found.is_some() { Read::Node } else { Read::Missing }, &path);
-        found
+        self.note(&path, self.glance);
+        self.keep(self.snapshot.node(&path)).flatten()
     }
 
     /// Finds a node by a path that may be no valid path at all.
@@ -87,19 +169,22 @@ impl Reader {
         self.node(&NodePath::new(path).ok()?)
     }
 
-    /// Finds a child.
+    /// Finds a node of which existence and type matter, by a path that may be no valid path at all.
+    pub(crate) fn glance_at(&self, path: &str) -> Option<Node> {
+        self.glance(&NodePath::new(path).ok()?)
+    }
+
+    /// Finds a child, all of which may be read.
     pub(crate) fn child(&self, node: &Node, name: &str) -> Option<Node> {
         let found = self.keep(node.child(name)).flatten();
-        match &found {
-            Some(child) => self.note(Read::Node, child.path()),
-            // A name that no node can have will not be there later either.
-            None => {
-                if let Ok(path) = node.path().child(name) {
-                    self.note(Read::Missing, &path);
-                }
-            }
-        }
+        self.note_child(node, name, found.as_ref().map_or(Aspects::EXISTENCE, whole));
         found
+    }
+
+    /// Finds a child of which existence and type matter.
+    pub(crate) fn glance_child(&self, node: &Node, name: &str) -> Option<Node> {
+        self.note_child(node, name, self.glance);
+        self.keep(node.child(name)).flatten()
     }
 
     /// Finds a node below by a relative path.
@@ -108,22 +193,111 @@ impl Reader {
         names.into_iter().try_fold(node.clone(), |node, name| self.child(&node, name))
     }
 
-    /// Returns the children in order.
+    /// Finds a node below of which existence and type matter.
+    pub(crate) fn glance_below(&self, node: &Node, relative: &str) -> Option<Node> {
+        let names = relative.split('/').filter(|name| !name.is_empty());
+        names.into_iter().try_fold(node.clone(), |node, name| self.glance_child(&node, name))
+    }
+
+    /// Returns the children in order, all of each of which may be read.
     pub(crate) fn children(&self, node: &Node) -> Vec<Node> {
-        self.note(Read::Children, node.path());
-        self.keep(node.children()).unwrap_or_default()
+        self.note(node.path(), Aspects::CHILDREN);
+        let children = self.keep(node.children()).unwrap_or_default();
+        children.iter().for_each(|child| self.also(child.path(), whole(child)));
+        children
+    }
+
+    /// Returns the children in order; of each, existence and the type that draws it matter.
+    pub(crate) fn glance_children(&self, node: &Node) -> Vec<Node> {
+        self.note(node.path(), Aspects::CHILDREN);
+        let children = self.keep(node.children()).unwrap_or_default();
+        let aspects = self.glance.and(self.types);
+        children.iter().for_each(|child| self.also(child.path(), aspects));
+        children
     }
 
     /// Returns the children that are folders, pages and documents, in order, without reading their bodies.
     pub(crate) fn listed_children(&self, node: &Node) -> Vec<Node> {
-        self.note(Read::Children, node.path());
+        self.note(node.path(), Aspects::CHILD_HEADS);
         self.keep(node.listed_children()).unwrap_or_default()
     }
 
     /// Returns the folders, pages and documents below, at any depth, without reading their bodies.
     pub(crate) fn listed_descendants(&self, node: &Node) -> Vec<Node> {
-        self.note(Read::Subtree, node.path());
+        self.note(node.path(), Aspects::HEADS_BELOW);
         self.keep(node.listed_descendants()).unwrap_or_default()
+    }
+
+    /// Returns a property of a node that was glanced at.
+    pub(crate) fn property(&self, node: &Node, name: &str) -> Option<Property> {
+        self.also(node.path(), Aspects::property(name));
+        node.property(name)
+    }
+
+    /// Returns a single text-like property of a node that was glanced at.
+    pub(crate) fn text(&self, node: &Node, name: &str) -> Option<String> {
+        self.also(node.path(), Aspects::property(name));
+        node.text(name)
+    }
+
+    /// Notes that the type that draws a node is read.
+    pub(crate) fn note_type(&self, node: &Node) {
+        self.also(node.path(), self.types);
+    }
+
+    /// Notes that the title of a page is read.
+    pub(crate) fn note_head(&self, page: &Node) {
+        self.also(page.path(), Aspects::HEAD);
+    }
+
+    /// Notes that the titles of everything below a node decide.
+    pub(crate) fn note_titles_below(&self, node: &Node) {
+        self.also(node.path(), Aspects::TITLES_BELOW);
+    }
+
+    /// Notes that all properties of a node are read.
+    pub(crate) fn note_properties(&self, node: &Node) {
+        self.also(node.path(), Aspects::PROPERTIES);
+    }
+
+    /// Notes that anything in a node's document may be read: the parts of a file or an asset.
+    pub(crate) fn note_document(&self, node: &Node) {
+        self.also(node.path(), Aspects::DOCUMENT);
+    }
+
+    /// Returns when a page was last modified.
+    pub(crate) fn modified(&self, page: &Node) -> Option<Date> {
+        self.also(page.path(), Aspects::DATE);
+        page.summary().and_then(Summary::modified)
+    }
+
+    /// Notes that the dates of everything below a node decide, so that no page need be noted for its own.
+    pub(crate) fn note_dates_below(&self, node: &Node) {
+        self.also(node.path(), Aspects::DATES_BELOW);
+    }
+
+    /// Notes that a script of a resource type was looked for in these folders.
+    pub(crate) fn note_scripts(&self, folders: Arc<[NodePath]>) {
+        let Some(notes) = &self.notes else { return };
+        let mut notes = notes.lock();
+        // A page draws many components of few types.
+        if notes.places.iter().any(|known| Arc::ptr_eq(known, &folders)) {
+            return;
+        }
+        folders.iter().for_each(|folder| notes.add(folder, Aspects::SCRIPTS));
+        notes.places.push(folders);
+    }
+
+    /// Notes that a script took in others.
+    pub(crate) fn note_any_script(&self) {
+        if let Ok(path) = NodePath::new("/apps") {
+            self.also(&path, Aspects::ANY_SCRIPT);
+        }
+    }
+
+    /// Notes that something of the request was used.
+    pub(crate) fn note_fact(&self, fact: Facts) {
+        self.facts.fetch_or(fact.0, Ordering::Relaxed);
     }
 
     /// Runs a query for nodes below a path; what it finds depends on everything there.
@@ -136,17 +310,13 @@ impl Reader {
         request: &Request<'_>,
         below: &NodePath,
     ) -> Result<Page> {
-        self.note(Read::Subtree, below);
+        self.queries.fetch_add(1, Ordering::Relaxed);
+        self.note(below, Aspects::BELOW);
         let page = engine.page(&self.snapshot, request)?;
         page.rows.iter().filter_map(|row| row.node()).for_each(|node| {
-            self.note(Read::Node, node.path());
+            self.note(node.path(), whole(node));
         });
         Ok(page)
-    }
-
-    /// Finds the parent.
-    pub(crate) fn parent(&self, node: &Node) -> Option<Node> {
-        self.node(&node.path().parent()?)
     }
 
     /// Keeps an error that was met outside of the reader.
@@ -159,24 +329,91 @@ impl Reader {
         self.failure.get().or_else(|| self.snapshot.failure())
     }
 
-    /// Returns what was read so far, each path once for each way it was read.
-    pub(crate) fn reads(&self) -> Reads {
-        let mut paths = self.paths.as_ref().map(|paths| paths.lock().clone()).unwrap_or_default();
-        let mut seen = std::collections::HashSet::new();
-        paths.retain(|read| seen.insert(read.clone()));
-        Reads { count: self.count.load(Ordering::Relaxed), paths }
+    /// Returns how many look-ups there were so far.
+    pub(crate) fn count(&self) -> u64 {
+        self.count.load(Ordering::Relaxed)
     }
 
-    fn note(&self, read: Read, path: &NodePath) {
+    /// Returns how many queries were run so far.
+    pub(crate) fn queries(&self) -> u64 {
+        self.queries.load(Ordering::Relaxed)
+    }
+
+    /// Hands out what was read.
+    pub(crate) fn take_reads(&self) -> Reads {
+        let paths = self.notes.as_ref().map(|notes| std::mem::take(&mut notes.lock().paths));
+        Reads {
+            count: self.count(),
+            queries: self.queries(),
+            paths: paths.unwrap_or_default(),
+            facts: Facts(self.facts.load(Ordering::Relaxed)),
+        }
+    }
+
+    /// Finds a node, noting nothing.
+    fn find_node(&self, path: &NodePath) -> Option<Node> {
+        let snapshot = if is_program(path) { &self.program } else { &self.snapshot };
+        self.keep(snapshot.node(path)).flatten()
+    }
+
+    /// Tells whether paths are kept.
+    pub(crate) fn is_recording(&self) -> bool {
+        self.notes.is_some()
+    }
+
+    /// Counts a look-up and notes it.
+    fn note(&self, path: &NodePath, aspects: Aspects) {
         self.count.fetch_add(1, Ordering::Relaxed);
-        if let Some(paths) = &self.paths {
-            paths.lock().push((read, path.clone()));
+        self.also(path, aspects);
+    }
+
+    /// Notes a look-up of a child. A name that no node can have will not be there later either.
+    fn note_child(&self, node: &Node, name: &str, aspects: Aspects) {
+        self.count.fetch_add(1, Ordering::Relaxed);
+        if let Some(notes) = &self.notes
+            && let Ok(path) = node.path().child(name)
+        {
+            notes.lock().add(&path, aspects);
+        }
+    }
+
+    /// Notes something more about what was looked up already.
+    fn also(&self, path: &NodePath, aspects: Aspects) {
+        if let Some(notes) = &self.notes {
+            notes.lock().add(path, aspects);
         }
     }
 
     /// Keeps the first error for [`Reader::failure`].
     fn keep<T>(&self, result: Result<T>) -> Option<T> {
         result.map_err(|error| self.failure.set(error)).ok()
+    }
+}
+
+/// What was noted so far.
+#[derive(Debug, Default)]
+struct Notes {
+    paths: Vec<(NodePath, Aspects)>,
+    /// Where scripts were looked for, once for each type.
+    places: Vec<Arc<[NodePath]>>,
+}
+
+impl Notes {
+    /// Adds a note: mostly it is about the path that was noted last.
+    fn add(&mut self, path: &NodePath, aspects: Aspects) {
+        match self.paths.last_mut() {
+            Some((last, known)) if last == path => *known = known.and(aspects),
+            _ => self.paths.push((path.clone(), aspects)),
+        }
+    }
+}
+
+/// Returns what may be read of a node that is handed out: the parts of files and assets are reached past the reader.
+fn whole(node: &Node) -> Aspects {
+    let own = Aspects::EXISTENCE.and(Aspects::PROPERTIES).and(Aspects::HEAD);
+    match node.primary_type() {
+        "nt:file" | "dam:Asset" => own.and(Aspects::DOCUMENT),
+        _ => own,
     }
 }
 

@@ -13,7 +13,7 @@ pub(crate) const SEARCH_PATHS: [&str; 2] = ["/apps/", "/libs/"];
 pub(crate) const DEFAULT_TYPE: &str = "sling/servlet/default";
 
 /// The folder of the scripts that draw errors.
-const ERROR_TYPE: &str = "sling/servlet/errorhandler";
+pub(crate) const ERROR_TYPE: &str = "sling/servlet/errorhandler";
 
 /// A chain of super types longer than this is a mistake.
 const MAX_CHAIN: usize = 32;
@@ -117,7 +117,7 @@ fn to_path(resource_type: &str) -> String {
 }
 
 /// Returns where the scripts of a type may be: one folder for an absolute type, else one per search path.
-fn folders(type_path: &str) -> Vec<String> {
+pub(crate) fn folders(type_path: &str) -> Vec<String> {
     if type_path.starts_with('/') {
         return vec![type_path.to_owned()];
     }

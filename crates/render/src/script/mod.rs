@@ -5,6 +5,7 @@ mod name;
 mod source;
 mod table;
 
+pub(crate) use index::ERROR_TYPE;
 pub(crate) use name::Wanted;
 pub use source::{DirSource, RepositorySource, ScriptSet, ScriptSource};
 pub(crate) use table::{ScriptTable, Scripts};

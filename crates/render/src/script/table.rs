@@ -1,17 +1,19 @@
 //! The compiled scripts of one state of `/apps` and `/libs`.
 
-use std::collections::HashMap;
+use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use minijinja::{Environment, Template};
 use parking_lot::RwLock;
 use quick_cache::sync::Cache;
-use tympan_content::{ChunkId, Snapshot};
+use tympan_content::{ChunkId, NodePath, Snapshot};
 
-use super::index::ScriptIndex;
+use super::index::{ScriptIndex, folders};
 use super::name::Wanted;
 use super::source::{ScriptSet, ScriptSource};
 use crate::Result;
+use crate::reads::Reader;
 use crate::template::{Failure, Rewritten, analyze};
 
 /// How many resolutions are remembered; selectors come from visitors, so there is no end of them.
@@ -26,6 +28,10 @@ pub(crate) struct Scripts {
     /// The texts as their authors wrote them, for excerpts.
     origins: HashMap<String, Arc<Rewritten>>,
     resolutions: Cache<String, Option<Arc<str>>>,
+    /// The folders in which scripts of a type are looked for, by the type and the super type of its resource.
+    places: Cache<String, Arc<[NodePath]>>,
+    /// Scripts whose text takes in other scripts.
+    takers: HashSet<String>,
 }
 
 impl Scripts {
@@ -36,7 +42,13 @@ impl Scripts {
         for (folder, super_type) in &set.super_types {
             index.set_super_type(folder, super_type);
         }
-        set.scripts.keys().for_each(|path| index.add(path));
+        let mut takers = HashSet::new();
+        for (path, text) in &set.scripts {
+            index.add(path);
+            if takes_others(text) {
+                takers.insert(path.clone());
+            }
+        }
         let mut origins = HashMap::new();
         for (name, found) in analyze(&set.scripts) {
             match found {
@@ -65,8 +77,8 @@ impl Scripts {
                 broken.insert(path, Failure::Template(Arc::new(error), None));
             }
         }
-        let resolutions = Cache::new(MAX_RESOLUTIONS);
-        Self { index, environment, broken, origins, resolutions }
+        let (resolutions, places) = (Cache::new(MAX_RESOLUTIONS), Cache::new(MAX_RESOLUTIONS));
+        Self { index, environment, broken, origins, resolutions, places, takers }
     }
 
     /// Finds the script for a resource type.
@@ -83,6 +95,38 @@ impl Scripts {
         let found = self.index.find(resource_type, super_type, wanted).map(Arc::from);
         self.resolutions.insert(key, Option::clone(&found));
         found
+    }
+
+    /// Notes where scripts of a type are looked for: one that appears there later may draw it.
+    pub(crate) fn note_types(
+        &self,
+        reader: &Reader,
+        resource_type: &str,
+        super_type: Option<&str>,
+    ) {
+        if !reader.is_recording() {
+            return;
+        }
+        let key = match super_type {
+            None => Cow::Borrowed(resource_type),
+            Some(super_type) => Cow::Owned(format!("{resource_type}\0{super_type}")),
+        };
+        let places = self.places.get(&*key).unwrap_or_else(|| {
+            let chain = self.index.chain(resource_type, super_type);
+            let found = chain.iter().flat_map(|one| folders(one));
+            let found: Arc<[NodePath]> =
+                found.filter_map(|folder| NodePath::new(&folder).ok()).collect();
+            self.places.insert(key.into_owned(), Arc::clone(&found));
+            found
+        });
+        reader.note_scripts(places);
+    }
+
+    /// Notes which scripts a script depends on besides itself.
+    pub(crate) fn note_taken(&self, reader: &Reader, script: &str) {
+        if self.takers.contains(script) {
+            reader.note_any_script();
+        }
     }
 
     /// Finds the script that draws an error.
@@ -116,6 +160,14 @@ impl Scripts {
     pub(crate) fn origin(&self, name: &str) -> Option<Arc<Rewritten>> {
         self.origins.get(name).cloned()
     }
+}
+
+/// Tells whether a template may take in others: by a tag that does.
+fn takes_others(text: &str) -> bool {
+    let tags = text.split("{%").skip(1);
+    let words = tags.map(|tag| tag.trim_start_matches(['-', '+']).split_whitespace().next());
+    let is_taking = |word: &str| matches!(word, "include" | "import" | "from" | "extends");
+    words.flatten().any(is_taking)
 }
 
 /// Joins what a resolution depends on, with a separator that none of it holds.

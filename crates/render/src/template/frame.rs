@@ -13,6 +13,7 @@ use super::page::{NavEntry, PageObject};
 use super::scope::{Asked, Handover, Scope};
 use crate::engine::Mode;
 use crate::page;
+use crate::reads::Facts;
 use crate::resource::Resource;
 
 /// The name under which functions find the frame; no template can spell it.
@@ -39,7 +40,10 @@ impl Object for Frame {
             }),
             "page" => PageObject::maybe(&self.scope, self.scope.page().cloned()),
             "request" => Value::from_object(RequestObject(Arc::clone(&self.scope))),
-            "edit" => Value::from(self.scope.request.edit),
+            "edit" => {
+                self.scope.reader.note_fact(Facts::EDIT);
+                Value::from(self.scope.request.edit)
+            }
             "error" => error(&self.scope.request),
             FRAME => Value::from_dyn_object(DynObject::new(Arc::clone(self))),
             _ => return None,
@@ -93,6 +97,11 @@ impl Frame {
         node_of(value).cloned().or_else(|| self.scope.reader.node(&self.path_of(value)?))
     }
 
+    /// Finds the node that a template means, of which existence and type matter.
+    pub(super) fn glance(&self, value: &Value) -> Option<Node> {
+        node_of(value).cloned().or_else(|| self.scope.reader.glance(&self.path_of(value)?))
+    }
+
     /// Draws a resource inside this component; a failure leaves its placeholder.
     pub(super) fn include(&self, target: &Value, change: Change) -> String {
         let resource = match self.find_resource(target, change.resource_type) {
@@ -136,11 +145,11 @@ impl Frame {
 
     /// Draws the children of a node that are components.
     pub(super) fn include_children(&self, target: &Value) -> String {
-        let node = if target.is_undefined() { None } else { self.find_node(target) };
+        let node = if target.is_undefined() { None } else { self.glance(target) };
         let Some(node) = node else {
             return String::new();
         };
-        let components = self.scope.reader.children(&node).into_iter();
+        let components = self.scope.reader.glance_children(&node).into_iter();
         let components = components.filter(|child| child.property("sling:resourceType").is_some());
         components
             .map(|child| self.include_resource(&Resource::of(child), Arc::clone(&self.selectors)))
@@ -155,7 +164,7 @@ impl Frame {
         let described = || Failure::NoResource(target.to_string());
         let resource = match target.downcast_object_ref::<ResourceObject>() {
             Some(object) => object.resource.clone(),
-            None => match self.find_node(target) {
+            None => match self.glance(target) {
                 Some(node) => Resource::of(node),
                 None => Resource::missing(self.path_of(target).ok_or_else(described)?),
             },
@@ -225,6 +234,12 @@ impl Object for RequestObject {
 
     fn get_value_by_str(self: &Arc<Self>, key: &str) -> Option<Value> {
         let request = &self.0.request;
+        self.0.reader.note_fact(match key {
+            "path" => Facts::PAGE,
+            "parameters" => Facts::PARAMETERS,
+            "url" => Facts::URL.and(Facts::PAGE).and(Facts::PARAMETERS),
+            _ => Facts::URL,
+        });
         Some(match key {
             "path" => Value::from(request.url.path.as_str()),
             "selectors" => request

@@ -80,13 +80,13 @@ fn include_children(state: &mut State<'_, '_>, target: Option<Value>) -> Result<
 /// `node(path)`
 fn node(state: &mut State<'_, '_>, path: &Value) -> Result<Value, Error> {
     let frame = Frame::of(state)?;
-    Ok(ResourceObject::maybe(&frame.scope, frame.find_node(path)))
+    Ok(ResourceObject::maybe(&frame.scope, frame.glance(path)))
 }
 
 /// `page_at(path)`: the page at the path, or the one that holds the node there.
 fn page_at(state: &mut State<'_, '_>, path: &Value) -> Result<Value, Error> {
     let frame = Frame::of(state)?;
-    let node = frame.find_node(path);
+    let node = frame.glance(path);
     let page = node.and_then(|node| page::containing(&frame.scope.reader, node.path()));
     Ok(PageObject::maybe(&frame.scope, page))
 }
@@ -101,7 +101,7 @@ fn nav(
     let depth = count(named_or(depth, &options, "depth")?.as_ref(), 1)?;
     options.assert_all_used()?;
     let frame = Frame::of(state)?;
-    Ok(match frame.find_node(root) {
+    Ok(match frame.glance(root) {
         Some(root) => navigation(&frame.scope, &root, depth),
         None => Value::from(Vec::<Value>::new()),
     })
@@ -137,8 +137,7 @@ fn pages(state: &mut State<'_, '_>, root: &Value, options: Kwargs) -> Result<Val
     options.assert_all_used()?;
     let frame = Frame::of(state)?;
     let (scope, tag) = (&frame.scope, tag.as_deref());
-    let found =
-        frame.find_node(root).map(|root| page::list(&scope.reader, &root, order, tag, limit));
+    let found = frame.glance(root).map(|root| page::list(&scope.reader, &root, order, tag, limit));
     Ok(NodeList::value(scope, found.unwrap_or_default(), PageObject::value))
 }
 
@@ -154,7 +153,7 @@ fn search(
     options.assert_all_used()?;
     let frame = Frame::of(state)?;
     let scope = &frame.scope;
-    let root = frame.find_node(root);
+    let root = frame.glance(root);
     let found = root.map_or_else(
         || Ok(Hits::default()),
         |root| {
@@ -188,9 +187,8 @@ fn search_titles(
     options.assert_all_used()?;
     let frame = Frame::of(state)?;
     let term = term.as_str().unwrap_or_default();
-    let found = frame
-        .find_node(root)
-        .map(|root| page::search_titles(&frame.scope.reader, &root, term, limit));
+    let found =
+        frame.glance(root).map(|root| page::search_titles(&frame.scope.reader, &root, term, limit));
     Ok(NodeList::value(&frame.scope, found.unwrap_or_default(), PageObject::value))
 }
 
@@ -207,7 +205,7 @@ fn data(state: &mut State<'_, '_>, name: &str, path: &str) -> Result<Value, Erro
 /// `tags(root)`
 fn tags(state: &mut State<'_, '_>, root: &Value) -> Result<Value, Error> {
     let frame = Frame::of(state)?;
-    let found = frame.find_node(root).map(|root| page::tags(&frame.scope.reader, &root));
+    let found = frame.glance(root).map(|root| page::tags(&frame.scope.reader, &root));
     Ok(TagObject::list(found.unwrap_or_default()))
 }
 

@@ -39,10 +39,19 @@ impl Object for ResourceObject {
         Some(match key {
             "path" => Value::from(self.resource.path().as_str()),
             "name" => Value::from(self.resource.path().name()),
-            "resource_type" => Value::from(self.resource.resource_type()),
+            "resource_type" => {
+                if let Some(node) = node {
+                    self.scope.reader.note_type(node);
+                }
+                Value::from(self.resource.resource_type())
+            }
             "primary_type" => Value::from(node?.primary_type()),
             "exists" => Value::from(node.is_some()),
-            "parent" => ResourceObject::maybe(&self.scope, self.scope.reader.parent(node?)),
+            "parent" => {
+                let parent = node?.path().parent();
+                let parent = parent.and_then(|parent| self.scope.reader.glance(&parent));
+                ResourceObject::maybe(&self.scope, parent)
+            }
             "properties" => properties(&self.scope, node.cloned()),
             "children" => NodeList::resources(&self.scope, node),
             _ => return None,
@@ -62,8 +71,10 @@ impl Object for ResourceObject {
         match (method, args) {
             ("child", [relative]) => {
                 let relative = relative.as_str().unwrap_or_default();
-                let found =
-                    self.resource.node().and_then(|node| self.scope.reader.find(node, relative));
+                let found = self
+                    .resource
+                    .node()
+                    .and_then(|node| self.scope.reader.glance_below(node, relative));
                 Ok(ResourceObject::maybe(&self.scope, found))
             }
             ("child", _) => Err(Error::new(
@@ -89,20 +100,19 @@ impl fmt::Debug for ResourceObject {
 pub(super) fn properties(scope: &Arc<Scope>, node: Option<Node>) -> Value {
     node.map_or_else(
         || Value::from_pairs(std::iter::empty::<(&str, Value)>()),
-        |node| Value::from_object(PropertiesObject { _scope: Arc::clone(scope), node }),
+        |node| Value::from_object(PropertiesObject { scope: Arc::clone(scope), node }),
     )
 }
 
 /// The properties of a node, read one by one.
 struct PropertiesObject {
-    /// Keeps the request's records together with the nodes read in it.
-    _scope: Arc<Scope>,
+    scope: Arc<Scope>,
     node: Node,
 }
 
 impl Object for PropertiesObject {
     fn get_value_by_str(self: &Arc<Self>, key: &str) -> Option<Value> {
-        self.node.property(key).as_ref().map(from_property)
+        self.scope.reader.property(&self.node, key).as_ref().map(from_property)
     }
 
     fn get_value(self: &Arc<Self>, key: &Value) -> Option<Value> {
@@ -110,6 +120,7 @@ impl Object for PropertiesObject {
     }
 
     fn enumerate(self: &Arc<Self>) -> Enumerator {
+        self.scope.reader.note_properties(&self.node);
         let pairs = self.node.properties().into_iter();
         let pairs: Vec<(Value, Value)> =
             pairs.map(|(name, property)| (Value::from(name), from_property(&property))).collect();
@@ -146,7 +157,7 @@ impl NodeList {
 
     /// Makes the list of a node's children as resources.
     fn resources(scope: &Arc<Scope>, node: Option<&Node>) -> Value {
-        let nodes = node.map(|node| scope.reader.children(node)).unwrap_or_default();
+        let nodes = node.map(|node| scope.reader.glance_children(node)).unwrap_or_default();
         Self::value(scope, nodes, ResourceObject::value)
     }
 }

@@ -37,7 +37,7 @@ impl PageObject {
 
     /// Returns a text of the page's content.
     fn text(&self, name: &str) -> Option<Value> {
-        self.content()?.text(name).map(Value::from)
+        self.scope.reader.text(&self.content()?, name).map(Value::from)
     }
 
     /// Returns the page above.
@@ -51,7 +51,10 @@ impl PageObject {
         Some(match key {
             "path" => Value::from(page.path().as_str()),
             "name" => Value::from(page.name()),
-            "title" => Value::from(page::title(page)),
+            "title" => {
+                scope.reader.note_head(page);
+                Value::from(page::title(page))
+            }
             "url" => {
                 Value::from(scope.outward(format!("{}.html", encode_path(page.path().as_str()))))
             }
@@ -64,9 +67,12 @@ impl PageObject {
                 NodeList::value(scope, page::visible_children(&scope.reader, page), Self::value)
             }
             "tags" => TagObject::list(page_tags(scope, page)),
-            "modified" => return page::modified(page).map(from_date),
+            "modified" => return page::modified(&scope.reader, page).map(from_date),
             "depth" => Value::from(page.path().depth()),
-            "hide_in_nav" => Value::from(page::is_hidden(page)),
+            "hide_in_nav" => {
+                scope.reader.note_head(page);
+                Value::from(page::is_hidden(page))
+            }
             "active" => Value::from(relation(scope, page.path()) != Relation::Elsewhere),
             "current" => Value::from(relation(scope, page.path()) == Relation::Here),
             _ => return None,

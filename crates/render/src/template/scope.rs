@@ -21,7 +21,7 @@ use crate::backend::BackEnds;
 use crate::engine::{Limits, Mode};
 use crate::image::ImageKey;
 use crate::page;
-use crate::reads::Reader;
+use crate::reads::{Facts, Reader};
 use crate::request::Parameters;
 use crate::resolve::Routes;
 use crate::resource::Resource;
@@ -115,6 +115,7 @@ impl Running {
 impl Scope {
     /// Returns the page that was asked for, or the nearest one above the path.
     pub(crate) fn page(&self) -> Option<&Node> {
+        self.reader.note_fact(Facts::PAGE);
         let find = || page::containing(&self.reader, &self.path);
         self.progress.page.get_or_init(find).as_ref()
     }
@@ -133,7 +134,12 @@ impl Scope {
         let wanted =
             Wanted { method: "GET", selectors, extension: Some(self.request.extension.as_str()) };
         let super_type = resource.super_type();
-        self.scripts.find(&resource.resource_type(), super_type.as_deref(), &wanted)
+        if let Some(node) = resource.node() {
+            self.reader.note_type(node);
+        }
+        let resource_type = resource.resource_type();
+        self.scripts.note_types(&self.reader, &resource_type, super_type.as_deref());
+        self.scripts.find(&resource_type, super_type.as_deref(), &wanted)
     }
 
     /// Draws a resource with a script.
@@ -185,6 +191,7 @@ impl Scope {
         script: &Arc<str>,
         selectors: Arc<[String]>,
     ) -> Result<String, Failure> {
+        self.scripts.note_taken(&self.reader, script);
         let template = self.scripts.template(script)?;
         let frame = Frame { scope: Arc::clone(self), resource: resource.clone(), selectors };
         let left = self.limits.bytes.saturating_sub(self.running().lock().bytes);

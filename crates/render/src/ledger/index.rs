@@ -1,0 +1,435 @@
+//! The ledger in memory: URLs and what they were drawn from, found by what a change touches.
+//!
+//! Invariants
+//! * `by_path` names every URL whose set holds a path. It may name others; the set of a URL decides.
+//! * Nothing is kept that the journal does not name or a stored row does not hold.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::Arc;
+
+use super::journal::Journal;
+use super::table::{Batch, Kind, Row};
+use crate::dependency::Dependencies;
+use crate::touched::Touched;
+
+/// Changes that are remembered for drawings that take longer than they.
+const MAX_CHANGES: usize = 256;
+/// Longer URLs are known by their folder only: indexes of databases have limits.
+const MAX_URL_BYTES: usize = 1024;
+/// More folders than this are replaced by those above them.
+const MAX_SCOPES: usize = 64;
+/// Links that may be left over from earlier sets before all are made anew.
+const SPARE_LINKS: usize = 100_000;
+
+/// What became of a drawing.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Kept {
+    /// All that it read was known of its URL.
+    Known,
+    /// It has to be stored.
+    Grown { given_up: u64 },
+    /// A change overtook it.
+    Outdated,
+    /// It cannot be noted.
+    Lost,
+}
+
+/// A URL that was drawn.
+#[derive(Debug)]
+struct Entry {
+    url: Arc<str>,
+    read: Arc<Dependencies>,
+    /// When it was last drawn, as a count of drawings.
+    drawn: u64,
+    /// Whether flushes for it are stored, so that the next drawing begins a new set.
+    is_flushed: bool,
+    is_dirty: bool,
+}
+
+/// Hashes what is a hash already.
+#[derive(Debug, Default)]
+struct Same(u64);
+
+impl Hasher for Same {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
+        }
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        self.0 = number;
+    }
+}
+
+/// What is known.
+#[derive(Debug)]
+pub(super) struct Index {
+    journal: Journal,
+    max_urls: usize,
+    by_url: HashMap<Arc<str>, u32>,
+    entries: Vec<Option<Entry>>,
+    free: Vec<u32>,
+    by_path: HashMap<u64, Vec<u32>, BuildHasherDefault<Same>>,
+    /// How many links `by_path` holds, and how many of them sets need.
+    links: usize,
+    needed: usize,
+    /// The newest changes; the last one has the number `number`.
+    changes: VecDeque<Arc<Touched>>,
+    number: u64,
+    /// Counts drawings and answers.
+    clock: u64,
+    dirty: Vec<u32>,
+    gone: Vec<Arc<str>>,
+    /// Folders that have to be flushed as a whole, and since when.
+    scopes: BTreeMap<String, u64>,
+    /// Folders whose rows have to be stored or deleted.
+    scope_changes: BTreeSet<String>,
+    /// URLs to be named by the next answer, whatever it is about.
+    owed: BTreeSet<Arc<str>>,
+}
+
+impl Index {
+    pub(super) fn new(journal: Journal, max_urls: usize) -> Self {
+        Self {
+            journal,
+            max_urls: max_urls.max(16),
+            by_url: HashMap::new(),
+            entries: Vec::new(),
+            free: Vec::new(),
+            by_path: HashMap::default(),
+            links: 0,
+            needed: 0,
+            changes: VecDeque::new(),
+            number: 0,
+            clock: 0,
+            dirty: Vec::new(),
+            gone: Vec::new(),
+            scopes: BTreeMap::new(),
+            scope_changes: BTreeSet::new(),
+            owed: BTreeSet::new(),
+        }
+    }
+
+    /// Returns how many changes were answered.
+    pub(super) fn changes(&self) -> u64 {
+        self.number
+    }
+
+    /// Returns how many URLs there are, and how many dependencies.
+    pub(super) fn size(&self) -> (usize, usize) {
+        (self.by_url.len(), self.needed)
+    }
+
+    /// Takes up a stored row.
+    pub(super) fn load(&mut self, row: Row) {
+        match row.kind {
+            Kind::Url => drop(self.put(&row.url, Arc::new(row.read))),
+            Kind::Scope => drop(self.scopes.insert(row.url, self.clock)),
+        }
+    }
+
+    /// Takes up a URL whose drawing was not stored in time.
+    pub(super) fn load_unstored(&mut self, url: &str) {
+        let read = self
+            .known(url)
+            .map_or_else(Dependencies::anything, |known| known.union(&Dependencies::anything()));
+        let at = self.put(url, Arc::new(read));
+        self.mark(at);
+    }
+
+    /// Takes up a row of a publisher that is gone.
+    pub(super) fn take_over(&mut self, row: Row) {
+        if row.kind == Kind::Scope {
+            return self.add_scope(&row.url);
+        }
+        let read =
+            self.known(&row.url).map_or_else(|| row.read.clone(), |known| known.union(&row.read));
+        let at = self.put(&row.url, Arc::new(read));
+        self.mark(at);
+        self.owed.insert(row.url.into());
+    }
+
+    /// Forgets the URLs that the journal names, as all of them are stored.
+    pub(super) fn empty_journal(&mut self) {
+        [0, 1].into_iter().for_each(|file| self.journal.empty(file));
+    }
+
+    fn known(&self, url: &str) -> Option<Arc<Dependencies>> {
+        let at = *self.by_url.get(url)?;
+        Some(Arc::clone(&self.entry(at)?.read))
+    }
+
+    fn entry(&self, at: u32) -> Option<&Entry> {
+        self.entries.get(at as usize)?.as_ref()
+    }
+
+    fn entry_mut(&mut self, at: u32) -> Option<&mut Entry> {
+        self.entries.get_mut(at as usize)?.as_mut()
+    }
+
+    /// Records a drawing that began after the change with a number.
+    pub(super) fn record(&mut self, began: u64, url: &str, read: &Dependencies) -> Kept {
+        if self.is_outdated(began, read) {
+            return Kept::Outdated;
+        }
+        if url.len() > MAX_URL_BYTES {
+            self.add_scope(folder_of(url));
+            return Kept::Grown { given_up: 1 };
+        }
+        self.clock += 1;
+        let clock = self.clock;
+        let at = self.by_url.get(url).copied();
+        let mut grown = None;
+        if let Some(entry) = at.and_then(|at| self.entry_mut(at)) {
+            entry.drawn = clock;
+            let is_known =
+                if entry.is_flushed { *entry.read == *read } else { entry.read.holds(read) };
+            if is_known {
+                entry.is_flushed = false;
+                return Kept::Known;
+            }
+            grown = (!entry.is_flushed).then(|| entry.read.union(read));
+        }
+        if let Err(error) = self.journal.add(url) {
+            tracing::error!(file = url, error = %error, "a drawing cannot be noted in the ledger");
+            return Kept::Lost;
+        }
+        let at = self.put(url, Arc::new(grown.unwrap_or_else(|| read.clone())));
+        self.mark(at);
+        Kept::Grown { given_up: self.give_up() }
+    }
+
+    /// Tells whether a change that was answered since a drawing began concerns it.
+    fn is_outdated(&self, began: u64, read: &Dependencies) -> bool {
+        let missed = usize::try_from(self.number.saturating_sub(began)).unwrap_or(usize::MAX);
+        if missed == 0 {
+            return false;
+        }
+        missed > self.changes.len()
+            || self.changes.iter().rev().take(missed).any(|change| change.concerns(read))
+    }
+
+    /// Sets what a URL was drawn from.
+    fn put(&mut self, url: &str, read: Arc<Dependencies>) -> u32 {
+        let known = self.by_url.get(url).copied();
+        let at = known.unwrap_or_else(|| {
+            self.free.pop().unwrap_or_else(|| {
+                self.entries.push(None);
+                u32::try_from(self.entries.len() - 1).unwrap_or(u32::MAX)
+            })
+        });
+        let old = known.and_then(|at| Some(Arc::clone(&self.entry(at)?.read)));
+        for path in read.paths() {
+            if old.as_ref().is_none_or(|old| old.aspects_of(path).is_empty()) {
+                self.by_path.entry(path).or_default().push(at);
+                self.links += 1;
+            }
+        }
+        self.needed = self.needed + read.len() - old.map_or(0, |old| old.len());
+        let drawn = self.clock;
+        match self.entry_mut(at) {
+            Some(entry) => (entry.read, entry.drawn, entry.is_flushed) = (read, drawn, false),
+            None => {
+                let url: Arc<str> = url.into();
+                self.by_url.insert(Arc::clone(&url), at);
+                if let Some(place) = self.entries.get_mut(at as usize) {
+                    *place = Some(Entry { url, read, drawn, is_flushed: false, is_dirty: false });
+                }
+            }
+        }
+        if self.links > 2 * self.needed + SPARE_LINKS {
+            self.relink();
+        }
+        at
+    }
+
+    /// Makes all links anew, without those that no set needs any more.
+    fn relink(&mut self) {
+        self.by_path.clear();
+        for (at, entry) in self.entries.iter().enumerate() {
+            let Some(entry) = entry else { continue };
+            for path in entry.read.paths() {
+                self.by_path.entry(path).or_default().push(u32::try_from(at).unwrap_or(u32::MAX));
+            }
+        }
+        self.links = self.needed;
+    }
+
+    /// Notes that a row has to be stored.
+    fn mark(&mut self, at: u32) {
+        if let Some(entry) = self.entry_mut(at).filter(|entry| !entry.is_dirty) {
+            entry.is_dirty = true;
+            self.dirty.push(at);
+        }
+    }
+
+    /// Notes that all rows have to be stored.
+    pub(super) fn mark_all(&mut self) {
+        let all: Vec<u32> = self.by_url.values().copied().collect();
+        all.into_iter().for_each(|at| self.mark(at));
+        self.scope_changes.extend(self.scopes.keys().cloned());
+    }
+
+    /// Gives up a tenth of the URLs, those not drawn for longest, if there are too many; returns how many.
+    fn give_up(&mut self) -> u64 {
+        if self.by_url.len() <= self.max_urls {
+            return 0;
+        }
+        let mut oldest: Vec<(u64, u32)> =
+            self.by_url.values().filter_map(|at| Some((self.entry(*at)?.drawn, *at))).collect();
+        let count = (self.max_urls / 10).max(1).min(oldest.len() - 1);
+        oldest.select_nth_unstable(count);
+        oldest.truncate(count);
+        for (_, at) in oldest {
+            let Some(entry) = self.entries.get_mut(at as usize).and_then(Option::take) else {
+                continue;
+            };
+            self.by_url.remove(&entry.url);
+            self.needed -= entry.read.len();
+            self.free.push(at);
+            self.add_scope(folder_of(&entry.url));
+            self.gone.push(entry.url);
+        }
+        count as u64
+    }
+
+    /// Notes that anything below a path may depend on anything.
+    pub(super) fn add_scope(&mut self, scope: &str) {
+        self.clock += 1;
+        let is_within = |outer: &String| outer == "/" || is_below(scope, outer);
+        if let Some((outer, _)) = self.scopes.iter().find(|(outer, _)| is_within(outer)) {
+            let outer = outer.clone();
+            self.scopes.insert(outer, self.clock);
+            return;
+        }
+        self.scopes.insert(scope.to_owned(), self.clock);
+        self.scope_changes.insert(scope.to_owned());
+        while self.scopes.len() > MAX_SCOPES {
+            let longest =
+                self.scopes.keys().max_by_key(|scope| scope.matches('/').count()).cloned();
+            let Some(longest) = longest else { return };
+            let outer = folder_of(&longest).to_owned();
+            let within: Vec<String> =
+                self.scopes.keys().filter(|one| is_below(one, &outer)).cloned().collect();
+            for one in within {
+                self.scopes.remove(&one);
+                self.scope_changes.insert(one);
+            }
+            self.scopes.insert(outer.clone(), self.clock);
+            self.scope_changes.insert(outer);
+        }
+    }
+
+    /// Returns the URLs that a change concerns, and the folders to be flushed as a whole.
+    pub(super) fn affected(&mut self, touched: Arc<Touched>) -> (u64, Vec<String>, Vec<String>) {
+        self.number += 1;
+        let mut found: HashSet<u32> = HashSet::new();
+        if touched.is_everything() {
+            found.extend(self.by_url.values());
+        } else {
+            for (path, aspects) in touched.paths() {
+                let named = self.by_path.get(&path).into_iter().flatten();
+                let concerned = named.filter(|at| {
+                    self.entry(**at)
+                        .is_some_and(|entry| entry.read.aspects_of(path).overlaps(aspects))
+                });
+                found.extend(concerned);
+            }
+        }
+        self.changes.push_back(touched);
+        if self.changes.len() > MAX_CHANGES {
+            self.changes.pop_front();
+        }
+        let urls: Vec<Arc<str>> =
+            found.into_iter().filter_map(|at| Some(Arc::clone(&self.entry(at)?.url))).collect();
+        self.answer(urls)
+    }
+
+    /// Returns what is owed without a change.
+    pub(super) fn owed(&mut self) -> (u64, Vec<String>, Vec<String>) {
+        self.answer(Vec::new())
+    }
+
+    /// Tells whether anything is owed without a change.
+    pub(super) fn is_owing(&self) -> bool {
+        !self.owed.is_empty() || self.scopes.contains_key("/")
+    }
+
+    fn answer(&mut self, urls: Vec<Arc<str>>) -> (u64, Vec<String>, Vec<String>) {
+        self.clock += 1;
+        // What was not settled is named again.
+        self.owed.extend(urls);
+        let urls = self.owed.iter().map(|url| url.to_string()).collect();
+        (self.clock, urls, self.scopes.keys().cloned().collect())
+    }
+
+    /// Notes that flushes for an answer are stored.
+    pub(super) fn settle(&mut self, answered: u64, urls: &[String], scopes: &[String]) {
+        for url in urls {
+            self.owed.remove(url.as_str());
+            if let Some(entry) =
+                self.by_url.get(url.as_str()).copied().and_then(|at| self.entry_mut(at))
+            {
+                entry.is_flushed = true;
+            }
+        }
+        for scope in scopes {
+            if self.scopes.get(scope).is_some_and(|since| *since <= answered) {
+                self.scopes.remove(scope);
+                self.scope_changes.insert(scope.clone());
+            }
+        }
+    }
+
+    /// Takes what has to be stored.
+    pub(super) fn take_batch(&mut self) -> Option<Batch> {
+        if self.dirty.is_empty() && self.gone.is_empty() && self.scope_changes.is_empty() {
+            return None;
+        }
+        let mut rows = Vec::with_capacity(self.dirty.len());
+        for at in std::mem::take(&mut self.dirty) {
+            if let Some(entry) = self.entry_mut(at) {
+                entry.is_dirty = false;
+                rows.push((Arc::clone(&entry.url), Arc::clone(&entry.read)));
+            }
+        }
+        let scopes = std::mem::take(&mut self.scope_changes);
+        let (kept, dropped) = scopes.into_iter().partition(|scope| self.scopes.contains_key(scope));
+        let (gone, file) = (std::mem::take(&mut self.gone), self.journal.turn());
+        Some(Batch { rows, gone, scopes: kept, dropped_scopes: dropped, file })
+    }
+
+    /// Empties the journal of what was stored, or takes back what was not.
+    pub(super) fn end_batch(&mut self, batch: &Batch, is_stored: bool) {
+        if is_stored {
+            return self.journal.empty(batch.file);
+        }
+        for (url, _) in &batch.rows {
+            if let Some(at) = self.by_url.get(url).copied() {
+                self.mark(at);
+            }
+        }
+        self.gone.extend(batch.gone.iter().cloned());
+        self.scope_changes.extend(batch.scopes.iter().chain(&batch.dropped_scopes).cloned());
+    }
+}
+
+/// Returns the folder of a URL or of a folder.
+fn folder_of(url: &str) -> &str {
+    match url.trim_end_matches('/').rfind('/') {
+        None | Some(0) => "/",
+        Some(at) => url.get(..at).unwrap_or("/"),
+    }
+}
+
+/// Tells whether a path is at or below another one.
+fn is_below(path: &str, outer: &str) -> bool {
+    outer == "/"
+        || path.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}

@@ -1,0 +1,403 @@
+//! The dependency ledger: which URLs were drawn from what, so that a change names exactly the URLs that show it.
+//!
+//! In: for each drawing its URL and [`Dependencies`]; two states of content. Out: [`Affected`]: the URLs whose drawings
+//! may differ between the two.
+//!
+//! ```text
+//! ticket ─> snapshot ─> render ─> record ─> the response goes out
+//! commit ─> affected(before, after) ─> flushes are stored ─> settle
+//! ```
+//!
+//! Invariants
+//! * A response that goes out after [`Ledger::record`] said [`Recorded::Kept`] is named by every later answer whose
+//!   change concerns it, whenever the process ends: the URL is in a file before, and a URL whose dependencies were not
+//!   stored in time depends on everything.
+//! * A drawing that began before a change and is recorded after it was answered is not kept if the change concerns it:
+//!   [`Recorded::Outdated`].
+//! * What is recorded for a URL grows until the URL was flushed, as copies of several drawings may be about.
+//! * Memory is bounded: the URLs that were not drawn for longest are given up, and their folder is flushed as a whole
+//!   with the next change.
+//!
+//! On failure: a database that cannot be written is tried again; meanwhile the file grows. Without the file nothing is
+//! kept, and [`Recorded::Lost`] says that no copy of the response may be kept either.
+//!
+//! Not here: sending flushes (`replicate`), and what of a change matters ([`crate::Touched`]).
+
+mod index;
+mod journal;
+mod table;
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
+
+use parking_lot::Mutex;
+use sqlx::AnyPool;
+use tokio::sync::Notify;
+use tympan_content::Snapshot;
+
+use self::index::{Index, Kept};
+use self::journal::Journal;
+use self::table::{Opened, Table};
+use crate::dependency::Dependencies;
+use crate::touched::Touched;
+
+pub use self::table::MIGRATIONS;
+
+/// How long rows wait for company before they are stored.
+const LINGER: Duration = Duration::from_millis(100);
+/// How often a publisher says that it is alive.
+const HEARTBEAT: Duration = Duration::from_secs(10);
+/// A publisher that was silent for longer is dead, and its URLs are taken over.
+const SILENCE: Duration = Duration::from_secs(60);
+
+/// The result of everything here that can fail.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// An error of the ledger.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Content could not be compared.
+    #[error("cannot compare the two states of content")]
+    Compare(#[source] Box<crate::Error>),
+    /// The database could not be read or written.
+    #[error("cannot {action} the ledger of what pages were drawn from")]
+    Database {
+        /// What was tried.
+        action: &'static str,
+        /// The cause.
+        source: sqlx::Error,
+    },
+    /// The file of URLs whose rows are on their way cannot be used.
+    #[error("cannot use `{}`, which names the URLs that were drawn lately", file.display())]
+    Journal {
+        /// The file.
+        file: PathBuf,
+        /// The cause.
+        source: std::io::Error,
+    },
+}
+
+/// How a ledger is opened.
+#[derive(Debug, Clone)]
+pub struct LedgerOptions {
+    /// The database of small state, with [`MIGRATIONS`] applied.
+    pub pool: AnyPool,
+    /// The folder of the two files that name URLs before their rows are stored.
+    pub folder: PathBuf,
+    /// The name of this publisher among all that use the database.
+    pub publisher: String,
+    /// Changes with each start of the machine: files that were not synced survive the process, not the machine.
+    pub boot: String,
+    /// More URLs than this are not kept one by one.
+    pub max_urls: usize,
+}
+
+/// How many URLs are kept one by one unless configured: about 100 MiB of memory for pages of 50 dependencies.
+pub const MAX_URLS: usize = 100_000;
+
+/// The moment at which a drawing began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ticket(u64);
+
+/// What became of a drawing that was recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Recorded {
+    /// Changes will find it.
+    Kept,
+    /// A change that concerns it was answered while it was drawn: draw it anew.
+    Outdated,
+    /// It could not be noted, so that no copy of it may be kept anywhere.
+    Lost,
+}
+
+/// What a change concerns.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Affected {
+    /// Paths of URLs, as they were asked for, sorted.
+    pub urls: Vec<String>,
+    /// Paths below which there may be URLs that are not known one by one; `/` means anything.
+    pub scopes: Vec<String>,
+    /// How many documents differ.
+    pub documents: usize,
+    /// The change's number, for [`Ledger::settle`].
+    number: u64,
+}
+
+impl Affected {
+    /// Tells whether nothing has to be flushed.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.urls.is_empty() && self.scopes.is_empty()
+    }
+}
+
+macro_rules! counters {
+    ($($(#[doc = $doc:literal])+ $name:ident),+ $(,)?) => {
+        /// What a ledger counts.
+        #[derive(Debug, Default)]
+        pub struct LedgerCounters { $($(#[doc = $doc])+ pub $name: AtomicU64,)+ }
+
+        impl LedgerCounters {
+            /// Returns name, meaning and value of each counter.
+            pub fn all(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> {
+                [$((stringify!($name), concat!($($doc),+).trim_ascii(), self.$name.load(Ordering::Relaxed)),)+].into_iter()
+            }
+        }
+    };
+}
+
+counters! {
+    /// Drawings recorded.
+    recorded,
+    /// Drawings that read what no earlier one of their URL had read; rows are stored for these.
+    grown,
+    /// Drawings done again, as a change overtook them.
+    outdated,
+    /// Drawings that could not be noted; a rise means that the disk is full or broken.
+    lost,
+    /// Changes answered.
+    changes,
+    /// URLs named by answers.
+    named,
+    /// Answers that named every URL, as rights were changed.
+    everything,
+    /// URLs given up, so that memory stays bounded; a rise means that the bound is too low.
+    given_up,
+    /// Drawings that read so much that the ledger keeps subtrees instead.
+    coarse,
+    /// URLs taken over from publishers that are gone.
+    taken_over,
+    /// Rows stored.
+    stored,
+}
+
+/// The ledger of one publisher. Clones share it.
+#[derive(Clone)]
+pub struct Ledger(Arc<Inner>);
+
+struct Inner {
+    index: Mutex<Index>,
+    table: Table,
+    counters: LedgerCounters,
+    /// Rings when there are rows to store.
+    bell: Notify,
+    /// Held while a batch is stored.
+    writing: tokio::sync::Mutex<()>,
+}
+
+impl Ledger {
+    /// Opens the ledger: reads what was stored, and what the last process had no time to store.
+    ///
+    /// # Errors
+    /// If the database or the files cannot be used.
+    pub async fn open(options: LedgerOptions, now: SystemTime) -> Result<Self> {
+        let (journal, unstored) = Journal::open(&options.folder)?;
+        let table = Table::new(options.pool, options.publisher, options.boot);
+        let Opened { rows, is_whole } = table.open(now).await?;
+        let mut index = Index::new(journal, options.max_urls);
+        for row in rows {
+            index.load(row);
+        }
+        for url in unstored {
+            index.load_unstored(&url);
+        }
+        if !is_whole {
+            index.add_scope("/");
+        }
+        let counters = LedgerCounters::default();
+        let (bell, writing) = (Notify::new(), tokio::sync::Mutex::default());
+        let index = Mutex::new(index);
+        let ledger = Self(Arc::new(Inner { index, table, counters, bell, writing }));
+        ledger.store().await?;
+        ledger.0.index.lock().empty_journal();
+        Ok(ledger)
+    }
+
+    /// Begins a drawing; the snapshot must be taken after this.
+    #[must_use]
+    pub fn ticket(&self) -> Ticket {
+        Ticket(self.0.index.lock().changes())
+    }
+
+    /// Records what a URL was drawn from, before the drawing goes out. The URL is its path as it was asked for, without
+    /// the query: copies of all its variants are kept under it.
+    pub fn record(&self, ticket: Ticket, url: &str, read: &Dependencies) -> Recorded {
+        let counters = &self.0.counters;
+        let count = |counter: &AtomicU64, by: u64| counter.fetch_add(by, Ordering::Relaxed);
+        count(&counters.recorded, 1);
+        let kept = self.0.index.lock().record(ticket.0, url, read);
+        match kept {
+            Kept::Known => Recorded::Kept,
+            Kept::Grown { given_up } => {
+                count(&counters.grown, 1);
+                count(&counters.given_up, given_up);
+                self.0.bell.notify_one();
+                Recorded::Kept
+            }
+            Kept::Outdated => {
+                count(&counters.outdated, 1);
+                Recorded::Outdated
+            }
+            Kept::Lost => {
+                count(&counters.lost, 1);
+                Recorded::Lost
+            }
+        }
+    }
+
+    /// Returns the URLs that a change of content concerns, those of changes that were not settled included.
+    ///
+    /// # Errors
+    /// If the two states cannot be compared.
+    pub fn affected(&self, before: &Snapshot, after: &Snapshot) -> Result<Affected> {
+        let touched = Touched::between(before, after);
+        Ok(self.affected_by(Arc::new(touched.map_err(|error| Error::Compare(Box::new(error)))?)))
+    }
+
+    /// Returns the URLs that a change concerns.
+    #[must_use]
+    pub fn affected_by(&self, touched: Arc<Touched>) -> Affected {
+        if touched.is_empty() {
+            return Affected::default();
+        }
+        let counters = &self.0.counters;
+        counters.changes.fetch_add(1, Ordering::Relaxed);
+        counters.everything.fetch_add(u64::from(touched.is_everything()), Ordering::Relaxed);
+        let documents = touched.documents();
+        let (number, urls, scopes) = self.0.index.lock().affected(touched);
+        counters.named.fetch_add(urls.len() as u64, Ordering::Relaxed);
+        Affected { urls, scopes, documents, number }
+    }
+
+    /// Notes that the flushes for an answer are stored, so that they will be sent whatever happens.
+    pub fn settle(&self, affected: &Affected) {
+        self.0.index.lock().settle(affected.number, &affected.urls, &affected.scopes);
+        self.0.bell.notify_one();
+    }
+
+    /// Tells whether URLs wait to be named by the next answer although no change concerns them: those of a publisher
+    /// that is gone, and those that a crash made uncertain.
+    #[must_use]
+    pub fn is_owing(&self) -> bool {
+        self.0.index.lock().is_owing()
+    }
+
+    /// Returns what is owed, as an answer to no change.
+    #[must_use]
+    pub fn owed(&self) -> Affected {
+        let (number, urls, scopes) = self.0.index.lock().owed();
+        Affected { urls, scopes, documents: 0, number }
+    }
+
+    /// Returns the counters.
+    #[must_use]
+    pub fn counters(&self) -> &LedgerCounters {
+        &self.0.counters
+    }
+
+    /// Returns how many URLs and how many dependencies are kept.
+    #[must_use]
+    pub fn size(&self) -> (usize, usize) {
+        self.0.index.lock().size()
+    }
+
+    /// Stores rows when there are some, says that this publisher is alive, and takes over from those that are not, until
+    /// told to stop. Then everything is stored.
+    pub async fn run(self, mut stop: tokio::sync::watch::Receiver<bool>) {
+        let mut beat = tokio::time::interval(HEARTBEAT);
+        while !*stop.borrow() {
+            tokio::select! {
+                () = self.0.bell.notified() => {
+                    tokio::time::sleep(LINGER).await;
+                    self.try_to("store", self.store().await);
+                }
+                _ = beat.tick() => self.try_to("keep", self.beat().await),
+                _ = stop.changed() => {}
+            }
+        }
+        let closed = self.close().await;
+        self.try_to("close", closed);
+    }
+
+    /// Does what has to be done now and then.
+    async fn beat(&self) -> Result<()> {
+        match self.0.table.is_shared() {
+            true => self.keep(SystemTime::now()).await,
+            false => self.store().await,
+        }
+    }
+
+    fn try_to(&self, action: &'static str, result: Result<()>) {
+        if let Err(error) = result {
+            let cause = std::error::Error::source(&error).map(ToString::to_string);
+            tracing::warn!(action, error = %error, reason = cause, "the ledger is behind");
+            // Tried again with the next beat at the latest.
+        }
+    }
+
+    /// Stores what was recorded since the last call; returns when it is durable.
+    ///
+    /// # Errors
+    /// If the database cannot be written; nothing is lost then.
+    pub async fn store(&self) -> Result<()> {
+        let _turn = self.0.writing.lock().await;
+        let Some(batch) = self.0.index.lock().take_batch() else { return Ok(()) };
+        let stored = self.0.table.write(&batch).await;
+        self.0.index.lock().end_batch(&batch, stored.is_ok());
+        self.0.counters.stored.fetch_add(batch.rows.len() as u64, Ordering::Relaxed);
+        stored
+    }
+
+    /// Says that this publisher is alive and takes over the URLs of those that are not.
+    ///
+    /// # Errors
+    /// If the database cannot be used.
+    pub async fn keep(&self, now: SystemTime) -> Result<()> {
+        if !self.0.table.beat(now).await? {
+            // Another one took this publisher for dead and has its rows.
+            self.0.index.lock().mark_all();
+            self.0.bell.notify_one();
+        }
+        self.store().await?;
+        for gone in self.0.table.gone(now, SILENCE).await? {
+            let Some(Opened { rows, is_whole }) = self.0.table.take_over(&gone, now).await? else {
+                continue;
+            };
+            self.0.counters.taken_over.fetch_add(rows.len() as u64, Ordering::Relaxed);
+            tracing::info!(
+                publisher = gone.name(),
+                urls = rows.len(),
+                "URLs of a publisher that is gone are taken over"
+            );
+            let mut index = self.0.index.lock();
+            // Changes that arrived since it went were answered without its URLs.
+            rows.into_iter().for_each(|row| index.take_over(row));
+            if !is_whole {
+                index.add_scope("/");
+            }
+            drop(index);
+            self.store().await?;
+            self.0.table.forget(&gone).await?;
+        }
+        Ok(())
+    }
+
+    /// Stores everything and notes that nothing is missing.
+    ///
+    /// # Errors
+    /// If the database cannot be written; the next start finds the URLs in the files.
+    pub async fn close(&self) -> Result<()> {
+        self.store().await?;
+        self.0.table.close().await
+    }
+}
+
+impl fmt::Debug for Ledger {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ledger").field("publisher", &self.0.table).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,305 @@
+//! The ledger in the database: one row for each URL, and one for each publisher.
+//!
+//! A row holds the whole set: to find URLs by path is the memory's work, which makes a row cost a tenth of one row for
+//! each dependency. Publishers that share a database have rows of their own.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use sqlx::{AnyConnection, AnyPool, AssertSqlSafe, Row as _};
+
+use super::{Error, Result};
+use crate::dependency::{Dependencies, FORMAT};
+
+/// The tables of the ledger; a step that has been released never changes.
+pub const MIGRATIONS: &[&str] = &[
+    "CREATE TABLE ledger_publisher (
+        publisher TEXT PRIMARY KEY,
+        boot TEXT NOT NULL,
+        state BIGINT NOT NULL,
+        format BIGINT NOT NULL,
+        seen BIGINT NOT NULL)",
+    // SQLite keeps bytes as they are under any name of a type; this is PostgreSQL's.
+    "CREATE TABLE ledger_url (
+        publisher TEXT NOT NULL,
+        kind BIGINT NOT NULL,
+        url TEXT NOT NULL,
+        dependencies BYTEA NOT NULL,
+        PRIMARY KEY (publisher, kind, url))",
+];
+
+/// Rows of one statement: enough to make its cost that of the rows.
+const ROWS: usize = 100;
+
+/// How a publisher was left.
+mod state {
+    /// It runs, or was killed.
+    pub(super) const OPEN: i64 = 0;
+    /// It ended, and everything is stored.
+    pub(super) const CLOSED: i64 = 1;
+    /// Its rows were taken over.
+    pub(super) const TAKEN_OVER: i64 = 2;
+}
+
+/// What a row is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Url,
+    Scope,
+}
+
+impl Kind {
+    fn number(self) -> i64 {
+        match self {
+            Self::Url => 0,
+            Self::Scope => 1,
+        }
+    }
+}
+
+/// A stored row.
+#[derive(Debug)]
+pub(super) struct Row {
+    pub(super) kind: Kind,
+    pub(super) url: String,
+    pub(super) read: Dependencies,
+}
+
+/// What a publisher had stored.
+#[derive(Debug)]
+pub(super) struct Opened {
+    pub(super) rows: Vec<Row>,
+    /// Whether these, and the journal, are all that it drew.
+    pub(super) is_whole: bool,
+}
+
+/// A publisher that has been silent for long.
+#[derive(Debug)]
+pub(super) struct Gone {
+    publisher: String,
+    state: i64,
+    seen: i64,
+    format: i64,
+}
+
+impl Gone {
+    pub(super) fn name(&self) -> &str {
+        &self.publisher
+    }
+}
+
+/// What has to be stored.
+#[derive(Debug)]
+pub(super) struct Batch {
+    pub(super) rows: Vec<(Arc<str>, Arc<Dependencies>)>,
+    pub(super) gone: Vec<Arc<str>>,
+    pub(super) scopes: Vec<String>,
+    pub(super) dropped_scopes: Vec<String>,
+    /// The file of the journal to empty then.
+    pub(super) file: usize,
+}
+
+/// The rows of one publisher.
+pub(super) struct Table {
+    pool: AnyPool,
+    publisher: String,
+    boot: String,
+    begin: &'static str,
+}
+
+impl Table {
+    pub(super) fn new(pool: AnyPool, publisher: String, boot: String) -> Self {
+        // A transaction of SQLite that begins by reading would fail at once when another one writes.
+        let is_server = pool.connect_options().database_url.scheme().starts_with("postgres");
+        let begin = if is_server { "BEGIN" } else { "BEGIN IMMEDIATE" };
+        Self { pool, publisher, boot, begin }
+    }
+
+    /// Tells whether other publishers may use the database.
+    pub(super) fn is_shared(&self) -> bool {
+        self.begin == "BEGIN"
+    }
+
+    /// Reads this publisher's rows and notes that it runs.
+    pub(super) async fn open(&self, now: SystemTime) -> Result<Opened> {
+        self.try_open(now).await.map_err(|source| Error::Database { action: "open", source })
+    }
+
+    async fn try_open(&self, now: SystemTime) -> sqlx::Result<Opened> {
+        let mut transaction = self.pool.begin_with(self.begin).await?;
+        let found =
+            sqlx::query("SELECT boot, state, format FROM ledger_publisher WHERE publisher = $1")
+                .bind(&self.publisher)
+                .fetch_optional(&mut *transaction)
+                .await?;
+        // Whatever was drawn before the first start with a ledger is not known.
+        let mut is_whole = false;
+        if let Some(found) = found {
+            let (boot, left): (String, i64) = (found.try_get(0)?, found.try_get(1)?);
+            let format: i64 = found.try_get(2)?;
+            is_whole = format == FORMAT && (left != state::OPEN || boot == self.boot);
+        }
+        let rows = read_rows(&mut transaction, &self.publisher).await?;
+        let sql = "INSERT INTO ledger_publisher (publisher, boot, state, format, seen) \
+                   VALUES ($1, $2, $3, $4, $5) ON CONFLICT (publisher) DO UPDATE SET \
+                   boot = excluded.boot, state = excluded.state, format = excluded.format, seen = excluded.seen";
+        sqlx::query(sql)
+            .bind(&self.publisher)
+            .bind(&self.boot)
+            .bind(state::OPEN)
+            .bind(FORMAT)
+            .bind(millis(now))
+            .execute(&mut *transaction)
+            .await?;
+        transaction.commit().await?;
+        Ok(Opened { rows, is_whole })
+    }
+
+    /// Stores a batch in one transaction.
+    pub(super) async fn write(&self, batch: &Batch) -> Result<()> {
+        self.try_write(batch).await.map_err(|source| Error::Database { action: "write", source })
+    }
+
+    async fn try_write(&self, batch: &Batch) -> sqlx::Result<()> {
+        let mut transaction = self.pool.begin_with(self.begin).await?;
+        let gone = batch.gone.iter().map(|url| (Kind::Url, &**url));
+        let gone = gone.chain(batch.dropped_scopes.iter().map(|url| (Kind::Scope, &**url)));
+        for (kind, url) in gone {
+            sqlx::query("DELETE FROM ledger_url WHERE publisher = $1 AND kind = $2 AND url = $3")
+                .bind(&self.publisher)
+                .bind(kind.number())
+                .bind(url)
+                .execute(&mut *transaction)
+                .await?;
+        }
+        let rows = batch.rows.iter().map(|(url, read)| (Kind::Url, &**url, read.to_bytes()));
+        let scopes = batch.scopes.iter().map(|url| (Kind::Scope, url.as_str(), Vec::new()));
+        let rows: Vec<(Kind, &str, Vec<u8>)> = rows.chain(scopes).collect();
+        for rows in rows.chunks(ROWS) {
+            self.insert(&mut transaction, rows).await?;
+        }
+        transaction.commit().await
+    }
+
+    async fn insert(
+        &self,
+        connection: &mut AnyConnection,
+        rows: &[(Kind, &str, Vec<u8>)],
+    ) -> sqlx::Result<()> {
+        let places: Vec<String> = (0..rows.len())
+            .map(|row| format!("($1, ${}, ${}, ${})", row * 3 + 2, row * 3 + 3, row * 3 + 4))
+            .collect();
+        let text = format!(
+            "INSERT INTO ledger_url (publisher, kind, url, dependencies) VALUES {} \
+             ON CONFLICT (publisher, kind, url) DO UPDATE SET dependencies = excluded.dependencies",
+            places.join(", ")
+        );
+        // The text is made of numbers of parameters.
+        let mut query = sqlx::query(AssertSqlSafe(text)).bind(&self.publisher);
+        for (kind, url, read) in rows {
+            query = query.bind(kind.number()).bind(*url).bind(read.as_slice());
+        }
+        query.execute(connection).await.map(drop)
+    }
+
+    /// Says that this publisher is alive; tells whether it was still taken for alive.
+    pub(super) async fn beat(&self, now: SystemTime) -> Result<bool> {
+        let failed = |source| Error::Database { action: "keep", source };
+        let sql = "UPDATE ledger_publisher SET seen = $1 WHERE publisher = $2 AND state = $3";
+        let query = sqlx::query(sql).bind(millis(now)).bind(&self.publisher).bind(state::OPEN);
+        let done = query.execute(&self.pool).await.map_err(failed)?;
+        if done.rows_affected() > 0 {
+            return Ok(true);
+        }
+        let sql = "UPDATE ledger_publisher SET seen = $1, state = $3 WHERE publisher = $2";
+        let query = sqlx::query(sql).bind(millis(now)).bind(&self.publisher).bind(state::OPEN);
+        query.execute(&self.pool).await.map_err(failed)?;
+        Ok(false)
+    }
+
+    /// Returns the publishers that were silent for longer than a time.
+    pub(super) async fn gone(&self, now: SystemTime, silence: Duration) -> Result<Vec<Gone>> {
+        let sql = "SELECT publisher, state, seen, format FROM ledger_publisher \
+                   WHERE seen < $1 AND publisher <> $2 AND (state <> $3 OR EXISTS \
+                   (SELECT 1 FROM ledger_url WHERE ledger_url.publisher = ledger_publisher.publisher))";
+        let since = millis(now) - i64::try_from(silence.as_millis()).unwrap_or(i64::MAX);
+        let query = sqlx::query(sql).bind(since).bind(&self.publisher).bind(state::TAKEN_OVER);
+        let read = async {
+            let rows = query.fetch_all(&self.pool).await?;
+            let gone = rows.iter().map(|row| {
+                let (publisher, state) = (row.try_get(0)?, row.try_get(1)?);
+                Ok(Gone { publisher, state, seen: row.try_get(2)?, format: row.try_get(3)? })
+            });
+            gone.collect::<sqlx::Result<Vec<Gone>>>()
+        };
+        read.await.map_err(|source| Error::Database { action: "keep", source })
+    }
+
+    /// Takes the rows of a publisher that is gone; nothing if another one was faster.
+    pub(super) async fn take_over(&self, gone: &Gone, now: SystemTime) -> Result<Option<Opened>> {
+        let taken = self.try_take_over(gone, now).await;
+        taken.map_err(|source| Error::Database { action: "take over", source })
+    }
+
+    async fn try_take_over(&self, gone: &Gone, now: SystemTime) -> sqlx::Result<Option<Opened>> {
+        let mut transaction = self.pool.begin_with(self.begin).await?;
+        let sql =
+            "UPDATE ledger_publisher SET state = $1, seen = $2 WHERE publisher = $3 AND seen = $4";
+        let done = sqlx::query(sql)
+            .bind(state::TAKEN_OVER)
+            .bind(millis(now))
+            .bind(&gone.publisher)
+            .bind(gone.seen)
+            .execute(&mut *transaction)
+            .await?;
+        if done.rows_affected() == 0 {
+            return Ok(None);
+        }
+        let rows = read_rows(&mut transaction, &gone.publisher).await?;
+        transaction.commit().await?;
+        // The journal of one that did not end by itself lies on its own machine.
+        let is_whole = gone.state == state::CLOSED && gone.format == FORMAT;
+        Ok(Some(Opened { rows, is_whole }))
+    }
+
+    /// Deletes the rows of a publisher, as they are kept elsewhere.
+    pub(super) async fn forget(&self, gone: &Gone) -> Result<()> {
+        let delete =
+            sqlx::query("DELETE FROM ledger_url WHERE publisher = $1").bind(&gone.publisher);
+        let done = delete.execute(&self.pool).await;
+        done.map(drop).map_err(|source| Error::Database { action: "take over", source })
+    }
+
+    /// Notes that everything is stored.
+    pub(super) async fn close(&self) -> Result<()> {
+        let sql = "UPDATE ledger_publisher SET state = $1 WHERE publisher = $2";
+        let done =
+            sqlx::query(sql).bind(state::CLOSED).bind(&self.publisher).execute(&self.pool).await;
+        done.map(drop).map_err(|source| Error::Database { action: "close", source })
+    }
+}
+
+impl fmt::Debug for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.publisher)
+    }
+}
+
+/// Reads the rows of a publisher. A set that does not read makes its URL depend on anything.
+async fn read_rows(connection: &mut AnyConnection, publisher: &str) -> sqlx::Result<Vec<Row>> {
+    let sql = "SELECT kind, url, dependencies FROM ledger_url WHERE publisher = $1";
+    let rows = sqlx::query(sql).bind(publisher).fetch_all(connection).await?;
+    let rows = rows.iter().map(|row| {
+        let (kind, bytes): (i64, Vec<u8>) = (row.try_get(0)?, row.try_get(2)?);
+        let kind = if kind == Kind::Url.number() { Kind::Url } else { Kind::Scope };
+        let read = Dependencies::from_bytes(&bytes).unwrap_or_else(Dependencies::anything);
+        Ok(Row { kind, url: row.try_get(1)?, read })
+    });
+    rows.collect()
+}
+
+fn millis(time: SystemTime) -> i64 {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}

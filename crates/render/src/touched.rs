@@ -1,0 +1,264 @@
+//! What a change touches: the difference of two states of content, as aspects of paths.
+//!
+//! In: two snapshots. Out: [`Touched`]: whatever a drawing that read it may show differently in the later state. The work
+//! is in proportion to the documents that differ.
+//!
+//! Invariant: a drawing of the later state that differs from one of the earlier state read something that is in here,
+//! because it is a function of its request and of what it read.
+//!
+//! Not here: what drawings read ([`crate::reads`]), which URLs that concerns ([`crate::ledger`]).
+
+use std::collections::HashMap;
+
+use tympan_content::{BorrowedNode, Node, NodePath, Snapshot, Summary, Viewer};
+
+use crate::Result;
+use crate::dependency::{ANYTHING, Aspects, Dependencies, hash};
+
+/// Properties that lead URLs to nodes, or make URLs of paths: of any link, wherever it stands.
+const ROUTES: [&str; 4] =
+    ["sling:vanityPath", "sling:vanityOrder", "sling:alias", "sling:internalRedirect"];
+
+/// Aspects of paths that two states have differently.
+#[derive(Debug, Clone, Default)]
+pub struct Touched {
+    aspects: HashMap<u64, Aspects>,
+    /// Whether it cannot be told what else differs: rights were changed, and so who sees what, or what URLs mean.
+    is_everything: bool,
+    /// The documents that differ.
+    documents: Vec<NodePath>,
+    /// How often something was added, to see whether a part of a document has changes.
+    added: u64,
+}
+
+impl Touched {
+    /// Compares two states.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub fn between(before: &Snapshot, after: &Snapshot) -> Result<Self> {
+        let (before, after) = (before.seen_by(&Viewer::system()), after.seen_by(&Viewer::system()));
+        let mut touched = Self::default();
+        for path in before.changed_paths(&after)? {
+            let (old, new) = (before.document_node(&path)?, after.document_node(&path)?);
+            touched.add_document(&path, old.as_ref(), new.as_ref());
+            touched.documents.push(path);
+        }
+        for snapshot in [&before, &after] {
+            if snapshot.failure().is_some() {
+                let reason = "a document that changed cannot be read";
+                let path = NodePath::root();
+                return Err(tympan_content::Error::Damaged { path, reason }.into());
+            }
+        }
+        if !touched.documents.is_empty() {
+            touched.aspects.insert(ANYTHING, Aspects::ALL);
+        }
+        Ok(touched)
+    }
+
+    /// Tells whether nothing differs.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.documents.is_empty()
+    }
+
+    /// Tells whether every drawing may differ.
+    #[must_use]
+    pub fn is_everything(&self) -> bool {
+        self.is_everything
+    }
+
+    /// Returns how many documents differ.
+    #[must_use]
+    pub fn documents(&self) -> usize {
+        self.documents.len()
+    }
+
+    /// Tells whether a drawing that read these may differ.
+    #[must_use]
+    pub fn concerns(&self, read: &Dependencies) -> bool {
+        if self.is_everything {
+            return true;
+        }
+        if read.len() < self.aspects.len() {
+            return read.paths().any(|path| {
+                self.aspects.get(&path).is_some_and(|own| own.overlaps(read.aspects_of(path)))
+            });
+        }
+        self.aspects.iter().any(|(path, own)| own.overlaps(read.aspects_of(*path)))
+    }
+
+    /// Tells whether a document at or below a path differs.
+    pub(crate) fn touches_below(&self, path: &str) -> bool {
+        self.documents.iter().any(|one| is_below(one.as_str(), path))
+    }
+
+    /// Tells whether a document differs that lies below none of some paths.
+    pub(crate) fn is_outside<'a>(&self, paths: impl Iterator<Item = &'a String> + Clone) -> bool {
+        self.documents.iter().any(|one| !paths.clone().any(|path| is_below(one.as_str(), path)))
+    }
+
+    /// Returns the hashes of the paths, with what differs.
+    pub(crate) fn paths(&self) -> impl Iterator<Item = (u64, Aspects)> {
+        self.aspects.iter().map(|(path, aspects)| (*path, *aspects))
+    }
+
+    fn add(&mut self, path: &str, aspects: Aspects) {
+        let known = self.aspects.entry(hash(path).max(1)).or_default();
+        *known = known.and(aspects);
+        self.added += 1;
+    }
+
+    /// Adds aspects to a path and to everything above it.
+    fn add_upwards(&mut self, path: &str, aspects: Aspects) {
+        let mut path = path;
+        loop {
+            self.add(path, aspects);
+            match path.rfind('/') {
+                Some(0) if path.len() > 1 => path = "/",
+                Some(at) if at > 0 => path = path.get(..at).unwrap_or("/"),
+                _ => return,
+            }
+        }
+    }
+
+    /// Adds what differs in one document.
+    fn add_document(&mut self, path: &NodePath, old: Option<&Node>, new: Option<&Node>) {
+        let text = path.as_str();
+        self.add(text, Aspects::DOCUMENT);
+        self.add_upwards(text, Aspects::BELOW);
+        if text.starts_with("/apps/") || text.starts_with("/libs/") {
+            self.add_upwards(text, Aspects::SCRIPTS);
+            self.add("/apps", Aspects::ANY_SCRIPT);
+        }
+        // Groups decide who sees what, a policy that is a document of its own does so too, and mappings make every link.
+        let decides = ["/home/", "/etc/map"].iter().any(|place| text.starts_with(place));
+        self.is_everything |= decides || is_policy(path.name());
+        let mut place = text.to_owned();
+        let (left, right) = (old.and_then(Node::borrowed), new.and_then(Node::borrowed));
+        self.compare(&mut place, left, right);
+        match (old, new) {
+            (Some(old), Some(new)) => self.compare_headers(path, old, new),
+            _ => {
+                self.add(text, Aspects::ALL);
+                self.add_above(
+                    path,
+                    Aspects::CHILDREN.and(Aspects::CHILD_HEADS).and(Aspects::CHILD_DATES),
+                    Aspects::HEADS_BELOW.and(Aspects::DATES_BELOW).and(Aspects::TITLES_BELOW),
+                );
+            }
+        }
+    }
+
+    /// Adds aspects to the parent, and others to everything above a document and to itself.
+    fn add_above(&mut self, path: &NodePath, parent: Aspects, all: Aspects) {
+        if let Some(above) = path.parent() {
+            self.add(above.as_str(), parent);
+            self.add_upwards(above.as_str(), all);
+        }
+    }
+
+    /// Compares what listings show of a document.
+    fn compare_headers(&mut self, path: &NodePath, old: &Node, new: &Node) {
+        let text = path.as_str();
+        let (left, right) = (old.summary(), new.summary());
+        if left.map(listed) != right.map(listed) {
+            self.add(text, Aspects::HEAD);
+            self.add_above(path, Aspects::CHILD_HEADS, Aspects::HEADS_BELOW);
+        }
+        if left.and_then(Summary::title) != right.and_then(Summary::title) {
+            self.add(text, Aspects::HEAD);
+            self.add_above(path, Aspects::default(), Aspects::TITLES_BELOW);
+        }
+        if left.and_then(Summary::modified) != right.and_then(Summary::modified) {
+            self.add(text, Aspects::DATE);
+            self.add_above(path, Aspects::CHILD_DATES, Aspects::DATES_BELOW);
+        }
+        if !old.is_placed_like(new) {
+            self.add_above(path, Aspects::CHILDREN.and(Aspects::CHILD_HEADS), Aspects::default());
+        }
+    }
+
+    /// Compares two states of a node and what is below it in its document.
+    fn compare(
+        &mut self,
+        place: &mut String,
+        old: Option<BorrowedNode<'_>>,
+        new: Option<BorrowedNode<'_>>,
+    ) {
+        let (Some(old), Some(new)) = (old, new) else {
+            return self.add_whole(place, old.or(new));
+        };
+        let changed = self.changed_properties(old, new);
+        if !changed.is_empty() {
+            self.add(place, changed);
+        }
+        if !old.children().map(BorrowedNode::name).eq(new.children().map(BorrowedNode::name)) {
+            self.add(place, Aspects::CHILDREN);
+        }
+        for child in old.children() {
+            self.below(place, child.name(), |touched, place| {
+                touched.compare(place, Some(child), new.child(child.name()));
+            });
+        }
+        for child in new.children().filter(|child| old.child(child.name()).is_none()) {
+            self.below(place, child.name(), |touched, place| touched.add_whole(place, Some(child)));
+        }
+    }
+
+    /// Adds a node that only one state has, with everything below it in its document.
+    fn add_whole(&mut self, place: &mut String, node: Option<BorrowedNode<'_>>) {
+        let Some(node) = node else { return };
+        self.add(place, Aspects::ALL);
+        self.is_everything |= node.properties().any(|(name, _)| ROUTES.contains(&name));
+        for child in node.children() {
+            self.below(place, child.name(), |touched, place| touched.add_whole(place, Some(child)));
+        }
+    }
+
+    /// Works at the path of a child.
+    fn below(&mut self, place: &mut String, name: &str, work: impl FnOnce(&mut Self, &mut String)) {
+        let length = place.len();
+        if !place.ends_with('/') {
+            place.push('/');
+        }
+        place.push_str(name);
+        let added = self.added;
+        work(self, place);
+        // Subtrees begin inside of documents too, and a changed policy makes all uncertain.
+        if self.added > added {
+            self.is_everything |= is_policy(name);
+            self.add(place, Aspects::BELOW);
+        }
+        place.truncate(length);
+    }
+
+    /// Returns the properties that differ.
+    fn changed_properties(&mut self, old: BorrowedNode<'_>, new: BorrowedNode<'_>) -> Aspects {
+        let gone_or_other = old
+            .properties()
+            .filter(|(name, value)| !new.property(name).is_some_and(|other| value.is_same(other)));
+        let added = new.properties().filter(|(name, _)| old.property(name).is_none());
+        gone_or_other.chain(added).fold(Aspects::default(), |changed, (name, _)| {
+            self.is_everything |= ROUTES.contains(&name);
+            changed.and(Aspects::property(name))
+        })
+    }
+}
+
+/// Tells whether a path is at or below another one.
+fn is_below(path: &str, outer: &str) -> bool {
+    outer == "/"
+        || path.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// Tells whether a node decides who may read its parent.
+fn is_policy(name: &str) -> bool {
+    name.starts_with("rep:")
+}
+
+/// Returns what decides whether listings take a document up.
+fn listed(summary: &Summary) -> (&str, bool) {
+    (summary.primary_type(), summary.hide_in_nav())
+}

@@ -1,0 +1,302 @@
+//! The ledger: what it names, and what it knows after a kill.
+
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use tempfile::TempDir;
+use tympan_content::{NodePath, Snapshot};
+use tympan_render::ledger::{Affected, Ledger, LedgerOptions, MIGRATIONS, Recorded};
+use tympan_render::{Dependencies, Mode, Recording, RenderRequest};
+use tympan_testkit::State;
+
+use crate::site::Site;
+
+const NOW: SystemTime = SystemTime::UNIX_EPOCH;
+
+async fn state(folder: &Path) -> State {
+    let state = State::open(&folder.join("state.db")).await.unwrap();
+    state.migrate("render", MIGRATIONS).await.unwrap();
+    state
+}
+
+fn options(state: &State, folder: &Path, publisher: &str) -> LedgerOptions {
+    LedgerOptions {
+        pool: state.pool().clone(),
+        folder: folder.to_owned(),
+        publisher: publisher.to_owned(),
+        boot: "first".to_owned(),
+        max_urls: 1000,
+    }
+}
+
+/// Opens a ledger and settles what it owes at its first start.
+async fn open(folder: &Path) -> Ledger {
+    let ledger = Ledger::open(options(&state(folder).await, folder, "one"), NOW).await.unwrap();
+    ledger.settle(&ledger.owed());
+    ledger
+}
+
+struct Publisher {
+    site: Site,
+    ledger: Ledger,
+    folder: TempDir,
+}
+
+impl Publisher {
+    async fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let ledger = open(folder.path()).await;
+        let site = Site::sample(Mode::Publish);
+        site.script(
+            "/apps/test/nav/nav.html.j2",
+            "{% for one in nav(\"/content/site/en\") %}{{ one.title }}{% endfor %}",
+        );
+        Self { site, ledger, folder }
+    }
+
+    fn read(&self, url: &str) -> Dependencies {
+        let request = RenderRequest { recording: Recording::Paths, ..RenderRequest::get(url) };
+        self.site.render(&request).reads.dependencies()
+    }
+
+    fn draw(&self, url: &str) {
+        let ticket = self.ledger.ticket();
+        assert_eq!(self.ledger.record(ticket, url, &self.read(url)), Recorded::Kept);
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        self.site.repository.snapshot().unwrap()
+    }
+
+    /// Sets a property and returns what is to be flushed.
+    fn edit(&self, path: &str, name: &str, value: &str) -> Affected {
+        let before = self.snapshot();
+        self.site.edit(|session| {
+            session.set_property(&NodePath::new(path).unwrap(), name, value.into()).unwrap();
+        });
+        self.ledger.affected(&before, &self.snapshot()).unwrap()
+    }
+}
+
+#[tokio::test]
+async fn names_the_pages_that_show_a_change_and_no_others() {
+    let publisher = Publisher::new().await;
+    let content = "/content/site/en/apple/jcr:content";
+    publisher.site.edit(|session| {
+        let path = NodePath::new("/content/site/en/zebra/jcr:content").unwrap();
+        session.set_property(&path, "sling:resourceType", "test/nav".into()).unwrap();
+    });
+    for url in
+        ["/content/site/en.html", "/content/site/en/apple.html", "/content/site/en/zebra.html"]
+    {
+        publisher.draw(url);
+    }
+    // Its own page shows the title, and so does the navigation of another.
+    let affected = publisher.edit(content, "jcr:title", "Apples");
+    assert_eq!(affected.urls, ["/content/site/en/apple.html", "/content/site/en/zebra.html"]);
+    assert_eq!((affected.documents, affected.scopes.len()), (1, 0));
+    publisher.ledger.settle(&affected);
+    // Nobody shows this.
+    assert!(publisher.edit(content, "cq:lastReplicated", "now").is_empty());
+    assert!(publisher.edit(content, "jcr:description", "unseen").is_empty());
+    let same = publisher.ledger.affected(&publisher.snapshot(), &publisher.snapshot()).unwrap();
+    assert!(same.is_empty());
+}
+
+#[tokio::test]
+async fn names_what_was_not_there_when_it_comes() {
+    let publisher = Publisher::new().await;
+    publisher.draw("/content/site/en/later.html");
+    publisher.draw("/content/site/en.html");
+    let before = publisher.snapshot();
+    publisher.site.put("/content/site/en/later", crate::site::page("later", "Later", "test/page"));
+    let affected = publisher.ledger.affected(&before, &publisher.snapshot()).unwrap();
+    assert_eq!(affected.urls, ["/content/site/en/later.html"]);
+    publisher.ledger.settle(&affected);
+    // A script that comes before the one that drew it.
+    let before = publisher.snapshot();
+    publisher.site.script("/apps/test/page/html.j2", "other");
+    let affected = publisher.ledger.affected(&before, &publisher.snapshot()).unwrap();
+    assert_eq!(affected.urls, ["/content/site/en.html"]);
+}
+
+#[tokio::test]
+async fn an_answer_is_named_again_until_it_is_settled() {
+    let publisher = Publisher::new().await;
+    publisher.draw("/content/site/en.html");
+    let first = publisher.edit("/content/site/en/jcr:content", "jcr:title", "One");
+    assert_eq!(first.urls, ["/content/site/en.html"]);
+    let second = publisher.edit("/content/site/en/apple/jcr:content", "jcr:title", "Two");
+    assert_eq!(second.urls, ["/content/site/en.html"]);
+    publisher.ledger.settle(&second);
+    assert!(!publisher.ledger.is_owing());
+}
+
+#[tokio::test]
+async fn a_drawing_that_a_change_overtook_is_not_kept() {
+    let publisher = Publisher::new().await;
+    let (home, apple) = ("/content/site/en.html", "/content/site/en/apple.html");
+    let ticket = publisher.ledger.ticket();
+    let (of_home, of_apple) = (publisher.read(home), publisher.read(apple));
+    publisher.edit("/content/site/en/jcr:content", "jcr:title", "Newer");
+    assert_eq!(publisher.ledger.record(ticket, home, &of_home), Recorded::Outdated);
+    assert_eq!(publisher.ledger.record(ticket, apple, &of_apple), Recorded::Kept);
+    publisher.draw(home);
+    // More changes than are remembered.
+    let ticket = publisher.ledger.ticket();
+    for number in 0..300 {
+        publisher.edit("/content/site/en/zebra/jcr:content", "unseen", &number.to_string());
+    }
+    assert_eq!(publisher.ledger.record(ticket, apple, &of_apple), Recorded::Outdated);
+}
+
+#[tokio::test]
+async fn all_variants_of_a_url_count_until_it_is_flushed() {
+    let publisher = Publisher::new().await;
+    let (home, apple) =
+        (publisher.read("/content/site/en.html"), publisher.read("/content/site/en/apple.html"));
+    for read in [&home, &apple] {
+        let ticket = publisher.ledger.ticket();
+        assert_eq!(publisher.ledger.record(ticket, "/x.html", read), Recorded::Kept);
+    }
+    let affected = publisher.edit("/content/site/en/jcr:content", "jcr:title", "Newer");
+    assert_eq!(affected.urls, ["/x.html"]);
+    publisher.ledger.settle(&affected);
+    let ticket = publisher.ledger.ticket();
+    assert_eq!(publisher.ledger.record(ticket, "/x.html", &apple), Recorded::Kept);
+    assert!(publisher.edit("/content/site/en/jcr:content", "jcr:title", "Newest").is_empty());
+}
+
+#[tokio::test]
+async fn a_change_of_rights_names_every_url() {
+    let publisher = Publisher::new().await;
+    publisher.draw("/content/site/en.html");
+    publisher.draw("/content/site/en/apple.html");
+    let before = publisher.snapshot();
+    publisher
+        .site
+        .put("/content/site/rep:policy", tympan_content::Subtree::new("rep:policy", "rep:ACL"));
+    let affected = publisher.ledger.affected(&before, &publisher.snapshot()).unwrap();
+    assert_eq!(affected.urls.len(), 2);
+}
+
+#[tokio::test]
+async fn a_change_of_what_urls_mean_names_every_url() {
+    let publisher = Publisher::new().await;
+    publisher.draw("/content/site/en.html");
+    let affected = publisher.edit("/content/site/en/zebra/jcr:content", "sling:vanityPath", "/z");
+    assert_eq!(affected.urls, ["/content/site/en.html"]);
+    publisher.ledger.settle(&affected);
+    let before = publisher.snapshot();
+    let tree = tympan_content::Subtree::new("host", "sling:Mapping");
+    publisher.site.put("/etc/map/http/host", tree);
+    let affected = publisher.ledger.affected(&before, &publisher.snapshot()).unwrap();
+    assert_eq!(affected.urls, ["/content/site/en.html"]);
+}
+
+#[tokio::test]
+async fn what_was_stored_is_known_after_a_kill_and_the_rest_depends_on_anything() {
+    let mut publisher = Publisher::new().await;
+    publisher.draw("/content/site/en.html");
+    publisher.ledger.store().await.unwrap();
+    publisher.draw("/content/site/en/apple.html");
+    // What a killed process leaves: nothing was stored or closed.
+    publisher.ledger = open(publisher.folder.path()).await;
+    let affected = publisher.edit("/content/site/en/zebra/jcr:content", "unseen", "1");
+    assert_eq!(affected.urls, ["/content/site/en/apple.html"]);
+    assert!(affected.scopes.is_empty());
+    publisher.ledger.settle(&affected);
+    publisher.draw("/content/site/en/apple.html");
+    assert!(publisher.edit("/content/site/en/zebra/jcr:content", "unseen", "2").is_empty());
+    let affected = publisher.edit("/content/site/en/jcr:content", "jcr:title", "Newer");
+    assert_eq!(affected.urls, ["/content/site/en.html"]);
+    // Opened again after a clean end, and after another kill with everything stored.
+    publisher.ledger.close().await.unwrap();
+    for title in ["Newer still", "Newest"] {
+        publisher.ledger = open(publisher.folder.path()).await;
+        assert!(publisher.edit("/content/site/en/zebra/jcr:content", "unseen", "3").is_empty());
+        let affected = publisher.edit("/content/site/en/jcr:content", "jcr:title", title);
+        assert_eq!(affected.urls, ["/content/site/en.html"]);
+    }
+}
+
+#[tokio::test]
+async fn a_machine_that_stopped_makes_everything_uncertain() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = state(folder.path()).await;
+    let open = async |boot: &str| {
+        let options = options(&state, folder.path(), "one");
+        Ledger::open(LedgerOptions { boot: boot.to_owned(), ..options }, NOW).await.unwrap()
+    };
+    // Nobody knows what was drawn before the first start.
+    let ledger = open("first").await;
+    assert_eq!(ledger.owed().scopes, ["/"]);
+    ledger.settle(&ledger.owed());
+    ledger.store().await.unwrap();
+    assert!(!open("first").await.is_owing());
+    let ledger = open("second").await;
+    assert_eq!(ledger.owed().scopes, ["/"]);
+    ledger.settle(&ledger.owed());
+    ledger.close().await.unwrap();
+    assert!(!open("third").await.is_owing());
+}
+
+#[tokio::test]
+async fn urls_beyond_the_bound_are_flushed_with_their_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = state(folder.path()).await;
+    let few = LedgerOptions { max_urls: 20, ..options(&state, folder.path(), "one") };
+    let ledger = Ledger::open(few, NOW).await.unwrap();
+    ledger.settle(&ledger.owed());
+    let publisher = Publisher::new().await;
+    let read = publisher.read("/content/site/en.html");
+    for number in 0..34 {
+        let url = format!("/content/site/{}/p{number}.html", number / 10);
+        assert_eq!(ledger.record(ledger.ticket(), &url, &read), Recorded::Kept);
+    }
+    let long = format!("/content/long/{}.html", "x".repeat(2000));
+    assert_eq!(ledger.record(ledger.ticket(), &long, &read), Recorded::Kept);
+    assert!(ledger.size().0 <= 20, "{:?}", ledger.size());
+    let before = publisher.snapshot();
+    publisher.edit("/content/site/en/zebra/jcr:content", "unseen", "1");
+    let after = publisher.snapshot();
+    let affected = ledger.affected(&before, &after).unwrap();
+    assert_eq!(affected.scopes, ["/content/long", "/content/site/0", "/content/site/1"]);
+    assert!(affected.urls.is_empty());
+    // Stored before they are settled, they are known after a kill.
+    ledger.store().await.unwrap();
+    let ledger = Ledger::open(options(&state, folder.path(), "one"), NOW).await.unwrap();
+    let again = ledger.affected(&before, &after).unwrap();
+    assert_eq!(again.scopes, affected.scopes);
+    ledger.settle(&again);
+    assert!(ledger.affected(&before, &after).unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn the_urls_of_a_dead_publisher_are_taken_over() {
+    let publisher = Publisher::new().await;
+    let state = state(publisher.folder.path()).await;
+    let other = tempfile::tempdir().unwrap();
+    let dead = Ledger::open(options(&state, other.path(), "dead"), NOW).await.unwrap();
+    dead.settle(&dead.owed());
+    let read = publisher.read("/content/site/en.html");
+    assert_eq!(dead.record(dead.ticket(), "/drawn-by-the-dead.html", &read), Recorded::Kept);
+    dead.store().await.unwrap();
+    publisher.ledger.keep(NOW + Duration::from_secs(30)).await.unwrap();
+    assert!(!publisher.ledger.is_owing());
+    publisher.ledger.keep(NOW + Duration::from_secs(90)).await.unwrap();
+    // It was killed, so what it had no time to store is not known either; what it had is owed at once.
+    let owed = publisher.ledger.owed();
+    assert_eq!(
+        (owed.urls, owed.scopes),
+        (vec!["/drawn-by-the-dead.html".to_owned()], vec!["/".to_owned()])
+    );
+    publisher.ledger.settle(&publisher.ledger.owed());
+    let affected = publisher.edit("/content/site/en/jcr:content", "jcr:title", "Newer");
+    assert_eq!(affected.urls, ["/drawn-by-the-dead.html"]);
+    // It was not dead: it stores everything again.
+    dead.keep(NOW + Duration::from_secs(91)).await.unwrap();
+    drop(dead);
+    let again = Ledger::open(options(&state, other.path(), "dead"), NOW).await.unwrap();
+    assert_eq!(again.size().0, 1);
+}
