@@ -76,6 +76,7 @@ impl BackEnd {
             url: usual.url,
         }
     }
+    pub(crate) ledger: Ledger,
 }
 
 /// The main listener.
@@ -152,6 +153,15 @@ pub(crate) struct Database {
     pub(crate) cache_size: Option<ByteSize>,
     /// The folder for them; default `chunks` below the home.
     pub(crate) cache_dir: Option<PathBuf>,
+}
+
+/// What a publisher knows of the URLs that it drew.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Ledger {
+    /// URLs that are kept one by one; default 100,000, of about 1 KiB each. Raise it where
+    /// `tympan_ledger_given_up_total` rises: what is given up is flushed by its folder.
+    pub(crate) max_urls: Option<usize>,
 }
 
 /// What queries may use, and which are listed as slow.

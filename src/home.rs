@@ -144,6 +144,7 @@ async fn open_state_of(dir: &Path, config: &Config) -> Result<State, Fault> {
     state.migrate("jobs", tympan_jobs::MIGRATIONS).await.map_err(failed)?;
     state.migrate("mounts", tympan_jobs::mount::MOUNT_MIGRATIONS).await.map_err(failed)?;
     state.migrate("server", tympan_server::MIGRATIONS).await.map_err(failed)?;
+    state.migrate("render", tympan_render::ledger::MIGRATIONS).await.map_err(failed)?;
     Ok(state)
 }
 

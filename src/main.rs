@@ -10,6 +10,7 @@ mod data;
 mod home;
 mod maintenance;
 mod mounts;
+mod ledger;
 mod site;
 
 use std::process::ExitCode;

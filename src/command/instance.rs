@@ -124,8 +124,13 @@ pub(crate) async fn start(plan: &Plan<'_>) -> Result<Running, Fault> {
     let search =
         Index::open(repository.clone(), &plan.home.dir.join("search"), config.search.options());
     let search = Arc::new(search.map_err(|error| failed(&error))?);
+    let ledger = match role {
+        Role::Publish => Some(crate::ledger::open(plan.home, &state).await?),
+        Role::Author => None,
+    };
     let options = InstanceOptions {
         role,
+        ledger: ledger.clone(),
         renderer: renderer(plan, config),
         repository,
         queues: queues.clone(),
@@ -165,10 +170,19 @@ pub(crate) async fn start(plan: &Plan<'_>) -> Result<Running, Fault> {
         });
     }
     work_off((configurator, mounts), plan, &replicator, (&mut tasks, &stopped));
-    tasks.spawn(async move {
-        replicator.run(stopped).await;
-        Ok(())
+    tasks.spawn({
+        let stopped = stopped.clone();
+        async move {
+            replicator.run(stopped).await;
+            Ok(())
+        }
     });
+    if let Some(ledger) = ledger {
+        tasks.spawn(async move {
+            ledger.run(stopped).await;
+            Ok(())
+        });
+    }
     Ok(Running { state, logins, address, search, instance, stop, tasks })
 }
 

@@ -8,6 +8,7 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::{StatusCode, header};
 use serde_json::json;
+use tympan_render::ledger::Ledger;
 use tympan_replicate::{agents, topic_of};
 
 use crate::Instance;
@@ -92,9 +93,37 @@ pub(crate) async fn metrics(State(instance): State<Arc<Instance>>) -> Response {
          tympan_work_permits_free{{role=\"{role}\"}} {free}\n"
     )
     .ok();
+    if let Some(ledger) = &instance.ledger {
+        write_ledger(&mut text, ledger, role);
+    }
     text.push_str(&crate::search::metrics(&instance, role).await);
     text.push_str(&crate::api::job::metrics(&instance, role).await);
     text.push_str(&crate::image::metrics(&instance, role));
     text.push_str(&crate::api::mount::metrics(&instance, role));
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
+}
+
+/// Writes what the ledger counts.
+fn write_ledger(text: &mut String, ledger: &Ledger, role: &str) {
+    for (name, help, value) in ledger.counters().all() {
+        let name = format!("tympan_ledger_{name}_total");
+        // Writing to a string cannot fail.
+        write!(
+            text,
+            "# HELP {name} {help}\n# TYPE {name} counter\n{name}{{role=\"{role}\"}} {value}\n"
+        )
+        .ok();
+    }
+    let (urls, dependencies) = ledger.size();
+    for (name, help, value) in [
+        ("urls", "URLs whose dependencies are kept.", urls),
+        ("dependencies", "Dependencies of all kept URLs.", dependencies),
+    ] {
+        let name = format!("tympan_ledger_{name}");
+        write!(
+            text,
+            "# HELP {name} {help}\n# TYPE {name} gauge\n{name}{{role=\"{role}\"}} {value}\n"
+        )
+        .ok();
+    }
 }

@@ -22,7 +22,8 @@ use tympan_jobs::asset::{
     ASSET, AssetCounters, DrawError, Encoding, Fit, Focus, Limits, Order, RenditionOrder, Size,
     Studio,
 };
-use tympan_render::{Ending, ImageAddress, ImageKey, MAX_SIDE, Shape};
+use tympan_render::ledger::{Ledger, Recorded};
+use tympan_render::{Aspects, Dependencies, Ending, ImageAddress, ImageKey, MAX_SIDE, Shape};
 
 use crate::failure::{Failure, Result};
 use crate::metrics::count;
@@ -162,23 +163,35 @@ async fn serve(
     let viewer = instance.viewer_of(identity.as_ref())?;
     let path =
         percent_encoding::percent_decode_str(parts.uri.path()).decode_utf8_lossy().into_owned();
-    let wished = address.clone();
+    let (wished, url) = (address.clone(), parts.uri.path().to_owned());
     let wanted = instance
         .work(move |instance| {
+            let ticket = instance.ledger.as_ref().map(Ledger::ticket);
             let snapshot = instance.repository.snapshot()?.seen_by(&viewer);
             // A node of just this name goes first.
-            if NodePath::new(&path)
-                .is_ok_and(|path| snapshot.node(&path).is_ok_and(|node| node.is_some()))
-            {
+            let own = NodePath::new(&path).ok();
+            if own.as_ref().is_some_and(|own| snapshot.node(own).is_ok_and(|node| node.is_some())) {
                 return Ok(None);
             }
             let Ok(path) = NodePath::new(&wished.asset) else { return Ok(None) };
-            let asset = snapshot.node(&path)?.filter(|node| node.primary_type() == ASSET);
-            asset.map(|asset| Wanted::of(instance, &wished, &asset)).transpose()
+            let Some(asset) = snapshot.node(&path)?.filter(|node| node.primary_type() == ASSET)
+            else {
+                return Ok(None);
+            };
+            let wanted = Wanted::of(instance, &wished, &asset)?;
+            let (Some(ledger), Some(ticket)) = (&instance.ledger, ticket) else {
+                return Ok(Some((wanted, Recorded::Kept)));
+            };
+            let mut read = vec![(path, Aspects::EXISTENCE.and(Aspects::DOCUMENT))];
+            read.extend(own.map(|own| (own, Aspects::EXISTENCE)));
+            Ok(Some((wanted, ledger.record(ticket, &url, &Dependencies::of(&read)))))
         })
         .await?;
-    let Some(wanted) = wanted else { return Ok(None) };
+    let Some((wanted, recorded)) = wanted else { return Ok(None) };
     let mut response = answer(instance, images, parts, &wanted).await?;
+    if recorded != Recorded::Kept {
+        response = page::unkept(response);
+    }
     if let Some(identity) = identity {
         response.extensions_mut().insert(identity);
     }

@@ -12,6 +12,7 @@ use tokio::sync::Semaphore;
 use tympan_content::query::{self, QueryEngine};
 use tympan_content::{Cause, ChunkId, NodePath, Privileges, Repository, Viewer};
 use tympan_jobs::{Configurator, Queues};
+use tympan_render::ledger::Ledger;
 use tympan_render::{ImageKey, Renderer};
 use tympan_replicate::{Keeping, Replicator, Wish, mark_keeping};
 use tympan_web::listen::Peer;
@@ -56,6 +57,8 @@ pub struct InstanceOptions {
     pub keeping: Keeping,
     /// What draws its pages.
     pub renderer: Renderer,
+    /// What remembers from what a publisher's pages were drawn.
+    pub ledger: Option<Ledger>,
     /// Its stored work.
     pub queues: Queues,
     /// What keeps its worker's queues as content says.
@@ -84,6 +87,7 @@ pub struct Instance {
     pub(crate) repository: Repository,
     pub(crate) engine: Arc<QueryEngine>,
     pub(crate) renderer: Renderer,
+    pub(crate) ledger: Option<Ledger>,
     keeping: Keeping,
     pub(crate) queues: Queues,
     pub(crate) configurator: Configurator,
@@ -137,6 +141,7 @@ impl Instance {
                 .renderer
                 .with_queries(engine.clone())
                 .with_image_key(ImageKey::of_secret(&options.replication_key)),
+            ledger: options.ledger,
             engine,
             keeping: options.keeping,
             queues: options.queues,

@@ -9,8 +9,9 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use tympan_content::{BlobContent, JCR_CONTENT, NodePath, Repository, Snapshot, Viewer};
 use tympan_render::binary::{self, Conditions, Plan};
+use tympan_render::ledger::Recorded;
 use tympan_render::url::Url;
-use tympan_render::{Blob, Body, Outcome, Redirect, RenderRequest, RenderResponse};
+use tympan_render::{Blob, Body, Outcome, Recording, Redirect, RenderRequest, RenderResponse};
 use tympan_web::listen::Peer;
 use tympan_web::read_body::from_reader;
 
@@ -98,6 +99,33 @@ fn answer(instance: &Instance, asked: &Asked) -> Result<Response> {
         Some(name) => on_branch(&instance.repository, name)?,
         None => instance.repository.clone(),
     };
+    let Some(ledger) = &instance.ledger else {
+        let drawn = draw(instance, &repository, asked, Recording::Count)?;
+        return to_http(&instance.repository, drawn, asked);
+    };
+    for _ in 0..MAX_DRAWINGS {
+        let ticket = ledger.ticket();
+        let drawn = draw(instance, &repository, asked, Recording::Paths)?;
+        match ledger.record(ticket, &asked.path, &drawn.reads.dependencies()) {
+            Recorded::Kept => return to_http(&instance.repository, drawn, asked),
+            Recorded::Outdated => {}
+            Recorded::Lost => return Ok(unkept(to_http(&instance.repository, drawn, asked)?)),
+        }
+    }
+    let drawn = draw(instance, &repository, asked, Recording::Count)?;
+    Ok(unkept(to_http(&instance.repository, drawn, asked)?))
+}
+
+/// Drawings of one request that changes may overtake, before one is sent that nobody may keep.
+const MAX_DRAWINGS: usize = 3;
+
+/// Draws from the newest state.
+fn draw(
+    instance: &Instance,
+    repository: &Repository,
+    asked: &Asked,
+    recording: Recording,
+) -> Result<RenderResponse> {
     let snapshot = repository.snapshot()?.seen_by(&asked.viewer);
     let host = asked.headers.get(header::HOST).and_then(|host| host.to_str().ok());
     let request = RenderRequest {
@@ -107,7 +135,7 @@ fn answer(instance: &Instance, asked: &Asked) -> Result<Response> {
         scheme: if asked.is_tls { "https" } else { "http" },
         host: host.unwrap_or_default(),
         edit: asked.is_edit,
-        ..RenderRequest::default()
+        recording,
     };
     let snapshot = match asked.path.contains(";v=") {
         true => at_version(&snapshot, &asked.path)?,
@@ -120,7 +148,15 @@ fn answer(instance: &Instance, asked: &Asked) -> Result<Response> {
         .metrics
         .failed_components
         .fetch_add(u64::from(drawn.failed_components), std::sync::atomic::Ordering::Relaxed);
-    to_http(&instance.repository, drawn, asked)
+    Ok(drawn)
+}
+
+/// Keeps everybody from storing an answer of which no change would be told.
+pub(crate) fn unkept(mut response: Response) -> Response {
+    let headers = response.headers_mut();
+    set(headers, header::CACHE_CONTROL, "no-store");
+    set(headers, HeaderName::from_static("dispatcher"), "no-cache");
+    response
 }
 
 /// Returns the state in which the resource of a URL is as the version in its path parameter `v` holds it.

@@ -373,17 +373,20 @@ impl Ledger {
                 urls = rows.len(),
                 "URLs of a publisher that is gone are taken over"
             );
-            let mut index = self.0.index.lock();
-            // Changes that arrived since it went were answered without its URLs.
-            rows.into_iter().for_each(|row| index.take_over(row));
-            if !is_whole {
-                index.add_scope("/");
-            }
-            drop(index);
+            self.adopt(rows, is_whole);
             self.store().await?;
             self.0.table.forget(&gone).await?;
         }
         Ok(())
+    }
+
+    /// Takes up rows of a publisher that is gone: changes that came since it went were answered without them.
+    fn adopt(&self, rows: Vec<table::Row>, is_whole: bool) {
+        let mut index = self.0.index.lock();
+        rows.into_iter().for_each(|row| index.take_over(row));
+        if !is_whole {
+            index.add_scope("/");
+        }
     }
 
     /// Stores everything and notes that nothing is missing.
