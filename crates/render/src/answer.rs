@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use percent_encoding::percent_decode_str;
 use tympan_content::query::QueryEngine;
@@ -11,6 +12,7 @@ use crate::backend::BackEnds;
 use crate::dump;
 use crate::engine::{Mode, Options};
 use crate::file::StoredFile;
+use crate::fragment::{FragmentCache, Hole};
 use crate::image::ImageKey;
 use crate::json::{self, Form};
 use crate::library::{Asked as LibraryAsked, Libraries, LibraryFile};
@@ -22,7 +24,9 @@ use crate::resolve::{Routes, Way};
 use crate::resource::Resource;
 use crate::response::{Body, HTML, Outcome, Redirect, RenderResponse, media_type};
 use crate::script::{ERROR_TYPE, ScriptTable, Scripts, Wanted};
-use crate::template::{Asked, Failure, Handover, Progress, Scope, escape};
+use crate::template::{
+    Asked, Failure, FragmentCounts, Fragments, Handover, Progress, Scope, Visitor, escape,
+};
 use crate::timing::Timing;
 use crate::url::Url;
 
@@ -39,6 +43,7 @@ pub(crate) struct Answer<'a> {
     pub queries: Arc<QueryEngine>,
     pub image_key: Option<ImageKey>,
     pub back_ends: Option<Arc<BackEnds>>,
+    pub fragments: Option<Arc<FragmentCache>>,
     pub request: &'a RenderRequest<'a>,
 }
 
@@ -60,6 +65,7 @@ pub(crate) struct Drawn {
     body: Body,
     timing: Timing,
     failed_components: u32,
+    fragments: FragmentCounts,
 }
 
 impl Drawn {
@@ -72,6 +78,7 @@ impl Drawn {
             body: body.into(),
             timing: Timing::default(),
             failed_components: 0,
+            fragments: FragmentCounts::default(),
         }
     }
 
@@ -114,6 +121,7 @@ impl Drawn {
             reads,
             timing: self.timing,
             failed_components: self.failed_components,
+            fragments: self.fragments,
         }
     }
 }
@@ -238,7 +246,16 @@ impl Answer<'_> {
     fn draw_with(&self, url: &Url, resource: &Resource, script: &Arc<str>) -> Drawn {
         let extension = url.extension.as_deref().unwrap_or("html");
         let scope = self.scope(url, extension, resource.path(), None);
-        let mut drawn = match scope.draw(resource, script, url.selectors.clone().into()) {
+        let selectors: Arc<[String]> = url.selectors.clone().into();
+        let hole = Hole {
+            path: resource.path().clone(),
+            forced: None,
+            selectors: Arc::clone(&selectors),
+            is_itself: true,
+        };
+        let find = || Ok(resource.clone());
+        let draw = |resource: &Resource| scope.draw(resource, script, selectors);
+        let mut drawn = match scope.draw_kept(&hole, find, draw) {
             Ok(text) => match scope.take_handover() {
                 Some(handover) => self.hand_over(url, handover),
                 None => Drawn::new(Outcome::Ok, media_type(extension), text),
@@ -249,6 +266,7 @@ impl Answer<'_> {
             drawn.timing = scope.take_timing();
         }
         drawn.failed_components += scope.failures();
+        drawn.fragments = scope.fragment_counts();
         drawn
     }
 
@@ -428,8 +446,30 @@ impl Answer<'_> {
             mode: self.options.mode,
             limits: self.options.limits,
             table: Arc::clone(&self.table),
+            fragments: self.fragments.as_ref().map(|cache| self.fragments_of(cache)),
             progress: Progress::default(),
         })
+    }
+
+    /// Returns the fragments as this request uses them.
+    fn fragments_of(&self, cache: &Arc<FragmentCache>) -> Fragments {
+        let asked = &self.request.visitor;
+        let site = self.request.path.split('/').take(3).collect::<Vec<_>>().join("/");
+        Fragments {
+            cache: Arc::clone(cache),
+            root: self.reader.root(),
+            now: SystemTime::now(),
+            user: asked.user.to_owned(),
+            flex: self.request.flex,
+            visitor: Visitor {
+                site,
+                scheme: asked.scheme.to_owned(),
+                port: asked.port,
+                ip: asked.ip.to_owned(),
+                device: device_of(asked.user_agent).to_owned(),
+                locale: asked.locale.to_owned(),
+            },
+        }
     }
 
     /// Returns the query with its mark; empty without one.
@@ -458,4 +498,16 @@ impl Answer<'_> {
 /// Returns the URL of a fault as scripts for pages are looked up: its own selectors mean nothing to them.
 fn html(url: &Url) -> Url {
     Url { path: url.path.clone(), extension: Some("html".to_owned()), ..Url::default() }
+}
+
+/// Tells apart what kind of device a browser runs on, as OpenCms does by its default.
+fn device_of(user_agent: &str) -> &'static str {
+    let has = |word: &str| user_agent.contains(word);
+    if has("iPad") || has("Tablet") || (has("Android") && !has("Mobile")) {
+        "tablet"
+    } else if has("Mobile") || has("iPhone") {
+        "mobile"
+    } else {
+        "desktop"
+    }
 }

@@ -156,6 +156,16 @@ impl Dependencies {
         Self(Box::new([(ANYTHING, Aspects::ALL)]))
     }
 
+    /// Makes the set that every change of a script touches.
+    pub(crate) fn any_script() -> Self {
+        Self(Box::new([(hash("/apps"), Aspects::ANY_SCRIPT)]))
+    }
+
+    /// Makes the set of all of these.
+    pub(crate) fn join<'a>(sets: impl Iterator<Item = &'a Self>) -> Self {
+        Self::of_pairs(sets.flat_map(|set| set.0.iter().copied()))
+    }
+
     /// Sorts and joins.
     fn of_pairs(pairs: impl Iterator<Item = Dependency>) -> Self {
         let mut sorted: Vec<Dependency> = pairs.collect();

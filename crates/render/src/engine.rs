@@ -14,8 +14,9 @@ use tympan_content::{Repository, Snapshot, Viewer};
 
 use crate::answer::{Answer, Drawn, Fault};
 use crate::backend::BackEnds;
+use crate::fragment::FragmentCache;
 use crate::image::ImageKey;
-use crate::reads::Reader;
+use crate::reads::{Reader, Recording};
 use crate::request::RenderRequest;
 use crate::resolve::RouteTable;
 use crate::response::{Outcome, RenderResponse};
@@ -82,6 +83,7 @@ pub struct Renderer {
     queries: Arc<QueryEngine>,
     image_key: Option<ImageKey>,
     back_ends: Option<Arc<BackEnds>>,
+    fragments: Option<Arc<FragmentCache>>,
 }
 
 impl Renderer {
@@ -98,7 +100,8 @@ impl Renderer {
         let queries = Arc::default();
         let table = Arc::new(ScriptTable::new(source, environment));
         let routes = RouteTable::default();
-        Self { options, table, routes, queries, image_key: None, back_ends: None }
+        let (image_key, back_ends, fragments) = (None, None, None);
+        Self { options, table, routes, queries, image_key, back_ends, fragments }
     }
 
     /// Lets components search with the engine of the repository, and its indexes; one without them looks at every page.
@@ -117,6 +120,18 @@ impl Renderer {
     #[must_use]
     pub fn with_back_ends(self, back_ends: Arc<BackEnds>) -> Self {
         Self { back_ends: Some(back_ends), ..self }
+    }
+
+    /// Keeps what components draw, as far as they say so. Requests that record nothing do without.
+    #[must_use]
+    pub fn with_fragments(self, fragments: Arc<FragmentCache>) -> Self {
+        Self { fragments: Some(fragments), ..self }
+    }
+
+    /// Returns the fragment cache.
+    #[must_use]
+    pub fn fragments(&self) -> Option<&Arc<FragmentCache>> {
+        self.fragments.as_ref()
     }
 
     /// Answers a request.
@@ -141,6 +156,22 @@ impl Renderer {
         self.answer(snapshot, request, |answer| answer.draw_fault(&url, &fault, Outcome::Error))
     }
 
+    /// Returns the fragment cache if a request may use it: editors draw everything, and so does who looks at an older
+    /// state than the newest that was asked for.
+    fn usable_fragments(
+        &self,
+        snapshot: &Snapshot,
+        request: &RenderRequest<'_>,
+    ) -> Option<Arc<FragmentCache>> {
+        let fragments = self.fragments.as_ref().filter(|_| {
+            request.recording == Recording::Paths
+                && !request.edit
+                && !self.table.source().is_live()
+                && matches!(request.method, "GET" | "HEAD")
+        })?;
+        fragments.follow(&snapshot.seen_by(&Viewer::system())).then(|| Arc::clone(fragments))
+    }
+
     /// Draws with the scripts of the snapshot and adds the records of the request.
     fn answer(
         &self,
@@ -160,6 +191,7 @@ impl Renderer {
                 queries: Arc::clone(&self.queries),
                 image_key: self.image_key,
                 back_ends: self.back_ends.clone(),
+                fragments: self.usable_fragments(snapshot, request),
                 request,
             }),
             Err(error) => {

@@ -42,6 +42,8 @@ pub struct Reads {
     pub queries: u64,
     /// What was read where, in order; empty unless paths were asked for. A path may come more than once.
     pub paths: Vec<(NodePath, Aspects)>,
+    /// What was read for kept fragments, when they were drawn.
+    pub kept: Vec<Arc<Dependencies>>,
     /// What of the request the drawing used.
     pub facts: Facts,
 }
@@ -50,7 +52,7 @@ impl Reads {
     /// Returns what the drawing depends on, as the ledger keeps it.
     #[must_use]
     pub fn dependencies(&self) -> Dependencies {
-        Dependencies::of(&self.paths)
+        joined(&self.paths, &self.kept)
     }
 }
 
@@ -281,7 +283,8 @@ impl Reader {
         let Some(notes) = &self.notes else { return };
         let mut notes = notes.lock();
         // A page draws many components of few types.
-        if notes.places.iter().any(|known| Arc::ptr_eq(known, &folders)) {
+        let known = notes.places.get(notes.begin.places..).unwrap_or_default();
+        if known.iter().any(|known| Arc::ptr_eq(known, &folders)) {
             return;
         }
         folders.iter().for_each(|folder| notes.add(folder, Aspects::SCRIPTS));
@@ -339,13 +342,69 @@ impl Reader {
         self.queries.load(Ordering::Relaxed)
     }
 
+    /// Begins to note what one component reads.
+    pub(crate) fn begin(&self) -> Mark {
+        let Some(notes) = &self.notes else { return Mark::default() };
+        let mut notes = notes.lock();
+        let outer = notes.begin;
+        notes.begin = Begin {
+            paths: notes.paths.len(),
+            places: notes.places.len(),
+            kept: notes.kept.len(),
+            depth: outer.depth + 1,
+        };
+        Mark { outer, facts: self.facts.swap(0, Ordering::Relaxed) }
+    }
+
+    /// Returns what was read and used since the latest beginning.
+    pub(crate) fn read_since(&self) -> (Dependencies, Facts) {
+        let facts = Facts(self.facts.load(Ordering::Relaxed));
+        let Some(notes) = &self.notes else { return (Dependencies::default(), facts) };
+        let notes = notes.lock();
+        let paths = notes.paths.get(notes.begin.paths..).unwrap_or_default();
+        let kept = notes.kept.get(notes.begin.kept..).unwrap_or_default();
+        (joined(paths, kept), facts)
+    }
+
+    /// Ends what [`Reader::begin`] began: what was read counts for the component around it, too.
+    pub(crate) fn end(&self, mark: Mark) {
+        self.facts.fetch_or(mark.facts, Ordering::Relaxed);
+        if let Some(notes) = &self.notes {
+            notes.lock().begin = mark.outer;
+        }
+    }
+
+    /// Tells whether a component is being drawn whose reads are noted for themselves.
+    pub(crate) fn is_inside(&self) -> bool {
+        self.notes.as_ref().is_some_and(|notes| notes.lock().begin.depth > 0)
+    }
+
+    /// Notes again what a look-up read whose result was remembered: every node from a path up to another one.
+    pub(crate) fn note_trail(&self, from: &NodePath, to: Option<&NodePath>) {
+        let mut next = Some(from.clone());
+        while let Some(path) = next {
+            self.also(&path, self.glance);
+            next = path.parent().filter(|_| Some(&path) != to);
+        }
+    }
+
+    /// Notes what was read when a fragment was drawn that is used again.
+    pub(crate) fn add_read(&self, read: &Arc<Dependencies>, facts: Facts) {
+        self.note_fact(facts);
+        if let Some(notes) = &self.notes {
+            notes.lock().kept.push(Arc::clone(read));
+        }
+    }
+
     /// Hands out what was read.
     pub(crate) fn take_reads(&self) -> Reads {
-        let paths = self.notes.as_ref().map(|notes| std::mem::take(&mut notes.lock().paths));
+        let notes = self.notes.as_ref().map(|notes| std::mem::take(&mut *notes.lock()));
+        let Notes { paths, kept, .. } = notes.unwrap_or_default();
         Reads {
             count: self.count(),
             queries: self.queries(),
-            paths: paths.unwrap_or_default(),
+            paths,
+            kept,
             facts: Facts(self.facts.load(Ordering::Relaxed)),
         }
     }
@@ -354,6 +413,11 @@ impl Reader {
     fn find_node(&self, path: &NodePath) -> Option<Node> {
         let snapshot = if is_program(path) { &self.program } else { &self.snapshot };
         self.keep(snapshot.node(path)).flatten()
+    }
+
+    /// Returns the root that is read.
+    pub(crate) fn root(&self) -> tympan_content::ChunkId {
+        self.snapshot.root_id()
     }
 
     /// Tells whether paths are kept.
@@ -396,12 +460,41 @@ struct Notes {
     paths: Vec<(NodePath, Aspects)>,
     /// Where scripts were looked for, once for each type.
     places: Vec<Arc<[NodePath]>>,
+    kept: Vec<Arc<Dependencies>>,
+    /// Where the component began that is drawn now.
+    begin: Begin,
+}
+
+/// How many notes there were at a moment.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Begin {
+    paths: usize,
+    places: usize,
+    kept: usize,
+    depth: usize,
+}
+
+/// The component around one that is drawn.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Mark {
+    outer: Begin,
+    facts: u32,
+}
+
+/// Joins notes with what was read for kept fragments.
+fn joined(paths: &[(NodePath, Aspects)], kept: &[Arc<Dependencies>]) -> Dependencies {
+    let own = Dependencies::of(paths);
+    if kept.is_empty() {
+        return own;
+    }
+    Dependencies::join(std::iter::once(&own).chain(kept.iter().map(|one| &**one)))
 }
 
 impl Notes {
     /// Adds a note: mostly it is about the path that was noted last.
     fn add(&mut self, path: &NodePath, aspects: Aspects) {
-        match self.paths.last_mut() {
+        let is_new = self.paths.len() <= self.begin.paths;
+        match self.paths.last_mut().filter(|_| !is_new) {
             Some((last, known)) if last == path => *known = known.and(aspects),
             _ => self.paths.push((path.clone(), aspects)),
         }

@@ -19,8 +19,41 @@ pub struct RenderRequest<'a> {
     pub host: &'a str,
     /// Whether components are wrapped for the page editor.
     pub edit: bool,
-    /// Whether the paths that were read are kept.
+    /// Whether the paths that were read are kept; fragments are kept only then.
     pub recording: Recording,
+    /// What may tell visitors apart.
+    pub visitor: Visitor<'a>,
+    /// What a user asks of the fragment cache.
+    pub flex: Flex,
+}
+
+/// What components may ask to tell visitors apart.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Visitor<'a> {
+    /// Who asks; empty for everybody without a login.
+    pub user: &'a str,
+    /// The client's address.
+    pub ip: &'a str,
+    /// `http` or `https`.
+    pub scheme: &'a str,
+    /// The port that was asked.
+    pub port: u16,
+    /// The first language that the client wants.
+    pub locale: &'a str,
+    /// `User-Agent`.
+    pub user_agent: &'a str,
+}
+
+/// What a user asks of the fragment cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Flex {
+    /// Nothing.
+    #[default]
+    None,
+    /// Draw everything anew and keep nothing.
+    Nocache,
+    /// Draw everything anew and keep it.
+    Recompile,
 }
 
 impl<'a> RenderRequest<'a> {

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use tympan_content::BlobId;
 
 use crate::reads::Reads;
+use crate::template::FragmentCounts;
 use crate::timing::Timing;
 
 /// The answer to one request.
@@ -25,6 +26,8 @@ pub struct RenderResponse {
     pub timing: Timing,
     /// How many components failed and left a placeholder.
     pub failed_components: u32,
+    /// How fragments of it were looked up.
+    pub fragments: FragmentCounts,
 }
 
 /// How a request went.

@@ -1,4 +1,4 @@
-//! How long each component of one request took: always on, a tree of calls with total and self time.
+//! How long each component of one request took, and what it read: always on, a tree of calls with total and self time.
 //!
 //! Calls of the same script below the same caller share a row, so a page of a thousand teasers has one row for
 //! them. Two clock readings per component are the whole cost.
@@ -21,6 +21,17 @@ pub struct Row {
     pub total: Duration,
     /// The time outside of the components called from here.
     pub self_time: Duration,
+    /// Look-ups of nodes and listings, those of components called from here included.
+    pub reads: u64,
+    /// Queries, those of components called from here included.
+    pub queries: u64,
+}
+
+/// What was counted up to a moment of a request.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Counted {
+    pub reads: u64,
+    pub queries: u64,
 }
 
 /// The finished times of one request, each row before the rows it called.
@@ -37,13 +48,16 @@ impl Timing {
         self.rows.iter().filter(|row| row.depth == 0).map(|row| row.total).sum()
     }
 
-    /// Writes one line per row: total and self microseconds, calls, script.
+    /// Writes one line per row: total and self microseconds, calls, look-ups, queries, script.
     #[must_use]
     pub fn to_text(&self) -> String {
         let line = |row: &Row| {
             let (total, own) = (row.total.as_micros(), row.self_time.as_micros());
             let indent = "  ".repeat(row.depth);
-            format!("{total:>8} {own:>8} {:>5}  {indent}{} {}\n", row.calls, row.script, row.path)
+            let Row { calls, reads, queries, script, path, .. } = row;
+            format!(
+                "{total:>8} {own:>8} {calls:>5} {reads:>5} {queries:>3}  {indent}{script} {path}\n"
+            )
         };
         self.rows.iter().map(line).collect()
     }
@@ -70,19 +84,24 @@ impl Open {
 pub(crate) struct Stopwatch {
     rows: Vec<Open>,
     /// The running rows and when each began.
-    running: Vec<(usize, Instant)>,
+    running: Vec<(usize, Instant, Counted)>,
 }
 
 impl Stopwatch {
     /// Begins a call; [`Stopwatch::end`] must follow.
-    pub(crate) fn begin(&mut self, script: &Arc<str>, path: &str, now: Instant) {
-        let parent = self.running.last().map(|(at, _)| *at);
+    pub(crate) fn begin(
+        &mut self,
+        script: &Arc<str>,
+        path: &str,
+        (now, counted): (Instant, Counted),
+    ) {
+        let parent = self.running.last().map(|(at, ..)| *at);
         let known = |open: &Open| open.parent == parent && *open.row.script == **script;
         let at = self.rows.iter().rposition(known).unwrap_or_else(|| {
             self.rows.push(Open { row: self.new_row(script, path), parent, below: Duration::ZERO });
             self.rows.len() - 1
         });
-        self.running.push((at, now));
+        self.running.push((at, now, counted));
     }
 
     /// Makes a row below the running one.
@@ -94,12 +113,14 @@ impl Stopwatch {
             calls: 0,
             total: Duration::ZERO,
             self_time: Duration::ZERO,
+            reads: 0,
+            queries: 0,
         }
     }
 
     /// Ends the call that began last.
-    pub(crate) fn end(&mut self, now: Instant) {
-        let Some((at, began)) = self.running.pop() else {
+    pub(crate) fn end(&mut self, (now, counted): (Instant, Counted)) {
+        let Some((at, began, before)) = self.running.pop() else {
             return;
         };
         let elapsed = now.saturating_duration_since(began);
@@ -108,6 +129,8 @@ impl Stopwatch {
         };
         open.row.calls += 1;
         open.row.total += elapsed;
+        open.row.reads += counted.reads.saturating_sub(before.reads);
+        open.row.queries += counted.queries.saturating_sub(before.queries);
         let parent = open.parent;
         if let Some(caller) = parent.and_then(|at| self.rows.get_mut(at)) {
             caller.below += elapsed;
@@ -139,7 +162,10 @@ mod tests {
     #[test]
     fn shares_rows_and_splits_self_from_total() {
         let start = Instant::now();
-        let at = |ms| start + Duration::from_millis(ms);
+        let at = |ms| {
+            let counted = Counted { reads: 2 * ms, queries: ms / 5 };
+            (start + Duration::from_millis(ms), counted)
+        };
         let [page, par, text] = ["page", "par", "text"].map(Arc::<str>::from);
         let mut watch = Stopwatch::default();
         watch.begin(&page, "/p", at(0));
@@ -158,14 +184,15 @@ mod tests {
             .iter()
             .map(|row| {
                 let (total, own) = (row.total.as_millis(), row.self_time.as_millis());
-                format!("{} {} {} {}x {total} {own}", row.depth, row.script, row.path, row.calls)
+                let Row { depth, script, path, calls, reads, queries, .. } = row;
+                format!("{depth} {script} {path} {calls}x {total} {own} {reads} {queries}")
             })
             .collect();
         let expected = [
-            "0 page /p 1x 12 3",
-            "1 par /p/par 1x 8 5",
-            "2 text /p/par/t0 3x 3 3",
-            "1 text /p/footer 1x 1 1",
+            "0 page /p 1x 12 3 24 2",
+            "1 par /p/par 1x 8 5 16 1",
+            "2 text /p/par/t0 3x 3 3 6 1",
+            "1 text /p/footer 1x 1 1 2 1",
         ];
         assert_eq!(rows, expected);
         assert_eq!(timing.total(), Duration::from_millis(12));

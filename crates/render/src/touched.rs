@@ -128,7 +128,7 @@ impl Touched {
         let text = path.as_str();
         self.add(text, Aspects::DOCUMENT);
         self.add_upwards(text, Aspects::BELOW);
-        if text.starts_with("/apps/") || text.starts_with("/libs/") {
+        if ["/apps", "/libs"].iter().any(|root| is_below(text, root)) {
             self.add_upwards(text, Aspects::SCRIPTS);
             self.add("/apps", Aspects::ANY_SCRIPT);
         }

@@ -36,7 +36,7 @@ use std::time::{Duration, SystemTime};
 use parking_lot::Mutex;
 use sqlx::AnyPool;
 use tokio::sync::Notify;
-use tympan_content::Snapshot;
+use tympan_content::{ChunkId, Snapshot};
 
 use self::index::{Index, Kept};
 use self::journal::Journal;
@@ -187,6 +187,8 @@ struct Inner {
     bell: Notify,
     /// Held while a batch is stored.
     writing: tokio::sync::Mutex<()>,
+    /// The newest answer to a follower, and the state that it leads to.
+    answered: Mutex<Option<(ChunkId, Affected)>>,
 }
 
 impl Ledger {
@@ -211,7 +213,8 @@ impl Ledger {
         let counters = LedgerCounters::default();
         let (bell, writing) = (Notify::new(), tokio::sync::Mutex::default());
         let index = Mutex::new(index);
-        let ledger = Self(Arc::new(Inner { index, table, counters, bell, writing }));
+        let answered = Mutex::default();
+        let ledger = Self(Arc::new(Inner { index, table, counters, bell, writing, answered }));
         ledger.store().await?;
         ledger.0.index.lock().empty_journal();
         Ok(ledger)
@@ -256,6 +259,22 @@ impl Ledger {
     pub fn affected(&self, before: &Snapshot, after: &Snapshot) -> Result<Affected> {
         let touched = Touched::between(before, after);
         Ok(self.affected_by(Arc::new(touched.map_err(|error| Error::Compare(Box::new(error)))?)))
+    }
+
+    /// Returns the URLs that a step from one state to the next concerns, for a follower that stores its place together
+    /// with the flushes: an answer is settled when the next step begins where its own ended. A step that is asked for again
+    /// gets the same answer, or more.
+    ///
+    /// # Errors
+    /// If the two states cannot be compared.
+    pub fn step(&self, before: &Snapshot, after: &Snapshot) -> Result<Affected> {
+        let mut answered = self.0.answered.lock();
+        if let Some((_, settled)) = answered.take_if(|(end, _)| *end == before.root_id()) {
+            self.settle(&settled);
+        }
+        let affected = self.affected(before, after)?;
+        *answered = Some((after.root_id(), affected.clone()));
+        Ok(affected)
     }
 
     /// Returns the URLs that a change concerns.

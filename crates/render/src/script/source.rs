@@ -22,6 +22,8 @@ pub struct ScriptSet {
     pub scripts: BTreeMap<String, String>,
     /// The `sling:resourceSuperType` of each type that has one, by the absolute path of the type.
     pub super_types: BTreeMap<String, String>,
+    /// What folders of types say about keeping, in `cache`, by their absolute paths.
+    pub caches: BTreeMap<String, String>,
 }
 
 /// A source of scripts.
@@ -63,6 +65,9 @@ impl RepositorySource {
         let path = node.path().as_str();
         if let Some(super_type) = node.text("sling:resourceSuperType") {
             set.super_types.insert(path.to_owned(), super_type);
+        }
+        if let Some(cache) = node.text("cache") {
+            set.caches.insert(path.to_owned(), cache);
         }
         if node.primary_type() == "nt:file" {
             if is_script(node.name()) {

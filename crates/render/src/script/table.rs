@@ -13,6 +13,7 @@ use super::index::{ScriptIndex, folders};
 use super::name::Wanted;
 use super::source::{ScriptSet, ScriptSource};
 use crate::Result;
+use crate::fragment::Directives;
 use crate::reads::Reader;
 use crate::template::{Failure, Rewritten, analyze};
 
@@ -32,6 +33,11 @@ pub(crate) struct Scripts {
     places: Cache<String, Arc<[NodePath]>>,
     /// Scripts whose text takes in other scripts.
     takers: HashSet<String>,
+    /// What folders say about keeping.
+    caches: HashMap<String, Arc<Directives>>,
+    /// What types say, found so far.
+    directives: Cache<String, Arc<Directives>>,
+    never: Arc<Directives>,
 }
 
 impl Scripts {
@@ -43,6 +49,8 @@ impl Scripts {
             index.set_super_type(folder, super_type);
         }
         let mut takers = HashSet::new();
+        let caches = set.caches.iter().map(|(folder, text)| (folder.clone(), read(folder, text)));
+        let caches = caches.collect();
         for (path, text) in &set.scripts {
             index.add(path);
             if takes_others(text) {
@@ -78,7 +86,19 @@ impl Scripts {
             }
         }
         let (resolutions, places) = (Cache::new(MAX_RESOLUTIONS), Cache::new(MAX_RESOLUTIONS));
-        Self { index, environment, broken, origins, resolutions, places, takers }
+        let (directives, never) = (Cache::new(MAX_RESOLUTIONS), Arc::new(Directives::never()));
+        Self {
+            index,
+            environment,
+            broken,
+            origins,
+            resolutions,
+            places,
+            takers,
+            caches,
+            directives,
+            never,
+        }
     }
 
     /// Finds the script for a resource type.
@@ -120,6 +140,37 @@ impl Scripts {
             found
         });
         reader.note_scripts(places);
+    }
+
+    /// Tells whether any component is kept.
+    pub(crate) fn keeps_any(&self) -> bool {
+        !self.caches.is_empty()
+    }
+
+    /// Returns what a type says about keeping its drawings: the nearest folder at or above it, or above a super type.
+    pub(crate) fn directives(
+        &self,
+        resource_type: &str,
+        super_type: Option<&str>,
+    ) -> Arc<Directives> {
+        if self.caches.is_empty() {
+            return Arc::clone(&self.never);
+        }
+        let key = format!("{resource_type}\0{}", super_type.unwrap_or_default());
+        if let Some(known) = self.directives.get(&key) {
+            return known;
+        }
+        let chain = self.index.chain(resource_type, super_type);
+        let places = chain.iter().flat_map(|one| folders(one));
+        let found = places.into_iter().find_map(|folder| {
+            let above = std::iter::successors(Some(folder.as_str()), |path| {
+                path.rsplit_once('/').map(|(above, _)| above)
+            });
+            above.into_iter().find_map(|path| self.caches.get(path))
+        });
+        let found = Arc::clone(found.unwrap_or(&self.never));
+        self.directives.insert(key, Arc::clone(&found));
+        found
     }
 
     /// Notes which scripts a script depends on besides itself.
@@ -168,6 +219,14 @@ fn takes_others(text: &str) -> bool {
     let words = tags.map(|tag| tag.trim_start_matches(['-', '+']).split_whitespace().next());
     let is_taking = |word: &str| matches!(word, "include" | "import" | "from" | "extends");
     words.flatten().any(is_taking)
+}
+
+/// Reads what a folder says; a mistake counts as `never`.
+fn read(folder: &str, text: &str) -> Arc<Directives> {
+    Arc::new(Directives::parse(text).unwrap_or_else(|mistake| {
+        tracing::warn!(path = folder, reason = mistake, "`cache` of a component makes no sense");
+        Directives::mistaken()
+    }))
 }
 
 /// Joins what a resolution depends on, with a separator that none of it holds.

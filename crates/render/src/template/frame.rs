@@ -12,6 +12,7 @@ use super::object::{ResourceObject, properties};
 use super::page::{NavEntry, PageObject};
 use super::scope::{Asked, Handover, Scope};
 use crate::engine::Mode;
+use crate::fragment::Hole;
 use crate::page;
 use crate::reads::Facts;
 use crate::resource::Resource;
@@ -104,12 +105,34 @@ impl Frame {
 
     /// Draws a resource inside this component; a failure leaves its placeholder.
     pub(super) fn include(&self, target: &Value, change: Change) -> String {
-        let resource = match self.find_resource(target, change.resource_type) {
-            Ok(resource) => resource,
-            Err(failure) => return self.place_failure(&failure, &target.to_string()),
-        };
         let selectors = change.selectors.unwrap_or_else(|| Arc::clone(&self.selectors));
-        self.include_resource(&resource, selectors)
+        let forced = change.resource_type;
+        let find = || self.find_resource(target, forced.clone());
+        match self.path_of(target) {
+            Some(path) => {
+                let forced = forced.clone();
+                self.include_hole(Hole { path, forced, selectors, is_itself: false }, find, target)
+            }
+            None => match find() {
+                Ok(resource) => self.include_resource(&resource, selectors),
+                Err(failure) => self.place_failure(&failure, &target.to_string()),
+            },
+        }
+    }
+
+    /// Draws what belongs at a place, or takes what was kept of it.
+    fn include_hole(
+        &self,
+        hole: Hole,
+        find: impl FnOnce() -> Result<Resource, Failure>,
+        target: &Value,
+    ) -> String {
+        let draw =
+            |resource: &Resource| Ok(self.include_resource(resource, Arc::clone(&hole.selectors)));
+        let drawn = self.scope.draw_kept(&hole, find, draw);
+        let text =
+            drawn.unwrap_or_else(|failure| self.place_failure(&failure, &target.to_string()));
+        self.scope.mark(hole, text)
     }
 
     /// Draws a resource with its own script.
@@ -152,7 +175,12 @@ impl Frame {
         let components = self.scope.reader.glance_children(&node).into_iter();
         let components = components.filter(|child| child.property("sling:resourceType").is_some());
         components
-            .map(|child| self.include_resource(&Resource::of(child), Arc::clone(&self.selectors)))
+            .map(|child| {
+                let (path, selectors) = (child.path().clone(), Arc::clone(&self.selectors));
+                let target = Value::from(path.as_str());
+                let hole = Hole { path, forced: None, selectors, is_itself: true };
+                self.include_hole(hole, || Ok(Resource::of(child)), &target)
+            })
             .collect()
     }
 
@@ -190,6 +218,18 @@ impl Frame {
     pub(super) fn hand_over(&self, handover: Handover) {
         self.scope.hand_over(handover);
     }
+}
+
+/// Draws what belongs in a hole of a kept drawing.
+pub(super) fn fill(scope: &Arc<Scope>, hole: &Hole) -> String {
+    let (scope, selectors) = (Arc::clone(scope), Arc::clone(&hole.selectors));
+    let frame = Frame { scope, resource: Resource::missing(hole.path.clone()), selectors };
+    let target = Value::from(hole.path.as_str());
+    let find = || match frame.scope.reader.glance(&hole.path) {
+        Some(node) if hole.is_itself => Ok(Resource::of(node)),
+        _ => frame.find_resource(&target, hole.forced.clone()),
+    };
+    frame.include_hole(hole.clone(), find, &target)
 }
 
 /// How an include differs from the resource's own drawing.

@@ -13,6 +13,7 @@ mod failure;
 mod filter;
 mod frame;
 mod function;
+mod kept;
 mod lint;
 mod object;
 mod output;
@@ -25,6 +26,8 @@ use minijinja::{Environment, UndefinedBehavior};
 
 pub(crate) use escape::escape;
 pub(crate) use failure::Failure;
+pub use kept::FragmentCounts;
+pub(crate) use kept::{Fragments, Visitor};
 pub(crate) use lint::lint;
 pub(crate) use position::{Rewritten, analyze};
 pub(crate) use scope::{Asked, Handover, Progress, Scope};

@@ -17,8 +17,10 @@ use tympan_content::{Node, NodePath};
 
 use super::failure::{Failure, innermost};
 use super::frame::Frame;
+use super::kept::{Capture, FragmentCounts, Fragments};
 use crate::backend::BackEnds;
 use crate::engine::{Limits, Mode};
+use crate::fragment::Hole;
 use crate::image::ImageKey;
 use crate::page;
 use crate::reads::{Facts, Reader};
@@ -27,7 +29,7 @@ use crate::resolve::Routes;
 use crate::resource::Resource;
 use crate::response::Redirect;
 use crate::script::{ScriptTable, Scripts, Wanted};
-use crate::timing::{Stopwatch, Timing};
+use crate::timing::{Counted, Stopwatch, Timing};
 use crate::url::Url;
 
 /// What the components of one request share.
@@ -47,6 +49,8 @@ pub(crate) struct Scope {
     pub limits: Limits,
     /// The scripts' source, which also knows live client libraries.
     pub table: Arc<ScriptTable>,
+    /// What components that were drawn before left, for requests that may use it.
+    pub fragments: Option<Fragments>,
     pub progress: Progress,
 }
 
@@ -99,6 +103,9 @@ struct Running {
     bytes: usize,
     failures: u32,
     handover: Option<Handover>,
+    /// For each component that is included now, what it includes, if it is drawn to be kept.
+    captures: Vec<Option<Capture>>,
+    fragments: FragmentCounts,
 }
 
 impl Running {
@@ -117,7 +124,12 @@ impl Scope {
     pub(crate) fn page(&self) -> Option<&Node> {
         self.reader.note_fact(Facts::PAGE);
         let find = || page::containing(&self.reader, &self.path);
-        self.progress.page.get_or_init(find).as_ref()
+        let page = self.progress.page.get_or_init(find).as_ref();
+        // Whoever asks first has noted it; a component that is kept needs it among its own notes.
+        if self.fragments.is_some() && self.reader.is_inside() {
+            self.reader.note_trail(&self.path, page.map(Node::path));
+        }
+        page
     }
 
     /// Returns the address that visitors of this host use for an address of content.
@@ -155,7 +167,7 @@ impl Scope {
         self.enter(script, resource)?;
         let drawn = self.run(resource, script, selectors);
         let mut running = self.running().lock();
-        running.stopwatch.end(Instant::now());
+        running.stopwatch.end((Instant::now(), self.counted()));
         running.counted.pop();
         drop(running);
         drawn
@@ -180,8 +192,14 @@ impl Scope {
         }
         running.counted.push(0);
         running.drawn += 1;
-        running.stopwatch.begin(script, resource.path().as_str(), Instant::now());
+        let now = (Instant::now(), self.counted());
+        running.stopwatch.begin(script, resource.path().as_str(), now);
         Ok(())
+    }
+
+    /// Returns what was counted so far.
+    fn counted(&self) -> Counted {
+        Counted { reads: self.reader.count(), queries: self.reader.queries() }
     }
 
     /// Runs the script.
@@ -254,6 +272,44 @@ impl Scope {
     /// Takes what the script wanted to be answered.
     pub(crate) fn take_handover(&self) -> Option<Handover> {
         self.running().lock().handover.take()
+    }
+
+    /// Tells whether a script wants something else to be answered.
+    pub(super) fn has_handover(&self) -> bool {
+        self.running().lock().handover.is_some()
+    }
+
+    /// Begins a component, which is drawn to be kept if it has a capture.
+    pub(super) fn begin_capture(&self, capture: Option<Capture>) {
+        self.running().lock().captures.push(capture);
+    }
+
+    /// Ends the component that began last.
+    pub(super) fn end_capture(&self) -> Option<Capture> {
+        self.running().lock().captures.pop().flatten()
+    }
+
+    /// Marks what a component includes that is drawn to be kept.
+    pub(super) fn mark(&self, hole: Hole, text: String) -> String {
+        match self.running().lock().captures.last_mut() {
+            Some(Some(capture)) => capture.mark(hole, &text),
+            _ => text,
+        }
+    }
+
+    /// Tells whether nobody may wait for this request, so that it may wait itself.
+    pub(super) fn waits_for_nobody(&self) -> bool {
+        self.running().lock().captures.iter().all(Option::is_none)
+    }
+
+    /// Counts a look-up of a fragment.
+    pub(super) fn count(&self, change: impl FnOnce(&mut FragmentCounts)) {
+        change(&mut self.running().lock().fragments);
+    }
+
+    /// Returns how fragments were looked up.
+    pub(crate) fn fragment_counts(&self) -> FragmentCounts {
+        self.running().lock().fragments
     }
 
     /// Returns how many components failed.

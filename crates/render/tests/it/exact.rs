@@ -1,6 +1,6 @@
 //! The promise of the ledger: whatever is edited, every URL whose bytes differ is named.
 //!
-//! `TYMPAN_EDITS` edits of each site (200 unless set) are compared for `TYMPAN_URLS` URLs (40 unless set), some of them
+//! `TYMPAN_EDITS` edits of each site (200 unless set) are compared for `TYMPAN_URLS` URLs (30 unless set), some of them
 //! after the process lost everything that was not stored. What is named without need is counted and printed.
 
 use std::collections::HashMap;
@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tympan_content::{Date, Node, NodePath, Property, Repository, Session, Subtree, Value, Viewer};
 use tympan_render::ledger::{Affected, Ledger, LedgerOptions, MIGRATIONS, Recorded};
-use tympan_render::{Options, Recording, RenderRequest, Renderer};
+use tympan_render::{FragmentCache, FragmentOptions, Options, Recording, RenderRequest, Renderer};
 use tympan_testkit::State;
 
 use crate::corpus::{self, documents, put_below};
@@ -41,6 +41,8 @@ impl Random {
 struct World {
     repository: Repository,
     renderer: Renderer,
+    /// Draws what the publisher keeps, with a fragment cache; without one, the renderer does.
+    kept: Option<Renderer>,
     viewer: Viewer,
     runtime: Runtime,
     folder: TempDir,
@@ -51,13 +53,23 @@ struct World {
 }
 
 impl World {
-    fn new(repository: Repository, urls: Vec<String>, seed: u64) -> Self {
+    fn new(
+        repository: Repository,
+        urls: Vec<String>,
+        seed: u64,
+        fragments: Option<FragmentOptions>,
+    ) -> Self {
+        let kept = fragments.map(|options| {
+            let renderer = Renderer::new(&repository, Options::default());
+            renderer.with_fragments(FragmentCache::new(options))
+        });
         let renderer = Renderer::new(&repository, Options::default());
         let viewer = repository.viewer(None).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let mut world = Self {
             repository,
             renderer,
+            kept,
             viewer,
             runtime,
             folder: tempfile::tempdir().unwrap(),
@@ -102,15 +114,19 @@ impl World {
     /// Draws a URL as a publisher does and keeps what it gave.
     fn refresh(&mut self, url: &str) {
         let ticket = self.ledger().ticket();
-        let (text, read) = self.draw(url);
+        let (text, read) = self.draw_with(self.kept.as_ref().unwrap_or(&self.renderer), url);
         assert_eq!(self.ledger().record(ticket, url, &read), Recorded::Kept);
         self.cached.insert(url.to_owned(), text);
     }
 
-    fn draw(&self, url: &str) -> (String, tympan_render::Dependencies) {
+    fn draw(&self, url: &str) -> String {
+        self.draw_with(&self.renderer, url).0
+    }
+
+    fn draw_with(&self, renderer: &Renderer, url: &str) -> (String, tympan_render::Dependencies) {
         let snapshot = self.repository.snapshot().unwrap().seen_by(&self.viewer);
         let request = RenderRequest { recording: Recording::Paths, ..RenderRequest::get(url) };
-        let drawn = self.renderer.render(&snapshot, &request);
+        let drawn = renderer.render(&snapshot, &request);
         let text = format!(
             "{:?} {} {:?}\n{}",
             drawn.outcome,
@@ -157,7 +173,11 @@ fn run(world: &mut World, edits: usize) -> Found {
         let mut changed = 0;
         let mut needless = Vec::new();
         for url in world.urls.clone() {
-            let (text, _) = world.draw(&url);
+            let text = world.draw(&url);
+            if let Some(kept) = &world.kept {
+                let (kept, _) = world.draw_with(kept, &url);
+                assert_eq!(kept, text, "after {what} a fragment of {url} is old");
+            }
             if world.cached[&url] != text {
                 let old = &world.cached[&url];
                 let is_named = affected.urls.contains(&url);
@@ -409,8 +429,8 @@ fn report(site: &str, found: &Found) {
 #[test]
 fn every_url_whose_bytes_differ_is_named_on_the_sample_site() {
     let repository = corpus::sample();
-    let urls = choose(&repository, "/content/wayfare", setting("TYMPAN_URLS", 40), 7);
-    let mut world = World::new(repository, urls, 0x5eed);
+    let urls = choose(&repository, "/content/wayfare", setting("TYMPAN_URLS", 30), 7);
+    let mut world = World::new(repository, urls, 0x5eed, None);
     let found = run(&mut world, setting("TYMPAN_EDITS", 200));
     report("sample site", &found);
 }
@@ -418,8 +438,25 @@ fn every_url_whose_bytes_differ_is_named_on_the_sample_site() {
 #[test]
 fn every_url_whose_bytes_differ_is_named_on_the_wknd_site() {
     let Some(repository) = corpus::wknd() else { return };
-    let urls = choose(&repository, "/content/wknd", setting("TYMPAN_URLS", 40), 11);
-    let mut world = World::new(repository, urls, 0xabcd);
+    let urls = choose(&repository, "/content/wknd", setting("TYMPAN_URLS", 30), 11);
+    let mut world = World::new(repository, urls, 0xabcd, None);
     let found = run(&mut world, setting("TYMPAN_EDITS", 200));
     report("WKND", &found);
+}
+
+#[test]
+fn no_fragment_shows_an_old_byte() {
+    let repository = corpus::sample();
+    corpus::commit(&repository, |session| {
+        session.set_property(&NodePath::new("/apps").unwrap(), "cache", "always".into()).unwrap();
+    });
+    let urls = choose(&repository, "/content/wayfare", setting("TYMPAN_URLS", 30) / 2, 13);
+    // Small enough that fragments go for want of room, too.
+    let small =
+        FragmentOptions { max_bytes: 150_000, avg_bytes: 100_000, ..FragmentOptions::default() };
+    let mut world = World::new(repository, urls, 0xcafe, Some(small));
+    let found = run(&mut world, setting("TYMPAN_EDITS", 200) / 2);
+    report("sample site with fragments", &found);
+    let report = world.kept.as_ref().unwrap().fragments().unwrap().report(0);
+    assert!(report.hits > 1000 && report.evicted > 0, "{report:?}");
 }

@@ -300,3 +300,32 @@ async fn the_urls_of_a_dead_publisher_are_taken_over() {
     let again = Ledger::open(options(&state, other.path(), "dead"), NOW).await.unwrap();
     assert_eq!(again.size().0, 1);
 }
+
+#[tokio::test]
+async fn a_follower_that_goes_on_settles_the_step_before() {
+    let publisher = Publisher::new().await;
+    publisher.draw("/content/site/en.html");
+    let title = |text: &str| {
+        publisher.site.edit(|session| {
+            let path = NodePath::new("/content/site/en/jcr:content").unwrap();
+            session.set_property(&path, "jcr:title", text.into()).unwrap();
+        });
+        publisher.snapshot()
+    };
+    let (first, second) = (publisher.snapshot(), title("Two"));
+    let home = ["/content/site/en.html"];
+    assert_eq!(publisher.ledger.step(&first, &second).unwrap().urls, home);
+    // The follower could not store it and asks for more.
+    publisher.site.edit(|session| {
+        let path = NodePath::new("/content/site/en/zebra/jcr:content").unwrap();
+        session.set_property(&path, "unseen", "x".into()).unwrap();
+    });
+    let third = publisher.snapshot();
+    assert_eq!(publisher.ledger.step(&first, &third).unwrap().urls, home);
+    assert!(publisher.ledger.is_owing());
+    publisher.site.edit(|session| {
+        let path = NodePath::new("/content/site/en/zebra/jcr:content").unwrap();
+        session.set_property(&path, "unseen", "y".into()).unwrap();
+    });
+    assert!(publisher.ledger.step(&third, &publisher.snapshot()).unwrap().is_empty());
+}

@@ -1,0 +1,448 @@
+//! What a component says about the keeping of its output: the words of OpenCms's property `cache`.
+//!
+//! In: a text such as `uri;params=(page,sort);timeout=10`. Out: [`Directives`], and the variation of a request under
+//! them: the text that tells apart what may differ.
+//!
+//! Differences from OpenCms: the order of words does not matter (there, `locale;always` means something else than
+//! `always;locale`); all values of a parameter count, in the order of names, with their lengths, so that no two requests
+//! share a text by accident; what is over at a multiple of minutes since midnight is over at a time of its own for each
+//! variation, unless `aligned` is said.
+
+use std::fmt::Write;
+use std::time::{Duration, SystemTime};
+
+use crate::request::Parameters;
+
+/// Which of the named things a word is about.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) enum Which {
+    #[default]
+    None,
+    All,
+    Listed(Vec<String>),
+}
+
+impl Which {
+    fn has(&self, name: &str) -> bool {
+        match self {
+            Self::None => false,
+            Self::All => true,
+            Self::Listed(names) => names.iter().any(|one| one == name),
+        }
+    }
+}
+
+/// A word without values that adds something to the variation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Vary {
+    Uri,
+    Site,
+    Element,
+    Device,
+    ContainerElement,
+    Locale,
+    Encoding,
+    Ip,
+    User,
+}
+
+/// The words, in the order in which they add to a variation.
+const VARY: [(&str, Vary); 9] = [
+    ("uri", Vary::Uri),
+    ("site", Vary::Site),
+    ("element", Vary::Element),
+    ("device", Vary::Device),
+    ("container-element", Vary::ContainerElement),
+    ("locale", Vary::Locale),
+    ("encoding", Vary::Encoding),
+    ("ip", Vary::Ip),
+    ("user", Vary::User),
+];
+
+/// Why something is not kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Uncached {
+    /// The component says `never`, or says nothing.
+    Never,
+    /// What it says makes no sense.
+    Mistake,
+    /// What it says adds nothing to a variation.
+    Empty,
+    /// It says `stream` or `bypass`.
+    Stream,
+    /// The request has a parameter that forbids it.
+    Parameter,
+    /// The scheme or port is none of those that are listed.
+    Front,
+    /// A component in it failed.
+    Failed,
+    /// It is larger than an entry may be.
+    TooLarge,
+    /// It answered with something else than text, or read the time of day.
+    Special,
+    /// Its output stands changed in the text of what includes it.
+    Changed,
+    /// Content changed while it was drawn.
+    Outdated,
+    /// The user asked for it to be drawn anew.
+    Asked,
+}
+
+impl Uncached {
+    /// All reasons.
+    pub const ALL: [Self; 12] = [
+        Self::Never,
+        Self::Mistake,
+        Self::Empty,
+        Self::Stream,
+        Self::Parameter,
+        Self::Front,
+        Self::Failed,
+        Self::TooLarge,
+        Self::Special,
+        Self::Changed,
+        Self::Outdated,
+        Self::Asked,
+    ];
+
+    /// Returns the word for logs and counters.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Never => "never",
+            Self::Mistake => "mistake",
+            Self::Empty => "empty",
+            Self::Stream => "stream",
+            Self::Parameter => "parameter",
+            Self::Front => "front",
+            Self::Failed => "failed",
+            Self::TooLarge => "too-large",
+            Self::Special => "special",
+            Self::Changed => "changed",
+            Self::Outdated => "outdated",
+            Self::Asked => "asked",
+        }
+    }
+}
+
+/// What of a request may be in a variation.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Asker<'a> {
+    /// The path of the requested page with selectors, extension and suffix.
+    pub uri: &'a str,
+    pub site: &'a str,
+    pub scheme: &'a str,
+    pub port: u16,
+    pub user: &'a str,
+    pub ip: &'a str,
+    pub device: &'a str,
+    pub locale: &'a str,
+    pub parameters: &'a Parameters,
+}
+
+/// The words of one component.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Directives {
+    is_always: bool,
+    refused: Option<Uncached>,
+    vary: Vec<Vary>,
+    params: Which,
+    no_params: Which,
+    schemes: Option<Vec<String>>,
+    ports: Option<Vec<u16>>,
+    timeout: Option<Duration>,
+    is_aligned: bool,
+    /// Whether a word was given that adds to variations even if this request adds nothing.
+    has_key: bool,
+}
+
+impl Directives {
+    /// The directives of a component that says nothing.
+    pub(crate) fn never() -> Self {
+        Self { refused: Some(Uncached::Never), ..Self::default() }
+    }
+
+    /// Reads the words; the message of a mistake, which makes it as if `never` had been said.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let mut directives = Self::default();
+        for word in text.split(';').map(str::trim).filter(|word| !word.is_empty()) {
+            let (name, value) = match word.split_once('=') {
+                Some((name, value)) => (name.trim(), Some(value.trim())),
+                None => (word, None),
+            };
+            directives.take(name, value)?;
+        }
+        if directives.refused.is_none() && !directives.is_always && !directives.has_key {
+            directives.refused =
+                Some(if text.trim().is_empty() { Uncached::Never } else { Uncached::Empty });
+        }
+        Ok(directives)
+    }
+
+    /// The directives of a component whose words make no sense.
+    pub(crate) fn mistaken() -> Self {
+        Self { refused: Some(Uncached::Mistake), ..Self::default() }
+    }
+
+    fn take(&mut self, name: &str, value: Option<&str>) -> Result<(), String> {
+        let bare = || match value {
+            None => Ok(()),
+            Some(_) => Err(format!("`{name}` takes no value")),
+        };
+        if let Some((_, vary)) = VARY.iter().find(|(word, _)| *word == name) {
+            bare()?;
+            self.vary.push(*vary);
+            self.vary.sort_unstable();
+            self.vary.dedup();
+            self.has_key = true;
+            return Ok(());
+        }
+        match name {
+            "always" | "true" => bare().map(|()| self.is_always = true),
+            "never" | "false" => bare().map(|()| self.refused = Some(Uncached::Never)),
+            "stream" | "bypass" => bare().map(|()| self.refused = Some(Uncached::Stream)),
+            "parse-error" => bare(),
+            "aligned" => bare().map(|()| self.is_aligned = true),
+            "params" => {
+                self.params = which(value);
+                self.has_key = true;
+                Ok(())
+            }
+            "no-params" => {
+                self.no_params = which(value);
+                Ok(())
+            }
+            // Templates hand nothing down but selectors, which are a part of what is kept anyway.
+            "attrs" => {
+                self.has_key = true;
+                Ok(())
+            }
+            "no-attrs" => Ok(()),
+            // There are no sessions, so that none of their values is there and the part is left out.
+            "session" => match which(value) {
+                Which::Listed(_) => Ok(()),
+                _ => Err("`session` wants names: `session=(name)`".to_owned()),
+            },
+            "schemes" => {
+                self.schemes = Some(listed(name, value)?);
+                self.has_key = true;
+                Ok(())
+            }
+            "ports" => {
+                let ports = listed(name, value)?;
+                let ports: Result<Vec<u16>, _> = ports.iter().map(|port| port.parse()).collect();
+                self.ports = Some(ports.map_err(|_| "`ports` wants numbers".to_owned())?);
+                self.has_key = true;
+                Ok(())
+            }
+            "timeout" => {
+                let minutes = value.map(|value| value.trim_matches(['(', ')']).trim());
+                let minutes: Option<u64> = minutes.and_then(|minutes| minutes.parse().ok());
+                let minutes = minutes.filter(|minutes| *minutes > 0);
+                let minutes = minutes.ok_or("`timeout` wants a number of minutes")?;
+                self.timeout = Some(Duration::from_secs(minutes.saturating_mul(60)));
+                self.has_key = true;
+                Ok(())
+            }
+            _ => Err(format!("`{name}` is no directive")),
+        }
+    }
+
+    /// Returns the variation of a request, or why its output is not kept.
+    pub(crate) fn variation(&self, asker: &Asker<'_>) -> Result<String, Uncached> {
+        if let Some(reason) = self.refused {
+            return Err(reason);
+        }
+        if asker.parameters.names().any(|name| self.no_params.has(name)) {
+            return Err(Uncached::Parameter);
+        }
+        if self.schemes.as_ref().is_some_and(|all| !all.iter().any(|one| one == asker.scheme))
+            || self.ports.as_ref().is_some_and(|all| !all.contains(&asker.port))
+        {
+            return Err(Uncached::Front);
+        }
+        if self.is_always {
+            return Ok("always".to_owned());
+        }
+        let mut text = String::new();
+        let mut add = |name: &str, value: &str| {
+            // Writing into a string cannot fail.
+            let _ = write!(text, "{name}={}:{value};", value.len());
+        };
+        for vary in &self.vary {
+            match vary {
+                Vary::Uri => add("uri", asker.uri),
+                Vary::Site => add("site", asker.site),
+                Vary::Element => add("element", &values(asker.parameters, "__element")),
+                Vary::Device => add("device", asker.device),
+                // What is kept is kept for each place of a component already.
+                Vary::ContainerElement => {}
+                Vary::Locale => add("locale", asker.locale),
+                Vary::Encoding => add("encoding", "UTF-8"),
+                Vary::Ip => add("ip", asker.ip),
+                Vary::User => add("user", asker.user),
+            }
+        }
+        let mut names: Vec<&str> =
+            asker.parameters.names().filter(|name| self.params.has(name)).collect();
+        names.sort_unstable();
+        for name in names {
+            add("param", name);
+            add("values", &values(asker.parameters, name));
+        }
+        if self.schemes.is_some() {
+            add("scheme", asker.scheme);
+        }
+        if self.ports.is_some() {
+            add("port", &asker.port.to_string());
+        }
+        Ok(text)
+    }
+
+    /// Returns when output that is kept now is over; `spread` tells variations apart.
+    pub(crate) fn expires(&self, now: SystemTime, spread: u64) -> Option<SystemTime> {
+        let timeout = self.timeout?;
+        if !self.is_aligned {
+            // Up to a tenth earlier, so that what was kept together is not over together.
+            let early = timeout.as_millis() as u64 / 10;
+            return Some(now + timeout - Duration::from_millis(spread % early.max(1)));
+        }
+        let since = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let day = Duration::from_secs(since.as_secs() / 86_400 * 86_400);
+        let passed = (since - day).as_millis() / timeout.as_millis() + 1;
+        let next = timeout.saturating_mul(u32::try_from(passed).unwrap_or(u32::MAX));
+        Some(SystemTime::UNIX_EPOCH + day + next)
+    }
+}
+
+/// Joins the values of a parameter, each with its length.
+fn values(parameters: &Parameters, name: &str) -> String {
+    let values = parameters.values(name).unwrap_or_default();
+    values.iter().map(|value| format!("{}:{value},", value.len())).collect()
+}
+
+/// Reads `(a,b)`; nothing or `()` means all.
+fn which(value: Option<&str>) -> Which {
+    let names = value.map(names).unwrap_or_default();
+    if names.is_empty() { Which::All } else { Which::Listed(names) }
+}
+
+fn listed(name: &str, value: Option<&str>) -> Result<Vec<String>, String> {
+    let names = value.map(names).unwrap_or_default();
+    if names.is_empty() {
+        Err(format!("`{name}` wants a list: `{name}=(one,two)`"))
+    } else {
+        Ok(names)
+    }
+}
+
+fn names(value: &str) -> Vec<String> {
+    let inner = value.strip_prefix('(').and_then(|value| value.strip_suffix(')')).unwrap_or(value);
+    inner.split(',').map(str::trim).filter(|one| !one.is_empty()).map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the variation of a request for `/a.html` with a query, or why there is none.
+    fn variation(text: &str, query: &str) -> String {
+        let parameters = Parameters::parse(query);
+        let asker = Asker {
+            uri: "/a.html",
+            site: "/content/site",
+            scheme: "https",
+            port: 443,
+            user: "guest",
+            ip: "127.0.0.1",
+            device: "mobile",
+            locale: "en",
+            parameters: &parameters,
+        };
+        match Directives::parse(text).map(|directives| directives.variation(&asker)) {
+            Err(mistake) => format!("mistake: {mistake}"),
+            Ok(Err(reason)) => format!("not kept: {}", reason.name()),
+            Ok(Ok(text)) => text,
+        }
+    }
+
+    #[track_caller]
+    fn check(text: &str, query: &str, expected: &str) {
+        assert_eq!(variation(text, query), expected, "{text} ?{query}");
+    }
+
+    #[test]
+    fn words_and_what_they_add() {
+        check("", "", "not kept: never");
+        check("always", "a=1", "always");
+        check("true", "", "always");
+        check("never;always", "", "not kept: never");
+        check("always; false", "", "not kept: never");
+        check("uri", "", "uri=7:/a.html;");
+        check(" locale ; uri ", "", "uri=7:/a.html;locale=2:en;");
+        check(
+            "site;device;encoding;ip;user",
+            "",
+            "site=13:/content/site;device=6:mobile;encoding=5:UTF-8;ip=9:127.0.0.1;user=5:guest;",
+        );
+        check("schemes=(http,https);ports=(443)", "", "scheme=5:https;port=3:443;");
+        check("schemes=(http)", "", "not kept: front");
+        check("ports=(80, 8080)", "", "not kept: front");
+        check("stream", "", "not kept: stream");
+        check("container-element", "", "");
+        check("timeout=5", "", "");
+        check("parse-error;uri", "", "uri=7:/a.html;");
+    }
+
+    #[test]
+    fn parameters_count_whole_and_in_one_order() {
+        check("params", "b=2&a=1", "param=1:a;values=4:1:1,;param=1:b;values=4:1:2,;");
+        assert_eq!(variation("params", "a=1&b=2"), variation("params", "b=2&a=1"));
+        assert_ne!(variation("params", "a=1,b=2"), variation("params", "a=1&b=2"));
+        assert_ne!(variation("params", "a=1&a=2"), variation("params", "a=1&a=3"));
+        check("params=(page)", "page=2&utm=x", "param=4:page;values=4:1:2,;");
+        check("params=(page)", "utm=x", "");
+        check("uri;no-params", "a=1", "not kept: parameter");
+        check("uri;no-params=(b)", "a=1", "uri=7:/a.html;");
+        check("element", "__element=x", "element=4:1:x,;");
+    }
+
+    #[test]
+    fn the_order_of_words_does_not_matter() {
+        for (one, other) in [
+            ("always;locale", "locale;always"),
+            ("always;no-params", "no-params;always"),
+            ("uri;params;locale", "locale;params;uri"),
+        ] {
+            assert_eq!(variation(one, ""), variation(other, ""), "{one}");
+            assert_eq!(variation(one, "x=1"), variation(other, "x=1"), "{one}");
+        }
+        check("no-params;always", "", "always");
+        check("no-params", "", "not kept: empty");
+    }
+
+    #[test]
+    fn mistakes_are_told() {
+        check("groups", "", "mistake: `groups` is no directive");
+        check("always=1", "", "mistake: `always` takes no value");
+        check("session", "", "mistake: `session` wants names: `session=(name)`");
+        check("timeout=soon", "", "mistake: `timeout` wants a number of minutes");
+        check("timeout=0", "", "mistake: `timeout` wants a number of minutes");
+        check("ports=(http)", "", "mistake: `ports` wants numbers");
+        check("schemes", "", "mistake: `schemes` wants a list: `schemes=(one,two)`");
+    }
+
+    #[test]
+    fn what_times_out_does_so_at_its_own_time() {
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(86_400 * 9 + 61);
+        let seconds = |text: &str, spread| {
+            let expires = Directives::parse(text).unwrap().expires(now, spread);
+            expires.map(|at| at.duration_since(now).unwrap().as_millis())
+        };
+        assert_eq!(seconds("uri", 0), None);
+        assert_eq!(seconds("timeout=10", 0), Some(600_000));
+        assert_eq!(seconds("timeout=10", 59_999), Some(540_001));
+        assert_eq!(seconds("timeout=10;aligned", 5), Some(539_000));
+        assert_eq!(seconds("aligned;timeout=1", 5), Some(59_000));
+    }
+}

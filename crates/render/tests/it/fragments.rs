@@ -1,0 +1,295 @@
+//! The fragment cache: what is kept, for whom, and until when.
+
+use std::sync::Arc;
+
+use tympan_content::NodePath;
+use tympan_render::{
+    Flex, FragmentCache, FragmentCounts, FragmentOptions, Invalidation, Mode, Options, Recording,
+    RenderRequest, RenderResponse, Renderer, Uncached, Visitor,
+};
+
+use crate::site::{Site, body_text, component, page};
+
+/// A site whose pages are drawn with a cache.
+struct Kept {
+    site: Site,
+    renderer: Renderer,
+    fragments: Arc<FragmentCache>,
+}
+
+const HOME: &str = "/content/site/en.html";
+
+impl Kept {
+    /// Makes the sample site; `says` is what all components say unless they say something themselves.
+    fn new(says: &str, options: FragmentOptions) -> Self {
+        let site = Site::sample(Mode::Publish);
+        let fragments = FragmentCache::new(options);
+        let renderer = Renderer::new(&site.repository, Options::default());
+        let renderer = renderer.with_fragments(Arc::clone(&fragments));
+        let kept = Self { site, renderer, fragments };
+        kept.say("/apps", says);
+        kept
+    }
+
+    fn always() -> Self {
+        Self::new("always", FragmentOptions::default())
+    }
+
+    fn set(&self, path: &str, name: &str, value: &str) {
+        self.site.edit(|session| {
+            session.set_property(&NodePath::new(path).unwrap(), name, value.into()).unwrap();
+        });
+    }
+
+    fn say(&self, folder: &str, text: &str) {
+        self.set(folder, "cache", text);
+    }
+
+    fn ask(&self, request: RenderRequest<'_>) -> RenderResponse {
+        let request = RenderRequest { recording: Recording::Paths, ..request };
+        self.renderer.render(&self.site.repository.snapshot().unwrap(), &request)
+    }
+
+    fn get(&self, url: &str) -> RenderResponse {
+        let (path, query) = url.split_once('?').unwrap_or((url, ""));
+        self.ask(RenderRequest { query, ..RenderRequest::get(path) })
+    }
+
+    /// Asks twice, compares with a drawing without cache, and returns the counts of both.
+    #[track_caller]
+    fn twice(&self, url: &str) -> [FragmentCounts; 2] {
+        let fresh = self.site.text(url);
+        [(); 2].map(|()| {
+            let drawn = self.get(url);
+            assert_eq!(body_text(&drawn), fresh, "{url}");
+            drawn.fragments
+        })
+    }
+
+    fn uncached(&self) -> Vec<Uncached> {
+        self.fragments.report(0).uncached.into_iter().map(|(why, _)| why).collect()
+    }
+}
+
+fn counts(hits: u32, misses: u32, never: u32) -> FragmentCounts {
+    FragmentCounts { hits, misses, never }
+}
+
+#[test]
+fn a_page_is_put_together_from_what_was_kept() {
+    let kept = Kept::always();
+    // The page and its two components.
+    assert_eq!(kept.twice(HOME), [counts(0, 3, 0), counts(3, 0, 0)]);
+    let (first, second) = (kept.site.get(HOME), kept.get(HOME));
+    assert!(second.reads.count < first.reads.count, "nothing of a component is read to find it");
+    assert_eq!(second.timing.rows.len(), 0, "no template ran");
+    let report = kept.fragments.report(10);
+    assert_eq!((report.entries, report.stored, report.hits), (3, 3, 6));
+    assert_eq!(report.bytes, report.units.iter().map(|unit| unit.bytes).sum::<usize>());
+}
+
+#[test]
+fn components_that_say_nothing_are_drawn_each_time() {
+    let kept = Kept::new("", FragmentOptions::default());
+    assert_eq!(kept.twice(HOME), [counts(0, 0, 3); 2]);
+    kept.say("/apps/test/text", "always");
+    assert_eq!(kept.twice(HOME), [counts(0, 2, 1), counts(2, 0, 1)]);
+    kept.say("/apps/test/text", "alwyas");
+    assert_eq!(kept.twice(HOME), [counts(0, 0, 3); 2]);
+    assert_eq!(kept.uncached(), [Uncached::Never, Uncached::Mistake]);
+}
+
+#[test]
+fn a_part_that_is_never_kept_runs_inside_of_one_that_is() {
+    let kept = Kept::always();
+    kept.say("/apps/test/text", "never");
+    assert_eq!(kept.twice(HOME), [counts(0, 1, 2), counts(1, 0, 2)]);
+}
+
+#[test]
+fn a_change_removes_what_was_drawn_from_it() {
+    let kept = Kept::always();
+    kept.twice(HOME);
+    kept.twice("/content/site/en/apple.html");
+    kept.set("/content/site/en/jcr:content/root/one", "text", "Another");
+    // The page holds the component, so that both are drawn.
+    assert_eq!(kept.twice(HOME)[0], counts(1, 2, 0));
+    assert_eq!(kept.twice("/content/site/en/apple.html")[0], counts(1, 0, 0));
+    kept.set("/content/site/en/jcr:content/root/one", "unseen", "x");
+    assert_eq!(kept.twice(HOME)[0], counts(3, 0, 0));
+    kept.site.script("/apps/test/text/text.html.j2", "<q>{{ properties.text }}</q>");
+    assert_eq!(kept.twice(HOME)[0].hits, 0);
+    // Another type at the same place says something else.
+    kept.site.script("/apps/test/other/other.html.j2", "other");
+    kept.say("/apps/test/other", "never");
+    kept.twice(HOME);
+    kept.set("/content/site/en/jcr:content/root/one", "sling:resourceType", "test/other");
+    assert_eq!(kept.twice(HOME), [counts(1, 1, 1), counts(2, 0, 1)]);
+}
+
+#[test]
+fn what_a_drawing_used_of_its_request_tells_it_apart() {
+    let kept = Kept::always();
+    kept.site.script("/apps/test/shared/shared.html.j2", "{% for one in nav(\"/content/site/en\") %}{{ one.title }}{{ one.current }}{% endfor %}{{ request.parameters.q }}");
+    kept.site.put("/content/site/shared", component("shared", "test/shared"));
+    kept.site.script(
+        "/apps/test/page/page.html.j2",
+        "<title>{{ page.title }}</title>{{ include(\"/content/site/shared\") }}",
+    );
+    for url in [
+        "/content/site/en/apple.html",
+        "/content/site/en/zebra.html",
+        "/content/site/en/apple.html?q=1",
+        "/content/site/en/apple.html?q=2",
+    ] {
+        kept.twice(url);
+        assert_eq!(kept.twice(url)[0], counts(2, 0, 0), "{url}");
+    }
+    kept.site.script("/apps/test/shared/shared.html.j2", "the same for all");
+    kept.twice("/content/site/en/apple.html");
+    assert_eq!(kept.twice("/content/site/en/zebra.html")[0], counts(1, 1, 0));
+}
+
+#[test]
+fn users_do_not_get_what_visitors_get() {
+    let kept = Kept::always();
+    kept.twice(HOME);
+    let visitor = Visitor { user: "ann", ..Visitor::default() };
+    let ask = || kept.ask(RenderRequest { visitor, ..RenderRequest::get(HOME) }).fragments;
+    assert_eq!([ask(), ask()], [counts(0, 3, 0), counts(3, 0, 0)]);
+}
+
+#[test]
+fn words_forbid_and_vary() {
+    let kept = Kept::new("uri;no-params=(fresh)", FragmentOptions::default());
+    kept.twice(HOME);
+    assert_eq!(kept.get("/content/site/en.html?x=1").fragments, counts(3, 0, 0));
+    assert_eq!(kept.get("/content/site/en.html?fresh=1").fragments, counts(0, 0, 3));
+    assert_eq!(kept.uncached(), [Uncached::Parameter]);
+    kept.say("/apps", "params");
+    kept.twice(HOME);
+    assert_eq!(kept.get("/content/site/en.html?x=1").fragments, counts(0, 3, 0));
+}
+
+#[test]
+fn what_failed_or_was_changed_by_its_template_is_not_kept() {
+    let kept = Kept::always();
+    kept.site.put("/content/site/en/jcr:content/root/bad", component("bad", "test/broken"));
+    kept.twice(HOME);
+    assert_eq!(
+        kept.twice(HOME)[1],
+        counts(2, 2, 0),
+        "neither the page nor its broken part is kept"
+    );
+    assert_eq!(kept.uncached(), [Uncached::Failed]);
+    let kept = Kept::always();
+    kept.site.script(
+        "/apps/test/page/page.html.j2",
+        "{{ include_children(resource.child(\"root\"))|upper }}",
+    );
+    kept.twice(HOME);
+    assert_eq!(kept.twice(HOME)[1], counts(2, 1, 0));
+    kept.site.script(
+        "/apps/test/page/page.html.j2",
+        "{% set all = include_children(resource.child(\"root\")) %}{{ all }}{{ all }}",
+    );
+    assert_eq!(kept.twice(HOME)[1].misses, 1);
+    assert_eq!(kept.uncached(), [Uncached::Changed]);
+}
+
+#[test]
+fn editors_and_who_asks_for_it_draw_anew() {
+    let kept = Kept::always();
+    kept.twice(HOME);
+    let ask = |flex| kept.ask(RenderRequest { flex, ..RenderRequest::get(HOME) }).fragments;
+    assert_eq!(ask(Flex::Nocache), counts(0, 0, 3));
+    assert_eq!(ask(Flex::None), counts(3, 0, 0));
+    let edit = RenderRequest { edit: true, ..RenderRequest::get(HOME) };
+    assert_eq!(kept.ask(edit).fragments, FragmentCounts::default());
+}
+
+#[test]
+fn memory_is_bounded_and_its_want_is_told() {
+    let small =
+        FragmentOptions { max_bytes: 12_000, avg_bytes: 9_000, ..FragmentOptions::default() };
+    let kept = Kept::new("always", small);
+    for number in 0..40 {
+        let path = format!("/content/site/en/many{number}");
+        kept.site.put(&path, page("many", &"long title ".repeat(20), "test/page"));
+    }
+    for round in 0..40 {
+        for number in 0..40 {
+            kept.get(&format!("/content/site/en/many{number}.html"));
+        }
+        let report = kept.fragments.report(0);
+        assert!(report.bytes <= 12_000, "{round}: {report:?}");
+    }
+    let report = kept.fragments.report(0);
+    assert!(report.evicted > 100 && report.regretted > 100, "{report:?}");
+    assert!(report.working_set > 12_000, "{report:?}");
+    let fault = report.fault().unwrap();
+    assert!(fault.contains("max_bytes = \""), "{fault}");
+    assert_eq!(Kept::always().fragments.report(0).fault(), None);
+    let tiny = FragmentOptions { max_entry_bytes: 10, ..FragmentOptions::default() };
+    let kept = Kept::new("always", tiny);
+    kept.twice(HOME);
+    assert_eq!((kept.fragments.report(0).entries, kept.uncached()), (0, vec![Uncached::TooLarge]));
+}
+
+#[test]
+fn a_publication_may_remove_everything_or_buckets() {
+    let full = FragmentOptions { invalidation: Invalidation::Full, ..FragmentOptions::default() };
+    let kept = Kept::new("always", full);
+    kept.twice(HOME);
+    kept.set("/content/site/en/zebra/jcr:content", "unseen", "1");
+    assert_eq!(kept.twice(HOME)[0], counts(0, 3, 0));
+    let buckets = Invalidation::Buckets(
+        vec!["/apps".to_owned()],
+        vec![vec!["/content/site/en/zebra".to_owned()], vec!["/content/site/en/apple".to_owned()]],
+    );
+    let kept = Kept::new(
+        "always",
+        FragmentOptions { invalidation: buckets, ..FragmentOptions::default() },
+    );
+    let (zebra, apple) = ("/content/site/en/zebra.html", "/content/site/en/apple.html");
+    for url in [HOME, zebra, apple] {
+        kept.twice(url);
+    }
+    kept.set("/content/site/en/zebra/jcr:content", "unseen", "1");
+    assert_eq!(kept.get(zebra).fragments, counts(0, 1, 0));
+    assert_eq!(kept.get(apple).fragments, counts(1, 0, 0));
+    assert_eq!(kept.get(HOME).fragments, counts(3, 0, 0));
+    kept.set("/content/site/en/jcr:content", "unseen", "1");
+    assert_eq!(kept.get(HOME).fragments, counts(0, 3, 0));
+    assert_eq!(kept.get(apple).fragments, counts(1, 0, 0));
+    kept.say("/apps/test/text", "always");
+    assert_eq!(kept.get(apple).fragments, counts(0, 1, 0));
+}
+
+#[test]
+fn one_request_draws_what_many_ask_for() {
+    let kept = Kept::always();
+    kept.site.script("/apps/test/page/page.html.j2", "{{ sleep_ms(100) }}slow");
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..8).map(|_| scope.spawn(|| body_text(&kept.get(HOME)))).collect();
+        for thread in threads {
+            assert_eq!(thread.join().unwrap(), "slow");
+        }
+    });
+    let report = kept.fragments.report(0);
+    assert_eq!((report.misses, report.stored, report.hits), (1, 1, 7));
+}
+
+#[test]
+fn an_older_state_is_drawn_for_itself() {
+    let kept = Kept::always();
+    let older = kept.site.repository.snapshot().unwrap();
+    kept.twice(HOME);
+    kept.set("/content/site/en/jcr:content/root/one", "text", "Newer");
+    kept.twice(HOME);
+    let request = RenderRequest { recording: Recording::Paths, ..RenderRequest::get(HOME) };
+    let drawn = kept.renderer.render(&older, &request);
+    assert!(body_text(&drawn).contains("First"), "{}", body_text(&drawn));
+    assert_eq!(drawn.fragments, FragmentCounts::default());
+    assert_eq!(kept.twice(HOME)[0], counts(3, 0, 0));
+}
