@@ -1,12 +1,14 @@
 //! A log file written by its own thread, so that no request waits for a disk.
 //!
-//! In: lines as values; they are turned into text on the writer's thread. Out: an append-only text file.
+//! In: lines as values; they are turned into text on the writer's thread. Out: an append-only text file, and with
+//! [`Rotation`] one more for each day before, named as AEM does: `request.log.2026-11-20`.
 //!
 //! Invariants
 //! * [`LogFile::write`] never blocks: when the queue is full the line is dropped and counted.
 //! * Lines of one sender keep their order. Text is on its way to the kernel at most one second after `write`.
 //!
-//! On failure: a line that cannot be written (full disk) is dropped and counted; the next one is tried again.
+//! On failure: a line that cannot be written (full disk) is dropped and counted; the next one is tried again. A file
+//! that cannot be renamed goes on under its name.
 
 use std::fmt::Display;
 use std::fs::File;
@@ -16,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use crate::{Error, Result};
 
@@ -24,6 +26,22 @@ use crate::{Error, Result};
 const QUEUE: usize = 16 * 1024;
 const BUFFER_BYTES: usize = 64 * 1024;
 const FLUSH_AFTER: Duration = Duration::from_secs(1);
+
+/// A new file for each day, in UTC.
+#[derive(Debug, Clone, Copy)]
+pub struct Rotation {
+    /// How many files of earlier days are kept.
+    pub keep: usize,
+    /// Tells the time.
+    pub clock: fn() -> SystemTime,
+}
+
+impl Default for Rotation {
+    /// Two weeks.
+    fn default() -> Self {
+        Self { keep: 14, clock: SystemTime::now }
+    }
+}
 
 enum Order<L> {
     Line(L),
@@ -67,14 +85,32 @@ impl<L: Display + Send + 'static> LogFile<L> {
     /// # Errors
     /// [`Error::LogFile`] when the file cannot be opened or no thread started.
     pub fn open(file: &Path) -> Result<Self> {
+        Self::open_with(file, None)
+    }
+
+    /// Opens `file` for appending, with a new one for each day.
+    ///
+    /// # Errors
+    /// As [`LogFile::open`].
+    pub fn open_daily(file: &Path, rotation: Rotation) -> Result<Self> {
+        Self::open_with(file, Some(rotation))
+    }
+
+    fn open_with(file: &Path, rotation: Option<Rotation>) -> Result<Self> {
         let failed = |source| Error::LogFile { file: file.to_owned(), source };
         let opened = open_for_append(file).map_err(failed)?;
+        // What an earlier run wrote on another day is put aside with the first line.
+        let written = opened.metadata().ok().filter(|metadata| metadata.len() > 0);
+        let written = written.and_then(|metadata| metadata.modified().ok());
+        let day = rotation.map_or(0, |rotation| day_of(written.unwrap_or_else(rotation.clock)));
         let (orders, queue) = sync_channel(QUEUE);
         let dropped = Arc::new(AtomicU64::new(0));
         let writer = Writer {
             path: file.to_owned(),
             file: BufWriter::with_capacity(BUFFER_BYTES, opened),
             dropped: Arc::clone(&dropped),
+            rotation,
+            day,
         };
         let writer = std::thread::Builder::new()
             .name("log-writer".to_owned())
@@ -123,6 +159,13 @@ impl<L: Display + Send + 'static> LogFile<L> {
     }
 }
 
+const DAY_SECONDS: u64 = 86_400;
+
+/// Returns the day of a time, in UTC, since 1970.
+fn day_of(time: SystemTime) -> u64 {
+    time.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs() / DAY_SECONDS)
+}
+
 fn open_for_append(file: &Path) -> std::io::Result<File> {
     File::options().append(true).create(true).open(file)
 }
@@ -131,6 +174,9 @@ struct Writer {
     path: PathBuf,
     file: BufWriter<File>,
     dropped: Arc<AtomicU64>,
+    rotation: Option<Rotation>,
+    /// The day of the file, since 1970.
+    day: u64,
 }
 
 impl Writer {
@@ -152,6 +198,7 @@ impl Writer {
             };
             match order {
                 Order::Line(line) => {
+                    self.rotate();
                     self.try_to(|file| writeln!(file, "{line}"));
                     has_text = true;
                 }
@@ -163,6 +210,59 @@ impl Writer {
             }
         }
         self.try_to(|file| file.flush());
+    }
+
+    /// Puts the file of an earlier day aside.
+    fn rotate(&mut self) {
+        let Some(rotation) = self.rotation else { return };
+        let today = day_of((rotation.clock)());
+        if today == self.day {
+            return;
+        }
+        self.try_to(|file| file.flush());
+        let aside = self.aside();
+        self.day = today;
+        if let Err(error) = std::fs::rename(&self.path, &aside) {
+            tracing::warn!(file = %self.path.display(), reason = %error, "cannot put a log aside");
+            return;
+        }
+        self.reopen();
+        self.prune(rotation.keep);
+    }
+
+    /// Returns a name that is free for the file of its day.
+    fn aside(&self) -> PathBuf {
+        let days = i64::try_from(self.day).unwrap_or(i64::MAX);
+        let date = jiff::Timestamp::from_second(days.saturating_mul(DAY_SECONDS as i64));
+        let date = date.unwrap_or_default().to_zoned(jiff::tz::TimeZone::UTC).date();
+        let name = |suffix: String| {
+            let mut name = self.path.as_os_str().to_owned();
+            name.push(suffix);
+            PathBuf::from(name)
+        };
+        let first = name(format!(".{date}"));
+        let more = (1..).map(|number| name(format!(".{date}.{number}")));
+        std::iter::once(first).chain(more).find(|name| !name.exists()).unwrap_or_default()
+    }
+
+    /// Removes the files of earlier days but for the newest ones.
+    fn prune(&self, keep: usize) {
+        let (Some(folder), Some(own)) = (self.path.parent(), self.path.file_name()) else { return };
+        let own = format!("{}.", own.to_string_lossy());
+        let is_dated = |name: &str| {
+            let date = name.strip_prefix(&own).and_then(|rest| rest.get(..10));
+            date.is_some_and(|date| date.parse::<jiff::civil::Date>().is_ok())
+        };
+        let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+        let mut names: Vec<String> = names.filter(|name| is_dated(name)).collect();
+        names.sort_unstable();
+        names.truncate(names.len().saturating_sub(keep));
+        for name in names {
+            if let Err(error) = std::fs::remove_file(folder.join(&name)) {
+                tracing::warn!(file = name, reason = %error, "cannot remove an old log");
+            }
+        }
     }
 
     fn reopen(&mut self) {

@@ -197,3 +197,34 @@ fn a_log_in_a_missing_folder_names_the_file() {
     let error = LogFile::<String>::open(&file).unwrap_err();
     assert!(error.to_string().contains("absent/request.log"), "{error}");
 }
+
+/// The time that the next test's log reads.
+static SECONDS: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+
+fn clock() -> std::time::SystemTime {
+    let seconds = SECONDS.load(std::sync::atomic::Ordering::SeqCst);
+    std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(seconds)
+}
+
+#[test]
+fn each_day_has_a_file_and_old_ones_go() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("request.log");
+    std::fs::write(folder.path().join("request.log.gz"), "not ours").unwrap();
+    let rotation = tympan_web::log_file::Rotation { keep: 2, clock };
+    SECONDS.store(20_777 * 86_400, std::sync::atomic::Ordering::SeqCst);
+    let log = LogFile::open_daily(&file, rotation).unwrap();
+    for day in 0..5_u64 {
+        SECONDS.store((20_777 + day) * 86_400 + 86_399, std::sync::atomic::Ordering::SeqCst);
+        log.write(format!("line of day {day}"));
+        log.flush();
+    }
+    drop(log);
+    let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).ok();
+    // 20 November 2026 is day 20777.
+    assert_eq!(read("request.log").as_deref(), Some("line of day 4\n"));
+    assert_eq!(read("request.log.2026-11-23").as_deref(), Some("line of day 3\n"));
+    assert_eq!(read("request.log.2026-11-22").as_deref(), Some("line of day 2\n"));
+    assert_eq!(read("request.log.2026-11-21"), None);
+    assert!(read("request.log.gz").is_some());
+}
