@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# The long fault runs, each printing its count. Usage: scripts/torture.sh [store|search|jobs|program]...    (default: all)
+# The long fault runs, each printing its count. Usage: scripts/torture.sh [store|search|jobs|render|program]...    (default: all)
 #   KILLS         processes killed in each test (default: 1,000 of the store, 200 of the index, 300 of job workers, 100 of the whole program)
 #   POSTGRES_SECONDS  of 64 writers on one database, one of their processes killed (default 60)
 #   CASES         damaged stores that are repaired (default 2,000)
 #   SAVES         page saves of the soak (default 10,000)
 #   FUZZ_SECONDS  for each of the store's decoders (default 1,800)
+#   EDITS         random edits of each real site, every cached page compared with a fresh one (default 10,000)
 # Exit code: 0 nothing lost, 1 something failed, 2 no such room.
 set -u
 cd "$(dirname "$0")/.." || exit 1
@@ -34,17 +35,22 @@ jobs() {
   run "kills of what works on assets" env TYMPAN_KILLS="${KILLS:-300}" cargo test --test it asset_kills -- --nocapture
 }
 
+render() {
+  run "edits and what they flush" env TYMPAN_EDITS="${EDITS:-10000}" TYMPAN_URLS="${URLS:-120}" \
+    cargo test --release -p tympan-render --test it -- --nocapture exact
+}
+
 program() {
   run "kills of the program" env TYMPAN_KILLS="${KILLS:-100}" cargo test --test it crash -- --nocapture
   run "kills of a farm" env TYMPAN_KILLS="${KILLS:-100}" cargo test --test it farm -- --nocapture
 }
 
 rooms=("$@")
-[ $# -gt 0 ] || rooms=(store search jobs program)
+[ $# -gt 0 ] || rooms=(store search jobs render program)
 for room in "${rooms[@]}"; do
   case $room in
-    store|search|jobs|program) "$room" ;;
-    *) echo "there is no room \`$room\` here; there are store, search, jobs, program" >&2; exit 2 ;;
+    store|search|jobs|render|program) "$room" ;;
+    *) echo "there is no room \`$room\` here; there are store, search, jobs, render, program" >&2; exit 2 ;;
   esac
 done
 [ ${#failed[@]} -eq 0 ] || { echo "torture: FAILED: ${failed[*]}"; exit 1; }

@@ -13,6 +13,7 @@ use serde::de::{Deserializer, Error as _};
 
 use tympan_content::VersionRetention;
 use tympan_content::query::Limits;
+use tympan_render::{FragmentOptions, Invalidation};
 use tympan_replicate::Keeping;
 use tympan_store::Retention;
 
@@ -77,6 +78,7 @@ impl BackEnd {
         }
     }
     pub(crate) ledger: Ledger,
+    pub(crate) fragments: Fragments,
 }
 
 /// The main listener.
@@ -162,6 +164,64 @@ pub(crate) struct Ledger {
     /// URLs that are kept one by one; default 100,000, of about 1 KiB each. Raise it where
     /// `tympan_ledger_given_up_total` rises: what is given up is flushed by its folder.
     pub(crate) max_urls: Option<usize>,
+}
+
+/// The drawings of components that a publisher keeps, as far as the components say so in `cache`.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Fragments {
+    /// Whether any are kept; default true.
+    pub(crate) enabled: Option<bool>,
+    /// What they may take together; default 64 MiB. Health names a larger one where it is too small.
+    pub(crate) max_bytes: Option<ByteSize>,
+    /// What is left of them when some had to go; default three quarters of `max_bytes`.
+    pub(crate) avg_bytes: Option<ByteSize>,
+    /// Larger ones are not kept; default 4 MiB.
+    pub(crate) max_entry_bytes: Option<ByteSize>,
+    /// Places of components that are known at once; default 50,000.
+    pub(crate) max_keys: Option<usize>,
+    /// What a change removes: `tags` what was drawn from it, `full` everything, `buckets` what lies in the same bucket.
+    /// Default `tags`; the others are for comparison with OpenCms.
+    pub(crate) invalidation: FragmentInvalidation,
+    /// The buckets: lists of paths.
+    pub(crate) buckets: Vec<Vec<String>>,
+    /// Paths below which a change removes everything although there are buckets; default `/apps`.
+    pub(crate) clear_all: Option<Vec<String>>,
+}
+
+/// What a change removes.
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum FragmentInvalidation {
+    #[default]
+    Tags,
+    Full,
+    Buckets,
+}
+
+impl Fragments {
+    /// Returns the bounds, unless nothing is to be kept.
+    pub(crate) fn options(&self) -> Option<FragmentOptions> {
+        let default = FragmentOptions::default();
+        let bytes = |size: Option<ByteSize>, default: usize| {
+            size.map_or(default, |size| usize::try_from(size.0).unwrap_or(usize::MAX))
+        };
+        let max_bytes = bytes(self.max_bytes, default.max_bytes);
+        let clear_all = self.clear_all.clone().unwrap_or_else(|| vec!["/apps".to_owned()]);
+        self.enabled.unwrap_or(true).then(|| FragmentOptions {
+            max_bytes,
+            avg_bytes: bytes(self.avg_bytes, max_bytes / 4 * 3),
+            max_entry_bytes: bytes(self.max_entry_bytes, default.max_entry_bytes),
+            max_keys: self.max_keys.unwrap_or(default.max_keys),
+            invalidation: match self.invalidation {
+                FragmentInvalidation::Tags => Invalidation::Tags,
+                FragmentInvalidation::Full => Invalidation::Full,
+                FragmentInvalidation::Buckets => {
+                    Invalidation::Buckets(clear_all, self.buckets.clone())
+                }
+            },
+        })
+    }
 }
 
 /// What queries may use, and which are listed as slow.

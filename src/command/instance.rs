@@ -13,7 +13,7 @@ use tympan_jobs::asset::{AssetFollower, AssetHandler, Assets, WriteBackProcess};
 use tympan_jobs::mount::Mounts;
 use tympan_jobs::workflow::{Launcher, Steps, WorkflowHandler, Workflows};
 use tympan_jobs::{Configurator, Queues, TopicPattern, Worker, WorkerOptions};
-use tympan_render::{DirSource, Mode, Options, Renderer, RepositorySource};
+use tympan_render::{DirSource, FragmentCache, Mode, Options, Renderer, RepositorySource};
 use tympan_replicate::{Replicator, Times, TimesHandler};
 use tympan_search::Index;
 use tympan_server::{ImageOptions, Instance, InstanceOptions, Logins, Role, admin_router, router};
@@ -360,8 +360,12 @@ fn renderer(plan: &Plan<'_>, config: &Config) -> Renderer {
         }
         None => Renderer::new(&plan.home.repository, options),
     };
-    match data::back_ends(&config.back_ends) {
+    let renderer = match data::back_ends(&config.back_ends) {
         Some(back_ends) => renderer.with_back_ends(back_ends),
+        None => renderer,
+    };
+    match config.fragments.options().filter(|_| plan.role == Role::Publish) {
+        Some(options) => renderer.with_fragments(FragmentCache::new(options)),
         None => renderer,
     }
 }

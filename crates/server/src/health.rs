@@ -8,6 +8,7 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::{StatusCode, header};
 use serde_json::json;
+use tympan_render::FragmentReport;
 use tympan_render::ledger::Ledger;
 use tympan_replicate::{agents, topic_of};
 
@@ -24,6 +25,8 @@ pub(crate) async fn health(State(instance): State<Arc<Instance>>) -> Response {
     checks.push(("jobs", crate::api::job::fault(&instance, SystemTime::now()).await));
     checks.extend(crate::api::mount::checks(&instance).await);
     checks.push(("work", work_check(&instance)));
+    let fragments = instance.renderer.fragments();
+    checks.push(("fragments", fragments.and_then(|fragments| fragments.report(0).fault())));
     let is_ok = checks.iter().all(|(_, fault)| fault.is_none());
     let checks: Vec<_> = checks
         .into_iter()
@@ -96,6 +99,9 @@ pub(crate) async fn metrics(State(instance): State<Arc<Instance>>) -> Response {
     if let Some(ledger) = &instance.ledger {
         write_ledger(&mut text, ledger, role);
     }
+    if let Some(fragments) = instance.renderer.fragments() {
+        write_fragments(&mut text, &fragments.report(0), role);
+    }
     text.push_str(&crate::search::metrics(&instance, role).await);
     text.push_str(&crate::api::job::metrics(&instance, role).await);
     text.push_str(&crate::image::metrics(&instance, role));
@@ -120,6 +126,51 @@ fn write_ledger(text: &mut String, ledger: &Ledger, role: &str) {
         ("dependencies", "Dependencies of all kept URLs.", dependencies),
     ] {
         let name = format!("tympan_ledger_{name}");
+        write!(
+            text,
+            "# HELP {name} {help}\n# TYPE {name} gauge\n{name}{{role=\"{role}\"}} {value}\n"
+        )
+        .ok();
+    }
+}
+
+/// Writes what the fragment cache counts.
+fn write_fragments(text: &mut String, report: &FragmentReport, role: &str) {
+    let FragmentReport { hits, misses, evicted, removed, regretted, .. } = *report;
+    for (name, help, value) in [
+        ("hits", "Components answered from the cache.", hits),
+        ("misses", "Components drawn to be kept.", misses),
+        (
+            "evicted",
+            "Fragments that went for want of room; a rise means that the cache is too small.",
+            evicted,
+        ),
+        ("removed", "Fragments that changes removed.", removed),
+        ("regretted", "Look-ups of fragments that had gone for want of room.", regretted),
+    ] {
+        let name = format!("tympan_fragment_{name}_total");
+        // Writing to a string cannot fail.
+        write!(
+            text,
+            "# HELP {name} {help}\n# TYPE {name} counter\n{name}{{role=\"{role}\"}} {value}\n"
+        )
+        .ok();
+    }
+    let name = "tympan_fragment_uncached_total";
+    write!(
+        text,
+        "# HELP {name} Components drawn and not kept, by reason.\n# TYPE {name} counter\n"
+    )
+    .ok();
+    for (why, count) in &report.uncached {
+        writeln!(text, "{name}{{role=\"{role}\",reason=\"{}\"}} {count}", why.name()).ok();
+    }
+    for (name, help, value) in [
+        ("bytes", "Bytes of all kept fragments.", report.bytes),
+        ("entries", "Kept fragments.", report.entries),
+        ("working_set_bytes", "About how many bytes the site needs at once.", report.working_set),
+    ] {
+        let name = format!("tympan_fragment_{name}");
         write!(
             text,
             "# HELP {name} {help}\n# TYPE {name} gauge\n{name}{{role=\"{role}\"}} {value}\n"

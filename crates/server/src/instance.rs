@@ -13,10 +13,11 @@ use tympan_content::query::{self, QueryEngine};
 use tympan_content::{Cause, ChunkId, NodePath, Privileges, Repository, Viewer};
 use tympan_jobs::{Configurator, Queues};
 use tympan_render::ledger::Ledger;
+use tympan_render::profile::Profile;
 use tympan_render::{ImageKey, Renderer};
 use tympan_replicate::{Keeping, Replicator, Wish, mark_keeping};
 use tympan_web::listen::Peer;
-use tympan_web::log_file::LogFile;
+use tympan_web::log_file::{LogFile, Rotation};
 use tympan_web::{access_log, request_log};
 
 use crate::failure::{Failure, Result};
@@ -88,6 +89,7 @@ pub struct Instance {
     pub(crate) engine: Arc<QueryEngine>,
     pub(crate) renderer: Renderer,
     pub(crate) ledger: Option<Ledger>,
+    pub(crate) profile: Profile,
     keeping: Keeping,
     pub(crate) queues: Queues,
     pub(crate) configurator: Configurator,
@@ -142,6 +144,7 @@ impl Instance {
                 .with_queries(engine.clone())
                 .with_image_key(ImageKey::of_secret(&options.replication_key)),
             ledger: options.ledger,
+            profile: Profile::default(),
             engine,
             keeping: options.keeping,
             queues: options.queues,
@@ -233,7 +236,7 @@ impl Instance {
 }
 
 fn log<L: fmt::Display + Send + 'static>(file: &Path) -> std::io::Result<LogFile<L>> {
-    LogFile::open(file).map_err(std::io::Error::other)
+    LogFile::open_daily(file, Rotation::default()).map_err(std::io::Error::other)
 }
 
 impl fmt::Debug for Instance {

@@ -33,6 +33,7 @@ mod search;
 mod settable;
 mod store;
 mod throttle;
+mod timing;
 mod touch;
 mod wishes;
 

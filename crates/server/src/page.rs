@@ -1,6 +1,7 @@
 //! Serving content: the renderer's answer becomes HTTP.
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use axum::body::Body as HttpBody;
 use axum::extract::{Request, State};
@@ -11,14 +12,16 @@ use tympan_content::{BlobContent, JCR_CONTENT, NodePath, Repository, Snapshot, V
 use tympan_render::binary::{self, Conditions, Plan};
 use tympan_render::ledger::Recorded;
 use tympan_render::url::Url;
-use tympan_render::{Blob, Body, Outcome, Recording, Redirect, RenderRequest, RenderResponse};
+use tympan_render::{
+    Blob, Body, Flex, Outcome, Recording, Redirect, RenderRequest, RenderResponse, Visitor,
+};
 use tympan_web::listen::Peer;
 use tympan_web::read_body::from_reader;
 
 use crate::api::endpoint::on_branch;
 use crate::failure::{Failure, Result};
 use crate::metrics::count;
-use crate::{Instance, Role};
+use crate::{Instance, Role, timing};
 
 /// Answers GET and HEAD for everything that is content.
 pub(crate) async fn get(State(instance): State<Arc<Instance>>, request: Request) -> Response {
@@ -57,8 +60,9 @@ async fn serve(instance: &Arc<Instance>, parts: &Parts) -> Result<Response> {
         branch: branch_of(instance, parts)?,
         query: parts.uri.query().unwrap_or_default().to_owned(),
         headers: parts.headers.clone(),
-        is_tls: parts.extensions.get::<Peer>().is_some_and(|peer| peer.is_tls),
         is_head: parts.method == Method::HEAD,
+        peer: parts.extensions.get::<Peer>().copied(),
+        user: identity.as_ref().map(|identity| identity.user.clone()),
         path,
     };
     let mut response = instance.work(move |instance| answer(instance, &asked)).await?;
@@ -88,9 +92,72 @@ struct Asked {
     branch: Option<String>,
     query: String,
     headers: HeaderMap,
-    is_tls: bool,
     is_edit: bool,
     is_head: bool,
+    peer: Option<Peer>,
+    user: Option<String>,
+}
+
+impl Asked {
+    /// Returns a header's value.
+    fn header(&self, name: &str) -> &str {
+        self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+    }
+
+    /// Returns the scheme that was asked by.
+    fn scheme(&self) -> &'static str {
+        if self.peer.is_some_and(|peer| peer.is_tls) { "https" } else { "http" }
+    }
+
+    /// Returns what may tell visitors apart.
+    fn visitor<'a>(&'a self, ip: &'a str) -> Visitor<'a> {
+        let scheme = self.scheme();
+        let default = if scheme == "https" { 443 } else { 80 };
+        let host = self.header("host");
+        let port = host.rsplit_once(':').and_then(|(_, port)| port.parse().ok());
+        let languages = self.header("accept-language");
+        Visitor {
+            user: self.user.as_deref().unwrap_or_default(),
+            ip,
+            scheme,
+            port: port.unwrap_or(default),
+            locale: languages.split([',', ';']).next().unwrap_or_default().trim(),
+            user_agent: self.header("user-agent"),
+        }
+    }
+
+    /// Tells what is asked of the fragment cache and of the times; nothing for anybody but administrators.
+    fn wishes(&self, instance: &Instance) -> Result<Wishes> {
+        let query = Some(self.query.as_str());
+        let flex = query_value(query, "_flex").unwrap_or_default();
+        let is_profiled = query_value(query, "tympan-profile") == Some("1");
+        if (flex.is_empty() && !is_profiled) || self.user.is_none() {
+            return Ok(Wishes::default());
+        }
+        if !instance.is_administrator(&self.viewer)? {
+            return Ok(Wishes::default());
+        }
+        let word = flex.split([',', '+', ' ']).next().unwrap_or_default();
+        Ok(Wishes {
+            is_trusted: true,
+            is_profiled,
+            flex: match word {
+                "nocache" => Flex::Nocache,
+                "recompile" => Flex::Recompile,
+                _ => Flex::None,
+            },
+            clears: matches!(word, "purge" | "clearcache" | "clearvariations"),
+        })
+    }
+}
+
+/// What an administrator asks for besides a page.
+#[derive(Debug, Clone, Copy, Default)]
+struct Wishes {
+    is_trusted: bool,
+    is_profiled: bool,
+    flex: Flex,
+    clears: bool,
 }
 
 /// Draws the answer from one pinned root.
@@ -99,21 +166,25 @@ fn answer(instance: &Instance, asked: &Asked) -> Result<Response> {
         Some(name) => on_branch(&instance.repository, name)?,
         None => instance.repository.clone(),
     };
+    let wishes = asked.wishes(instance)?;
+    if let Some(fragments) = instance.renderer.fragments().filter(|_| wishes.clears) {
+        fragments.clear();
+    }
+    let answer = |drawn| to_http(&instance.repository, drawn, (asked, wishes));
     let Some(ledger) = &instance.ledger else {
-        let drawn = draw(instance, &repository, asked, Recording::Count)?;
-        return to_http(&instance.repository, drawn, asked);
+        return answer(draw(instance, &repository, (asked, wishes), Recording::Count)?);
     };
     for _ in 0..MAX_DRAWINGS {
         let ticket = ledger.ticket();
-        let drawn = draw(instance, &repository, asked, Recording::Paths)?;
+        let drawn = draw(instance, &repository, (asked, wishes), Recording::Paths)?;
         match ledger.record(ticket, &asked.path, &drawn.reads.dependencies()) {
-            Recorded::Kept => return to_http(&instance.repository, drawn, asked),
+            Recorded::Kept => return answer(drawn),
             Recorded::Outdated => {}
-            Recorded::Lost => return Ok(unkept(to_http(&instance.repository, drawn, asked)?)),
+            Recorded::Lost => return Ok(unkept(answer(drawn)?)),
         }
     }
-    let drawn = draw(instance, &repository, asked, Recording::Count)?;
-    Ok(unkept(to_http(&instance.repository, drawn, asked)?))
+    let drawn = draw(instance, &repository, (asked, wishes), Recording::Count)?;
+    Ok(unkept(answer(drawn)?))
 }
 
 /// Drawings of one request that changes may overtake, before one is sent that nobody may keep.
@@ -123,25 +194,28 @@ const MAX_DRAWINGS: usize = 3;
 fn draw(
     instance: &Instance,
     repository: &Repository,
-    asked: &Asked,
+    (asked, wishes): (&Asked, Wishes),
     recording: Recording,
 ) -> Result<RenderResponse> {
     let snapshot = repository.snapshot()?.seen_by(&asked.viewer);
-    let host = asked.headers.get(header::HOST).and_then(|host| host.to_str().ok());
+    let ip = asked.peer.map(|peer| peer.addr.ip().to_string()).unwrap_or_default();
     let request = RenderRequest {
         method: if asked.is_head { "HEAD" } else { "GET" },
         path: &asked.path,
         query: &asked.query,
-        scheme: if asked.is_tls { "https" } else { "http" },
-        host: host.unwrap_or_default(),
+        scheme: asked.scheme(),
+        host: asked.header("host"),
         edit: asked.is_edit,
         recording,
+        visitor: asked.visitor(&ip),
+        flex: wishes.flex,
     };
     let snapshot = match asked.path.contains(";v=") {
         true => at_version(&snapshot, &asked.path)?,
         false => snapshot,
     };
     let drawn = instance.renderer.render(&snapshot, &request);
+    instance.profile.note(&asked.path, &drawn.timing, SystemTime::now());
     check_failure(&snapshot)?;
     count(&instance.metrics.renders);
     instance
@@ -190,8 +264,12 @@ pub(crate) fn check_failure(snapshot: &Snapshot) -> Result<()> {
     }
 }
 
-fn to_http(repository: &Repository, drawn: RenderResponse, asked: &Asked) -> Result<Response> {
-    let RenderResponse { outcome, content_type, headers, body, timing, .. } = drawn;
+fn to_http(
+    repository: &Repository,
+    drawn: RenderResponse,
+    (asked, wishes): (&Asked, Wishes),
+) -> Result<Response> {
+    let RenderResponse { outcome, content_type, headers, body, timing, fragments, .. } = drawn;
     let status = match &outcome {
         Outcome::Ok => StatusCode::OK,
         Outcome::Redirect { kind, .. } => match kind {
@@ -212,6 +290,11 @@ fn to_http(repository: &Repository, drawn: RenderResponse, asked: &Asked) -> Res
             send_blob(repository, &blob, &asked.headers, asked.is_head)?
         }
         Body::Blob(_) | Body::Empty => status.into_response(),
+        Body::Bytes(bytes) if wishes.is_profiled && content_type.starts_with("text/html") => {
+            let mut text = bytes.to_vec();
+            text.extend_from_slice(timing::to_comment(&timing, fragments).as_bytes());
+            (status, text).into_response()
+        }
         Body::Bytes(bytes) => (status, bytes).into_response(),
     };
     let target = response.headers_mut();
@@ -224,9 +307,17 @@ fn to_http(repository: &Repository, drawn: RenderResponse, asked: &Asked) -> Res
     if let Outcome::Redirect { location, .. } = &outcome {
         set(target, header::LOCATION, location);
     }
-    let total = format!("render;dur={:.3}", timing.total().as_secs_f64() * 1000.0);
-    set(target, HeaderName::from_static("server-timing"), &total);
+    let times = match wishes.is_profiled {
+        true => timing::to_header(&timing),
+        false => format!("render;dur={:.3}", timing.total().as_secs_f64() * 1000.0),
+    };
+    set(target, HeaderName::from_static("server-timing"), &times);
     set(target, header::X_CONTENT_TYPE_OPTIONS, "nosniff");
+    if wishes.is_trusted {
+        let counts = timing::to_counts(fragments);
+        set(target, HeaderName::from_static("x-tympan-fragments"), &counts);
+        return Ok(unkept(response));
+    }
     Ok(response)
 }
 

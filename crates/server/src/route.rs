@@ -20,7 +20,7 @@ use crate::metrics::count;
 use crate::observe::observe;
 use crate::{
     Instance, Role, api, health, interface, package, page, post as sling_post, put as sling_put,
-    query, receive, store,
+    query, receive, store, timing,
 };
 
 /// Returns the routes of an instance's main listener.
@@ -37,6 +37,7 @@ pub fn router(instance: Arc<Instance>) -> Router {
         .merge(role_routes)
         .merge(store::routes())
         .merge(query::routes())
+        .merge(timing::routes())
         .fallback(any(resource))
         .layer(middleware::map_request_with_state(instance.clone(), patiently))
         .layer(middleware::from_fn_with_state(instance.clone(), observe))
