@@ -13,6 +13,8 @@ mod diff;
 mod disk;
 mod dispatcher;
 mod editors;
+mod fragment;
+mod fresh;
 mod install;
 mod jobs;
 mod ledger;
@@ -82,7 +84,9 @@ pub(crate) const ROWS: &[Row] = &[
     },
     Row { name: "R1", about: "uncached page and its JSON at publish", measure: render::measure },
     Row { name: "R2", about: "all pages of the sample site, uncached", measure: pages::measure },
+    Row { name: "R3", about: "a page of 30 kept components", measure: fragment::measure },
     Row { name: "R4", about: "dependency record against a render", measure: record::measure },
+    Row { name: "R7", about: "pages drawn anew for a change among 10,000", measure: fresh::measure },
     Row {
         name: "RISK1",
         about: "50 ledger rows for each render, in SQLite",
