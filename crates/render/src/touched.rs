@@ -95,8 +95,8 @@ impl Touched {
     }
 
     /// Tells whether a document differs that lies below none of some paths.
-    pub(crate) fn is_outside<'a>(&self, paths: impl Iterator<Item = &'a String> + Clone) -> bool {
-        self.documents.iter().any(|one| !paths.clone().any(|path| is_below(one.as_str(), path)))
+    pub(crate) fn is_outside(&self, paths: &[&String]) -> bool {
+        self.documents.iter().any(|one| !paths.iter().any(|path| is_below(one.as_str(), path)))
     }
 
     /// Returns the hashes of the paths, with what differs.

@@ -233,7 +233,7 @@ impl FragmentCache {
                 }
                 let changed: Vec<&Vec<String>> =
                     buckets.iter().filter(|bucket| bucket.iter().any(touches)).collect();
-                let others = touched.is_outside(buckets.iter().flatten());
+                let others = touched.is_outside(&buckets.iter().flatten().collect::<Vec<_>>());
                 state.remove_if(|place, _| {
                     let path = place.split('\0').next().unwrap_or_default();
                     let is_in = |bucket: &Vec<String>| bucket.iter().any(|one| is_below(path, one));

@@ -171,7 +171,6 @@ fn run(world: &mut World, edits: usize) -> Found {
         found.edits += 1;
         assert_eq!(affected.scopes, Vec::<String>::new());
         let mut changed = 0;
-        let mut needless = Vec::new();
         for url in world.urls.clone() {
             let text = world.draw(&url);
             if let Some(kept) = &world.kept {
@@ -183,12 +182,7 @@ fn run(world: &mut World, edits: usize) -> Found {
                 let is_named = affected.urls.contains(&url);
                 assert!(is_named, "after {what} the old {url} would stay:\n{old}\n\nnow {text}");
                 changed += 1;
-            } else if affected.urls.contains(&url) {
-                needless.push(url);
             }
-        }
-        if !needless.is_empty() && setting("TYMPAN_SHOW", 0) > 0 {
-            println!("{what}: needless {needless:?}");
         }
         if affected.urls.len() == world.urls.len() && changed * 2 < world.urls.len() {
             found.sweeping += 1;
@@ -205,6 +199,7 @@ fn run(world: &mut World, edits: usize) -> Found {
 }
 
 /// Changes something at random; says what. Content may refuse it.
+#[expect(clippy::too_many_lines, reason = "a flat list of edits")]
 fn change(
     repository: &Repository,
     urls: &[String],
