@@ -39,6 +39,8 @@ pub(crate) struct Config {
     pub(crate) dispatcher: tympan_dispatcher::Settings,
     pub(crate) back_ends: BTreeMap<String, BackEnd>,
     pub(crate) mounts: crate::mounts::Mounts,
+    pub(crate) ledger: Ledger,
+    pub(crate) fragments: Fragments,
 }
 
 /// A system whose JSON components show with `data`; the section is `[back_ends.NAME]`.
@@ -77,8 +79,6 @@ impl BackEnd {
             url: usual.url,
         }
     }
-    pub(crate) ledger: Ledger,
-    pub(crate) fragments: Fragments,
 }
 
 /// The main listener.
