@@ -112,7 +112,11 @@ impl Drawn {
     }
 
     /// Adds what was read.
-    pub(crate) fn into_response(self, reads: Reads) -> RenderResponse {
+    pub(crate) fn into_response(mut self, reads: Reads) -> RenderResponse {
+        // Caches in front hear of changes of content, never of those of other systems.
+        if let Some(max_age) = reads.max_age {
+            self.headers.push(("cache-control", format!("max-age={}", max_age.as_secs())));
+        }
         RenderResponse {
             outcome: self.outcome,
             content_type: self.content_type,

@@ -11,7 +11,8 @@
 //! On failure: the copy is used while it is younger than `max_stale`; then there is no value, and the template prints what
 //! it has in its place.
 //!
-//! Not here: HTTP ([`Fetch`]), the time that a page made of such data may be kept.
+//! Not here: HTTP ([`Fetch`]). What is drawn from such data is no fragment, and its answer says for how long it may be kept
+//! ([`crate::Reads::max_age`]).
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -178,6 +179,11 @@ impl BackEnds {
                 (name.as_str(), counts)
             })
             .collect()
+    }
+
+    /// Returns how long answers of a back end are used, and so what is drawn from them.
+    pub(crate) fn max_age(&self, name: &str) -> Option<Duration> {
+        self.places.get(name).map(|place| place.back_end.max_age)
     }
 
     /// Returns the value at a path of a back end.

@@ -16,6 +16,7 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tympan_content::query::{Page, QueryEngine, Request};
@@ -46,6 +47,8 @@ pub struct Reads {
     pub kept: Vec<Arc<Dependencies>>,
     /// What of the request the drawing used.
     pub facts: Facts,
+    /// How long the drawing is good for at most, whatever changes in content: it shows data of other systems.
+    pub max_age: Option<Duration>,
 }
 
 impl Reads {
@@ -75,11 +78,15 @@ impl Facts {
     pub const HEADER: Self = Self(1 << 5);
     /// A cookie.
     pub const COOKIE: Self = Self(1 << 6);
-    /// The time of day.
+    /// The time of day, or what another system said at that time.
     pub const TIME: Self = Self(1 << 7);
+    /// The host and scheme that were asked for: addresses that are mapped differ by them.
+    pub const HOST: Self = Self(1 << 8);
+    /// The fault that an error page is about.
+    pub const FAULT: Self = Self(1 << 9);
 
-    const NAMES: [&str; 8] =
-        ["page", "url", "parameters", "edit", "user", "header", "cookie", "time"];
+    const NAMES: [&str; 10] =
+        ["page", "url", "parameters", "edit", "user", "header", "cookie", "time", "host", "fault"];
 
     /// Returns the facts of both.
     #[must_use]
@@ -121,6 +128,7 @@ pub(crate) struct Reader {
     count: AtomicU64,
     queries: AtomicU64,
     facts: AtomicU32,
+    max_age: Mutex<Option<Duration>>,
     notes: Option<Mutex<Notes>>,
     failure: OnceLock<Error>,
     glance: Aspects,
@@ -137,6 +145,7 @@ impl Reader {
             count: AtomicU64::new(0),
             queries: AtomicU64::new(0),
             facts: AtomicU32::new(0),
+            max_age: Mutex::default(),
             notes,
             failure: OnceLock::new(),
             glance: Aspects::EXISTENCE.and(Aspects::property(PRIMARY_TYPE)),
@@ -262,9 +271,10 @@ impl Reader {
         self.also(node.path(), Aspects::PROPERTIES);
     }
 
-    /// Notes that anything in a node's document may be read: the parts of a file or an asset.
+    /// Notes that anything in a node's document may be read, also where the node is a part of a larger one: the parts of a
+    /// file or an asset.
     pub(crate) fn note_document(&self, node: &Node) {
-        self.also(node.path(), Aspects::DOCUMENT);
+        self.also(node.path(), Aspects::DOCUMENT.and(Aspects::BELOW));
     }
 
     /// Returns when a page was last modified.
@@ -301,6 +311,13 @@ impl Reader {
     /// Notes that something of the request was used.
     pub(crate) fn note_fact(&self, fact: Facts) {
         self.facts.fetch_or(fact.0, Ordering::Relaxed);
+    }
+
+    /// Notes that data of another system was used, which is good for so long.
+    pub(crate) fn note_data(&self, max_age: Duration) {
+        self.note_fact(Facts::TIME);
+        let mut known = self.max_age.lock();
+        *known = Some(known.map_or(max_age, |known| known.min(max_age)));
     }
 
     /// Runs a query for nodes below a path; what it finds depends on everything there.
@@ -406,6 +423,7 @@ impl Reader {
             paths,
             kept,
             facts: Facts(self.facts.load(Ordering::Relaxed)),
+            max_age: *self.max_age.lock(),
         }
     }
 
@@ -505,7 +523,7 @@ impl Notes {
 fn whole(node: &Node) -> Aspects {
     let own = Aspects::EXISTENCE.and(Aspects::PROPERTIES).and(Aspects::HEAD);
     match node.primary_type() {
-        "nt:file" | "dam:Asset" => own.and(Aspects::DOCUMENT),
+        "nt:file" | "dam:Asset" => own.and(Aspects::DOCUMENT).and(Aspects::BELOW),
         _ => own,
     }
 }

@@ -16,8 +16,17 @@ use crate::Result;
 use crate::dependency::{ANYTHING, Aspects, Dependencies, hash};
 
 /// Properties that lead URLs to nodes, or make URLs of paths: of any link, wherever it stands.
-const ROUTES: [&str; 4] =
-    ["sling:vanityPath", "sling:vanityOrder", "sling:alias", "sling:internalRedirect"];
+const ROUTES: [&str; 6] = [
+    "sling:vanityPath",
+    "sling:vanityOrder",
+    "sling:redirect",
+    "sling:redirectStatus",
+    "sling:alias",
+    "sling:internalRedirect",
+];
+
+/// Folders of which everything decides: groups, who sees what; mappings, every link; indexes, what names and queries find.
+const DECIDING: [&str; 3] = ["/home", "/etc/map", "/oak:index"];
 
 /// Aspects of paths that two states have differently.
 #[derive(Debug, Clone, Default)]
@@ -105,6 +114,7 @@ impl Touched {
     }
 
     fn add(&mut self, path: &str, aspects: Aspects) {
+        self.is_everything |= DECIDING.iter().any(|folder| is_below(path, folder));
         let known = self.aspects.entry(hash(path).max(1)).or_default();
         *known = known.and(aspects);
         self.added += 1;
@@ -132,9 +142,8 @@ impl Touched {
             self.add_upwards(text, Aspects::SCRIPTS);
             self.add("/apps", Aspects::ANY_SCRIPT);
         }
-        // Groups decide who sees what, a policy that is a document of its own does so too, and mappings make every link.
-        let decides = ["/home/", "/etc/map"].iter().any(|place| text.starts_with(place));
-        self.is_everything |= decides || is_policy(path.name());
+        // A policy that is a document of its own decides who sees what.
+        self.is_everything |= is_policy(path.name());
         let mut place = text.to_owned();
         let (left, right) = (old.and_then(Node::borrowed), new.and_then(Node::borrowed));
         self.compare(&mut place, left, right);

@@ -121,6 +121,11 @@ impl Routes {
         self.mappings.outward(scheme, host, &address).unwrap_or(address)
     }
 
+    /// Tells whether addresses depend on the host.
+    pub(crate) fn has_mappings(&self) -> bool {
+        !self.mappings.is_empty()
+    }
+
     fn is_empty(&self) -> bool {
         self.mappings.is_empty() && self.vanities.is_empty() && self.aliases.is_empty()
     }

@@ -33,6 +33,8 @@ pub(crate) struct Scripts {
     places: Cache<String, Arc<[NodePath]>>,
     /// Scripts whose text takes in other scripts.
     takers: HashSet<String>,
+    /// Scripts that put out what they include as it is, so that it can be found in what they draw.
+    plain: HashSet<String>,
     /// What folders say about keeping.
     caches: HashMap<String, Arc<Directives>>,
     /// What types say, found so far.
@@ -57,11 +59,15 @@ impl Scripts {
                 takers.insert(path.clone());
             }
         }
+        let mut plain = HashSet::new();
         let mut origins = HashMap::new();
         for (name, found) in analyze(&set.scripts) {
             match found {
                 Ok(rewritten) => {
                     let rewritten = Arc::new(rewritten);
+                    if includes_plainly(&rewritten.text) {
+                        plain.insert(name.clone());
+                    }
                     let added =
                         environment.add_template_owned(name.clone(), rewritten.text.clone());
                     if let Err(error) = added {
@@ -95,6 +101,7 @@ impl Scripts {
             resolutions,
             places,
             takers,
+            plain,
             caches,
             directives,
             never,
@@ -180,6 +187,11 @@ impl Scripts {
         }
     }
 
+    /// Tells whether a script puts out what it includes as it is.
+    pub(crate) fn includes_plainly(&self, script: &str) -> bool {
+        self.plain.contains(script)
+    }
+
     /// Finds the script that draws an error.
     pub(crate) fn find_error_handler(&self, name: &str, wanted: &Wanted<'_>) -> Option<Arc<str>> {
         self.index.find_error_handler(name, wanted).map(Arc::from)
@@ -211,6 +223,48 @@ impl Scripts {
     pub(crate) fn origin(&self, name: &str) -> Option<Arc<Rewritten>> {
         self.origins.get(name).cloned()
     }
+}
+
+/// Tells whether all that a template includes is put out where it stands and as it is: never compared, filtered or captured.
+fn includes_plainly(text: &str) -> bool {
+    let is_free = text.split("{%").skip(1).all(|tag| {
+        let tag = tag.split("%}").next().unwrap_or_default();
+        let word = tag.trim_start_matches(['-', '+']).split_whitespace().next().unwrap_or_default();
+        let captures = match word {
+            "include" | "import" | "from" | "extends" | "filter" | "macro" | "call" => true,
+            "set" => !tag.contains('='),
+            _ => false,
+        };
+        !captures && !tag.contains("include")
+    });
+    is_free
+        && text.split("{{").skip(1).all(|output| {
+            let output = output.split("}}").next().unwrap_or_default();
+            !output.contains("include") || is_plain_include(output)
+        })
+}
+
+/// Tells whether an output is one call that includes, and nothing else.
+fn is_plain_include(output: &str) -> bool {
+    let output = output.trim_start_matches(['-', '+']).trim_end_matches(['-', '+']).trim();
+    let calls = ["include_children", "include"];
+    let called = calls.iter().find_map(|call| output.strip_prefix(call));
+    let Some(arguments) = called.and_then(|rest| rest.trim_start().strip_prefix('(')) else {
+        return false;
+    };
+    let (mut depth, mut quote, mut rest) = (1_usize, None, arguments.char_indices());
+    let end = rest.find_map(|(at, one)| {
+        match (quote, one) {
+            (Some(open), _) if open == one => quote = None,
+            (Some(_), _) => {}
+            (None, '"' | '\'') => quote = Some(one),
+            (None, '(') => depth += 1,
+            (None, ')') => depth -= 1,
+            _ => {}
+        }
+        (depth == 0).then_some(at + 1)
+    });
+    end == Some(arguments.len()) && !arguments.contains("include")
 }
 
 /// Tells whether a template may take in others: by a tag that does.

@@ -45,7 +45,10 @@ impl Object for Frame {
                 self.scope.reader.note_fact(Facts::EDIT);
                 Value::from(self.scope.request.edit)
             }
-            "error" => error(&self.scope.request),
+            "error" => {
+                self.scope.reader.note_fact(Facts::FAULT);
+                error(&self.scope.request)
+            }
             FRAME => Value::from_dyn_object(DynObject::new(Arc::clone(self))),
             _ => return None,
         })

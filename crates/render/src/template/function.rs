@@ -198,6 +198,10 @@ fn data(state: &mut State<'_, '_>, name: &str, path: &str) -> Result<Value, Erro
     let Some(back_ends) = &frame.scope.back_ends else {
         return Err(wrong_call("no back ends are configured"));
     };
+    // Also what shows nothing, or an older copy, has to be drawn again when there may be something new.
+    if let Some(max_age) = back_ends.max_age(name) {
+        frame.scope.reader.note_data(max_age);
+    }
     let value = back_ends.value(name, path, Instant::now()).map_err(wrong_call)?;
     Ok(value.unwrap_or(Value::UNDEFINED))
 }
@@ -222,7 +226,11 @@ fn link(state: &mut State<'_, '_>, target: &Value) -> Result<Value, Error> {
 /// `asset(path)`
 fn asset(state: &mut State<'_, '_>, path: &Value) -> Result<Value, Error> {
     let frame = Frame::of(state)?;
-    Ok(frame.find_node(path).map_or(Value::UNDEFINED, |node| asset_value(&frame.scope, node)))
+    let Some(node) = frame.find_node(path) else { return Ok(Value::UNDEFINED) };
+    // What is given as a resource was glanced at, and the original lies in parts that nobody notes one by one.
+    frame.scope.reader.note_properties(&node);
+    frame.scope.reader.note_document(&node);
+    Ok(asset_value(&frame.scope, node))
 }
 
 /// `clientlib(name)`

@@ -2,7 +2,10 @@
 //!
 //! While a component is drawn to be kept, what it includes is marked in its text. Afterwards the text is cut at the
 //! marks: what lies between them is a hole, which is looked up for itself each time the piece is used. A text in which a
-//! mark is missing or doubled, as its template changed what was included, is not kept.
+//! mark is missing or doubled is not kept.
+//!
+//! A template that compares, filters or captures what it includes, or puts it out where it is escaped, must not see marks,
+//! as it would draw something else. It is not kept when it includes something.
 
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
@@ -48,6 +51,10 @@ pub(crate) struct Visitor {
 pub(crate) struct Capture {
     /// Each place with the text that stood there.
     holes: Vec<(Hole, Box<str>)>,
+    /// Whether the template does more with what it includes than to put it out, so that nothing may be marked.
+    is_opaque: bool,
+    /// Whether something was included without a mark.
+    is_lost: bool,
 }
 
 /// How often fragments were looked up in a request, and with which success.
@@ -261,8 +268,12 @@ impl Scope {
         };
         let mut text = directives.variation(&asker)?;
         // What drawings use counts, whatever the component says.
+        let host = format!("{}://{}", request.scheme, request.host);
+        let fault = request.error.as_ref().map_or("", |(name, _)| name);
         for (fact, value) in [
             (Facts::PAGE, self.path.as_str()),
+            (Facts::HOST, &host),
+            (Facts::FAULT, fault),
             (Facts::URL, url),
             (Facts::PARAMETERS, request.raw.get(url.len()..).unwrap_or_default()),
         ] {
@@ -298,8 +309,17 @@ fn marks(mut number: usize) -> (String, String) {
 }
 
 impl Capture {
+    /// Lets nothing be marked.
+    pub(super) fn hide_marks(&mut self) {
+        self.is_opaque = true;
+    }
+
     /// Marks a text that was included.
     pub(super) fn mark(&mut self, hole: Hole, text: &str) -> String {
+        if self.is_opaque {
+            self.is_lost = true;
+            return text.to_owned();
+        }
         let (before, after) = marks(self.holes.len());
         self.holes.push((hole, text.into()));
         format!("{before}{text}{after}")
@@ -308,6 +328,9 @@ impl Capture {
 
 /// Cuts a text at its marks; nothing if one is missing, doubled or out of order.
 fn cut(text: &str, capture: &Capture) -> Option<Box<[Piece]>> {
+    if capture.is_lost {
+        return None;
+    }
     let mut rest = text;
     let mut places = Vec::new();
     for (number, (hole, inner)) in capture.holes.iter().enumerate() {

@@ -134,6 +134,10 @@ impl Scope {
 
     /// Returns the address that visitors of this host use for an address of content.
     pub(super) fn outward(&self, address: String) -> String {
+        // Without mappings all hosts get the same, and a first mapping is a change that concerns everything.
+        if self.routes.has_mappings() {
+            self.reader.note_fact(Facts::HOST);
+        }
         self.routes.outward(&self.request.scheme, &self.request.host, address)
     }
 
@@ -210,6 +214,11 @@ impl Scope {
         selectors: Arc<[String]>,
     ) -> Result<String, Failure> {
         self.scripts.note_taken(&self.reader, script);
+        if !self.scripts.includes_plainly(script)
+            && let Some(Some(capture)) = self.running().lock().captures.last_mut()
+        {
+            capture.hide_marks();
+        }
         let template = self.scripts.template(script)?;
         let frame = Frame { scope: Arc::clone(self), resource: resource.clone(), selectors };
         let left = self.limits.bytes.saturating_sub(self.running().lock().bytes);

@@ -6,7 +6,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
-use tympan_render::{BackEnd, BackEnds, Fetch, Options, RenderRequest, Renderer};
+use tympan_content::NodePath;
+use tympan_render::{
+    BackEnd, BackEnds, Facts, Fetch, FragmentCache, FragmentOptions, Options, Recording,
+    RenderRequest, Renderer,
+};
 
 use crate::site::{Site, body_text, component};
 
@@ -164,4 +168,40 @@ fn a_crowd_asks_once() {
         }
     });
     assert_eq!(shop.requests(), 1);
+}
+
+#[test]
+fn what_shows_a_back_end_is_drawn_anew_and_has_an_end() {
+    let shop = shop(|back_end| back_end.max_age = Duration::from_secs(7));
+    shop.site.script("/apps/t/frame/frame.html.j2", "<b>{{ include(\"/content/a\") }}</b>");
+    shop.site.put("/content/plain", component("plain", "t/plain"));
+    shop.site.script("/apps/t/plain/plain.html.j2", "plain");
+    shop.site.put("/content/frame", component("frame", "t/frame"));
+    shop.site.edit(|session| {
+        let apps = NodePath::new("/apps").unwrap();
+        session.set_property(&apps, "cache", "always".into()).unwrap();
+    });
+    let fragments = FragmentCache::new(FragmentOptions::default());
+    let renderer = shop.renderer.with_fragments(Arc::clone(&fragments));
+    let get = |path| {
+        let request = RenderRequest { recording: Recording::Paths, ..RenderRequest::get(path) };
+        renderer.render(&shop.site.repository.snapshot().unwrap(), &request)
+    };
+    for _ in 0..3 {
+        let drawn = get("/content/frame.html");
+        assert_eq!(body_text(&drawn), format!("<b>{SENT}</b>"));
+        assert_eq!(drawn.headers, [("cache-control", "max-age=7".to_owned())]);
+        assert_eq!(drawn.fragments.hits, 0, "neither it nor what holds it is kept");
+        assert!(drawn.reads.facts.has(Facts::TIME));
+    }
+    assert_eq!(fragments.report(0).entries, 0);
+    // Also what shows nothing for now.
+    shop.legacy.is_dead.store(true, Ordering::SeqCst);
+    shop.site.put("/content/a", component("a", "t/status").with("order", "8"));
+    let drawn = get("/content/frame.html");
+    assert_eq!(body_text(&drawn), format!("<b>{UNKNOWN}</b>"));
+    assert_eq!(drawn.headers, [("cache-control", "max-age=7".to_owned())]);
+    get("/content/plain.html");
+    let plain = get("/content/plain.html");
+    assert_eq!((plain.headers.len(), plain.fragments.hits), (0, 1));
 }

@@ -435,7 +435,8 @@ fn every_url_whose_bytes_differ_is_named_on_the_wknd_site() {
     let Some(repository) = corpus::wknd() else { return };
     let urls = choose(&repository, "/content/wknd", setting("TYMPAN_URLS", 30), 11);
     let mut world = World::new(repository, urls, 0xabcd, None);
-    let found = run(&mut world, setting("TYMPAN_EDITS", 200));
+    // Its pages take longer to draw.
+    let found = run(&mut world, setting("TYMPAN_EDITS", 200) * 3 / 5);
     report("WKND", &found);
 }
 

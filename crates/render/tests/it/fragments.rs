@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tympan_content::NodePath;
+use tympan_content::{NodePath, Subtree};
 use tympan_render::{
     Flex, FragmentCache, FragmentCounts, FragmentOptions, Invalidation, Mode, Options, Recording,
     RenderRequest, RenderResponse, Renderer, Uncached, Visitor,
@@ -292,4 +292,73 @@ fn an_older_state_is_drawn_for_itself() {
     assert!(body_text(&drawn).contains("First"), "{}", body_text(&drawn));
     assert_eq!(drawn.fragments, FragmentCounts::default());
     assert_eq!(kept.twice(HOME)[0], counts(3, 0, 0));
+}
+
+#[test]
+fn a_template_sees_what_it_includes_without_marks() {
+    for template in [
+        "{% set one = include(\"root/one\") %}{{ one|length }}",
+        "{% if include(\"root/none\", type=\"test/nothing\")|trim %}yes{% else %}no{% endif %}",
+        "<script>const text = {{ include(\"root/one\") }};</script>{{ include(\"root/one\") }}",
+        "<a title=\"{{ include(\"root/one\") }}\">x</a>",
+        "{% set all %}{{ include(\"root/one\") }}{% endset %}{{ all|length }}",
+        "{{ include(\"root/one\") or \"nothing\" }}{{ include(\"root/none\", type=\"test/nothing\") or \"nothing\" }}",
+        "{{ \"(\" ~ include(\"root/one\") ~ \")\" }}{{ include(\"root/one\")[:9] }}",
+    ] {
+        let kept = Kept::always();
+        kept.site.script("/apps/test/nothing/nothing.html.j2", "");
+        kept.site.script("/apps/test/page/page.html.j2", template);
+        kept.twice(HOME);
+        assert_eq!(kept.uncached(), [Uncached::Changed], "{template}");
+        assert_eq!(kept.twice(HOME)[1].misses, 1, "{template}");
+    }
+    let kept = Kept::always();
+    kept.site.script(
+        "/apps/test/page/page.html.j2",
+        "<h1>{{- include ( resource.child(\"root/one\"), type=\"test/text\" ) -}}</h1>{{ include(\"root/one\") }}",
+    );
+    assert_eq!(kept.twice(HOME)[1].misses, 0);
+}
+
+/// Draws at an address, twice, and compares with a drawing without cache.
+#[track_caller]
+fn at(kept: &Kept, address: &str) -> (String, FragmentCounts) {
+    let (scheme, rest) = address.split_once("://").unwrap();
+    let (host, path) = rest.split_at(rest.find('/').unwrap());
+    let request = RenderRequest { scheme, host, ..RenderRequest::get(path) };
+    let fresh = body_text(&kept.site.render(&request));
+    let drawn = kept.ask(request);
+    assert_eq!(body_text(&drawn), fresh, "{address}");
+    (fresh, drawn.fragments)
+}
+
+#[test]
+fn mapped_links_are_kept_for_each_host() {
+    let kept = Kept::always();
+    kept.site.script(
+        "/apps/test/text/text.html.j2",
+        "<a href=\"{{ link(\"/content/site/en/apple\") }}\">x</a>",
+    );
+    let (plain, _) = at(&kept, "http://one.example/content/site/en.html");
+    assert!(plain.contains("\"/content/site/en/apple.html\""), "{plain}");
+    let (_, counts_of) = at(&kept, "http://two.example/content/site/en.html");
+    assert_eq!(counts_of, counts(3, 0, 0), "without mappings all hosts share");
+    let to = Subtree::new("one.example.80", "sling:Mapping")
+        .with("sling:internalRedirect", "/content/site");
+    let map = Subtree::new("map", "sling:Folder")
+        .with_child(Subtree::new("http", "sling:Mapping").with_child(to));
+    kept.site.put("/etc/map", map);
+    for _ in 0..2 {
+        let (here, _) = at(&kept, "http://one.example/en.html");
+        let (there, _) = at(&kept, "http://two.example/content/site/en.html");
+        let (safe, _) = at(&kept, "https://two.example/content/site/en.html");
+        assert!(here.contains("\"/en/apple.html\""), "{here}");
+        assert!(there.contains("\"http://one.example/en/apple.html\""), "{there}");
+        assert_eq!(there, safe);
+    }
+    let (_, last) = at(&kept, "http://one.example/en.html");
+    assert_eq!(last, counts(3, 0, 0));
+    kept.set("/etc/map/http/one.example.80", "sling:internalRedirect", "/content/site/en");
+    let (moved, _) = at(&kept, "http://two.example/content/site/en.html");
+    assert!(moved.contains("\"http://one.example/apple.html\""), "{moved}");
 }

@@ -329,3 +329,67 @@ async fn a_follower_that_goes_on_settles_the_step_before() {
     });
     assert!(publisher.ledger.step(&third, &publisher.snapshot()).unwrap().is_empty());
 }
+
+#[tokio::test]
+async fn the_error_page_of_a_site_is_what_a_missing_page_was_drawn_from() {
+    let publisher = Publisher::new().await;
+    let (none, apple) = ("/content/site/en/none.html", "/content/site/en/apple.html");
+    let changed = |affected: &Affected| {
+        publisher.ledger.settle(affected);
+        publisher.draw(none);
+        publisher.draw(apple);
+        affected.urls.clone()
+    };
+    publisher.draw(none);
+    publisher.draw(apple);
+    // The site names the folder of its error pages before there are any.
+    let site = "/content/site/en/jcr:content";
+    let affected = publisher.edit(site, "errorPages", "/content/site/errors");
+    assert_eq!(changed(&affected), [none]);
+    for name in ["default", "404"] {
+        let before = publisher.snapshot();
+        let page = crate::site::page(name, "Nothing here", "test/page");
+        publisher.site.put(&format!("/content/site/errors/{name}"), page);
+        let affected = publisher.ledger.affected(&before, &publisher.snapshot()).unwrap();
+        assert_eq!(changed(&affected), [none], "{name}");
+    }
+    let own = "/content/site/errors/404/jcr:content";
+    let affected = publisher.edit(own, "jcr:title", "Gone");
+    assert_eq!(changed(&affected), [none]);
+    let affected = publisher.edit("/content/site/errors/default/jcr:content", "jcr:title", "x");
+    assert_eq!(changed(&affected), [] as [&str; 0]);
+    // A page nearer than the site may name others.
+    let nearer = "/content/site/en/none/below.html";
+    publisher.draw(nearer);
+    let affected = publisher.edit(own, "jcr:title", "Lost");
+    assert_eq!(affected.urls, [none, nearer]);
+}
+
+#[tokio::test]
+async fn other_names_of_pages_concern_every_url() {
+    let publisher = Publisher::new().await;
+    let home = "/content/site/en.html";
+    let content = "/content/site/en/apple/jcr:content";
+    publisher.edit(content, "sling:vanityPath", "/fruit");
+    for (name, value) in [
+        ("sling:vanityPath", "/apples"),
+        ("sling:redirect", "true"),
+        ("sling:redirectStatus", "301"),
+        ("sling:vanityOrder", "3"),
+        ("sling:alias", "pomme"),
+    ] {
+        publisher.draw(home);
+        let affected = publisher.edit(content, name, value);
+        assert_eq!(affected.urls, [home], "{name}");
+        publisher.ledger.settle(&affected);
+    }
+    for path in ["/etc/map/http", "/oak:index/slingAlias"] {
+        publisher.draw(home);
+        let before = publisher.snapshot();
+        let name = path.rsplit('/').next().unwrap();
+        publisher.site.put(path, tympan_content::Subtree::new(name, "nt:unstructured"));
+        let affected = publisher.ledger.affected(&before, &publisher.snapshot()).unwrap();
+        assert_eq!(affected.urls, [home], "{path}");
+        publisher.ledger.settle(&affected);
+    }
+}
