@@ -1,10 +1,12 @@
-//! The dependency ledger of a publisher: where it lies, and under which name.
+//! The dependency ledger of a publisher: where it lies, under which name, and how flushes ask it.
 
 use std::fs;
 use std::path::Path;
 use std::time::SystemTime;
 
-use tympan_render::ledger::{Ledger, LedgerOptions, MAX_URLS};
+use tympan_content::{NodePath, Snapshot};
+use tympan_render::ledger::{Error, Ledger, LedgerOptions, MAX_URLS};
+use tympan_replicate::{Affected, Reach};
 use tympan_store::State;
 
 use crate::command::Fault;
@@ -48,4 +50,36 @@ fn name(file: &Path) -> Result<String, Fault> {
             Ok(name)
         }
     }
+}
+
+/// Tells flushes which URLs a change reaches.
+#[derive(Debug)]
+pub(crate) struct Reached(pub(crate) Ledger);
+
+impl Affected for Reached {
+    fn affected(
+        &self,
+        before: &Snapshot,
+        after: &Snapshot,
+        _: &[NodePath],
+    ) -> tympan_replicate::Result<Reach> {
+        let affected = match self.0.step(before, after) {
+            Ok(affected) => affected,
+            Err(Error::Compare(error)) => match *error {
+                tympan_render::Error::Content(error) => return Err(error.into()),
+                error => return Ok(unknown(&error)),
+            },
+            Err(error) => return Ok(unknown(&error)),
+        };
+        // Below the scopes there are URLs that are not known one by one.
+        Ok(match affected.scopes.is_empty() {
+            true => Reach::Urls(affected.urls),
+            false => Reach::Unknown,
+        })
+    }
+}
+
+fn unknown(error: &dyn std::error::Error) -> Reach {
+    tracing::warn!(error = chain(error), "the ledger cannot tell which URLs a change reaches");
+    Reach::Unknown
 }

@@ -8,9 +8,9 @@ mod command;
 mod config;
 mod data;
 mod home;
+mod ledger;
 mod maintenance;
 mod mounts;
-mod ledger;
 mod site;
 
 use std::process::ExitCode;

@@ -28,6 +28,7 @@ use crate::command::{Fault, Outcome, runtime};
 use crate::config::Config;
 use crate::data;
 use crate::home::{Home, chain, random_text, replication_key};
+use crate::ledger::Reached;
 use crate::maintenance;
 use crate::say;
 
@@ -128,6 +129,9 @@ pub(crate) async fn start(plan: &Plan<'_>) -> Result<Running, Fault> {
         Role::Publish => Some(crate::ledger::open(plan.home, &state).await?),
         Role::Author => None,
     };
+    if let Some(ledger) = &ledger {
+        replicator.ask(Arc::new(Reached(ledger.clone())));
+    }
     let options = InstanceOptions {
         role,
         ledger: ledger.clone(),

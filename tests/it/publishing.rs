@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use tympan_testkit::origin::{Answer, Origin};
+
 use crate::program::{Demo, get};
 
 const PAGE: &str = "/content/wayfare/en/journal/night-train-to-lisbon";
@@ -257,4 +259,52 @@ fn activating_keeps_a_version_unless_it_is_turned_off() {
         let own = "\"user\":\"admin\",\"comment\":\"activated\"";
         assert_eq!(versions.text().matches(own).count(), expected, "{}", versions.text());
     }
+}
+
+#[test]
+fn a_precise_agent_names_every_url_that_shows_a_change_and_no_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let demo = Demo::start(dir.path());
+    let cache = Origin::always(Answer::status(200));
+    let agent = "/etc/replication/agents.publish/flush";
+    let settings =
+        format!("./serializationType=precise&./transportUri=http://{}/flush", cache.addr());
+    assert_eq!(demo.post(&format!("{agent}/jcr:content"), &settings).status, 200);
+    assert_eq!(demo.post(agent, ":operation=activate").status, 200);
+    let flush_of = |path: &str, after: usize| {
+        let started = Instant::now();
+        loop {
+            let seen = cache.seen();
+            let found = seen.iter().skip(after).find(|one| one.header("cq-handle") == Some(path));
+            if let Some(found) = found {
+                return found.clone();
+            }
+            assert!(started.elapsed() < PATIENCE, "no flush of {path} came: {seen:?}");
+            std::thread::yield_now();
+        }
+    };
+    flush_of(agent, 0);
+    // What a ledger does not know from its start on is told with the first change.
+    let title = |title: &str| {
+        let after = cache.requests();
+        let content = format!("{PAGE}/jcr:content");
+        assert_eq!(demo.post(&content, &format!("./jcr:title={title}")).status, 200);
+        assert_eq!(demo.post(PAGE, ":operation=activate").status, 200);
+        flush_of(PAGE, after)
+    };
+    title("One");
+    let urls = ["", "/journal", "/journal/night-train-to-lisbon", "/contact", "/about"]
+        .map(|name| format!("/content/wayfare/en{name}.html"));
+    let draw = || urls.clone().map(|url| get(demo.publish, &url).text());
+    let before = draw();
+    let flush = title("Another-title");
+    let after = draw();
+    assert_eq!(flush.header("cq-action-scope"), Some("ResourceOnly"));
+    let body = String::from_utf8(flush.body.clone()).unwrap();
+    let named: Vec<&str> = body.lines().collect();
+    let differ = (0..urls.len()).filter(|at| before[*at] != after[*at]);
+    let differ: Vec<&str> = differ.map(|at| urls[at].as_str()).collect();
+    assert!(differ.contains(&&*format!("{PAGE}.html")), "{differ:?}");
+    assert!(differ.iter().all(|url| named.contains(url)), "{differ:?} of {named:?}");
+    assert!(named.len() < urls.len(), "{named:?}");
 }
