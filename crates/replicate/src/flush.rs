@@ -19,7 +19,7 @@ use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Method, Request, header};
 use http_body_util::Full;
 use serde_json::{Value as Json, json};
-use tympan_content::{NodePath, Repository, Viewer};
+use tympan_content::{NodePath, Repository, Snapshot, Viewer};
 use tympan_jobs::{Job, NewJob, Queues};
 use tympan_web::client::Client;
 use tympan_web::flush_message::{Action, FlushMessage, Scope};
@@ -95,35 +95,49 @@ fn flushes_since(
     if agents.is_empty() || changed.is_empty() {
         return Ok((to, Vec::new()));
     }
-    let mut lists = lists_of(&changed, affected.affected(&before, &now, &changed)?);
+    let reach = affected.affected(&before, &now, &changed)?;
     let mut flushes = Vec::new();
-    for (at, path) in changed.iter().enumerate() {
-        let node = now.node(path)?;
-        let action = if node.is_some() { "Activate" } else { "Delete" };
-        let is_page = node.is_some_and(|node| node.is_page());
-        let mut payload = json!({ "action": action, "path": path.as_str(), "page": is_page });
-        let list = lists.as_mut().and_then(|lists| lists.get_mut(at)).map(std::mem::take);
-        if let (Some(list), Some(members)) = (list, payload.as_object_mut()) {
-            members.insert("urls".to_owned(), list.into());
-        }
-        for agent in &agents {
-            let seen = match &agent.user {
-                // What is gone can be read by nobody; before, it may have been.
-                Some(user) => {
-                    let viewer = repository.viewer(Some(user))?;
-                    is_seen(&now, &viewer, path)? || is_seen(&before, &viewer, path)?
-                }
-                None => true,
-            };
-            if seen && agent.takes(path) {
-                flushes.push((topic_of("publish", &agent.name), payload.clone()));
+    for agent in &agents {
+        let taken = taken_by(agent, &changed, (repository, &before, &now))?;
+        // Listed for each agent by itself: a path that one does not take must not hold a URL that it has to hear of.
+        let mut lists = lists_of(&taken, reach.clone());
+        for (at, path) in taken.iter().enumerate() {
+            let node = now.node(path)?;
+            let action = if node.is_some() { "Activate" } else { "Delete" };
+            let is_page = node.is_some_and(|node| node.is_page());
+            let mut payload = json!({ "action": action, "path": path.as_str(), "page": is_page });
+            let list = lists.as_mut().and_then(|lists| lists.get_mut(at)).map(std::mem::take);
+            if let (Some(list), Some(members)) = (list, payload.as_object_mut()) {
+                members.insert("urls".to_owned(), list.into());
             }
+            flushes.push((topic_of("publish", &agent.name), payload));
         }
     }
     Ok((to, flushes))
 }
 
-fn is_seen(snapshot: &tympan_content::Snapshot, viewer: &Viewer, path: &NodePath) -> Result<bool> {
+/// Returns the changed paths that an agent takes and its user sees.
+fn taken_by(
+    agent: &Agent,
+    changed: &[NodePath],
+    (repository, before, now): (&Repository, &Snapshot, &Snapshot),
+) -> Result<Vec<NodePath>> {
+    let viewer = agent.user.as_deref().map(|user| repository.viewer(Some(user))).transpose()?;
+    let mut taken = Vec::new();
+    for path in changed.iter().filter(|path| agent.takes(path)) {
+        let seen = match &viewer {
+            // What is gone can be read by nobody; before, it may have been.
+            Some(viewer) => is_seen(now, viewer, path)? || is_seen(before, viewer, path)?,
+            None => true,
+        };
+        if seen {
+            taken.push(path.clone());
+        }
+    }
+    Ok(taken)
+}
+
+fn is_seen(snapshot: &Snapshot, viewer: &Viewer, path: &NodePath) -> Result<bool> {
     Ok(snapshot.seen_by(viewer).node(path)?.is_some())
 }
 

@@ -133,6 +133,34 @@ pub(crate) fn replicator(
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_agent_for_some_paths_hears_of_every_url() {
+    let (dir, repository) = (tempfile::tempdir().unwrap(), Repository::memory().unwrap());
+    let cache = Cache::start();
+    let properties = [
+        ("transportUri", Property::text(&*cache.target)),
+        ("serializationType", Property::text("precise")),
+        ("paths", texts(&["/content/z"])),
+    ];
+    put_agent(&repository, "publish", "one", &properties);
+    put(&repository, "/content/before", page("before", "x"));
+    let queues = queues(&dir).await;
+    let sender = replicator("publish", &repository, &queues);
+    sender.ask(Arc::new(Ledger));
+    sender.follow(SystemTime::now()).await.unwrap();
+    // One step with a path before it that the agent does not take.
+    put(&repository, "/content/a", page("a", "x"));
+    put(&repository, "/content/z", page("z", "x"));
+    assert_eq!(sender.follow(SystemTime::now()).await.unwrap(), 1);
+    let (stop, stopped) = watch::channel(false);
+    tokio::spawn(sender.clone().run(stopped));
+    let seen = cache.wait_for(1).await;
+    for text in ["cq-handle: /content/z", "\n/content/a.html\n/content/teaser.html\n"] {
+        assert!(seen[0].contains(text), "no `{text}` in {}", seen[0]);
+    }
+    stop.send_replace(true);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_queue_waits_for_a_cache_that_refuses_and_others_go_on() {
     let (dir, repository) = (tempfile::tempdir().unwrap(), Repository::memory().unwrap());
     let (slow, fast) = (Cache::start(), Cache::start());
