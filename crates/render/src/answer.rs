@@ -467,7 +467,7 @@ impl Answer<'_> {
             flex: self.request.flex,
             visitor: Visitor {
                 site,
-                scheme: asked.scheme.to_owned(),
+                scheme: self.request.scheme.to_owned(),
                 port: asked.port,
                 ip: asked.ip.to_owned(),
                 device: device_of(asked.user_agent).to_owned(),

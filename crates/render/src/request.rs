@@ -34,8 +34,6 @@ pub struct Visitor<'a> {
     pub user: &'a str,
     /// The client's address.
     pub ip: &'a str,
-    /// `http` or `https`.
-    pub scheme: &'a str,
     /// The port that was asked.
     pub port: u16,
     /// The first language that the client wants.

@@ -111,15 +111,13 @@ impl Asked {
 
     /// Returns what may tell visitors apart.
     fn visitor<'a>(&'a self, ip: &'a str) -> Visitor<'a> {
-        let scheme = self.scheme();
-        let default = if scheme == "https" { 443 } else { 80 };
+        let default = if self.scheme() == "https" { 443 } else { 80 };
         let host = self.header("host");
         let port = host.rsplit_once(':').and_then(|(_, port)| port.parse().ok());
         let languages = self.header("accept-language");
         Visitor {
             user: self.user.as_deref().unwrap_or_default(),
             ip,
-            scheme,
             port: port.unwrap_or(default),
             locale: languages.split([',', ';']).next().unwrap_or_default().trim(),
             user_agent: self.header("user-agent"),
