@@ -362,3 +362,17 @@ fn mapped_links_are_kept_for_each_host() {
     let (moved, _) = at(&kept, "http://two.example/content/site/en.html");
     assert!(moved.contains("\"http://one.example/apple.html\""), "{moved}");
 }
+
+#[test]
+fn parts_of_error_pages_are_kept_for_each_fault() {
+    let kept = Kept::always();
+    kept.site.script("/apps/test/shared/shared.html.j2", "[{{ error.status }}]");
+    kept.site.put("/content/site/shared", component("shared", "test/shared"));
+    let page = "{{ include(\"/content/site/shared\") }}";
+    kept.site.script("/apps/test/page/page.html.j2", page);
+    kept.site.script("/apps/sling/servlet/errorhandler/404.html.j2", page);
+    for (url, text) in [(HOME, "[]"), ("/content/site/en/none.html", "[404]"), (HOME, "[]")] {
+        assert_eq!(body_text(&kept.get(url)), text, "{url}");
+        kept.twice(url);
+    }
+}
