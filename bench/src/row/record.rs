@@ -53,7 +53,7 @@ impl Painter {
 
     /// Draws a page many times and returns the microseconds of CPU for one.
     pub(super) fn turn(&self, path: &str, recording: Recording, renders: u32) -> Outcome<f64> {
-        let draw = |_| {
+        let draw = |_| -> Outcome<()> {
             let drawn = self.render(path, recording)?;
             // What the ledger is given; without a record this is nothing.
             std::hint::black_box(drawn.reads.dependencies());
