@@ -8,9 +8,11 @@ use std::time::SystemTime;
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
-use tympan_content::{Depth, NodePath, Property, Repository, Subtree, Value, ValueType};
+use tympan_content::{Depth, NodePath, Property, Repository, Snapshot, Subtree, Value, ValueType};
 use tympan_jobs::{JobState, MIGRATIONS, QueueConfig, Queues, Worker, WorkerOptions};
-use tympan_replicate::{Action, Keeping, Need, Replicator, Wish, agents, hold, topic_of};
+use tympan_replicate::{
+    Action, Affected, Keeping, Need, Reach, Replicator, Wish, agents, hold, topic_of,
+};
 use tympan_testkit::State;
 
 pub(crate) fn path(text: &str) -> NodePath {
@@ -130,6 +132,23 @@ pub(crate) fn replicator(
     queues: &Queues,
 ) -> Replicator {
     Replicator::new(role, repository.clone(), queues.clone(), "key".to_owned())
+}
+
+/// A ledger that knows one page which shows another.
+#[derive(Debug)]
+struct Ledger;
+
+impl Affected for Ledger {
+    fn affected(
+        &self,
+        _before: &Snapshot,
+        _after: &Snapshot,
+        changed: &[NodePath],
+    ) -> tympan_replicate::Result<Reach> {
+        let is_known = changed.iter().any(|path| path.as_str() == "/content/a");
+        let urls = ["/content/teaser.html".to_owned(), "/content/a.html".to_owned()];
+        Ok(if is_known { Reach::Urls(urls.to_vec()) } else { Reach::Unknown })
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
