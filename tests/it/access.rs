@@ -30,6 +30,7 @@ const GETS: &[&str] = &[
     "/content/{home}.html",
     "/content/{home}/secret",
     "/content/{home}/secret.html",
+    "/system/timing.json",
     "/content/{home}/secret.json",
     "/content/{home}/secret.infinity.json",
     "/content/{home}/secret.txt",

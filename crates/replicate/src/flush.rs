@@ -7,7 +7,7 @@
 //! |---|---|
 //! | `flush` | `CQ-Action: Activate`, `CQ-Handle` |
 //! | `flush_refetch` | the same with the page's URL as body |
-//! | `flush_precise` | the same with all affected URLs as body and `CQ-Action-Scope: ResourceOnly`; as `flush_refetch` where nobody knows them |
+//! | `precise` | the same with all affected URLs as body and `CQ-Action-Scope: ResourceOnly`; as `flush_refetch` where nobody knows them |
 //! | `purge` | `PURGE` of each affected URL; of the page's where nobody knows them |
 //! | `purge_keys` | one `PURGE` with `Surrogate-Key` and the path |
 

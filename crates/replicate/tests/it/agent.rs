@@ -151,6 +151,94 @@ impl Affected for Ledger {
     }
 }
 
+/// A kind, more properties, the requests it takes, and what they hold and do not hold.
+type Form<'a> = (&'a str, &'a [(&'a str, Property)], usize, &'a [&'a str], &'a [&'a str]);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_kind_of_agent_flushes_in_its_form() {
+    let (dir, repository) = (tempfile::tempdir().unwrap(), Repository::memory().unwrap());
+    let cache = Cache::start();
+    put_agent(&repository, "publish", "one", &[("transportUri", Property::text(&*cache.target))]);
+    put(&repository, "/content/before", page("before", "x"));
+    let queues = queues(&dir).await;
+    let sender = replicator("publish", &repository, &queues);
+    sender.ask(Arc::new(Ledger));
+    let agent = path("/etc/replication/agents.publish/one/jcr:content");
+    let switch = |properties: &[(&str, Property)]| {
+        let mut session = repository.session("ann").unwrap();
+        for (name, value) in properties {
+            session.set_property(&agent, name, value.clone()).unwrap();
+        }
+        session.commit("switch", SystemTime::now()).unwrap();
+    };
+    let (stop, stopped) = watch::channel(false);
+    sender.follow(SystemTime::now()).await.unwrap();
+    tokio::spawn(sender.clone().run(stopped));
+    let mut count = 0;
+    // A switch counts for the next flush; nothing is restarted.
+    let forms: [Form<'_>; 6] = [
+        (
+            "flush",
+            &[],
+            1,
+            &["POST /invalidate", "cq-action: activate", "cq-handle: /content/a", "x-tympan-seq: "],
+            &["cq-action-scope", "/content/a.html"],
+        ),
+        ("flush_refetch", &[], 1, &["cq-handle: /content/a", "\n/content/a.html\n"], &["scope"]),
+        (
+            "precise",
+            &[],
+            1,
+            &[
+                "cq-handle: /content/a",
+                "cq-action-scope: resourceonly",
+                "content-type: text/plain",
+                "\n/content/a.html\n/content/teaser.html\n",
+            ],
+            &[],
+        ),
+        ("purge", &[], 3, &["PURGE /content/a.html HTTP/1.1"], &["cq-action"]),
+        (
+            "purge_keys",
+            &[],
+            1,
+            &["PURGE /invalidate", "surrogate-key: /content/a\n"],
+            &["cq-action"],
+        ),
+        (
+            "purge_keys",
+            &[
+                ("protocolHTTPMethod", Property::text("POST")),
+                ("protocolHTTPHeaders", texts(&["xkey-purge: p{path}", "Fastly-Key: secret"])),
+            ],
+            1,
+            &["POST /invalidate", "xkey-purge: p/content/a\n", "fastly-key: secret"],
+            &["surrogate-key"],
+        ),
+    ];
+    for (round, (kind, more, requests, with, without)) in forms.into_iter().enumerate() {
+        switch(&[&[("serializationType", Property::text(kind))], more].concat());
+        sender.follow(SystemTime::now()).await.unwrap();
+        // What follows from the agent's own change is not what is looked at.
+        while queues.count(&topic_of("publish", "one")).await.unwrap() > 0 {
+            tokio::task::yield_now().await;
+        }
+        count = cache.seen.lock().len().max(count);
+        put(&repository, "/content/a", page("a", &format!("round {round}")));
+        sender.follow(SystemTime::now()).await.unwrap();
+        let seen = cache.wait_for(count + requests).await;
+        let seen = seen[count..].join("\n---\n");
+        for text in with {
+            assert!(seen.contains(text), "{kind}: no `{text}` in {seen}");
+        }
+        for text in without {
+            assert!(!seen.contains(text), "{kind}: `{text}` in {seen}");
+        }
+        count += requests;
+    }
+    stop.send_replace(true);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_for_some_paths_hears_of_every_url() {
     let (dir, repository) = (tempfile::tempdir().unwrap(), Repository::memory().unwrap());

@@ -4,6 +4,7 @@ use serde_json::{Map, Value as Json, json};
 use tympan_content::Date;
 use tympan_jobs::workflow::{FailedStep, Workflows};
 
+use super::workflow::{names_of, require_open};
 use crate::api::endpoint::{
     Answer, Body, Call, Endpoint, Handler, Kind, Parameter, Pending, Reply, Verb,
 };
@@ -90,16 +91,6 @@ fn item_of(call: &Call) -> i64 {
     call.text("item").and_then(|item| item.parse().ok()).unwrap_or_default()
 }
 
-/// Returns the names under which somebody is asked to do a step; none for administrators, who may do all.
-fn names_of(call: &Call) -> Result<Vec<String>> {
-    if call.instance.is_administrator(&call.viewer)? {
-        return Ok(Vec::new());
-    }
-    let mut names = call.instance.repository.groups_of(&call.viewer)?;
-    names.push(call.user().to_owned());
-    Ok(names)
-}
-
 fn failures(call: Call) -> Pending {
     Box::pin(async move {
         call.require_administrator("see what failed")?;
@@ -133,6 +124,7 @@ fn restart(call: Call) -> Pending {
 fn back_routes(call: Call) -> Pending {
     Box::pin(async move {
         let (names, item) = (names_of(&call)?, item_of(&call));
+        require_open(&call, &names, item).await?;
         let routes = workflows(&call).back_routes_for(item, &names).await?;
         Result::Ok(Reply::json(json!({ "routes": routes })))
     })
@@ -141,6 +133,7 @@ fn back_routes(call: Call) -> Pending {
 fn send_back(call: Call) -> Pending {
     Box::pin(async move {
         let (names, item) = (names_of(&call)?, item_of(&call));
+        require_open(&call, &names, item).await?;
         let who = (call.user(), call.text("comment"));
         workflows(&call).step_back((item, call.text("to")), &names, who, call.now).await?;
         Result::Ok(Reply::json(json!({ "item": item })))

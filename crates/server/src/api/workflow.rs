@@ -15,7 +15,7 @@ use tympan_jobs::workflow::{
     Model, StartWorkflow, Workflow, WorkflowFilter, WorkflowState, Workflows, find_models,
 };
 
-pub(crate) use self::step::ENDPOINTS as STEPS;
+pub(crate) use self::step::{ENDPOINTS as STEPS, names_of, require_open};
 use crate::Instance;
 use crate::api::endpoint::{
     Answer, Body, Call, Endpoint, Handler, Kind, Parameter, Pending, Reply, Verb,

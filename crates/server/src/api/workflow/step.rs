@@ -89,7 +89,7 @@ pub(super) fn described(item: &WorkItem, seen: &Snapshot) -> Value {
 }
 
 /// Returns the names under which the asker is asked to do a step; none for administrators, who may do all.
-fn names_of(call: &Call) -> Result<Vec<String>> {
+pub(crate) fn names_of(call: &Call) -> Result<Vec<String>> {
     if super::is_administrator(call)? {
         return Ok(Vec::new());
     }
@@ -99,7 +99,7 @@ fn names_of(call: &Call) -> Result<Vec<String>> {
 }
 
 /// Refuses to speak of a step that is not in the asker's inbox.
-async fn require_open(call: &Call, names: &[String], item: i64) -> Result<()> {
+pub(crate) async fn require_open(call: &Call, names: &[String], item: i64) -> Result<()> {
     let open = workflows(&call.instance).inbox(names, u32::MAX).await?;
     if open.iter().any(|one| one.id == item) { Ok(()) } else { Err(missing(item)) }
 }
