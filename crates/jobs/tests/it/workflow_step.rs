@@ -285,7 +285,7 @@ fn other_system() -> (String, Arc<parking_lot::Mutex<Vec<String>>>) {
             reader.read_exact(&mut body).unwrap();
             noted.lock().push(format!("{head}\n{}", String::from_utf8(body).unwrap()));
             let (status, more, body) = match number {
-                0 => ("202 Accepted", "Location: /work/7\r\n", ""),
+                0 => ("202 Accepted", "Location: /orders/7\r\n", ""),
                 1 => ("202 Accepted", "", ""),
                 _ => ("200 OK", "", r#"{"pages":3}"#),
             };
@@ -322,7 +322,7 @@ async fn another_system_is_asked_until_it_is_done() {
     let asked = asked.lock().clone();
     assert_eq!(asked.len(), 3, "{asked:?}");
     assert!(asked[0].starts_with("POST /work ") && asked[0].contains(r#""payload":"/content/a""#));
-    assert!(asked[1].starts_with("GET /work/7 ") && asked[2].starts_with("GET /work/7 "));
+    assert!(asked[1].starts_with("GET /orders/7 ") && asked[2].starts_with("GET /orders/7 "));
     let keys: std::collections::BTreeSet<_> = asked
         .iter()
         .filter_map(|one| one.lines().find(|line| line.contains("idempotency")))
