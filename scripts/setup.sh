@@ -30,6 +30,9 @@ if [ "$purpose" = test ]; then
   need pdftoppm poppler-utils
   # AVIF is written by it: 60 KB. Films need ffmpeg, 53 MB to download: tests of them run where it is installed.
   need avifenc libavif-bin
+  # Metadata that is written into files is read by them.
+  need exiftool libimage-exiftool-perl
+  need identify imagemagick
 fi
 if [ "$purpose" = bench ]; then
   # Peers to measure against; a row whose peer is missing says so.
