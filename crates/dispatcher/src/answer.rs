@@ -21,6 +21,7 @@ use crate::decision::{Action, decide_among, is_flush, place};
 use crate::dispatcher::{FarmState, Inner};
 use crate::farm::Found;
 use crate::forward::{Purpose, clean_response, is_circling, proxy_headers};
+use crate::include::has_includes;
 use crate::log::Level;
 use crate::metrics::Counter;
 use crate::page::{Body, boxed, full};
@@ -173,6 +174,9 @@ impl Inner {
         let action = self.open_by_vanity(decision.action, &exchange);
         let is_page = !matches!(action, Action::Flush | Action::Purge);
         let mut response = self.act(action, &mut exchange, body, limit).await;
+        if is_page && has_includes(&response) {
+            response = self.fill(&exchange, response).await;
+        }
         if is_page && response.status().as_u16() >= 400 {
             response = self.with_error_document(&exchange, response).await;
         }
@@ -400,7 +404,7 @@ impl Outcome {
 }
 
 /// What a visitor asked of another page.
-const CONDITIONS: [header::HeaderName; 6] = [
+pub(crate) const CONDITIONS: [header::HeaderName; 6] = [
     header::RANGE,
     header::IF_RANGE,
     header::IF_MATCH,

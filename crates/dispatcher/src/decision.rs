@@ -60,7 +60,8 @@ pub(crate) fn decide_among<'a>(
     Some(Decision { farm, found, action })
 }
 
-fn decide_in<'a>(farm: &'a Farm, request: &RequestView) -> Action<'a> {
+/// Decides about a request in its farm.
+pub(crate) fn decide_in<'a>(farm: &'a Farm, request: &RequestView) -> Action<'a> {
     // A flush is subject to `/allowedClients` only; flush farms deny everything in `/filter`.
     if is_flush(request) {
         return Action::Flush;

@@ -22,6 +22,7 @@ use crate::dispatcher::{FarmState, Inner};
 use crate::flight::{Outcome, Ticket};
 use crate::forward::clean_response;
 use crate::hit::{is_same_media_type, media_type};
+use crate::include;
 use crate::log::Level;
 use crate::metrics::Counter;
 use crate::page::{Body, Growing, Page, PageBody, Progress, SMALL_BYTES, boxed};
@@ -293,7 +294,8 @@ impl Lead {
             let is_named = names.is_some_and(|names| names.iter().any(|own| own == name.as_str()));
             // A cookie is one visitor's; a length or date would contradict the file's.
             let is_own = [header::SET_COOKIE, header::CONTENT_LENGTH, header::DATE].contains(name);
-            if is_named && !is_own {
+            // Whoever serves the file later has to know what it includes.
+            if (is_named || *name == include::HEADER) && !is_own {
                 stored.append(name, value.clone());
             }
         }

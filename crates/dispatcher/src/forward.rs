@@ -12,6 +12,9 @@ use crate::request::RequestView;
 /// The header by which a render knows that a dispatcher asks.
 const SERVER_AGENT: HeaderName = HeaderName::from_static("server-agent");
 const DISPATCHER: HeaderValue = HeaderValue::from_static("Communique-Dispatcher");
+/// The header by which a render knows that includes are filled in (ESI 1.0, section 6).
+const CAPABILITY: HeaderName = HeaderName::from_static("surrogate-capability");
+const INCLUDES: HeaderValue = HeaderValue::from_static("tympan=\"SSI/1.0\"");
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_PORT: HeaderName = HeaderName::from_static("x-forwarded-port");
 const FORWARDED_SSL: HeaderName = HeaderName::from_static("x-forwarded-ssl");
@@ -84,6 +87,7 @@ fn add_own(headers: &mut HeaderMap, request: &RequestView) {
         headers.insert(FORWARDED_SSL, HeaderValue::from_static("on"));
     }
     headers.insert(SERVER_AGENT, DISPATCHER);
+    headers.insert(CAPABILITY, INCLUDES);
 }
 
 /// Adds `own` to the end of a header that each hop extends, whether or not the list of client headers names it.

@@ -35,6 +35,7 @@ mod forward;
 mod freshness;
 mod glob;
 mod hit;
+mod include;
 pub mod log;
 mod metrics;
 mod page;

@@ -30,10 +30,12 @@ pub(crate) enum Counter {
     RefetchFailures,
     BytesStored,
     Proxied,
+    Includes,
+    IncludeFailures,
 }
 
 /// Every counter: name and what a rise means.
-pub(crate) const COUNTERS: [(Counter, &str, &str); 17] = [
+pub(crate) const COUNTERS: [(Counter, &str, &str); 19] = [
     (Counter::Hits, "hits", "Requests served from a fresh file; a rise is good."),
     (
         Counter::Stale,
@@ -90,6 +92,12 @@ pub(crate) const COUNTERS: [(Counter, &str, &str); 17] = [
         Counter::Proxied,
         "proxied",
         "Requests that a rule of `tympan.toml` let another server answer; they are never cached.",
+    ),
+    (Counter::Includes, "includes", "Parts that were filled into pages for their visitors."),
+    (
+        Counter::IncludeFailures,
+        "include_failures",
+        "Parts that could not be had; a rise means that renders fail, or that the filter refuses a part.",
     ),
 ];
 

@@ -21,6 +21,7 @@ mod flush;
 mod freshness;
 mod front;
 mod hit;
+mod include;
 mod observe;
 mod pattern;
 mod raw;

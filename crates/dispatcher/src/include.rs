@@ -1,0 +1,388 @@
+//! Includes: a page is stored once for everyone, and what belongs to one visitor is filled in on the way out.
+//!
+//! In: an answer whose render names, in headers `X-Tympan-Include`, the addresses that its body includes. Out: the same
+//! answer with the answers of these addresses in the places of `<!--#include virtual="/a.html" -->` and
+//! `<esi:include src="/a.html"/>`.
+//!
+//! Invariants
+//! * Only an address that a header of the same answer names is included, so that no text which somebody typed becomes
+//!   an include.
+//! * An include asks as its visitor: with the same cookies, through the same filter and cache.
+//! * Depth, number, bytes and time are bounded, so that pages that include each other end.
+//! * A filled page has no validators, and is nobody else's if one of its parts is not.
+//!
+//! On failure: a comment stands in the place of the part, and the rest of the page is sent.
+//!
+//! Not here: storing pages with their headers (`fetch`).
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use futures_util::future::join_all;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header};
+use http_body_util::BodyExt;
+use percent_encoding::percent_decode_str;
+
+use crate::answer::{CONDITIONS, Exchange, refusal};
+use crate::cacheable::{Reason, check_response};
+use crate::decision::{Action, decide_in, place};
+use crate::dispatcher::Inner;
+use crate::metrics::Counter;
+use crate::page::{Body, full};
+use crate::request::RequestView;
+use crate::upstream::CallBody;
+
+/// The header by which a render names the addresses that its body includes, with blanks between them.
+pub(crate) const HEADER: HeaderName = HeaderName::from_static("x-tympan-include");
+
+/// Parts within parts, at most.
+const MAX_DEPTH: usize = 3;
+/// Parts of one page, those of all depths together.
+const MAX_PARTS: usize = 64;
+/// Parts that are asked for at the same time.
+const AT_ONCE: usize = 8;
+/// The largest page or part.
+const MAX_BYTES: usize = 16 * 1024 * 1024;
+/// What a part may take, with those in it.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What stands for a part that could not be had.
+const PLACEHOLDER: &[u8] = b"<!-- this part cannot be shown -->";
+
+/// Tells whether an answer has places to be filled.
+pub(crate) fn has_includes(response: &Response<Body>) -> bool {
+    response.headers().contains_key(HEADER)
+}
+
+/// A stretch of a body.
+#[derive(Debug, PartialEq, Eq)]
+enum Piece<'a> {
+    Text(&'a [u8]),
+    Include(&'a str),
+}
+
+/// What an include gave.
+struct Part {
+    bytes: Bytes,
+    is_private: bool,
+    cookies: Vec<HeaderValue>,
+}
+
+impl Part {
+    fn placeholder() -> Self {
+        // Whoever asks next may get the part itself.
+        Self { bytes: Bytes::from_static(PLACEHOLDER), is_private: true, cookies: Vec::new() }
+    }
+}
+
+/// How far the parts of one page may go.
+struct Budget<'a> {
+    left: &'a AtomicUsize,
+    depth: usize,
+}
+
+impl Inner {
+    /// Fills the places of an answer.
+    pub(crate) async fn fill(
+        self: &Arc<Self>,
+        exchange: &Exchange<'_>,
+        response: Response<Body>,
+    ) -> Response<Body> {
+        let left = AtomicUsize::new(MAX_PARTS);
+        self.fill_within(exchange, response, &Budget { left: &left, depth: 0 }).await
+    }
+
+    async fn fill_within(
+        self: &Arc<Self>,
+        exchange: &Exchange<'_>,
+        mut response: Response<Body>,
+        budget: &Budget<'_>,
+    ) -> Response<Body> {
+        if exchange.view.method == Method::HEAD {
+            forget_entity(response.headers_mut());
+            response.headers_mut().remove(HEADER);
+            return response;
+        }
+        if exchange.view.method == Method::GET && !is_whole(&response) {
+            // What a visitor has of a page, or wants of it, is counted in bytes of another one.
+            response = self.ask_whole(exchange).await;
+        }
+        let (mut parts, body) = response.into_parts();
+        let named: Vec<HeaderValue> = parts.headers.get_all(HEADER).iter().cloned().collect();
+        let named = named.iter().filter_map(|value| value.to_str().ok());
+        let named: Vec<&str> = named.flat_map(str::split_ascii_whitespace).collect();
+        parts.headers.remove(HEADER);
+        let bytes = match read_whole(body).await {
+            Ok(bytes) => bytes,
+            Err(reason) => {
+                tracing::warn!(path = %exchange.view.path, reason, "cannot fill a page");
+                return refusal(StatusCode::BAD_GATEWAY);
+            }
+        };
+        let pieces = split(&bytes, &named);
+        let wanted = pieces.iter().filter_map(|piece| match piece {
+            Piece::Include(address) => Some(*address),
+            Piece::Text(_) => None,
+        });
+        let wanted: Vec<&str> = wanted.collect();
+        let found = self.parts(exchange, &wanted, budget).await;
+        if !wanted.is_empty() {
+            forget_entity(&mut parts.headers);
+            if found.iter().any(|part| part.is_private) {
+                let private = HeaderValue::from_static("private, no-cache");
+                parts.headers.insert(header::CACHE_CONTROL, private);
+            }
+        }
+        for cookie in found.iter().flat_map(|part| &part.cookies) {
+            parts.headers.append(header::SET_COOKIE, cookie.clone());
+        }
+        let filled = join(&pieces, &found);
+        parts.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(filled.len()));
+        Response::from_parts(parts, full(filled))
+    }
+
+    /// Gets the parts for some addresses, in their order.
+    async fn parts(
+        self: &Arc<Self>,
+        exchange: &Exchange<'_>,
+        addresses: &[&str],
+        budget: &Budget<'_>,
+    ) -> Vec<Part> {
+        let mut found = Vec::with_capacity(addresses.len());
+        for some in addresses.chunks(AT_ONCE) {
+            let asked = some.iter().map(|address| async move {
+                self.metrics.count(Counter::Includes);
+                let part = tokio::time::timeout(PATIENCE, self.part(exchange, address, budget));
+                let reason = match part.await {
+                    Ok(Ok(part)) => return part,
+                    Ok(Err(reason)) => reason,
+                    Err(_elapsed) => "it takes too long",
+                };
+                self.metrics.count(Counter::IncludeFailures);
+                tracing::warn!(path = %exchange.view.path, file = *address, reason, "include failed");
+                Part::placeholder()
+            });
+            found.extend(join_all(asked).await);
+        }
+        found
+    }
+
+    /// Gets the part at an address, as the visitor of the page would.
+    fn part<'a>(
+        self: &'a Arc<Self>,
+        exchange: &'a Exchange<'_>,
+        address: &'a str,
+        budget: &'a Budget<'_>,
+    ) -> Pin<Box<dyn Future<Output = Result<Part, &'static str>> + Send + 'a>> {
+        Box::pin(async move {
+            let taken = budget
+                .left
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+            if taken.is_err() {
+                return Err("the page includes too much");
+            }
+            let (path, query) = address.split_once('?').unwrap_or((address, ""));
+            let query = (!query.is_empty()).then(|| query.to_owned());
+            let path = percent_decode_str(path).decode_utf8().map_err(|_| "it is no path")?;
+            let view = exchange.view.with_target(&path, query).map_err(|_| "it is no path")?;
+            let view = plain(view);
+            let mut inner = Exchange::new(exchange.farm, &view);
+            let action = decide_in(&exchange.farm.farm, &view);
+            let mut response = self.ask(&mut inner, action).await;
+            if has_includes(&response) {
+                if budget.depth + 1 >= MAX_DEPTH {
+                    return Err("parts lie too deep within each other");
+                }
+                let within = Budget { left: budget.left, depth: budget.depth + 1 };
+                response = self.fill_within(&inner, response, &within).await;
+            }
+            let (parts, body) = response.into_parts();
+            if parts.status != StatusCode::OK {
+                return Err("it is not there");
+            }
+            let bytes = read_whole(body).await?;
+            let is_private = check_response(parts.status, &parts.headers).is_err();
+            let cookies = parts.headers.get_all(header::SET_COOKIE).iter().cloned().collect();
+            Ok(Part { bytes, is_private, cookies })
+        })
+    }
+
+    /// Asks once more for a page that was let in, whatever its visitor has of it already.
+    async fn ask_whole(self: &Arc<Self>, exchange: &Exchange<'_>) -> Response<Body> {
+        let view = plain(exchange.view.clone());
+        let mut inner = Exchange::new(exchange.farm, &view);
+        self.ask(&mut inner, place(&exchange.farm.farm, &view)).await
+    }
+
+    async fn ask(
+        self: &Arc<Self>,
+        exchange: &mut Exchange<'_>,
+        action: Action<'_>,
+    ) -> Response<Body> {
+        match action {
+            Action::Cache(file) if exchange.farm.docroot.is_some() => {
+                self.cached(exchange, &file).await
+            }
+            Action::Cache(_) => self.pass(exchange, CallBody::empty(), Reason::NoDocroot).await,
+            Action::Pass(reason) => self.pass(exchange, CallBody::empty(), reason).await,
+            _ => refusal(StatusCode::NOT_FOUND),
+        }
+    }
+}
+
+/// Reads a body to its end. Boxed, since the compiler cannot tell otherwise that the ways here can go between threads.
+fn read_whole(mut body: Body) -> Pin<Box<dyn Future<Output = Result<Bytes, &'static str>> + Send>> {
+    Box::pin(async move {
+        let mut whole = BytesMut::new();
+        while let Some(frame) = body.frame().await {
+            let data = frame.map_err(|_| "it broke off")?.into_data().unwrap_or_default();
+            if whole.len() + data.len() > MAX_BYTES {
+                return Err("it is too large");
+            }
+            whole.extend_from_slice(&data);
+        }
+        Ok(whole.freeze())
+    })
+}
+
+/// Returns the request as a GET of everything, as it is.
+fn plain(mut view: RequestView) -> RequestView {
+    view.method = Method::GET;
+    for name in CONDITIONS.into_iter().chain([header::ACCEPT_ENCODING, header::CONTENT_TYPE]) {
+        view.headers.remove(name);
+    }
+    view
+}
+
+/// Tells whether a body is that of the page, and can be read.
+fn is_whole(response: &Response<Body>) -> bool {
+    let is_part = matches!(response.status().as_u16(), 206 | 304 | 412 | 416);
+    let encoding = response.headers().get(header::CONTENT_ENCODING);
+    !is_part && encoding.is_none_or(|one| one.as_bytes().eq_ignore_ascii_case(b"identity"))
+}
+
+/// Removes what is said about a body that is going to change.
+fn forget_entity(headers: &mut HeaderMap) {
+    for name in [
+        header::CONTENT_LENGTH,
+        header::ETAG,
+        header::LAST_MODIFIED,
+        header::ACCEPT_RANGES,
+        header::AGE,
+        header::EXPIRES,
+    ] {
+        headers.remove(name);
+    }
+}
+
+/// Cuts a body at its includes; only named addresses make one.
+fn split<'a>(bytes: &'a [u8], named: &[&'a str]) -> Vec<Piece<'a>> {
+    let mut pieces = Vec::new();
+    let (mut from, mut at) = (0, 0);
+    while let Some(found) = bytes.get(at..).and_then(|rest| rest.iter().position(|&b| b == b'<')) {
+        at += found;
+        let rest = bytes.get(at..).unwrap_or_default();
+        let tag = read_tag(rest).and_then(|(address, length)| {
+            let address = named.iter().find(|one| one.as_bytes() == address)?;
+            Some((*address, length))
+        });
+        match tag {
+            Some((address, length)) => {
+                pieces.push(Piece::Text(bytes.get(from..at).unwrap_or_default()));
+                pieces.push(Piece::Include(address));
+                at += length;
+                from = at;
+            }
+            None => at += 1,
+        }
+    }
+    pieces.push(Piece::Text(bytes.get(from..).unwrap_or_default()));
+    pieces
+}
+
+/// Reads an include at the begin of a text: its address, and how long it is.
+fn read_tag(text: &[u8]) -> Option<(&[u8], usize)> {
+    let (rest, name, end): (_, &[u8], &[u8]) = match text.strip_prefix(b"<!--#include") {
+        Some(rest) => (rest, b"virtual", b"-->"),
+        None => (text.strip_prefix(b"<esi:include")?, b"src", b"/>"),
+    };
+    let rest = after_blanks(rest).filter(|after| after.len() < rest.len())?;
+    let rest = after_blanks(rest.strip_prefix(name)?)?.strip_prefix(b"=")?;
+    let rest = after_blanks(rest)?;
+    let (quote, rest) = rest.split_first().filter(|(quote, _)| matches!(quote, b'"' | b'\''))?;
+    let length = rest.iter().position(|byte| byte == quote)?;
+    let (address, rest) = rest.split_at(length);
+    let rest = after_blanks(rest.get(1..)?)?.strip_prefix(end)?;
+    Some((address, text.len() - rest.len()))
+}
+
+fn after_blanks(text: &[u8]) -> Option<&[u8]> {
+    text.get(text.iter().take_while(|byte| byte.is_ascii_whitespace()).count()..)
+}
+
+/// Puts the parts in the places of their includes.
+fn join(pieces: &[Piece<'_>], parts: &[Part]) -> Bytes {
+    let mut parts = parts.iter();
+    let mut joined = BytesMut::new();
+    for piece in pieces {
+        match piece {
+            Piece::Text(text) => joined.extend_from_slice(text),
+            Piece::Include(_) => {
+                joined.extend_from_slice(parts.next().map_or(PLACEHOLDER, |part| &part.bytes));
+            }
+        }
+    }
+    joined.freeze()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Checks which includes a text has, if `/a.html` and `/b c.html` are named.
+    fn check(text: &str, expected: &[&str]) {
+        let pieces = split(text.as_bytes(), &["/a.html", "/b%20c.html"]);
+        let found = pieces.iter().filter_map(|piece| match piece {
+            Piece::Include(address) => Some(*address),
+            Piece::Text(_) => None,
+        });
+        assert_eq!(found.collect::<Vec<_>>(), expected, "{text}");
+        let length: usize = pieces
+            .iter()
+            .map(|piece| if let Piece::Text(text) = piece { text.len() } else { 0 })
+            .sum();
+        assert!(length <= text.len());
+        if expected.is_empty() {
+            assert_eq!(pieces, [Piece::Text(text.as_bytes())]);
+        }
+    }
+
+    #[test]
+    fn finds_named_includes_only() {
+        check("<!--#include virtual=\"/a.html\" -->", &["/a.html"]);
+        check("x<!--#include virtual='/b%20c.html'-->y", &["/b%20c.html"]);
+        check("<!--#include   virtual = \"/a.html\"\n-->", &["/a.html"]);
+        check("<esi:include src=\"/a.html\"/>", &["/a.html"]);
+        check(
+            "<esi:include src=\"/a.html\" />z<!--#include virtual=\"/a.html\" -->",
+            &["/a.html"; 2],
+        );
+        check("<<!--#include virtual=\"/a.html\" -->", &["/a.html"]);
+        // What nobody named, or is none.
+        check("<!--#include virtual=\"/c.html\" -->", &[]);
+        check("<!--#include virtual=\"/a.html?x\" -->", &[]);
+        check("<!--#include file=\"/a.html\" -->", &[]);
+        check("<!--#includevirtual=\"/a.html\" -->", &[]);
+        check("<!--#include virtual=\"/a.html", &[]);
+        check("<!--#include virtual=\"/a.html\" --", &[]);
+        check("<!--#exec cmd=\"ls\" -->", &[]);
+        check("&lt;!--#include virtual=\"/a.html\" --&gt;", &[]);
+        check("<esi:include src=\"/a.html\">", &[]);
+        check("<", &[]);
+        check("", &[]);
+    }
+}

@@ -1,0 +1,151 @@
+//! Includes: one stored page for everyone, with parts for each visitor.
+
+use std::sync::{Arc, Mutex};
+
+use tympan_testkit::origin::{Answer, Origin, Seen};
+
+use crate::front::{Front, Setup, front};
+
+const PAGE: &str = "<p>Hello <!--#include virtual=\"/who.html\" -->!</p>";
+
+/// A page that includes the name of its visitor, who is told by a cookie.
+fn greeting(seen: &Seen) -> Answer {
+    match seen.target.as_str() {
+        "/who.html" => {
+            let name = seen.header("cookie").unwrap_or("stranger").replace("user=", "");
+            Answer::html(name).header("Cache-Control", "private, no-cache")
+        }
+        _ => Answer::html(PAGE).header("X-Tympan-Include", "/who.html").header("ETag", "\"1\""),
+    }
+}
+
+fn as_user<'a>(cookie: &'a str) -> [(&'a str, &'a str); 1] {
+    [("Cookie", cookie)]
+}
+
+#[test]
+fn one_file_greets_two_users() {
+    let origin = Origin::start(greeting);
+    let front = front(&origin, "");
+    let anna = front.send("GET", "/a.html", &as_user("user=Anna"), "");
+    let ben = front.send("GET", "/a.html", &as_user("user=Ben"), "");
+    assert_eq!(anna.body, "<p>Hello Anna!</p>");
+    assert_eq!(ben.body, "<p>Hello Ben!</p>");
+    assert_eq!(front.get("/a.html").body, "<p>Hello stranger!</p>");
+    assert!(ben.is_hit(), "the page itself came from its file: {}", ben.info());
+    assert_eq!(origin.requests_for("/a.html"), 1);
+    assert_eq!(origin.requests_for("/who.html"), 3);
+    assert_eq!(front.read("a.html"), PAGE, "nobody's name is in the file");
+    assert!(!front.has("who.html"));
+    for reply in [&anna, &ben] {
+        assert_eq!(reply.header("cache-control"), Some("private, no-cache"));
+        assert_eq!(reply.header("etag"), None);
+        assert_eq!(reply.header("last-modified"), None);
+        assert_eq!(reply.header("x-tympan-include"), None);
+        assert!(reply.is_complete);
+    }
+    assert_eq!(front.metric("includes_total"), 3);
+}
+
+#[test]
+fn conditions_and_ranges_are_about_other_bytes() {
+    let origin = Origin::start(greeting);
+    let front = front(&origin, "/headers { \"ETag\" }");
+    front.get("/a.html");
+    for header in [("If-None-Match", "\"1\""), ("Range", "bytes=0-3"), ("If-Match", "\"2\"")] {
+        let reply = front.send("GET", "/a.html", &[("Cookie", "user=Anna"), header], "");
+        assert_eq!((reply.status, reply.body.as_str()), (200, "<p>Hello Anna!</p>"), "{header:?}");
+    }
+    let head = front.send("HEAD", "/a.html", &[], "");
+    assert_eq!((head.status, head.header("content-length")), (200, None));
+    assert_eq!(head.header("x-tympan-include"), None);
+}
+
+#[test]
+fn nothing_that_somebody_typed_is_included() {
+    let origin = Origin::start(|seen| match seen.target.as_str() {
+        "/secret.html" => Answer::html("secret"),
+        "/named.html" => Answer::html(
+            "<!--#include virtual=\"/secret.html\" --><!--#include virtual=\"/part.html\" -->",
+        )
+        .header("X-Tympan-Include", "/part.html"),
+        "/part.html" => Answer::html("<!--#include virtual=\"/secret.html\" -->part"),
+        _ => Answer::html(
+            "<!--#include virtual=\"/secret.html\" --><esi:include src=\"/secret.html\"/>",
+        ),
+    });
+    let front = front(&origin, "");
+    let plain = front.get("/plain.html");
+    assert!(plain.body.starts_with("<!--#include"), "{}", plain.body);
+    let named = front.get("/named.html").body;
+    assert!(named.ends_with("-->part"), "{named}");
+    assert_eq!(origin.requests_for("/secret.html"), 0);
+}
+
+#[test]
+fn a_part_that_fails_leaves_a_comment() {
+    let origin = Origin::start(|seen| {
+        match seen.target.as_str() {
+        "/gone.html" => Answer::status(404).body("no"),
+        "/moved.html" => Answer::status(302).header("Location", "/login.html"),
+        "/x.html?a=1" | "/good.html" => Answer::html("good"),
+        _ => ["/gone.html", "/moved.html", "/denied.html", "/x.html?a=1", "/good.html"].iter().fold(
+            Answer::html(
+                "<!--#include virtual=\"/gone.html\" -->,<!--#include virtual=\"/moved.html\" -->,\
+                 <!--#include virtual=\"/denied.html\" -->,<esi:include src=\"/x.html?a=1\"/>,\
+                 <esi:include src='/good.html' />.",
+            ),
+            |answer, address| answer.header("X-Tympan-Include", address),
+        ),
+    }
+    });
+    let setup = Setup {
+        farm: "/filter { /0 { /type \"allow\" /url \"/*\" } /1 { /type \"deny\" /url \"/denied*\" } }",
+        renders: vec![origin.addr()],
+        ..Setup::default()
+    };
+    let front = Front::start(&setup);
+    let none = "<!-- this part cannot be shown -->";
+    assert_eq!(front.get("/a.html").body, format!("{none},{none},{none},good,good."));
+    assert_eq!(origin.requests_for("/denied.html"), 0, "the filter refuses it");
+    assert_eq!(front.metric("include_failures_total"), 3);
+}
+
+#[test]
+fn parts_that_are_everyones_are_stored_and_leave_the_page_to_caches() {
+    let origin = Origin::start(|seen| match seen.target.as_str() {
+        "/part.html" => Answer::html("part"),
+        _ => Answer::html("<!--#include virtual=\"/part.html\" -->")
+            .header("X-Tympan-Include", "/part.html")
+            .header("Cache-Control", "max-age=60"),
+    });
+    let front = front(&origin, "/headers { \"Cache-Control\" }");
+    for _ in 0..2 {
+        let reply = front.get("/a.html");
+        assert_eq!(
+            (reply.body.as_str(), reply.header("cache-control")),
+            ("part", Some("max-age=60"))
+        );
+    }
+    assert_eq!(origin.requests(), 2);
+    front.flush("Activate", "/part", &[]);
+    assert_eq!(front.get("/a.html").body, "part");
+    assert_eq!(origin.requests_for("/part.html"), 2, "a flush of the part reaches it");
+}
+
+#[test]
+fn pages_that_include_each_other_end() {
+    let asked = Arc::new(Mutex::new(0));
+    let count = Arc::clone(&asked);
+    let origin = Origin::start(move |_| {
+        *count.lock().unwrap() += 1;
+        let tags = "<!--#include virtual=\"/b.html?x\" -->".repeat(20);
+        Answer::html(format!("[{tags}]")).header("X-Tympan-Include", "/b.html?x")
+    });
+    let front = front(&origin, "");
+    let reply = front.get("/a.html");
+    assert_eq!(reply.status, 200);
+    assert!(reply.body.contains("cannot be shown"));
+    let asked = *asked.lock().unwrap();
+    assert!(asked <= 65, "one page asked for {asked} others");
+}
