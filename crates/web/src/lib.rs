@@ -2,7 +2,9 @@
 //!
 //! Entry to this room requires a byte format or a socket; it is no drawer for helpers.
 //!
-//! * Sockets: [`listen`] (bind, limits, TLS, drain), [`limit`] (bounded bodies), [`client`] (pooled HTTP/1.1).
+//! * Sockets: [`listen`] (bind, limits, TLS, drain), [`handover`] (to the process that takes this one's place),
+//!   [`limit`] (bounded bodies), [`rate`] (what one client may ask), [`proxy_protocol`] (who is behind a proxy),
+//!   [`client`] (pooled HTTP/1.1).
 //! * Formats: [`request_log`] and [`access_log`] lines, written by [`log_file`]; the [`flush_message`] from
 //!   publish to dispatcher; [`cache_path`], the rule from a URL to a file below the document root.
 //!
@@ -14,10 +16,15 @@ pub mod client;
 mod error;
 mod escape;
 pub mod flush_message;
+pub mod handover;
 pub mod limit;
 pub mod listen;
 pub mod log_file;
 pub mod log_time;
+mod meter;
+pub mod network;
+pub mod proxy_protocol;
+pub mod rate;
 pub mod read_body;
 pub mod request_log;
 mod stall;

@@ -1,21 +1,24 @@
-//! The listener of every front: bind, accept within limits, serve HTTP/1.1, drain.
+//! The listener of every front: bind, accept within limits, serve HTTP/1.1 and, where TLS offers it, HTTP/2, drain.
 //!
-//! In: a bound socket, a service, [`Front`] (limits, TLS, counters), a future that ends the serving.
-//! Out: every request carries the extensions [`Peer`] and [`BodyLimit`].
+//! In: a bound socket, a service, [`Front`] (limits, TLS, trusted proxies, counters), a future that ends the serving.
+//! Out: every request carries the extensions [`Peer`] and [`BodyLimit`], over TLS also [`crate::tls::Handshake`].
 //!
 //! Invariants
 //! * At most `max_connections` connections are open; further ones wait in the kernel's backlog.
 //! * A head over `header_bytes` is answered 431, a `Content-Length` over `body_bytes` 413, both before the
 //!   service sees the request. A head that is not complete within `header_timeout` closes the connection.
+//! * A connection from one of [`Front::proxies`] begins with a PROXY header, and no other one may.
 //! * After the shutdown future resolves no connection is accepted; open requests have `drain_timeout` to finish.
 //!
 //! Not here: chunked bodies over the limit ([`crate::limit`], as only the reader of a body sees them grow).
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::future::Future;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -23,8 +26,8 @@ use http::{HeaderValue, Request, Response, StatusCode, header};
 use http_body::Body;
 use http_body_util::{Either, Full};
 use hyper::body::Incoming;
-use hyper::server::conn::http1;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper::server::conn::{http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -33,8 +36,11 @@ use tower::{Service, ServiceExt};
 use tracing::{debug, warn};
 
 use crate::limit::BodyLimit;
+use crate::meter::{Closed, Meter};
+use crate::network::{Network, any_contains};
+use crate::proxy_protocol;
 use crate::stall::WriteStall;
-use crate::tls::Tls;
+use crate::tls::{HTTP_2, Handshake, Tls};
 use crate::{Error, Result};
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -65,6 +71,12 @@ pub struct Limits {
     pub stall_timeout: Duration,
     /// Time for open requests to finish after the shutdown began; default 10 s.
     pub drain_timeout: Duration,
+    /// Connections of one client at once; further ones are closed. Default: any number.
+    pub max_connections_per_client: Option<usize>,
+    /// Requests on one connection of HTTP/1.1, so that connections move to other processes in time; default 10,000.
+    pub max_requests: u64,
+    /// Requests at once on one connection of HTTP/2; default 100.
+    pub max_streams: u32,
 }
 
 impl Default for Limits {
@@ -76,6 +88,9 @@ impl Default for Limits {
             header_timeout: Duration::from_secs(60),
             stall_timeout: Duration::from_secs(30),
             drain_timeout: Duration::from_secs(10),
+            max_connections_per_client: None,
+            max_requests: 10_000,
+            max_streams: 100,
         }
     }
 }
@@ -85,10 +100,48 @@ impl Default for Limits {
 pub struct Front {
     /// The bounds.
     pub limits: Limits,
-    /// The certificate; without one the front speaks cleartext.
+    /// The certificates; without any the front speaks cleartext.
     pub tls: Option<Tls>,
+    /// Proxies whose connections begin with a PROXY header, which names the client. Default none.
+    pub proxies: Arc<[Network]>,
     /// What the front counts; share one to add up several listeners.
     pub counters: Arc<Counters>,
+    /// How the front ends.
+    pub drain: Drain,
+}
+
+/// How a front ends; clones are the same one.
+#[derive(Debug, Clone, Default)]
+pub struct Drain(Arc<DrainState>);
+
+#[derive(Debug, Default)]
+struct DrainState {
+    linger_ms: AtomicU64,
+    stopped: tokio::sync::watch::Sender<bool>,
+}
+
+impl Drain {
+    /// Lets clients send one more request on connections that they hold open, for so long after the shutdown began; its
+    /// answer tells them to come anew. Without it, a request that is on its way while its connection is closed is lost.
+    pub fn linger(&self, time: Duration) {
+        let milliseconds = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        self.0.linger_ms.store(milliseconds, Ordering::SeqCst);
+    }
+
+    /// Waits until no connection is accepted any more.
+    pub async fn stopped(&self) {
+        // The sender lives as long as this.
+        self.0.stopped.subscribe().wait_for(|stopped| *stopped).await.ok();
+    }
+
+    fn is_stopped(&self) -> bool {
+        *self.0.stopped.borrow()
+    }
+
+    fn stop(&self) -> Duration {
+        self.0.stopped.send_replace(true);
+        Duration::from_millis(self.0.linger_ms.load(Ordering::SeqCst))
+    }
 }
 
 impl From<Limits> for Front {
@@ -110,6 +163,42 @@ pub struct Counters {
     pub bodies_refused: AtomicU64,
     /// Connections that ended with a protocol or socket error, slow heads included.
     pub failed: AtomicU64,
+    /// Connections closed as their client had too many already.
+    pub crowded: AtomicU64,
+    /// How many connections each client has, while that is bounded.
+    clients: Mutex<HashMap<IpAddr, usize>>,
+}
+
+/// A connection that counts for its client until it is dropped.
+struct Place {
+    counters: Arc<Counters>,
+    client: IpAddr,
+}
+
+impl Place {
+    /// Counts a connection of `client`; nothing if it has `max` of them.
+    fn take(counters: &Arc<Counters>, client: IpAddr, max: usize) -> Option<Self> {
+        let mut clients = counters.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = clients.entry(client).or_default();
+        if *count >= max {
+            counters.crowded.fetch_add(1, Ordering::Relaxed);
+            return None;
+        }
+        *count += 1;
+        Some(Self { counters: Arc::clone(counters), client })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut clients = self.counters.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Entry::Occupied(mut entry) = clients.entry(self.client) {
+            *entry.get_mut() -= 1;
+            if *entry.get() == 0 {
+                entry.remove();
+            }
+        }
+    }
 }
 
 /// Who sent the request; an extension of every request.
@@ -177,6 +266,8 @@ where
         tokio::net::TcpListener::from_std(listener).map_err(|source| Error::Serve { source })?;
     let permits = Arc::new(Semaphore::new(front.limits.max_connections));
     let graceful = GracefulShutdown::new();
+    // HTTP/2 tells its clients itself which requests were not seen, so it need not linger.
+    let graceful_http2 = GracefulShutdown::new();
     let mut shutdown = pin!(shutdown);
     loop {
         let permit = tokio::select! {
@@ -197,11 +288,22 @@ where
             service: service.clone(),
             permit,
         };
-        tokio::spawn(connection.run(stream, graceful.watcher()));
+        let watchers = (graceful.watcher(), graceful_http2.watcher());
+        tokio::spawn(connection.run(stream, watchers));
     }
     // New clients are refused at once instead of waiting in the backlog of a socket that nobody accepts from.
     drop(listener);
-    if tokio::time::timeout(front.limits.drain_timeout, graceful.shutdown()).await.is_err() {
+    let linger = front.drain.stop();
+    let end = async {
+        let http1 = async {
+            // All permits are back when all connections are gone.
+            let max = u32::try_from(front.limits.max_connections).unwrap_or(u32::MAX);
+            tokio::time::timeout(linger, permits.acquire_many(max)).await.ok();
+            graceful.shutdown().await;
+        };
+        tokio::join!(http1, graceful_http2.shutdown());
+    };
+    if tokio::time::timeout(linger + front.limits.drain_timeout, end).await.is_err() {
         warn!(
             elapsed_ms = front.limits.drain_timeout.as_millis() as u64,
             "requests were still open when the time to finish them ended"
@@ -249,47 +351,79 @@ where
     B: Body<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
 {
-    async fn run(self, stream: TcpStream, watcher: Watcher) {
+    async fn run(self, stream: TcpStream, watchers: (Watcher, Watcher)) {
         let counters = Arc::clone(&self.front.counters);
-        if let Err(error) = self.serve(stream, watcher).await {
+        if let Err(error) = self.serve(stream, watchers).await {
             counters.failed.fetch_add(1, Ordering::Relaxed);
             debug!(reason = %error, "connection ended early");
         }
         counters.open.fetch_sub(1, Ordering::Relaxed);
     }
 
-    async fn serve(self, stream: TcpStream, watcher: Watcher) -> Result<(), BoxError> {
+    async fn serve(
+        mut self,
+        mut stream: TcpStream,
+        (watcher, watcher_http2): (Watcher, Watcher),
+    ) -> Result<(), BoxError> {
         stream.set_nodelay(true)?;
         let patience = self.front.limits.stall_timeout;
+        if any_contains(&self.front.proxies, self.peer.addr.ip()) {
+            let proxied =
+                tokio::time::timeout(patience, proxy_protocol::read(&mut stream)).await??;
+            if let Some(client) = proxied.client {
+                self.peer = Peer::new(client, self.peer.is_tls || proxied.is_tls);
+            }
+        }
+        let client = self.peer.addr.ip().to_canonical();
+        let _place = match self.front.limits.max_connections_per_client {
+            None => None,
+            Some(max) => match Place::take(&self.front.counters, client, max) {
+                Some(place) => Some(place),
+                None => return Ok(()),
+            },
+        };
         match &self.front.tls {
-            None => self.speak(WriteStall::new(stream, patience), watcher).await,
+            None => self.speak(WriteStall::new(stream, patience), watcher, None).await,
             Some(tls) => {
                 let handshake = tls.acceptor().accept(stream);
                 let stream = tokio::time::timeout(patience, handshake).await??;
-                self.speak(WriteStall::new(stream, patience), watcher).await
+                let connection = stream.get_ref().1;
+                let handshake = Handshake::of(connection);
+                let is_http2 = connection.alpn_protocol() == Some(HTTP_2);
+                let stream = WriteStall::new(stream, patience);
+                if is_http2 {
+                    self.speak_http2(stream, watcher_http2, handshake).await
+                } else {
+                    self.speak(stream, watcher, Some(handshake)).await
+                }
             }
         }
     }
 
-    async fn speak<T>(self, stream: T, watcher: Watcher) -> Result<(), BoxError>
+    async fn speak<T>(
+        self,
+        stream: T,
+        watcher: Watcher,
+        handshake: Option<Handshake>,
+    ) -> Result<(), BoxError>
     where
         T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let Self { peer, front, service, permit } = self;
-        let Front { limits, counters, .. } = front;
-        let answer = move |mut request: Request<Incoming>| {
-            let service = service.clone();
-            let counters = Arc::clone(&counters);
+        let asked = Arc::new(Asked { peer, handshake, front, requests: AtomicU64::new(0) });
+        let limits = asked.front.limits.clone();
+        let answer = move |request: Request<Incoming>| {
+            let (asked, service) = (Arc::clone(&asked), service.clone());
             async move {
-                if announced_length(&request) > limits.body_bytes {
-                    counters.bodies_refused.fetch_add(1, Ordering::Relaxed);
-                    return Ok(refuse_body(limits.body_bytes).map(Either::Right));
+                let is_last = asked.requests.fetch_add(1, Ordering::Relaxed) + 1
+                    >= asked.front.limits.max_requests;
+                let is_last = is_last || asked.front.drain.is_stopped();
+                let mut response = asked.answer(request, service).await?;
+                if is_last {
+                    let close = HeaderValue::from_static("close");
+                    response.headers_mut().insert(header::CONNECTION, close);
                 }
-                let extensions = request.extensions_mut();
-                extensions.insert(peer);
-                extensions.insert(BodyLimit(limits.body_bytes));
-                let response = service.oneshot(request).await;
-                response.map(|response| response.map(Either::Left))
+                Ok::<_, S::Error>(response)
             }
         };
         let connection = http1::Builder::new()
@@ -302,6 +436,88 @@ where
         let outcome = watcher.watch(connection).await;
         drop(permit);
         Ok(outcome?)
+    }
+
+    async fn speak_http2<T>(
+        self,
+        stream: T,
+        watcher: Watcher,
+        handshake: Handshake,
+    ) -> Result<(), BoxError>
+    where
+        T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let Self { peer, front, service, permit } = self;
+        let handshake = Some(handshake);
+        let asked = Arc::new(Asked { peer, handshake, front, requests: AtomicU64::new(0) });
+        let limits = asked.front.limits.clone();
+        let meter = Meter::new();
+        let streams = Arc::clone(&meter);
+        let answer = move |request: Request<Incoming>| {
+            let stream = streams.begin();
+            let (asked, service) = (Arc::clone(&asked), service.clone());
+            async move {
+                let response = asked.answer(request, service).await?;
+                Ok::<_, S::Error>(response.map(|body| stream.answer(Box::pin(body))))
+            }
+        };
+        let connection = http2::Builder::new(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .max_header_list_size(u32::try_from(limits.header_bytes).unwrap_or(u32::MAX))
+            .max_concurrent_streams(limits.max_streams)
+            .max_send_buf_size(HTTP_2_SEND_BYTES)
+            .max_pending_accept_reset_streams(HTTP_2_RESETS)
+            .max_local_error_reset_streams(HTTP_2_RESETS)
+            .serve_connection(TokioIo::new(stream), hyper::service::service_fn(answer));
+        let outcome = tokio::select! {
+            outcome = watcher.watch(connection) => outcome.map_err(BoxError::from),
+            closed = meter.closed(limits.header_timeout, limits.stall_timeout) => match closed {
+                Closed::Idle => Ok(()),
+                closed @ (Closed::Stalled | Closed::Flood) => Err(closed.into()),
+            },
+        };
+        drop(permit);
+        outcome
+    }
+}
+
+/// What one stream of HTTP/2 may hold that its client has not taken.
+const HTTP_2_SEND_BYTES: usize = 128 * 1024;
+
+/// Streams that a client may reset before they are looked at, or by its own mistakes.
+const HTTP_2_RESETS: usize = 20;
+
+/// What the requests of one connection have in common.
+struct Asked {
+    peer: Peer,
+    handshake: Option<Handshake>,
+    front: Front,
+    requests: AtomicU64,
+}
+
+impl Asked {
+    /// Lets the service answer, unless the announced body is too large.
+    async fn answer<S, B>(
+        &self,
+        mut request: Request<Incoming>,
+        service: S,
+    ) -> Result<Response<Either<B, Full<Bytes>>>, S::Error>
+    where
+        S: Service<Request<Incoming>, Response = Response<B>>,
+    {
+        let limit = self.front.limits.body_bytes;
+        if announced_length(&request) > limit {
+            self.front.counters.bodies_refused.fetch_add(1, Ordering::Relaxed);
+            return Ok(refuse_body(limit).map(Either::Right));
+        }
+        let extensions = request.extensions_mut();
+        extensions.insert(self.peer);
+        extensions.insert(BodyLimit(limit));
+        if let Some(handshake) = &self.handshake {
+            extensions.insert(handshake.clone());
+        }
+        let response = service.oneshot(request).await;
+        response.map(|response| response.map(Either::Left))
     }
 }
 

@@ -4,18 +4,25 @@
 
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
+use rustls::client::verify_server_name;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{
+    ClientHello, NoClientAuth, ParsedCertificate, ResolvesServerCert, WebPkiClientVerifier,
+};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::{ClientConfig, RootCertStore, ServerConfig, ServerConnection};
 
 use crate::{Error, Result};
 
-/// What a listener proves itself with.
+/// A certificate chain and its key.
 #[derive(Debug, Clone)]
-pub struct Tls(Arc<ServerConfig>);
+pub struct Identity(Arc<CertifiedKey>);
 
-impl Tls {
+impl Identity {
     /// Reads a certificate chain and its key, both in PEM.
     ///
     /// # Errors
@@ -24,16 +31,159 @@ impl Tls {
         let chain = parse_certificates(certificate, "certificate")?;
         let key = PrivateKeyDer::from_pem_slice(key)
             .map_err(|error| Error::Tls { what: "key", reason: error.to_string() })?;
-        let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
-            .with_safe_default_protocol_versions()
-            .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, key))
+        let own = CertifiedKey::from_der(chain, key, &ring::default_provider())
             .map_err(|error| Error::Tls { what: "certificate", reason: error.to_string() })?;
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        Ok(Self(Arc::new(config)))
+        Ok(Self(Arc::new(own)))
+    }
+
+    fn is_for(&self, name: &ServerName<'_>) -> bool {
+        self.0.end_entity_cert().is_ok_and(|certificate| is_for(certificate, name))
+    }
+}
+
+/// Whose certificates a listener asks its clients for.
+#[derive(Debug, Clone, Copy)]
+pub struct ClientRoots<'a> {
+    /// Who signs them, in PEM.
+    pub pem: &'a [u8],
+    /// Whether a client without one is refused.
+    pub is_required: bool,
+}
+
+/// What a listener offers over TLS.
+#[derive(Debug, Clone, Default)]
+pub struct Offering<'a> {
+    /// The certificates; a client gets the first one for the name that it asks for, or the first of all.
+    pub identities: Vec<Identity>,
+    /// Whether and how clients prove themselves.
+    pub clients: Option<ClientRoots<'a>>,
+    /// Whether HTTP/2 is spoken with clients that can.
+    pub has_http2: bool,
+}
+
+/// What a listener proves itself with; clones are the same one.
+#[derive(Debug, Clone)]
+pub struct Tls(Arc<ArcSwap<ServerConfig>>);
+
+impl Tls {
+    /// Returns TLS with one certificate, for HTTP/1.1; chain and key are in PEM.
+    ///
+    /// # Errors
+    /// [`Error::Tls`] names the part that is malformed or does not fit the other.
+    pub fn from_pem(certificate: &[u8], key: &[u8]) -> Result<Self> {
+        let identities = vec![Identity::from_pem(certificate, key)?];
+        Self::new(&Offering { identities, ..Offering::default() })
+    }
+
+    /// Returns TLS as `offering` says.
+    ///
+    /// # Errors
+    /// [`Error::Tls`] if there is no certificate, or nobody whom clients could be signed by.
+    pub fn new(offering: &Offering<'_>) -> Result<Self> {
+        Ok(Self(Arc::new(ArcSwap::from_pointee(server_config(offering)?))))
+    }
+
+    /// Shakes hands as `offering` says from now on; open connections stay.
+    ///
+    /// # Errors
+    /// As [`Tls::new`]; then nothing changes.
+    pub fn replace(&self, offering: &Offering<'_>) -> Result<()> {
+        self.0.store(Arc::new(server_config(offering)?));
+        Ok(())
     }
 
     pub(crate) fn acceptor(&self) -> tokio_rustls::TlsAcceptor {
-        tokio_rustls::TlsAcceptor::from(Arc::clone(&self.0))
+        tokio_rustls::TlsAcceptor::from(self.0.load_full())
+    }
+}
+
+fn server_config(offering: &Offering<'_>) -> Result<ServerConfig> {
+    if offering.identities.is_empty() {
+        return Err(Error::Tls { what: "certificate", reason: "there is none".to_owned() });
+    }
+    let fault = |what| move |error: rustls::Error| Error::Tls { what, reason: error.to_string() };
+    let provider = Arc::new(ring::default_provider());
+    let verifier: Arc<dyn ClientCertVerifier> = match &offering.clients {
+        None => Arc::new(NoClientAuth),
+        Some(clients) => {
+            let roots = Arc::new(parse_roots(clients.pem)?);
+            let builder = WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(&provider));
+            let builder =
+                if clients.is_required { builder } else { builder.allow_unauthenticated() };
+            builder
+                .build()
+                .map_err(|error| Error::Tls { what: "roots", reason: error.to_string() })?
+        }
+    };
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(fault("certificate"))?
+        .with_client_cert_verifier(verifier)
+        .with_cert_resolver(Arc::new(ByName(offering.identities.clone())));
+    // Tickets hold what resumption needs, so that no memory is kept for visitors who may never come again.
+    config.ticketer = ring::Ticketer::new().map_err(fault("key"))?;
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    if offering.has_http2 {
+        config.alpn_protocols.insert(0, HTTP_2.to_vec());
+    }
+    Ok(config)
+}
+
+/// The name of HTTP/2 in handshakes.
+pub(crate) const HTTP_2: &[u8] = b"h2";
+
+/// Chooses a certificate by the name that a client asks for.
+#[derive(Debug)]
+struct ByName(Vec<Identity>);
+
+impl ResolvesServerCert for ByName {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let name = hello.server_name().and_then(|name| ServerName::try_from(name).ok());
+        let chosen = name.and_then(|name| self.0.iter().find(|identity| identity.is_for(&name)));
+        chosen.or(self.0.first()).map(|identity| Arc::clone(&identity.0))
+    }
+}
+
+fn is_for(certificate: &CertificateDer<'_>, name: &ServerName<'_>) -> bool {
+    ParsedCertificate::try_from(certificate)
+        .is_ok_and(|certificate| verify_server_name(&certificate, name).is_ok())
+}
+
+/// What a client and the listener agreed on; an extension of requests over TLS.
+#[derive(Debug, Clone)]
+pub struct Handshake {
+    /// The cipher suite, such as `TLS13_AES_128_GCM_SHA256`.
+    pub cipher: Option<&'static str>,
+    /// The certificate that the client proved itself with, signed by the listener's [`ClientRoots`].
+    pub client: Option<ClientCertificate>,
+}
+
+impl Handshake {
+    pub(crate) fn of(connection: &ServerConnection) -> Self {
+        let suite = connection.negotiated_cipher_suite();
+        let client = connection.peer_certificates().and_then(<[_]>::first);
+        Self {
+            cipher: suite.and_then(|suite| suite.suite().as_str()),
+            client: client.map(|der| ClientCertificate(Arc::new(der.clone().into_owned()))),
+        }
+    }
+}
+
+/// A client's certificate whose signature was checked.
+#[derive(Debug, Clone)]
+pub struct ClientCertificate(Arc<CertificateDer<'static>>);
+
+impl ClientCertificate {
+    /// Tells whether the certificate is for `name`, as one of its alternative names says.
+    #[must_use]
+    pub fn is_for(&self, name: &str) -> bool {
+        ServerName::try_from(name).is_ok_and(|name| is_for(&self.0, &name))
+    }
+
+    /// Returns the certificate as DER.
+    #[must_use]
+    pub fn der(&self) -> &[u8] {
+        &self.0
     }
 }
 
@@ -47,12 +197,21 @@ impl Trust {
     /// # Errors
     /// [`Error::Tls`] when `pem` holds no usable certificate.
     pub fn from_pem(pem: &[u8]) -> Result<Self> {
-        let mut roots = RootCertStore::empty();
-        let (added, _ignored) = roots.add_parsable_certificates(parse_certificates(pem, "roots")?);
-        if added == 0 {
-            return Err(Error::Tls { what: "roots", reason: "no usable certificate".to_owned() });
-        }
-        Self::of(roots)
+        Self::of(parse_roots(pem)?)
+    }
+
+    /// Believes servers as [`Trust::from_pem`] does, and proves itself with a certificate to those that ask.
+    ///
+    /// # Errors
+    /// [`Error::Tls`] when `pem` holds no usable certificate, or the identity cannot be used.
+    pub fn with_identity(pem: &[u8], identity: &Identity) -> Result<Self> {
+        let fault = |error: rustls::Error| Error::Tls { what: "roots", reason: error.to_string() };
+        let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .map_err(fault)?
+            .with_root_certificates(parse_roots(pem)?)
+            .with_client_cert_resolver(Arc::new(SingleCertAndKey::from(Arc::clone(&identity.0))));
+        Ok(Self(Arc::new(config)))
     }
 
     /// Believes servers whose certificates one of the system's roots signed.
@@ -82,6 +241,15 @@ impl Trust {
     pub(crate) fn connector(&self) -> tokio_rustls::TlsConnector {
         tokio_rustls::TlsConnector::from(Arc::clone(&self.0))
     }
+}
+
+fn parse_roots(pem: &[u8]) -> Result<RootCertStore> {
+    let mut roots = RootCertStore::empty();
+    let (added, _ignored) = roots.add_parsable_certificates(parse_certificates(pem, "roots")?);
+    if added == 0 {
+        return Err(Error::Tls { what: "roots", reason: "no usable certificate".to_owned() });
+    }
+    Ok(roots)
 }
 
 fn parse_certificates(pem: &[u8], what: &'static str) -> Result<Vec<CertificateDer<'static>>> {

@@ -7,8 +7,11 @@
 )]
 
 mod cache_path;
+mod certificates;
 mod client;
 mod flush_message;
+mod handover;
+mod http2;
 mod limit;
 mod listen;
 mod logs;

@@ -7,10 +7,13 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Empty, Full};
 use hyper::body::Incoming;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tower::service_fn;
 use tympan_web::client::{Client, Options};
 use tympan_web::listen::{Front, Peer, Reuse, bind, serve};
-use tympan_web::tls::{Tls, Trust};
+use tympan_web::tls::{ClientRoots, Handshake, Offering, Tls, Trust};
+
+use crate::certificates::{Authority, Made, connect, connect_as};
 
 // A key pair for tests only, for `localhost` and 127.0.0.1, valid from 2020 to 2120.
 const KEY: &str = "\
@@ -36,7 +39,12 @@ bLVW2KUXyAdrpQNMN5UeSSBWDDtD+Pc5DA==
 
 async fn answer(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
     let peer: &Peer = request.extensions().get().unwrap();
-    Ok(Response::new(Full::from(format!("tls {}", peer.is_tls))))
+    let handshake: &Handshake = request.extensions().get().unwrap();
+    let client = handshake.client.as_ref();
+    let names = ["one.example.com", "two.example.com"];
+    let named = names.into_iter().find(|name| client.is_some_and(|client| client.is_for(name)));
+    let named = named.map(|name| format!(" as {name}")).unwrap_or_default();
+    Ok(Response::new(Full::from(format!("tls {}{named}", peer.is_tls))))
 }
 
 fn client(trust: Option<Trust>) -> Client {
@@ -70,4 +78,99 @@ fn unusable_pem_is_refused_by_name() {
     assert!(error(CERTIFICATE, CERTIFICATE).contains("TLS key"));
     assert!(error(&CERTIFICATE.replace("MII", "XXX"), KEY).contains("TLS certificate"));
     assert!(Trust::from_pem(KEY.as_bytes()).is_err());
+}
+
+/// A listener with `offering`, and what its certificates are changed by.
+fn start(offering: &Offering<'_>) -> (SocketAddr, Tls, tokio::task::JoinHandle<()>) {
+    let listener = bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), Reuse::Exclusive).unwrap();
+    let addr = listener.local_addr().unwrap();
+    let tls = Tls::new(offering).unwrap();
+    let front = Front { tls: Some(tls.clone()), ..Front::default() };
+    let server = tokio::spawn(async move {
+        serve(listener, service_fn(answer), front, std::future::pending()).await.unwrap();
+    });
+    (addr, tls, server)
+}
+
+async fn ask<T: AsyncReadExt + AsyncWriteExt + Unpin>(stream: &mut T) -> String {
+    stream.write_all(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n").await.unwrap();
+    let mut answer = Vec::new();
+    loop {
+        let end = answer.windows(4).position(|window| window == b"\r\n\r\n");
+        let text = String::from_utf8_lossy(&answer).to_ascii_lowercase();
+        let length = text.split("content-length: ").nth(1).and_then(|rest| rest.lines().next());
+        if let (Some(end), Some(Ok(length))) = (end, length.map(str::parse::<usize>))
+            && answer.len() == end + 4 + length
+        {
+            return String::from_utf8_lossy(&answer[end + 4..]).into_owned();
+        }
+        answer.push(stream.read_u8().await.unwrap());
+    }
+}
+
+#[tokio::test]
+async fn the_name_that_a_client_asks_for_chooses_the_certificate() {
+    let one = Made::for_names(&["one.example.com"]);
+    let wild = Made::for_names(&["*.example.org", "example.org"]);
+    let identities = vec![one.identity(), wild.identity()];
+    let (addr, _tls, server) = start(&Offering { identities, ..Offering::default() });
+    for (name, right, wrong) in [
+        ("one.example.com", &one, &wild),
+        ("www.example.org", &wild, &one),
+        ("example.org", &wild, &one),
+    ] {
+        assert!(connect(addr, name, &right.certificate, &[]).await.is_ok(), "{name}");
+        assert!(connect(addr, name, &wrong.certificate, &[]).await.is_err(), "{name}");
+    }
+    // A name that no certificate is for gets the first one, which its client then refuses by name.
+    let error = connect(addr, "other.net", &one.certificate, &[]).await.unwrap_err().to_string();
+    assert!(error.contains("not valid for name"), "{error}");
+    assert!(Tls::new(&Offering::default()).is_err());
+    server.abort();
+}
+
+#[tokio::test]
+async fn renewed_certificates_are_for_new_connections_and_open_ones_stay() {
+    let (old, new) = (Made::for_names(&["one.example.com"]), Made::for_names(&["one.example.com"]));
+    let offering =
+        |made: &Made| Offering { identities: vec![made.identity()], ..Offering::default() };
+    let (addr, tls, server) = start(&offering(&old));
+    let mut open = connect(addr, "one.example.com", &old.certificate, &[]).await.unwrap();
+    assert_eq!(ask(&mut open).await, "tls true");
+    tls.replace(&offering(&new)).unwrap();
+    assert!(connect(addr, "one.example.com", &old.certificate, &[]).await.is_err());
+    let mut other = connect(addr, "one.example.com", &new.certificate, &[]).await.unwrap();
+    assert_eq!(ask(&mut other).await, "tls true");
+    assert_eq!(ask(&mut open).await, "tls true", "the open connection goes on");
+    assert!(tls.replace(&Offering::default()).is_err());
+    assert!(connect(addr, "one.example.com", &new.certificate, &[]).await.is_ok());
+    server.abort();
+}
+
+#[tokio::test]
+async fn clients_prove_themselves() {
+    let own = Made::for_names(&["localhost"]);
+    let (authority, stranger) = (Authority::new(), Authority::new());
+    let good = authority.sign("two.example.com");
+    let bad = stranger.sign("two.example.com");
+    for is_required in [false, true] {
+        let clients = ClientRoots { pem: authority.certificate.as_bytes(), is_required };
+        let identities = vec![own.identity()];
+        let (addr, _tls, server) =
+            start(&Offering { identities, clients: Some(clients), ..Offering::default() });
+        let connect = |client| connect_as(addr, "localhost", &own.certificate, &[], client);
+        let mut stream = connect(Some(&good)).await.unwrap();
+        assert_eq!(ask(&mut stream).await, "tls true as two.example.com");
+        // With TLS 1.3 a client learns of its refusal only when it reads.
+        let is_refused = async |client| match connect(client).await {
+            Err(_) => true,
+            Ok(mut stream) => {
+                stream.write_all(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n").await.ok();
+                !matches!(stream.read(&mut [0; 8]).await, Ok(1..))
+            }
+        };
+        assert!(is_refused(Some(&bad)).await);
+        assert_eq!(is_refused(None).await, is_required);
+        server.abort();
+    }
 }

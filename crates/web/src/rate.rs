@@ -1,0 +1,213 @@
+//! How much one client may ask: a bucket of tokens for each address, in a table of bounded size.
+//!
+//! A bucket holds `burst` tokens and gains `per_second` of them; a request takes one. IPv4 addresses have a bucket each,
+//! IPv6 addresses one for each /64, as a single machine has as many addresses as it likes in there.
+//!
+//! Invariants
+//! * At most [`Rate::max_clients`] buckets exist. Where no place is left, new clients share one bucket, so that an attack
+//!   from many addresses holds up other newcomers, but neither known clients nor the memory.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::network::masked;
+
+/// The bits of an IPv6 address that name a client.
+const CLIENT_BITS: u8 = 64;
+
+/// So many parts of the table are locked apart.
+const SHARDS: usize = 16;
+
+/// What one client may ask.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Rate {
+    /// Requests a second in the long run.
+    pub per_second: f64,
+    /// Requests at once.
+    pub burst: u32,
+    /// Clients that are told apart; default 100,000, of about 64 bytes each.
+    pub max_clients: usize,
+}
+
+impl Rate {
+    /// Returns a rate with the usual number of clients.
+    #[must_use]
+    pub fn new(per_second: f64, burst: u32) -> Self {
+        Self { per_second, burst, max_clients: 100_000 }
+    }
+}
+
+/// The buckets of all clients.
+#[derive(Debug)]
+pub struct RateLimiter {
+    rate: Rate,
+    shards: Vec<Mutex<Shard>>,
+}
+
+#[derive(Debug)]
+struct Shard {
+    clients: HashMap<IpAddr, Bucket>,
+    strangers: Bucket,
+    swept: Option<Instant>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Bucket {
+    tokens: f64,
+    at: Option<Instant>,
+}
+
+impl RateLimiter {
+    /// Returns a limiter that knows no client yet.
+    #[must_use]
+    pub fn new(rate: Rate) -> Self {
+        let full = Bucket { tokens: f64::from(rate.burst.max(1)), at: None };
+        let shard = || Shard { clients: HashMap::new(), strangers: full, swept: None };
+        Self { rate, shards: (0..SHARDS).map(|_| Mutex::new(shard())).collect() }
+    }
+
+    /// Returns what is limited to.
+    #[must_use]
+    pub fn rate(&self) -> Rate {
+        self.rate
+    }
+
+    /// Takes a token of the client at `address`.
+    ///
+    /// # Errors
+    /// How long to wait for the next one, if there is none.
+    pub fn take(&self, address: IpAddr, now: Instant) -> Result<(), Duration> {
+        let address = address.to_canonical();
+        let client = match address {
+            IpAddr::V4(_) => address,
+            IpAddr::V6(_) => masked(address, CLIENT_BITS).unwrap_or(address),
+        };
+        let Some(shard) = self.shards.get(shard_of(client)) else { return Ok(()) };
+        let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+        let max = (self.rate.max_clients / SHARDS).max(1);
+        if shard.clients.len() >= max && !shard.clients.contains_key(&client) {
+            shard.sweep(&self.rate, now);
+        }
+        let full = Bucket { tokens: f64::from(self.rate.burst.max(1)), at: Some(now) };
+        let has_place = shard.clients.len() < max;
+        let bucket = match shard.clients.get_mut(&client) {
+            Some(bucket) => bucket,
+            None if has_place => shard.clients.entry(client).or_insert(full),
+            None => &mut shard.strangers,
+        };
+        bucket.take(&self.rate, now)
+    }
+
+    /// Returns how many clients are known.
+    #[must_use]
+    pub fn clients(&self) -> usize {
+        let len = |shard: &Mutex<Shard>| {
+            shard.lock().unwrap_or_else(PoisonError::into_inner).clients.len()
+        };
+        self.shards.iter().map(len).sum()
+    }
+}
+
+impl Shard {
+    /// Forgets clients whose buckets are full again: a new bucket would be the same.
+    fn sweep(&mut self, rate: &Rate, now: Instant) {
+        // A sweep looks at the whole shard, so a flood of new addresses must not cause one each.
+        let is_recent = |at: Instant| now.saturating_duration_since(at) < Duration::from_secs(1);
+        if self.swept.is_some_and(is_recent) {
+            return;
+        }
+        self.swept = Some(now);
+        self.clients.retain(|_, bucket| bucket.level(rate, now) < f64::from(rate.burst.max(1)));
+    }
+}
+
+impl Bucket {
+    fn level(&self, rate: &Rate, now: Instant) -> f64 {
+        let age = self.at.map_or(Duration::ZERO, |at| now.saturating_duration_since(at));
+        (self.tokens + age.as_secs_f64() * rate.per_second).min(f64::from(rate.burst.max(1)))
+    }
+
+    fn take(&mut self, rate: &Rate, now: Instant) -> Result<(), Duration> {
+        let level = self.level(rate, now);
+        self.at = Some(now);
+        if level >= 1.0 {
+            self.tokens = level - 1.0;
+            return Ok(());
+        }
+        self.tokens = level;
+        let wait = (1.0 - level) / rate.per_second.max(f64::MIN_POSITIVE);
+        Err(Duration::try_from_secs_f64(wait).unwrap_or(Duration::MAX))
+    }
+}
+
+fn shard_of(client: IpAddr) -> usize {
+    let bytes = match client {
+        IpAddr::V4(address) => u64::from(u32::from(address)),
+        // The upper half: the lower one is cleared.
+        IpAddr::V6(address) => (u128::from(address) >> 64) as u64,
+    };
+    // The golden section spreads neighbors, and the upper bits are the best mixed ones.
+    (bytes.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 60) as usize % SHARDS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Rate, RateLimiter, SHARDS};
+    use std::net::IpAddr;
+    use std::time::{Duration, Instant};
+
+    fn address(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn a_burst_passes_and_then_the_rate() {
+        let limiter = RateLimiter::new(Rate::new(2.0, 3));
+        let now = Instant::now();
+        let client = address("192.0.2.1");
+        for _ in 0..3 {
+            assert_eq!(limiter.take(client, now), Ok(()));
+        }
+        assert_eq!(limiter.take(client, now), Err(Duration::from_millis(500)));
+        assert_eq!(limiter.take(address("192.0.2.2"), now), Ok(()), "others are not concerned");
+        let later = now + Duration::from_millis(500);
+        assert_eq!(limiter.take(client, later), Ok(()));
+        assert!(limiter.take(client, later).is_err());
+        let much_later = now + Duration::from_secs(100);
+        let passed = (0..10).filter(|_| limiter.take(client, much_later).is_ok()).count();
+        assert_eq!(passed, 3, "no more than a burst is saved up");
+    }
+
+    #[test]
+    fn addresses_of_one_machine_share_a_bucket() {
+        let limiter = RateLimiter::new(Rate::new(1.0, 1));
+        let now = Instant::now();
+        assert!(limiter.take(address("2001:db8::1"), now).is_ok());
+        assert!(limiter.take(address("2001:db8::2"), now).is_err());
+        assert!(limiter.take(address("2001:db8:0:1::1"), now).is_ok());
+        assert!(limiter.take(address("192.0.2.1"), now).is_ok());
+        assert!(limiter.take(address("::ffff:192.0.2.1"), now).is_err());
+    }
+
+    #[test]
+    fn the_table_is_bounded_and_known_clients_keep_their_place() {
+        let rate = Rate { per_second: 1.0, burst: 2, max_clients: 160 };
+        let limiter = RateLimiter::new(rate);
+        let mut now = Instant::now();
+        let known = address("192.0.2.1");
+        assert!(limiter.take(known, now).is_ok());
+        for number in 0..100_000_u32 {
+            limiter.take(IpAddr::from((0x0a00_0000 + number).to_be_bytes()), now).ok();
+            assert!(limiter.clients() <= 160 + SHARDS || number % 1000 != 0);
+        }
+        assert!(limiter.clients() <= 160, "{}", limiter.clients());
+        assert!(limiter.take(known, now).is_ok(), "the second of its two tokens");
+        assert!(limiter.take(known, now).is_err());
+        now += Duration::from_secs(60);
+        for number in 0..SHARDS as u32 * 4 {
+            assert!(limiter.take(IpAddr::from((0x0b00_0000 + number).to_be_bytes()), now).is_ok());
+        }
+    }
+}

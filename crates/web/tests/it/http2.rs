@@ -1,0 +1,229 @@
+//! HTTP/2: what is answered, and what closes a connection. Frames are written by hand where a client would not send them.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response, Version};
+use http_body_util::{BodyExt, Empty, Full};
+use hyper::body::Incoming;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::Notify;
+use tokio_rustls::client::TlsStream;
+use tower::service_fn;
+use tympan_web::listen::{Counters, Front, Limits, Peer, Reuse, bind, serve};
+use tympan_web::tls::{Offering, Tls};
+
+use crate::certificates::{Made, connect};
+
+/// What the service of these tests saw.
+#[derive(Default)]
+struct Seen {
+    begun: AtomicUsize,
+    gate: Notify,
+}
+
+struct Server {
+    addr: SocketAddr,
+    made: Made,
+    seen: Arc<Seen>,
+    counters: Arc<Counters>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Answers `/slow` when the gate opens, `/large` with 4 MiB, everything else at once.
+async fn answer(
+    request: Request<Incoming>,
+    seen: Arc<Seen>,
+) -> Result<Response<Full<Bytes>>, Infallible> {
+    seen.begun.fetch_add(1, Ordering::SeqCst);
+    let peer = *request.extensions().get::<Peer>().unwrap();
+    let body = match request.uri().path() {
+        "/slow" => {
+            seen.gate.notified().await;
+            "slow".to_owned()
+        }
+        "/large" => "x".repeat(4 * 1024 * 1024),
+        path => format!("{path} {:?} tls {}", request.version(), peer.is_tls),
+    };
+    Ok(Response::new(Full::from(body)))
+}
+
+fn start(limits: Limits) -> Server {
+    let made = Made::for_names(&["localhost"]);
+    let offering =
+        Offering { identities: vec![made.identity()], has_http2: true, ..Offering::default() };
+    let front = Front { tls: Some(Tls::new(&offering).unwrap()), ..Front::from(limits) };
+    let counters = Arc::clone(&front.counters);
+    let listener = bind(SocketAddr::from(([127, 0, 0, 1], 0)), Reuse::Exclusive).unwrap();
+    let addr = listener.local_addr().unwrap();
+    let seen = Arc::new(Seen::default());
+    let inner = Arc::clone(&seen);
+    let service = service_fn(move |request| answer(request, Arc::clone(&inner)));
+    let task = tokio::spawn(async move {
+        serve(listener, service, front, std::future::pending()).await.unwrap();
+    });
+    Server { addr, made, seen, counters, task }
+}
+
+impl Server {
+    async fn connect(&self, protocol: &[u8]) -> TlsStream<tokio::net::TcpStream> {
+        connect(self.addr, "localhost", &self.made.certificate, &[protocol]).await.unwrap()
+    }
+
+    /// Sends raw frames behind the preface, and returns all that comes back until the server closes.
+    async fn closes_after(&self, frames: &[u8]) -> Vec<u8> {
+        let mut stream = self.connect(b"h2").await;
+        let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+        bytes.extend(frame(4, 0, 0, &[]));
+        bytes.extend(frames);
+        // The server may close before it took everything.
+        stream.write_all(&bytes).await.ok();
+        let mut answer = Vec::new();
+        let read = stream.read_to_end(&mut answer);
+        let read = tokio::time::timeout(Duration::from_secs(60), read).await;
+        read.expect("the server closes the connection").ok();
+        answer
+    }
+}
+
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let mut frame = (payload.len() as u32).to_be_bytes()[1..].to_vec();
+    frame.extend([kind, flags]);
+    frame.extend(stream.to_be_bytes());
+    frame.extend(payload);
+    frame
+}
+
+/// The headers of `GET path`, without indexing.
+fn get(path: &str) -> Vec<u8> {
+    let mut block = vec![0x82, 0x87, 0x04, path.len() as u8];
+    block.extend(path.as_bytes());
+    block.extend([0x01, 9]);
+    block.extend(b"localhost");
+    block
+}
+
+/// The reasons of all `GOAWAY` frames.
+fn farewells(mut bytes: &[u8]) -> Vec<u32> {
+    let mut reasons = Vec::new();
+    while bytes.len() >= 9 {
+        let length = u32::from_be_bytes([0, bytes[0], bytes[1], bytes[2]]) as usize;
+        let kind = bytes[3];
+        let Some(payload) = bytes.get(9..9 + length) else { break };
+        if kind == 7 {
+            reasons.push(u32::from_be_bytes(payload[4..8].try_into().unwrap()));
+        }
+        bytes = &bytes[9 + length..];
+    }
+    reasons
+}
+
+const HEADERS: u8 = 1;
+const RST_STREAM: u8 = 3;
+const CONTINUATION: u8 = 9;
+const END_STREAM: u8 = 1;
+const END_HEADERS: u8 = 4;
+const ENHANCE_YOUR_CALM: u32 = 11;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_share_a_connection() {
+    let server = start(Limits::default());
+    let stream = server.connect(b"h2").await;
+    let io = TokioIo::new(stream);
+    let (sender, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), io).await.unwrap();
+    tokio::spawn(connection);
+    let ask = |path: &str| {
+        let request = Request::get(format!("https://localhost{path}")).version(Version::HTTP_2);
+        let request = request.body(Empty::<Bytes>::new()).unwrap();
+        let mut sender = sender.clone();
+        async move {
+            let body = sender.send_request(request).await.unwrap().into_body();
+            String::from_utf8(body.collect().await.unwrap().to_bytes().to_vec()).unwrap()
+        }
+    };
+    let slow = tokio::spawn(ask("/slow"));
+    assert_eq!(ask("/a").await, "/a HTTP/2.0 tls true", "one that waits holds up no other");
+    assert_eq!(ask("/large").await.len(), 4 * 1024 * 1024);
+    while server.seen.begun.load(Ordering::SeqCst) < 3 {
+        tokio::task::yield_now().await;
+    }
+    server.seen.gate.notify_one();
+    assert_eq!(slow.await.unwrap(), "slow");
+    assert_eq!(server.counters.accepted.load(Ordering::Relaxed), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_does_not_ask_for_it_gets_http_1() {
+    let server = start(Limits::default());
+    let mut stream = server.connect(b"http/1.1").await;
+    stream.write_all(b"GET /a HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    assert!(
+        answer.starts_with("HTTP/1.1 200") && answer.ends_with("/a HTTP/1.1 tls true"),
+        "{answer}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_that_are_taken_back_at_once_close_the_connection() {
+    let server = start(Limits::default());
+    let mut frames = Vec::new();
+    for number in 0..20_000 {
+        let stream = number * 2 + 1;
+        frames.extend(frame(HEADERS, END_STREAM | END_HEADERS, stream, &get("/slow")));
+        frames.extend(frame(RST_STREAM, 0, stream, &[0, 0, 0, 8]));
+    }
+    server.closes_after(&frames).await;
+    let begun = server.seen.begun.load(Ordering::SeqCst);
+    assert!(begun < 20_000, "{begun} of 20,000 requests were begun");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn headers_without_end_close_the_connection() {
+    let server = start(Limits { header_bytes: 16 * 1024, ..Limits::default() });
+    let mut frames = frame(HEADERS, END_STREAM, 1, &get("/a"));
+    // A literal header without indexing, `x: yyy…`.
+    let mut header = vec![0x00, 1, b'x', 0x7f, 0x81, 0x1f];
+    header.extend([b'y'; 127 + 0x81 - 0x80 + (0x1f << 7)]);
+    for _ in 0..2000 {
+        frames.extend(frame(CONTINUATION, 0, 1, &header));
+    }
+    let answer = server.closes_after(&frames).await;
+    assert_eq!(server.seen.begun.load(Ordering::SeqCst), 0);
+    assert!(farewells(&answer).contains(&ENHANCE_YOUR_CALM), "{:?}", farewells(&answer));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_without_requests_is_closed() {
+    let limits = Limits { header_timeout: Duration::from_millis(200), ..Limits::default() };
+    let server = start(limits);
+    server.closes_after(&[]).await;
+    assert_eq!(server.counters.failed.load(Ordering::Relaxed), 0, "that is no fault");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_opens_no_window_is_closed() {
+    let limits = Limits { stall_timeout: Duration::from_millis(200), ..Limits::default() };
+    let server = start(limits);
+    // SETTINGS_INITIAL_WINDOW_SIZE 0.
+    let mut frames = frame(4, 0, 0, &[0, 4, 0, 0, 0, 0]);
+    frames.extend(frame(HEADERS, END_STREAM | END_HEADERS, 1, &get("/large")));
+    server.closes_after(&frames).await;
+    assert_eq!(server.seen.begun.load(Ordering::SeqCst), 1);
+    while server.counters.failed.load(Ordering::Relaxed) == 0 {
+        tokio::task::yield_now().await;
+    }
+}
