@@ -15,6 +15,7 @@ use tympan_web::limit::BodyLimit;
 use tympan_web::listen::Peer;
 use tympan_web::log_time::LogTime;
 
+use crate::authority;
 use crate::cacheable::Reason;
 use crate::config::{ClientHeaders, Farm};
 use crate::decision::{Action, decide_among, is_flush, place};
@@ -27,6 +28,7 @@ use crate::metrics::Counter;
 use crate::page::{Body, boxed, full};
 use crate::request::RequestView;
 use crate::route::{Proxied, Routed};
+use crate::sessions::{self, Session};
 use crate::share;
 use crate::upstream::CallBody;
 
@@ -86,6 +88,7 @@ impl Inner {
         // Another server on the way may have seen the body end elsewhere, so what follows a chunked body on its
         // connection is not believed to be a request (RFC 9112, section 6.1).
         let is_chunked = request.headers().contains_key(header::TRANSFER_ENCODING);
+        let _present = self.metrics.enter();
         let mut response = self.answer_one(request).await;
         if is_chunked {
             let close = HeaderValue::from_static("close");
@@ -95,11 +98,20 @@ impl Inner {
     }
 
     async fn answer_one(self: &Arc<Self>, request: Request<Incoming>) -> Response<Body> {
-        let (head, body) = request.into_parts();
+        let (mut head, body) = request.into_parts();
         let Some(peer) = head.extensions.get::<Peer>().copied() else {
             return refusal(StatusCode::INTERNAL_SERVER_ERROR);
         };
         let limit = head.extensions.get::<BodyLimit>().map_or(u64::MAX, |limit| limit.0);
+        if let Err(fault) = authority::settle(&mut head) {
+            self.metrics.count(Counter::Refused);
+            self.log(Level::Debug, || format!("request declined: {fault} [{}]", head.uri.path()));
+            let mut response = refusal(StatusCode::BAD_REQUEST);
+            // Who writes such a head may have meant more by it than one request.
+            let close = HeaderValue::from_static("close");
+            response.headers_mut().insert(header::CONNECTION, close);
+            return response;
+        }
         let mut view = match RequestView::read(&head, peer) {
             Ok(view) => view,
             Err(fault) => {
@@ -110,6 +122,9 @@ impl Inner {
                 return refusal(StatusCode::BAD_REQUEST);
             }
         };
+        if !self.gate.trusted.is_empty() {
+            view.use_forwarded(&self.gate.trusted);
+        }
         if self.switches.uses_forwarded_host {
             view.use_forwarded_host();
         }
@@ -119,6 +134,12 @@ impl Inner {
         // A flush names pages as farms know them, so no rule of visitors' URLs concerns it.
         if is_flush(&view) {
             return self.answer_in_farm(&view, body, limit).await;
+        }
+        if let Err(wait) = self.gate.admit(view.client) {
+            self.metrics.count(Counter::RateLimited);
+            let mut response = refusal(StatusCode::TOO_MANY_REQUESTS);
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(wait));
+            return response;
         }
         let host = self.switches.routes.host(&view.host);
         let mut response = match self.switches.routes.apply(&view) {
@@ -160,6 +181,16 @@ impl Inner {
         let Some(decision) = decide_among(&self.config, view, admits) else {
             return refusal(StatusCode::NOT_FOUND);
         };
+        // A visitor's session is a file, so only farms that ask for it look.
+        if let Some(sessions) = &decision.farm.sessions
+            && view.session == Session::Absent
+        {
+            let session = sessions::find(sessions, view, self.runtime.clock.now());
+            if session != Session::Absent {
+                let view = RequestView { session, ..view.clone() };
+                return Box::pin(self.answer_in_farm(&view, body, limit)).await;
+            }
+        }
         let state = self.farms.iter().find(|state| Arc::ptr_eq(&state.farm, decision.farm));
         let Some(state) = state else {
             return refusal(StatusCode::NOT_FOUND);
@@ -177,6 +208,7 @@ impl Inner {
         if is_page && has_includes(&response) {
             response = self.fill(&exchange, response).await;
         }
+        self.note_session(&exchange, response.status());
         if is_page && response.status().as_u16() >= 400 {
             response = self.with_error_document(&exchange, response).await;
         }
@@ -185,6 +217,27 @@ impl Inner {
         }
         self.finish(&exchange, &mut response, started);
         response
+    }
+
+    /// Believes a visitor's credentials, or does so no more, as the render's answer says.
+    fn note_session(&self, exchange: &Exchange<'_>, status: StatusCode) {
+        let (farm, view) = (&exchange.farm.farm, exchange.view);
+        let Some(sessions) = &farm.sessions else { return };
+        let is_asked = matches!(
+            exchange.outcome,
+            Outcome::Pass(Reason::SessionRequired | Reason::SessionInvalid)
+        );
+        if is_asked && status == StatusCode::OK && view.method == Method::GET {
+            // What the farm does not cache, such as a page to log in, may be for everyone.
+            let valid = RequestView { session: Session::Valid, ..view.clone() };
+            if matches!(place(farm, &valid), Action::Cache(_)) {
+                sessions::begin(sessions, view, self.runtime.clock.now());
+            }
+        }
+        let is_turned_away = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
+        if is_turned_away && view.session != Session::Absent {
+            sessions::end(sessions, view);
+        }
     }
 
     /// Lets a refused request pass if it asks for a vanity URL.
@@ -331,6 +384,7 @@ impl Inner {
     fn finish(&self, exchange: &Exchange<'_>, response: &mut Response<Body>, started: Instant) {
         let (view, farm) = (exchange.view, &exchange.farm.farm);
         exchange.farm.tally.count(view.path.as_str(), exchange.outcome);
+        exchange.farm.tally.times.note(started.elapsed());
         let headers = response.headers_mut();
         if self.switches.restricts_uncacheable && matches!(exchange.outcome, Outcome::Pass(_)) {
             headers.remove(header::EXPIRES);

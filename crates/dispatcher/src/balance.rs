@@ -62,13 +62,19 @@ impl Scores {
         Self { renders: (0..renders).map(|_| render()).collect(), turn: AtomicUsize::new(0) }
     }
 
-    /// Returns the renders, the best for `category` first; equal ones take turns.
-    pub(crate) fn order(&self, category: usize, now: Instant) -> Vec<usize> {
+    /// Returns the renders, the best for `category` first; equal ones take turns. `part` tells for which part of its
+    /// load a render is fit.
+    pub(crate) fn order(
+        &self,
+        category: usize,
+        now: Instant,
+        part: impl Fn(usize) -> f64,
+    ) -> Vec<usize> {
         let count = self.renders.len();
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         let mut order: Vec<(f64, usize)> = (0..count)
             .map(|step| (turn + step) % count.max(1))
-            .filter_map(|index| Some((self.cost(index, category, now)?, index)))
+            .filter_map(|index| Some((self.cost(index, category, now)? / part(index), index)))
             .collect();
         order.sort_by(|left, right| left.0.total_cmp(&right.0));
         order.into_iter().map(|(_, index)| index).collect()
@@ -86,6 +92,18 @@ impl Scores {
     /// Tells whether the last connections to `render` did not fail.
     pub(crate) fn is_live(&self, render: usize, now: Instant) -> bool {
         self.renders.get(render).is_some_and(|render| render.penalty.lock().at(now) < 1.0)
+    }
+
+    /// Returns how many requests `render` works on.
+    pub(crate) fn in_flight(&self, render: usize) -> u32 {
+        self.renders.get(render).map_or(0, |render| render.in_flight.load(Ordering::Relaxed))
+    }
+
+    /// Returns the largest mean response time of `render` among the categories, with its penalty, in milliseconds.
+    pub(crate) fn score(&self, render: usize, now: Instant) -> f64 {
+        let Some(render) = self.renders.get(render) else { return 0.0 };
+        let means = render.categories.iter().map(|mean| mean.lock().at(now));
+        means.fold(0.0, f64::max) + render.penalty.lock().at(now)
     }
 
     /// Counts a request to `render` until the returned value is dropped.
@@ -136,13 +154,30 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
+    fn order(scores: &Scores, category: usize, now: Instant) -> Vec<usize> {
+        scores.order(category, now, |_| 1.0)
+    }
+
+    #[test]
+    fn a_render_that_starts_slowly_gets_its_part() {
+        let scores = Scores::new(2, 0);
+        let now = Instant::now();
+        let mut counts = [0; 2];
+        for _ in 0..110 {
+            let render = scores.order(0, now, |render| if render == 0 { 0.1 } else { 1.0 })[0];
+            scores.begin(render);
+            counts[render] += 1;
+        }
+        assert!((8..=12).contains(&counts[0]), "{counts:?}");
+    }
+
     /// Sends `requests` one after the other, a millisecond apart, to renders with these response times.
     fn share(times: &[u32], requests: usize) -> Vec<usize> {
         let scores = Scores::new(times.len(), 0);
         let mut counts = vec![0; times.len()];
         let mut now = Instant::now();
         for request in 0..requests {
-            let render = scores.order(0, now)[0];
+            let render = order(&scores, 0, now)[0];
             counts[render] += 1;
             // Real times differ a little from request to request.
             let jitter = Duration::from_micros((request as u64 * 7919) % 200);
@@ -172,11 +207,11 @@ mod tests {
         scores.fail(0, 100 * MS, now);
         assert!(!scores.is_live(0, now));
         for _ in 0..10 {
-            assert_eq!(scores.order(0, now)[0], 1);
+            assert_eq!(order(&scores, 0, now)[0], 1);
         }
         let later = now + Duration::from_secs(100);
         assert!(scores.is_live(0, later));
-        let firsts: Vec<usize> = (0..4).map(|_| scores.order(0, later)[0]).collect();
+        let firsts: Vec<usize> = (0..4).map(|_| order(&scores, 0, later)[0]).collect();
         assert!(firsts.contains(&0), "{firsts:?}");
     }
 
@@ -188,15 +223,15 @@ mod tests {
         scores.succeed(1, 0, 5 * MS, now);
         scores.succeed(0, 1, 5 * MS, now);
         scores.succeed(1, 1, 50 * MS, now);
-        assert_eq!(scores.order(0, now)[0], 1);
-        assert_eq!(scores.order(1, now)[0], 0);
+        assert_eq!(order(&scores, 0, now)[0], 1);
+        assert_eq!(order(&scores, 1, now)[0], 0);
         for _ in 0..20 {
             scores.begin(1);
         }
-        assert_eq!(scores.order(0, now)[0], 0);
+        assert_eq!(order(&scores, 0, now)[0], 0);
         for _ in 0..20 {
             scores.end(1);
         }
-        assert_eq!(scores.order(0, now)[0], 1);
+        assert_eq!(order(&scores, 0, now)[0], 1);
     }
 }

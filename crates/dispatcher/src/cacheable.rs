@@ -12,6 +12,7 @@ use tympan_web::cache_path::{CanonicalPath, MAX_NAME_BYTES, MAX_PATH_BYTES};
 use crate::cache::TEMPORARY_FOLDER;
 use crate::config::{Cache, Farm};
 use crate::request::RequestView;
+use crate::sessions::Session;
 
 /// Why a request or its answer is not cached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -24,6 +25,7 @@ pub enum Reason {
     Method,
     Query,
     SessionRequired,
+    SessionInvalid,
     Authorization,
     TargetIsDirectory,
     TrailingSlash,
@@ -44,7 +46,7 @@ pub enum Reason {
 
 impl Reason {
     /// Every reason, in the order of declaration.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 24] = [
         Self::NoDocroot,
         Self::PathTooLong,
         Self::TemporaryPathTooLong,
@@ -52,6 +54,7 @@ impl Reason {
         Self::Method,
         Self::Query,
         Self::SessionRequired,
+        Self::SessionInvalid,
         Self::Authorization,
         Self::TargetIsDirectory,
         Self::TrailingSlash,
@@ -86,6 +89,7 @@ impl fmt::Display for Reason {
             Self::Method => "request needed to be a GET or HEAD",
             Self::Query => "request contained a query string",
             Self::SessionRequired => "session manager needs to authenticate",
+            Self::SessionInvalid => "session is invalid",
             Self::Authorization => "request contains authorization",
             Self::TargetIsDirectory => "target is a directory",
             Self::TrailingSlash => "request URL has a trailing slash",
@@ -126,9 +130,15 @@ pub(crate) fn check_request(farm: &Farm, request: &RequestView) -> Result<PathBu
         return Err(Reason::Query);
     }
     if farm.sessions.is_some() {
-        return Err(Reason::SessionRequired);
+        match request.session {
+            Session::Valid => {}
+            Session::Expired => return Err(Reason::SessionInvalid),
+            Session::Absent => return Err(Reason::SessionRequired),
+        }
     }
-    if !cache.allow_authorized && has_credentials(request) {
+    // The credentials of a session are what opens the cache.
+    let is_barred = !cache.allow_authorized && farm.sessions.is_none();
+    if is_barred && has_credentials(request) {
         return Err(Reason::Authorization);
     }
     if request.path.is_directory() {

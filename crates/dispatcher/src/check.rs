@@ -136,6 +136,9 @@ fn check_cache(farm: &Farm, cache: &Cache, warn: &mut impl FnMut(&Position, Stri
             "`/statfileslevel` is 0, so every flush makes all pages stale; 2 or more keeps sites apart",
         );
     }
+    if cache.allow_authorized && farm.sessions.is_some() {
+        note("`/sessionmanagement` needs `/allowAuthorized \"0\"`");
+    }
     if cache.allow_authorized && farm.auth_checker.is_none() {
         note(
             "`/allowAuthorized` without `/auth_checker` shows to everyone what one logged-in visitor saw",

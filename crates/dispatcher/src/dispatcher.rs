@@ -12,7 +12,7 @@ use std::future::Future;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use http::Request;
 use hyper::body::Incoming;
@@ -22,7 +22,7 @@ use tokio::task::JoinHandle;
 use tower::service_fn;
 use tympan_web::access_log;
 use tympan_web::client::{Client, Options};
-use tympan_web::listen::Front;
+use tympan_web::listen::{Counters, Front};
 use tympan_web::log_file::LogFile;
 use tympan_web::tls::Trust;
 
@@ -31,11 +31,14 @@ use crate::cache::Root;
 use crate::clock::Clock;
 use crate::config::{Config, Farm};
 use crate::flight::Flights;
+use crate::front::Gate;
 use crate::log::{Level, Log};
-use crate::metrics::{Metrics, Tally, farms_to_text};
+use crate::metrics::{Metrics, Tally, connections_to_text, farms_to_text, renders_to_text};
 use crate::refetch::Queue;
+use crate::sessions;
 use crate::settings::{Settings, Switches};
 use crate::share::{Shares, has_shares};
+use crate::status::Status;
 use crate::upstream::Upstream;
 use crate::vanity::VanityList;
 
@@ -71,6 +74,9 @@ pub struct Dispatcher(Arc<Shared>);
 struct Shared {
     current: RwLock<Arc<Inner>>,
     background: Mutex<Background>,
+    started: Instant,
+    /// What the listeners of visitors count.
+    counters: Mutex<Vec<Arc<Counters>>>,
 }
 
 /// What runs beside requests.
@@ -94,6 +100,8 @@ pub(crate) struct Inner {
     pub(crate) has_shares: bool,
     /// For rules that let another server answer.
     pub(crate) proxy: Client,
+    /// What is asked of each request before anything else.
+    pub(crate) gate: Gate,
 }
 
 /// A farm and what belongs to it at run time.
@@ -141,6 +149,8 @@ impl Dispatcher {
         Ok(Self(Arc::new(Shared {
             current: RwLock::new(Arc::new(inner)),
             background: Mutex::default(),
+            started: Instant::now(),
+            counters: Mutex::default(),
         })))
     }
 
@@ -180,6 +190,7 @@ impl Dispatcher {
         shutdown: impl Future<Output = ()>,
     ) -> Result<(), Error> {
         let is_first = self.begin_background();
+        self.0.counters.lock().push(Arc::clone(&front.counters));
         let dispatcher = self.clone();
         let service = service_fn(move |request: Request<Incoming>| {
             let inner = dispatcher.current();
@@ -194,6 +205,35 @@ impl Dispatcher {
             }
         }
         Ok(served?)
+    }
+
+    /// Serves those who watch the dispatcher, as [`Dispatcher::serve`] serves visitors.
+    ///
+    /// # Errors
+    /// When the socket cannot be used.
+    pub async fn serve_admin(
+        &self,
+        listener: TcpListener,
+        front: Front,
+        shutdown: impl Future<Output = ()>,
+    ) -> Result<(), Error> {
+        let dispatcher = self.clone();
+        let service = service_fn(move |request: Request<Incoming>| {
+            let dispatcher = dispatcher.clone();
+            async move { Ok::<_, Infallible>(dispatcher.answer_admin(request).await) }
+        });
+        Ok(tympan_web::listen::serve(listener, service, front, shutdown).await?)
+    }
+
+    /// Stores nothing any more, as another process has taken the cache over. Fetches go on for their visitors.
+    pub fn leave_cache(&self) {
+        self.current().flights.close();
+    }
+
+    /// Returns what the dispatcher is doing.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        self.current().status(self.0.started.elapsed())
     }
 
     /// Starts what runs beside requests; returns whether it did not run already.
@@ -223,7 +263,9 @@ impl Dispatcher {
     /// Returns all counters in Prometheus' text format.
     #[must_use]
     pub fn metrics(&self) -> String {
-        self.current().metrics_text()
+        let mut text = self.current().metrics_text();
+        connections_to_text(&mut text, &self.0.counters.lock());
+        text
     }
 }
 
@@ -239,6 +281,11 @@ impl Inner {
             return Err(Error::NoFarm);
         }
         let switches = settings.switches()?;
+        let gate = Gate::read(&settings.front, old.map(|old| &old.gate))?;
+        let mut runtime = runtime;
+        if let Some(level) = switches.log_level {
+            runtime.log.level = level;
+        }
         let has_shares = has_shares(&config);
         let mut farms: Vec<Arc<FarmState>> = Vec::new();
         for farm in &config.farms {
@@ -256,6 +303,7 @@ impl Inner {
             shares: old.map(|old| Arc::clone(&old.shares)).unwrap_or_default(),
             has_shares,
             proxy: old.map_or_else(|| Client::new(Options::default()), |old| old.proxy.clone()),
+            gate,
         })
     }
 
@@ -273,6 +321,11 @@ impl Inner {
                 queued,
             ),
             (
+                "in_flight",
+                "Requests that are being answered; a rise means slow renders or slow clients.",
+                self.metrics.present(),
+            ),
+            (
                 "render_queue",
                 "Requests that wait for a busy render; a rise means that renders are too slow for the load.",
                 self.farms.iter().map(|farm| farm.upstream.waiting() as u64).sum(),
@@ -285,6 +338,9 @@ impl Inner {
         ]);
         let tallies = self.farms.iter().map(|farm| (farm.farm.name.as_str(), &*farm.tally));
         text.push_str(&farms_to_text(tallies));
+        let renders =
+            self.farms.iter().map(|farm| (farm.farm.name.as_str(), farm.upstream.renders()));
+        text.push_str(&renders_to_text(renders));
         text
     }
 
@@ -302,8 +358,20 @@ impl Inner {
             let farm = Arc::clone(farm);
             Some(handle.spawn(async move { farm.upstream.keep_probing(&url, interval).await }))
         };
+        let sweep = |farm: &Arc<FarmState>| {
+            let sessions = farm.farm.sessions.clone()?;
+            let clock = self.runtime.clock.clone();
+            Some(handle.spawn(async move {
+                loop {
+                    tokio::time::sleep(sessions.timeout.max(Duration::from_secs(60))).await;
+                    let (sessions, now) = (sessions.clone(), clock.now());
+                    tokio::task::spawn_blocking(move || sessions::sweep(&sessions, now)).await.ok();
+                }
+            }))
+        };
         let farms = self.farms.iter();
-        farms.clone().filter_map(load_vanity).chain(farms.filter_map(probe)).collect()
+        let tasks = farms.clone().filter_map(load_vanity).chain(farms.clone().filter_map(probe));
+        tasks.chain(farms.filter_map(sweep)).collect()
     }
 
     pub(crate) fn log(&self, level: Level, text: impl FnOnce() -> String) {

@@ -15,6 +15,9 @@ pub enum Error {
         /// What is wrong with it, and what to write.
         reason: String,
     },
+    /// A path that no site could have meant.
+    #[error("the path would be answered with 400")]
+    Path(#[from] tympan_web::cache_path::Fault),
     /// The listening socket cannot be used.
     #[error("the dispatcher cannot serve")]
     Serve(#[from] tympan_web::Error),

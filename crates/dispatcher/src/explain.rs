@@ -9,22 +9,39 @@ use std::time::SystemTime;
 
 use http::{HeaderMap, Method};
 use serde::Serialize;
-use tympan_web::cache_path::Fault;
 
+use crate::Error;
 use crate::cache::MARK;
 use crate::cacheable::Reason;
 use crate::config::{Cache, Config, Farm, FilterRule, StatFiles, Verdict};
-use crate::decision::{Action, decide, place};
+use crate::decision::{Action, decide, is_flush, place};
 use crate::farm::Found;
 use crate::filter;
 use crate::freshness::{Facts, Freshness, judge};
 use crate::request::RequestView;
+use crate::route::Routed;
+use crate::settings::{Settings, Switches};
+
+/// A request to explain.
+#[derive(Debug, Clone, Copy)]
+pub struct Question<'a> {
+    /// Its method.
+    pub method: &'a Method,
+    /// A path, or a URL that begins with `http://` or `https://`.
+    pub url: &'a str,
+    /// Its headers.
+    pub headers: &'a HeaderMap,
+    /// When it comes.
+    pub now: SystemTime,
+}
 
 /// What would happen to a request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Explanation {
     /// The request as the rules see it.
     pub request: String,
+    /// What the rules of `tympan.toml` make of it, if they concern it.
+    pub rules: Option<String>,
     /// The farm, and why this one.
     pub farm: String,
     /// Whether it may pass, and which rule says so.
@@ -43,6 +60,7 @@ impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let rows = [
             ("request", Some(&self.request)),
+            ("rules", self.rules.as_ref()),
             ("farm", Some(&self.farm)),
             ("filter", Some(&self.filter)),
             ("cache", Some(&self.cache)),
@@ -58,20 +76,26 @@ impl fmt::Display for Explanation {
     }
 }
 
-/// Tells what would happen to a request for `url`, which may be a path or begin with `http://` or `https://`.
+/// Tells what would happen to a request.
 ///
 /// # Errors
-/// A path that would be answered with 400; see [`Fault`].
+/// [`Error::Setting`] if the settings cannot be used, or [`Error::Path`] for a path that would be answered with 400.
 pub fn explain(
     config: &Config,
-    method: &Method,
-    url: &str,
-    headers: &HeaderMap,
-    now: SystemTime,
-) -> Result<Explanation, Fault> {
-    let view = RequestView::from_url(method.clone(), url, headers.clone())?;
+    settings: &Settings,
+    question: &Question<'_>,
+) -> Result<Explanation, Error> {
+    let Question { method, url, headers, now } = *question;
+    let mut view = RequestView::from_url(method.clone(), url, headers.clone())?;
+    let switches = settings.switches()?;
+    if switches.uses_forwarded_host {
+        view.use_forwarded_host();
+    }
+    let routed = (!is_flush(&view)).then(|| switches.routes.apply(&view));
+    let (rules, ended) = explain_rules(&switches, routed, &mut view);
     let mut explanation = Explanation {
         request: format!("{} at host `{}` over {}", view.line(), view.host, view.scheme),
+        rules,
         farm: "none: the configuration holds no farm".to_owned(),
         filter: "not asked".to_owned(),
         cache: "not asked".to_owned(),
@@ -79,6 +103,11 @@ pub fn explain(
         state: None,
         is_served: false,
     };
+    if let Some(is_served) = ended {
+        explanation.farm = "not asked".to_owned();
+        explanation.is_served = is_served;
+        return Ok(explanation);
+    }
     let Some(decision) = decide(config, &view) else {
         return Ok(explanation);
     };
@@ -108,6 +137,37 @@ pub fn explain(
         }
     }
     Ok(explanation)
+}
+
+/// Tells what the rules of hosts do; if the request ends with them, also whether it is served.
+fn explain_rules(
+    switches: &Switches,
+    routed: Option<Routed>,
+    view: &mut RequestView,
+) -> (Option<String>, Option<bool>) {
+    let (text, is_served) = match routed {
+        None => return (None, None),
+        Some(Routed::Serve(rewritten)) => {
+            let text = rewritten.map(|rewritten| {
+                *view = *rewritten;
+                format!("rewritten to {}", view.wire_target())
+            });
+            if switches.declines_root && view.path.as_str() == "/" {
+                (format!("answered with 404 by `decline_root`{}", text.unwrap_or_default()), false)
+            } else {
+                return (text, None);
+            }
+        }
+        Some(Routed::Redirect(status, location)) => {
+            let location = String::from_utf8_lossy(location.as_bytes()).into_owned();
+            (format!("redirected with {} to {location}", status.as_u16()), true)
+        }
+        Some(Routed::Answer(status)) => (format!("answered with {}", status.as_u16()), false),
+        Some(Routed::Proxy(proxied)) => {
+            (format!("answered by {}, never cached", proxied.url), true)
+        }
+    };
+    (Some(text), Some(is_served))
 }
 
 fn place_if_open(

@@ -78,6 +78,8 @@ pub(crate) enum Role {
 #[derive(Debug, Default)]
 pub(crate) struct Flights {
     slots: Mutex<HashMap<PathBuf, Slot>>,
+    /// Whether another process has taken the cache over.
+    is_closed: AtomicBool,
     /// Held for reading while a file is put into place, for writing while a flush names or removes files.
     gate: RwLock<()>,
     passes: Mutex<HashMap<PathBuf, (Instant, Reason)>>,
@@ -144,6 +146,12 @@ impl Flights {
         }
     }
 
+    /// Lets no fetch store anything from now on: another process obeys the flushes.
+    pub(crate) fn close(&self) {
+        let _nothing_is_stored = self.gate.write();
+        self.is_closed.store(true, Ordering::SeqCst);
+    }
+
     /// Runs `remove` while no file is put into place.
     ///
     /// Body and header file are two files: one that removes the old pair while a new one comes could leave the new body
@@ -189,7 +197,7 @@ impl Ticket {
         store: impl FnOnce() -> Result<(), Reason>,
     ) -> Result<(), Reason> {
         let _no_flush_names_files = self.flights.gate.read();
-        if self.flight.is_flushed() {
+        if self.flight.is_flushed() || self.flights.is_closed.load(Ordering::SeqCst) {
             return Err(Reason::Flushed);
         }
         store()

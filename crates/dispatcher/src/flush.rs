@@ -265,12 +265,18 @@ fn may_flush(farm: &FarmState, view: &RequestView) -> bool {
     if let (Some(token), Some(shown)) = (token, shown) {
         return is_same(token.as_bytes(), shown.trim().as_bytes());
     }
+    let name = farm.farm.cache.as_ref().and_then(|cache| cache.flush_certificate.as_deref());
+    if let (Some(name), Some(certificate)) = (name, &view.certificate)
+        && certificate.is_for(name)
+    {
+        return true;
+    }
     let client = view.client.to_string();
     let client = client.as_str();
     match farm.farm.cache.as_ref().and_then(|cache| cache.allowed_clients.as_ref()) {
         Some(list) if !list.rules.is_empty() => list.allows(client),
-        // A farm with a token is not open to everyone.
-        _ => token.is_none(),
+        // A farm with a token, or with a name for certificates, is not open to everyone.
+        _ => token.is_none() && name.is_none(),
     }
 }
 

@@ -1,8 +1,11 @@
 //! The heads on their way: which headers reach a render, and which come back.
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use http::header::{
-    ACCEPT_ENCODING, CONNECTION, CONTENT_LENGTH, HOST, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH,
-    IF_RANGE, IF_UNMODIFIED_SINCE, RANGE, TE, TRAILER, TRANSFER_ENCODING, UPGRADE, VIA,
+    ACCEPT_ENCODING, CONNECTION, CONTENT_LENGTH, EXPECT, HOST, IF_MATCH, IF_MODIFIED_SINCE,
+    IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE, RANGE, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+    VIA,
 };
 use http::{HeaderMap, HeaderName, HeaderValue};
 
@@ -18,6 +21,10 @@ const INCLUDES: HeaderValue = HeaderValue::from_static("tympan=\"SSI/1.0\"");
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_PORT: HeaderName = HeaderName::from_static("x-forwarded-port");
 const FORWARDED_SSL: HeaderName = HeaderName::from_static("x-forwarded-ssl");
+const FORWARDED_CIPHER: HeaderName = HeaderName::from_static("x-forwarded-ssl-cipher");
+const FORWARDED_KEY_SIZE: HeaderName = HeaderName::from_static("x-forwarded-ssl-keysize");
+const FORWARDED_SESSION: HeaderName = HeaderName::from_static("x-forwarded-ssl-session-id");
+const FORWARDED_CERTIFICATE: HeaderName = HeaderName::from_static("x-forwarded-ssl-client-cert");
 
 /// A request that passed this many dispatchers goes in a circle.
 const MAX_DISPATCHERS: usize = 8;
@@ -52,6 +59,8 @@ pub(crate) fn proxy_headers(
         let is_kept = is_allowed
             && !is_hop_by_hop(name)
             && *name != CONTENT_LENGTH
+            // Answered here, when the body is wanted.
+            && *name != EXPECT
             && !connection.contains(name);
         if is_kept {
             headers.append(name, value.clone());
@@ -77,14 +86,32 @@ pub(crate) fn proxy_headers(
 fn add_own(headers: &mut HeaderMap, request: &RequestView) {
     let host = request.headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or("localhost");
     append_list(headers, &request.headers, VIA, &format!("1.1 {host} (dispatcher)"));
-    let client = request.client.to_string();
-    append_list(headers, &request.headers, FORWARDED_FOR, &client);
+    let sender = request.sender.to_string();
+    append_list(headers, &request.headers, FORWARDED_FOR, &sender);
     let port = request.port.as_deref().unwrap_or(if request.is_tls { "443" } else { "80" });
-    if let Ok(port) = HeaderValue::from_str(port) {
+    // A trusted proxy knows which port the visitor came to.
+    let is_told = request.sender != request.client && headers.contains_key(FORWARDED_PORT);
+    if let Ok(port) = HeaderValue::from_str(port)
+        && !is_told
+    {
         headers.insert(FORWARDED_PORT, port);
     }
     if request.is_tls {
         headers.insert(FORWARDED_SSL, HeaderValue::from_static("on"));
+    }
+    if let Some(cipher) = request.cipher {
+        // What a visitor says about this connection is not true.
+        headers.remove(FORWARDED_SESSION);
+        headers.remove(FORWARDED_CERTIFICATE);
+        headers.insert(FORWARDED_CIPHER, HeaderValue::from_static(cipher));
+        let bits = if cipher.contains("AES_128") { "128" } else { "256" };
+        headers.insert(FORWARDED_KEY_SIZE, HeaderValue::from_static(bits));
+    }
+    if let Some(certificate) = &request.certificate {
+        let text = STANDARD.encode(certificate.der());
+        if let Ok(text) = HeaderValue::from_str(&text) {
+            headers.insert(FORWARDED_CERTIFICATE, text);
+        }
     }
     headers.insert(SERVER_AGENT, DISPATCHER);
     headers.insert(CAPABILITY, INCLUDES);

@@ -10,10 +10,12 @@
 //!
 //! Not here: content. The dispatcher can front AEM or anything else.
 
+mod admin;
 mod admission;
 mod answer;
 pub mod any;
 mod auth;
+mod authority;
 mod balance;
 mod cache;
 mod cacheable;
@@ -33,7 +35,9 @@ mod flight;
 mod flush;
 mod forward;
 mod freshness;
+mod front;
 mod glob;
+mod health;
 mod hit;
 mod include;
 pub mod log;
@@ -45,13 +49,19 @@ mod refetch;
 mod request;
 mod route;
 mod serve;
+mod sessions;
 mod settings;
 mod share;
+mod status;
+mod status_page;
 mod sticky;
+mod times;
+mod top;
 mod ttl;
 mod upstream;
 mod vanity;
 
+pub use authority::{Fault as HostFault, settle as settle_host};
 pub use cacheable::Reason;
 pub use check::check;
 pub use clock::Clock;
@@ -59,10 +69,15 @@ pub use convert::{Converted, convert};
 pub use decision::{Action, Decision, decide};
 pub use dispatcher::{Dispatcher, Runtime};
 pub use error::Error;
-pub use explain::{Explanation, explain};
+pub use explain::{Explanation, Question, explain};
 pub use farm::Found;
+pub use front::{CertificateSettings, FrontSettings};
 pub use glob::Glob;
 pub use page::Body;
 pub use pattern::{IfBroken, Pattern};
 pub use request::RequestView;
-pub use settings::{ConditionSettings, HostSettings, RuleSettings, Settings};
+pub use sessions::Session;
+pub use settings::{
+    AdminSettings, ConditionSettings, HostSettings, RenderSettings, RuleSettings, Settings,
+};
+pub use status::Status;

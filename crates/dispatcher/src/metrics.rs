@@ -6,9 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::RwLock;
+use tympan_web::listen::Counters;
 
 use crate::answer::Outcome;
 use crate::cacheable::Reason;
+use crate::times::Times;
+use crate::top::Top;
+use crate::upstream::RenderStatus;
 
 /// A counter; the index into [`COUNTERS`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,10 +36,11 @@ pub(crate) enum Counter {
     Proxied,
     Includes,
     IncludeFailures,
+    RateLimited,
 }
 
 /// Every counter: name and what a rise means.
-pub(crate) const COUNTERS: [(Counter, &str, &str); 19] = [
+pub(crate) const COUNTERS: [(Counter, &str, &str); 20] = [
     (Counter::Hits, "hits", "Requests served from a fresh file; a rise is good."),
     (
         Counter::Stale,
@@ -99,12 +104,27 @@ pub(crate) const COUNTERS: [(Counter, &str, &str); 19] = [
         "include_failures",
         "Parts that could not be had; a rise means that renders fail, or that the filter refuses a part.",
     ),
+    (
+        Counter::RateLimited,
+        "rate_limited",
+        "Requests refused with 429, as their client asked too much; a rise may be an attack, or a proxy that many share.",
+    ),
 ];
 
 /// The counters of a dispatcher.
 #[derive(Debug, Default)]
 pub(crate) struct Metrics {
     values: [AtomicU64; COUNTERS.len()],
+    present: AtomicU64,
+}
+
+/// Counts a request as in flight until it is dropped.
+pub(crate) struct Present<'a>(&'a AtomicU64);
+
+impl Drop for Present<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Metrics {
@@ -116,6 +136,17 @@ impl Metrics {
         if let Some(value) = self.values.get(counter as usize) {
             value.fetch_add(by, Ordering::Relaxed);
         }
+    }
+
+    /// Counts a request as in flight.
+    pub(crate) fn enter(&self) -> Present<'_> {
+        self.present.fetch_add(1, Ordering::Relaxed);
+        Present(&self.present)
+    }
+
+    /// Returns how many requests are in flight.
+    pub(crate) fn present(&self) -> u64 {
+        self.present.load(Ordering::Relaxed)
     }
 
     pub(crate) fn value(&self, counter: Counter) -> u64 {
@@ -155,6 +186,8 @@ pub(crate) struct Tally {
     outcomes: [AtomicU64; OUTCOMES.len()],
     reasons: [AtomicU64; Reason::ALL.len()],
     prefixes: RwLock<BTreeMap<String, Arc<Served>>>,
+    pub(crate) top: Top,
+    pub(crate) times: Times,
 }
 
 /// The outcomes by name, in the order of [`index`].
@@ -193,6 +226,7 @@ impl Tally {
         {
             counter.fetch_add(1, Ordering::Relaxed);
         }
+        self.top.count(path);
         let served = self.served(prefix(path));
         served.all.fetch_add(1, Ordering::Relaxed);
         if matches!(outcome, Outcome::Hit | Outcome::Stale) {
@@ -270,14 +304,88 @@ pub(crate) fn farms_to_text<'a>(farms: impl Iterator<Item = (&'a str, &'a Tally)
             "Requests below a prefix: all, and those that came from the cache.",
         ),
     ];
+    let mut times = "# HELP tympan_dispatcher_request_seconds Time until the head of an answer.\n\
+                     # TYPE tympan_dispatcher_request_seconds histogram\n"
+        .to_owned();
     for (name, tally) in farms {
         tally.write(name, &mut texts);
+        let labels = format!("farm=\"{}\"", label(name));
+        tally.times.write(&mut times, "tympan_dispatcher_request_seconds", &labels);
     }
-    texts.concat()
+    texts.concat() + &times
+}
+
+/// Returns what renders do in Prometheus' text format.
+pub(crate) fn renders_to_text<'a>(
+    farms: impl Iterator<Item = (&'a str, Vec<RenderStatus>)>,
+) -> String {
+    let mut requests =
+        head("render_requests_total", "Requests to a render: answered and failed ones.");
+    let mut gauges = [
+        gauge("render_in_flight", "Requests that a render works on."),
+        gauge("render_up", "1 if a render is asked, 0 if it is left alone; look at its log then."),
+        gauge("render_score_ms", "The score of a render; the lower one is asked first."),
+    ];
+    for (farm, renders) in farms {
+        for render in renders {
+            let labels = format!("farm=\"{}\",render=\"{}\"", label(farm), label(&render.name));
+            for (outcome, count) in [("answered", render.answered), ("failed", render.failed)] {
+                let labels = format!("{labels},outcome=\"{outcome}\"");
+                line(&mut requests, "render_requests_total", &labels, count);
+            }
+            let [in_flight, up, score] = &mut gauges;
+            let is_up = !matches!(render.standing, "out" | "ill");
+            line(in_flight, "render_in_flight", &labels, render.in_flight.into());
+            line(up, "render_up", &labels, is_up.into());
+            writeln!(score, "tympan_dispatcher_render_score_ms{{{labels}}} {:.3}", render.score)
+                .ok();
+        }
+    }
+    requests + &gauges.concat()
+}
+
+/// Writes what listeners count.
+pub(crate) fn connections_to_text(text: &mut String, listeners: &[Arc<Counters>]) {
+    let sum = |count: fn(&Counters) -> &AtomicU64| -> u64 {
+        listeners.iter().map(|listener| count(listener).load(Ordering::Relaxed)).sum()
+    };
+    let counters = [
+        ("connections_total", "Connections accepted.", sum(|counters| &counters.accepted)),
+        (
+            "connections_failed_total",
+            "Connections that ended with an error: slow heads, garbage, peers that read nothing, floods.",
+            sum(|counters| &counters.failed),
+        ),
+        (
+            "connections_crowded_total",
+            "Connections closed as their client had too many.",
+            sum(|counters| &counters.crowded),
+        ),
+        (
+            "connections_saturated_total",
+            "Times that accepting paused; raise `max_connections` if it repeats.",
+            sum(|counters| &counters.saturated),
+        ),
+        (
+            "bodies_refused_total",
+            "Requests refused for the announced size of their body.",
+            sum(|counters| &counters.bodies_refused),
+        ),
+    ];
+    for (name, help, value) in counters {
+        text.push_str(&head(name, help));
+        writeln!(text, "tympan_dispatcher_{name} {value}").ok();
+    }
+    text.push_str(&gauge("connections", "Connections open now."));
+    writeln!(text, "tympan_dispatcher_connections {}", sum(|counters| &counters.open)).ok();
 }
 
 fn head(name: &str, help: &str) -> String {
     format!("# HELP tympan_dispatcher_{name} {help}\n# TYPE tympan_dispatcher_{name} counter\n")
+}
+
+fn gauge(name: &str, help: &str) -> String {
+    format!("# HELP tympan_dispatcher_{name} {help}\n# TYPE tympan_dispatcher_{name} gauge\n")
 }
 
 fn line(text: &mut String, name: &str, labels: &str, value: u64) {

@@ -7,8 +7,11 @@ use http::{HeaderMap, Method, Version, header};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use tympan_web::cache_path::{CanonicalPath, Fault, resolve_wire};
 use tympan_web::listen::Peer;
+use tympan_web::network::{Network, any_contains};
+use tympan_web::tls::{ClientCertificate, Handshake};
 
 use crate::config::split_port;
+use crate::sessions::Session;
 
 /// A request as the rules see it.
 #[derive(Debug, Clone)]
@@ -33,8 +36,16 @@ pub struct RequestView {
     pub headers: HeaderMap,
     /// Who asks.
     pub client: IpAddr,
+    /// Who holds the connection: the client, or a trusted proxy.
+    pub sender: IpAddr,
     /// Whether the connection is encrypted.
     pub is_tls: bool,
+    /// The cipher suite of the connection.
+    pub cipher: Option<&'static str>,
+    /// The certificate by which the client proved itself.
+    pub certificate: Option<ClientCertificate>,
+    /// How the visitor stands in a farm with `/sessionmanagement`.
+    pub session: Session,
 }
 
 impl RequestView {
@@ -51,6 +62,7 @@ impl RequestView {
             .or_else(|| head.uri.authority().map(http::uri::Authority::as_str))
             .unwrap_or_default();
         let (host, port) = split_port(authority);
+        let handshake = head.extensions.get::<Handshake>();
         Ok(Self {
             method: head.method.clone(),
             protocol: protocol(head.version),
@@ -62,7 +74,11 @@ impl RequestView {
             query: head.uri.query().filter(|query| !query.is_empty()).map(str::to_owned),
             headers: head.headers.clone(),
             client: peer.addr.ip().to_canonical(),
+            sender: peer.addr.ip().to_canonical(),
             is_tls: peer.is_tls,
+            cipher: handshake.and_then(|handshake| handshake.cipher),
+            certificate: handshake.and_then(|handshake| handshake.client.clone()),
+            session: Session::Absent,
         })
     }
 
@@ -96,8 +112,42 @@ impl RequestView {
             query: (!query.is_empty()).then(|| query.to_owned()),
             headers,
             client: IpAddr::V4(std::net::Ipv4Addr::LOCALHOST),
+            sender: IpAddr::V4(std::net::Ipv4Addr::LOCALHOST),
             is_tls,
+            cipher: None,
+            certificate: None,
+            session: Session::Absent,
         })
+    }
+
+    /// Takes from `X-Forwarded-…` who asks, and how, as far as `trusted` proxies wrote it; what others wrote is
+    /// removed.
+    ///
+    /// The client is the last address of the list that no trusted proxy has: a client may begin the list as it likes.
+    pub(crate) fn use_forwarded(&mut self, trusted: &[Network]) {
+        if !any_contains(trusted, self.client) {
+            for name in FORWARDED {
+                self.headers.remove(name);
+            }
+            return;
+        }
+        let lists = self.headers.get_all("x-forwarded-for").iter();
+        let texts: Vec<&str> = lists.filter_map(|list| list.to_str().ok()).collect();
+        let addresses = texts.join(",");
+        for text in addresses.rsplit(',') {
+            let Some(address) = read_address(text.trim()) else { break };
+            self.client = address;
+            if !any_contains(trusted, address) {
+                break;
+            }
+        }
+        let value = |name: &str| self.headers.get(name).and_then(|value| value.to_str().ok());
+        let is_tls = value("x-forwarded-proto").map(|scheme| scheme.eq_ignore_ascii_case("https"));
+        let is_tls = is_tls.or(value("x-forwarded-ssl").map(|on| on.eq_ignore_ascii_case("on")));
+        if let Some(is_tls) = is_tls {
+            self.is_tls = is_tls;
+            self.scheme = if is_tls { "https" } else { "http" };
+        }
     }
 
     /// Takes the host that a proxy in front saw; the first of a list is the visitor's.
@@ -170,6 +220,28 @@ const NOT_IN_PATH: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'<').add(b'>')
 
 /// What a decoded path must not hold bare in a request line.
 const DECODED_PATH: &AsciiSet = &NOT_IN_PATH.add(b'%').add(b'?').add(b'\\');
+
+/// What only a proxy may say about a client.
+const FORWARDED: [&str; 11] = [
+    "forwarded",
+    "x-forwarded-for",
+    "x-forwarded-host",
+    "x-forwarded-port",
+    "x-forwarded-proto",
+    "x-forwarded-ssl",
+    "x-forwarded-ssl-cipher",
+    "x-forwarded-ssl-keysize",
+    "x-forwarded-ssl-session-id",
+    "x-forwarded-ssl-client-cert",
+    "x-real-ip",
+];
+
+/// Reads an address that may have a port, and brackets if it is IPv6.
+fn read_address(text: &str) -> Option<IpAddr> {
+    let with_port = || text.parse().ok().map(|address: std::net::SocketAddr| address.ip());
+    let plain = text.trim_start_matches('[').trim_end_matches(']');
+    plain.parse().ok().or_else(with_port).map(|address: IpAddr| address.to_canonical())
+}
 
 fn protocol(version: Version) -> &'static str {
     if version == Version::HTTP_10 {

@@ -6,6 +6,7 @@
 //! Not here: farms, filters and caches (`config`); they stay in `dispatcher.any`.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,6 +15,8 @@ use http::{HeaderName, HeaderValue};
 use serde::{Deserialize, Deserializer};
 
 use crate::Error;
+use crate::front::{CertificateSettings, FrontSettings};
+use crate::log::Level;
 use crate::route::{Host, Routes};
 
 /// `[dispatcher]`.
@@ -42,8 +45,38 @@ pub struct Settings {
     pub keep_alive_timeout: Option<Duration>,
     /// Answers for errors, by status: a path that is served through the farm, a URL to redirect to, or a text.
     pub error_documents: BTreeMap<String, String>,
+    /// Who may connect, and how.
+    pub front: FrontSettings,
+    /// How renders with `/secure "1"` are spoken to.
+    pub renders: RenderSettings,
+    /// The second listener, for those who watch the dispatcher.
+    pub admin: AdminSettings,
+    /// How much the dispatcher writes to its log: `error`, `warn`, `info` (default), `debug` or `trace`, as
+    /// `DispatcherLogLevel` has it.
+    pub log_level: Option<String>,
     /// Rules per host, tried in order; the first host whose name matches counts.
     pub host: Vec<HostSettings>,
+}
+
+/// `[dispatcher.renders]`: files in PEM.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RenderSettings {
+    /// Certificates by which those of renders must be signed; default those of the system.
+    pub roots: Option<PathBuf>,
+    /// What the dispatcher proves itself with to renders that ask; needs `roots`. Default nothing.
+    pub certificate: Option<CertificateSettings>,
+}
+
+/// `[dispatcher.admin]`.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct AdminSettings {
+    /// Where it listens; default: nowhere.
+    pub address: Option<SocketAddr>,
+    /// What others than this machine show to read, and everyone to change something, as `Authorization: Bearer …`; at
+    /// least 16 characters. Default: only this machine reads, and nobody changes anything.
+    pub token: Option<String>,
 }
 
 /// `[[dispatcher.host]]`.
@@ -123,6 +156,8 @@ pub(crate) struct Switches {
     pub(crate) passed_errors: Vec<RangeInclusive<u16>>,
     pub(crate) error_documents: BTreeMap<u16, String>,
     pub(crate) routes: Routes,
+    pub(crate) log_level: Option<Level>,
+    pub(crate) admin_token: Option<String>,
 }
 
 impl Switches {
@@ -157,8 +192,34 @@ impl Settings {
             passed_errors: read_statuses(self.pass_error.as_deref().unwrap_or("0"))?,
             error_documents: read_documents(&self.error_documents)?,
             routes: Routes::compile(&self.host, self.use_processed_url.unwrap_or(true))?,
+            log_level: self.log_level.as_deref().map(read_level).transpose()?,
+            admin_token: match &self.admin.token {
+                Some(token) if token.len() < MIN_TOKEN_BYTES => {
+                    let reason = format!("it needs at least {MIN_TOKEN_BYTES} characters");
+                    return Err(fault("admin.token", reason));
+                }
+                token => token.clone(),
+            },
         })
     }
+}
+
+/// A token of random characters that nobody guesses.
+const MIN_TOKEN_BYTES: usize = 16;
+
+/// Reads a level's name, or its number in httpd's configuration.
+fn read_level(text: &str) -> Result<Level, Error> {
+    Ok(match text.to_ascii_lowercase().as_str() {
+        "error" | "0" => Level::Error,
+        "warn" | "1" => Level::Warn,
+        "info" | "2" => Level::Info,
+        "debug" | "3" => Level::Debug,
+        "trace" | "4" => Level::Trace,
+        _ => {
+            let reason = format!("`{text}` is none of error, warn, info, debug and trace");
+            return Err(fault("log_level", reason));
+        }
+    })
 }
 
 pub(crate) fn fault(key: &str, reason: impl Into<String>) -> Error {

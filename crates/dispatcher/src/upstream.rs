@@ -5,14 +5,15 @@
 //!   connection broke.
 //! * Every wait has the limits of the render's configuration.
 
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, Method, Request, Response, StatusCode};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use parking_lot::Mutex;
@@ -24,6 +25,7 @@ use tympan_web::tls::Trust;
 use crate::admission::{Door, Place};
 use crate::balance::Scores;
 use crate::config::{Farm, Render};
+use crate::health::{Health, Standing};
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -48,6 +50,24 @@ struct Target {
     door: Door,
     /// Bad answers of the health page in a row.
     bad_probes: AtomicU32,
+    health: Health,
+    answered: AtomicU64,
+    failed: AtomicU64,
+}
+
+/// How a render is doing.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct RenderStatus {
+    pub(crate) name: String,
+    pub(crate) address: String,
+    /// `in`, `slow start`, `trial`, `out`, or `ill` by its health page.
+    pub(crate) standing: &'static str,
+    pub(crate) in_flight: u32,
+    pub(crate) waiting: usize,
+    pub(crate) answered: u64,
+    pub(crate) failed: u64,
+    /// In milliseconds.
+    pub(crate) score: f64,
 }
 
 /// One request to whichever render answers.
@@ -113,14 +133,21 @@ impl Upstream {
                 render: render.clone(),
                 door: Door::new(render),
                 bad_probes: AtomicU32::new(0),
+                health: Health::new(farm.health),
+                answered: AtomicU64::new(0),
+                failed: AtomicU64::new(0),
                 client: Client::new(Options {
                     connect_timeout: render.timeout,
                     response_timeout: render.receive_timeout,
                     trust: trust.cloned(),
                     idle_timeout,
-                    max_idle_per_host: match idle_timeout {
-                        Duration::ZERO => 0,
-                        _ => default.max_idle_per_host,
+                    // A secure connection resolves its name itself, so only a new one does it anew.
+                    max_idle_per_host: if idle_timeout.is_zero()
+                        || (render.is_secure && render.is_always_resolved)
+                    {
+                        0
+                    } else {
+                        default.max_idle_per_host
                     },
                 }),
             })
@@ -135,6 +162,10 @@ impl Upstream {
         let mut refused = None;
         let mut is_busy = false;
         for round in 0..self.farm.rounds {
+            // With every breaker open, an answer now is better than the same one after all rounds.
+            if self.is_open() {
+                return Err(Failure::NoConnection);
+            }
             if round > 0 {
                 tokio::time::sleep(self.farm.retry_delay).await;
             }
@@ -162,21 +193,43 @@ impl Upstream {
         Err(Failure::NoConnection)
     }
 
+    /// Tells whether every render is left alone by a breaker.
+    fn is_open(&self) -> bool {
+        let now = Instant::now();
+        let is_out = |target: &Target| target.health.standing(now) == Standing::Out;
+        self.farm.health.has_breaker && !self.targets.is_empty() && self.targets.iter().all(is_out)
+    }
+
     fn order(&self, category: usize, sticky: Option<&str>) -> Vec<usize> {
         let now = Instant::now();
-        let mut order = self.scores.order(category, now);
-        // A render that is ill is asked when all others failed, a busy one when no other is free.
+        let standing = |index: usize| {
+            let target = self.targets.get(index);
+            target.map_or(Standing::Out, |target| target.health.standing(now))
+        };
+        let mut order = self.scores.order(category, now, |index| match standing(index) {
+            Standing::In(part) => part,
+            Standing::Trial | Standing::Out => 1.0,
+        });
+        if self.farm.health.has_breaker {
+            order.retain(|index| standing(*index) != Standing::Out);
+        }
+        // A render that is ill or out is asked when all others failed, a busy one when no other is free, and one whose
+        // time out has passed is tried by the next request.
         order.sort_by_key(|index| {
             let target = self.targets.get(*index);
-            let is_ill = target.is_some_and(|target| self.is_ejected(target));
-            (is_ill, !target.is_some_and(|target| target.door.is_free()))
+            let standing = standing(*index);
+            let is_ill =
+                standing == Standing::Out || target.is_some_and(|target| self.is_ejected(target));
+            let is_free = target.is_some_and(|target| target.door.is_free());
+            (is_ill, standing != Standing::Trial, !is_free)
         });
         let wanted = sticky
             .and_then(|name| self.targets.iter().position(|target| target.render.name == name));
         let is_well = |wanted: &usize| {
             let is_ejected =
                 self.targets.get(*wanted).is_some_and(|target| self.is_ejected(target));
-            self.scores.is_live(*wanted, now) && !is_ejected
+            let is_in = matches!(standing(*wanted), Standing::In(_));
+            self.scores.is_live(*wanted, now) && !is_ejected && is_in
         };
         if let Some(wanted) = wanted.filter(is_well) {
             order.retain(|index| *index != wanted);
@@ -204,6 +257,7 @@ impl Upstream {
         };
         let place = Arc::new(place);
         let started = Instant::now();
+        target.health.begin(started);
         let mut outcome = self.exchange(index, target, call, &place).await;
         if matches!(outcome, Err(Error::Broken { .. })) && call.is_repeatable() {
             // The render may have closed a pooled connection at the moment of its reuse.
@@ -213,14 +267,60 @@ impl Upstream {
         let error = match outcome {
             Ok(response) => {
                 self.scores.succeed(index, category, now - started, now);
+                self.note(target, !is_gateway_failure(response.status()), now);
                 let render = target.render.name.clone();
                 return Ok(Answer { response, render });
             }
             Err(error) => error,
         };
+        // A visitor's own body that broke off says nothing about the render.
+        let is_visitors = matches!(&error, Error::Broken { source, .. }
+            if is_too_large(&**source) || is_stalled(&**source));
+        if is_visitors {
+            return Err(self.sort(&error, call));
+        }
         self.scores.fail(index, self.farm.unavailable_penalty, now);
+        self.note(target, false, now);
         tracing::debug!(farm = %self.farm.name, render = %target.render.name, reason = %error, "render failed");
         Err(self.sort(&error, call))
+    }
+
+    /// Notes what a render's answer says about it.
+    fn note(&self, target: &Target, is_well: bool, now: Instant) {
+        let (farm, render) = (&self.farm.name, &target.render.name);
+        if is_well {
+            target.answered.fetch_add(1, Ordering::Relaxed);
+            if target.health.succeed(now) {
+                tracing::info!(%farm, %render, "a render answers again");
+            }
+        } else {
+            target.failed.fetch_add(1, Ordering::Relaxed);
+            if target.health.fail(now) {
+                tracing::warn!(%farm, %render, "a render failed several times in a row and is left alone for a while");
+            }
+        }
+    }
+
+    /// Returns how the renders are doing.
+    pub(crate) fn renders(&self) -> Vec<RenderStatus> {
+        let now = Instant::now();
+        let status = |(index, target): (usize, &Target)| RenderStatus {
+            name: target.render.name.clone(),
+            address: format!("{}:{}", target.render.hostname, target.render.port),
+            standing: match target.health.standing(now) {
+                _ if self.is_ejected(target) => "ill",
+                Standing::In(part) if part < 1.0 => "slow start",
+                Standing::In(_) => "in",
+                Standing::Trial => "trial",
+                Standing::Out => "out",
+            },
+            in_flight: self.scores.in_flight(index),
+            waiting: target.door.waiting(),
+            answered: target.answered.load(Ordering::Relaxed),
+            failed: target.failed.load(Ordering::Relaxed),
+            score: self.scores.score(index, now),
+        };
+        self.targets.iter().enumerate().map(status).collect()
     }
 
     fn sort(&self, error: &Error, call: &Call) -> Attempt {
@@ -249,7 +349,14 @@ impl Upstream {
     ) -> Result<Response<ReceivedBody>, Error> {
         let render = &target.render;
         let scheme = if render.is_secure { "https" } else { "http" };
-        let uri = format!("{scheme}://{}:{}{}", render.hostname, render.port, call.target);
+        let own = format!("{}:{}", render.hostname, render.port);
+        let address = if render.is_always_resolved || render.takes_any_ipv4 {
+            resolve(render).await
+        } else {
+            None
+        };
+        let authority = address.map_or_else(|| own.clone(), |address| address.to_string());
+        let uri = format!("{scheme}://{authority}{}", call.target);
         let mut request = Request::new(call.body.clone());
         *request.method_mut() = call.method.clone();
         *request.uri_mut() = uri.parse().map_err(|_invalid| Error::Request {
@@ -257,6 +364,10 @@ impl Upstream {
             reason: "the URI cannot be read".to_owned(),
         })?;
         *request.headers_mut() = call.headers.clone();
+        // Otherwise the address would stand in for the name.
+        if let Ok(own) = HeaderValue::from_str(&own) {
+            request.headers_mut().entry(header::HOST).or_insert(own);
+        }
         let flight = InFlight::begin(&self.scores, index, place);
         let response = target.client.send(request).await?;
         let patience = render.receive_timeout;
@@ -313,7 +424,10 @@ impl Upstream {
                     (false, true) => {
                         tracing::warn!(%farm, %render, "the health page of a render is bad")
                     }
-                    (true, false) => tracing::info!(%farm, %render, "a render is well again"),
+                    (true, false) => {
+                        target.health.come_back(Instant::now());
+                        tracing::info!(%farm, %render, "a render is well again");
+                    }
                     _ => {}
                 }
             }
@@ -334,6 +448,27 @@ impl Upstream {
             Err(_unreachable) => true,
         }
     }
+}
+
+/// Resolves a render's name anew; nothing where the connection itself has to, as TLS needs the name.
+async fn resolve(render: &Render) -> Option<SocketAddr> {
+    if render.is_secure {
+        return None;
+    }
+    let found = tokio::net::lookup_host((render.hostname.as_str(), render.port)).await.ok()?;
+    let found: Vec<SocketAddr> =
+        found.filter(|address| !render.takes_any_ipv4 || address.is_ipv4()).collect();
+    // The least bits of a clock are chance enough to spread connections.
+    let turn = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .map_or(0, |since| since.subsec_nanos() as usize / 64);
+    let index = if render.takes_any_ipv4 { turn % found.len().max(1) } else { 0 };
+    found.get(index).copied()
+}
+
+/// Tells whether a status says that a render, or what stands behind it, does not work.
+fn is_gateway_failure(status: StatusCode) -> bool {
+    matches!(status.as_u16(), 502..=504)
 }
 
 enum Attempt {

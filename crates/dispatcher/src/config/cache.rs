@@ -62,6 +62,8 @@ pub struct Cache {
     pub max_stale: Duration,
     /// What a flush may show in place of an allowed address (`/x-flushToken`).
     pub flush_token: Option<String>,
+    /// The name for which a client's certificate must be made out so that it may flush (`/x-flushCertificate`).
+    pub flush_certificate: Option<String>,
     /// How long a visitor waits for another visitor's fetch before fetching itself (`/x-collapseWait`).
     pub collapse_wait: Duration,
 }
@@ -89,12 +91,13 @@ impl Default for Cache {
             refetch_concurrency: 1,
             max_stale: Duration::from_secs(24 * 60 * 60),
             flush_token: None,
+            flush_certificate: None,
             collapse_wait: Duration::from_secs(30),
         }
     }
 }
 
-pub(super) const CACHE_KEYS: [&str; 19] = [
+pub(super) const CACHE_KEYS: [&str; 20] = [
     "docroot",
     "statfile",
     "statfileslevel",
@@ -114,6 +117,7 @@ pub(super) const CACHE_KEYS: [&str; 19] = [
     "x-maxStale",
     "x-collapseWait",
     "x-flushToken",
+    "x-flushCertificate",
 ];
 
 pub(super) fn read_cache(reader: &mut Reader, block: &Block) -> Cache {
@@ -177,6 +181,9 @@ fn read_extension(reader: &mut Reader, entry: &super::read::Entry<'_>, cache: &m
         "x-maxStale" => cache.max_stale = reader.seconds(entry).unwrap_or(cache.max_stale),
         "x-collapseWait" => {
             cache.collapse_wait = reader.seconds(entry).unwrap_or(cache.collapse_wait);
+        }
+        "x-flushCertificate" => {
+            cache.flush_certificate = reader.text(entry).filter(|name| !name.is_empty());
         }
         "x-flushToken" => match reader.value(entry) {
             Some(token) if token.text.len() >= MIN_TOKEN_BYTES => {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::access::{AccessList, read_list};
 use super::cache::{Cache, read_cache};
 use super::filter::{FilterRule, read_filter};
+use super::health::{HealthRules, read_health};
 use super::read::{Entry, Reader};
 use super::render::{Render, read_renders};
 use super::virtual_host::VirtualHost;
@@ -134,6 +135,8 @@ pub struct Farm {
     pub share: Option<Share>,
     /// Whether every answer tells by `Cache-Status` what the cache did (`/x-cacheStatus`).
     pub tells_cache_status: bool,
+    /// When a render is left alone (`/x-health`).
+    pub health: HealthRules,
 }
 
 impl Farm {
@@ -162,11 +165,12 @@ impl Farm {
             has_failover: false,
             share: None,
             tells_cache_status: false,
+            health: HealthRules::default(),
         }
     }
 }
 
-pub(super) const FARM_KEYS: [&str; 22] = [
+pub(super) const FARM_KEYS: [&str; 23] = [
     "info",
     "clientheaders",
     "virtualhosts",
@@ -188,6 +192,7 @@ pub(super) const FARM_KEYS: [&str; 22] = [
     "failover",
     "homepage",
     "x-cacheStatus",
+    "x-health",
     "x-share",
 ];
 
@@ -217,7 +222,8 @@ pub(super) fn read_sections(reader: &mut Reader, key: &Key, block: &Block) -> Fa
             }
             "stickyConnectionsFor" => farm.sticky.paths.extend(reader.text(&entry)),
             "renders" | "render" | "filter" | "vanity_urls" | "cache" | "sessionmanagement"
-            | "auth_checker" | "statistics" | "stickyConnections" | "health_check" | "x-share" => {
+            | "auth_checker" | "statistics" | "stickyConnections" | "health_check" | "x-health"
+            | "x-share" => {
                 if let Some(inner) = reader.block(&entry) {
                     read_section(reader, &entry, inner, &mut farm);
                 }
@@ -238,6 +244,7 @@ fn read_section(reader: &mut Reader, entry: &Entry<'_>, block: &Block, farm: &mu
         "auth_checker" => farm.auth_checker = read_auth_checker(reader, entry, block),
         "statistics" => read_statistics(reader, block, &mut farm.categories),
         "stickyConnections" => read_sticky(reader, block, &mut farm.sticky),
+        "x-health" => farm.health = read_health(reader, block),
         "x-share" => farm.share = Some(read_share(reader, block)),
         _ => {
             for entry in reader.entries(block) {

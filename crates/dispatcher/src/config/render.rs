@@ -20,6 +20,10 @@ pub struct Render {
     pub receive_timeout: Option<Duration>,
     /// Whether to speak TLS.
     pub is_secure: bool,
+    /// Whether the name is resolved for every request; otherwise for every new connection.
+    pub is_always_resolved: bool,
+    /// Whether one of its IPv4 addresses is taken by chance; otherwise its addresses are tried in order.
+    pub takes_any_ipv4: bool,
     /// How many requests it works on at once, if that is bounded (`/x-maxConcurrent`).
     pub max_concurrent: Option<usize>,
     /// How many more wait for their turn (`/x-maxQueue`).
@@ -67,6 +71,7 @@ fn read_render(
     index: usize,
 ) -> Option<Render> {
     let (mut hostname, mut port, mut is_secure) = (None, None, false);
+    let (mut is_always_resolved, mut takes_any_ipv4) = (false, false);
     let (mut timeout, mut receive_timeout) = (Duration::ZERO, RECEIVE_TIMEOUT);
     let (mut max_concurrent, mut max_queue, mut queue_wait) =
         (None, MAX_QUEUE, Duration::from_secs(10));
@@ -84,10 +89,8 @@ fn read_render(
             }
             "x-maxQueue" => max_queue = reader.number(&entry).unwrap_or(max_queue),
             "x-queueWait" => queue_wait = reader.seconds(&entry).unwrap_or(queue_wait),
-            // Every connection resolves the name anew and tries its addresses in order.
-            "ipv4" | "always-resolve" => {
-                reader.boolean(&entry);
-            }
+            "ipv4" => takes_any_ipv4 = reader.boolean(&entry).unwrap_or(false),
+            "always-resolve" => is_always_resolved = reader.boolean(&entry).unwrap_or(false),
             _ => reader.unknown(&entry, &RENDER_KEYS),
         }
     }
@@ -104,6 +107,8 @@ fn read_render(
         timeout: (!timeout.is_zero()).then_some(timeout),
         receive_timeout: (!receive_timeout.is_zero()).then_some(receive_timeout),
         is_secure,
+        is_always_resolved,
+        takes_any_ipv4,
         max_concurrent: max_concurrent.map(|max| max as usize),
         max_queue: max_queue as usize,
         queue_wait,

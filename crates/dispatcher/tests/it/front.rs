@@ -11,7 +11,8 @@ use tympan_dispatcher::any::Sources;
 use tympan_dispatcher::config::{Config, Loaded};
 use tympan_dispatcher::{Clock, Dispatcher, Runtime, Settings};
 use tympan_testkit::origin::{Origin, exchange};
-use tympan_web::listen::{Front as Listener, Reuse, bind};
+use tympan_web::listen::{Front as Listener, Limits, Reuse, bind};
+use tympan_web::tls::Trust;
 
 /// An answer.
 #[derive(Debug, Clone)]
@@ -142,6 +143,11 @@ pub(crate) fn load(text: &str) -> Loaded {
     Config::parse(text.as_bytes(), Path::new("test.any"), &Sources::default())
 }
 
+/// Tests end their fronts while clients hold connections open.
+fn limits() -> Limits {
+    Limits { drain_timeout: Duration::from_secs(2), ..Limits::default() }
+}
+
 /// A front before one render, with further keys of the cache.
 pub(crate) fn front(origin: &Origin, cache: &'static str) -> Front {
     Front::start(&Setup { cache, renders: vec![origin.addr()], ..Setup::default() })
@@ -154,22 +160,28 @@ impl Front {
 
     pub(crate) fn start_in(setup: &Setup, root: TempDir) -> Self {
         let text = setup.text(root.path());
-        Self::start_with(&text, &setup.settings, root)
+        Self::start_with(&text, &setup.settings, root, None)
     }
 
     /// Starts with a configuration that names no document root, or one of its own.
     pub(crate) fn start_text(text: &str) -> Self {
-        Self::start_with(text, "", tempfile::tempdir().unwrap())
+        Self::start_with(text, "", tempfile::tempdir().unwrap(), None)
     }
 
-    fn start_with(text: &str, settings: &str, root: TempDir) -> Self {
+    /// As [`Front::start_text`], with those by whom renders must be signed.
+    pub(crate) fn start_trusting(text: &str, trust: Option<Trust>) -> Self {
+        Self::start_with(text, "", tempfile::tempdir().unwrap(), trust)
+    }
+
+    fn start_with(text: &str, settings: &str, root: TempDir, trust: Option<Trust>) -> Self {
         let loaded = load(text);
         assert!(loaded.diagnostics.is_empty(), "{:?}", loaded.diagnostics);
         let now = Arc::new(Mutex::new(SystemTime::now()));
         let clock = Arc::clone(&now);
-        let runtime =
-            Runtime { clock: Clock::new(move || *clock.lock().unwrap()), ..Runtime::default() };
+        let clock = Clock::new(move || *clock.lock().unwrap());
+        let runtime = Runtime { clock, trust, ..Runtime::default() };
         let settings: Settings = toml::from_str(settings).unwrap();
+        let listening = settings.front.complete(Listener::from(limits())).unwrap();
         let dispatcher = Dispatcher::with_settings(loaded.config, &settings, runtime).unwrap();
         let any: SocketAddr = ([127, 0, 0, 1], 0).into();
         let listener = bind(any, Reuse::Exclusive).unwrap();
@@ -183,7 +195,7 @@ impl Front {
                 .build()
                 .unwrap();
             let until = async { drop(stopped.await) };
-            let serving = served.serve(listener, Listener::default(), until);
+            let serving = served.serve(listener, listening, until);
             runtime.block_on(serving).unwrap();
             runtime.shutdown_background();
         });

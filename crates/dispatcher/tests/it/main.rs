@@ -8,6 +8,7 @@
     reason = "a test fails by panicking"
 )]
 
+mod admin;
 mod auth;
 mod balance;
 mod cacheable;
@@ -24,9 +25,13 @@ mod hit;
 mod include;
 mod observe;
 mod pattern;
+mod proxied;
 mod raw;
 mod reload;
+mod renders;
 mod route;
+mod sessions;
 mod share;
+mod tls;
 
 tympan_testkit::every_test_file_is_listed!();

@@ -5,8 +5,9 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use http::{HeaderMap, Method};
+use tympan_dispatcher::config::Config;
 use tympan_dispatcher::log::{Level, Log};
-use tympan_dispatcher::{Clock, Dispatcher, Runtime, explain};
+use tympan_dispatcher::{Clock, Dispatcher, Explanation, Question, Runtime, Settings, explain};
 use tympan_testkit::origin::{Answer, Origin, exchange};
 use tympan_web::access_log;
 use tympan_web::listen::{Front as Listener, Reuse, bind};
@@ -140,7 +141,7 @@ fn an_explanation_names_farm_rule_file_and_state() {
     let config = load(&text).config;
     let ask = |url: &str| {
         let now = SystemTime::now();
-        explain(&config, &Method::GET, url, &HeaderMap::new(), now).unwrap()
+        ask(&config, url, now).unwrap()
     };
     let absent = ask("http://www.example.com/content/a.html?x=1");
     assert_eq!(
@@ -164,5 +165,64 @@ fn an_explanation_names_farm_rule_file_and_state() {
     let later = std::fs::File::create(folder.path().join(".stat")).unwrap();
     later.set_modified(SystemTime::now() + std::time::Duration::from_secs(1)).unwrap();
     assert!(ask("/a.html").state.unwrap().starts_with("stale, fetched "));
-    assert!(explain(&config, &Method::GET, "/../x", &HeaderMap::new(), SystemTime::now()).is_err());
+    let climbing = ask_with(&config, "", "/../x", SystemTime::now());
+    assert!(climbing.is_err());
+}
+
+fn ask(
+    config: &Config,
+    url: &str,
+    now: SystemTime,
+) -> Result<Explanation, tympan_dispatcher::Error> {
+    ask_with(config, "", url, now)
+}
+
+fn ask_with(
+    config: &Config,
+    settings: &str,
+    url: &str,
+    now: SystemTime,
+) -> Result<Explanation, tympan_dispatcher::Error> {
+    let settings: Settings = toml::from_str(settings).unwrap();
+    let question = Question { method: &Method::GET, url, headers: &HeaderMap::new(), now };
+    explain(config, &settings, &question)
+}
+
+#[test]
+fn explain_applies_the_rules_of_hosts_first() {
+    let config = load(&Setup::default().text("/docroot".as_ref())).config;
+    let settings = r#"
+        decline_root = true
+        [[host]]
+        names = ["www.example.com"]
+        [[host.rule]]
+        match = '^/old$'
+        redirect = "/new.html"
+        status = 301
+        [[host.rule]]
+        match = '^/gone$'
+        answer = 410
+        [[host.rule]]
+        match = '^/api/(.*)$'
+        proxy = "http://127.0.0.1:1/$1"
+        [[host.rule]]
+        match = '^/(en|de)/(.*)$'
+        rewrite = "/content/$1/$2"
+    "#;
+    let told = |path: &str| {
+        let url = format!("http://www.example.com{path}");
+        let told = ask_with(&config, settings, &url, SystemTime::now()).unwrap();
+        (told.rules.unwrap_or_default(), told.cache, told.is_served)
+    };
+    let not_asked = "not asked".to_owned();
+    let moved = "redirected with 301 to http://www.example.com/new.html".to_owned();
+    assert_eq!(told("/old"), (moved, not_asked.clone(), true));
+    assert_eq!(told("/gone"), ("answered with 410".to_owned(), not_asked.clone(), false));
+    let proxied = "answered by http://127.0.0.1:1/x, never cached".to_owned();
+    assert_eq!(told("/api/x"), (proxied, not_asked.clone(), true));
+    assert_eq!(told("/").0, "answered with 404 by `decline_root`");
+    let (rules, cache, _) = told("/en/a.html");
+    assert_eq!(rules, "rewritten to /content/en/a.html");
+    assert_eq!(cache, "cacheable as /docroot/content/en/a.html");
+    assert_eq!(told("/x.html").0, "");
 }

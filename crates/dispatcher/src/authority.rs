@@ -1,0 +1,151 @@
+//! Which host a request is for, decided once, so that farms, caches and renders cannot read it in different ways.
+//!
+//! In: a head with a `Host` header, a target with a host of its own (absolute form, HTTP/2), both, or neither.
+//! Out: exactly one `Host` header, and a target that begins with a slash.
+
+use http::uri::PathAndQuery;
+use http::{HeaderValue, Method, Uri, Version, header, request::Parts};
+
+/// Why a head is refused with 400.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Fault {
+    /// HTTP/1.1 without `Host`.
+    #[error("the request names no host")]
+    NoHost,
+    /// More than one `Host`, or one that contradicts HTTP/2's authority.
+    #[error("the request names two hosts")]
+    TwoHosts,
+    /// A `Host` that holds anything but a name or address, and a port.
+    #[error("the host cannot be read")]
+    MalformedHost,
+    /// `CONNECT`, which asks for a tunnel.
+    #[error("the dispatcher makes no tunnels")]
+    Tunnel,
+}
+
+/// Settles on one host.
+///
+/// # Errors
+/// See [`Fault`]. The host of a target in absolute form goes before `Host` (RFC 9112, section 3.2.2).
+pub fn settle(head: &mut Parts) -> Result<(), Fault> {
+    if head.method == Method::CONNECT {
+        return Err(Fault::Tunnel);
+    }
+    let mut named = head.headers.get_all(header::HOST).iter();
+    let (first, second) = (named.next(), named.next());
+    if second.is_some() {
+        return Err(Fault::TwoHosts);
+    }
+    let own = head.uri.authority().map(|authority| authority.as_str().to_owned());
+    let host = match (&own, first) {
+        (Some(own), named) => {
+            let is_other = named.is_some_and(|named| !is_same(named, own));
+            if head.version == Version::HTTP_2 && is_other {
+                return Err(Fault::TwoHosts);
+            }
+            own.as_str()
+        }
+        (None, Some(named)) => named.to_str().map_err(|_| Fault::MalformedHost)?,
+        (None, None) if head.version >= Version::HTTP_11 => return Err(Fault::NoHost),
+        (None, None) => return Ok(()),
+    };
+    if !is_authority(host) {
+        return Err(Fault::MalformedHost);
+    }
+    if own.is_some() {
+        let host = HeaderValue::from_str(host).map_err(|_| Fault::MalformedHost)?;
+        head.headers.insert(header::HOST, host);
+        let slash = || PathAndQuery::from_static("/");
+        let target = head.uri.path_and_query().cloned().unwrap_or_else(slash);
+        // Only a target without a path is no target by itself: `http://host?a=b`.
+        head.uri = Uri::from(target);
+    }
+    Ok(())
+}
+
+fn is_same(named: &HeaderValue, own: &str) -> bool {
+    named.as_bytes().eq_ignore_ascii_case(own.as_bytes())
+}
+
+/// Tells whether a text is a name, an IPv4 address or an IPv6 address in brackets, with or without a port.
+fn is_authority(text: &str) -> bool {
+    let (host, port) = match text.strip_prefix('[') {
+        Some(rest) => match rest.split_once(']') {
+            Some((address, port)) if address.parse::<std::net::Ipv6Addr>().is_ok() => ("", port),
+            _ => return false,
+        },
+        None => text.split_at(text.find(':').unwrap_or(text.len())),
+    };
+    let is_name_byte = |byte: u8| {
+        byte.is_ascii_alphanumeric() || b"-._~!$&'()*+;=%".contains(&byte) || !byte.is_ascii()
+    };
+    let is_port = port.is_empty()
+        || port.strip_prefix(':').is_some_and(|port| {
+            port.is_empty()
+                || (port.len() <= 5
+                    && port.bytes().all(|byte| byte.is_ascii_digit())
+                    && port.parse::<u16>().is_ok())
+        });
+    host.len() <= 255 && host.bytes().all(is_name_byte) && is_port
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Fault, settle};
+    use http::{Request, Version};
+
+    fn check(
+        target: &str,
+        version: Version,
+        hosts: &[&str],
+        expected: Result<(&str, &str), Fault>,
+    ) {
+        let mut request = Request::builder().uri(target).version(version);
+        for host in hosts {
+            request = request.header("host", *host);
+        }
+        let mut head = request.body(()).unwrap().into_parts().0;
+        let settled = settle(&mut head).map(|()| {
+            let host = head.headers.get("host").map_or("", |host| host.to_str().unwrap());
+            (host.to_owned(), head.uri.to_string())
+        });
+        let expected = expected.map(|(host, uri)| (host.to_owned(), uri.to_owned()));
+        assert_eq!(settled, expected, "{target} {version:?} {hosts:?}");
+    }
+
+    #[test]
+    fn one_host_is_settled_on() {
+        let v1 = Version::HTTP_11;
+        let v2 = Version::HTTP_2;
+        check("/a?b", v1, &["h:80"], Ok(("h:80", "/a?b")));
+        check("/a", v1, &["[::1]:8080"], Ok(("[::1]:8080", "/a")));
+        check("/a", v1, &[], Err(Fault::NoHost));
+        check("/a", Version::HTTP_10, &[], Ok(("", "/a")));
+        check("/a", v1, &["h", "h"], Err(Fault::TwoHosts));
+        check("http://own/a?b", v1, &["other"], Ok(("own", "/a?b")));
+        check("http://own", v1, &["own"], Ok(("own", "/")));
+        check("https://own/a", v2, &[], Ok(("own", "/a")));
+        check("https://own/a", v2, &["OWN"], Ok(("own", "/a")));
+        check("https://own/a", v2, &["other"], Err(Fault::TwoHosts));
+        check("http://user@own/a", v1, &["own"], Err(Fault::MalformedHost));
+        for broken in
+            ["h h", "h/x", "a@b", "a,b", "h:x", "h:99999", "[::1", "[x]", "h:80:90", "a\"b"]
+        {
+            check("/a", v1, &[broken], Err(Fault::MalformedHost));
+        }
+        check("/a", v1, &[""], Ok(("", "/a")));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn what_is_settled_stays(host in "[ -~]{0,20}", target in "/[a-z?]{0,10}") {
+            let request = Request::builder().uri(target).header("host", host);
+            let mut head = request.body(()).unwrap().into_parts().0;
+            if settle(&mut head).is_ok() {
+                let before = (head.uri.clone(), head.headers.clone());
+                settle(&mut head).unwrap();
+                proptest::prop_assert_eq!(before, (head.uri, head.headers));
+            }
+        }
+    }
+}

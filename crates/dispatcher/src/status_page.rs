@@ -1,0 +1,176 @@
+//! [`Status`] as a page for a browser, without scripts.
+
+use std::fmt::{Display, Write};
+
+use crate::status::{FarmStatus, Status};
+
+const STYLE: &str = "body{font:14px/1.4 system-ui,sans-serif;margin:2em;max-width:70em}\
+    table{border-collapse:collapse;margin:.5em 0 1.5em}td,th{padding:.15em .8em;text-align:left;\
+    border-bottom:1px solid #ccc}td.n{text-align:right;font-variant-numeric:tabular-nums}\
+    .bad{color:#a00;font-weight:bold}@media(prefers-color-scheme:dark){body{background:#111;color:#ddd}}";
+
+/// Returns the page.
+pub(crate) fn draw(status: &Status) -> String {
+    let mut page = format!(
+        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>Dispatcher</title>\
+         <meta http-equiv=\"refresh\" content=\"5\"><style>{STYLE}</style></head><body>\n<h1>Dispatcher</h1>\n"
+    );
+    let state = if status.is_well {
+        "<p>Every farm has a render to ask.</p>\n"
+    } else {
+        "<p class=\"bad\">A farm has no render that answers; look at the tables below.</p>\n"
+    };
+    page.push_str(state);
+    table(
+        &mut page,
+        &["what", "now"],
+        [
+            ("up, seconds", status.uptime.to_string()),
+            ("requests in flight", status.in_flight.to_string()),
+            ("pages being fetched", status.fetches.to_string()),
+            ("hit ratio, %", format!("{:.2}", status.hit_ratio)),
+            ("refused by filters", status.refused.to_string()),
+            ("refused by rate", status.rate_limited.to_string()),
+        ]
+        .into_iter()
+        .map(|(name, value)| vec![text(name), number(value)]),
+    );
+    for farm in &status.farms {
+        draw_farm(&mut page, farm);
+    }
+    page.push_str(
+        "<p><a href=\"/status.json\">as JSON</a> · <a href=\"/metrics\">metrics</a></p></body></html>\n",
+    );
+    page
+}
+
+fn draw_farm(page: &mut String, farm: &FarmStatus) {
+    let share = farm.share.map(|share| format!(", for {share} % of the visitors"));
+    let share = share.unwrap_or_default();
+    // Writing to a string cannot fail.
+    writeln!(
+        page,
+        "<h2>Farm {}{share}</h2>\n<p>Hit ratio {:.2} %, {} flushed pages wait to be fetched again.</p>",
+        escape(&farm.name),
+        farm.hit_ratio,
+        farm.refetch_queue
+    )
+    .ok();
+    table(
+        page,
+        &["render", "address", "state", "in flight", "waiting", "answered", "failed", "score, ms"],
+        farm.renders.iter().map(|render| {
+            let class = if matches!(render.standing, "out" | "ill") { "bad" } else { "" };
+            vec![
+                text(&render.name),
+                text(&render.address),
+                format!("<td class=\"{class}\">{}</td>", render.standing),
+                number(render.in_flight),
+                number(render.waiting),
+                number(render.answered),
+                number(render.failed),
+                number(format!("{:.1}", render.score)),
+            ]
+        }),
+    );
+    table(
+        page,
+        &["cache", "requests"],
+        farm.requests.iter().map(|(name, count)| vec![text(name), number(count)]),
+    );
+    table(
+        page,
+        &["why not cached", "answers"],
+        farm.not_cached
+            .iter()
+            .map(|(name, reason, count)| vec![text(&format!("{reason} ({name})")), number(count)]),
+    );
+    table(
+        page,
+        &["below", "requests", "from the cache, %"],
+        farm.prefixes.iter().map(|(path, count, ratio)| {
+            vec![text(path), number(count), number(format!("{ratio:.2}"))]
+        }),
+    );
+    table(
+        page,
+        &["most wanted", "requests, about"],
+        farm.top.iter().map(|(path, count)| vec![text(path), number(count)]),
+    );
+}
+
+/// Draws a table, unless it has no rows.
+fn table(page: &mut String, heads: &[&str], rows: impl Iterator<Item = Vec<String>>) {
+    let mut rows = rows.peekable();
+    if rows.peek().is_none() {
+        return;
+    }
+    page.push_str("<table><tr>");
+    for head in heads {
+        write!(page, "<th>{head}</th>").ok();
+    }
+    page.push_str("</tr>\n");
+    for row in rows {
+        writeln!(page, "<tr>{}</tr>", row.concat()).ok();
+    }
+    page.push_str("</table>\n");
+}
+
+fn text(text: &str) -> String {
+    format!("<td>{}</td>", escape(text))
+}
+
+fn number(number: impl Display) -> String {
+    format!("<td class=\"n\">{number}</td>")
+}
+
+/// Escapes what visitors and renders chose, such as paths.
+fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for char in text.chars() {
+        match char {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            char if char.is_control() => escaped.push('\u{fffd}'),
+            char => escaped.push(char),
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::draw;
+    use crate::status::{FarmStatus, Status};
+
+    #[test]
+    fn what_visitors_sent_is_text() {
+        let farm = FarmStatus {
+            name: "site".to_owned(),
+            share: Some(12.5),
+            hit_ratio: 50.0,
+            requests: vec![("hit", 1)],
+            not_cached: Vec::new(),
+            prefixes: vec![("/<script>\"&".to_owned(), 1, 0.0)],
+            top: vec![("/<img onerror=x>\n".to_owned(), 8)],
+            refetch_queue: 0,
+            renders: Vec::new(),
+        };
+        let page = draw(&Status {
+            uptime: 1,
+            in_flight: 0,
+            hit_ratio: 50.0,
+            refused: 0,
+            rate_limited: 0,
+            fetches: 0,
+            is_well: false,
+            farms: vec![farm],
+        });
+        assert!(page.contains("/&lt;script&gt;&quot;&amp;") && page.contains("&lt;img"), "{page}");
+        assert!(!page.contains("<script") && !page.contains("<img"), "{page}");
+        assert!(page.contains("for 12.5 % of the visitors"), "{page}");
+        assert!(!page.contains("why not cached"), "empty tables are left out");
+    }
+}

@@ -1,0 +1,224 @@
+//! Over TLS: HTTP/2 in front, certificates of clients, and renders that speak TLS themselves.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::Request;
+use http_body_util::{BodyExt, Empty};
+use hyper::client::conn::{http1, http2};
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use rustls::crypto::ring;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use tympan_testkit::origin::{Answer, Origin};
+
+use crate::front::{Front, Setup};
+
+/// Certificates in a folder: of the front, of a client, and of those who signed it.
+struct Folder {
+    dir: tempfile::TempDir,
+    authority: String,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+impl Folder {
+    fn new() -> Self {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let authority = params.self_signed(&key).unwrap().pem();
+        let folder =
+            Self { dir: tempfile::tempdir().unwrap(), authority, issuer: Issuer::new(params, key) };
+        std::fs::write(folder.path("ca.pem"), &folder.authority).unwrap();
+        folder.sign("front", "www.example.com");
+        folder.sign("client", "publish.example.com");
+        folder
+    }
+
+    fn path(&self, name: &str) -> std::path::PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn sign(&self, file: &str, name: &str) {
+        let key = KeyPair::generate().unwrap();
+        let params = CertificateParams::new(vec![name.to_owned(), "127.0.0.1".to_owned()]).unwrap();
+        let certificate = params.signed_by(&key, &self.issuer).unwrap();
+        std::fs::write(self.path(&format!("{file}.pem")), certificate.pem()).unwrap();
+        std::fs::write(self.path(&format!("{file}.key")), key.serialize_pem()).unwrap();
+    }
+
+    fn settings(&self, more: &str) -> String {
+        let path = |name: &str| self.path(name).display().to_string();
+        format!(
+            "[front]\nclient_roots = \"{}\"\n{more}\n[[front.certificate]]\nchain = \"{}\"\nkey = \"{}\"",
+            path("ca.pem"),
+            path("front.pem"),
+            path("front.key")
+        )
+    }
+}
+
+fn connector(folder: &Folder, protocol: &[u8], own: Option<&str>) -> tokio_rustls::TlsConnector {
+    let read = |file: &Path| std::fs::read(file).unwrap();
+    let mut store = RootCertStore::empty();
+    store.add(CertificateDer::from_pem_slice(folder.authority.as_bytes()).unwrap()).unwrap();
+    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(store);
+    let mut config = match own {
+        None => builder.with_no_client_auth(),
+        Some(own) => {
+            let chain = read(&folder.path(&format!("{own}.pem")));
+            let chain = vec![CertificateDer::from_pem_slice(&chain).unwrap()];
+            let key = read(&folder.path(&format!("{own}.key")));
+            builder
+                .with_client_auth_cert(chain, PrivateKeyDer::from_pem_slice(&key).unwrap())
+                .unwrap()
+        }
+    };
+    config.alpn_protocols = vec![protocol.to_vec()];
+    tokio_rustls::TlsConnector::from(Arc::new(config))
+}
+
+/// Sends one request, and returns status and body.
+fn ask(
+    front: &Front,
+    (folder, protocol, own): (&Folder, &str, Option<&str>),
+    request: http::request::Builder,
+) -> (u16, String) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let stream = tokio::net::TcpStream::connect(front.addr).await.unwrap();
+        let name = ServerName::try_from("www.example.com").unwrap();
+        let connector = connector(folder, protocol.as_bytes(), own);
+        let stream = connector.connect(name, stream).await.unwrap();
+        let io = hyper_util::rt::TokioIo::new(stream);
+        let request = request.body(Empty::<Bytes>::new()).unwrap();
+        let response = if protocol == "h2" {
+            let executor = hyper_util::rt::TokioExecutor::new();
+            let (mut sender, connection) = http2::handshake(executor, io).await.unwrap();
+            tokio::spawn(connection);
+            sender.send_request(request).await.unwrap()
+        } else {
+            let (mut sender, connection) = http1::handshake(io).await.unwrap();
+            tokio::spawn(connection);
+            sender.send_request(request).await.unwrap()
+        };
+        let status = response.status().as_u16();
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        (status, String::from_utf8_lossy(&body).into_owned())
+    })
+}
+
+/// A render that tells which of some headers it got.
+fn telling() -> Origin {
+    Origin::start(|seen| {
+        let names = ["host", "x-forwarded-ssl", "x-forwarded-port", "x-forwarded-ssl-client-cert"];
+        let value = |name| seen.header(name).map_or("-", |value| &value[..value.len().min(16)]);
+        Answer::html(names.map(value).join(" "))
+    })
+}
+
+#[test]
+fn visitors_of_both_versions_get_the_same() {
+    let (folder, origin) = (Folder::new(), telling());
+    let front = Front::start(&Setup {
+        renders: vec![origin.addr()],
+        settings: folder.settings(""),
+        ..Setup::default()
+    });
+    let expected = "www.example.com on 443 -";
+    let url = "https://www.example.com/a.html";
+    let second = ask(&front, (&folder, "h2", None), Request::get(url));
+    assert_eq!(second, (200, expected.to_owned()));
+    let first = Request::get("/a.html").header("host", "www.example.com");
+    assert_eq!(ask(&front, (&folder, "http/1.1", None), first), (200, expected.to_owned()));
+    assert_eq!(origin.requests(), 1, "they share the cache");
+    let forged = Request::get(url).header("x-forwarded-ssl-client-cert", "forged");
+    let passed = ask(&front, (&folder, "h2", None), forged.uri(format!("{url}?q")));
+    assert_eq!(passed, (200, expected.to_owned()));
+    let two_hosts = Request::get(url).header("host", "other.example.com");
+    assert_eq!(ask(&front, (&folder, "h2", None), two_hosts).0, 400);
+}
+
+#[test]
+fn a_certificate_opens_the_flush_for_its_name() {
+    let (folder, origin) = (Folder::new(), telling());
+    folder.sign("other", "other.example.com");
+    let front = Front::start(&Setup {
+        cache: "/x-flushCertificate \"publish.example.com\"
+                /allowedClients { /0 { /type \"deny\" /glob \"*\" } }",
+        renders: vec![origin.addr()],
+        settings: folder.settings(""),
+        ..Setup::default()
+    });
+    let flush = || {
+        Request::get("https://www.example.com/dispatcher/invalidate.cache")
+            .header("cq-action", "Activate")
+            .header("cq-handle", "/content/a")
+    };
+    for (own, expected) in [(None, 403), (Some("other"), 403), (Some("client"), 200)] {
+        assert_eq!(ask(&front, (&folder, "h2", own), flush()).0, expected, "{own:?}");
+    }
+    let shown = Request::get("https://www.example.com/b?q");
+    let (_, told) = ask(&front, (&folder, "h2", Some("client")), shown);
+    assert!(told.contains(" MII"), "renders learn who the client is: {told}");
+}
+
+#[test]
+fn certificates_are_renewed_while_serving() {
+    let (folder, origin) = (Folder::new(), telling());
+    let settings = folder.settings("http2 = false");
+    let parsed: tympan_dispatcher::Settings = toml::from_str(&settings).unwrap();
+    let listening = parsed.front.complete(tympan_web::listen::Front::default()).unwrap();
+    std::fs::write(folder.path("front.pem"), "no certificate").unwrap();
+    let error = parsed.front.renew(&listening).unwrap_err().to_string();
+    assert!(error.contains("front.certificate") && error.contains("front.pem"), "{error}");
+    folder.sign("front", "www.example.com");
+    parsed.front.renew(&listening).unwrap();
+    drop(origin);
+    let missing: tympan_dispatcher::Settings =
+        toml::from_str("[[front.certificate]]\nchain = \"/none\"\nkey = \"/none\"").unwrap();
+    let error = missing.front.complete(tympan_web::listen::Front::default()).unwrap_err();
+    assert!(error.to_string().contains("cannot read `/none`"), "{error}");
+}
+
+#[test]
+fn renders_over_tls_are_verified() {
+    let folder = Folder::new();
+    folder.sign("render", "render.example.com");
+    // A front that speaks TLS stands for the render.
+    let origin = Origin::always(Answer::html("drawn"));
+    let settings =
+        folder.settings("require_client_certificate = true").replace("front.pem", "render.pem");
+    let render = Front::start(&Setup {
+        renders: vec![origin.addr()],
+        settings: settings.replace("front.key", "render.key"),
+        ..Setup::default()
+    });
+    let port = render.addr.port();
+    let secure = |hostname: &str, trust: Option<tympan_web::tls::Trust>| {
+        let text = format!(
+            "/farms {{ /site {{ /virtualhosts {{ \"*\" }} /numberOfRetries 1 /retryDelay 0
+               /renders {{ /r0 {{ /hostname \"{hostname}\" /port \"{port}\" /secure 1 }} }} }} }}"
+        );
+        Front::start_trusting(&text, trust).get("/a.html").status
+    };
+    let read = |name: &str| std::fs::read(folder.path(name)).unwrap();
+    let own =
+        tympan_web::tls::Identity::from_pem(&read("client.pem"), &read("client.key")).unwrap();
+    let roots = read("ca.pem");
+    let trusting = || tympan_web::tls::Trust::with_identity(&roots, &own).ok();
+    assert_eq!(secure("127.0.0.1", trusting()), 200);
+    assert_eq!(secure("localhost", trusting()), 502, "its certificate is for another name");
+    let strangers = Folder::new();
+    let other = std::fs::read(strangers.path("ca.pem")).unwrap();
+    assert_eq!(secure("127.0.0.1", tympan_web::tls::Trust::with_identity(&other, &own).ok()), 502);
+    let without = tympan_web::tls::Trust::from_pem(&roots).ok();
+    assert_eq!(secure("127.0.0.1", without), 502, "it asks for a certificate");
+    assert_eq!(secure("127.0.0.1", None), 502);
+    assert_eq!(origin.requests(), 1);
+}
