@@ -17,6 +17,15 @@ pub trait BlobStore: Send + Sync + std::fmt::Debug {
     /// [`crate::Error::Source`] if the source fails; other variants if the store does. Nothing is stored then.
     fn put(&self, source: &mut dyn Read) -> Result<BlobId>;
 
+    /// Stores several blobs that belong together, in no more waits for the disk than one would take. Returns their ids
+    /// in order; after an error some may be stored.
+    ///
+    /// # Errors
+    /// As [`BlobStore::put`].
+    fn put_all(&self, blobs: &[&[u8]]) -> Result<Vec<BlobId>> {
+        blobs.iter().map(|bytes| self.put(&mut &**bytes)).collect()
+    }
+
     /// Opens a blob to read; nothing if this store does not hold it.
     ///
     /// # Errors

@@ -76,6 +76,10 @@ impl BlobStore for LayeredBlobs {
         self.own.put(source)
     }
 
+    fn put_all(&self, blobs: &[&[u8]]) -> Result<Vec<BlobId>> {
+        self.own.put_all(blobs)
+    }
+
     fn open(&self, id: &BlobId) -> Result<Option<BlobContent>> {
         match self.own.open(id)? {
             Some(content) => Ok(Some(content)),

@@ -1,5 +1,6 @@
 //! Blobs on the local disk: files `ab/cd/<hex>` for large ones, pack records for small ones.
 
+use std::collections::{BTreeSet, HashSet};
 use std::fmt;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Write};
@@ -8,6 +9,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 use tempfile::NamedTempFile;
 use tympan_store::{Batch, BlobId, ChunkStore};
@@ -21,14 +23,18 @@ const BUFFER_BYTES: usize = 128 * 1024;
 /// The folder for files that are still being written, beside the finished ones so that a rename suffices.
 const TEMPORARY: &str = "tmp";
 
-/// A blob store in one directory, with the chunk store that holds the small blobs.
+/// A blob store in one directory, with the chunk store that holds the small blobs. Several processes may use the
+/// directory at the same time.
 pub struct LocalBlobs {
     dir: PathBuf,
     small: Arc<dyn ChunkStore>,
+    /// The folders for blobs, by the first digits of their names, whose own names are known to be on the disk.
+    durable: Mutex<HashSet<PathBuf>>,
 }
 
 impl LocalBlobs {
-    /// Opens or creates the store in `dir` and removes what a crash left half-written.
+    /// Opens or creates the store in `dir` and removes what a crash left half-written. What another process is writing
+    /// stays.
     ///
     /// # Errors
     /// If the directory cannot be created or cleaned.
@@ -37,16 +43,16 @@ impl LocalBlobs {
         fs::create_dir_all(&temporary).map_err(disk("create", &temporary))?;
         for entry in fs::read_dir(&temporary).map_err(disk("list", &temporary))? {
             let path = entry.map_err(disk("list", &temporary))?.path();
-            fs::remove_file(&path).map_err(disk("remove", &path))?;
+            if is_abandoned(&path)? {
+                ignore_absent(fs::remove_file(&path)).map_err(disk("remove", &path))?;
+            }
         }
-        Ok(Self { dir: dir.to_owned(), small })
+        Ok(Self { dir: dir.to_owned(), small, durable: Mutex::default() })
     }
 
     /// Stores bytes that exceed the limit for small blobs: `head` was read already, the rest is still in `source`.
     fn put_file(&self, head: &[u8], source: &mut dyn Read) -> Result<BlobId> {
-        let temporary = self.dir.join(TEMPORARY);
-        let mut file =
-            NamedTempFile::new_in(&temporary).map_err(disk("create a file in", &temporary))?;
+        let mut file = self.temporary_file()?;
         let mut hash = Sha256::new();
         let mut length = 0;
         let mut write = |bytes: &[u8], file: &mut NamedTempFile| -> Result<()> {
@@ -63,26 +69,64 @@ impl LocalBlobs {
             }
         }
         let id = BlobId::new(hash.finalize().into(), length);
-        self.keep(file, &id)?;
+        self.keep(vec![(file, id)])?;
         Ok(id)
     }
 
-    /// Makes a complete temporary file the blob's own, durably.
-    fn keep(&self, file: NamedTempFile, id: &BlobId) -> Result<()> {
-        let path = file_in(&self.dir, id);
-        if self.touch(&path)? {
-            return Ok(());
+    /// Makes a file to write to, locked for as long as it is open.
+    fn temporary_file(&self) -> Result<NamedTempFile> {
+        let temporary = self.dir.join(TEMPORARY);
+        loop {
+            let file =
+                NamedTempFile::new_in(&temporary).map_err(disk("create a file in", &temporary))?;
+            let is_mine = file.as_file().try_lock().is_ok();
+            // Another process that opens the store may have taken it for abandoned before it was locked.
+            if is_mine && file.path().try_exists().map_err(disk("inspect", file.path()))? {
+                return Ok(file);
+            }
         }
-        file.as_file().sync_data().map_err(disk("sync", &path))?;
-        let folder = path.parent().unwrap_or(&self.dir);
-        let is_new = !folder.exists();
-        fs::create_dir_all(folder).map_err(disk("create", folder))?;
-        file.persist(&path).map_err(|failed| disk("rename to", &path)(failed.error))?;
-        sync_folder(folder)?;
-        if is_new {
-            folder.ancestors().skip(1).take(2).try_for_each(sync_folder)?;
+    }
+
+    /// Makes complete temporary files the blobs' own, durably: first all bytes, then all names.
+    fn keep(&self, files: Vec<(NamedTempFile, BlobId)>) -> Result<()> {
+        let mut new = Vec::with_capacity(files.len());
+        for (file, id) in files {
+            let path = file_in(&self.dir, &id);
+            if !self.touch(&path)? {
+                new.push((file, path));
+            }
         }
+        for (file, path) in &new {
+            file.as_file().sync_data().map_err(disk("sync", path))?;
+        }
+        let mut folders = BTreeSet::new();
+        for (file, path) in new {
+            let folder = path.parent().unwrap_or(&self.dir);
+            fs::create_dir_all(folder).map_err(disk("create", folder))?;
+            file.persist(&path).map_err(|failed| disk("rename to", &path)(failed.error))?;
+            folders.insert(folder.to_owned());
+        }
+        // The names of blobs, then those of their folders that are new since this process began.
+        let (mut wanted, mut new) = (folders.clone(), Vec::new());
+        for folder in folders {
+            self.add_above(&folder, &mut wanted, &mut new);
+        }
+        wanted.iter().try_for_each(|folder| sync_folder(folder))?;
+        self.durable.lock().extend(new);
         Ok(())
+    }
+
+    /// Adds the folders that have to be synced so that a folder's own name is on the disk, as far as that is not known;
+    /// `new` gets those whose names will be.
+    fn add_above(&self, folder: &Path, wanted: &mut BTreeSet<PathBuf>, new: &mut Vec<PathBuf>) {
+        let durable = self.durable.lock();
+        for folder in folder.ancestors().take_while(|folder| *folder != self.dir) {
+            if durable.contains(folder) {
+                return;
+            }
+            wanted.extend(folder.parent().map(Path::to_owned));
+            new.push(folder.to_owned());
+        }
     }
 
     /// Renews the modification time of a file, the clock that garbage collection goes by; `false` if it is absent.
@@ -118,6 +162,30 @@ impl BlobStore for LocalBlobs {
             self.small.commit(batch)?;
         }
         Ok(id)
+    }
+
+    fn put_all(&self, blobs: &[&[u8]]) -> Result<Vec<BlobId>> {
+        let (mut batch, mut files, mut ids) = (Batch::default(), Vec::new(), Vec::new());
+        for bytes in blobs {
+            let id = BlobId::of(bytes);
+            let is_twice = ids.contains(&id);
+            ids.push(id);
+            if is_twice {
+                continue;
+            }
+            if bytes.len() >= SMALL_BYTES {
+                let mut file = self.temporary_file()?;
+                file.write_all(bytes).map_err(disk("write", file.path()))?;
+                files.push((file, id));
+            } else if !self.small.contains_blob(&id)? {
+                batch.add_blob(id, Bytes::copy_from_slice(bytes));
+            }
+        }
+        self.keep(files)?;
+        if !batch.is_empty() {
+            self.small.commit(batch)?;
+        }
+        Ok(ids)
     }
 
     fn open(&self, id: &BlobId) -> Result<Option<BlobContent>> {
@@ -172,6 +240,23 @@ fn read_some<'a>(source: &mut dyn Read, buffer: &'a mut [u8]) -> Result<&'a [u8]
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => return Err(Error::Source(error)),
         }
+    }
+}
+
+/// Tells whether no process writes to a temporary file any more.
+fn is_abandoned(path: &Path) -> Result<bool> {
+    match File::open(path) {
+        Ok(file) => Ok(file.try_lock().is_ok()),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(disk("open", path)(error)),
+    }
+}
+
+/// Takes something that is not there for removed: another process was faster.
+fn ignore_absent(removed: std::io::Result<()>) -> std::io::Result<()> {
+    match removed {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        other => other,
     }
 }
 

@@ -118,6 +118,17 @@ impl Session {
         Ok(self.repository.blobs().put(source)?)
     }
 
+    /// Stores blobs for properties of one document, in no more waits for the disk than one would take.
+    ///
+    /// # Errors
+    /// If storing them fails.
+    pub fn put_blobs(&mut self, blobs: &[&[u8]]) -> Result<Vec<BlobId>> {
+        if self.hold.is_none() && !blobs.is_empty() {
+            self.hold = Some(self.repository.hold()?);
+        }
+        Ok(self.repository.blobs().put_all(blobs)?)
+    }
+
     /// Returns the user in whose name the session commits.
     #[must_use]
     pub fn user(&self) -> &str {

@@ -78,6 +78,53 @@ fn reopening_removes_half_written_files() {
     assert_eq!(walk(dir.path()), Vec::<std::path::PathBuf>::new());
 }
 
+/// Two processes share a folder; the lock is by open file, so that two stores in one process are as strange to each other.
+#[test]
+fn opening_leaves_what_others_are_writing() {
+    let dir = tempfile::tempdir().unwrap();
+    let (blobs, small) = open(dir.path());
+    let opening = Opening { length: 50_000, dir: dir.path().to_owned(), small };
+    let bytes: Vec<u8> = vec![7; 50_000];
+    let id = blobs.put(&mut { opening }).unwrap();
+    assert_eq!(bytes_of(blobs.open(&id).unwrap().unwrap()), bytes);
+    assert_eq!(walk(dir.path()).len(), 1);
+}
+
+/// A source in whose middle somebody else opens the store.
+struct Opening {
+    length: usize,
+    dir: std::path::PathBuf,
+    small: Arc<dyn ChunkStore>,
+}
+
+impl Read for Opening {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        LocalBlobs::open(&self.dir, self.small.clone()).unwrap();
+        let length = buffer.len().min(self.length).min(20_000);
+        buffer[..length].fill(7);
+        self.length -= length;
+        Ok(length)
+    }
+}
+
+#[test]
+fn blobs_that_belong_together_are_stored_as_if_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let (blobs, small) = open(dir.path());
+    let known = blobs.put(&mut [3_u8; 40_000].as_slice()).unwrap();
+    let (large, twice) = (vec![1_u8; 16_384], vec![2_u8; 100]);
+    let all = [&large[..], &twice, &[3; 40_000], &twice, &[], &large];
+    let ids = blobs.put_all(&all).unwrap();
+    assert_eq!(ids, all.map(BlobId::of));
+    assert_eq!(ids[2], known);
+    let again = LocalBlobs::open(dir.path(), small).unwrap();
+    for (id, bytes) in ids.iter().zip(all) {
+        assert_eq!(bytes_of(again.open(id).unwrap().unwrap()), bytes);
+    }
+    assert_eq!(walk(dir.path()).len(), 2, "each large one once, and nothing else");
+    assert_eq!(blobs.put_all(&[]).unwrap(), []);
+}
+
 #[test]
 fn a_shortened_file_is_damage_not_absence() {
     let dir = tempfile::tempdir().unwrap();
