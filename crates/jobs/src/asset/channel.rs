@@ -1,22 +1,32 @@
 //! What the server and the process that draws say to each other, over one socket.
 //!
 //! ```text
-//! server   u32 length, order as JSON; u64 length, the file
+//! server   u32 length, order as JSON; one byte with the open file attached, or one byte and the file's bytes
 //! process  u32 length, answer as JSON      `need` bytes of memory, or the end
 //! server   one byte: go                    after `need`
-//! process  u32 length, answer as JSON; per rendition u64 length and its bytes
+//! process  u32 length, answer as JSON; per rendition, or for what is appended, u64 length and its bytes
 //! ```
 //! Lengths are little-endian.
 
-use std::io::{self, Read, Write};
+use std::fs::File;
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::AsFd;
 
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::order::{Drawn, Order};
+use super::order::{Drawn, MetadataValue, Order};
 
 /// The most bytes of an order or answer without its pictures.
 const MAX_JSON: u32 = 64 << 20;
+/// The byte that comes with an open file, and the one before a file's bytes.
+const FILE: u8 = b'f';
+pub(crate) const BYTES: u8 = b'b';
 /// The byte that lets decoding begin.
 pub(crate) const GO: u8 = b'+';
 
@@ -29,15 +39,21 @@ pub(crate) enum Answer {
     Drawn(Drawn),
     /// Nothing was drawn, for this reason.
     Refused(String),
+    /// The properties that the file says with the bytes that follow at its end; none if it says all already.
+    Appended(Option<Vec<String>>),
+    /// The open file cannot be read: no fault of what is in it.
+    Unread(String),
 }
 
 /// An order with the length of the file that follows.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Request {
     pub(crate) order: Order,
     pub(crate) length: u64,
     /// How much the process stands behind others.
     pub(crate) niceness: i32,
+    /// What the file is to say: then nothing is drawn.
+    pub(crate) append: Option<Vec<(String, MetadataValue)>>,
 }
 
 pub(crate) fn write_json(target: &mut impl Write, message: &impl Serialize) -> io::Result<()> {
@@ -57,6 +73,37 @@ pub(crate) fn read_json<T: DeserializeOwned>(source: &mut impl Read) -> io::Resu
     let mut json = Vec::new();
     source.take(length.into()).read_to_end(&mut json)?;
     Ok(serde_json::from_slice(&json)?)
+}
+
+/// Lets the other side read an open file, which costs no copy of it.
+pub(crate) fn hand_over(socket: impl AsFd, file: &File) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let files = [file.as_fd()];
+    control.push(SendAncillaryMessage::ScmRights(&files));
+    sendmsg(socket, &[IoSlice::new(&[FILE])], &mut control, SendFlags::NOSIGNAL)?;
+    Ok(())
+}
+
+/// Takes the file that was handed over; nothing if its bytes follow instead.
+pub(crate) fn take_over(socket: impl AsFd) -> io::Result<Option<File>> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut byte = [0];
+    let flags = RecvFlags::CMSG_CLOEXEC;
+    let received = recvmsg(socket, &mut [IoSliceMut::new(&mut byte)], &mut control, flags)?;
+    if received.bytes == 0 {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    let handed = control.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut files) => files.next().map(File::from),
+        _ => None,
+    });
+    match (byte, handed) {
+        ([BYTES], None) => Ok(None),
+        ([FILE], Some(file)) => Ok(Some(file)),
+        _ => Err(invalid("a file was announced and did not come")),
+    }
 }
 
 pub(crate) fn write_bytes(target: &mut impl Write, bytes: &[u8]) -> io::Result<()> {
@@ -82,4 +129,39 @@ pub(crate) fn read_bytes(source: &mut impl Read, most: u64) -> io::Result<Vec<u8
 
 fn invalid(reason: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, reason)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Seek;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    #[test]
+    fn an_open_file_comes_between_messages() {
+        let (mut ours, mut theirs) = UnixStream::pair().unwrap();
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(b"picture").unwrap();
+        file.rewind().unwrap();
+        for _ in 0..2 {
+            write_json(&mut ours, &7).unwrap();
+            hand_over(&ours, &file).unwrap();
+            write_json(&mut ours, &8).unwrap();
+            ours.write_all(&[BYTES]).unwrap();
+        }
+        drop(file);
+        let mut texts = Vec::new();
+        for _ in 0..2 {
+            assert_eq!(read_json::<u8>(&mut theirs).unwrap(), 7);
+            let mut text = String::new();
+            take_over(&theirs).unwrap().unwrap().read_to_string(&mut text).unwrap();
+            texts.push(text);
+            assert_eq!(read_json::<u8>(&mut theirs).unwrap(), 8);
+            assert!(take_over(&theirs).unwrap().is_none());
+        }
+        assert_eq!(texts, ["picture", ""], "both are the same open file");
+        drop(ours);
+        assert!(take_over(&theirs).is_err());
+    }
 }

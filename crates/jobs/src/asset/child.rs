@@ -11,9 +11,10 @@ use std::time::Duration;
 use rustix::process::{Resource, Rlimit, setrlimit};
 use rustix::time::{ClockId, clock_gettime};
 
-use super::channel::{Answer, GO, Request, read_json, write_bytes, write_json};
+use super::channel::{Answer, GO, Request, read_json, take_over, write_bytes, write_json};
 use super::decode::Fault;
 use super::draw::draw;
+use super::packet_pdf::appendix;
 
 /// Address space beside what an order may take: the program itself, its threads, fonts.
 const OWN_MEMORY: u64 = 1 << 30;
@@ -63,10 +64,26 @@ fn serve(input: &mut File, output: &mut File) -> io::Result<bool> {
     let limits = request.order.limits;
     bound(Resource::As, OWN_MEMORY + limits.memory + request.length)?;
     bound(Resource::Cpu, cpu_seconds() + limits.seconds)?;
-    let mut bytes = Vec::new();
-    input.take(request.length).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 != request.length {
-        return Err(io::ErrorKind::UnexpectedEof.into());
+    let bytes = match take_over(&*input)? {
+        Some(file) => match read_exactly(file, request.length) {
+            Ok(bytes) => bytes,
+            Err(error) => {
+                write_json(output, &Answer::Unread(error.to_string()))?;
+                return Ok(true);
+            }
+        },
+        None => read_exactly(&mut *input, request.length)?,
+    };
+    if let Some(wanted) = request.append {
+        match appendix(&bytes, wanted) {
+            Ok(None) => write_json(output, &Answer::Appended(None))?,
+            Ok(Some((appended, names))) => {
+                write_json(output, &Answer::Appended(Some(names)))?;
+                write_bytes(output, &appended)?;
+            }
+            Err(reason) => write_json(output, &Answer::Refused(reason))?,
+        }
+        return Ok(true);
     }
     let reserve = |need: u64| {
         let mut ask = || -> io::Result<u8> {
@@ -96,6 +113,15 @@ fn serve(input: &mut File, output: &mut File) -> io::Result<bool> {
     }
     output.flush()?;
     Ok(true)
+}
+
+fn read_exactly(source: impl Read, length: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or(usize::MAX));
+    source.take(length).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 != length {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    Ok(bytes)
 }
 
 /// Returns the processor time that this process has had, in whole seconds.

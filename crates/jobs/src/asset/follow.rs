@@ -4,7 +4,7 @@
 //!
 //! Invariants
 //! * The root that is digested is stored after the jobs that follow from it, so that a crash loses none. What it stores
-//!   twice has the same key, and finds its asset finished.
+//!   twice has the same key, and finds its asset finished. Roots without any work are stored now and then only.
 //! * Of several authors on one database one moves on, whichever comes first.
 //! * While content does not change, nothing is read of it.
 //!
@@ -29,6 +29,8 @@ const FOLLOWER: &str = "assets";
 /// How often the newest root is looked at; where a look costs a round trip, less often.
 const LOOK: Duration = Duration::from_millis(100);
 const COSTLY_LOOK: Duration = Duration::from_secs(1);
+/// How long a root behind which nothing was due may go unstored: after a crash, what changed since is looked at again.
+const LAZY: Duration = Duration::from_secs(10);
 /// How long it waits for a store or database that fails.
 const FAILING: Duration = Duration::from_secs(5);
 /// Jobs of one transaction: others that write wait no longer than these take.
@@ -43,13 +45,17 @@ pub struct AssetFollower {
     queues: Queues,
     /// The root behind which there was nothing to do.
     seen: Option<String>,
+    /// When a root was stored last.
+    stored: Option<SystemTime>,
+    /// A root up to which nothing was due, beside the one that is stored.
+    passed: Option<(String, String)>,
 }
 
 impl AssetFollower {
     /// Makes one that goes on where the last one in this database was.
     #[must_use]
     pub fn new(repository: Repository, queues: Queues) -> Self {
-        Self { repository, queues, seen: None }
+        Self { repository, queues, seen: None, stored: None, passed: None }
     }
 
     /// Follows content until `stop` turns true.
@@ -85,17 +91,31 @@ impl AssetFollower {
         let repository = self.repository.clone();
         let newest = blocking(move || Ok(repository.snapshot()?)).await?;
         let root = newest.root_id().to_string();
-        if self.seen.as_ref() == Some(&root) {
+        let is_seen = self.seen.as_ref() == Some(&root);
+        if is_seen && (self.passed.is_none() || self.is_early(now)) {
             return Ok(0);
         }
         let digested = self.queues.digested(FOLLOWER).await?;
         if digested.as_ref() == Some(&root) {
+            (self.seen, self.passed) = (Some(root), None);
+            return Ok(0);
+        }
+        let passed = self.passed.take().filter(|(stored, _)| digested.as_ref() == Some(stored));
+        let (repository, stored) = (self.repository.clone(), digested.clone());
+        let jobs = blocking(move || {
+            // Only the stored root is kept from being collected.
+            let is_there =
+                |root: &String| root.parse().is_ok_and(|root| repository.snapshot_at(root).is_ok());
+            let from = passed.map(|(_, root)| root).filter(is_there).or(stored);
+            due_since(&repository, from.as_deref(), &newest)
+        });
+        let jobs = jobs.await?;
+        let count = jobs.len();
+        if let (0, true, Some(stored)) = (count, self.is_early(now), &digested) {
+            self.passed = Some((stored.clone(), root.clone()));
             self.seen = Some(root);
             return Ok(0);
         }
-        let (repository, from) = (self.repository.clone(), digested.clone());
-        let jobs = blocking(move || due_since(&repository, from.as_deref(), &newest)).await?;
-        let count = jobs.len();
         let mut parts = jobs.chunks(PART).peekable();
         let mut last = Vec::new();
         while let Some(part) = parts.next() {
@@ -110,11 +130,20 @@ impl AssetFollower {
             // Another author was faster; the next look begins where that one is.
             return Ok(0);
         }
-        self.seen = Some(root);
+        (self.seen, self.stored) = (Some(root), Some(now));
         if count > 0 {
             debug!(jobs = count, "assets are due");
         }
         Ok(count)
+    }
+}
+
+impl AssetFollower {
+    /// Tells whether a root was stored so lately that one without work need not be: it would be a sync for each save of
+    /// an editor.
+    fn is_early(&self, now: SystemTime) -> bool {
+        let age = self.stored.and_then(|stored| now.duration_since(stored).ok());
+        age.is_some_and(|age| age < LAZY)
     }
 }
 

@@ -305,8 +305,9 @@ impl Update<'_> {
         let folder = self.path.child(JCR_CONTENT)?.child("renditions")?;
         let present = before.find("jcr:content/renditions");
         let mut is_changed = false;
-        for rendition in made {
-            let blob = self.session.put_blob(&mut &*rendition.bytes)?;
+        let bytes: Vec<&[u8]> = made.iter().map(|rendition| &*rendition.bytes).collect();
+        let blobs = self.session.put_blobs(&bytes)?;
+        for (rendition, blob) in made.iter().zip(blobs) {
             let old = present
                 .and_then(|present| present.find(&format!("{}/jcr:content", rendition.name)));
             let is_same = old.is_some_and(|old| {

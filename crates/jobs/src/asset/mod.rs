@@ -23,6 +23,7 @@ mod jpeg;
 mod metadata;
 mod order;
 mod packet;
+mod packet_pdf;
 mod profile;
 mod studio;
 mod svg;

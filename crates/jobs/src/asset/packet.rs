@@ -40,7 +40,8 @@ pub(crate) fn packet(bytes: &[u8]) -> Result<Option<Vec<u8>>, String> {
     found.map(|range| bytes.get(range).map(<[u8]>::to_vec).ok_or_else(damaged)).transpose()
 }
 
-const NO_PLACE: &str = "files of this format take no metadata here; JPEG, PNG, TIFF and WebP do";
+const NO_PLACE: &str =
+    "files of this format take no metadata here; JPEG, PNG, TIFF, WebP and PDF do";
 
 fn damaged() -> String {
     "the original is damaged: it ends within a part".to_owned()

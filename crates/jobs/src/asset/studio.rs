@@ -21,9 +21,10 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use tympan_content::BlobContent;
 
-use super::channel::{Answer, GO, Request, read_bytes, read_json, write_json};
+use super::channel::{Answer, BYTES, GO, Request, hand_over, read_bytes, read_json, write_json};
 use super::format::Format;
-use super::order::{Drawn, Order};
+use super::order::{Drawn, Limits, MetadataValue, Order};
+use super::packet_pdf::Appendix;
 use super::tool::Tools;
 
 /// A process is replaced after this many files: what its libraries leak goes with it.
@@ -32,8 +33,6 @@ const MAX_FILES: u32 = 500;
 const MAX_RENDITION: u64 = 256 << 20;
 /// How long a process may take to end after it closed its channel.
 const CLOSED: Duration = Duration::from_secs(5);
-/// What is read and written at once.
-const PIECE: usize = 256 << 10;
 
 /// How a program is started: what comes before its own arguments, too.
 #[derive(Debug, Clone)]
@@ -170,16 +169,47 @@ impl Studio {
         Ok(drawn)
     }
 
+    /// Returns what is appended to a PDF so that it says these properties; nothing if it says them already.
+    pub(crate) fn append(
+        &self,
+        open: &dyn Fn() -> io::Result<BlobContent>,
+        wanted: Vec<(String, MetadataValue)>,
+    ) -> Result<Option<Appendix>, DrawError> {
+        let order = Order {
+            renditions: Vec::new(),
+            metadata: true,
+            declared: String::new(),
+            limits: Limits::default(),
+        };
+        match self.ask(open, (order, Some(wanted)))? {
+            Made::Appended(appendix) => Ok(appendix),
+            Made::Drawn(_) => Err(lost_its_way()),
+        }
+    }
+
     fn draw_here(
         &self,
         open: &dyn Fn() -> io::Result<BlobContent>,
         order: &Order,
     ) -> Result<Drawn, DrawError> {
+        match self.ask(open, (order.clone(), None))? {
+            Made::Drawn(drawn) => Ok(drawn),
+            Made::Appended(_) => Err(lost_its_way()),
+        }
+    }
+
+    /// Lets a process do what is wished.
+    fn ask(
+        &self,
+        open: &dyn Fn() -> io::Result<BlobContent>,
+        (order, append): (Order, Option<Vec<(String, MetadataValue)>>),
+    ) -> Result<Made, DrawError> {
+        let request = Request { order, length: 0, niceness: self.options.niceness, append };
         // Taken out of the guard first: the lock must not be held while one draws.
         let kept = self.idle.lock().pop();
         if let Some(painter) = kept {
             let source = open().map_err(system("read the original"))?;
-            match self.draw_by(painter, source, order) {
+            match self.ask_one(painter, source, request.clone()) {
                 // It may have died while it waited: of that, the file is innocent. A guilty one ends the next as well.
                 Err(Trouble::BeforeOrder | Trouble::Ended(_) | Trouble::Killed) => {}
                 other => return other.map_err(Trouble::into_error),
@@ -187,7 +217,7 @@ impl Studio {
         }
         let source = open().map_err(system("read the original"))?;
         let painter = self.start().map_err(system("start the process that draws"))?;
-        self.draw_by(painter, source, order).map_err(Trouble::into_error)
+        self.ask_one(painter, source, request).map_err(Trouble::into_error)
     }
 
     fn start(&self) -> io::Result<Painter> {
@@ -205,18 +235,14 @@ impl Studio {
         Ok(Painter { child, channel, files: 0 })
     }
 
-    fn draw_by(
+    fn ask_one(
         &self,
         mut painter: Painter,
         source: BlobContent,
-        order: &Order,
-    ) -> Result<Drawn, Trouble> {
-        let request = Request {
-            order: order.clone(),
-            length: source.length(),
-            niceness: self.options.niceness,
-        };
-        let result = painter.draw(source, &request, &self.memory);
+        mut request: Request,
+    ) -> Result<Made, Trouble> {
+        request.length = source.length();
+        let result = painter.ask(&source, &request, &self.memory);
         painter.files += 1;
         if matches!(result, Ok(_) | Err(Trouble::File(_))) && painter.files < MAX_FILES {
             let mut idle = self.idle.lock();
@@ -228,6 +254,18 @@ impl Studio {
         result
     }
 }
+
+/// What a process made.
+enum Made {
+    Drawn(Drawn),
+    Appended(Option<Appendix>),
+}
+
+fn lost_its_way() -> DrawError {
+    DrawError::File(LOST.to_owned())
+}
+
+const LOST: &str = "the process that draws it lost its way";
 
 /// What may go wrong with a process.
 enum Trouble {
@@ -278,18 +316,18 @@ impl Drop for Painter {
 }
 
 impl Painter {
-    fn draw(
+    fn ask(
         &mut self,
-        source: BlobContent,
+        source: &BlobContent,
         request: &Request,
         memory: &Memory,
-    ) -> Result<Drawn, Trouble> {
+    ) -> Result<Made, Trouble> {
         let Self { child, channel, .. } = self;
         let order = &request.order;
         let until = Instant::now() + Duration::from_secs(order.limits.seconds);
         let mut channel = Timed { stream: channel, until };
         write_json(&mut channel, request).map_err(|_| Trouble::BeforeOrder)?;
-        copy(source, &mut channel)?;
+        send(source, &mut channel);
         let mut reserved = None;
         loop {
             match read_json(&mut channel).map_err(|error| trouble(child, &error, order))? {
@@ -301,13 +339,23 @@ impl Painter {
                     channel.write_all(&[GO]).map_err(|error| trouble(child, &error, order))?;
                 }
                 Answer::Refused(reason) => return Err(Trouble::File(reason)),
+                Answer::Unread(reason) => {
+                    let error = system("read the original")(io::Error::other(reason));
+                    return Err(Trouble::System(error));
+                }
                 Answer::Drawn(mut drawn) => {
                     for rendition in &mut drawn.renditions {
                         rendition.bytes = read_bytes(&mut channel, MAX_RENDITION)
                             .map_err(|error| trouble(child, &error, order))?;
                     }
                     drop(reserved);
-                    return Ok(drawn);
+                    return Ok(Made::Drawn(drawn));
+                }
+                Answer::Appended(None) => return Ok(Made::Appended(None)),
+                Answer::Appended(Some(names)) => {
+                    let appended = read_bytes(&mut channel, MAX_RENDITION)
+                        .map_err(|error| trouble(child, &error, order))?;
+                    return Ok(Made::Appended(Some((appended, names))));
                 }
             }
         }
@@ -323,7 +371,7 @@ fn trouble(child: &mut Child, error: &io::Error, order: &Order) -> Trouble {
     match wait_a_moment(child) {
         Ok(Some(status)) if is_killed(status) => Trouble::Killed,
         Ok(Some(status)) => Trouble::Ended(ending(status, order)),
-        Ok(None) => Trouble::Ended("the process that draws it lost its way".to_owned()),
+        Ok(None) => Trouble::Ended(LOST.to_owned()),
         Err(source) => Trouble::System(system("wait for the process that draws")(source)),
     }
 }
@@ -369,19 +417,15 @@ fn ending(status: ExitStatus, order: &Order) -> String {
     }
 }
 
-/// Gives the process the file. A process that stops listening has something to say.
-fn copy(source: BlobContent, channel: &mut Timed<'_>) -> Result<(), Trouble> {
-    let mut source = source.into_reader();
-    let mut piece = vec![0; PIECE];
-    loop {
-        let count = source
-            .read(&mut piece)
-            .map_err(|error| Trouble::System(system("read the original")(error)))?;
-        let Some(read) = piece.get(..count).filter(|read| !read.is_empty()) else { return Ok(()) };
-        if channel.write_all(read).is_err() {
-            return Ok(());
+/// Gives the process the file: open, so that it reads it at its own pace and priority. A process that stops listening has
+/// something to say, so that a failure here means nothing yet.
+fn send(source: &BlobContent, channel: &mut Timed<'_>) {
+    match source {
+        BlobContent::File { file, .. } => hand_over(channel.stream, file).ok(),
+        BlobContent::Bytes(bytes) => {
+            channel.write_all(&[BYTES]).and_then(|()| channel.write_all(bytes)).ok()
         }
-    }
+    };
 }
 
 /// Returns what a blob is by its first bytes; nothing if they do not say.

@@ -11,7 +11,7 @@
 //!
 //! On failure: a format that cannot take a packet is [`WrittenBack::Skipped`] with the reason; the asset is as before.
 
-use std::io::Read;
+use std::io::{self, Read};
 use std::num::NonZeroUsize;
 use std::time::SystemTime;
 
@@ -22,11 +22,14 @@ use tympan_content::{
 };
 
 use super::draw::hex;
+use super::format::Format;
 use super::ingest::{ASSET, AssetError, Assets, DRAWN_OF, blob_of};
 use super::metadata::{Properties, xmp};
 use super::order::MetadataValue;
 use super::packet;
+use super::studio::{DrawError, Studio};
 use crate::mount::MOUNT;
+use crate::worker::chain;
 use crate::workflow::WORKFLOW_USER;
 
 /// On a folder or its `jcr:content`: whether the assets below take metadata; the nearest counts. It is not one of
@@ -55,7 +58,8 @@ impl Assets {
     /// # Errors
     /// If content cannot be read or written.
     pub fn write_back(&self, path: &NodePath, now: SystemTime) -> Result<WrittenBack, AssetError> {
-        let written = write_back(self.repository(), path, &WriteBack::default(), now);
+        let pen = Pen { repository: self.repository(), studio: Some(self.studio()) };
+        let written = write_back(pen, path, &WriteBack::default(), now);
         written
             .map_err(|source| AssetError::Content { path: path.clone(), source: Box::new(source) })
     }
@@ -70,16 +74,25 @@ pub struct WriteBack {
     pub renditions: Vec<String>,
 }
 
+/// What writes metadata into files.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Pen<'a> {
+    pub(crate) repository: &'a Repository,
+    /// What reads PDF, as it may be hostile; without it PDF is left alone.
+    pub(crate) studio: Option<&'a Studio>,
+}
+
 /// Writes the metadata of an asset into its files, in one commit.
 pub(crate) fn write_back(
-    repository: &Repository,
+    pen: Pen<'_>,
     path: &NodePath,
     how: &WriteBack,
     now: SystemTime,
 ) -> tympan_content::Result<WrittenBack> {
     let revising =
         Revising { user: WORKFLOW_USER, message: "write metadata into the original", at: now };
-    repository.retry(ATTEMPTS, revising, |session| write(session, path, how, now))
+    let write = |session: &mut Session| write((session, pen.studio), path, how, now);
+    pen.repository.retry(ATTEMPTS, revising, write)
 }
 
 /// Tells why an asset is left alone, if it is: the file of a mount belongs to the other system, a part of another asset
@@ -117,7 +130,7 @@ fn exemption(
 }
 
 fn write(
-    session: &mut Session,
+    (session, studio): (&mut Session, Option<&Studio>),
     path: &NodePath,
     how: &WriteBack,
     now: SystemTime,
@@ -135,8 +148,8 @@ fn write(
     let Some(original) = rendition_of(&asset, "original") else {
         return skipped("it has no original");
     };
-    let metadata = asset.find("jcr:content/metadata").cloned().unwrap_or_default();
-    let (bytes, names) = match rewritten(session, &original, &metadata)? {
+    let wanted = asset.find("jcr:content/metadata").map(wanted_of).unwrap_or_default();
+    let (bytes, names) = match rewritten((session, studio), &original, wanted.clone())? {
         Ok(Some(rewritten)) => rewritten,
         Ok(None) => return Ok(WrittenBack::Unchanged),
         Err(reason) => return Ok(WrittenBack::Skipped(reason)),
@@ -160,7 +173,8 @@ fn write(
     for name in how.renditions.iter().filter(|name| *name != "original") {
         if let Some(rendition) = rendition_of(&asset, name)
             // One that takes no packet stays as it is.
-            && let Ok(Some((bytes, _))) = rewritten(session, &rendition, &metadata)?
+            && let Ok(Some((bytes, _))) =
+                rewritten((session, studio), &rendition, wanted.clone())?
         {
             put(session, &content, name, &bytes)?;
         }
@@ -187,50 +201,87 @@ fn put(
 
 /// Reads a file and writes the metadata into it; the inner error says why it cannot take it.
 fn rewritten(
-    session: &Session,
+    (session, studio): (&Session, Option<&Studio>),
     blob: &BlobId,
-    metadata: &Subtree,
+    wanted: Vec<(String, MetadataValue)>,
 ) -> tympan_content::Result<Result<Option<Rewritten>, String>> {
     if blob.length() > MAX_FILE {
         return Ok(Err("the original is too large to be written anew".to_owned()));
     }
-    let opened = session.repository().blobs().open(blob)?;
-    let Some(opened) = opened else { return Err(tympan_content::Error::BlobMissing(*blob)) };
-    let mut bytes = Vec::new();
     let unreadable = |error| tympan_content::Error::from(tympan_blobs::Error::Source(error));
-    opened.into_reader().read_to_end(&mut bytes).map_err(unreadable)?;
-    Ok(written(metadata, &bytes))
+    let open = || {
+        let opened = session.repository().blobs().open(blob)?;
+        opened.ok_or(tympan_content::Error::BlobMissing(*blob))
+    };
+    let mut bytes = Vec::new();
+    open()?.into_reader().read_to_end(&mut bytes).map_err(unreadable)?;
+    let (Some(Format::Pdf), Some(studio)) = (Format::of(&bytes), studio) else {
+        return Ok(written(wanted, &bytes));
+    };
+    let open = || open().map_err(io::Error::other);
+    match studio.append(&open, wanted) {
+        Ok(None) => Ok(Ok(None)),
+        Ok(Some((appendix, names))) => {
+            bytes.extend_from_slice(&appendix);
+            Ok(Ok(Some((bytes, names))))
+        }
+        Err(DrawError::File(reason)) => Ok(Err(reason)),
+        Err(error) => Err(unreadable(io::Error::other(chain(&error)))),
+    }
 }
 
 /// A file and the names of the properties that it says anew.
 type Rewritten = (Vec<u8>, Vec<String>);
 
-/// Returns the file with the metadata in it and the names of what changed; nothing if it says all of it already.
-fn written(metadata: &Subtree, bytes: &[u8]) -> Result<Option<Rewritten>, String> {
+/// Returns the file with these properties in it and the names of what changed; nothing if it says all of it already.
+fn written(
+    wanted: Vec<(String, MetadataValue)>,
+    bytes: &[u8],
+) -> Result<Option<Rewritten>, String> {
     let present = packet::packet(bytes)?;
-    let mut says = Properties::default();
-    if let Some(present) = &present {
-        xmp::read(present, &mut says);
-    }
-    let says = says.into_list();
-    let wanted = metadata.properties.iter().filter(|(name, _)| {
-        xmp::is_writable(name)
-            && !TECHNICAL.iter().any(|prefix| name.starts_with(prefix))
-            && *name != "dc:format"
-    });
-    let changes: Vec<(String, Option<MetadataValue>)> = wanted
-        .filter_map(|(name, property)| Some((name.clone(), value_of(property)?)))
-        .filter(|(name, value)| {
-            !says.iter().any(|(said, present)| said == name && is_same(present, value))
-        })
-        .map(|(name, value)| (name, Some(value)))
-        .collect();
+    let changes = changes_of(present.as_deref(), wanted);
     if changes.is_empty() {
         return Ok(None);
     }
     let new = xmp::write(present.as_deref(), &changes)?;
     let file = packet::with_packet(bytes, &new)?;
-    Ok(Some((file, changes.into_iter().map(|(name, _)| name).collect())))
+    Ok(Some((file, names_of(&changes))))
+}
+
+/// Returns the properties of an asset that belong into its file.
+fn wanted_of(metadata: &Subtree) -> Vec<(String, MetadataValue)> {
+    let wanted = metadata.properties.iter().filter(|(name, _)| {
+        xmp::is_writable(name)
+            && !TECHNICAL.iter().any(|prefix| name.starts_with(prefix))
+            && *name != "dc:format"
+    });
+    wanted.filter_map(|(name, property)| Some((name.clone(), value_of(property)?))).collect()
+}
+
+/// A property and its new value.
+pub(super) type Change = (String, Option<MetadataValue>);
+
+/// Returns what a packet does not say, or says differently.
+pub(super) fn changes_of(
+    packet: Option<&[u8]>,
+    wanted: Vec<(String, MetadataValue)>,
+) -> Vec<Change> {
+    let mut says = Properties::default();
+    if let Some(packet) = packet {
+        xmp::read(packet, &mut says);
+    }
+    let says = says.into_list();
+    wanted
+        .into_iter()
+        .filter(|(name, value)| {
+            !says.iter().any(|(said, present)| said == name && is_same(present, value))
+        })
+        .map(|(name, value)| (name, Some(value)))
+        .collect()
+}
+
+pub(super) fn names_of(changes: &[Change]) -> Vec<String> {
+    changes.iter().map(|(name, _)| name.clone()).collect()
 }
 
 fn is_same(left: &MetadataValue, right: &MetadataValue) -> bool {

@@ -6,6 +6,7 @@
 //! Launchers follow the difference of revisions. What the write-back commits, and what processing an upload commits,
 //! starts none of them, so that no edit goes round in a circle; and a file that says it all already is not written.
 
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use serde_json::{Map, Value as Json};
@@ -14,7 +15,8 @@ use tympan_content::{
 };
 
 use super::ingest::ASSET;
-use super::write_back::{ATTEMPTS, WriteBack, WrittenBack, write_back};
+use super::studio::Studio;
+use super::write_back::{ATTEMPTS, Pen, WriteBack, WrittenBack, write_back};
 use crate::JobContext;
 use crate::worker::chain;
 use crate::workflow::{Process, StepOutcome, StepRun, WORKFLOW_USER};
@@ -31,13 +33,20 @@ const GLOB: &str = "/content/dam(/((?!/subassets).)*/)jcr:content/metadata";
 #[derive(Debug, Clone)]
 pub struct WriteBackProcess {
     repository: Repository,
+    studio: Option<Arc<Studio>>,
 }
 
 impl WriteBackProcess {
     /// Makes it for the assets of a repository.
     #[must_use]
     pub fn new(repository: Repository) -> Self {
-        Self { repository }
+        Self { repository, studio: None }
+    }
+
+    /// Lets it write into PDF, too, which is read by processes of this studio.
+    #[must_use]
+    pub fn with_studio(self, studio: Arc<Studio>) -> Self {
+        Self { studio: Some(studio), ..self }
     }
 
     fn carry_out(
@@ -46,7 +55,8 @@ impl WriteBackProcess {
         now: SystemTime,
     ) -> tympan_content::Result<Option<WrittenBack>> {
         let Some(path) = self.asset_of(&step.payload)? else { return Ok(None) };
-        let written = write_back(&self.repository, &path, &how(step), now)?;
+        let pen = Pen { repository: &self.repository, studio: self.studio.as_deref() };
+        let written = write_back(pen, &path, &how(step), now)?;
         let failure = match &written {
             WrittenBack::Skipped(reason) => Some(reason.as_str()),
             WrittenBack::Written(_) | WrittenBack::Unchanged => None,

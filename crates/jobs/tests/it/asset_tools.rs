@@ -43,7 +43,7 @@ fn run(program: &str, arguments: &[&str]) {
 }
 
 /// Two pages of 200 x 100: the first is red, the second is blue.
-fn pdf() -> Vec<u8> {
+pub(crate) fn pdf() -> Vec<u8> {
     let page = |contents: u32| {
         format!("<< /Type /Page /Parent 2 0 R /MediaBox [0 0 200 100] /Contents {contents} 0 R >>")
     };

@@ -8,11 +8,11 @@ use tympan_jobs::asset::{Assets, Processed, WrittenBack, needs_processing};
 use crate::asset_ingest::{assets, path, read, upload};
 use crate::asset_support::{jpeg, photo, png};
 
-fn at(seconds: u64) -> SystemTime {
+pub(crate) fn at(seconds: u64) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000 + seconds)
 }
 
-fn describe(assets: &Assets, asset: &NodePath, title: &str) {
+pub(crate) fn describe(assets: &Assets, asset: &NodePath, title: &str) {
     let mut session = assets.repository().session("ann").unwrap();
     let metadata = path(&format!("{asset}/jcr:content/metadata"));
     let subjects = ["one", "two"].map(|subject| Value::String(subject.to_owned()));
@@ -24,7 +24,7 @@ fn describe(assets: &Assets, asset: &NodePath, title: &str) {
     session.commit("describe", at(3)).unwrap();
 }
 
-fn original(assets: &Assets, asset: &Subtree) -> Vec<u8> {
+pub(crate) fn original(assets: &Assets, asset: &Subtree) -> Vec<u8> {
     let resource = asset.find("jcr:content/renditions/original/jcr:content").unwrap();
     let Some(Value::Binary(blob)) = resource.properties["jcr:data"].first() else { panic!() };
     let mut bytes = Vec::new();
@@ -295,7 +295,7 @@ fn formats_without_a_place_for_it_are_left_alone() {
     describe(&assets, &asset, "title");
     let root = assets.repository().head().unwrap();
     let WrittenBack::Skipped(reason) = assets.write_back(&asset, at(4)).unwrap() else { panic!() };
-    assert!(reason.contains("JPEG, PNG, TIFF and WebP do"), "{reason}");
+    assert!(reason.contains("JPEG, PNG, TIFF, WebP and PDF do"), "{reason}");
     assert_eq!(assets.repository().head().unwrap(), root);
     let gone = assets.write_back(&path("/content/dam"), at(5)).unwrap();
     assert!(matches!(gone, WrittenBack::Skipped(_)));

@@ -17,6 +17,7 @@ mod asset_support;
 mod asset_tools;
 mod asset_write_back;
 mod asset_write_back_flow;
+mod asset_write_back_pdf;
 mod config;
 mod kill;
 mod mount;

@@ -30,7 +30,7 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Vec<(String, Value)>, Fault> {
     found.add_text("dam:Fileformat", "PDF");
     let pages = i64::try_from(document.get_pages().len()).unwrap_or(i64::MAX);
     found.add("xmpTPg:NPages", Value::Long(pages));
-    if let Some(packet) = packet(&document) {
+    if let Some(packet) = packet_of(&document) {
         xmp::read(&packet, &mut found);
     }
     let resolve = |object| document.dereference(object).ok().map(|(_, object)| object);
@@ -55,7 +55,7 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Vec<(String, Value)>, Fault> {
 }
 
 /// Returns the document's XMP packet.
-fn packet(document: &Document) -> Option<Vec<u8>> {
+pub(crate) fn packet_of(document: &Document) -> Option<Vec<u8>> {
     let catalog: &Dictionary = document.catalog().ok()?;
     let (_, object) = document.dereference(catalog.get(b"Metadata").ok()?).ok()?;
     let stream = object.as_stream().ok()?;
