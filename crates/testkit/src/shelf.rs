@@ -161,6 +161,139 @@ impl Shelf {
     }
 }
 
+impl Shelf {
+    /// Starts a CMIS server with the AtomPub binding: the repository `main` at `/cmis`.
+    #[must_use]
+    pub fn serve_cmis_atom(&self) -> Origin {
+        let shelf = self.clone();
+        Origin::start(move |seen| shelf.answer_atom(seen))
+    }
+
+    fn answer_atom(&self, seen: &Seen) -> Answer {
+        let xml = |kind: &str, body: String| {
+            let kind = format!("application/atom{kind}");
+            Answer::status(200).header("Content-Type", &kind).body(body)
+        };
+        let (path, query) = seen.target.split_once('?').unwrap_or((&seen.target, ""));
+        let base = format!("http://{}/cmis/main", seen.header("host").unwrap_or_default());
+        let parameter = |name: &str| {
+            let pair = query.split('&').find_map(|pair| pair.strip_prefix(&format!("{name}=")));
+            pair.map(decoded).unwrap_or_default()
+        };
+        let number = |name: &str| parameter(name).parse::<usize>().unwrap_or_default();
+        let folder = parameter("folder");
+        match path {
+            "/cmis" => xml("svc+xml", service(&base)),
+            "/cmis/main/path" => match self.folder(parameter("path").trim_matches('/')) {
+                Some(_) => {
+                    xml("+xml;type=entry", folder_entry(&base, parameter("path").trim_matches('/')))
+                }
+                None => Answer::status(404),
+            },
+            "/cmis/main/children" => match self.folder(&folder) {
+                Some(found) => {
+                    let (skip, max) = (number("skipCount"), number("maxItems"));
+                    xml("+xml;type=feed", feed(&base, (&folder, &found), skip, max))
+                }
+                None => Answer::status(404),
+            },
+            "/cmis/main/content" => {
+                let id = parameter("id");
+                let file = self.with(|files| {
+                    files.by_path.values().find(|file| object_id(file) == id).cloned()
+                });
+                file.map_or_else(
+                    || Answer::status(404),
+                    |file| Answer::status(200).body(file.bytes),
+                )
+            }
+            _ => Answer::status(404),
+        }
+    }
+}
+
+const ATOM: &str = "xmlns=\"http://www.w3.org/2005/Atom\" xmlns:app=\"http://www.w3.org/2007/app\" \
+                    xmlns:cmis=\"http://docs.oasis-open.org/ns/cmis/core/200908/\" \
+                    xmlns:cmisra=\"http://docs.oasis-open.org/ns/cmis/restatom/200908/\"";
+
+fn service(base: &str) -> String {
+    format!(
+        "<?xml version=\"1.0\"?><app:service {ATOM}><app:workspace><title>main</title>\
+         <app:collection href=\"{base}/types\"><cmisra:collectionType>types</cmisra:collectionType></app:collection>\
+         <app:collection href=\"{base}/children?folder=\"><cmisra:collectionType>root</cmisra:collectionType>\
+         </app:collection><cmisra:repositoryInfo><cmis:repositoryId>main</cmis:repositoryId></cmisra:repositoryInfo>\
+         <cmisra:uritemplate><cmisra:template>{base}/id?id={{id}}</cmisra:template><cmisra:type>objectbyid</cmisra:type>\
+         </cmisra:uritemplate><cmisra:uritemplate><cmisra:template>{base}/path?path={{path}}&amp;filter={{filter}}\
+         </cmisra:template><cmisra:type>objectbypath</cmisra:type></cmisra:uritemplate></app:workspace></app:service>"
+    )
+}
+
+fn property(kind: &str, id: &str, value: &str) -> String {
+    format!(
+        "<cmis:property{kind} propertyDefinitionId=\"cmis:{id}\"><cmis:value>{}</cmis:value></cmis:property{kind}>",
+        xml_text(value)
+    )
+}
+
+fn entry(links: &str, properties: &str) -> String {
+    format!(
+        "<entry {ATOM}><author><name>ann</name></author>{links}<cmisra:object><cmis:properties>{properties}\
+         </cmis:properties></cmisra:object></entry>"
+    )
+}
+
+fn folder_entry(base: &str, path: &str) -> String {
+    let name = path.rsplit('/').next().unwrap_or_default();
+    let links = format!(
+        "<link rel=\"down\" type=\"application/cmistree+xml\" href=\"{base}/tree\"/>\
+         <link rel=\"down\" type=\"application/atom+xml;type=feed\" href=\"{base}/children?folder={}\"/>",
+        encoded(path)
+    );
+    let properties = [
+        property("Id", "objectId", &format!("folder-{path}")),
+        property("String", "name", name),
+        property("Id", "baseTypeId", "cmis:folder"),
+    ];
+    entry(&links, &properties.concat())
+}
+
+fn feed(base: &str, (path, folder): (&str, &Folder), skip: usize, max: usize) -> String {
+    let below =
+        |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}/{name}") };
+    let folders = folder.folders.iter().map(|name| folder_entry(base, &below(name)));
+    let files = folder.files.iter().map(|(name, file)| {
+        let links =
+            format!("<content type=\"image/jpeg\" src=\"{base}/content?id={}\"/>", object_id(file));
+        let properties = [
+            property("Id", "objectId", &object_id(file)),
+            property("Id", "versionSeriesId", &file.id.to_string()),
+            property("String", "name", name),
+            property("Id", "baseTypeId", "cmis:document"),
+            property("Integer", "contentStreamLength", &file.bytes.len().to_string()),
+            property("DateTime", "lastModificationDate", &file.change.to_string()),
+            "<cmis:propertyString propertyDefinitionId=\"cmis:changeToken\"/>".to_owned(),
+        ];
+        entry(&links, &properties.concat())
+    });
+    let all: Vec<String> = folders.chain(files).collect();
+    let page: Vec<String> = all.iter().skip(skip).take(max).cloned().collect();
+    let next = skip + page.len();
+    let mut body = format!("<?xml version=\"1.0\"?><feed {ATOM}><title>children</title>");
+    if next < all.len() {
+        let folder = encoded(path);
+        body.push_str(&format!(
+            "<link rel=\"next\" href=\"{base}/children?folder={folder}&amp;skipCount={next}&amp;maxItems={max}\"/>"
+        ));
+    }
+    body.push_str(&page.concat());
+    body.push_str("</feed>");
+    body
+}
+
+fn xml_text(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('"', "&quot;")
+}
+
 /// A version that is changed is another object, as in Documentum.
 fn object_id(file: &File) -> String {
     format!("{};{}", file.id, file.change)

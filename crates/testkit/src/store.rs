@@ -2,13 +2,16 @@
 
 use std::fmt;
 use std::ops::ControlFlow;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
+use tympan_blobs::{BlobStore, LocalBlobs};
+use tympan_store::disk::FileDisk;
 use tympan_store::{
-    Batch, BlobId, Chunk, ChunkId, ChunkStore, CollectOptions, Collected, Hold, Lease, Pin,
-    Progress, ReadChunks, Result, Revision,
+    Batch, BlobId, Chunk, ChunkId, ChunkStore, CollectOptions, Collected, Hold, Lease,
+    LocalOptions, LocalStore, Pin, Progress, ReadChunks, Result, Revision,
 };
 
 type Hook = dyn Fn(&Batch) -> Result<()> + Send + Sync;
@@ -111,4 +114,18 @@ impl ChunkStore for WatchedStore {
     ) -> Result<Collected> {
         self.inner.collect(options, pace)
     }
+}
+
+/// Opens a store and blobs on the disk, as a home has them: in the folders `store` and `blobs`.
+///
+/// # Panics
+/// If they cannot be opened.
+#[must_use]
+#[expect(clippy::expect_used, reason = "a test fails by panicking")]
+pub fn open_home(home: &Path) -> (Arc<LocalStore>, Arc<dyn BlobStore>) {
+    let disk = FileDisk::open(home.join("store")).expect("the folder can be made");
+    let store = LocalStore::open(Arc::new(disk), LocalOptions::default());
+    let store = Arc::new(store.expect("the store opens"));
+    let blobs = LocalBlobs::open(&home.join("blobs"), store.clone());
+    (store, Arc::new(blobs.expect("the blobs open")))
 }

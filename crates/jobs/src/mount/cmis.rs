@@ -1,8 +1,8 @@
-//! Files of a CMIS repository, by the browser binding of CMIS 1.1: OpenText (LiveLink), Documentum, Alfresco,
-//! SharePoint, Nuxeo.
+//! Files of a CMIS repository: OpenText (LiveLink), Documentum, Alfresco, SharePoint, Nuxeo.
 //!
 //! In: `cmis+https://host/service#repository/folder`. The service's address is that of its service document, which
-//! tells where the root folder of each repository answers.
+//! tells where the root folder of each repository answers. A document in JSON speaks the browser binding of CMIS 1.1, one
+//! in XML the AtomPub binding (`atom`).
 //!
 //! A version that is checked in is another object in many repositories; the series of versions keeps its identifier,
 //! and so identifies a file. Its mark is the change token, or the time of the last change with the length.
@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 use serde_json::{Map, Value as Json};
 use tokio::runtime::Handle;
 
+use super::atom::{self, Object, Workspace};
 use super::http::{Answer, Host, url_part};
 use super::ledger::key;
 use super::name::escape;
@@ -28,8 +29,17 @@ const MAX_ANSWER: u64 = 64 << 20;
 /// The most folders.
 const MAX_FOLDERS: usize = 200_000;
 
-/// What is told the properties of an object; an error ends the listing.
-type Told<'a> = dyn FnMut(&Map<String, Json>) -> Result<(), SourceError> + 'a;
+/// What is told each object of a folder; an error ends the listing.
+type Told<'a> = dyn FnMut(Object) -> Result<(), SourceError> + 'a;
+
+/// How a repository is spoken to, and where its folder answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Binding {
+    /// The path of the root folder, below which folders have their own names.
+    Browser(String),
+    /// The path at which the folder's children are listed.
+    Atom(String),
+}
 
 /// A folder of a repository.
 #[derive(Debug)]
@@ -41,8 +51,8 @@ pub(crate) struct Cmis {
     repository: String,
     /// The names that lead to the folder.
     folder: Vec<String>,
-    /// The path at which the root folder answered when it was listed last.
-    root: Mutex<Option<String>>,
+    /// How the repository answered when it was listed last.
+    binding: Mutex<Option<Binding>>,
 }
 
 impl Cmis {
@@ -56,7 +66,7 @@ impl Cmis {
             service: format!("/{path}"),
             repository: repository.to_owned(),
             folder: folder.split('/').filter(|name| !name.is_empty()).map(str::to_owned).collect(),
-            root: Mutex::default(),
+            binding: Mutex::default(),
         })
     }
 
@@ -66,11 +76,16 @@ impl Cmis {
     }
 
     fn ask(&self, target: &str) -> Result<Answer, SourceError> {
-        self.host.ask(&Method::GET, target, &[("accept", "application/json".to_owned())], "")
+        // Servers of the other binding send what they have.
+        self.host.ask(
+            &Method::GET,
+            target,
+            &[("accept", "application/json, */*;q=0.5".to_owned())],
+            "",
+        )
     }
 
-    fn json(&self, target: &str) -> Result<Json, SourceError> {
-        let answer = self.ask(target)?;
+    fn json(&self, answer: Answer) -> Result<Json, SourceError> {
         let place = answer.place().to_owned();
         serde_json::from_reader(std::io::BufReader::new(answer.take(MAX_ANSWER))).map_err(|error| {
             let reason = error.to_string();
@@ -81,9 +96,13 @@ impl Cmis {
         })
     }
 
-    /// Returns the path at which the root folder answers.
-    fn find_root(&self) -> Result<String, SourceError> {
-        let service = self.json(&self.service)?;
+    /// Asks how the repository is spoken to, and where its folder is.
+    fn find(&self) -> Result<Binding, SourceError> {
+        let answer = self.ask(&self.service)?;
+        if answer.header("content-type").is_some_and(|kind| kind.contains("xml")) {
+            return self.find_workspace(answer);
+        }
+        let service = self.json(answer)?;
         let repositories =
             service.as_object().ok_or_else(|| self.malformed("it is no service document"))?;
         let info = if self.repository.is_empty() && repositories.len() == 1 {
@@ -91,17 +110,78 @@ impl Cmis {
         } else {
             repositories.get(&self.repository)
         };
-        let known = || repositories.keys().map(String::as_str).collect::<Vec<_>>().join("`, `");
-        let info = info.ok_or_else(|| SourceError::Refused {
-            place: format!("{}{}", self.host.origin(), self.service),
-            reason: format!("it has no repository `{}`, but `{}`", self.repository, known()),
-        })?;
+        let info = info.ok_or_else(|| self.unknown(repositories.keys()))?;
         let url = info.get("rootFolderUrl").and_then(Json::as_str).unwrap_or_default();
-        // Credentials go nowhere else, whatever the service says.
+        Ok(Binding::Browser(self.path_of(url)?.trim_end_matches('/').to_owned()))
+    }
+
+    /// Does so for a service document in XML.
+    fn find_workspace(&self, answer: Answer) -> Result<Binding, SourceError> {
+        let place = answer.place().to_owned();
+        let all = atom::read_service(answer, &place)?;
+        let is_meant = |one: &&Workspace| {
+            one.repository == self.repository || (self.repository.is_empty() && all.len() == 1)
+        };
+        let found = all.iter().find(is_meant);
+        let found = found.ok_or_else(|| self.unknown(all.iter().map(|one| &one.repository)))?;
+        if self.folder.is_empty() {
+            return Ok(Binding::Atom(self.path_of(&found.root)?.to_owned()));
+        }
+        let answer = self.ask(self.path_of(&found.address_of(&self.folder))?)?;
+        let (place, mut children) = (answer.place().to_owned(), String::new());
+        atom::read_feed(answer, &place, |object| {
+            children = object.children;
+            Ok(())
+        })?;
+        Ok(Binding::Atom(self.path_of(&children)?.to_owned()))
+    }
+
+    fn unknown<'a>(&self, known: impl Iterator<Item = &'a String>) -> SourceError {
+        let known = known.map(String::as_str).collect::<Vec<_>>().join("`, `");
+        SourceError::Refused {
+            place: format!("{}{}", self.host.origin(), self.service),
+            reason: format!("it has no repository `{}`, but `{known}`", self.repository),
+        }
+    }
+
+    /// Returns the path and query of an address. Credentials go nowhere else, whatever the service says.
+    fn path_of<'a>(&self, url: &'a str) -> Result<&'a str, SourceError> {
         let path = url.strip_prefix(self.host.origin()).filter(|path| path.starts_with('/'));
-        path.map(|path| path.trim_end_matches('/').to_owned()).ok_or_else(|| {
-            self.malformed(format!("its root folder `{url}` is not at `{}`", self.host.origin()))
+        path.ok_or_else(|| {
+            self.malformed(format!("it leads to `{url}`, which is not at `{}`", self.host.origin()))
         })
+    }
+
+    /// Tells the objects of a folder in feeds, page by page.
+    fn list_feed(&self, folder: &str, with: &mut Told<'_>) -> Result<(), SourceError> {
+        let joint = if folder.contains('?') { '&' } else { '?' };
+        let mut page = format!("{folder}{joint}includeAllowableActions=false&maxItems={PAGE}");
+        let mut seen = HashSet::new();
+        loop {
+            let answer = self.ask(&page)?;
+            let place = answer.place().to_owned();
+            let mut is_new = false;
+            let next = atom::read_feed(answer, &place, |mut object| {
+                if !seen.insert(key(&text(&object.properties, "cmis:objectId"))) {
+                    return Ok(());
+                }
+                is_new = true;
+                for address in [&mut object.children, &mut object.content] {
+                    if !address.is_empty() {
+                        *address = self.path_of(address)?.to_owned();
+                    }
+                }
+                with(object)
+            })?;
+            let Some(next) = next else { return Ok(()) };
+            if !is_new {
+                return Err(self.malformed("it says that there is more, and does not go on"));
+            }
+            if seen.len() > MAX_FILES {
+                return Err(SourceError::TooMany(self.host.origin().to_owned()));
+            }
+            page = self.path_of(&next)?.to_owned();
+        }
     }
 
     /// Tells the objects of a folder, page by page.
@@ -111,7 +191,7 @@ impl Cmis {
             let target = format!(
                 "{folder}?cmisselector=children&succinct=true&includeAllowableActions=false&maxItems={PAGE}&skipCount={skip}"
             );
-            let answer = self.json(&target)?;
+            let answer = self.json(self.ask(&target)?)?;
             let objects = answer.get("objects").and_then(Json::as_array);
             let objects = objects.ok_or_else(|| self.malformed("a folder has no `objects`"))?;
             let mut is_new = false;
@@ -123,7 +203,9 @@ impl Cmis {
                 // Somebody who adds or removes files between two pages moves the others.
                 if seen.insert(key(&id)) {
                     is_new = true;
-                    with(&properties)?;
+                    let name = text(&properties, "cmis:name");
+                    let children = format!("{folder}/{}", url_part(name.as_bytes()));
+                    with(Object { properties, children, content: String::new() })?;
                 }
             }
             let has_more = answer.get("hasMoreItems").and_then(Json::as_bool);
@@ -168,11 +250,17 @@ impl Source for Cmis {
         &self,
         found: &mut dyn FnMut(Found) -> Result<(), SourceError>,
     ) -> Result<(), SourceError> {
-        let mut root = self.find_root()?;
-        *self.root.lock() = Some(root.clone());
-        for name in &self.folder {
-            root = format!("{root}/{}", url_part(name.as_bytes()));
-        }
+        let binding = self.find()?;
+        *self.binding.lock() = Some(binding.clone());
+        let (root, is_atom) = match binding {
+            Binding::Browser(mut root) => {
+                for name in &self.folder {
+                    root = format!("{root}/{}", url_part(name.as_bytes()));
+                }
+                (root, false)
+            }
+            Binding::Atom(root) => (root, true),
+        };
         let mut folders = vec![(root, String::new(), 0)];
         let (mut files, mut asked) = (0, 0);
         while let Some((address, folder, depth)) = folders.pop() {
@@ -180,7 +268,8 @@ impl Source for Cmis {
             if asked + folders.len() > MAX_FOLDERS {
                 return Err(SourceError::TooMany(self.host.origin().to_owned()));
             }
-            self.list_folder(&address, &mut |properties| {
+            let mut look = |object: Object| {
+                let properties = &object.properties;
                 let name = text(properties, "cmis:name");
                 if is_left_out(name.as_bytes()) {
                     return Ok(());
@@ -191,12 +280,11 @@ impl Source for Cmis {
                         let reason = format!("it lies deeper than {MAX_DEPTH} folders");
                         found(Found::LeftOut(path, reason))
                     }
+                    "cmis:folder" if object.children.is_empty() => {
+                        Err(self.malformed(format!("it does not say what is in `{path}`")))
+                    }
                     "cmis:folder" => {
-                        folders.push((
-                            format!("{address}/{}", url_part(name.as_bytes())),
-                            path,
-                            depth + 1,
-                        ));
+                        folders.push((object.children, path, depth + 1));
                         Ok(())
                     }
                     "cmis:document" => {
@@ -207,11 +295,19 @@ impl Source for Cmis {
                         if files > MAX_FILES {
                             return Err(SourceError::TooMany(self.host.origin().to_owned()));
                         }
-                        found(Found::File(entry_of(path, properties)))
+                        let mut entry = entry_of(path, properties);
+                        if is_atom {
+                            entry.handle = object.content;
+                        }
+                        found(Found::File(entry))
                     }
                     _ => Ok(()),
                 }
-            })?;
+            };
+            match is_atom {
+                true => self.list_feed(&address, &mut look)?,
+                false => self.list_folder(&address, &mut look)?,
+            }
         }
         Ok(())
     }
@@ -221,10 +317,17 @@ impl Source for Cmis {
     }
 
     fn open(&self, entry: &Entry) -> Result<Box<dyn Read + Send>, SourceError> {
-        let id = url_part(entry.handle.as_bytes());
-        let known = self.root.lock().clone();
-        let root = known.map_or_else(|| self.find_root(), Ok)?;
-        let target = format!("{root}?cmisselector=content&objectId={id}");
+        let known = self.binding.lock().clone();
+        let target = match known.map_or_else(|| self.find(), Ok)? {
+            Binding::Browser(root) => {
+                let id = url_part(entry.handle.as_bytes());
+                format!("{root}?cmisselector=content&objectId={id}")
+            }
+            Binding::Atom(_) if entry.handle.is_empty() => {
+                return Err(self.malformed(format!("it does not say where `{}` is", entry.path)));
+            }
+            Binding::Atom(_) => entry.handle.clone(),
+        };
         Ok(Box::new(self.ask(&target)?))
     }
 }

@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use serde_json::{Map, Value as Json};
+use sha2::{Digest, Sha256};
 use tympan_content::NodePath;
 
 use super::place::Place;
@@ -98,6 +99,21 @@ pub struct Configured {
 }
 
 impl MountSettings {
+    /// Returns a text that is the same in two processes whose settings lead to the same mounts. It holds no password.
+    #[must_use]
+    pub fn fingerprint(&self) -> String {
+        let mut parts: Vec<String> = vec![format!("{:?}", self.period)];
+        parts.extend(self.places.iter().map(|place| {
+            let Place { url, user, endpoint, region, timeout, .. } = place;
+            format!("{url:?} {user:?} {endpoint:?} {region:?} {timeout:?}")
+        }));
+        parts.extend(self.mounts.iter().map(|mount| format!("{mount:?}")));
+        // Their order means nothing.
+        parts.sort_unstable();
+        let hash = Sha256::digest(parts.join("\n"));
+        hash.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+    }
+
     /// Adds what content configures.
     #[must_use]
     pub fn with(&self, configs: &Configs) -> Configured {

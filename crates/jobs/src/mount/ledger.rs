@@ -138,6 +138,9 @@ impl Ledger {
 
     /// Notes what became of some files.
     pub(crate) fn note(&self, mount: &str, rows: &[(&Entry, String)]) -> Result<()> {
+        if rows.is_empty() {
+            return Ok(());
+        }
         let action = "note the files of a mount";
         let write = async {
             let mut transaction = self.queues.begin(action).await?;
@@ -163,6 +166,9 @@ impl Ledger {
 
     /// Forgets files.
     pub(crate) fn forget(&self, mount: &str, paths: &[&str]) -> Result<()> {
+        if paths.is_empty() {
+            return Ok(());
+        }
         let action = "forget files of a mount";
         let write = async {
             let mut transaction = self.queues.begin(action).await?;

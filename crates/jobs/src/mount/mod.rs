@@ -12,6 +12,7 @@
 //!
 //! Not here: renditions and metadata of the assets (`asset`).
 
+mod atom;
 mod cmis;
 mod config;
 mod directory;

@@ -21,7 +21,7 @@ use std::time::{Duration, SystemTime};
 use parking_lot::Mutex;
 use tympan_content::{JCR_CONTENT, NodePath, Repository, Revising, Snapshot};
 
-use super::fetch::{Fetched, fetch_one};
+use super::fetch::{Fetched, Taken, fetch_one, store_short};
 use super::ledger::{Known, LastPass, Ledger, Row, key, short};
 use super::report::Report;
 use super::source::{Entry, Found, Source, SourceError};
@@ -448,7 +448,7 @@ impl Pass<'_, '_> {
     /// Reads the files of a batch, some at once.
     fn fetch(&self, batch: &[Entry]) -> Result<Vec<Fetched>> {
         let snapshot = self.repository.snapshot()?;
-        let mut fetched: Vec<Mutex<Option<Fetched>>> = Vec::new();
+        let mut taken: Vec<Mutex<Option<Taken>>> = Vec::new();
         for entry in batch {
             // What will not be taken is not read.
             let one = match self.target().verdict(&snapshot, entry)? {
@@ -456,7 +456,7 @@ impl Pass<'_, '_> {
                 Verdict::Blocked(reason) => Some(Fetched::Failed(reason, None)),
                 Verdict::New(_) | Verdict::Same(..) | Verdict::Replace(..) => None,
             };
-            fetched.push(Mutex::new(one));
+            taken.push(Mutex::new(one.map(Taken::Done)));
         }
         let (source, blobs) = (&*self.mount.source, self.repository.blobs());
         let next = AtomicUsize::new(0);
@@ -465,7 +465,7 @@ impl Pass<'_, '_> {
                 scope.spawn(|| {
                     loop {
                         let at = next.fetch_add(1, Ordering::Relaxed);
-                        let (Some(entry), Some(place)) = (batch.get(at), fetched.get(at)) else {
+                        let (Some(entry), Some(place)) = (batch.get(at), taken.get(at)) else {
                             return;
                         };
                         let is_open = place.lock().is_none();
@@ -477,8 +477,9 @@ impl Pass<'_, '_> {
                 });
             }
         });
-        let missing = || Fetched::Failed("it was not read".to_owned(), None);
-        Ok(fetched.into_iter().map(|one| one.into_inner().unwrap_or_else(missing)).collect())
+        let missing = || Taken::Done(Fetched::Failed("it was not read".to_owned(), None));
+        let taken = taken.into_iter().map(|one| one.into_inner().unwrap_or_else(missing));
+        Ok(store_short(blobs, taken.collect()))
     }
 
     fn remove_gone(&mut self, known: &HashMap<u128, Known>) -> Result<()> {

@@ -83,7 +83,7 @@ impl WebDav {
         );
         let mut now = Resource::default();
         xml::read(answer, &place, |piece| match piece {
-            Piece::Start(name) => {
+            Piece::Start(name, _) => {
                 match &*name {
                     "response" => now = Resource::default(),
                     "collection" => now.is_folder = true,

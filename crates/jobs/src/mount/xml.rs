@@ -4,7 +4,7 @@ use std::io::{BufReader, Read};
 
 use quick_xml::Reader;
 use quick_xml::escape::resolve_xml_entity;
-use quick_xml::events::Event;
+use quick_xml::events::{BytesStart, Event};
 
 use super::source::SourceError;
 
@@ -18,10 +18,31 @@ const MAX_DEPTH: usize = 64;
 /// What comes next.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Piece {
-    /// An element begins; its name without prefix.
-    Start(String),
+    /// An element begins; its name without prefix, and its attributes.
+    Start(String, Attributes),
     /// An element ends; its name and the text directly in it.
     End(String, String),
+}
+
+/// The attributes of an element, by their names without prefix.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Attributes(Vec<(String, String)>);
+
+impl Attributes {
+    /// Returns the value of an attribute; empty if there is none.
+    pub(crate) fn get(&self, name: &str) -> String {
+        let found = self.0.iter().find(|(known, _)| known == name);
+        found.map(|(_, value)| value.clone()).unwrap_or_default()
+    }
+
+    /// Reads those of an element. One that is malformed counts as absent.
+    fn of(start: &BytesStart<'_>) -> Self {
+        let all = start.attributes().filter_map(Result::ok).filter_map(|attribute| {
+            let value = quick_xml::escape::unescape(&attribute.value).ok()?.into_owned();
+            Some((name_of(attribute.key.local_name().as_ref()), value))
+        });
+        Self(all.collect())
+    }
 }
 
 /// Calls `with` for each beginning and end of an element.
@@ -51,11 +72,12 @@ pub(crate) fn read(
                     )));
                 }
                 texts.push(String::new());
-                with(Piece::Start(name_of(start.local_name().as_ref())))?;
+                let attributes = Attributes::of(&start);
+                with(Piece::Start(name_of(start.local_name().as_ref()), attributes))?;
             }
             Event::Empty(start) => {
                 let name = name_of(start.local_name().as_ref());
-                with(Piece::Start(name.clone()))?;
+                with(Piece::Start(name.clone(), Attributes::of(&start)))?;
                 with(Piece::End(name, String::new()))?;
             }
             Event::End(end) => {

@@ -21,10 +21,13 @@ mod asset_write_back_pdf;
 mod config;
 mod kill;
 mod mount;
+mod mount_bucket;
+mod mount_many;
 mod mount_service;
 mod mount_source;
 mod place;
 mod queue;
+
 mod worker;
 mod workflow;
 mod workflow_cut;

@@ -83,7 +83,7 @@ impl Drop for Office {
     }
 }
 
-fn place(url: &str) -> Place {
+pub(crate) fn place(url: &str) -> Place {
     Place {
         url: url.to_owned(),
         user: Some("ann".to_owned()),
@@ -167,6 +167,60 @@ fn a_cmis_folder_of_many_pages_is_read_page_by_page() {
     let before = server.requests();
     office.added();
     assert_eq!(server.requests() - before, 4);
+}
+
+/// The binding that servers speak that are older than CMIS 1.1.
+#[test]
+fn a_cmis_repository_that_speaks_feeds_is_followed() {
+    let shelf = Shelf::default();
+    let server = shelf.serve_cmis_atom();
+    let office = office(&format!("cmis+http://{}/cmis", server.addr()));
+    follows(&shelf, &office, true);
+}
+
+#[test]
+fn feeds_of_many_pages_are_read_page_by_page() {
+    let shelf = Shelf::default();
+    for number in 0..1201 {
+        shelf.put(&format!("a & b/press/{number}.txt"), "x");
+    }
+    shelf.put("other.txt", "x");
+    let server = shelf.serve_cmis_atom();
+    let office = office(&format!("cmis+http://{}/cmis#main/a & b/press", server.addr()));
+    assert_eq!(office.added().added, 1201);
+    // Nothing changed: the service, the folder by its path, three pages, and no file.
+    let before = server.requests();
+    office.added();
+    assert_eq!(server.requests() - before, 5);
+}
+
+#[test]
+fn feeds_lead_nowhere_else_and_end() {
+    let check = |entry: &'static str, expected: &str| {
+        let server = Origin::start(move |seen| {
+            let host = seen.header("host").unwrap();
+            let body = if seen.target == "/cmis" {
+                format!(
+                    "<service><workspace><collection href='http://{host}/all'><collectionType>root</collectionType>\
+                     </collection><repositoryId>main</repositoryId></workspace></service>"
+                )
+            } else {
+                let entry = entry.replace("HOST", host);
+                format!(
+                    "<feed><entry>{entry}<object><properties><propertyId propertyDefinitionId='cmis:objectId'><value>1\
+                     </value></propertyId><propertyId propertyDefinitionId='cmis:baseTypeId'><value>cmis:document</value>\
+                     </propertyId><propertyString propertyDefinitionId='cmis:name'><value>a.txt</value></propertyString>\
+                     </properties></object></entry><link rel='next' href='http://{host}/all'/></feed>"
+                )
+            };
+            Answer::status(200).header("Content-Type", "application/atom+xml").body(body)
+        });
+        let error = office(&format!("cmis+http://{}/cmis", server.addr())).pass().unwrap_err();
+        assert!(error.contains(expected), "{error}");
+    };
+    check("<content src='http://elsewhere.example/a.txt'/>", "which is not at");
+    check("<content src='http://HOST.elsewhere.example/a.txt'/>", "which is not at");
+    check("<content src='http://HOST/a.txt'/>", "says that there is more, and does not go on");
 }
 
 #[test]
@@ -258,7 +312,7 @@ fn credentials_stay_with_their_host() {
         Answer::status(200).body(json!({ "main": { "rootFolderUrl": elsewhere } }).to_string()),
     );
     let error = office(&format!("cmis+http://{}/cmis", cmis.addr())).pass().unwrap_err();
-    assert!(error.contains("is not at"), "{error}");
+    assert!(error.contains("which is not at"), "{error}");
     assert_eq!(other.requests(), 0);
 }
 
@@ -345,86 +399,6 @@ fn keys_of_a_bucket_become_paths() {
     assert!(
         asked.contains(&"/b/x/../y".to_owned()) && asked.contains(&"/b/%20%2B".to_owned()),
         "{asked:?}"
-    );
-}
-
-/// A moto server, as it comes from PyPI: an independent implementation of S3.
-struct Moto {
-    child: std::process::Child,
-    port: u16,
-}
-
-impl Moto {
-    /// Starts one; nothing where it is not installed.
-    fn start() -> Option<Self> {
-        let port = dead_addr().port();
-        let child = std::process::Command::new("moto_server")
-            .args(["-H", "127.0.0.1", "-p", &port.to_string()])
-            .stdout(std::process::Stdio::null())
-            .stderr(std::process::Stdio::null())
-            .spawn()
-            .ok()?;
-        let mut moto = Self { child, port };
-        let begun = std::time::Instant::now();
-        while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
-            if begun.elapsed() > Duration::from_secs(60) || moto.child.try_wait().ok()?.is_some() {
-                return None;
-            }
-            std::thread::sleep(Duration::from_millis(50));
-        }
-        Some(moto)
-    }
-
-    /// Sends a request with a signature of the right form, which is all that it looks at.
-    fn send(&self, method: &str, path: &str, body: &str) {
-        let request = format!(
-            "{method} {path} HTTP/1.1\r\nHost: 127.0.0.1:{}\r\nConnection: close\r\nContent-Length: {}\r\nAuthorization: \
-             AWS4-HMAC-SHA256 Credential=ann/20240101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=0\r\n\r\n\
-             {body}",
-            self.port,
-            body.len()
-        );
-        let addr = ([127, 0, 0, 1], self.port).into();
-        let answer = tympan_testkit::origin::exchange(addr, request.as_bytes());
-        let answer = String::from_utf8_lossy(&answer);
-        assert!(answer.contains(" 200 ") || answer.contains(" 204 "), "{answer}");
-    }
-}
-
-impl Drop for Moto {
-    fn drop(&mut self) {
-        self.child.kill().ok();
-        self.child.wait().ok();
-    }
-}
-
-#[test]
-fn a_bucket_of_a_real_server_is_followed() {
-    let Some(moto) = Moto::start() else {
-        println!("skipped: there is no `moto_server`; `pip install 'moto[server]'` brings it");
-        return;
-    };
-    moto.send("PUT", "/press", "");
-    for number in 0..1003 {
-        moto.send("PUT", &format!("/press/2024/{number}.txt"), &number.to_string());
-    }
-    moto.send("PUT", "/press/2024/with%20blank%2Band%C3%A9.txt", "odd");
-    moto.send("PUT", "/press/outside.txt", "outside");
-    let source = "s3://press/2024";
-    let endpoint = Some(format!("http://127.0.0.1:{}", moto.port));
-    let office = Office::new(source, Place { endpoint, ..place(source) });
-    office.mounts.load(&Configs::default());
-    assert_eq!(office.added().added, 1004);
-    assert_eq!(office.desk.original("/content/dam/archive/with blank+andé.txt"), b"odd");
-    moto.send("PUT", "/press/2024/renamed.txt", "7");
-    moto.send("DELETE", "/press/2024/7.txt", "");
-    moto.send("PUT", "/press/2024/8.txt", "changed");
-    let report = office.added();
-    // The renamed one has the tag that it had, so that it is not read again.
-    assert_eq!(
-        (report.moved, report.changed, report.added, report.bytes),
-        (1, 1, 0, 7),
-        "{report:?}"
     );
 }
 
