@@ -3,6 +3,7 @@
 #   KILLS         processes killed in each test (default: 1,000 of the store, 200 of the index, 300 of job workers, 100 of the whole program)
 #   POSTGRES_SECONDS  of 64 writers on one database, one of their processes killed (default 60)
 #   FILES         of a mount that is passed over twice (default 100,000)
+#   JOBS          in one table (default 100,000)
 #   CASES         damaged stores that are repaired (default 2,000)
 #   SAVES         page saves of the soak (default 10,000)
 #   FUZZ_SECONDS  for each of the store's decoders (default 1,800)
@@ -32,6 +33,7 @@ search() {
 
 jobs() {
   run "a mount of many files" env TYMPAN_FILES="${FILES:-100000}" cargo test -p tympan-jobs --test it -- --nocapture mount_many
+  run "very many jobs" env TYMPAN_JOBS="${JOBS:-100000}" cargo test -p tympan-jobs --test it -- --nocapture queue_many
   run "cuts of workflows" env TYMPAN_CUTS=all cargo test -p tympan-jobs --test it -- --nocapture workflow_cut
   run "kills of workers" env TYMPAN_KILLS="${KILLS:-300}" cargo test -p tympan-jobs --test it -- --nocapture kill
   run "kills of what works on assets" env TYMPAN_KILLS="${KILLS:-300}" cargo test --test it asset_kills -- --nocapture

@@ -9,6 +9,9 @@ use crate::queue::lane_of;
 use crate::sql::{Transaction, database, job_of, millis, places, time};
 use crate::{Job, JobId, JobState, Queues, Result};
 
+/// Jobs that one transaction removes: others that write wait no longer than these take.
+pub(crate) const PRUNED: u64 = 2000;
+
 /// Which jobs to list.
 #[derive(Debug, Clone, Default)]
 pub struct JobFilter {
@@ -86,6 +89,8 @@ pub struct WorkerProcess {
     pub role: String,
     /// When it counts as dead.
     pub until: SystemTime,
+    /// What it says has to be the same in all processes: [`crate::WorkerOptions::facts`].
+    pub facts: BTreeMap<String, String>,
 }
 
 impl Queues {
@@ -111,6 +116,10 @@ impl Queues {
         if let Some(state) = filter.state {
             // One of our own names.
             text.push_str(&format!(" AND state = '{}'", state.name()));
+            if !state.is_open() {
+                // True of each, and lets the database begin with the few that ended.
+                text.push_str(" AND ended IS NOT NULL");
+            }
         }
         if !filter.topics.is_empty() {
             text.push_str(&format!(" AND topic IN ({})", places(3, filter.topics.len())));
@@ -343,12 +352,19 @@ impl Queues {
     /// If the database fails.
     pub async fn prune(&self, done_before: SystemTime, failed_before: SystemTime) -> Result<u64> {
         let action = "remove ended jobs";
-        let mut transaction = self.begin(action).await?;
-        let removed = self.prune_in(&mut transaction, done_before, failed_before).await?;
-        transaction.commit().await.map_err(database(action))?;
-        Ok(removed)
+        let mut removed = 0;
+        loop {
+            let mut transaction = self.begin(action).await?;
+            let some = self.prune_in(&mut transaction, done_before, failed_before).await?;
+            transaction.commit().await.map_err(database(action))?;
+            removed += some;
+            if some < PRUNED {
+                return Ok(removed);
+            }
+        }
     }
 
+    /// Removes at most [`PRUNED`] of them.
     pub(crate) async fn prune_in(
         &self,
         transaction: &mut Transaction,
@@ -356,11 +372,13 @@ impl Queues {
         failed_before: SystemTime,
     ) -> Result<u64> {
         let done = sqlx::query(
-            "DELETE FROM job WHERE ended IS NOT NULL AND ((ended <= $1 AND state IN ('SUCCEEDED', 'STOPPED')) \
-             OR (ended <= $2 AND state IN ('GIVEN_UP', 'ERROR')))",
+            "DELETE FROM job WHERE id IN (SELECT id FROM job WHERE ended IS NOT NULL AND \
+             ((ended <= $1 AND state IN ('SUCCEEDED', 'STOPPED')) \
+             OR (ended <= $2 AND state IN ('GIVEN_UP', 'ERROR'))) LIMIT $3)",
         )
         .bind(millis(done_before))
         .bind(millis(failed_before))
+        .bind(i64::try_from(PRUNED).unwrap_or(i64::MAX))
         .execute(&mut **transaction)
         .await
         .map_err(database("remove ended jobs"))?;
@@ -373,19 +391,43 @@ impl Queues {
     /// If the database fails.
     pub async fn workers(&self, now: SystemTime) -> Result<Vec<WorkerProcess>> {
         let action = "read the workers";
-        let rows =
-            sqlx::query("SELECT name, role, until FROM job_worker WHERE until > $1 ORDER BY name")
-                .bind(millis(now))
-                .fetch_all(&self.pool)
-                .await
-                .map_err(database(action))?;
+        let rows = sqlx::query(
+            "SELECT name, role, until, facts FROM job_worker WHERE until > $1 ORDER BY name",
+        )
+        .bind(millis(now))
+        .fetch_all(&self.pool)
+        .await
+        .map_err(database(action))?;
         let worker = |row: &sqlx::any::AnyRow| -> Result<WorkerProcess> {
             Ok(WorkerProcess {
                 name: row.try_get(0).map_err(database(action))?,
                 role: row.try_get(1).map_err(database(action))?,
                 until: time(row.try_get(2).map_err(database(action))?),
+                // A process of an earlier version says nothing.
+                facts: serde_json::from_str(row.try_get(3).map_err(database(action))?)
+                    .unwrap_or_default(),
             })
         };
         rows.iter().map(worker).collect()
+    }
+
+    /// Returns the living processes in which a fact is not as here, each with the fact's name.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub async fn unlike(
+        &self,
+        facts: &BTreeMap<String, String>,
+        now: SystemTime,
+    ) -> Result<Vec<(String, WorkerProcess)>> {
+        let mut unlike = Vec::new();
+        for worker in self.workers(now).await? {
+            for (name, value) in facts {
+                if worker.facts.get(name).is_some_and(|theirs| theirs != value) {
+                    unlike.push((name.clone(), worker.clone()));
+                }
+            }
+        }
+        Ok(unlike)
     }
 }

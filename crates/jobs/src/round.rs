@@ -11,6 +11,7 @@ use crate::claim::Lane;
 use crate::config::{QueueConfig, QueueKind, QueueSet};
 use crate::floor::{Allowance, Ended, Ready};
 use crate::handler::JobContext;
+use crate::look::PRUNED;
 use crate::sql::{Transaction, database, millis, numbers, progress_json, span_millis};
 use crate::topic::TopicPattern;
 use crate::worker::{Desk, Held, Inner};
@@ -60,6 +61,8 @@ impl Inner {
         self.store_ended(&mut transaction, desk, &set, now).await?;
         let has_looked = self.look_after(&mut transaction, desk).await?;
         let has_renewed = self.renew_all(&mut transaction, desk, now).await?;
+        let is_pruning =
+            (has_renewed || desk.is_pruning) && self.prune(&mut transaction, now).await? == PRUNED;
         self.queues.tidy(&mut transaction, now).await?;
         let mut claimed = Vec::new();
         if !desk.is_stopping {
@@ -70,6 +73,7 @@ impl Inner {
         transaction.commit().await.map_err(database(action))?;
         // Only what is stored is believed.
         self.settle(desk, &counted);
+        desk.is_pruning = is_pruning;
         desk.looked = has_looked.then_some(began).or(desk.looked);
         desk.floor.allow(|name| set.config_of(name).map(|config| self.allowance(config)));
         for (job, queue, is_counted) in claimed {
@@ -270,6 +274,12 @@ impl Inner {
         Ok(begun)
     }
 
+    /// Removes jobs that ended long ago, as many as one round may. Returns how many.
+    async fn prune(&self, transaction: &mut Transaction, now: SystemTime) -> Result<u64> {
+        let before = |age| now.checked_sub(age).unwrap_or(SystemTime::UNIX_EPOCH);
+        self.queues.prune_in(transaction, before(KEPT_DONE), before(KEPT_FAILED)).await
+    }
+
     /// Renews what this process holds and says that it lives, if it is time to. Tells whether it did.
     async fn renew_all(
         &self,
@@ -287,8 +297,6 @@ impl Inner {
             .execute(&mut **transaction)
             .await
             .map_err(database(action))?;
-        let before = |age| now.checked_sub(age).unwrap_or(SystemTime::UNIX_EPOCH);
-        self.queues.prune_in(transaction, before(KEPT_DONE), before(KEPT_FAILED)).await?;
         sqlx::query("DELETE FROM job_worker WHERE until <= $1")
             .bind(millis(now))
             .execute(&mut **transaction)
@@ -297,13 +305,14 @@ impl Inner {
         let reserves = if self.options.is_reserving { self.options.takes.as_slice() } else { &[] };
         let reserves: Vec<&str> = reserves.iter().map(TopicPattern::text).collect();
         sqlx::query(
-            "INSERT INTO job_worker (name, role, reserves, until) VALUES ($1, $2, $3, $4) \
+            "INSERT INTO job_worker (name, role, reserves, until, facts) VALUES ($1, $2, $3, $4, $5) \
              ON CONFLICT (name) DO UPDATE SET until = excluded.until",
         )
         .bind(self.options.name.as_str())
         .bind(self.options.role.as_str())
         .bind(reserves.join("\n"))
         .bind(millis(now) + span_millis(self.options.lease))
+        .bind(serde_json::json!(self.options.facts).to_string())
         .execute(&mut **transaction)
         .await
         .map_err(database(action))?;

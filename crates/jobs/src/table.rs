@@ -108,4 +108,6 @@ pub const MIGRATIONS: &[&str] = &[
     "ALTER TABLE work_item ADD COLUMN job BIGINT;
      ALTER TABLE workflow ADD COLUMN parent_item BIGINT;
      CREATE INDEX workflow_part_of ON workflow (parent_item) WHERE parent_item IS NOT NULL",
+    // What has to be the same in all processes on a database, as each of them has it.
+    "ALTER TABLE job_worker ADD COLUMN facts TEXT NOT NULL DEFAULT ''",
 ];

@@ -51,6 +51,9 @@ pub struct WorkerOptions {
     pub is_reserving: bool,
     /// How long jobs that run may go on when the worker stops.
     pub drain: Duration,
+    /// What has to be the same in all processes on the database, by names: such as which folder holds their blobs. See
+    /// [`Queues::unlike`].
+    pub facts: BTreeMap<String, String>,
 }
 
 impl WorkerOptions {
@@ -68,6 +71,7 @@ impl WorkerOptions {
             takes: Vec::new(),
             is_reserving: false,
             drain: Duration::from_secs(20),
+            facts: BTreeMap::new(),
         }
     }
 }
@@ -117,6 +121,8 @@ pub(crate) struct Desk {
     /// Topics of the table, for ordered queues.
     pub(crate) topics: Vec<String>,
     pub(crate) is_stopping: bool,
+    /// Whether more jobs that ended long ago wait to be removed.
+    pub(crate) is_pruning: bool,
     is_failing: bool,
 }
 
@@ -285,6 +291,7 @@ impl Desk {
             looked: None,
             topics: Vec::new(),
             is_stopping: false,
+            is_pruning: false,
             is_failing: false,
         }
     }

@@ -27,7 +27,7 @@ mod mount_service;
 mod mount_source;
 mod place;
 mod queue;
-
+mod queue_many;
 mod worker;
 mod workflow;
 mod workflow_cut;
