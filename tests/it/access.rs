@@ -114,6 +114,7 @@ const NO_CONTENT: &[&str] = &[
     "/launches.html",
     "/launches.html/{*name}",
     "/packages.html",
+    "/mounts.html",
     "/permissions.html/{*path}",
     "/search.html",
     "/users.html",

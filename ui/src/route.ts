@@ -16,6 +16,7 @@ export type Route =
   | { screen: "launches"; name: string | null }
   | { screen: "users"; kind: "user" | "group"; name: string | null }
   | { screen: "packages" }
+  | { screen: "mounts" }
   | { screen: "search"; text: string; path: string; type: string }
   | { screen: "missing"; address: string };
 
@@ -29,6 +30,7 @@ export function parseRoute(url: URL): Route {
   if (path === "/login.html") return { screen: "login", resource: safeResource(query.get("resource")), reason: query.get("reason") };
   if (path === "/queue.html") return { screen: "queue" };
   if (path === "/packages.html") return { screen: "packages" };
+  if (path === "/mounts.html") return { screen: "mounts" };
   if (path === "/search.html") {
     return { screen: "search", text: query.get("text") ?? "", path: query.get("path") ?? "", type: query.get("type") ?? "" };
   }

@@ -2,10 +2,11 @@
 import * as consoles from "./browser/consoles.mjs";
 import * as editor from "./browser/editor.mjs";
 import * as looks from "./browser/looks.mjs";
+import * as mounts from "./browser/mounts.mjs";
 import * as queue from "./browser/queue.mjs";
 import * as session from "./browser/session.mjs";
 import * as sites from "./browser/sites.mjs";
 import * as together from "./browser/together.mjs";
 import { run } from "./harness.mjs";
 
-await run({ ...session, ...sites, ...editor, ...together, ...queue, ...consoles, ...looks });
+await run({ ...session, ...sites, ...editor, ...together, ...queue, ...mounts, ...consoles, ...looks });

@@ -64,6 +64,7 @@ fn author_routes() -> Router<Arc<Instance>> {
         .route("/launches.html", get(interface::shell))
         .route("/launches.html/{*name}", get(interface::shell))
         .route("/packages.html", get(interface::shell))
+        .route("/mounts.html", get(interface::shell))
         .route("/permissions.html/{*path}", get(interface::shell))
         .route("/search.html", get(interface::shell))
         .route("/users.html", get(interface::shell))

@@ -443,3 +443,40 @@ export interface PackageItem {
   last_unpacked: string | null;
   last_unpacked_by: string | null;
 }
+
+/** What a pass over a mount did. */
+export interface Pass {
+  ended: string;
+  failure: string | null;
+  added: number;
+  changed: number;
+  moved: number;
+  removed: number;
+  unchanged: number;
+  /** Files that were just being written; the next pass takes them. */
+  settling: number;
+  /** Files that are gone at once, and whose assets stay until somebody says that this is right. */
+  heldBack: number;
+  skipped: number;
+  skippedFiles: { path: string; reason: string }[];
+}
+
+/** A place whose files are shown as assets. */
+export interface Mount {
+  name: string;
+  source: string;
+  target: string;
+  /** Seconds between passes. */
+  period: number;
+  paused: boolean;
+  nextRun: string | null;
+  files: number;
+  job: { state: string; done: number; total: number; message: string } | null;
+  last: Pass | null;
+}
+
+/** `GET /api/v1/assets/mounts` */
+export interface Mounts {
+  mounts: Mount[];
+  faults: { path: string; message: string }[];
+}

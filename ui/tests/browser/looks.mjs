@@ -198,6 +198,7 @@ const SCREENS = [
   { name: "search", address: "/search.html?text=ferry", ready: (page) => page.getByText("Islands without cars").waitFor() },
   { name: "search-none", address: "/search.html?text=fary", ready: (page) => page.getByText("Did you mean").waitFor() },
   { name: "search-empty", address: "/search.html", ready: (page) => page.getByText("What are you looking for?").waitFor() },
+  { name: "mounts", address: "/mounts.html", ready: (page) => page.getByText("900 files are gone").waitFor() },
   { name: "queue", address: "/queue.html", ready: (page) => page.getByText("3 items").waitFor() },
 ];
 

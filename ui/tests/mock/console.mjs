@@ -34,8 +34,26 @@ export function sampleConsole() {
       { name: "allow", allow: true, principal: "content-authors", privileges: ["jcr:read", "rep:write"], restrictions: {} },
       { name: "deny", allow: false, principal: "ada", privileges: ["jcr:removeNode"], restrictions: { "rep:glob": ["/archive/*"] } },
     ],
+    mounts: sampleMounts(),
+    faults: [{ path: "/apps/site/config/org.tympan.assets.Mount-old", message: "the source `/mnt/old` lies in no place that `tympan.toml` allows" }],
     packages: [pack("shop", "site", "1.4", 48_200_000, ago(30)), pack("shop", "site.config", "1.4", 18_300, null)],
   };
+}
+
+function sampleMounts() {
+  const last = { ended: ago(0.2), failure: null, added: 0, changed: 0, moved: 0, removed: 0, unchanged: 0, settling: 0, heldBack: 0, skipped: 0, skippedFiles: [] };
+  const mount = (name, source, more) => ({
+    name, source, target: `/content/dam/${name}`, period: 300, paused: false, nextRun: ago(-0.08), files: 0, job: null, last, ...more,
+  });
+  return [
+    mount("archive", "s3://archive/2024", { files: 1204, last: { ...last, heldBack: 900 } }),
+    mount("films", "/srv/films", {
+      files: 12,
+      job: { state: "ACTIVE", done: 3, total: 12, message: "reading" },
+      last: { ...last, skipped: 1, skippedFiles: [{ path: "a/b.mov", reason: "it is longer than 64 GiB" }] },
+    }),
+    mount("press", "davs://dav.example.org/press", { files: 340, last: { ...last, added: 4, moved: 1, unchanged: 335 } }),
+  ];
 }
 
 function pack(group, name, version, size, installed) {
@@ -116,6 +134,23 @@ const ENDPOINTS = {
     return NONE;
   },
   "GET versions/deleted": (state, query) => json({ path: query.get("path"), nodes: state.deleted }),
+
+  "GET assets/mounts": ({ mounts, faults }) => json({ mounts, faults }),
+  "POST assets/mounts/run": (state, query, _, refuse) => {
+    const mount = mountOf(state, query, refuse);
+    mount.job = null;
+    if (query.get("acceptRemovals") === "true") mount.last = { ...mount.last, removed: mount.last.heldBack, heldBack: 0 };
+    mount.last = { ...mount.last, ended: new Date().toISOString() };
+    return json({ changed: true });
+  },
+  "POST assets/mounts/pause": (state, query, _, refuse) => {
+    Object.assign(mountOf(state, query, refuse), { paused: true, job: null });
+    return json({ changed: true });
+  },
+  "POST assets/mounts/resume": (state, query, _, refuse) => {
+    mountOf(state, query, refuse).paused = false;
+    return json({ changed: true });
+  },
 
   "GET branches": (state) => json({ branches: state.branches }),
   "POST branches": (state, _, { name }, refuse) => {
@@ -274,3 +309,9 @@ const ENDPOINTS = {
     return json({});
   },
 };
+
+function mountOf(state, query, refuse) {
+  const mount = state.mounts.find((one) => one.name === query.get("name"));
+  if (!mount) throw refuse(404, `there is no mount \`${query.get("name")}\``);
+  return mount;
+}

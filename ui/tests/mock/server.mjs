@@ -13,7 +13,7 @@ import { changes, commit, tagOf } from "./feed.mjs";
 
 const DIST = fileURLToPath(new URL("../../dist/", import.meta.url));
 const TYPES = { ".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml" };
-const SCREENS = /^\/(login|sites|editor|queue|versions|permissions|launches|users|packages|search)\.html(\/|$)/;
+const SCREENS = /^\/(login|sites|editor|queue|versions|permissions|launches|users|packages|mounts|search)\.html(\/|$)/;
 export const POLICY =
   "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; font-src 'self'; connect-src 'self'; frame-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
 
