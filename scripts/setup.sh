@@ -38,6 +38,8 @@ if [ "$purpose" = bench ]; then
   # Peers to measure against; a row whose peer is missing says so.
   need nginx nginx-light
   need wrk wrk
+  need h2load nghttp2-client
+  need openssl openssl
   need vipsthumbnail libvips-tools
 fi
 if ! command -v cargo >/dev/null 2>&1; then

@@ -182,6 +182,10 @@ pub(crate) struct Dispatcher {
     /// Where to listen.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8080")]
     pub(crate) listen: SocketAddr,
+    /// A file by which a second dispatcher, started alike, takes the place of this one without a failed request; default
+    /// `dispatcher.sock` in the home.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) hand_over: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -225,6 +229,9 @@ pub(crate) enum DispatcherCommand {
         /// A folder that absolute include paths are looked up in.
         #[arg(long, value_name = "DIR")]
         root: Option<PathBuf>,
+        /// A file with the section `[dispatcher]`, whose rules go first.
+        #[arg(long, value_name = "FILE.toml")]
+        settings: Option<PathBuf>,
         /// The method.
         #[arg(long, default_value = "GET")]
         method: String,

@@ -16,6 +16,8 @@ pub(crate) enum Duty<'a> {
     Files(&'a Path),
     /// Keeps answers of an origin.
     Cache(SocketAddr),
+    /// Sends the files of a folder over TLS 1.3, with this certificate and key.
+    Secure(&'a Path, [&'a Path; 2]),
 }
 
 /// A running nginx with one worker.
@@ -77,10 +79,19 @@ http {{
   client_body_temp_path {dir}/body; proxy_temp_path {dir}/proxy; fastcgi_temp_path {dir}/fastcgi;
   uwsgi_temp_path {dir}/uwsgi; scgi_temp_path {dir}/scgi;
   proxy_cache_path {dir}/cache levels=1:2 keys_zone=pages:10m inactive=10h use_temp_path=off;
-  server {{ listen {address} backlog=4096; "
+  server {{ listen {address} backlog=4096{}; ",
+        if matches!(duty, Duty::Secure(..)) { " ssl http2" } else { "" }
     )?;
     match duty {
         Duty::Files(root) => writeln!(text, "root {}; }}\n}}", root.display())?,
+        Duty::Secure(root, [chain, key]) => writeln!(
+            text,
+            "root {}; ssl_certificate {}; ssl_certificate_key {}; ssl_protocols TLSv1.3; \
+             http2_max_concurrent_streams 128; }}\n}}",
+            root.display(),
+            chain.display(),
+            key.display()
+        )?,
         Duty::Cache(origin) => writeln!(
             text,
             "location / {{ proxy_pass http://{origin}; proxy_cache pages; proxy_cache_valid 200 10h; proxy_http_version 1.1; \

@@ -157,6 +157,7 @@ async fn serve(
     let dispatcher_address = listener.local_addr().unwrap_or(arguments.dispatcher);
     let (stop, stopped) = watch::channel(false);
     let mut tasks = JoinSet::new();
+    tokio::spawn(dispatching::follow(config.to_owned(), dispatcher.clone()));
     tasks.spawn(dispatching::serve(dispatcher, listener, stopped));
     greet(&author_running, &publish_running, dispatcher_address, password).await?;
     let fault = tokio::select! {

@@ -1,20 +1,24 @@
 //! `tympan dispatcher`: run, check, explain.
 
+mod sockets;
 mod watch;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use http::{HeaderMap, HeaderName, Method};
 use tokio::sync::watch::{Receiver, channel};
 use tympan_dispatcher::any::{Diagnostic, Severity, Sources};
 use tympan_dispatcher::config::{Config, Loaded};
 use tympan_dispatcher::log::Log;
-use tympan_dispatcher::{Dispatcher, Runtime, Settings};
+use tympan_dispatcher::{
+    CertificateSettings, Dispatcher, FrontSettings, Question, Runtime, Settings,
+};
 use tympan_web::listen::{Front, Limits, Reuse, bind};
 use tympan_web::log_file::LogFile;
+use tympan_web::tls::{Identity, Trust};
 
 use crate::args;
 use crate::args::DispatcherCommand;
@@ -31,9 +35,13 @@ pub(crate) fn run(arguments: args::Dispatcher) -> Outcome {
     match arguments.command {
         Some(DispatcherCommand::Convert { files }) => convert(&files),
         Some(DispatcherCommand::Check { file, root, json }) => check(&file, root, json),
-        Some(DispatcherCommand::Explain { file, url, root, method, header, json }) => {
+        Some(DispatcherCommand::Explain { file, url, root, settings, method, header, json }) => {
             let config = load(&file, &sources(root))?.config;
-            explain(&config, &url, (&method, &header), json)
+            let settings = match settings {
+                Some(file) => crate::config::read_file(&file)?.dispatcher,
+                None => Settings::default(),
+            };
+            explain((&config, &settings), &url, (&method, &header), json)
         }
         None => {
             let (config, home) = match (arguments.config, arguments.home) {
@@ -50,8 +58,13 @@ pub(crate) fn run(arguments: args::Dispatcher) -> Outcome {
                 settings: arguments.settings.or_else(|| in_home().filter(|file| file.exists())),
                 config,
             };
-            let logs = home.as_ref().map(|home| home.join("logs"));
-            run_until_signal(&files, arguments.listen, logs.as_deref())
+            let in_home = |name| home.as_ref().map(|home| home.join(name));
+            let place = Place {
+                listen: arguments.listen,
+                logs: in_home("logs"),
+                hand_over: arguments.hand_over.or_else(|| in_home("dispatcher.sock")),
+            };
+            run_until_signal(&files, &place)
         }
     }
 }
@@ -78,8 +91,27 @@ impl Files {
         };
         let mut all = loaded.files.clone();
         all.extend(self.settings.clone());
+        all.extend(front_settings(&rest).files().map(Path::to_owned));
         Ok((loaded, rest, all))
     }
+}
+
+/// Where a dispatcher listens, logs, and hands over to its successor.
+#[derive(Debug)]
+struct Place {
+    listen: SocketAddr,
+    logs: Option<PathBuf>,
+    hand_over: Option<PathBuf>,
+}
+
+/// Returns what stands in `[dispatcher.front]`, with the certificate of `[listen]` before the others.
+fn front_settings(rest: &crate::config::Config) -> FrontSettings {
+    let mut settings = rest.dispatcher.front.clone();
+    if let (Some(chain), Some(key)) = (&rest.listen.tls_certificate, &rest.listen.tls_key) {
+        let own = CertificateSettings { chain: chain.clone(), key: key.clone() };
+        settings.certificate.insert(0, own);
+    }
+    settings
 }
 
 /// Reads a configuration to serve with.
@@ -108,20 +140,50 @@ pub(crate) fn open(
     logs: Option<&Path>,
 ) -> Result<(Dispatcher, std::net::TcpListener), Fault> {
     let loaded = load(file, &sources(None))?;
-    open_with(loaded.config, &Settings::default(), listen, logs)
+    let listener = bind(listen, Reuse::Exclusive)
+        .map_err(|error| Fault::cannot_run(format!("dispatcher: {}", chain(&error))))?;
+    let dispatcher = open_with(loaded.config, &Settings::default(), logs)?;
+    Ok((dispatcher, listener))
 }
 
 fn open_with(
     config: Config,
     settings: &Settings,
-    listen: SocketAddr,
     logs: Option<&Path>,
-) -> Result<(Dispatcher, std::net::TcpListener), Fault> {
-    let listener = bind(listen, Reuse::Exclusive)
-        .map_err(|error| Fault::cannot_run(format!("dispatcher: {}", chain(&error))))?;
-    let dispatcher = Dispatcher::with_settings(config, settings, runtime_with(logs)?)
-        .map_err(|error| Fault::usage(chain(&error)))?;
-    Ok((dispatcher, listener))
+) -> Result<Dispatcher, Fault> {
+    let is_secure = config.farms.iter().any(|farm| farm.renders.iter().any(|one| one.is_secure));
+    let trust = trust(settings, is_secure)?;
+    let runtime = Runtime { trust, ..runtime_with(logs)? };
+    Dispatcher::with_settings(config, settings, runtime).map_err(|error| Fault::usage(chain(&error)))
+}
+
+/// Returns whom renders are believed to be signed by, if any speaks TLS.
+fn trust(settings: &Settings, is_secure: bool) -> Result<Option<Trust>, Fault> {
+    let failed = |error: tympan_web::Error| Fault::usage(chain(&error));
+    let read = |file: &Path| {
+        std::fs::read(file)
+            .map_err(|error| Fault::usage(format!("cannot read `{}`: {error}", file.display())))
+    };
+    let trust = match (&settings.renders.roots, &settings.renders.certificate) {
+        (Some(roots), Some(own)) => {
+            let own = Identity::from_pem(&read(&own.chain)?, &read(&own.key)?).map_err(failed)?;
+            Trust::with_identity(&read(roots)?, &own)
+        }
+        (Some(roots), None) => Trust::from_pem(&read(roots)?),
+        (None, Some(_)) => {
+            return Err(Fault::usage("`certificate` in `[dispatcher.renders]` needs `roots`"));
+        }
+        (None, None) if is_secure => Trust::system(),
+        (None, None) => return Ok(None),
+    };
+    trust.map(Some).map_err(failed)
+}
+
+/// Reads a changed configuration again while `dispatcher` serves, for as long as it does.
+pub(crate) async fn follow(config: PathBuf, dispatcher: Dispatcher) {
+    let files = Files { config, settings: None };
+    let Ok((_, _, all)) = files.read() else { return };
+    watch::Watcher::of_files().run(files, all, (dispatcher, Front::default())).await;
 }
 
 /// Opens the logs of a dispatcher.
@@ -164,29 +226,73 @@ async fn serve_by(
     served.map_err(|error| Fault::cannot_run(chain(&error)))
 }
 
-fn run_until_signal(files: &Files, listen: SocketAddr, logs: Option<&Path>) -> Outcome {
+fn run_until_signal(files: &Files, place: &Place) -> Outcome {
     runtime(256)?.block_on(async {
         let mut signals = Signals::listen()?;
         let reload = watch::Watcher::listen()?;
         let (loaded, rest, all) = files.read()?;
-        let front = main_front(&rest, Limits::default().body_bytes)?;
-        let (dispatcher, listener) = open_with(loaded.config, &rest.dispatcher, listen, logs)?;
-        let address = listener.local_addr().unwrap_or(listen);
+        let front = front_of(&rest)?;
+        let sockets = sockets::Sockets::find(place, rest.dispatcher.admin.address)?;
+        let dispatcher = open_with(loaded.config, &rest.dispatcher, place.logs.as_deref())?;
+        // Only now, as whoever serves until here has to go on if something above fails.
+        let sockets = sockets.take().await?;
+        let address = sockets.visitors.local_addr().unwrap_or(place.listen);
         let (stop, stopped) = channel(false);
-        tokio::spawn(reload.run(files.clone(), all, dispatcher.clone()));
-        let served = tokio::spawn(serve_by(dispatcher, listener, front, stopped));
-        say!("dispatcher listens on http://{address}");
+        if let Some(listener) = sockets.admin {
+            let address = listener.local_addr().map_err(|error| Fault::cannot_run(error.to_string()))?;
+            tokio::spawn(serve_admin(dispatcher.clone(), listener, stopped.clone()));
+            say!("dispatcher is watched on http://{address}");
+        }
+        tokio::spawn(reload.run(files.clone(), all, (dispatcher.clone(), front.clone())));
+        let scheme = if front.tls.is_some() { "https" } else { "http" };
+        let drain = front.drain.clone();
+        let served = tokio::spawn(serve_by(dispatcher.clone(), sockets.visitors, front, stopped));
+        say!("dispatcher listens on {scheme}://{address}");
         say!("ready");
+        let relieved = sockets.offer.map(|offer| offer.wait(dispatcher, drain, stop.clone()));
+        let relieved = async {
+            match relieved {
+                Some(relieved) => relieved.await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::pin!(served);
         tokio::select! {
             ended = &mut served => ended.map_err(|error| Fault::cannot_run(chain(&error)))??,
-            () = signals.wait() => {
+            () = async { tokio::select! { () = signals.wait() => {}, () = relieved => {} } } => {
                 stop.send_replace(true);
                 served.await.map_err(|error| Fault::cannot_run(chain(&error)))??;
             }
         }
         Ok(ExitCode::SUCCESS)
     })
+}
+
+/// Returns how visitors are served.
+fn front_of(rest: &crate::config::Config) -> Result<Front, Fault> {
+    let front = main_front(rest, Limits::default().body_bytes)?;
+    front_settings(rest).complete(front).map_err(|error| Fault::usage(chain(&error)))
+}
+
+/// Serves those who watch the dispatcher until `stopped` turns true.
+async fn serve_admin(
+    dispatcher: Dispatcher,
+    listener: std::net::TcpListener,
+    mut stopped: Receiver<bool>,
+) {
+    let until = async move {
+        stopped.wait_for(|stopped| *stopped).await.ok();
+    };
+    let limits = Limits {
+        max_connections: 64,
+        header_bytes: 16 * 1024,
+        body_bytes: 64 * 1024,
+        drain_timeout: Duration::from_secs(1),
+        ..Limits::default()
+    };
+    if let Err(error) = dispatcher.serve_admin(listener, limits.into(), until).await {
+        tracing::error!(reason = %chain(&error), "the dispatcher can no longer be watched");
+    }
 }
 
 fn convert(files: &[PathBuf]) -> Outcome {
@@ -231,7 +337,7 @@ fn check(file: &Path, root: Option<PathBuf>, json: bool) -> Outcome {
 }
 
 fn explain(
-    config: &Config,
+    (config, settings): (&Config, &Settings),
     url: &str,
     (method, headers): (&str, &[String]),
     json: bool,
@@ -245,7 +351,8 @@ fn explain(
         let name: HeaderName = name.trim().parse().map_err(|_| malformed())?;
         sent.append(name, value.trim().parse().map_err(|_| malformed())?);
     }
-    let explanation = tympan_dispatcher::explain(config, &method, url, &sent, SystemTime::now())
+    let question = Question { method: &method, url, headers: &sent, now: SystemTime::now() };
+    let explanation = tympan_dispatcher::explain(config, settings, &question)
         .map_err(|fault| Fault::usage(chain(&fault)))?;
     if json {
         say!("{}", serde_json::to_value(&explanation).unwrap_or_default());

@@ -128,14 +128,20 @@ fn figures_of(
 /// Starts a dispatcher in front of the origin.
 fn start(program: &Path, origin: std::net::SocketAddr, folder: &Path) -> Outcome<Server> {
     let home = folder.join("home");
+    write_config(origin, &home)?;
+    let home = home.to_str().ok_or("the work folder has a name that is not UTF-8")?;
+    Server::start(program, &["dispatcher", "--home", home, "--listen", "127.0.0.1:0"], folder)
+}
+
+/// Writes the configuration of a dispatcher in front of the origin.
+pub(super) fn write_config(origin: std::net::SocketAddr, home: &Path) -> Outcome<()> {
     let docroot = home.join("cache");
     std::fs::create_dir_all(&docroot)?;
     let (host, port) = (origin.ip().to_string(), origin.port().to_string());
     let text = CONFIG.replace("@HOST@", &host).replace("@PORT@", &port);
     let text = text.replace("@DOCROOT@", &docroot.display().to_string());
     std::fs::write(home.join("dispatcher.any"), text)?;
-    let home = home.to_str().ok_or("the work folder has a name that is not UTF-8")?;
-    Server::start(program, &["dispatcher", "--home", home, "--listen", "127.0.0.1:0"], folder)
+    Ok(())
 }
 
 fn start_nginx(

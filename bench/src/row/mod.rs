@@ -29,6 +29,7 @@ mod record;
 mod render;
 mod search;
 mod start;
+mod tls;
 mod upload;
 mod writers;
 mod written;
@@ -106,6 +107,11 @@ pub(crate) const ROWS: &[Row] = &[
         name: "D2",
         about: "cached 100 KB picture through the dispatcher",
         measure: dispatcher::measure_picture,
+    },
+    Row {
+        name: "D3",
+        about: "cached page and picture over TLS, HTTP/1.1 and HTTP/2, and handshakes",
+        measure: tls::measure,
     },
     Row {
         name: "ADMIN",

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tympan_dispatcher::Dispatcher;
+use tympan_web::listen::Front;
 
 use super::Files;
 use crate::command::Fault;
@@ -19,7 +20,7 @@ const PERIOD: Duration = Duration::from_secs(2);
 
 /// Waits for reasons to read the configuration again.
 pub(super) struct Watcher {
-    hangup: Signal,
+    hangup: Option<Signal>,
 }
 
 /// What tells whether files changed: identity, length and time of each.
@@ -33,16 +34,26 @@ impl Watcher {
     pub(super) fn listen() -> Result<Self, Fault> {
         let hangup = signal(SignalKind::hangup())
             .map_err(|error| Fault::cannot_run(format!("cannot listen for signals: {error}")))?;
-        Ok(Self { hangup })
+        Ok(Self { hangup: Some(hangup) })
+    }
+
+    /// Looks at the files only: a program that belongs to a terminal ends with it.
+    pub(super) fn of_files() -> Self {
+        Self { hangup: None }
     }
 
     /// Reads the configuration again whenever there is a reason to, for as long as the dispatcher serves.
-    pub(super) async fn run(mut self, files: Files, mut all: Vec<PathBuf>, dispatcher: Dispatcher) {
+    pub(super) async fn run(
+        mut self,
+        files: Files,
+        mut all: Vec<PathBuf>,
+        (dispatcher, front): (Dispatcher, Front),
+    ) {
         let mut seen = fingerprint(&all);
         let mut unsettled = None;
         loop {
             let is_asked = tokio::select! {
-                asked = self.hangup.recv() => asked.is_some(),
+                asked = asked(&mut self.hangup) => asked,
                 () = tokio::time::sleep(PERIOD) => false,
             };
             let now = fingerprint(&all);
@@ -53,7 +64,7 @@ impl Watcher {
             }
             seen = now;
             unsettled = None;
-            match read_again(&files, &dispatcher) {
+            match read_again(&files, &dispatcher, &front) {
                 Ok(read) => {
                     tracing::info!(file = %files.config.display(), "configuration loaded");
                     if read != all {
@@ -70,8 +81,20 @@ impl Watcher {
     }
 }
 
-fn read_again(files: &Files, dispatcher: &Dispatcher) -> Result<Vec<PathBuf>, Fault> {
+async fn asked(hangup: &mut Option<Signal>) -> bool {
+    match hangup {
+        Some(hangup) => hangup.recv().await.is_some(),
+        None => std::future::pending().await,
+    }
+}
+
+fn read_again(
+    files: &Files,
+    dispatcher: &Dispatcher,
+    front: &Front,
+) -> Result<Vec<PathBuf>, Fault> {
     let (loaded, rest, all) = files.read()?;
+    super::front_settings(&rest).renew(front).map_err(|error| Fault::usage(chain(&error)))?;
     dispatcher
         .reload(loaded.config, &rest.dispatcher)
         .map_err(|error| Fault::usage(chain(&error)))?;

@@ -1,0 +1,280 @@
+//! The dispatcher as a process: it reads its configuration again, and hands over to its successor.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tympan_testkit::origin::{Answer, Origin};
+
+use crate::program::{Demo, free_address, tympan};
+
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A process whose words are kept.
+struct Process {
+    child: Child,
+    said: Arc<Mutex<String>>,
+}
+
+impl Process {
+    fn start(dir: &Path, listen: SocketAddr, more: &[&str]) -> Self {
+        let config = dir.join("dispatcher.any");
+        let mut command = tympan();
+        command
+            .args(["dispatcher", "--config", config.to_str().unwrap(), "--listen"])
+            .arg(listen.to_string())
+            .args(more)
+            .env("TYMPAN_LOG", "info")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let said = Arc::new(Mutex::new(String::new()));
+        let lines: [Box<dyn Read + Send>; 2] =
+            [Box::new(child.stdout.take().unwrap()), Box::new(child.stderr.take().unwrap())];
+        for lines in lines {
+            let said = Arc::clone(&said);
+            std::thread::spawn(move || {
+                for line in BufReader::new(lines).lines().map_while(Result::ok) {
+                    said.lock().unwrap().push_str(&format!("{line}\n"));
+                }
+            });
+        }
+        let process = Self { child, said };
+        process.wait_for("\nready\n");
+        process
+    }
+
+    fn says(&self, text: &str) -> bool {
+        format!("\n{}", self.said.lock().unwrap()).contains(text)
+    }
+
+    fn wait_for(&self, text: &str) {
+        wait(|| self.says(text), || format!("{text:?} in {}", self.said.lock().unwrap()));
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap();
+        kill_process(pid, signal).unwrap();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+fn wait(mut holds: impl FnMut() -> bool, what: impl Fn() -> String) {
+    let deadline = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < deadline, "waited in vain for {}", what());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Writes a configuration that allows paths below `allowed`.
+fn write_config(dir: &Path, origin: &Origin, allowed: &str) {
+    let docroot = dir.join("docroot");
+    std::fs::create_dir_all(&docroot).unwrap();
+    let text = format!(
+        "/farms {{ /site {{\n/virtualhosts {{ \"*\" }} /clientheaders {{ \"*\" }}\n\
+         /renders {{ /r0 {{ /hostname \"127.0.0.1\" /port \"{}\" }} }}\n\
+         /filter {{ /0 {{ /type \"deny\" /url \"*\" }} /1 {{ /type \"allow\" /url \"{allowed}\" }} }}\n\
+         /cache {{ /docroot \"{}\" /rules {{ /0 {{ /type \"allow\" /glob \"*\" }} }}\n\
+         /allowedClients {{ /0 {{ /type \"allow\" /glob \"127.0.0.1\" }} }} }}\n}} }}\n",
+        origin.addr().port(),
+        docroot.display()
+    );
+    std::fs::write(dir.join("dispatcher.any"), text).unwrap();
+}
+
+fn status(addr: SocketAddr, path: &str) -> u16 {
+    let request = format!("GET {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
+    let answer = tympan_testkit::origin::exchange(addr, request.as_bytes());
+    let answer = String::from_utf8_lossy(&answer);
+    answer.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0)
+}
+
+#[test]
+fn a_changed_configuration_is_read_again_and_a_broken_one_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let origin = Origin::always(Answer::html("page"));
+    write_config(dir.path(), &origin, "/a*");
+    let addr = free_address();
+    let process = Process::start(dir.path(), addr, &[]);
+    let allows = |path: &str| status(addr, path) == 200;
+    assert!(allows("/a.html") && !allows("/b.html"));
+
+    write_config(dir.path(), &origin, "/b*");
+    process.signal(Signal::HUP);
+    wait(|| allows("/b.html"), || "SIGHUP to count".to_owned());
+    assert!(!allows("/a.html"));
+
+    write_config(dir.path(), &origin, "/c*");
+    wait(|| allows("/c.html"), || "a changed file to count without a signal".to_owned());
+
+    std::fs::write(dir.path().join("dispatcher.any"), "/farms {\n  /site { /renders {\n").unwrap();
+    process.signal(Signal::HUP);
+    process.wait_for("the old one stays");
+    assert!(process.says("dispatcher.any:"), "{}", process.said.lock().unwrap());
+    assert!(allows("/c.html"));
+
+    write_config(dir.path(), &origin, "/d*");
+    process.signal(Signal::HUP);
+    wait(|| allows("/d.html"), || "a mended file to count".to_owned());
+}
+
+/// Asks over kept connections until told to stop; returns how often, and what failed.
+fn visit(addr: SocketAddr, path: &str, stop: &AtomicBool, count: &AtomicUsize) -> Vec<String> {
+    let mut failures = Vec::new();
+    let mut connection: Option<BufReader<TcpStream>> = None;
+    let request = format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n");
+    while !stop.load(Ordering::SeqCst) {
+        let outcome = (|| {
+            let reader = match connection.take() {
+                Some(reader) => connection.insert(reader),
+                None => {
+                    let stream = TcpStream::connect(addr)?;
+                    stream.set_read_timeout(Some(PATIENCE))?;
+                    connection.insert(BufReader::new(stream))
+                }
+            };
+            reader.get_mut().write_all(request.as_bytes())?;
+            read_answer(reader)
+        })();
+        match outcome {
+            Ok(true) => {}
+            // The server asked to come anew.
+            Ok(false) => connection = None,
+            Err(error) => {
+                failures.push(format!("{path}: {error}"));
+                connection = None;
+            }
+        }
+        count.fetch_add(1, Ordering::SeqCst);
+    }
+    failures
+}
+
+/// Reads a page, and tells whether the connection stays.
+fn read_answer(reader: &mut BufReader<TcpStream>) -> std::io::Result<bool> {
+    let (mut length, mut stays, mut first) = (0, true, true);
+    loop {
+        let mut line = String::new();
+        if reader.read_line(&mut line)? == 0 {
+            return Err(std::io::Error::other("the connection ended"));
+        }
+        let line = line.trim_end().to_ascii_lowercase();
+        if std::mem::take(&mut first) && line != "http/1.1 200 ok" {
+            return Err(std::io::Error::other(line));
+        }
+        if line.is_empty() {
+            break;
+        }
+        if let Some(value) = line.strip_prefix("content-length: ") {
+            length = value.parse().map_err(std::io::Error::other)?;
+        }
+        stays &= line != "connection: close";
+    }
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body)?;
+    if body != b"page" {
+        return Err(std::io::Error::other("another page"));
+    }
+    Ok(stays)
+}
+
+#[test]
+fn a_process_is_replaced_without_a_failed_request() {
+    let dir = tempfile::tempdir().unwrap();
+    let origin = Origin::always(Answer::html("page"));
+    write_config(dir.path(), &origin, "/*");
+    let addr = free_address();
+    let path = dir.path().join("hand.sock");
+    let more = ["--hand-over", path.to_str().unwrap()];
+    let mut process = Process::start(dir.path(), addr, &more);
+    let (stop, count) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let failures = std::thread::scope(|scope| {
+        // Two that are served from the cache, two that the render answers.
+        let visitors: Vec<_> = ["/a.html", "/b.html", "/c?q=1", "/d?q=1"]
+            .map(|path| scope.spawn(|| visit(addr, path, &stop, &count)))
+            .into_iter()
+            .collect();
+        for _ in 0..3 {
+            let reached = count.load(Ordering::SeqCst);
+            wait(|| count.load(Ordering::SeqCst) > reached + 200, || "visitors".to_owned());
+            let next = Process::start(dir.path(), addr, &more);
+            let mut old = std::mem::replace(&mut process, next);
+            let reached = count.load(Ordering::SeqCst);
+            wait(|| count.load(Ordering::SeqCst) > reached + 200, || "visitors".to_owned());
+            assert!(old.child.wait().unwrap().success(), "{}", old.said.lock().unwrap());
+        }
+        stop.store(true, Ordering::SeqCst);
+        visitors.into_iter().flat_map(|visitor| visitor.join().unwrap()).collect::<Vec<_>>()
+    });
+    let asked = count.load(Ordering::SeqCst);
+    assert!(failures.is_empty(), "{} of {asked}: {failures:?}", failures.len());
+    eprintln!("3 replacements, {asked} requests, none failed");
+}
+
+#[test]
+fn a_successor_that_cannot_start_changes_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let origin = Origin::always(Answer::html("page"));
+    write_config(dir.path(), &origin, "/*");
+    let addr = free_address();
+    let path = dir.path().join("hand.sock");
+    let _process = Process::start(dir.path(), addr, &["--hand-over", path.to_str().unwrap()]);
+    let broken = dir.path().join("broken.toml");
+    // Found only after the other process was asked for its sockets.
+    std::fs::write(&broken, "[dispatcher]\nlog_level = \"loud\"\n").unwrap();
+    let config = dir.path().join("dispatcher.any");
+    let output = tympan()
+        .args(["dispatcher", "--config", config.to_str().unwrap(), "--listen", &addr.to_string()])
+        .args(["--settings", broken.to_str().unwrap(), "--hand-over", path.to_str().unwrap()])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert_eq!(status(addr, "/a.html"), 200);
+    // And the one that serves can still be replaced.
+    let _next = Process::start(dir.path(), addr, &["--hand-over", path.to_str().unwrap()]);
+    assert_eq!(status(addr, "/b.html"), 200);
+}
+
+#[test]
+fn the_second_listener_is_a_process_s_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let origin = Origin::always(Answer::html("page"));
+    write_config(dir.path(), &origin, "/*");
+    let (addr, admin) = (free_address(), free_address());
+    let settings = dir.path().join("tympan.toml");
+    std::fs::write(&settings, format!("[dispatcher.admin]\naddress = \"{admin}\"\n")).unwrap();
+    let process = Process::start(dir.path(), addr, &["--settings", settings.to_str().unwrap()]);
+    assert!(process.says(&format!("dispatcher is watched on http://{admin}\n")));
+    let request = format!("GET /health HTTP/1.1\r\nHost: {admin}\r\nConnection: close\r\n\r\n");
+    let answer = tympan_testkit::origin::exchange(admin, request.as_bytes());
+    assert!(String::from_utf8_lossy(&answer).ends_with("ok\n"));
+}
+
+#[test]
+fn the_demo_reads_its_dispatcher_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let demo = Demo::start(dir.path());
+    let file = demo.home.join("dispatcher/dispatcher.any");
+    let text = std::fs::read_to_string(&file).unwrap();
+    assert_eq!(status(demo.dispatcher, "/content/none.php"), 404);
+    // `/x` is refused with 404 by the filter, and answered with 400 nowhere: a farm without renders gives 502.
+    let open = text.replace("/extension 'json'", "").replace(
+        "/0001 { /type \"deny\" /glob \"*\" }",
+        "/0001 { /type \"allow\" /url \"*\" }",
+    );
+    let open = open.replace("/port \"", "/port \"1\" # ");
+    std::fs::write(&file, open).unwrap();
+    wait(|| status(demo.dispatcher, "/nowhere?q") == 502, || "the demo's new file".to_owned());
+}
