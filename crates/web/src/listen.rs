@@ -4,7 +4,8 @@
 //! Out: every request carries the extensions [`Peer`] and [`BodyLimit`], over TLS also [`crate::tls::Handshake`].
 //!
 //! Invariants
-//! * At most `max_connections` connections are open; further ones wait in the kernel's backlog.
+//! * At most `max_connections` connections are open; further ones wait in the kernel's backlog, or are answered 503 with
+//!   `Retry-After` and closed ([`Overflow`]).
 //! * A head over `header_bytes` is answered 431, a `Content-Length` over `body_bytes` 413, both before the
 //!   service sees the request. A head that is not complete within `header_timeout` closes the connection.
 //! * A connection from one of [`Front::proxies`] begins with a PROXY header, and no other one may.
@@ -29,7 +30,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tower::{Service, ServiceExt};
@@ -54,11 +55,23 @@ pub enum Reuse {
     PerCore,
 }
 
+/// What becomes of a connection when `max_connections` are open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Overflow {
+    /// It waits until another one ends; clients see no answer meanwhile.
+    #[default]
+    Wait,
+    /// It is answered 503 at once, so that a balancer in front asks elsewhere. Encrypted ones are closed.
+    Refuse,
+}
+
 /// Bounds of one listener.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
     /// Connections open at once; default 10,000. Raise it with the process's limit of open files.
     pub max_connections: usize,
+    /// What becomes of further connections; default is that they wait.
+    pub overflow: Overflow,
     /// Bytes of request line and headers; default 64 KiB. Lower it in front of old applications.
     pub header_bytes: usize,
     /// Bytes of a request body; default 64 MiB. Raise it where large assets are uploaded.
@@ -83,6 +96,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             max_connections: 10_000,
+            overflow: Overflow::Wait,
             header_bytes: 64 * 1024,
             body_bytes: 64 * 1024 * 1024,
             header_timeout: Duration::from_secs(60),
@@ -159,6 +173,8 @@ pub struct Counters {
     pub open: AtomicU64,
     /// Times that accepting paused as `max_connections` were open; a rise means clients wait in the backlog.
     pub saturated: AtomicU64,
+    /// Connections answered 503 as `max_connections` were open; a rise means overload.
+    pub refused: AtomicU64,
     /// Requests refused for the announced size of their body.
     pub bodies_refused: AtomicU64,
     /// Connections that ended with a protocol or socket error, slow heads included.
@@ -228,6 +244,9 @@ pub fn bind(addr: SocketAddr, reuse: Reuse) -> Result<TcpListener> {
     open_socket(addr, reuse).map_err(|source| Error::Bind { addr, source })
 }
 
+/// Connections that wait in the kernel until they are accepted; the system may allow less (`net.core.somaxconn`).
+const BACKLOG: i32 = 4096;
+
 fn open_socket(addr: SocketAddr, reuse: Reuse) -> std::io::Result<TcpListener> {
     let socket = socket2::Socket::new(
         socket2::Domain::for_address(addr),
@@ -241,7 +260,7 @@ fn open_socket(addr: SocketAddr, reuse: Reuse) -> std::io::Result<TcpListener> {
     }
     socket.set_nonblocking(true)?;
     socket.bind(&addr.into())?;
-    socket.listen(1024)?;
+    socket.listen(BACKLOG)?;
     Ok(socket.into())
 }
 
@@ -265,20 +284,23 @@ where
     let listener =
         tokio::net::TcpListener::from_std(listener).map_err(|source| Error::Serve { source })?;
     let permits = Arc::new(Semaphore::new(front.limits.max_connections));
+    let refusals = Arc::new(Semaphore::new(MOST_REFUSALS));
     let graceful = GracefulShutdown::new();
     // HTTP/2 tells its clients itself which requests were not seen, so it need not linger.
     let graceful_http2 = GracefulShutdown::new();
     let mut shutdown = pin!(shutdown);
     loop {
-        let permit = tokio::select! {
+        let next = next_connection(&listener, &permits, &front);
+        let (permit, stream, addr) = tokio::select! {
             biased;
             () = &mut shutdown => break,
-            permit = wait_for_permit(&permits, &front.counters) => permit,
-        };
-        let (stream, addr) = tokio::select! {
-            biased;
-            () = &mut shutdown => break,
-            accepted = accept(&listener) => accepted,
+            next = next => match next {
+                (Some(permit), stream, addr) => (permit, stream, addr),
+                (None, stream, _) => {
+                    refuse(stream, &front, &refusals);
+                    continue;
+                }
+            },
         };
         front.counters.accepted.fetch_add(1, Ordering::Relaxed);
         front.counters.open.fetch_add(1, Ordering::Relaxed);
@@ -312,6 +334,25 @@ where
     Ok(())
 }
 
+/// Accepts a connection; without a place for it if none is free and nobody waits for one.
+async fn next_connection(
+    listener: &tokio::net::TcpListener,
+    permits: &Arc<Semaphore>,
+    front: &Front,
+) -> (Option<OwnedSemaphorePermit>, TcpStream, SocketAddr) {
+    match front.limits.overflow {
+        Overflow::Wait => {
+            let permit = wait_for_permit(permits, &front.counters).await;
+            let (stream, addr) = accept(listener).await;
+            (Some(permit), stream, addr)
+        }
+        Overflow::Refuse => {
+            let (stream, addr) = accept(listener).await;
+            (Arc::clone(permits).try_acquire_owned().ok(), stream, addr)
+        }
+    }
+}
+
 async fn wait_for_permit(permits: &Arc<Semaphore>, counters: &Counters) -> OwnedSemaphorePermit {
     if permits.available_permits() == 0 {
         counters.saturated.fetch_add(1, Ordering::Relaxed);
@@ -321,6 +362,37 @@ async fn wait_for_permit(permits: &Arc<Semaphore>, counters: &Counters) -> Owned
         // Nobody closes the semaphore.
         Err(_closed) => std::future::pending().await,
     }
+}
+
+/// Connections that are being told to come again at a time; further ones are closed without a word.
+const MOST_REFUSALS: usize = 256;
+/// How long one may take to hear it.
+const REFUSAL_TIME: Duration = Duration::from_secs(2);
+const REFUSAL: &[u8] =
+    b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain; charset=utf-8\r\n\
+    Content-Length: 59\r\nRetry-After: 1\r\nConnection: close\r\n\r\n\
+    all connections are in use; please try again in a moment.\r\n";
+
+/// Tells a client to come again, and closes.
+fn refuse(mut stream: TcpStream, front: &Front, refusals: &Arc<Semaphore>) {
+    front.counters.refused.fetch_add(1, Ordering::Relaxed);
+    let Ok(turn) = Arc::clone(refusals).try_acquire_owned() else { return };
+    if front.tls.is_some() {
+        return;
+    }
+    tokio::spawn(async move {
+        let telling = async {
+            stream.write_all(REFUSAL).await?;
+            stream.shutdown().await?;
+            // Closed before the request was read, the connection would be reset, and the answer lost.
+            let mut rest = [0; 4096];
+            while stream.read(&mut rest).await? > 0 {}
+            Ok::<_, std::io::Error>(())
+        };
+        // A client that has gone, or sends without end, is none to wait for.
+        tokio::time::timeout(REFUSAL_TIME, telling).await.ok();
+        drop(turn);
+    });
 }
 
 async fn accept(listener: &tokio::net::TcpListener) -> (TcpStream, SocketAddr) {

@@ -1,7 +1,8 @@
 //! A log file written by its own thread, so that no request waits for a disk.
 //!
 //! In: lines as values; they are turned into text on the writer's thread. Out: an append-only text file, and with
-//! [`Rotation`] one more for each day before, named as AEM does: `request.log.2026-11-20`.
+//! [`Rotation`] one more for each day before, named as AEM does: `request.log.2026-11-20`, and behind it
+//! `request.log.2026-11-20.1` where a day had more than a file may hold.
 //!
 //! Invariants
 //! * [`LogFile::write`] never blocks: when the queue is full the line is dropped and counted.
@@ -27,11 +28,13 @@ const QUEUE: usize = 16 * 1024;
 const BUFFER_BYTES: usize = 64 * 1024;
 const FLUSH_AFTER: Duration = Duration::from_secs(1);
 
-/// A new file for each day, in UTC.
+/// A new file for each day, in UTC, and perhaps more of them on a day of many requests.
 #[derive(Debug, Clone, Copy)]
 pub struct Rotation {
-    /// How many files of earlier days are kept.
+    /// How many files that were put aside are kept.
     pub keep: usize,
+    /// The size at which a file is put aside before its day is over.
+    pub max_bytes: Option<u64>,
     /// Tells the time.
     pub clock: fn() -> SystemTime,
 }
@@ -39,7 +42,7 @@ pub struct Rotation {
 impl Default for Rotation {
     /// Two weeks.
     fn default() -> Self {
-        Self { keep: 14, clock: SystemTime::now }
+        Self { keep: 14, max_bytes: None, clock: SystemTime::now }
     }
 }
 
@@ -101,6 +104,7 @@ impl<L: Display + Send + 'static> LogFile<L> {
         let opened = open_for_append(file).map_err(failed)?;
         // What an earlier run wrote on another day is put aside with the first line.
         let written = opened.metadata().ok().filter(|metadata| metadata.len() > 0);
+        let bytes = written.as_ref().map_or(0, std::fs::Metadata::len);
         let written = written.and_then(|metadata| metadata.modified().ok());
         let day = rotation.map_or(0, |rotation| day_of(written.unwrap_or_else(rotation.clock)));
         let (orders, queue) = sync_channel(QUEUE);
@@ -111,6 +115,7 @@ impl<L: Display + Send + 'static> LogFile<L> {
             dropped: Arc::clone(&dropped),
             rotation,
             day,
+            bytes,
         };
         let writer = std::thread::Builder::new()
             .name("log-writer".to_owned())
@@ -177,6 +182,8 @@ struct Writer {
     rotation: Option<Rotation>,
     /// The day of the file, since 1970.
     day: u64,
+    /// What the file holds, with what is on its way to it.
+    bytes: u64,
 }
 
 impl Writer {
@@ -199,7 +206,9 @@ impl Writer {
             match order {
                 Order::Line(line) => {
                     self.rotate();
-                    self.try_to(|file| writeln!(file, "{line}"));
+                    let line = format!("{line}\n");
+                    self.bytes += line.len() as u64;
+                    self.try_to(|file| file.write_all(line.as_bytes()));
                     has_text = true;
                 }
                 Order::Reopen => self.reopen(),
@@ -212,11 +221,12 @@ impl Writer {
         self.try_to(|file| file.flush());
     }
 
-    /// Puts the file of an earlier day aside.
+    /// Puts the file aside when its day is over, or when it is as large as it may be.
     fn rotate(&mut self) {
         let Some(rotation) = self.rotation else { return };
         let today = day_of((rotation.clock)());
-        if today == self.day {
+        let is_large = rotation.max_bytes.is_some_and(|max| self.bytes >= max.max(1));
+        if today == self.day && !is_large {
             return;
         }
         self.try_to(|file| file.flush());
@@ -224,41 +234,57 @@ impl Writer {
         self.day = today;
         if let Err(error) = std::fs::rename(&self.path, &aside) {
             tracing::warn!(file = %self.path.display(), reason = %error, "cannot put a log aside");
+            // Tried again after as many bytes, not with each line.
+            self.bytes = 0;
             return;
         }
         self.reopen();
         self.prune(rotation.keep);
     }
 
-    /// Returns a name that is free for the file of its day.
+    /// Returns the name for the file of its day: behind all that the day has already.
     fn aside(&self) -> PathBuf {
         let days = i64::try_from(self.day).unwrap_or(i64::MAX);
         let date = jiff::Timestamp::from_second(days.saturating_mul(DAY_SECONDS as i64));
         let date = date.unwrap_or_default().to_zoned(jiff::tz::TimeZone::UTC).date();
-        let name = |suffix: String| {
-            let mut name = self.path.as_os_str().to_owned();
-            name.push(suffix);
-            PathBuf::from(name)
-        };
-        let first = name(format!(".{date}"));
-        let more = (1..).map(|number| name(format!(".{date}.{number}")));
-        std::iter::once(first).chain(more).find(|name| !name.exists()).unwrap_or_default()
+        let of_day = self.dated().into_iter().filter(|(day, ..)| *day == date);
+        let number = of_day.map(|(_, number, _)| number + 1).max();
+        let mut name = self.path.as_os_str().to_owned();
+        name.push(match number {
+            None => format!(".{date}"),
+            Some(number) => format!(".{date}.{number}"),
+        });
+        PathBuf::from(name)
     }
 
-    /// Removes the files of earlier days but for the newest ones.
-    fn prune(&self, keep: usize) {
-        let (Some(folder), Some(own)) = (self.path.parent(), self.path.file_name()) else { return };
+    /// Returns the files that were put aside, with day and number.
+    fn dated(&self) -> Vec<(jiff::civil::Date, u64, String)> {
+        let (Some(folder), Some(own)) = (self.path.parent(), self.path.file_name()) else {
+            return Vec::new();
+        };
         let own = format!("{}.", own.to_string_lossy());
-        let is_dated = |name: &str| {
-            let date = name.strip_prefix(&own).and_then(|rest| rest.get(..10));
-            date.is_some_and(|date| date.parse::<jiff::civil::Date>().is_ok())
+        let read = |name: String| {
+            let rest = name.strip_prefix(&own)?;
+            let (date, number) = rest.split_at_checked(10)?;
+            let number = match number.strip_prefix('.') {
+                // Packed files (`.gz`) belong to their day, too.
+                Some(number) => number.split('.').next()?.parse().unwrap_or(0),
+                None => 0,
+            };
+            Some((date.parse().ok()?, number, name))
         };
         let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
         let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
-        let mut names: Vec<String> = names.filter(|name| is_dated(name)).collect();
-        names.sort_unstable();
-        names.truncate(names.len().saturating_sub(keep));
-        for name in names {
+        names.filter_map(read).collect()
+    }
+
+    /// Removes the files that were put aside but for the newest ones.
+    fn prune(&self, keep: usize) {
+        let Some(folder) = self.path.parent() else { return };
+        let mut files = self.dated();
+        files.sort_unstable();
+        files.truncate(files.len().saturating_sub(keep));
+        for (_, _, name) in files {
             if let Err(error) = std::fs::remove_file(folder.join(&name)) {
                 tracing::warn!(file = name, reason = %error, "cannot remove an old log");
             }
@@ -268,7 +294,10 @@ impl Writer {
     fn reopen(&mut self) {
         self.try_to(|file| file.flush());
         match open_for_append(&self.path) {
-            Ok(file) => self.file = BufWriter::with_capacity(BUFFER_BYTES, file),
+            Ok(file) => {
+                self.bytes = file.metadata().map_or(0, |metadata| metadata.len());
+                self.file = BufWriter::with_capacity(BUFFER_BYTES, file);
+            }
             Err(error) => {
                 tracing::warn!(file = %self.path.display(), reason = %error, "cannot reopen the log");
             }

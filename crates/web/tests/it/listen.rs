@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 use tower::service_fn;
 use tympan_testkit::origin::exchange;
 use tympan_web::limit::{BodyLimit, is_too_large, limited};
-use tympan_web::listen::{Counters, Front, Limits, Peer, Reuse, bind, serve};
+use tympan_web::listen::{Counters, Front, Limits, Overflow, Peer, Reuse, bind, serve};
 
 const ANY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
 
@@ -168,4 +168,33 @@ fn shutdown_answers_what_is_open_and_refuses_what_is_new() {
     server.stop();
     assert!(std::net::TcpStream::connect(server.addr).is_err());
     drop(keep_alive);
+}
+
+#[test]
+fn connections_over_the_limit_are_told_to_come_again() {
+    let server = Server::start(Limits {
+        max_connections: 1,
+        overflow: Overflow::Refuse,
+        ..Limits::default()
+    });
+    let first = std::net::TcpStream::connect(server.addr).unwrap();
+    while server.counters.open.load(Ordering::Relaxed) == 0 {
+        std::thread::yield_now();
+    }
+    let answer = server.ask("GET /second HTTP/1.1\r\nHost: h\r\n\r\n");
+    assert!(answer.starts_with("HTTP/1.1 503"), "{answer}");
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    assert!(head.contains("\r\nRetry-After: 1"), "{head}");
+    assert!(head.contains(&format!("Content-Length: {}", body.len())), "{answer}");
+    assert_eq!(server.counters.refused.load(Ordering::Relaxed), 1);
+    assert_eq!(server.counters.accepted.load(Ordering::Relaxed), 1);
+    drop(first);
+    while server.counters.open.load(Ordering::Relaxed) > 0 {
+        std::thread::yield_now();
+    }
+    let ask = || server.ask("GET /third HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
+    // The place may come free a moment after the count.
+    while !ask().contains("/third") {
+        std::thread::yield_now();
+    }
 }

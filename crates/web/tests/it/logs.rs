@@ -211,7 +211,7 @@ fn each_day_has_a_file_and_old_ones_go() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("request.log");
     std::fs::write(folder.path().join("request.log.gz"), "not ours").unwrap();
-    let rotation = tympan_web::log_file::Rotation { keep: 2, clock };
+    let rotation = tympan_web::log_file::Rotation { keep: 2, max_bytes: None, clock };
     SECONDS.store(20_777 * 86_400, std::sync::atomic::Ordering::SeqCst);
     let log = LogFile::open_daily(&file, rotation).unwrap();
     for day in 0..5_u64 {
@@ -227,4 +227,36 @@ fn each_day_has_a_file_and_old_ones_go() {
     assert_eq!(read("request.log.2026-11-22").as_deref(), Some("line of day 2\n"));
     assert_eq!(read("request.log.2026-11-21"), None);
     assert!(read("request.log.gz").is_some());
+}
+
+#[test]
+fn a_large_file_is_put_aside_on_its_day_and_the_oldest_go() {
+    fn noon() -> std::time::SystemTime {
+        // 20 November 2026.
+        std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(20_777 * 86_400 + 43_200)
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("request.log");
+    let rotation = tympan_web::log_file::Rotation { keep: 3, max_bytes: Some(16), clock: noon };
+    for number in 0..14 {
+        // A new process goes on where the last one was.
+        let log = LogFile::open_daily(&file, rotation).unwrap();
+        log.write(format!("line {number:02}"));
+        log.write(format!("more {number:02}"));
+        drop(log);
+    }
+    let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).ok();
+    assert_eq!(read("request.log").as_deref(), Some("line 13\nmore 13\n"));
+    // The file that stood at the start has the day of its own last change, so only the order of the rest is fixed.
+    let mut names: Vec<String> = std::fs::read_dir(folder.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    assert_eq!(names.len(), 4, "{names:?}");
+    let kept: Vec<String> = names.iter().filter_map(|name| read(name)).collect();
+    for number in 10..14 {
+        let text = format!("line {number}\nmore {number}\n");
+        assert!(kept.contains(&text), "{names:?} {kept:?}");
+    }
 }
