@@ -975,6 +975,11 @@ pub(crate) enum Jobs {
         after_help = "Example: tympan jobs queues --url http://127.0.0.1:4502 --token \"$TOKEN\""
     )]
     Queues(Remote),
+    /// Lists the models of workflows; exits with 1 if one names what is not known here, and so starts nothing.
+    #[command(
+        after_help = "Example: tympan jobs models --url http://127.0.0.1:4502 --token \"$TOKEN\""
+    )]
+    Models(Remote),
     /// Lists jobs, oldest first.
     #[command(
         after_help = "Example: tympan jobs list --state given_up --url http://127.0.0.1:4502 --token \"$TOKEN\""

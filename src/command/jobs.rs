@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::args::{Jobs, Remote};
 use crate::command::remote::{ask, list, part, text};
-use crate::command::{Fault, Outcome};
+use crate::command::{CHECK_FAILED, Fault, Outcome};
 use crate::say;
 
 /// How often a queue is looked at that is to come to rest.
@@ -20,6 +20,7 @@ pub(crate) fn run(jobs: &Jobs) -> Outcome {
     match jobs {
         Jobs::Topics(remote) => topics(remote),
         Jobs::Queues(remote) => queues(remote),
+        Jobs::Models(remote) => models(remote),
         Jobs::List { queue, topic, state, limit, remote } => {
             let limit = limit.to_string();
             let fields = [
@@ -149,6 +150,24 @@ fn queues(remote: &Remote) -> Outcome {
         say!("process {} ({})", text(worker, "name"), text(worker, "role"));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Lists the models of workflows with what is wrong with them.
+fn models(remote: &Remote) -> Outcome {
+    let answer = ask(remote, Method::GET, "/api/v1/workflows/models", "")?;
+    let faults = list(&answer, "models").filter(|model| !text(model, "fault").is_empty()).count();
+    if remote.json {
+        say!("{answer}");
+    } else {
+        for model in list(&answer, "models") {
+            say!("{} {}", text(model, "path"), text(model, "title"));
+            match text(model, "fault") {
+                "" => {}
+                fault => say!("  starts nothing: {fault}"),
+            }
+        }
+    }
+    Ok(if faults == 0 { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED) })
 }
 
 fn list_jobs(fields: &str, remote: &Remote) -> Outcome {

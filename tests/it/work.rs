@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::api::{Author, PASSWORD};
-use crate::program::{Answer, ask, basic};
+use crate::program::{Answer, ask, basic, run, run_ok};
 
 const MODEL: &str = "/var/workflow/models/review";
 const SEEN: &str = "/content/seen";
@@ -239,4 +239,52 @@ fn a_workflow_is_seen_by_who_started_it_and_its_steps_by_who_does_them() {
     let shown = json_of(&author.ask("ann", "GET", &read, &Value::Null));
     assert!(shown["history"].to_string().contains("fine"), "{shown}");
     assert_eq!(shown["data"]["verdict"], "yes", "{shown}");
+}
+
+#[test]
+fn a_model_with_an_unknown_process_is_told_and_starts_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let author = Author::start(dir.path());
+    office(&author);
+    let step = format!("{MODEL}/nodes/p");
+    let saved = send(
+        &author,
+        "admin",
+        &step,
+        "type=PROCESS&title=Watermark&metaData/PROCESS=com.example.WatermarkProcess",
+    );
+    assert!(saved.status < 300, "{}", saved.text());
+    let fault = "the step `Watermark` of `/var/workflow/models/review` names the unknown process \
+                 `com.example.WatermarkProcess`; known are ";
+    let models = author.ask("admin", "GET", "/api/v1/workflows/models", &Value::Null);
+    let told = json_of(&models)["models"][0].clone();
+    assert!(told["fault"].as_str().unwrap().starts_with(fault), "{told}");
+    assert_eq!(told["path"], MODEL);
+    let refused = start(&author, "ann", SEEN);
+    assert_eq!(refused.status, 409, "{}", refused.text());
+    assert!(refused.text().contains("WatermarkProcess"), "{}", refused.text());
+    let home = dir.path().to_str().unwrap();
+    let token = run_ok(&["user", "token", "admin", "--home", home]);
+    let url = format!("http://{}", author.address);
+    let models = run(&["jobs", "models", "--url", &url, "--token", token.trim()]);
+    let text = String::from_utf8(models.stdout).unwrap();
+    assert_eq!(models.status.code(), Some(1), "{text}");
+    assert!(text.contains(&format!("starts nothing: {fault}")), "{text}");
+}
+
+#[test]
+fn nobody_writes_in_the_name_of_workflow_steps() {
+    let dir = tempfile::tempdir().unwrap();
+    let author = Author::start(dir.path());
+    office(&author);
+    let write = |message: &str| {
+        let operation =
+            json!({ "op": "patch", "path": SEEN, "patch": { "properties": { "a": "b" } } });
+        let batch = json!({ "operations": [operation], "message": message });
+        author.status("admin", "POST", "/api/v1/batch", &batch)
+    };
+    // Launchers pass over revisions with such messages.
+    assert_eq!(write("workflow step: Set of workflow 7"), 422);
+    assert_eq!(write(" workflow step: x"), 422);
+    assert_eq!(write("after the workflow step: x"), 200);
 }

@@ -113,11 +113,19 @@ impl Workflows {
     /// # Errors
     /// [`Error::Workflow`] that names the step and what is known.
     pub fn check(&self, start: &StartWorkflow) -> Result<()> {
-        if let Some(known) = self.queues.known_steps() {
-            known.check(&start.model)?;
-        }
+        self.check_model(&start.model)?;
         let first = start.model.start().unwrap_or_default();
         Flow::default().leave(&start.model, first, &start.data, None).map(|_| ())
+    }
+
+    /// Checks that the processes, choosers and inner models are known that a model names: the part of
+    /// [`Workflows::check`] that needs no instance. Where no worker carries out steps nothing is known, and nothing
+    /// refused.
+    ///
+    /// # Errors
+    /// [`Error::Workflow`] that names the step and what is known.
+    pub fn check_model(&self, model: &Model) -> Result<()> {
+        self.queues.known_steps().map_or(Ok(()), |known| known.check(model))
     }
 
     /// Moves a follower of content from one cursor to the next and starts what follows from the changes, all or none.

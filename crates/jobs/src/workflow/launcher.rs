@@ -23,7 +23,7 @@ use crate::osgi::properties_of;
 use crate::worker::chain;
 use crate::workflow::engine::{StartWorkflow, Workflows};
 use crate::workflow::flow::holds;
-use crate::workflow::model::Model;
+use crate::workflow::model::{Model, find_models, is_of_model};
 use crate::workflow::process::MESSAGE;
 use crate::{Error, Result};
 
@@ -266,12 +266,41 @@ impl Launcher {
         };
         let mut starts = Vec::new();
         if !page.revisions.is_empty() {
+            self.warn_of_models(&page.revisions)?;
             let rules = self.rules(&self.repository.snapshot()?)?;
             for revision in page.revisions.iter().filter(|revision| !is_of_machine(revision)) {
                 self.started_by(revision, &rules, &mut starts)?;
             }
         }
         Ok((starts, page.next, page.is_end))
+    }
+
+    /// Tells operators of models that were saved and start nothing.
+    fn warn_of_models(&self, revisions: &[RevisionChanges]) -> Result<()> {
+        let changed: Vec<&str> = revisions
+            .iter()
+            .flat_map(|revision| &revision.changes)
+            .map(|change| change.path.as_str())
+            .filter(|path| is_of_model(path))
+            .collect();
+        if changed.is_empty() {
+            return Ok(());
+        }
+        for (path, model) in find_models(&self.repository.snapshot()?)? {
+            let fault = model.and_then(|model| self.workflows.check_model(&model)).err();
+            let is_in = |changed: &&str| {
+                let rest = changed.strip_prefix(&*path);
+                rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+            };
+            if let Some(fault) = fault.filter(|_| changed.iter().any(is_in)) {
+                warn!(
+                    path,
+                    reason = chain(&fault),
+                    "a workflow model was saved that starts nothing"
+                );
+            }
+        }
+        Ok(())
     }
 
     fn started_by(

@@ -345,6 +345,11 @@ pub fn find_models(snapshot: &Snapshot) -> Result<Vec<(String, Result<Model>)>> 
     Ok(found)
 }
 
+/// Tells whether a path lies where models are looked for.
+pub(crate) fn is_of_model(path: &str) -> bool {
+    ROOTS.iter().any(|root| path.strip_prefix(root).is_some_and(|rest| rest.starts_with('/')))
+}
+
 fn search(
     snapshot: &Snapshot,
     node: &Node,

@@ -81,7 +81,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         verb: Verb::Get,
         path: "/api/v1/workflows/models",
         id: "listWorkflowModels",
-        about: "Lists the models that the asker may read, with what is wrong with those that cannot be used.",
+        about: "Lists the models that the asker may read, with what is wrong with those that start nothing: unknown processes, too.",
         parameters: &[],
         body: Body::None,
         answers: &[Answer::json("WorkflowModels", "The models.")],
@@ -264,13 +264,22 @@ fn list(call: Call) -> Pending {
     })
 }
 
-fn models(_: &Instance, call: &Call) -> Result<Reply> {
+fn models(instance: &Instance, call: &Call) -> Result<Reply> {
     let found = find_models(&call.snapshot()?)?;
+    let workflows = workflows(instance);
     let listed = found.iter().map(|(path, model)| match model {
-        Ok(model) => json!({
-            "path": model.path, "title": model.title, "transient": model.is_transient,
-            "topic": format!("{}/{}", tympan_jobs::WORKFLOW_TOPIC, model.suffix),
-        }),
+        Ok(model) => {
+            let mut shown = json!({
+                "path": model.path, "title": model.title, "transient": model.is_transient,
+                "topic": format!("{}/{}", tympan_jobs::WORKFLOW_TOPIC, model.suffix),
+            });
+            if let (Err(error), Some(members)) =
+                (workflows.check_model(model), shown.as_object_mut())
+            {
+                members.insert("fault".to_owned(), error.to_string().into());
+            }
+            shown
+        }
         Err(error) => json!({ "path": path, "fault": error.to_string() }),
     });
     Ok(Reply::json(json!({ "models": listed.collect::<Vec<_>>() })))

@@ -10,6 +10,7 @@ use http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
 use tympan_content::{NodePath, PRIMARY_TYPE, Place, Property, Session, Snapshot, Subtree};
+use tympan_jobs::workflow::process::is_kept_message;
 use tympan_replicate::Need;
 
 use crate::Instance;
@@ -336,6 +337,11 @@ fn batch(call: Call) -> Pending {
         if operations.len() > MAX_OPERATIONS {
             let message = format!("a batch has at most {MAX_OPERATIONS} operations");
             return Err(Failure::bad_request(message));
+        }
+        if message.as_deref().is_some_and(is_kept_message) {
+            let reason =
+                "messages of this kind are kept for the steps of workflows; choose another";
+            return Err(Failure::unfit(reason));
         }
         let words: Vec<&str> = operations.iter().map(Operation::word).collect();
         let message = message.unwrap_or_else(|| format!("batch of {}", words.len()));

@@ -45,6 +45,13 @@ use crate::workflow::registry::Chooser;
 /// starts itself.
 pub(crate) const MESSAGE: &str = "workflow step: ";
 
+/// Tells whether a message is one that only workflows give their revisions. Whoever takes messages from clients refuses
+/// these: with one of them an edit would pass every launcher unseen.
+#[must_use]
+pub fn is_kept_message(message: &str) -> bool {
+    message.trim_start().starts_with(MESSAGE.trim_end())
+}
+
 /// A process that does nothing: a place in a model, to be filled later.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoopProcess;
@@ -188,4 +195,22 @@ pub(crate) fn edit(
 /// Turns what went wrong into the outcome.
 pub(crate) fn outcome(result: Result<Map<String, Json>, StepOutcome>) -> StepOutcome {
     result.map_or_else(|outcome| outcome, StepOutcome::Done)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_that_launchers_pass_over_are_kept() {
+        for (message, expected) in [
+            (&*format!("{MESSAGE}Set of workflow 7"), true),
+            ("  workflow step:Set", true),
+            ("a workflow step: Set", false),
+            ("Workflow steps", false),
+            ("", false),
+        ] {
+            assert_eq!(is_kept_message(message), expected, "{message}");
+        }
+    }
 }
