@@ -46,6 +46,14 @@ pub(crate) fn choose_database(url: Option<&str>) {
     }
 }
 
+/// Tells whether the repository of a home lies in a database, by the command line or its configuration.
+///
+/// # Errors
+/// If the configuration cannot be read.
+pub(crate) fn has_database(dir: &Path) -> Result<bool, Fault> {
+    Ok(CHOSEN.get().is_some() || crate::config::read(dir)?.database.url.is_some())
+}
+
 impl Backend {
     /// Opens what the configuration of a home names: a database, or the packs in its folder `store`.
     ///

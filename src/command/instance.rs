@@ -31,6 +31,7 @@ use crate::home::{Home, chain, random_text, replication_key};
 use crate::ledger::Reached;
 use crate::maintenance;
 use crate::say;
+use crate::shared;
 
 /// How many requests render or edit at once unless configured.
 const WORK_PERMITS: usize = 128;
@@ -112,12 +113,16 @@ pub(crate) async fn start(plan: &Plan<'_>) -> Result<Running, Fault> {
         // Nobody else holds what an earlier run of this process left.
         queues.release_all().await.map_err(|error| failed(&error))?;
     }
-    let (configurator, mounts) = jobs(plan, &queues)?;
+    let (configurator, mounts) = jobs(plan, &queues, state.is_shared())?;
+    if plan.is_assets {
+        let facts = &configurator.worker().options().facts;
+        shared::require_same_blobs(&plan.home.dir, facts, &queues).await?;
+    }
     let key = replication_key(&plan.key_dir)?;
     let replicator = Replicator::new(role.name(), repository.clone(), queues.clone(), key.clone());
     let workflows = Workflows::new(queues.clone());
     replicator.configure_as(configurator.worker().clone());
-    register_steps(plan, &workflows, configurator.worker(), &replicator);
+    register_steps(plan, &workflows, configurator.worker(), &replicator)?;
     if !plan.is_assets {
         maintenance::register(configurator.worker(), &repository, config).await?;
     }
@@ -215,7 +220,11 @@ fn draw_pictures(plan: &Plan<'_>, instance: &Instance, worker: &Worker) -> Resul
 }
 
 /// Makes what works off the queues, with the configurations that content holds; and the mounts of an author.
-fn jobs(plan: &Plan<'_>, queues: &Queues) -> Result<(Configurator, Option<Mounts>), Fault> {
+fn jobs(
+    plan: &Plan<'_>,
+    queues: &Queues,
+    is_shared: bool,
+) -> Result<(Configurator, Option<Mounts>), Fault> {
     let section = &plan.home.config.jobs;
     let role = if plan.is_assets { ASSETS } else { plan.role.name() };
     let name = format!("{role}-{}", random_text()?.get(..12).unwrap_or_default());
@@ -233,11 +242,17 @@ fn jobs(plan: &Plan<'_>, queues: &Queues) -> Result<(Configurator, Option<Mounts
         options.takes = ASSET_TOPICS.iter().map(|topic| TopicPattern::of_queue(topic)).collect();
         options.is_reserving = true;
     }
+    let settings = match plan.role {
+        Role::Author => Some(plan.home.config.mounts.settings(&plan.home.dir)?),
+        Role::Publish => None,
+    };
+    if is_shared && plan.role == Role::Author {
+        options.facts = shared::facts(&plan.home.dir, settings.as_ref())?;
+    }
     let worker = Worker::new(queues.clone(), options);
     let runtime = tokio::runtime::Handle::current();
     let mut mounts = None;
-    if plan.role == Role::Author {
-        let settings = plan.home.config.mounts.settings(&plan.home.dir)?;
+    if let Some(settings) = settings {
         let made = Mounts::new(plan.home.repository.clone(), queues.clone(), runtime, settings);
         made.handlers().into_iter().for_each(|handler| worker.register(handler));
         mounts = Some(made);
@@ -258,9 +273,10 @@ fn register_steps(
     workflows: &Workflows,
     worker: &Worker,
     replicator: &Replicator,
-) {
+) -> Result<(), Fault> {
     let runtime = tokio::runtime::Handle::current();
-    let write_back = WriteBackProcess::new(plan.home.repository.clone());
+    let studio = picture::studio(&plan.home.config, Urgency::Later)?;
+    let write_back = WriteBackProcess::new(plan.home.repository.clone()).with_studio(studio);
     let mut steps = Steps::standard(&plan.home.repository).process(Arc::new(write_back));
     if plan.role == Role::Author {
         let keeping = plan.home.config.versions.keeping();
@@ -276,6 +292,7 @@ fn register_steps(
         let handler = TimesHandler::new(replicator.clone(), keeping, runtime);
         worker.register(Arc::new(handler));
     }
+    Ok(())
 }
 
 /// Starts what follows content and works off the queues.
@@ -419,6 +436,9 @@ fn admin_front(config: &Config) -> Front {
 /// Runs an instance until a signal.
 pub(crate) fn run(role: Role, arguments: &args::Instance) -> Outcome {
     crate::backend::choose_database(arguments.database.as_deref());
+    if arguments.role.is_some() && crate::backend::has_database(&arguments.home)? {
+        shared::require_blobs(&arguments.home)?;
+    }
     let home = Home::open(&arguments.home)?;
     if arguments.role.is_some() && home.local.is_some() {
         return Err(Fault::usage(

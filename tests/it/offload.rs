@@ -15,14 +15,25 @@ const TOPIC: &str =
     "com/adobe/granite/workflow/job/etc/workflow/models/dam/scale/jcr_content/model";
 
 fn start(home: &Path, address: SocketAddr, more: &[&str]) -> Running {
-    std::fs::create_dir_all(home).unwrap();
-    let settings = "[database]\nschema = \"offload\"\n[jobs]\nlease = \"2s\"\n";
-    std::fs::write(home.join("tympan.toml"), settings).unwrap();
-    let (home, address) = (home.to_str().unwrap(), address.to_string());
+    let (home, address) = (configured(home, "offload", ""), address.to_string());
     let url = PostgresServer::shared().url();
-    let mut arguments = vec!["author", "--home", home, "--listen", &address, "--database", &url];
+    let mut arguments = vec!["author", "--home", &home, "--listen", &address, "--database", &url];
     arguments.extend(more);
     Running::start(&arguments)
+}
+
+/// Writes the configuration of a home; returns its path as a text.
+fn configured(home: &Path, schema: &str, more: &str) -> String {
+    std::fs::create_dir_all(home).unwrap();
+    let settings = format!("[database]\nschema = \"{schema}\"\n[jobs]\nlease = \"2s\"\n{more}");
+    std::fs::write(home.join("tympan.toml"), settings).unwrap();
+    home.to_str().unwrap().to_owned()
+}
+
+/// Lets a home have the folder of blobs of another one.
+fn share_blobs(of: &Path, with: &Path) {
+    std::fs::create_dir_all(with).unwrap();
+    std::os::unix::fs::symlink(of.join("blobs"), with.join("blobs")).unwrap();
 }
 
 fn start_workflow(address: SocketAddr, password: &str) {
@@ -80,6 +91,7 @@ fn an_assets_process_takes_the_work_on_assets_while_it_lives() {
     let alone = done_by(author_address, password, 1);
     assert!(alone[0].starts_with("author-"), "{alone:?}");
 
+    share_blobs(&author_home, &dir.path().join("assets"));
     let assets = start(&dir.path().join("assets"), assets_address, &["--role", "assets"]);
     // A process that is ready may still be about to say so to the others.
     let begun = Instant::now();
@@ -132,4 +144,53 @@ fn a_process_for_assets_needs_a_database_to_share() {
     let refused = run(&["author", "--home", home.to_str().unwrap(), "--role", "assets"]);
     assert_eq!(refused.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&refused.stderr).contains("`--database`"), "{refused:?}");
+}
+
+#[test]
+fn a_process_for_assets_needs_the_blobs_of_the_author() {
+    let dir = tempfile::tempdir().unwrap();
+    let url = PostgresServer::shared().url();
+    let author_home = dir.path().join("author");
+    let home = configured(&author_home, "offload_blobs", "");
+    let address = free_address();
+    let listen = address.to_string();
+    let _author =
+        Running::start(&["author", "--home", &home, "--listen", &listen, "--database", &url]);
+    let refused = |name: &str, expected: &str| {
+        let home = configured(&dir.path().join(name), "offload_blobs", "");
+        let listen = free_address().to_string();
+        let arguments = ["author", "--home", &home, "--listen", &listen, "--database", &url];
+        let refused = run(&[&arguments[..], &["--role", "assets"]].concat());
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert_eq!(refused.status.code(), Some(2), "{said}");
+        assert!(said.contains(expected), "{said}");
+    };
+    refused("forgotten", "is not the folder of blobs of an author: start the author first");
+    assert!(!dir.path().join("forgotten/blobs").exists(), "a link can be made there");
+    let other = dir.path().join("mistaken/blobs");
+    std::fs::create_dir_all(&other).unwrap();
+    std::fs::write(other.join("folder.id"), "somebody else's").unwrap();
+    refused("mistaken", "is another folder of blobs than that of the author on this database");
+
+    // One that shares them, but not the mounts: it works, and both say what is wrong.
+    let assets_home = dir.path().join("assets");
+    share_blobs(&author_home, &assets_home);
+    let mounts = "[mounts]\n[[mounts.place]]\nurl = \"/srv/press\"\n";
+    let home = configured(&assets_home, "offload_blobs", mounts);
+    let assets_address = free_address();
+    let listen = assets_address.to_string();
+    let arguments = ["author", "--home", &home, "--listen", &listen, "--database", &url];
+    let _assets = Running::start(&[&arguments[..], &["--role", "assets"]].concat());
+    for (address, other) in [(address, "`assets-"), (assets_address, "`author-")] {
+        let begun = Instant::now();
+        loop {
+            let health = ask(address, "GET", "/health", &[], b"").unwrap().text();
+            let told = format!("the process {other}");
+            if health.contains(&told) && health.contains("has another section `[mounts]`") {
+                break;
+            }
+            assert!(begun.elapsed() < PATIENCE, "not in time: {health}");
+            std::thread::yield_now();
+        }
+    }
 }

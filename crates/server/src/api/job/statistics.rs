@@ -81,9 +81,32 @@ pub(crate) async fn fault(instance: &Instance, now: SystemTime) -> Option<String
             return Some(format!("{} jobs wait in the queue `{name}`", statistics.queued));
         }
     }
+    if let Some(reason) = unlike(instance, now).await.into_iter().next() {
+        return Some(reason);
+    }
     let oldest = instance.queues.oldest_active().await.ok().flatten()?;
     let age = now.duration_since(oldest).unwrap_or_default();
     (age > ACTIVE_WARN).then(|| format!("a job has been running for {} min", age.as_secs() / 60))
+}
+
+/// Says in what other processes on the database are not as this one and should be.
+pub(crate) async fn unlike(instance: &Instance, now: SystemTime) -> Vec<String> {
+    let facts = &instance.configurator.worker().options().facts;
+    let unlike = match instance.queues.unlike(facts, now).await {
+        Ok(unlike) => unlike,
+        Err(error) => return vec![error.to_string()],
+    };
+    let words = |(fact, process): (String, tympan_jobs::WorkerProcess)| match &*fact {
+        "mounts" => format!(
+            "the process `{}` on this database has another section `[mounts]`; make them the same",
+            process.name
+        ),
+        _ => format!(
+            "the process `{}` on this database has another folder of {fact}; let both use one",
+            process.name
+        ),
+    };
+    unlike.into_iter().map(words).collect()
 }
 
 /// Returns the counters as Prometheus text.
