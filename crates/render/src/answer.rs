@@ -44,6 +44,7 @@ pub(crate) struct Answer<'a> {
     pub image_key: Option<ImageKey>,
     pub back_ends: Option<Arc<BackEnds>>,
     pub fragments: Option<Arc<FragmentCache>>,
+    pub is_timed: bool,
     pub request: &'a RenderRequest<'a>,
 }
 
@@ -451,7 +452,7 @@ impl Answer<'_> {
             limits: self.options.limits,
             table: Arc::clone(&self.table),
             fragments: self.fragments.as_ref().map(|cache| self.fragments_of(cache)),
-            progress: Progress::default(),
+            progress: Progress::new(self.is_timed),
         })
     }
 

@@ -18,7 +18,7 @@ use crate::fragment::FragmentCache;
 use crate::image::ImageKey;
 use crate::reads::{Reader, Recording};
 use crate::request::RenderRequest;
-use crate::resolve::RouteTable;
+use crate::resolve::{RouteTable, Routes};
 use crate::response::{Outcome, RenderResponse};
 use crate::script::{RepositorySource, ScriptSource, ScriptTable};
 use crate::template::environment;
@@ -84,6 +84,7 @@ pub struct Renderer {
     image_key: Option<ImageKey>,
     back_ends: Option<Arc<BackEnds>>,
     fragments: Option<Arc<FragmentCache>>,
+    is_timed: bool,
 }
 
 impl Renderer {
@@ -101,7 +102,8 @@ impl Renderer {
         let table = Arc::new(ScriptTable::new(source, environment));
         let routes = RouteTable::default();
         let (image_key, back_ends, fragments) = (None, None, None);
-        Self { options, table, routes, queries, image_key, back_ends, fragments }
+        let is_timed = true;
+        Self { options, table, routes, queries, image_key, back_ends, fragments, is_timed }
     }
 
     /// Lets components search with the engine of the repository, and its indexes; one without them looks at every page.
@@ -128,10 +130,22 @@ impl Renderer {
         Self { fragments: Some(fragments), ..self }
     }
 
+    /// Takes no times of components, to measure what taking them costs.
+    #[must_use]
+    pub fn without_timing(self) -> Self {
+        Self { is_timed: false, ..self }
+    }
+
     /// Returns the fragment cache.
     #[must_use]
     pub fn fragments(&self) -> Option<&Arc<FragmentCache>> {
         self.fragments.as_ref()
+    }
+
+    /// Returns the back ends.
+    #[must_use]
+    pub fn back_ends(&self) -> Option<&BackEnds> {
+        self.back_ends.as_deref()
     }
 
     /// Answers a request.
@@ -154,6 +168,11 @@ impl Renderer {
         let url = Url::split(request.path, |_| false).unwrap_or_default();
         let fault = Fault { name, message };
         self.answer(snapshot, request, |answer| answer.draw_fault(&url, &fault, Outcome::Error))
+    }
+
+    /// Returns the scripts and the routes that lead from an address to a resource.
+    pub(crate) fn ways(&self, snapshot: &Snapshot) -> (Arc<ScriptTable>, Arc<Routes>) {
+        (Arc::clone(&self.table), self.routes.at(snapshot, &self.queries))
     }
 
     /// Returns the fragment cache if a request may use it: editors draw everything, and so does who looks at an older
@@ -192,6 +211,7 @@ impl Renderer {
                 image_key: self.image_key,
                 back_ends: self.back_ends.clone(),
                 fragments: self.usable_fragments(snapshot, request),
+                is_timed: self.is_timed,
                 request,
             }),
             Err(error) => {

@@ -18,6 +18,7 @@ mod dependency;
 mod dump;
 mod engine;
 mod error;
+pub mod export;
 mod file;
 mod fragment;
 mod image;

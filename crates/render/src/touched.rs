@@ -98,6 +98,11 @@ impl Touched {
         self.aspects.iter().any(|(path, own)| own.overlaps(read.aspects_of(*path)))
     }
 
+    /// Returns the documents that differ.
+    pub(crate) fn changed(&self) -> impl Iterator<Item = &NodePath> {
+        self.documents.iter()
+    }
+
     /// Tells whether a document at or below a path differs.
     pub(crate) fn touches_below(&self, path: &str) -> bool {
         self.documents.iter().any(|one| is_below(one.as_str(), path))

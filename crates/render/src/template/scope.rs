@@ -108,6 +108,17 @@ struct Running {
     fragments: FragmentCounts,
 }
 
+impl Progress {
+    /// Makes the progress of a request that begins; its components are timed or not.
+    pub(crate) fn new(is_timed: bool) -> Self {
+        let progress = Self::default();
+        if !is_timed {
+            progress.running.lock().stopwatch = Stopwatch::off();
+        }
+        progress
+    }
+}
+
 impl Running {
     /// Raises the counted steps of the running component to a number, and the sum with them.
     fn count_to(&mut self, steps: u64) {
@@ -171,7 +182,7 @@ impl Scope {
         self.enter(script, resource)?;
         let drawn = self.run(resource, script, selectors);
         let mut running = self.running().lock();
-        running.stopwatch.end((Instant::now(), self.counted()));
+        running.stopwatch.end(|| (Instant::now(), self.counted()));
         running.counted.pop();
         drop(running);
         drawn
@@ -196,8 +207,8 @@ impl Scope {
         }
         running.counted.push(0);
         running.drawn += 1;
-        let now = (Instant::now(), self.counted());
-        running.stopwatch.begin(script, resource.path().as_str(), now);
+        let moment = || (Instant::now(), self.counted());
+        running.stopwatch.begin(script, resource.path().as_str(), moment);
         Ok(())
     }
 

@@ -12,6 +12,7 @@ mod budgets;
 mod check;
 mod corpus;
 mod exact;
+mod export;
 mod fragments;
 mod json;
 mod ledger;

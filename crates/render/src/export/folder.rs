@@ -1,0 +1,321 @@
+//! The folder of an export: trees of files, the one that counts, and how both change.
+//!
+//! ```text
+//! <folder>/current                -> tree-000002, which a web server serves
+//! <folder>/tree-000002/           the files
+//! <folder>/tree-000002.manifest   what each was drawn from (docs/formats/export.md)
+//! <folder>/tmp/                   files on their way
+//! <folder>/lock                   held by the process that exports
+//! ```
+//!
+//! Invariants
+//! * A file appears complete, by rename. `current` moves by rename from one whole tree to another.
+//! * Nothing is written outside of the folder, whatever a name says.
+//! * One process at a time changes a folder.
+//!
+//! On failure: what a crash left in `tmp` goes with the next opening; a tree that was not finished can be gone on with.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::fs::{FlockOperation, flock};
+use sha2::{Digest, Sha256};
+
+const CURRENT: &str = "current";
+const TMP: &str = "tmp";
+const LOCK: &str = "lock";
+const PREFIX: &str = "tree-";
+
+/// An opened folder.
+#[derive(Debug)]
+pub(super) struct Folder {
+    dir: PathBuf,
+    next: AtomicU64,
+    _lock: File,
+}
+
+/// A file that is complete and has no name yet.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    path: PathBuf,
+    pub(super) bytes: u64,
+    pub(super) hash: String,
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        // Nothing is there once it has its name.
+        fs::remove_file(&self.path).ok();
+    }
+}
+
+impl Folder {
+    /// Opens a folder, which is made if it does not exist.
+    ///
+    /// # Errors
+    /// If it cannot be made, holds something else, or another process exports to it (`WouldBlock`).
+    pub(super) fn open(dir: &Path) -> io::Result<Self> {
+        fs::create_dir_all(dir)?;
+        let lock = dir.join(LOCK);
+        let is_new = !lock.exists();
+        if is_new && fs::read_dir(dir)?.next().is_some() {
+            let text = "the folder holds other files; name an empty one, or a new one";
+            return Err(io::Error::new(io::ErrorKind::DirectoryNotEmpty, text));
+        }
+        let lock = File::options().create(true).append(true).open(lock)?;
+        flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
+        let tmp = dir.join(TMP);
+        if tmp.exists() {
+            fs::remove_dir_all(&tmp)?;
+        }
+        fs::create_dir_all(&tmp)?;
+        Ok(Self { dir: dir.to_owned(), next: AtomicU64::new(0), _lock: lock })
+    }
+
+    /// Returns the number of the tree that is served.
+    pub(super) fn current(&self) -> Option<u64> {
+        number_of(fs::read_link(self.dir.join(CURRENT)).ok()?.to_str()?)
+    }
+
+    /// Returns the numbers of all trees that have a manifest, in order.
+    pub(super) fn trees(&self) -> io::Result<Vec<u64>> {
+        let entries = fs::read_dir(&self.dir)?.flatten();
+        let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+        let mut numbers: Vec<u64> =
+            names.filter_map(|name| number_of(name.strip_suffix(".manifest")?)).collect();
+        numbers.sort_unstable();
+        Ok(numbers)
+    }
+
+    pub(super) fn tree(&self, number: u64) -> PathBuf {
+        self.dir.join(format!("{PREFIX}{number:06}"))
+    }
+
+    pub(super) fn manifest(&self, number: u64) -> PathBuf {
+        self.dir.join(format!("{PREFIX}{number:06}.manifest"))
+    }
+
+    /// Writes a file that has no name yet.
+    ///
+    /// # Errors
+    /// If the disk refuses; nothing is left then.
+    pub(super) fn stage(&self, content: &mut dyn Read) -> io::Result<Waiting> {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let path = self.dir.join(TMP).join(number.to_string());
+        let mut waiting = Waiting { path, bytes: 0, hash: String::new() };
+        let mut file = File::create_new(&waiting.path)?;
+        let mut hasher = Sha256::new();
+        let mut bytes = 0;
+        each_part(content, |part| {
+            file.write_all(part)?;
+            hasher.update(part);
+            bytes += part.len() as u64;
+            Ok(())
+        })?;
+        waiting.bytes = bytes;
+        waiting.hash = hex(&hasher.finalize());
+        Ok(waiting)
+    }
+
+    /// Gives a waiting file its name in a tree.
+    ///
+    /// # Errors
+    /// `AlreadyExists` or `NotADirectory` if another file's name is in the way; others if the disk refuses.
+    pub(super) fn place(&self, tree: u64, waiting: Waiting, name: &str) -> io::Result<()> {
+        let target = self.tree(tree).join(name);
+        if let Some(parent) = target.parent() {
+            fs::create_dir_all(parent)?;
+        }
+        fs::rename(&waiting.path, &target)
+    }
+
+    /// Takes a file away, and the folders that are empty without it.
+    ///
+    /// # Errors
+    /// If the disk refuses; a file that is not there is no error.
+    pub(super) fn remove(&self, tree: u64, name: &str) -> io::Result<()> {
+        let root = self.tree(tree);
+        match fs::remove_file(root.join(name)) {
+            Err(error) if !is_absent(&error) => return Err(error),
+            _ => {}
+        }
+        let mut folder = Path::new(name).parent();
+        while let Some(empty) = folder.filter(|folder| !folder.as_os_str().is_empty()) {
+            // A folder with files stays, and with it all above.
+            if fs::remove_dir(root.join(empty)).is_err() {
+                break;
+            }
+            folder = empty.parent();
+        }
+        Ok(())
+    }
+
+    /// Tells whether there is a file.
+    pub(super) fn has(&self, tree: u64, name: &str) -> bool {
+        self.tree(tree).join(name).is_file()
+    }
+
+    /// Tells whether a file holds what is known of it.
+    pub(super) fn holds(&self, tree: u64, name: &str, hash: &str) -> bool {
+        let file = File::open(self.tree(tree).join(name));
+        file.and_then(|mut file| hash_of(&mut file)).is_ok_and(|found| found == hash)
+    }
+
+    /// Waits until everything that was written is on the disk.
+    ///
+    /// # Errors
+    /// If the disk fails.
+    pub(super) fn sync(&self) -> io::Result<()> {
+        let dir = File::open(&self.dir)?;
+        rustix::fs::syncfs(&dir)?;
+        Ok(())
+    }
+
+    /// Makes a tree the one that is served.
+    ///
+    /// # Errors
+    /// If the disk refuses; then the other one goes on being served.
+    pub(super) fn switch(&self, tree: u64) -> io::Result<()> {
+        self.sync()?;
+        let link = self.dir.join(TMP).join(CURRENT);
+        match fs::remove_file(&link) {
+            Err(error) if !is_absent(&error) => return Err(error),
+            _ => {}
+        }
+        std::os::unix::fs::symlink(format!("{PREFIX}{tree:06}"), &link)?;
+        fs::rename(&link, self.dir.join(CURRENT))?;
+        self.sync()
+    }
+
+    /// Takes trees away but for the one that is served and the newest `keep` before it.
+    ///
+    /// # Errors
+    /// If the disk refuses.
+    pub(super) fn prune(&self, keep: usize) -> io::Result<()> {
+        let Some(current) = self.current() else { return Ok(()) };
+        let mut older: Vec<u64> =
+            self.trees()?.into_iter().filter(|tree| *tree < current).collect();
+        older.truncate(older.len().saturating_sub(keep));
+        older.into_iter().try_for_each(|tree| self.discard(tree))
+    }
+
+    /// Takes a tree away: its manifest first, so that nobody goes on with what is left of it.
+    ///
+    /// # Errors
+    /// If the disk refuses.
+    pub(super) fn discard(&self, tree: u64) -> io::Result<()> {
+        for gone in [fs::remove_file(self.manifest(tree)), fs::remove_dir_all(self.tree(tree))] {
+            match gone {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+fn is_absent(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
+fn number_of(name: &str) -> Option<u64> {
+    name.strip_prefix(PREFIX)?.parse().ok()
+}
+
+fn hash_of(content: &mut dyn Read) -> io::Result<String> {
+    let mut hasher = Sha256::new();
+    each_part(content, |part| {
+        hasher.update(part);
+        Ok(())
+    })?;
+    Ok(hex(&hasher.finalize()))
+}
+
+/// Reads everything, a part at a time.
+fn each_part(
+    content: &mut dyn Read,
+    mut hear: impl FnMut(&[u8]) -> io::Result<()>,
+) -> io::Result<()> {
+    let mut buffer = vec![0; 64 * 1024];
+    loop {
+        match content.read(&mut buffer) {
+            Ok(0) => return Ok(()),
+            Ok(count) => hear(buffer.get(..count).unwrap_or_default())?,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+pub(super) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_has_its_name_when_it_is_complete() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = Folder::open(dir.path()).unwrap();
+        let waiting = folder.stage(&mut &b"text"[..]).unwrap();
+        assert_eq!(waiting.bytes, 4);
+        let hash = waiting.hash.clone();
+        folder.place(1, waiting, "a/b.html").unwrap();
+        assert!(folder.holds(1, "a/b.html", &hash));
+        // A name that needs a folder where a file is, and the other way round.
+        let other = folder.stage(&mut &b"x"[..]).unwrap();
+        assert!(folder.place(1, other, "a/b.html/c.html").is_err());
+        let other = folder.stage(&mut &b"x"[..]).unwrap();
+        assert!(folder.place(1, other, "a").is_err());
+        assert_eq!(fs::read_dir(dir.path().join(TMP)).unwrap().count(), 0);
+        folder.remove(1, "a/b.html").unwrap();
+        assert!(!dir.path().join("tree-000001/a").exists());
+        folder.remove(1, "a/b.html").unwrap();
+    }
+
+    #[test]
+    fn trees_take_turns_and_old_ones_go() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = Folder::open(dir.path()).unwrap();
+        assert_eq!(folder.current(), None);
+        for tree in 1..=4 {
+            fs::create_dir_all(folder.tree(tree)).unwrap();
+            fs::write(folder.manifest(tree), "").unwrap();
+            folder.switch(tree).unwrap();
+            assert_eq!(folder.current(), Some(tree));
+            folder.prune(1).unwrap();
+        }
+        assert_eq!(folder.trees().unwrap(), [3, 4]);
+        assert!(folder.tree(3).exists() && !folder.tree(2).exists());
+    }
+
+    #[test]
+    fn a_folder_belongs_to_one_process_and_to_nothing_else() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = Folder::open(dir.path()).unwrap();
+        assert_eq!(Folder::open(dir.path()).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        drop(folder);
+        assert!(Folder::open(dir.path()).is_ok());
+        let other = tempfile::tempdir().unwrap();
+        fs::write(other.path().join("letter.txt"), "").unwrap();
+        assert!(Folder::open(other.path()).is_err());
+    }
+
+    #[test]
+    fn a_reader_that_fails_leaves_nothing() {
+        struct Broken;
+        impl Read for Broken {
+            fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+                Err(io::Error::other("broken"))
+            }
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let folder = Folder::open(dir.path()).unwrap();
+        assert!(folder.stage(&mut Broken).is_err());
+        assert_eq!(fs::read_dir(dir.path().join(TMP)).unwrap().count(), 0);
+    }
+}

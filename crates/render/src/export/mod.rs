@@ -1,0 +1,305 @@
+//! Static export: the pages of a site as files that any web server serves.
+//!
+//! In: content, a renderer, [`ExportOptions`]. Out: a folder whose `current` is a tree of files, and a [`Report`].
+//!
+//! * [`Exporter::full`] draws everything into a tree beside the one that is served, then makes it the served one.
+//! * [`Exporter::catch_up`] draws what a change of content concerns, as the manifest of the tree knows it, and what is
+//!   new, and takes away what is gone.
+//! * [`Exporter::on_demand`] draws a file that a web server did not find.
+//!
+//! Invariants
+//! * A file is drawn with the rights of the export's user, never with those of who asks.
+//! * A page that failed, or parts of which failed, replaces no file; it is drawn again with the next run.
+//! * What visitors ask for makes files of resources and of names that an exported page links to, of nothing else: nobody
+//!   can fill the disk by making up addresses.
+//! * A file never stays that a change concerns: one that was drawn before the change and placed after it is drawn again.
+//!
+//! On failure: a full disk ends the run, and what is served stays; the next run goes on.
+//!
+//! Not here: when runs happen and who may ask (`server`), the dispatcher's cache, which does the on-demand case by
+//! itself.
+
+mod draw;
+mod folder;
+mod manifest;
+mod on_demand;
+mod place;
+mod report;
+mod rewrite;
+mod run;
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU64;
+
+use parking_lot::Mutex;
+use sha2::{Digest, Sha256};
+use tympan_content::{Repository, Snapshot};
+
+use self::folder::{Folder, hex};
+use self::manifest::Manifest;
+use self::place::Rules;
+use crate::Renderer;
+use crate::image::ImageAddress;
+
+pub use self::on_demand::OnDemand;
+pub use self::place::{Address, Unexported};
+pub use self::report::{Finding, Listed, Report};
+pub use self::run::{Begin, Effect, Progress};
+
+/// The extensions that OpenCms exports without being told, and those that the web has learnt since.
+pub const SUFFIXES: [&str; 29] = [
+    ".jpg", ".jpeg", ".gif", ".png", ".svg", ".webp", ".avif", ".ico", ".doc", ".docx", ".xls",
+    ".xlsx", ".ppt", ".pptx", ".pdf", ".txt", ".css", ".js", ".mjs", ".map", ".zip", ".swf",
+    ".mp3", ".mp4", ".webm", ".woff", ".woff2", ".ttf", ".otf",
+];
+
+/// The user with whose rights everything is drawn, where there is such a user; otherwise visitors' rights count.
+pub const USER: &str = "Export";
+
+/// When files are made and taken away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Handler {
+    /// Files are made when a visitor asks for them, and taken away when a change concerns them.
+    #[default]
+    OnDemand,
+    /// The same, and a change takes away all pages in the folder of what changed.
+    OnDemandSubtree,
+    /// A change makes the files anew that it concerns.
+    AfterPublish,
+}
+
+/// How a site is exported.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExportOptions {
+    /// The folder.
+    pub dir: PathBuf,
+    /// When files are made.
+    pub handler: Handler,
+    /// Where the site begins in content.
+    pub roots: Vec<String>,
+    /// Whether a resource is exported about which content says nothing.
+    pub default: bool,
+    /// Extensions that are exported although content says nothing, with their dot and in lower case.
+    pub suffixes: Vec<String>,
+    /// What stands before the file in the URL of what is exported, such as `/export`.
+    pub prefix: String,
+    /// What stands before the path in the URL of what is not exported.
+    pub dynamic_prefix: String,
+    /// Whether links between exported pages are relative.
+    pub is_relative: bool,
+    /// The site's address without encryption, such as `http://www.example.org`.
+    pub server: String,
+    /// The site's address with encryption.
+    pub secure_server: String,
+    /// The host for which pages are drawn; with one, links are mapped by `/etc/map`.
+    pub host: String,
+    /// How many trees before the present one are kept.
+    pub backups: usize,
+}
+
+impl ExportOptions {
+    /// Returns the usual options for a folder.
+    #[must_use]
+    pub fn at(dir: impl Into<PathBuf>) -> Self {
+        Self {
+            dir: dir.into(),
+            handler: Handler::default(),
+            roots: vec!["/content".to_owned()],
+            default: false,
+            suffixes: SUFFIXES.iter().map(|suffix| (*suffix).to_owned()).collect(),
+            prefix: String::new(),
+            dynamic_prefix: String::new(),
+            is_relative: false,
+            server: String::new(),
+            secure_server: String::new(),
+            host: String::new(),
+            backups: 0,
+        }
+    }
+
+    /// Returns what decides about the bytes of all files: with other settings everything is drawn anew.
+    fn fingerprint(&self) -> String {
+        let Self { roots, default, suffixes, prefix, dynamic_prefix, is_relative, .. } = self;
+        let Self { server, secure_server, host, .. } = self;
+        let text = format!(
+            "{roots:?} {default} {suffixes:?} {prefix:?} {dynamic_prefix:?} {is_relative} {server:?} {secure_server:?} {host:?}"
+        );
+        hex(Sha256::digest(text).get(..8).unwrap_or_default())
+    }
+
+    fn rules(&self) -> Rules {
+        Rules { default: self.default, suffixes: self.suffixes.clone() }
+    }
+
+    /// Returns the scheme and host that links are written for.
+    fn site(&self) -> (&str, &str) {
+        let scheme = if self.server.starts_with("https:") { "https" } else { "http" };
+        (scheme, &self.host)
+    }
+}
+
+/// Draws pictures of assets in a size.
+pub trait Pictures: std::fmt::Debug + Send + Sync {
+    /// Returns the bytes; nothing if there is no such asset or the address asks for what it may not.
+    ///
+    /// # Errors
+    /// In words, if it cannot be drawn.
+    fn picture(
+        &self,
+        snapshot: &Snapshot,
+        address: &ImageAddress,
+    ) -> Result<Option<bytes::Bytes>, String>;
+}
+
+/// What an export draws with.
+#[derive(Debug, Clone, Copy)]
+pub struct Press<'a> {
+    /// The content.
+    pub repository: &'a Repository,
+    /// What draws pages.
+    pub renderer: &'a Renderer,
+    /// What draws pictures.
+    pub pictures: &'a dyn Pictures,
+}
+
+/// The result of everything here that can fail.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// An error of the export.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Another process exports to the folder.
+    #[error("another process exports to `{}`", dir.display())]
+    Busy {
+        /// The folder.
+        dir: PathBuf,
+    },
+    /// The folder cannot be used.
+    #[error("cannot export to `{}`", dir.display())]
+    Folder {
+        /// The folder.
+        dir: PathBuf,
+        /// The cause.
+        source: std::io::Error,
+    },
+    /// Content could not be read.
+    #[error("cannot read the content to export")]
+    Content(#[from] tympan_content::Error),
+    /// Two states of content could not be compared.
+    #[error("cannot compare the content with what is exported")]
+    Compare(#[source] Box<crate::Error>),
+    /// There is nothing to go on with.
+    #[error("nothing is exported to `{}` yet, or with other settings; do a full export first", dir.display())]
+    NotBegun {
+        /// The folder.
+        dir: PathBuf,
+    },
+}
+
+impl Error {
+    /// Tells whether trying again can help.
+    #[must_use]
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::Busy { .. } | Self::Folder { .. } => true,
+            Self::Content(error) => error.is_transient(),
+            Self::Compare(_) | Self::NotBegun { .. } => false,
+        }
+    }
+}
+
+/// A tree and what is known of its files.
+#[derive(Debug)]
+struct Tree {
+    number: u64,
+    manifest: Manifest,
+}
+
+/// Exports to one folder.
+#[derive(Debug)]
+pub struct Exporter {
+    options: ExportOptions,
+    folder: Folder,
+    tree: Mutex<Option<Tree>>,
+    /// Held while a run changes the tree; requests change it too, a file at a time.
+    running: Mutex<()>,
+    /// Counts the changes of content that were followed.
+    followed: AtomicU64,
+    names: Mutex<on_demand::Names>,
+}
+
+impl Exporter {
+    /// Opens the folder of an export, which is made if it does not exist.
+    ///
+    /// # Errors
+    /// [`Error::Busy`], or [`Error::Folder`] if it cannot be used or holds something else.
+    pub fn open(options: ExportOptions) -> Result<Self> {
+        let folder = Folder::open(&options.dir).map_err(|source| match source.kind() {
+            std::io::ErrorKind::WouldBlock => Error::Busy { dir: options.dir.clone() },
+            _ => Error::Folder { dir: options.dir.clone(), source },
+        })?;
+        let exporter = Self {
+            options,
+            folder,
+            tree: Mutex::new(None),
+            running: Mutex::new(()),
+            followed: AtomicU64::new(0),
+            names: Mutex::default(),
+        };
+        if let Some(number) = exporter.folder.current() {
+            *exporter.tree.lock() = exporter.open_tree(number)?;
+        }
+        Ok(exporter)
+    }
+
+    /// Returns the options.
+    #[must_use]
+    pub fn options(&self) -> &ExportOptions {
+        &self.options
+    }
+
+    /// Returns the folder that a web server serves.
+    #[must_use]
+    pub fn served(&self) -> PathBuf {
+        self.options.dir.join("current")
+    }
+
+    /// Returns how many files there are.
+    #[must_use]
+    pub fn files(&self) -> usize {
+        let tree = self.tree.lock();
+        tree.as_ref()
+            .map_or(0, |tree| tree.manifest.all().filter(|(_, entry)| entry.hash.is_some()).count())
+    }
+
+    fn open_tree(&self, number: u64) -> Result<Option<Tree>> {
+        let manifest = Manifest::open(&self.folder.manifest(number), &self.options.fingerprint());
+        match manifest {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            manifest => Ok(manifest
+                .map_err(|error| self.failed(error))?
+                .map(|manifest| Tree { number, manifest })),
+        }
+    }
+
+    fn failed(&self, source: std::io::Error) -> Error {
+        Error::Folder { dir: self.options.dir.clone(), source }
+    }
+}
+
+/// Tells whether a path of content is at or below another one.
+fn is_below(path: &str, outer: &str) -> bool {
+    outer == "/"
+        || path.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// Tells whether no byte more can be written.
+fn is_full(error: &std::io::Error) -> bool {
+    matches!(error.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded)
+}
+
+/// Returns the folder of a file's name.
+fn folder_of(file: &str) -> &Path {
+    Path::new(file).parent().unwrap_or_else(|| Path::new(""))
+}
