@@ -40,6 +40,8 @@ pub(crate) enum Command {
     /// Looks after indexes and tells how queries are run.
     #[command(subcommand)]
     Index(Index),
+    /// Writes the pages of a site as files that any web server serves.
+    Export(Export),
     /// Looks after a repository.
     Repo(RepoArguments),
     /// Looks after users and their tokens.
@@ -351,6 +353,43 @@ pub(crate) enum Index {
         #[command(flatten)]
         place: Place,
     },
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  tympan export --home ./publish --out /var/www/site\n  tympan export --home ./publish --out /var/www/site --mode changed\n\nThe web server serves /var/www/site/current. `[export]` in tympan.toml says what is exported and how."
+)]
+pub(crate) struct Export {
+    /// The home; its instance must not run.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) home: PathBuf,
+    /// The folder that gets the files; a new or empty one, or one of an earlier export.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: PathBuf,
+    /// Everything into a new tree that is then switched to, or what changed since the last export.
+    #[arg(long, value_enum, default_value_t = ExportMode::Full)]
+    pub(crate) mode: ExportMode,
+    /// Goes on with a full export that was broken off.
+    #[arg(long, conflicts_with_all = ["dry_run", "list"])]
+    pub(crate) resume: bool,
+    /// Draws everything, tells what would be written and what is wrong, and writes nothing.
+    #[arg(long, conflicts_with = "list")]
+    pub(crate) dry_run: bool,
+    /// Lists pages, assets and files with the file of each, or why it gets none.
+    #[arg(long)]
+    pub(crate) list: bool,
+    /// Prints JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// How much is exported.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ExportMode {
+    /// Everything.
+    Full,
+    /// What changed.
+    Changed,
 }
 
 /// A home, or a running instance.

@@ -13,6 +13,7 @@ use serde::de::{Deserializer, Error as _};
 
 use tympan_content::VersionRetention;
 use tympan_content::query::Limits;
+use tympan_render::export::{ExportOptions, Handler};
 use tympan_render::{FragmentOptions, Invalidation};
 use tympan_replicate::Keeping;
 use tympan_store::Retention;
@@ -41,6 +42,9 @@ pub(crate) struct Config {
     pub(crate) mounts: crate::mounts::Mounts,
     pub(crate) ledger: Ledger,
     pub(crate) fragments: Fragments,
+    pub(crate) timing: Timing,
+    pub(crate) logs: Logs,
+    pub(crate) export: Export,
 }
 
 /// A system whose JSON components show with `data`; the section is `[back_ends.NAME]`.
@@ -87,7 +91,8 @@ impl BackEnd {
 pub(crate) struct Listen {
     /// Where to listen; `--listen` goes first. Default 127.0.0.1:4502 for author, :4503 for publish.
     pub(crate) address: Option<SocketAddr>,
-    /// Connections open at once; default 10,000.
+    /// Connections open at once; default 10,000. Further ones are answered 503 with `Retry-After` by authors and publishers,
+    /// and wait at dispatchers.
     pub(crate) max_connections: Option<usize>,
     /// Bytes of a request's head; default 64 KiB.
     pub(crate) max_header: Option<ByteSize>,
@@ -119,6 +124,146 @@ pub(crate) struct Admin {
 pub(crate) struct Work {
     /// Requests that render or edit at once; default 128. Raise it where templates wait for slow back ends.
     pub(crate) permits: Option<usize>,
+    /// Requests that wait for their turn, first come, first served; default 4,096. Further ones are answered 503 with
+    /// `Retry-After`. Lower it where visitors should rather be told to come again than wait.
+    pub(crate) max_waiting: Option<usize>,
+}
+
+/// Who is told what answers took.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Timing {
+    /// Who gets the header `Server-Timing`: `"nobody"`, `"users"` who are logged in, `"everybody"`; default `"users"`. Let
+    /// everybody have it where load is measured.
+    pub(crate) header: Option<Told>,
+    /// Who gets a comment with the times of all components at the end of each page; default `"nobody"`. It names scripts
+    /// and paths, so that everybody should have it on test systems only.
+    pub(crate) comment: Option<Told>,
+}
+
+/// Some of those who ask.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Told {
+    Nobody,
+    Users,
+    Everybody,
+}
+
+impl Told {
+    fn audience(self) -> tympan_server::Told {
+        match self {
+            Self::Nobody => tympan_server::Told::Nobody,
+            Self::Users => tympan_server::Told::Users,
+            Self::Everybody => tympan_server::Told::Everybody,
+        }
+    }
+}
+
+impl Timing {
+    /// Returns who is told.
+    pub(crate) fn telling(&self) -> tympan_server::Telling {
+        let default = tympan_server::Telling::default();
+        tympan_server::Telling {
+            header: self.header.map_or(default.header, Told::audience),
+            comment: self.comment.map_or(default.comment, Told::audience),
+        }
+    }
+}
+
+/// `request.log` and `access.log`.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Logs {
+    /// Files of earlier days that are kept of each log; default 14. Raise it where more has to be looked at later.
+    pub(crate) keep: Option<usize>,
+    /// The size at which a log goes on in a new file on the same day; default: any. Set it where disks are small.
+    pub(crate) max_size: Option<ByteSize>,
+}
+
+impl Logs {
+    /// Returns when a new file is begun.
+    pub(crate) fn rotation(&self) -> tympan_web::log_file::Rotation {
+        let default = tympan_web::log_file::Rotation::default();
+        tympan_web::log_file::Rotation {
+            keep: self.keep.unwrap_or(default.keep),
+            max_bytes: self.max_size.map(|size| size.0),
+            ..default
+        }
+    }
+}
+
+/// Pages as files for a web server: what `tympan export` does, and with `dir` a running publisher.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Export {
+    /// The folder that a running publisher exports to; default none, and it does not. The web server serves `current` in it.
+    pub(crate) dir: Option<PathBuf>,
+    /// When it makes files: `"on-demand"` when `/handle404` asks for one, `"on-demand-subtree"` the same, and a change takes
+    /// away all pages in its folder, `"after-publish"` when a change concerns them. Default `"on-demand"`.
+    pub(crate) handler: Option<ExportHandler>,
+    /// Where the site begins in content; default `["/content"]`.
+    pub(crate) roots: Option<Vec<String>>,
+    /// Whether a resource is exported about which content says nothing by a property `export`; default false, as in OpenCms.
+    /// Set it to true for a site that is exported as a whole.
+    pub(crate) default: Option<bool>,
+    /// Extensions that are exported although content says nothing, such as `.jpg`. The default has those of OpenCms and what
+    /// the web has learnt since.
+    pub(crate) suffixes: Option<Vec<String>>,
+    /// What stands before the file in the URL of an exported page, such as `"/export"`; default nothing.
+    pub(crate) prefix: Option<String>,
+    /// What stands before the path in the URL of a page that is not exported; default nothing.
+    pub(crate) dynamic_prefix: Option<String>,
+    /// Whether links between exported pages are relative; default false. Set it where the files are read from a disk.
+    pub(crate) relative_links: Option<bool>,
+    /// The site's address without encryption, for links from pages with `secure` to those without.
+    pub(crate) server: Option<String>,
+    /// The site's address with encryption, for links to pages with `secure`.
+    pub(crate) secure_server: Option<String>,
+    /// The host for which pages are drawn, so that `/etc/map` shortens links; default none.
+    pub(crate) host: Option<String>,
+    /// Whole exports before the present one that are kept; default 0.
+    pub(crate) backups: Option<usize>,
+}
+
+/// When files are made.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum ExportHandler {
+    OnDemand,
+    OnDemandSubtree,
+    AfterPublish,
+}
+
+impl Export {
+    /// Returns the options for a folder.
+    pub(crate) fn options(&self, dir: &Path) -> ExportOptions {
+        let usual = ExportOptions::at(dir);
+        let prefix = |text: &Option<String>| {
+            text.as_deref().unwrap_or_default().trim_end_matches('/').to_owned()
+        };
+        ExportOptions {
+            handler: match self.handler {
+                None | Some(ExportHandler::OnDemand) => Handler::OnDemand,
+                Some(ExportHandler::OnDemandSubtree) => Handler::OnDemandSubtree,
+                Some(ExportHandler::AfterPublish) => Handler::AfterPublish,
+            },
+            roots: self.roots.clone().unwrap_or(usual.roots),
+            default: self.default.unwrap_or(usual.default),
+            suffixes: match &self.suffixes {
+                Some(suffixes) => suffixes.iter().map(|one| one.to_ascii_lowercase()).collect(),
+                None => usual.suffixes,
+            },
+            prefix: prefix(&self.prefix),
+            dynamic_prefix: prefix(&self.dynamic_prefix),
+            is_relative: self.relative_links.unwrap_or(usual.is_relative),
+            server: prefix(&self.server),
+            secure_server: prefix(&self.secure_server),
+            host: self.host.clone().unwrap_or_default(),
+            backups: self.backups.unwrap_or(usual.backups),
+            dir: usual.dir,
+        }
+    }
 }
 
 /// The chunk store.

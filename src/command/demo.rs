@@ -146,7 +146,7 @@ async fn serve(
         site: arguments.site.clone(),
         is_assets: false,
     };
-    let mut signals = Signals::listen()?;
+    let mut signals = Signals::listen()?.with_hangup()?;
     let mut publish_running = start(&plan(Role::Publish, publish, arguments.publish)).await?;
     let mut author_running = start(&plan(Role::Author, author, arguments.author)).await?;
     let (dispatcher, listener) = dispatching::open(
@@ -160,8 +160,13 @@ async fn serve(
     tokio::spawn(dispatching::follow(config.to_owned(), dispatcher.clone()));
     tasks.spawn(dispatching::serve(dispatcher, listener, stopped));
     greet(&author_running, &publish_running, dispatcher_address, password).await?;
+    let reopeners = (author_running.reopener(), publish_running.reopener());
+    let reopen = || {
+        reopeners.0();
+        reopeners.1();
+    };
     let fault = tokio::select! {
-        () = signals.wait() => None,
+        () = signals.wait_or(reopen) => None,
         fault = author_running.failed() => Some(fault),
         fault = publish_running.failed() => Some(fault),
         Some(ended) = tasks.join_next() => ended.ok().and_then(Result::err),

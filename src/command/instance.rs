@@ -9,16 +9,19 @@ use std::time::{Duration, SystemTime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tympan_jobs::asset::{AssetFollower, AssetHandler, Assets, WriteBackProcess};
+use tympan_content::Repository;
+use tympan_jobs::asset::{AssetCounters, AssetFollower, AssetHandler, Assets, WriteBackProcess};
 use tympan_jobs::mount::Mounts;
 use tympan_jobs::workflow::{Launcher, Steps, WorkflowHandler, Workflows};
 use tympan_jobs::{Configurator, Queues, TopicPattern, Worker, WorkerOptions};
 use tympan_render::{DirSource, FragmentCache, Mode, Options, Renderer, RepositorySource};
 use tympan_replicate::{Replicator, Times, TimesHandler};
 use tympan_search::Index;
-use tympan_server::{ImageOptions, Instance, InstanceOptions, Logins, Role, admin_router, router};
+use tympan_server::{
+    ImageOptions, Instance, InstanceOptions, Logins, PoolState, Role, admin_router, router,
+};
 use tympan_store::State;
-use tympan_web::listen::{Front, Limits, Reuse, bind, serve};
+use tympan_web::listen::{Front, Limits, Overflow, Reuse, bind, serve};
 use tympan_web::tls::Tls;
 
 use crate::args;
@@ -35,6 +38,8 @@ use crate::shared;
 
 /// How many requests render or edit at once unless configured.
 const WORK_PERMITS: usize = 128;
+/// How many wait unless configured: at a few milliseconds for a page, those behind them would wait for seconds.
+const WORK_WAITING: usize = 4096;
 /// How long the body of a request may leave off arriving unless configured.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Uploads and replication may be as large as this unless configured.
@@ -77,6 +82,12 @@ impl Running {
         self.state.close().await;
     }
 
+    /// Returns what opens the logs anew.
+    pub(crate) fn reopener(&self) -> impl Fn() + use<> {
+        let instance = self.instance.clone();
+        move || instance.reopen_logs()
+    }
+
     /// Returns when a listener fails, which none does in a healthy process.
     pub(crate) async fn failed(&mut self) -> Fault {
         loop {
@@ -104,7 +115,8 @@ pub(crate) async fn start(plan: &Plan<'_>) -> Result<Running, Fault> {
     let address = listener.local_addr().unwrap_or(plan.listen);
     let admin_listener = plan.admin_listen.map(bound).transpose()?;
     let config = &plan.home.config;
-    let front = main_front(config, BODY_BYTES)?;
+    let mut front = main_front(config, BODY_BYTES)?;
+    front.limits.overflow = Overflow::Refuse;
     let state = plan.home.open_state().await?;
     let repository = plan.home.repository.clone();
     let queues = Queues::new(state.pool().clone());
@@ -152,6 +164,9 @@ pub(crate) async fn start(plan: &Plan<'_>) -> Result<Running, Fault> {
         spool: plan.home.dir.join("spool"),
         logs: plan.home.dir.join("logs"),
         work_permits: config.work.permits.unwrap_or(WORK_PERMITS),
+        work_waiting: config.work.max_waiting.unwrap_or(WORK_WAITING),
+        telling: config.timing.telling(),
+        rotation: config.logs.rotation(),
         body_timeout: config.listen.body_timeout.map_or(BODY_TIMEOUT, |timeout| timeout.0),
         query_limits: config.query.limits(),
         keeping: config.versions.keeping(),
@@ -161,6 +176,8 @@ pub(crate) async fn start(plan: &Plan<'_>) -> Result<Running, Fault> {
         instance.synchronize_with(mounts.clone());
     }
     draw_pictures(plan, &instance, configurator.worker())?;
+    watch_pools(&instance, &state, &front);
+    let exports = super::export::start(plan, &instance)?;
     if role == Role::Publish {
         // What a crash kept from being flushed is flushed now.
         replicator.follow(SystemTime::now()).await.map_err(|error| failed(&error))?;
@@ -168,6 +185,13 @@ pub(crate) async fn start(plan: &Plan<'_>) -> Result<Running, Fault> {
     let (stop, stopped) = watch::channel(false);
     let mut tasks = JoinSet::new();
     tasks.spawn(listen(listener, router(instance.clone()), front, stopped.clone()));
+    if exports {
+        let following = instance.clone().follow_exports(stopped.clone());
+        tasks.spawn(async move {
+            following.await;
+            Ok(())
+        });
+    }
     if let Some(listener) = admin_listener {
         let router = admin_router(instance.clone());
         tasks.spawn(listen(listener, router, admin_front(config), stopped.clone()));
@@ -196,6 +220,34 @@ pub(crate) async fn start(plan: &Plan<'_>) -> Result<Running, Fault> {
     Ok(Running { state, logins, address, search, instance, stop, tasks })
 }
 
+/// Shows connections of clients and of the state database in `/metrics`.
+fn watch_pools(instance: &Instance, state: &State, front: &Front) {
+    let (pool, counters) = (state.pool().clone(), Arc::clone(&front.counters));
+    let most = front.limits.max_connections as u64;
+    instance.watch_pools(move || {
+        let read =
+            |count: &std::sync::atomic::AtomicU64| count.load(std::sync::atomic::Ordering::Relaxed);
+        let open = read(&counters.open);
+        let connections = PoolState {
+            name: "connections".to_owned(),
+            in_use: open,
+            idle: 0,
+            limit: most,
+            refused: read(&counters.refused),
+            ..PoolState::default()
+        };
+        let (size, idle) = (u64::from(pool.size()), pool.num_idle() as u64);
+        let state = PoolState {
+            name: "state".to_owned(),
+            in_use: size.saturating_sub(idle),
+            idle,
+            limit: u64::from(pool.options().get_max_connections()),
+            ..PoolState::default()
+        };
+        vec![connections, state]
+    });
+}
+
 /// Lets an instance draw pictures, and an author's worker process assets.
 fn draw_pictures(plan: &Plan<'_>, instance: &Instance, worker: &Worker) -> Result<(), Fault> {
     let config = &plan.home.config;
@@ -209,14 +261,23 @@ fn draw_pictures(plan: &Plan<'_>, instance: &Instance, worker: &Worker) -> Resul
         counters = Some(handler.counters());
         worker.register(Arc::new(handler));
     }
-    instance.draw_with(ImageOptions {
-        studio: picture::studio(config, Urgency::Now)?,
-        limits,
+    instance.draw_with(image_options(config, Urgency::Now, counters)?);
+    Ok(())
+}
+
+/// Returns what pictures are drawn with.
+pub(super) fn image_options(
+    config: &Config,
+    urgency: Urgency,
+    counters: Option<Arc<AssetCounters>>,
+) -> Result<ImageOptions, Fault> {
+    Ok(ImageOptions {
+        studio: picture::studio(config, urgency)?,
+        limits: config.assets.limits(),
         widths: config.assets.url_widths.clone(),
         parallel: picture::cores(),
         assets: counters,
-    });
-    Ok(())
+    })
 }
 
 /// Makes what works off the queues, with the configurations that content holds; and the mounts of an author.
@@ -374,19 +435,28 @@ async fn listen(
 
 fn renderer(plan: &Plan<'_>, config: &Config) -> Renderer {
     let mode = if plan.role == Role::Author { Mode::Author } else { Mode::Publish };
+    plain_renderer(&plan.home.repository, (mode, plan.site.as_deref()), config)
+}
+
+/// Makes a renderer with what the configuration gives templates.
+pub(super) fn plain_renderer(
+    repository: &Repository,
+    (mode, site): (Mode, Option<&Path>),
+    config: &Config,
+) -> Renderer {
     let options = Options { mode, ..Options::default() };
-    let renderer = match &plan.site {
+    let renderer = match site {
         Some(site) => {
-            let below = RepositorySource::new(plan.home.repository.clone());
-            Renderer::with_scripts(Box::new(DirSource::new(site.clone(), below)), options)
+            let below = RepositorySource::new(repository.clone());
+            Renderer::with_scripts(Box::new(DirSource::new(site.to_owned(), below)), options)
         }
-        None => Renderer::new(&plan.home.repository, options),
+        None => Renderer::new(repository, options),
     };
     let renderer = match data::back_ends(&config.back_ends) {
         Some(back_ends) => renderer.with_back_ends(back_ends),
         None => renderer,
     };
-    match config.fragments.options().filter(|_| plan.role == Role::Publish) {
+    match config.fragments.options().filter(|_| mode == Mode::Publish) {
         Some(options) => renderer.with_fragments(FragmentCache::new(options)),
         None => renderer,
     }
@@ -465,13 +535,14 @@ pub(crate) fn run(role: Role, arguments: &args::Instance) -> Outcome {
     };
     let permits = home.config.work.permits.unwrap_or(WORK_PERMITS);
     runtime(permits + 64)?.block_on(async {
-        let mut signals = Signals::listen()?;
+        let mut signals = Signals::listen()?.with_hangup()?;
         let mut running = start(&plan).await?;
         say!("{} listens on http://{}", role.name(), running.address);
         say!("ready");
+        let reopen = running.reopener();
         tokio::select! {
             fault = running.failed() => return Err(fault),
-            () = signals.wait() => {}
+            () = signals.wait_or(reopen) => {}
         }
         running.stop().await;
         Ok(())
@@ -488,10 +559,11 @@ pub(crate) fn close(home: &Home) -> Result<(), Fault> {
     }
 }
 
-/// Ctrl-C and requests to terminate, heard from the moment this is made: nothing is announced as ready before.
+/// Ctrl-C, requests to terminate and to open logs anew, heard from the moment this is made: nothing is announced as ready before.
 pub(crate) struct Signals {
     interrupt: Signal,
     terminate: Signal,
+    hangup: Option<Signal>,
 }
 
 impl Signals {
@@ -504,15 +576,43 @@ impl Signals {
             signal(kind)
                 .map_err(|error| Fault::cannot_run(format!("cannot listen for signals: {error}")))
         };
-        let interrupt = listen(SignalKind::interrupt())?;
-        Ok(Self { interrupt, terminate: listen(SignalKind::terminate())? })
+        Ok(Self {
+            interrupt: listen(SignalKind::interrupt())?,
+            terminate: listen(SignalKind::terminate())?,
+            hangup: None,
+        })
     }
 
-    /// Waits for the first.
+    /// Begins to listen for requests to open logs anew, too, which end a process that does not listen.
+    ///
+    /// # Errors
+    /// If the system refuses.
+    pub(crate) fn with_hangup(self) -> Result<Self, Fault> {
+        let hangup = signal(SignalKind::hangup())
+            .map_err(|error| Fault::cannot_run(format!("cannot listen for signals: {error}")))?;
+        Ok(Self { hangup: Some(hangup), ..self })
+    }
+
+    /// Waits until the process is to end.
     pub(crate) async fn wait(&mut self) {
-        tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
+        self.wait_or(|| {}).await;
+    }
+
+    /// Waits until the process is to end; `reopen` opens its logs anew, whenever that is asked for (SIGHUP).
+    pub(crate) async fn wait_or(&mut self, reopen: impl Fn()) {
+        let Self { interrupt, terminate, hangup } = self;
+        loop {
+            let hung_up = async {
+                match hangup {
+                    Some(hangup) => hangup.recv().await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                _ = interrupt.recv() => return,
+                _ = terminate.recv() => return,
+                _ = hung_up => reopen(),
+            }
         }
     }
 }

@@ -4,6 +4,7 @@
 mod assets;
 mod demo;
 mod dispatcher;
+mod export;
 mod index;
 mod instance;
 mod jobs;
@@ -78,6 +79,10 @@ pub(crate) fn run(arguments: Arguments) -> Outcome {
             backend::choose_database_of_environment();
             index::run(&index)
         }
+        Command::Export(arguments) => {
+            backend::choose_database_of_environment();
+            export::run(&arguments)
+        }
         Command::Repo(repo) => repo::run(&repo),
         Command::User(user) => {
             backend::choose_database_of_environment();
@@ -101,11 +106,21 @@ pub(crate) fn run(arguments: Arguments) -> Outcome {
 /// # Errors
 /// If the system gives no threads.
 pub(crate) fn runtime(blocking_threads: usize) -> Result<tokio::runtime::Runtime, Fault> {
+    raise_open_files();
     tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .max_blocking_threads(blocking_threads)
         .build()
         .map_err(|error| Fault::cannot_run(format!("cannot start the runtime: {error}")))
+}
+
+/// Lets this process have as many connections and files open as the system allows it: shells and service managers often
+/// begin with 1,024, which a crowd exceeds.
+fn raise_open_files() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    // Without it, connections beyond the limit wait in the kernel.
+    setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).ok();
 }
 
 /// Writes a line to standard output; a closed pipe is no fault.

@@ -49,8 +49,7 @@ fn content_check(instance: &Instance) -> Check {
 }
 
 fn work_check(instance: &Instance) -> Option<String> {
-    (instance.work.available_permits() == 0)
-        .then(|| "all permits to render or edit are taken".to_owned())
+    (instance.work.free() == 0).then(|| "all permits to render or edit are taken".to_owned())
 }
 
 async fn replication_checks(instance: &Arc<Instance>) -> Vec<Check> {
@@ -84,7 +83,7 @@ pub(crate) async fn metrics(State(instance): State<Arc<Instance>>) -> Response {
     let role = instance.role.name();
     let mut text = instance.metrics.to_prometheus(role);
     let dropped = instance.request_log.dropped() + instance.access_log.dropped();
-    let free = instance.work.available_permits();
+    let free = instance.work.free();
     // Writing to a string cannot fail.
     write!(
         text,
@@ -106,6 +105,10 @@ pub(crate) async fn metrics(State(instance): State<Arc<Instance>>) -> Response {
     text.push_str(&crate::api::job::metrics(&instance, role).await);
     text.push_str(&crate::image::metrics(&instance, role));
     text.push_str(&crate::api::mount::metrics(&instance, role));
+    text.push_str(&crate::pool::metrics(&instance, role));
+    // The folder of open files is read, which may be long under a crowd.
+    let process = tokio::task::spawn_blocking(crate::process::metrics).await;
+    text.push_str(&process.unwrap_or_default());
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
 }
 

@@ -17,16 +17,18 @@ use http::{HeaderValue, Method, StatusCode, header};
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 use tokio::sync::Semaphore;
-use tympan_content::{BlobId, Node, NodePath, Value};
+use tympan_content::{BlobContent, BlobId, Node, NodePath, Repository, Snapshot, Value};
 use tympan_jobs::asset::{
     ASSET, AssetCounters, DrawError, Encoding, Fit, Focus, Limits, Order, RenditionOrder, Size,
     Studio,
 };
+use tympan_render::export::Pictures;
 use tympan_render::ledger::{Ledger, Recorded};
 use tympan_render::{Aspects, Dependencies, Ending, ImageAddress, ImageKey, MAX_SIDE, Shape};
 
 use crate::failure::{Failure, Result};
 use crate::metrics::count;
+use crate::pool::PoolState;
 use crate::{Instance, Role, page};
 
 /// Widths that anybody may ask for unless configured.
@@ -118,6 +120,11 @@ fn is_listed(shape: Shape, widths: &[u32]) -> bool {
                 && (is_ratio(1, 1) || is_ratio(4, 3) || is_ratio(3, 2) || is_ratio(16, 9))
         }
     }
+}
+
+/// Tells whether an address may be asked for: by its size, or by its signature.
+fn may_ask(address: &ImageAddress, widths: &[u32], key: &ImageKey) -> bool {
+    is_listed(address.shape, widths) || address.is_signed_by(key)
 }
 
 fn order_of(address: &ImageAddress, focus: Focus, limits: Limits) -> Order {
@@ -212,14 +219,17 @@ impl Wanted {
     /// If the size is refused, or there is nothing to draw.
     fn of(instance: &Instance, address: &ImageAddress, asset: &Node) -> Result<Self> {
         let images = instance.images.get();
-        let may_ask = images.is_some_and(|images| {
-            is_listed(address.shape, &images.widths) || address.is_signed_by(&images.key)
-        });
+        let may_ask = images.is_some_and(|images| may_ask(address, &images.widths, &images.key));
         if !may_ask {
             count(&instance.metrics.images_refused);
             let message = "this size is not one that URLs may ask for; `url_widths` in tympan.toml lists them";
             return Err(Failure::new(StatusCode::FORBIDDEN, message));
         }
+        Self::find(address, asset)
+    }
+
+    /// Finds what is drawn for an address that may be asked for.
+    fn find(address: &ImageAddress, asset: &Node) -> Result<Self> {
         let original = asset.find("jcr:content/renditions/original/jcr:content")?;
         let data = original.and_then(|original| original.property("jcr:data"));
         let Some(Value::Binary(blob)) = data.as_ref().and_then(|data| data.first()) else {
@@ -320,11 +330,7 @@ async fn draw(instance: &Arc<Instance>, images: &Images, wanted: &Wanted) -> Res
     let order = order_of(&wanted.address, wanted.focus, images.limits);
     let reader = Arc::clone(instance);
     let drawn = tokio::task::spawn_blocking(move || {
-        let open = || {
-            let opened = reader.repository.blobs().open(&blob).map_err(std::io::Error::other)?;
-            opened.ok_or_else(|| std::io::Error::other(format!("the blob {blob} is missing")))
-        };
-        let drawn = studio.draw(&open, &order);
+        let drawn = studio.draw(&|| open(&reader.repository, &blob), &order);
         drop(permit);
         drawn
     })
@@ -340,6 +346,71 @@ async fn draw(instance: &Arc<Instance>, images: &Images, wanted: &Wanted) -> Res
     })?;
     let rendition = drawn.renditions.into_iter().next().ok_or_else(|| nothing(""))?;
     Ok(Arc::new(Picture { media_type: rendition.media_type, bytes: rendition.bytes.into() }))
+}
+
+/// Returns how many pictures are drawn, and how many wait.
+pub(crate) fn pool(instance: &Instance) -> Option<PoolState> {
+    let images = instance.images.get()?;
+    let free = images.drawing.available_permits();
+    let limit = images.most_busy / (1 + WAITING_FOR_EACH);
+    let (in_use, busy) = (limit.saturating_sub(free), images.busy.load(Ordering::Relaxed));
+    Some(PoolState {
+        name: "pictures".to_owned(),
+        in_use: in_use as u64,
+        idle: free as u64,
+        limit: limit as u64,
+        waiting: busy.saturating_sub(in_use) as u64,
+        timeouts: 0,
+        refused: instance.metrics.images_put_off.load(Ordering::Relaxed),
+    })
+}
+
+fn open(repository: &Repository, blob: &BlobId) -> std::io::Result<BlobContent> {
+    let opened = repository.blobs().open(blob).map_err(std::io::Error::other)?;
+    opened.ok_or_else(|| std::io::Error::other(format!("the blob {blob} is missing")))
+}
+
+/// Draws pictures for a static export, with the sizes and signatures that URLs of an instance may have.
+#[derive(Debug)]
+pub struct ExportPictures {
+    repository: Repository,
+    studio: Arc<Studio>,
+    limits: Limits,
+    widths: Vec<u32>,
+    key: ImageKey,
+}
+
+impl ExportPictures {
+    /// Takes what an instance draws with, and the key that its addresses are signed with.
+    #[must_use]
+    pub fn new(repository: Repository, options: ImageOptions, replication_key: &str) -> Self {
+        let ImageOptions { studio, limits, widths, .. } = options;
+        let widths = widths.unwrap_or_else(|| WIDTHS.to_vec());
+        Self { repository, studio, limits, widths, key: ImageKey::of_secret(replication_key) }
+    }
+}
+
+impl Pictures for ExportPictures {
+    fn picture(
+        &self,
+        snapshot: &Snapshot,
+        address: &ImageAddress,
+    ) -> Result<Option<bytes::Bytes>, String> {
+        let path = NodePath::new(&address.asset).map_err(|error| error.to_string())?;
+        let asset = snapshot.node(&path).map_err(|error| error.to_string())?;
+        let Some(asset) = asset.filter(|node| node.primary_type() == ASSET) else {
+            return Ok(None);
+        };
+        if !may_ask(address, &self.widths, &self.key) {
+            return Ok(None);
+        }
+        let wanted = Wanted::find(address, &asset).map_err(|failure| failure.message)?;
+        let order = order_of(address, wanted.focus, self.limits);
+        let drawn = self.studio.draw(&|| open(&self.repository, &wanted.blob), &order);
+        let drawn = drawn.map_err(|error| error.to_string())?;
+        let rendition = drawn.renditions.into_iter().next();
+        Ok(Some(rendition.ok_or("there is no picture of this asset")?.bytes.into()))
+    }
 }
 
 /// Writes what became of assets in this process as Prometheus text.

@@ -8,7 +8,6 @@ use std::time::{Duration, SystemTime};
 use http::StatusCode;
 use http::request::Parts;
 use sha2::{Digest, Sha256};
-use tokio::sync::Semaphore;
 use tympan_content::query::{self, QueryEngine};
 use tympan_content::{Cause, ChunkId, NodePath, Privileges, Repository, Viewer};
 use tympan_jobs::{Configurator, Queues};
@@ -24,6 +23,7 @@ use crate::failure::{Failure, Result};
 use crate::follow::Followers;
 use crate::login::{Identity, Logins};
 use crate::metrics::Metrics;
+use crate::pool::Gate;
 
 /// What an instance is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,6 +42,44 @@ impl Role {
             Self::Author => "author",
             Self::Publish => "publish",
         }
+    }
+}
+
+/// Who is told what an answer took.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Told {
+    /// Nobody but administrators who ask for it.
+    Nobody,
+    /// Users who are logged in.
+    Users,
+    /// Everybody, visitors included.
+    Everybody,
+}
+
+impl Told {
+    /// Tells whether somebody is told.
+    pub(crate) fn includes(self, user: Option<&str>) -> bool {
+        match self {
+            Self::Nobody => false,
+            Self::Users => user.is_some(),
+            Self::Everybody => true,
+        }
+    }
+}
+
+/// How it is told what an answer took.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Telling {
+    /// In the header `Server-Timing`.
+    pub header: Told,
+    /// As a comment at the end of a page, with all components.
+    pub comment: Told,
+}
+
+impl Default for Telling {
+    /// Users see the header.
+    fn default() -> Self {
+        Self { header: Told::Users, comment: Told::Nobody }
     }
 }
 
@@ -76,8 +114,14 @@ pub struct InstanceOptions {
     pub spool: PathBuf,
     /// The folder for `request.log` and `access.log`.
     pub logs: PathBuf,
+    /// When a new log file is begun.
+    pub rotation: Rotation,
     /// How many requests may render or edit at once; the others wait.
     pub work_permits: usize,
+    /// How many may wait; further ones are told to come again.
+    pub work_waiting: usize,
+    /// Who is told what an answer took, and how.
+    pub telling: Telling,
     /// How long the body of a request may leave off arriving before it fails.
     pub body_timeout: Duration,
 }
@@ -98,7 +142,8 @@ pub struct Instance {
     pub(crate) logins: Logins,
     pub(crate) replication_key: String,
     pub(crate) spool: PathBuf,
-    pub(crate) work: Arc<Semaphore>,
+    pub(crate) work: Gate,
+    pub(crate) telling: Telling,
     pub(crate) body_timeout: Duration,
     pub(crate) metrics: Metrics,
     pub(crate) numbers: request_log::Numbers,
@@ -109,6 +154,8 @@ pub struct Instance {
     /// What entity tags are made with.
     pub(crate) tag_key: [u8; 32],
     pub(crate) images: std::sync::OnceLock<crate::image::Images>,
+    pub(crate) export: std::sync::OnceLock<crate::export::Export>,
+    pub(crate) pools: crate::pool::Pools,
     pub(crate) mounts: std::sync::OnceLock<tympan_jobs::mount::Mounts>,
 }
 
@@ -154,16 +201,19 @@ impl Instance {
             logins: options.logins,
             replication_key: options.replication_key,
             spool: options.spool,
-            work: Arc::new(Semaphore::new(options.work_permits)),
+            work: Gate::new(options.work_permits, options.work_waiting),
+            telling: options.telling,
             body_timeout: options.body_timeout,
             metrics: Metrics::default(),
             numbers: request_log::Numbers::default(),
-            request_log: log(&open("request.log"))?,
-            access_log: log(&open("access.log"))?,
+            request_log: log(&open("request.log"), options.rotation)?,
+            access_log: log(&open("access.log"), options.rotation)?,
             started: now,
             followers: Followers::default(),
             tag_key,
             images: std::sync::OnceLock::new(),
+            export: std::sync::OnceLock::new(),
+            pools: crate::pool::Pools::default(),
             mounts: std::sync::OnceLock::new(),
         };
         let instance = Arc::new(instance);
@@ -196,6 +246,12 @@ impl Instance {
         Err(Failure::new(StatusCode::FORBIDDEN, message))
     }
 
+    /// Opens the logs anew, for tools that rotate them by renaming.
+    pub fn reopen_logs(&self) {
+        self.request_log.reopen();
+        self.access_log.reopen();
+    }
+
     /// Ends what would go on for as long as its client likes: streams of changes, and requests that wait for one.
     pub fn stop(&self) {
         self.followers.stop();
@@ -214,17 +270,11 @@ impl Instance {
         T: Send + 'static,
         F: FnOnce(&Instance) -> Result<T> + Send + 'static,
     {
-        let waiting = Arc::clone(&self.work).acquire_owned();
-        let busy = || {
-            Failure::new(
-                http::StatusCode::SERVICE_UNAVAILABLE,
-                "the server is busy; try again in a moment",
-            )
-        };
-        let permit = tokio::time::timeout(WORK_WAIT, waiting)
-            .await
-            .map_err(|_| busy())?
-            .map_err(|_| busy())?;
+        let permit = self.work.enter(WORK_WAIT).await.map_err(|_| {
+            let message = "the server is busy; try again in a moment";
+            let failure = Failure::new(StatusCode::SERVICE_UNAVAILABLE, message);
+            Failure { retry_after: Some(1), ..failure }
+        })?;
         let instance = Arc::clone(self);
         tokio::task::spawn_blocking(move || {
             let result = work(&instance);
@@ -235,8 +285,11 @@ impl Instance {
     }
 }
 
-fn log<L: fmt::Display + Send + 'static>(file: &Path) -> std::io::Result<LogFile<L>> {
-    LogFile::open_daily(file, Rotation::default()).map_err(std::io::Error::other)
+fn log<L: fmt::Display + Send + 'static>(
+    file: &Path,
+    rotation: Rotation,
+) -> std::io::Result<LogFile<L>> {
+    LogFile::open_daily(file, rotation).map_err(std::io::Error::other)
 }
 
 impl fmt::Debug for Instance {

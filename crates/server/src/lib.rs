@@ -12,6 +12,7 @@
 
 mod api;
 mod dialog;
+mod export;
 mod failure;
 mod follow;
 mod form;
@@ -24,7 +25,9 @@ mod metrics;
 mod observe;
 mod package;
 mod page;
+mod pool;
 mod post;
+mod process;
 mod put;
 mod query;
 mod receive;
@@ -37,9 +40,10 @@ mod timing;
 mod touch;
 mod wishes;
 
-pub use image::ImageOptions;
-pub use instance::{Instance, InstanceOptions, Role};
+pub use image::{ExportPictures, ImageOptions};
+pub use instance::{Instance, InstanceOptions, Role, Telling, Told};
 pub use login::{Logins, Owner, TokenInfo, create_user, set_password};
+pub use pool::PoolState;
 pub use route::{admin_router, router};
 
 /// The steps that bring a state database to this room's newest tables; `store::state` runs each once.

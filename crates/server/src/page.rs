@@ -168,7 +168,7 @@ fn answer(instance: &Instance, asked: &Asked) -> Result<Response> {
     if let Some(fragments) = instance.renderer.fragments().filter(|_| wishes.clears) {
         fragments.clear();
     }
-    let answer = |drawn| to_http(&instance.repository, drawn, (asked, wishes));
+    let answer = |drawn| to_http(instance, drawn, (asked, wishes));
     let Some(ledger) = &instance.ledger else {
         return answer(draw(instance, &repository, (asked, wishes), Recording::Count)?);
     };
@@ -263,10 +263,13 @@ pub(crate) fn check_failure(snapshot: &Snapshot) -> Result<()> {
 }
 
 fn to_http(
-    repository: &Repository,
+    instance: &Instance,
     drawn: RenderResponse,
     (asked, wishes): (&Asked, Wishes),
 ) -> Result<Response> {
+    let (repository, telling) = (&instance.repository, instance.telling);
+    let user = asked.user.as_deref();
+    let is_commented = wishes.is_profiled || telling.comment.includes(user);
     let RenderResponse { outcome, content_type, headers, body, timing, fragments, .. } = drawn;
     let status = match &outcome {
         Outcome::Ok => StatusCode::OK,
@@ -288,7 +291,7 @@ fn to_http(
             send_blob(repository, &blob, &asked.headers, asked.is_head)?
         }
         Body::Blob(_) | Body::Empty => status.into_response(),
-        Body::Bytes(bytes) if wishes.is_profiled && content_type.starts_with("text/html") => {
+        Body::Bytes(bytes) if is_commented && content_type.starts_with("text/html") => {
             let mut text = bytes.to_vec();
             text.extend_from_slice(timing::to_comment(&timing, fragments).as_bytes());
             (status, text).into_response()
@@ -305,11 +308,14 @@ fn to_http(
     if let Outcome::Redirect { location, .. } = &outcome {
         set(target, header::LOCATION, location);
     }
-    let times = match wishes.is_profiled {
-        true => timing::to_header(&timing),
-        false => format!("render;dur={:.3}", timing.total().as_secs_f64() * 1000.0),
+    let times = match (wishes.is_profiled, telling.header.includes(user)) {
+        (true, _) => Some(timing::to_header(&timing)),
+        (false, true) => Some(timing::to_short_header(&timing)),
+        (false, false) => None,
     };
-    set(target, HeaderName::from_static("server-timing"), &times);
+    if let Some(times) = times {
+        set(target, HeaderName::from_static("server-timing"), &times);
+    }
     set(target, header::X_CONTENT_TYPE_OPTIONS, "nosniff");
     if wishes.is_trusted {
         let counts = timing::to_counts(fragments);

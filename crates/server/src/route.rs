@@ -79,6 +79,7 @@ fn author_routes() -> Router<Arc<Instance>> {
 fn publish_routes() -> Router<Arc<Instance>> {
     Router::new()
         .merge(api::publish_routes())
+        .route("/handle404", get(crate::export::handle))
         .route("/bin/receive", post(receive::message))
         .route("/bin/receive/chunks", post(receive::chunks))
         .route("/bin/receive/blob/{digest}/{length}", put(receive::blob))

@@ -133,6 +133,11 @@ fn fragments(report: &FragmentReport) -> Value {
     })
 }
 
+/// Writes what a request took as a value of `Server-Timing`.
+pub(crate) fn to_short_header(timing: &Timing) -> String {
+    format!("render;dur={:.3}", timing.total().as_secs_f64() * 1000.0)
+}
+
 /// Writes the components that took most by themselves as a value of `Server-Timing`.
 pub(crate) fn to_header(timing: &Timing) -> String {
     let millis = |time: std::time::Duration| time.as_secs_f64() * 1000.0;

@@ -1,0 +1,168 @@
+//! Static export of a running publisher: files that visitors ask for, and files that changes concern.
+//!
+//! A web server that does not find a file asks `/handle404?exporturi=<URL of the file>`, as OpenCms has it. The answer is
+//! the file, which is there from then on; a redirect to the page that is no file; or 404.
+//!
+//! Not here: what is exported and under which name (`tympan_render::export`).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::{Request, State};
+use axum::response::{IntoResponse, Redirect, Response};
+use http::{HeaderValue, Method, StatusCode, header};
+use tokio::sync::watch;
+use tympan_render::export::{Error, Exporter, OnDemand, Press, Report};
+
+use crate::failure::{Failure, Result};
+use crate::image::ExportPictures;
+use crate::{Instance, page};
+
+/// How often the newest state is looked at; where a look costs a round trip, less often.
+const LOOK: Duration = Duration::from_millis(100);
+const COSTLY_LOOK: Duration = Duration::from_secs(1);
+/// How long it waits for a disk or store that fails.
+const FAILING: Duration = Duration::from_secs(5);
+
+/// What an instance exports with.
+pub(crate) struct Export {
+    exporter: Arc<Exporter>,
+    pictures: ExportPictures,
+}
+
+impl Instance {
+    /// Lets a publisher export pages as files.
+    pub fn export_with(&self, exporter: Arc<Exporter>, pictures: ExportPictures) {
+        // An instance is told once, when it starts.
+        self.export.set(Export { exporter, pictures }).ok();
+    }
+
+    /// Follows content and keeps the exported files as it is, until `stop` turns true.
+    pub async fn follow_exports(self: Arc<Self>, mut stop: watch::Receiver<bool>) {
+        let costly = self.repository.chunks().has_costly_round_trips();
+        let look = if costly { COSTLY_LOOK } else { LOOK };
+        let (mut seen, mut is_failing) = (None, false);
+        while !*stop.borrow() {
+            let head = self.repository.head().ok();
+            let mut wait = look;
+            if head.is_none() || head != seen {
+                match self.clone().catch_up().await {
+                    Ok(report) => {
+                        // A page that failed may have failed for a while only.
+                        seen = head.filter(|_| report.failures() == 0);
+                        wait = if report.failures() == 0 { look } else { FAILING };
+                        is_failing = false;
+                    }
+                    Err(reason) => {
+                        if !std::mem::replace(&mut is_failing, true) {
+                            tracing::error!(reason, "pages cannot be exported");
+                        }
+                        wait = FAILING;
+                    }
+                }
+            }
+            tokio::select! {
+                () = tokio::time::sleep(wait) => {}
+                _ = stop.changed() => {}
+            }
+        }
+    }
+
+    /// Brings the exported files to the newest state.
+    async fn catch_up(self: Arc<Self>) -> Result<Report, String> {
+        let work = tokio::task::spawn_blocking(move || {
+            let Some(export) = self.export.get() else { return Ok(Report::default()) };
+            let press = export.press(&self);
+            let report = match export.exporter.catch_up(press, &|_, _| {}) {
+                // Nothing is exported yet, or the settings are others.
+                Err(Error::NotBegun { .. }) => {
+                    export.exporter.full(press, Default::default(), &|_, _| {})
+                }
+                done => done,
+            };
+            let report = report.map_err(|error| tympan_replicate::chain(&error))?;
+            for finding in report.findings.iter().filter(|finding| finding.is_failure()) {
+                tracing::warn!(reason = %finding, "not exported");
+            }
+            if report.written + report.removed > 0 {
+                tracing::debug!(
+                    files = report.written,
+                    removed = report.removed,
+                    "exported files follow a change"
+                );
+            }
+            Ok(report)
+        });
+        work.await.map_err(|error| error.to_string())?
+    }
+}
+
+impl Export {
+    fn press<'a>(&'a self, instance: &'a Instance) -> Press<'a> {
+        Press {
+            repository: &instance.repository,
+            renderer: &instance.renderer,
+            pictures: &self.pictures,
+        }
+    }
+}
+
+/// Answers a web server that did not find a file.
+pub(crate) async fn handle(
+    State(instance): State<Arc<Instance>>,
+    request: Request,
+) -> Result<Response> {
+    let (parts, _) = request.into_parts();
+    if instance.export.get().is_none() {
+        return Err(Failure::not_found("/handle404"));
+    }
+    // What follows `&` was the query of the file, which means nothing.
+    let query = parts.uri.query().unwrap_or_default();
+    let asked = query.split('&').find_map(|pair| pair.strip_prefix("exporturi="));
+    let Some(asked) = asked.map(str::to_owned) else {
+        return Err(Failure::bad_request(
+            "`exporturi` is missing: the URL of the file that is not there",
+        ));
+    };
+    let asked = match asked.starts_with("%2F") || asked.starts_with("%2f") {
+        // Written as a parameter has to be; web servers mostly send it as it is.
+        true => percent_encoding::percent_decode_str(&asked).decode_utf8_lossy().into_owned(),
+        false => asked,
+    };
+    let is_head = parts.method == Method::HEAD;
+    instance.work(move |instance| answer(instance, &parts.headers, (&asked, is_head))).await
+}
+
+fn answer(
+    instance: &Instance,
+    headers: &http::HeaderMap,
+    (asked, is_head): (&str, bool),
+) -> Result<Response> {
+    let Some(export) = instance.export.get() else { return Err(Failure::not_found(asked)) };
+    let found = export.exporter.on_demand(export.press(instance), asked);
+    let found = found.map_err(|error| {
+        tracing::warn!(file = asked, reason = tympan_replicate::chain(&error), "not exported");
+        let message = "the page cannot be exported now; the error log says why";
+        Failure { retry_after: Some(5), ..Failure::new(StatusCode::SERVICE_UNAVAILABLE, message) }
+    })?;
+    let (mut response, content_type) = match found {
+        OnDemand::Bytes { bytes, content_type } => (bytes.into_response(), content_type),
+        OnDemand::Blob { blob, content_type } => {
+            (page::send_blob(&instance.repository, &blob, headers, is_head)?, content_type)
+        }
+        OnDemand::Elsewhere(path) => return Ok(Redirect::to(&path).into_response()),
+        OnDemand::Missing => return Err(Failure::not_found(asked)),
+        OnDemand::Failed(reason) => {
+            tracing::warn!(file = asked, reason, "not exported");
+            let message = "the page cannot be drawn; the error log says why";
+            return Err(Failure::new(StatusCode::SERVICE_UNAVAILABLE, message));
+        }
+    };
+    if let Ok(content_type) = HeaderValue::from_str(&content_type) {
+        response.headers_mut().insert(header::CONTENT_TYPE, content_type);
+    }
+    response
+        .headers_mut()
+        .insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    Ok(response)
+}

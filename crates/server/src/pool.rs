@@ -1,0 +1,263 @@
+//! The pools of an instance: what is in use, what waits, and how often waiting was in vain.
+//!
+//! In: a function for each pool that is kept elsewhere, such as connections to a database. Out: gauges and counters of
+//! one form for all, so that one look tells which pool is too small.
+
+use std::fmt::{self, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
+/// A pool at one moment.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PoolState {
+    /// Which pool: `work`, `pictures`, `connections`, `state`, `back-end-orders`.
+    pub name: String,
+    /// Places that are taken.
+    pub in_use: u64,
+    /// Places that are ready and free; those that would have to be made are not counted.
+    pub idle: u64,
+    /// Places that there may be.
+    pub limit: u64,
+    /// Who waits for a place.
+    pub waiting: u64,
+    /// Waits that ended without a place, since the start.
+    pub timeouts: u64,
+    /// Refused at once, as too many waited, since the start.
+    pub refused: u64,
+}
+
+type Source = Box<dyn Fn() -> Vec<PoolState> + Send + Sync>;
+
+/// The pools that are kept elsewhere.
+#[derive(Default)]
+pub(crate) struct Pools(Mutex<Vec<Source>>);
+
+impl Pools {
+    pub(crate) fn add(&self, source: Source) {
+        self.0.lock().push(source);
+    }
+
+    fn states(&self) -> Vec<PoolState> {
+        self.0.lock().iter().flat_map(|source| source()).collect()
+    }
+}
+
+impl fmt::Debug for Pools {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Pools")
+    }
+}
+
+/// A queue of bounded length in front of a number of places, first come, first served.
+#[derive(Debug)]
+pub(crate) struct Gate {
+    places: Arc<tokio::sync::Semaphore>,
+    limit: usize,
+    most_waiting: usize,
+    waiting: AtomicU64,
+    timeouts: AtomicU64,
+    refused: AtomicU64,
+}
+
+/// Why there is no place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NoPlace {
+    /// Too many wait already.
+    Crowded,
+    /// None came free in time.
+    Late,
+}
+
+impl Gate {
+    pub(crate) fn new(limit: usize, most_waiting: usize) -> Self {
+        Self {
+            places: Arc::new(tokio::sync::Semaphore::new(limit)),
+            limit,
+            most_waiting,
+            waiting: AtomicU64::new(0),
+            timeouts: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+        }
+    }
+
+    /// Waits for a place. Whoever came first is first; a place that comes free goes to the one that has waited longest.
+    pub(crate) async fn enter(
+        &self,
+        patience: std::time::Duration,
+    ) -> Result<tokio::sync::OwnedSemaphorePermit, NoPlace> {
+        // Without anybody waiting, a free place is taken at once.
+        if self.waiting.load(Ordering::Relaxed) == 0
+            && let Ok(place) = Arc::clone(&self.places).try_acquire_owned()
+        {
+            return Ok(place);
+        }
+        let waits = Waits::enter(self);
+        if waits.before >= self.most_waiting as u64 {
+            self.refused.fetch_add(1, Ordering::Relaxed);
+            return Err(NoPlace::Crowded);
+        }
+        let place = tokio::time::timeout(patience, Arc::clone(&self.places).acquire_owned()).await;
+        match place {
+            Ok(Ok(place)) => Ok(place),
+            // Nobody closes the semaphore.
+            Ok(Err(_)) | Err(_) => {
+                self.timeouts.fetch_add(1, Ordering::Relaxed);
+                Err(NoPlace::Late)
+            }
+        }
+    }
+
+    pub(crate) fn free(&self) -> usize {
+        self.places.available_permits()
+    }
+
+    fn state(&self, name: &str) -> PoolState {
+        let free = self.free() as u64;
+        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        PoolState {
+            name: name.to_owned(),
+            in_use: (self.limit as u64).saturating_sub(free),
+            idle: free,
+            limit: self.limit as u64,
+            waiting: read(&self.waiting),
+            timeouts: read(&self.timeouts),
+            refused: read(&self.refused),
+        }
+    }
+}
+
+/// Counts one that waits, for as long as it does.
+struct Waits<'a> {
+    gate: &'a Gate,
+    before: u64,
+}
+
+impl<'a> Waits<'a> {
+    fn enter(gate: &'a Gate) -> Self {
+        Self { gate, before: gate.waiting.fetch_add(1, Ordering::Relaxed) }
+    }
+}
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        self.gate.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl crate::Instance {
+    /// Shows a pool that is kept elsewhere in `/metrics`.
+    pub fn watch_pools(&self, source: impl Fn() -> Vec<PoolState> + Send + Sync + 'static) {
+        self.pools.add(Box::new(source));
+    }
+}
+
+/// Writes all pools as Prometheus text.
+pub(crate) fn metrics(instance: &crate::Instance, role: &str) -> String {
+    let mut states = vec![instance.work.state("work")];
+    states.extend(crate::image::pool(instance));
+    if let Some(back_ends) = instance.renderer.back_ends() {
+        states.extend(back_ends.counts().into_iter().map(|(name, counts)| PoolState {
+            name: format!("back-end-{name}"),
+            in_use: counts.in_use,
+            idle: counts.limit.saturating_sub(counts.in_use),
+            limit: counts.limit,
+            waiting: counts.waiting,
+            timeouts: counts.failures,
+            refused: counts.refused,
+        }));
+    }
+    states.extend(instance.pools.states());
+    to_prometheus(&states, role)
+}
+
+fn to_prometheus(states: &[PoolState], role: &str) -> String {
+    type Read = fn(&PoolState) -> u64;
+    let rows: [(&str, &str, &str, Read); 6] = [
+        ("in_use", "gauge", "Places that are taken; at the limit, others wait.", |pool| {
+            pool.in_use
+        }),
+        ("idle", "gauge", "Places that are ready and free.", |pool| pool.idle),
+        ("limit", "gauge", "Places that there may be.", |pool| pool.limit),
+        ("waiting", "gauge", "Who waits for a place.", |pool| pool.waiting),
+        (
+            "timeouts_total",
+            "counter",
+            "Waits in vain; a rise means that the pool is too small.",
+            |pool| pool.timeouts,
+        ),
+        (
+            "refused_total",
+            "counter",
+            "Refused at once, as too many waited; a rise means overload.",
+            |pool| pool.refused,
+        ),
+    ];
+    let mut text = String::new();
+    for (name, kind, help, read) in rows {
+        let name = format!("tympan_pool_{name}");
+        // Writing to a string cannot fail.
+        write!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n").ok();
+        for pool in states {
+            let pool_name = pool.name.replace(['\\', '"', '\n'], "_");
+            let value = read(pool);
+            writeln!(text, "{name}{{role=\"{role}\",pool=\"{pool_name}\"}} {value}").ok();
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(3600);
+
+    #[tokio::test(start_paused = true)]
+    async fn who_came_first_is_first_and_a_crowd_is_refused() {
+        let gate = Arc::new(Gate::new(1, 2));
+        let place = gate.enter(LONG).await.unwrap();
+        let order = Arc::new(Mutex::new(Vec::new()));
+        let mut tasks = Vec::new();
+        for number in 0..2 {
+            let (gate, order) = (Arc::clone(&gate), Arc::clone(&order));
+            tasks.push(tokio::spawn(async move {
+                let place = gate.enter(LONG).await.unwrap();
+                order.lock().push(number);
+                drop(place);
+            }));
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(gate.state("work").waiting, 2);
+        assert_eq!(gate.enter(LONG).await.unwrap_err(), NoPlace::Crowded);
+        drop(place);
+        for task in tasks {
+            task.await.unwrap();
+        }
+        assert_eq!(*order.lock(), [0, 1]);
+        let state = gate.state("work");
+        assert_eq!((state.in_use, state.idle, state.waiting, state.refused), (0, 1, 0, 1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn waiting_ends() {
+        let gate = Gate::new(1, 1);
+        let _place = gate.enter(LONG).await.unwrap();
+        assert_eq!(gate.enter(Duration::from_secs(1)).await.unwrap_err(), NoPlace::Late);
+        let state = gate.state("work");
+        assert_eq!((state.timeouts, state.waiting), (1, 0));
+    }
+
+    #[test]
+    fn each_pool_has_a_line_in_each_group() {
+        let pool = PoolState { name: "a\"b".to_owned(), in_use: 3, ..PoolState::default() };
+        let text =
+            to_prometheus(&[pool.clone(), PoolState { name: "c".to_owned(), ..pool }], "publish");
+        assert_eq!(text.matches("# TYPE").count(), 6);
+        assert!(text.contains("tympan_pool_in_use{role=\"publish\",pool=\"a_b\"} 3\n"), "{text}");
+        assert_eq!(text.matches("pool=\"c\"").count(), 6);
+    }
+}
