@@ -27,8 +27,23 @@ pub trait Affected: Debug + Send + Sync {
 pub enum Reach {
     /// These URLs and no others: absolute paths with extension, as visitors ask for them.
     Urls(Vec<String>),
-    /// Nobody knows: the changed pages and whatever caches hold beside them.
+    /// These URLs, and whatever caches hold below these folders, of which nobody knows what it was drawn from.
+    Below {
+        /// The URLs that are known.
+        urls: Vec<String>,
+        /// Absolute paths; `/` means that a cache has to drop everything.
+        folders: Vec<String>,
+    },
+    /// Nobody keeps account: the changed pages and what lies under the same `.stat` files.
     Unknown,
+}
+
+impl Reach {
+    /// Everything that caches hold.
+    #[must_use]
+    pub fn everything() -> Self {
+        Self::Below { urls: Vec::new(), folders: vec!["/".to_owned()] }
+    }
 }
 
 /// Stands in for a ledger: knows nothing.

@@ -7,9 +7,11 @@
 //! |---|---|
 //! | `flush` | `CQ-Action: Activate`, `CQ-Handle` |
 //! | `flush_refetch` | the same with the page's URL as body |
-//! | `precise` | the same with all affected URLs as body and `CQ-Action-Scope: ResourceOnly`; as `flush_refetch` where nobody knows them |
+//! | `flush_precise` | the affected URLs as body and `CQ-Action-Scope: ResourceOnly`; nothing if there are none; `Delete` of a folder below which nobody knows them |
 //! | `purge` | `PURGE` of each affected URL; of the page's where nobody knows them |
-//! | `purge_keys` | one `PURGE` with `Surrogate-Key` and the path |
+//! | `purge_keys` | `PURGE` with `Surrogate-Key`: the path and the affected URLs; [`ALL_KEY`] where nobody knows them all |
+//!
+//! Where nobody keeps account at all ([`Reach::Unknown`]), `flush_precise` sends what `flush_refetch` does.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -33,10 +35,14 @@ use crate::{Agent, Error, Result};
 
 /// The follower that turns what changed on a publisher into flushes.
 const FOLLOWER: &str = "flush";
-/// The most URLs of one change that are listed; one that reaches more is flushed as if nobody knew them. A dispatcher takes
-/// a body of 1 MiB.
+/// The most URLs that are listed at once; a change that reaches more becomes several flushes. A dispatcher takes a body of
+/// 1 MiB.
 const MAX_URLS: usize = 5_000;
 const MAX_URL_BYTES: usize = 512 * 1024;
+/// The key that every answer carries.
+pub const ALL_KEY: &str = "all";
+/// More keys become several requests: caches and proxies refuse long headers.
+const MAX_KEY_BYTES: usize = 4 * 1024;
 
 /// Stores a flush for each document that changed since the last call and for each enabled dispatcher of this publisher;
 /// returns how many. The root that was followed so far is stored with the flushes, so that none is lost or doubled,
@@ -99,18 +105,32 @@ fn flushes_since(
     let mut flushes = Vec::new();
     for agent in &agents {
         let taken = taken_by(agent, &changed, (repository, &before, &now))?;
+        let topic = topic_of("publish", &agent.name);
+        if let (Reach::Below { folders, .. }, false) = (&reach, taken.is_empty()) {
+            let folder = |path| json!({ "action": "Delete", "path": path, "part": "folder" });
+            flushes.extend(folders.iter().map(|path| (topic.clone(), folder(path))));
+        }
         // Listed for each agent by itself: a path that one does not take must not hold a URL that it has to hear of.
-        let mut lists = lists_of(&taken, reach.clone());
+        let lists = lists_of(&taken, reach.clone());
         for (at, path) in taken.iter().enumerate() {
             let node = now.node(path)?;
             let action = if node.is_some() { "Activate" } else { "Delete" };
             let is_page = node.is_some_and(|node| node.is_page());
-            let mut payload = json!({ "action": action, "path": path.as_str(), "page": is_page });
-            let list = lists.as_mut().and_then(|lists| lists.get_mut(at)).map(std::mem::take);
-            if let (Some(list), Some(members)) = (list, payload.as_object_mut()) {
-                members.insert("urls".to_owned(), list.into());
+            let payload = json!({ "action": action, "path": path.as_str(), "page": is_page });
+            let Some(list) = lists.as_ref().and_then(|lists| lists.get(at)) else {
+                flushes.push((topic.clone(), payload));
+                continue;
+            };
+            for (part, urls) in parts_of(list).into_iter().enumerate() {
+                let mut payload = payload.clone();
+                if let Some(members) = payload.as_object_mut() {
+                    members.insert("urls".to_owned(), urls.into());
+                    if part > 0 {
+                        members.insert("part".to_owned(), "more".into());
+                    }
+                }
+                flushes.push((topic.clone(), payload));
             }
-            flushes.push((topic_of("publish", &agent.name), payload));
         }
     }
     Ok((to, flushes))
@@ -144,13 +164,9 @@ fn is_seen(snapshot: &Snapshot, viewer: &Viewer, path: &NodePath) -> Result<bool
 /// Gives each changed path the URLs that are its own, and the first also all others, so that each URL is listed once. A
 /// dispatcher deletes the files of a handle that its list leaves out.
 fn lists_of(changed: &[NodePath], reach: Reach) -> Option<Vec<Vec<String>>> {
-    let Reach::Urls(mut urls) = reach else { return None };
+    let (Reach::Urls(mut urls) | Reach::Below { mut urls, .. }) = reach else { return None };
     urls.sort_unstable();
     urls.dedup();
-    let bytes: usize = urls.iter().map(|url| url.len() + 1).sum();
-    if urls.len() > MAX_URLS || bytes > MAX_URL_BYTES {
-        return None;
-    }
     let places: HashMap<&str, usize> =
         changed.iter().enumerate().map(|(at, path)| (path.as_str(), at)).collect();
     let mut lists = vec![Vec::new(); changed.len()];
@@ -161,6 +177,25 @@ fn lists_of(changed: &[NodePath], reach: Reach) -> Option<Vec<Vec<String>>> {
         }
     }
     Some(lists)
+}
+
+/// Cuts a list into parts that one flush can hold; one at least.
+fn parts_of(urls: &[String]) -> Vec<&[String]> {
+    let (mut parts, mut rest) = (Vec::new(), urls);
+    loop {
+        let mut bytes = 0;
+        let fits = |url: &&String| {
+            bytes += url.len() + 1;
+            bytes <= MAX_URL_BYTES
+        };
+        let count = rest.iter().take(MAX_URLS).take_while(fits).count().max(1).min(rest.len());
+        let (part, left) = rest.split_at(count);
+        parts.push(part);
+        if left.is_empty() {
+            return parts;
+        }
+        rest = left;
+    }
 }
 
 /// Returns the paths that a URL may be one of, the longest first: up to its end, or to a dot.
@@ -174,10 +209,22 @@ fn is_own(url: &str, path: &str) -> bool {
     url.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
+/// What a job is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    /// A path that changed.
+    Path,
+    /// More URLs that show the change of a path.
+    More,
+    /// A folder below which nobody knows what shows a change.
+    Folder,
+}
+
 /// A change as a job tells it.
 struct Change<'a> {
     action: Action,
     path: &'a str,
+    part: Part,
     is_page: bool,
     /// The URLs that it reaches; nothing where nobody knew.
     urls: Option<Vec<String>>,
@@ -199,6 +246,11 @@ impl<'a> Change<'a> {
         Self {
             action: if is_gone { Action::Delete } else { Action::Activate },
             path,
+            part: match text("part") {
+                "more" => Part::More,
+                "folder" => Part::Folder,
+                _ => Part::Path,
+            },
             is_page: member("page").and_then(Json::as_bool).unwrap_or(false),
             urls,
         }
@@ -213,30 +265,71 @@ impl<'a> Change<'a> {
         }
     }
 
-    fn message(&self, kind: AgentKind, number: i64) -> FlushMessage {
-        let (scope, refetch) = match (kind, &self.urls) {
-            (AgentKind::FlushPrecise, Some(urls)) => (Some(Scope::ResourceOnly), urls.clone()),
-            (AgentKind::FlushRefetch | AgentKind::FlushPrecise, _) => (None, self.own_page()),
-            _ => (None, Vec::new()),
-        };
-        FlushMessage {
-            action: self.action,
-            handle: self.path.to_owned(),
+    /// Returns the flush that a dispatcher gets; nothing if it has nothing to do.
+    fn message(&self, kind: AgentKind, number: i64) -> Option<FlushMessage> {
+        let message = |action, handle: &str, scope, refetch| FlushMessage {
+            action,
+            handle: handle.to_owned(),
             scope,
             refetch,
             sequence: u64::try_from(number).ok(),
+        };
+        match (kind, self.part, &self.urls) {
+            (AgentKind::FlushPrecise, Part::Folder, _) => {
+                Some(message(Action::Delete, self.path, None, Vec::new()))
+            }
+            (AgentKind::FlushPrecise, part, Some(urls)) => {
+                let only = Some(Scope::ResourceOnly);
+                if part == Part::Path && self.action == Action::Delete {
+                    return Some(message(self.action, self.path, only, urls.clone()));
+                }
+                // A dispatcher deletes the files of the handle that are not listed: where the path's own page looks the
+                // same as before, the handle is a URL that does not.
+                let is_own = part == Part::Path && urls.iter().any(|url| is_own(url, self.path));
+                let handle = if is_own { self.path } else { urls.first()? };
+                Some(message(Action::Activate, handle, only, urls.clone()))
+            }
+            // Those that go by `.stat` files need no account of URLs.
+            (_, Part::More | Part::Folder, _) => None,
+            (AgentKind::FlushRefetch | AgentKind::FlushPrecise, Part::Path, _) => {
+                Some(message(self.action, self.path, None, self.own_page()))
+            }
+            (_, Part::Path, _) => Some(message(self.action, self.path, None, Vec::new())),
         }
     }
 
     /// Returns the URLs that a cache without a notion of handles drops.
     fn purged(&self) -> Vec<String> {
         let mut all = self.urls.clone().unwrap_or_default();
-        for own in [self.path.to_owned(), format!("{}.html", self.path)] {
-            if !all.contains(&own) {
-                all.push(own);
+        if self.part == Part::Path {
+            for own in [self.path.to_owned(), format!("{}.html", self.path)] {
+                if !all.contains(&own) {
+                    all.push(own);
+                }
             }
         }
         all
+    }
+
+    /// Returns the keys of what a cache has to drop, as headers hold them.
+    fn keys(&self) -> Vec<String> {
+        let own = match self.part {
+            Part::Path => Some(self.path),
+            Part::More => None,
+            Part::Folder => Some(ALL_KEY),
+        };
+        let urls = self.urls.iter().flatten().map(String::as_str);
+        let mut headers: Vec<String> = Vec::new();
+        for key in own.into_iter().chain(urls) {
+            match headers.last_mut() {
+                Some(header) if header.len() + key.len() < MAX_KEY_BYTES => {
+                    header.push(' ');
+                    header.push_str(key);
+                }
+                _ => headers.push(key.to_owned()),
+            }
+        }
+        headers
     }
 }
 
@@ -245,18 +338,33 @@ pub(crate) async fn send_flush(client: &Client, agent: &Agent, job: &Job) -> Res
     let change = Change::of(job);
     match agent.kind {
         AgentKind::Purge => {
+            if change.part == Part::Folder {
+                tracing::warn!(
+                    agent = agent.name,
+                    path = change.path,
+                    "nobody knows which URLs below this are old, and `PURGE` takes one at a time: empty the cache"
+                );
+            }
             for url in change.purged() {
-                let request = purge_request(agent, &change, Some(&url))?;
+                let request = purge_request(agent, &change, &Purged::Url(&url))?;
                 purged(answer_of(client, &agent.target, request).await)?;
             }
             Ok(())
         }
         AgentKind::PurgeKeys => {
-            let request = purge_request(agent, &change, None)?;
-            purged(answer_of(client, &agent.target, request).await)
+            // Headers of an agent that name the path alone know no other keys.
+            let knows_path_only = agent.headers.iter().any(|(_, value)| value.contains("{path}"))
+                && !agent.headers.iter().any(|(_, value)| value.contains("{keys}"));
+            let keys = change.keys();
+            for keys in keys.iter().take(if knows_path_only { 1 } else { keys.len() }) {
+                let request = purge_request(agent, &change, &Purged::Keys(keys))?;
+                purged(answer_of(client, &agent.target, request).await)?;
+            }
+            Ok(())
         }
         kind => {
-            let request = flush_request(agent, &change.message(kind, job.id.0), &change)?;
+            let Some(message) = change.message(kind, job.id.0) else { return Ok(()) };
+            let request = flush_request(agent, &message, &change)?;
             answer_of(client, &agent.target, request).await.map(|_| ())
         }
     }
@@ -264,24 +372,28 @@ pub(crate) async fn send_flush(client: &Client, agent: &Agent, job: &Job) -> Res
 
 /// Asks a cache whether it hears, without any effect.
 pub(crate) async fn test_flush(client: &Client, agent: &Agent) -> Result<()> {
-    let change = Change { action: Action::Test, path: "/", is_page: false, urls: None };
-    let request = match agent.kind {
-        // There is no purge that purges nothing; a path that nothing is at comes closest.
-        AgentKind::Purge | AgentKind::PurgeKeys => {
-            let nothing = Change { path: "/.tympan-connection-test", ..change };
-            purge_request(
-                agent,
-                &nothing,
-                (agent.kind == AgentKind::Purge).then_some(nothing.path),
-            )?
-        }
-        kind => flush_request(agent, &change.message(kind, 0), &change)?,
+    // There is no purge that purges nothing; a path that nothing is at comes closest.
+    let nothing = "/.tympan-connection-test";
+    let path = match agent.kind {
+        AgentKind::Purge | AgentKind::PurgeKeys => nothing,
+        _ => "/",
     };
+    let change =
+        Change { action: Action::Test, path, part: Part::Path, is_page: false, urls: None };
     match agent.kind {
         AgentKind::Purge | AgentKind::PurgeKeys => {
+            let what = match agent.kind {
+                AgentKind::Purge => Purged::Url(nothing),
+                _ => Purged::Keys(nothing),
+            };
+            let request = purge_request(agent, &change, &what)?;
             purged(answer_of(client, &agent.target, request).await)
         }
-        _ => answer_of(client, &agent.target, request).await.map(|_| ()),
+        kind => {
+            let Some(message) = change.message(kind, 0) else { return Ok(()) };
+            let request = flush_request(agent, &message, &change)?;
+            answer_of(client, &agent.target, request).await.map(|_| ())
+        }
     }
 }
 
@@ -312,30 +424,42 @@ fn flush_request(
     let (target, host) = target_of(agent)?;
     let mut request = message.to_request(&host).map_err(|fault| malformed(agent, &fault))?;
     *request.uri_mut() = target;
-    add_headers(agent, change, &mut request)?;
+    add_headers(agent, change, "", &mut request)?;
     Ok(request)
+}
+
+/// What a purge names.
+enum Purged<'a> {
+    Url(&'a str),
+    /// Keys with spaces between them.
+    Keys(&'a str),
 }
 
 fn purge_request(
     agent: &Agent,
     change: &Change<'_>,
-    url: Option<&str>,
+    what: &Purged<'_>,
 ) -> Result<Request<Full<Bytes>>> {
     let (target, host) = target_of(agent)?;
     let scheme = target.scheme_str().unwrap_or("http");
     let method = agent.method.as_deref().unwrap_or("PURGE");
     let method = Method::from_bytes(method.as_bytes()).map_err(|fault| malformed(agent, &fault))?;
-    let uri = match url {
-        Some(url) => format!("{scheme}://{host}{}", url_path(url)),
-        None => agent.target.clone(),
+    let uri = match what {
+        Purged::Url(url) => format!("{scheme}://{host}{}", url_path(url)),
+        Purged::Keys(_) => agent.target.clone(),
     };
     let request = Request::builder().method(method).uri(uri).header(header::HOST, &host);
     let mut request = request.body(Full::default()).map_err(|fault| malformed(agent, &fault))?;
-    if url.is_none() && !agent.headers.iter().any(|(_, value)| value.contains("{path}")) {
-        let key = header_value(agent, change.path)?;
-        request.headers_mut().insert(HeaderName::from_static("surrogate-key"), key);
+    let Purged::Keys(keys) = what else {
+        add_headers(agent, change, "", &mut request)?;
+        return Ok(request);
+    };
+    let has_own = |(_, value): &(_, String)| value.contains("{path}") || value.contains("{keys}");
+    if !agent.headers.iter().any(has_own) {
+        let keys = header_value(agent, keys)?;
+        request.headers_mut().insert(HeaderName::from_static("surrogate-key"), keys);
     }
-    add_headers(agent, change, &mut request)?;
+    add_headers(agent, change, keys, &mut request)?;
     Ok(request)
 }
 
@@ -359,13 +483,16 @@ fn url_path(path: &str) -> String {
 fn add_headers(
     agent: &Agent,
     change: &Change<'_>,
+    keys: &str,
     request: &mut Request<Full<Bytes>>,
 ) -> Result<()> {
     for (name, value) in &agent.headers {
         let name =
             HeaderName::from_bytes(name.as_bytes()).map_err(|fault| malformed(agent, &fault))?;
-        let value =
-            value.replace("{action}", change.action.as_str()).replace("{path}", change.path);
+        let value = value
+            .replace("{action}", change.action.as_str())
+            .replace("{keys}", keys)
+            .replace("{path}", change.path);
         let value = header_value(agent, &value)?;
         request.headers_mut().insert(name, value);
     }
@@ -394,8 +521,94 @@ mod tests {
         assert_eq!(lists[0], ["/content/a.html", "/content/z.html"]);
         assert_eq!(lists[1], ["/content/a/b.print.html"]);
         assert_eq!(lists_of(&changed, Reach::Unknown), None);
-        let many = (0..=MAX_URLS).map(|number| format!("/content/{number}.html"));
-        assert_eq!(lists_of(&changed, Reach::Urls(many.collect())), None);
+    }
+
+    #[test]
+    fn a_list_that_is_too_long_becomes_several() {
+        let list = |count: usize, url: &str| -> Vec<String> {
+            (0..count).map(|number| format!("{url}{number}.html")).collect()
+        };
+        let check = |urls: &[String], expected: &[usize]| {
+            let parts = parts_of(urls);
+            assert_eq!(parts.concat(), urls);
+            assert_eq!(parts.iter().map(|part| part.len()).collect::<Vec<_>>(), expected);
+        };
+        check(&[], &[0]);
+        check(&list(1, "/"), &[1]);
+        check(&list(MAX_URLS, "/"), &[MAX_URLS]);
+        check(&list(2 * MAX_URLS + 1, "/content/"), &[MAX_URLS, MAX_URLS, 1]);
+        check(&list(3, &"x".repeat(MAX_URL_BYTES / 2)), &[1, 1, 1]);
+        check(&list(2, &"x".repeat(MAX_URL_BYTES)), &[1, 1]);
+    }
+
+    /// A change of `/content/a` as an agent of a kind sends it, in one line.
+    fn sent(kind: AgentKind, action: Action, part: Part, urls: Option<&[&str]>) -> String {
+        let urls = urls.map(|urls| urls.iter().map(|url| (*url).to_owned()).collect());
+        let change = Change { action, path: "/content/a", part, is_page: true, urls };
+        change.message(kind, 1).map_or_else(String::new, |message| {
+            let FlushMessage { action, handle, scope, refetch, .. } = message;
+            let scope = if scope.is_some() { " only" } else { "" };
+            format!("{} {handle}{scope} {}", action.as_str(), refetch.join(" "))
+        })
+    }
+
+    #[test]
+    fn a_precise_flush_touches_what_shows_the_change_and_nothing_else() {
+        let (own, other) = ("/content/a.html", "/content/z.html");
+        let precise =
+            |action, part, urls: Option<&[&str]>| sent(AgentKind::FlushPrecise, action, part, urls);
+        for (action, part, urls, expected) in [
+            (Action::Activate, Part::Path, Some(&[][..]), ""),
+            (
+                Action::Activate,
+                Part::Path,
+                Some(&[own, other]),
+                "Activate /content/a only /content/a.html /content/z.html",
+            ),
+            (
+                Action::Activate,
+                Part::Path,
+                Some(&[other]),
+                "Activate /content/z.html only /content/z.html",
+            ),
+            (
+                Action::Activate,
+                Part::More,
+                Some(&[own]),
+                "Activate /content/a.html only /content/a.html",
+            ),
+            (Action::Activate, Part::Path, None, "Activate /content/a /content/a.html"),
+            (Action::Delete, Part::Path, Some(&[other]), "Delete /content/a only /content/z.html"),
+            (Action::Delete, Part::Path, Some(&[]), "Delete /content/a only "),
+            (Action::Delete, Part::Folder, None, "Delete /content/a "),
+        ] {
+            assert_eq!(precise(action, part, urls), expected);
+        }
+        for kind in [AgentKind::Flush, AgentKind::FlushRefetch] {
+            assert_eq!(sent(kind, Action::Activate, Part::More, Some(&[own])), "");
+            assert_eq!(sent(kind, Action::Delete, Part::Folder, None), "");
+        }
+        let refetch = sent(AgentKind::FlushRefetch, Action::Activate, Part::Path, Some(&[]));
+        assert_eq!(refetch, "Activate /content/a /content/a.html");
+    }
+
+    #[test]
+    fn keys_fit_into_headers() {
+        let urls: Vec<String> = (0..500).map(|number| format!("/content/{number}.html")).collect();
+        let mut change = Change {
+            action: Action::Activate,
+            path: "/content/a",
+            part: Part::Path,
+            is_page: true,
+            urls: Some(urls.clone()),
+        };
+        let headers = change.keys();
+        assert!(headers.len() > 1 && headers.iter().all(|one| one.len() <= MAX_KEY_BYTES));
+        let all: Vec<&str> = headers.iter().flat_map(|one| one.split(' ')).collect();
+        assert_eq!((all[0], &all[1..]), ("/content/a", &*urls));
+        change.part = Part::Folder;
+        change.urls = None;
+        assert_eq!(change.keys(), [ALL_KEY]);
     }
 
     #[test]

@@ -34,7 +34,7 @@ pub use affected::{Affected, OwnPages, Reach};
 pub use agent::{Agent, AgentKind, agents};
 pub use companion::{Companion, CompanionKind, companions};
 pub use error::{Error, Result};
-pub use flush::{follow, follow_with};
+pub use flush::{ALL_KEY, follow, follow_with};
 pub use message::{Message, RECEIVE_PATH, WireDocument};
 pub use process::processes;
 pub use receive::{Applied, apply, put_blob, put_chunks};

@@ -202,7 +202,10 @@ async fn each_kind_of_agent_flushes_in_its_form() {
             "purge_keys",
             &[],
             1,
-            &["PURGE /invalidate", "surrogate-key: /content/a\n"],
+            &[
+                "PURGE /invalidate",
+                "surrogate-key: /content/a /content/a.html /content/teaser.html\n",
+            ],
             &["cq-action"],
         ),
         (
@@ -261,9 +264,60 @@ async fn an_agent_for_some_paths_hears_of_every_url() {
     let (stop, stopped) = watch::channel(false);
     tokio::spawn(sender.clone().run(stopped));
     let seen = cache.wait_for(1).await;
-    for text in ["cq-handle: /content/z", "\n/content/a.html\n/content/teaser.html\n"] {
+    for text in ["cq-handle: /content/a.html\n", "\n/content/a.html\n/content/teaser.html\n"] {
         assert!(seen[0].contains(text), "no `{text}` in {}", seen[0]);
     }
+    stop.send_replace(true);
+}
+
+/// A ledger that lost what it knew of a folder.
+#[derive(Debug)]
+struct Forgetful;
+
+impl Affected for Forgetful {
+    fn affected(
+        &self,
+        _: &Snapshot,
+        _: &Snapshot,
+        _: &[NodePath],
+    ) -> tympan_replicate::Result<Reach> {
+        let (urls, folders) = (vec!["/content/a.html".to_owned()], vec!["/content/old".to_owned()]);
+        Ok(Reach::Below { urls, folders })
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_nobody_knows_is_dropped_with_its_folder() {
+    let (dir, repository) = (tempfile::tempdir().unwrap(), Repository::memory().unwrap());
+    let caches = ["precise", "purge_keys", "flush"].map(|kind| {
+        let cache = Cache::start();
+        let target = Property::text(&*cache.target);
+        let properties = [("transportUri", target), ("serializationType", Property::text(kind))];
+        put_agent(&repository, "publish", kind, &properties);
+        cache
+    });
+    let queues = queues(&dir).await;
+    let sender = replicator("publish", &repository, &queues);
+    sender.ask(Arc::new(Forgetful));
+    sender.follow(SystemTime::now()).await.unwrap();
+    put(&repository, "/content/a", page("a", "x"));
+    sender.follow(SystemTime::now()).await.unwrap();
+    // What needs no account of URLs gets one flush of the page and of the folder that was made with it.
+    let (stop, stopped) = watch::channel(false);
+    tokio::spawn(sender.clone().run(stopped));
+    let [precise, keys, plain] = &caches;
+    let seen = precise.wait_for(2).await;
+    assert!(seen[0].contains("cq-action: delete\n"), "{seen:?}");
+    assert!(seen[0].contains("cq-handle: /content/old\n"), "{seen:?}");
+    assert!(!seen[0].contains("cq-action-scope"), "{seen:?}");
+    assert!(seen[1..].iter().any(|one| one.ends_with("\n/content/a.html\n")), "{seen:?}");
+    let seen = keys.wait_for(2).await;
+    assert!(seen[0].contains("surrogate-key: all\n"), "{seen:?}");
+    while queues.count(&topic_of("publish", "flush")).await.unwrap() > 0 {
+        tokio::task::yield_now().await;
+    }
+    let seen = plain.seen.lock().join("\n");
+    assert!(seen.contains("cq-handle: /content/a\n") && !seen.contains("old"), "{seen}");
     stop.send_replace(true);
 }
 
