@@ -309,6 +309,9 @@ pub(crate) struct Ledger {
     /// URLs that are kept one by one; default 100,000, of about 1 KiB each. Raise it where
     /// `tympan_ledger_given_up_total` rises: what is given up is flushed by its folder.
     pub(crate) max_urls: Option<usize>,
+    /// The header that names the keys by which caches drop an answer, such as `"Surrogate-Key"` (Fastly) or `"xkey"`
+    /// (Varnish); default none. Set it where an agent of the kind `purge_keys` flushes a cache.
+    pub(crate) surrogate_key: Option<String>,
 }
 
 /// The drawings of components that a publisher keeps, as far as the components say so in `cache`.

@@ -4,12 +4,14 @@ use std::fs;
 use std::path::Path;
 use std::time::SystemTime;
 
+use http::HeaderName;
 use tympan_content::{NodePath, Snapshot};
 use tympan_render::ledger::{Error, Ledger, LedgerOptions, MAX_URLS};
 use tympan_replicate::{Affected, Reach};
 use tympan_store::State;
 
 use crate::command::Fault;
+use crate::config::Config;
 use crate::home::{Home, chain, random_text, write_secret};
 
 /// Changes with each start of the machine.
@@ -38,6 +40,23 @@ pub(crate) async fn open(home: &Home, state: &State) -> Result<Ledger, Fault> {
         folder: folder.clone(),
     };
     Ledger::open(options, SystemTime::now()).await.map_err(|error| failed(&error))
+}
+
+/// Reads which header names the keys of answers.
+///
+/// # Errors
+/// If no header can have that name.
+pub(crate) fn surrogate_key(config: &Config) -> Result<Option<HeaderName>, Fault> {
+    let named = config.ledger.surrogate_key.as_deref();
+    named
+        .map(|name| {
+            HeaderName::from_bytes(name.as_bytes()).map_err(|_| {
+                Fault::cannot_run(format!(
+                    "`surrogate_key = \"{name}\"` in `[ledger]` is no name of a header"
+                ))
+            })
+        })
+        .transpose()
 }
 
 /// Reads the name of this publisher, or makes one.

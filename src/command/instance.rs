@@ -153,6 +153,7 @@ pub(crate) async fn start(plan: &Plan<'_>) -> Result<Running, Fault> {
     let options = InstanceOptions {
         role,
         ledger: ledger.clone(),
+        surrogate_key: crate::ledger::surrogate_key(config)?,
         renderer: renderer(plan, config),
         repository,
         queues: queues.clone(),

@@ -308,3 +308,60 @@ fn a_precise_agent_names_every_url_that_shows_a_change_and_no_other() {
     assert!(differ.iter().all(|url| named.contains(url)), "{differ:?} of {named:?}");
     assert!(named.len() < urls.len(), "{named:?}");
 }
+
+#[test]
+fn a_cache_that_is_purged_by_keys_keeps_no_old_page() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(dir.path().join("publish")).unwrap();
+    let config = "[ledger]\nsurrogate_key = \"xkey\"\n";
+    std::fs::write(dir.path().join("publish/tympan.toml"), config).unwrap();
+    let demo = Demo::start(dir.path());
+    let purges = Origin::always(Answer::status(200));
+    let agent = "/etc/replication/agents.publish/flush";
+    let settings = format!(
+        "./serializationType=purge_keys&./transportUri=http://{}/&./protocolHTTPHeaders=xkey-purge:+{{keys}}",
+        purges.addr()
+    );
+    assert_eq!(demo.post(&format!("{agent}/jcr:content"), &settings).status, 200);
+    assert_eq!(demo.post(agent, ":operation=activate").status, 200);
+    // Activates a title and returns the keys that are purged for it.
+    let title = |title: &str| -> Vec<String> {
+        let after = purges.requests();
+        let content = format!("{PAGE}/jcr:content");
+        assert_eq!(demo.post(&content, &format!("./jcr:title={title}")).status, 200);
+        assert_eq!(demo.post(PAGE, ":operation=activate").status, 200);
+        let started = Instant::now();
+        loop {
+            let seen = purges.seen();
+            let keys = seen.iter().skip(after).filter_map(|one| one.header("xkey-purge"));
+            let keys: Vec<String> =
+                keys.flat_map(str::split_whitespace).map(str::to_owned).collect();
+            if keys.iter().any(|key| key == PAGE) {
+                return keys;
+            }
+            assert!(started.elapsed() < PATIENCE, "no purge of {PAGE} came: {seen:?}");
+            std::thread::yield_now();
+        }
+    };
+    title("One");
+    let all = purges.seen();
+    let has_all = |one: &tympan_testkit::origin::Seen| one.header("xkey-purge") == Some("all");
+    assert!(all.iter().any(has_all), "what was drawn before is not known: {all:?}");
+    let urls = ["", "/journal", "/journal/night-train-to-lisbon", "/contact", "/none"]
+        .map(|name| format!("/content/wayfare/en{name}.html"));
+    let mut cached: Vec<(String, String, String)> = urls
+        .iter()
+        .map(|url| {
+            let answer = get(demo.publish, url);
+            let keys = answer.header("xkey").unwrap_or_else(|| panic!("{url} has no keys"));
+            (url.clone(), keys.to_owned(), answer.text())
+        })
+        .collect();
+    let purged = title("Another-title");
+    cached.retain(|(_, keys, _)| !keys.split(' ').any(|key| purged.iter().any(|one| one == key)));
+    assert!(!cached.is_empty() && cached.len() < urls.len(), "{purged:?}");
+    assert!(!cached.iter().any(|(url, ..)| url.starts_with(PAGE)), "{purged:?}");
+    for (url, _, text) in cached {
+        assert_eq!(get(demo.publish, &url).text(), text, "{url} stays old after {purged:?}");
+    }
+}

@@ -29,6 +29,7 @@ use tympan_render::{Aspects, Dependencies, Ending, ImageAddress, ImageKey, MAX_S
 use crate::failure::{Failure, Result};
 use crate::metrics::count;
 use crate::pool::PoolState;
+use crate::surrogate::add_keys;
 use crate::{Instance, Role, page};
 
 /// Widths that anybody may ask for unless configured.
@@ -196,6 +197,7 @@ async fn serve(
         .await?;
     let Some((wanted, recorded)) = wanted else { return Ok(None) };
     let mut response = answer(instance, images, parts, &wanted).await?;
+    add_keys(instance, parts.uri.path(), &mut response);
     if recorded != Recorded::Kept {
         response = page::unkept(response);
     }

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use http::StatusCode;
 use http::request::Parts;
+use http::{HeaderName, StatusCode};
 use sha2::{Digest, Sha256};
 use tympan_content::query::{self, QueryEngine};
 use tympan_content::{Cause, ChunkId, NodePath, Privileges, Repository, Viewer};
@@ -98,6 +98,8 @@ pub struct InstanceOptions {
     pub renderer: Renderer,
     /// What remembers from what a publisher's pages were drawn.
     pub ledger: Option<Ledger>,
+    /// The header that names the keys by which caches drop an answer.
+    pub surrogate_key: Option<HeaderName>,
     /// Its stored work.
     pub queues: Queues,
     /// What keeps its worker's queues as content says.
@@ -133,6 +135,7 @@ pub struct Instance {
     pub(crate) engine: Arc<QueryEngine>,
     pub(crate) renderer: Renderer,
     pub(crate) ledger: Option<Ledger>,
+    pub(crate) surrogate_key: Option<HeaderName>,
     pub(crate) profile: Profile,
     keeping: Keeping,
     pub(crate) queues: Queues,
@@ -191,6 +194,7 @@ impl Instance {
                 .with_queries(engine.clone())
                 .with_image_key(ImageKey::of_secret(&options.replication_key)),
             ledger: options.ledger,
+            surrogate_key: options.surrogate_key,
             profile: Profile::default(),
             engine,
             keeping: options.keeping,

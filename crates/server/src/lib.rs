@@ -35,6 +35,7 @@ mod route;
 mod search;
 mod settable;
 mod store;
+mod surrogate;
 mod throttle;
 mod timing;
 mod touch;

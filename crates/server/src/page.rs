@@ -21,6 +21,7 @@ use tympan_web::read_body::from_reader;
 use crate::api::endpoint::on_branch;
 use crate::failure::{Failure, Result};
 use crate::metrics::count;
+use crate::surrogate::add_keys;
 use crate::{Instance, Role, timing};
 
 /// Answers GET and HEAD for everything that is content.
@@ -168,7 +169,11 @@ fn answer(instance: &Instance, asked: &Asked) -> Result<Response> {
     if let Some(fragments) = instance.renderer.fragments().filter(|_| wishes.clears) {
         fragments.clear();
     }
-    let answer = |drawn| to_http(instance, drawn, (asked, wishes));
+    let answer = |drawn| {
+        let mut response = to_http(instance, drawn, (asked, wishes))?;
+        add_keys(instance, &asked.path, &mut response);
+        Ok(response)
+    };
     let Some(ledger) = &instance.ledger else {
         return answer(draw(instance, &repository, (asked, wishes), Recording::Count)?);
     };
