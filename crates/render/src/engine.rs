@@ -185,7 +185,6 @@ impl Renderer {
         let fragments = self.fragments.as_ref().filter(|_| {
             request.recording == Recording::Paths
                 && !request.edit
-                && !self.table.source().is_live()
                 && matches!(request.method, "GET" | "HEAD")
         })?;
         fragments.follow(&snapshot.seen_by(&Viewer::system())).then(|| Arc::clone(fragments))

@@ -164,31 +164,31 @@ impl DirSource {
         Self { root, below }
     }
 
-    /// Lists the script files with their node paths.
-    fn files(&self) -> Result<Vec<ScriptFile>> {
+    /// Lists the files with their node paths.
+    fn files(&self) -> Result<Vec<LiveFile>> {
         let mut files = Vec::new();
         for folder in LIVE_FOLDERS {
-            list_scripts(&self.root.join(folder), &format!("/{folder}"), 0, &mut files)?;
+            list_files(&self.root.join(folder), &format!("/{folder}"), 0, &mut files)?;
         }
         Ok(files)
     }
 }
 
-/// A script on disk.
+/// A script, a style or something else on disk.
 #[derive(Debug)]
-struct ScriptFile {
+struct LiveFile {
     node_path: String,
     file: PathBuf,
     modified: Option<SystemTime>,
     length: u64,
 }
 
-/// Lists the scripts below a folder; a folder that does not exist has none.
-fn list_scripts(
+/// Lists the files below a folder; a folder that does not exist has none.
+fn list_files(
     folder: &Path,
     node_path: &str,
     depth: usize,
-    files: &mut Vec<ScriptFile>,
+    files: &mut Vec<LiveFile>,
 ) -> Result<()> {
     let failed = |source| Error::Scripts { folder: folder.display().to_string(), source };
     if depth > MAX_DEPTH || !folder.is_dir() {
@@ -205,16 +205,17 @@ fn list_scripts(
             continue;
         };
         if metadata.is_dir() {
-            list_scripts(&entry.path(), &node_path, depth + 1, files)?;
-        } else if is_script(&name) {
+            list_files(&entry.path(), &node_path, depth + 1, files)?;
+        } else {
             let (modified, length) = (metadata.modified().ok(), metadata.len());
-            files.push(ScriptFile { node_path, file: entry.path(), modified, length });
+            files.push(LiveFile { node_path, file: entry.path(), modified, length });
         }
     }
     Ok(())
 }
 
 impl ScriptSource for DirSource {
+    /// Hashes names, times and lengths of all files: pages show addresses of styles, which change with the styles.
     fn state(&self, snapshot: &Snapshot) -> Result<u64> {
         let mut hasher = DefaultHasher::new();
         self.below.state(snapshot)?.hash(&mut hasher);
@@ -228,7 +229,8 @@ impl ScriptSource for DirSource {
 
     fn load(&self, snapshot: &Snapshot) -> Result<ScriptSet> {
         let mut set = self.below.load(snapshot)?;
-        let files = self.files()?;
+        let mut files = self.files()?;
+        files.retain(|file| is_script(&file.node_path));
         let parent = |path: &str| path.rsplit_once('/').map(|(parent, _)| parent.to_owned());
         let live: BTreeSet<_> = files.iter().filter_map(|file| parent(&file.node_path)).collect();
         set.scripts.retain(|path, _| parent(path).is_none_or(|parent| !live.contains(&parent)));

@@ -40,6 +40,8 @@ pub(crate) struct Scripts {
     /// What types say, found so far.
     directives: Cache<String, Arc<Directives>>,
     never: Arc<Directives>,
+    /// Tells drawings of these scripts from those of others; empty where a commit tells of new scripts.
+    mark: String,
 }
 
 impl Scripts {
@@ -105,6 +107,7 @@ impl Scripts {
             caches,
             directives,
             never,
+            mark: String::new(),
         }
     }
 
@@ -147,6 +150,11 @@ impl Scripts {
             found
         });
         reader.note_scripts(places);
+    }
+
+    /// Returns what tells kept drawings of these scripts from those of others, where nothing else does.
+    pub(crate) fn mark(&self) -> &str {
+        &self.mark
     }
 
     /// Tells whether any component is kept.
@@ -336,7 +344,10 @@ impl ScriptTable {
         let scripts = match newest.as_ref().filter(|newest| newest.state == state) {
             Some(known) => Arc::clone(&known.scripts),
             None => {
-                Arc::new(Scripts::compile(self.source.load(snapshot)?, self.environment.clone()))
+                let set = self.source.load(snapshot)?;
+                let scripts = Scripts::compile(set, self.environment.clone());
+                let mark = if root.is_none() { format!("\0{state:x}") } else { String::new() };
+                Arc::new(Scripts { mark, ..scripts })
             }
         };
         *newest = Some(Compiled { root, state, scripts: Arc::clone(&scripts) });

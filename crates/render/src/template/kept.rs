@@ -237,12 +237,13 @@ impl Scope {
     /// Names the place of a component: nothing of it is read for that.
     fn place_of(&self, hole: &Hole) -> String {
         format!(
-            "{}\0{}\0{}\0{}{}",
+            "{}\0{}\0{}\0{}{}{}",
             hole.path,
             hole.forced.as_deref().unwrap_or_default(),
             hole.selectors.join("."),
             self.request.extension,
-            if hole.is_itself { " itself" } else { "" }
+            if hole.is_itself { " itself" } else { "" },
+            self.scripts.mark()
         )
     }
 

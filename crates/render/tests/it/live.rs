@@ -2,8 +2,13 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 
-use tympan_render::{Body, DirSource, Mode, Options, RenderRequest, Renderer, RepositorySource};
+use tympan_content::NodePath;
+use tympan_render::{
+    Body, DirSource, FragmentCache, FragmentOptions, Mode, Options, Recording, RenderRequest,
+    Renderer, RepositorySource,
+};
 
 use crate::site::{Site, body_text, file};
 
@@ -87,4 +92,44 @@ fn styles_are_live_too() {
     let response =
         live.renderer.render(&snapshot, &RenderRequest::get("/etc.clientlibs/test/../../x"));
     assert!(!matches!(response.body, Body::Blob(_)));
+}
+
+#[test]
+fn kept_drawings_go_with_the_files_they_were_drawn_by() {
+    let live = Live::new();
+    let source = DirSource::new(
+        live.folder.path().to_owned(),
+        RepositorySource::new(live.site.repository.clone()),
+    );
+    let cache = FragmentCache::new(FragmentOptions::default());
+    let renderer = Renderer::with_scripts(Box::new(source), Options::default())
+        .with_fragments(Arc::clone(&cache));
+    live.site.edit(|session| {
+        let path = NodePath::new("/apps").unwrap();
+        session.set_property(&path, "cache", "always".into()).unwrap();
+    });
+    let stored = file(&live.site.repository, "", b"stored {}", "text/css");
+    live.site.put("/etc.clientlibs/test/site.css", stored);
+    let request = RenderRequest {
+        recording: Recording::Paths,
+        ..RenderRequest::get("/content/site/en/jcr:content/root/two.html")
+    };
+    let draw = || {
+        let snapshot = live.site.repository.snapshot().unwrap();
+        let drawn = [0, 1].map(|_| renderer.render(&snapshot, &request));
+        let [first, second] = drawn.map(|drawn| (body_text(&drawn), drawn.fragments.hits));
+        assert_eq!(first.0, second.0);
+        assert_eq!((first.1, second.1), (0, 1), "kept until a file changes");
+        first.0
+    };
+    let script = "apps/test/text/text.html.j2";
+    write(live.folder.path(), script, "<i>{{ properties.text }}</i>");
+    assert_eq!(draw(), "<i>Second</i>");
+    write(live.folder.path(), script, "{{ clientlib(\"test/site.css\") }}");
+    let before = draw();
+    write(live.folder.path(), "etc.clientlibs/test/site.css", "another {}");
+    let after = draw();
+    assert_ne!(before, after, "the address of a style changes with the style");
+    fs::remove_dir_all(live.folder.path().join("apps")).unwrap();
+    assert_eq!(draw(), "<p>Second</p>");
 }
