@@ -1,13 +1,16 @@
 //! The dependency ledger of a publisher: where it lies, under which name, and how flushes ask it.
 
-use std::fs;
 use std::path::Path;
+use std::sync::{Arc, Weak};
 use std::time::SystemTime;
+use std::{fmt, fs};
 
 use http::HeaderName;
 use tympan_content::{NodePath, Snapshot};
+use tympan_render::RenderRequest;
 use tympan_render::ledger::{Error, Ledger, LedgerOptions, MAX_URLS};
 use tympan_replicate::{Affected, Reach};
+use tympan_server::Instance;
 use tympan_store::State;
 
 use crate::command::Fault;
@@ -72,8 +75,23 @@ fn name(file: &Path) -> Result<String, Fault> {
 }
 
 /// Tells flushes which URLs a change reaches.
-#[derive(Debug)]
-pub(crate) struct Reached(pub(crate) Ledger);
+pub(crate) struct Reached {
+    ledger: Ledger,
+    /// Draws what a change may show in; the instance holds the replicator that asks.
+    instance: Weak<Instance>,
+}
+
+impl Reached {
+    pub(crate) fn new(ledger: Ledger, instance: &Arc<Instance>) -> Self {
+        Self { ledger, instance: Arc::downgrade(instance) }
+    }
+}
+
+impl fmt::Debug for Reached {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.ledger.fmt(f)
+    }
+}
 
 impl Affected for Reached {
     fn affected(
@@ -82,23 +100,23 @@ impl Affected for Reached {
         after: &Snapshot,
         _: &[NodePath],
     ) -> tympan_replicate::Result<Reach> {
-        let affected = match self.0.step(before, after) {
-            Ok(affected) => affected,
-            Err(Error::Compare(error)) => match *error {
-                tympan_render::Error::Content(error) => return Err(error.into()),
-                error => return Ok(unknown(&error)),
-            },
-            Err(error) => return Ok(unknown(&error)),
+        let instance = self.instance.upgrade();
+        let draw = |state: &Snapshot, request: &RenderRequest<'_>| {
+            instance.as_ref()?.draw_for_visitors(state, request)
         };
-        // Below the scopes there are URLs that are not known one by one.
-        Ok(match affected.scopes.is_empty() {
-            true => Reach::Urls(affected.urls),
-            false => Reach::Unknown,
-        })
+        match self.ledger.step(before, after, &draw) {
+            Ok(affected) if affected.scopes.is_empty() => Ok(Reach::Urls(affected.urls)),
+            Ok(affected) => Ok(Reach::Below { urls: affected.urls, folders: affected.scopes }),
+            Err(Error::Compare(error)) => match *error {
+                tympan_render::Error::Content(error) => Err(error.into()),
+                error => Ok(unknown(&error)),
+            },
+            Err(error) => Ok(unknown(&error)),
+        }
     }
 }
 
 fn unknown(error: &dyn std::error::Error) -> Reach {
     tracing::warn!(error = chain(error), "the ledger cannot tell which URLs a change reaches");
-    Reach::Unknown
+    Reach::everything()
 }

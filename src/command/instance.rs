@@ -147,9 +147,6 @@ pub(crate) async fn start(plan: &Plan<'_>) -> Result<Running, Fault> {
         Role::Publish => Some(crate::ledger::open(plan.home, &state).await?),
         Role::Author => None,
     };
-    if let Some(ledger) = &ledger {
-        replicator.ask(Arc::new(Reached(ledger.clone())));
-    }
     let options = InstanceOptions {
         role,
         ledger: ledger.clone(),
@@ -175,6 +172,9 @@ pub(crate) async fn start(plan: &Plan<'_>) -> Result<Running, Fault> {
     let instance = Instance::open(options, SystemTime::now()).map_err(|error| failed(&error))?;
     if let Some(mounts) = &mounts {
         instance.synchronize_with(mounts.clone());
+    }
+    if let Some(ledger) = &ledger {
+        replicator.ask(Arc::new(Reached::new(ledger.clone(), &instance)));
     }
     draw_pictures(plan, &instance, configurator.worker())?;
     watch_pools(&instance, &state, &front);

@@ -18,7 +18,7 @@ use crate::json::{self, Form};
 use crate::library::{Asked as LibraryAsked, Libraries, LibraryFile};
 use crate::link::encode_path;
 use crate::page;
-use crate::reads::{Reader, Reads};
+use crate::reads::{Facts, Reader, Reads};
 use crate::request::{Parameters, RenderRequest};
 use crate::resolve::{Routes, Way};
 use crate::resource::Resource;
@@ -136,6 +136,9 @@ impl Answer<'_> {
     pub(crate) fn draw(&self) -> Drawn {
         if let Some(drawn) = self.draw_library() {
             return drawn;
+        }
+        if self.routes.has_mappings() {
+            self.reader.note_fact(Facts::HOST);
         }
         let way =
             self.routes.lead(self.request.scheme, self.request.host, self.request.path, |path| {
@@ -479,6 +482,7 @@ impl Answer<'_> {
 
     /// Returns the query with its mark; empty without one.
     fn query(&self) -> String {
+        self.reader.note_fact(Facts::PARAMETERS);
         match self.request.query {
             "" => String::new(),
             query => format!("?{query}"),

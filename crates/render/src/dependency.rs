@@ -15,12 +15,30 @@ use std::fmt;
 use tympan_content::NodePath;
 
 /// The version of hashes and aspects, as they are stored.
-pub(crate) const FORMAT: i64 = 1;
+pub(crate) const FORMAT: i64 = 2;
 
 /// The bits below this one have a meaning each; those from here on stand for names of properties.
 const FIRST_PROPERTY: u32 = 16;
 /// How many bits the names of properties share.
 const PROPERTY_BITS: u64 = 48;
+
+/// The properties that are stamps.
+const STAMPS: [&str; 14] = [
+    "cq:lastModified",
+    "cq:lastModifiedBy",
+    "cq:lastReplicated",
+    "cq:lastReplicatedBy",
+    "cq:lastReplicationAction",
+    "jcr:baseVersion",
+    "jcr:created",
+    "jcr:createdBy",
+    "jcr:isCheckedOut",
+    "jcr:lastModified",
+    "jcr:lastModifiedBy",
+    "jcr:predecessors",
+    "jcr:uuid",
+    "jcr:versionHistory",
+];
 
 /// What of a path was read, or changed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -35,32 +53,39 @@ impl Aspects {
     pub const HEAD: Self = Self(1 << 2);
     /// When it was last modified, as its record's header tells.
     pub const DATE: Self = Self(1 << 3);
-    /// Which documents lie directly below it, their order, their types, and which of them hide.
+    /// Which pages that navigations show lie directly below it, and their order.
     pub const CHILD_HEADS: Self = Self(1 << 4);
-    /// The dates of the documents directly below it.
+    /// The dates of the pages that navigations show directly below it.
     pub const CHILD_DATES: Self = Self(1 << 5);
-    /// Which documents lie below it at any depth, their types, and which of them hide.
+    /// Which pages lie below it at any depth, and which of them hide.
     pub const HEADS_BELOW: Self = Self(1 << 6);
-    /// The dates of the documents below it.
+    /// The dates of the pages below it.
     pub const DATES_BELOW: Self = Self(1 << 7);
     /// Anything in the document at this path.
     pub const DOCUMENT: Self = Self(1 << 8);
     /// Anything at or below this path.
     pub const BELOW: Self = Self(1 << 9);
-    /// The scripts of the resource type whose folder this is, and its super type.
+    /// Which scripts the resource type has whose folder this is, and its super type.
     pub const SCRIPTS: Self = Self(1 << 10);
     /// Any script: of components whose scripts take in others.
     pub const ANY_SCRIPT: Self = Self(1 << 11);
-    /// The titles of the documents below it.
+    /// The titles of the pages below it.
     pub const TITLES_BELOW: Self = Self(1 << 12);
+    /// When and by whom it was made, saved or activated, as properties say: they change with everything and show seldom.
+    pub const STAMPS: Self = Self(1 << 13);
     /// All properties.
-    pub const PROPERTIES: Self = Self(!0 << FIRST_PROPERTY);
+    pub const PROPERTIES: Self = Self(!0 << FIRST_PROPERTY | 1 << 13);
     /// Everything.
     pub const ALL: Self = Self(!0);
+    /// What is mostly shown where it was read: a change of it shows.
+    pub(crate) const SHOWN: Self = Self(Self::PROPERTIES.0 | Self::HEAD.0 | Self::DATE.0);
 
     /// Returns the aspect of the property with a name; some names share one.
     #[must_use]
     pub fn property(name: &str) -> Self {
+        if STAMPS.contains(&name) {
+            return Self::STAMPS;
+        }
         Self(1 << (u64::from(FIRST_PROPERTY) + hash(name) % PROPERTY_BITS))
     }
 
@@ -68,6 +93,12 @@ impl Aspects {
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)
+    }
+
+    /// Returns the aspects that both have.
+    #[must_use]
+    pub const fn only(self, other: Self) -> Self {
+        Self(self.0 & other.0)
     }
 
     /// Tells whether the two have an aspect in common.
@@ -91,7 +122,7 @@ impl Aspects {
 
 impl fmt::Debug for Aspects {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const NAMES: [&str; 13] = [
+        const NAMES: [&str; 14] = [
             "existence",
             "children",
             "head",
@@ -105,12 +136,13 @@ impl fmt::Debug for Aspects {
             "scripts",
             "any-script",
             "titles-below",
+            "stamps",
         ];
         let named = NAMES.iter().enumerate().filter(|(bit, _)| self.0 & (1 << bit) != 0);
         let mut words: Vec<&str> = named.map(|(_, name)| *name).collect();
         match self.0 >> FIRST_PROPERTY {
             0 => {}
-            some if some == Self::PROPERTIES.0 >> FIRST_PROPERTY => words.push("properties"),
+            some if some == !0 >> FIRST_PROPERTY => words.push("properties"),
             _ => words.push("some-properties"),
         }
         f.write_str(&words.join("+"))
@@ -251,7 +283,7 @@ pub(crate) fn hash(text: &str) -> u64 {
 }
 
 /// Spreads the bits of a number over all bits.
-fn mix(number: u64) -> u64 {
+pub(crate) fn mix(number: u64) -> u64 {
     let product =
         u128::from(number ^ 0x9e37_79b9_7f4a_7c15) * u128::from(0xd6e8_feb8_6659_fd93_u64);
     (product >> 64) as u64 ^ product as u64

@@ -57,9 +57,7 @@ pub(crate) fn containing(reader: &Reader, path: &NodePath) -> Option<Node> {
 
 /// Returns the sub-pages that navigations show, in order.
 pub(crate) fn visible_children(reader: &Reader, page: &Node) -> Vec<Node> {
-    let mut children = reader.listed_children(page);
-    children.retain(|child| child.is_page() && !is_hidden(child));
-    children
+    reader.shown_children(page)
 }
 
 /// Returns the page's content node.
@@ -84,9 +82,7 @@ pub(crate) fn trail(reader: &Reader, page: &Node, min_depth: usize) -> Vec<Node>
 
 /// Returns the pages below a page, at any depth.
 pub(crate) fn below(reader: &Reader, root: &Node) -> Vec<Node> {
-    let mut pages = reader.listed_descendants(root);
-    pages.retain(Node::is_page);
-    pages
+    reader.pages_below(root)
 }
 
 /// Returns the first pages below a root in an order, perhaps only those with a tag.

@@ -8,7 +8,7 @@
 //! * What a node is asked for is noted. [`Reader::node`] and its like note all properties of what they hand out, so that
 //!   whoever reads them forgets nothing. Those that glance ([`Reader::glance`]) note the node's existence and primary type
 //!   alone; who reads more of such a node does it through [`Reader::property`], [`Reader::text`] or [`Reader::note_type`].
-//! * A listing covers which documents there are, their primary types, and which hide. Their titles are noted with
+//! * A listing covers which pages there are, and which hide. Their titles are noted with
 //!   [`Reader::note_head`] or [`Reader::note_titles_below`], dates are asked for with [`Reader::modified`].
 //!
 //! On failure: look-ups that fail answer "nothing there" and leave the error in [`Reader::failure`], which the
@@ -84,9 +84,22 @@ impl Facts {
     pub const HOST: Self = Self(1 << 8);
     /// The fault that an error page is about.
     pub const FAULT: Self = Self(1 << 9);
+    /// What an index had found so far.
+    pub const INDEX: Self = Self(1 << 10);
 
-    const NAMES: [&str; 10] =
-        ["page", "url", "parameters", "edit", "user", "header", "cookie", "time", "host", "fault"];
+    const NAMES: [&str; 11] = [
+        "page",
+        "url",
+        "parameters",
+        "edit",
+        "user",
+        "header",
+        "cookie",
+        "time",
+        "host",
+        "fault",
+        "index",
+    ];
 
     /// Returns the facts of both.
     #[must_use]
@@ -227,16 +240,21 @@ impl Reader {
         children
     }
 
-    /// Returns the children that are folders, pages and documents, in order, without reading their bodies.
-    pub(crate) fn listed_children(&self, node: &Node) -> Vec<Node> {
+    /// Returns the children that are pages and do not hide from navigations, in order, without reading their bodies.
+    pub(crate) fn shown_children(&self, node: &Node) -> Vec<Node> {
         self.note(node.path(), Aspects::CHILD_HEADS);
-        self.keep(node.listed_children()).unwrap_or_default()
+        let mut children = self.keep(node.listed_children()).unwrap_or_default();
+        let hides = |child: &Node| child.summary().is_some_and(Summary::hide_in_nav);
+        children.retain(|child| child.is_page() && !hides(child));
+        children
     }
 
-    /// Returns the folders, pages and documents below, at any depth, without reading their bodies.
-    pub(crate) fn listed_descendants(&self, node: &Node) -> Vec<Node> {
+    /// Returns the pages below, at any depth, without reading their bodies.
+    pub(crate) fn pages_below(&self, node: &Node) -> Vec<Node> {
         self.note(node.path(), Aspects::HEADS_BELOW);
-        self.keep(node.listed_descendants()).unwrap_or_default()
+        let mut pages = self.keep(node.listed_descendants()).unwrap_or_default();
+        pages.retain(Node::is_page);
+        pages
     }
 
     /// Returns a property of a node that was glanced at.
@@ -301,6 +319,15 @@ impl Reader {
         notes.places.push(folders);
     }
 
+    /// Notes that a script was run.
+    pub(crate) fn note_script(&self, script: &str) {
+        if self.notes.is_some()
+            && let Ok(path) = NodePath::new(script)
+        {
+            self.also(&path, Aspects::BELOW);
+        }
+    }
+
     /// Notes that a script took in others.
     pub(crate) fn note_any_script(&self) {
         if let Ok(path) = NodePath::new("/apps") {
@@ -331,6 +358,7 @@ impl Reader {
         below: &NodePath,
     ) -> Result<Page> {
         self.queries.fetch_add(1, Ordering::Relaxed);
+        self.note_fact(Facts::INDEX);
         self.note(below, Aspects::BELOW);
         let page = engine.page(&self.snapshot, request)?;
         page.rows.iter().filter_map(|row| row.node()).for_each(|node| {

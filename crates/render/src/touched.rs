@@ -10,7 +10,7 @@
 
 use std::collections::HashMap;
 
-use tympan_content::{BorrowedNode, Node, NodePath, Snapshot, Summary, Viewer};
+use tympan_content::{BorrowedNode, JCR_CONTENT, Node, NodePath, Snapshot, Summary, Viewer};
 
 use crate::Result;
 use crate::dependency::{ANYTHING, Aspects, Dependencies, hash};
@@ -27,6 +27,13 @@ const ROUTES: [&str; 6] = [
 
 /// Folders of which everything decides: groups, who sees what; mappings, every link; indexes, what names and queries find.
 const DECIDING: [&str; 3] = ["/home", "/etc/map", "/oak:index"];
+
+/// How names of scripts end.
+const SCRIPT_ENDING: &str = ".j2";
+
+/// What a page that navigations show, and any page, changes above it when it comes or goes.
+const SHOWN: Aspects = Aspects::CHILD_HEADS.and(Aspects::CHILD_DATES);
+const LISTED: Aspects = Aspects::HEADS_BELOW.and(Aspects::DATES_BELOW).and(Aspects::TITLES_BELOW);
 
 /// Aspects of paths that two states have differently.
 #[derive(Debug, Clone, Default)]
@@ -103,6 +110,16 @@ impl Touched {
         self.documents.iter()
     }
 
+    /// Returns what of these differs: nothing if [`Touched::concerns`] says no.
+    #[must_use]
+    pub fn shared_with(&self, read: &Dependencies) -> Aspects {
+        let own = read.paths().filter_map(|path| {
+            let aspects = self.aspects.get(&path)?;
+            Some(aspects.only(read.aspects_of(path)))
+        });
+        own.fold(Aspects::default(), Aspects::and)
+    }
+
     /// Tells whether a document at or below a path differs.
     pub(crate) fn touches_below(&self, path: &str) -> bool {
         self.documents.iter().any(|one| is_below(one.as_str(), path))
@@ -143,23 +160,31 @@ impl Touched {
         let text = path.as_str();
         self.add(text, Aspects::DOCUMENT);
         self.add_upwards(text, Aspects::BELOW);
+        let (left, right) = (old.and_then(Node::borrowed), new.and_then(Node::borrowed));
         if ["/apps", "/libs"].iter().any(|root| is_below(text, root)) {
-            self.add_upwards(text, Aspects::SCRIPTS);
             self.add("/apps", Aspects::ANY_SCRIPT);
+            // Another text of a script concerns those who ran it; which script is run, all else decides.
+            let is_text = left
+                .zip(right)
+                .is_some_and(|(left, right)| differ_in_scripts(path.name(), left, right));
+            if !is_text {
+                self.add_upwards(text, Aspects::SCRIPTS);
+            }
         }
         // A policy that is a document of its own decides who sees what.
         self.is_everything |= is_policy(path.name());
         let mut place = text.to_owned();
-        let (left, right) = (old.and_then(Node::borrowed), new.and_then(Node::borrowed));
         self.compare(&mut place, left, right);
         match (old, new) {
             (Some(old), Some(new)) => self.compare_headers(path, old, new),
-            _ => {
+            (None, None) => {}
+            (Some(node), None) | (None, Some(node)) => {
                 self.add(text, Aspects::ALL);
+                let (shown, listed) = (is_shown(node), node.is_page());
                 self.add_above(
                     path,
-                    Aspects::CHILDREN.and(Aspects::CHILD_HEADS).and(Aspects::CHILD_DATES),
-                    Aspects::HEADS_BELOW.and(Aspects::DATES_BELOW).and(Aspects::TITLES_BELOW),
+                    Aspects::CHILDREN.and(if shown { SHOWN } else { Aspects::default() }),
+                    if listed { LISTED } else { Aspects::default() },
                 );
             }
         }
@@ -177,20 +202,25 @@ impl Touched {
     fn compare_headers(&mut self, path: &NodePath, old: &Node, new: &Node) {
         let text = path.as_str();
         let (left, right) = (old.summary(), new.summary());
-        if left.map(listed) != right.map(listed) {
+        let (is_shown, is_page) = (is_shown(old) || is_shown(new), old.is_page() || new.is_page());
+        // What lists do not take up, before or after, they do not show.
+        let shown = |aspects| if is_shown { aspects } else { Aspects::default() };
+        let listed = |aspects| if is_page { aspects } else { Aspects::default() };
+        if left.map(kind_of) != right.map(kind_of) {
             self.add(text, Aspects::HEAD);
-            self.add_above(path, Aspects::CHILD_HEADS, Aspects::HEADS_BELOW);
+            self.add_above(path, shown(Aspects::CHILD_HEADS), listed(Aspects::HEADS_BELOW));
         }
         if left.and_then(Summary::title) != right.and_then(Summary::title) {
             self.add(text, Aspects::HEAD);
-            self.add_above(path, Aspects::default(), Aspects::TITLES_BELOW);
+            self.add_above(path, Aspects::default(), listed(Aspects::TITLES_BELOW));
         }
         if left.and_then(Summary::modified) != right.and_then(Summary::modified) {
             self.add(text, Aspects::DATE);
-            self.add_above(path, Aspects::CHILD_DATES, Aspects::DATES_BELOW);
+            self.add_above(path, shown(Aspects::CHILD_DATES), listed(Aspects::DATES_BELOW));
         }
         if !old.is_placed_like(new) {
-            self.add_above(path, Aspects::CHILDREN.and(Aspects::CHILD_HEADS), Aspects::default());
+            let above = Aspects::CHILDREN.and(shown(Aspects::CHILD_HEADS));
+            self.add_above(path, above, Aspects::default());
         }
     }
 
@@ -273,6 +303,30 @@ fn is_policy(name: &str) -> bool {
 }
 
 /// Returns what decides whether listings take a document up.
-fn listed(summary: &Summary) -> (&str, bool) {
+fn kind_of(summary: &Summary) -> (&str, bool) {
     (summary.primary_type(), summary.hide_in_nav())
+}
+
+/// Tells whether navigations show a document.
+fn is_shown(node: &Node) -> bool {
+    node.is_page() && !node.summary().is_some_and(Summary::hide_in_nav)
+}
+
+/// Tells whether two states of a node differ in nothing but the texts of scripts at or below it.
+fn differ_in_scripts(name: &str, old: BorrowedNode<'_>, new: BorrowedNode<'_>) -> bool {
+    let is_script = name.ends_with(SCRIPT_ENDING);
+    has_same_properties(old, new)
+        && old.children().map(BorrowedNode::name).eq(new.children().map(BorrowedNode::name))
+        && old.children().all(|child| {
+            let is_text = is_script && child.name() == JCR_CONTENT;
+            let other = new.child(child.name());
+            other.is_some_and(|new| is_text || differ_in_scripts(child.name(), child, new))
+        })
+}
+
+fn has_same_properties(old: BorrowedNode<'_>, new: BorrowedNode<'_>) -> bool {
+    old.properties().count() == new.properties().count()
+        && old
+            .properties()
+            .all(|(name, value)| new.property(name).is_some_and(|other| value.is_same(other)))
 }

@@ -10,7 +10,7 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use tympan_content::{BlobContent, JCR_CONTENT, NodePath, Repository, Snapshot, Viewer};
 use tympan_render::binary::{self, Conditions, Plan};
-use tympan_render::ledger::Recorded;
+use tympan_render::ledger::{Look, Recorded};
 use tympan_render::url::Url;
 use tympan_render::{
     Blob, Body, Flex, Outcome, Recording, Redirect, RenderRequest, RenderResponse, Visitor,
@@ -175,31 +175,31 @@ fn answer(instance: &Instance, asked: &Asked) -> Result<Response> {
         Ok(response)
     };
     let Some(ledger) = &instance.ledger else {
-        return answer(draw(instance, &repository, (asked, wishes), Recording::Count)?);
+        return answer(draw(instance, &repository, (asked, wishes), Recording::Count)?.0);
     };
     for _ in 0..MAX_DRAWINGS {
         let ticket = ledger.ticket();
-        let drawn = draw(instance, &repository, (asked, wishes), Recording::Paths)?;
-        match ledger.record(ticket, &asked.path, &drawn.reads.dependencies()) {
+        let (drawn, look) = draw(instance, &repository, (asked, wishes), Recording::Paths)?;
+        match ledger.record_look(ticket, &asked.path, &drawn.reads.dependencies(), look) {
             Recorded::Kept => return answer(drawn),
             Recorded::Outdated => {}
             Recorded::Lost => return Ok(unkept(answer(drawn)?)),
         }
     }
-    let drawn = draw(instance, &repository, (asked, wishes), Recording::Count)?;
+    let (drawn, _) = draw(instance, &repository, (asked, wishes), Recording::Count)?;
     Ok(unkept(answer(drawn)?))
 }
 
 /// Drawings of one request that changes may overtake, before one is sent that nobody may keep.
 const MAX_DRAWINGS: usize = 3;
 
-/// Draws from the newest state.
+/// Draws from the newest state; tells how it looks if the same can be drawn again.
 fn draw(
     instance: &Instance,
     repository: &Repository,
     (asked, wishes): (&Asked, Wishes),
     recording: Recording,
-) -> Result<RenderResponse> {
+) -> Result<(RenderResponse, Option<Look>)> {
     let snapshot = repository.snapshot()?.seen_by(&asked.viewer);
     let ip = asked.peer.map(|peer| peer.addr.ip().to_string()).unwrap_or_default();
     let request = RenderRequest {
@@ -225,7 +225,26 @@ fn draw(
         .metrics
         .failed_components
         .fetch_add(u64::from(drawn.failed_components), std::sync::atomic::Ordering::Relaxed);
-    Ok(drawn)
+    let look = match recording {
+        Recording::Paths => Look::of(&drawn, &request),
+        Recording::Count => None,
+    };
+    Ok((drawn, look))
+}
+
+impl Instance {
+    /// Draws a request from a state as visitors without a login get it, to see what a change makes of it; nothing if
+    /// content cannot be read.
+    #[must_use]
+    pub fn draw_for_visitors(
+        &self,
+        state: &Snapshot,
+        request: &RenderRequest<'_>,
+    ) -> Option<RenderResponse> {
+        let snapshot = state.seen_by(&self.viewer_of(None).ok()?);
+        let drawn = self.renderer.render(&snapshot, request);
+        snapshot.failure().is_none().then_some(drawn)
+    }
 }
 
 /// Keeps everybody from storing an answer of which no change would be told.

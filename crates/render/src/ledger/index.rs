@@ -4,13 +4,14 @@
 //! * `by_path` names every URL whose set holds a path. It may name others; the set of a URL decides.
 //! * Nothing is kept that the journal does not name or a stored row does not hold.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 use super::journal::Journal;
+use super::look::Look;
 use super::table::{Batch, Kind, Row};
-use crate::dependency::Dependencies;
+use crate::dependency::{Aspects, Dependencies};
 use crate::touched::Touched;
 
 /// Changes that are remembered for drawings that take longer than they.
@@ -40,11 +41,40 @@ pub(super) enum Kept {
 struct Entry {
     url: Arc<str>,
     read: Arc<Dependencies>,
+    /// How all copies look; nothing if they differ or nobody knows.
+    look: Option<Arc<Look>>,
     /// When it was last drawn, as a count of drawings.
     drawn: u64,
     /// Whether flushes for it are stored, so that the next drawing begins a new set.
     is_flushed: bool,
     is_dirty: bool,
+}
+
+/// A URL whose drawing read something that a change touches.
+#[derive(Debug)]
+pub(super) struct Candidate {
+    pub(super) url: Arc<str>,
+    /// What of it the change touches; nothing where that cannot be told.
+    pub(super) shared: Aspects,
+    /// How the copies of it look, if they can be compared.
+    pub(super) look: Option<Arc<Look>>,
+}
+
+impl Candidate {
+    /// Tells whether the change may well not show in it.
+    pub(super) fn is_doubtful(&self) -> bool {
+        !self.shared.overlaps(Aspects::SHOWN)
+    }
+}
+
+/// A URL that looks the same after a change that touched what it was drawn from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Spared {
+    url: Arc<str>,
+    /// What it was drawn from before or after the change.
+    joined: Arc<Dependencies>,
+    /// What it is drawn from after it.
+    read: Arc<Dependencies>,
 }
 
 /// Hashes what is a hash already.
@@ -129,7 +159,10 @@ impl Index {
     /// Takes up a stored row.
     pub(super) fn load(&mut self, row: Row) {
         match row.kind {
-            Kind::Url => drop(self.put(&row.url, Arc::new(row.read))),
+            Kind::Url => {
+                let at = self.put(&row.url, Arc::new(row.read));
+                self.set_look(at, row.look.map(Arc::new));
+            }
             Kind::Scope => drop(self.scopes.insert(row.url, self.clock)),
         }
     }
@@ -140,6 +173,7 @@ impl Index {
             .known(url)
             .map_or_else(Dependencies::anything, |known| known.union(&Dependencies::anything()));
         let at = self.put(url, Arc::new(read));
+        self.set_look(at, None);
         self.mark(at);
     }
 
@@ -151,6 +185,8 @@ impl Index {
         let read =
             self.known(&row.url).map_or_else(|| row.read.clone(), |known| known.union(&row.read));
         let at = self.put(&row.url, Arc::new(read));
+        // What this publisher draws is not what the other one drew.
+        self.set_look(at, None);
         self.mark(at);
         self.owed.insert(row.url.into());
     }
@@ -174,7 +210,13 @@ impl Index {
     }
 
     /// Records a drawing that began after the change with a number.
-    pub(super) fn record(&mut self, began: u64, url: &str, read: &Dependencies) -> Kept {
+    pub(super) fn record(
+        &mut self,
+        began: u64,
+        url: &str,
+        read: &Dependencies,
+        look: Option<Look>,
+    ) -> Kept {
         if self.is_outdated(began, read) {
             return Kept::Outdated;
         }
@@ -185,12 +227,17 @@ impl Index {
         self.clock += 1;
         let clock = self.clock;
         let at = self.by_url.get(url).copied();
-        let mut grown = None;
+        let (mut grown, mut look) = (None, look.map(Arc::new));
         if let Some(entry) = at.and_then(|at| self.entry_mut(at)) {
             entry.drawn = clock;
+            if !entry.is_flushed {
+                // Copies of an earlier drawing may be about that look otherwise.
+                look = look.filter(|look| entry.look.as_ref() == Some(look));
+            }
             let is_known =
                 if entry.is_flushed { *entry.read == *read } else { entry.read.holds(read) };
-            if is_known {
+            // A row with an older look would let a change pass that leads back to it.
+            if is_known && entry.look == look {
                 entry.is_flushed = false;
                 return Kept::Known;
             }
@@ -201,6 +248,7 @@ impl Index {
             return Kept::Lost;
         }
         let at = self.put(url, Arc::new(grown.unwrap_or_else(|| read.clone())));
+        self.set_look(at, look);
         self.mark(at);
         Kept::Grown { given_up: self.give_up() }
     }
@@ -239,7 +287,8 @@ impl Index {
                 let url: Arc<str> = url.into();
                 self.by_url.insert(Arc::clone(&url), at);
                 if let Some(place) = self.entries.get_mut(at as usize) {
-                    *place = Some(Entry { url, read, drawn, is_flushed: false, is_dirty: false });
+                    let (look, is_flushed, is_dirty) = (None, false, false);
+                    *place = Some(Entry { url, read, look, drawn, is_flushed, is_dirty });
                 }
             }
         }
@@ -247,6 +296,12 @@ impl Index {
             self.relink();
         }
         at
+    }
+
+    fn set_look(&mut self, at: u32, look: Option<Arc<Look>>) {
+        if let Some(entry) = self.entry_mut(at) {
+            entry.look = look;
+        }
     }
 
     /// Makes all links anew, without those that no set needs any more.
@@ -326,34 +381,64 @@ impl Index {
         }
     }
 
-    /// Returns the URLs that a change concerns, and the folders to be flushed as a whole.
-    pub(super) fn affected(&mut self, touched: Arc<Touched>) -> (u64, Vec<String>, Vec<String>) {
+    /// Counts a change and returns the URLs that it concerns, those first of which it is not sure that they show it.
+    pub(super) fn concerned(&mut self, touched: Arc<Touched>) -> Vec<Candidate> {
         self.number += 1;
-        let mut found: HashSet<u32> = HashSet::new();
+        let mut found: HashMap<u32, Aspects> = HashMap::new();
         if touched.is_everything() {
-            found.extend(self.by_url.values());
+            found.extend(self.by_url.values().map(|at| (*at, Aspects::default())));
         } else {
             for (path, aspects) in touched.paths() {
-                let named = self.by_path.get(&path).into_iter().flatten();
-                let concerned = named.filter(|at| {
-                    self.entry(**at)
-                        .is_some_and(|entry| entry.read.aspects_of(path).overlaps(aspects))
-                });
-                found.extend(concerned);
+                for at in self.by_path.get(&path).into_iter().flatten() {
+                    let Some(entry) = self.entry(*at) else { continue };
+                    let shared = entry.read.aspects_of(path).only(aspects);
+                    if !shared.is_empty() {
+                        let known = found.entry(*at).or_default();
+                        *known = known.and(shared);
+                    }
+                }
             }
         }
         self.changes.push_back(touched);
         if self.changes.len() > MAX_CHANGES {
             self.changes.pop_front();
         }
-        let urls: Vec<Arc<str>> =
-            found.into_iter().filter_map(|at| Some(Arc::clone(&self.entry(at)?.url))).collect();
-        self.answer(urls)
+        let candidate = |(at, shared): (u32, Aspects)| {
+            let Entry { url, look, .. } = self.entry(at)?;
+            Some(Candidate { url: Arc::clone(url), shared, look: look.clone() })
+        };
+        let mut candidates: Vec<Candidate> = found.into_iter().filter_map(candidate).collect();
+        candidates.sort_unstable_by(|left, right| {
+            let key = |one: &Candidate| !one.is_doubtful();
+            (key(left), &left.url).cmp(&(key(right), &right.url))
+        });
+        candidates
+    }
+
+    /// Notes that a URL looks the same after a change, drawn from this; nothing if that does not hold for all its copies.
+    pub(super) fn spare(&mut self, candidate: &Candidate, read: &Dependencies) -> Option<Spared> {
+        let at = *self.by_url.get(&candidate.url)?;
+        let entry = self.entry(at)?;
+        let is_same = entry.look.is_some() && entry.look == candidate.look && !entry.is_flushed;
+        if !is_same {
+            return None;
+        }
+        let url = Arc::clone(&entry.url);
+        let read = Arc::new(read.clone());
+        if entry.read.holds(&read) {
+            let joined = Arc::clone(&entry.read);
+            return Some(Spared { url, joined, read });
+        }
+        let joined = Arc::new(entry.read.union(&read));
+        self.journal.add(&url).ok()?;
+        self.put(&url, Arc::clone(&joined));
+        self.mark(at);
+        Some(Spared { url, joined, read })
     }
 
     /// Returns what is owed without a change.
     pub(super) fn owed(&mut self) -> (u64, Vec<String>, Vec<String>) {
-        self.answer(Vec::new())
+        self.answer(&[])
     }
 
     /// Tells whether anything is owed without a change.
@@ -361,16 +446,16 @@ impl Index {
         !self.owed.is_empty() || self.scopes.contains_key("/")
     }
 
-    fn answer(&mut self, urls: Vec<Arc<str>>) -> (u64, Vec<String>, Vec<String>) {
+    /// Returns the URLs that have to be flushed and the folders to be flushed as a whole, those not settled included.
+    pub(super) fn answer(&mut self, urls: &[Arc<str>]) -> (u64, Vec<String>, Vec<String>) {
         self.clock += 1;
-        // What was not settled is named again.
-        self.owed.extend(urls);
+        self.owed.extend(urls.iter().cloned());
         let urls = self.owed.iter().map(|url| url.to_string()).collect();
         (self.clock, urls, self.scopes.keys().cloned().collect())
     }
 
     /// Notes that flushes for an answer are stored.
-    pub(super) fn settle(&mut self, answered: u64, urls: &[String], scopes: &[String]) {
+    pub(super) fn settle(&mut self, answered: u64, (urls, scopes): (&[String], &[String])) {
         for url in urls {
             self.owed.remove(url.as_str());
             if let Some(entry) =
@@ -387,6 +472,21 @@ impl Index {
         }
     }
 
+    /// Forgets what spared URLs were drawn from before the change: nobody asks any more from the state before it.
+    pub(super) fn settle_spared(&mut self, spared: &[Spared]) {
+        for Spared { url, joined, read } in spared {
+            let known = self.by_url.get(url).and_then(|at| self.entry(*at));
+            let is_last = |entry: &&Entry| !entry.is_flushed && Arc::ptr_eq(&entry.read, joined);
+            if let Some(entry) = known.filter(is_last) {
+                let drawn = entry.drawn;
+                let at = self.put(url, Arc::clone(read));
+                if let Some(entry) = self.entry_mut(at) {
+                    entry.drawn = drawn;
+                }
+            }
+        }
+    }
+
     /// Takes what has to be stored.
     pub(super) fn take_batch(&mut self) -> Option<Batch> {
         if self.dirty.is_empty() && self.gone.is_empty() && self.scope_changes.is_empty() {
@@ -396,7 +496,7 @@ impl Index {
         for at in std::mem::take(&mut self.dirty) {
             if let Some(entry) = self.entry_mut(at) {
                 entry.is_dirty = false;
-                rows.push((Arc::clone(&entry.url), Arc::clone(&entry.read)));
+                rows.push((Arc::clone(&entry.url), Arc::clone(&entry.read), entry.look.clone()));
             }
         }
         let scopes = std::mem::take(&mut self.scope_changes);
@@ -410,7 +510,7 @@ impl Index {
         if is_stored {
             return self.journal.empty(batch.file);
         }
-        for (url, _) in &batch.rows {
+        for (url, ..) in &batch.rows {
             if let Some(at) = self.by_url.get(url).copied() {
                 self.mark(at);
             }

@@ -15,6 +15,8 @@
 //! * A drawing that began before a change and is recorded after it was answered is not kept if the change concerns it:
 //!   [`Recorded::Outdated`].
 //! * What is recorded for a URL grows until the URL was flushed, as copies of several drawings may be about.
+//! * A URL that a change concerns is left out of an answer only if it was drawn again from the state after the change and
+//!   every copy that is about looks the same.
 //! * Memory is bounded: the URLs that were not drawn for longest are given up, and their folder is flushed as a whole
 //!   with the next change.
 //!
@@ -25,6 +27,7 @@
 
 mod index;
 mod journal;
+mod look;
 mod table;
 
 use std::fmt;
@@ -38,12 +41,15 @@ use sqlx::AnyPool;
 use tokio::sync::Notify;
 use tympan_content::{ChunkId, Snapshot};
 
-use self::index::{Index, Kept};
+use self::index::{Candidate, Index, Kept, Spared};
 use self::journal::Journal;
 use self::table::{Opened, Table};
 use crate::dependency::Dependencies;
+use crate::request::RenderRequest;
+use crate::response::RenderResponse;
 use crate::touched::Touched;
 
+pub use self::look::Look;
 pub use self::table::MIGRATIONS;
 
 /// How long rows wait for company before they are stored.
@@ -52,6 +58,13 @@ const LINGER: Duration = Duration::from_millis(100);
 const HEARTBEAT: Duration = Duration::from_secs(10);
 /// A publisher that was silent for longer is dead, and its URLs are taken over.
 const SILENCE: Duration = Duration::from_secs(60);
+
+/// The most URLs of one change that are drawn to see whether they show it. A drawing takes about a millisecond, and a
+/// flush waits for all of them.
+const MAX_COMPARED: usize = 200;
+
+/// Draws a request as visitors get it from a state; nothing if that cannot be done now.
+pub type Draw<'a> = &'a dyn Fn(&Snapshot, &RenderRequest<'_>) -> Option<RenderResponse>;
 
 /// The result of everything here that can fail.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -123,8 +136,11 @@ pub struct Affected {
     pub scopes: Vec<String>,
     /// How many documents differ.
     pub documents: usize,
+    /// How many URLs were drawn from what differs and look the same.
+    pub spared: usize,
     /// The change's number, for [`Ledger::settle`].
     number: u64,
+    same: Vec<Spared>,
 }
 
 impl Affected {
@@ -163,6 +179,10 @@ counters! {
     changes,
     /// URLs named by answers.
     named,
+    /// Drawings made to see whether a URL shows a change.
+    compared,
+    /// URLs that were drawn from what changed, and do not show it.
+    spared,
     /// Answers that named every URL, as rights were changed.
     everything,
     /// URLs given up, so that memory stays bounded; a rise means that the bound is too low.
@@ -229,10 +249,21 @@ impl Ledger {
     /// Records what a URL was drawn from, before the drawing goes out. The URL is its path as it was asked for, without
     /// the query: copies of all its variants are kept under it.
     pub fn record(&self, ticket: Ticket, url: &str, read: &Dependencies) -> Recorded {
+        self.record_look(ticket, url, read, None)
+    }
+
+    /// Does the same as [`Ledger::record`], and notes how the drawing looks, so that it can be compared.
+    pub fn record_look(
+        &self,
+        ticket: Ticket,
+        url: &str,
+        read: &Dependencies,
+        look: Option<Look>,
+    ) -> Recorded {
         let counters = &self.0.counters;
         let count = |counter: &AtomicU64, by: u64| counter.fetch_add(by, Ordering::Relaxed);
         count(&counters.recorded, 1);
-        let kept = self.0.index.lock().record(ticket.0, url, read);
+        let kept = self.0.index.lock().record(ticket.0, url, read, look);
         match kept {
             Kept::Known => Recorded::Kept,
             Kept::Grown { given_up } => {
@@ -257,8 +288,65 @@ impl Ledger {
     /// # Errors
     /// If the two states cannot be compared.
     pub fn affected(&self, before: &Snapshot, after: &Snapshot) -> Result<Affected> {
+        self.affected_shown(before, after, &|_, _| None)
+    }
+
+    /// Returns the URLs that show a change of content, those of changes that were not settled included: what was drawn
+    /// from something that differs is drawn again and compared, as long as that is not too much.
+    ///
+    /// # Errors
+    /// If the two states cannot be compared.
+    pub fn affected_shown(
+        &self,
+        before: &Snapshot,
+        after: &Snapshot,
+        draw: Draw<'_>,
+    ) -> Result<Affected> {
         let touched = Touched::between(before, after);
-        Ok(self.affected_by(Arc::new(touched.map_err(|error| Error::Compare(Box::new(error)))?)))
+        let touched = touched.map_err(|error| Error::Compare(Box::new(error)))?;
+        if touched.is_empty() {
+            return Ok(Affected::default());
+        }
+        let counters = &self.0.counters;
+        counters.changes.fetch_add(1, Ordering::Relaxed);
+        counters.everything.fetch_add(u64::from(touched.is_everything()), Ordering::Relaxed);
+        let documents = touched.documents();
+        let candidates = self.0.index.lock().concerned(Arc::new(touched));
+        let (named, same) = self.compare(candidates, after, draw);
+        let (number, urls, scopes) = self.0.index.lock().answer(&named);
+        counters.named.fetch_add(urls.len() as u64, Ordering::Relaxed);
+        let spared = same.len();
+        Ok(Affected { urls, scopes, documents, spared, number, same })
+    }
+
+    /// Draws URLs that a change concerns again; returns those that show it or may, and the others.
+    fn compare(
+        &self,
+        candidates: Vec<Candidate>,
+        after: &Snapshot,
+        draw: Draw<'_>,
+    ) -> (Vec<Arc<str>>, Vec<Spared>) {
+        let (mut named, mut same, mut left) = (Vec::new(), Vec::new(), MAX_COMPARED);
+        // Of very many only those are worth a drawing of which it is doubtful.
+        let is_few = candidates.len() <= MAX_COMPARED;
+        for candidate in candidates {
+            let is_tried = left > 0 && (is_few || candidate.is_doubtful());
+            let looked = candidate.look.as_ref().filter(|_| is_tried).and_then(|look| {
+                let request = look.request(&candidate.url);
+                let drawn = draw(after, &request)?;
+                left -= 1;
+                self.0.counters.compared.fetch_add(1, Ordering::Relaxed);
+                let is_same = Look::of(&drawn, &request).as_ref() == Some(&**look);
+                is_same.then(|| drawn.reads.dependencies())
+            });
+            let spared = looked.and_then(|read| self.0.index.lock().spare(&candidate, &read));
+            match spared {
+                Some(one) => same.push(one),
+                None => named.push(candidate.url),
+            }
+        }
+        self.0.counters.spared.fetch_add(same.len() as u64, Ordering::Relaxed);
+        (named, same)
     }
 
     /// Returns the URLs that a step from one state to the next concerns, for a follower that stores its place together
@@ -267,34 +355,22 @@ impl Ledger {
     ///
     /// # Errors
     /// If the two states cannot be compared.
-    pub fn step(&self, before: &Snapshot, after: &Snapshot) -> Result<Affected> {
+    pub fn step(&self, before: &Snapshot, after: &Snapshot, draw: Draw<'_>) -> Result<Affected> {
         let mut answered = self.0.answered.lock();
         if let Some((_, settled)) = answered.take_if(|(end, _)| *end == before.root_id()) {
             self.settle(&settled);
         }
-        let affected = self.affected(before, after)?;
+        let affected = self.affected_shown(before, after, draw)?;
         *answered = Some((after.root_id(), affected.clone()));
         Ok(affected)
     }
 
-    /// Returns the URLs that a change concerns.
-    #[must_use]
-    pub fn affected_by(&self, touched: Arc<Touched>) -> Affected {
-        if touched.is_empty() {
-            return Affected::default();
-        }
-        let counters = &self.0.counters;
-        counters.changes.fetch_add(1, Ordering::Relaxed);
-        counters.everything.fetch_add(u64::from(touched.is_everything()), Ordering::Relaxed);
-        let documents = touched.documents();
-        let (number, urls, scopes) = self.0.index.lock().affected(touched);
-        counters.named.fetch_add(urls.len() as u64, Ordering::Relaxed);
-        Affected { urls, scopes, documents, number }
-    }
-
     /// Notes that the flushes for an answer are stored, so that they will be sent whatever happens.
     pub fn settle(&self, affected: &Affected) {
-        self.0.index.lock().settle(affected.number, &affected.urls, &affected.scopes);
+        let mut index = self.0.index.lock();
+        index.settle(affected.number, (&affected.urls, &affected.scopes));
+        index.settle_spared(&affected.same);
+        drop(index);
         self.0.bell.notify_one();
     }
 
@@ -309,7 +385,7 @@ impl Ledger {
     #[must_use]
     pub fn owed(&self) -> Affected {
         let (number, urls, scopes) = self.0.index.lock().owed();
-        Affected { urls, scopes, documents: 0, number }
+        Affected { urls, scopes, number, ..Affected::default() }
     }
 
     /// Returns the counters.

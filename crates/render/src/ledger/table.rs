@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use sqlx::{AnyConnection, AnyPool, AssertSqlSafe, Row as _};
 
+use super::look::Look;
 use super::{Error, Result};
 use crate::dependency::{Dependencies, FORMAT};
 
@@ -27,6 +28,7 @@ pub const MIGRATIONS: &[&str] = &[
         url TEXT NOT NULL,
         dependencies BYTEA NOT NULL,
         PRIMARY KEY (publisher, kind, url))",
+    "ALTER TABLE ledger_url ADD COLUMN look BYTEA",
 ];
 
 /// Rows of one statement: enough to make its cost that of the rows.
@@ -64,6 +66,7 @@ pub(super) struct Row {
     pub(super) kind: Kind,
     pub(super) url: String,
     pub(super) read: Dependencies,
+    pub(super) look: Option<Look>,
 }
 
 /// What a publisher had stored.
@@ -92,13 +95,16 @@ impl Gone {
 /// What has to be stored.
 #[derive(Debug)]
 pub(super) struct Batch {
-    pub(super) rows: Vec<(Arc<str>, Arc<Dependencies>)>,
+    pub(super) rows: Vec<(Arc<str>, Arc<Dependencies>, Option<Arc<Look>>)>,
     pub(super) gone: Vec<Arc<str>>,
     pub(super) scopes: Vec<String>,
     pub(super) dropped_scopes: Vec<String>,
     /// The file of the journal to empty then.
     pub(super) file: usize,
 }
+
+/// A row as it is written: kind, URL, dependencies and look.
+type Written<'a> = (Kind, &'a str, Vec<u8>, Option<Vec<u8>>);
 
 /// The rows of one publisher.
 pub(super) struct Table {
@@ -173,9 +179,11 @@ impl Table {
                 .execute(&mut *transaction)
                 .await?;
         }
-        let rows = batch.rows.iter().map(|(url, read)| (Kind::Url, &**url, read.to_bytes()));
-        let scopes = batch.scopes.iter().map(|url| (Kind::Scope, url.as_str(), Vec::new()));
-        let rows: Vec<(Kind, &str, Vec<u8>)> = rows.chain(scopes).collect();
+        let rows = batch.rows.iter().map(|(url, read, look)| {
+            (Kind::Url, &**url, read.to_bytes(), look.as_ref().map(|look| look.to_bytes()))
+        });
+        let scopes = batch.scopes.iter().map(|url| (Kind::Scope, url.as_str(), Vec::new(), None));
+        let rows: Vec<Written<'_>> = rows.chain(scopes).collect();
         for rows in rows.chunks(ROWS) {
             self.insert(&mut transaction, rows).await?;
         }
@@ -185,20 +193,23 @@ impl Table {
     async fn insert(
         &self,
         connection: &mut AnyConnection,
-        rows: &[(Kind, &str, Vec<u8>)],
+        rows: &[Written<'_>],
     ) -> sqlx::Result<()> {
         let places: Vec<String> = (0..rows.len())
-            .map(|row| format!("($1, ${}, ${}, ${})", row * 3 + 2, row * 3 + 3, row * 3 + 4))
+            .map(|row| row * 4 + 2)
+            .map(|at| format!("($1, ${at}, ${}, ${}, ${})", at + 1, at + 2, at + 3))
             .collect();
         let text = format!(
-            "INSERT INTO ledger_url (publisher, kind, url, dependencies) VALUES {} \
-             ON CONFLICT (publisher, kind, url) DO UPDATE SET dependencies = excluded.dependencies",
+            "INSERT INTO ledger_url (publisher, kind, url, dependencies, look) VALUES {} \
+             ON CONFLICT (publisher, kind, url) DO UPDATE SET \
+             dependencies = excluded.dependencies, look = excluded.look",
             places.join(", ")
         );
         // The text is made of numbers of parameters.
         let mut query = sqlx::query(AssertSqlSafe(text)).bind(&self.publisher);
-        for (kind, url, read) in rows {
-            query = query.bind(kind.number()).bind(*url).bind(read.as_slice());
+        for (kind, url, read, look) in rows {
+            let look = look.as_deref();
+            query = query.bind(kind.number()).bind(*url).bind(read.as_slice()).bind(look);
         }
         query.execute(connection).await.map(drop)
     }
@@ -288,13 +299,15 @@ impl fmt::Debug for Table {
 
 /// Reads the rows of a publisher. A set that does not read makes its URL depend on anything.
 async fn read_rows(connection: &mut AnyConnection, publisher: &str) -> sqlx::Result<Vec<Row>> {
-    let sql = "SELECT kind, url, dependencies FROM ledger_url WHERE publisher = $1";
+    let sql = "SELECT kind, url, dependencies, look FROM ledger_url WHERE publisher = $1";
     let rows = sqlx::query(sql).bind(publisher).fetch_all(connection).await?;
     let rows = rows.iter().map(|row| {
         let (kind, bytes): (i64, Vec<u8>) = (row.try_get(0)?, row.try_get(2)?);
         let kind = if kind == Kind::Url.number() { Kind::Url } else { Kind::Scope };
         let read = Dependencies::from_bytes(&bytes).unwrap_or_else(Dependencies::anything);
-        Ok(Row { kind, url: row.try_get(1)?, read })
+        let look: Option<Vec<u8>> = row.try_get(3)?;
+        let look = look.and_then(|look| Look::from_bytes(&look));
+        Ok(Row { kind, url: row.try_get(1)?, read, look })
     });
     rows.collect()
 }

@@ -188,8 +188,9 @@ impl Scripts {
         found
     }
 
-    /// Notes which scripts a script depends on besides itself.
+    /// Notes that a script is run, and which ones it depends on besides itself.
     pub(crate) fn note_taken(&self, reader: &Reader, script: &str) {
+        reader.note_script(script);
         if self.takers.contains(script) {
             reader.note_any_script();
         }

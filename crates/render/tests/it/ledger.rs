@@ -314,20 +314,20 @@ async fn a_follower_that_goes_on_settles_the_step_before() {
     };
     let (first, second) = (publisher.snapshot(), title("Two"));
     let home = ["/content/site/en.html"];
-    assert_eq!(publisher.ledger.step(&first, &second).unwrap().urls, home);
+    assert_eq!(publisher.ledger.step(&first, &second, &|_, _| None).unwrap().urls, home);
     // The follower could not store it and asks for more.
     publisher.site.edit(|session| {
         let path = NodePath::new("/content/site/en/zebra/jcr:content").unwrap();
         session.set_property(&path, "unseen", "x".into()).unwrap();
     });
     let third = publisher.snapshot();
-    assert_eq!(publisher.ledger.step(&first, &third).unwrap().urls, home);
+    assert_eq!(publisher.ledger.step(&first, &third, &|_, _| None).unwrap().urls, home);
     assert!(publisher.ledger.is_owing());
     publisher.site.edit(|session| {
         let path = NodePath::new("/content/site/en/zebra/jcr:content").unwrap();
         session.set_property(&path, "unseen", "y".into()).unwrap();
     });
-    assert!(publisher.ledger.step(&third, &publisher.snapshot()).unwrap().is_empty());
+    assert!(publisher.ledger.step(&third, &publisher.snapshot(), &|_, _| None).unwrap().is_empty());
 }
 
 #[tokio::test]

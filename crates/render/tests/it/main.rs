@@ -11,6 +11,7 @@ mod binaries;
 mod budgets;
 mod check;
 mod corpus;
+mod edits;
 mod exact;
 mod export;
 mod fragments;

@@ -1,0 +1,175 @@
+//! How answers look: what has to be known of one to draw it again later and to tell whether anything differs.
+//!
+//! Invariant: two answers whose looks are equal have the same status, headers and body, and whoever has the one need not
+//! fetch the other.
+//!
+//! Only what everybody gets can be drawn again: an answer that used more of its request than the URL, the scheme and the
+//! host has no look, nor has one that used parameters which were given, or asked an index, which follows content in its own
+//! time.
+
+use std::hash::{Hash, Hasher};
+
+use crate::dependency::mix;
+use crate::reads::{Facts, Recording};
+use crate::request::{Flex, RenderRequest};
+use crate::response::{Body, Outcome, RenderResponse};
+
+/// What an answer may have used of its request.
+const REPEATABLE: Facts =
+    Facts::PAGE.and(Facts::URL).and(Facts::HOST).and(Facts::FAULT).and(Facts::PARAMETERS);
+/// Longer hosts are not kept.
+const MAX_HOST_BYTES: usize = 255;
+
+/// How an answer looked, and how it was asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Look {
+    /// Covers status, headers and body.
+    digest: [u64; 2],
+    /// The host and whether it was asked over TLS, where addresses are mapped by them.
+    asked: Option<(Box<str>, bool)>,
+}
+
+impl Look {
+    /// Returns the look of an answer, if the same can be asked for again.
+    #[must_use]
+    pub fn of(drawn: &RenderResponse, request: &RenderRequest<'_>) -> Option<Self> {
+        let reads = &drawn.reads;
+        let is_plain = request.visitor.user.is_empty()
+            && request.flex == Flex::None
+            && !request.edit
+            // A path parameter may name a version.
+            && !request.path.contains(';')
+            && request.host.len() <= MAX_HOST_BYTES
+            && request.method == "GET";
+        let is_whole = drawn.outcome != Outcome::Error
+            && reads.max_age.is_none()
+            && reads.facts.without(REPEATABLE) == Facts::default()
+            && (request.query.is_empty() || !reads.facts.has(Facts::PARAMETERS));
+        (is_plain && is_whole).then(|| Self {
+            digest: digest(drawn),
+            asked: reads
+                .facts
+                .has(Facts::HOST)
+                .then(|| (request.host.into(), request.scheme == "https")),
+        })
+    }
+
+    /// Writes the look as bytes: the digest, then, where the host decides, whether it was asked over TLS, and the host.
+    pub(super) fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = self.digest.map(u64::to_le_bytes).concat();
+        if let Some((host, is_secure)) = &self.asked {
+            bytes.push(u8::from(*is_secure));
+            bytes.extend_from_slice(host.as_bytes());
+        }
+        bytes
+    }
+
+    /// Reads a look; nothing if the bytes are none.
+    pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let (digest, rest) = bytes.split_at_checked(16)?;
+        let (words, _) = digest.as_chunks::<8>();
+        let [first, second] = *words else { return None };
+        let asked = match rest.split_first() {
+            None => None,
+            Some((is_secure, host)) => {
+                Some((std::str::from_utf8(host).ok()?.into(), *is_secure == 1))
+            }
+        };
+        Some(Self { digest: [u64::from_le_bytes(first), u64::from_le_bytes(second)], asked })
+    }
+
+    /// Returns the request that asks for the same.
+    pub(super) fn request<'a>(&'a self, url: &'a str) -> RenderRequest<'a> {
+        let (host, scheme) = match &self.asked {
+            Some((host, true)) => (&**host, "https"),
+            Some((host, false)) => (&**host, "http"),
+            None => ("", "http"),
+        };
+        RenderRequest { scheme, host, recording: Recording::Paths, ..RenderRequest::get(url) }
+    }
+}
+
+/// Digests what a client gets.
+fn digest(drawn: &RenderResponse) -> [u64; 2] {
+    let mut digest = Digest::default();
+    let RenderResponse { outcome, content_type, headers, body, .. } = drawn;
+    std::mem::discriminant(outcome).hash(&mut digest);
+    if let Outcome::Redirect { location, kind } = outcome {
+        location.hash(&mut digest);
+        std::mem::discriminant(kind).hash(&mut digest);
+    }
+    content_type.hash(&mut digest);
+    headers.hash(&mut digest);
+    std::mem::discriminant(body).hash(&mut digest);
+    match body {
+        Body::Empty => {}
+        Body::Bytes(bytes) => bytes.hash(&mut digest),
+        Body::Blob(blob) => {
+            blob.etag.hash(&mut digest);
+            blob.last_modified.hash(&mut digest);
+        }
+    }
+    [digest.0, digest.1]
+}
+
+/// 128 bits in two lanes: nobody gains by making two pages of a site collide, and a render must not wait for more.
+struct Digest(u64, u64);
+
+impl Default for Digest {
+    fn default() -> Self {
+        Self(0x243f_6a88_85a3_08d3, 0x1319_8a2e_0370_7344)
+    }
+}
+
+impl Hasher for Digest {
+    fn write(&mut self, bytes: &[u8]) {
+        let (words, rest) = bytes.as_chunks::<8>();
+        words.iter().for_each(|word| self.write_u64(u64::from_le_bytes(*word)));
+        let mut last = [0_u8; 8];
+        last.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
+        self.write_u64(u64::from_le_bytes(last));
+        self.write_u64(bytes.len() as u64);
+    }
+
+    fn write_u64(&mut self, word: u64) {
+        self.0 = mix(self.0 ^ word);
+        self.1 = mix(self.1.rotate_left(23) ^ word);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn digest_of(parts: &[&[u8]]) -> (u64, u64) {
+        let mut digest = Digest::default();
+        parts.iter().for_each(|part| digest.write(part));
+        (digest.0, digest.1)
+    }
+
+    #[test]
+    fn digests_tell_texts_and_their_parts_apart() {
+        let many = (0..20_000).map(|number| format!("<p>Page {number}</p>"));
+        let all: std::collections::HashSet<_> =
+            many.map(|text| digest_of(&[text.as_bytes()])).collect();
+        assert_eq!(all.len(), 20_000);
+        assert_ne!(digest_of(&[b"ab", b"c"]), digest_of(&[b"a", b"bc"]));
+        assert_ne!(digest_of(&[b"a\0"]), digest_of(&[b"a"]));
+        assert_ne!(digest_of(&[&[0; 8]]), digest_of(&[&[0; 16]]));
+        assert_eq!(digest_of(&[b"same"]), digest_of(&[b"same"]));
+    }
+
+    #[test]
+    fn looks_are_read_back() {
+        for asked in [None, Some(("".into(), false)), Some(("www.example.com".into(), true))] {
+            let look = Look { digest: [1, u64::MAX], asked };
+            assert_eq!(Look::from_bytes(&look.to_bytes()), Some(look));
+        }
+        assert_eq!(Look::from_bytes(&[0; 15]), None);
+        assert_eq!(Look::from_bytes(&[[0; 17].as_slice(), &[0xff]].concat()), None);
+    }
+}
