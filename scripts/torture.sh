@@ -46,6 +46,7 @@ render() {
 
 program() {
   run "kills of the program" env TYMPAN_KILLS="${KILLS:-100}" cargo test --test it crash -- --nocapture
+  run "kills of a publisher and old pages" env TYMPAN_KILLS="${KILLS:-100}" cargo test --test it ledger_kills -- --nocapture
   run "kills of a farm" env TYMPAN_KILLS="${KILLS:-100}" cargo test --test it farm -- --nocapture
 }
 

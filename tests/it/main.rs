@@ -23,6 +23,7 @@ mod floors;
 mod history;
 mod interface;
 mod launches;
+mod ledger_kills;
 mod maintenance;
 mod mounts;
 mod offload;
