@@ -8,8 +8,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Instant, SystemTime};
 
-use tympan_content::{NodePath, Property, Repository, Subtree, Value};
-use tympan_render::ledger::{Ledger, LedgerOptions, MAX_URLS, MIGRATIONS, Recorded};
+use tympan_content::{NodePath, Property, Repository, Snapshot, Subtree, Value};
+use tympan_render::ledger::{Ledger, LedgerOptions, Look, MAX_URLS, MIGRATIONS, Recorded};
 use tympan_render::{Body, Options, Recording, RenderRequest, Renderer};
 use tympan_store::State;
 
@@ -24,7 +24,7 @@ const SECTIONS: usize = 20;
 
 const TEMPLATE: &str = "<title>{{ page.title }}</title>\
     {% for one in nav(\"/content/site\") %}<a href=\"{{ one.url }}\">{{ one.title }}</a>{% endfor %}\
-    <p>{{ properties.text }}</p>{% set other = node(properties.other) %}\
+    <p>{{ properties.text|trim }}</p>{% set other = node(properties.other) %}\
     <aside>{{ other.properties[\"jcr:title\"] }}</aside>";
 
 /// Measures the row.
@@ -39,10 +39,14 @@ pub(super) fn measure(context: &mut Context) -> Outcome<Vec<Figure>> {
         cache.insert(url.clone(), site.fetch(url)?);
     }
     let edited = pages / 2;
-    let named = site.edit(&content_of(edited), "text", "A text that nobody else shows")?;
+    let (named, _) = site.edit(&content_of(edited), "text", "A text that nobody else shows")?;
     let one = refresh(&site, &mut cache, &named)?;
-    let named = site.edit(&content_of(edited), "jcr:title", "A title that the next page shows")?;
+    let title = "A title that the next page shows";
+    let (named, compared) = site.edit(&content_of(edited), "jcr:title", title)?;
     let two = refresh(&site, &mut cache, &named)?;
+    // Written anew with the blanks around it that nothing shows; the record alone would name both pages.
+    let (named, again) = site.edit(&content_of(edited), "text", "  A text that nobody else shows")?;
+    let none = refresh(&site, &mut cache, &named)?;
     let stale = all.iter().filter(|url| site.fetch(url).ok().as_ref() != cache.get(*url)).count();
     let mut figures = vec![
         Figure::value(
@@ -53,8 +57,12 @@ pub(super) fn measure(context: &mut Context) -> Outcome<Vec<Figure>> {
         )
         .goal(Goal::Exactly(1.0)),
         Figure::value(ROW, "its title, which another page shows: pages drawn anew", two, "pages")
-            .goal(Goal::Exactly(2.0)),
-        Figure::value(ROW, "pages left old after both", to_f64(stale), "pages")
+            .goal(Goal::Exactly(2.0))
+            .note(format!("{compared} drawings in the publisher before, to see who shows it")),
+        Figure::value(ROW, "blanks that no page shows: pages drawn anew", none, "pages")
+            .goal(Goal::Exactly(0.0))
+            .note(format!("{again} drawings in the publisher")),
+        Figure::value(ROW, "pages left old after these", to_f64(stale), "pages")
             .goal(Goal::Exactly(0.0)),
     ];
     figures.extend(sweep(&site, &all)?);
@@ -76,7 +84,7 @@ fn sweep(site: &Site, all: &[String]) -> Outcome<Vec<Figure>> {
         let began = Instant::now();
         let swept = site.edit("/content/site/s3/jcr:content", "jcr:title", "Everywhere");
         let found = began.elapsed();
-        let drawn = swept.and_then(|named| {
+        let drawn = swept.and_then(|(named, _)| {
             named.iter().try_for_each(|url| site.fetch(url).map(drop))?;
             Ok(named.len())
         });
@@ -185,7 +193,8 @@ impl Site {
             let ticket = self.ledger.ticket();
             let request = RenderRequest { recording: Recording::Paths, ..RenderRequest::get(url) };
             let drawn = self.renderer.render(&self.repository.snapshot()?, &request);
-            match self.ledger.record(ticket, url, &drawn.reads.dependencies()) {
+            let look = Look::of(&drawn, &request);
+            match self.ledger.record_look(ticket, url, &drawn.reads.dependencies(), look) {
                 Recorded::Outdated => {}
                 Recorded::Lost => return Err("the ledger cannot be written".into()),
                 Recorded::Kept => match drawn.body {
@@ -196,16 +205,22 @@ impl Site {
         }
     }
 
-    /// Publishes a property and returns the URLs to draw anew.
-    fn edit(&self, path: &str, name: &str, value: &str) -> Outcome<Vec<String>> {
+    /// Publishes a property and returns the URLs to draw anew, and how many were drawn to find them.
+    fn edit(&self, path: &str, name: &str, value: &str) -> Outcome<(Vec<String>, u64)> {
         let before = self.repository.snapshot()?;
         let mut session = self.repository.session("bench")?;
         session.set_property(&NodePath::new(path)?, name, value.into())?;
         session.commit("edit", SystemTime::UNIX_EPOCH)?;
-        let affected = self.ledger.affected(&before, &self.repository.snapshot()?)?;
+        let compared = AtomicU64::new(0);
+        let draw = |state: &Snapshot, request: &RenderRequest<'_>| {
+            compared.fetch_add(1, Ordering::Relaxed);
+            Some(self.renderer.render(state, request))
+        };
+        let after = self.repository.snapshot()?;
+        let affected = self.ledger.affected_shown(&before, &after, &draw)?;
         self.ledger.settle(&affected);
         self.runtime.block_on(self.ledger.store())?;
-        Ok(affected.urls)
+        Ok((affected.urls, compared.into_inner()))
     }
 }
 

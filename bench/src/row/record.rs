@@ -1,5 +1,6 @@
 //! R4: what it costs a render to keep the paths it read.
 
+use tympan_render::ledger::Look;
 use tympan_render::{Body, Options, Recording, RenderRequest, Renderer};
 
 use crate::alternate::{Spread, alternate};
@@ -56,7 +57,11 @@ impl Painter {
         let draw = |_| -> Outcome<()> {
             let drawn = self.render(path, recording)?;
             // What the ledger is given; without a record this is nothing.
-            std::hint::black_box(drawn.reads.dependencies());
+            if recording == Recording::Paths {
+                let request = RenderRequest { recording, ..RenderRequest::get(path) };
+                std::hint::black_box(drawn.reads.dependencies());
+                std::hint::black_box(Look::of(&drawn, &request));
+            }
             Ok(())
         };
         let (result, seconds) = cpu::spent(|| (0..renders).try_for_each(draw));
