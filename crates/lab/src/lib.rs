@@ -1,4 +1,27 @@
-//! The performance lab: plans, load engine, recording, goals, ramps, analysis, reports.
+//! The performance lab: plans, load engine, recording, goals, analysis, reports.
 //!
 //! It sees a system only as HTTP and log files and imports no room that it may be asked to judge, so that the same
 //! plan measures Tympan, AEM or OpenCms.
+//!
+//! * Sending: [`get`] and [`ab`] (URLs), [`plan`] (plans of JMeter and our own), all on one load engine.
+//! * Numbers: [`record`] (histograms, result files, summary lines), [`honesty`] (may they be believed), [`goal`].
+//! * Reading what others measured: [`ab::parse`], [`record::jtl`], [`requests`] (logs), [`calculate`], [`compare`].
+//! * Telling: [`report`].
+//!
+//! Not here: arguments and exit codes (the binary).
+
+pub mod ab;
+mod error;
+mod finding;
+pub mod get;
+pub mod honesty;
+mod load;
+mod net;
+pub mod plan;
+pub mod record;
+
+pub use error::Error;
+pub use finding::Finding;
+
+/// The result of runs and analyses.
+pub type Result<T, E = Error> = std::result::Result<T, E>;

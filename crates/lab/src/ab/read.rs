@@ -1,0 +1,189 @@
+//! Reads ab's text, old and new, and compares one run with the next.
+//!
+//! Two runs are compared only where they asked for the same thing: another page, another number of connections or
+//! another keep-alive makes a factor meaningless, so it is withheld with the reason.
+
+use std::fmt;
+
+/// A run as its text tells it.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct AbText {
+    /// `Server Software`.
+    pub software: String,
+    /// `Server Hostname`.
+    pub host: String,
+    /// `Server Port`.
+    pub port: u16,
+    /// `Document Path`.
+    pub path: String,
+    /// `Document Length`; none if it varies.
+    pub length: Option<u64>,
+    /// `Concurrency Level`.
+    pub concurrency: u64,
+    /// `Time taken for tests`, in seconds.
+    pub seconds: f64,
+    /// `Complete requests`.
+    pub complete: u64,
+    /// `Failed requests`.
+    pub failed: u64,
+    /// `Keep-Alive requests`, where the line is there.
+    pub kept_alive: Option<u64>,
+    /// `Total transferred`.
+    pub transferred: u64,
+    /// `HTML transferred`.
+    pub html: u64,
+    /// `Requests per second`.
+    pub rate: f64,
+    /// `Time per request` of one connection, in milliseconds.
+    pub per_request: f64,
+    /// `Time per request` across all connections, in milliseconds.
+    pub across: f64,
+    /// `Transfer rate`, in KiB per second.
+    pub transfer_rate: f64,
+    /// Connect, Processing, Waiting, Total: min, mean, deviation, median, max, in milliseconds.
+    pub times: Vec<(String, [f64; 5])>,
+    /// Percentage and milliseconds.
+    pub percentiles: Vec<(u32, u64)>,
+}
+
+/// Reads the first run in `text`; `None` if there is none.
+#[must_use]
+pub fn parse(text: &str) -> Option<AbText> {
+    parse_all(text).into_iter().next()
+}
+
+/// Reads all runs in `text`, which may stand between other lines, as in a diary.
+#[must_use]
+pub fn parse_all(text: &str) -> Vec<AbText> {
+    let mut runs: Vec<AbText> = Vec::new();
+    for line in text.lines() {
+        let line = line.trim();
+        if line.contains("erver Software:") {
+            runs.push(AbText { software: after_colon(line).to_owned(), ..AbText::default() });
+        } else if let Some(run) = runs.last_mut() {
+            run.read_line(line);
+        }
+    }
+    runs.retain(|run| run.complete > 0 || run.seconds > 0.0);
+    runs
+}
+
+fn after_colon(line: &str) -> &str {
+    line.split_once(':').map_or("", |(_, value)| value.trim())
+}
+
+fn number<T: std::str::FromStr + Default>(line: &str) -> T {
+    after_colon(line)
+        .split_whitespace()
+        .next()
+        .and_then(|word| word.parse().ok())
+        .unwrap_or_default()
+}
+
+impl AbText {
+    fn read_line(&mut self, line: &str) {
+        let name = line.split(':').next().unwrap_or_default();
+        match name {
+            "Server Hostname" => after_colon(line).clone_into(&mut self.host),
+            "Server Port" => self.port = number(line),
+            "Document Path" => after_colon(line).clone_into(&mut self.path),
+            "Document Length" => {
+                self.length =
+                    after_colon(line).split_whitespace().next().and_then(|word| word.parse().ok());
+            }
+            "Concurrency Level" => self.concurrency = number(line),
+            "Time taken for tests" => self.seconds = number(line),
+            "Complete requests" => self.complete = number(line),
+            "Failed requests" => self.failed = number(line),
+            "Keep-Alive requests" => self.kept_alive = Some(number(line)),
+            "Total transferred" => self.transferred = number(line),
+            "HTML transferred" => self.html = number(line),
+            "Requests per second" => self.rate = number(line),
+            "Time per request" if line.contains("across all") => self.across = number(line),
+            "Time per request" => self.per_request = number(line),
+            "Transfer rate" => self.transfer_rate = number(line),
+            "Connect" | "Processing" | "Waiting" | "Total" => self.read_times(name, line),
+            _ => self.read_percentile(line),
+        }
+    }
+
+    fn read_times(&mut self, name: &str, line: &str) {
+        let mut values = after_colon(line).split_whitespace().map_while(|word| word.parse().ok());
+        let mut row = [0.0; 5];
+        for place in &mut row {
+            match values.next() {
+                Some(value) => *place = value,
+                None => return,
+            }
+        }
+        self.times.push((name.to_owned(), row));
+    }
+
+    fn read_percentile(&mut self, line: &str) {
+        let Some((percent, rest)) = line.split_once('%') else { return };
+        let time = rest.split_whitespace().next().and_then(|word| word.parse().ok());
+        if let (Ok(percent), Some(time)) = (percent.trim().parse(), time) {
+            self.percentiles.push((percent, time));
+        }
+    }
+
+    /// Returns the milliseconds within which `percent` of the requests were served.
+    #[must_use]
+    pub fn percentile(&self, percent: u32) -> Option<u64> {
+        self.percentiles.iter().find(|(known, _)| *known == percent).map(|(_, time)| *time)
+    }
+
+    /// Compares this run with an earlier one.
+    #[must_use]
+    pub fn compare(&self, before: &Self) -> Comparison {
+        let factor = if before.rate > 0.0 { self.rate / before.rate } else { 0.0 };
+        let mut differences = Vec::new();
+        if self.path != before.path {
+            differences.push(format!("document path `{}` -> `{}`", before.path, self.path));
+        }
+        if self.length != before.length {
+            let tell = |length: Option<u64>| {
+                length.map_or("variable".to_owned(), |length| length.to_string())
+            };
+            differences.push(format!(
+                "document length {} -> {}",
+                tell(before.length),
+                tell(self.length)
+            ));
+        }
+        if self.concurrency != before.concurrency {
+            differences.push(format!("concurrency {} -> {}", before.concurrency, self.concurrency));
+        }
+        if self.kept_alive.is_some() != before.kept_alive.is_some() {
+            differences.push("keep-alive switched".to_owned());
+        }
+        Comparison { factor, differences }
+    }
+}
+
+/// One run beside an earlier one.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Comparison {
+    /// Requests per second, this run divided by the earlier one.
+    pub factor: f64,
+    /// Why the factor says nothing; empty if it does.
+    pub differences: Vec<String>,
+}
+
+impl Comparison {
+    /// Reports whether the two runs asked for the same thing.
+    #[must_use]
+    pub fn is_fair(&self) -> bool {
+        self.differences.is_empty()
+    }
+}
+
+impl fmt::Display for Comparison {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_fair() {
+            write!(f, "{:.2}x", self.factor)
+        } else {
+            write!(f, "not comparable: {}", self.differences.join(", "))
+        }
+    }
+}

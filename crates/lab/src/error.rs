@@ -1,0 +1,76 @@
+use std::path::PathBuf;
+
+use crate::finding::Finding;
+
+/// Why a run, a plan or an analysis did not come about.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The address of a target does not read.
+    #[error(
+        "`{url}` is no URL that a load can go to: {reason}; expected `http://host[:port]/path` or `https://...`"
+    )]
+    Url {
+        /// The address as it was given.
+        url: String,
+        /// What is wrong.
+        reason: &'static str,
+    },
+    /// The name of a host has no address.
+    #[error("cannot find an address of `{host}`")]
+    Resolve {
+        /// The host.
+        host: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// A file cannot be read or written.
+    #[error("cannot {verb} `{}`", path.display())]
+    File {
+        /// `read` or `write`.
+        verb: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// A plan, a goals file or a log has faults; nothing was run.
+    #[error("{}", list(.0))]
+    Refused(Vec<Finding>),
+    /// The input does not hold what the analysis needs.
+    #[error("{0}")]
+    Input(String),
+    /// The system gave no epoll, thread or socket.
+    #[error("cannot start the load engine")]
+    Engine(#[source] std::io::Error),
+    /// TLS cannot be set up.
+    #[error("cannot set up TLS: {0}")]
+    Tls(String),
+}
+
+impl Error {
+    /// Reports whether the fault lies in what the caller gave, not in the system or the target.
+    #[must_use]
+    pub fn is_usage(&self) -> bool {
+        matches!(self, Self::Url { .. } | Self::Refused(_) | Self::Input(_))
+    }
+
+    pub(crate) fn read(path: &std::path::Path, source: std::io::Error) -> Self {
+        Self::File { verb: "read", path: path.to_owned(), source }
+    }
+
+    pub(crate) fn write(path: &std::path::Path, source: std::io::Error) -> Self {
+        Self::File { verb: "write", path: path.to_owned(), source }
+    }
+}
+
+fn list(findings: &[Finding]) -> String {
+    let count = findings.len();
+    let mut text = String::new();
+    for finding in findings {
+        text.push_str(&finding.to_string());
+        text.push('\n');
+    }
+    let noun = if count == 1 { "problem" } else { "problems" };
+    text.push_str(&format!("{count} {noun}; nothing was run"));
+    text
+}

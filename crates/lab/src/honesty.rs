@@ -1,0 +1,89 @@
+//! Whether a run may be believed: a generator at its own limits measures itself.
+
+use std::time::Duration;
+
+use crate::record::Results;
+
+/// Lag at the 99th percentile beyond which times are the generator's.
+const MOST_LAG: Duration = Duration::from_millis(10);
+/// Share of its processors beyond which the generator, not the target, may be what is slow.
+const MOST_CPU: f64 = 0.85;
+/// Shorter runs are too short to judge the processor share.
+const SHORTEST: Duration = Duration::from_secs(2);
+/// Fewer moments on a schedule say nothing about a 99th percentile.
+const FEWEST_MOMENTS: u64 = 100;
+
+/// Returns why the results cannot be trusted; nothing if they can.
+#[must_use]
+pub fn doubts(results: &Results) -> Vec<String> {
+    let mut doubts = Vec::new();
+    let generator = &results.generator;
+    let lag = generator.lag.quantile(0.99);
+    if generator.lag.count() >= FEWEST_MOMENTS && lag > MOST_LAG {
+        doubts.push(format!(
+            "it sent {:.1} ms later than planned (99th percentile; at most {} ms)",
+            lag.as_secs_f64() * 1000.0,
+            MOST_LAG.as_millis()
+        ));
+    }
+    let share = generator.cpu_share(results.elapsed);
+    if results.elapsed >= SHORTEST && share > MOST_CPU {
+        doubts.push(format!(
+            "it used {:.0} % of the {} processors that its {} threads may use (at most {:.0} %)",
+            share * 100.0,
+            generator.workers.min(generator.processors),
+            generator.workers,
+            MOST_CPU * 100.0
+        ));
+    }
+    let failures = results.labels.values().flat_map(|series| &series.total.reasons);
+    let exhausted: u64 = failures
+        .filter(|(reason, _)| reason.contains("on the generator"))
+        .map(|(_, count)| *count)
+        .sum();
+    if exhausted > 0 {
+        doubts.push(format!("{exhausted} requests found no port or file descriptor left"));
+    }
+    doubts
+}
+
+/// Returns the warning to print, if there is one.
+#[must_use]
+pub fn warning(results: &Results) -> Option<String> {
+    let doubts = doubts(results);
+    (!doubts.is_empty()).then(|| format!("GENERATOR SATURATED: {}", doubts.join("; ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use super::*;
+
+    fn results(lag_us: u64, cpu: f64) -> Results {
+        let mut results = Results::new(SystemTime::UNIX_EPOCH);
+        results.elapsed = Duration::from_secs(10);
+        results.generator.workers = 2;
+        results.generator.processors = 2;
+        results.generator.cpu = Duration::from_secs_f64(20.0 * cpu);
+        results.generator.lag.record_us(lag_us, 1000);
+        results
+    }
+
+    #[test]
+    fn late_or_busy_generators_are_not_believed() {
+        assert_eq!(warning(&results(900, 0.5)), None);
+        let late = warning(&results(12_000, 0.5)).unwrap();
+        assert!(late.starts_with("GENERATOR SATURATED: it sent 12.0 ms later"), "{late}");
+        let busy = warning(&results(900, 0.9)).unwrap();
+        assert!(busy.contains("it used 90 % of the 2 processors"), "{busy}");
+        assert_eq!(doubts(&results(12_000, 0.9)).len(), 2);
+    }
+
+    #[test]
+    fn a_moment_is_too_short_to_judge() {
+        let mut short = results(900, 0.99);
+        short.elapsed = Duration::from_millis(100);
+        assert_eq!(warning(&short), None);
+    }
+}

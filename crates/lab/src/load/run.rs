@@ -1,0 +1,215 @@
+//! Starts the workers, adds up what they hand over, and writes rows on a thread of their own.
+
+use std::fs::File;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel, sync_channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime};
+
+use super::worker::{Duty, Hire, Worker};
+use super::{Crowd, Schedule, User};
+use crate::record::{Interval, Recorder, Results, RowSink, jtl};
+use crate::{Error, Result};
+
+/// What one worker has to do.
+pub(crate) struct Crew {
+    /// Users of the closed model and when they start, since the start of the run.
+    pub(crate) users: Vec<(Duration, Box<dyn User>)>,
+    /// Arrivals of the open model, and who receives them.
+    pub(crate) arrivals: Option<(Schedule, Hire)>,
+}
+
+impl std::fmt::Debug for Crew {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Crew").field("users", &self.users.len()).finish_non_exhaustive()
+    }
+}
+
+/// Where rows of single samples go.
+#[derive(Debug)]
+pub(crate) struct Rows {
+    writer: JoinHandle<std::io::Result<()>>,
+    path: PathBuf,
+    sink: RowSink,
+}
+
+impl Rows {
+    /// Begins a result file; one that exists is replaced.
+    ///
+    /// # Errors
+    /// [`Error::File`].
+    pub(crate) fn create(path: &Path) -> Result<Self> {
+        let file = File::create(path).map_err(|source| Error::write(path, source))?;
+        Self::start(vec![file], path)
+    }
+
+    /// Adds to result files, as JMeter does; each gets its header if it is new.
+    ///
+    /// # Errors
+    /// [`Error::File`].
+    pub(crate) fn append(paths: &[PathBuf]) -> Result<Self> {
+        let mut files = Vec::new();
+        for path in paths {
+            let lost = |source| Error::write(path, source);
+            if let Some(folder) = path.parent() {
+                std::fs::create_dir_all(folder).map_err(lost)?;
+            }
+            files.push(File::options().append(true).create(true).open(path).map_err(lost)?);
+        }
+        Self::start(files, paths.first().map_or(Path::new(""), PathBuf::as_path))
+    }
+
+    fn start(mut files: Vec<File>, path: &Path) -> Result<Self> {
+        let (sender, receiver) = sync_channel::<Vec<u8>>(64);
+        let writer = std::thread::Builder::new().name("rows".to_owned());
+        let writer = writer
+            .spawn(move || {
+                for file in &mut files {
+                    if file.metadata()?.len() == 0 {
+                        file.write_all(format!("{}\n", jtl::HEADER).as_bytes())?;
+                    }
+                }
+                for piece in receiver {
+                    for file in &mut files {
+                        file.write_all(&piece)?;
+                    }
+                }
+                Ok(())
+            })
+            .map_err(Error::Engine)?;
+        let sink = RowSink { sender, epoch: SystemTime::now(), at: Instant::now() };
+        Ok(Self { writer, path: path.to_owned(), sink })
+    }
+
+    pub(crate) fn sink(&self) -> RowSink {
+        self.sink.clone()
+    }
+
+    /// Waits until everything is written.
+    ///
+    /// # Errors
+    /// [`Error::File`] if the disk refused something.
+    pub(crate) fn finish(self) -> Result<()> {
+        drop(self.sink);
+        let outcome = self.writer.join().unwrap_or_else(|_| Err(std::io::ErrorKind::Other.into()));
+        outcome.map_err(|source| Error::write(&self.path, source))
+    }
+}
+
+/// A run.
+#[derive(Debug)]
+pub(crate) struct Load {
+    /// One per worker.
+    pub(crate) crews: Vec<Crew>,
+    /// When everyone is asked to finish.
+    pub(crate) stop_after: Option<Duration>,
+    /// How long exchanges under way may still take then.
+    pub(crate) drain: Duration,
+    pub(crate) crowd: Arc<Crowd>,
+    pub(crate) rows: Option<RowSink>,
+}
+
+/// What an observer sees once a second.
+#[derive(Debug)]
+pub(crate) struct Progress<'a> {
+    pub(crate) results: &'a Results,
+    pub(crate) crowd: &'a Crowd,
+    pub(crate) elapsed: Duration,
+}
+
+/// Someone who watches a run.
+pub(crate) trait Observer {
+    /// Is told about once a second.
+    fn second(&mut self, progress: &Progress<'_>);
+}
+
+impl Observer for () {
+    fn second(&mut self, _progress: &Progress<'_>) {}
+}
+
+/// Returns the processors that this process may use.
+pub(crate) fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Runs a load to its end.
+///
+/// # Errors
+/// [`Error::Engine`] if the system gives no threads or no epoll.
+pub(crate) fn run(load: Load, observer: &mut dyn Observer) -> Result<Results> {
+    let mut results = Results::new(SystemTime::now());
+    results.generator.workers = load.crews.len();
+    results.generator.processors = processors();
+    results.generator.is_open = load.crews.iter().any(|crew| crew.arrivals.is_some());
+    let offered = load.crews.iter().find_map(|crew| crew.arrivals.as_ref());
+    results.generator.offered = offered.map(|(schedule, _)| schedule.rate());
+    let (sender, receiver) = channel();
+    let started = Instant::now();
+    let crowd = Arc::clone(&load.crowd);
+    let threads = start(load, started, &sender)?;
+    drop(sender);
+    let cpu = collect(&receiver, &mut results, &crowd, started, observer);
+    let mut outcome = Ok(());
+    for thread in threads {
+        let ended = thread.join().unwrap_or_else(|_| Err(std::io::ErrorKind::Other.into()));
+        outcome = outcome.and(ended.map_err(Error::Engine));
+    }
+    results.elapsed = started.elapsed();
+    results.generator.cpu = cpu;
+    outcome.map(|()| results)
+}
+
+type Thread = JoinHandle<std::io::Result<()>>;
+
+fn start(load: Load, started: Instant, sender: &Sender<Interval>) -> Result<Vec<Thread>> {
+    let mut threads = Vec::new();
+    for (number, crew) in load.crews.into_iter().enumerate() {
+        let recorder = Recorder::new(number, started, sender.clone(), load.rows.clone());
+        let duty = Duty {
+            users: crew.users,
+            arrivals: crew.arrivals,
+            stop_after: load.stop_after,
+            drain: load.drain,
+        };
+        for _ in &duty.users {
+            load.crowd.note_start();
+        }
+        let worker = Worker::new(started, duty, recorder, Arc::clone(&load.crowd))
+            .map_err(|error| Error::Engine(error.into()))?;
+        let thread = std::thread::Builder::new().name(format!("load {number}"));
+        threads
+            .push(thread.spawn(move || worker.run().map_err(Into::into)).map_err(Error::Engine)?);
+    }
+    Ok(threads)
+}
+
+/// Adds up until every worker has hung up; returns the processor time of all.
+fn collect(
+    receiver: &Receiver<Interval>,
+    results: &mut Results,
+    crowd: &Crowd,
+    started: Instant,
+    observer: &mut dyn Observer,
+) -> Duration {
+    let mut cpu = vec![Duration::ZERO; results.generator.workers];
+    let mut next = Duration::from_secs(1);
+    loop {
+        match receiver.recv_timeout(next.saturating_sub(started.elapsed())) {
+            Ok(interval) => {
+                results.add(&interval);
+                results.generator.most_active = results.generator.most_active.max(interval.active);
+                if let Some(known) = cpu.get_mut(interval.worker) {
+                    *known = interval.cpu;
+                }
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                next += Duration::from_secs(1);
+                let elapsed = started.elapsed();
+                observer.second(&Progress { results, crowd, elapsed });
+            }
+            Err(RecvTimeoutError::Disconnected) => return cpu.iter().sum(),
+        }
+    }
+}

@@ -1,0 +1,576 @@
+//! One thread of the engine.
+//!
+//! Sockets are registered once, edge-triggered; a timer of the kernel wakes the thread for the next due user or arrival,
+//! because the whole milliseconds of `epoll_wait` would be a lag of the generator's own.
+
+use std::collections::VecDeque;
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::event::{Timespec, epoll};
+use rustix::time::{
+    ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, clock_gettime,
+    timerfd_create, timerfd_settime,
+};
+
+use super::timer::{Timers, until};
+use super::{Crowd, Schedule, Step, Turn, User};
+use crate::net::{Connection, Failure, Progress, Reply, Request};
+use crate::record::Recorder;
+
+/// Makes a user for an arrival; `None` when there may be no more.
+pub(super) type Hire = Box<dyn FnMut() -> Option<Box<dyn User>> + Send>;
+
+/// What one worker has to do.
+pub(super) struct Duty {
+    /// Users of the closed model and when they start, since the start of the run.
+    pub(super) users: Vec<(Duration, Box<dyn User>)>,
+    /// Arrivals of the open model.
+    pub(super) arrivals: Option<(Schedule, Hire)>,
+    /// When everyone is asked to finish.
+    pub(super) stop_after: Option<Duration>,
+    /// How long exchanges under way may still take then.
+    pub(super) drain: Duration,
+}
+
+/// The event of the timer; connections count from 0.
+const TIMER: u64 = u64::MAX;
+/// Bytes read at once.
+const BUFFER: usize = 64 * 1024;
+/// How often waiting exchanges are compared with their time limits.
+const LOOK_AT_LIMITS: Duration = Duration::from_millis(10);
+
+struct Slot {
+    user: Option<Box<dyn User>>,
+    connections: Vec<usize>,
+    /// Exchanges under way.
+    running: usize,
+    waiting: VecDeque<(usize, Request)>,
+    replies: Vec<Option<Box<Reply>>>,
+    due: Instant,
+    is_timed: bool,
+}
+
+struct Place {
+    connection: Connection,
+    generation: u32,
+    user: usize,
+    /// Which of the user's requests is under way.
+    request: usize,
+    is_busy: bool,
+}
+
+pub(super) struct Worker {
+    epoll: OwnedFd,
+    clock: OwnedFd,
+    armed: Option<Instant>,
+    started: Instant,
+    slots: Vec<Slot>,
+    /// Users of the open model that wait for an arrival.
+    free: Vec<usize>,
+    /// Arrivals that wait for a user.
+    queue: VecDeque<Instant>,
+    ready: VecDeque<usize>,
+    timers: Timers,
+    places: Vec<Option<Place>>,
+    holes: Vec<usize>,
+    generation: u32,
+    busy: usize,
+    has_limits: bool,
+    next_look: Instant,
+    next_arrival: Option<Instant>,
+    duty: Duty,
+    stop_at: Option<Instant>,
+    give_up_at: Option<Instant>,
+    alive: usize,
+    buffer: Box<[u8]>,
+    recorder: Recorder,
+    crowd: Arc<Crowd>,
+}
+
+impl std::fmt::Debug for Worker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Worker").field("users", &self.slots.len()).finish_non_exhaustive()
+    }
+}
+
+impl Worker {
+    pub(super) fn new(
+        started: Instant,
+        duty: Duty,
+        recorder: Recorder,
+        crowd: Arc<Crowd>,
+    ) -> rustix::io::Result<Self> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let clock = timerfd_create(
+            TimerfdClockId::Monotonic,
+            TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC,
+        )?;
+        epoll::add(
+            &epoll,
+            &clock,
+            epoll::EventData::new_u64(TIMER),
+            epoll::EventFlags::IN | epoll::EventFlags::ET,
+        )?;
+        Ok(Self {
+            epoll,
+            clock,
+            armed: None,
+            started,
+            slots: Vec::new(),
+            free: Vec::new(),
+            queue: VecDeque::new(),
+            ready: VecDeque::new(),
+            timers: Timers::default(),
+            places: Vec::new(),
+            holes: Vec::new(),
+            generation: 0,
+            busy: 0,
+            has_limits: false,
+            next_look: started,
+            next_arrival: None,
+            stop_at: duty.stop_after.map(|after| started + after),
+            give_up_at: None,
+            duty,
+            alive: 0,
+            buffer: vec![0; BUFFER].into_boxed_slice(),
+            recorder,
+            crowd,
+        })
+    }
+
+    /// Works until every user has left.
+    pub(super) fn run(mut self) -> rustix::io::Result<()> {
+        for (start, user) in std::mem::take(&mut self.duty.users) {
+            let due = self.started + start;
+            let slot = self.add_user(user, due);
+            self.set_timer(slot, due);
+        }
+        self.plan_arrival();
+        let mut events: Vec<epoll::Event> = Vec::with_capacity(256);
+        loop {
+            let now = Instant::now();
+            self.wake_due(now);
+            self.give_turns();
+            let now = Instant::now();
+            self.recorder.tick(now, self.crowd.active(), thread_cpu);
+            self.look_at_ends(now);
+            if self.is_over() {
+                break;
+            }
+            self.wait(&mut events)?;
+        }
+        self.recorder.flush(self.crowd.active(), thread_cpu());
+        Ok(())
+    }
+
+    fn is_over(&self) -> bool {
+        self.ready.is_empty()
+            && self.alive == 0
+            && self.next_arrival.is_none()
+            && self.queue.is_empty()
+    }
+
+    fn add_user(&mut self, user: Box<dyn User>, due: Instant) -> usize {
+        self.alive += 1;
+        self.slots.push(Slot {
+            user: Some(user),
+            connections: Vec::new(),
+            running: 0,
+            waiting: VecDeque::new(),
+            replies: Vec::new(),
+            due,
+            is_timed: false,
+        });
+        self.slots.len() - 1
+    }
+
+    fn set_timer(&mut self, slot: usize, due: Instant) {
+        if let Some(slot) = self.slots.get_mut(slot) {
+            slot.due = due;
+            slot.is_timed = true;
+        }
+        self.timers.add(due, slot);
+    }
+
+    fn plan_arrival(&mut self) {
+        let next = self.duty.arrivals.as_mut().and_then(|(schedule, _)| schedule.next());
+        self.next_arrival = next.map(|at| self.started + at);
+    }
+
+    fn wake_due(&mut self, now: Instant) {
+        while let Some((due, user)) = self.timers.take_due(now) {
+            self.wake(user, due, now);
+        }
+        while let Some(due) = self.next_arrival
+            && due <= now
+        {
+            self.plan_arrival();
+            self.receive(due, now);
+        }
+        if self.next_arrival.is_none() && self.duty.arrivals.is_some() {
+            for user in std::mem::take(&mut self.free) {
+                self.leave(user);
+            }
+        }
+    }
+
+    fn wake(&mut self, user: usize, due: Instant, now: Instant) {
+        let Some(slot) = self.slots.get_mut(user) else { return };
+        if !slot.is_timed || slot.due != due {
+            return;
+        }
+        slot.is_timed = false;
+        self.recorder.lag(now.saturating_duration_since(due));
+        self.ready.push_back(user);
+    }
+
+    /// Gives an arrival to a user.
+    fn receive(&mut self, due: Instant, now: Instant) {
+        let user = match self.free.pop() {
+            Some(user) => user,
+            None => {
+                let hired = self.duty.arrivals.as_mut().and_then(|(_, hire)| hire());
+                let Some(user) = hired else {
+                    self.recorder.late();
+                    self.queue.push_back(due);
+                    return;
+                };
+                self.crowd.note_start();
+                self.add_user(user, due)
+            }
+        };
+        self.recorder.lag(now.saturating_duration_since(due));
+        if let Some(slot) = self.slots.get_mut(user) {
+            slot.due = due;
+        }
+        self.ready.push_back(user);
+    }
+
+    fn give_turns(&mut self) {
+        while let Some(user) = self.ready.pop_front() {
+            self.give_turn(user);
+        }
+    }
+
+    fn give_turn(&mut self, index: usize) {
+        let Some(slot) = self.slots.get_mut(index) else { return };
+        let Some(mut user) = slot.user.take() else { return };
+        let replies = slot.replies.drain(..).flatten().collect();
+        let mut turn = Turn {
+            now: Instant::now(),
+            due: slot.due,
+            replies,
+            is_stopping: self.give_up_at.is_some(),
+            recorder: &mut self.recorder,
+            drops_connections: false,
+        };
+        let step = user.next(&mut turn);
+        let (now, drops_connections) = (turn.now, turn.drops_connections);
+        slot.user = Some(user);
+        if drops_connections {
+            for connection in std::mem::take(&mut slot.connections) {
+                self.close(connection);
+            }
+        }
+        self.take_step(index, step, now);
+    }
+
+    fn take_step(&mut self, index: usize, step: Step, now: Instant) {
+        match step {
+            Step::Fetch(request) => self.fetch(index, vec![request], 1),
+            Step::FetchAll { requests, parallel } => self.fetch(index, requests, parallel.max(1)),
+            Step::Wait(due) => self.set_timer(index, due),
+            Step::Rest => self.rest(index, now),
+            Step::End => self.leave(index),
+        }
+    }
+
+    fn rest(&mut self, index: usize, now: Instant) {
+        if self.duty.arrivals.is_none() {
+            if let Some(slot) = self.slots.get_mut(index) {
+                slot.due = now;
+            }
+            self.ready.push_back(index);
+            return;
+        }
+        match self.queue.pop_front() {
+            Some(due) => {
+                if let Some(slot) = self.slots.get_mut(index) {
+                    slot.due = due;
+                }
+                self.ready.push_back(index);
+            }
+            None if self.next_arrival.is_none() => self.leave(index),
+            None => self.free.push(index),
+        }
+    }
+
+    fn leave(&mut self, index: usize) {
+        let Some(slot) = self.slots.get_mut(index) else { return };
+        if slot.user.take().is_none() {
+            return;
+        }
+        self.alive -= 1;
+        for connection in std::mem::take(&mut slot.connections) {
+            self.close(connection);
+        }
+        self.crowd.note_end();
+    }
+
+    fn fetch(&mut self, index: usize, requests: Vec<Request>, parallel: usize) {
+        let Some(slot) = self.slots.get_mut(index) else { return };
+        if requests.is_empty() {
+            self.ready.push_back(index);
+            return;
+        }
+        slot.replies.resize_with(requests.len(), || None);
+        slot.waiting.extend(requests.into_iter().enumerate());
+        for _ in 0..parallel {
+            self.start_waiting(index);
+        }
+    }
+
+    fn start_waiting(&mut self, index: usize) {
+        let Some(slot) = self.slots.get_mut(index) else { return };
+        let Some((number, request)) = slot.waiting.pop_front() else { return };
+        slot.running += 1;
+        self.start(index, number, request, Instant::now());
+    }
+
+    fn start(&mut self, index: usize, number: usize, request: Request, started: Instant) {
+        self.has_limits |= request.connect_timeout.is_some() || request.response_timeout.is_some();
+        let place = match self.idle_connection(index, &request) {
+            Some(place) => place,
+            None => match self.connect(index, &request) {
+                Ok(place) => place,
+                Err(failure) => return self.fail(index, number, failure, started),
+            },
+        };
+        let Some(Some(entry)) = self.places.get_mut(place) else { return };
+        entry.is_busy = true;
+        entry.request = number;
+        self.busy += 1;
+        let progress = entry.connection.begin(request, started, &mut self.buffer);
+        self.take_progress(place, progress);
+    }
+
+    fn idle_connection(&self, index: usize, request: &Request) -> Option<usize> {
+        let slot = self.slots.get(index)?;
+        slot.connections.iter().copied().find(|&place| {
+            matches!(self.places.get(place), Some(Some(entry))
+                if !entry.is_busy && entry.connection.leads_to(&request.target))
+        })
+    }
+
+    fn connect(&mut self, index: usize, request: &Request) -> Result<usize, Failure> {
+        let connection = Connection::open(&request.target)?;
+        self.generation = self.generation.wrapping_add(1);
+        let place = match self.holes.pop() {
+            Some(place) => place,
+            None => {
+                self.places.push(None);
+                self.places.len() - 1
+            }
+        };
+        let data = (u64::from(self.generation) << 32) | place as u64;
+        let flags = epoll::EventFlags::IN
+            | epoll::EventFlags::OUT
+            | epoll::EventFlags::RDHUP
+            | epoll::EventFlags::ET;
+        let added =
+            epoll::add(&self.epoll, connection.socket(), epoll::EventData::new_u64(data), flags);
+        if added.is_err() {
+            self.holes.push(place);
+            return Err(Failure::Exhausted);
+        }
+        if let Some(entry) = self.places.get_mut(place) {
+            let generation = self.generation;
+            *entry =
+                Some(Place { connection, generation, user: index, request: 0, is_busy: false });
+        }
+        if let Some(slot) = self.slots.get_mut(index) {
+            slot.connections.push(place);
+        }
+        Ok(place)
+    }
+
+    fn fail(&mut self, index: usize, number: usize, failure: Failure, started: Instant) {
+        let now = Instant::now();
+        let reply = Box::new(Reply {
+            started,
+            connect: now.saturating_duration_since(started),
+            first_byte: now,
+            ended: now,
+            sent: 0,
+            received: 0,
+            result: Err(failure),
+            kept_alive: false,
+            again: None,
+        });
+        self.deliver(index, number, reply);
+    }
+
+    fn take_progress(&mut self, place: usize, progress: Progress) {
+        match progress {
+            Progress::Pending => {}
+            Progress::Dead => self.forget(place),
+            Progress::Done(mut reply) => {
+                let Some(Some(entry)) = self.places.get_mut(place) else { return };
+                let (user, number) = (entry.user, entry.request);
+                if entry.is_busy {
+                    entry.is_busy = false;
+                    self.busy -= 1;
+                }
+                if !reply.kept_alive {
+                    self.forget(place);
+                }
+                match reply.again.take() {
+                    Some(request) => self.start(user, number, request, reply.started),
+                    None => self.deliver(user, number, reply),
+                }
+            }
+        }
+    }
+
+    fn deliver(&mut self, index: usize, number: usize, reply: Box<Reply>) {
+        let Some(slot) = self.slots.get_mut(index) else { return };
+        slot.running = slot.running.saturating_sub(1);
+        slot.due = reply.ended;
+        if let Some(place) = slot.replies.get_mut(number) {
+            *place = Some(reply);
+        }
+        if !slot.waiting.is_empty() {
+            self.start_waiting(index);
+        } else if slot.running == 0 {
+            self.ready.push_back(index);
+        }
+    }
+
+    /// Closes a connection and takes it from its user.
+    fn forget(&mut self, place: usize) {
+        if let Some(Some(entry)) = self.places.get(place)
+            && let Some(slot) = self.slots.get_mut(entry.user)
+        {
+            slot.connections.retain(|&known| known != place);
+        }
+        self.close(place);
+    }
+
+    fn close(&mut self, place: usize) {
+        if let Some(entry) = self.places.get_mut(place)
+            && let Some(entry) = entry.take()
+        {
+            self.busy -= usize::from(entry.is_busy);
+            self.holes.push(place);
+        }
+    }
+
+    /// Ends what took too long, and the run when it is time.
+    fn look_at_ends(&mut self, now: Instant) {
+        let is_time = self.stop_at.is_some_and(|at| now >= at) || self.crowd.is_stopping();
+        if is_time && self.give_up_at.is_none() {
+            self.give_up_at = Some(now + self.duty.drain);
+            self.dismiss();
+        }
+        if self.give_up_at.is_some_and(|at| now >= at) && self.busy > 0 {
+            self.end_exchanges(|_| Some(Failure::Unfinished));
+        }
+        if self.has_limits && now >= self.next_look {
+            self.next_look = now + LOOK_AT_LIMITS;
+            self.end_exchanges(|connection| connection.overdue(now));
+        }
+    }
+
+    /// Lets everyone finish who waits.
+    fn dismiss(&mut self) {
+        self.next_arrival = None;
+        self.duty.arrivals = None;
+        self.queue.clear();
+        for user in self.timers.take_all() {
+            if let Some(slot) = self.slots.get_mut(user)
+                && slot.is_timed
+            {
+                slot.is_timed = false;
+                self.ready.push_back(user);
+            }
+        }
+        for user in std::mem::take(&mut self.free) {
+            self.leave(user);
+        }
+    }
+
+    fn end_exchanges(&mut self, why: impl Fn(&Connection) -> Option<Failure>) {
+        for place in 0..self.places.len() {
+            let Some(Some(entry)) = self.places.get_mut(place) else { continue };
+            if entry.is_busy
+                && let Some(failure) = why(&entry.connection)
+            {
+                let progress = entry.connection.abandon(failure);
+                self.take_progress(place, progress);
+            }
+        }
+    }
+
+    fn wait(&mut self, events: &mut Vec<epoll::Event>) -> rustix::io::Result<()> {
+        if !self.ready.is_empty() {
+            return Ok(());
+        }
+        self.arm()?;
+        let buffer = rustix::buffer::spare_capacity(events);
+        // Once in a while in any case: seconds are handed over, and another worker may have asked to stop.
+        let at_most = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+        match epoll::wait(&self.epoll, buffer, Some(&at_most)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error),
+        }
+        for event in events.drain(..) {
+            let data = event.data.u64();
+            if data == TIMER {
+                let mut ticks = [MaybeUninit::uninit(); 8];
+                rustix::io::read(&self.clock, &mut ticks).ok();
+                self.armed = None;
+                continue;
+            }
+            let place = usize::try_from(data & 0xFFFF_FFFF).unwrap_or(usize::MAX);
+            let Some(Some(entry)) = self.places.get_mut(place) else { continue };
+            // An event of this batch may be older than the connection that now has its place.
+            if u64::from(entry.generation) != data >> 32 {
+                continue;
+            }
+            let progress = entry.connection.ready(&mut self.buffer);
+            self.take_progress(place, progress);
+        }
+        Ok(())
+    }
+
+    /// Sets the kernel's timer to the next moment at which there is something to do.
+    fn arm(&mut self) -> rustix::io::Result<()> {
+        let look = (self.has_limits && self.busy > 0).then_some(self.next_look);
+        let give_up = if self.give_up_at.is_some() { self.give_up_at } else { self.stop_at };
+        let moments = [self.timers.next(), self.next_arrival, look, give_up];
+        let Some(next) = moments.into_iter().flatten().min() else { return Ok(()) };
+        if self.armed == Some(next) {
+            return Ok(());
+        }
+        let wait = until(next, Instant::now());
+        let timer = Itimerspec {
+            it_interval: Timespec { tv_sec: 0, tv_nsec: 0 },
+            it_value: Timespec {
+                tv_sec: i64::try_from(wait.as_secs()).unwrap_or(i64::MAX),
+                tv_nsec: wait.subsec_nanos().into(),
+            },
+        };
+        timerfd_settime(&self.clock, TimerfdTimerFlags::empty(), &timer)?;
+        self.armed = Some(next);
+        Ok(())
+    }
+}
+
+fn thread_cpu() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or(0))
+}

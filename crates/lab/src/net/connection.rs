@@ -1,0 +1,377 @@
+//! One connection and the exchange on it; it never blocks.
+//!
+//! The owner registers the socket once, edge-triggered, and calls [`Connection::ready`] on each event.
+
+use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustls::ClientConnection;
+use socket2::{Domain, Protocol, Socket, Type};
+
+use super::response::Reader;
+use super::{Failure, Reply, Request, Target};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Connecting,
+    Handshaking,
+    Open,
+}
+
+/// What an event brought.
+#[derive(Debug)]
+pub(crate) enum Progress {
+    /// The exchange goes on, or there is none.
+    Pending,
+    /// The exchange ended; the connection may be used again if the reply says so.
+    Done(Box<Reply>),
+    /// The server closed an idle connection.
+    Dead,
+}
+
+/// A socket to a target.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    socket: TcpStream,
+    target: Arc<Target>,
+    tls: Option<Box<ClientConnection>>,
+    state: State,
+    exchange: Option<Exchange>,
+    exchanges: u64,
+}
+
+#[derive(Debug)]
+struct Exchange {
+    request: Request,
+    written: usize,
+    started: Instant,
+    connect: Duration,
+    first_byte: Option<Instant>,
+    quiet_since: Instant,
+    received: u64,
+    reader: Reader,
+}
+
+impl Connection {
+    /// Starts to connect.
+    ///
+    /// # Errors
+    /// The [`Failure`] of the exchange that needed the connection.
+    pub(crate) fn open(target: &Arc<Target>) -> Result<Self, Failure> {
+        let address = target.address().ok_or(Failure::Resolve)?;
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))
+            .map_err(|_| Failure::Exhausted)?;
+        socket.set_nonblocking(true).map_err(|_| Failure::Connect)?;
+        // A request is one write; Nagle's wait would be measured as the server's time.
+        socket.set_tcp_nodelay(true).ok();
+        let state = match socket.connect(&address.into()) {
+            Ok(()) => State::Connecting,
+            Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) => State::Connecting,
+            Err(error) if error.raw_os_error() == Some(libc::EADDRNOTAVAIL) => {
+                return Err(Failure::Exhausted);
+            }
+            Err(_) => return Err(Failure::Connect),
+        };
+        let tls = match &target.tls {
+            None => None,
+            Some((config, name)) => {
+                let session = ClientConnection::new(Arc::clone(config), name.clone());
+                Some(Box::new(session.map_err(|_| Failure::Tls)?))
+            }
+        };
+        Ok(Self {
+            socket: socket.into(),
+            target: Arc::clone(target),
+            tls,
+            state,
+            exchange: None,
+            exchanges: 0,
+        })
+    }
+
+    pub(crate) fn socket(&self) -> &TcpStream {
+        &self.socket
+    }
+
+    pub(crate) fn leads_to(&self, target: &Arc<Target>) -> bool {
+        Arc::ptr_eq(&self.target, target)
+    }
+
+    /// Begins an exchange that started at `started`; the connection must be idle.
+    pub(crate) fn begin(
+        &mut self,
+        request: Request,
+        started: Instant,
+        buffer: &mut [u8],
+    ) -> Progress {
+        self.exchanges += 1;
+        let reader = Reader::new(request.is_head, request.keep);
+        self.exchange = Some(Exchange {
+            request,
+            written: 0,
+            started,
+            connect: Duration::ZERO,
+            first_byte: None,
+            quiet_since: started,
+            received: 0,
+            reader,
+        });
+        if self.state == State::Open && self.tls.is_none() {
+            // The response cannot be there yet: only write, and leave reading to its event.
+            return match self.write_plain() {
+                Ok(()) => Progress::Pending,
+                Err(failure) => self.finish(Err(failure), false),
+            };
+        }
+        self.ready(buffer)
+    }
+
+    /// Goes as far as the socket allows.
+    pub(crate) fn ready(&mut self, buffer: &mut [u8]) -> Progress {
+        if self.exchange.is_none() {
+            return self.look_at_idle(buffer);
+        }
+        match self.advance(buffer) {
+            Ok(false) => Progress::Pending,
+            Ok(true) => self.finish(Ok(()), true),
+            Err(failure) => self.finish(Err(failure), false),
+        }
+    }
+
+    /// Ends the exchange because the run ends.
+    pub(crate) fn abandon(&mut self, failure: Failure) -> Progress {
+        if self.exchange.is_some() { self.finish(Err(failure), false) } else { Progress::Dead }
+    }
+
+    /// Returns the failure if the exchange has waited longer than its request allows.
+    pub(crate) fn overdue(&self, now: Instant) -> Option<Failure> {
+        let exchange = self.exchange.as_ref()?;
+        let (limit, since, failure) = if self.state == State::Open {
+            (exchange.request.response_timeout, exchange.quiet_since, Failure::ResponseTimeout)
+        } else {
+            (exchange.request.connect_timeout, exchange.started, Failure::ConnectTimeout)
+        };
+        limit.is_some_and(|limit| now.saturating_duration_since(since) >= limit).then_some(failure)
+    }
+
+    fn look_at_idle(&mut self, buffer: &mut [u8]) -> Progress {
+        if let Some(tls) = &mut self.tls {
+            // Session tickets arrive whenever the server likes.
+            match tls.read_tls(&mut self.socket) {
+                Ok(0) => return Progress::Dead,
+                Ok(_) => {
+                    let is_sound = tls.process_new_packets().is_ok_and(|state| {
+                        !state.peer_has_closed() && state.plaintext_bytes_to_read() == 0
+                    });
+                    return if is_sound { Progress::Pending } else { Progress::Dead };
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Progress::Pending,
+                Err(_) => return Progress::Dead,
+            }
+        }
+        match self.socket.read(buffer) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Progress::Pending,
+            _ => Progress::Dead,
+        }
+    }
+
+    fn advance(&mut self, buffer: &mut [u8]) -> Result<bool, Failure> {
+        if self.state == State::Connecting {
+            if !self.is_connected()? {
+                return Ok(false);
+            }
+            self.state = if self.tls.is_some() { State::Handshaking } else { State::Open };
+            self.note_connected();
+        }
+        if self.tls.is_some() {
+            return self.advance_tls(buffer);
+        }
+        self.write_plain()?;
+        self.read_plain(buffer)
+    }
+
+    fn is_connected(&self) -> Result<bool, Failure> {
+        match self.socket.take_error() {
+            Ok(Some(error)) if error.raw_os_error() == Some(libc::EADDRNOTAVAIL) => {
+                return Err(Failure::Exhausted);
+            }
+            Ok(None) => {}
+            _ => return Err(Failure::Connect),
+        }
+        Ok(self.socket.peer_addr().is_ok())
+    }
+
+    fn note_connected(&mut self) {
+        if self.state == State::Open
+            && let Some(exchange) = &mut self.exchange
+        {
+            let now = Instant::now();
+            exchange.connect = now.saturating_duration_since(exchange.started);
+            exchange.quiet_since = now;
+        }
+    }
+
+    fn write_plain(&mut self) -> Result<(), Failure> {
+        let Some(exchange) = &mut self.exchange else { return Ok(()) };
+        while let Some(rest) = exchange.request.bytes.get(exchange.written..)
+            && !rest.is_empty()
+        {
+            match self.socket.write(rest) {
+                Ok(written) => exchange.written += written,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                // A server may answer and close before it has read everything: look for its answer first.
+                Err(_) if exchange.received > 0 => break,
+                Err(_) => return Err(Failure::Reset),
+            }
+        }
+        Ok(())
+    }
+
+    fn read_plain(&mut self, buffer: &mut [u8]) -> Result<bool, Failure> {
+        let Some(exchange) = &mut self.exchange else { return Ok(false) };
+        loop {
+            match self.socket.read(buffer) {
+                Ok(0) => return exchange.reader.end().map(|()| true),
+                Ok(length) => {
+                    if exchange.take(buffer.get(..length).unwrap_or_default())? {
+                        return Ok(true);
+                    }
+                    // A short read has emptied the socket; what comes later is a new event.
+                    if length < buffer.len() {
+                        return Ok(false);
+                    }
+                }
+                Err(error) => match read_fault(&error) {
+                    Some(failure) => return Err(failure),
+                    None if error.kind() == ErrorKind::WouldBlock => return Ok(false),
+                    None => {}
+                },
+            }
+        }
+    }
+
+    fn advance_tls(&mut self, buffer: &mut [u8]) -> Result<bool, Failure> {
+        loop {
+            let (Some(tls), Some(exchange)) = (&mut self.tls, &mut self.exchange) else {
+                return Ok(false);
+            };
+            if self.state == State::Handshaking && !tls.is_handshaking() {
+                self.state = State::Open;
+                let now = Instant::now();
+                exchange.connect = now.saturating_duration_since(exchange.started);
+                exchange.quiet_since = now;
+            }
+            if self.state == State::Open {
+                let rest = exchange.request.bytes.get(exchange.written..).unwrap_or_default();
+                exchange.written += tls.writer().write(rest).map_err(|_| Failure::Tls)?;
+            }
+            let is_blocked = flush(tls, &mut self.socket)?;
+            let mut is_at_end = false;
+            match tls.read_tls(&mut self.socket) {
+                Ok(0) => is_at_end = true,
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    let is_written = exchange.written == exchange.request.bytes.len();
+                    if is_blocked || is_written || self.state == State::Handshaking {
+                        return Ok(false);
+                    }
+                    continue;
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(_) => return Err(Failure::Reset),
+            }
+            tls.process_new_packets().map_err(|_| Failure::Tls)?;
+            if exchange.drain(tls, buffer)? {
+                return Ok(true);
+            }
+            if is_at_end {
+                if self.state == State::Handshaking {
+                    return Err(Failure::Tls);
+                }
+                return exchange.reader.end().map(|()| true);
+            }
+        }
+    }
+
+    fn finish(&mut self, result: Result<(), Failure>, is_complete: bool) -> Progress {
+        let Some(exchange) = self.exchange.take() else { return Progress::Dead };
+        let ended = Instant::now();
+        let kept_alive = is_complete
+            && exchange.request.keep_alive
+            && !exchange.reader.closes()
+            && exchange.written == exchange.request.bytes.len()
+            && !exchange.reader.has_surplus();
+        // The server may close a kept connection at the moment it is used; nothing of a response says so.
+        let is_lost = self.exchanges > 1
+            && exchange.received == 0
+            && matches!(result, Err(Failure::NoResponse | Failure::Reset));
+        Progress::Done(Box::new(Reply {
+            again: is_lost.then_some(exchange.request),
+            started: exchange.started,
+            connect: exchange.connect,
+            first_byte: exchange.first_byte.unwrap_or(ended),
+            ended,
+            sent: exchange.written as u64,
+            received: exchange.received,
+            result: result.map(|()| exchange.reader.into_response()),
+            kept_alive,
+        }))
+    }
+}
+
+impl Exchange {
+    /// Takes bytes of the response; true at its end.
+    fn take(&mut self, data: &[u8]) -> Result<bool, Failure> {
+        if self.first_byte.is_none() {
+            self.first_byte = Some(Instant::now());
+        }
+        // The clock is read once per read only where silence is bounded.
+        if self.request.response_timeout.is_some() {
+            self.quiet_since = Instant::now();
+        }
+        let used = self.reader.feed(data)?;
+        self.received += used as u64;
+        if used < data.len() {
+            self.reader.note_surplus();
+        }
+        Ok(self.reader.is_done())
+    }
+
+    fn drain(&mut self, tls: &mut ClientConnection, buffer: &mut [u8]) -> Result<bool, Failure> {
+        loop {
+            match tls.reader().read(buffer) {
+                Ok(0) => return self.reader.end().map(|()| true),
+                Ok(length) => {
+                    if self.take(buffer.get(..length).unwrap_or_default())? {
+                        return Ok(true);
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
+                Err(_) => return Err(Failure::Cut),
+            }
+        }
+    }
+}
+
+/// Writes what the session has to say; true if the socket takes no more.
+fn flush(tls: &mut ClientConnection, socket: &mut TcpStream) -> Result<bool, Failure> {
+    while tls.wants_write() {
+        match tls.write_tls(socket) {
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(true),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(_) => return Err(Failure::Reset),
+        }
+    }
+    Ok(false)
+}
+
+fn read_fault(error: &io::Error) -> Option<Failure> {
+    match error.kind() {
+        ErrorKind::WouldBlock | ErrorKind::Interrupted => None,
+        _ => Some(Failure::Reset),
+    }
+}

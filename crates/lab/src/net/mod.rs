@@ -1,0 +1,135 @@
+//! HTTP/1.1 as a load generator needs it: non-blocking, exact about time, forgiving about responses.
+//!
+//! In: [`Request`]s, whose bytes are ready to be written. Out: a [`Reply`] each, with four time stamps.
+//!
+//! Invariants
+//! * One exchange at a time on a connection; a connection is used again only after a response that ended by its own
+//!   framing and left no bytes over.
+//! * A body is counted, and kept only as far as the request asks.
+//!
+//! Not here: when to send (`load`), what to send and what the answer means (`plan`).
+
+mod connection;
+mod response;
+mod target;
+mod tls;
+
+pub(crate) use connection::{Connection, Progress};
+pub(crate) use response::{Head, Keep};
+pub(crate) use target::{Target, Targets, Url};
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// One request, ready to be written.
+#[derive(Debug, Clone)]
+pub(crate) struct Request {
+    pub(crate) target: Arc<Target>,
+    /// Request line, headers and body.
+    pub(crate) bytes: Arc<[u8]>,
+    /// A response to HEAD has no body, whatever it says.
+    pub(crate) is_head: bool,
+    pub(crate) keep: Keep,
+    /// Whether the connection may be used again.
+    pub(crate) keep_alive: bool,
+    pub(crate) connect_timeout: Option<Duration>,
+    /// Longest silence between two reads.
+    pub(crate) response_timeout: Option<Duration>,
+}
+
+/// What came back.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    /// When the exchange began: with connecting if that was needed, else with writing.
+    pub(crate) started: Instant,
+    /// How long connecting took, TLS included; zero on a connection that stood.
+    pub(crate) connect: Duration,
+    /// When the first byte of the response arrived; `ended` if none did.
+    pub(crate) first_byte: Instant,
+    pub(crate) ended: Instant,
+    /// Bytes written.
+    pub(crate) sent: u64,
+    /// Bytes read, head and framing included.
+    pub(crate) received: u64,
+    pub(crate) result: Result<Response, Failure>,
+    /// Whether the connection can be used again.
+    pub(crate) kept_alive: bool,
+    /// The request, if a kept connection turned out to be closed and a new one may succeed.
+    pub(crate) again: Option<Request>,
+}
+
+/// A complete response.
+#[derive(Debug, Default)]
+pub(crate) struct Response {
+    pub(crate) status: u16,
+    /// Bytes of the head.
+    pub(crate) head_bytes: u64,
+    /// Bytes of the body after removing the transfer coding.
+    pub(crate) body_bytes: u64,
+    /// Kept if asked for.
+    pub(crate) head: Option<Head>,
+    /// Kept if asked for, up to the limit; still compressed.
+    pub(crate) body: Vec<u8>,
+}
+
+/// Why there is no response.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Failure {
+    /// The host is unknown.
+    Resolve,
+    /// Nobody listens, or the network refuses.
+    Connect,
+    /// Connecting took too long.
+    ConnectTimeout,
+    /// The response took too long.
+    ResponseTimeout,
+    /// The connection ended before the first byte.
+    NoResponse,
+    /// The connection was reset.
+    Reset,
+    /// The body ended too early.
+    Cut,
+    /// The bytes are no HTTP.
+    Malformed,
+    /// The TLS handshake failed.
+    Tls,
+    /// The run ended first.
+    Unfinished,
+    /// The system has no ports or files left.
+    Exhausted,
+}
+
+impl Failure {
+    /// Returns JMeter's name: plans and their scripts compare with it.
+    pub(crate) fn exception(self) -> &'static str {
+        match self {
+            Self::Resolve => "java.net.UnknownHostException",
+            Self::Connect => "org.apache.http.conn.HttpHostConnectException",
+            Self::ConnectTimeout => "org.apache.http.conn.ConnectTimeoutException",
+            Self::ResponseTimeout => "java.net.SocketTimeoutException",
+            Self::NoResponse => "org.apache.http.NoHttpResponseException",
+            Self::Reset | Self::Exhausted => "java.net.SocketException",
+            Self::Cut => "org.apache.http.ConnectionClosedException",
+            Self::Malformed => "org.apache.http.client.ClientProtocolException",
+            Self::Tls => "javax.net.ssl.SSLHandshakeException",
+            Self::Unfinished => "java.lang.InterruptedException",
+        }
+    }
+
+    /// Returns what happened, in words.
+    pub(crate) fn words(self) -> &'static str {
+        match self {
+            Self::Resolve => "unknown host",
+            Self::Connect => "connection refused",
+            Self::ConnectTimeout => "connect timed out",
+            Self::ResponseTimeout => "read timed out",
+            Self::NoResponse => "the server closed the connection without a response",
+            Self::Reset => "connection reset",
+            Self::Cut => "premature end of the body",
+            Self::Malformed => "the response is not HTTP",
+            Self::Tls => "TLS handshake failed",
+            Self::Unfinished => "not finished when the run ended",
+            Self::Exhausted => "no ports or file descriptors left on the generator",
+        }
+    }
+}

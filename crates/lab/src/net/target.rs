@@ -1,0 +1,238 @@
+//! Where requests go: scheme, host and port, resolved once.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+
+use super::tls;
+use crate::{Error, Result};
+
+/// A server, with the addresses of its name.
+#[derive(Debug)]
+pub(crate) struct Target {
+    pub(crate) host: String,
+    pub(crate) port: u16,
+    pub(crate) tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
+    addresses: Vec<SocketAddr>,
+    next: AtomicUsize,
+}
+
+impl Target {
+    /// Resolves `host` and prepares TLS for `https`.
+    ///
+    /// # Errors
+    /// [`Error::Resolve`], [`Error::Tls`].
+    pub(crate) fn resolve(is_tls: bool, host: &str, port: u16) -> Result<Arc<Self>> {
+        let bare = host.trim_start_matches('[').trim_end_matches(']');
+        let lost = |source| Error::Resolve { host: host.to_owned(), source };
+        let mut addresses: Vec<_> = (bare, port).to_socket_addrs().map_err(lost)?.collect();
+        // Loopback servers commonly listen on IPv4 only, and a refused first address would be an error sample.
+        addresses.sort_by_key(SocketAddr::is_ipv6);
+        if addresses.is_empty() {
+            return Err(lost(io::Error::new(io::ErrorKind::NotFound, "the name has no address")));
+        }
+        if addresses.first().is_some_and(SocketAddr::is_ipv4) {
+            addresses.retain(SocketAddr::is_ipv4);
+        }
+        let tls = if is_tls { Some(tls::client(bare)?) } else { None };
+        Ok(Arc::new(Self {
+            host: host.to_owned(),
+            port,
+            tls,
+            addresses,
+            next: AtomicUsize::new(0),
+        }))
+    }
+
+    /// Returns the address for the next connection: all of them in turn.
+    pub(crate) fn address(&self) -> Option<SocketAddr> {
+        let turn = self.next.fetch_add(1, Ordering::Relaxed);
+        self.addresses.get(turn % self.addresses.len().max(1)).copied()
+    }
+
+    /// Returns `http` or `https`.
+    pub(crate) fn scheme(&self) -> &'static str {
+        if self.tls.is_some() { "https" } else { "http" }
+    }
+
+    /// Returns the value of the `Host` header; the scheme's own port is left out.
+    pub(crate) fn authority(&self) -> String {
+        match (self.tls.is_some(), self.port) {
+            (true, 443) | (false, 80) => self.host.clone(),
+            _ => format!("{}:{}", self.host, self.port),
+        }
+    }
+
+    /// Returns `http://host:port`, the scheme's own port left out.
+    pub(crate) fn origin(&self) -> String {
+        format!("{}://{}", self.scheme(), self.authority())
+    }
+}
+
+/// The targets of a run, each resolved once.
+#[derive(Debug, Default)]
+pub(crate) struct Targets(Mutex<HashMap<(bool, String, u16), Arc<Target>>>);
+
+impl Targets {
+    /// Returns the target, resolving it at its first use.
+    ///
+    /// # Errors
+    /// As [`Target::resolve`].
+    pub(crate) fn find(&self, is_tls: bool, host: &str, port: u16) -> Result<Arc<Target>> {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (is_tls, host.to_ascii_lowercase(), port);
+        if let Some(target) = known.get(&key) {
+            return Ok(Arc::clone(target));
+        }
+        let target = Target::resolve(is_tls, host, port)?;
+        known.insert(key, Arc::clone(&target));
+        Ok(target)
+    }
+}
+
+/// The parts of an absolute URL that a request needs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Url {
+    pub(crate) is_tls: bool,
+    pub(crate) host: String,
+    pub(crate) port: u16,
+    /// Path and query, at least `/`.
+    pub(crate) target: String,
+}
+
+impl Url {
+    /// Reads `http://host[:port]/path?query`; a fragment is dropped.
+    ///
+    /// # Errors
+    /// [`Error::Url`].
+    pub(crate) fn parse(text: &str) -> Result<Self> {
+        let wrong = |reason| Error::Url { url: text.to_owned(), reason };
+        let (scheme, rest) = text.split_once("://").ok_or_else(|| wrong("it has no scheme"))?;
+        let is_tls = match scheme.to_ascii_lowercase().as_str() {
+            "http" => false,
+            "https" => true,
+            _ => return Err(wrong("its scheme is neither http nor https")),
+        };
+        let rest = rest.split('#').next().unwrap_or_default();
+        let end = rest.find(['/', '?']).unwrap_or(rest.len());
+        let (authority, path) = rest.split_at(end);
+        let authority = authority.rsplit('@').next().unwrap_or_default();
+        let (host, port) = split_port(authority).ok_or_else(|| wrong("its port is no number"))?;
+        if host.is_empty() {
+            return Err(wrong("it has no host"));
+        }
+        let default = if is_tls { 443 } else { 80 };
+        let target = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
+        Ok(Self { is_tls, host: host.to_owned(), port: port.unwrap_or(default), target })
+    }
+
+    /// Returns the URL that `reference` in a document or a `Location` header at this URL means.
+    ///
+    /// # Errors
+    /// [`Error::Url`].
+    pub(crate) fn join(&self, reference: &str) -> Result<Self> {
+        let reference = reference.trim();
+        if reference.contains("://") {
+            return Self::parse(reference);
+        }
+        let scheme = if self.is_tls { "https" } else { "http" };
+        if reference.starts_with("//") {
+            return Self::parse(&format!("{scheme}:{reference}"));
+        }
+        let reference = reference.split('#').next().unwrap_or_default();
+        let path = self.target.split('?').next().unwrap_or("/");
+        let target = if reference.is_empty() {
+            self.target.clone()
+        } else if reference.starts_with('/') {
+            reference.to_owned()
+        } else if reference.starts_with('?') {
+            format!("{path}{reference}")
+        } else {
+            let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
+            format!("{folder}/{reference}")
+        };
+        Ok(Self { target: without_dots(&target), ..self.clone() })
+    }
+}
+
+fn split_port(authority: &str) -> Option<(&str, Option<u16>)> {
+    if let Some(end) = authority.find(']') {
+        let (host, rest) = authority.split_at(end + 1);
+        return match rest.strip_prefix(':') {
+            Some(port) => Some((host, Some(port.parse().ok()?))),
+            None => Some((host, None)),
+        };
+    }
+    match authority.split_once(':') {
+        Some((host, "")) => Some((host, None)),
+        Some((host, port)) => Some((host, Some(port.parse().ok()?))),
+        None => Some((authority, None)),
+    }
+}
+
+/// Removes `.` and `..` segments of the path (RFC 3986, 5.2.4).
+fn without_dots(target: &str) -> String {
+    let (path, query) = match target.split_once('?') {
+        Some((path, query)) => (path, Some(query)),
+        None => (target, None),
+    };
+    if !path.contains("/.") {
+        return target.to_owned();
+    }
+    let mut kept: Vec<&str> = Vec::new();
+    let ends_in_folder = path.ends_with("/.") || path.ends_with("/..") || path.ends_with('/');
+    for segment in path.split('/').skip(1) {
+        match segment {
+            "." => {}
+            ".." => drop(kept.pop()),
+            name => kept.push(name),
+        }
+    }
+    let mut out = format!("/{}", kept.join("/"));
+    if ends_in_folder && !out.ends_with('/') {
+        out.push('/');
+    }
+    if let Some(query) = query {
+        out.push('?');
+        out.push_str(query);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(base: &str, reference: &str, expected: &str) {
+        let url = Url::parse(base).unwrap().join(reference).unwrap();
+        let scheme = if url.is_tls { "https" } else { "http" };
+        assert_eq!(format!("{scheme}://{}:{}{}", url.host, url.port, url.target), expected);
+    }
+
+    #[test]
+    fn references_are_resolved_as_browsers_do() {
+        let base = "http://site.example/a/b.html?x=1";
+        check(base, "/c?d", "http://site.example:80/c?d");
+        check(base, "c.css", "http://site.example:80/a/c.css");
+        check(base, "../c.css", "http://site.example:80/c.css");
+        check(base, "../../c/./d/", "http://site.example:80/c/d/");
+        check(base, "?y=2", "http://site.example:80/a/b.html?y=2");
+        check(base, "", "http://site.example:80/a/b.html?x=1");
+        check(base, "//other.example/x", "http://other.example:80/x");
+        check(base, "https://other.example", "https://other.example:443/");
+        check("http://u:p@[::1]:81?q", "x#frag", "http://[::1]:81/x");
+    }
+
+    #[test]
+    fn what_is_no_url_is_refused() {
+        for text in ["", "site.example", "ftp://x/", "http:///x", "http://x:port/"] {
+            assert!(Url::parse(text).is_err(), "{text}");
+        }
+    }
+}

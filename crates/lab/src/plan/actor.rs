@@ -1,0 +1,452 @@
+//! One thread of a plan: walks the tree, waits, sends, judges, and tells.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::answer::Answer;
+use super::cache::Cache;
+use super::cookie::Jar;
+use super::exchange::Exchange;
+use super::model::{Action, Flow, Kind, Model, NodeId, OnError, Pace, Timer};
+use super::pattern::Patterns;
+use super::scope::Scope;
+use super::walk::State;
+use crate::load::{Crowd, Step, Turn, User};
+use crate::net::Targets;
+use crate::record::summariser::Tally;
+
+/// What all threads of a run share beside the plan.
+#[derive(Debug)]
+pub(super) struct Stage {
+    pub(super) targets: Targets,
+    pub(super) crowd: Arc<Crowd>,
+    pub(super) tally: Mutex<(Tally, Tally)>,
+    /// What went wrong outside of samples, such as a data file that cannot be read.
+    pub(super) faults: Mutex<Vec<String>>,
+}
+
+/// What the threads of a group share.
+#[derive(Debug)]
+pub(super) struct Squad {
+    pub(super) active: AtomicU64,
+    pub(super) size: u64,
+    pub(super) on_error: OnError,
+    pub(super) is_same_user: bool,
+    /// `None` without end.
+    pub(super) loops: Option<u64>,
+    pub(super) root: NodeId,
+}
+
+/// What a thread does at its next turn.
+#[derive(Debug)]
+pub(super) enum Phase {
+    Begin,
+    /// The iteration is over, or has not begun.
+    Between,
+    /// Looks for the next sampler.
+    Pick,
+    /// Waited, and now samples.
+    Sample(NodeId),
+    /// Waits for others.
+    Gather {
+        node: NodeId,
+        at_least: i64,
+        meter: usize,
+        timers: usize,
+    },
+    /// A pause of the flow control action is over.
+    Paused(NodeId),
+    /// Java's test sleeps until it is done.
+    Slept {
+        node: NodeId,
+        started: Instant,
+    },
+    Exchange(Box<Exchange>),
+}
+
+/// One thread.
+#[derive(Debug)]
+pub(super) struct Actor {
+    pub(super) model: Arc<Model>,
+    pub(super) stage: Arc<Stage>,
+    pub(super) squad: Arc<Squad>,
+    pub(super) scope: Scope,
+    pub(super) states: Vec<State>,
+    pub(super) counters: HashMap<usize, (i64, u64)>,
+    pub(super) patterns: Patterns,
+    pub(super) jars: HashMap<usize, Jar>,
+    pub(super) caches: HashMap<usize, Cache>,
+    pub(super) phase: Phase,
+    pub(super) last_ok: bool,
+    pub(super) is_ending: bool,
+    /// When the thread ends, whatever it does.
+    pub(super) ends_at: Option<Instant>,
+    /// How long after its start the thread lives; `ends_at` is set when it begins.
+    pub(super) lives: Option<Duration>,
+    previous: HashMap<usize, Instant>,
+    pub(super) finished: Vec<super::exchange::Finished>,
+    iterations: u64,
+    samples_of_iteration: u64,
+    /// Headers of the request under way.
+    pub(super) request_headers: String,
+}
+
+impl Actor {
+    pub(super) fn new(
+        model: Arc<Model>,
+        stage: Arc<Stage>,
+        squad: Arc<Squad>,
+        scope: Scope,
+    ) -> Self {
+        Self {
+            model,
+            stage,
+            squad,
+            scope,
+            states: Vec::new(),
+            counters: HashMap::new(),
+            patterns: Patterns::default(),
+            jars: HashMap::new(),
+            caches: HashMap::new(),
+            phase: Phase::Begin,
+            last_ok: true,
+            is_ending: false,
+            ends_at: None,
+            lives: None,
+            previous: HashMap::new(),
+            finished: Vec::new(),
+            iterations: 0,
+            samples_of_iteration: 0,
+            request_headers: String::new(),
+        }
+    }
+
+    pub(super) fn world_fault(&self, fault: &str) {
+        let mut faults = self.stage.faults.lock().unwrap_or_else(PoisonError::into_inner);
+        if !faults.iter().any(|known| known == fault) {
+            faults.push(fault.to_owned());
+        }
+    }
+
+    fn end(&mut self) -> Step {
+        if !matches!(self.phase, Phase::Begin) {
+            self.squad.active.fetch_sub(1, Ordering::Relaxed);
+        }
+        Step::End
+    }
+
+    fn is_over(&self, now: Instant, is_stopping: bool) -> bool {
+        self.is_ending || is_stopping || self.ends_at.is_some_and(|at| now >= at)
+    }
+
+    /// Goes on until there is something to send or to wait for.
+    fn advance(&mut self, turn: &mut Turn<'_>) -> Step {
+        loop {
+            // A sample under way is finished, whatever the time.
+            let is_under_way = matches!(self.phase, Phase::Exchange(_) | Phase::Slept { .. });
+            if !is_under_way && self.is_over(turn.now, turn.is_stopping) {
+                return self.end();
+            }
+            match std::mem::replace(&mut self.phase, Phase::Pick) {
+                Phase::Begin => {
+                    self.squad.active.fetch_add(1, Ordering::Relaxed);
+                    self.ends_at = self.lives.map(|lives| turn.now + lives);
+                    self.phase = Phase::Between;
+                }
+                Phase::Between => {
+                    if self.squad.loops.is_some_and(|most| self.iterations >= most) {
+                        return self.end();
+                    }
+                    self.begin_iteration(turn);
+                }
+                Phase::Pick => {
+                    let found = self.pick(self.squad.root);
+                    self.tell(turn);
+                    match found {
+                        None => self.phase = Phase::Between,
+                        Some(node) => {
+                            if let Some(step) = self.approach(node, turn.now) {
+                                return step;
+                            }
+                        }
+                    }
+                }
+                Phase::Sample(node) => {
+                    if let Some(step) = self.sample(node, turn) {
+                        return step;
+                    }
+                }
+                Phase::Gather { node, at_least, meter, timers } => {
+                    let model = Arc::clone(&self.model);
+                    let here = model
+                        .meters
+                        .get(meter)
+                        .map_or(i64::MAX, |meter| meter.count.load(Ordering::Relaxed));
+                    if here >= at_least {
+                        if let Some(step) = self.wait_for_timers(node, timers, turn.now) {
+                            return step;
+                        }
+                    } else {
+                        self.phase = Phase::Gather { node, at_least, meter, timers };
+                        return Step::Wait(turn.now + Duration::from_millis(2));
+                    }
+                }
+                Phase::Paused(_) => {}
+                Phase::Slept { node, started } => self.finish_java(node, started, turn),
+                Phase::Exchange(exchange) => {
+                    if let Some(step) = self.go_on(*exchange, turn) {
+                        return step;
+                    }
+                }
+            }
+            turn.now = Instant::now();
+        }
+    }
+
+    fn begin_iteration(&mut self, turn: &mut Turn<'_>) {
+        self.iterations += 1;
+        self.scope.iteration = self.iterations;
+        // Without samplers a thread would turn without end.
+        if self.iterations > 1 && self.finished_nothing() {
+            self.is_ending = true;
+            return;
+        }
+        self.samples_of_iteration = 0;
+        let is_new_user = self.iterations > 1 && !self.squad.is_same_user;
+        if is_new_user {
+            turn.drops_connections = true;
+        }
+        let model = Arc::clone(&self.model);
+        for (place, manager) in model.cookies.iter().enumerate() {
+            let clears = if manager.by_group { is_new_user } else { manager.clears };
+            if clears {
+                self.jars.remove(&place);
+            }
+        }
+        for (place, manager) in model.caches.iter().enumerate() {
+            if manager.clears || is_new_user {
+                self.caches.remove(&place);
+            }
+        }
+    }
+
+    fn finished_nothing(&self) -> bool {
+        self.samples_of_iteration == 0
+    }
+
+    /// Prepares a sampler and waits for its timers.
+    fn approach(&mut self, node: NodeId, now: Instant) -> Option<Step> {
+        self.samples_of_iteration += 1;
+        let model = Arc::clone(&self.model);
+        let Some(entry) = model.nodes.get(node) else { return None };
+        let Kind::Sampler(sampler) = &entry.kind else { return None };
+        self.scope.sampler = entry.name.draw(&mut self.scope).as_ref().into();
+        for &place in &sampler.before {
+            self.set_parameters(place);
+        }
+        self.wait_for_timers(node, 0, now)
+    }
+
+    /// Sums the delays of a sampler's timers, from one on.
+    fn wait_for_timers(&mut self, node: NodeId, from: usize, now: Instant) -> Option<Step> {
+        let model = Arc::clone(&self.model);
+        let Some(Kind::Sampler(sampler)) = model.nodes.get(node).map(|node| &node.kind) else {
+            return None;
+        };
+        let mut delay = Duration::ZERO;
+        for (number, timer) in sampler.timers.iter().enumerate().skip(from) {
+            if let Timer::Synchronize { size, meter } = timer {
+                let size: i64 = size.draw(&mut self.scope).trim().parse().unwrap_or(0);
+                let size =
+                    if size <= 0 { i64::try_from(self.squad.size).unwrap_or(1) } else { size };
+                let Some(shared) = model.meters.get(*meter) else { continue };
+                let ticket = shared.count.fetch_add(1, Ordering::Relaxed);
+                let at_least = (ticket / size.max(1) + 1) * size.max(1);
+                self.phase = Phase::Gather { node, at_least, meter: *meter, timers: number + 1 };
+                return Some(Step::Wait(now + delay));
+            }
+            delay += self.delay(timer, now);
+        }
+        self.phase = Phase::Sample(node);
+        if delay.is_zero() {
+            return None;
+        }
+        if self.ends_at.is_some_and(|end| now + delay > end) {
+            self.is_ending = true;
+            return None;
+        }
+        Some(Step::Wait(now + delay))
+    }
+
+    fn delay(&mut self, timer: &Timer, now: Instant) -> Duration {
+        let model = Arc::clone(&self.model);
+        let millis = match timer {
+            Timer::Constant(delay) => self.number(delay),
+            Timer::Uniform { delay, range } => {
+                let unit = self.scope.random_unit();
+                self.number(delay) + unit * self.number(range)
+            }
+            Timer::Gaussian { delay, range } => {
+                let normal = self.normal();
+                (normal * self.number(range) + self.number(delay)).abs()
+            }
+            Timer::Poisson { delay, range } => {
+                let mean = self.number(range);
+                self.number(delay) + (mean + self.normal() * mean.max(0.0).sqrt()).max(0.0)
+            }
+            Timer::Throughput { per_minute, mode, meter } => {
+                let per_minute = self.number(per_minute);
+                if per_minute <= 0.0 {
+                    return Duration::ZERO;
+                }
+                let distance = Duration::try_from_secs_f64(60.0 / per_minute).unwrap_or_default();
+                return match mode {
+                    Pace::Shared => {
+                        let Some(shared) = model.meters.get(*meter) else { return Duration::ZERO };
+                        let mut last = shared.last.lock().unwrap_or_else(PoisonError::into_inner);
+                        let due = last.map_or(now, |last| (last + distance).max(now));
+                        *last = Some(due);
+                        due - now
+                    }
+                    Pace::ThisThread | Pace::AllThreads => {
+                        let threads = self.squad.active.load(Ordering::Relaxed).max(1);
+                        let threads = u32::try_from(threads).unwrap_or(u32::MAX);
+                        let distance = if *mode == Pace::AllThreads {
+                            distance.saturating_mul(threads)
+                        } else {
+                            distance
+                        };
+                        let due = self.previous.get(meter).map_or(now, |last| *last + distance);
+                        self.previous.insert(*meter, due);
+                        due.saturating_duration_since(now)
+                    }
+                };
+            }
+            Timer::Synchronize { .. } => 0.0,
+        };
+        Duration::try_from_secs_f64(millis / 1000.0).unwrap_or_default()
+    }
+
+    fn number(&mut self, template: &super::template::Template) -> f64 {
+        template.draw(&mut self.scope).trim().parse().unwrap_or(0.0)
+    }
+
+    /// Returns a number of the normal distribution (Box and Muller).
+    fn normal(&mut self) -> f64 {
+        let (one, two) = (self.scope.random_unit(), self.scope.random_unit());
+        (-2.0 * one.ln()).sqrt() * (std::f64::consts::TAU * two).cos()
+    }
+
+    /// Begins a sampler.
+    fn sample(&mut self, node: NodeId, turn: &mut Turn<'_>) -> Option<Step> {
+        let model = Arc::clone(&self.model);
+        let Some(Kind::Sampler(sampler)) = model.nodes.get(node).map(|node| &node.kind) else {
+            return None;
+        };
+        match &sampler.action {
+            Action::Http(spec) => self.begin(node, spec, turn),
+            Action::Flow(flow) => self.control(node, flow, turn.now),
+            Action::Debug => {
+                let variables: Vec<String> = self
+                    .scope
+                    .all()
+                    .iter()
+                    .map(|(name, value)| format!("{name}={value}\n"))
+                    .collect();
+                let answer = Answer {
+                    code: "200".to_owned(),
+                    message: "OK".to_owned(),
+                    body: format!("\nJMeterVariables:\n{}", variables.concat()),
+                    ..Answer::default()
+                };
+                self.finish_plain(node, answer, turn.now, true, turn);
+                None
+            }
+            Action::Java(test) => {
+                let sleep = self.number(&test.sleep);
+                let mask = self.number(&test.mask) as u64;
+                let now = super::scope::Scope::now_ms();
+                let extra = if mask > 0 { (now & mask) as f64 } else { 0.0 };
+                let pause =
+                    Duration::try_from_secs_f64((sleep + extra) / 1000.0).unwrap_or_default();
+                self.phase = Phase::Slept { node, started: turn.now };
+                Some(Step::Wait(turn.now + pause))
+            }
+        }
+    }
+
+    fn finish_java(&mut self, node: NodeId, started: Instant, turn: &mut Turn<'_>) {
+        let model = Arc::clone(&self.model);
+        let Some(Kind::Sampler(sampler)) = model.nodes.get(node).map(|node| &node.kind) else {
+            return;
+        };
+        let Action::Java(test) = &sampler.action else { return };
+        let is_ok = test.status.draw(&mut self.scope).trim().eq_ignore_ascii_case("OK");
+        if !test.label.is_empty() {
+            self.scope.sampler = test.label.draw(&mut self.scope).as_ref().into();
+        }
+        let answer = Answer {
+            code: test.code.draw(&mut self.scope).into_owned(),
+            message: test.message.draw(&mut self.scope).into_owned(),
+            body: test.result.draw(&mut self.scope).into_owned(),
+            ..Answer::default()
+        };
+        self.finish_plain(node, answer, started, is_ok, turn);
+    }
+
+    fn control(&mut self, node: NodeId, flow: &Flow, now: Instant) -> Option<Step> {
+        match flow {
+            Flow::Nothing => None,
+            Flow::Pause(pause) => {
+                let pause =
+                    Duration::try_from_secs_f64(self.number(pause) / 1000.0).unwrap_or_default();
+                if self.ends_at.is_some_and(|end| now + pause > end) {
+                    self.is_ending = true;
+                    return None;
+                }
+                self.phase = Phase::Paused(node);
+                Some(Step::Wait(now + pause))
+            }
+            Flow::StopThread => {
+                self.is_ending = true;
+                None
+            }
+            Flow::StopTest => {
+                self.stage.crowd.stop();
+                self.is_ending = true;
+                None
+            }
+            Flow::NextLoop => {
+                self.abandon_iteration(self.squad.root);
+                self.phase = Phase::Between;
+                None
+            }
+        }
+    }
+
+    /// Does what a failed sample asks for.
+    pub(super) fn take_error(&mut self, action: OnError) {
+        match action {
+            OnError::Continue => {}
+            OnError::NextLoop => {
+                self.abandon_iteration(self.squad.root);
+                self.phase = Phase::Between;
+            }
+            OnError::StopThread => self.is_ending = true,
+            OnError::StopTest => {
+                self.stage.crowd.stop();
+                self.is_ending = true;
+            }
+        }
+    }
+}
+
+impl User for Actor {
+    fn next(&mut self, turn: &mut Turn<'_>) -> Step {
+        let step = self.advance(turn);
+        self.tell(turn);
+        step
+    }
+}

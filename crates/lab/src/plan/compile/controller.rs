@@ -1,0 +1,415 @@
+//! Controllers and samplers: the tree that a thread walks.
+
+use std::sync::Mutex;
+
+use super::super::element::{Element, entries};
+use super::super::expression;
+use super::super::model::{
+    Action, After, Counter, Event, Flow, JavaTest, Kind, Meter, Parameters, RandomVariable, Sampler,
+};
+use super::super::template::Template;
+use super::{Compiler, Levels, is_idle, is_listener};
+
+/// Deepest nesting, modules included: a module may hold itself.
+const DEEPEST: usize = 100;
+
+impl<'a> Compiler<'a> {
+    /// Compiles what stands below a controller.
+    pub(super) fn children(
+        &mut self,
+        controller: usize,
+        elements: &'a [Element<'a>],
+        outer: Option<&Levels<'_, 'a>>,
+    ) {
+        let levels = Levels { own: elements, outer, controller: Some(controller) };
+        self.depth += 1;
+        if self.depth > DEEPEST {
+            if let Some(first) = elements.first() {
+                self.refuse(first, "controllers are nested too deeply; does a module hold itself?");
+            }
+            self.depth -= 1;
+            return;
+        }
+        for element in elements.iter().filter(|element| element.is_enabled) {
+            if let Some(child) = self.child(element, &levels)
+                && let Some(node) = self.model.nodes.get_mut(controller)
+            {
+                node.children.push(child);
+            }
+        }
+        self.events_of(elements, controller);
+        self.depth -= 1;
+    }
+
+    fn child(&mut self, element: &'a Element<'a>, levels: &Levels<'_, 'a>) -> Option<usize> {
+        if self.is_scoped(element) || is_idle(element.class) || element.class == "Arguments" {
+            return None;
+        }
+        if is_listener(element.class) {
+            self.listener(element);
+            return None;
+        }
+        if element.class == "ModuleController" {
+            return self.module(element, levels);
+        }
+        if let Some(action) = self.action(element, levels) {
+            return Some(self.sampler(element, action, levels));
+        }
+        let kind = self.controller(element)?;
+        let node = self.node(kind, element);
+        self.close(element);
+        self.children(node, &element.children, Some(levels));
+        Some(node)
+    }
+
+    fn controller(&mut self, element: &'a Element<'a>) -> Option<Kind> {
+        Some(match element.class {
+            "GenericController" | "RecordingController" | "CriticalSectionController" => {
+                if element.class == "CriticalSectionController" {
+                    self.refuse(element, "element not supported by tympan lab");
+                    return None;
+                }
+                element.ignore(&["RecordingController.sampleTransactionName"]);
+                Kind::Simple
+            }
+            "LoopController" => {
+                let only_once = !element.flag("LoopController.continue_forever", true);
+                Kind::Loop { count: self.property(element, "LoopController.loops"), only_once }
+            }
+            "OnceOnlyController" => Kind::Once,
+            "IfController" => self.if_controller(element),
+            "WhileController" => Kind::While(self.property(element, "WhileController.condition")),
+            "ForeachController" => Kind::ForEach {
+                input: self.property(element, "ForeachController.inputVal"),
+                output: self.property(element, "ForeachController.returnVal"),
+                from: self.property(element, "ForeachController.startIndex"),
+                to: self.property(element, "ForeachController.endIndex"),
+                separator: element.flag("ForeachController.useSeparator", true),
+            },
+            "TransactionController" => Kind::Transaction {
+                is_parent: element.flag("TransactionController.parent", false),
+                with_timers: element.flag("TransactionController.includeTimers", true),
+            },
+            "ThroughputController" => {
+                let is_percent = element.text("ThroughputController.style") == "1";
+                let property = if is_percent {
+                    "ThroughputController.percentThroughput"
+                } else {
+                    "ThroughputController.maxThroughput"
+                };
+                element.ignore(&[
+                    "ThroughputController.maxThroughput",
+                    "ThroughputController.percentThroughput",
+                ]);
+                let value = super::super::element::inner(element.node, property)
+                    .or_else(|| float_value(element, property))
+                    .unwrap_or("1");
+                Kind::Throughput {
+                    is_percent,
+                    value: self.template(element, value.trim()),
+                    per_user: element.flag("ThroughputController.perThread", false),
+                    meter: self.meter(),
+                }
+            }
+            "RandomController" => {
+                element.ignore(&["InterleaveControl.style"]);
+                if element.text("InterleaveControl.style") == "1" {
+                    self.refuse(element, "random choice below sub-controllers is not supported");
+                }
+                Kind::Random
+            }
+            "RandomOrderController" => Kind::RandomOrder,
+            "InterleaveControl" => {
+                if element.flag("InterleaveControl.accrossThreads", false) {
+                    self.refuse(element, "interleaving across threads is not supported");
+                }
+                Kind::Interleave { by_controller: element.text("InterleaveControl.style") == "1" }
+            }
+            "SwitchController" => Kind::Switch(self.property(element, "SwitchController.value")),
+            "RunTime" => Kind::Runtime(self.property(element, "RunTime.seconds")),
+            _ => {
+                self.refuse(element, "element not supported by tympan lab");
+                return None;
+            }
+        })
+    }
+
+    fn if_controller(&mut self, element: &'a Element<'a>) -> Kind {
+        let condition = self.property(element, "IfController.condition");
+        let is_script = !element.flag("IfController.useExpression", false);
+        if is_script && let Err(fault) = expression::check(&condition) {
+            self.refuse(element, &fault);
+        }
+        let every = element.flag("IfController.evaluateAll", false);
+        Kind::If { condition, is_script, every }
+    }
+
+    pub(super) fn meter(&mut self) -> usize {
+        self.model.meters.push(Meter::default());
+        self.model.meters.len() - 1
+    }
+
+    /// Compiles the element that a module controller points at, in the module's place.
+    fn module(&mut self, element: &'a Element<'a>, levels: &Levels<'_, 'a>) -> Option<usize> {
+        let path: Vec<&str> = entries(element.find("ModuleController.node_path"), "")
+            .iter()
+            .map(|name| name.text().unwrap_or_default())
+            .collect();
+        self.close(element);
+        let target =
+            find_module(self.roots, &path).or_else(|| find_module(self.roots, path.get(1..)?));
+        let Some(target) = target else {
+            let why = format!("it points at `{}`, which is not in this file", path.join("/"));
+            self.refuse(element, &why);
+            return None;
+        };
+        let kind = if super::group::is_group(target) || target.class == "TestFragmentController" {
+            Kind::Simple
+        } else {
+            self.controller(target)?
+        };
+        let node = self.node(kind, target);
+        self.children(node, &target.children, Some(levels));
+        Some(node)
+    }
+
+    fn action(&mut self, element: &'a Element<'a>, levels: &Levels<'_, 'a>) -> Option<Action> {
+        Some(match element.class {
+            "HTTPSamplerProxy" | "HTTPSampler" | "HTTPSampler2" => {
+                Action::Http(Box::new(self.http(element, levels)))
+            }
+            "DebugSampler" => Action::Debug,
+            "TestAction" => Action::Flow(self.flow(element)),
+            "JavaSampler" => {
+                let class = element.text("classname");
+                if !class.ends_with(".JavaTest") && !class.ends_with(".SleepTest") {
+                    let why = format!("Java class `{class}` cannot run in tympan lab");
+                    self.refuse(element, &why);
+                    return None;
+                }
+                Action::Java(Box::new(self.java(element, class.ends_with(".SleepTest"))))
+            }
+            _ => return None,
+        })
+    }
+
+    fn flow(&mut self, element: &'a Element<'a>) -> Flow {
+        let is_thread = element.text("ActionProcessor.target") != "2";
+        let pause = self.property(element, "ActionProcessor.duration");
+        match element.text("ActionProcessor.action") {
+            "0" if is_thread => Flow::StopThread,
+            "0" | "2" => Flow::StopTest,
+            "1" => {
+                if pause.as_literal() == Some("0") {
+                    Flow::Nothing
+                } else {
+                    Flow::Pause(pause)
+                }
+            }
+            "3" | "4" | "5" => {
+                if element.text("ActionProcessor.action") != "3" {
+                    self.refuse(
+                        element,
+                        "only the next loop of the thread is supported, not of a controller",
+                    );
+                }
+                Flow::NextLoop
+            }
+            _ => Flow::Pause(pause),
+        }
+    }
+
+    fn java(&mut self, element: &'a Element<'a>, is_sleep: bool) -> JavaTest {
+        let mut test = JavaTest::default();
+        for entry in entries(element.find("arguments"), "Arguments.arguments") {
+            let name = super::super::element::inner(entry, "Argument.name").unwrap_or_default();
+            let value = super::super::element::inner(entry, "Argument.value").unwrap_or_default();
+            let value = self.template(element, value);
+            match name {
+                "Sleep_Time" | "SleepTime" => test.sleep = value,
+                "Sleep_Mask" | "SleepMask" => test.mask = value,
+                "Label" => test.label = value,
+                "ResponseCode" => test.code = value,
+                "ResponseMessage" => test.message = value,
+                "Status" => test.status = value,
+                "ResultData" => test.result = value,
+                _ => {}
+            }
+        }
+        if is_sleep {
+            test.status = Template::literal("OK");
+        }
+        test
+    }
+
+    fn sampler(
+        &mut self,
+        element: &'a Element<'a>,
+        action: Action,
+        levels: &Levels<'_, 'a>,
+    ) -> usize {
+        let own =
+            Levels { own: &element.children, outer: Some(levels), controller: levels.controller };
+        let mut sampler = Sampler {
+            action,
+            timers: Vec::new(),
+            before: Vec::new(),
+            after: Vec::new(),
+            judges: Vec::new(),
+        };
+        // JMeter runs what is nearest to the plan first.
+        for part in own.elements().into_iter().rev() {
+            if let Some(timer) = self.timer(part) {
+                sampler.timers.push(timer);
+            } else if let Some(extractor) = self.extractor(part) {
+                sampler.after.push(After::Extract(extractor));
+            } else if let Some(judge) = self.judge(part) {
+                sampler.judges.push(judge);
+            } else if part.class == "ResultAction" {
+                let action = self.result_action(part);
+                sampler.after.push(After::OnError(action));
+            } else if part.class == "UserParameters"
+                && let Some(place) = self.parameters(part)
+                && self.model.parameters.get(place).is_some_and(|known| !known.per_iteration)
+            {
+                sampler.before.push(place);
+            }
+        }
+        let node = self.node(Kind::Sampler(Box::new(sampler)), element);
+        element.ignore(&["DebugSampler", "classname"]);
+        self.close(element);
+        for part in element.children.iter().filter(|part| part.is_enabled) {
+            if is_listener(part.class) {
+                self.listener(part);
+            } else if !self.is_scoped(part) && part.class != "Arguments" && !is_idle(part.class) {
+                self.refuse(part, "element not supported by tympan lab");
+            }
+        }
+        if let Some(controller) = levels.controller {
+            self.events_of(&element.children, controller);
+        }
+        node
+    }
+
+    /// Adds what the elements of a level do when an iteration of their controller begins.
+    pub(super) fn events_of(&mut self, elements: &'a [Element<'a>], controller: usize) {
+        for element in elements.iter().filter(|element| element.is_enabled) {
+            match element.class {
+                "CSVDataSet" => {
+                    if let Some(place) = self.data(element) {
+                        self.event(controller, Event::Data(place));
+                    }
+                }
+                "CounterConfig" => {
+                    let place = self.counter(element);
+                    self.event(controller, Event::Count(place));
+                }
+                "RandomVariableConfig" => {
+                    let place = self.random_variable(element);
+                    self.event(controller, Event::Random(place));
+                }
+                "UserParameters" => {
+                    if let Some(place) = self.parameters(element)
+                        && self.model.parameters.get(place).is_some_and(|known| known.per_iteration)
+                    {
+                        self.event(controller, Event::Parameters(place));
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn counter(&mut self, element: &'a Element<'a>) -> usize {
+        if let Some(&place) = self.known.get(&element.id()) {
+            return place;
+        }
+        let counter = Counter {
+            start: self.property(element, "CounterConfig.start"),
+            step: self.property(element, "CounterConfig.incr"),
+            end: self.property(element, "CounterConfig.end"),
+            name: self.property(element, "CounterConfig.name"),
+            format: self.property(element, "CounterConfig.format"),
+            per_user: element.flag("CounterConfig.per_user", false),
+            resets: element.flag("CounterConfig.reset_on_tg_iteration", false),
+            shared: Mutex::default(),
+        };
+        self.close(element);
+        self.model.counters.push(counter);
+        self.remember(element, self.model.counters.len() - 1)
+    }
+
+    fn random_variable(&mut self, element: &'a Element<'a>) -> usize {
+        if let Some(&place) = self.known.get(&element.id()) {
+            return place;
+        }
+        // A seed would have to be Java's; sequences differ, ranges do not.
+        element.ignore(&["perThread", "randomSeed"]);
+        let variable = RandomVariable {
+            name: self.property(element, "variableName"),
+            low: self.property(element, "minimumValue"),
+            high: self.property(element, "maximumValue"),
+            format: self.property(element, "outputFormat"),
+        };
+        self.close(element);
+        self.model.randoms.push(variable);
+        self.remember(element, self.model.randoms.len() - 1)
+    }
+
+    fn parameters(&mut self, element: &Element<'a>) -> Option<usize> {
+        if let Some(&place) = self.known.get(&element.id()) {
+            return Some(place);
+        }
+        let texts = |node: &roxmltree::Node<'a, 'a>| -> Vec<&'a str> {
+            node.children()
+                .filter(roxmltree::Node::is_element)
+                .map(|entry| entry.text().unwrap_or_default())
+                .collect()
+        };
+        let names =
+            element.find("UserParameters.names").map(|node| texts(&node)).unwrap_or_default();
+        let users = entries(element.find("UserParameters.thread_values"), "");
+        let parameters = Parameters {
+            names: names.iter().map(|name| self.template(element, name)).collect(),
+            users: users
+                .iter()
+                .map(|user| texts(user).iter().map(|value| self.template(element, value)).collect())
+                .collect(),
+            per_iteration: element.flag("UserParameters.per_iteration", false),
+        };
+        self.close(element);
+        self.model.parameters.push(parameters);
+        Some(self.remember(element, self.model.parameters.len() - 1))
+    }
+
+    pub(super) fn remember(&mut self, element: &Element<'_>, place: usize) -> usize {
+        self.known.insert(element.id(), place);
+        place
+    }
+}
+
+/// Returns the value of a `FloatProperty`, whose name stands in an element of its own.
+fn float_value<'a>(element: &Element<'a>, property: &str) -> Option<&'a str> {
+    let of = |node: roxmltree::Node<'a, 'a>, tag: &str| {
+        node.children().find(|child| child.has_tag_name(tag)).and_then(|child| child.text())
+    };
+    element
+        .node
+        .children()
+        .filter(roxmltree::Node::is_element)
+        .find(|node| of(*node, "name") == Some(property))
+        .and_then(|node| of(node, "value"))
+}
+
+fn find_module<'e, 'a>(elements: &'e [Element<'a>], path: &[&str]) -> Option<&'e Element<'a>> {
+    let (first, rest) = path.split_first()?;
+    for element in elements.iter().filter(|element| element.name == *first) {
+        if rest.is_empty() {
+            return Some(element);
+        }
+        if let Some(found) = find_module(&element.children, rest) {
+            return Some(found);
+        }
+    }
+    None
+}

@@ -1,0 +1,284 @@
+//! From the elements of a `.jmx` file to a [`Model`]: everything in scope of a sampler is gathered and checked.
+//!
+//! Invariants
+//! * Every enabled element that can be reached is either run, known to have no effect on traffic, or a finding with its
+//!   line. So is every property that is set and would change the meaning.
+//! * A disabled element is read only where a module controller points into it.
+
+mod controller;
+mod group;
+mod http;
+mod parts;
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap};
+
+use roxmltree::NodeId as XmlId;
+
+use super::element::Element;
+use super::model::{Event, Model, NodeId};
+use super::template::Template;
+use crate::Finding;
+
+/// What elements a plan is made of.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Inventory {
+    /// Enabled elements per class.
+    pub elements: BTreeMap<String, usize>,
+    /// Functions per name.
+    pub functions: BTreeMap<String, usize>,
+    /// Listeners that are read and have nothing to do here.
+    pub ignored: usize,
+}
+
+/// The elements in scope of a place, from the plan down to the place itself.
+#[derive(Clone, Copy)]
+pub(super) struct Levels<'l, 'a> {
+    own: &'a [Element<'a>],
+    outer: Option<&'l Levels<'l, 'a>>,
+    /// The controller that the elements of this level belong to.
+    controller: Option<NodeId>,
+}
+
+impl<'l, 'a> Levels<'l, 'a> {
+    /// Returns the enabled elements in scope, the nearest first.
+    fn elements(&self) -> Vec<&'a Element<'a>> {
+        let mut found: Vec<&Element<'a>> =
+            self.own.iter().filter(|element| element.is_enabled).collect();
+        let mut level = self.outer;
+        while let Some(outer) = level {
+            found.extend(outer.own.iter().filter(|element| element.is_enabled));
+            level = outer.outer;
+        }
+        found
+    }
+}
+
+/// Compiles one file.
+pub(super) struct Compiler<'a> {
+    file: String,
+    pub(super) model: Model,
+    pub(super) findings: Vec<Finding>,
+    pub(super) inventory: Inventory,
+    roots: &'a [Element<'a>],
+    /// Elements that are shared wherever they are in scope, with their place in the model.
+    known: HashMap<XmlId, usize>,
+    templates: RefCell<Vec<Finding>>,
+    /// Elements that have been counted, because several scopes hold them.
+    counted: std::collections::HashSet<XmlId>,
+    depth: usize,
+}
+
+impl<'a> Compiler<'a> {
+    pub(super) fn new(file: &str, roots: &'a [Element<'a>]) -> Self {
+        Self {
+            file: file.to_owned(),
+            model: Model::default(),
+            findings: Vec::new(),
+            inventory: Inventory::default(),
+            roots,
+            known: HashMap::new(),
+            templates: RefCell::default(),
+            counted: std::collections::HashSet::new(),
+            depth: 0,
+        }
+    }
+
+    /// Compiles the whole plan.
+    pub(super) fn run(&mut self) {
+        let Some(plan) = self.roots.iter().find(|element| element.class == "TestPlan") else {
+            self.findings.push(Finding {
+                file: self.file.clone(),
+                line: 1,
+                column: 1,
+                message: "the file holds no TestPlan".to_owned(),
+            });
+            return;
+        };
+        plan.name.clone_into(&mut self.model.name);
+        self.count(plan);
+        self.model.is_serial = plan.flag("TestPlan.serialize_threadgroups", false);
+        plan.ignore(&[
+            "TestPlan.functional_mode",
+            "TestPlan.tearDown_on_shutdown",
+            "TestPlan.user_define_classpath",
+        ]);
+        self.add_variables(plan, "TestPlan.user_defined_variables");
+        self.gather_variables(&plan.children);
+        let levels = Levels { own: &plan.children, outer: None, controller: None };
+        for element in plan.children.iter().filter(|element| element.is_enabled) {
+            if group::is_group(element) {
+                self.group(element, &levels);
+            } else {
+                self.outside(element);
+            }
+        }
+        self.close(plan);
+        let listeners =
+            plan.children.iter().filter(|element| element.is_enabled && is_listener(element.class));
+        let listeners: Vec<_> = listeners.collect();
+        for listener in listeners {
+            self.listener(listener);
+        }
+        self.findings.append(&mut self.templates.borrow_mut());
+        self.findings.sort();
+        self.findings.dedup();
+    }
+
+    /// Looks at an element of the plan's own level that is no group.
+    fn outside(&mut self, element: &'a Element<'a>) {
+        if self.is_scoped(element) || is_listener(element.class) || is_idle(element.class) {
+            return;
+        }
+        if element.class == "Arguments" {
+            self.count(element);
+            return;
+        }
+        self.refuse(element, "element not supported by tympan lab");
+    }
+
+    /// Reports whether an element is gathered by the samplers in its scope.
+    fn is_scoped(&self, element: &Element<'_>) -> bool {
+        parts::is_known(element.class) || http::is_config(element.class)
+    }
+
+    pub(super) fn count(&mut self, element: &Element<'_>) {
+        if self.counted.insert(element.id()) {
+            *self.inventory.elements.entry(element.class.to_owned()).or_default() += 1;
+        }
+    }
+
+    pub(super) fn refuse(&mut self, element: &Element<'_>, why: &str) {
+        self.count(element);
+        let finding = self.finding(element, why);
+        self.findings.push(finding);
+    }
+
+    fn finding(&self, element: &Element<'_>, why: &str) -> Finding {
+        Finding {
+            file: self.file.clone(),
+            line: element.line,
+            column: element.column,
+            message: format!("{}: {why}", element.title()),
+        }
+    }
+
+    /// Compiles a text that stands in `element`.
+    pub(super) fn template(&self, element: &Element<'_>, text: &str) -> Template {
+        match Template::parse(text) {
+            Ok(template) => template,
+            Err(unknown) => {
+                self.templates.borrow_mut().push(self.finding(element, &unknown.to_string()));
+                Template::literal(text)
+            }
+        }
+    }
+
+    /// Compiles a property.
+    pub(super) fn property(&mut self, element: &Element<'a>, name: &'a str) -> Template {
+        let template = self.template(element, element.text(name));
+        template.each_call(&mut |call| {
+            let name = call.source.split(['(', '}']).next().unwrap_or_default().trim();
+            *self.inventory.functions.entry(name.to_owned()).or_default() += 1;
+        });
+        template
+    }
+
+    /// Notes what is set in an element and was not looked at.
+    pub(super) fn close(&mut self, element: &Element<'a>) {
+        self.count(element);
+        for node in element.left_over() {
+            let name = node.attribute("name").unwrap_or_default();
+            let at = node.document().text_pos_at(node.range().start);
+            self.findings.push(Finding {
+                file: self.file.clone(),
+                line: at.row,
+                column: at.col,
+                message: format!(
+                    "{}: property {name} is set; tympan lab does not support it",
+                    element.title()
+                ),
+            });
+        }
+    }
+
+    /// Gathers user-defined variables of the whole plan: all are drawn at the start, wherever they stand.
+    fn gather_variables(&mut self, elements: &'a [Element<'a>]) {
+        for element in elements.iter().filter(|element| element.is_enabled) {
+            if element.class == "Arguments" {
+                self.add_variables(element, "Arguments.arguments");
+                self.close(element);
+            }
+            self.gather_variables(&element.children);
+        }
+    }
+
+    fn add_variables(&mut self, element: &Element<'a>, property: &'a str) {
+        let node = element.find(property);
+        for entry in super::element::entries(node, "Arguments.arguments") {
+            let name = super::element::inner(entry, "Argument.name")
+                .or_else(|| entry.attribute("name"))
+                .unwrap_or_default();
+            let value = super::element::inner(entry, "Argument.value").unwrap_or_default();
+            let pair = (self.template(element, name), self.template(element, value));
+            self.model.variables.push(pair);
+        }
+    }
+
+    pub(super) fn listener(&mut self, element: &Element<'a>) {
+        if !self.counted.insert(element.id()) {
+            return;
+        }
+        *self.inventory.elements.entry(element.class.to_owned()).or_default() += 1;
+        if matches!(element.class, "BeanShellListener" | "JSR223Listener") {
+            self.refuse(element, "scripts are not supported by tympan lab");
+            return;
+        }
+        let file = element.text("filename").trim();
+        if element.class == "ResultCollector" && !file.is_empty() {
+            let file = self.template(element, file);
+            self.model.outputs.push(file);
+        } else {
+            self.inventory.ignored += 1;
+        }
+    }
+
+    /// Adds what happens when an iteration of `controller` begins.
+    pub(super) fn event(&mut self, controller: NodeId, event: Event) {
+        if let Some(node) = self.model.nodes.get_mut(controller)
+            && !node.events.contains(&event)
+        {
+            node.events.push(event);
+        }
+    }
+}
+
+/// Listeners tell what happened; they change nothing.
+fn is_listener(class: &str) -> bool {
+    matches!(
+        class,
+        "ResultCollector"
+            | "Summariser"
+            | "BackendListener"
+            | "CorrectedResultCollector"
+            | "BeanShellListener"
+            | "JSR223Listener"
+            | "PerfMonCollector"
+            | "MailerResultCollector"
+            | "DbMonCollector"
+            | "JMXMonCollector"
+    ) || class.ends_with("Visualizer")
+        || class.ends_with("ResultCollector")
+}
+
+/// Elements of the editor: they do nothing in a run.
+fn is_idle(class: &str) -> bool {
+    matches!(
+        class,
+        "WorkBench"
+            | "ProxyControl"
+            | "HttpMirrorControl"
+            | "TestFragmentController"
+            | "PropertyControlGui"
+    )
+}

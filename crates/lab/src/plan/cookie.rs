@@ -1,0 +1,188 @@
+//! The cookies of one user (RFC 6265, as far as load plans meet it).
+
+use std::time::{Duration, SystemTime};
+
+use crate::net::Url;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Cookie {
+    name: String,
+    value: String,
+    domain: String,
+    /// Sent to `domain` only, not below it.
+    is_host_only: bool,
+    path: String,
+    is_secure: bool,
+    expires: Option<SystemTime>,
+}
+
+/// Cookies that a server set or a plan gives.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Jar(Vec<Cookie>);
+
+/// A server that sets cookies without end fills no more than this.
+const MOST_COOKIES: usize = 200;
+
+impl Jar {
+    /// Puts a cookie of the plan into the jar.
+    pub(crate) fn give(&mut self, name: &str, value: &str, place: (&str, &str), is_secure: bool) {
+        let (domain, path) = place;
+        self.put(Cookie {
+            name: name.to_owned(),
+            value: value.to_owned(),
+            domain: domain.trim_start_matches('.').to_ascii_lowercase(),
+            is_host_only: !domain.starts_with('.'),
+            path: if path.is_empty() { "/".to_owned() } else { path.to_owned() },
+            is_secure,
+            expires: None,
+        });
+    }
+
+    /// Takes one `Set-Cookie` value of a response from `url`.
+    pub(crate) fn take(&mut self, header: &str, url: &Url, now: SystemTime) {
+        let mut parts = header.split(';');
+        let Some((name, value)) = parts.next().and_then(|pair| pair.split_once('=')) else {
+            return;
+        };
+        let host = url.host.to_ascii_lowercase();
+        let mut cookie = Cookie {
+            name: name.trim().to_owned(),
+            value: value.trim().to_owned(),
+            domain: host.clone(),
+            is_host_only: true,
+            path: default_path(&url.target),
+            is_secure: false,
+            expires: None,
+        };
+        if cookie.name.is_empty() {
+            return;
+        }
+        let mut max_age = None;
+        for part in parts {
+            let (key, value) = part.split_once('=').unwrap_or((part, ""));
+            let value = value.trim().trim_matches('"');
+            match key.trim().to_ascii_lowercase().as_str() {
+                "domain" if !value.is_empty() => {
+                    cookie.domain = value.trim_start_matches('.').to_ascii_lowercase();
+                    cookie.is_host_only = false;
+                }
+                "path" if value.starts_with('/') => value.clone_into(&mut cookie.path),
+                "secure" => cookie.is_secure = true,
+                "max-age" => max_age = value.parse::<i64>().ok(),
+                "expires" => cookie.expires = httpdate::parse_http_date(value).ok(),
+                _ => {}
+            }
+        }
+        if !cookie.is_host_only && !is_below(&host, &cookie.domain) {
+            return;
+        }
+        if let Some(seconds) = max_age {
+            let span = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
+            cookie.expires = Some(now + span);
+        }
+        if cookie.expires.is_some_and(|expires| expires <= now) {
+            self.0.retain(|known| !known.is_same(&cookie));
+        } else {
+            self.put(cookie);
+        }
+    }
+
+    fn put(&mut self, cookie: Cookie) {
+        if let Some(known) = self.0.iter_mut().find(|known| known.is_same(&cookie)) {
+            *known = cookie;
+        } else if self.0.len() < MOST_COOKIES {
+            self.0.push(cookie);
+        }
+    }
+
+    /// Returns the value of the `Cookie` header for a request.
+    pub(crate) fn header(&self, url: &Url, now: SystemTime) -> Option<String> {
+        let host = url.host.to_ascii_lowercase();
+        let path = url.target.split('?').next().unwrap_or("/");
+        let mut fitting: Vec<&Cookie> = self
+            .0
+            .iter()
+            .filter(|cookie| {
+                let fits_host = if cookie.is_host_only {
+                    cookie.domain == host
+                } else {
+                    is_below(&host, &cookie.domain)
+                };
+                fits_host
+                    && fits_path(path, &cookie.path)
+                    && (url.is_tls || !cookie.is_secure)
+                    && cookie.expires.is_none_or(|expires| expires > now)
+            })
+            .collect();
+        fitting.sort_by_key(|cookie| std::cmp::Reverse(cookie.path.len()));
+        let pairs: Vec<String> =
+            fitting.iter().map(|cookie| format!("{}={}", cookie.name, cookie.value)).collect();
+        (!pairs.is_empty()).then(|| pairs.join("; "))
+    }
+}
+
+impl Cookie {
+    fn is_same(&self, other: &Self) -> bool {
+        self.name == other.name && self.domain == other.domain && self.path == other.path
+    }
+}
+
+fn is_below(host: &str, domain: &str) -> bool {
+    host == domain || host.strip_suffix(domain).is_some_and(|left| left.ends_with('.'))
+}
+
+fn fits_path(path: &str, cookie: &str) -> bool {
+    path == cookie
+        || path
+            .strip_prefix(cookie)
+            .is_some_and(|rest| cookie.ends_with('/') || rest.starts_with('/'))
+}
+
+fn default_path(target: &str) -> String {
+    let path = target.split('?').next().unwrap_or("/");
+    match path.rsplit_once('/') {
+        Some(("", _)) | None => "/".to_owned(),
+        Some((folder, _)) => folder.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(set: &[&str], at: &str, asked: &str, expected: Option<&str>) {
+        let mut jar = Jar::default();
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(2_000_000_000);
+        for header in set {
+            jar.take(header, &Url::parse(at).unwrap(), now);
+        }
+        assert_eq!(
+            jar.header(&Url::parse(asked).unwrap(), now).as_deref(),
+            expected,
+            "{set:?} {asked}"
+        );
+    }
+
+    #[test]
+    fn cookies_go_where_their_attributes_say() {
+        let at = "http://a.example/shop/cart";
+        check(&["s=1"], at, "http://a.example/shop/x", Some("s=1"));
+        check(&["s=1"], at, "http://a.example/", None);
+        check(&["s=1; Path=/"], at, "http://a.example/", Some("s=1"));
+        check(&["s=1; Path=/"], at, "http://b.example/", None);
+        check(&["s=1; Path=/; Domain=example"], at, "http://b.example/", Some("s=1"));
+        check(&["s=1; Path=/; Domain=other.example"], at, "http://other.example/", None);
+        check(&["s=1; Path=/; Secure"], at, "http://a.example/", None);
+        check(&["s=1; Path=/; Secure"], at, "https://a.example/", Some("s=1"));
+        check(&["s=1; Path=/", "s=2; Path=/"], at, "http://a.example/", Some("s=2"));
+        check(&["s=1; Path=/", "s=; Path=/; Max-Age=0"], at, "http://a.example/", None);
+        check(
+            &["s=1; Path=/; Expires=Wed, 21 Oct 2015 07:28:00 GMT"],
+            at,
+            "http://a.example/",
+            None,
+        );
+        check(&["a=1; Path=/", "b=2; Path=/shop"], at, "http://a.example/shop/", Some("b=2; a=1"));
+    }
+}

@@ -1,0 +1,174 @@
+//! The tree of a `.jmx` file: elements in the place where `<hashTree>` puts them, with their lines.
+//!
+//! An element notes which of its properties were asked for; what is set and was never asked for would change the
+//! meaning silently, so it becomes a finding.
+
+use std::cell::RefCell;
+use std::collections::HashSet;
+
+use roxmltree::{Document, Node, NodeId};
+
+use crate::Finding;
+
+/// Deepest nesting that is read.
+const DEEPEST: usize = 200;
+
+/// One element of the tree.
+pub(super) struct Element<'a> {
+    pub(super) node: Node<'a, 'a>,
+    /// `HTTPSamplerProxy`, without a package.
+    pub(super) class: &'a str,
+    pub(super) name: &'a str,
+    pub(super) is_enabled: bool,
+    pub(super) line: u32,
+    pub(super) column: u32,
+    pub(super) children: Vec<Self>,
+    used: RefCell<HashSet<&'a str>>,
+}
+
+impl<'a> Element<'a> {
+    /// Reads the tree.
+    ///
+    /// # Errors
+    /// A finding if the document holds no plan.
+    pub(super) fn read(document: &'a Document<'a>, file: &str) -> Result<Vec<Self>, Finding> {
+        let root = document.root_element();
+        let tree = root.children().find(|node| node.has_tag_name("hashTree"));
+        match tree {
+            Some(tree) if root.has_tag_name("jmeterTestPlan") => read_tree(tree, 0),
+            _ => {
+                Err("no JMeter plan: the root is not `jmeterTestPlan` with a `hashTree`".to_owned())
+            }
+        }
+        .map_err(|message| Finding { file: file.to_owned(), line: 1, column: 1, message })
+    }
+
+    /// Returns the value of a property, trimmed of nothing; empty if it is absent.
+    pub(super) fn text(&self, name: &'a str) -> &'a str {
+        self.find(name).and_then(|node| node.text()).unwrap_or_default()
+    }
+
+    pub(super) fn flag(&self, name: &'a str, default: bool) -> bool {
+        match self.text(name).trim() {
+            "" => default,
+            text => text.eq_ignore_ascii_case("true"),
+        }
+    }
+
+    pub(super) fn find(&self, name: &'a str) -> Option<Node<'a, 'a>> {
+        self.used.borrow_mut().insert(name);
+        properties(self.node).find(|node| node.attribute("name") == Some(name))
+    }
+
+    /// Accepts properties without regard to their values.
+    pub(super) fn ignore(&self, names: &[&'a str]) {
+        self.used.borrow_mut().extend(names);
+    }
+
+    /// Returns the properties that are set and were never asked for.
+    pub(super) fn left_over(&self) -> Vec<Node<'a, 'a>> {
+        let used = self.used.borrow();
+        properties(self.node)
+            .filter(|node| {
+                let name = node.attribute("name").unwrap_or_default();
+                !used.contains(name) && !is_default(*node) && !is_harmless(name)
+            })
+            .collect()
+    }
+
+    /// Returns `class "name"`, as findings call an element.
+    pub(super) fn title(&self) -> String {
+        format!("{} \"{}\"", self.class, self.name)
+    }
+
+    pub(super) fn id(&self) -> NodeId {
+        self.node.id()
+    }
+}
+
+fn read_tree<'a>(tree: Node<'a, 'a>, depth: usize) -> Result<Vec<Element<'a>>, String> {
+    if depth > DEEPEST {
+        return Err(format!("the tree is nested deeper than {DEEPEST} levels"));
+    }
+    let mut elements: Vec<Element<'a>> = Vec::new();
+    for node in tree.children().filter(Node::is_element) {
+        if node.has_tag_name("hashTree") {
+            let children = read_tree(node, depth + 1)?;
+            if let Some(last) = elements.last_mut() {
+                last.children.extend(children);
+            }
+            continue;
+        }
+        let class = node.attribute("testclass").unwrap_or_else(|| node.tag_name().name());
+        let at = node.document().text_pos_at(node.range().start);
+        elements.push(Element {
+            node,
+            class: class.rsplit('.').next().unwrap_or(class),
+            name: node.attribute("testname").unwrap_or_default(),
+            is_enabled: node.attribute("enabled") != Some("false"),
+            line: at.row,
+            column: at.col,
+            children: Vec::new(),
+            used: RefCell::default(),
+        });
+    }
+    Ok(elements)
+}
+
+fn properties<'a>(node: Node<'a, 'a>) -> impl Iterator<Item = Node<'a, 'a>> {
+    node.children().filter(|child| child.is_element() && child.has_attribute("name"))
+}
+
+/// Returns the text of a property inside a nested `elementProp`.
+pub(super) fn inner<'a>(node: Node<'a, 'a>, name: &str) -> Option<&'a str> {
+    properties(node)
+        .find(|child| child.attribute("name") == Some(name))
+        .map(|child| child.text().unwrap_or_default())
+}
+
+/// Returns the `elementProp`s of a collection inside a property.
+pub(super) fn entries<'a>(node: Option<Node<'a, 'a>>, collection: &str) -> Vec<Node<'a, 'a>> {
+    let Some(node) = node else { return Vec::new() };
+    let list = if node.has_tag_name("collectionProp") {
+        Some(node)
+    } else {
+        properties(node).find(|child| child.attribute("name") == Some(collection))
+    };
+    list.map(|list| list.children().filter(Node::is_element).collect()).unwrap_or_default()
+}
+
+fn is_default(node: Node<'_, '_>) -> bool {
+    match node.tag_name().name() {
+        "collectionProp" => !node.children().any(|child| child.is_element()),
+        "elementProp" => !node.descendants().any(|inner| {
+            inner.is_element() && inner != node && !inner.has_tag_name("collectionProp")
+        }),
+        "boolProp" => node.text().is_none_or(|text| text.trim() != "true"),
+        _ => node.text().is_none_or(|text| matches!(text.trim(), "" | "0" | "false")),
+    }
+}
+
+/// Properties that say nothing about traffic: comments, the interface's state, choices among equal implementations.
+fn is_harmless(name: &str) -> bool {
+    matches!(
+        name,
+        "TestPlan.comments"
+            | "TestElement.gui_class"
+            | "TestElement.test_class"
+            | "TestElement.name"
+            | "TestElement.enabled"
+            | "HTTPSampler.implementation"
+            | "HTTPSampler.monitor"
+            | "HTTPSampler.concurrentPool"
+            | "HTTPSampler.BROWSER_COMPATIBLE_MULTIPART"
+            | "CookieManager.implementation"
+            | "CookieManager.policy"
+            | "ThreadGroup.start_time"
+            | "ThreadGroup.end_time"
+            | "ThreadGroup.delayedStart"
+            | "scriptLanguage"
+            | "displayJMeterProperties"
+            | "displayJMeterVariables"
+            | "displaySystemProperties"
+    )
+}

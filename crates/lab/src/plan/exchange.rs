@@ -1,0 +1,687 @@
+//! One HTTP sample: request, redirects, parts of the page, extractors, assertions, and its row.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use super::actor::{Actor, Phase};
+use super::answer::{Answer, decode, to_text};
+use super::embedded;
+use super::http::{Drawn, HttpSpec, show};
+use super::judge::Verdict;
+use super::model::{After, Kind, NodeId, OnError};
+use crate::load::{Step, Turn};
+use crate::net::{Keep, Reply, Request};
+use crate::record::Sample;
+use crate::record::jtl::Row;
+
+/// A sample under way.
+#[derive(Debug)]
+pub(super) struct Exchange {
+    node: NodeId,
+    drawn: Drawn,
+    hops: usize,
+    /// The request that failed to become one, with Java's name and message.
+    fault: Option<(String, String)>,
+    sum: Option<Sum>,
+    /// Parts of the page are on their way.
+    fetches_parts: bool,
+}
+
+/// What redirects and parts add up to.
+#[derive(Debug)]
+struct Sum {
+    started: Instant,
+    ended: Instant,
+    first_byte: Instant,
+    connect: Duration,
+    sent: u64,
+    received: u64,
+    body: u64,
+    status: u16,
+    is_ok: bool,
+    data_type: &'static str,
+    answer: Answer,
+}
+
+/// A finished sample, to be told at the end of the turn.
+#[derive(Debug)]
+pub(super) struct Finished {
+    label: String,
+    is_transaction: bool,
+    /// Inside a transaction that stands for its samples.
+    is_hidden: bool,
+    started: Instant,
+    first_byte: Instant,
+    ended: Instant,
+    idle: Duration,
+    connect: Duration,
+    status: u16,
+    is_ok: bool,
+    received: u64,
+    body: u64,
+    sent: u64,
+    code: String,
+    message: String,
+    failure: String,
+    data_type: &'static str,
+    url: String,
+}
+
+/// Most redirects, as JMeter follows them.
+const MOST_HOPS: usize = 20;
+/// Bytes of a body that are kept for extractors and assertions.
+const MOST_BODY: usize = 10 << 20;
+
+impl Actor {
+    /// Begins an HTTP sample.
+    pub(super) fn begin(
+        &mut self,
+        node: NodeId,
+        spec: &HttpSpec,
+        turn: &mut Turn<'_>,
+    ) -> Option<Step> {
+        let drawn = match spec.draw(&mut self.scope) {
+            Ok(drawn) => drawn,
+            Err((exception, message)) => {
+                let answer = Answer {
+                    code: format!("Non HTTP response code: {exception}"),
+                    message: format!("Non HTTP response message: {message}"),
+                    ..Answer::default()
+                };
+                self.finish_plain(node, answer, turn.now, false, turn);
+                return None;
+            }
+        };
+        if let Some(cache) = spec.cache
+            && self.model.caches.get(cache).is_some_and(|manager| manager.uses_expires)
+            && self.caches.entry(cache).or_default().is_fresh(&drawn.shown_url(), SystemTime::now())
+        {
+            return None;
+        }
+        let exchange =
+            Exchange { node, drawn, hops: 0, fault: None, sum: None, fetches_parts: false };
+        self.send(exchange, spec, turn)
+    }
+
+    fn send(
+        &mut self,
+        mut exchange: Exchange,
+        spec: &HttpSpec,
+        turn: &mut Turn<'_>,
+    ) -> Option<Step> {
+        match self.request(&exchange.drawn, spec, self.keep(exchange.node, spec)) {
+            Ok((request, text)) => {
+                if let Some(sum) = &mut exchange.sum {
+                    sum.answer.request_headers = text;
+                } else {
+                    exchange.drawn.body.clear();
+                    self.request_headers = text;
+                }
+                self.phase = Phase::Exchange(Box::new(exchange));
+                Some(Step::Fetch(request))
+            }
+            Err(fault) => {
+                exchange.fault = Some(fault);
+                self.fail(&exchange, turn);
+                None
+            }
+        }
+    }
+
+    /// Returns what of a response has to be kept.
+    fn keep(&self, node: NodeId, spec: &HttpSpec) -> Keep {
+        let Some(Kind::Sampler(sampler)) = self.model.nodes.get(node).map(|node| &node.kind) else {
+            return Keep::Head;
+        };
+        let wants_body =
+            !sampler.judges.is_empty() || !sampler.after.is_empty() || spec.embedded.is_some();
+        if wants_body { Keep::Body(MOST_BODY) } else { Keep::Head }
+    }
+
+    /// Turns a drawn request into one that can be sent; also returns its headers.
+    fn request(
+        &mut self,
+        drawn: &Drawn,
+        spec: &HttpSpec,
+        keep: Keep,
+    ) -> Result<(Request, String), (String, String)> {
+        let url = &drawn.url;
+        let target = self
+            .stage
+            .targets
+            .find(url.is_tls, &url.host, url.port)
+            .map_err(|_| ("java.net.UnknownHostException".to_owned(), url.host.clone()))?;
+        let cookies = spec.cookies.and_then(|place| {
+            self.open_jar(place);
+            self.jars.get(&place).and_then(|jar| jar.header(url, SystemTime::now()))
+        });
+        let mut conditional;
+        let mut sent = drawn;
+        if let Some(place) = spec.cache
+            && drawn.method == "GET"
+        {
+            let conditions = self.caches.entry(place).or_default().conditions(&drawn.shown_url());
+            if !conditions.is_empty() {
+                conditional = drawn.clone();
+                conditional.headers.extend(conditions);
+                sent = &conditional;
+            }
+        }
+        let bytes = sent.bytes(cookies.as_deref());
+        let end = bytes.windows(4).position(|window| window == b"\r\n\r\n").unwrap_or(0);
+        let text = String::from_utf8_lossy(bytes.get(..end).unwrap_or_default()).into_owned();
+        let headers =
+            text.split_once("\r\n").map_or(String::new(), |(_, headers)| headers.to_owned());
+        let mut millis = |template: &super::template::Template| -> Option<Duration> {
+            let text = template.draw(&mut self.scope);
+            text.trim().parse().ok().filter(|&millis| millis > 0).map(Duration::from_millis)
+        };
+        let request = Request {
+            target,
+            bytes: bytes.into(),
+            is_head: drawn.method == "HEAD",
+            keep,
+            keep_alive: spec.keep_alive,
+            connect_timeout: millis(&spec.connect_timeout),
+            response_timeout: millis(&spec.response_timeout),
+        };
+        Ok((request, headers))
+    }
+
+    fn open_jar(&mut self, place: usize) {
+        if self.jars.contains_key(&place) {
+            return;
+        }
+        let mut jar = super::cookie::Jar::default();
+        let model = Arc::clone(&self.model);
+        if let Some(manager) = model.cookies.get(place) {
+            for ([name, value, domain, path], is_secure) in &manager.cookies {
+                let mut text = |template: &super::template::Template| {
+                    template.draw(&mut self.scope).into_owned()
+                };
+                let (name, value, domain, path) =
+                    (text(name), text(value), text(domain), text(path));
+                jar.give(&name, &value, (&domain, &path), *is_secure);
+            }
+        }
+        self.jars.insert(place, jar);
+    }
+
+    /// Takes the replies to what an exchange sent.
+    pub(super) fn go_on(&mut self, mut exchange: Exchange, turn: &mut Turn<'_>) -> Option<Step> {
+        let model = Arc::clone(&self.model);
+        let Some(Kind::Sampler(sampler)) = model.nodes.get(exchange.node).map(|node| &node.kind)
+        else {
+            return None;
+        };
+        let super::model::Action::Http(spec) = &sampler.action else { return None };
+        let replies = std::mem::take(&mut turn.replies);
+        if exchange.fetches_parts {
+            exchange.add_parts(&replies);
+            self.finish(exchange, turn);
+            return None;
+        }
+        let Some(reply) = replies.into_iter().next() else { return None };
+        let location = self.take_reply(&mut exchange, *reply, spec);
+        if let Some(location) = location
+            && exchange.hops < MOST_HOPS
+        {
+            exchange.hops += 1;
+            match exchange.drawn.url.join(&location) {
+                Ok(url) => {
+                    exchange.drawn.url = url;
+                    if exchange.drawn.method != "HEAD" {
+                        "GET".clone_into(&mut exchange.drawn.method);
+                    }
+                    exchange.drawn.body.clear();
+                    exchange
+                        .drawn
+                        .headers
+                        .retain(|(name, _)| !name.eq_ignore_ascii_case("Content-Type"));
+                    return self.send(exchange, spec, turn);
+                }
+                Err(error) => {
+                    exchange.fault =
+                        Some(("java.net.MalformedURLException".to_owned(), error.to_string()));
+                    self.fail(&exchange, turn);
+                    return None;
+                }
+            }
+        }
+        if let Some(wanted) = &spec.embedded
+            && let Some(requests) = self.parts(&exchange, spec, wanted)
+        {
+            exchange.fetches_parts = true;
+            self.phase = Phase::Exchange(Box::new(exchange));
+            return Some(Step::FetchAll { requests, parallel: wanted.parallel });
+        }
+        self.finish(exchange, turn);
+        None
+    }
+
+    /// Returns the requests for the parts of a page; `None` if there are none.
+    fn parts(
+        &mut self,
+        exchange: &Exchange,
+        spec: &HttpSpec,
+        wanted: &super::http::Embedded,
+    ) -> Option<Vec<Request>> {
+        let sum = exchange.sum.as_ref().filter(|sum| sum.is_ok)?;
+        let mut pattern = |template: &Option<super::template::Template>| {
+            let text = template.as_ref()?.draw(&mut self.scope).into_owned();
+            self.patterns.find(&format!("^(?:{text})$"))
+        };
+        let (only, except) = (pattern(&wanted.only), pattern(&wanted.except));
+        let mut requests = Vec::new();
+        for reference in embedded::references(&sum.answer.body) {
+            let Ok(url) = exchange.drawn.url.join(&reference) else { continue };
+            let shown = show(&url);
+            let is_wanted = only.as_ref().is_none_or(|only| only.is_match(&shown))
+                && !except.as_ref().is_some_and(|except| except.is_match(&shown));
+            if !is_wanted {
+                continue;
+            }
+            let mut drawn = exchange.drawn.clone();
+            drawn.url = url;
+            "GET".clone_into(&mut drawn.method);
+            drawn.body.clear();
+            if let Ok((request, _)) = self.request(&drawn, spec, Keep::Nothing) {
+                requests.push(request);
+            }
+        }
+        (!requests.is_empty()).then_some(requests)
+    }
+
+    /// Adds a reply to the sample; returns where a redirect leads.
+    fn take_reply(
+        &mut self,
+        exchange: &mut Exchange,
+        reply: Reply,
+        spec: &HttpSpec,
+    ) -> Option<String> {
+        let now = SystemTime::now();
+        let url = exchange.drawn.url.clone();
+        let (status, code, message, is_ok, head, body, body_bytes) = match reply.result {
+            Ok(response) => {
+                let head = response.head.unwrap_or_default();
+                let is_ok = (200..400).contains(&response.status);
+                let code = response.status.to_string();
+                (
+                    response.status,
+                    code,
+                    head.reason.clone(),
+                    is_ok,
+                    head,
+                    response.body,
+                    response.body_bytes,
+                )
+            }
+            Err(failure) => (
+                0,
+                format!("Non HTTP response code: {}", failure.exception()),
+                format!("Non HTTP response message: {}", failure.words()),
+                false,
+                crate::net::Head::default(),
+                Vec::new(),
+                0,
+            ),
+        };
+        if let Some(place) = spec.cookies {
+            self.open_jar(place);
+            if let Some(jar) = self.jars.get_mut(&place) {
+                head.all("Set-Cookie").for_each(|cookie| jar.take(cookie, &url, now));
+            }
+        }
+        if let Some(place) = spec.cache
+            && exchange.drawn.method == "GET"
+        {
+            self.caches.entry(place).or_default().note(&show(&url), status, &head, now);
+        }
+        let content_type = head.header("Content-Type");
+        let text = to_text(decode(body, head.header("Content-Encoding")), content_type);
+        let headers = if status == 0 { String::new() } else { head_text(&head, status) };
+        let answer = Answer {
+            url: show(&url),
+            code,
+            message,
+            headers,
+            request_headers: std::mem::take(&mut self.request_headers),
+            body: text,
+            body_bytes,
+            ..Answer::default()
+        };
+        let data_type = match content_type {
+            None if status == 0 => "text",
+            None => "",
+            Some(kind) if is_binary(kind) => "bin",
+            Some(_) => "text",
+        };
+        let location = head.header("Location").map(str::to_owned);
+        exchange.add(Sum {
+            started: reply.started,
+            ended: reply.ended,
+            first_byte: reply.first_byte,
+            connect: reply.connect,
+            sent: reply.sent,
+            received: reply.received,
+            body: body_bytes,
+            status,
+            is_ok,
+            data_type,
+            answer,
+        });
+        let follows = spec.follows || spec.follows_silently;
+        let is_redirect = match status {
+            301..=303 => true,
+            307 | 308 => matches!(exchange.drawn.method.as_str(), "GET" | "HEAD"),
+            _ => false,
+        };
+        if follows && is_redirect { location } else { None }
+    }
+
+    fn fail(&mut self, exchange: &Exchange, turn: &mut Turn<'_>) {
+        let (exception, message) = exchange.fault.clone().unwrap_or_default();
+        let answer = Answer {
+            url: exchange.drawn.shown_url(),
+            code: format!("Non HTTP response code: {exception}"),
+            message: format!("Non HTTP response message: {message}"),
+            ..Answer::default()
+        };
+        let started = exchange.sum.as_ref().map_or(turn.now, |sum| sum.started);
+        self.finish_plain(exchange.node, answer, started, false, turn);
+    }
+
+    /// Finishes a sample that had no reply.
+    pub(super) fn finish_plain(
+        &mut self,
+        node: NodeId,
+        answer: Answer,
+        started: Instant,
+        is_ok: bool,
+        turn: &mut Turn<'_>,
+    ) {
+        let now = Instant::now();
+        turn.now = now;
+        let sum = Sum {
+            started,
+            ended: now,
+            first_byte: started,
+            connect: Duration::ZERO,
+            sent: 0,
+            received: answer.body.len() as u64,
+            body: answer.body.len() as u64,
+            status: answer.code.parse().unwrap_or(0),
+            is_ok,
+            data_type: "text",
+            answer,
+        };
+        self.conclude(node, sum);
+    }
+
+    fn finish(&mut self, mut exchange: Exchange, _turn: &mut Turn<'_>) {
+        if let Some(sum) = exchange.sum.take() {
+            self.conclude(exchange.node, sum);
+        }
+    }
+
+    /// Judges a sample and notes it.
+    fn conclude(&mut self, node: NodeId, mut sum: Sum) {
+        let model = Arc::clone(&self.model);
+        let Some(Kind::Sampler(sampler)) = model.nodes.get(node).map(|node| &node.kind) else {
+            return;
+        };
+        sum.answer.elapsed_ms = millis(sum.ended.saturating_duration_since(sum.started));
+        sum.answer.bytes = sum.received;
+        let mut is_ok = sum.is_ok;
+        let mut failure = String::new();
+        if sampler.judges.iter().any(super::judge::Judge::assumes_success) && sum.status != 0 {
+            is_ok = true;
+        }
+        let mut actions = Vec::new();
+        for after in &sampler.after {
+            match after {
+                After::Extract(extractor) => {
+                    extractor.run(&sum.answer, &mut self.scope, &mut self.patterns);
+                }
+                After::OnError(action) => actions.push(*action),
+            }
+        }
+        for judge in &sampler.judges {
+            match judge.judge(&sum.answer, &mut self.scope, &mut self.patterns) {
+                Verdict::Right | Verdict::RightAtLast => {}
+                Verdict::Wrong(fault) => {
+                    is_ok = false;
+                    if failure.is_empty() {
+                        failure = fault;
+                    }
+                }
+            }
+        }
+        self.last_ok = is_ok;
+        self.scope.set("JMeterThread.last_sample_ok", if is_ok { "true" } else { "false" });
+        let hidden = self.enter_transactions(&sum, is_ok);
+        self.finished.push(Finished {
+            label: self.scope.sampler.to_string(),
+            is_transaction: false,
+            is_hidden: hidden,
+            started: sum.started,
+            first_byte: sum.first_byte,
+            ended: sum.ended,
+            idle: Duration::ZERO,
+            connect: sum.connect,
+            status: sum.status,
+            is_ok,
+            received: sum.received,
+            body: sum.body,
+            sent: sum.sent,
+            code: sum.answer.code,
+            message: sum.answer.message,
+            failure,
+            data_type: sum.data_type,
+            url: sum.answer.url,
+        });
+        if !is_ok {
+            actions.push(self.squad.on_error);
+            for action in actions {
+                if action != OnError::Continue {
+                    self.take_error(action);
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Adds a sample to the transactions it stands in; true if one of them stands for it.
+    fn enter_transactions(&mut self, sum: &Sum, is_ok: bool) -> bool {
+        let model = Arc::clone(&self.model);
+        let mut is_hidden = false;
+        for (node, state) in self.states.iter_mut().enumerate() {
+            let Some(open) = &mut state.open else { continue };
+            let Some(Kind::Transaction { is_parent, with_timers }) =
+                model.nodes.get(node).map(|node| &node.kind)
+            else {
+                continue;
+            };
+            if !with_timers {
+                open.idle += sum.started.saturating_duration_since(open.previous_end);
+            }
+            open.previous_end = sum.ended;
+            open.failed += u64::from(!is_ok);
+            open.received += sum.received;
+            open.sent += sum.sent;
+            open.latency += sum.first_byte.saturating_duration_since(sum.started);
+            open.connect += sum.connect;
+            open.children += sum.ended.saturating_duration_since(sum.started);
+            is_hidden |= is_parent;
+        }
+        is_hidden
+    }
+
+    /// Ends a transaction and notes its sample.
+    pub(super) fn end_transaction(&mut self, node: NodeId) {
+        let model = Arc::clone(&self.model);
+        let Some(entry) = model.nodes.get(node) else { return };
+        let Kind::Transaction { is_parent, with_timers } = &entry.kind else { return };
+        let Some(open) = self.states.get_mut(node).and_then(|state| state.open.take()) else {
+            return;
+        };
+        if open.calls == 0 {
+            return;
+        }
+        let now = Instant::now();
+        let mut idle = open.idle;
+        if !with_timers {
+            idle += now.saturating_duration_since(open.previous_end);
+        }
+        let is_hidden = self.states.iter().enumerate().any(|(other, state)| {
+            let kind = model.nodes.get(other).map(|node| &node.kind);
+            state.open.is_some() && matches!(kind, Some(Kind::Transaction { is_parent: true, .. }))
+        });
+        if *is_parent && !with_timers {
+            idle = now.saturating_duration_since(open.started).saturating_sub(open.children);
+        }
+        let is_ok = open.failed == 0;
+        self.finished.push(Finished {
+            label: entry.name.draw(&mut self.scope).into_owned(),
+            is_transaction: true,
+            is_hidden,
+            started: open.started,
+            first_byte: open.started + open.latency,
+            ended: now,
+            idle,
+            connect: open.connect,
+            status: if is_ok { 200 } else { 0 },
+            is_ok,
+            received: open.received,
+            body: open.received,
+            sent: open.sent,
+            code: if is_ok { "200".to_owned() } else { String::new() },
+            message: format!(
+                "Number of samples in transaction : {}, number of failing samples : {}",
+                open.calls, open.failed
+            ),
+            failure: String::new(),
+            data_type: "",
+            url: "null".to_owned(),
+        });
+    }
+
+    /// Tells the recorder what was finished.
+    pub(super) fn tell(&mut self, turn: &mut Turn<'_>) {
+        for finished in std::mem::take(&mut self.finished) {
+            let elapsed = finished
+                .ended
+                .saturating_duration_since(finished.started)
+                .saturating_sub(finished.idle);
+            let label = turn.recorder.label_of(&finished.label, finished.is_transaction);
+            let reason = match (finished.is_ok, finished.failure.as_str()) {
+                (true, _) => None,
+                (false, "") if finished.status == 0 => Some(finished.message.as_str()),
+                (false, "") => Some("status"),
+                (false, failure) => Some(failure),
+            };
+            turn.recorder.sample(&Sample {
+                label,
+                intended: finished.started,
+                started: finished.started,
+                first_byte: finished.first_byte,
+                ended: finished.started + elapsed,
+                connect: finished.connect,
+                status: finished.status,
+                failure: reason,
+                received: finished.received,
+                body: finished.body,
+                sent: finished.sent,
+            });
+            if finished.is_hidden {
+                continue;
+            }
+            if !finished.is_transaction {
+                let now = Instant::now();
+                let ago = millis(now.saturating_duration_since(finished.started));
+                let start = super::scope::Scope::now_ms().saturating_sub(ago);
+                let mut tally = self.stage.tally.lock().unwrap_or_else(PoisonError::into_inner);
+                tally.0.add(start, millis(elapsed), finished.is_ok);
+                tally.1.add(start, millis(elapsed), finished.is_ok);
+            }
+            if turn.recorder.wants_rows() {
+                let group_threads = self.squad.active.load(Ordering::Relaxed);
+                let row = Row {
+                    elapsed: millis(elapsed),
+                    label: finished.label.into(),
+                    code: finished.code.into(),
+                    message: finished.message.into(),
+                    thread: self.scope.thread_name.as_ref().into(),
+                    data_type: finished.data_type.into(),
+                    is_ok: finished.is_ok,
+                    failure: finished.failure.into(),
+                    bytes: finished.received,
+                    sent: finished.sent,
+                    group_threads,
+                    all_threads: self.stage.crowd.active().max(group_threads),
+                    url: finished.url.into(),
+                    latency: millis(
+                        finished.first_byte.saturating_duration_since(finished.started),
+                    ),
+                    idle: millis(finished.idle),
+                    connect: millis(finished.connect),
+                    ..Row::default()
+                };
+                turn.recorder.row(finished.started, row);
+            }
+        }
+    }
+}
+
+impl Exchange {
+    /// Adds a hop: the whole lasts from the first start to the last end and tells what the last one told.
+    fn add(&mut self, hop: Sum) {
+        self.sum = Some(match self.sum.take() {
+            None => hop,
+            Some(before) => Sum {
+                started: before.started,
+                first_byte: before.first_byte,
+                connect: before.connect,
+                sent: before.sent + hop.sent,
+                received: before.received + hop.received,
+                body: before.body + hop.body,
+                ..hop
+            },
+        });
+    }
+
+    fn add_parts(&mut self, replies: &[Box<Reply>]) {
+        let Some(sum) = &mut self.sum else { return };
+        for reply in replies {
+            sum.ended = sum.ended.max(reply.ended);
+            sum.received += reply.received;
+            sum.sent += reply.sent;
+            let is_ok =
+                reply.result.as_ref().is_ok_and(|response| (200..400).contains(&response.status));
+            if !is_ok && sum.is_ok {
+                sum.is_ok = false;
+                sum.answer.message = "Embedded resource download error:".to_owned();
+            }
+        }
+    }
+}
+
+fn head_text(head: &crate::net::Head, status: u16) -> String {
+    let mut text = format!("{} {status} {}\n", head.version, head.reason);
+    for (name, value) in &head.headers {
+        text.push_str(name);
+        text.push_str(": ");
+        text.push_str(value);
+        text.push('\n');
+    }
+    text
+}
+
+fn is_binary(content_type: &str) -> bool {
+    ["image/", "audio/", "video/"].iter().any(|kind| content_type.starts_with(kind))
+}
+
+fn millis(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}

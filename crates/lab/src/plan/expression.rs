@@ -1,0 +1,512 @@
+//! The small language of conditions: what If controllers and `__jexl3`, `__groovy` and `__javaScript` hold in practice.
+//!
+//! Literals, comparisons, arithmetic, `&&`, `||`, `!`, `? :`, regular expressions (`=~`), `vars.get("x")`,
+//! `props.get("x")`, and a fixed list of methods of texts. Whatever else a script says is told when the plan is read.
+
+use std::fmt;
+
+use super::scope::Scope;
+use super::template::Template;
+
+/// What an expression is worth.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(crate) enum Value {
+    #[default]
+    Null,
+    Bool(bool),
+    Number(f64),
+    Text(String),
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Null => f.write_str("null"),
+            Self::Bool(value) => write!(f, "{value}"),
+            Self::Number(value) => write!(f, "{value}"),
+            Self::Text(value) => f.write_str(value),
+        }
+    }
+}
+
+impl Value {
+    pub(crate) fn is_true(&self) -> bool {
+        match self {
+            Self::Null => false,
+            Self::Bool(value) => *value,
+            Self::Number(value) => *value != 0.0,
+            Self::Text(value) => !value.is_empty() && value != "false",
+        }
+    }
+
+    fn number(&self) -> Option<f64> {
+        match self {
+            Self::Number(value) => Some(*value),
+            Self::Text(value) => value.trim().parse().ok(),
+            Self::Bool(_) | Self::Null => None,
+        }
+    }
+
+    fn equals(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Number(_), Self::Text(_)) | (Self::Text(_), Self::Number(_)) => {
+                self.number().is_some_and(|number| Some(number) == other.number())
+            }
+            (Self::Bool(value), Self::Text(text)) | (Self::Text(text), Self::Bool(value)) => {
+                text == &value.to_string()
+            }
+            _ => self == other,
+        }
+    }
+}
+
+/// Checks that a script can be read once its variables are known.
+///
+/// # Errors
+/// What the script says that is not supported.
+pub(crate) fn check(script: &Template) -> Result<(), String> {
+    let text = script.with_stand_in("1");
+    let mut reader = Reader { rest: text.trim(), scope: None, depth: 0 };
+    reader
+        .whole()
+        .map(drop)
+        .map_err(|fault| format!("script `{}`: {fault}", script.source().trim()))
+}
+
+/// Evaluates a script whose variables have been replaced.
+///
+/// # Errors
+/// What it says that is not supported.
+pub(crate) fn evaluate(text: &str, scope: &mut Scope) -> Result<Value, String> {
+    Reader { rest: text.trim(), scope: Some(scope), depth: 0 }.whole()
+}
+
+struct Reader<'a, 'b> {
+    rest: &'a str,
+    /// Absent while checking.
+    scope: Option<&'b mut Scope>,
+    depth: u32,
+}
+
+/// Deepest nesting of parentheses, signs and calls.
+const DEEPEST: u32 = 100;
+
+type Outcome = Result<Value, String>;
+
+impl<'a> Reader<'a, '_> {
+    fn whole(&mut self) -> Outcome {
+        self.eat("return ");
+        let value = self.choice()?;
+        self.eat(";");
+        self.skip();
+        if self.rest.is_empty() {
+            Ok(value)
+        } else {
+            Err(format!("`{}` is not supported", self.start()))
+        }
+    }
+
+    fn start(&self) -> String {
+        self.rest.chars().take(40).collect()
+    }
+
+    fn skip(&mut self) {
+        self.rest = self.rest.trim_start();
+    }
+
+    fn eat(&mut self, token: &str) -> bool {
+        self.skip();
+        match self.rest.strip_prefix(token) {
+            Some(rest) => {
+                self.rest = rest;
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Takes a word that ends here.
+    fn eat_word(&mut self, word: &str) -> bool {
+        self.skip();
+        match self.rest.strip_prefix(word) {
+            Some(rest) if !rest.starts_with(|c: char| c.is_alphanumeric() || c == '_') => {
+                self.rest = rest;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn choice(&mut self) -> Outcome {
+        self.depth += 1;
+        if self.depth > DEEPEST {
+            return Err("it is nested too deeply".to_owned());
+        }
+        let value = self.choice_inside();
+        self.depth -= 1;
+        value
+    }
+
+    fn choice_inside(&mut self) -> Outcome {
+        let condition = self.either()?;
+        if self.eat("?") {
+            let yes = self.choice()?;
+            if !self.eat(":") {
+                return Err("`?` without `:`".to_owned());
+            }
+            let no = self.choice()?;
+            return Ok(if condition.is_true() { yes } else { no });
+        }
+        Ok(condition)
+    }
+
+    fn either(&mut self) -> Outcome {
+        let mut left = self.both()?;
+        while self.eat("||") || self.eat_word("or") {
+            let right = self.both()?;
+            left = Value::Bool(left.is_true() || right.is_true());
+        }
+        Ok(left)
+    }
+
+    fn both(&mut self) -> Outcome {
+        let mut left = self.comparison()?;
+        while self.eat("&&") || self.eat_word("and") {
+            let right = self.comparison()?;
+            left = Value::Bool(left.is_true() && right.is_true());
+        }
+        Ok(left)
+    }
+
+    fn comparison(&mut self) -> Outcome {
+        let left = self.sum()?;
+        let operators =
+            ["===", "!==", "==~", "==", "!=", "=~", "!~", "=^", "=$", "<=", ">=", "<", ">"];
+        for operator in operators {
+            if self.eat(operator) {
+                let right = self.sum()?;
+                return compare(operator, &left, &right);
+            }
+        }
+        for (word, operator) in
+            [("eq", "=="), ("ne", "!="), ("lt", "<"), ("le", "<="), ("gt", ">"), ("ge", ">=")]
+        {
+            if self.eat_word(word) {
+                let right = self.sum()?;
+                return compare(operator, &left, &right);
+            }
+        }
+        Ok(left)
+    }
+
+    fn sum(&mut self) -> Outcome {
+        let mut left = self.product()?;
+        loop {
+            if self.eat("+") {
+                let right = self.product()?;
+                left = match (&left, &right) {
+                    (Value::Number(one), Value::Number(two)) => Value::Number(one + two),
+                    _ => Value::Text(format!("{left}{right}")),
+                };
+            } else if self.eat("-") {
+                let right = self.product()?;
+                left = arithmetic(&left, &right, |one, two| one - two);
+            } else {
+                return Ok(left);
+            }
+        }
+    }
+
+    fn product(&mut self) -> Outcome {
+        let mut left = self.sign()?;
+        loop {
+            let operation: fn(f64, f64) -> f64 = if self.eat("*") {
+                |one, two| one * two
+            } else if self.eat("/") {
+                |one, two| one / two
+            } else if self.eat("%") {
+                |one, two| one % two
+            } else {
+                return Ok(left);
+            };
+            let right = self.sign()?;
+            left = arithmetic(&left, &right, operation);
+        }
+    }
+
+    fn sign(&mut self) -> Outcome {
+        self.depth += 1;
+        if self.depth > DEEPEST {
+            return Err("it is nested too deeply".to_owned());
+        }
+        let value = self.sign_inside();
+        self.depth -= 1;
+        value
+    }
+
+    fn sign_inside(&mut self) -> Outcome {
+        self.skip();
+        if self.eat_word("not") || (!self.rest.starts_with("!=") && self.eat("!")) {
+            return Ok(Value::Bool(!self.sign()?.is_true()));
+        }
+        if self.eat("-") {
+            let value = self.sign()?;
+            return Ok(value.number().map_or(Value::Null, |number| Value::Number(-number)));
+        }
+        let mut value = self.primary()?;
+        while self.rest.starts_with('.') {
+            self.rest = self.rest.get(1..).unwrap_or_default();
+            value = self.method(value)?;
+        }
+        Ok(value)
+    }
+
+    fn primary(&mut self) -> Outcome {
+        self.skip();
+        if self.eat("(") {
+            let value = self.choice()?;
+            return if self.eat(")") { Ok(value) } else { Err("`(` without `)`".to_owned()) };
+        }
+        let first = self.rest.chars().next().ok_or("it ends too early")?;
+        if first == '"' || first == '\'' {
+            return self.quoted(first);
+        }
+        if first == '/' {
+            return self.quoted('/');
+        }
+        if first.is_ascii_digit() {
+            let end = self
+                .rest
+                .find(|c: char| !c.is_ascii_digit() && c != '.')
+                .unwrap_or(self.rest.len());
+            let (digits, rest) = self.rest.split_at(end);
+            self.rest = rest.strip_prefix(['L', 'l', 'd', 'f']).unwrap_or(rest);
+            return digits
+                .parse()
+                .map(Value::Number)
+                .map_err(|_| format!("`{digits}` is no number"));
+        }
+        self.word()
+    }
+
+    fn quoted(&mut self, quote: char) -> Outcome {
+        let mut out = String::new();
+        let mut chars = self.rest.char_indices().skip(1);
+        while let Some((at, c)) = chars.next() {
+            if c == quote {
+                self.rest = self.rest.get(at + c.len_utf8()..).unwrap_or_default();
+                return Ok(Value::Text(out));
+            }
+            if c == '\\' && quote != '/' {
+                match chars.next().map(|(_, next)| next) {
+                    Some('n') => out.push('\n'),
+                    Some('t') => out.push('\t'),
+                    Some(other) => out.push(other),
+                    None => break,
+                }
+            } else {
+                out.push(c);
+            }
+        }
+        Err(format!("`{quote}` without its end"))
+    }
+
+    fn name(&mut self) -> &'a str {
+        self.skip();
+        let end =
+            self.rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(self.rest.len());
+        let (name, rest) = self.rest.split_at(end);
+        self.rest = rest;
+        name
+    }
+
+    fn word(&mut self) -> Outcome {
+        let before = self.start();
+        match self.name() {
+            "true" => Ok(Value::Bool(true)),
+            "false" => Ok(Value::Bool(false)),
+            "null" => Ok(Value::Null),
+            "vars" => self.look_up(false),
+            "props" => self.look_up(true),
+            "parseInt" | "Number" | "parseFloat" => {
+                let arguments = self.arguments()?;
+                let number = arguments.first().and_then(Value::number);
+                Ok(number.map_or(Value::Null, Value::Number))
+            }
+            "empty" => {
+                let arguments = self.arguments()?;
+                let is_empty = arguments.first().is_none_or(|value| {
+                    matches!(value, Value::Null)
+                        || matches!(value, Value::Text(text) if text.is_empty())
+                });
+                Ok(Value::Bool(is_empty))
+            }
+            "size" => {
+                let arguments = self.arguments()?;
+                let size = arguments.first().map_or(0, |value| value.to_string().chars().count());
+                Ok(Value::Number(size as f64))
+            }
+            _ => Err(format!("`{before}` is not supported")),
+        }
+    }
+
+    /// Reads `.get("name")`, `["name"]` or `.name` after `vars` or `props`.
+    fn look_up(&mut self, is_property: bool) -> Outcome {
+        let name = if self.eat("[") {
+            let name = self.choice()?.to_string();
+            if !self.eat("]") {
+                return Err("`[` without `]`".to_owned());
+            }
+            name
+        } else if self.eat(".get") || self.eat(".getProperty") {
+            self.arguments()?.first().map(Value::to_string).unwrap_or_default()
+        } else if self.eat(".") {
+            let name = self.name();
+            if self.rest.starts_with('(') {
+                return Err(format!("script calls `{name}` (not supported)"));
+            }
+            name.to_owned()
+        } else {
+            return Err(format!("`{}` is not supported", self.start()));
+        };
+        let Some(scope) = &self.scope else { return Ok(Value::Text("1".to_owned())) };
+        let found = if is_property {
+            scope.world.property(&name)
+        } else {
+            scope.variable(&name).map(str::to_owned)
+        };
+        Ok(found.map_or(Value::Null, Value::Text))
+    }
+
+    fn arguments(&mut self) -> Result<Vec<Value>, String> {
+        if !self.eat("(") {
+            return Err(format!("`(` is expected at `{}`", self.start()));
+        }
+        let mut arguments = Vec::new();
+        if self.eat(")") {
+            return Ok(arguments);
+        }
+        loop {
+            arguments.push(self.choice()?);
+            if self.eat(")") {
+                return Ok(arguments);
+            }
+            if !self.eat(",") {
+                return Err(format!("`,` or `)` is expected at `{}`", self.start()));
+            }
+        }
+    }
+
+    fn method(&mut self, on: Value) -> Outcome {
+        let name = self.name();
+        if name == "length" && !self.rest.trim_start().starts_with('(') {
+            return Ok(Value::Number(on.to_string().chars().count() as f64));
+        }
+        let arguments = self.arguments()?;
+        let text = on.to_string();
+        let given = arguments.first().map(Value::to_string).unwrap_or_default();
+        Ok(match name {
+            "equals" => Value::Bool(on.equals(arguments.first().unwrap_or(&Value::Null))),
+            "equalsIgnoreCase" => Value::Bool(text.to_lowercase() == given.to_lowercase()),
+            "contains" | "includes" => Value::Bool(text.contains(&given)),
+            "startsWith" => Value::Bool(text.starts_with(&given)),
+            "endsWith" => Value::Bool(text.ends_with(&given)),
+            "matches" => Value::Bool(matches(&text, &given, true)?),
+            "isEmpty" => Value::Bool(text.is_empty()),
+            "length" | "size" => Value::Number(text.chars().count() as f64),
+            "indexOf" => {
+                let place = text.find(&given).and_then(|at| text.get(..at));
+                Value::Number(place.map_or(-1.0, |before| before.chars().count() as f64))
+            }
+            "trim" => Value::Text(text.trim().to_owned()),
+            "toUpperCase" => Value::Text(text.to_uppercase()),
+            "toLowerCase" => Value::Text(text.to_lowercase()),
+            "toString" => Value::Text(text),
+            "toInteger" | "toLong" | "toDouble" | "intValue" => {
+                on.number().map_or(Value::Null, Value::Number)
+            }
+            _ => return Err(format!("script calls `{name}` (not supported)")),
+        })
+    }
+}
+
+fn arithmetic(left: &Value, right: &Value, operation: impl Fn(f64, f64) -> f64) -> Value {
+    match (left.number(), right.number()) {
+        (Some(one), Some(two)) => Value::Number(operation(one, two)),
+        _ => Value::Null,
+    }
+}
+
+fn matches(text: &str, pattern: &str, is_whole: bool) -> Result<bool, String> {
+    let pattern = if is_whole { format!("^(?:{pattern})$") } else { pattern.to_owned() };
+    let regex =
+        regex::Regex::new(&pattern).map_err(|_| format!("pattern `{pattern}` does not read"))?;
+    Ok(regex.is_match(text))
+}
+
+fn compare(operator: &str, left: &Value, right: &Value) -> Outcome {
+    let order = || match (left.number(), right.number()) {
+        (Some(one), Some(two)) => one.partial_cmp(&two),
+        _ => Some(left.to_string().cmp(&right.to_string())),
+    };
+    let result = match operator {
+        "==" | "===" => left.equals(right),
+        "!=" | "!==" => !left.equals(right),
+        "<" => order().is_some_and(std::cmp::Ordering::is_lt),
+        "<=" => order().is_some_and(std::cmp::Ordering::is_le),
+        ">" => order().is_some_and(std::cmp::Ordering::is_gt),
+        ">=" => order().is_some_and(std::cmp::Ordering::is_ge),
+        "==~" => matches(&left.to_string(), &right.to_string(), true)?,
+        "=~" => matches(&left.to_string(), &right.to_string(), false)?,
+        "!~" => !matches(&left.to_string(), &right.to_string(), false)?,
+        "=^" => left.to_string().starts_with(&right.to_string()),
+        _ => left.to_string().ends_with(&right.to_string()),
+    };
+    Ok(Value::Bool(result))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::plan::scope::World;
+
+    #[track_caller]
+    fn expect(text: &str, expected: &str) {
+        let mut scope = Scope::new(Arc::new(World::default()));
+        scope.set("x", "5");
+        scope.set("name", "page");
+        let template = Template::parse(text).unwrap();
+        check(&template).unwrap();
+        let drawn = template.draw(&mut scope).into_owned();
+        assert_eq!(evaluate(&drawn, &mut scope).unwrap().to_string(), expected, "{text}");
+    }
+
+    #[test]
+    fn conditions_of_real_plans_are_worth_what_they_say() {
+        expect("${x} < 10", "true");
+        expect("\"${name}\" == \"page\" && ${x} > 3", "true");
+        expect("vars.get('x') == '5'", "true");
+        expect("vars.get(\"missing\") == null || false", "true");
+        expect("!(\"${name}\".equals(\"page\"))", "false");
+        expect("${x} % 2 == 1 ? 'odd' : 'even'", "odd");
+        expect("1 + 2 * 3 - 4 / 2", "5");
+        expect("vars['name'].startsWith(\"pa\") and not (${x} eq 4)", "true");
+        expect("\"${name}\" =~ \"p.*e\"", "true");
+        expect("parseInt(\"${x}\") >= 5;", "true");
+    }
+
+    #[test]
+    fn what_is_not_understood_is_told_before_it_runs() {
+        for text in [
+            "ctx.getCurrentSampler()",
+            "vars.put('a','b')",
+            "import java.util.Random;",
+            "1 +",
+            "x = 3",
+        ] {
+            assert!(check(&Template::literal(text)).is_err(), "{text}");
+        }
+    }
+}

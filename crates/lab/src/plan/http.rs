@@ -1,0 +1,382 @@
+//! What an HTTP sampler says, and the request that it becomes.
+//!
+//! The bytes are those that JMeter's default implementation sends: its headers, its form encoding, its rule of what is a
+//! query and what a body.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+
+use super::scope::Scope;
+use super::template::Template;
+use crate::net::Url;
+
+/// A parameter.
+#[derive(Debug, Clone)]
+pub(super) struct Argument {
+    pub(super) name: Template,
+    pub(super) value: Template,
+    /// Encoded by the sampler; else sent as it stands.
+    pub(super) encodes: bool,
+    /// `=`, or nothing.
+    pub(super) separator: String,
+}
+
+/// A file that is sent.
+#[derive(Debug, Clone)]
+pub(super) struct FilePart {
+    pub(super) path: Template,
+    pub(super) name: Template,
+    pub(super) media_type: Template,
+}
+
+/// Credentials for URLs below a prefix.
+#[derive(Debug, Clone)]
+pub(super) struct Login {
+    pub(super) url: Template,
+    pub(super) user: Template,
+    pub(super) password: Template,
+}
+
+/// Everything about a request that a plan gives.
+#[derive(Debug, Clone, Default)]
+pub(super) struct HttpSpec {
+    pub(super) protocol: Template,
+    pub(super) domain: Template,
+    pub(super) port: Template,
+    pub(super) path: Template,
+    pub(super) method: Template,
+    pub(super) arguments: Vec<Argument>,
+    pub(super) files: Vec<FilePart>,
+    pub(super) is_raw: bool,
+    pub(super) is_multipart: bool,
+    pub(super) follows: bool,
+    pub(super) follows_silently: bool,
+    pub(super) keep_alive: bool,
+    pub(super) connect_timeout: Template,
+    pub(super) response_timeout: Template,
+    pub(super) headers: Vec<(Template, Template)>,
+    /// The cookie manager in scope.
+    pub(super) cookies: Option<usize>,
+    /// The cache manager in scope.
+    pub(super) cache: Option<usize>,
+    pub(super) logins: Vec<Login>,
+    /// Parts of the page are fetched too; how many at a time.
+    pub(super) embedded: Option<Embedded>,
+}
+
+/// How parts of a page are fetched.
+#[derive(Debug, Clone)]
+pub(super) struct Embedded {
+    pub(super) parallel: usize,
+    pub(super) only: Option<Template>,
+    pub(super) except: Option<Template>,
+}
+
+/// A request whose places are filled in.
+#[derive(Debug, Clone)]
+pub(super) struct Drawn {
+    pub(super) method: String,
+    pub(super) url: Url,
+    /// Names and values in the order of sending, `Cookie` and `Content-Length` excepted.
+    pub(super) headers: Vec<(String, String)>,
+    pub(super) body: Vec<u8>,
+}
+
+/// The name that the engine's requests carry where a plan gives none: the one of JMeter's default implementation,
+/// because servers and dispatchers decide by it.
+const USER_AGENT: &str =
+    concat!("Apache-HttpClient/4.5.14 (tympan lab ", env!("CARGO_PKG_VERSION"), ")");
+
+impl HttpSpec {
+    /// Fills in the places.
+    ///
+    /// # Errors
+    /// Java's name of what JMeter would fail with, and its message.
+    pub(super) fn draw(&self, scope: &mut Scope) -> Result<Drawn, (String, String)> {
+        let method = self.method.draw(scope).trim().to_uppercase();
+        let method = if method.is_empty() { "GET".to_owned() } else { method };
+        let url = self.draw_url(&method, scope)?;
+        let mut headers = vec![(
+            "Connection".to_owned(),
+            if self.keep_alive { "keep-alive" } else { "close" }.to_owned(),
+        )];
+        for (name, value) in &self.headers {
+            let name = name.draw(scope).trim().to_owned();
+            let value = value.draw(scope).trim().to_owned();
+            if name.is_empty() || name.eq_ignore_ascii_case("Content-Length") {
+                continue;
+            }
+            if name.eq_ignore_ascii_case("Connection") {
+                headers.retain(|(known, _)| !known.eq_ignore_ascii_case("Connection"));
+            }
+            headers.push((name, clean(&value)));
+        }
+        if let Some(login) = self.login(&url, scope) {
+            headers.push(("Authorization".to_owned(), login));
+        }
+        let (body, media_type) = self.draw_body(&method, scope)?;
+        if let Some(media_type) = media_type
+            && !has(&headers, "Content-Type")
+        {
+            headers.push(("Content-Type".to_owned(), media_type));
+        }
+        Ok(Drawn { method, url, headers, body })
+    }
+
+    fn draw_url(&self, method: &str, scope: &mut Scope) -> Result<Url, (String, String)> {
+        let path = self.path.draw(scope).into_owned();
+        let text = if path.starts_with("http://") || path.starts_with("https://") {
+            path
+        } else {
+            let protocol = self.protocol.draw(scope).trim().to_owned();
+            let domain = self.domain.draw(scope).trim().to_owned();
+            let port = self.port.draw(scope).trim().to_owned();
+            let protocol = if protocol.is_empty() { "http" } else { &protocol };
+            let mut text = format!("{}://{domain}", protocol.to_ascii_lowercase());
+            if !port.is_empty() && port != "0" {
+                write!(text, ":{port}").ok();
+            }
+            if !path.starts_with('/') {
+                text.push('/');
+            }
+            text.push_str(&path);
+            if matches!(method, "GET" | "DELETE" | "OPTIONS" | "HEAD") && !self.is_raw {
+                let query = self.draw_form(scope);
+                if !query.is_empty() {
+                    text.push(if path.contains('?') { '&' } else { '?' });
+                    text.push_str(&query);
+                }
+            }
+            text
+        };
+        let is_illegal = |c: char| c.is_whitespace() || c.is_control() || "\"<>\\^`{|}".contains(c);
+        if let Some(at) = text.find(is_illegal) {
+            let message = format!("Illegal character at index {at}: {text}");
+            return Err(("java.net.URISyntaxException".to_owned(), message));
+        }
+        Url::parse(&encode_beyond_ascii(&text))
+            .map_err(|error| ("java.net.MalformedURLException".to_owned(), error.to_string()))
+    }
+
+    /// Returns the parameters as a query or a form.
+    fn draw_form(&self, scope: &mut Scope) -> String {
+        let mut out = String::new();
+        for argument in &self.arguments {
+            let name = argument.name.draw(scope).into_owned();
+            if name.is_empty() {
+                continue;
+            }
+            let value = argument.value.draw(scope);
+            if !out.is_empty() {
+                out.push('&');
+            }
+            if argument.encodes {
+                out.push_str(&encode_form(&name));
+                out.push_str(&argument.separator);
+                out.push_str(&encode_form(&value));
+            } else {
+                out.push_str(&name);
+                out.push_str(&argument.separator);
+                out.push_str(&value);
+            }
+        }
+        out
+    }
+
+    fn draw_body(
+        &self,
+        method: &str,
+        scope: &mut Scope,
+    ) -> Result<(Vec<u8>, Option<String>), (String, String)> {
+        let has_form = matches!(method, "POST" | "PUT" | "PATCH");
+        if has_form && (self.is_multipart || (!self.files.is_empty() && !self.is_single_file())) {
+            return self.draw_multipart(scope);
+        }
+        if has_form && let (true, Some(file)) = (self.is_single_file(), self.files.first()) {
+            let media_type = file.media_type.draw(scope).into_owned();
+            let body = read_file(&file.path, scope)?;
+            return Ok((body, (!media_type.is_empty()).then_some(media_type)));
+        }
+        if self.is_raw || self.has_nameless_arguments() {
+            let mut body = String::new();
+            for argument in &self.arguments {
+                let value = argument.value.draw(scope);
+                if argument.encodes && !self.is_raw {
+                    body.push_str(&encode_form(&value));
+                } else {
+                    body.push_str(&value);
+                }
+            }
+            if body.is_empty() && !has_form {
+                return Ok((Vec::new(), None));
+            }
+            // Bodies that come from a text area have bare line feeds in the file and in what JMeter sends.
+            return Ok((body.into_bytes(), Some("text/plain; charset=UTF-8".to_owned())));
+        }
+        if has_form {
+            let form = self.draw_form(scope);
+            return Ok((form.into_bytes(), Some("application/x-www-form-urlencoded".to_owned())));
+        }
+        Ok((Vec::new(), None))
+    }
+
+    fn has_nameless_arguments(&self) -> bool {
+        !self.arguments.is_empty() && self.arguments.iter().all(|argument| argument.name.is_empty())
+    }
+
+    fn is_single_file(&self) -> bool {
+        matches!(self.files.as_slice(), [file] if file.name.is_empty()) && !self.is_multipart
+    }
+
+    fn draw_multipart(
+        &self,
+        scope: &mut Scope,
+    ) -> Result<(Vec<u8>, Option<String>), (String, String)> {
+        let boundary = format!("{:016x}{:016x}", scope.random(), scope.random());
+        let mut body = Vec::new();
+        for argument in &self.arguments {
+            let name = argument.name.draw(scope).into_owned();
+            if name.is_empty() {
+                continue;
+            }
+            let value = argument.value.draw(scope);
+            body.extend_from_slice(
+                format!(
+                    "--{boundary}\r\nContent-Disposition: form-data; name=\"{name}\"\r\nContent-Type: text/plain; charset=UTF-8\r\nContent-Transfer-Encoding: 8bit\r\n\r\n{value}\r\n"
+                )
+                .as_bytes(),
+            );
+        }
+        for file in &self.files {
+            let content = read_file(&file.path, scope)?;
+            let path = file.path.draw(scope).into_owned();
+            let shown = path.rsplit('/').next().unwrap_or_default().to_owned();
+            let name = file.name.draw(scope).into_owned();
+            let media_type = file.media_type.draw(scope);
+            let media_type =
+                if media_type.is_empty() { "application/octet-stream" } else { &media_type };
+            body.extend_from_slice(
+                format!(
+                    "--{boundary}\r\nContent-Disposition: form-data; name=\"{name}\"; filename=\"{shown}\"\r\nContent-Type: {media_type}\r\nContent-Transfer-Encoding: binary\r\n\r\n"
+                )
+                .as_bytes(),
+            );
+            body.extend_from_slice(&content);
+            body.extend_from_slice(b"\r\n");
+        }
+        body.extend_from_slice(format!("--{boundary}--\r\n").as_bytes());
+        Ok((body, Some(format!("multipart/form-data; boundary={boundary}"))))
+    }
+
+    fn login(&self, url: &Url, scope: &mut Scope) -> Option<String> {
+        use base64::Engine as _;
+        let scheme = if url.is_tls { "https" } else { "http" };
+        let whole = format!("{scheme}://{}:{}{}", url.host, url.port, url.target);
+        let short = format!("{scheme}://{}{}", url.host, url.target);
+        for login in &self.logins {
+            let prefix = login.url.draw(scope).into_owned();
+            if prefix.is_empty() || whole.starts_with(&prefix) || short.starts_with(&prefix) {
+                let user = login.user.draw(scope).into_owned();
+                let password = login.password.draw(scope);
+                let encoded =
+                    base64::engine::general_purpose::STANDARD.encode(format!("{user}:{password}"));
+                return Some(format!("Basic {encoded}"));
+            }
+        }
+        None
+    }
+}
+
+fn read_file(path: &Template, scope: &mut Scope) -> Result<Vec<u8>, (String, String)> {
+    let path = path.draw(scope).into_owned();
+    let at = scope.world.folder.join(&path);
+    std::fs::read(at)
+        .map_err(|error| ("java.io.FileNotFoundException".to_owned(), format!("{path} ({error})")))
+}
+
+impl Drawn {
+    /// Returns the bytes to write.
+    pub(super) fn bytes(&self, cookies: Option<&str>) -> Vec<u8> {
+        let mut text = format!("{} {} HTTP/1.1\r\n", self.method, self.url.target);
+        for (name, value) in &self.headers {
+            write!(text, "{name}: {value}\r\n").ok();
+        }
+        if !has(&self.headers, "Host") {
+            let default = if self.url.is_tls { 443 } else { 80 };
+            match self.url.port {
+                port if port == default => write!(text, "Host: {}\r\n", self.url.host).ok(),
+                port => write!(text, "Host: {}:{port}\r\n", self.url.host).ok(),
+            };
+        }
+        if !has(&self.headers, "User-Agent") {
+            write!(text, "User-Agent: {USER_AGENT}\r\n").ok();
+        }
+        if let Some(cookies) = cookies {
+            write!(text, "Cookie: {cookies}\r\n").ok();
+        }
+        if !self.body.is_empty() || matches!(self.method.as_str(), "POST" | "PUT" | "PATCH") {
+            write!(text, "Content-Length: {}\r\n", self.body.len()).ok();
+        }
+        text.push_str("\r\n");
+        let mut bytes = text.into_bytes();
+        bytes.extend_from_slice(&self.body);
+        bytes
+    }
+
+    /// Returns the URL as results show it.
+    pub(super) fn shown_url(&self) -> String {
+        show(&self.url)
+    }
+}
+
+/// Returns a URL as results show it: the scheme's own port is left out.
+pub(super) fn show(url: &Url) -> String {
+    let (scheme, default) = if url.is_tls { ("https", 443) } else { ("http", 80) };
+    if url.port == default {
+        format!("{scheme}://{}{}", url.host, url.target)
+    } else {
+        format!("{scheme}://{}:{}{}", url.host, url.port, url.target)
+    }
+}
+
+fn has(headers: &[(String, String)], name: &str) -> bool {
+    headers.iter().any(|(known, _)| known.eq_ignore_ascii_case(name))
+}
+
+/// A line break in a value would be a header of its own.
+fn clean(value: &str) -> String {
+    value.replace(['\r', '\n'], " ")
+}
+
+/// Encodes as forms do: a space is a plus.
+pub(super) fn encode_form(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for &byte in text.as_bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'.' | b'-' | b'*' | b'_' => {
+                out.push(char::from(byte))
+            }
+            b' ' => out.push('+'),
+            _ => drop(write!(out, "%{byte:02X}")),
+        }
+    }
+    out
+}
+
+fn encode_beyond_ascii(text: &str) -> Cow<'_, str> {
+    if text.is_ascii() {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::new();
+    for c in text.chars() {
+        if c.is_ascii() {
+            out.push(c);
+        } else {
+            let mut bytes = [0; 4];
+            for byte in c.encode_utf8(&mut bytes).bytes() {
+                write!(out, "%{byte:02X}").ok();
+            }
+        }
+    }
+    Cow::Owned(out)
+}

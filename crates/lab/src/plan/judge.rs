@@ -1,0 +1,226 @@
+//! Assertions: whether an answer is right.
+
+use super::answer::Answer;
+use super::pattern::{self, Patterns};
+use super::scope::Scope;
+use super::template::Template;
+
+/// What of an answer a response assertion looks at.
+#[derive(Debug, Clone)]
+pub(super) enum Subject {
+    Body,
+    Code,
+    Message,
+    Headers,
+    RequestHeaders,
+    Url,
+    Variable(Template),
+}
+
+/// How a response assertion compares.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    Contains,
+    Matches,
+    Equals,
+    Substring,
+}
+
+/// How a size is compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Order {
+    Equal,
+    NotEqual,
+    Greater,
+    Less,
+    GreaterOrEqual,
+    LessOrEqual,
+}
+
+/// One assertion.
+#[derive(Debug, Clone)]
+pub(super) enum Judge {
+    Response {
+        subject: Subject,
+        way: Way,
+        is_not: bool,
+        is_or: bool,
+        texts: Vec<Template>,
+        message: Template,
+        assumes_success: bool,
+    },
+    Duration(Template),
+    Size {
+        size: Template,
+        order: Order,
+        of_body: bool,
+    },
+    Json {
+        path: Template,
+        expected: Option<Template>,
+        is_regex: bool,
+        expects_null: bool,
+        inverts: bool,
+    },
+}
+
+/// What an assertion says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Right,
+    /// Right, and earlier doubts about the status do not count.
+    RightAtLast,
+    Wrong(String),
+}
+
+impl Judge {
+    /// Judges an answer.
+    pub(super) fn judge(
+        &self,
+        answer: &Answer,
+        scope: &mut Scope,
+        patterns: &mut Patterns,
+    ) -> Verdict {
+        match self {
+            Self::Response { .. } => self.judge_response(answer, scope, patterns),
+            Self::Duration(most) => {
+                let most: u64 = most.draw(scope).trim().parse().unwrap_or(0);
+                if most == 0 || answer.elapsed_ms <= most {
+                    return Verdict::Right;
+                }
+                Verdict::Wrong(format!(
+                    "The operation lasted too long: It took {} milliseconds, but should not have lasted longer than {most} milliseconds.",
+                    answer.elapsed_ms
+                ))
+            }
+            Self::Size { size, order, of_body } => {
+                let wanted: u64 = size.draw(scope).trim().parse().unwrap_or(0);
+                let found = if *of_body { answer.body_bytes } else { answer.bytes };
+                let (holds, words) = match order {
+                    Order::Equal => (found == wanted, "equal to"),
+                    Order::NotEqual => (found != wanted, "not equal to"),
+                    Order::Greater => (found > wanted, "greater than"),
+                    Order::Less => (found < wanted, "less than"),
+                    Order::GreaterOrEqual => (found >= wanted, "greater than or equal to"),
+                    Order::LessOrEqual => (found <= wanted, "less than or equal to"),
+                };
+                if holds {
+                    return Verdict::Right;
+                }
+                Verdict::Wrong(format!(
+                    "The result was the wrong size: It was {found} bytes, but should have been {words} {wanted} bytes."
+                ))
+            }
+            Self::Json { path, expected, is_regex, expects_null, inverts } => {
+                let path = path.draw(scope).into_owned();
+                let expected = expected.as_ref().map(|expected| expected.draw(scope).into_owned());
+                let expected = expected.as_deref();
+                let fault =
+                    judge_json(answer, &path, expected, (*is_regex, *expects_null), patterns);
+                match (fault, inverts) {
+                    (None, false) | (Some(_), true) => Verdict::Right,
+                    (Some(fault), false) => Verdict::Wrong(fault),
+                    (None, true) => Verdict::Wrong(format!("JSONPath `{path}` was found")),
+                }
+            }
+        }
+    }
+
+    fn judge_response(
+        &self,
+        answer: &Answer,
+        scope: &mut Scope,
+        patterns: &mut Patterns,
+    ) -> Verdict {
+        let Self::Response { subject, way, is_not, is_or, texts, message, assumes_success } = self
+        else {
+            return Verdict::Right;
+        };
+        let (word, found) = match subject {
+            Subject::Body => ("text", answer.body.clone()),
+            Subject::Code => ("code", answer.code.clone()),
+            Subject::Message => ("message", answer.message.clone()),
+            Subject::Headers => ("headers", answer.headers.clone()),
+            Subject::RequestHeaders => ("request headers", answer.request_headers.clone()),
+            Subject::Url => ("URL", answer.url.clone()),
+            Subject::Variable(name) => {
+                let name = name.draw(scope).into_owned();
+                ("variable", scope.variable(&name).unwrap_or_default().to_owned())
+            }
+        };
+        let mut faults = Vec::new();
+        for text in texts {
+            let text = text.draw(scope).into_owned();
+            let holds = match way {
+                Way::Substring => found.contains(&text),
+                Way::Equals => found == text,
+                Way::Contains => patterns.find(&text).is_some_and(|regex| regex.is_match(&found)),
+                Way::Matches => patterns
+                    .find(&format!("^(?:{text})$"))
+                    .is_some_and(|regex| regex.is_match(&found)),
+            };
+            if holds != *is_not {
+                if *is_or {
+                    faults.clear();
+                    break;
+                }
+                continue;
+            }
+            let not = if *is_not { "not " } else { "" };
+            let verb = match way {
+                Way::Contains | Way::Substring => "contain",
+                Way::Matches => "match",
+                Way::Equals => "equal",
+            };
+            faults.push(format!("Test failed: {word} expected {not}to {verb} /{text}/"));
+            if !is_or {
+                break;
+            }
+        }
+        match faults.first() {
+            None if *assumes_success => Verdict::RightAtLast,
+            None => Verdict::Right,
+            Some(fault) => {
+                let own = message.draw(scope);
+                Verdict::Wrong(if own.is_empty() { fault.clone() } else { own.into_owned() })
+            }
+        }
+    }
+
+    /// Reports whether the judge resets a failed status before it looks.
+    pub(super) fn assumes_success(&self) -> bool {
+        matches!(self, Self::Response { assumes_success: true, .. })
+    }
+}
+
+fn judge_json(
+    answer: &Answer,
+    path: &str,
+    expected: Option<&str>,
+    (is_regex, expects_null): (bool, bool),
+    patterns: &mut Patterns,
+) -> Option<String> {
+    let document: serde_json::Value = match serde_json::from_str(&answer.body) {
+        Ok(document) => document,
+        Err(_) => return Some("the response is no JSON".to_owned()),
+    };
+    let found = pattern::json_path(&document, path).unwrap_or_default();
+    if found.is_empty() {
+        return Some(format!("No results for path: {path}"));
+    }
+    if expects_null {
+        let is_null = found.iter().all(|value| value.is_null());
+        return (!is_null).then(|| format!("Value at `{path}` is not null"));
+    }
+    let expected = expected?;
+    let holds = found.iter().any(|value| {
+        let shown = super::extract::shown(value);
+        if is_regex {
+            patterns.find(&format!("^(?:{expected})$")).is_some_and(|regex| regex.is_match(&shown))
+        } else {
+            shown == expected
+        }
+    });
+    let first = found.first().map(|value| super::extract::shown(value)).unwrap_or_default();
+    (!holds).then(|| format!("Value expected to be '{expected}', but found '{first}'"))
+}

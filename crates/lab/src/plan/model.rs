@@ -1,0 +1,241 @@
+//! A plan as it is run: groups, and a tree of controllers and samplers with everything that is in their scope.
+
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::atomic::AtomicI64;
+use std::time::Instant;
+
+use super::data::DataSet;
+use super::extract::Extractor;
+use super::http::HttpSpec;
+use super::judge::Judge;
+use super::template::Template;
+
+/// A node's place in [`Model::nodes`].
+pub(super) type NodeId = usize;
+
+/// A whole plan.
+#[derive(Debug, Default)]
+pub(super) struct Model {
+    pub(super) name: String,
+    pub(super) nodes: Vec<Node>,
+    pub(super) groups: Vec<Group>,
+    /// Names and values, drawn once at the start, in order.
+    pub(super) variables: Vec<(Template, Template)>,
+    /// One group after the other.
+    pub(super) is_serial: bool,
+    /// Result files that listeners ask for.
+    pub(super) outputs: Vec<Template>,
+    pub(super) data: Vec<DataSet>,
+    pub(super) counters: Vec<Counter>,
+    pub(super) randoms: Vec<RandomVariable>,
+    pub(super) parameters: Vec<Parameters>,
+    pub(super) cookies: Vec<CookieManager>,
+    pub(super) caches: Vec<CacheManager>,
+    /// Shared counts of throughput controllers and timers.
+    pub(super) meters: Vec<Meter>,
+    pub(super) folder: PathBuf,
+}
+
+/// When a group runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stage {
+    Setup,
+    Main,
+    Teardown,
+}
+
+/// What follows a failed sample.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum OnError {
+    Continue,
+    NextLoop,
+    StopThread,
+    StopTest,
+}
+
+/// Threads that do the same.
+#[derive(Debug)]
+pub(super) struct Group {
+    pub(super) stage: Stage,
+    pub(super) name: Template,
+    pub(super) shape: Shape,
+    pub(super) loops: Template,
+    pub(super) is_endless: bool,
+    pub(super) on_error: OnError,
+    pub(super) is_same_user: bool,
+    pub(super) root: NodeId,
+    pub(super) line: u32,
+}
+
+/// When the threads of a group start and end.
+#[derive(Debug)]
+pub(super) enum Shape {
+    /// Evenly over a ramp.
+    Ramp { threads: Template, ramp: Template, delay: Template, duration: Option<Template> },
+    /// Per row: threads, initial delay, ramp, hold, shutdown, in seconds.
+    Rows(Vec<[Template; 5]>),
+    /// Steps: first delay, first burst, threads, how many per step, every, ramp, hold, stop how many, every.
+    Steps(Box<[Template; 9]>),
+    /// Target, ramp, steps, hold; in minutes if so.
+    Concurrency {
+        target: Template,
+        ramp: Template,
+        steps: Template,
+        hold: Template,
+        in_minutes: bool,
+    },
+}
+
+/// A controller or a sampler.
+#[derive(Debug)]
+pub(super) struct Node {
+    pub(super) kind: Kind,
+    pub(super) name: Template,
+    pub(super) children: Vec<NodeId>,
+    pub(super) events: Vec<Event>,
+}
+
+/// What happens when an iteration of a controller begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Event {
+    Data(usize),
+    Count(usize),
+    Random(usize),
+    Parameters(usize),
+}
+
+#[derive(Debug)]
+pub(super) enum Kind {
+    Simple,
+    Loop { count: Template, only_once: bool },
+    Once,
+    If { condition: Template, is_script: bool, every: bool },
+    While(Template),
+    ForEach { input: Template, output: Template, from: Template, to: Template, separator: bool },
+    Transaction { is_parent: bool, with_timers: bool },
+    Throughput { is_percent: bool, value: Template, per_user: bool, meter: usize },
+    Random,
+    RandomOrder,
+    Interleave { by_controller: bool },
+    Switch(Template),
+    Runtime(Template),
+    Sampler(Box<Sampler>),
+}
+
+#[derive(Debug)]
+pub(super) struct Sampler {
+    pub(super) action: Action,
+    pub(super) timers: Vec<Timer>,
+    /// User parameters that change per sample.
+    pub(super) before: Vec<usize>,
+    pub(super) after: Vec<After>,
+    pub(super) judges: Vec<Judge>,
+}
+
+#[derive(Debug)]
+pub(super) enum Action {
+    Http(Box<HttpSpec>),
+    /// Pause, or an end.
+    Flow(Flow),
+    /// A sample without a request, which shows variables.
+    Debug,
+    /// JMeter's own Java sample: sleeps and says what its arguments say.
+    Java(Box<JavaTest>),
+}
+
+#[derive(Debug, Default)]
+pub(super) struct JavaTest {
+    pub(super) sleep: Template,
+    pub(super) mask: Template,
+    pub(super) label: Template,
+    pub(super) code: Template,
+    pub(super) message: Template,
+    pub(super) status: Template,
+    pub(super) result: Template,
+}
+
+#[derive(Debug)]
+pub(super) enum Flow {
+    Pause(Template),
+    StopThread,
+    StopTest,
+    NextLoop,
+    /// Does nothing itself; its timers do.
+    Nothing,
+}
+
+#[derive(Debug)]
+pub(super) enum After {
+    Extract(Extractor),
+    OnError(OnError),
+}
+
+#[derive(Debug)]
+pub(super) enum Timer {
+    Constant(Template),
+    Uniform { delay: Template, range: Template },
+    Gaussian { delay: Template, range: Template },
+    Poisson { delay: Template, range: Template },
+    Throughput { per_minute: Template, mode: Pace, meter: usize },
+    Synchronize { size: Template, meter: usize },
+}
+
+/// Whose samples a constant throughput timer counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Pace {
+    ThisThread,
+    /// Divided by the threads that run.
+    AllThreads,
+    Shared,
+}
+
+/// What several threads share.
+#[derive(Debug, Default)]
+pub(super) struct Meter {
+    pub(super) count: AtomicI64,
+    pub(super) executed: AtomicI64,
+    pub(super) last: Mutex<Option<Instant>>,
+}
+
+#[derive(Debug)]
+pub(super) struct Counter {
+    pub(super) start: Template,
+    pub(super) step: Template,
+    pub(super) end: Template,
+    pub(super) name: Template,
+    pub(super) format: Template,
+    pub(super) per_user: bool,
+    pub(super) resets: bool,
+    pub(super) shared: Mutex<Option<i64>>,
+}
+
+#[derive(Debug)]
+pub(super) struct RandomVariable {
+    pub(super) name: Template,
+    pub(super) low: Template,
+    pub(super) high: Template,
+    pub(super) format: Template,
+}
+
+#[derive(Debug)]
+pub(super) struct Parameters {
+    pub(super) names: Vec<Template>,
+    /// Per user, the values of all names.
+    pub(super) users: Vec<Vec<Template>>,
+    pub(super) per_iteration: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct CookieManager {
+    /// Name, value, domain, path, secure.
+    pub(super) cookies: Vec<([Template; 4], bool)>,
+    pub(super) clears: bool,
+    pub(super) by_group: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct CacheManager {
+    pub(super) clears: bool,
+    pub(super) uses_expires: bool,
+}

@@ -1,0 +1,267 @@
+//! Text with `${variables}` and `${__functions(...)}`, compiled once.
+//!
+//! Invariants
+//! * As in JMeter, an unknown variable stays as it stands, and backslashes before `$`, `,` and `\` vanish only in text
+//!   that refers to something.
+//! * A function that is not known is told when the plan is read, not when it runs.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+
+use super::function::Function;
+use super::scope::Scope;
+
+/// A compiled text.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Template {
+    parts: Vec<Part>,
+    source: Arc<str>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+enum Part {
+    Text(Arc<str>),
+    Variable(Arc<str>),
+    Call(Arc<Call>),
+}
+
+/// A function and its arguments.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Call {
+    pub(crate) function: Function,
+    pub(crate) arguments: Vec<Template>,
+    /// Tells one place of a plan from another, for functions that count.
+    pub(crate) source: Arc<str>,
+}
+
+/// A text that cannot be compiled.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Unknown(pub(crate) String);
+
+impl fmt::Display for Unknown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Template {
+    /// Returns a text that refers to nothing.
+    pub(crate) fn literal(text: &str) -> Self {
+        let source: Arc<str> = text.into();
+        let parts =
+            if text.is_empty() { Vec::new() } else { vec![Part::Text(Arc::clone(&source))] };
+        Self { parts, source }
+    }
+
+    /// Compiles a text.
+    ///
+    /// # Errors
+    /// [`Unknown`] names a function that is not supported, or misused.
+    pub(crate) fn parse(text: &str) -> Result<Self, Unknown> {
+        if !text.contains("${") {
+            return Ok(Self::literal(text));
+        }
+        let parts = parse_parts(text)?;
+        if parts.iter().all(|part| matches!(part, Part::Text(_))) {
+            return Ok(Self::literal(text));
+        }
+        Ok(Self { parts, source: text.into() })
+    }
+
+    /// Returns the text as it was written.
+    pub(crate) fn source(&self) -> &str {
+        &self.source
+    }
+
+    /// Returns the text if it refers to nothing.
+    pub(crate) fn as_literal(&self) -> Option<&str> {
+        match self.parts.as_slice() {
+            [] => Some(""),
+            [Part::Text(text)] => Some(text),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.parts.is_empty()
+    }
+
+    /// Returns the text as it reads now.
+    pub(crate) fn draw<'a>(&'a self, scope: &mut Scope) -> Cow<'a, str> {
+        match self.parts.as_slice() {
+            [] => Cow::Borrowed(""),
+            [Part::Text(text)] => Cow::Borrowed(text),
+            parts => {
+                let mut out = String::new();
+                for part in parts {
+                    part.draw(scope, &mut out);
+                }
+                Cow::Owned(out)
+            }
+        }
+    }
+
+    /// Returns the text with `stand_in` for everything that is not fixed, to check its form.
+    pub(crate) fn with_stand_in(&self, stand_in: &str) -> String {
+        let text = |part: &Part| match part {
+            Part::Text(text) => text.to_string(),
+            Part::Variable(_) | Part::Call(_) => stand_in.to_owned(),
+        };
+        self.parts.iter().map(text).collect()
+    }
+
+    /// Calls `each` with every function in the text, inner ones included.
+    pub(crate) fn each_call(&self, each: &mut dyn FnMut(&Call)) {
+        for part in &self.parts {
+            if let Part::Call(call) = part {
+                each(call);
+                for argument in &call.arguments {
+                    argument.each_call(each);
+                }
+            }
+        }
+    }
+}
+
+impl Part {
+    fn draw(&self, scope: &mut Scope, out: &mut String) {
+        match self {
+            Self::Text(text) => out.push_str(text),
+            Self::Variable(name) => match scope.variable(name) {
+                Some(value) => out.push_str(value),
+                None => {
+                    out.push_str("${");
+                    out.push_str(name);
+                    out.push('}');
+                }
+            },
+            Self::Call(call) => {
+                let drawn = call.function.call(call, scope);
+                out.push_str(&drawn);
+            }
+        }
+    }
+}
+
+fn parse_parts(text: &str) -> Result<Vec<Part>, Unknown> {
+    let mut parts = Vec::new();
+    let mut plain = String::new();
+    let mut rest = text;
+    while let Some(c) = rest.chars().next() {
+        if let Some(escaped) = rest.strip_prefix('\\') {
+            let next = escaped.chars().next();
+            if !matches!(next, Some('$' | ',' | '\\')) {
+                plain.push('\\');
+            }
+            plain.extend(next);
+            rest = escaped.get(next.map_or(0, char::len_utf8)..).unwrap_or_default();
+        } else if let Some(inside) = rest.strip_prefix("${") {
+            match parse_reference(inside)? {
+                Some((part, after)) => {
+                    if !plain.is_empty() {
+                        parts.push(Part::Text(std::mem::take(&mut plain).into()));
+                    }
+                    parts.push(part);
+                    rest = after;
+                }
+                None => {
+                    plain.push_str("${");
+                    rest = inside;
+                }
+            }
+        } else {
+            plain.push(c);
+            rest = rest.get(c.len_utf8()..).unwrap_or_default();
+        }
+    }
+    if !plain.is_empty() {
+        parts.push(Part::Text(plain.into()));
+    }
+    Ok(parts)
+}
+
+/// Reads what follows `${`; `None` if it is no reference.
+fn parse_reference(inside: &str) -> Result<Option<(Part, &str)>, Unknown> {
+    let Some(end) = inside.find(['}', '(']) else { return Ok(None) };
+    let (name, rest) = inside.split_at(end);
+    let name = name.trim();
+    if let Some(after) = rest.strip_prefix('}') {
+        if name.starts_with("__") {
+            let function = Function::find(name).ok_or_else(|| unknown(name))?;
+            return Ok(Some((call(function, Vec::new(), inside)?, after)));
+        }
+        return Ok(Some((Part::Variable(name.into()), after)));
+    }
+    if !name.starts_with("__") {
+        // A parenthesis in a variable's name: such a variable can exist.
+        let Some((name, after)) = inside.split_once('}') else { return Ok(None) };
+        return Ok(Some((Part::Variable(name.into()), after)));
+    }
+    let function = Function::find(name).ok_or_else(|| unknown(name))?;
+    let (arguments, after) = parse_arguments(rest.get(1..).unwrap_or_default())?;
+    let after = after.trim_start();
+    let Some(after) = after.strip_prefix('}') else {
+        return Err(Unknown(format!("`${{{name}(` does not end with `)}}`")));
+    };
+    Ok(Some((call(function, arguments, inside)?, after)))
+}
+
+fn unknown(name: &str) -> Unknown {
+    Unknown(format!("function {name}: not supported"))
+}
+
+fn call(function: Function, arguments: Vec<Template>, inside: &str) -> Result<Part, Unknown> {
+    let call = Call { function, arguments, source: inside.into() };
+    function.check(&call).map_err(Unknown)?;
+    Ok(Part::Call(Arc::new(call)))
+}
+
+/// Reads arguments up to the closing parenthesis, as JMeter's parser does.
+fn parse_arguments(text: &str) -> Result<(Vec<Template>, &str), Unknown> {
+    let mut arguments = Vec::new();
+    let mut buffer = String::new();
+    let (mut functions, mut parentheses) = (0, 0);
+    let mut previous = ' ';
+    let mut chars = text.char_indices();
+    while let Some((at, c)) = chars.next() {
+        match c {
+            '\\' => {
+                let next = chars.next().map(|(_, next)| next);
+                // Inside a nested reference its own reading removes the backslash.
+                if functions > 0 || !matches!(next, Some('$' | ',' | '\\')) {
+                    buffer.push('\\');
+                }
+                buffer.extend(next);
+                previous = ' ';
+                continue;
+            }
+            ',' if functions == 0 => arguments.push(Template::parse(&std::mem::take(&mut buffer))?),
+            ')' if functions == 0 && parentheses == 0 => {
+                if !(arguments.is_empty() && buffer.is_empty()) {
+                    arguments.push(Template::parse(&buffer)?);
+                }
+                return Ok((arguments, text.get(at + 1..).unwrap_or_default()));
+            }
+            '{' if previous == '$' => {
+                functions += 1;
+                buffer.push(c);
+            }
+            '}' if functions > 0 => {
+                functions -= 1;
+                buffer.push(c);
+            }
+            ')' if functions == 0 => {
+                parentheses -= 1;
+                buffer.push(c);
+            }
+            '(' if functions == 0 => {
+                parentheses += 1;
+                buffer.push(c);
+            }
+            _ => buffer.push(c),
+        }
+        previous = c;
+    }
+    Err(Unknown(format!("a function's arguments do not end: `{text}`")))
+}

@@ -1,0 +1,389 @@
+//! JMeter's result files: rows written as JMeter writes them, and any of its forms read.
+//!
+//! Written: CSV with the header of JMeter's defaults. Read: CSV by the names of its header, or without one in the
+//! default order, and XML; times as milliseconds or as formatted dates are told apart.
+
+use std::borrow::Cow;
+use std::io::{BufRead, Write as _};
+
+use crate::{Error, Result};
+
+/// The first line of a file.
+pub const HEADER: &str = "timeStamp,elapsed,label,responseCode,responseMessage,threadName,dataType,success,failureMessage,bytes,sentBytes,grpThreads,allThreads,URL,Latency,IdleTime,Connect";
+
+/// One sample.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Row<'a> {
+    /// When the sample started, in milliseconds of the epoch.
+    pub time_stamp: u64,
+    /// Milliseconds until its end.
+    pub elapsed: u64,
+    /// The sampler's name.
+    pub label: Cow<'a, str>,
+    /// The status, or `Non HTTP response code: ...`.
+    pub code: Cow<'a, str>,
+    /// The reason phrase.
+    pub message: Cow<'a, str>,
+    /// `<group> <group number>-<thread number>`.
+    pub thread: Cow<'a, str>,
+    /// `text`, `bin` or empty.
+    pub data_type: Cow<'a, str>,
+    /// Whether it succeeded, assertions included.
+    pub is_ok: bool,
+    /// The first failed assertion's message.
+    pub failure: Cow<'a, str>,
+    /// Bytes received.
+    pub bytes: u64,
+    /// Bytes sent.
+    pub sent: u64,
+    /// Threads of the group that run.
+    pub group_threads: u64,
+    /// Threads that run.
+    pub all_threads: u64,
+    /// The URL; `null` for transactions.
+    pub url: Cow<'a, str>,
+    /// Milliseconds until the first byte.
+    pub latency: u64,
+    /// Milliseconds that do not count, such as timers inside a transaction.
+    pub idle: u64,
+    /// Milliseconds of connecting.
+    pub connect: u64,
+}
+
+impl Row<'_> {
+    /// Appends the row as a line.
+    pub fn write(&self, out: &mut Vec<u8>) {
+        // Writing to a vector cannot fail.
+        write!(out, "{},{},", self.time_stamp, self.elapsed).ok();
+        for field in [&self.label, &self.code, &self.message, &self.thread, &self.data_type] {
+            write_field(out, field);
+            out.push(b',');
+        }
+        write!(out, "{},", self.is_ok).ok();
+        write_field(out, &self.failure);
+        write!(out, ",{},{},{},{},", self.bytes, self.sent, self.group_threads, self.all_threads)
+            .ok();
+        write_field(out, &self.url);
+        writeln!(out, ",{},{},{}", self.latency, self.idle, self.connect).ok();
+    }
+
+    /// Reports whether this is the sum of a transaction, which counts its samples a second time.
+    #[must_use]
+    pub fn is_transaction(&self) -> bool {
+        self.message.starts_with("Number of samples in transaction")
+    }
+}
+
+fn write_field(out: &mut Vec<u8>, field: &str) {
+    if !field.contains([',', '"', '\r', '\n']) {
+        out.extend_from_slice(field.as_bytes());
+        return;
+    }
+    out.push(b'"');
+    for &byte in field.as_bytes() {
+        if byte == b'"' {
+            out.push(b'"');
+        }
+        out.push(byte);
+    }
+    out.push(b'"');
+}
+
+/// Splits one record into its fields; quotes are doubled inside quotes.
+pub(crate) fn split_record(line: &str, delimiter: char) -> Vec<Cow<'_, str>> {
+    let mut fields = Vec::with_capacity(17);
+    let mut rest = line;
+    loop {
+        if let Some(quoted) = rest.strip_prefix('"') {
+            let mut text = String::new();
+            let mut tail = quoted;
+            loop {
+                let Some((part, after)) = tail.split_once('"') else {
+                    text.push_str(tail);
+                    tail = "";
+                    break;
+                };
+                text.push_str(part);
+                tail = after;
+                match tail.strip_prefix('"') {
+                    Some(more) => {
+                        text.push('"');
+                        tail = more;
+                    }
+                    None => break,
+                }
+            }
+            let (extra, next) = match tail.split_once(delimiter) {
+                Some((extra, next)) => (extra, Some(next)),
+                None => (tail, None),
+            };
+            text.push_str(extra);
+            fields.push(Cow::Owned(text));
+            match next {
+                Some(next) => rest = next,
+                None => return fields,
+            }
+        } else {
+            match rest.split_once(delimiter) {
+                Some((field, next)) => {
+                    fields.push(Cow::Borrowed(field));
+                    rest = next;
+                }
+                None => {
+                    fields.push(Cow::Borrowed(rest));
+                    return fields;
+                }
+            }
+        }
+    }
+}
+
+/// Reads one record, which quoted line breaks may spread over several lines; false at the end.
+pub(crate) fn read_record(input: &mut dyn BufRead, text: &mut Vec<u8>) -> std::io::Result<bool> {
+    text.clear();
+    loop {
+        let from = text.len();
+        if input.read_until(b'\n', text)? == 0 {
+            return Ok(!text.is_empty());
+        }
+        let quotes = text.iter().filter(|&&byte| byte == b'"').count();
+        if quotes % 2 == 0 || from > 1 << 20 {
+            while matches!(text.last(), Some(b'\n' | b'\r')) {
+                text.pop();
+            }
+            return Ok(true);
+        }
+    }
+}
+
+/// Calls `each` with every row of a file.
+///
+/// # Errors
+/// [`Error::Input`] with the line if the input is no result file; [`Error::Engine`] never.
+pub fn read(input: &mut dyn BufRead, name: &str, each: &mut dyn FnMut(&Row<'_>)) -> Result<u64> {
+    let lost = |source| Error::read(std::path::Path::new(name), source);
+    let start = input.fill_buf().map_err(lost)?;
+    if start.trim_ascii_start().starts_with(b"<") {
+        return read_xml(input, name, each);
+    }
+    let mut text = Vec::new();
+    if !read_record(input, &mut text).map_err(lost)? {
+        return Ok(0);
+    }
+    let first = String::from_utf8_lossy(&text).into_owned();
+    let delimiter = if first.contains(',') {
+        ','
+    } else if first.contains('\t') {
+        '\t'
+    } else {
+        ';'
+    };
+    let has_header = !first.starts_with(|c: char| c.is_ascii_digit());
+    let header = if has_header { first.as_str() } else { HEADER_OLD };
+    let columns = Columns::of(header, if has_header { delimiter } else { ',' });
+    if columns.elapsed.is_none() {
+        return Err(Error::Input(format!(
+            "{name}:1: no result file of JMeter: its first line names no column `elapsed`"
+        )));
+    }
+    let mut line = 1;
+    let mut rows = 0;
+    if !has_header {
+        each(&columns.row(&split_record(&first, delimiter)).ok_or_else(|| malformed(name, 1))?);
+        rows += 1;
+    }
+    while read_record(input, &mut text).map_err(lost)? {
+        line += 1;
+        if text.is_empty() {
+            continue;
+        }
+        let record = String::from_utf8_lossy(&text);
+        let fields = split_record(&record, delimiter);
+        each(&columns.row(&fields).ok_or_else(|| malformed(name, line))?);
+        rows += 1;
+    }
+    Ok(rows)
+}
+
+/// The columns of files without a header, as JMeter wrote them by default.
+const HEADER_OLD: &str = HEADER;
+
+fn malformed(name: &str, line: u64) -> Error {
+    Error::Input(format!("{name}:{line}: this record has no time or no elapsed time"))
+}
+
+#[derive(Debug, Default)]
+struct Columns {
+    places: [Option<usize>; 17],
+    elapsed: Option<usize>,
+}
+
+impl Columns {
+    fn of(header: &str, delimiter: char) -> Self {
+        let names = split_record(header.trim(), delimiter);
+        let mut columns = Self::default();
+        for (place, wanted) in columns.places.iter_mut().zip(HEADER.split(',')) {
+            *place = names.iter().position(|name| name.trim() == wanted);
+        }
+        columns.elapsed = columns.places.get(1).copied().flatten();
+        columns
+    }
+
+    fn row<'a>(&self, fields: &'a [Cow<'a, str>]) -> Option<Row<'a>> {
+        let text = |column: usize| -> &'a str {
+            let place = self.places.get(column).copied().flatten();
+            place.and_then(|place| fields.get(place)).map_or("", |field| field)
+        };
+        let number = |column: usize| text(column).trim().parse::<u64>().unwrap_or(0);
+        Some(Row {
+            time_stamp: parse_time(text(0))?,
+            elapsed: text(1).trim().parse().ok()?,
+            label: text(2).into(),
+            code: text(3).into(),
+            message: text(4).into(),
+            thread: text(5).into(),
+            data_type: text(6).into(),
+            is_ok: text(7).eq_ignore_ascii_case("true"),
+            failure: text(8).into(),
+            bytes: number(9),
+            sent: number(10),
+            group_threads: number(11),
+            all_threads: number(12),
+            url: text(13).into(),
+            latency: number(14),
+            idle: number(15),
+            connect: number(16),
+        })
+    }
+}
+
+/// Reads milliseconds of the epoch, or `2026/11/21 18:43:54[.123]` with either separator, taken as UTC.
+fn parse_time(text: &str) -> Option<u64> {
+    let text = text.trim();
+    if let Ok(number) = text.parse() {
+        return Some(number);
+    }
+    let iso = text.replace('/', "-").replacen(' ', "T", 1);
+    let time: jiff::civil::DateTime = iso.parse().ok()?;
+    let zoned = time.to_zoned(jiff::tz::TimeZone::UTC).ok()?;
+    u64::try_from(zoned.timestamp().as_millisecond()).ok()
+}
+
+fn read_xml(input: &mut dyn BufRead, name: &str, each: &mut dyn FnMut(&Row<'_>)) -> Result<u64> {
+    let mut text = String::new();
+    input
+        .read_to_string(&mut text)
+        .map_err(|source| Error::read(std::path::Path::new(name), source))?;
+    let document = roxmltree::Document::parse(&text)
+        .map_err(|error| Error::Input(format!("{name}: not well-formed XML: {error}")))?;
+    let mut rows = 0;
+    for node in document.root_element().children().filter(roxmltree::Node::is_element) {
+        let text = |key: &str| node.attribute(key).unwrap_or_default();
+        let number = |key: &str| text(key).parse::<u64>().unwrap_or(0);
+        let failure = node
+            .descendants()
+            .find(|inner| inner.has_tag_name("failureMessage"))
+            .and_then(|inner| inner.text())
+            .unwrap_or_default();
+        let url = node.children().find(|inner| inner.has_tag_name("java.net.URL"));
+        each(&Row {
+            time_stamp: number("ts"),
+            elapsed: number("t"),
+            label: text("lb").into(),
+            code: text("rc").into(),
+            message: text("rm").into(),
+            thread: text("tn").into(),
+            data_type: text("dt").into(),
+            is_ok: text("s") == "true",
+            failure: failure.into(),
+            bytes: number("by"),
+            sent: number("sby"),
+            group_threads: number("ng"),
+            all_threads: number("na"),
+            url: url.and_then(|url| url.text()).unwrap_or_default().into(),
+            latency: number("lt"),
+            idle: number("it"),
+            connect: number("ct"),
+        });
+        rows += 1;
+    }
+    Ok(rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn rows(text: &str) -> Vec<Row<'static>> {
+        let mut out = Vec::new();
+        read(&mut text.as_bytes(), "t.jtl", &mut |row| out.push(owned(row))).unwrap();
+        out
+    }
+
+    fn owned(row: &Row<'_>) -> Row<'static> {
+        let own = |text: &Cow<'_, str>| Cow::Owned(text.clone().into_owned());
+        Row {
+            label: own(&row.label),
+            code: own(&row.code),
+            message: own(&row.message),
+            thread: own(&row.thread),
+            data_type: own(&row.data_type),
+            failure: own(&row.failure),
+            url: own(&row.url),
+            ..*row
+        }
+    }
+
+    #[test]
+    fn every_form_of_result_file_reads() {
+        let csv = format!(
+            "{HEADER}\n1370726934000,12,GET /,200,OK,G 1-1,text,true,,5986,120,1,1,http://h/,11,0,1\n"
+        );
+        let row = &rows(&csv)[0];
+        assert_eq!((row.elapsed, &*row.label, row.bytes, row.connect), (12, "GET /", 5986, 1));
+        let reordered =
+            rows("label,elapsed,timeStamp,success\n\"a,b\",7,2013/06/08 21:28:54.5,true\n");
+        assert_eq!((&*reordered[0].label, reordered[0].time_stamp), ("a,b", 1_370_726_934_500));
+        let bare = rows("1370726934000,12,x,200,OK,G 1-1,text,false,broke,5,1,1,1,u,1,0,0");
+        assert_eq!((bare[0].is_ok, &*bare[0].failure), (false, "broke"));
+        let xml = rows(
+            "<?xml version=\"1.0\"?><testResults><httpSample t=\"3\" lt=\"2\" ts=\"5\" s=\"true\" lb=\"x\" rc=\"200\" rm=\"OK\" tn=\"g\" by=\"9\"/></testResults>",
+        );
+        assert_eq!((xml[0].elapsed, xml[0].bytes, xml[0].is_ok), (3, 9, true));
+    }
+
+    #[test]
+    fn what_is_no_result_file_is_refused() {
+        assert!(read(&mut "a,b\n1,2\n".as_bytes(), "x", &mut |_| ()).is_err());
+        assert!(read(&mut format!("{HEADER}\nx,y\n").as_bytes(), "x", &mut |_| ()).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn rows_read_back_as_they_were_written(
+            label in "[a-z,\"\n\r ]{0,12}",
+            failure in "\\PC{0,12}",
+            numbers in prop::array::uniform4(0u64..1_000_000_000),
+            is_ok in any::<bool>(),
+        ) {
+            // A line break at the very end of a record cannot be told from the record's own; labels never end so.
+            let row = Row {
+                time_stamp: numbers[0],
+                elapsed: numbers[1],
+                label: label.into(),
+                failure: failure.into(),
+                bytes: numbers[2],
+                connect: numbers[3],
+                is_ok,
+                ..Row::default()
+            };
+            let mut text = format!("{HEADER}\n").into_bytes();
+            row.write(&mut text);
+            row.write(&mut text);
+            let read = rows(std::str::from_utf8(&text).unwrap());
+            prop_assert_eq!(read, vec![row.clone(), row]);
+        }
+    }
+}

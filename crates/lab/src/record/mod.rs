@@ -1,0 +1,17 @@
+//! What a run measured: histograms per label and second, counters, and rows where they are asked for.
+//!
+//! In: [`Sample`]s on each worker. Out: one [`Interval`] per worker and second, added up losslessly into [`Results`].
+//!
+//! Invariants
+//! * Histograms are added, percentiles never averaged, so that workers and agents merge to what one would have seen.
+//! * Memory does not grow with the number of samples.
+
+pub mod jtl;
+mod recorder;
+mod results;
+mod stats;
+pub mod summariser;
+
+pub(crate) use recorder::{Interval, LabelId, Recorder, RowSink, Sample};
+pub use results::{Generator, Results, Second, Series};
+pub use stats::{Stats, Timing};

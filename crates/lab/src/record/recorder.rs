@@ -1,0 +1,224 @@
+//! Collects the samples of one worker and hands them over once a second.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, SyncSender};
+use std::time::{Duration, Instant, SystemTime};
+
+use crate::net::{Failure, Reply};
+use crate::record::jtl::Row;
+use crate::record::{Stats, Timing};
+
+/// A label's place in its worker's recorder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LabelId(usize);
+
+/// One measured request.
+#[derive(Debug)]
+pub(crate) struct Sample<'a> {
+    pub(crate) label: LabelId,
+    /// When the request was due; later than that is the server's or the generator's delay.
+    pub(crate) intended: Instant,
+    pub(crate) started: Instant,
+    pub(crate) first_byte: Instant,
+    pub(crate) ended: Instant,
+    /// Zero if the connection stood.
+    pub(crate) connect: Duration,
+    /// 0 if there was no response.
+    pub(crate) status: u16,
+    /// Why the sample failed, if it did.
+    pub(crate) failure: Option<&'a str>,
+    pub(crate) received: u64,
+    pub(crate) body: u64,
+    pub(crate) sent: u64,
+}
+
+impl<'a> Sample<'a> {
+    /// Returns the sample of a single exchange; statuses from 400 count as failed.
+    pub(crate) fn of(label: LabelId, intended: Instant, reply: &'a Reply) -> Self {
+        let (status, body, failure) = match &reply.result {
+            Ok(response) => {
+                let failure = (response.status >= 400).then_some("status");
+                (response.status, response.body_bytes, failure)
+            }
+            Err(failure) => (0, 0, Some(Failure::words(*failure))),
+        };
+        Self {
+            label,
+            intended,
+            started: reply.started,
+            first_byte: reply.first_byte,
+            ended: reply.ended,
+            connect: reply.connect,
+            status,
+            failure,
+            received: reply.received,
+            body,
+            sent: reply.sent,
+        }
+    }
+}
+
+/// What one worker measured in one second.
+#[derive(Debug)]
+pub(crate) struct Interval {
+    pub(crate) worker: usize,
+    /// Counted from the start of the run.
+    pub(crate) second: u32,
+    /// Name, numbers, and whether they are sums of transactions.
+    pub(crate) labels: Vec<(Arc<str>, Stats, bool)>,
+    pub(crate) lag: Timing,
+    /// Arrivals that found no free user.
+    pub(crate) late: u64,
+    pub(crate) active: u64,
+    /// Processor time of the worker's thread since its start.
+    pub(crate) cpu: Duration,
+}
+
+/// Where rows go, in pieces of text.
+#[derive(Debug, Clone)]
+pub(crate) struct RowSink {
+    pub(crate) sender: SyncSender<Vec<u8>>,
+    /// The time of day at `at`.
+    pub(crate) epoch: SystemTime,
+    pub(crate) at: Instant,
+}
+
+/// Rows are handed over in pieces of this size.
+const PIECE: usize = 64 * 1024;
+
+/// Collects on one worker.
+#[derive(Debug)]
+pub(crate) struct Recorder {
+    worker: usize,
+    started: Instant,
+    second: u32,
+    names: HashMap<(bool, Arc<str>), usize>,
+    labels: Vec<(Arc<str>, Stats, bool)>,
+    lag: Timing,
+    late: u64,
+    sender: Sender<Interval>,
+    rows: Option<RowSink>,
+    text: Vec<u8>,
+}
+
+impl Recorder {
+    pub(crate) fn new(
+        worker: usize,
+        started: Instant,
+        sender: Sender<Interval>,
+        rows: Option<RowSink>,
+    ) -> Self {
+        Self {
+            worker,
+            started,
+            second: 0,
+            names: HashMap::new(),
+            labels: Vec::new(),
+            lag: Timing::new(),
+            late: 0,
+            sender,
+            rows,
+            text: Vec::new(),
+        }
+    }
+
+    /// Returns the place of a label, which lasts as long as the recorder.
+    pub(crate) fn label(&mut self, name: &str) -> LabelId {
+        self.label_of(name, false)
+    }
+
+    /// Returns the place of a label; sums of transactions are kept apart, because their samples count already.
+    pub(crate) fn label_of(&mut self, name: &str, is_transaction: bool) -> LabelId {
+        let key = (is_transaction, Arc::from(name));
+        if let Some(&place) = self.names.get(&key) {
+            return LabelId(place);
+        }
+        self.labels.push((Arc::clone(&key.1), Stats::default(), is_transaction));
+        self.names.insert(key, self.labels.len() - 1);
+        LabelId(self.labels.len() - 1)
+    }
+
+    pub(crate) fn sample(&mut self, sample: &Sample<'_>) {
+        let Some((_, stats, _)) = self.labels.get_mut(sample.label.0) else { return };
+        stats.response.record(sample.ended.saturating_duration_since(sample.intended));
+        stats.service.record(sample.ended.saturating_duration_since(sample.started));
+        stats.latency.record(sample.first_byte.saturating_duration_since(sample.started));
+        if !sample.connect.is_zero() {
+            stats.connect.record(sample.connect);
+        }
+        stats.received += sample.received;
+        stats.body += sample.body;
+        stats.sent += sample.sent;
+        *stats.statuses.entry(sample.status).or_default() += 1;
+        if let Some(reason) = sample.failure {
+            stats.errors += 1;
+            let reason = match sample.status {
+                0 => reason.to_owned(),
+                status if reason == "status" => format!("status {status}"),
+                _ => reason.to_owned(),
+            };
+            *stats.reasons.entry(reason).or_default() += 1;
+        }
+    }
+
+    /// Notes how late something was that the generator should have done at `due`.
+    pub(crate) fn lag(&mut self, lag: Duration) {
+        self.lag.record(lag);
+    }
+
+    /// Notes an arrival that had to wait for a free user.
+    pub(crate) fn late(&mut self) {
+        self.late += 1;
+    }
+
+    /// Reports whether rows are wanted.
+    pub(crate) fn wants_rows(&self) -> bool {
+        self.rows.is_some()
+    }
+
+    /// Writes a row; `at` is when its sample started.
+    pub(crate) fn row(&mut self, at: Instant, mut row: Row<'_>) {
+        let Some(sink) = &self.rows else { return };
+        let since = at.saturating_duration_since(sink.at);
+        let wall = sink.epoch + since;
+        let since_epoch = wall.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        row.time_stamp = u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX);
+        row.write(&mut self.text);
+        if self.text.len() >= PIECE {
+            // A full queue makes the worker wait; the lag tells.
+            sink.sender.send(std::mem::take(&mut self.text)).ok();
+        }
+    }
+
+    /// Hands over the second that is over, if one is.
+    pub(crate) fn tick(&mut self, now: Instant, active: u64, cpu: impl FnOnce() -> Duration) {
+        let second = u32::try_from(now.saturating_duration_since(self.started).as_secs())
+            .unwrap_or(u32::MAX);
+        if second > self.second {
+            self.flush(active, cpu());
+            self.second = second;
+        }
+    }
+
+    /// Hands over what there is.
+    pub(crate) fn flush(&mut self, active: u64, cpu: Duration) {
+        let mut labels = Vec::new();
+        for (name, stats, is_transaction) in &mut self.labels {
+            if stats.count() > 0 {
+                labels.push((Arc::clone(name), std::mem::take(stats), *is_transaction));
+            }
+        }
+        let lag = self.lag.clone();
+        self.lag.clear();
+        let late = std::mem::take(&mut self.late);
+        let interval =
+            Interval { worker: self.worker, second: self.second, labels, lag, late, active, cpu };
+        self.sender.send(interval).ok();
+        if let Some(sink) = &self.rows
+            && !self.text.is_empty()
+        {
+            sink.sender.send(std::mem::take(&mut self.text)).ok();
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! The whole of a run: every label's totals and seconds, and what is known about the generator.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use super::recorder::Interval;
+use super::{Stats, Timing};
+
+/// What a run measured.
+#[derive(Debug, Clone)]
+pub struct Results {
+    /// When the run started.
+    pub started: SystemTime,
+    /// How long it took.
+    pub elapsed: Duration,
+    /// Per label, in the order of their names.
+    pub labels: BTreeMap<Arc<str>, Series>,
+    /// Per transaction: sums over samples that `labels` holds too.
+    pub transactions: BTreeMap<Arc<str>, Series>,
+    /// What is known about the generator.
+    pub generator: Generator,
+}
+
+/// One label.
+#[derive(Debug, Clone, Default)]
+pub struct Series {
+    /// The whole run.
+    pub total: Stats,
+    /// Per second of the run in which something ended.
+    pub seconds: BTreeMap<u32, Second>,
+}
+
+/// One label in one second.
+#[derive(Debug, Clone, Default)]
+pub struct Second {
+    /// Samples that ended.
+    pub count: u64,
+    /// Those that failed.
+    pub errors: u64,
+    /// Bytes received.
+    pub received: u64,
+    /// Response times: upper end of the bucket in microseconds, and count.
+    pub times: Vec<(u64, u64)>,
+}
+
+/// What is known about the generator, so that a reader can tell whether to believe it.
+#[derive(Debug, Clone, Default)]
+pub struct Generator {
+    /// Threads that sent.
+    pub workers: usize,
+    /// Processors that it may use.
+    pub processors: usize,
+    /// Processor time of the threads that sent.
+    pub cpu: Duration,
+    /// How much later than planned it acted.
+    pub lag: Timing,
+    /// Arrivals that found no free user.
+    pub late: u64,
+    /// Most users at a time.
+    pub most_active: u64,
+    /// Whether it followed a schedule of arrivals.
+    pub is_open: bool,
+    /// Arrivals that it was asked for per second.
+    pub offered: Option<f64>,
+}
+
+impl Generator {
+    /// Returns the share of its processors that it used, 0 to 1.
+    #[must_use]
+    pub fn cpu_share(&self, elapsed: Duration) -> f64 {
+        let may = self.workers.min(self.processors).max(1) as f64;
+        let span = elapsed.as_secs_f64() * may;
+        if span > 0.0 { self.cpu.as_secs_f64() / span } else { 0.0 }
+    }
+}
+
+impl Results {
+    /// Returns empty results of a run that begins at `started`.
+    #[must_use]
+    pub fn new(started: SystemTime) -> Self {
+        Self {
+            started,
+            elapsed: Duration::ZERO,
+            labels: BTreeMap::new(),
+            transactions: BTreeMap::new(),
+            generator: Generator::default(),
+        }
+    }
+
+    pub(crate) fn add(&mut self, interval: &Interval) {
+        for (name, stats, is_transaction) in &interval.labels {
+            let labels = if *is_transaction { &mut self.transactions } else { &mut self.labels };
+            let series = labels.entry(Arc::clone(name)).or_default();
+            series.total.add(stats);
+            let second = series.seconds.entry(interval.second).or_default();
+            second.count += stats.count();
+            second.errors += stats.errors;
+            second.received += stats.received;
+            second.times.extend(stats.response.buckets());
+        }
+        self.generator.lag.add(&interval.lag);
+        self.generator.late += interval.late;
+    }
+
+    /// Adds a part that was run after this one.
+    pub(crate) fn append(&mut self, part: Self) {
+        let offset = u32::try_from(self.elapsed.as_secs()).unwrap_or(u32::MAX);
+        for (own, other) in
+            [(&mut self.labels, part.labels), (&mut self.transactions, part.transactions)]
+        {
+            for (name, series) in other {
+                let known = own.entry(name).or_default();
+                known.total.add(&series.total);
+                for (second, mut values) in series.seconds {
+                    let place = known.seconds.entry(second.saturating_add(offset)).or_default();
+                    place.count += values.count;
+                    place.errors += values.errors;
+                    place.received += values.received;
+                    place.times.append(&mut values.times);
+                }
+            }
+        }
+        self.elapsed += part.elapsed;
+        let (own, other) = (&mut self.generator, part.generator);
+        own.workers = own.workers.max(other.workers);
+        own.processors = other.processors;
+        own.cpu += other.cpu;
+        own.lag.add(&other.lag);
+        own.late += other.late;
+        own.most_active = own.most_active.max(other.most_active);
+        own.is_open |= other.is_open;
+        own.offered = own.offered.or(other.offered);
+    }
+
+    /// Returns all labels together.
+    #[must_use]
+    pub fn total(&self) -> Stats {
+        let mut total = Stats::default();
+        for series in self.labels.values() {
+            total.add(&series.total);
+        }
+        total
+    }
+
+    /// Returns samples per second.
+    #[must_use]
+    pub fn rate(&self, count: u64) -> f64 {
+        let seconds = self.elapsed.as_secs_f64();
+        if seconds > 0.0 { count as f64 / seconds } else { 0.0 }
+    }
+}
