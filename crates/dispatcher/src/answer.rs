@@ -70,10 +70,10 @@ impl Inner {
         request: Request<Incoming>,
     ) -> Response<Body> {
         let Some(log) = &self.runtime.access_log else {
-            return self.answer(request).await;
+            return self.recall_or_answer(request).await;
         };
         let mut line = access_line(&request);
-        let response = self.answer(request).await;
+        let response = self.recall_or_answer(request).await;
         line.at = LogTime::from_system(self.runtime.clock.now());
         line.status = response.status().as_u16();
         line.bytes = response
@@ -84,7 +84,7 @@ impl Inner {
         response
     }
 
-    async fn answer(self: &Arc<Self>, request: Request<Incoming>) -> Response<Body> {
+    pub(crate) async fn answer(self: &Arc<Self>, request: Request<Incoming>) -> Response<Body> {
         // Another server on the way may have seen the body end elsewhere, so what follows a chunked body on its
         // connection is not believed to be a request (RFC 9112, section 6.1).
         let is_chunked = request.headers().contains_key(header::TRANSFER_ENCODING);

@@ -81,6 +81,12 @@ pub(crate) fn decide_in<'a>(farm: &'a Farm, request: &RequestView) -> Action<'a>
     place(farm, request)
 }
 
+/// Tells whether the farm's own rules let a request pass, whatever the list of vanity URLs says.
+pub(crate) fn is_accepted(farm: &Farm, request: &RequestView) -> bool {
+    let Some(rules) = &farm.filter else { return true };
+    filter::deciding(rules, request).is_some_and(|rule| rule.verdict == Verdict::Allow)
+}
+
 /// Tells whether a request is a flush, by its headers.
 pub(crate) fn is_flush(request: &RequestView) -> bool {
     matches!(request.method, Method::GET | Method::POST) && FlushMessage::is_flush(&request.headers)

@@ -11,7 +11,7 @@ use std::convert::Infallible;
 use std::future::Future;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use http::Request;
@@ -22,6 +22,7 @@ use tokio::task::JoinHandle;
 use tower::service_fn;
 use tympan_web::access_log;
 use tympan_web::client::{Client, Options};
+use tympan_web::lane::Lane;
 use tympan_web::listen::{Counters, Front};
 use tympan_web::log_file::LogFile;
 use tympan_web::tls::Trust;
@@ -30,15 +31,19 @@ use crate::Error;
 use crate::cache::Root;
 use crate::clock::Clock;
 use crate::config::{Config, Farm};
+use crate::fast::Lanes;
 use crate::flight::Flights;
 use crate::front::Gate;
+use crate::hot::Budget;
 use crate::log::{Level, Log};
+use crate::memory::Memory;
 use crate::metrics::{Metrics, Tally, connections_to_text, farms_to_text, renders_to_text};
 use crate::refetch::Queue;
 use crate::sessions;
 use crate::settings::{Settings, Switches};
 use crate::share::{Shares, has_shares};
 use crate::status::Status;
+use crate::storm::Storm;
 use crate::upstream::Upstream;
 use crate::vanity::VanityList;
 
@@ -85,6 +90,8 @@ struct Background {
     /// The runtime that serves, while it does.
     runtime: Option<Handle>,
     tasks: Vec<JoinHandle<()>>,
+    /// Lives as long as a listener uses it.
+    lanes: Weak<Lanes>,
 }
 
 /// A dispatcher with one configuration.
@@ -95,6 +102,9 @@ pub(crate) struct Inner {
     pub(crate) farms: Vec<Arc<FarmState>>,
     pub(crate) runtime: Runtime,
     pub(crate) flights: Arc<Flights>,
+    pub(crate) memory: Arc<Memory>,
+    /// Tells this configuration from those before it.
+    pub(crate) serial: u64,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) shares: Arc<Shares>,
     pub(crate) has_shares: bool,
@@ -111,6 +121,8 @@ pub(crate) struct FarmState {
     pub(crate) docroot: Option<Arc<Root>>,
     pub(crate) upstream: Upstream,
     pub(crate) refetch: Arc<Queue>,
+    pub(crate) storm: Storm,
+    pub(crate) budget: Arc<Budget>,
     pub(crate) vanity: Arc<VanityList>,
     pub(crate) tally: Arc<Tally>,
 }
@@ -163,6 +175,7 @@ impl Dispatcher {
         let inner = Arc::new(Inner::open(config, settings, old.runtime.clone(), Some(&old))?);
         *self.0.current.write() = Arc::clone(&inner);
         inner.shares.reset();
+        inner.memory.clear();
         let mut background = self.0.background.lock();
         if let Some(runtime) = background.runtime.clone() {
             for task in background.tasks.drain(..) {
@@ -196,6 +209,7 @@ impl Dispatcher {
             let inner = dispatcher.current();
             async move { Ok::<_, Infallible>(inner.answer_logged(request).await) }
         });
+        let front = Front { lane: self.lane(&front), ..front };
         let served = tympan_web::listen::serve(listener, service, front, shutdown).await;
         if is_first {
             let mut background = self.0.background.lock();
@@ -234,6 +248,28 @@ impl Dispatcher {
     #[must_use]
     pub fn status(&self) -> Status {
         self.current().status(self.0.started.elapsed())
+    }
+
+    /// Returns the lane for kept answers, which all listeners share.
+    fn lane(&self, front: &Front) -> Option<Arc<dyn Lane>> {
+        if front.tls.is_some() || !self.current().keeps_answers() {
+            return None;
+        }
+        let mut background = self.0.background.lock();
+        if let Some(lanes) = background.lanes.upgrade() {
+            return Some(lanes);
+        }
+        match Lanes::start(self) {
+            Ok(lanes) => {
+                let lanes = Arc::new(lanes);
+                background.lanes = Arc::downgrade(&lanes);
+                Some(lanes)
+            }
+            Err(error) => {
+                tracing::warn!(reason = %error, "there is no lane for kept answers");
+                None
+            }
+        }
     }
 
     /// Starts what runs beside requests; returns whether it did not run already.
@@ -299,6 +335,8 @@ impl Inner {
             farms,
             runtime,
             flights: old.map(|old| Arc::clone(&old.flights)).unwrap_or_default(),
+            memory: old.map(|old| Arc::clone(&old.memory)).unwrap_or_default(),
+            serial: old.map_or(0, |old| old.serial + 1),
             metrics: old.map(|old| Arc::clone(&old.metrics)).unwrap_or_default(),
             shares: old.map(|old| Arc::clone(&old.shares)).unwrap_or_default(),
             has_shares,
@@ -329,6 +367,16 @@ impl Inner {
                 "render_queue",
                 "Requests that wait for a busy render; a rise means that renders are too slow for the load.",
                 self.farms.iter().map(|farm| farm.upstream.waiting() as u64).sum(),
+            ),
+            (
+                "kept_answers",
+                "Answers that memory holds ready; few with many hits mean that rules look at more than URLs.",
+                self.memory.size().0,
+            ),
+            (
+                "kept_bytes",
+                "About how many bytes these answers take, open files counted as more; it stays below 64 MiB.",
+                self.memory.size().1,
             ),
             (
                 "renders_ejected",
@@ -423,6 +471,8 @@ fn open_farm(
         docroot,
         upstream: Upstream::new(farm, runtime.trust.as_ref(), keep_alive),
         refetch: old.map(|old| Arc::clone(&old.refetch)).unwrap_or_default(),
+        storm: Storm::default(),
+        budget: old.map(|old| Arc::clone(&old.budget)).unwrap_or_default(),
         vanity,
         tally: old.map(|old| Arc::clone(&old.tally)).unwrap_or_default(),
     }

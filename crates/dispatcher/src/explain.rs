@@ -244,7 +244,7 @@ fn explain_cache(
         expires,
     };
     let fetched = httpdate::fmt_http_date(fetched);
-    explanation.state = Some(match judge(facts, cache.grace_period) {
+    explanation.state = Some(match judge(facts, cache.patience()) {
         Freshness::Valid => format!("fresh, fetched {fetched}"),
         Freshness::Expired => format!("expired, fetched {fetched}"),
         Freshness::Stale => format!("stale, fetched {fetched}"),

@@ -137,6 +137,7 @@ impl Lead {
             || docroot.remove_file(&self.fetch.file).map_err(|_reported| Reason::Unwritable);
         // After a flush the file is that flush's business.
         ticket.store_unless_flushed(removal).ok();
+        self.inner.memory.note_change();
     }
 
     /// Reads a body into memory, or from a certain size on into a file.
@@ -204,6 +205,7 @@ impl Lead {
         let path = self.farm.absolute(&self.fetch.file);
         match stored {
             Ok(()) => {
+                self.inner.memory.note_change();
                 self.inner.metrics.count(Counter::Stored);
                 self.inner.metrics.add(Counter::BytesStored, size);
                 self.inner.log(Level::Debug, || {

@@ -16,9 +16,8 @@ use tympan_web::flush_message::{Action, FlushMessage, Scope};
 use tympan_web::limit::limited;
 
 use crate::answer::{Exchange, refusal};
-use crate::cache::{Deleted, Docroot, Fate};
 use crate::cacheable::check_request;
-use crate::config::{Cache, FlushMode};
+use crate::config::FlushMode;
 use crate::dispatcher::{FarmState, Inner};
 use crate::log::Level;
 use crate::metrics::Counter;
@@ -34,11 +33,11 @@ const HANDLER_PATIENCE: Duration = Duration::from_secs(60);
 
 /// A flush for one document root, all paths below it.
 #[derive(Debug, Clone)]
-struct Flush {
-    message: FlushMessage,
-    handle: PathBuf,
+pub(crate) struct Flush {
+    pub(crate) message: FlushMessage,
+    pub(crate) handle: PathBuf,
     /// Files on the re-fetch list.
-    listed: BTreeSet<PathBuf>,
+    pub(crate) listed: BTreeSet<PathBuf>,
 }
 
 impl Inner {
@@ -126,7 +125,9 @@ impl Inner {
             })?;
             Ok(is_there)
         };
-        match tokio::task::spawn_blocking(work).await {
+        let purged = tokio::task::spawn_blocking(work).await;
+        self.memory.note_change();
+        match purged {
             Ok(Ok(is_there)) => {
                 self.metrics.count(Counter::Flushes);
                 if is_there { accepted() } else { refusal(StatusCode::NOT_FOUND) }
@@ -142,11 +143,12 @@ impl Inner {
     async fn obey(
         self: Arc<Self>,
         farm: Arc<FarmState>,
-        message: FlushMessage,
+        mut message: FlushMessage,
         call: Call,
     ) -> std::io::Result<()> {
         if let (Some(root), Some(cache)) = (&farm.docroot, &farm.farm.cache) {
-            let docroot = root.current()?;
+            let hot = self.hot_named(&farm, cache, &message);
+            message.refetch.extend(hot);
             let flush = Flush {
                 handle: PathBuf::from(message.handle.trim_matches('/')),
                 listed: self.listed_files(&farm, &message),
@@ -156,16 +158,11 @@ impl Inner {
             let listed = flush.listed.clone();
             farm.refetch.announce(&listed);
             self.overtake(&farm, &flush);
-            let inner = Arc::clone(&self);
-            let cache = cache.clone();
-            let work = move || {
-                let flights = Arc::clone(&inner.flights);
-                flights.while_nothing_is_stored(|| inner.apply(&docroot, &cache, &flush))
-            };
-            let applied = tokio::task::spawn_blocking(work).await;
+            let applied = self.apply_with_others(&farm, Arc::clone(root), flush).await;
+            message.refetch.extend(self.hot_stale(&farm, cache, &message));
             self.refetch(&farm, &message);
             farm.refetch.settle(&listed);
-            applied.unwrap_or_else(|_panicked| Err(std::io::ErrorKind::Other.into()))?;
+            applied?;
         }
         self.call_handler(&farm, &message).await;
         if farm.farm.propagates_flushes {
@@ -196,40 +193,6 @@ impl Inner {
             };
             flush.listed.contains(below) || names(flush.message.action, &flush.handle, below)
         });
-    }
-
-    /// Changes the files.
-    fn apply(&self, docroot: &Docroot, cache: &Cache, flush: &Flush) -> std::io::Result<()> {
-        let action = flush.message.action;
-        let mut done = Deleted::default();
-        if flush.message.scope != Some(Scope::ResourceOnly) {
-            let now = self.runtime.clock.tick();
-            match docroot.touch_stats(&flush.handle, &cache.stat_files, now, cache.mode) {
-                Ok(touched) => {
-                    for file in touched {
-                        self.log(Level::Debug, || format!("Touched {}", file.display()));
-                    }
-                }
-                // What can be removed is removed nevertheless.
-                Err(error) => done.note(Err(error)),
-            }
-        }
-        let is_gone = matches!(action, Action::Deactivate | Action::Delete);
-        let fate = match cache.flush_mode {
-            FlushMode::Soft if !is_gone => Fate::Mark,
-            FlushMode::Soft | FlushMode::Delete => Fate::Delete,
-        };
-        done.add(docroot.flush(&flush.handle, fate, &flush.listed));
-        if is_gone {
-            done.add(docroot.remove_below(&flush.handle));
-        }
-        for file in &flush.listed {
-            done.add(docroot.mark_file(file));
-        }
-        self.metrics.add(Counter::FilesDeleted, done.removed as u64);
-        self.metrics.add(Counter::FilesMarked, done.marked as u64);
-        tracing::debug!(path = %flush.message.handle, removed = done.removed, marked = done.marked, "flush applied");
-        done.failure.map_or(Ok(()), Err)
     }
 
     async fn call_handler(&self, farm: &FarmState, message: &FlushMessage) {
@@ -293,7 +256,7 @@ fn accepted() -> Response<Body> {
 }
 
 /// Tells whether a flush of `handle` names `file`; mirrors what `cache::delete` removes.
-fn names(action: Action, handle: &Path, file: &Path) -> bool {
+pub(crate) fn names(action: Action, handle: &Path, file: &Path) -> bool {
     let is_gone = matches!(action, Action::Deactivate | Action::Delete);
     if is_gone && file.starts_with(handle) {
         return true;

@@ -17,6 +17,21 @@ pub(crate) struct Facts {
     pub(crate) expires: Option<SystemTime>,
 }
 
+/// Returns the end of the window that `now` lies in, which `.stat` files get as their time; `now` without windows.
+///
+/// The end lies at a multiple of the window's length, so that all flushes of a window write the same time, also those
+/// of several processes, and none is lost when a process ends before the window does.
+#[must_use]
+pub(crate) fn window_end(now: SystemTime, window: Duration) -> SystemTime {
+    let since = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    if window.is_zero() {
+        return now;
+    }
+    let whole = since.as_nanos() / window.as_nanos() + 1;
+    let end = u64::try_from(whole * window.as_nanos()).unwrap_or(u64::MAX);
+    SystemTime::UNIX_EPOCH + Duration::from_nanos(end)
+}
+
 /// How fresh a cache file is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Freshness {
@@ -30,24 +45,52 @@ pub(crate) enum Freshness {
     Marked,
 }
 
-/// Judges a file; `grace` is how long it is served after the last touch of its `.stat` file.
+/// How long files stay in use after their `.stat` file was touched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Patience {
+    /// So long after the last touch.
+    pub(crate) grace: Duration,
+    /// Whether `.stat` files get the end of a window as their time, which lies ahead.
+    pub(crate) has_window: bool,
+}
+
+impl Patience {
+    fn is_over(self, flushed: SystemTime, now: SystemTime) -> bool {
+        if self.has_window {
+            return now >= flushed + self.grace;
+        }
+        // Without grace the time now does not count, since a clock that was set back would hide the flush.
+        self.grace.is_zero() || now > flushed + self.grace
+    }
+}
+
+/// Judges a file.
 #[must_use]
-pub(crate) fn judge(facts: Facts, grace: Duration) -> Freshness {
+pub(crate) fn judge(facts: Facts, patience: Patience) -> Freshness {
     if facts.expires.is_some_and(|expires| facts.now > expires) {
         return Freshness::Expired;
     }
     if facts.is_marked {
         return Freshness::Marked;
     }
-    // Without grace the time now does not count, since a clock that was set back would hide the flush.
-    let is_over = |flushed: SystemTime| grace.is_zero() || facts.now > flushed + grace;
-    let is_stale = facts.flushed.is_some_and(|flushed| flushed > facts.fetched && is_over(flushed));
+    let is_stale = facts
+        .flushed
+        .is_some_and(|flushed| flushed > facts.fetched && patience.is_over(flushed, facts.now));
     if is_stale { Freshness::Stale } else { Freshness::Valid }
+}
+
+/// Returns the last moment at which a file that is valid now is still valid by itself; nothing if only a change ends it.
+#[must_use]
+pub(crate) fn valid_until(facts: Facts, patience: Patience) -> Option<SystemTime> {
+    let graced = facts.flushed.filter(|flushed| *flushed > facts.fetched);
+    let moment = Duration::from_nanos(u64::from(patience.has_window));
+    let graced = graced.map(|flushed| flushed + patience.grace - moment);
+    graced.into_iter().chain(facts.expires).min()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Facts, Freshness, judge};
+    use super::{Facts, Freshness, Patience, judge, valid_until, window_end};
     use std::time::{Duration, SystemTime};
 
     fn at(second: u64) -> SystemTime {
@@ -58,12 +101,37 @@ mod tests {
         Facts { now: at(now), fetched: at(fetched), is_marked: false, flushed: None, expires: None }
     }
 
+    fn grace(seconds: u64) -> Patience {
+        Patience { grace: Duration::from_secs(seconds), has_window: false }
+    }
+
+    #[test]
+    fn a_window_ends_at_a_multiple_of_its_length() {
+        let check = |now, window, expected| {
+            let end = window_end(at(now), Duration::from_secs(window));
+            assert_eq!(end, at(expected), "{now} {window}");
+        };
+        check(3, 0, 3);
+        check(3, 2, 4);
+        check(4, 2, 6);
+        check(5, 10, 10);
+        // A page that was fetched within the window is stale at its end, and not before.
+        let patience = Patience { grace: Duration::ZERO, has_window: true };
+        for now in 5..14 {
+            let facts = Facts { flushed: Some(at(10)), ..facts(now, 5) };
+            let expected = if now < 10 { Freshness::Valid } else { Freshness::Stale };
+            assert_eq!(judge(facts, patience), expected, "{now}");
+        }
+        let later = Facts { flushed: Some(at(10)), ..facts(12, 10) };
+        assert_eq!(judge(later, patience), Freshness::Valid);
+    }
+
     #[test]
     fn the_stat_file_decides_unless_grace_holds() {
         let check = |now, fetched, flushed: Option<u64>, grace, expected| {
             let flushed = flushed.map(at);
             let facts = Facts { flushed, ..facts(now, fetched) };
-            assert_eq!(judge(facts, Duration::from_secs(grace)), expected, "{facts:?}");
+            assert_eq!(judge(facts, super::tests::grace(grace)), expected, "{facts:?}");
         };
         check(10, 5, None, 0, Freshness::Valid);
         check(10, 5, Some(4), 0, Freshness::Valid);
@@ -77,16 +145,47 @@ mod tests {
     #[test]
     fn a_life_that_ended_goes_before_everything() {
         let expired = Facts { expires: Some(at(9)), ..facts(10, 5) };
-        assert_eq!(judge(expired, Duration::from_secs(60)), Freshness::Expired);
+        assert_eq!(judge(expired, grace(60)), Freshness::Expired);
         let living = Facts { expires: Some(at(10)), ..facts(10, 5) };
-        assert_eq!(judge(living, Duration::ZERO), Freshness::Valid);
+        assert_eq!(judge(living, grace(0)), Freshness::Valid);
         let flushed = Facts { flushed: Some(at(7)), ..living };
-        assert_eq!(judge(flushed, Duration::ZERO), Freshness::Stale);
+        assert_eq!(judge(flushed, grace(0)), Freshness::Stale);
+    }
+
+    #[test]
+    fn a_valid_file_is_valid_until_its_moment_and_not_after() {
+        for (has_window, fetched, flushed, expires) in [
+            (false, 5, None, None),
+            (false, 5, Some(3), None),
+            (false, 5, Some(7), None),
+            (false, 5, None, Some(12)),
+            (false, 5, Some(7), Some(9)),
+            (false, 5, Some(7), Some(20)),
+            (true, 5, Some(7), Some(20)),
+            (true, 5, Some(7), None),
+        ] {
+            let patience = Patience { has_window, ..grace(4) };
+            let facts = |now| Facts {
+                flushed: flushed.map(at),
+                expires: expires.map(at),
+                ..facts(now, fetched)
+            };
+            let until = valid_until(facts(8), patience);
+            for now in 8..30 {
+                let is_valid = judge(facts(now), patience) == Freshness::Valid;
+                assert_eq!(
+                    is_valid,
+                    until.is_none_or(|until| at(now) <= until),
+                    "{:?}",
+                    facts(now)
+                );
+            }
+        }
     }
 
     #[test]
     fn a_mark_holds_without_a_stat_file_and_during_grace() {
         let marked = Facts { is_marked: true, ..facts(10, 5) };
-        assert_eq!(judge(marked, Duration::from_secs(60)), Freshness::Marked);
+        assert_eq!(judge(marked, grace(60)), Freshness::Marked);
     }
 }

@@ -1,37 +1,50 @@
-//! The answer from a cache file.
+//! What answers from a cache file say: heads, conditions, parts. Pure functions that all ways to an answer share.
 
 use std::path::Path;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
-use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
 
 use crate::cache::CacheFile;
-use crate::page::{Body, empty, file_body};
 use crate::plan::{Entity, Plan, plan, whole_seconds};
-use crate::request::RequestView;
 
-/// Answers `request` with the file `name`.
-///
-/// # Errors
-/// When the file cannot be read.
-pub(crate) fn answer(
-    request: &RequestView,
-    name: &Path,
-    cached: CacheFile,
-    now: SystemTime,
-) -> std::io::Result<Response<Body>> {
-    let mut headers = head(name, &cached, now);
+/// A file as an answer knows it: its head, and what conditions compare.
+#[derive(Debug)]
+pub(crate) struct Known {
+    /// All headers but length and date.
+    pub(crate) headers: HeaderMap,
+    pub(crate) etag: HeaderValue,
+    pub(crate) modified: SystemTime,
+}
+
+/// What a request gets of a file.
+#[derive(Debug)]
+pub(crate) struct Told {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    /// Where the body begins in the file, and how long it is.
+    pub(crate) start: u64,
+    pub(crate) length: u64,
+}
+
+/// Reads what answers from `cached` say of it.
+pub(crate) fn know(name: &Path, cached: &CacheFile, now: SystemTime) -> Known {
+    let headers = head(name, cached, now);
     let etag = headers.get(header::ETAG).cloned().unwrap_or(HeaderValue::from_static("\"\""));
     let modified = headers
         .get(header::LAST_MODIFIED)
         .and_then(|date| httpdate::parse_http_date(date.to_str().ok()?).ok())
         .unwrap_or_else(|| whole_seconds(cached.fetched));
-    let entity = Entity { etag: &etag, modified, length: cached.length };
-    let plan = plan(&request.headers, &entity);
-    let (status, start, length) = match &plan {
-        Plan::Whole => (StatusCode::OK, 0, cached.length),
+    Known { headers, etag, modified }
+}
+
+/// Decides what a request with these `conditions` gets; `headers` are those of the whole file.
+pub(crate) fn tell(conditions: &HeaderMap, entity: &Entity<'_>, mut headers: HeaderMap) -> Told {
+    let all = entity.length;
+    let (status, start, length) = match plan(conditions, entity) {
+        Plan::Whole => (StatusCode::OK, 0, all),
         Plan::Part(range) => {
-            let text = format!("bytes {}-{}/{}", range.start(), range.end(), cached.length);
+            let text = format!("bytes {}-{}/{all}", range.start(), range.end());
             insert(&mut headers, header::CONTENT_RANGE, &text);
             let length = range.end() - range.start() + 1;
             (StatusCode::PARTIAL_CONTENT, *range.start(), length)
@@ -39,22 +52,22 @@ pub(crate) fn answer(
         Plan::NotModified => (StatusCode::NOT_MODIFIED, 0, 0),
         Plan::PreconditionFailed => (StatusCode::PRECONDITION_FAILED, 0, 0),
         Plan::Unsatisfiable => {
-            let text = format!("bytes */{}", cached.length);
-            insert(&mut headers, header::CONTENT_RANGE, &text);
+            insert(&mut headers, header::CONTENT_RANGE, &format!("bytes */{all}"));
             (StatusCode::RANGE_NOT_SATISFIABLE, 0, 0)
         }
     };
     if status == StatusCode::NOT_MODIFIED {
         headers.remove(header::CONTENT_TYPE);
+        headers.remove(header::CONTENT_LENGTH);
     } else {
         headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
     }
-    let has_body = request.method != Method::HEAD && length > 0;
-    let body = if has_body { file_body(cached.body, start, length)? } else { empty() };
-    let mut response = Response::new(body);
-    *response.status_mut() = status;
-    *response.headers_mut() = headers;
-    Ok(response)
+    Told { status, headers, start, length }
+}
+
+/// Returns how old a file is.
+pub(crate) fn age(fetched: SystemTime, now: SystemTime) -> Duration {
+    now.duration_since(fetched).unwrap_or_default()
 }
 
 fn head(name: &Path, cached: &CacheFile, now: SystemTime) -> HeaderMap {
@@ -72,8 +85,7 @@ fn head(name: &Path, cached: &CacheFile, now: SystemTime) -> HeaderMap {
     if !headers.contains_key(header::ETAG) {
         insert(&mut headers, header::ETAG, &etag(cached));
     }
-    let age = now.duration_since(cached.fetched).unwrap_or_default().as_secs();
-    headers.insert(header::AGE, HeaderValue::from(age));
+    headers.insert(header::AGE, HeaderValue::from(age(cached.fetched, now).as_secs()));
     headers.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
     // A stored date would make the answer look older than it is.
     headers.remove(header::DATE);

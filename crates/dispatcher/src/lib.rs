@@ -29,6 +29,7 @@ mod dispatcher;
 mod error;
 mod explain;
 mod farm;
+mod fast;
 mod fetch;
 mod filter;
 mod flight;
@@ -36,11 +37,17 @@ mod flush;
 mod forward;
 mod freshness;
 mod front;
+#[cfg(fuzzing)]
+#[doc(hidden)]
+#[expect(clippy::expect_used, missing_docs, reason = "fuzz targets fail by panicking")]
+pub mod fuzzing;
 mod glob;
 mod health;
 mod hit;
 mod include;
+mod hot;
 pub mod log;
+mod memory;
 mod metrics;
 mod page;
 mod pattern;
@@ -55,6 +62,7 @@ mod share;
 mod status;
 mod status_page;
 mod sticky;
+mod storm;
 mod times;
 mod top;
 mod ttl;

@@ -5,7 +5,7 @@
 //! ```
 //! Times are in UTC. Control characters in values are escaped, so that one event stays one line.
 
-use std::fmt::{self, Write};
+use std::fmt;
 use std::time::SystemTime;
 
 use tympan_web::log_file::LogFile;
@@ -60,15 +60,21 @@ impl fmt::Display for Line {
             part(12, 16),
             std::process::id()
         )?;
-        for char in self.text.chars() {
-            if char.is_control() {
-                write!(f, "{}", char.escape_default())?;
-            } else {
-                f.write_char(char)?;
-            }
-        }
-        Ok(())
+        f.write_str(&escaped(&self.text))
     }
+}
+
+/// Returns `text` with control characters escaped, so that it stays on one line.
+pub(crate) fn escaped(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    for char in text.chars() {
+        if char.is_control() {
+            plain.extend(char.escape_default());
+        } else {
+            plain.push(char);
+        }
+    }
+    plain
 }
 
 /// Where lines go.

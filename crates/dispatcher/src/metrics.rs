@@ -37,6 +37,8 @@ pub(crate) enum Counter {
     Includes,
     IncludeFailures,
     RateLimited,
+    KeptHits,
+    LaneHits,
 }
 
 /// Every counter: name and what a rise means.
@@ -108,6 +110,16 @@ pub(crate) const COUNTERS: [(Counter, &str, &str); 20] = [
         Counter::RateLimited,
         "rate_limited",
         "Requests refused with 429, as their client asked too much; a rise may be an attack, or a proxy that many share.",
+    ),
+    (
+        Counter::KeptHits,
+        "kept_hits",
+        "Hits that were answered from memory, without looking at files; a rise is good.",
+    ),
+    (
+        Counter::LaneHits,
+        "lane_hits",
+        "Those of them in cleartext that needed no HTTP server either; few mean odd headers or methods.",
     ),
 ];
 

@@ -145,12 +145,12 @@ impl Growing {
 }
 
 /// Returns `length` bytes of `file` from `start` on.
-pub(crate) fn file_body(file: File, start: u64, length: u64) -> std::io::Result<Body> {
+pub(crate) fn file_body(file: Arc<File>, start: u64, length: u64) -> std::io::Result<Body> {
     if length <= PIECE_BYTES {
         // The file is most likely in the kernel's cache, and a switch of threads costs more than the copy.
         return read_at(&file, start, length).map(full);
     }
-    let state = (Arc::new(file), start, length);
+    let state = (file, start, length);
     Ok(boxed(StreamBody::new(stream::unfold(Some(state), |state| async move {
         let (file, offset, left) = state?;
         if left == 0 {
@@ -169,7 +169,7 @@ async fn read_piece(file: Arc<File>, offset: u64, length: u64) -> Result<Bytes, 
     Ok(bytes)
 }
 
-fn read_at(file: &File, offset: u64, length: u64) -> std::io::Result<Bytes> {
+pub(crate) fn read_at(file: &File, offset: u64, length: u64) -> std::io::Result<Bytes> {
     let length = usize::try_from(length).map_err(|_large| std::io::ErrorKind::FileTooLarge)?;
     let mut bytes = vec![0; length];
     file.read_exact_at(&mut bytes, offset)?;

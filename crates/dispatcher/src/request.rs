@@ -167,7 +167,7 @@ impl RequestView {
     /// A path that no site could have meant; see [`Fault`].
     pub(crate) fn with_target(&self, path: &str, query: Option<String>) -> Result<Self, Fault> {
         let rooted = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
-        let raw = utf8_percent_encode(&rooted, DECODED_PATH).to_string();
+        let raw = encode_path(&rooted);
         Ok(Self {
             path: CanonicalPath::parse(&raw)?,
             wire_path: resolve_wire(&raw)?,
@@ -213,6 +213,11 @@ impl RequestView {
             .find(|(key, _)| *key == name)
             .map(|(_, value)| value)
     }
+}
+
+/// Returns a decoded path as it is written in a URL.
+pub(crate) fn encode_path(path: &str) -> String {
+    utf8_percent_encode(path, DECODED_PATH).to_string()
 }
 
 /// What a person may type in a path but a request line cannot hold; escapes that are there stay.

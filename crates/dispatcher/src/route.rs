@@ -136,6 +136,15 @@ impl Routes {
             .find(|host| host.names.is_empty() || host.names.iter().any(|glob| glob.matches(name)))
     }
 
+    /// Tells whether a request's host and target alone decide what the rules of its host do, and answers keep the
+    /// headers that describe their bodies.
+    pub(crate) fn is_decided_by_target(&self, name: &str) -> bool {
+        let Some(host) = self.host(name) else { return true };
+        let describes = |name: &HeaderName| DESCRIBING.contains(name);
+        host.rules.iter().all(Rule::is_decided_by_target)
+            && !host.headers.iter().any(|(name, _)| describes(name))
+    }
+
     /// Applies the rules of the request's host.
     pub(crate) fn apply(&self, view: &RequestView) -> Routed {
         let Some(host) = self.host(&view.host) else {
@@ -233,6 +242,25 @@ impl Rule {
             },
             is_last: settings.last,
         })
+    }
+
+    fn is_decided_by_target(&self) -> bool {
+        let templates = self.conditions.iter().map(|condition| condition.test.as_str());
+        let target = match &self.action {
+            Action::Rewrite(target) | Action::Redirect { target, .. } | Action::Proxy(target) => {
+                target.as_str()
+            }
+            Action::Answer(_) | Action::Pass => "",
+        };
+        let is_plain = |template: &str| {
+            template.match_indices("%{").all(|(at, _)| {
+                let rest = template.get(at + 2..).unwrap_or_default();
+                let name = rest.split('}').next().unwrap_or_default();
+                DECIDED_BY_TARGET.contains(&name)
+            })
+        };
+        templates.chain([target]).all(is_plain)
+            && self.conditions.iter().all(|condition| matches!(condition.check, Check::Matches(_)))
     }
 
     /// Applies the rule; nothing if it does not match.
@@ -494,6 +522,37 @@ impl Scope<'_> {
         }
     }
 }
+
+/// Variables that the first line of a request and its host decide.
+const DECIDED_BY_TARGET: [&str; 13] = [
+    "REQUEST_URI",
+    "REQUEST_FILENAME",
+    "SCRIPT_FILENAME",
+    "QUERY_STRING",
+    "REQUEST_METHOD",
+    "REQUEST_SCHEME",
+    "THE_REQUEST",
+    "SERVER_PROTOCOL",
+    "SERVER_NAME",
+    "HTTP_HOST",
+    "HTTPS",
+    "SERVER_PORT",
+    "DOCUMENT_ROOT",
+];
+
+/// Headers that differ between the answers from one file.
+const DESCRIBING: [HeaderName; 10] = [
+    http::header::ACCEPT_RANGES,
+    http::header::AGE,
+    http::header::CONNECTION,
+    http::header::CONTENT_LENGTH,
+    http::header::CONTENT_RANGE,
+    http::header::CONTENT_TYPE,
+    http::header::DATE,
+    http::header::ETAG,
+    http::header::LAST_MODIFIED,
+    http::header::TRANSFER_ENCODING,
+];
 
 /// Variables that conditions and targets may name; the converter reports others.
 pub(crate) fn is_variable(name: &str) -> bool {

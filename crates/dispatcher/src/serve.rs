@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use tokio::sync::oneshot;
 
@@ -12,15 +13,18 @@ use crate::auth::Permission;
 use crate::cache::{CacheFile, Docroot, Lookup};
 use crate::cacheable::Reason;
 use crate::config::{Cache, FlushMode};
+use crate::decision::is_accepted;
 use crate::dispatcher::Inner;
 use crate::fetch::{Fetch, First, start};
 use crate::flight::{Outcome, Role, Ticket};
 use crate::forward::{Purpose, clean_response, request_headers};
-use crate::freshness::{Facts, Freshness, judge};
-use crate::hit;
+use crate::freshness::{Freshness, judge};
+use crate::hit::{self, Known};
 use crate::log::Level;
+use crate::memory::{Keepable, KeptBody, Source, add_vary, is_encodable};
 use crate::metrics::Counter;
-use crate::page::{Body, Page, boxed};
+use crate::page::{Body, Page, boxed, empty};
+use crate::plan::Entity;
 use crate::request::RequestView;
 use crate::sticky;
 use crate::upstream::{Call, CallBody, Failure};
@@ -70,19 +74,9 @@ impl Inner {
 
     fn judge(&self, found: &Found<'_>, view: &RequestView, cached: &CacheFile) -> Freshness {
         let cache = found.cache;
-        let obeys_stat = cache.invalidate.allows(view.path.as_str());
-        let facts = Facts {
-            now: self.runtime.clock.now(),
-            fetched: cached.fetched,
-            is_marked: cached.marked.is_some(),
-            flushed: if obeys_stat {
-                found.docroot.flushed(found.file, &cache.stat_files)
-            } else {
-                None
-            },
-            expires: cached.expires,
-        };
-        let freshness = judge(facts, cache.grace_period);
+        let (file, path) = (found.file, view.path.as_str());
+        let facts = found.docroot.facts(cache, (file, path), cached, self.runtime.clock.now());
+        let freshness = judge(facts, cache.patience());
         self.log(Level::Debug, || {
             let file = found.docroot.path().join(found.file);
             let file = file.display();
@@ -128,15 +122,54 @@ impl Inner {
         cached: CacheFile,
     ) -> Response<Body> {
         exchange.cache = "hit";
-        let now = self.runtime.clock.now();
-        match hit::answer(exchange.view, found.file, cached, now) {
-            Ok(response) => response,
-            Err(error) => {
-                let file = found.docroot.path().join(found.file);
-                tracing::error!(file = %file.display(), reason = %error, "cannot read a cache file");
-                refusal(StatusCode::INTERNAL_SERVER_ERROR)
-            }
+        self.read_file(exchange, found, cached).unwrap_or_else(|error| {
+            let file = found.docroot.path().join(found.file);
+            tracing::error!(file = %file.display(), reason = %error, "cannot read a cache file");
+            refusal(StatusCode::INTERNAL_SERVER_ERROR)
+        })
+    }
+
+    fn read_file(
+        &self,
+        exchange: &Exchange<'_>,
+        found: &Found<'_>,
+        cached: CacheFile,
+    ) -> std::io::Result<Response<Body>> {
+        let view = exchange.view;
+        let Known { mut headers, etag, modified } =
+            hit::know(found.file, &cached, self.runtime.clock.now());
+        if found.cache.compress && is_encodable(&headers) {
+            add_vary(&mut headers);
         }
+        let entity = Entity { etag: &etag, modified, length: cached.length };
+        let told = hit::tell(&view.headers, &entity, headers);
+        let is_head = view.method == Method::HEAD;
+        let kept = if is_head {
+            KeptBody::Memory(Bytes::new())
+        } else {
+            KeptBody::read(cached.body, cached.length)?
+        };
+        let has_body = !is_head && told.length > 0;
+        let body = if has_body { kept.part(told.start, told.length)? } else { empty() };
+        let mut response = Response::new(body);
+        *response.status_mut() = told.status;
+        *response.headers_mut() = told.headers;
+        // A page that only the list of vanity URLs lets through is not decided by rules alone.
+        if exchange.farm.farm.vanity_urls.is_none() || is_accepted(&exchange.farm.farm, view) {
+            response.extensions_mut().insert(Keepable(Arc::new(Source {
+                farm: Arc::clone(exchange.farm),
+                serial: self.serial,
+                file: found.file.to_owned(),
+                path: view.path.as_str().to_owned(),
+                body: kept,
+                length: cached.length,
+                stamp: cached.stamp,
+                fetched: cached.fetched,
+                etag,
+                modified,
+            })));
+        }
+        Ok(response)
     }
 
     /// Serves the old file while it is replaced, and lets one visitor replace it.
@@ -197,7 +230,9 @@ impl Inner {
         self.metrics.count(Counter::Stale);
         exchange.info = "target file cached".to_owned();
         exchange.outcome = Told::Stale;
-        self.serve_file(exchange, found, cached)
+        let mut response = self.serve_file(exchange, found, cached);
+        response.extensions_mut().remove::<Keepable>();
+        response
     }
 
     /// Fetches a file that is not there, or waits for the one who does.
@@ -309,6 +344,10 @@ impl Inner {
         let mut response = Response::new(page.body.open());
         *response.headers_mut() = headers.clone();
         response.headers_mut().remove(header::CONTENT_LENGTH);
+        let compresses = exchange.farm.farm.cache.as_ref().is_some_and(|cache| cache.compress);
+        if compresses && is_encodable(headers) {
+            add_vary(response.headers_mut());
+        }
         if let Some(length) = page.body.length() {
             response.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from(length));
         }

@@ -32,6 +32,27 @@ pub struct Line {
     pub user_agent: Option<String>,
 }
 
+/// One line whose parts are elsewhere, for writers that format many lines at once.
+#[derive(Debug, Clone, Copy)]
+pub struct LineRef<'a> {
+    /// As in [`Line`].
+    pub client: &'a str,
+    /// As in [`Line`].
+    pub user: Option<&'a str>,
+    /// [`Line::at`] as text.
+    pub at: &'a str,
+    /// As in [`Line`].
+    pub request: &'a str,
+    /// As in [`Line`].
+    pub status: u16,
+    /// As in [`Line`].
+    pub bytes: Option<u64>,
+    /// As in [`Line`].
+    pub referer: Option<&'a str>,
+    /// As in [`Line`].
+    pub user_agent: Option<&'a str>,
+}
+
 /// The text is no line of an `access.log`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
@@ -41,17 +62,38 @@ pub struct Malformed;
 
 impl fmt::Display for Line {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} - ", Escaped(&self.client, Place::Word))?;
-        match &self.user {
+        let line = LineRef {
+            client: &self.client,
+            user: self.user.as_deref(),
+            at: &self.at.to_string(),
+            request: &self.request,
+            status: self.status,
+            bytes: self.bytes,
+            referer: self.referer.as_deref(),
+            user_agent: self.user_agent.as_deref(),
+        };
+        fmt::Display::fmt(&line, f)
+    }
+}
+
+impl fmt::Display for LineRef<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&Escaped(self.client, Place::Word), f)?;
+        f.write_str(" - ")?;
+        match self.user {
             Some(user) => write!(f, "{}", Escaped(user, Place::Word))?,
             None => f.write_str("-")?,
         }
-        write!(f, " {} \"{}\" {} ", self.at, Escaped(&self.request, Place::Quoted), self.status)?;
+        f.write_str(" ")?;
+        f.write_str(self.at)?;
+        f.write_str(" \"")?;
+        fmt::Display::fmt(&Escaped(self.request, Place::Quoted), f)?;
+        write!(f, "\" {} ", self.status)?;
         match self.bytes {
             Some(bytes) => write!(f, "{bytes}")?,
             None => f.write_str("-")?,
         }
-        for value in [&self.referer, &self.user_agent] {
+        for value in [self.referer, self.user_agent] {
             match value {
                 Some(value) => write!(f, " \"{}\"", Escaped(value, Place::Quoted))?,
                 None => f.write_str(" \"-\"")?,

@@ -20,6 +20,15 @@ pub(crate) struct Escaped<'a>(pub(crate) &'a str, pub(crate) Place);
 impl Display for Escaped<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(text, place) = *self;
+        let is_plain = |byte: u8| match byte {
+            b'\\' | b'"' => false,
+            b' ' => place == Place::Quoted,
+            byte => byte.is_ascii_graphic(),
+        };
+        // Nearly every value; character by character it would cost more than the rest of a line.
+        if text != "-" && text.bytes().all(is_plain) {
+            return f.write_str(text);
+        }
         // A lone dash means "absent" in these formats.
         if text == "-" {
             return f.write_str("\\x2d");

@@ -17,6 +17,7 @@ mod error;
 mod escape;
 pub mod flush_message;
 pub mod handover;
+pub mod lane;
 pub mod limit;
 pub mod listen;
 pub mod log_file;

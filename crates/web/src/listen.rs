@@ -32,10 +32,11 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tower::{Service, ServiceExt};
 use tracing::{debug, warn};
 
+use crate::lane::{Lane, Lent, OneRequest};
 use crate::limit::BodyLimit;
 use crate::meter::{Closed, Meter};
 use crate::network::{Network, any_contains};
@@ -122,6 +123,8 @@ pub struct Front {
     pub counters: Arc<Counters>,
     /// How the front ends.
     pub drain: Drain,
+    /// Answers what it can on connections in cleartext, before the service sees a request.
+    pub lane: Option<Arc<dyn Lane>>,
 }
 
 /// How a front ends; clones are the same one.
@@ -288,6 +291,7 @@ where
     let graceful = GracefulShutdown::new();
     // HTTP/2 tells its clients itself which requests were not seen, so it need not linger.
     let graceful_http2 = GracefulShutdown::new();
+    let (lanes_end, ending) = watch::channel(false);
     let mut shutdown = pin!(shutdown);
     loop {
         let next = next_connection(&listener, &permits, &front);
@@ -309,6 +313,7 @@ where
             front: front.clone(),
             service: service.clone(),
             permit,
+            ending: ending.clone(),
         };
         let watchers = (graceful.watcher(), graceful_http2.watcher());
         tokio::spawn(connection.run(stream, watchers));
@@ -321,6 +326,7 @@ where
             // All permits are back when all connections are gone.
             let max = u32::try_from(front.limits.max_connections).unwrap_or(u32::MAX);
             tokio::time::timeout(linger, permits.acquire_many(max)).await.ok();
+            lanes_end.send_replace(true);
             graceful.shutdown().await;
         };
         tokio::join!(http1, graceful_http2.shutdown());
@@ -413,6 +419,7 @@ struct Connection<S> {
     front: Front,
     service: S,
     permit: OwnedSemaphorePermit,
+    ending: watch::Receiver<bool>,
 }
 
 impl<S, B> Connection<S>
@@ -455,7 +462,10 @@ where
             },
         };
         match &self.front.tls {
-            None => self.speak(WriteStall::new(stream, patience), watcher, None).await,
+            None => match self.front.lane.clone() {
+                None => self.speak(WriteStall::new(stream, patience), watcher, None).await,
+                Some(lane) => self.take_turns(&*lane, stream, watcher).await,
+            },
             Some(tls) => {
                 let handshake = tls.acceptor().accept(stream);
                 let stream = tokio::time::timeout(patience, handshake).await??;
@@ -481,33 +491,59 @@ where
     where
         T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let Self { peer, front, service, permit } = self;
+        let Self { peer, front, service, permit, .. } = self;
+        let builder = http1_builder(&front.limits);
         let asked = Arc::new(Asked { peer, handshake, front, requests: AtomicU64::new(0) });
-        let limits = asked.front.limits.clone();
-        let answer = move |request: Request<Incoming>| {
-            let (asked, service) = (Arc::clone(&asked), service.clone());
-            async move {
-                let is_last = asked.requests.fetch_add(1, Ordering::Relaxed) + 1
-                    >= asked.front.limits.max_requests;
-                let is_last = is_last || asked.front.drain.is_stopped();
-                let mut response = asked.answer(request, service).await?;
-                if is_last {
-                    let close = HeaderValue::from_static("close");
-                    response.headers_mut().insert(header::CONNECTION, close);
-                }
-                Ok::<_, S::Error>(response)
-            }
-        };
-        let connection = http1::Builder::new()
-            .timer(TokioTimer::new())
-            .header_read_timeout(limits.header_timeout)
-            .max_header_size(limits.header_bytes)
-            .max_buf_size(limits.header_bytes.max(64 * 1024))
-            .half_close(true)
-            .serve_connection(TokioIo::new(stream), hyper::service::service_fn(answer));
+        let connection = builder.serve_connection(TokioIo::new(stream), answering(asked, service));
         let outcome = watcher.watch(connection).await;
         drop(permit);
         Ok(outcome?)
+    }
+
+    /// Lets the lane serve, and the service each request that is not for the lane.
+    async fn take_turns(
+        self,
+        lane: &dyn Lane,
+        stream: TcpStream,
+        watcher: Watcher,
+    ) -> Result<(), BoxError> {
+        let Self { peer, front, service, permit: _until_the_end, ending } = self;
+        let limits = front.limits.clone();
+        let (builder, closing) = (http1_builder(&limits), front.drain.0.stopped.subscribe());
+        let asked = Arc::new(Asked { peer, handshake: None, front, requests: AtomicU64::new(0) });
+        let mut current = (stream.into_std()?, Vec::new());
+        loop {
+            let lent = Lent {
+                stream: current.0,
+                unread: current.1,
+                peer,
+                requests_left: limits
+                    .max_requests
+                    .saturating_sub(asked.requests.load(Ordering::Relaxed)),
+                idle_timeout: limits.header_timeout,
+                stall_timeout: limits.stall_timeout,
+                closing: closing.clone(),
+                ending: ending.clone(),
+            };
+            let Some(handed) = lane.serve(lent).await else { return Ok(()) };
+            let answered = limits.max_requests.saturating_sub(handed.requests_left);
+            asked.requests.store(answered, Ordering::Relaxed);
+            let stream = TcpStream::from_std(handed.stream)?;
+            let stream = WriteStall::new(stream, limits.stall_timeout);
+            let service = answering(Arc::clone(&asked), service.clone());
+            let Some(length) = handed.request_bytes else {
+                let all = TokioIo::new(OneRequest::all(stream, handed.unread));
+                return Ok(watcher.watch(builder.serve_connection(all, service)).await?);
+            };
+            let one = TokioIo::new(OneRequest::first(stream, handed.unread, length));
+            let served = builder.serve_connection(one, service).without_shutdown().await?;
+            let mut one = served.io.into_inner();
+            if !one.is_over() || *ending.borrow() {
+                return Ok(one.shutdown().await?);
+            }
+            let (stream, unread) = one.into_parts();
+            current = (stream.into_inner().into_std()?, unread);
+        }
     }
 
     async fn speak_http2<T>(
@@ -519,7 +555,7 @@ where
     where
         T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let Self { peer, front, service, permit } = self;
+        let Self { peer, front, service, permit, .. } = self;
         let handshake = Some(handshake);
         let asked = Arc::new(Asked { peer, handshake, front, requests: AtomicU64::new(0) });
         let limits = asked.front.limits.clone();
@@ -551,6 +587,50 @@ where
         drop(permit);
         outcome
     }
+}
+
+fn http1_builder(limits: &Limits) -> http1::Builder {
+    let mut builder = http1::Builder::new();
+    builder
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.header_timeout)
+        .max_header_size(limits.header_bytes)
+        .max_buf_size(limits.header_bytes.max(64 * 1024))
+        .half_close(true);
+    builder
+}
+
+/// Returns the service of one connection of HTTP/1.1.
+fn answering<S, B>(
+    asked: Arc<Asked>,
+    service: S,
+) -> impl hyper::service::Service<
+    Request<Incoming>,
+    Response = Response<Either<B, Full<Bytes>>>,
+    Error = S::Error,
+    Future: Send,
+>
+where
+    S: Service<Request<Incoming>, Response = Response<B>> + Clone + Send + 'static,
+    S::Future: Send,
+    S::Error: Into<BoxError>,
+    B: Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    hyper::service::service_fn(move |request: Request<Incoming>| {
+        let (asked, service) = (Arc::clone(&asked), service.clone());
+        async move {
+            let is_last = asked.requests.fetch_add(1, Ordering::Relaxed) + 1
+                >= asked.front.limits.max_requests;
+            let is_last = is_last || asked.front.drain.is_stopped();
+            let mut response = asked.answer(request, service).await?;
+            if is_last {
+                let close = HeaderValue::from_static("close");
+                response.headers_mut().insert(header::CONNECTION, close);
+            }
+            Ok::<_, S::Error>(response)
+        }
+    })
 }
 
 /// What one stream of HTTP/2 may hold that its client has not taken.

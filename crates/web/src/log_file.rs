@@ -48,6 +48,7 @@ impl Default for Rotation {
 
 enum Order<L> {
     Line(L),
+    Text(String),
     Reopen,
     Sync(SyncSender<()>),
 }
@@ -138,6 +139,19 @@ impl<L: Display + Send + 'static> LogFile<L> {
         }
     }
 
+    /// Queues whole lines that are text already, each with its line break; drops all of them if the queue is full.
+    pub fn write_text(&self, lines: String) {
+        let count = lines.bytes().filter(|byte| *byte == b'\n').count() as u64;
+        let is_queued = self
+            .shared
+            .orders
+            .as_ref()
+            .is_some_and(|orders| orders.try_send(Order::Text(lines)).is_ok());
+        if !is_queued {
+            self.shared.dropped.fetch_add(count, Ordering::Relaxed);
+        }
+    }
+
     /// Returns how many lines were lost to a full queue or disk.
     #[must_use]
     pub fn dropped(&self) -> u64 {
@@ -209,6 +223,11 @@ impl Writer {
                     let line = format!("{line}\n");
                     self.bytes += line.len() as u64;
                     self.try_to(|file| file.write_all(line.as_bytes()));
+                    has_text = true;
+                }
+                Order::Text(lines) => {
+                    self.rotate();
+                    self.try_to(|file| file.write_all(lines.as_bytes()));
                     has_text = true;
                 }
                 Order::Reopen => self.reopen(),

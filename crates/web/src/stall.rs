@@ -24,6 +24,11 @@ impl<T> WriteStall<T> {
         Self { inner, after, alarm: None, is_armed: false }
     }
 
+    /// Returns the connection.
+    pub(crate) fn into_inner(self) -> T {
+        self.inner
+    }
+
     fn judge<R>(&mut self, cx: &mut Context<'_>, outcome: Poll<Result<R>>) -> Poll<Result<R>> {
         if outcome.is_ready() {
             self.is_armed = false;

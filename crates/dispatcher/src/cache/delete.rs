@@ -3,7 +3,7 @@
 //! In the handle's parent folder these are the entry with exactly its last name (if a file) and all that begin with that
 //! name and a dot; below the handle `_jcr_content`; and for a handle that is gone the whole folder.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
@@ -24,6 +24,13 @@ pub(crate) enum Fate {
     Delete,
     /// They are marked as stale and stay.
     Mark,
+}
+
+impl Fate {
+    /// Joins what two flushes want.
+    fn or(self, other: Self) -> Self {
+        if self == Self::Delete { self } else { other }
+    }
 }
 
 /// What a flush did.
@@ -55,16 +62,35 @@ impl Deleted {
     }
 }
 
+/// A handle whose files are removed or marked.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Named<'a> {
+    /// Below the document root.
+    pub(crate) handle: &'a Path,
+    pub(crate) fate: Fate,
+}
+
 impl Docroot {
-    /// Removes or marks the files of `handle`; those in `kept` are marked whatever `fate` says.
-    pub(crate) fn flush(&self, handle: &Path, fate: Fate, kept: &BTreeSet<PathBuf>) -> Deleted {
-        let mut flushing = Flushing { docroot: self, fate, kept, done: Deleted::default() };
-        if let Some(name) = handle.file_name() {
+    /// Removes or marks the files of all these handles; those in `kept` are marked whatever their fate.
+    ///
+    /// A folder is listed once, however many of the handles lie in it.
+    pub(crate) fn flush(&self, named: &[Named<'_>], kept: &BTreeSet<PathBuf>) -> Deleted {
+        let mut flushing = Flushing { docroot: self, kept, done: Deleted::default() };
+        let mut folders: BTreeMap<&Path, HashMap<&OsStr, Fate>> = BTreeMap::new();
+        for Named { handle, fate } in named {
+            let Some(name) = handle.file_name() else { continue };
             let parent = handle.parent().unwrap_or(Path::new(""));
-            let siblings = flushing.flush_siblings(parent, name);
+            let own = folders.entry(parent).or_default().entry(name).or_insert(*fate);
+            *own = own.or(*fate);
+        }
+        for (parent, names) in &folders {
+            let siblings = flushing.flush_siblings(parent, names);
             flushing.done.note(siblings);
-            let content = flushing.flush_folder(handle, OsStr::new("_jcr_content"));
-            flushing.done.note(content);
+            for (name, fate) in names {
+                let content = OsStr::new("_jcr_content");
+                let outcome = flushing.flush_folder(&parent.join(name), content, *fate);
+                flushing.done.note(outcome);
+            }
         }
         flushing.done
     }
@@ -72,14 +98,28 @@ impl Docroot {
     /// Removes the folder `handle` with all that is in it; for the root, all but the root and its stat file.
     pub(crate) fn remove_below(&self, handle: &Path) -> Deleted {
         let kept = BTreeSet::new();
-        let mut flushing =
-            Flushing { docroot: self, fate: Fate::Delete, kept: &kept, done: Deleted::default() };
+        let mut flushing = Flushing { docroot: self, kept: &kept, done: Deleted::default() };
         let outcome = match handle.file_name() {
-            Some(name) => flushing.flush_folder(handle.parent().unwrap_or(Path::new("")), name),
+            Some(name) => {
+                let parent = handle.parent().unwrap_or(Path::new(""));
+                flushing.flush_folder(parent, name, Fate::Delete)
+            }
             None => flushing.empty_root(),
         };
         flushing.done.note(outcome);
         flushing.done
+    }
+
+    /// Removes the folders that flushes took out of sight.
+    pub(crate) fn empty_trash(&self) {
+        let trash = std::mem::take(&mut *self.trash.lock());
+        for name in trash {
+            let path = self.path.join(TEMPORARY_FOLDER).join(name);
+            if let Err(error) = std::fs::remove_dir_all(&path) {
+                // The next start sweeps it.
+                tracing::warn!(file = %path.display(), reason = %error, "cannot remove a flushed folder");
+            }
+        }
     }
 
     /// Removes one cache file with its side files.
@@ -127,19 +167,15 @@ impl Docroot {
 
 struct Flushing<'a> {
     docroot: &'a Docroot,
-    fate: Fate,
     kept: &'a BTreeSet<PathBuf>,
     done: Deleted,
 }
 
 impl Flushing<'_> {
-    fn flush_siblings(&mut self, parent: &Path, last: &OsStr) -> io::Result<()> {
-        let mut dotted = last.to_owned();
-        dotted.push(".");
+    fn flush_siblings(&mut self, parent: &Path, names: &HashMap<&OsStr, Fate>) -> io::Result<()> {
         for (name, kind) in self.list(parent)? {
-            let is_own = name == last && kind != FileType::Directory;
-            if is_own || name.as_bytes().starts_with(dotted.as_bytes()) {
-                let outcome = self.flush_entry(parent, &name, kind);
+            if let Some(fate) = fate_of(&name, kind, names) {
+                let outcome = self.flush_entry(parent, &name, kind, fate);
                 self.done.note(outcome);
             }
         }
@@ -157,7 +193,7 @@ impl Flushing<'_> {
         Ok(())
     }
 
-    fn flush_folder(&mut self, parent: &Path, name: &OsStr) -> io::Result<()> {
+    fn flush_folder(&mut self, parent: &Path, name: &OsStr, fate: Fate) -> io::Result<()> {
         let opened = beneath::open_folder(self.docroot.root(), parent);
         let Some(folder) = absent_as_none(opened)? else {
             return Ok(());
@@ -166,25 +202,31 @@ impl Flushing<'_> {
             Ok(stat) => {
                 let kind = FileType::from_raw_mode(stat.st_mode);
                 drop(folder);
-                self.flush_entry(parent, name, kind)
+                self.flush_entry(parent, name, kind, fate)
             }
             Err(Errno::NOENT) => Ok(()),
             Err(error) => Err(error.into()),
         }
     }
 
-    fn flush_entry(&mut self, parent: &Path, name: &OsStr, kind: FileType) -> io::Result<()> {
+    fn flush_entry(
+        &mut self,
+        parent: &Path,
+        name: &OsStr,
+        kind: FileType,
+        fate: Fate,
+    ) -> io::Result<()> {
         let path = parent.join(name);
         let holds_kept = self.kept.iter().any(|kept| kept.starts_with(&path));
         let side_of_kept = is_side_of(&path, self.kept);
-        if kind == FileType::Directory && (holds_kept || self.fate == Fate::Mark) {
+        if kind == FileType::Directory && (holds_kept || fate == Fate::Mark) {
             for (name, kind) in self.list(&path)? {
-                let outcome = self.flush_entry(&path, &name, kind);
+                let outcome = self.flush_entry(&path, &name, kind, fate);
                 self.done.note(outcome);
             }
             return Ok(());
         }
-        if holds_kept || side_of_kept || self.fate == Fate::Mark {
+        if holds_kept || side_of_kept || fate == Fate::Mark {
             if kind == FileType::RegularFile && !is_side_name(name) {
                 let marked = self.docroot.mark_file(&path);
                 self.done.add(marked);
@@ -208,7 +250,7 @@ impl Flushing<'_> {
         Ok(())
     }
 
-    /// Takes a folder out of sight at once, however much it holds, and then removes it.
+    /// Takes a folder out of sight at once, however much it holds; [`Docroot::empty_trash`] removes it.
     fn remove_folder(&self, folder: &OwnedFd, name: &OsStr) -> io::Result<bool> {
         let docroot = self.docroot;
         let trash = docroot.temporary_name();
@@ -217,7 +259,7 @@ impl Flushing<'_> {
             Err(Errno::NOENT) => return Ok(false),
             Err(error) => return Err(error.into()),
         }
-        std::fs::remove_dir_all(docroot.path.join(TEMPORARY_FOLDER).join(trash))?;
+        docroot.trash.lock().push(trash);
         Ok(true)
     }
 
@@ -243,6 +285,16 @@ impl Flushing<'_> {
         }
         Ok(entries)
     }
+}
+
+/// Returns what happens to an entry of a folder in which these names are flushed; to delete goes before to mark.
+fn fate_of(name: &OsStr, kind: FileType, names: &HashMap<&OsStr, Fate>) -> Option<Fate> {
+    let own = names.get(name).filter(|_| kind != FileType::Directory).copied();
+    let bytes = name.as_bytes();
+    let dots = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'.');
+    dots.filter_map(|(dot, _)| names.get(OsStr::from_bytes(bytes.get(..dot)?)).copied())
+        .chain(own)
+        .reduce(Fate::or)
 }
 
 fn is_side_name(name: &OsStr) -> bool {

@@ -8,6 +8,7 @@
 //! * The sticky bit on a file means that a flush named it: it may be served only while it is replaced.
 
 use std::fs::{DirBuilder, File};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
@@ -15,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use parking_lot::Mutex;
 use rustix::fs::{AtFlags, Mode, OFlags, fstat, statat};
 use rustix::io::Errno;
 
@@ -37,6 +39,8 @@ pub(crate) struct Docroot {
     pub(super) root: OwnedFd,
     pub(super) temporary: OwnedFd,
     counter: AtomicU64,
+    /// Folders in the temporary folder that are to be removed.
+    pub(super) trash: Mutex<Vec<String>>,
 }
 
 /// A cache file that is open, with what its name and times say.
@@ -54,6 +58,20 @@ pub(crate) struct CacheFile {
     pub(crate) headers: Option<StoredHeaders>,
     /// When the render's own limit ends, if one was kept.
     pub(crate) expires: Option<SystemTime>,
+    /// Which file it is.
+    pub(crate) stamp: Stamp,
+}
+
+/// Differs for a cache file that was replaced or changed in any way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Stamp {
+    device: u64,
+    inode: u64,
+    length: i64,
+    modified: SystemTime,
+    changed: SystemTime,
+    /// Of the header file's text.
+    headers: u64,
 }
 
 /// What stands at a place.
@@ -73,7 +91,13 @@ impl Docroot {
         let root = rustix::fs::open(path, flags, Mode::empty())?;
         let temporary =
             beneath::make_folder(root.as_fd(), Path::new(TEMPORARY_FOLDER), Mode::RWXU)?;
-        let docroot = Self { path: path.to_owned(), root, temporary, counter: AtomicU64::new(0) };
+        let docroot = Self {
+            path: path.to_owned(),
+            root,
+            temporary,
+            counter: AtomicU64::new(0),
+            trash: Mutex::default(),
+        };
         docroot.sweep();
         Ok(docroot)
     }
@@ -134,22 +158,33 @@ impl Docroot {
         let is_marked = stat.st_mode & MARK != 0;
         let marked = is_marked.then(|| time(stat.st_ctime, stat.st_ctime_nsec));
         let expires = if wants_ttl { self.modified(&side_file(file, ".ttl")) } else { None };
+        let fetched = time(stat.st_mtime, stat.st_mtime_nsec);
+        let text = self.read_headers(file);
+        let stamp = Stamp {
+            device: stat.st_dev,
+            inode: stat.st_ino,
+            length: stat.st_size,
+            modified: fetched,
+            changed: time(stat.st_ctime, stat.st_ctime_nsec),
+            headers: digest(text.as_deref()),
+        };
         Ok(Lookup::File(CacheFile {
             body,
             length: u64::try_from(stat.st_size).unwrap_or(0),
-            fetched: time(stat.st_mtime, stat.st_mtime_nsec),
+            fetched,
             marked,
-            headers: self.read_headers(file),
+            headers: text.and_then(|text| StoredHeaders::parse(&text)),
             expires,
+            stamp,
         }))
     }
 
-    fn read_headers(&self, file: &Path) -> Option<StoredHeaders> {
+    fn read_headers(&self, file: &Path) -> Option<Vec<u8>> {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK;
         let headers = beneath::open(self.root(), &side_file(file, ".h"), flags).ok()?;
         let mut text = Vec::new();
         File::from(headers).take(MAX_HEADERS_BYTES).read_to_end(&mut text).ok()?;
-        StoredHeaders::parse(&text)
+        Some(text)
     }
 
     /// Returns the modification time of the file `path`.
@@ -189,6 +224,12 @@ impl Docroot {
             }
         }
     }
+}
+
+fn digest(text: Option<&[u8]>) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    text.hash(&mut hasher);
+    hasher.finish()
 }
 
 impl CacheFile {

@@ -10,7 +10,9 @@ mod root;
 mod stat;
 mod store;
 
-pub(crate) use delete::{Deleted, Fate};
-pub(crate) use docroot::{CacheFile, Docroot, Lookup, MARK, TEMPORARY_FOLDER};
+pub(crate) use delete::{Deleted, Fate, Named};
+pub(crate) use docroot::{CacheFile, Docroot, Lookup, MARK, Stamp, TEMPORARY_FOLDER};
+#[cfg(fuzzing)]
+pub(crate) use headers::StoredHeaders;
 pub(crate) use root::Root;
 pub(crate) use store::{NewFile, Temporary};

@@ -3,6 +3,7 @@
 //! The level of a folder is the number of its components below the document root. `.stat` files live at the levels 0
 //! to `statfileslevel`; the nearest one above a file counts, not the newest.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::{Component, Path, PathBuf};
 use std::time::SystemTime;
@@ -10,12 +11,31 @@ use std::time::SystemTime;
 use rustix::fs::{Mode, OFlags, Timespec, Timestamps, futimens, openat};
 
 use super::beneath;
-use super::docroot::Docroot;
-use crate::config::StatFiles;
+use super::docroot::{CacheFile, Docroot};
+use crate::config::{Cache, StatFiles};
+use crate::freshness::Facts;
 
 const STAT: &str = ".stat";
 
 impl Docroot {
+    /// Reads what decides whether `cached` is fresh; its file below the root and its page's path name it.
+    pub(crate) fn facts(
+        &self,
+        cache: &Cache,
+        (file, path): (&Path, &str),
+        cached: &CacheFile,
+        now: SystemTime,
+    ) -> Facts {
+        let obeys_stat = cache.invalidate.allows(path);
+        Facts {
+            now,
+            fetched: cached.fetched,
+            is_marked: cached.marked.is_some(),
+            flushed: if obeys_stat { self.flushed(file, &cache.stat_files) } else { None },
+            expires: cached.expires,
+        }
+    }
+
     /// Returns the time of the stat file that `file` obeys, if there is one.
     pub(crate) fn flushed(&self, file: &Path, stat_files: &StatFiles) -> Option<SystemTime> {
         let level = match stat_files {
@@ -30,22 +50,25 @@ impl Docroot {
         folder.ancestors().skip(above).find_map(|folder| self.modified(&folder.join(STAT)))
     }
 
-    /// Touches the stat files that a change of `handle` concerns and returns them.
+    /// Touches the stat files that a change of `handle` concerns, but for those that are in `touched` already, and adds
+    /// them there.
     pub(crate) fn touch_stats(
         &self,
         handle: &Path,
-        stat_files: &StatFiles,
+        cache: &Cache,
         now: SystemTime,
-        mode: u32,
-    ) -> io::Result<Vec<PathBuf>> {
-        let level = match stat_files {
+        touched: &mut BTreeSet<PathBuf>,
+    ) -> io::Result<()> {
+        let mode = cache.mode;
+        let level = match &cache.stat_files {
             StatFiles::Single(file) => {
-                touch_single(file, now, mode)?;
-                return Ok(vec![file.clone()]);
+                if touched.insert(file.clone()) {
+                    touch_single(file, now, mode)?;
+                }
+                return Ok(());
             }
             StatFiles::Level(level) => usize::try_from(*level).unwrap_or(usize::MAX),
         };
-        let mut touched = Vec::new();
         let mut folder = PathBuf::new();
         let mut names = handle.components().filter_map(|component| match component {
             Component::Normal(name) => Some(name),
@@ -57,12 +80,16 @@ impl Docroot {
                 let Some(name) = names.next() else { break };
                 folder.push(name);
             }
+            let stat = self.path.join(&folder).join(STAT);
+            if touched.contains(&stat) {
+                continue;
+            }
             if !self.touch(&folder, now, mode)? {
                 break;
             }
-            touched.push(self.path.join(&folder).join(STAT));
+            touched.insert(stat);
         }
-        Ok(touched)
+        Ok(())
     }
 
     /// Touches the stat file in `folder`, if the folder exists.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::access::{AccessList, read_list};
 use super::read::Reader;
 use crate::any::Block;
+use crate::freshness::Patience;
 
 /// Which `.stat` files there are.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,6 +65,14 @@ pub struct Cache {
     pub flush_token: Option<String>,
     /// The name for which a client's certificate must be made out so that it may flush (`/x-flushCertificate`).
     pub flush_certificate: Option<String>,
+    /// Flushes of so long a time touch `.stat` files together, at its end (`/x-flushWindow`); zero for each by itself.
+    pub flush_window: Duration,
+    /// Whether bodies of text are sent in an encoding that the visitor takes (`/x-compress`).
+    pub compress: bool,
+    /// How many of the most visited pages that a flush concerns are fetched again by themselves (`/x-refetchHot`).
+    pub refetch_hot: u32,
+    /// How many pages are fetched again by themselves in a minute (`/x-refetchBudget`).
+    pub refetch_budget: u32,
     /// How long a visitor waits for another visitor's fetch before fetching itself (`/x-collapseWait`).
     pub collapse_wait: Duration,
 }
@@ -92,12 +101,23 @@ impl Default for Cache {
             max_stale: Duration::from_secs(24 * 60 * 60),
             flush_token: None,
             flush_certificate: None,
+            flush_window: Duration::ZERO,
+            compress: false,
+            refetch_hot: 0,
+            refetch_budget: 600,
             collapse_wait: Duration::from_secs(30),
         }
     }
 }
 
-pub(super) const CACHE_KEYS: [&str; 20] = [
+impl Cache {
+    /// Returns how long flushed files stay in use.
+    pub(crate) fn patience(&self) -> Patience {
+        Patience { grace: self.grace_period, has_window: !self.flush_window.is_zero() }
+    }
+}
+
+pub(super) const CACHE_KEYS: [&str; 24] = [
     "docroot",
     "statfile",
     "statfileslevel",
@@ -118,6 +138,10 @@ pub(super) const CACHE_KEYS: [&str; 20] = [
     "x-collapseWait",
     "x-flushToken",
     "x-flushCertificate",
+    "x-flushWindow",
+    "x-compress",
+    "x-refetchHot",
+    "x-refetchBudget",
 ];
 
 pub(super) fn read_cache(reader: &mut Reader, block: &Block) -> Cache {
@@ -177,6 +201,12 @@ fn read_extension(reader: &mut Reader, entry: &super::read::Entry<'_>, cache: &m
         },
         "x-refetchConcurrency" => {
             cache.refetch_concurrency = reader.number(entry).unwrap_or(1).max(1);
+        }
+        "x-flushWindow" => cache.flush_window = reader.seconds(entry).unwrap_or_default(),
+        "x-compress" => cache.compress = reader.boolean(entry).unwrap_or(false),
+        "x-refetchHot" => cache.refetch_hot = reader.number(entry).unwrap_or(0),
+        "x-refetchBudget" => {
+            cache.refetch_budget = reader.number(entry).unwrap_or(cache.refetch_budget);
         }
         "x-maxStale" => cache.max_stale = reader.seconds(entry).unwrap_or(cache.max_stale),
         "x-collapseWait" => {

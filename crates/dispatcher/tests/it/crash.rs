@@ -116,7 +116,7 @@ fn what_a_killed_dispatcher_leaves_is_whole_and_not_older_than_a_flush() {
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("test.any");
     let setup = crate::front::Setup {
-        cache: "/headers { \"X-Version\" }",
+        cache: "/headers { \"X-Version\" } /x-compress 1",
         renders: vec![origin.addr()],
         ..crate::front::Setup::default()
     };
@@ -136,7 +136,10 @@ fn what_a_killed_dispatcher_leaves_is_whole_and_not_older_than_a_flush() {
             // Visitors store pages while flushes remove them, until the process dies under them.
             for number in 0..PAGES {
                 scope.spawn(move || {
-                    while process.ask(&format!("GET /p{number}.html HTTP/1.1")).is_some() {}
+                    let plain = format!("GET /p{number}.html HTTP/1.1");
+                    // Every other answer comes in an encoding, as soon as there is one.
+                    let encoded = format!("{plain}\r\nAccept-Encoding: gzip");
+                    while process.ask(&plain).is_some() && process.ask(&encoded).is_some() {}
                 });
             }
             for round in 0..=kill % 5 {

@@ -328,9 +328,12 @@ impl Drop for Front {
 fn list(root: &Path, folder: &Path, found: &mut Vec<String>) {
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
-        if path.symlink_metadata().unwrap().is_dir() {
+        // Folders on their way out are emptied after the flush was answered.
+        let is_trash = folder.ends_with(".tympan-tmp") && path.extension().is_none();
+        let is_dir = path.symlink_metadata().is_ok_and(|metadata| metadata.is_dir());
+        if is_dir && !is_trash {
             list(root, &path, found);
-        } else {
+        } else if !is_dir {
             let name = path.strip_prefix(root).unwrap();
             found.push(name.to_str().unwrap().to_owned());
         }

@@ -1,0 +1,186 @@
+//! One connection of the lane: what was read and not answered, and what could not be sent yet.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::IoSlice;
+use std::net::{IpAddr, TcpStream};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Buf, Bytes};
+use rustix::fs::sendfile;
+use rustix::io::Errno;
+use rustix::net::{SendFlags, send};
+use tokio::sync::{oneshot, watch};
+use tympan_web::lane::{Handed, Lent};
+
+use crate::memory::{KeptBody, slice};
+
+/// A connection that the lane serves.
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) stream: TcpStream,
+    pub(super) client: IpAddr,
+    /// The same, for the log.
+    pub(super) client_text: String,
+    /// What was read and not answered.
+    pub(super) unread: Vec<u8>,
+    /// What could not be sent yet.
+    pending: VecDeque<Piece>,
+    /// What happens when everything is sent.
+    pub(super) then: Then,
+    /// When it ends if nothing happens, on the worker's clock.
+    pub(super) deadline_ms: u64,
+    pub(super) idle_ms: u64,
+    pub(super) stall_ms: u64,
+    /// Whether the kernel told that there is something to read, and not all of it was read since.
+    pub(super) may_read: bool,
+    /// Whether nothing was done for it yet.
+    pub(super) is_new: bool,
+    pub(super) is_tls: bool,
+    pub(super) requests_left: u64,
+    pub(super) closing: watch::Receiver<bool>,
+    pub(super) ending: watch::Receiver<bool>,
+    pub(super) done: oneshot::Sender<Option<Handed>>,
+}
+
+/// What happens when everything is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Then {
+    GoOn,
+    Close,
+    /// The next request is not for the lane; see [`Handed::request_bytes`].
+    Hand(Option<usize>),
+}
+
+/// A part of an answer.
+#[derive(Debug)]
+enum Piece {
+    Bytes(Bytes),
+    File { file: Arc<File>, offset: u64, left: u64 },
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX / 4)
+}
+
+/// The connection cannot be used any more.
+#[derive(Debug)]
+pub(super) struct Broken;
+
+impl Connection {
+    pub(super) fn new(lent: Lent, done: oneshot::Sender<Option<Handed>>, now_ms: u64) -> Self {
+        let Lent { stream, unread, peer, closing, ending, .. } = lent;
+        let idle_ms = millis(lent.idle_timeout);
+        Self {
+            stream,
+            client: peer.addr.ip(),
+            client_text: peer.addr.ip().to_string(),
+            is_tls: peer.is_tls,
+            unread,
+            pending: VecDeque::new(),
+            then: Then::GoOn,
+            deadline_ms: now_ms + idle_ms,
+            idle_ms,
+            stall_ms: millis(lent.stall_timeout),
+            requests_left: lent.requests_left,
+            closing,
+            may_read: false,
+            is_new: true,
+            ending,
+            done,
+        }
+    }
+
+    /// Tells whether something could not be sent yet.
+    pub(super) fn is_blocked(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
+    /// Tells whether the next request can be answered.
+    pub(super) fn is_idle(&self) -> bool {
+        !self.is_blocked() && self.then == Then::GoOn
+    }
+
+    /// Sends a head without a body.
+    pub(super) fn send_head(&mut self, head: &[u8]) -> Result<(), Broken> {
+        self.send_small(head, Bytes::new())
+    }
+
+    /// Sends a head and a part of a body.
+    pub(super) fn send(
+        &mut self,
+        head: &[u8],
+        body: &KeptBody,
+        (start, length): (u64, u64),
+    ) -> Result<(), Broken> {
+        match body {
+            KeptBody::Memory(bytes) => self.send_small(head, slice(bytes, start, length)),
+            KeptBody::File(file) => {
+                let sent = match send(&self.stream, head, SendFlags::MORE | SendFlags::NOSIGNAL) {
+                    Ok(sent) => sent,
+                    Err(Errno::AGAIN | Errno::INTR) => 0,
+                    Err(_gone) => return Err(Broken),
+                };
+                self.push(head.get(sent..).unwrap_or_default());
+                let file = Arc::clone(file);
+                self.pending.push_back(Piece::File { file, offset: start, left: length });
+                self.flush()
+            }
+        }
+    }
+
+    fn send_small(&mut self, head: &[u8], mut body: Bytes) -> Result<(), Broken> {
+        let slices = [IoSlice::new(head), IoSlice::new(&body)];
+        let sent = match rustix::io::writev(&self.stream, &slices) {
+            Ok(sent) => sent,
+            Err(Errno::AGAIN | Errno::INTR) => 0,
+            Err(_gone) => return Err(Broken),
+        };
+        if sent == head.len() + body.len() {
+            return Ok(());
+        }
+        self.push(head.get(sent..).unwrap_or_default());
+        body.advance(sent.saturating_sub(head.len()).min(body.len()));
+        self.pending.push_back(Piece::Bytes(body));
+        Ok(())
+    }
+
+    fn push(&mut self, rest: &[u8]) {
+        if !rest.is_empty() {
+            self.pending.push_back(Piece::Bytes(Bytes::copy_from_slice(rest)));
+        }
+    }
+
+    /// Sends what waits, as far as the client reads.
+    pub(super) fn flush(&mut self) -> Result<(), Broken> {
+        while let Some(piece) = self.pending.front_mut() {
+            let (sent, is_done) = match piece {
+                Piece::Bytes(bytes) if bytes.is_empty() => (Ok(0), true),
+                Piece::Bytes(bytes) => {
+                    let sent = send(&self.stream, bytes, SendFlags::NOSIGNAL);
+                    bytes.advance(sent.unwrap_or(0).min(bytes.len()));
+                    (sent, bytes.is_empty())
+                }
+                Piece::File { left: 0, .. } => (Ok(0), true),
+                Piece::File { file, offset, left } => {
+                    let count = usize::try_from(*left).unwrap_or(usize::MAX);
+                    let sent = sendfile(&self.stream, &**file, Some(offset), count);
+                    if sent == Ok(0) {
+                        // Someone cut the file; its announced length cannot be kept.
+                        return Err(Broken);
+                    }
+                    *left = left.saturating_sub(sent.unwrap_or(0) as u64);
+                    (sent, *left == 0)
+                }
+            };
+            match sent {
+                Ok(_) if is_done => drop(self.pending.pop_front()),
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Ok(()),
+                Err(_gone) => return Err(Broken),
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,104 @@
+//! Log lines of the lane, formatted many at a time.
+
+use std::fmt::Write;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use tympan_web::access_log::LineRef;
+use tympan_web::log_time::LogTime;
+
+use super::connection::Connection;
+use super::head::Plain;
+use crate::dispatcher::Runtime;
+use crate::log::{Level, Line};
+use crate::memory::Ready;
+
+/// Text that waits for the writers is handed on at this size.
+const BUFFER_BYTES: usize = 32 * 1024;
+
+/// What was logged and not handed on yet, and the texts of the current second.
+#[derive(Debug, Default)]
+pub(super) struct Logs {
+    access: String,
+    own: String,
+    second: u64,
+    /// The time as the access log has it.
+    access_time: String,
+    /// What a line of the dispatcher's own log begins with.
+    own_prefix: String,
+    request: String,
+}
+
+/// An answer that was given.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Given<'a> {
+    pub(super) ready: &'a Ready,
+    pub(super) status: u16,
+    /// The announced length of the body.
+    pub(super) length: Option<u64>,
+}
+
+impl Logs {
+    /// Notes an answer.
+    pub(super) fn note(
+        &mut self,
+        runtime: &Runtime,
+        now: SystemTime,
+        (connection, plain): (&Connection, &Plain<'_>),
+        given: Given<'_>,
+    ) {
+        self.set_time(now);
+        if runtime.access_log.is_some() {
+            self.request.clear();
+            self.request.push_str(if plain.key.kind.is_head() { "HEAD " } else { "GET " });
+            self.request.push_str(&String::from_utf8_lossy(plain.key.target));
+            self.request.push_str(" HTTP/1.1");
+            let referer = plain.referer.map(String::from_utf8_lossy);
+            let user_agent = plain.user_agent.map(String::from_utf8_lossy);
+            let line = LineRef {
+                client: &connection.client_text,
+                user: None,
+                at: &self.access_time,
+                request: &self.request,
+                status: given.status,
+                bytes: given.length,
+                referer: referer.as_deref(),
+                user_agent: user_agent.as_deref(),
+            };
+            // Writing to a string cannot fail.
+            writeln!(self.access, "{line}").ok();
+        }
+        if runtime.log.file.is_some() && runtime.log.level >= Level::Info {
+            self.own.push_str(&self.own_prefix);
+            self.own.push_str(&given.ready.log_text);
+            self.own.push('\n');
+        }
+        if self.access.len() > BUFFER_BYTES || self.own.len() > BUFFER_BYTES {
+            self.hand_on(runtime);
+        }
+    }
+
+    /// Tells whether something waits to be handed on.
+    pub(super) fn has_text(&self) -> bool {
+        !self.access.is_empty() || !self.own.is_empty()
+    }
+
+    /// Hands everything on to the writers.
+    pub(super) fn hand_on(&mut self, runtime: &Runtime) {
+        if let Some(log) = runtime.access_log.as_ref().filter(|_| !self.access.is_empty()) {
+            log.write_text(std::mem::take(&mut self.access));
+        }
+        if let Some(log) = runtime.log.file.as_ref().filter(|_| !self.own.is_empty()) {
+            log.write_text(std::mem::take(&mut self.own));
+        }
+    }
+
+    fn set_time(&mut self, now: SystemTime) {
+        let second = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        if second == self.second && !self.own_prefix.is_empty() {
+            return;
+        }
+        self.second = second;
+        self.access_time = LogTime::from_system(now).to_string();
+        self.own_prefix = Line { at: now, level: Level::Info, text: String::new() }.to_string();
+    }
+}

@@ -1,0 +1,162 @@
+//! The lane for kept answers: a thread per core that serves connections in cleartext without a runtime.
+//!
+//! In: connections that the listener lends. Out: answers from the memory, byte for byte those of the full way but for the
+//! date; everything else goes back to the listener with its bytes.
+//!
+//! Invariants
+//! * The lane holds no rule: it gives what [`Inner::find_kept`](crate::dispatcher::Inner::find_kept) finds, and parts of
+//!   it by `plan`.
+//! * It learns of changes by others once for each time that sockets become readable and before it reads from them, so
+//!   that a request that was sent after a change finds it.
+//! * Reading stops while an answer waits for its client to read.
+//!
+//! Why not in the runtime: with 512 connections a task wake-up for each request costs as much as the request itself.
+//!
+//! On failure: if a thread ends, its connections end, and later ones go to hyper.
+
+mod connection;
+mod head;
+mod log;
+mod worker;
+
+use std::future::Future;
+use std::os::fd::OwnedFd;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+use rustix::event::{EventfdFlags, eventfd};
+use tokio::sync::oneshot;
+use tympan_web::lane::{Handed, Lane, Lent};
+
+use crate::dispatcher::Dispatcher;
+use worker::Worker;
+
+/// The lane's threads; they end with it.
+#[derive(Debug)]
+pub(crate) struct Lanes {
+    mailboxes: Vec<Arc<Mailbox>>,
+    next: AtomicUsize,
+}
+
+/// What the runtime tells a thread.
+#[derive(Debug)]
+enum Order {
+    Serve(Box<Lent>, oneshot::Sender<Option<Handed>>),
+    /// Some connections are to end.
+    Sweep,
+    Stop,
+}
+
+#[derive(Debug)]
+struct Mailbox {
+    orders: Mutex<Vec<Order>>,
+    /// Readable while there are orders.
+    wake: OwnedFd,
+    is_dead: AtomicBool,
+}
+
+impl Lanes {
+    /// Starts a thread per core.
+    ///
+    /// # Errors
+    /// When the kernel refuses a thread or descriptor.
+    pub(crate) fn start(dispatcher: &Dispatcher) -> std::io::Result<Self> {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let mailboxes = (0..cores).map(|_| start_worker(dispatcher)).collect::<Result<_, _>>()?;
+        Ok(Self { mailboxes, next: AtomicUsize::new(0) })
+    }
+
+    fn pick(&self) -> Option<Arc<Mailbox>> {
+        let next = self.next.fetch_add(1, Ordering::Relaxed);
+        self.mailboxes.get(next % self.mailboxes.len().max(1)).cloned()
+    }
+}
+
+fn start_worker(dispatcher: &Dispatcher) -> std::io::Result<Arc<Mailbox>> {
+    let mailbox = Arc::new(Mailbox {
+        orders: Mutex::default(),
+        wake: eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?,
+        is_dead: AtomicBool::new(false),
+    });
+    let worker = Worker::new(dispatcher.clone(), Arc::clone(&mailbox))?;
+    std::thread::Builder::new().name("lane".to_owned()).spawn(move || worker.run())?;
+    Ok(mailbox)
+}
+
+impl Mailbox {
+    /// Gives an order; returns it if nobody takes orders any more.
+    fn send(&self, order: Order) -> Result<(), Order> {
+        let mut orders = self.orders.lock();
+        if self.is_dead.load(Ordering::SeqCst) {
+            return Err(order);
+        }
+        orders.push(order);
+        drop(orders);
+        // A full counter is readable, too.
+        rustix::io::write(&self.wake, &1_u64.to_ne_bytes()).ok();
+        Ok(())
+    }
+
+    /// Takes all orders.
+    fn take(&self) -> Vec<Order> {
+        rustix::io::read(&self.wake, &mut [0_u8; 8]).ok();
+        std::mem::take(&mut *self.orders.lock())
+    }
+
+    /// Takes no order any more, and drops those that wait.
+    fn close(&self) {
+        let mut orders = self.orders.lock();
+        self.is_dead.store(true, Ordering::SeqCst);
+        orders.clear();
+    }
+}
+
+/// Reads the first request in `bytes`, if it is one for the lane: its length, method, host and target.
+#[cfg(fuzzing)]
+pub(crate) fn read_head(bytes: &[u8]) -> Option<(usize, &'static str, &[u8], &str)> {
+    match head::read(bytes, false) {
+        head::Read::Plain(plain, length) => {
+            let method = if plain.key.kind.is_head() { "HEAD" } else { "GET" };
+            Some((length, method, plain.key.host, std::str::from_utf8(plain.key.target).ok()?))
+        }
+        _ => None,
+    }
+}
+
+impl Drop for Lanes {
+    fn drop(&mut self) {
+        for mailbox in &self.mailboxes {
+            mailbox.send(Order::Stop).ok();
+        }
+    }
+}
+
+impl Lane for Lanes {
+    fn serve(&self, lent: Lent) -> Pin<Box<dyn Future<Output = Option<Handed>> + Send>> {
+        let mut ending = lent.ending.clone();
+        let (done, mut wait) = oneshot::channel();
+        let mailbox = self.pick();
+        let order = Order::Serve(Box::new(lent), done);
+        let sent = match &mailbox {
+            Some(mailbox) => mailbox.send(order),
+            None => Err(order),
+        };
+        Box::pin(async move {
+            if let Err(Order::Serve(lent, _)) = sent {
+                let Lent { stream, unread, requests_left, .. } = *lent;
+                return Some(Handed { stream, unread, requests_left, request_bytes: None });
+            }
+            tokio::select! {
+                biased;
+                handed = &mut wait => return handed.ok().flatten(),
+                _ended = ending.wait_for(|ending| *ending) => {}
+            }
+            if let Some(mailbox) = mailbox {
+                mailbox.send(Order::Sweep).ok();
+            }
+            wait.await.ok().flatten()
+        })
+    }
+}

@@ -1,0 +1,402 @@
+//! One thread of the lane: waits for sockets, answers what it can.
+
+use std::net::Shutdown;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Instant, SystemTime};
+
+use http::HeaderMap;
+use rustix::event::{Timespec, epoll};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, recv};
+use tympan_web::lane::Handed;
+
+use super::connection::{Broken, Connection, Then};
+use super::head::{Plain, Read, read};
+use super::log::{Given, Logs};
+use super::{Mailbox, Order};
+use crate::dispatcher::{Dispatcher, Inner};
+use crate::memory::{Head, Moment, Ready, write_head};
+use crate::metrics::Counter;
+
+/// What is read from a socket at once, and the longest head that the lane waits for.
+const BUFFER_BYTES: usize = 16 * 1024;
+/// Sockets that are served before the changes of others are read again.
+const BATCH: usize = 256;
+/// The event that tells of orders.
+const WAKE: u64 = u64::MAX;
+/// Log lines wait for each other this long at most.
+const LOG_PAUSE_MS: i64 = 20;
+/// Timers are this coarse.
+const TICK_MS: u64 = 1000;
+
+/// One thread of the lane.
+#[derive(Debug)]
+pub(super) struct Worker {
+    dispatcher: Dispatcher,
+    mailbox: Arc<Mailbox>,
+    epoll: OwnedFd,
+    connections: Vec<Option<Connection>>,
+    free: Vec<usize>,
+    buffer: Vec<u8>,
+    head: Vec<u8>,
+    logs: Logs,
+    date: (u64, String),
+    started: Instant,
+    swept_ms: u64,
+}
+
+/// What all requests of a batch share.
+struct Batch {
+    inner: Arc<Inner>,
+    moment: Moment,
+    now_ms: u64,
+}
+
+/// Closes the mailbox however the thread ends.
+struct Closing(Arc<Mailbox>);
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+impl Worker {
+    pub(super) fn new(dispatcher: Dispatcher, mailbox: Arc<Mailbox>) -> std::io::Result<Self> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let wake = epoll::EventData::new_u64(WAKE);
+        epoll::add(&epoll, &mailbox.wake, wake, epoll::EventFlags::IN)?;
+        Ok(Self {
+            dispatcher,
+            mailbox,
+            epoll,
+            connections: Vec::new(),
+            free: Vec::new(),
+            buffer: vec![0; BUFFER_BYTES],
+            head: Vec::with_capacity(1024),
+            logs: Logs::default(),
+            date: (0, String::new()),
+            started: Instant::now(),
+            swept_ms: 0,
+        })
+    }
+
+    /// Serves until it is told to stop.
+    pub(super) fn run(mut self) {
+        let _closing = Closing(Arc::clone(&self.mailbox));
+        let mut events = Vec::with_capacity(BATCH);
+        loop {
+            events.clear();
+            let timeout = self.timeout();
+            let waited = epoll::wait(
+                &self.epoll,
+                rustix::buffer::spare_capacity(&mut events),
+                timeout.as_ref(),
+            );
+            match waited {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => {
+                    tracing::error!(reason = %error, "the lane for kept answers ends");
+                    return;
+                }
+            }
+            let is_stopped = events.iter().any(|event| event.data.u64() == WAKE) && self.obey();
+            let batch = self.batch();
+            for event in &events {
+                if let Ok(slot) = usize::try_from(event.data.u64()) {
+                    // Errors and ends are found by reading, too.
+                    let flags = event.flags;
+                    let may_read = flags != epoll::EventFlags::OUT;
+                    self.serve(slot, may_read, &batch);
+                }
+            }
+            // A busy lane hands many lines on at once.
+            if self.logs.has_text() && events.len() <= 2 {
+                self.logs.hand_on(&batch.inner.runtime);
+            }
+            if is_stopped {
+                self.logs.hand_on(&batch.inner.runtime);
+                return;
+            }
+            if batch.now_ms >= self.swept_ms + TICK_MS {
+                self.swept_ms = batch.now_ms;
+                self.sweep(|connection| connection.deadline_ms <= batch.now_ms);
+            }
+        }
+    }
+
+    fn timeout(&self) -> Option<Timespec> {
+        if self.logs.has_text() {
+            return Some(Timespec { tv_sec: 0, tv_nsec: LOG_PAUSE_MS * 1_000_000 });
+        }
+        let has_connections = self.connections.len() > self.free.len();
+        has_connections.then_some(Timespec { tv_sec: 1, tv_nsec: 0 })
+    }
+
+    fn now_ms(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    fn batch(&self) -> Batch {
+        let inner = self.dispatcher.current();
+        let moment = inner.moment();
+        Batch { inner, moment, now_ms: self.now_ms() }
+    }
+
+    /// Obeys all orders; returns whether one was to stop.
+    fn obey(&mut self) -> bool {
+        let mut is_stopped = false;
+        for order in self.mailbox.take() {
+            match order {
+                Order::Serve(lent, done) => {
+                    self.add(Connection::new(*lent, done, self.now_ms()));
+                }
+                Order::Sweep => {
+                    self.sweep(|connection| *connection.ending.borrow() && !connection.is_blocked())
+                }
+                Order::Stop => is_stopped = true,
+            }
+        }
+        is_stopped
+    }
+
+    fn add(&mut self, connection: Connection) {
+        let slot = self.free.pop().unwrap_or(self.connections.len());
+        let data = epoll::EventData::new_u64(slot as u64);
+        // Told once for each change, so that waiting for a slow reader costs no call. The first change comes at once, as
+        // a socket can be written to; what came with the connection is answered then.
+        let changes = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::ET;
+        let is_added = epoll::add(&self.epoll, &connection.stream, data, changes).is_ok();
+        let connection = is_added.then_some(connection);
+        if connection.is_none() {
+            self.free.push(slot);
+        }
+        match self.connections.get_mut(slot) {
+            Some(place) => *place = connection,
+            None => self.connections.push(connection),
+        }
+    }
+
+    /// Ends the connections for which `is_over` holds.
+    fn sweep(&mut self, is_over: impl Fn(&Connection) -> bool) {
+        for slot in 0..self.connections.len() {
+            let place = self.connections.get_mut(slot);
+            if let Some(connection) =
+                place.and_then(|place| place.take_if(|connection| is_over(connection)))
+            {
+                self.free.push(slot);
+                close(connection);
+            }
+        }
+    }
+
+    /// Does what can be done for a connection that has news.
+    fn serve(&mut self, slot: usize, may_read: bool, batch: &Batch) {
+        let Some(mut connection) = self.connections.get_mut(slot).and_then(Option::take) else {
+            return;
+        };
+        connection.may_read |= may_read;
+        let outcome = self.proceed(&mut connection, batch);
+        let then = if outcome.is_ok() { connection.then } else { Then::Close };
+        if outcome.is_ok() && (connection.is_blocked() || then == Then::GoOn) {
+            let is_blocked = connection.is_blocked();
+            let patience = if is_blocked { connection.stall_ms } else { connection.idle_ms };
+            connection.deadline_ms = batch.now_ms + patience;
+            if let Some(place) = self.connections.get_mut(slot) {
+                *place = Some(connection);
+            }
+            return;
+        }
+        self.free.push(slot);
+        match then {
+            Then::Hand(request_bytes) => self.hand(connection, request_bytes),
+            Then::GoOn | Then::Close => close(connection),
+        }
+    }
+
+    fn hand(&self, connection: Connection, request_bytes: Option<usize>) {
+        epoll::delete(&self.epoll, &connection.stream).ok();
+        let Connection { stream, unread, done, requests_left, .. } = connection;
+        // Nobody waits any more when the runtime has ended.
+        done.send(Some(Handed { stream, unread, requests_left, request_bytes })).ok();
+    }
+
+    /// Goes on until the connection has nothing to read, its client reads too slowly, or it is not for the lane any more.
+    fn proceed(&mut self, connection: &mut Connection, batch: &Batch) -> Result<(), Broken> {
+        let was_blocked = connection.is_blocked();
+        connection.flush()?;
+        let is_new = connection.is_new;
+        connection.is_new = false;
+        if (was_blocked || is_new) && connection.is_idle() && !connection.unread.is_empty() {
+            let unread = std::mem::take(&mut connection.unread);
+            self.answer_all(connection, &unread, batch)?;
+        }
+        while connection.may_read && connection.is_idle() {
+            self.read_more(connection, batch)?;
+        }
+        Ok(())
+    }
+
+    fn read_more(&mut self, connection: &mut Connection, batch: &Batch) -> Result<(), Broken> {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let outcome = match recv(&connection.stream, &mut buffer[..], RecvFlags::empty()) {
+            Ok((0, _)) => Err(Broken),
+            Ok((count, _)) => {
+                connection.may_read = count == buffer.len();
+                let news = buffer.get(..count).unwrap_or_default();
+                if connection.unread.is_empty() {
+                    self.answer_all(connection, news, batch)
+                } else {
+                    let mut unread = std::mem::take(&mut connection.unread);
+                    unread.extend_from_slice(news);
+                    self.answer_all(connection, &unread, batch)
+                }
+            }
+            Err(Errno::AGAIN) => {
+                connection.may_read = false;
+                Ok(())
+            }
+            Err(Errno::INTR) => Ok(()),
+            Err(_gone) => Err(Broken),
+        };
+        self.buffer = buffer;
+        outcome
+    }
+
+    /// Answers the requests in `bytes` up to the first one that is not for the lane; what is left stays with the
+    /// connection.
+    fn answer_all(
+        &mut self,
+        connection: &mut Connection,
+        bytes: &[u8],
+        batch: &Batch,
+    ) -> Result<(), Broken> {
+        let mut rest = bytes;
+        while !rest.is_empty() && connection.is_idle() {
+            match read(rest, connection.is_tls) {
+                Read::Partial if rest.len() < BUFFER_BYTES => break,
+                Read::Plain(plain, length) => {
+                    if self.answer(connection, &plain, batch)? {
+                        rest = rest.get(length..).unwrap_or_default();
+                    } else {
+                        connection.then = Then::Hand(Some(length));
+                    }
+                }
+                Read::Single(length) => connection.then = Then::Hand(Some(length)),
+                Read::Partial | Read::Other => connection.then = Then::Hand(None),
+            }
+        }
+        connection.unread.extend_from_slice(rest);
+        Ok(())
+    }
+
+    /// Gives the kept answer to a request; returns whether there was one.
+    fn answer(
+        &mut self,
+        connection: &mut Connection,
+        plain: &Plain<'_>,
+        batch: &Batch,
+    ) -> Result<bool, Broken> {
+        let Some(ready) = batch.inner.find_kept(&plain.key, batch.moment) else {
+            return Ok(false);
+        };
+        let inner = &batch.inner;
+        if inner.gate.admit(connection.client.to_canonical()).is_err() {
+            return Ok(false);
+        }
+        let now = batch.moment.now;
+        connection.requests_left = connection.requests_left.saturating_sub(1);
+        let is_last = connection.requests_left == 0 || *connection.closing.borrow();
+        let closes = plain.closes || is_last;
+        let is_head = plain.key.kind.is_head();
+        let form = ready.form(plain.accepted, plain.conditions.as_ref());
+        let (status, length, part) = match &plain.conditions {
+            None => {
+                self.compose(&form.head, &ready, now, closes);
+                (200, Some(form.length), (0, form.length))
+            }
+            Some(conditions) => {
+                let Some(told) = ready.tell(form, conditions, now) else { return Ok(false) };
+                let head = write_head(told.status, &told.headers);
+                self.compose(&head, &ready, now, closes);
+                (told.status.as_u16(), announced(&told.headers), (told.start, told.length))
+            }
+        };
+        let given = Given { ready: &ready, status, length };
+        self.logs.note(&inner.runtime, now, (connection, plain), given);
+        inner.note_kept(&ready);
+        inner.metrics.count(Counter::LaneHits);
+        if closes {
+            connection.then = Then::Close;
+        }
+        if is_head || part.1 == 0 {
+            connection.send_head(&self.head)?;
+        } else {
+            connection.send(&self.head, &form.body, part)?;
+        }
+        Ok(true)
+    }
+
+    /// Writes a whole head.
+    fn compose(&mut self, head: &Head, ready: &Ready, now: SystemTime, closes: bool) {
+        self.set_date();
+        let mut digits = [0_u8; 20];
+        self.head.clear();
+        self.head.extend_from_slice(&head.before_age);
+        self.head.extend_from_slice(decimal(ready.age(now), &mut digits));
+        self.head.extend_from_slice(&head.after_age);
+        if closes {
+            self.head.extend_from_slice(b"connection: close\r\n");
+        }
+        self.head.extend_from_slice(self.date.1.as_bytes());
+    }
+
+    /// The date is the real one, as hyper's, whatever clock the dispatcher was given.
+    fn set_date(&mut self) {
+        let now = SystemTime::now();
+        let second = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+        if self.date.0 != second {
+            self.date = (second, format!("date: {}\r\n\r\n", httpdate::fmt_http_date(now)));
+        }
+    }
+}
+
+/// Ends a connection after what was sent.
+fn close(connection: Connection) {
+    let Connection { stream, done, .. } = connection;
+    stream.shutdown(Shutdown::Write).ok();
+    drop(stream);
+    done.send(None).ok();
+}
+
+fn announced(headers: &HeaderMap) -> Option<u64> {
+    headers.get(http::header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
+
+/// Writes a number.
+fn decimal(mut number: u64, digits: &mut [u8; 20]) -> &[u8] {
+    let mut start = digits.len();
+    loop {
+        start -= 1;
+        if let Some(digit) = digits.get_mut(start) {
+            *digit = b'0' + u8::try_from(number % 10).unwrap_or(0);
+        }
+        number /= 10;
+        if number == 0 {
+            return digits.get(start..).unwrap_or_default();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::decimal;
+
+    #[test]
+    fn numbers_are_written_whole() {
+        for number in [0, 7, 10, 99, 12_345, u64::MAX] {
+            assert_eq!(decimal(number, &mut [0; 20]), number.to_string().as_bytes());
+        }
+    }
+}

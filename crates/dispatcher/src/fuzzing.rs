@@ -1,0 +1,75 @@
+//! Doors for the fuzz targets to what is private; present only in their build.
+
+use std::time::{Duration, SystemTime};
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+use crate::cache::StoredHeaders;
+use crate::decompose::decompose;
+use crate::fast::read_head;
+use crate::plan::{Entity, Plan, plan};
+
+/// Reads a header file; what was read is written and read alike.
+pub fn header_file(text: &[u8]) {
+    let Some(stored) = StoredHeaders::parse(text) else { return };
+    assert_eq!(StoredHeaders::parse(&stored.to_text()), Some(stored));
+}
+
+/// Splits a path; the parts and the separators between them are the path.
+pub fn url_path(path: &str) {
+    let parts = decompose(path);
+    let mut joined = parts.path.to_owned();
+    for part in [parts.selectors, parts.extension].into_iter().flatten() {
+        joined.push('.');
+        joined.push_str(part);
+    }
+    joined.push_str(parts.suffix.unwrap_or_default());
+    // An absent part between dots leaves no trace.
+    let plain = |text: &str| text.replace('.', "");
+    assert_eq!(plain(&joined), plain(path));
+    assert!(path.starts_with(parts.path) && !parts.path.contains('.'));
+}
+
+/// Reads the first request of a connection as the lane does.
+pub fn lane(bytes: &[u8]) {
+    let Some((length, method, host, target)) = read_head(bytes) else { return };
+    let head = bytes.get(..length).expect("a head lies within what was read");
+    assert!(head.ends_with(b"\n\r\n") || head.ends_with(b"\n\n"), "a head ends with an empty line");
+    assert!(method == "GET" || method == "HEAD");
+    assert!(target.starts_with('/') && target.bytes().all(|byte| byte.is_ascii_graphic()));
+    assert!(!host.contains(&b'\n') && !host.contains(&b'\r'));
+    // No shorter piece of it is a whole request: the lane and hyper see the same end.
+    for end in 0..length {
+        assert!(read_head(bytes.get(..end).unwrap_or_default()).is_none(), "ends at {end}");
+    }
+    // What follows belongs to the next request.
+    assert_eq!(read_head(head).map(|(length, ..)| length), Some(length));
+}
+
+/// Decides by header lines what is sent of bodies of some lengths.
+pub fn conditions(lines: &[u8]) {
+    let mut headers = HeaderMap::new();
+    for line in lines.split(|byte| *byte == b'\n') {
+        let Some(colon) = line.iter().position(|byte| *byte == b':') else { continue };
+        let (name, value) = line.split_at(colon);
+        let value = value.get(1..).unwrap_or_default().trim_ascii();
+        if let (Ok(name), Ok(value)) =
+            (HeaderName::from_bytes(name), HeaderValue::from_bytes(value))
+        {
+            headers.append(name, value);
+        }
+    }
+    for length in [0, 1, 6_137, u64::MAX] {
+        for etag in ["\"0123\"", "W/\"0123\""] {
+            let etag = HeaderValue::from_static(etag);
+            let modified = SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_777);
+            match plan(&headers, &Entity { etag: &etag, modified, length }) {
+                Plan::Part(range) => {
+                    assert!(range.start() <= range.end() && *range.end() < length);
+                }
+                Plan::Whole if headers.is_empty() => {}
+                _ => assert!(!headers.is_empty(), "without conditions everything is sent"),
+            }
+        }
+    }
+}

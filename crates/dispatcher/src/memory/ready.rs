@@ -1,0 +1,282 @@
+//! One kept answer: the head that the full way gave, ready to be sent, and the body.
+//!
+//! Invariants
+//! * Heads come from an answer of the full way; only age, date and what `plan` decides about conditions are added here.
+
+use std::fs::File;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, StatusCode, header};
+use parking_lot::Mutex;
+
+use crate::cache::Stamp;
+use crate::dispatcher::FarmState;
+use crate::hit::{self, Told};
+use crate::page::{Body, file_body, full, read_at};
+use crate::plan::Entity;
+
+use super::encode::{self, Coding, choose};
+
+/// Bodies up to this size are held in memory; the kernel sends larger ones from their file.
+pub(crate) const SMALL_BODY_BYTES: u64 = 16 * 1024;
+
+/// A body that is kept.
+#[derive(Debug, Clone)]
+pub(crate) enum KeptBody {
+    Memory(Bytes),
+    File(Arc<File>),
+}
+
+impl KeptBody {
+    /// Reads a small body into memory; a larger one stays in its file.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub(crate) fn read(file: File, length: u64) -> std::io::Result<Self> {
+        if length <= SMALL_BODY_BYTES {
+            return read_at(&file, 0, length).map(Self::Memory);
+        }
+        Ok(Self::File(Arc::new(file)))
+    }
+
+    /// Returns a part of the body; it must lie within it.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub(crate) fn part(&self, start: u64, length: u64) -> std::io::Result<Body> {
+        match self {
+            Self::File(file) => file_body(Arc::clone(file), start, length),
+            Self::Memory(bytes) => Ok(full(slice(bytes, start, length))),
+        }
+    }
+}
+
+/// Returns a part of `bytes`, or what there is of it.
+pub(crate) fn slice(bytes: &Bytes, start: u64, length: u64) -> Bytes {
+    let end = usize::try_from(start.saturating_add(length)).unwrap_or(usize::MAX).min(bytes.len());
+    let start = usize::try_from(start).unwrap_or(usize::MAX).min(end);
+    bytes.slice(start..end)
+}
+
+/// What the full way leaves on an answer from a valid file, for the memory to keep.
+///
+/// Whoever changes the body of an answer takes this extension away from it.
+#[derive(Debug, Clone)]
+pub(crate) struct Keepable(pub(crate) Arc<Source>);
+
+/// Where an answer came from.
+#[derive(Debug)]
+pub(crate) struct Source {
+    pub(crate) farm: Arc<FarmState>,
+    /// Of the configuration that gave it.
+    pub(crate) serial: u64,
+    /// Below the document root.
+    pub(crate) file: PathBuf,
+    /// The canonical path, by which the rules know the page.
+    pub(crate) path: String,
+    pub(crate) body: KeptBody,
+    pub(crate) length: u64,
+    pub(crate) stamp: Stamp,
+    pub(crate) fetched: SystemTime,
+    pub(crate) etag: HeaderValue,
+    pub(crate) modified: SystemTime,
+}
+
+/// One kept answer.
+#[derive(Debug)]
+pub(crate) struct Ready {
+    pub(crate) source: Arc<Source>,
+    /// The answer as the full way gave it.
+    plain: Form,
+    /// The same in encodings.
+    encoded: [Option<Form>; Coding::ALL.len()],
+    /// What the dispatcher's own log says of an answer, without time.
+    pub(crate) log_text: String,
+    /// When the file was last compared.
+    pub(crate) checked: Mutex<Checked>,
+    hits: AtomicU32,
+}
+
+/// One representation of an answer.
+#[derive(Debug)]
+pub(crate) struct Form {
+    /// The head of the whole answer as bytes.
+    pub(crate) head: Head,
+    /// The same as a map; the age in it is not of now.
+    headers: HeaderMap,
+    etag: HeaderValue,
+    pub(crate) body: KeptBody,
+    pub(crate) length: u64,
+}
+
+/// What the last comparison with the file found.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Checked {
+    /// The change counter before the comparison; nothing if its folders cannot be watched.
+    pub(crate) changes: Option<u64>,
+    /// Milliseconds of the memory's own clock.
+    pub(crate) at_ms: u64,
+    pub(crate) until: Option<SystemTime>,
+}
+
+/// A head around the age.
+#[derive(Debug)]
+pub(crate) struct Head {
+    /// From the status line on, up to the age's value.
+    pub(crate) before_age: Vec<u8>,
+    /// From the line break behind the age on, without the empty line.
+    pub(crate) after_age: Vec<u8>,
+}
+
+impl Form {
+    fn new(headers: HeaderMap, etag: HeaderValue, body: KeptBody, length: u64) -> Self {
+        Self { head: write_head(StatusCode::OK, &headers), headers, etag, body, length }
+    }
+
+    fn bytes(&self) -> usize {
+        let body = match &self.body {
+            KeptBody::Memory(bytes) => bytes.len(),
+            KeptBody::File(_) => 0,
+        };
+        // The map holds the head once more.
+        body + 2 * (self.head.before_age.len() + self.head.after_age.len())
+    }
+}
+
+impl Ready {
+    pub(crate) fn new(
+        source: Arc<Source>,
+        headers: HeaderMap,
+        log_text: String,
+        checked: Checked,
+    ) -> Self {
+        let plain = Form::new(headers, source.etag.clone(), source.body.clone(), source.length);
+        Self {
+            source,
+            plain,
+            encoded: Default::default(),
+            log_text,
+            checked: Mutex::new(checked),
+            hits: AtomicU32::new(0),
+        }
+    }
+
+    /// Returns about how many bytes of memory it takes; this never changes, as the memory's bound relies on it.
+    pub(crate) fn bytes(&self) -> usize {
+        let encoded = self.encoded.iter().flatten().map(Form::bytes);
+        let names = self.source.path.len() * 2 + self.log_text.len();
+        // The structures around take about this.
+        self.plain.bytes() + encoded.sum::<usize>() + names + 1024
+    }
+
+    /// Counts a use.
+    pub(crate) fn note_hit(&self) {
+        self.hits.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns how often it was used.
+    pub(crate) fn hits(&self) -> u32 {
+        self.hits.load(Ordering::Relaxed)
+    }
+
+    /// Goes on counting where another one ended.
+    pub(crate) fn count_from(&self, hits: u32) {
+        self.hits.store(hits, Ordering::Relaxed);
+    }
+
+    /// Returns its age in whole seconds.
+    pub(crate) fn age(&self, now: SystemTime) -> u64 {
+        hit::age(self.source.fetched, now).as_secs()
+    }
+
+    /// Chooses the representation for a request. A part is always one of the body as it is, so that an interrupted
+    /// download goes on wherever it is asked for.
+    pub(crate) fn form(&self, accepted: Option<&[u8]>, conditions: Option<&HeaderMap>) -> &Form {
+        let wants_part =
+            conditions.is_some_and(|conditions| conditions.contains_key(header::RANGE));
+        let Some(accepted) = accepted.filter(|_| !wants_part) else { return &self.plain };
+        let form = |coding: Coding| self.encoded.get(coding as usize).and_then(Option::as_ref);
+        let chosen = choose(accepted, |coding| form(coding).is_some()).and_then(form);
+        chosen.unwrap_or(&self.plain)
+    }
+
+    /// Decides what a request with these conditions gets; nothing for answers that error documents may replace.
+    pub(crate) fn tell(
+        &self,
+        form: &Form,
+        conditions: &HeaderMap,
+        now: SystemTime,
+    ) -> Option<Told> {
+        let modified = self.source.modified;
+        let entity = Entity { etag: &form.etag, modified, length: form.length };
+        let mut headers = form.headers.clone();
+        headers.insert(header::AGE, HeaderValue::from(self.age(now)));
+        let told = hit::tell(conditions, &entity, headers);
+        (told.status.as_u16() < 400).then_some(told)
+    }
+
+    /// Tells whether it is worth to have it in encodings.
+    pub(crate) fn is_encodable(&self) -> bool {
+        let size = encode::MIN_BYTES..=encode::MAX_BYTES;
+        size.contains(&self.source.length) && encode::is_encodable(&self.plain.headers)
+    }
+
+    /// Returns the same answer with encodings; takes long. Nothing if the body cannot be read any more.
+    pub(crate) fn with_encodings(&self) -> Option<Self> {
+        let body = match &self.source.body {
+            KeptBody::Memory(bytes) => bytes.clone(),
+            KeptBody::File(file) => match read_at(file, 0, self.source.length) {
+                Ok(bytes) => bytes,
+                // It was cut, and the next comparison finds that.
+                Err(_changed) => return None,
+            },
+        };
+        let encoded = Coding::ALL.map(|coding| {
+            let encoded = coding.encode(&body)?;
+            let length = encoded.len() as u64;
+            let mut headers = self.plain.headers.clone();
+            let etag = encode::encoded_tag(&self.plain.etag, coding);
+            headers.insert(header::ETAG, etag.clone());
+            headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
+            headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static(coding.name()));
+            Some(Form::new(headers, etag, KeptBody::Memory(encoded), length))
+        });
+        let headers = self.plain.headers.clone();
+        let checked = *self.checked.lock();
+        let source = Arc::clone(&self.source);
+        let ready = Self { encoded, ..Self::new(source, headers, self.log_text.clone(), checked) };
+        ready.count_from(self.hits());
+        Some(ready)
+    }
+}
+
+/// Writes a head as hyper does, without the date and the empty line.
+pub(crate) fn write_head(status: StatusCode, headers: &HeaderMap) -> Head {
+    let mut before_age = Vec::with_capacity(512);
+    let mut after_age = Vec::with_capacity(256);
+    let reason = status.canonical_reason().unwrap_or("");
+    before_age.extend_from_slice(format!("HTTP/1.1 {} {reason}\r\n", status.as_u16()).as_bytes());
+    let mut is_behind = false;
+    for (name, value) in headers {
+        let line = if is_behind { &mut after_age } else { &mut before_age };
+        line.extend_from_slice(name.as_str().as_bytes());
+        line.extend_from_slice(b": ");
+        if name == header::AGE {
+            is_behind = true;
+        } else {
+            line.extend_from_slice(value.as_bytes());
+            line.extend_from_slice(b"\r\n");
+        }
+    }
+    if is_behind {
+        after_age.splice(0..0, *b"\r\n");
+    }
+    Head { before_age, after_age }
+}
+
+/// How long an answer is used at most before its file is compared: changes on some file systems are told to nobody.
+pub(crate) const COMPARE_AFTER: Duration = Duration::from_secs(1);

@@ -1,0 +1,186 @@
+//! Bodies in encodings: made off the request's way, chosen by the visitor's weights, gone with their page.
+
+use std::io::Read;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tympan_testkit::origin::{Answer, Origin, PATIENCE, exchange};
+
+use crate::front::{Front, front};
+
+/// An answer with a body that need not be text.
+struct Raw {
+    head: String,
+    body: Vec<u8>,
+}
+
+impl Raw {
+    fn header(&self, name: &str) -> Option<&str> {
+        let line = self.head.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
+        line.map(str::trim)
+    }
+
+    fn status(&self) -> &str {
+        self.head.split(' ').nth(1).unwrap()
+    }
+
+    fn decoded(&self) -> Vec<u8> {
+        let mut body = Vec::new();
+        match self.header("content-encoding") {
+            None => body.clone_from(&self.body),
+            Some("gzip") => {
+                flate2::read::GzDecoder::new(&*self.body).read_to_end(&mut body).unwrap();
+            }
+            Some("br") => drop(brotli::BrotliDecompress(&mut &*self.body, &mut body).unwrap()),
+            Some("zstd") => body = zstd::stream::decode_all(&*self.body).unwrap(),
+            Some(other) => panic!("nobody asked for {other}"),
+        }
+        body
+    }
+}
+
+fn ask(front: &Front, method: &str, target: &str, more: &str) -> Raw {
+    let head = format!("{method} {target} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n{more}\r\n");
+    let bytes = exchange(front.addr, head.as_bytes());
+    let end = bytes.windows(4).position(|window| window == b"\r\n\r\n").unwrap();
+    let head = String::from_utf8_lossy(&bytes[..end]).into_owned();
+    Raw { head, body: bytes[end + 4..].to_vec() }
+}
+
+/// Asks until the answer comes in an encoding.
+fn ask_encoded(front: &Front, target: &str, accepted: &str) -> Raw {
+    let deadline = std::time::Instant::now() + PATIENCE;
+    loop {
+        let answer = ask(front, "GET", target, &format!("Accept-Encoding: {accepted}\r\n"));
+        assert_eq!(answer.header("vary"), Some("Accept-Encoding"), "{}", answer.head);
+        if answer.header("content-encoding").is_some() {
+            return answer;
+        }
+        assert!(std::time::Instant::now() < deadline, "{} stays as it is", answer.head);
+        std::thread::yield_now();
+    }
+}
+
+fn text(version: u64) -> String {
+    (0..2000).map(|line| format!("<p>line {line} of version {version}</p>\n")).collect()
+}
+
+#[test]
+fn a_page_comes_in_the_encoding_that_its_visitor_takes() {
+    let origin = Origin::always(Answer::html(text(1)));
+    let front = front(&origin, "/x-compress 1");
+    for (accepted, expected) in
+        [("gzip, br, zstd", "br"), ("zstd, gzip", "zstd"), ("gzip", "gzip"), ("br;q=0, *", "zstd")]
+    {
+        let answer = ask_encoded(&front, "/a.html", accepted);
+        assert_eq!(answer.header("content-encoding"), Some(expected));
+        assert_eq!(answer.decoded(), text(1).as_bytes());
+        assert!(answer.body.len() * 3 < text(1).len());
+        let length = answer.body.len().to_string();
+        assert_eq!(answer.header("content-length"), Some(length.as_str()));
+        let head = ask(&front, "HEAD", "/a.html", &format!("Accept-Encoding: {accepted}\r\n"));
+        assert_eq!(head.status(), "200");
+    }
+    for refused in ["", "Accept-Encoding: identity\r\n", "Accept-Encoding: deflate\r\n"] {
+        let answer = ask(&front, "GET", "/a.html", refused);
+        assert_eq!(answer.header("content-encoding"), None, "{refused}");
+        assert_eq!(answer.header("vary"), Some("Accept-Encoding"));
+        assert_eq!(answer.body, text(1).as_bytes());
+    }
+    assert_eq!(origin.requests(), 1);
+    // Nothing of it lies in the document root.
+    assert_eq!(front.files(), ["a.html"]);
+}
+
+#[test]
+fn each_encoding_has_its_own_version_and_parts_are_of_the_page_itself() {
+    let origin = Origin::always(Answer::html(text(1)));
+    let front = front(&origin, "/x-compress 1");
+    let encoded = ask_encoded(&front, "/a.html", "br");
+    let tag = encoded.header("etag").unwrap();
+    let known = format!("Accept-Encoding: br\r\nIf-None-Match: {tag}\r\n");
+    let answer = ask(&front, "GET", "/a.html", &known);
+    assert_eq!((answer.status(), answer.header("etag")), ("304", Some(tag)));
+    assert_eq!(answer.header("vary"), Some("Accept-Encoding"));
+    // The same tag is not that of the page as it is.
+    let other = format!("If-None-Match: {tag}\r\n");
+    assert_eq!(ask(&front, "GET", "/a.html", &other).status(), "200");
+    let part = ask(&front, "GET", "/a.html", "Accept-Encoding: br\r\nRange: bytes=10-19\r\n");
+    assert_eq!((part.status(), part.header("content-encoding")), ("206", None));
+    assert_eq!(part.body, &text(1).as_bytes()[10..20]);
+    let plain = part.header("etag").unwrap();
+    assert_ne!(plain, tag);
+    // A part of the encoded page cannot be asked for, so all of the page comes.
+    let mixed = format!("Accept-Encoding: br\r\nRange: bytes=10-19\r\nIf-Range: {tag}\r\n");
+    assert_eq!(ask(&front, "GET", "/a.html", &mixed).status(), "200");
+}
+
+#[test]
+fn pictures_small_pages_and_fixed_ones_stay_as_they_are() {
+    let origin = Origin::start(|seen| {
+        let answer =
+            Answer::html(if seen.target == "/small.html" { "x".repeat(900) } else { text(1) });
+        match seen.target.as_str() {
+            "/fixed.html" => answer.header("Cache-Control", "max-age=9, no-transform"),
+            _ => answer,
+        }
+    });
+    let front = front(&origin, "/x-compress 1 /headers { \"Cache-Control\" }");
+    front.write("a.png", &text(1));
+    for target in ["/small.html", "/fixed.html", "/a.png", "/after.html"] {
+        for _ in 0..3 {
+            let answer = ask(&front, "GET", target, "Accept-Encoding: gzip\r\n");
+            if target != "/after.html" {
+                assert_eq!(answer.header("content-encoding"), None, "{target}");
+            }
+        }
+    }
+    // What came later is encoded by now, so the others would be.
+    ask_encoded(&front, "/after.html", "gzip");
+    for target in ["/fixed.html", "/a.png"] {
+        let answer = ask(&front, "GET", target, "Accept-Encoding: gzip\r\n");
+        assert_eq!((answer.header("content-encoding"), answer.header("vary")), (None, None));
+    }
+}
+
+#[test]
+fn an_encoded_page_is_never_older_than_a_flush() {
+    let version = Arc::new(AtomicU64::new(1));
+    let drawn = Arc::clone(&version);
+    let origin = Origin::start(move |_| Answer::html(text(drawn.load(Ordering::SeqCst))));
+    let front = front(&origin, "/x-compress 1");
+    for current in 2..8 {
+        ask_encoded(&front, "/a.html", "gzip");
+        version.store(current, Ordering::SeqCst);
+        assert_eq!(front.flush("Activate", "/a", &[]).status, 200);
+        for _ in 0..4 {
+            let answer = ask(&front, "GET", "/a.html", "Accept-Encoding: gzip\r\n");
+            assert!(answer.decoded() == text(current).as_bytes(), "not of version {current}");
+        }
+    }
+}
+
+#[test]
+fn without_the_switch_nothing_is_encoded() {
+    let origin = Origin::always(Answer::html(text(1)));
+    let front = front(&origin, "");
+    for _ in 0..4 {
+        let answer = ask(&front, "GET", "/a.html", "Accept-Encoding: gzip, br\r\n");
+        assert_eq!((answer.header("content-encoding"), answer.header("vary")), (None, None));
+    }
+}
+
+#[test]
+fn a_page_in_another_charset_survives() {
+    let gbk: &[u8] = b"<p>\xc4\xe3\xba\xc3</p>";
+    let origin = Origin::start(move |_| {
+        Answer::status(200).body(gbk).header("Content-Type", "text/html; charset=gbk")
+    });
+    let front = front(&origin, "");
+    for _ in 0..4 {
+        let answer = ask(&front, "GET", "/a.html", "");
+        assert_eq!(answer.header("content-type"), Some("text/html; charset=gbk"));
+        assert_eq!(answer.body, gbk);
+    }
+    assert_eq!(origin.requests(), 1);
+}

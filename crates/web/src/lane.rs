@@ -1,0 +1,230 @@
+//! A lane in front of the service: whoever answers simple requests with less work than hyper takes turns with it.
+//!
+//! A connection is lent to the lane. The lane answers on it until a request comes that it leaves to the service; then it
+//! hands the connection back together with the bytes of that request, unanswered and unchanged.
+//!
+//! Invariants
+//! * Bytes reach hyper exactly as the client sent them: the lane never changes what it hands back.
+//! * After [`Handed::request_bytes`] hyper gets exactly one request, and the connection goes back to the lane when the
+//!   answer is written; without it hyper has the connection for good.
+
+use std::fmt::Debug;
+use std::future::Future;
+use std::io::Result;
+use std::net::TcpStream;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::sync::watch;
+
+use crate::listen::Peer;
+
+/// Serves connections outside of the runtime.
+pub trait Lane: Send + Sync + Debug {
+    /// Serves a connection until it ends, which gives nothing, or is handed back.
+    fn serve(&self, lent: Lent) -> Pin<Box<dyn Future<Output = Option<Handed>> + Send>>;
+}
+
+/// A connection on its way to a lane.
+#[derive(Debug)]
+pub struct Lent {
+    /// The socket, not blocking.
+    pub stream: TcpStream,
+    /// What was read from it and not answered.
+    pub unread: Vec<u8>,
+    /// Who is at the other end.
+    pub peer: Peer,
+    /// How many requests may still be answered; the last answer closes the connection.
+    pub requests_left: u64,
+    /// How long the next request may take to be complete.
+    pub idle_timeout: Duration,
+    /// How long a client may read nothing of its answer.
+    pub stall_timeout: Duration,
+    /// True when each answer is to be the connection's last.
+    pub closing: watch::Receiver<bool>,
+    /// True when the connection is to end, also without an answer.
+    pub ending: watch::Receiver<bool>,
+}
+
+/// A connection on its way back.
+#[derive(Debug)]
+pub struct Handed {
+    /// The socket, not blocking.
+    pub stream: TcpStream,
+    /// What was read from it and not answered.
+    pub unread: Vec<u8>,
+    /// As lent, less what was answered.
+    pub requests_left: u64,
+    /// So many of these bytes are one whole request without a body, after which the lane goes on.
+    pub request_bytes: Option<usize>,
+}
+
+/// A connection whose first bytes have been read already, and that may seem to end behind the first request.
+#[derive(Debug)]
+pub(crate) struct OneRequest<T> {
+    inner: T,
+    unread: Vec<u8>,
+    /// How many of these bytes were given out.
+    given: usize,
+    /// How many are given out before the connection seems to end; nothing if it goes on.
+    limit: Option<usize>,
+    /// Whether everything that was written is on its way.
+    is_flushed: bool,
+    /// Whether the reader was told that the connection ended.
+    is_over: bool,
+    reader: Option<Waker>,
+}
+
+impl<T> OneRequest<T> {
+    /// Gives out `unread` and then what comes.
+    pub(crate) fn all(inner: T, unread: Vec<u8>) -> Self {
+        Self { limit: None, ..Self::first(inner, unread, 0) }
+    }
+
+    /// Gives out `length` bytes of `unread`.
+    pub(crate) fn first(inner: T, unread: Vec<u8>, length: usize) -> Self {
+        Self {
+            inner,
+            unread,
+            given: 0,
+            limit: Some(length),
+            is_flushed: true,
+            is_over: false,
+            reader: None,
+        }
+    }
+
+    /// Tells whether the request was answered and the client may send another one.
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_over
+    }
+
+    /// Returns the connection, and what was read of it and not given out.
+    pub(crate) fn into_parts(mut self) -> (T, Vec<u8>) {
+        self.unread.drain(..self.given.min(self.unread.len()));
+        (self.inner, self.unread)
+    }
+}
+
+impl<T: AsyncWrite + Unpin> OneRequest<T> {
+    pub(crate) async fn shutdown(&mut self) -> Result<()> {
+        self.inner.shutdown().await
+    }
+}
+
+impl<T: AsyncRead + Unpin> AsyncRead for OneRequest<T> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<Result<()>> {
+        let this = &mut *self;
+        let end = this.limit.unwrap_or(this.unread.len()).min(this.unread.len());
+        let rest = this.unread.get(this.given..end).unwrap_or_default();
+        if !rest.is_empty() {
+            let count = rest.len().min(buffer.remaining());
+            buffer.put_slice(rest.get(..count).unwrap_or_default());
+            this.given += count;
+            return Poll::Ready(Ok(()));
+        }
+        if this.limit.is_none() {
+            return Pin::new(&mut this.inner).poll_read(cx, buffer);
+        }
+        // Whoever is told of the end would give the connection up with what it has not written yet.
+        if !this.is_flushed {
+            this.reader = Some(cx.waker().clone());
+            return Poll::Pending;
+        }
+        this.is_over = true;
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<T: AsyncWrite + Unpin> AsyncWrite for OneRequest<T> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<Result<usize>> {
+        self.is_flushed = false;
+        Pin::new(&mut self.inner).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        let outcome = Pin::new(&mut self.inner).poll_flush(cx);
+        if outcome.is_ready() {
+            self.is_flushed = true;
+            if let Some(reader) = self.reader.take() {
+                reader.wake();
+            }
+        }
+        outcome
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(cx)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[std::io::IoSlice<'_>],
+    ) -> Poll<Result<usize>> {
+        self.is_flushed = false;
+        Pin::new(&mut self.inner).poll_write_vectored(cx, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::OneRequest;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    #[tokio::test]
+    async fn a_connection_seems_to_end_behind_the_first_request() {
+        let (near, mut far) = tokio::io::duplex(64);
+        let mut one = OneRequest::first(near, b"first second".to_vec(), 6);
+        let mut read = String::new();
+        one.write_all(b"answer").await.unwrap();
+        one.flush().await.unwrap();
+        one.read_to_string(&mut read).await.unwrap();
+        assert_eq!((read.as_str(), one.is_over()), ("first ", true));
+        let (mut near, unread) = one.into_parts();
+        assert_eq!(unread, b"second");
+        near.write_all(b"more").await.unwrap();
+        let mut seen = [0; 10];
+        far.read_exact(&mut seen).await.unwrap();
+        assert_eq!(&seen, b"answermore");
+    }
+
+    #[tokio::test]
+    async fn the_end_is_not_told_before_everything_is_written() {
+        let (near, mut far) = tokio::io::duplex(4);
+        let mut one = OneRequest::first(near, Vec::new(), 0);
+        one.write_all(b"1234").await.unwrap();
+        let mut byte = [0; 1];
+        let waits = tokio::time::timeout(std::time::Duration::ZERO, one.read(&mut byte)).await;
+        assert!(waits.is_err());
+        one.flush().await.unwrap();
+        assert_eq!(one.read(&mut byte).await.unwrap(), 0);
+        let mut seen = [0; 4];
+        far.read_exact(&mut seen).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn without_a_limit_nothing_is_held_back() {
+        let (near, mut far) = tokio::io::duplex(64);
+        let mut one = OneRequest::all(near, b"first ".to_vec());
+        far.write_all(b"second").await.unwrap();
+        drop(far);
+        let mut read = String::new();
+        one.read_to_string(&mut read).await.unwrap();
+        assert_eq!(read, "first second");
+    }
+}

@@ -1,0 +1,7 @@
+//! Header files beside cache files: read, written and read again they say the same.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use tympan_dispatcher::fuzzing::header_file;
+
+fuzz_target!(|input: &[u8]| header_file(input));

@@ -1,0 +1,7 @@
+//! What a client sends first, as the lane for kept answers reads it: it sees one end of a request, or leaves it to hyper.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use tympan_dispatcher::fuzzing::lane;
+
+fuzz_target!(|input: &[u8]| lane(input));
