@@ -24,6 +24,7 @@ use crate::farm::Found;
 use crate::forward::{Purpose, clean_response, is_circling, proxy_headers};
 use crate::include::has_includes;
 use crate::log::Level;
+use crate::memory::Keepable;
 use crate::metrics::Counter;
 use crate::page::{Body, boxed, full};
 use crate::request::RequestView;
@@ -206,6 +207,8 @@ impl Inner {
         let is_page = !matches!(action, Action::Flush | Action::Purge);
         let mut response = self.act(action, &mut exchange, body, limit).await;
         if is_page && has_includes(&response) {
+            // What is filled in is this visitor's, so the memory must not keep it.
+            response.extensions_mut().remove::<Keepable>();
             response = self.fill(&exchange, response).await;
         }
         self.note_session(&exchange, response.status());

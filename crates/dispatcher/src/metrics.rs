@@ -42,7 +42,7 @@ pub(crate) enum Counter {
 }
 
 /// Every counter: name and what a rise means.
-pub(crate) const COUNTERS: [(Counter, &str, &str); 20] = [
+pub(crate) const COUNTERS: [(Counter, &str, &str); 22] = [
     (Counter::Hits, "hits", "Requests served from a fresh file; a rise is good."),
     (
         Counter::Stale,

@@ -1,5 +1,6 @@
 //! Includes: one stored page for everyone, with parts for each visitor.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use tympan_testkit::origin::{Answer, Origin, Seen};
@@ -45,6 +46,26 @@ fn one_file_greets_two_users() {
         assert!(reply.is_complete);
     }
     assert_eq!(front.metric("includes_total"), 3);
+}
+
+#[test]
+fn a_filled_page_as_long_as_its_file_is_not_kept_in_memory() {
+    const DIRECTIVE: &str = "<!--#include virtual=\"/turn.html\" -->";
+    let turns = AtomicUsize::new(0);
+    let origin = Origin::start(move |seen: &Seen| match seen.target.as_str() {
+        "/turn.html" => {
+            let turn = turns.fetch_add(1, Ordering::SeqCst);
+            Answer::html(format!("{turn:>width$}", width = DIRECTIVE.len()))
+                .header("Cache-Control", "no-store")
+        }
+        _ => Answer::html(format!("<p>{DIRECTIVE}</p>")).header("X-Tympan-Include", "/turn.html"),
+    });
+    let front = front(&origin, "");
+    for turn in 0..4 {
+        let body = front.get("/a.html").body;
+        assert_eq!(body.trim_matches(|c| "</p> ".contains(c)), turn.to_string());
+    }
+    assert_eq!(origin.requests_for("/a.html"), 1);
 }
 
 #[test]
