@@ -5,6 +5,7 @@
 
 pub mod disk;
 pub mod folder;
+pub mod legacy;
 pub mod listed;
 pub mod origin;
 pub mod postgres;

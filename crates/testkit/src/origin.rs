@@ -284,7 +284,7 @@ fn converse(stream: &TcpStream, shared: &Shared) -> Option<()> {
     }
 }
 
-fn read_request(reader: &mut BufReader<TcpStream>, stream: &TcpStream) -> Option<Seen> {
+pub(crate) fn read_request(reader: &mut BufReader<TcpStream>, stream: &TcpStream) -> Option<Seen> {
     let line = read_line(reader)?;
     let mut words = line.split(' ');
     let mut seen = Seen {
@@ -332,7 +332,7 @@ fn read_line(reader: &mut BufReader<TcpStream>) -> Option<String> {
     (reader.read_line(&mut line).ok()? > 0).then(|| line.trim_end().to_owned())
 }
 
-fn send(mut stream: &TcpStream, answer: &Answer, is_head: bool) -> Option<()> {
+pub(crate) fn send(mut stream: &TcpStream, answer: &Answer, is_head: bool) -> Option<()> {
     let mut head = format!("HTTP/1.1 {} Scripted\r\n", answer.status);
     for (name, value) in &answer.headers {
         head.push_str(&format!("{name}: {value}\r\n"));
@@ -357,7 +357,7 @@ fn send(mut stream: &TcpStream, answer: &Answer, is_head: bool) -> Option<()> {
     goes_on.then_some(())
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // A script that panicked has failed its test already.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
