@@ -65,9 +65,25 @@ pub(crate) struct BackEnd {
     pub(crate) retry_after: Option<Span>,
     /// The largest answer; default 1 MiB.
     pub(crate) max_answer: Option<ByteSize>,
+    /// Certificates in PEM, of which one must have signed that of an `https` address; default those of the system.
+    pub(crate) tls_ca: Option<PathBuf>,
 }
 
 impl BackEnd {
+    /// Makes a back end with the usual bounds.
+    pub(crate) fn at(url: String) -> Self {
+        Self {
+            url,
+            connections: None,
+            timeout: None,
+            max_age: None,
+            max_stale: None,
+            retry_after: None,
+            max_answer: None,
+            tls_ca: None,
+        }
+    }
+
     /// Returns the back end with its bounds.
     pub(crate) fn bounds(&self) -> tympan_render::BackEnd {
         let usual = tympan_render::BackEnd::at(&*self.url);

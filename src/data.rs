@@ -6,47 +6,91 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, StatusCode, header};
-use http_body_util::{BodyExt, Empty, Limited};
+use http_body_util::{BodyExt, Full, Limited};
 use tokio::runtime::Handle;
 use tympan_render::{BackEnds, Fetch};
 use tympan_web::client::{Client, Options};
+use tympan_web::tls::Trust;
 
+use crate::command::Fault;
 use crate::config::BackEnd;
+use crate::home::chain;
 
 /// Makes the back ends of a configuration; nothing if it has none. Called where a runtime runs.
-pub(crate) fn back_ends(configured: &BTreeMap<String, BackEnd>) -> Option<Arc<BackEnds>> {
-    if configured.is_empty() {
-        return None;
-    }
-    let runtime = Handle::try_current().ok()?;
-    let connections = configured.values().filter_map(|one| one.connections).max().unwrap_or(16);
-    let options = Options {
-        connect_timeout: None,
-        response_timeout: None,
-        max_idle_per_host: connections,
-        ..Options::default()
+///
+/// # Errors
+/// If the certificates of one cannot be read.
+pub(crate) fn back_ends(
+    configured: &BTreeMap<String, BackEnd>,
+) -> Result<Option<Arc<BackEnds>>, Fault> {
+    let Some(runtime) = Handle::try_current().ok().filter(|_| !configured.is_empty()) else {
+        return Ok(None);
     };
-    let fetch = Box::new(HttpFetch { client: Client::new(options), runtime });
+    let mut clients = Vec::new();
+    for (name, one) in configured {
+        let options = Options {
+            connect_timeout: None,
+            response_timeout: None,
+            max_idle_per_host: one.connections.unwrap_or(16),
+            trust: trust_of(name, one)?,
+            ..Options::default()
+        };
+        clients.push((one.url.clone(), Client::new(options)));
+    }
+    // Of two back ends on one host, the longer begin of an address is the nearer one.
+    clients.sort_by_key(|(url, _)| std::cmp::Reverse(url.len()));
+    let fetch = Box::new(HttpFetch { clients, runtime });
     let places = configured.iter().map(|(name, one)| (name.clone(), one.bounds())).collect();
-    Some(Arc::new(BackEnds::new(places, fetch)))
+    Ok(Some(Arc::new(BackEnds::new(places, fetch))))
+}
+
+/// Reads whom a back end must be signed by; nothing without TLS.
+fn trust_of(name: &str, back_end: &BackEnd) -> Result<Option<Trust>, Fault> {
+    if !back_end.url.starts_with("https://") {
+        return Ok(None);
+    }
+    let failed = |reason: &dyn std::error::Error| {
+        Fault::usage(format!("tympan.toml: `[back_ends.{name}]`: {}", chain(reason)))
+    };
+    let trust = match &back_end.tls_ca {
+        Some(file) => {
+            let pem = std::fs::read(file).map_err(|error| {
+                let file = file.display();
+                Fault::usage(format!(
+                    "tympan.toml: `tls_ca` of `[back_ends.{name}]`: cannot read `{file}`: {error}"
+                ))
+            })?;
+            Trust::from_pem(&pem)
+        }
+        None => Trust::system(),
+    };
+    trust.map(Some).map_err(|error| failed(&error))
 }
 
 /// Sends requests from threads that draw pages; redirects are not followed.
 #[derive(Debug)]
 struct HttpFetch {
-    client: Client,
+    /// The begin of each back end's addresses, the longest first, and what asks there.
+    clients: Vec<(String, Client)>,
     runtime: Handle,
 }
 
-impl Fetch for HttpFetch {
-    fn fetch(&self, url: &str, timeout: Duration, max_bytes: usize) -> Result<Vec<u8>, String> {
-        let request = Request::get(url)
-            .header(header::ACCEPT, "application/json")
-            .body(Empty::<Bytes>::new())
-            .map_err(|error| format!("the address is not valid: {error}"))?;
+impl HttpFetch {
+    fn ask(
+        &self,
+        url: &str,
+        request: Result<Request<Full<Bytes>>, http::Error>,
+        (timeout, max_bytes): (Duration, usize),
+    ) -> Result<Vec<u8>, String> {
+        let request = request.map_err(|error| format!("the address is not valid: {error}"))?;
+        let client =
+            self.clients.iter().find(|(begin, _)| url.starts_with(begin.trim_end_matches('/')));
+        let Some((_, client)) = client else {
+            return Err("no back end has this address".to_owned());
+        };
         let answer = async {
-            let answer = self.client.send(request).await.map_err(|error| error.to_string())?;
-            if answer.status() != StatusCode::OK {
+            let answer = client.send(request).await.map_err(|error| chain(&error))?;
+            if !matches!(answer.status(), StatusCode::OK | StatusCode::CREATED) {
                 return Err(format!("status {}", answer.status().as_u16()));
             }
             let body = Limited::new(answer.into_body(), max_bytes).collect().await;
@@ -57,5 +101,28 @@ impl Fetch for HttpFetch {
                 .await
                 .unwrap_or_else(|_| Err(format!("no answer within {} ms", timeout.as_millis())))
         })
+    }
+}
+
+const JSON: &str = "application/json";
+
+impl Fetch for HttpFetch {
+    fn fetch(&self, url: &str, timeout: Duration, max_bytes: usize) -> Result<Vec<u8>, String> {
+        let request = Request::get(url).header(header::ACCEPT, JSON).body(Full::default());
+        self.ask(url, request, (timeout, max_bytes))
+    }
+
+    fn send(
+        &self,
+        url: &str,
+        body: &[u8],
+        timeout: Duration,
+        max_bytes: usize,
+    ) -> Result<Vec<u8>, String> {
+        let request = Request::post(url)
+            .header(header::ACCEPT, JSON)
+            .header(header::CONTENT_TYPE, JSON)
+            .body(Full::from(Bytes::copy_from_slice(body)));
+        self.ask(url, request, (timeout, max_bytes))
     }
 }

@@ -151,7 +151,7 @@ pub(crate) async fn start(plan: &Plan<'_>) -> Result<Running, Fault> {
         role,
         ledger: ledger.clone(),
         surrogate_key: crate::ledger::surrogate_key(config)?,
-        renderer: renderer(plan, config),
+        renderer: renderer(plan, config)?,
         repository,
         queues: queues.clone(),
         configurator: configurator.clone(),
@@ -434,7 +434,7 @@ async fn listen(
     serve(listener, router, front, until).await.map_err(|error| Fault::cannot_run(chain(&error)))
 }
 
-fn renderer(plan: &Plan<'_>, config: &Config) -> Renderer {
+fn renderer(plan: &Plan<'_>, config: &Config) -> Result<Renderer, Fault> {
     let mode = if plan.role == Role::Author { Mode::Author } else { Mode::Publish };
     plain_renderer(&plan.home.repository, (mode, plan.site.as_deref()), config)
 }
@@ -444,7 +444,7 @@ pub(super) fn plain_renderer(
     repository: &Repository,
     (mode, site): (Mode, Option<&Path>),
     config: &Config,
-) -> Renderer {
+) -> Result<Renderer, Fault> {
     let options = Options { mode, ..Options::default() };
     let renderer = match site {
         Some(site) => {
@@ -453,14 +453,14 @@ pub(super) fn plain_renderer(
         }
         None => Renderer::new(repository, options),
     };
-    let renderer = match data::back_ends(&config.back_ends) {
+    let renderer = match data::back_ends(&config.back_ends)? {
         Some(back_ends) => renderer.with_back_ends(back_ends),
         None => renderer,
     };
-    match config.fragments.options().filter(|_| mode == Mode::Publish) {
+    Ok(match config.fragments.options().filter(|_| mode == Mode::Publish) {
         Some(options) => renderer.with_fragments(FragmentCache::new(options)),
         None => renderer,
-    }
+    })
 }
 
 /// Returns how the main listener serves; a request's body may be as large as `body_bytes` unless configured.

@@ -5,7 +5,8 @@
 //! Invariants
 //! * Only configured back ends are asked, below their base URL; what an author or visitor typed cannot choose another.
 //! * One request per address runs at a time, and at most `connections` to a back end; the others wait no longer than a
-//!   request may take.
+//!   request may take, and share its answer.
+//! * What is sent to a back end is sent once, and what was asked about the same subject before is asked again.
 //! * A back end that fails `FAILURES` times in a row is left alone for `retry_after`; then one request tries it.
 //!
 //! On failure: the copy is used while it is younger than `max_stale`; then there is no value, and the template prints what
@@ -74,6 +75,18 @@ pub trait Fetch: fmt::Debug + Send + Sync {
     /// # Errors
     /// In words, for the log, if there is no such answer in time or it is too large.
     fn fetch(&self, url: &str, timeout: Duration, max_bytes: usize) -> Result<Vec<u8>, String>;
+
+    /// Posts JSON, once, and gets the body of an answer with status 200 or 201.
+    ///
+    /// # Errors
+    /// As [`Fetch::fetch`].
+    fn send(
+        &self,
+        url: &str,
+        body: &[u8],
+        timeout: Duration,
+        max_bytes: usize,
+    ) -> Result<Vec<u8>, String>;
 }
 
 /// What happened at a back end since the start.
@@ -129,18 +142,29 @@ struct State {
     running: Vec<String>,
     failures: u32,
     closed_until: Option<Instant>,
+    /// How many answers arrived, and how often something was sent.
+    arrived: u64,
+    sent: u64,
 }
 
 #[derive(Debug, Clone)]
 struct Kept {
     value: Value,
     read: Instant,
+    /// The number of its arrival.
+    arrival: u64,
+    /// Whether something was sent since that may have changed it.
+    is_outdated: bool,
 }
+
+/// Stands among the requests that run for one that sends; no path is like it.
+const SENDING: &str = "";
 
 /// What is to be done for an address.
 enum Turn {
     Answer(Option<Value>),
-    Ask,
+    /// Ask, when so often something was sent.
+    Ask(u64),
 }
 
 impl BackEnds {
@@ -196,53 +220,81 @@ impl BackEnds {
         path: &str,
         now: Instant,
     ) -> Result<Option<Value>, String> {
-        let place = self.places.get(name).ok_or_else(|| {
-            format!("there is no back end `{name}`; `[back_ends.{name}]` in tympan.toml makes one")
-        })?;
+        let place = self.place(name)?;
         check_path(path)?;
         match place.take_turn(path, now) {
             Turn::Answer(answer) => Ok(answer),
-            Turn::Ask => Ok(self.ask(name, place, path, now)),
+            Turn::Ask(sent) => Ok(self.ask((name, place), path, (now, sent))),
         }
     }
 
+    /// Sends JSON to a path of a back end and returns what it says; nothing if it says nothing in time.
+    ///
+    /// # Errors
+    /// As [`BackEnds::value`].
+    pub(crate) fn send(
+        &self,
+        name: &str,
+        path: &str,
+        body: &[u8],
+        now: Instant,
+    ) -> Result<Option<Value>, String> {
+        let place = self.place(name)?;
+        check_path(path)?;
+        if !place.take_place(now) {
+            return Ok(None);
+        }
+        let back_end = &place.back_end;
+        let url = format!("{}{path}", back_end.url.trim_end_matches('/'));
+        count(&place.counts.fetches);
+        let answer = self.fetch.send(&url, body, back_end.timeout, back_end.max_bytes);
+        let answer = answer.and_then(|bytes| match bytes.is_empty() {
+            true => Ok(Value::from(true)),
+            false => read_json(&bytes),
+        });
+        let mut state = place.state.lock();
+        // Also what failed may have come through.
+        state.outdate(path);
+        place.settle(&mut state, SENDING, (name, now), answer.as_ref().err());
+        Ok(answer.ok())
+    }
+
+    fn place(&self, name: &str) -> Result<&Place, String> {
+        self.places.get(name).ok_or_else(|| {
+            format!("there is no back end `{name}`; `[back_ends.{name}]` in tympan.toml makes one")
+        })
+    }
+
     /// Asks the back end and keeps the answer.
-    fn ask(&self, name: &str, place: &Place, path: &str, now: Instant) -> Option<Value> {
+    fn ask(
+        &self,
+        (name, place): (&str, &Place),
+        path: &str,
+        (now, sent): (Instant, u64),
+    ) -> Option<Value> {
         let back_end = &place.back_end;
         let url = format!("{}{path}", back_end.url.trim_end_matches('/'));
         count(&place.counts.fetches);
         let answer = self.fetch.fetch(&url, back_end.timeout, back_end.max_bytes);
-        let answer = answer.and_then(|bytes| {
-            let value: serde_json::Value = serde_json::from_slice(&bytes)
-                .map_err(|error| format!("the answer is no JSON: {error}"))?;
-            Ok(Value::from(Serde(&value)))
-        });
+        let answer = answer.and_then(|bytes| read_json(&bytes));
         let mut state = place.state.lock();
-        state.running.retain(|one| one != path);
-        place.changed.notify_all();
+        place.settle(&mut state, path, (name, now), answer.as_ref().err());
         match answer {
             Ok(value) => {
-                if state.failures >= FAILURES {
-                    tracing::info!(back_end = name, "back end answers again");
-                }
-                state.failures = 0;
-                state.closed_until = None;
-                state.keep(path, &value, now);
+                let is_outdated = state.sent != sent;
+                state.keep(path, &value, (now, is_outdated));
                 Some(value)
             }
-            Err(reason) => {
-                count(&place.counts.failures);
-                state.failures = state.failures.saturating_add(1);
-                if state.failures >= FAILURES {
-                    state.closed_until = Some(now + back_end.retry_after);
-                }
-                if state.failures <= FAILURES {
-                    tracing::warn!(back_end = name, path, reason, "back end failed");
-                }
-                place.stand_in(&state, path, now)
-            }
+            Err(_) => place.stand_in(&state, path, now),
         }
     }
+}
+
+/// Reads an answer.
+fn read_json(bytes: &[u8]) -> Result<Value, String> {
+    let value: serde_json::Value =
+        serde_json::from_slice(bytes).map_err(|error| format!("the answer is no JSON: {error}"))?;
+    Ok(Value::from(Serde(&value)))
 }
 
 impl Place {
@@ -250,9 +302,15 @@ impl Place {
     fn take_turn(&self, path: &str, now: Instant) -> Turn {
         let until = now + self.back_end.timeout;
         let mut state = self.state.lock();
+        let before = state.arrived;
         loop {
             let copy = state.copies.get(path);
-            if let Some(copy) = copy.filter(|copy| now < copy.read + self.back_end.max_age) {
+            let is_good = |copy: &&Kept| {
+                // What arrived while this waited was asked for by somebody else in the same moment.
+                !copy.is_outdated
+                    && (now < copy.read + self.back_end.max_age || copy.arrival > before)
+            };
+            if let Some(copy) = copy.filter(is_good) {
                 count(&self.counts.hits);
                 return Turn::Answer(Some(copy.value.clone()));
             }
@@ -260,13 +318,17 @@ impl Place {
             let is_closed = state.closed_until.is_some_and(|until| now < until);
             // One request finds out whether a back end answers again; the others do not wait for it.
             let is_tried = state.failures >= FAILURES && !state.running.is_empty();
-            let has_copy = copy.is_some_and(|copy| now < copy.read + self.back_end.max_stale);
+            // Who keeps no answers waits for the one that comes.
+            let has_copy = !self.back_end.max_age.is_zero()
+                && copy.is_some_and(|copy| {
+                    !copy.is_outdated && now < copy.read + self.back_end.max_stale
+                });
             if is_closed || is_tried || (is_asked && has_copy) {
                 return Turn::Answer(self.stand_in(&state, path, now));
             }
             if !is_asked && state.running.len() < self.back_end.connections.max(1) {
                 state.running.push(path.to_owned());
-                return Turn::Ask;
+                return Turn::Ask(state.sent);
             }
             self.counts.waiting.fetch_add(1, Ordering::Relaxed);
             let waited = self.changed.wait_until(&mut state, until);
@@ -274,6 +336,61 @@ impl Place {
             if waited.timed_out() {
                 return Turn::Answer(self.stand_in(&state, path, now));
             }
+        }
+    }
+
+    /// Waits for the turn to send; tells whether it came.
+    fn take_place(&self, now: Instant) -> bool {
+        let until = now + self.back_end.timeout;
+        let mut state = self.state.lock();
+        loop {
+            let is_closed = state.closed_until.is_some_and(|until| now < until);
+            let is_tried = state.failures >= FAILURES && !state.running.is_empty();
+            if is_closed || is_tried {
+                count(&self.counts.refused);
+                return false;
+            }
+            if state.running.len() < self.back_end.connections.max(1) {
+                state.running.push(SENDING.to_owned());
+                return true;
+            }
+            self.counts.waiting.fetch_add(1, Ordering::Relaxed);
+            let waited = self.changed.wait_until(&mut state, until);
+            self.counts.waiting.fetch_sub(1, Ordering::Relaxed);
+            if waited.timed_out() {
+                count(&self.counts.refused);
+                return false;
+            }
+        }
+    }
+
+    /// Ends a request, and notes how it went.
+    fn settle(
+        &self,
+        state: &mut State,
+        path: &str,
+        (name, now): (&str, Instant),
+        failure: Option<&String>,
+    ) {
+        if let Some(at) = state.running.iter().position(|one| one == path) {
+            state.running.swap_remove(at);
+        }
+        self.changed.notify_all();
+        let Some(reason) = failure else {
+            if state.failures >= FAILURES {
+                tracing::info!(back_end = name, "back end answers again");
+            }
+            state.failures = 0;
+            state.closed_until = None;
+            return;
+        };
+        count(&self.counts.failures);
+        state.failures = state.failures.saturating_add(1);
+        if state.failures >= FAILURES {
+            state.closed_until = Some(now + self.back_end.retry_after);
+        }
+        if state.failures <= FAILURES {
+            tracing::warn!(back_end = name, path, reason, "back end failed");
         }
     }
 
@@ -287,15 +404,32 @@ impl Place {
 }
 
 impl State {
-    fn keep(&mut self, path: &str, value: &Value, now: Instant) {
+    fn keep(&mut self, path: &str, value: &Value, (now, is_outdated): (Instant, bool)) {
+        self.arrived += 1;
         if self.copies.len() >= MOST_COPIES && !self.copies.contains_key(path) {
             let oldest = self.copies.iter().min_by_key(|(_, copy)| copy.read);
             if let Some(oldest) = oldest.map(|(path, _)| path.clone()) {
                 self.copies.remove(&oldest);
             }
         }
-        self.copies.insert(path.to_owned(), Kept { value: value.clone(), read: now });
+        let copy = Kept { value: value.clone(), read: now, arrival: self.arrived, is_outdated };
+        self.copies.insert(path.to_owned(), copy);
     }
+
+    /// Notes that something was sent to a path: what is known of its subject may have changed.
+    fn outdate(&mut self, path: &str) {
+        self.sent += 1;
+        let subject = subject_of(path);
+        let about = self.copies.iter_mut().filter(|(known, _)| subject_of(known) == subject);
+        about.for_each(|(_, copy)| copy.is_outdated = true);
+    }
+}
+
+/// Returns what an address is about: `/orders/17` of `/orders/17/lines?all`.
+fn subject_of(path: &str) -> &str {
+    let names = path.split('?').next().unwrap_or(path);
+    let end = names.match_indices('/').nth(2).map_or(names.len(), |(at, _)| at);
+    names.get(..end).unwrap_or(names)
 }
 
 fn count(counter: &AtomicU64) {

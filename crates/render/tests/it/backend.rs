@@ -18,6 +18,8 @@ use crate::site::{Site, body_text, component};
 #[derive(Debug, Default)]
 struct Legacy {
     requests: AtomicUsize,
+    /// What was sent: address and body.
+    sent: Mutex<Vec<(String, String)>>,
     is_dead: AtomicBool,
     answer: Mutex<String>,
     /// While held, requests wait.
@@ -40,6 +42,15 @@ impl Fetch for Wire {
         }
         let answer = self.0.answer.lock().clone();
         Ok(answer.replace("URL", url).into_bytes())
+    }
+
+    fn send(&self, url: &str, body: &[u8], _: Duration, _: usize) -> Result<Vec<u8>, String> {
+        if self.0.is_dead.load(Ordering::SeqCst) {
+            return Err("connection refused".to_owned());
+        }
+        let body = String::from_utf8(body.to_vec()).unwrap();
+        self.0.sent.lock().push((url.to_owned(), body));
+        Ok(b"{\"ok\": true}".to_vec())
     }
 }
 
@@ -204,4 +215,77 @@ fn what_shows_a_back_end_is_drawn_anew_and_has_an_end() {
     get("/content/plain.html");
     let plain = get("/content/plain.html");
     assert_eq!((plain.headers.len(), plain.fragments.hits), (0, 1));
+}
+
+/// Posts a form to the page, which sends it on.
+fn post(shop: &Shop, form: &str) -> String {
+    let snapshot = shop.site.repository.snapshot().unwrap();
+    let request = RenderRequest { method: "POST", form, ..RenderRequest::get("/content/a.html") };
+    body_text(&shop.renderer.render(&snapshot, &request))
+}
+
+const POST: &str = "{% set answer = send(\"legacy\", \"/orders/7/steps\", request.form) %}\
+    {% if answer %}kept: {{ answer.ok }}{% else %}not kept{% endif %}";
+
+#[test]
+fn what_is_sent_is_sent_once_and_outdates_what_was_known() {
+    let shop = shop(|_| {});
+    shop.site.script("/apps/t/status/status.POST.j2", POST);
+    assert_eq!(shop.get("/content/a.html"), SENT);
+    *shop.legacy.answer.lock() = "{\"state\": \"new\", \"steps\": []}".to_owned();
+    assert_eq!(shop.get("/content/a.html"), SENT, "known");
+    assert_eq!(post(&shop, "step=1&name=%3Cb%3E&x=1&x=2"), "kept: true");
+    let sent = shop.legacy.sent.lock().clone();
+    let address = "http://127.0.0.1:1/api/orders/7/steps".to_owned();
+    let body = "{\"step\":\"1\",\"name\":\"<b>\",\"x\":[\"1\",\"2\"]}";
+    let body_read: serde_json::Value = serde_json::from_str(&sent[0].1).unwrap();
+    assert_eq!(sent.len(), 1);
+    assert_eq!(sent[0].0, address);
+    assert_eq!(body_read, serde_json::from_str::<serde_json::Value>(body).unwrap());
+    assert!(shop.get("/content/a.html").contains("new"), "asked again after something was sent");
+    shop.legacy.is_dead.store(true, Ordering::SeqCst);
+    assert_eq!(post(&shop, "step=2"), "not kept");
+    assert_eq!(shop.legacy.sent.lock().len(), 1);
+}
+
+#[test]
+fn pages_that_only_display_send_nothing() {
+    let shop = shop(|_| {});
+    shop.site.script("/apps/t/status/status.html.j2", POST);
+    assert_eq!(
+        shop.renderer
+            .render(
+                &shop.site.repository.snapshot().unwrap(),
+                &RenderRequest { form: "step=1", ..RenderRequest::get("/content/a.html") },
+            )
+            .outcome,
+        tympan_render::Outcome::Error
+    );
+    assert!(shop.legacy.sent.lock().is_empty());
+}
+
+#[test]
+fn who_waits_for_an_answer_shares_it_though_none_is_kept() {
+    let shop = Arc::new(shop(|back_end| {
+        back_end.max_age = Duration::ZERO;
+        back_end.timeout = Duration::from_secs(60);
+    }));
+    *shop.legacy.held.lock() = true;
+    let visitors: Vec<_> = (0..8)
+        .map(|_| {
+            let shop = Arc::clone(&shop);
+            std::thread::spawn(move || shop.get("/content/a.html"))
+        })
+        .collect();
+    while shop.back_ends.counts()[0].1.waiting < 7 {
+        std::thread::yield_now();
+    }
+    *shop.legacy.held.lock() = false;
+    shop.legacy.released.notify_all();
+    for visitor in visitors {
+        assert_eq!(visitor.join().unwrap(), SENT);
+    }
+    assert_eq!(shop.requests(), 1);
+    assert_eq!(shop.get("/content/a.html"), SENT);
+    assert_eq!(shop.requests(), 2, "nothing is kept");
 }
