@@ -10,6 +10,7 @@ use tympan_content::{Node, NodePath};
 
 use crate::backend::BackEnds;
 use crate::dump;
+use crate::dynamic::INCLUDE_HEADER;
 use crate::engine::{Mode, Options};
 use crate::file::StoredFile;
 use crate::fragment::{FragmentCache, Hole};
@@ -114,8 +115,12 @@ impl Drawn {
 
     /// Adds what was read.
     pub(crate) fn into_response(mut self, reads: Reads) -> RenderResponse {
-        // Caches in front hear of changes of content, never of those of other systems.
-        if let Some(max_age) = reads.max_age {
+        if reads.facts.has(Facts::USER) {
+            // What is one visitor's must not come to another, whichever cache stands between.
+            self.headers.push(("cache-control", "private, no-cache".to_owned()));
+            self.headers.push(("dispatcher", "no-cache".to_owned()));
+        } else if let Some(max_age) = reads.max_age {
+            // Caches in front hear of changes of content, never of those of other systems.
             self.headers.push(("cache-control", format!("max-age={}", max_age.as_secs())));
         }
         RenderResponse {
@@ -176,7 +181,7 @@ impl Answer<'_> {
     /// Draws a client library's file.
     fn draw_library(&self) -> Option<Drawn> {
         let path = percent_decode_str(self.request.path).decode_utf8().ok()?;
-        let libraries = Libraries { scripts: &self.table };
+        let libraries = Libraries { scripts: &self.table, joined: self.scripts.libraries() };
         let LibraryAsked { file, extension, is_pinned } = libraries.at_url(&self.reader, &path)?;
         let mut drawn = match file {
             LibraryFile::Stored(file) => Drawn::file(&file),
@@ -274,6 +279,12 @@ impl Answer<'_> {
             drawn.timing = scope.take_timing();
         }
         drawn.failed_components += scope.failures();
+        if let Some(addresses) = scope.take_included() {
+            drawn.headers.push((INCLUDE_HEADER, addresses));
+        }
+        if let Some(warnings) = scope.take_warnings() {
+            drawn.headers.push(("x-tympan-warning", warnings));
+        }
         drawn.fragments = scope.fragment_counts();
         drawn
     }
@@ -282,6 +293,14 @@ impl Answer<'_> {
     fn hand_over(&self, url: &Url, handover: Handover) -> Drawn {
         match handover {
             Handover::Redirect { location, kind } => Drawn::redirect(location, kind),
+            Handover::Picture(picture) => match picture.draw() {
+                Ok(bytes) => Drawn::new(Outcome::Ok, "image/png", bytes),
+                Err(reason) => {
+                    tracing::warn!(file = self.request.path, reason, "picture of a text failed");
+                    let fault = Fault { name: "500", message: "This picture cannot be shown." };
+                    self.draw_fault(url, &fault, Outcome::Error)
+                }
+            },
             Handover::File(path) => {
                 match self.reader.node(&path).and_then(|node| self.file_of(&node)) {
                     Some(file) => Drawn::upload(&file),
@@ -441,6 +460,9 @@ impl Answer<'_> {
             parameters: Parameters::parse(self.request.query),
             edit: self.request.edit && fault.is_none(),
             error: fault.map(|fault| (fault.name.to_owned(), fault.message.to_owned())),
+            user: self.request.visitor.user.to_owned(),
+            form: Parameters::parse(self.request.form),
+            fills_includes: self.request.fills_includes,
         };
         Arc::new(Scope {
             scripts: Arc::clone(&self.scripts),

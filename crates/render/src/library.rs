@@ -9,6 +9,8 @@
 use bytes::Bytes;
 use tympan_content::BlobId;
 
+use crate::client_library::{ClientLibraries, Kind};
+use crate::dynamic;
 use crate::file::{StoredFile, short_hash};
 use crate::link::encode_path;
 use crate::reads::Reader;
@@ -27,6 +29,8 @@ const HASH_DIGITS: usize = 8;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Libraries<'a> {
     pub scripts: &'a ScriptTable,
+    /// Libraries that are joined from files.
+    pub joined: &'a ClientLibraries,
 }
 
 /// A file of a client library.
@@ -34,7 +38,7 @@ pub(crate) struct Libraries<'a> {
 pub(crate) enum LibraryFile {
     /// From the repository.
     Stored(StoredFile),
-    /// From a live folder.
+    /// From a live folder, or from the program.
     Live(Bytes),
 }
 
@@ -90,7 +94,15 @@ impl Libraries<'_> {
 
     /// Finds a file by its name.
     fn find(self, reader: &Reader, name: &str) -> Option<LibraryFile> {
-        PLACES.iter().find_map(|place| {
+        if name == dynamic::FETCHER_NAME {
+            return Some(LibraryFile::Live(Bytes::from_static(dynamic::FETCHER.as_bytes())));
+        }
+        let joined = || {
+            let (stem, extension) = name.rsplit_once('.')?;
+            let kind = Kind::ALL.into_iter().find(|kind| kind.extension() == extension)?;
+            Some(LibraryFile::Live(self.joined.find(stem, kind)?.text.clone()))
+        };
+        let single = PLACES.iter().find_map(|place| {
             let path = format!("{place}{name}");
             if *place != PREFIX && !is_proxied(reader, &path) {
                 return None;
@@ -101,7 +113,8 @@ impl Libraries<'_> {
             let node = reader.node_at(&path)?;
             let file = StoredFile::of(&node).ok().flatten();
             file.map(LibraryFile::Stored)
-        })
+        });
+        single.or_else(joined)
     }
 }
 

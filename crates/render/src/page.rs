@@ -30,6 +30,20 @@ pub(crate) fn title(page: &Node) -> String {
     title.filter(|title| !title.is_empty()).unwrap_or_else(|| page.name()).to_owned()
 }
 
+/// Returns the language of a page: what it says itself, or the nearest page above; empty if none does.
+pub(crate) fn language(reader: &Reader, page: &Node) -> String {
+    let mut next = Some(page.clone());
+    while let Some(page) = next {
+        let content = content(reader, &page);
+        let language = content.and_then(|content| reader.text(&content, "jcr:language"));
+        if let Some(language) = language.filter(|language| !language.is_empty()) {
+            return language;
+        }
+        next = page.path().parent().and_then(|above| containing(reader, &above));
+    }
+    String::new()
+}
+
 /// Tells whether navigations leave the page out.
 pub(crate) fn is_hidden(page: &Node) -> bool {
     page.summary().is_some_and(Summary::hide_in_nav)

@@ -367,6 +367,13 @@ impl Reader {
         Ok(page)
     }
 
+    /// Tells where a query looks at everything; nothing if an index serves it.
+    pub(crate) fn unindexed(&self, engine: &QueryEngine, request: &Request<'_>) -> Option<String> {
+        let explained = engine.explain(&self.snapshot, request, false).ok()?;
+        let bounds = explained.steps.into_iter().flat_map(|step| step.bounds);
+        bounds.into_iter().find(|bound| bound.starts_with("everything below"))
+    }
+
     /// Keeps an error that was met outside of the reader.
     pub(crate) fn fail(&self, error: Error) {
         let _: Option<()> = self.keep(Err(error));

@@ -25,6 +25,10 @@ pub struct RenderRequest<'a> {
     pub visitor: Visitor<'a>,
     /// What a user asks of the fragment cache.
     pub flex: Flex,
+    /// The fields of a form that was sent, urlencoded; only scripts for POST get them.
+    pub form: &'a str,
+    /// Whether who asks fills in includes, so that parts for single visitors may be left to it.
+    pub fills_includes: bool,
 }
 
 /// What components may ask to tell visitors apart.

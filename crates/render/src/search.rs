@@ -10,8 +10,9 @@
 //! Not here: words, stems and scores (the full-text index behind the query engine), who may see what (content).
 
 use tympan_content::query::{Page, QueryEngine, Request, TextExpression, parse_sql2};
-use tympan_content::{Error, Node, Result, Value};
+use tympan_content::{Error, Node, NodePath, Result, Value};
 
+use crate::engine::Mode;
 use crate::reads::Reader;
 
 /// More words and phrases than this are left out.
@@ -21,6 +22,8 @@ const MAX_CHARACTERS: usize = 500;
 /// The most hits of one page, and the last page that is given.
 const MAX_LIMIT: usize = 100;
 const LAST_PAGE: usize = 50;
+/// The most nodes that a query of a component gives.
+const MAX_NODES: usize = 1000;
 
 /// A search.
 #[derive(Debug, Clone, Copy)]
@@ -86,6 +89,41 @@ pub(crate) fn find(reader: &Reader, engine: &QueryEngine, search: Search<'_>) ->
         Some(Hit { page, excerpt: row.excerpt })
     });
     Ok(Hits { hits: hits.collect(), is_more })
+}
+
+/// What a query of a component found.
+#[derive(Debug, Default)]
+pub(crate) struct Queried {
+    pub nodes: Vec<Node>,
+    /// What it looks at, if no index serves it; asked for authors only.
+    pub warning: Option<String>,
+}
+
+/// Runs a query in SQL-2, with values for its variables.
+///
+/// # Errors
+/// In words, if the query is malformed or takes too long.
+pub(crate) fn query(
+    reader: &Reader,
+    engine: &QueryEngine,
+    (statement, given): (&str, Vec<(String, String)>),
+    (limit, component, mode): (usize, &str, Mode),
+) -> std::result::Result<Queried, String> {
+    let query = parse_sql2(statement).map_err(|error| error.to_string())?;
+    let mut request = Request::new(query);
+    request.variables =
+        given.into_iter().map(|(name, value)| (name, Value::String(value))).collect();
+    request.limit = Some(limit.clamp(1, MAX_NODES) as u64);
+    request.component = component;
+    // What it finds may change with any node.
+    let page =
+        reader.query(engine, &request, &NodePath::root()).map_err(|error| error.to_string())?;
+    let nodes = page.rows.iter().filter_map(|row| row.node().cloned()).collect();
+    let warning = match mode {
+        Mode::Author => reader.unindexed(engine, &request),
+        Mode::Publish => None,
+    };
+    Ok(Queried { nodes, warning })
 }
 
 /// Reads what a visitor typed: words, "phrases", and `-` before what must not be there. Nothing if no word is wanted.

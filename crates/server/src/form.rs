@@ -213,7 +213,7 @@ fn parse_urlencoded(bytes: &Bytes) -> Result<Vec<Field>> {
 }
 
 /// Sorts what went wrong while a body was read.
-fn broken(error: &(dyn std::error::Error + 'static)) -> Failure {
+pub(crate) fn broken(error: &(dyn std::error::Error + 'static)) -> Failure {
     if is_too_large(error) {
         Failure::new(StatusCode::PAYLOAD_TOO_LARGE, "the body is larger than this server takes")
     } else if is_stalled(error) {

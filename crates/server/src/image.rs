@@ -169,6 +169,7 @@ async fn serve(
         return Ok(None);
     }
     let viewer = instance.viewer_of(identity.as_ref())?;
+    let anonymous = instance.viewer_of(None)?;
     let path =
         percent_encoding::percent_decode_str(parts.uri.path()).decode_utf8_lossy().into_owned();
     let (wished, url) = (address.clone(), parts.uri.path().to_owned());
@@ -186,7 +187,11 @@ async fn serve(
             else {
                 return Ok(None);
             };
-            let wanted = Wanted::of(instance, &wished, &asset)?;
+            let mut wanted = Wanted::of(instance, &wished, &asset)?;
+            if viewer != anonymous {
+                let seen = instance.repository.snapshot()?.seen_by(&anonymous);
+                wanted.is_private = seen.node(&path)?.is_none();
+            }
             let (Some(ledger), Some(ticket)) = (&instance.ledger, ticket) else {
                 return Ok(Some((wanted, Recorded::Kept)));
             };
@@ -196,8 +201,12 @@ async fn serve(
         })
         .await?;
     let Some((wanted, recorded)) = wanted else { return Ok(None) };
+    let is_private = wanted.is_private;
     let mut response = answer(instance, images, parts, &wanted).await?;
     add_keys(instance, parts.uri.path(), &mut response);
+    if is_private && instance.role == Role::Publish {
+        response = page::unshared(response);
+    }
     if recorded != Recorded::Kept {
         response = page::unkept(response);
     }
@@ -212,6 +221,8 @@ struct Wanted {
     address: ImageAddress,
     blob: BlobId,
     focus: Focus,
+    /// Whether not everybody may have it.
+    is_private: bool,
 }
 
 impl Wanted {
@@ -238,7 +249,12 @@ impl Wanted {
             return Err(Failure::new(StatusCode::NOT_FOUND, "the asset has no original"));
         };
         refuse_failed(asset, blob)?;
-        Ok(Self { address: address.clone(), blob: *blob, focus: focus_of(asset)? })
+        Ok(Self {
+            address: address.clone(),
+            blob: *blob,
+            focus: focus_of(asset)?,
+            is_private: false,
+        })
     }
 
     fn key(&self) -> PictureKey {

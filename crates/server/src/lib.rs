@@ -39,6 +39,7 @@ mod surrogate;
 mod throttle;
 mod timing;
 mod touch;
+mod visitor;
 mod wishes;
 
 pub use image::{ExportPictures, ImageOptions};

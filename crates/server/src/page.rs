@@ -13,13 +13,14 @@ use tympan_render::binary::{self, Conditions, Plan};
 use tympan_render::ledger::{Look, Recorded};
 use tympan_render::url::Url;
 use tympan_render::{
-    Blob, Body, Flex, Outcome, Recording, Redirect, RenderRequest, RenderResponse, Visitor,
+    Blob, Body, Facts, Flex, Outcome, Recording, Redirect, RenderRequest, RenderResponse, Visitor,
 };
 use tympan_web::listen::Peer;
 use tympan_web::read_body::from_reader;
 
 use crate::api::endpoint::on_branch;
 use crate::failure::{Failure, Result};
+use crate::login::Identity;
 use crate::metrics::count;
 use crate::surrogate::add_keys;
 use crate::{Instance, Role, timing};
@@ -38,7 +39,37 @@ pub(crate) async fn get(State(instance): State<Arc<Instance>>, request: Request)
                 percent_encoding::utf8_percent_encode(target, percent_encoding::NON_ALPHANUMERIC);
             HttpRedirect::to(&format!("/login.html?resource={target}")).into_response()
         }
-        Err(failure) => failure.into_response(),
+        Err(failure) => show_failure(&instance, &parts, failure).await,
+    }
+}
+
+/// Answers a failure: visitors of a publisher get the page that the site has for a refusal.
+pub(crate) async fn show_failure(
+    instance: &Arc<Instance>,
+    parts: &Parts,
+    failure: Failure,
+) -> Response {
+    let is_refusal = failure.status == StatusCode::FORBIDDEN && instance.role == Role::Publish;
+    if !is_refusal || !wants_page(&parts.headers) {
+        return failure.into_response();
+    }
+    let asked = Asked::by_nobody(parts, instance);
+    let drawn = instance
+        .work(move |instance| {
+            let asked = asked?;
+            let snapshot = instance.repository.snapshot()?.seen_by(&asked.viewer);
+            let request = RenderRequest { method: "GET", ..RenderRequest::get(&asked.path) };
+            let message = "This is not for you to see or do.";
+            let drawn = instance.renderer.render_fault(&snapshot, &request, "403", message);
+            to_http(&instance.repository, drawn, (&asked, Wishes::default()))
+        })
+        .await;
+    match drawn {
+        Ok(mut response) => {
+            *response.status_mut() = StatusCode::FORBIDDEN;
+            unkept(response)
+        }
+        Err(_) => failure.into_response(),
     }
 }
 
@@ -50,21 +81,14 @@ fn wants_page(headers: &HeaderMap) -> bool {
 
 async fn serve(instance: &Arc<Instance>, parts: &Parts) -> Result<Response> {
     let identity = instance.identify(parts).await?;
-    let path = parts.uri.path().to_owned();
     if instance.role == Role::Author && identity.is_none() {
         return Err(Failure::new(StatusCode::UNAUTHORIZED, "log in first"));
     }
     let asked = Asked {
-        viewer: instance.viewer_of(identity.as_ref())?,
         is_edit: instance.role == Role::Author
             && query_value(parts.uri.query(), "wcmmode") == Some("edit"),
         branch: branch_of(instance, parts)?,
-        query: parts.uri.query().unwrap_or_default().to_owned(),
-        headers: parts.headers.clone(),
-        is_head: parts.method == Method::HEAD,
-        peer: parts.extensions.get::<Peer>().copied(),
-        user: identity.as_ref().map(|identity| identity.user.clone()),
-        path,
+        ..Asked::by(identity.as_ref(), parts, instance)?
     };
     let mut response = instance.work(move |instance| answer(instance, &asked)).await?;
     if let Some(identity) = identity {
@@ -87,19 +111,64 @@ fn branch_of(instance: &Instance, parts: &Parts) -> Result<Option<String>> {
 }
 
 /// What a request asks for, detached from its connection.
-struct Asked {
+#[derive(Clone)]
+pub(crate) struct Asked {
     viewer: Viewer,
     path: String,
     branch: Option<String>,
     query: String,
     headers: HeaderMap,
     is_edit: bool,
-    is_head: bool,
+    method: &'static str,
+    /// The fields of a form, urlencoded.
+    form: String,
     peer: Option<Peer>,
     user: Option<String>,
 }
 
+/// By which caches in front say that they fill in includes (ESI 1.0, section 6).
+const CAPABILITY: &str = "surrogate-capability";
+
 impl Asked {
+    /// Takes a request of somebody, as it is for visitors.
+    pub(crate) fn by(
+        identity: Option<&Identity>,
+        parts: &Parts,
+        instance: &Instance,
+    ) -> Result<Self> {
+        Ok(Self {
+            viewer: instance.viewer_of(identity)?,
+            is_edit: false,
+            branch: None,
+            query: parts.uri.query().unwrap_or_default().to_owned(),
+            headers: parts.headers.clone(),
+            method: if parts.method == Method::HEAD { "HEAD" } else { "GET" },
+            form: String::new(),
+            peer: parts.extensions.get::<Peer>().copied(),
+            user: identity.map(|identity| identity.user.clone()),
+            path: parts.uri.path().to_owned(),
+        })
+    }
+
+    fn by_nobody(parts: &Parts, instance: &Instance) -> Result<Self> {
+        Self::by(None, parts, instance)
+    }
+
+    /// Returns the same request as one that sends a form.
+    pub(crate) fn posting(self, form: String) -> Self {
+        Self { method: "POST", form, ..self }
+    }
+
+    /// Returns the same request by somebody without a login.
+    fn as_nobody(&self, instance: &Instance) -> Result<Self> {
+        Ok(Self { viewer: instance.viewer_of(None)?, user: None, ..self.clone() })
+    }
+
+    /// Tells whether who asks fills in includes.
+    fn fills_includes(&self) -> bool {
+        self.header(CAPABILITY).split([',', '"', ' ']).any(|one| one == "SSI/1.0")
+    }
+
     /// Returns a header's value.
     fn header(&self, name: &str) -> &str {
         self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
@@ -174,20 +243,70 @@ fn answer(instance: &Instance, asked: &Asked) -> Result<Response> {
         add_keys(instance, &asked.path, &mut response);
         Ok(response)
     };
+    let own = match asked.user.is_some() && instance.role == Role::Publish {
+        true => Some(draw(instance, &repository, (asked, wishes), Recording::Paths)?.0),
+        false => None,
+    };
+    // What uses the visitor says so itself, and nobody keeps it.
+    if own.as_ref().is_some_and(|own| own.reads.facts.has(Facts::USER)) {
+        return own.map_or_else(|| Err(Failure::not_found(&asked.path)), answer);
+    }
+    let everyones = match &own {
+        Some(_) => asked.as_nobody(instance)?,
+        None => asked.clone(),
+    };
+    let (drawn, is_kept) = draw_noted(instance, &repository, (&everyones, wishes))?;
+    match own {
+        // What this visitor alone may see must not come to others.
+        Some(own) if !is_same(&own, &drawn) => Ok(unshared(answer(own)?)),
+        _ if is_kept => answer(drawn),
+        _ => Ok(unkept(answer(drawn)?)),
+    }
+}
+
+/// Draws what everybody may get, and notes in the ledger what it was drawn from; tells whether that was possible.
+fn draw_noted(
+    instance: &Instance,
+    repository: &Repository,
+    (asked, wishes): (&Asked, Wishes),
+) -> Result<(RenderResponse, bool)> {
     let Some(ledger) = &instance.ledger else {
-        return answer(draw(instance, &repository, (asked, wishes), Recording::Count)?.0);
+        return Ok((draw(instance, repository, (asked, wishes), Recording::Count)?.0, true));
     };
     for _ in 0..MAX_DRAWINGS {
         let ticket = ledger.ticket();
-        let (drawn, look) = draw(instance, &repository, (asked, wishes), Recording::Paths)?;
+        let (drawn, look) = draw(instance, repository, (asked, wishes), Recording::Paths)?;
         match ledger.record_look(ticket, &asked.path, &drawn.reads.dependencies(), look) {
-            Recorded::Kept => return answer(drawn),
+            Recorded::Kept => return Ok((drawn, true)),
             Recorded::Outdated => {}
-            Recorded::Lost => return Ok(unkept(answer(drawn)?)),
+            Recorded::Lost => return Ok((drawn, false)),
         }
     }
-    let (drawn, _) = draw(instance, &repository, (asked, wishes), Recording::Count)?;
-    Ok(unkept(answer(drawn)?))
+    Ok((draw(instance, repository, (asked, wishes), Recording::Count)?.0, false))
+}
+
+/// Tells whether two drawings are the same for whoever gets them.
+fn is_same(one: &RenderResponse, other: &RenderResponse) -> bool {
+    let is_same_body = match (&one.body, &other.body) {
+        (Body::Bytes(one), Body::Bytes(other)) => one == other,
+        (Body::Blob(one), Body::Blob(other)) => one == other,
+        (Body::Empty, Body::Empty) => true,
+        _ => false,
+    };
+    is_same_body
+        && one.outcome == other.outcome
+        && one.content_type == other.content_type
+        && one.headers == other.headers
+}
+
+/// Answers a form that a visitor sent to a page; nothing if no script of the page takes it.
+pub(crate) fn take_form(instance: &Instance, asked: &Asked) -> Result<Option<Response>> {
+    let wishes = Wishes::default();
+    let (drawn, _) = draw(instance, &instance.repository, (asked, wishes), Recording::Count)?;
+    if matches!(drawn.outcome, Outcome::MethodNotAllowed) {
+        return Ok(None);
+    }
+    Ok(Some(unkept(to_http(instance, drawn, (asked, wishes))?)))
 }
 
 /// Drawings of one request that changes may overtake, before one is sent that nobody may keep.
@@ -203,7 +322,7 @@ fn draw(
     let snapshot = repository.snapshot()?.seen_by(&asked.viewer);
     let ip = asked.peer.map(|peer| peer.addr.ip().to_string()).unwrap_or_default();
     let request = RenderRequest {
-        method: if asked.is_head { "HEAD" } else { "GET" },
+        method: asked.method,
         path: &asked.path,
         query: &asked.query,
         scheme: asked.scheme(),
@@ -212,6 +331,8 @@ fn draw(
         recording,
         visitor: asked.visitor(&ip),
         flex: wishes.flex,
+        form: &asked.form,
+        fills_includes: asked.fills_includes(),
     };
     let snapshot = match asked.path.contains(";v=") {
         true => at_version(&snapshot, &asked.path)?,
@@ -251,6 +372,14 @@ impl Instance {
 pub(crate) fn unkept(mut response: Response) -> Response {
     let headers = response.headers_mut();
     set(headers, header::CACHE_CONTROL, "no-store");
+    set(headers, HeaderName::from_static("dispatcher"), "no-cache");
+    response
+}
+
+/// Keeps everybody but the visitor from storing an answer.
+pub(crate) fn unshared(mut response: Response) -> Response {
+    let headers = response.headers_mut();
+    set(headers, header::CACHE_CONTROL, "private, no-cache");
     set(headers, HeaderName::from_static("dispatcher"), "no-cache");
     response
 }
@@ -312,7 +441,7 @@ fn to_http(
     };
     let mut response = match body {
         Body::Blob(blob) if status == StatusCode::OK => {
-            send_blob(repository, &blob, &asked.headers, asked.is_head)?
+            send_blob(repository, &blob, &asked.headers, asked.method == "HEAD")?
         }
         Body::Blob(_) | Body::Empty => status.into_response(),
         Body::Bytes(bytes) if is_commented && content_type.starts_with("text/html") => {

@@ -20,7 +20,7 @@ use crate::metrics::count;
 use crate::observe::observe;
 use crate::{
     Instance, Role, api, health, interface, package, page, post as sling_post, put as sling_put,
-    query, receive, store, timing,
+    query, receive, store, timing, visitor,
 };
 
 /// Returns the routes of an instance's main listener.
@@ -98,6 +98,7 @@ async fn resource(State(instance): State<Arc<Instance>>, request: Request) -> Re
             Some(address) => crate::image::get(instance, request, address).await,
             None => page::get(State(instance), request).await,
         },
+        Method::POST if instance.role == Role::Publish => visitor::post(&instance, request).await,
         Method::POST => sling_post::post(State(instance), request).await.into_response(),
         Method::PUT => sling_put::put(State(instance), request).await,
         _ => Failure::new(
@@ -119,19 +120,49 @@ struct Credentials {
     password: String,
 }
 
+/// Where a form of a page goes on; without, programs get JSON.
+#[derive(Deserialize)]
+struct Onward {
+    /// The path of the page after a success.
+    resource: Option<String>,
+    /// The path of the page after a failure.
+    failed: Option<String>,
+}
+
+/// Returns a redirect to a page of this site, whatever somebody wrote into a link.
+fn see(path: &str) -> Option<Response> {
+    let is_own = path.starts_with('/')
+        && !path.starts_with("//")
+        && !path.contains(|one: char| one == '\\' || one.is_control());
+    is_own.then(|| Redirect::to(path).into_response())
+}
+
 async fn log_in(
     State(instance): State<Arc<Instance>>,
     peer: Option<Extension<Peer>>,
+    onward: Query<Onward>,
+    headers: HeaderMap,
     form: Form<Credentials>,
 ) -> Result<Response> {
+    // Who is logged in by another site as somebody else would send that site's owner what is typed next.
+    visitor::check_site(&headers)?;
     let Credentials { user, password } = form.0;
     let peer = peer.map(|peer| peer.0);
     let begun = instance.logins.log_in(&user, &password, peer, SystemTime::now()).await;
-    if let Err(failure) = &begun {
-        instance.metrics.count_failed_login(failure);
+    let failed = onward.failed.as_deref().and_then(see);
+    match begun {
+        Ok((token, identity)) => Ok(match onward.resource.as_deref().and_then(see) {
+            Some(mut response) => {
+                put_cookie(&mut response, Some(&token), peer);
+                response
+            }
+            None => with_session(&token, &identity, peer),
+        }),
+        Err(failure) => {
+            instance.metrics.count_failed_login(&failure);
+            failed.ok_or(failure)
+        }
     }
-    let (token, identity) = begun?;
-    Ok(with_session(&token, &identity, peer))
 }
 
 fn with_session(token: &str, identity: &Identity, peer: Option<Peer>) -> Response {
@@ -174,10 +205,12 @@ async fn log_in_by_link(
 async fn log_out(
     State(instance): State<Arc<Instance>>,
     peer: Option<Extension<Peer>>,
+    onward: Query<Onward>,
     headers: HeaderMap,
 ) -> Result<Response> {
     instance.logins.log_out(&headers).await?;
-    let mut response = Json(json!({})).into_response();
+    let page = onward.resource.as_deref().and_then(see);
+    let mut response = page.unwrap_or_else(|| Json(json!({})).into_response());
     put_cookie(&mut response, None, peer.map(|peer| peer.0));
     Ok(response)
 }

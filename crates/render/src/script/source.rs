@@ -8,11 +8,13 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use bytes::Bytes;
-use tympan_content::{Node, NodePath, Repository, Snapshot};
+use tympan_content::{Node, NodePath, Property, Repository, Snapshot};
 
 use super::index::SEARCH_PATHS;
 use super::name::ENGINE;
+use crate::client_library::LibrarySource;
 use crate::file::StoredFile;
+use crate::i18n;
 use crate::{Error, Result};
 
 /// The texts of all scripts, and what the nodes of their types say.
@@ -24,7 +26,16 @@ pub struct ScriptSet {
     pub super_types: BTreeMap<String, String>,
     /// What folders of types say about keeping, in `cache`, by their absolute paths.
     pub caches: BTreeMap<String, String>,
+    /// How folders of types want to be put into pages, in `dynamic`, by their absolute paths.
+    pub dynamics: BTreeMap<String, String>,
+    /// The folders of client libraries, by their absolute paths.
+    pub libraries: BTreeMap<String, LibrarySource>,
+    /// What texts of components are in other languages: by language, by their key.
+    pub messages: BTreeMap<String, BTreeMap<String, String>>,
 }
+
+/// The type of the folders of client libraries.
+const LIBRARY_TYPE: &str = "cq:ClientLibraryFolder";
 
 /// A source of scripts.
 pub trait ScriptSource: fmt::Debug + Send + Sync {
@@ -69,13 +80,60 @@ impl RepositorySource {
         if let Some(cache) = node.text("cache") {
             set.caches.insert(path.to_owned(), cache);
         }
-        if node.primary_type() == "nt:file" {
-            if is_script(node.name()) {
+        if let Some(dynamic) = node.text("dynamic") {
+            set.dynamics.insert(path.to_owned(), dynamic);
+        }
+        match node.primary_type() {
+            "nt:file" if is_script(node.name()) => {
                 set.scripts.insert(path.to_owned(), self.read_text(node)?);
             }
+            "nt:file" if is_dictionary(path) => {
+                i18n::add_file(set, path, &self.read_text(node)?);
+            }
+            "sling:MessageEntry" => i18n::add_entry(set, node)?,
+            LIBRARY_TYPE => {
+                let source = self.library(node)?;
+                set.libraries.insert(path.to_owned(), source);
+            }
+            _ => {}
+        }
+        if node.primary_type() == "nt:file" {
             return Ok(());
         }
         node.children()?.iter().try_for_each(|child| self.collect(child, set))
+    }
+
+    /// Reads a client library.
+    fn library(&self, node: &Node) -> Result<LibrarySource> {
+        let texts = |name: &str| {
+            let property = node.property(name);
+            let values = property.iter().flat_map(Property::values);
+            values.map(|value| value.to_text().into_owned()).collect::<Vec<_>>()
+        };
+        let mut source = LibrarySource {
+            categories: texts("categories"),
+            dependencies: texts("dependencies"),
+            embeds: texts("embed"),
+            is_proxied: texts("allowProxy").iter().any(|text| text == "true"),
+            files: BTreeMap::new(),
+        };
+        self.library_files(node, node, &mut source)?;
+        Ok(source)
+    }
+
+    fn library_files(&self, top: &Node, node: &Node, source: &mut LibrarySource) -> Result<()> {
+        for child in node.children()? {
+            let relative = child.path().as_str().strip_prefix(top.path().as_str());
+            let relative = relative.unwrap_or_default().trim_start_matches('/').to_owned();
+            match child.primary_type() {
+                "nt:file" if is_library_text(&relative) => {
+                    source.files.insert(relative, self.read_text(&child)?);
+                }
+                "nt:file" => {}
+                _ => self.library_files(top, &child, source)?,
+            }
+        }
+        Ok(())
     }
 
     /// Reads the text of a script.
@@ -136,9 +194,25 @@ fn roots(snapshot: &Snapshot) -> Result<Vec<Node>> {
     Ok(roots)
 }
 
+/// Tells whether a file is a part of what client libraries join, or a list of such.
+fn is_library_text(name: &str) -> bool {
+    name.rsplit_once('.').is_some_and(|(_, suffix)| matches!(suffix, "css" | "js" | "txt"))
+}
+
+/// Tells whether a path is that of a dictionary: `i18n/de.json`.
+fn is_dictionary(path: &str) -> bool {
+    path.rsplit_once('/')
+        .is_some_and(|(folder, name)| folder.ends_with("/i18n") && name.ends_with(".json"))
+}
+
 /// Tells whether a file's name ends like a script's.
 fn is_script(name: &str) -> bool {
     name.rsplit_once('.').is_some_and(|(_, suffix)| suffix == ENGINE)
+}
+
+/// Tells whether a file is read when scripts are.
+fn is_source(path: &str) -> bool {
+    is_script(path) || is_library_text(path) || is_dictionary(path)
 }
 
 /// A site's folder on disk, read live: `apps/…` and `etc.clientlibs/…` in it stand for `/apps/…` and so on.
@@ -230,15 +304,30 @@ impl ScriptSource for DirSource {
     fn load(&self, snapshot: &Snapshot) -> Result<ScriptSet> {
         let mut set = self.below.load(snapshot)?;
         let mut files = self.files()?;
-        files.retain(|file| is_script(&file.node_path));
+        files.retain(|file| is_source(&file.node_path));
         let parent = |path: &str| path.rsplit_once('/').map(|(parent, _)| parent.to_owned());
-        let live: BTreeSet<_> = files.iter().filter_map(|file| parent(&file.node_path)).collect();
+        let scripts = files.iter().filter(|file| is_script(&file.node_path));
+        let live: BTreeSet<_> = scripts.filter_map(|file| parent(&file.node_path)).collect();
         set.scripts.retain(|path, _| parent(path).is_none_or(|parent| !live.contains(&parent)));
         for file in files {
             let Ok(bytes) = std::fs::read(&file.file) else {
                 continue;
             };
-            set.scripts.insert(file.node_path, String::from_utf8_lossy(&bytes).into_owned());
+            let text = String::from_utf8_lossy(&bytes).into_owned();
+            if is_script(&file.node_path) {
+                set.scripts.insert(file.node_path, text);
+            } else if is_dictionary(&file.node_path) {
+                i18n::add_file(&mut set, &file.node_path, &text);
+            } else {
+                let path = file.node_path.as_str();
+                let library = set.libraries.iter_mut().find_map(|(folder, source)| {
+                    let relative = path.strip_prefix(folder.as_str())?.strip_prefix('/')?;
+                    Some((source, relative))
+                });
+                if let Some((source, relative)) = library {
+                    source.files.insert(relative.to_owned(), text);
+                }
+            }
         }
         Ok(set)
     }

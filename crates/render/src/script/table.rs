@@ -13,7 +13,10 @@ use super::index::{ScriptIndex, folders};
 use super::name::Wanted;
 use super::source::{ScriptSet, ScriptSource};
 use crate::Result;
+use crate::client_library::ClientLibraries;
+use crate::dynamic::Dynamic;
 use crate::fragment::Directives;
+use crate::i18n::Dictionaries;
 use crate::reads::Reader;
 use crate::template::{Failure, Rewritten, analyze};
 
@@ -42,6 +45,10 @@ pub(crate) struct Scripts {
     never: Arc<Directives>,
     /// Tells drawings of these scripts from those of others; empty where a commit tells of new scripts.
     mark: String,
+    /// Types that are put into pages for each visitor, by their folders.
+    dynamics: HashMap<String, Dynamic>,
+    libraries: ClientLibraries,
+    dictionaries: Dictionaries,
 }
 
 impl Scripts {
@@ -53,6 +60,14 @@ impl Scripts {
             index.set_super_type(folder, super_type);
         }
         let mut takers = HashSet::new();
+        let dynamics = set.dynamics.iter().filter_map(|(folder, text)| {
+            let dynamic = Dynamic::find(text);
+            if dynamic.is_none() {
+                tracing::warn!(path = %folder, reason = %text, "`dynamic` of a component makes no sense");
+            }
+            Some((folder.clone(), dynamic?))
+        });
+        let dynamics = dynamics.collect();
         let caches = set.caches.iter().map(|(folder, text)| (folder.clone(), read(folder, text)));
         let caches = caches.collect();
         for (path, text) in &set.scripts {
@@ -84,6 +99,8 @@ impl Scripts {
                 }
             }
         }
+        let libraries = ClientLibraries::build(&set.libraries);
+        let dictionaries = Dictionaries::new(set.messages);
         for (path, text) in set.scripts {
             if origins.contains_key(&path) || broken.contains_key(&path) {
                 continue;
@@ -108,7 +125,30 @@ impl Scripts {
             directives,
             never,
             mark: String::new(),
+            dynamics,
+            libraries,
+            dictionaries,
         }
+    }
+
+    /// Returns the client libraries.
+    pub(crate) fn libraries(&self) -> &ClientLibraries {
+        &self.libraries
+    }
+
+    /// Returns what texts are in other languages.
+    pub(crate) fn dictionaries(&self) -> &Dictionaries {
+        &self.dictionaries
+    }
+
+    /// Tells how a type, or the nearest super type that says so, is put into pages.
+    pub(crate) fn dynamic(&self, resource_type: &str, super_type: Option<&str>) -> Option<Dynamic> {
+        if self.dynamics.is_empty() {
+            return None;
+        }
+        let chain = self.index.chain(resource_type, super_type);
+        let mut places = chain.iter().flat_map(|one| folders(one));
+        places.find_map(|folder| self.dynamics.get(&folder).copied())
     }
 
     /// Finds the script for a resource type.
@@ -174,6 +214,10 @@ impl Scripts {
         let key = format!("{resource_type}\0{}", super_type.unwrap_or_default());
         if let Some(known) = self.directives.get(&key) {
             return known;
+        }
+        // What stands for a dynamic component is noted in its page's answer each time.
+        if self.dynamic(resource_type, super_type).is_some() {
+            return Arc::clone(&self.never);
         }
         let chain = self.index.chain(resource_type, super_type);
         let places = chain.iter().flat_map(|one| folders(one));

@@ -11,10 +11,13 @@ use super::failure::{Failure, wrong_call};
 use super::object::{ResourceObject, properties};
 use super::page::{NavEntry, PageObject};
 use super::scope::{Asked, Handover, Scope};
+use crate::dynamic::{self, Dynamic};
 use crate::engine::Mode;
 use crate::fragment::Hole;
+use crate::library::Libraries;
 use crate::page;
 use crate::reads::Facts;
+use crate::request::Parameters;
 use crate::resource::Resource;
 
 /// The name under which functions find the frame; no template can spell it.
@@ -130,8 +133,12 @@ impl Frame {
         find: impl FnOnce() -> Result<Resource, Failure>,
         target: &Value,
     ) -> String {
-        let draw =
-            |resource: &Resource| Ok(self.include_resource(resource, Arc::clone(&hole.selectors)));
+        let draw = |resource: &Resource| {
+            // The address of a part is that of its node, which tells nothing of another type.
+            let part = hole.forced.is_none().then(|| self.leave_to_visitor(resource)).flatten();
+            let selectors = Arc::clone(&hole.selectors);
+            Ok(part.unwrap_or_else(|| self.include_resource(resource, selectors)))
+        };
         let drawn = self.scope.draw_kept(&hole, find, draw);
         let text =
             drawn.unwrap_or_else(|failure| self.place_failure(&failure, &target.to_string()));
@@ -155,6 +162,36 @@ impl Frame {
         format!(
             "<div data-tympan-path=\"{path}\" data-tympan-type=\"{resource_type}\">{text}</div>"
         )
+    }
+
+    /// Returns what stands for a component that is drawn for each visitor; nothing if it is to be drawn here.
+    fn leave_to_visitor(&self, resource: &Resource) -> Option<String> {
+        let scope = &self.scope;
+        let (resource_type, super_type) = (resource.resource_type(), resource.super_type());
+        let dynamic = scope.scripts.dynamic(&resource_type, super_type.as_deref())?;
+        let is_page = matches!(scope.request.method.as_str(), "GET" | "HEAD");
+        if scope.mode == Mode::Author || !is_page || scope.request.error.is_some() {
+            return None;
+        }
+        scope.scripts.note_types(&scope.reader, &resource_type, super_type.as_deref());
+        let node = resource.node()?;
+        scope.reader.note_type(node);
+        let address = dynamic::address_of(node.path().as_str());
+        match dynamic {
+            Dynamic::Include if scope.request.fills_includes => {
+                scope.note_included(&address);
+                Some(dynamic::include_tag(&address))
+            }
+            Dynamic::Include => None,
+            Dynamic::Ajax => {
+                let libraries =
+                    Libraries { scripts: &scope.table, joined: scope.scripts.libraries() };
+                let script = scope
+                    .wants_fetcher()
+                    .then(|| libraries.url(&scope.reader, dynamic::FETCHER_NAME));
+                Some(dynamic::place(&address, script.as_deref()))
+            }
+        }
     }
 
     /// Tells whether a component is a part of others that authors do not choose: its group is `.hidden`. Such parts
@@ -256,18 +293,15 @@ fn node_of(value: &Value) -> Option<&Node> {
 /// The request, as `request` in templates.
 struct RequestObject(Arc<Scope>);
 
-impl RequestObject {
-    /// Returns the parameters: one value as text, several as a list.
-    fn parameters(&self) -> Value {
-        let parameters = &self.0.request.parameters;
-        Value::from_pairs(parameters.names().map(|name| {
-            let value = match parameters.values(name).unwrap_or_default() {
-                [one] => Value::from(one.as_str()),
-                many => many.iter().map(|one| Value::from(one.as_str())).collect::<Vec<_>>().into(),
-            };
-            (name, value)
-        }))
-    }
+/// Returns parameters: one value as text, several as a list.
+fn pairs_of(parameters: &Parameters) -> Value {
+    Value::from_pairs(parameters.names().map(|name| {
+        let value = match parameters.values(name).unwrap_or_default() {
+            [one] => Value::from(one.as_str()),
+            many => many.iter().map(|one| Value::from(one.as_str())).collect::<Vec<_>>().into(),
+        };
+        (name, value)
+    }))
 }
 
 impl Object for RequestObject {
@@ -280,6 +314,7 @@ impl Object for RequestObject {
         self.0.reader.note_fact(match key {
             "path" => Facts::PAGE,
             "parameters" => Facts::PARAMETERS,
+            "user" | "form" => Facts::USER,
             "url" => Facts::URL.and(Facts::PAGE).and(Facts::PARAMETERS),
             _ => Facts::URL,
         });
@@ -295,7 +330,10 @@ impl Object for RequestObject {
             "selector_string" => Value::from(request.url.selector_string()),
             "extension" => Value::from(request.url.extension.as_deref()?),
             "suffix" => Value::from(request.url.suffix.as_deref()?),
-            "parameters" => self.parameters(),
+            "parameters" => pairs_of(&request.parameters),
+            "form" => pairs_of(&request.form),
+            "user" if request.user.is_empty() => return None,
+            "user" => Value::from(request.user.as_str()),
             "url" => Value::from(request.raw.as_str()),
             "method" => Value::from(request.method.as_str()),
             "mode" => Value::from(match self.0.mode {

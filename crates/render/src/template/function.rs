@@ -4,6 +4,7 @@
     reason = "MiniJinja hands keyword arguments over by value"
 )]
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,16 +12,22 @@ use minijinja::value::Kwargs;
 use minijinja::{Environment, Error, State, Value};
 
 use super::asset::asset_value;
+use super::escape::escape;
 use super::failure::wrong_call;
 use super::frame::{Change, Frame};
 use super::object::{NodeList, ResourceObject};
+use super::output::plain;
 use super::page::{PageObject, TagObject, navigation};
 use super::scope::Handover;
 use super::value::format_date;
+use crate::client_library::Kind;
+use crate::engine::Mode;
 use crate::library::Libraries;
+use crate::message;
 use crate::page::{self, Order};
 use crate::response::Redirect;
 use crate::search::{self, Hits, Search};
+use crate::text_picture::TextPicture;
 use crate::url::split_selectors;
 
 /// The longest that a component may sleep or burn.
@@ -38,10 +45,15 @@ pub(super) fn add_all(environment: &mut Environment<'_>) {
     environment.add_function("search", search);
     environment.add_function("search_titles", search_titles);
     environment.add_function("data", data);
+    environment.add_function("send", send);
+    environment.add_function("send_text_picture", send_text_picture);
     environment.add_function("tags", tags);
     environment.add_function("link", link);
     environment.add_function("asset", asset);
     environment.add_function("clientlib", clientlib);
+    environment.add_function("clientlibs", clientlibs);
+    environment.add_function("i18n", i18n);
+    environment.add_function("query", query);
     environment.add_function("date", date);
     environment.add_function("send_file", send_file);
     environment.add_function("redirect", redirect);
@@ -206,6 +218,43 @@ fn data(state: &mut State<'_, '_>, name: &str, path: &str) -> Result<Value, Erro
     Ok(value.unwrap_or(Value::UNDEFINED))
 }
 
+/// `send(name, path, value)`: what a back end says to a value that it is sent, or nothing. Only scripts for POST may.
+fn send(state: &mut State<'_, '_>, name: &str, path: &str, value: &Value) -> Result<Value, Error> {
+    let frame = Frame::of(state)?;
+    if frame.scope.request.method != "POST" {
+        return Err(wrong_call("`send` is for scripts that answer a POST, such as `page.POST.j2`"));
+    }
+    let Some(back_ends) = &frame.scope.back_ends else {
+        return Err(wrong_call("no back ends are configured"));
+    };
+    frame.scope.reader.note_data(Duration::ZERO);
+    let body = serde_json::to_vec(value)
+        .map_err(|error| wrong_call(format!("the value cannot be sent: {error}")))?;
+    let answer = back_ends.send(name, path, &body, Instant::now()).map_err(wrong_call)?;
+    Ok(answer.unwrap_or(Value::UNDEFINED))
+}
+
+/// `send_text_picture(text, height=48, color="#000000", background=none, font=none, bold=false)`
+fn send_text_picture(
+    state: &mut State<'_, '_>,
+    text: &Value,
+    options: Kwargs,
+) -> Result<Value, Error> {
+    let height = count(option(&options, "height")?.as_ref(), 48)?;
+    let word = |name| -> Result<Option<String>, Error> {
+        Ok(option(&options, name)?.map(|value| plain(&value).into_owned()))
+    };
+    let (color, background, font) = (word("color")?, word("background")?, word("font")?);
+    let is_bold = option(&options, "bold")?.is_some_and(|value| value.is_true());
+    options.assert_all_used()?;
+    let picture = TextPicture::new(&plain(text), height)
+        .and_then(|picture| picture.colored(color.as_deref(), background.as_deref()))
+        .map_err(wrong_call)?
+        .lettered(font.as_deref(), is_bold);
+    Frame::of(state)?.hand_over(Handover::Picture(picture));
+    Ok(Value::from(""))
+}
+
 /// `tags(root)`
 fn tags(state: &mut State<'_, '_>, root: &Value) -> Result<Value, Error> {
     let frame = Frame::of(state)?;
@@ -236,8 +285,98 @@ fn asset(state: &mut State<'_, '_>, path: &Value) -> Result<Value, Error> {
 /// `clientlib(name)`
 fn clientlib(state: &mut State<'_, '_>, name: &str) -> Result<Value, Error> {
     let scope = &Frame::of(state)?.scope;
-    let libraries = Libraries { scripts: &scope.table };
+    let libraries = Libraries { scripts: &scope.table, joined: scope.scripts.libraries() };
     Ok(Value::from(libraries.url(&scope.reader, name)))
+}
+
+/// `clientlibs(categories, css=true, js=true)`: the elements that load client libraries and what these need.
+fn clientlibs(
+    state: &mut State<'_, '_>,
+    categories: &Value,
+    options: Kwargs,
+) -> Result<Value, Error> {
+    let wants = |name| -> Result<bool, Error> {
+        Ok(option(&options, name)?.is_none_or(|value| value.is_true()))
+    };
+    let wanted = [(Kind::Css, wants("css")?), (Kind::Js, wants("js")?)];
+    options.assert_all_used()?;
+    let scope = &Frame::of(state)?.scope;
+    let categories: Vec<String> = match categories.as_str() {
+        Some(text) => text.split(',').map(|one| one.trim().to_owned()).collect(),
+        None => categories.try_iter()?.map(|one| plain(&one).into_owned()).collect(),
+    };
+    // Another file in any library is another address.
+    scope.reader.note_any_script();
+    let libraries = scope.scripts.libraries();
+    if let Some(unknown) = categories.iter().find(|one| !libraries.has(one)) {
+        let message = format!("no client library has the category `{unknown}`");
+        if scope.mode == Mode::Author {
+            return Err(wrong_call(message));
+        }
+        tracing::warn!(reason = message, "client library missing");
+    }
+    let mut text = String::new();
+    for kind in wanted.into_iter().filter_map(|(kind, is_wanted)| is_wanted.then_some(kind)) {
+        for address in libraries.addresses(&categories, kind) {
+            let address = escape(&address);
+            text.push_str(&match kind {
+                Kind::Css => format!("<link rel=\"stylesheet\" href=\"{address}\">\n"),
+                Kind::Js => format!("<script src=\"{address}\" defer></script>\n"),
+            });
+        }
+    }
+    Ok(Value::from_safe_string(text))
+}
+
+/// `i18n(key, language=none, …)`: a text in the language of the page, with what else is given put into its places.
+fn i18n(state: &mut State<'_, '_>, key: &str, options: Kwargs) -> Result<Value, Error> {
+    let scope = &Frame::of(state)?.scope;
+    let language = match option(&options, "language")? {
+        Some(language) => plain(&language).into_owned(),
+        None => scope.page().map(|page| page::language(&scope.reader, page)).unwrap_or_default(),
+    };
+    let mut given = BTreeMap::new();
+    for name in options.args() {
+        if name != "language" {
+            given.insert(name.to_owned(), options.get::<Value>(name)?);
+        }
+    }
+    scope.reader.note_any_script();
+    let (message, found_in) = scope.scripts.dictionaries().find(&language, key);
+    let value = |name: &str| {
+        let value = given.get(name)?;
+        let number = value.as_str().is_none().then(|| f64::try_from(value.clone()).ok()).flatten();
+        Some((plain(value).into_owned(), number))
+    };
+    message::format(message, found_in, &value).map(Value::from).map_err(|mistake| {
+        wrong_call(format!("the text of `{key}` in `{found_in}` makes no sense: {mistake}"))
+    })
+}
+
+/// `query(statement, limit=100)`: the nodes that a query in SQL-2 finds and the visitor may read.
+fn query(state: &mut State<'_, '_>, statement: &str, options: Kwargs) -> Result<Value, Error> {
+    let limit = count(option(&options, "limit")?.as_ref(), 100)?;
+    let mut given = Vec::new();
+    for name in options.args() {
+        if name != "limit" {
+            given.push((name.to_owned(), plain(&options.get::<Value>(name)?).into_owned()));
+        }
+    }
+    let frame = Frame::of(state)?;
+    let scope = &frame.scope;
+    let component = frame.resource.resource_type();
+    let found = search::query(
+        &scope.reader,
+        &scope.queries,
+        (statement, given),
+        (limit, &component, scope.mode),
+    );
+    let found = found.map_err(|reason| wrong_call(format!("the query failed: {reason}")))?;
+    if let Some(reason) = found.warning {
+        tracing::warn!(path = %frame.resource.path(), reason, "query of a component has no index");
+        scope.warn(&format!("a query of `{component}` has no index: it looks at {reason}"));
+    }
+    Ok(NodeList::value(scope, found.nodes, ResourceObject::value))
 }
 
 /// `date(value, format="%Y-%m-%d")`

@@ -29,8 +29,12 @@ use crate::resolve::Routes;
 use crate::resource::Resource;
 use crate::response::Redirect;
 use crate::script::{ScriptTable, Scripts, Wanted};
+use crate::text_picture::TextPicture;
 use crate::timing::{Counted, Stopwatch, Timing};
 use crate::url::Url;
+
+/// So many warnings are told of one page.
+const MAX_WARNINGS: usize = 10;
 
 /// What the components of one request share.
 #[derive(Debug)]
@@ -78,6 +82,12 @@ pub(crate) struct Asked {
     pub edit: bool,
     /// The status and message of the error that is drawn, on error pages.
     pub error: Option<(String, String)>,
+    /// Who asks; empty without a login.
+    pub user: String,
+    /// The fields of a form that was sent.
+    pub form: Parameters,
+    /// Whether who asks fills in includes.
+    pub fills_includes: bool,
 }
 
 /// Something that a script asked for instead of its own text.
@@ -85,6 +95,8 @@ pub(crate) struct Asked {
 pub(crate) enum Handover {
     /// Answer with the binary at this path.
     File(NodePath),
+    /// Answer with a picture of a text.
+    Picture(TextPicture),
     /// Answer with a redirect.
     Redirect { location: String, kind: Redirect },
 }
@@ -106,6 +118,12 @@ struct Running {
     /// For each component that is included now, what it includes, if it is drawn to be kept.
     captures: Vec<Option<Capture>>,
     fragments: FragmentCounts,
+    /// The addresses that the page leaves to be included, each once.
+    included: Vec<String>,
+    /// Whether the script that fetches parts is on the page.
+    has_fetcher: bool,
+    /// What authors should mend.
+    warnings: Vec<String>,
 }
 
 impl Progress {
@@ -292,6 +310,39 @@ impl Scope {
     /// Takes what the script wanted to be answered.
     pub(crate) fn take_handover(&self) -> Option<Handover> {
         self.running().lock().handover.take()
+    }
+
+    /// Notes that the page includes what stands at an address.
+    pub(super) fn note_included(&self, address: &str) {
+        let included = &mut self.running().lock().included;
+        if !included.iter().any(|one| one == address) {
+            included.push(address.to_owned());
+        }
+    }
+
+    /// Takes the addresses that the page includes, as a header holds them.
+    pub(crate) fn take_included(&self) -> Option<String> {
+        let included = std::mem::take(&mut self.running().lock().included);
+        (!included.is_empty()).then(|| included.join(" "))
+    }
+
+    /// Notes something that authors should mend, once.
+    pub(super) fn warn(&self, warning: &str) {
+        let warnings = &mut self.running().lock().warnings;
+        if warnings.len() < MAX_WARNINGS && !warnings.iter().any(|one| one == warning) {
+            warnings.push(warning.to_owned());
+        }
+    }
+
+    /// Takes what authors should mend.
+    pub(crate) fn take_warnings(&self) -> Option<String> {
+        let warnings = std::mem::take(&mut self.running().lock().warnings);
+        (!warnings.is_empty()).then(|| warnings.join("; "))
+    }
+
+    /// Tells whether the script that fetches parts is to be put on the page: the first time that it is asked.
+    pub(super) fn wants_fetcher(&self) -> bool {
+        !std::mem::replace(&mut self.running().lock().has_fetcher, true)
     }
 
     /// Tells whether a script wants something else to be answered.

@@ -1,0 +1,119 @@
+//! Dictionaries: what texts of components are in other languages.
+//!
+//! In: nodes `sling:MessageEntry` below a folder with `jcr:language`, and files `i18n/de.json` that hold keys and texts,
+//! both below `/apps` or `/libs`. Out: the text of a key in a language, or in the nearest one there is.
+//!
+//! Not here: what is put into the places of a text (`message`).
+
+use std::collections::BTreeMap;
+
+use tympan_content::Node;
+
+use crate::Result;
+use crate::script::ScriptSet;
+
+/// The language that texts are in where nothing else is said.
+const DEFAULT: &str = "en";
+
+/// All dictionaries, by language in lower case with `-`.
+#[derive(Debug, Default)]
+pub(crate) struct Dictionaries(BTreeMap<String, BTreeMap<String, String>>);
+
+impl Dictionaries {
+    pub(crate) fn new(messages: BTreeMap<String, BTreeMap<String, String>>) -> Self {
+        Self(messages)
+    }
+
+    /// Finds the text of a key, and the language that it is in: the wanted one, the one without its region, English, or the
+    /// key itself.
+    pub(crate) fn find<'a>(&'a self, language: &'a str, key: &'a str) -> (&'a str, &'a str) {
+        let wanted = normal(language);
+        let without = wanted.split('-').next().unwrap_or_default().to_owned();
+        for one in [wanted.as_str(), without.as_str(), DEFAULT] {
+            let found = self.0.get_key_value(one);
+            if let Some((name, text)) =
+                found.and_then(|(name, texts)| Some((name, texts.get(key)?)))
+            {
+                return (text, name);
+            }
+        }
+        (key, if language.is_empty() { DEFAULT } else { language })
+    }
+}
+
+/// Writes a language as keys have it: `de_CH` is `de-ch`.
+fn normal(language: &str) -> String {
+    language.trim().replace('_', "-").to_ascii_lowercase()
+}
+
+/// Adds the texts of a file; `/apps` goes before `/libs`, which is read later.
+pub(crate) fn add_file(set: &mut ScriptSet, path: &str, text: &str) {
+    let language = path.rsplit('/').next().and_then(|name| name.strip_suffix(".json"));
+    let texts: std::result::Result<BTreeMap<String, String>, _> = serde_json::from_str(text);
+    match (language, texts) {
+        (Some(language), Ok(texts)) => {
+            let known = set.messages.entry(normal(language)).or_default();
+            for (key, text) in texts {
+                put(known, path, key, text);
+            }
+        }
+        (_, Err(error)) => {
+            tracing::warn!(path, reason = %error, "a dictionary is no JSON object of texts");
+        }
+        (None, Ok(_)) => {}
+    }
+}
+
+/// Adds the text of a node, whose language is that of the nearest folder above that has one.
+///
+/// # Errors
+/// If content cannot be read.
+pub(crate) fn add_entry(set: &mut ScriptSet, node: &Node) -> Result<()> {
+    let Some(text) = node.text("sling:message") else { return Ok(()) };
+    let key = node.text("sling:key").unwrap_or_else(|| node.name().to_owned());
+    let mut above = node.parent()?;
+    while let Some(folder) = above {
+        if let Some(language) = folder.text("jcr:language") {
+            let known = set.messages.entry(normal(&language)).or_default();
+            put(known, node.path().as_str(), key, text);
+            return Ok(());
+        }
+        above = folder.parent()?;
+    }
+    Ok(())
+}
+
+fn put(known: &mut BTreeMap<String, String>, path: &str, key: String, text: String) {
+    if path.starts_with("/apps/") {
+        known.insert(key, text);
+    } else {
+        known.entry(key).or_insert(text);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_the_nearest_language() {
+        let mut set = ScriptSet::default();
+        add_file(&mut set, "/apps/a/i18n/en.json", "{\"a\": \"a en\", \"b\": \"b en\"}");
+        add_file(&mut set, "/apps/a/i18n/de.json", "{\"a\": \"a de\"}");
+        add_file(&mut set, "/apps/a/i18n/de_CH.json", "{\"c\": \"c ch\"}");
+        add_file(&mut set, "/libs/a/i18n/de.json", "{\"a\": \"never\", \"d\": \"d libs\"}");
+        add_file(&mut set, "/apps/a/i18n/fr.json", "[]");
+        let all = Dictionaries::new(set.messages);
+        for (language, key, expected) in [
+            ("de", "a", ("a de", "de")),
+            ("de_CH", "a", ("a de", "de")),
+            ("de-ch", "c", ("c ch", "de-ch")),
+            ("de", "b", ("b en", "en")),
+            ("de", "d", ("d libs", "de")),
+            ("", "a", ("a en", "en")),
+            ("fr", "unknown", ("unknown", "fr")),
+        ] {
+            assert_eq!(all.find(language, key), expected, "{language} {key}");
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! Pictures of texts: titles and entries of a navigation drawn as PNG.
+//!
+//! In: a text, its height in pixels and its colors. Out: a picture as wide as the text is.
+//!
+//! The letters are those of DejaVu Sans, which comes with the program and has Latin, Greek, Cyrillic, Hebrew, Arabic and
+//! more; what it lacks, such as Chinese, is taken from the fonts of the machine. A font of the machine may be asked for.
+//!
+//! Invariant: one text costs no more than a picture of `MAX_WIDTH` times `MAX_HEIGHT` pixels, whatever it is.
+
+use std::sync::{Arc, LazyLock};
+
+use resvg::tiny_skia::{Color, Pixmap, Transform};
+use resvg::usvg::fontdb::Database;
+use resvg::usvg::{Options, Tree};
+
+use crate::template::escape;
+
+/// The font that comes with the program.
+const FONT: &[u8] = include_bytes!("../fonts/DejaVuSans.ttf");
+const FAMILY: &str = "DejaVu Sans";
+
+/// The lowest and the highest picture, in pixels.
+const MIN_HEIGHT: usize = 8;
+const MAX_HEIGHT: usize = 256;
+/// The widest picture; the letters of a longer text are made smaller.
+const MAX_WIDTH: f32 = 4096.0;
+/// A longer text is cut.
+const MAX_LETTERS: usize = 300;
+
+/// All fonts, read when the first text is drawn.
+static FONTS: LazyLock<Arc<Database>> = LazyLock::new(|| {
+    let mut fonts = Database::new();
+    fonts.load_font_data(FONT.to_vec());
+    fonts.load_system_fonts();
+    fonts.set_sans_serif_family(FAMILY);
+    Arc::new(fonts)
+});
+
+/// A text that is to be drawn.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct TextPicture {
+    text: String,
+    height: u32,
+    color: String,
+    background: Option<String>,
+    font: Option<String>,
+    is_bold: bool,
+}
+
+impl TextPicture {
+    /// Takes a text in black on nothing.
+    ///
+    /// # Errors
+    /// In words, if it cannot have this height.
+    pub(crate) fn new(text: &str, height: usize) -> Result<Self, String> {
+        if !(MIN_HEIGHT..=MAX_HEIGHT).contains(&height) {
+            return Err(format!("`height` is {height}; it can be {MIN_HEIGHT} to {MAX_HEIGHT}"));
+        }
+        // Control characters have no picture, and XML cannot hold them.
+        let letters = text.chars().map(|one| if one.is_control() { ' ' } else { one });
+        Ok(Self {
+            text: letters.take(MAX_LETTERS).collect(),
+            height: u32::try_from(height).unwrap_or_default(),
+            color: "#000000".to_owned(),
+            background: None,
+            font: None,
+            is_bold: false,
+        })
+    }
+
+    /// Sets the colors that are given.
+    ///
+    /// # Errors
+    /// In words, if one is no color.
+    pub(crate) fn colored(
+        mut self,
+        color: Option<&str>,
+        background: Option<&str>,
+    ) -> Result<Self, String> {
+        for given in [color, background].into_iter().flatten() {
+            let digits = given.strip_prefix('#').unwrap_or_default();
+            let is_number = matches!(digits.len(), 3 | 6)
+                && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+            if !is_number {
+                return Err(format!("`{given}` is no color; write it as `#a63a1b`"));
+            }
+        }
+        self.color = color.unwrap_or(&self.color).to_owned();
+        self.background = background.map(str::to_owned);
+        Ok(self)
+    }
+
+    /// Sets how the letters look.
+    pub(crate) fn lettered(self, font: Option<&str>, is_bold: bool) -> Self {
+        // A name with a quote or a comma is none.
+        let is_name = |name: &&str| name.chars().all(|one| one.is_alphanumeric() || one == ' ');
+        let font = font.filter(is_name).map(str::to_owned);
+        Self { font, is_bold, ..self }
+    }
+
+    /// Draws the text as PNG.
+    ///
+    /// # Errors
+    /// In words, if the libraries refuse.
+    pub(crate) fn draw(&self) -> Result<Vec<u8>, String> {
+        #[expect(clippy::cast_precision_loss, reason = "the height is at most 256")]
+        let height = self.height as f32;
+        let options = Options {
+            fontdb: Arc::clone(&FONTS),
+            font_family: FAMILY.to_owned(),
+            ..Options::default()
+        };
+        let tree =
+            Tree::from_str(&self.svg(height), &options).map_err(|error| error.to_string())?;
+        let bounds = tree.root().abs_bounding_box();
+        let margin = (height / 16.0).ceil();
+        let wide = (bounds.width() + 2.0 * margin).max(1.0);
+        let scale = (MAX_WIDTH / wide).min(1.0);
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "between 1 and MAX_WIDTH"
+        )]
+        let width = (wide * scale).ceil() as u32;
+        let mut canvas = Pixmap::new(width.max(1), self.height).ok_or("it has no size")?;
+        if let Some(background) = self.background.as_deref().and_then(read_color) {
+            canvas.fill(background);
+        }
+        let left = if bounds.width() > 0.0 { margin - bounds.x() } else { 0.0 };
+        let transform = Transform::from_translate(left, 0.0).post_scale(scale, scale);
+        // A smaller text stays on the line that it would have had.
+        let transform = transform.post_translate(0.0, (1.0 - scale) * height / 2.0);
+        resvg::render(&tree, transform, &mut canvas.as_mut());
+        canvas.encode_png().map_err(|error| error.to_string())
+    }
+
+    /// Writes the text as a drawing of its own.
+    fn svg(&self, height: f32) -> String {
+        let (size, line) = (height * 0.72, height * 0.76);
+        let font = match &self.font {
+            Some(font) => format!("'{font}', '{FAMILY}'"),
+            None => format!("'{FAMILY}'"),
+        };
+        let bold = match self.is_bold {
+            true => format!(
+                " stroke=\"{}\" stroke-width=\"{}\" stroke-linejoin=\"round\"",
+                self.color,
+                size / 22.0
+            ),
+            false => String::new(),
+        };
+        format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{MAX_WIDTH}\" height=\"{height}\">\
+             <text x=\"0\" y=\"{line}\" font-family=\"{font}\" font-size=\"{size}\" fill=\"{}\"{bold}>{}</text></svg>",
+            self.color,
+            escape(&self.text),
+        )
+    }
+}
+
+/// Reads `#abc` or `#aabbcc`.
+fn read_color(text: &str) -> Option<Color> {
+    let digits = text.strip_prefix('#')?;
+    let part = |at: usize| match digits.len() {
+        3 => u8::from_str_radix(digits.get(at..=at)?, 16).ok().map(|value| value * 17),
+        _ => u8::from_str_radix(digits.get(2 * at..2 * at + 2)?, 16).ok(),
+    };
+    Some(Color::from_rgba8(part(0)?, part(1)?, part(2)?, 255))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn size_of(text: &str, height: usize) -> (u32, u32) {
+        let picture = TextPicture::new(text, height).unwrap().draw().unwrap();
+        let canvas = Pixmap::decode_png(&picture).unwrap();
+        (canvas.width(), canvas.height())
+    }
+
+    /// Tells how much of a picture is inked.
+    fn ink(picture: &TextPicture) -> usize {
+        let canvas = Pixmap::decode_png(&picture.draw().unwrap()).unwrap();
+        canvas.pixels().iter().filter(|pixel| pixel.alpha() > 128).count()
+    }
+
+    #[test]
+    fn pictures_are_as_wide_as_their_texts() {
+        let (short, height) = size_of("Lisbon", 48);
+        assert_eq!(height, 48);
+        assert!((100..200).contains(&short), "{short}");
+        let (long, _) = size_of("Lisbon and Porto", 48);
+        assert!(long > 2 * short, "{long}");
+        let (small, _) = size_of("Lisbon", 24);
+        assert!(small < short * 6 / 10, "{small}");
+        assert_eq!(size_of("", 48).1, 48);
+        assert!(size_of(&"W".repeat(5000), 256).0 <= 4096);
+    }
+
+    #[test]
+    fn letters_of_many_scripts_have_pictures() {
+        let blank = ink(&TextPicture::new(" ", 48).unwrap());
+        for text in ["Zürich", "Αθήνα", "Москва", "ירושלים", "القاهرة", "<&\"'>\u{1}"]
+        {
+            let picture = TextPicture::new(text, 48).unwrap();
+            assert!(ink(&picture) > blank + 100, "{text}");
+            assert!(ink(&picture.clone().lettered(None, true)) > ink(&picture), "{text}");
+        }
+    }
+
+    #[test]
+    fn colors_are_numbers() {
+        let picture = || TextPicture::new("x", 20).unwrap();
+        for wrong in ["red", "#12", "#12345g", "url(#x)", "#000\" onload=\"x", ""] {
+            assert!(picture().colored(Some(wrong), None).is_err(), "{wrong}");
+        }
+        let filled = picture().colored(Some("#fff"), Some("#a63a1b")).unwrap().draw().unwrap();
+        let corner = Pixmap::decode_png(&filled).unwrap().pixel(0, 0).unwrap().demultiply();
+        assert_eq!((corner.red(), corner.green(), corner.blue()), (0xa6, 0x3a, 0x1b));
+        assert!(TextPicture::new("x", 7).is_err() && TextPicture::new("x", 257).is_err());
+    }
+}

@@ -1,0 +1,188 @@
+//! Client libraries by category, texts in other languages, and queries of components.
+
+use tympan_content::{Property, Repository, Subtree, Value};
+use tympan_render::{Body, Mode, Outcome};
+
+use crate::site::{Site, component, file, texts};
+
+fn library(
+    repository: &Repository,
+    name: &str,
+    lists: [&[&str]; 3],
+    files: &[(&str, &str)],
+) -> Subtree {
+    let [categories, dependencies, embed] = lists;
+    files.iter().fold(
+        Subtree::new(name, "cq:ClientLibraryFolder")
+            .with("categories", texts(categories))
+            .with("dependencies", texts(dependencies))
+            .with("embed", texts(embed))
+            .with("allowProxy", Property::Single(Value::Boolean(true))),
+        |library, (name, text)| {
+            library.with_child(file(repository, name, text.as_bytes(), "text/plain"))
+        },
+    )
+}
+
+fn site() -> Site {
+    let site = Site::sample(Mode::Publish);
+    let put = |name: &str, lists: [&[&str]; 3], files: &[(&str, &str)]| {
+        let library = library(&site.repository, name, lists, files);
+        site.put(&format!("/apps/t/clientlibs/{name}"), library);
+    };
+    put(
+        "base",
+        [&["t.base"], &["t.page"], &[]],
+        &[("css.txt", "a.css"), ("a.css", "b { color : red }")],
+    );
+    put(
+        "page",
+        [&["t.page"], &["t.base"], &["t.part"]],
+        &[
+            ("css.txt", "# a list\n#base=.\none.css\nmissing.css\n"),
+            (
+                "one.css",
+                "/* gone */\np { margin : 0px 0px ; background: url( 'img/a.png' ) }\ni { background: url(/x.png) }\n",
+            ),
+            ("js.txt", "one.js\ntwo.js"),
+            ("one.js", "// gone\nvar a = 1\n"),
+            ("two.js", "(function () { window.b = \"it's // here\" + a; })()"),
+        ],
+    );
+    put(
+        "part",
+        [&["t.part"], &[], &["t.page"]],
+        &[("css.txt", "p.css"), ("p.css", "u { color: blue }")],
+    );
+    site
+}
+
+#[test]
+fn categories_become_addresses_in_the_order_that_pages_need() {
+    let site = site();
+    let drawn = site.draw("<head>{{ clientlibs(\"t.page\") }}</head>");
+    let sheets: Vec<&str> =
+        drawn.split("href=\"").skip(1).map(|rest| rest.split('"').next().unwrap()).collect();
+    assert_eq!(sheets.len(), 2, "{drawn}");
+    assert!(sheets[0].starts_with("/etc.clientlibs/t/clientlibs/base."), "{drawn}");
+    assert!(sheets[1].starts_with("/etc.clientlibs/t/clientlibs/page."), "{drawn}");
+    let script = drawn.split("src=\"").nth(1).unwrap().split('"').next().unwrap();
+    let get = |address: &str| {
+        let answer = site.get(address);
+        assert_eq!(answer.outcome, Outcome::Ok, "{address}");
+        let control = answer.headers.iter().find(|(name, _)| *name == "cache-control");
+        assert_eq!(control.unwrap().1, "public, max-age=31536000, immutable");
+        let Body::Bytes(bytes) = answer.body else { panic!("{address}") };
+        (answer.content_type, String::from_utf8(bytes.to_vec()).unwrap())
+    };
+    let (kind, css) = get(sheets[1]);
+    assert_eq!(kind, "text/css; charset=utf-8");
+    let place = |part: &str| css.find(part).unwrap_or_else(|| panic!("no `{part}` in {css}"));
+    assert!(place("u{") < place("p{"), "what is embedded comes first: {css}");
+    assert!(!css.contains("gone"));
+    place("url(/etc.clientlibs/t/clientlibs/page/img/a.png");
+    let (kind, js) = get(script);
+    assert!(
+        kind.starts_with("text/javascript") || kind.starts_with("application/javascript"),
+        "{kind}"
+    );
+    assert!(js.contains("it's // here") && !js.contains("gone"), "{js}");
+    assert!(js.find("var a").unwrap() < js.find("function").unwrap());
+    // Another text is another address.
+    site.script("/apps/t/clientlibs/base/a.css", "b { color: green }");
+    let again = site.draw("<head>{{ clientlibs([\"t.page\"], js=false) }}</head>");
+    assert!(
+        !again.contains(sheets[0]) && again.contains(sheets[1]) && !again.contains("<script"),
+        "{again}"
+    );
+    // What a page does not know is left out for visitors.
+    assert_eq!(site.draw("{{ clientlibs(\"none\") }}"), "");
+}
+
+#[test]
+fn texts_are_in_the_language_of_the_page() {
+    let site = site();
+    site.script(
+        "/apps/t/i18n/de.json",
+        "{\"trains\": \"{n, plural, one {# Zug} other {# Züge}} nach {city}\", \"Hello\": \"Hallo <Welt>\"}",
+    );
+    site.script(
+        "/apps/t/i18n/en.json",
+        "{\"trains\": \"{n, plural, one {# train} other {# trains}} to {city}\"}",
+    );
+    let entry = Subtree::new("e1", "sling:MessageEntry")
+        .with("sling:key", "Bye")
+        .with("sling:message", "Tschüss");
+    let folder = Subtree::new("nodes", "sling:Folder")
+        .with(
+            "jcr:mixinTypes",
+            Property::List(
+                tympan_content::ValueType::Name,
+                vec![Value::Name("mix:language".into())],
+            ),
+        )
+        .with("jcr:language", "de")
+        .with_child(entry);
+    site.put("/apps/t/i18n/nodes", folder);
+    let trains = "{{ i18n(\"trains\", n=2, city=\"<Köln>\") }}";
+    assert_eq!(site.draw(trains), "2 trains to &lt;Köln&gt;");
+    site.edit(|session| {
+        let content = tympan_content::NodePath::new("/content/site/en/jcr:content").unwrap();
+        session.set_property(&content, "jcr:language", "de_AT".into()).unwrap();
+    });
+    assert_eq!(site.draw(trains), "2 Züge nach &lt;Köln&gt;");
+    assert_eq!(site.draw("{{ i18n(\"Hello\") }}"), "Hallo &lt;Welt&gt;");
+    assert_eq!(
+        site.draw("{{ i18n(\"Bye\") }}, {{ i18n(\"Never heard\") }}"),
+        "Tschüss, Never heard"
+    );
+    assert_eq!(
+        site.draw("{{ i18n(\"trains\", n=1, city=\"x\", language=\"en\") }}"),
+        "1 train to x"
+    );
+    assert_eq!(
+        site.draw("<a title=\"{{ i18n(\"Hello\") }}\">x</a>"),
+        "<a title=\"Hallo &lt;Welt&gt;\">x</a>"
+    );
+}
+
+#[test]
+fn queries_give_what_may_be_read_and_warn_authors() {
+    let statement = "SELECT * FROM [cq:PageContent] AS a WHERE a.[jcr:title] = $title";
+    let template = format!(
+        "{{% for n in query(\"{statement}\", title=\"Zebra crossing\", limit=5) %}}{{{{ n.path }}}}{{% endfor %}}"
+    );
+    for mode in [Mode::Publish, Mode::Author] {
+        let site = Site::sample(mode);
+        site.edit(|session| {
+            for name in ["zebra", "apple"] {
+                let content =
+                    tympan_content::NodePath::new(&format!("/content/site/en/{name}/jcr:content"))
+                        .unwrap();
+                session
+                    .set_property(
+                        &content,
+                        "jcr:primaryType",
+                        Property::Single(Value::Name("cq:PageContent".into())),
+                    )
+                    .ok();
+            }
+        });
+        let statement = template.replace("[cq:PageContent]", "[nt:base]");
+        site.script("/apps/test/case/case.html.j2", &statement);
+        site.edit(|session| {
+            let content = tympan_content::NodePath::new("/content/site/en/jcr:content").unwrap();
+            session.set_property(&content, "sling:resourceType", "test/case".into()).unwrap();
+        });
+        let drawn = site.get("/content/site/en.html");
+        assert_eq!(crate::site::body_text(&drawn), "/content/site/en/zebra/jcr:content");
+        assert_eq!(drawn.reads.queries, 1);
+        let warning = drawn.headers.iter().find(|(name, _)| *name == "x-tympan-warning");
+        assert_eq!(warning.is_some(), mode == Mode::Author, "{warning:?}");
+    }
+    let site = Site::sample(Mode::Publish);
+    let content = component("x", "test/case");
+    site.put("/content/x", content);
+    site.script("/apps/test/case/case.html.j2", "{{ query(\"SELEKT\") }}");
+    assert_eq!(site.get("/content/x.html").outcome, Outcome::Error);
+}
