@@ -11,6 +11,7 @@ use tokio::task::JoinSet;
 use tympan_server::Role;
 
 use crate::args::Demo;
+use crate::command::demo_portal::{BookingSystem, USERS_FILE, create_customers};
 use crate::command::dispatcher::{self as dispatching, CONFIG_FILE};
 use crate::command::instance::{Plan, Running, Signals, close, start};
 use crate::command::{Fault, Outcome, runtime};
@@ -25,15 +26,26 @@ const BLOCKING_THREADS: usize = 512;
 pub(crate) fn run(arguments: &Demo) -> Outcome {
     check_addresses(arguments)?;
     replication_key(&arguments.home)?;
-    let author = Home::open(&arguments.home.join("author"))?;
-    let publish = Home::open(&arguments.home.join("publish"))?;
+    let mut author = Home::open(&arguments.home.join("author"))?;
+    let mut publish = Home::open(&arguments.home.join("publish"))?;
     let is_first_start = !has_content(&author)?;
     if is_first_start || !has_content(&publish)? {
         fill(arguments, &[&author, &publish])?;
     }
     let password = author.create_admin()?;
     let config = write_dispatcher_config(arguments)?;
-    runtime(BLOCKING_THREADS)?.block_on(serve(arguments, &author, &publish, &config, password))?;
+    // Other sites have their own back ends.
+    let is_sample = site::home_page(arguments.site.as_deref())? == site::home_page(None)?;
+    let booking = match is_sample {
+        false => None,
+        true => {
+            publish.create_admin()?;
+            create_customers(&publish, &arguments.home)?;
+            Some(BookingSystem::open(&mut [&mut author, &mut publish])?)
+        }
+    };
+    let greeting = Greeting { password, booking };
+    runtime(BLOCKING_THREADS)?.block_on(serve(arguments, &author, &publish, &config, greeting))?;
     close(&author)?;
     close(&publish)?;
     Ok(ExitCode::SUCCESS)
@@ -130,12 +142,20 @@ fn demo_config(publish: SocketAddr, docroot: &Path) -> String {
         .replace("@DOCROOT@", &docroot.display().to_string())
 }
 
+/// What only this run knows.
+struct Greeting {
+    /// The password of the first user, if it was made now.
+    password: Option<String>,
+    /// What the portal of the sample site asks.
+    booking: Option<BookingSystem>,
+}
+
 async fn serve(
     arguments: &Demo,
     author: &Home,
     publish: &Home,
     config: &Path,
-    password: Option<String>,
+    Greeting { password, booking }: Greeting,
 ) -> Result<(), Fault> {
     let plan = |role, home, listen| Plan {
         role,
@@ -157,9 +177,13 @@ async fn serve(
     let dispatcher_address = listener.local_addr().unwrap_or(arguments.dispatcher);
     let (stop, stopped) = watch::channel(false);
     let mut tasks = JoinSet::new();
+    let portal = booking.is_some().then(|| arguments.home.join(USERS_FILE));
+    if let Some(booking) = booking {
+        tasks.spawn(booking.serve(stopped.clone()));
+    }
     tokio::spawn(dispatching::follow(config.to_owned(), dispatcher.clone()));
     tasks.spawn(dispatching::serve(dispatcher, listener, stopped));
-    greet(&author_running, &publish_running, dispatcher_address, password).await?;
+    greet(&author_running, &publish_running, dispatcher_address, (password, portal)).await?;
     let reopeners = (author_running.reopener(), publish_running.reopener());
     let reopen = || {
         reopeners.0();
@@ -183,12 +207,18 @@ async fn greet(
     author: &Running,
     publish: &Running,
     dispatcher: SocketAddr,
-    password: Option<String>,
+    (password, portal): (Option<String>, Option<PathBuf>),
 ) -> Result<(), Fault> {
     let link = author.logins.create_link(ADMIN, SystemTime::now()).await;
     let link =
         link.map_err(|error| Fault::cannot_run(format!("cannot make a login link: {error}")))?;
     say!("visitors    http://{dispatcher}/");
+    if let Some(users) = portal {
+        say!(
+            "portal      http://{dispatcher}/portal.html, names and passwords in {}",
+            users.display()
+        );
+    }
     say!("publish     http://{}/", publish.address);
     say!("author      http://{}/", author.address);
     if let Some(password) = password {

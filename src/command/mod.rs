@@ -3,6 +3,7 @@
 
 mod assets;
 mod demo;
+mod demo_portal;
 mod dispatcher;
 mod export;
 mod index;

@@ -31,6 +31,7 @@ mod openapi;
 mod package;
 mod package_manager;
 mod pictures;
+mod portal;
 mod program;
 mod publishing;
 mod query;
