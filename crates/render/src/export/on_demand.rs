@@ -232,7 +232,7 @@ impl Exporter {
             hash: Some(waiting.hash.clone()),
             reads: Arc::clone(&drawn.reads),
         };
-        for link in &drawn.links {
+        for link in drawn.links.iter().filter(|link| !link.is_plain) {
             tree.note_name(link).map_err(failed)?;
         }
         tree.manifest.record(&text, entry).map_err(failed)?;
@@ -253,14 +253,11 @@ impl Exporter {
 }
 
 impl super::Tree {
-    /// Records the name of something that a page links to and that is no resource's own.
-    fn note_name(&mut self, link: &Place) -> std::io::Result<()> {
+    /// Records the name of something that a page links to.
+    pub(super) fn note_name(&mut self, link: &Place) -> std::io::Result<()> {
         let text = link.address.to_string();
         let Ok(file) = &link.file else { return Ok(()) };
-        if link.is_plain
-            || self.manifest.get(&text).is_some()
-            || self.manifest.address_of(file).is_some()
-        {
+        if self.manifest.get(&text).is_some() || self.manifest.address_of(file).is_some() {
             return Ok(());
         }
         let reads = Arc::new(Dependencies::default());

@@ -635,14 +635,24 @@ impl<'a> Run<'a> {
                 state.report.drawn += 1;
                 let Drawn { place, reads, links, findings, .. } = drawn;
                 findings.into_iter().for_each(|finding| state.report.find(finding));
-                links.into_iter().for_each(|link| state.add(link.address));
+                for link in links {
+                    // A page that an unfinished run has drawn is not looked at again for what it links to.
+                    if !self.is_served
+                        && let Some(tree) = &mut state.tree
+                    {
+                        let noted = tree.note_name(&link);
+                        noted.map_err(|error| self.exporter.failed(error))?;
+                    }
+                    state.add(link.address);
+                }
                 let Ok(file) = place.file.clone() else { return Ok(()) };
                 state.note_case(&file);
                 let Some(waiting) = waiting else { return Ok(()) };
                 let hash = Some(waiting.hash.clone());
                 let entry = Entry { file, source: place.source.clone(), hash, reads };
                 state.waiting.push((address.clone(), place, entry, waiting));
-                match state.waiting.len() >= TOGETHER {
+                // What visitors do not see yet need not be on the disk at once.
+                match !self.is_served || state.waiting.len() >= TOGETHER {
                     true => state.place_waiting(self.exporter, self.is_served),
                     false => Ok(()),
                 }

@@ -423,6 +423,26 @@ fn hostile_names_stay_in_the_folder_or_are_told() {
     assert!(targets.contains(&"/content/site/en/100%25.html".to_owned()), "{targets:?}");
 }
 
+#[test]
+fn what_finished_pages_link_to_is_not_forgotten_by_a_cut() {
+    for steps in 1..8 {
+        let export = Export::sample();
+        // The page with the links is the first one that is drawn, what it links to comes last.
+        export.site.put("/content/site/a", page("a", "First", "test/links"));
+        export.set(
+            "/content/site/a",
+            "text",
+            "<a href=\"/content/site/en/apple.plain.html\">1</a>\
+            <a href=\"/content/site/en/zebra.html?q=1\">2</a>",
+        );
+        cut_after(steps, |hear| {
+            export.open().full(export.press(), (Begin::Anew, Effect::Write), hear).unwrap();
+        });
+        export.open().full(export.press(), (Begin::Resume, Effect::Write), QUIET).unwrap();
+        assert_eq!(export.files(), export.files_anew(), "{steps}");
+    }
+}
+
 /// Runs with a progress that ends the run after some steps, as a crash would.
 fn cut_after(steps: usize, run: impl FnOnce(&(dyn Fn(usize, usize) + Sync))) -> bool {
     let left = std::sync::atomic::AtomicUsize::new(steps);

@@ -1,0 +1,313 @@
+//! Pages as files: a real nginx serves what `tympan export` and a running publisher write.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::program::{Demo, free_address, get, run, run_ok, tympan};
+
+/// How long a test waits for something that must happen.
+const PATIENCE: Duration = Duration::from_secs(120);
+const HOME_PAGE: &str = "/content/wayfare/en.html";
+const PAGE: &str = "/content/wayfare/en/journal/night-train-to-lisbon";
+
+/// A running nginx that is stopped when the test ends.
+struct Nginx {
+    child: Child,
+    address: SocketAddr,
+}
+
+impl Nginx {
+    /// Serves a folder; what is not there is asked of a publisher, if there is one.
+    fn serve(root: &Path, folder: &Path, publish: Option<SocketAddr>) -> Option<Self> {
+        let program = ["/usr/sbin/nginx", "/usr/bin/nginx", "/usr/local/sbin/nginx"];
+        let Some(program) = program.iter().find(|program| Path::new(program).exists()) else {
+            eprintln!("skipped: nginx is not installed");
+            return None;
+        };
+        std::fs::create_dir_all(folder).unwrap();
+        let address = free_address();
+        let user = if rustix::process::geteuid().is_root() { "user root;" } else { "" };
+        let dir = folder.display();
+        let missing = match publish {
+            Some(publish) => format!(
+                "error_page 404 = @tympan; }} location @tympan {{ \
+                 proxy_pass http://{publish}/handle404?exporturi=$request_uri;"
+            ),
+            None => String::new(),
+        };
+        let text = format!(
+            "{user} worker_processes 1; daemon off; pid {dir}/nginx.pid; events {{ worker_connections 256; }}
+            http {{ access_log off; types {{ text/html html; text/css css; image/jpeg jpg jpeg; image/webp webp; }}
+              client_body_temp_path {dir}/body; proxy_temp_path {dir}/proxy; fastcgi_temp_path {dir}/fastcgi;
+              uwsgi_temp_path {dir}/uwsgi; scgi_temp_path {dir}/scgi;
+              server {{ listen {address}; root {}; index index_export.html; location / {{ {missing} }} }} }}",
+            root.display()
+        );
+        let config = folder.join("nginx.conf");
+        std::fs::write(&config, text).unwrap();
+        let child = Command::new(program)
+            .args(["-p", folder.to_str().unwrap(), "-c", config.to_str().unwrap()])
+            .args(["-e", folder.join("error.log").to_str().unwrap()])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut nginx = Self { child, address };
+        let started = Instant::now();
+        while std::net::TcpStream::connect(address).is_err() {
+            let ended = nginx.child.try_wait().unwrap();
+            let log = std::fs::read_to_string(folder.join("error.log")).unwrap_or_default();
+            assert!(ended.is_none() && started.elapsed() < PATIENCE, "nginx: {log}");
+            std::thread::yield_now();
+        }
+        Some(nginx)
+    }
+}
+
+impl Drop for Nginx {
+    fn drop(&mut self) {
+        let pid = Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap();
+        // Its workers end with it.
+        kill_process(pid, Signal::TERM).ok();
+        self.child.wait().ok();
+    }
+}
+
+/// Fills a home with the sample site and says that all of it is exported.
+fn publisher(dir: &Path) -> PathBuf {
+    let demo = Demo::start(&dir.join("demo"));
+    assert!(demo.running.stop());
+    let home = dir.join("demo/publish");
+    std::fs::write(home.join("tympan.toml"), "[export]\ndefault = true\n").unwrap();
+    home
+}
+
+fn export(home: &Path, out: &Path, more: &[&str]) -> (Option<i32>, Value) {
+    let mut arguments =
+        vec!["export", "--home", home.to_str().unwrap(), "--out", out.to_str().unwrap(), "--json"];
+    arguments.extend(more);
+    let output = run(&arguments);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let report = serde_json::from_str(&text).unwrap_or(Value::Null);
+    assert!(output.status.code() < Some(2), "{arguments:?}: {output:?}");
+    (output.status.code(), report)
+}
+
+fn count(folder: &Path) -> usize {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.map(|entry| if entry.path().is_dir() { count(&entry.path()) } else { 1 }).sum()
+}
+
+/// Returns what the links and parts of a page lead to.
+fn targets(page: &str) -> BTreeSet<String> {
+    let parts = page.split("href=\"").skip(1).chain(page.split("src=\"").skip(1));
+    let all = parts.filter_map(|part| part.split_once('"').map(|(target, _)| target));
+    all.filter(|target| target.starts_with('/') && !target.starts_with("//"))
+        .map(|target| target.split('#').next().unwrap_or_default().replace("&amp;", "&"))
+        .collect()
+}
+
+#[test]
+fn nginx_serves_every_page_that_is_exported_and_what_it_links_to() {
+    let dir = tempfile::tempdir().unwrap();
+    let home = publisher(dir.path());
+    let out = dir.path().join("out");
+    let listed = run_ok(&[
+        "export",
+        "--home",
+        home.to_str().unwrap(),
+        "--out",
+        out.to_str().unwrap(),
+        "--list",
+    ]);
+    assert!(listed.contains(&format!("{HOME_PAGE} -> content/wayfare/en.html")), "{listed}");
+    assert!(!out.join("current").exists());
+    let (_, report) = export(&home, &out, &[]);
+    assert_eq!(report["failed"], 0, "{report}");
+    assert_eq!(report["written"], count(&out.join("current/")), "{report}");
+    let Some(nginx) = Nginx::serve(&out.join("current"), &dir.path().join("nginx"), None) else {
+        return;
+    };
+    let (mut seen, mut pending) = (BTreeSet::new(), vec![HOME_PAGE.to_owned()]);
+    let mut missing = BTreeSet::new();
+    while let Some(url) = pending.pop() {
+        if !seen.insert(url.clone()) {
+            continue;
+        }
+        let answer = get(nginx.address, &url);
+        if answer.status != 200 {
+            missing.insert(url);
+            continue;
+        }
+        if answer.header("content-type").is_some_and(|kind| kind.starts_with("text/html")) {
+            pending.extend(targets(&answer.text()));
+        }
+    }
+    // What is missing is told, as it is no resource either: forms, logins.
+    let told = report["findings"].to_string();
+    let untold: Vec<_> = missing.iter().filter(|url| !told.contains(&**url)).collect();
+    assert!(untold.is_empty(), "{untold:?} of {} addresses: {told}", seen.len());
+    assert!(seen.len() > 60, "{seen:?}");
+    // Without a change there is nothing to do.
+    let (_, report) = export(&home, &out, &["--mode", "changed"]);
+    assert_eq!((&report["drawn"], &report["written"]), (&0.into(), &0.into()), "{report}");
+}
+
+#[test]
+fn a_kill_leaves_the_served_tree_whole_and_the_run_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let home = publisher(dir.path());
+    let out = dir.path().join("out");
+    export(&home, &out, &[]);
+    let served = out.join("current").canonicalize().unwrap();
+    let whole = count(&served);
+    for share in [3, 2] {
+        let mut child = tympan()
+            .args([
+                "export",
+                "--home",
+                home.to_str().unwrap(),
+                "--out",
+                out.to_str().unwrap(),
+                "--resume",
+            ])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        while child.try_wait().unwrap().is_none() && count(&out.join("tree-000002")) < whole / share
+        {
+            std::thread::yield_now();
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let current = out.join("current").canonicalize().unwrap();
+        assert_eq!(count(&current), whole, "the tree that is served is whole");
+        if current != served {
+            eprintln!("the run was faster than the kill");
+            return;
+        }
+    }
+    let (code, report) = export(&home, &out, &["--resume"]);
+    assert_eq!((code, &report["failed"]), (Some(0), &0.into()), "{report}");
+    assert!(report["resumed"].as_u64().unwrap() > 0, "{report}");
+    assert_eq!(count(&out.join("current/")), whole, "{report}");
+    assert!(out.join("current").canonicalize().unwrap().ends_with("tree-000002"));
+    assert!(!served.exists(), "no backups are asked for");
+}
+
+#[test]
+fn a_folder_with_other_files_and_a_running_instance_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let home = publisher(dir.path());
+    std::fs::write(dir.path().join("letter.txt"), "mine").unwrap();
+    let home = home.to_str().unwrap();
+    let output = run(&["export", "--home", home, "--out", dir.path().to_str().unwrap()]);
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(3), "{text}");
+    assert!(text.contains("holds other files"), "{text}");
+    let out = dir.path().join("out");
+    let output =
+        run(&["export", "--home", home, "--out", out.to_str().unwrap(), "--mode", "changed"]);
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    assert!(text.contains("do a full export first"), "{text}");
+    let demo = Demo::start(&dir.path().join("demo"));
+    let output = run(&["export", "--home", home, "--out", out.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    drop(demo);
+}
+
+#[test]
+fn a_full_disk_leaves_what_is_served() {
+    let dir = tempfile::tempdir().unwrap();
+    let small = dir.path().join("small");
+    std::fs::create_dir(&small).unwrap();
+    let mount = Command::new("mount")
+        .args(["-t", "tmpfs", "-o", "size=24m", "tmpfs", small.to_str().unwrap()])
+        .stderr(Stdio::null())
+        .status();
+    if !mount.is_ok_and(|status| status.success()) {
+        eprintln!("skipped: this test mounts a small disk, which takes root");
+        return;
+    }
+    struct Mounted<'a>(&'a Path);
+    impl Drop for Mounted<'_> {
+        fn drop(&mut self) {
+            Command::new("umount").arg(self.0).status().ok();
+        }
+    }
+    let _mounted = Mounted(&small);
+    let home = publisher(dir.path());
+    let out = small.join("out");
+    let (_, report) = export(&home, &out, &[]);
+    let whole = count(&out.join("current/"));
+    assert_eq!(report["written"], whole, "{report}");
+    std::fs::write(small.join("ballast"), vec![1; 24 << 20]).ok();
+    std::fs::write(small.join("ballast.2"), vec![1; 1 << 20]).ok();
+    let failed = run(&["export", "--home", home.to_str().unwrap(), "--out", out.to_str().unwrap()]);
+    assert_eq!(failed.status.code(), Some(3), "{failed:?}");
+    let text = String::from_utf8_lossy(&failed.stderr).into_owned();
+    assert!(text.contains("No space left"), "{text}");
+    assert_eq!(count(&out.join("current/")), whole, "what is served stays");
+    std::fs::remove_file(small.join("ballast")).unwrap();
+    std::fs::remove_file(small.join("ballast.2")).ok();
+    let (code, report) = export(&home, &out, &["--resume"]);
+    assert_eq!(code, Some(0), "{report}");
+    assert_eq!(count(&out.join("current/")), whole);
+}
+
+#[test]
+fn visitors_of_nginx_have_files_made_and_changes_take_them_away() {
+    let dir = tempfile::tempdir().unwrap();
+    let home = dir.path().join("demo");
+    std::fs::create_dir_all(home.join("publish")).unwrap();
+    let settings = "[export]\ndir = \"export\"\ndefault = true\n";
+    std::fs::write(home.join("publish/tympan.toml"), settings).unwrap();
+    let demo = Demo::start(&home);
+    let current = home.join("publish/export/current");
+    let started = Instant::now();
+    while !current.exists() {
+        assert!(started.elapsed() < PATIENCE, "nothing is exported");
+        std::thread::yield_now();
+    }
+    let Some(nginx) = Nginx::serve(&current, &dir.path().join("nginx"), Some(demo.publish)) else {
+        return;
+    };
+    let url = format!("{PAGE}.html");
+    let file = current.join(url.trim_start_matches('/'));
+    assert!(!file.exists());
+    let made = get(nginx.address, &url);
+    assert_eq!(made.status, 200, "{}", made.text());
+    assert_eq!(std::fs::read(&file).unwrap(), made.body);
+    let asked = demo.renders_of(&url);
+    assert_eq!(get(nginx.address, &url).body, made.body);
+    assert_eq!(demo.renders_of(&url), asked, "nginx has the file");
+    for hostile in [
+        "/content/wayfare/en.a.b.c.d.html",
+        "/content/none.html",
+        "/content/wayfare/en.html/x/y.html",
+        "/..%2f..%2fetc/passwd",
+        "/content/%00.html",
+    ] {
+        let answer = get(nginx.address, hostile);
+        assert_ne!(answer.status, 200, "{hostile}");
+    }
+    assert_eq!(count(&current.join("content")), 1, "nobody makes files by making up addresses");
+    // A change on the author, once it is published, is what visitors see.
+    let saved = demo.post(&format!("{PAGE}/jcr:content"), "./jcr:title=Written+anew");
+    assert_eq!(saved.status, 200, "{}", saved.text());
+    assert_eq!(demo.post(PAGE, ":operation=activate").status, 200);
+    let started = Instant::now();
+    while !get(nginx.address, &url).text().contains("Written anew") {
+        assert!(started.elapsed() < PATIENCE, "the old file stays");
+        std::thread::yield_now();
+    }
+    assert!(std::fs::read_to_string(&file).unwrap().contains("Written anew"));
+}
