@@ -6,13 +6,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use http::Method;
-use tympan_web::flush_message::FlushMessage;
+use tympan_web::flush_message::{FLUSH_PATH, FlushMessage};
 
 use crate::cacheable::{Reason, check_request, is_reserved};
 use crate::config::{Config, Farm, FilterRule, StatFiles, Verdict};
 use crate::farm::{Found, select};
 use crate::filter;
 use crate::request::RequestView;
+use crate::tags::SURROGATE_KEY;
 
 /// What happens to a request.
 #[derive(Debug, Clone)]
@@ -66,7 +67,7 @@ pub(crate) fn decide_in<'a>(farm: &'a Farm, request: &RequestView) -> Action<'a>
     if is_flush(request) {
         return Action::Flush;
     }
-    if request.method.as_str() == "PURGE" {
+    if request.method.as_str() == "PURGE" || names_keys(request) {
         return Action::Purge;
     }
     if is_reserved(&request.path) || is_stat_file(farm, request) {
@@ -90,6 +91,13 @@ pub(crate) fn is_accepted(farm: &Farm, request: &RequestView) -> bool {
 /// Tells whether a request is a flush, by its headers.
 pub(crate) fn is_flush(request: &RequestView) -> bool {
     matches!(request.method, Method::GET | Method::POST) && FlushMessage::is_flush(&request.headers)
+}
+
+/// Tells whether a request flushes surrogate keys, as `PURGE` does with the same header.
+fn names_keys(request: &RequestView) -> bool {
+    request.method == Method::POST
+        && request.path.as_str() == FLUSH_PATH
+        && request.headers.contains_key(SURROGATE_KEY)
 }
 
 /// Decides where an accepted request is served from.

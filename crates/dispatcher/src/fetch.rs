@@ -26,6 +26,7 @@ use crate::include;
 use crate::log::Level;
 use crate::metrics::Counter;
 use crate::page::{Body, Growing, Page, PageBody, Progress, SMALL_BYTES, boxed};
+use crate::tags::{KEPT_KEYS, SURROGATE_KEY, keys_of};
 use crate::ttl::expiry;
 use crate::upstream::{Answer, Call, Failure, ReceivedBody};
 
@@ -188,7 +189,7 @@ impl Lead {
             let stored = ticket.store_unless_flushed(|| {
                 let mut temporary = begin(&farm)?;
                 temporary.write(&bytes).map_err(unwritable)?;
-                placement.commit(temporary)
+                placement.commit(&farm, temporary)
             });
             (ticket, stored)
         };
@@ -271,7 +272,8 @@ impl Lead {
         }
         progress.send_replace(Progress::Complete(written));
         let placement = self.placement(head);
-        let work = move || ticket.store_unless_flushed(|| placement.commit(temporary));
+        let farm = Arc::clone(&self.farm);
+        let work = move || ticket.store_unless_flushed(|| placement.commit(&farm, temporary));
         let stored = tokio::task::spawn_blocking(work).await;
         self.note_stored(stored.unwrap_or(Err(Reason::Unwritable)), written);
     }
@@ -301,6 +303,9 @@ impl Lead {
                 stored.append(name, value.clone());
             }
         }
+        for value in all.get_all(SURROGATE_KEY) {
+            stored.append(KEPT_KEYS, value.clone());
+        }
         if let Some(kind) = all.get(header::CONTENT_TYPE)
             && !is_same_media_type(kind, &media_type(&self.fetch.file))
         {
@@ -311,6 +316,7 @@ impl Lead {
 
     fn page(&self, head: &Head, body: PageBody, refused: Option<Reason>) -> Arc<Page> {
         let mut stored = self.stored_headers(&head.headers);
+        stored.remove(KEPT_KEYS);
         stored.entry(header::CONTENT_TYPE).or_insert_with(|| media_type(&self.fetch.file));
         Arc::new(Page {
             headers: head.headers.clone(),
@@ -349,7 +355,12 @@ struct Placement {
 }
 
 impl Placement {
-    fn commit(self, temporary: Temporary) -> Result<(), Reason> {
+    fn commit(self, farm: &FarmState, temporary: Temporary) -> Result<(), Reason> {
+        let keys = keys_of(&self.headers, &KEPT_KEYS);
+        let tags = farm.docroot.as_ref().map(|root| &root.tags);
+        if tags.is_some_and(|tags| tags.is_flushed(&keys, self.fetched)) {
+            return Err(Reason::Flushed);
+        }
         let new = NewFile {
             file: &self.file,
             fetched: self.fetched,
@@ -361,7 +372,11 @@ impl Placement {
             std::io::ErrorKind::IsADirectory => Reason::TargetIsDirectory,
             std::io::ErrorKind::NotADirectory => Reason::ParentIsFile,
             _ => unwritable(error),
-        })
+        })?;
+        if let Some(tags) = tags {
+            tags.note(&self.file, &keys);
+        }
+        Ok(())
     }
 }
 

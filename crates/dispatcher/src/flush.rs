@@ -23,6 +23,7 @@ use crate::log::Level;
 use crate::metrics::Counter;
 use crate::page::{Body, full};
 use crate::request::RequestView;
+use crate::tags::{SURROGATE_KEY, keys_of};
 use crate::upstream::{Call, CallBody};
 
 /// The longest body of a flush.
@@ -105,6 +106,9 @@ impl Inner {
             return refusal(StatusCode::FORBIDDEN);
         }
         exchange.cache = "purge";
+        if view.headers.contains_key(SURROGATE_KEY) {
+            return self.purge_keys(farm, keys_of(&view.headers, &SURROGATE_KEY)).await;
+        }
         let mut page = view.clone();
         page.method = Method::GET;
         let (Ok(file), Some(root), Some(cache)) =
@@ -134,6 +138,47 @@ impl Inner {
             }
             Ok(Err(error)) => {
                 tracing::error!(farm = %farm.farm.name, reason = %error, "purge failed");
+                refusal(StatusCode::INTERNAL_SERVER_ERROR)
+            }
+            Err(_panicked) => refusal(StatusCode::INTERNAL_SERVER_ERROR),
+        }
+    }
+
+    /// Forgets all pages that carry one of these keys.
+    async fn purge_keys(
+        self: &Arc<Self>,
+        farm: &Arc<FarmState>,
+        keys: Vec<String>,
+    ) -> Response<Body> {
+        let (Some(root), Some(cache)) = (&farm.docroot, &farm.farm.cache) else {
+            return refusal(StatusCode::NOT_FOUND);
+        };
+        let (root, mode) = (Arc::clone(root), cache.flush_mode);
+        let inner = Arc::clone(self);
+        let work = move || -> std::io::Result<usize> {
+            let docroot = root.current()?;
+            root.tags.complete(&docroot);
+            inner.flights.while_nothing_is_stored(|| {
+                let files = root.tags.flush(&keys, inner.runtime.clock.tick(), &docroot);
+                for file in &files {
+                    match mode {
+                        FlushMode::Soft => docroot.mark_file(file).failure.map_or(Ok(()), Err)?,
+                        FlushMode::Delete => docroot.remove_file(file)?,
+                    }
+                }
+                Ok(files.len())
+            })
+        };
+        let purged = tokio::task::spawn_blocking(work).await;
+        self.memory.note_change();
+        match purged {
+            Ok(Ok(count)) => {
+                self.metrics.count(Counter::Flushes);
+                self.log(Level::Info, || format!("Flushed {count} files by their keys"));
+                accepted()
+            }
+            Ok(Err(error)) => {
+                tracing::error!(farm = %farm.farm.name, reason = %error, "flush by keys failed");
                 refusal(StatusCode::INTERNAL_SERVER_ERROR)
             }
             Err(_panicked) => refusal(StatusCode::INTERNAL_SERVER_ERROR),

@@ -1,4 +1,4 @@
-//! Doors for the fuzz targets to what is private; present only in their build.
+//! Doors for the fuzz targets to what is private; present only in their build and in tests.
 
 use std::time::{Duration, SystemTime};
 
@@ -33,7 +33,8 @@ pub fn url_path(path: &str) {
 /// Reads the first request of a connection as the lane does.
 pub fn lane(bytes: &[u8]) {
     let Some((length, method, host, target)) = read_head(bytes) else { return };
-    let head = bytes.get(..length).expect("a head lies within what was read");
+    let head = bytes.get(..length).unwrap_or_default();
+    assert_eq!(head.len(), length, "a head lies within what was read");
     assert!(head.ends_with(b"\n\r\n") || head.ends_with(b"\n\n"), "a head ends with an empty line");
     assert!(method == "GET" || method == "HEAD");
     assert!(target.starts_with('/') && target.bytes().all(|byte| byte.is_ascii_graphic()));
@@ -71,5 +72,64 @@ pub fn conditions(lines: &[u8]) {
                 _ => assert!(!headers.is_empty(), "without conditions everything is sent"),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{conditions, header_file, lane, url_path};
+    use proptest::prelude::*;
+
+    /// Pieces that the formats are made of, in any order, and other bytes among them.
+    fn pieces() -> impl Strategy<Value = Vec<u8>> {
+        const KNOWN: [&str; 24] = [
+            "GET ",
+            "HEAD ",
+            "/a.html",
+            "?x=1",
+            " HTTP/1.1",
+            "\r\n",
+            "\n",
+            "Host: h",
+            "host:",
+            ": ",
+            "Connection: close",
+            "Content-Length: 0",
+            "Range: bytes=",
+            "0-9",
+            "-5",
+            "if-none-match: ",
+            "\"0123\"",
+            "W/",
+            "tympan-headers 1 ",
+            "1795222216123456789",
+            ".",
+            "/",
+            "\0",
+            "\r",
+        ];
+        let known = (0..KNOWN.len()).prop_map(|index| KNOWN[index].as_bytes().to_vec());
+        let piece = prop_oneof![6 => known, 1 => proptest::collection::vec(any::<u8>(), 0..4)];
+        proptest::collection::vec(piece, 0..24).prop_map(|pieces| pieces.concat())
+    }
+
+    proptest! {
+        #[test]
+        fn no_input_breaks_a_reader(bytes in pieces()) {
+            header_file(&bytes);
+            lane(&bytes);
+            conditions(&bytes);
+            url_path(&String::from_utf8_lossy(&bytes));
+        }
+    }
+
+    #[test]
+    fn the_seeds_pass() {
+        lane(b"GET /a.html?x=1 HTTP/1.1\r\nHost: h\r\n\r\nGET /b HTTP/1.1\r\n");
+        lane(b"\r\n\r\nHEAD / HTTP/1.1\r\nhost:h\r\nConnection: close\r\n\r\n");
+        lane(b"GET /a HTTP/1.1\nHost: h\n\n");
+        header_file(b"tympan-headers 1 5\nlink: a\nlink: b\n");
+        conditions(b"range: bytes=0-9\nif-range: \"0123\"");
+        url_path("/a..b...html/");
     }
 }

@@ -7,6 +7,7 @@ use http::{HeaderMap, HeaderValue, StatusCode, header};
 
 use crate::cache::CacheFile;
 use crate::plan::{Entity, Plan, plan, whole_seconds};
+use crate::tags::KEPT_KEYS;
 
 /// A file as an answer knows it: its head, and what conditions compare.
 #[derive(Debug)]
@@ -90,6 +91,7 @@ fn head(name: &Path, cached: &CacheFile, now: SystemTime) -> HeaderMap {
     // A stored date would make the answer look older than it is.
     headers.remove(header::DATE);
     headers.remove(header::CONTENT_LENGTH);
+    headers.remove(KEPT_KEYS);
     headers
 }
 

@@ -37,9 +37,8 @@ mod flush;
 mod forward;
 mod freshness;
 mod front;
-#[cfg(fuzzing)]
+#[cfg(any(fuzzing, test))]
 #[doc(hidden)]
-#[expect(clippy::expect_used, missing_docs, reason = "fuzz targets fail by panicking")]
 pub mod fuzzing;
 mod glob;
 mod health;
@@ -63,6 +62,7 @@ mod status;
 mod status_page;
 mod sticky;
 mod storm;
+mod tags;
 mod times;
 mod top;
 mod ttl;

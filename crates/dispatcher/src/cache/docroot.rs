@@ -76,6 +76,10 @@ pub(crate) struct Stamp {
 
 /// What stands at a place.
 #[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "taken apart where it is made, and nearly always a file"
+)]
 pub(crate) enum Lookup {
     Absent,
     Directory,

@@ -9,10 +9,11 @@ mod headers;
 mod root;
 mod stat;
 mod store;
+mod walk;
 
 pub(crate) use delete::{Deleted, Fate, Named};
 pub(crate) use docroot::{CacheFile, Docroot, Lookup, MARK, Stamp, TEMPORARY_FOLDER};
-#[cfg(fuzzing)]
+#[cfg(any(fuzzing, test))]
 pub(crate) use headers::StoredHeaders;
 pub(crate) use root::Root;
 pub(crate) use store::{NewFile, Temporary};

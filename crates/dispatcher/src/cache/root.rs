@@ -13,6 +13,7 @@ use std::time::Instant;
 use parking_lot::RwLock;
 
 use super::docroot::Docroot;
+use crate::tags::Tags;
 
 /// A document root of one farm.
 #[derive(Debug)]
@@ -20,6 +21,8 @@ pub(crate) struct Root {
     path: PathBuf,
     mode: u32,
     opened: RwLock<Arc<Docroot>>,
+    /// Which files carry which surrogate keys.
+    pub(crate) tags: Tags,
     started: Instant,
     /// The second, counted from `started`, in which the folder was last compared.
     compared: AtomicU64,
@@ -32,6 +35,7 @@ impl Root {
             path: path.to_owned(),
             mode,
             opened: RwLock::new(Arc::new(Docroot::open(path, mode)?)),
+            tags: Tags::default(),
             started: Instant::now(),
             compared: AtomicU64::new(0),
         })

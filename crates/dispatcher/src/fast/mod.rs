@@ -114,7 +114,7 @@ impl Mailbox {
 }
 
 /// Reads the first request in `bytes`, if it is one for the lane: its length, method, host and target.
-#[cfg(fuzzing)]
+#[cfg(any(fuzzing, test))]
 pub(crate) fn read_head(bytes: &[u8]) -> Option<(usize, &'static str, &[u8], &str)> {
     match head::read(bytes, false) {
         head::Read::Plain(plain, length) => {

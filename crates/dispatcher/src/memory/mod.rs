@@ -69,7 +69,13 @@ pub(crate) struct Memory {
 
 /// Answers that wait to be encoded, one after the other.
 #[derive(Debug, Default)]
-struct Encoding(Mutex<(VecDeque<(Key, Arc<Ready>)>, bool)>);
+struct Encoding(Mutex<Waiting>);
+
+#[derive(Debug, Default)]
+struct Waiting {
+    answers: VecDeque<(Key, Arc<Ready>)>,
+    is_working: bool,
+}
 
 /// So many wait at most; the others stay as they are until they are kept anew.
 const MAX_WAITING: usize = 4096;
@@ -77,19 +83,19 @@ const MAX_WAITING: usize = 4096;
 impl Encoding {
     /// Adds an answer; returns whether nobody works yet.
     fn push(&self, key: Key, ready: Arc<Ready>) -> bool {
-        let (waiting, is_working) = &mut *self.0.lock();
-        if waiting.len() >= MAX_WAITING {
+        let mut waiting = self.0.lock();
+        if waiting.answers.len() >= MAX_WAITING {
             return false;
         }
-        waiting.push_back((key, ready));
-        !std::mem::replace(is_working, true)
+        waiting.answers.push_back((key, ready));
+        !std::mem::replace(&mut waiting.is_working, true)
     }
 
     /// Takes the next one; without one, nobody works any more.
     fn take(&self) -> Option<(Key, Arc<Ready>)> {
-        let (waiting, is_working) = &mut *self.0.lock();
-        let next = waiting.pop_front();
-        *is_working = next.is_some();
+        let mut waiting = self.0.lock();
+        let next = waiting.answers.pop_front();
+        waiting.is_working = next.is_some();
         next
     }
 }

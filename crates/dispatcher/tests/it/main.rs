@@ -24,6 +24,7 @@ mod freshness;
 mod front;
 mod hit;
 mod include;
+mod keys;
 mod lane;
 mod observe;
 mod pattern;

@@ -1,0 +1,121 @@
+//! Surrogate keys: words by which a render marks its answers, and by which they are flushed together.
+//!
+//! In: the header `Surrogate-Key` of stored answers. Out: the files that carry a key.
+//!
+//! The words stand in the header files, so that nothing is lost at a restart; the index in memory is made from them when
+//! a key is flushed for the first time.
+//!
+//! Invariants
+//! * A page that was asked for before its key was flushed, and answered after it, is not stored.
+//! * A file that is found by a key is flushed only if it still carries it.
+
+use std::collections::{HashMap, HashSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use http::{HeaderMap, HeaderName};
+use parking_lot::Mutex;
+
+use crate::cache::{Docroot, Lookup};
+
+/// The header by which renders mark answers, and by which flushes name them.
+pub(crate) const SURROGATE_KEY: HeaderName = HeaderName::from_static("surrogate-key");
+/// The name under which a header file keeps the words; visitors never see it.
+pub(crate) const KEPT_KEYS: HeaderName = HeaderName::from_static("x-tympan-keys");
+
+/// Words of one answer that count.
+const MAX_KEYS: usize = 256;
+/// Flushes that are remembered for fetches under way.
+const MAX_FLUSHES: usize = 4096;
+
+/// The keys of one farm's files.
+#[derive(Debug, Default)]
+pub(crate) struct Tags(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    files: HashMap<u64, HashSet<PathBuf>>,
+    /// Whether files of earlier runs are in.
+    is_complete: bool,
+    flushed: HashMap<u64, SystemTime>,
+    /// Fetches that began before this moment may be concerned by flushes that are forgotten.
+    forgotten: Option<SystemTime>,
+}
+
+/// Returns the words of a head.
+pub(crate) fn keys_of(headers: &HeaderMap, name: &HeaderName) -> Vec<String> {
+    let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
+    let words = values.flat_map(str::split_ascii_whitespace).take(MAX_KEYS);
+    words.map(str::to_owned).collect()
+}
+
+fn number(key: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    key.hash(&mut hasher);
+    hasher.finish()
+}
+
+impl Tags {
+    /// Notes that `file` carries `keys`.
+    pub(crate) fn note(&self, file: &Path, keys: &[String]) {
+        let mut state = self.0.lock();
+        for key in keys {
+            state.files.entry(number(key)).or_default().insert(file.to_owned());
+        }
+    }
+
+    /// Tells whether one of the keys was flushed since `fetched`.
+    pub(crate) fn is_flushed(&self, keys: &[String], fetched: SystemTime) -> bool {
+        if keys.is_empty() {
+            return false;
+        }
+        let state = self.0.lock();
+        state.forgotten.is_some_and(|forgotten| fetched < forgotten)
+            || keys.iter().any(|key| {
+                state.flushed.get(&number(key)).is_some_and(|flushed| fetched < *flushed)
+            })
+    }
+
+    /// Reads the keys of files from earlier runs, the first time.
+    pub(crate) fn complete(&self, docroot: &Docroot) {
+        if self.0.lock().is_complete {
+            return;
+        }
+        // What is stored meanwhile notes itself.
+        docroot.for_each_file(&mut |file| self.note(file, &read_keys(docroot, file)));
+        self.0.lock().is_complete = true;
+    }
+
+    /// Notes a flush of `keys` at `now` and returns the files that carry them; while no file is put into place.
+    pub(crate) fn flush(
+        &self,
+        keys: &[String],
+        now: SystemTime,
+        docroot: &Docroot,
+    ) -> Vec<PathBuf> {
+        let mut state = self.0.lock();
+        if state.flushed.len() + keys.len() > MAX_FLUSHES {
+            state.forgotten = Some(now);
+            state.flushed.clear();
+        }
+        let mut found = HashSet::new();
+        for key in keys {
+            state.flushed.insert(number(key), now);
+            found.extend(state.files.remove(&number(key)).unwrap_or_default());
+        }
+        drop(state);
+        let carries =
+            |file: &PathBuf| read_keys(docroot, file).iter().any(|own| keys.contains(own));
+        found.into_iter().filter(carries).collect()
+    }
+}
+
+fn read_keys(docroot: &Docroot, file: &Path) -> Vec<String> {
+    match docroot.look_up(file, false) {
+        Ok(Lookup::File(cached)) => {
+            cached.headers.map(|stored| keys_of(&stored.headers, &KEPT_KEYS)).unwrap_or_default()
+        }
+        _ => Vec::new(),
+    }
+}
