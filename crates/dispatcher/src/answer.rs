@@ -14,9 +14,10 @@ use tympan_web::access_log;
 use tympan_web::limit::BodyLimit;
 use tympan_web::listen::Peer;
 use tympan_web::log_time::LogTime;
+use tympan_web::network::Network;
 
 use crate::authority;
-use crate::cacheable::Reason;
+use crate::cacheable::{Reason, is_query_ignored};
 use crate::config::{ClientHeaders, Farm};
 use crate::decision::{Action, decide_among, is_flush, place};
 use crate::dispatcher::{FarmState, Inner};
@@ -27,7 +28,7 @@ use crate::log::Level;
 use crate::memory::Keepable;
 use crate::metrics::Counter;
 use crate::page::{Body, boxed, full};
-use crate::request::RequestView;
+use crate::request::{RequestView, client_of};
 use crate::route::{Proxied, Routed};
 use crate::sessions::{self, Session};
 use crate::share;
@@ -73,7 +74,7 @@ impl Inner {
         let Some(log) = &self.runtime.access_log else {
             return self.recall_or_answer(request).await;
         };
-        let mut line = access_line(&request);
+        let mut line = access_line(&request, &self.gate.trusted);
         let response = self.recall_or_answer(request).await;
         line.at = LogTime::from_system(self.runtime.clock.now());
         line.status = response.status().as_u16();
@@ -273,6 +274,7 @@ impl Inner {
         limit: u64,
     ) -> Response<Body> {
         let (view, farm) = (exchange.view, exchange.farm);
+        self.log_query(&action, exchange);
         match action {
             Action::Flush => self.flush(exchange, body, limit).await,
             Action::Purge => self.purge(exchange).await,
@@ -292,6 +294,27 @@ impl Inner {
                 let body = CallBody::new(body, limit);
                 self.pass(exchange, body, Reason::NoDocroot).await
             }
+        }
+    }
+
+    /// Tells what the query means for the cache.
+    fn log_query(&self, action: &Action<'_>, exchange: &Exchange<'_>) {
+        let Some(query) = exchange.view.query.as_deref() else { return };
+        match action {
+            Action::Cache(_) => self.log(Level::Debug, || format!("Query string ignored: {query}")),
+            Action::Pass(Reason::Query) => {
+                let cache = exchange.farm.farm.cache.as_ref();
+                let counts =
+                    |pair: &&str| cache.is_none_or(|cache| !is_query_ignored(cache, Some(pair)));
+                if let Some(pair) = query.split(['&', ';']).find(counts) {
+                    self.log(Level::Debug, || {
+                        let name = pair.split('=').next().unwrap_or(pair);
+                        format!("Name not in ignored URL parameters ACL: {name}")
+                    });
+                }
+                self.log(Level::Debug, || format!("request contains a query string: {query}"));
+            }
+            _ => {}
         }
     }
 
@@ -471,14 +494,16 @@ pub(crate) const CONDITIONS: [header::HeaderName; 6] = [
 ];
 
 /// Returns the line for a request whose answer is not known yet.
-fn access_line(request: &Request<Incoming>) -> access_log::Line {
+fn access_line(request: &Request<Incoming>, trusted: &[Network]) -> access_log::Line {
     let text = |name| {
         let value = request.headers().get(name)?;
         Some(String::from_utf8_lossy(value.as_bytes()).into_owned())
     };
     let peer = request.extensions().get::<Peer>();
     access_log::Line {
-        client: peer.map_or_else(String::new, |peer| peer.addr.ip().to_string()),
+        client: peer.map_or_else(String::new, |peer| {
+            client_of(request.headers(), peer.addr.ip().to_canonical(), trusted).to_string()
+        }),
         user: None,
         at: LogTime::from_system(std::time::UNIX_EPOCH),
         request: format!("{} {} {:?}", request.method(), request.uri(), request.version()),

@@ -451,6 +451,11 @@ fn open_farm(
         });
         opened.ok().map(Arc::new)
     });
+    if let Some(checker) = &farm.auth_checker {
+        runtime.log.write(&runtime.clock, Level::Debug, || {
+            format!("AuthChecker: initialized with URL '{}'.", checker.url)
+        });
+    }
     let is_open_to_all = farm.cache.as_ref().is_some_and(|cache| {
         cache.allowed_clients.as_ref().is_none_or(|list| list.rules.is_empty())
     });
@@ -469,7 +474,7 @@ fn open_farm(
     FarmState {
         farm: Arc::clone(farm),
         docroot,
-        upstream: Upstream::new(farm, runtime.trust.as_ref(), keep_alive),
+        upstream: Upstream::new(farm, runtime, keep_alive),
         refetch: old.map(|old| Arc::clone(&old.refetch)).unwrap_or_default(),
         storm: Storm::default(),
         budget: old.map(|old| Arc::clone(&old.budget)).unwrap_or_default(),

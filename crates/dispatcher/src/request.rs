@@ -131,16 +131,7 @@ impl RequestView {
             }
             return;
         }
-        let lists = self.headers.get_all("x-forwarded-for").iter();
-        let texts: Vec<&str> = lists.filter_map(|list| list.to_str().ok()).collect();
-        let addresses = texts.join(",");
-        for text in addresses.rsplit(',') {
-            let Some(address) = read_address(text.trim()) else { break };
-            self.client = address;
-            if !any_contains(trusted, address) {
-                break;
-            }
-        }
+        self.client = client_of(&self.headers, self.client, trusted);
         let value = |name: &str| self.headers.get(name).and_then(|value| value.to_str().ok());
         let is_tls = value("x-forwarded-proto").map(|scheme| scheme.eq_ignore_ascii_case("https"));
         let is_tls = is_tls.or(value("x-forwarded-ssl").map(|on| on.eq_ignore_ascii_case("on")));
@@ -240,6 +231,25 @@ const FORWARDED: [&str; 11] = [
     "x-forwarded-ssl-client-cert",
     "x-real-ip",
 ];
+
+/// Returns who asks through `sender`: the last address of `X-Forwarded-For` that no trusted proxy has, if the sender is
+/// one.
+pub(crate) fn client_of(headers: &HeaderMap, sender: IpAddr, trusted: &[Network]) -> IpAddr {
+    let mut client = sender;
+    if !any_contains(trusted, sender) {
+        return client;
+    }
+    let lists = headers.get_all("x-forwarded-for").iter();
+    let texts: Vec<&str> = lists.filter_map(|list| list.to_str().ok()).collect();
+    for text in texts.join(",").rsplit(',') {
+        let Some(address) = read_address(text.trim()) else { break };
+        client = address;
+        if !any_contains(trusted, address) {
+            break;
+        }
+    }
+    client
+}
 
 /// Reads an address that may have a port, and brackets if it is IPv6.
 fn read_address(text: &str) -> Option<IpAddr> {

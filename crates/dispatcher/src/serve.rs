@@ -77,6 +77,13 @@ impl Inner {
         let (file, path) = (found.file, view.path.as_str());
         let facts = found.docroot.facts(cache, (file, path), cached, self.runtime.clock.now());
         let freshness = judge(facts, cache.patience());
+        let has_time_left = cached.expires.is_some() && freshness != Freshness::Expired;
+        if has_time_left {
+            self.log(Level::Debug, || {
+                let file = found.docroot.path().join(found.file);
+                format!("cache file has not expired: {}", file.display())
+            });
+        }
         self.log(Level::Debug, || {
             let file = found.docroot.path().join(found.file);
             let file = file.display();

@@ -20,12 +20,14 @@ use parking_lot::Mutex;
 use tokio::time::{Instant, Sleep};
 use tympan_web::client::{Client, Error, Options};
 use tympan_web::limit::{Limited, is_stalled, is_too_large, limited};
-use tympan_web::tls::Trust;
 
 use crate::admission::{Door, Place};
 use crate::balance::Scores;
+use crate::clock::Clock;
 use crate::config::{Farm, Render};
+use crate::dispatcher::Runtime;
 use crate::health::{Health, Standing};
+use crate::log::{Level, Log};
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -41,6 +43,8 @@ pub(crate) struct Upstream {
     farm: Arc<Farm>,
     targets: Vec<Target>,
     scores: Arc<Scores>,
+    log: Log,
+    clock: Clock,
 }
 
 #[derive(Debug)]
@@ -119,11 +123,7 @@ pub(crate) struct Answer {
 }
 
 impl Upstream {
-    pub(crate) fn new(
-        farm: &Arc<Farm>,
-        trust: Option<&Trust>,
-        keep_alive: Option<Duration>,
-    ) -> Self {
+    pub(crate) fn new(farm: &Arc<Farm>, runtime: &Runtime, keep_alive: Option<Duration>) -> Self {
         let default = Options::default();
         let idle_timeout = keep_alive.unwrap_or(default.idle_timeout);
         let targets: Vec<Target> = farm
@@ -139,7 +139,7 @@ impl Upstream {
                 client: Client::new(Options {
                     connect_timeout: render.timeout,
                     response_timeout: render.receive_timeout,
-                    trust: trust.cloned(),
+                    trust: runtime.trust.clone(),
                     idle_timeout,
                     // A secure connection resolves its name itself, so only a new one does it anew.
                     max_idle_per_host: if idle_timeout.is_zero()
@@ -153,7 +153,13 @@ impl Upstream {
             })
             .collect();
         let scores = Arc::new(Scores::new(targets.len(), farm.categories.len()));
-        Self { farm: Arc::clone(farm), targets, scores }
+        Self {
+            farm: Arc::clone(farm),
+            targets,
+            scores,
+            log: runtime.log.clone(),
+            clock: runtime.clock.clone(),
+        }
     }
 
     /// Sends `call` to the best render, and to others if that one fails.
@@ -190,6 +196,9 @@ impl Upstream {
             }
         }
         tracing::warn!(farm = %self.farm.name, "unable to connect to any backend");
+        self.log.write(&self.clock, Level::Error, || {
+            format!("Unable to connect to any backend in farm {}", self.farm.name)
+        });
         Err(Failure::NoConnection)
     }
 
@@ -269,6 +278,10 @@ impl Upstream {
                 self.scores.succeed(index, category, now - started, now);
                 self.note(target, !is_gateway_failure(response.status()), now);
                 let render = target.render.name.clone();
+                self.log.write(&self.clock, Level::Debug, || {
+                    let Render { hostname, port, .. } = &target.render;
+                    format!("Connected to backend {render} ({hostname}:{port})")
+                });
                 return Ok(Answer { response, render });
             }
             Err(error) => error,

@@ -8,7 +8,7 @@ use http::{HeaderMap, Method};
 use tympan_dispatcher::config::Config;
 use tympan_dispatcher::log::{Level, Log};
 use tympan_dispatcher::{Clock, Dispatcher, Explanation, Question, Runtime, Settings, explain};
-use tympan_testkit::origin::{Answer, Origin, exchange};
+use tympan_testkit::origin::{Answer, Origin, dead_addr, exchange};
 use tympan_web::access_log;
 use tympan_web::listen::{Front as Listener, Reuse, bind};
 use tympan_web::log_file::LogFile;
@@ -19,14 +19,28 @@ use crate::front::{Setup, front, load};
 fn logs_of(docroot: &Path, origin: &Origin, visit: fn(SocketAddr)) -> (String, String) {
     let folder = tempfile::tempdir().unwrap();
     let (file, access) = (folder.path().join("dispatcher.log"), folder.path().join("access.log"));
-    let setup = Setup { renders: vec![origin.addr()], ..Setup::default() };
+    let setup = Setup {
+        farm:
+            "/filter { /0 { /type \"allow\" /url \"*\" } /1 { /type \"deny\" /url \"/closed*\" } }
+               /auth_checker { /url \"/check\" /filter { /0 { /type \"deny\" /glob \"*\" } } }",
+        cache: "/enableTTL 1 /ignoreUrlParams { /0 { /type \"allow\" /glob \"utm_*\" } }",
+        renders: vec![origin.addr()],
+        ..Setup::default()
+    };
+    let dead = dead_addr().port();
+    let text = setup.text(docroot);
+    let text = format!(
+        "{} /dead {{ /virtualhosts {{ \"dead\" }} /numberOfRetries 1 /retryDelay 0
+           /renders {{ /r {{ /hostname \"127.0.0.1\" /port \"{dead}\" }} }} }} }}",
+        text.strip_suffix('}').unwrap()
+    );
     let runtime = Runtime {
         clock: Clock::new(SystemTime::now),
         log: Log { file: Some(LogFile::open(&file).unwrap()), level: Level::Trace },
         access_log: Some(LogFile::open(&access).unwrap()),
         trust: None,
     };
-    let dispatcher = Dispatcher::new(load(&setup.text(docroot)).config, runtime.clone()).unwrap();
+    let dispatcher = Dispatcher::new(load(&text).config, runtime.clone()).unwrap();
     let listener = bind(([127, 0, 0, 1], 0).into(), Reuse::Exclusive).unwrap();
     let addr = listener.local_addr().unwrap();
     let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -54,13 +68,27 @@ fn visit(addr: SocketAddr) {
     let flush = "CQ-Action: Activate\r\nCQ-Handle: /content/x\r\n";
     send(format!("{}{flush}{last}\r\n", get("/dispatcher/invalidate.cache")));
     send(format!("{}{last}\r\n", get("/a%0aforged.html")));
+    for path in [
+        "/content/x.html?utm_source=x",
+        "/content/x.html?utm_source=x&page=2",
+        "/content/ttl.html",
+        "/content/ttl.html",
+        "/closed.html",
+        "/../x",
+    ] {
+        send(format!("{}{last}\r\n", get(path)));
+    }
+    send(format!("GET /a HTTP/1.1\r\nHost: dead\r\n{last}\r\n"));
     let page = get("/content/y.html");
     send(format!("{}{page}{last}\r\n", format!("{page}\r\n").repeat(1100)));
 }
 
 #[test]
 fn ob129_ob131_the_log_reads_as_scripts_expect() {
-    let origin = Origin::always(Answer::html("page"));
+    let origin = Origin::start(|seen| match seen.target.as_str() {
+        "/content/ttl.html" => Answer::html("page").header("Cache-Control", "max-age=1000"),
+        _ => Answer::html("page"),
+    });
     let folder = tempfile::tempdir().unwrap();
     let docroot = folder.path().join("docroot");
     let (text, access) = logs_of(&docroot, &origin, visit);
@@ -81,6 +109,15 @@ fn ob129_ob131_the_log_reads_as_scripts_expect() {
         "] \"GET /dispatcher/invalidate.cache\" 200 purge [site/-] ".to_owned(),
         "] \"GET /a\\nforged.html\" - miss [site/r0] ".to_owned(),
         "] Current cache hit ratio: 99.".to_owned(),
+        format!("] Connected to backend r0 (127.0.0.1:{})", origin.addr().port()),
+        "] Query string ignored: utm_source=x".to_owned(),
+        "] Name not in ignored URL parameters ACL: page".to_owned(),
+        "] request contains a query string: utm_source=x&page=2".to_owned(),
+        format!("] cache file has not expired: {root}/content/ttl.html"),
+        "] AuthChecker: initialized with URL '/check'.".to_owned(),
+        "] Filter rejects: GET /closed.html HTTP/1.1".to_owned(),
+        "] Unable to connect to any backend in farm dead".to_owned(),
+        "] request declined".to_owned(),
     ] {
         assert!(text.contains(&expected), "{expected} in {text}");
     }
