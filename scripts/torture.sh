@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The long fault runs, each printing its count. Usage: scripts/torture.sh [store|search|jobs|render|program]...    (default: all)
+# The long fault runs, each printing its count. Usage: scripts/torture.sh [store|search|jobs|render|dispatcher|program]...    (default: all)
 #   KILLS         processes killed in each test (default: 1,000 of the store, 200 of the index, 300 of job workers, 100 of the whole program)
 #   POSTGRES_SECONDS  of 64 writers on one database, one of their processes killed (default 60)
 #   FILES         of a mount that is passed over twice (default 100,000)
@@ -7,6 +7,7 @@
 #   CASES         damaged stores that are repaired (default 2,000)
 #   SAVES         page saves of the soak (default 10,000)
 #   FUZZ_SECONDS  for each of the store's decoders (default 1,800)
+#   CLIENTS, CROWD_SECONDS  clients of a dispatcher at once, half of them hostile, and for how long (default 10,000 for 600)
 #   EDITS         random edits of each real site, every cached page compared with a fresh one (default 10,000)
 # Exit code: 0 nothing lost, 1 something failed, 2 no such room.
 set -u
@@ -44,6 +45,14 @@ render() {
     cargo test --release -p tympan-render --test it -- --nocapture exact
 }
 
+dispatcher() {
+  # Each client is an open file here and one there, and a page in the cache's memory there.
+  ulimit -n "$(ulimit -Hn)"
+  run "a crowd" env TYMPAN_CLIENTS="${CLIENTS:-10000}" TYMPAN_SECONDS="${CROWD_SECONDS:-600}" \
+    cargo test --release --test it crowd -- --nocapture
+  run "fuzz" env FUZZ_SECONDS="${FUZZ_SECONDS:-1800}" fuzz/run.sh any glob request proxy_protocol
+}
+
 program() {
   run "kills of the program" env TYMPAN_KILLS="${KILLS:-100}" cargo test --test it crash -- --nocapture
   run "kills of a publisher and old pages" env TYMPAN_KILLS="${KILLS:-100}" cargo test --test it ledger_kills -- --nocapture
@@ -51,11 +60,11 @@ program() {
 }
 
 rooms=("$@")
-[ $# -gt 0 ] || rooms=(store search jobs render program)
+[ $# -gt 0 ] || rooms=(store search jobs render dispatcher program)
 for room in "${rooms[@]}"; do
   case $room in
-    store|search|jobs|render|program) "$room" ;;
-    *) echo "there is no room \`$room\` here; there are store, search, jobs, render, program" >&2; exit 2 ;;
+    store|search|jobs|render|dispatcher|program) "$room" ;;
+    *) echo "there is no room \`$room\` here; there are store, search, jobs, render, dispatcher, program" >&2; exit 2 ;;
   esac
 done
 [ ${#failed[@]} -eq 0 ] || { echo "torture: FAILED: ${failed[*]}"; exit 1; }

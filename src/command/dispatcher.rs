@@ -154,7 +154,8 @@ fn open_with(
     let is_secure = config.farms.iter().any(|farm| farm.renders.iter().any(|one| one.is_secure));
     let trust = trust(settings, is_secure)?;
     let runtime = Runtime { trust, ..runtime_with(logs)? };
-    Dispatcher::with_settings(config, settings, runtime).map_err(|error| Fault::usage(chain(&error)))
+    Dispatcher::with_settings(config, settings, runtime)
+        .map_err(|error| Fault::usage(chain(&error)))
 }
 
 /// Returns whom renders are believed to be signed by, if any speaks TLS.
@@ -239,7 +240,8 @@ fn run_until_signal(files: &Files, place: &Place) -> Outcome {
         let address = sockets.visitors.local_addr().unwrap_or(place.listen);
         let (stop, stopped) = channel(false);
         if let Some(listener) = sockets.admin {
-            let address = listener.local_addr().map_err(|error| Fault::cannot_run(error.to_string()))?;
+            let address =
+                listener.local_addr().map_err(|error| Fault::cannot_run(error.to_string()))?;
             tokio::spawn(serve_admin(dispatcher.clone(), listener, stopped.clone()));
             say!("dispatcher is watched on http://{address}");
         }

@@ -48,7 +48,11 @@ fn write_config(dir: &Path, origin: &Origin, clients: u64) {
     );
     std::fs::create_dir_all(dir.join("docroot")).unwrap();
     std::fs::write(dir.join("dispatcher.any"), config).unwrap();
-    let settings = format!("[listen]\nmax_connections = {}\n", clients + 1000);
+    // Kept connections to the render would count as files that are open after the run.
+    let settings = format!(
+        "[listen]\nmax_connections = {}\n[dispatcher]\nkeep_alive_timeout = \"2s\"\n",
+        clients + 1000
+    );
     std::fs::write(dir.join("tympan.toml"), settings).unwrap();
 }
 
@@ -85,7 +89,9 @@ async fn ask(
         if stream.read_buf(&mut answer).await? == 0 {
             return Err(std::io::Error::other("the connection ended"));
         }
-        let Some(end) = answer.windows(4).position(|window| window == b"\r\n\r\n") else { continue };
+        let Some(end) = answer.windows(4).position(|window| window == b"\r\n\r\n") else {
+            continue;
+        };
         let head = String::from_utf8_lossy(&answer[..end]).to_ascii_lowercase();
         if !head.starts_with("http/1.1 200") {
             return Err(std::io::Error::other(head));
@@ -165,7 +171,9 @@ async fn once(mut stream: TcpStream, index: u64, tally: &Tally) -> std::io::Resu
         5 => rest(tally, 30).await,
         // A body that is announced and does not come.
         _ => {
-            stream.write_all(b"POST /form HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000\r\n\r\n").await?;
+            stream
+                .write_all(b"POST /form HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000\r\n\r\n")
+                .await?;
             while tally.goes_on() {
                 stream.write_all(b"x").await?;
                 tokio::time::sleep(second).await;
@@ -191,7 +199,7 @@ fn files(pid: u32) -> usize {
 fn memory(pid: u32, name: &str) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix(name));
-    line.and_then(|line| line.split_whitespace().nth(1)?.parse().ok()).unwrap_or(0)
+    line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(0)
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::watch::Sender;
@@ -122,11 +123,22 @@ impl Found {
     }
 }
 
+/// Copies of the sockets, which go when the waiting ends: a socket that nobody accepts from must not gather clients.
+struct Copies(Arc<Mutex<Vec<TcpListener>>>);
+
+impl Drop for Copies {
+    fn drop(&mut self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+}
+
 impl OpenOffer {
     /// Waits for a process that takes this one's place, and lets it.
     pub(super) async fn wait(self, dispatcher: Dispatcher, drain: Drain, stop: Sender<bool>) {
         let (sender, mut successors) = tokio::sync::mpsc::channel(1);
         let Self { offer, sockets } = self;
+        let copies = Copies(Arc::new(Mutex::new(sockets)));
+        let sockets = Arc::clone(&copies.0);
         // A thread of its own: it waits for as long as the process lives, and the process does not wait for it.
         std::thread::spawn(move || {
             loop {
@@ -136,7 +148,9 @@ impl OpenOffer {
                             drop(sender.blocking_send((successor, offer)));
                             return;
                         }
-                        Err(error) => tracing::warn!(reason = %error, "a process that asked for the sockets did not get ready; this one goes on"),
+                        Err(error) => {
+                            tracing::warn!(reason = %error, "a process that asked for the sockets did not get ready; this one goes on")
+                        }
                     },
                     Err(error) => {
                         tracing::warn!(reason = %error, "the sockets cannot be handed over any more");
@@ -160,7 +174,7 @@ impl OpenOffer {
     }
 }
 
-fn send(successor: &mut Successor, sockets: &[TcpListener]) -> std::io::Result<()> {
-    successor.send(sockets)?;
+fn send(successor: &mut Successor, sockets: &Mutex<Vec<TcpListener>>) -> std::io::Result<()> {
+    successor.send(&sockets.lock().unwrap_or_else(PoisonError::into_inner))?;
     successor.wait_ready()
 }
