@@ -53,6 +53,9 @@ pub(crate) enum Command {
     /// Looks after mounts, imports and duplicates of assets of a running author.
     #[command(subcommand)]
     Assets(Assets),
+    /// Puts a site under load and judges what comes back: URLs, plans of JMeter, logs, reports.
+    #[command(subcommand)]
+    Lab(crate::lab_args::Lab),
     /// Tells the health of a running instance, with reasons.
     #[command(after_help = "Example: tympan status --url http://127.0.0.1:4502")]
     Status(Remote),

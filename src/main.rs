@@ -8,6 +8,7 @@ mod command;
 mod config;
 mod data;
 mod home;
+mod lab_args;
 mod ledger;
 mod maintenance;
 mod mounts;

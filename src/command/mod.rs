@@ -9,6 +9,7 @@ mod export;
 mod index;
 mod instance;
 mod jobs;
+mod lab;
 mod package;
 mod package_remote;
 mod picture;
@@ -91,6 +92,7 @@ pub(crate) fn run(arguments: Arguments) -> Outcome {
         }
         Command::Jobs(jobs) => jobs::run(&jobs),
         Command::Assets(assets) => assets::run(&assets),
+        Command::Lab(lab) => lab::run(lab),
         Command::Status(remote) => remote::status(&remote),
         Command::DrawPictures => picture::draw_pictures(),
         Command::RunTool(tool) => picture::run_tool(&tool),

@@ -11,14 +11,19 @@
 //! Not here: arguments and exit codes (the binary).
 
 pub mod ab;
+pub mod calculate;
+pub mod compare;
 mod error;
 mod finding;
 pub mod get;
+pub mod goal;
 pub mod honesty;
 mod load;
 mod net;
 pub mod plan;
 pub mod record;
+pub mod report;
+pub mod requests;
 
 pub use error::Error;
 pub use finding::Finding;

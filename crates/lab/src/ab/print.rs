@@ -28,6 +28,12 @@ impl AbRun {
         if counts { self.gathered.other_lengths } else { 0 }
     }
 
+    /// Reports whether nothing ever answered.
+    #[must_use]
+    pub fn is_unreachable(&self) -> bool {
+        self.gathered.times.is_empty() && self.failed_without_times() > 0
+    }
+
     /// Returns how many answers had another length than the first, where ab would have called them failed.
     #[must_use]
     pub fn varying_lengths(&self) -> u64 {

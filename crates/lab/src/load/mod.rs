@@ -16,6 +16,6 @@ mod timer;
 mod user;
 mod worker;
 
-pub(crate) use run::{Crew, Load, Observer, Progress, Rows, processors, run};
+pub(crate) use run::{Crew, Load, Observer, Rows, processors, run};
 pub(crate) use schedule::{Process, Schedule, random};
 pub(crate) use user::{Crowd, Step, Turn, User};

@@ -111,22 +111,14 @@ pub(crate) struct Load {
     pub(crate) rows: Option<RowSink>,
 }
 
-/// What an observer sees once a second.
-#[derive(Debug)]
-pub(crate) struct Progress<'a> {
-    pub(crate) results: &'a Results,
-    pub(crate) crowd: &'a Crowd,
-    pub(crate) elapsed: Duration,
-}
-
 /// Someone who watches a run.
 pub(crate) trait Observer {
     /// Is told about once a second.
-    fn second(&mut self, progress: &Progress<'_>);
+    fn second(&mut self);
 }
 
 impl Observer for () {
-    fn second(&mut self, _progress: &Progress<'_>) {}
+    fn second(&mut self) {}
 }
 
 /// Returns the processors that this process may use.
@@ -147,10 +139,9 @@ pub(crate) fn run(load: Load, observer: &mut dyn Observer) -> Result<Results> {
     results.generator.offered = offered.map(|(schedule, _)| schedule.rate());
     let (sender, receiver) = channel();
     let started = Instant::now();
-    let crowd = Arc::clone(&load.crowd);
     let threads = start(load, started, &sender)?;
     drop(sender);
-    let cpu = collect(&receiver, &mut results, &crowd, started, observer);
+    let cpu = collect(&receiver, &mut results, started, observer);
     let mut outcome = Ok(());
     for thread in threads {
         let ended = thread.join().unwrap_or_else(|_| Err(std::io::ErrorKind::Other.into()));
@@ -189,7 +180,6 @@ fn start(load: Load, started: Instant, sender: &Sender<Interval>) -> Result<Vec<
 fn collect(
     receiver: &Receiver<Interval>,
     results: &mut Results,
-    crowd: &Crowd,
     started: Instant,
     observer: &mut dyn Observer,
 ) -> Duration {
@@ -206,8 +196,7 @@ fn collect(
             }
             Err(RecvTimeoutError::Timeout) => {
                 next += Duration::from_secs(1);
-                let elapsed = started.elapsed();
-                observer.second(&Progress { results, crowd, elapsed });
+                observer.second();
             }
             Err(RecvTimeoutError::Disconnected) => return cpu.iter().sum(),
         }

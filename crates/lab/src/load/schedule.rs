@@ -44,10 +44,6 @@ impl Schedule {
         self.rate
     }
 
-    pub(crate) fn end(&self) -> Duration {
-        self.end
-    }
-
     fn following(&mut self) -> f64 {
         let at = match self.process {
             // From the count, so that rounding does not add up.

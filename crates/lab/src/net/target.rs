@@ -55,22 +55,12 @@ impl Target {
         self.addresses.get(turn % self.addresses.len().max(1)).copied()
     }
 
-    /// Returns `http` or `https`.
-    pub(crate) fn scheme(&self) -> &'static str {
-        if self.tls.is_some() { "https" } else { "http" }
-    }
-
     /// Returns the value of the `Host` header; the scheme's own port is left out.
     pub(crate) fn authority(&self) -> String {
         match (self.tls.is_some(), self.port) {
             (true, 443) | (false, 80) => self.host.clone(),
             _ => format!("{}:{}", self.host, self.port),
         }
-    }
-
-    /// Returns `http://host:port`, the scheme's own port left out.
-    pub(crate) fn origin(&self) -> String {
-        format!("{}://{}", self.scheme(), self.authority())
     }
 }
 

@@ -57,7 +57,7 @@ pub(super) enum Phase {
         timers: usize,
     },
     /// A pause of the flow control action is over.
-    Paused(NodeId),
+    Paused,
     /// Java's test sleeps until it is done.
     Slept {
         node: NodeId,
@@ -193,7 +193,7 @@ impl Actor {
                         return Step::Wait(turn.now + Duration::from_millis(2));
                     }
                 }
-                Phase::Paused(_) => {}
+                Phase::Paused => {}
                 Phase::Slept { node, started } => self.finish_java(node, started, turn),
                 Phase::Exchange(exchange) => {
                     if let Some(step) = self.go_on(*exchange, turn) {
@@ -347,7 +347,7 @@ impl Actor {
         };
         match &sampler.action {
             Action::Http(spec) => self.begin(node, spec, turn),
-            Action::Flow(flow) => self.control(node, flow, turn.now),
+            Action::Flow(flow) => self.control(flow, turn.now),
             Action::Debug => {
                 let variables: Vec<String> = self
                     .scope
@@ -396,7 +396,7 @@ impl Actor {
         self.finish_plain(node, answer, started, is_ok, turn);
     }
 
-    fn control(&mut self, node: NodeId, flow: &Flow, now: Instant) -> Option<Step> {
+    fn control(&mut self, flow: &Flow, now: Instant) -> Option<Step> {
         match flow {
             Flow::Nothing => None,
             Flow::Pause(pause) => {
@@ -406,7 +406,7 @@ impl Actor {
                     self.is_ending = true;
                     return None;
                 }
-                self.phase = Phase::Paused(node);
+                self.phase = Phase::Paused;
                 Some(Step::Wait(now + pause))
             }
             Flow::StopThread => {

@@ -48,6 +48,8 @@ pub(super) struct HttpSpec {
     pub(super) arguments: Vec<Argument>,
     pub(super) files: Vec<FilePart>,
     pub(super) is_raw: bool,
+    /// Java's own client instead of Apache's: other headers.
+    pub(super) is_java: bool,
     pub(super) is_multipart: bool,
     pub(super) follows: bool,
     pub(super) follows_silently: bool,
@@ -82,6 +84,12 @@ pub(super) struct Drawn {
     pub(super) body: Vec<u8>,
 }
 
+/// The media type of a form.
+const FORM: &str = "application/x-www-form-urlencoded; charset=UTF-8";
+/// What Java's own client sends.
+const JAVA_AGENT: &str = concat!("Java/17 (tympan lab ", env!("CARGO_PKG_VERSION"), ")");
+const JAVA_ACCEPT: &str = "text/html, image/gif, image/jpeg, */*; q=0.2";
+
 /// The name that the engine's requests carry where a plan gives none: the one of JMeter's default implementation,
 /// because servers and dispatchers decide by it.
 const USER_AGENT: &str =
@@ -106,10 +114,15 @@ impl HttpSpec {
             if name.is_empty() || name.eq_ignore_ascii_case("Content-Length") {
                 continue;
             }
-            if name.eq_ignore_ascii_case("Connection") {
-                headers.retain(|(known, _)| !known.eq_ignore_ascii_case("Connection"));
-            }
+            // A plan that says `Connection` itself gets it twice, as in JMeter.
             headers.push((name, clean(&value)));
+        }
+        if self.is_java {
+            for (name, value) in [("User-Agent", JAVA_AGENT), ("Accept", JAVA_ACCEPT)] {
+                if !has(&headers, name) {
+                    headers.push((name.to_owned(), value.to_owned()));
+                }
+            }
         }
         if let Some(login) = self.login(&url, scope) {
             headers.push(("Authorization".to_owned(), login));
@@ -151,7 +164,9 @@ impl HttpSpec {
         };
         let is_illegal = |c: char| c.is_whitespace() || c.is_control() || "\"<>\\^`{|}".contains(c);
         if let Some(at) = text.find(is_illegal) {
-            let message = format!("Illegal character at index {at}: {text}");
+            let is_query = text.find('?').is_some_and(|query| query < at);
+            let part = if is_query { "query" } else { "path" };
+            let message = format!("Illegal character in {part} at index {at}: {text}");
             return Err(("java.net.URISyntaxException".to_owned(), message));
         }
         Url::parse(&encode_beyond_ascii(&text))
@@ -215,7 +230,7 @@ impl HttpSpec {
         }
         if has_form {
             let form = self.draw_form(scope);
-            return Ok((form.into_bytes(), Some("application/x-www-form-urlencoded".to_owned())));
+            return Ok((form.into_bytes(), Some(FORM.to_owned())));
         }
         Ok((Vec::new(), None))
     }
@@ -357,7 +372,9 @@ pub(super) fn encode_form(text: &str) -> String {
                 out.push(char::from(byte))
             }
             b' ' => out.push('+'),
-            _ => drop(write!(out, "%{byte:02X}")),
+            _ => {
+                write!(out, "%{byte:02X}").ok();
+            }
         }
     }
     out

@@ -10,7 +10,7 @@ use super::actor::{Actor, Squad, Stage as Shared};
 use super::model::{Group, Model, Stage};
 use super::scope::{Scope, World};
 use super::shape::{self, Span};
-use crate::load::{Crew, Crowd, Load, Observer, Progress, Rows, User, processors, run as run_load};
+use crate::load::{Crew, Crowd, Load, Observer, Rows, User, processors, run as run_load};
 use crate::net::Targets;
 use crate::record::summariser::{Tally, Threads, line};
 use crate::record::{Results, RowSink};
@@ -264,7 +264,7 @@ impl<'a> Reporter<'a> {
 }
 
 impl Observer for Reporter<'_> {
-    fn second(&mut self, _progress: &Progress<'_>) {
+    fn second(&mut self) {
         let now = Scope::now_ms() / 1000 / INTERVAL;
         if now > self.last {
             self.last = now;

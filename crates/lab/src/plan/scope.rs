@@ -14,8 +14,6 @@ use crate::load::random;
 pub(crate) struct World {
     properties: Mutex<StdHashMap<String, String>>,
     counters: Mutex<StdHashMap<String, u64>>,
-    /// Threads per group name.
-    pub(crate) group_threads: Mutex<StdHashMap<String, u64>>,
     seed: u64,
     sequence: AtomicU64,
     /// The folder that relative file names start from.

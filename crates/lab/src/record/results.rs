@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use super::jtl::Row;
 use super::recorder::Interval;
 use super::{Stats, Timing};
 
@@ -131,6 +132,57 @@ impl Results {
         own.most_active = own.most_active.max(other.most_active);
         own.is_open |= other.is_open;
         own.offered = own.offered.or(other.offered);
+    }
+
+    /// Adds a row of a file that ended in `second`.
+    pub(crate) fn add_row(&mut self, row: &Row<'_>, second: u32) {
+        let labels = if row.is_transaction() { &mut self.transactions } else { &mut self.labels };
+        if !labels.contains_key(row.label.as_ref()) {
+            labels.insert(Arc::from(row.label.as_ref()), Series::default());
+        }
+        let Some(series) = labels.get_mut(row.label.as_ref()) else { return };
+        let us = |ms: u64| ms.saturating_mul(1000);
+        let total = &mut series.total;
+        total.response.record_us(us(row.elapsed), 1);
+        total.latency.record_us(us(row.latency), 1);
+        if row.connect > 0 {
+            total.connect.record_us(us(row.connect), 1);
+        }
+        total.received += row.bytes;
+        total.sent += row.sent;
+        *total.statuses.entry(row.code.parse().unwrap_or(0)).or_default() += 1;
+        let place = series.seconds.entry(second).or_default();
+        place.count += 1;
+        place.received += row.bytes;
+        place.times.push((us(row.elapsed), 1));
+        if !row.is_ok {
+            total.errors += 1;
+            place.errors += 1;
+            let reason = if row.failure.is_empty() {
+                format!("{} {}", row.code, row.message).trim().to_owned()
+            } else {
+                row.failure.to_string()
+            };
+            *total.reasons.entry(reason).or_default() += 1;
+        }
+    }
+
+    /// Puts together what rows left apart: equal times of a second, and service times, which rows do not have.
+    pub(crate) fn sum_up(&mut self) {
+        for series in self.labels.values_mut().chain(self.transactions.values_mut()) {
+            series.total.service = series.total.response.clone();
+            for second in series.seconds.values_mut() {
+                second.times.sort_unstable();
+                let mut counted: Vec<(u64, u64)> = Vec::new();
+                for &(time, count) in &second.times {
+                    match counted.last_mut() {
+                        Some((known, sum)) if *known == time => *sum += count,
+                        _ => counted.push((time, count)),
+                    }
+                }
+                second.times = counted;
+            }
+        }
     }
 
     /// Returns all labels together.

@@ -111,6 +111,53 @@ pub fn line(
     out
 }
 
+/// A line as it was printed.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Printed {
+    /// Samples.
+    pub count: u64,
+    /// Samples per second.
+    pub rate: f64,
+    /// Mean in milliseconds.
+    pub mean_ms: u64,
+    /// Shortest.
+    pub min_ms: u64,
+    /// Longest.
+    pub max_ms: u64,
+    /// Failed samples.
+    pub errors: u64,
+    /// Failed samples in percent.
+    pub error_percent: f64,
+}
+
+/// Reads a line; `None` if it is none.
+#[must_use]
+pub fn parse(line: &str) -> Option<Printed> {
+    let (head, rest) = line.split_once("/s Avg:")?;
+    let (_, head) = head.split_once(['=', '+'])?;
+    let (count, rate) = head.split_once(" in ")?;
+    let (_, rate) = rate.rsplit_once('=')?;
+    let mut words = rest.split_whitespace();
+    let mean_ms = words.next()?.parse().ok()?;
+    let mut after = |name: &str| {
+        words.find(|word| *word == name)?;
+        words.next()
+    };
+    let min_ms = after("Min:")?.parse().ok()?;
+    let max_ms = after("Max:")?.parse().ok()?;
+    let errors = after("Err:")?.parse().ok()?;
+    let percent = words.next()?.trim_matches(['(', ')', '%']).parse().ok()?;
+    Some(Printed {
+        count: count.trim().parse().ok()?,
+        rate: rate.trim().parse().unwrap_or(0.0),
+        mean_ms,
+        min_ms,
+        max_ms,
+        errors,
+        error_percent: percent,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -6,4 +6,12 @@
     reason = "a test fails by panicking"
 )]
 
+mod ab;
+mod get;
+mod jmeter;
+mod plan;
+mod report;
+mod requests;
+mod sources;
+
 tympan_testkit::every_test_file_is_listed!();

@@ -42,7 +42,11 @@ impl<'a> Compiler<'a> {
     }
 
     fn child(&mut self, element: &'a Element<'a>, levels: &Levels<'_, 'a>) -> Option<usize> {
-        if self.is_scoped(element) || is_idle(element.class) || element.class == "Arguments" {
+        if self.is_scoped(element) {
+            self.look_at(element);
+            return None;
+        }
+        if is_idle(element.class) || element.class == "Arguments" {
             return None;
         }
         if is_listener(element.class) {
@@ -60,6 +64,21 @@ impl<'a> Compiler<'a> {
         self.close(element);
         self.children(node, &element.children, Some(levels));
         Some(node)
+    }
+
+    /// Checks an element that belongs to samplers, also where no sampler is in its scope.
+    pub(super) fn look_at(&mut self, element: &'a Element<'a>) {
+        let is_compiled = self.timer(element).is_some()
+            || self.extractor(element).is_some()
+            || self.judge(element).is_some();
+        if !is_compiled {
+            self.count(element);
+        }
+        for child in element.children.iter().filter(|child| child.is_enabled) {
+            if !is_listener(child.class) {
+                self.refuse(child, "it stands below an element that runs nothing");
+            }
+        }
     }
 
     fn controller(&mut self, element: &'a Element<'a>) -> Option<Kind> {

@@ -53,7 +53,10 @@ impl<'a> Compiler<'a> {
         self.check_request(element);
         let mut sources = vec![element];
         sources.extend(defaults.iter().copied());
+        let is_java = element.class == "HTTPSampler"
+            || sources.iter().any(|source| source.text("HTTPSampler.implementation") == "Java");
         let mut spec = HttpSpec {
+            is_java,
             protocol: self.first(&sources, "HTTPSampler.protocol"),
             domain: self.first(&sources, "HTTPSampler.domain"),
             port: self.first(&sources, "HTTPSampler.port"),

@@ -127,7 +127,11 @@ impl<'a> Compiler<'a> {
 
     /// Looks at an element of the plan's own level that is no group.
     fn outside(&mut self, element: &'a Element<'a>) {
-        if self.is_scoped(element) || is_listener(element.class) || is_idle(element.class) {
+        if self.is_scoped(element) {
+            self.look_at(element);
+            return;
+        }
+        if is_listener(element.class) || is_idle(element.class) {
             return;
         }
         if element.class == "Arguments" {

@@ -1,0 +1,202 @@
+//! The arithmetic of a performance plan: what a sheet of paper beside the load test is used for.
+
+use std::fmt;
+use std::time::Duration;
+
+/// How many of a site's requests a cache answered.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct CacheRatio {
+    /// Requests in all.
+    pub total: u64,
+    /// Those that reached the publisher.
+    pub reached: u64,
+}
+
+impl CacheRatio {
+    /// Returns the share that the cache answered: (total - reached) / total.
+    #[must_use]
+    pub fn share(&self) -> f64 {
+        if self.total == 0 {
+            return 0.0;
+        }
+        (self.total as f64 - self.reached as f64) / self.total as f64
+    }
+}
+
+impl fmt::Display for CacheRatio {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "({} - {}) / {} = {:.1} %",
+            self.total,
+            self.reached,
+            self.total,
+            self.share() * 100.0
+        )
+    }
+}
+
+/// Visitors who each ask once in a while.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Users {
+    /// How many.
+    pub users: u64,
+    /// How often each asks.
+    pub every: Duration,
+    /// How long an answer takes.
+    pub response: Duration,
+}
+
+impl Users {
+    /// Returns arrivals per second.
+    #[must_use]
+    pub fn rate(&self) -> f64 {
+        self.users as f64 / self.every.as_secs_f64()
+    }
+
+    /// Returns requests under way at a time (Little's law): what ab's `-c` would have to be.
+    #[must_use]
+    pub fn in_flight(&self) -> f64 {
+        self.rate() * self.response.as_secs_f64()
+    }
+
+    /// Returns how many visitors a rate stands for.
+    #[must_use]
+    pub fn of_rate(rate: f64, every: Duration) -> f64 {
+        rate * every.as_secs_f64()
+    }
+}
+
+impl fmt::Display for Users {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (every, response) = (self.every.as_secs_f64(), self.response.as_secs_f64());
+        writeln!(f, "arrivals   {} users / {every} s = {:.1} requests/s", self.users, self.rate())?;
+        write!(
+            f,
+            "in flight  {:.1}/s x {response} s = {:.1} requests at a time (ab -c {})",
+            self.rate(),
+            self.in_flight(),
+            self.in_flight().ceil().max(1.0)
+        )
+    }
+}
+
+/// Returns by how much the busy time exceeds the average, if `share` of the work falls into `time` of the time.
+///
+/// 80 % of all edits in 20 % of the time is four times the average.
+#[must_use]
+pub fn peak_factor(share: f64, time: f64) -> f64 {
+    // In whole per mille, because 0.8 / 0.2 is not 4 in binary fractions for every pair.
+    (share * 1000.0).round() / (time * 1000.0).round()
+}
+
+/// Assets that arrive in a working day.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Uploads {
+    /// How many per window.
+    pub assets: f64,
+    /// Megabytes of an original.
+    pub size: f64,
+    /// Megabytes of its renditions.
+    pub renditions: f64,
+    /// The window.
+    pub window: Duration,
+    /// From [`peak_factor`].
+    pub peak: f64,
+}
+
+impl Uploads {
+    /// Returns megabytes per second on average.
+    #[must_use]
+    pub fn average(&self) -> f64 {
+        self.assets * (self.size + self.renditions) / self.window.as_secs_f64()
+    }
+
+    /// Returns megabytes per second in the busy time: the goal of an upload test.
+    #[must_use]
+    pub fn goal(&self) -> f64 {
+        self.average() * self.peak
+    }
+
+    /// Returns assets per minute in the busy time.
+    #[must_use]
+    pub fn assets_per_minute(&self) -> f64 {
+        self.assets / self.window.as_secs_f64() * 60.0 * self.peak
+    }
+}
+
+/// Returns the working time that a backup costs: its duration times the throughput that it takes away.
+#[must_use]
+pub fn lost_work(duration: Duration, loss: f64) -> Duration {
+    duration.mul_f64(loss.clamp(0.0, 1.0))
+}
+
+/// How much faster one setting is than another, from the extremes of several runs.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct AtLeast {
+    /// The fastest default run divided by the slowest run of the setting.
+    pub worst: f64,
+    /// The slowest default run divided by the fastest run of the setting.
+    pub best: f64,
+    /// The means divided.
+    pub mean: f64,
+}
+
+impl AtLeast {
+    /// Compares durations; `None` if one side has no run.
+    #[must_use]
+    pub fn of(default: &[Duration], setting: &[Duration]) -> Option<Self> {
+        let seconds = |runs: &[Duration]| -> Option<(f64, f64, f64)> {
+            let all: Vec<f64> = runs.iter().map(Duration::as_secs_f64).collect();
+            let mean = all.iter().sum::<f64>() / all.len() as f64;
+            let least = all.iter().copied().reduce(f64::min)?;
+            let most = all.iter().copied().reduce(f64::max)?;
+            (least > 0.0).then_some((least, mean, most))
+        };
+        let (default, setting) = (seconds(default)?, seconds(setting)?);
+        Some(Self {
+            worst: default.0 / setting.2,
+            best: default.2 / setting.0,
+            mean: default.1 / setting.1,
+        })
+    }
+}
+
+impl fmt::Display for AtLeast {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.worst >= 2.0 {
+            write!(f, "at least {}x", self.worst.floor())?;
+        } else {
+            write!(f, "at least {:.2}x", self.worst)?;
+        }
+        write!(f, " (range {:.1}-{:.1}, mean {:.1})", self.worst, self.best, self.mean)
+    }
+}
+
+/// Reads `22m21s`, `1h5m`, `150ms`, `2s`, `1.5h`; a bare number is refused.
+#[must_use]
+pub fn parse_duration(text: &str) -> Option<Duration> {
+    let mut rest = text.trim();
+    if rest.is_empty() {
+        return None;
+    }
+    let mut seconds = 0.0;
+    while !rest.is_empty() {
+        let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+        let number: f64 = rest.get(..end)?.parse().ok()?;
+        rest = rest.get(end..)?;
+        let end = rest.find(|c: char| c.is_ascii_digit()).unwrap_or(rest.len());
+        let unit = match rest.get(..end)?.trim() {
+            "us" => 1e-6,
+            "ms" => 1e-3,
+            "s" => 1.0,
+            "m" | "min" => 60.0,
+            "h" => 3600.0,
+            "d" => 86_400.0,
+            _ => return None,
+        };
+        seconds += number * unit;
+        rest = rest.get(end..)?;
+    }
+    Duration::try_from_secs_f64(seconds).ok()
+}

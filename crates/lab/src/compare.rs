@@ -1,0 +1,217 @@
+//! Two series of runs side by side: means without the extremes, the difference, and whether it is more than noise.
+//!
+//! The verdict comes from the medians' ratio: a bootstrap interval of 95 %, and the Mann-Whitney test.
+
+use std::fmt;
+
+use crate::load::random;
+
+/// Which direction is good.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Better {
+    /// Such as requests per second.
+    More,
+    /// Such as response times.
+    Less,
+}
+
+/// One metric of two series.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Comparison {
+    /// What was measured.
+    pub metric: String,
+    /// Mean of the first series without its extremes.
+    pub before: f64,
+    /// Mean of the second.
+    pub after: f64,
+    /// `after - before`.
+    pub difference: f64,
+    /// The difference as a share of `before`.
+    pub share: f64,
+    /// Bounds of the difference of the medians, as shares, with 95 % confidence.
+    pub interval: (f64, f64),
+    /// Probability of a difference at least as large by chance.
+    pub chance: f64,
+    /// Which direction is good.
+    pub better: Better,
+}
+
+/// What a comparison amounts to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// Better beyond noise.
+    Better,
+    /// Worse beyond noise.
+    Worse,
+    /// No difference can be told.
+    Noise,
+}
+
+/// Returns the mean without the `trim` smallest and the `trim` largest values; 0 if nothing is left.
+#[must_use]
+pub fn trimmed_mean(values: &[f64], trim: usize) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let kept = sorted.get(trim..sorted.len().saturating_sub(trim)).unwrap_or_default();
+    if kept.is_empty() { 0.0 } else { kept.iter().sum::<f64>() / kept.len() as f64 }
+}
+
+/// Compares a metric of two series; `trim` values are dropped at each end for the means.
+#[must_use]
+pub fn compare(
+    metric: &str,
+    before: &[f64],
+    after: &[f64],
+    trim: usize,
+    better: Better,
+) -> Comparison {
+    let (one, two) = (trimmed_mean(before, trim), trimmed_mean(after, trim));
+    let difference = two - one;
+    Comparison {
+        metric: metric.to_owned(),
+        before: one,
+        after: two,
+        difference,
+        share: if one == 0.0 { 0.0 } else { difference / one },
+        interval: bootstrap(before, after),
+        chance: mann_whitney(before, after),
+        better,
+    }
+}
+
+impl Comparison {
+    /// Returns what the comparison amounts to.
+    #[must_use]
+    pub fn verdict(&self) -> Verdict {
+        let (low, high) = self.interval;
+        if self.chance >= 0.05 || (low <= 0.0 && high >= 0.0) {
+            return Verdict::Noise;
+        }
+        match (self.better, self.difference > 0.0) {
+            (Better::More, true) | (Better::Less, false) => Verdict::Better,
+            _ => Verdict::Worse,
+        }
+    }
+
+    /// Reports whether the difference points in the good direction, noise or not: what a table colors.
+    #[must_use]
+    pub fn is_good(&self) -> bool {
+        match self.better {
+            Better::More => self.difference >= 0.0,
+            Better::Less => self.difference <= 0.0,
+        }
+    }
+
+    /// Returns the difference as a table shows it, `-1.01 (-0.4 %)`: that of the means beside it, which are rounded.
+    #[must_use]
+    pub fn delta(&self) -> String {
+        let hundredths = |value: f64| (value * 100.0).round();
+        let difference = (hundredths(self.after) - hundredths(self.before)) / 100.0;
+        format!("{difference:+.2} ({})", percent(self.share))
+    }
+}
+
+/// Shows a share: one decimal below 10 %, none above.
+#[must_use]
+pub fn percent(share: f64) -> String {
+    let percent = share * 100.0;
+    if percent.abs() < 9.95 { format!("{percent:+.1} %") } else { format!("{percent:+.0} %") }
+}
+
+impl fmt::Display for Comparison {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {:.2} -> {:.2}, {}", self.metric, self.before, self.after, self.delta())?;
+        let (low, high) = self.interval;
+        write!(f, " (interval {:+.1}..{:+.1} %): ", low * 100.0, high * 100.0)?;
+        match self.verdict() {
+            Verdict::Noise => f.write_str("within noise"),
+            Verdict::Better => f.write_str("better"),
+            Verdict::Worse => f.write_str("worse"),
+        }
+    }
+}
+
+fn median(sorted: &[f64]) -> f64 {
+    let half = sorted.len() / 2;
+    let at = |place: usize| sorted.get(place).copied().unwrap_or(0.0);
+    if sorted.len() % 2 == 1 {
+        at(half)
+    } else {
+        f64::midpoint(at(half.saturating_sub(1)), at(half))
+    }
+}
+
+/// Returns bounds of the relative difference of the medians; the samples are drawn from a fixed seed.
+fn bootstrap(before: &[f64], after: &[f64]) -> (f64, f64) {
+    const ROUNDS: u64 = 2000;
+    if before.is_empty() || after.is_empty() {
+        return (0.0, 0.0);
+    }
+    let mut index = 0;
+    let mut draw = |values: &[f64]| {
+        let mut sample: Vec<f64> = values
+            .iter()
+            .map(|_| {
+                index += 1;
+                let place = random(2, index) % values.len() as u64;
+                usize::try_from(place)
+                    .ok()
+                    .and_then(|place| values.get(place))
+                    .copied()
+                    .unwrap_or(0.0)
+            })
+            .collect();
+        sample.sort_by(f64::total_cmp);
+        median(&sample)
+    };
+    let mut shares: Vec<f64> = (0..ROUNDS)
+        .map(|_| {
+            let (one, two) = (draw(before), draw(after));
+            if one == 0.0 { 0.0 } else { two / one - 1.0 }
+        })
+        .collect();
+    shares.sort_by(f64::total_cmp);
+    let at = |share: f64| {
+        let place = (share * (shares.len() - 1) as f64).round() as usize;
+        shares.get(place).copied().unwrap_or(0.0)
+    };
+    (at(0.025), at(0.975))
+}
+
+/// Returns the two-sided probability of the Mann-Whitney test, by the normal approximation with ties.
+fn mann_whitney(one: &[f64], two: &[f64]) -> f64 {
+    let (n, m) = (one.len() as f64, two.len() as f64);
+    if n == 0.0 || m == 0.0 {
+        return 1.0;
+    }
+    let mut all: Vec<(f64, bool)> = one
+        .iter()
+        .map(|&value| (value, true))
+        .chain(two.iter().map(|&value| (value, false)))
+        .collect();
+    all.sort_by(|left, right| left.0.total_cmp(&right.0));
+    let (mut ranks, mut ties, mut from) = (0.0, 0.0, 0);
+    while let Some(&(value, _)) = all.get(from) {
+        let same = all.iter().skip(from).take_while(|(other, _)| *other == value).count();
+        let rank = from as f64 + (same as f64 + 1.0) / 2.0;
+        ranks +=
+            rank * all.iter().skip(from).take(same).filter(|(_, is_one)| *is_one).count() as f64;
+        ties += (same as f64).powi(3) - same as f64;
+        from += same;
+    }
+    let u = ranks - n * (n + 1.0) / 2.0;
+    let whole = n + m;
+    let spread = (n * m / 12.0 * (whole + 1.0 - ties / (whole * (whole - 1.0)).max(1.0))).sqrt();
+    if spread == 0.0 {
+        return 1.0;
+    }
+    let z = ((u - n * m / 2.0).abs() - 0.5).max(0.0) / spread;
+    // The upper tail of the normal distribution (Abramowitz and Stegun 26.2.17), twice.
+    let t = 1.0 / (1.0 + 0.231_641_9 * z);
+    let polynomial = t
+        * (0.319_381_530
+            + t * (-0.356_563_782
+                + t * (1.781_477_937 + t * (-1.821_255_978 + t * 1.330_274_429))));
+    let density = (-z * z / 2.0).exp() / std::f64::consts::TAU.sqrt();
+    (2.0 * density * polynomial).clamp(0.0, 1.0)
+}

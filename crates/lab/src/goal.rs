@@ -1,0 +1,282 @@
+//! Goals in TOML, and whether a run meets them.
+//!
+//! ```toml
+//! [goal."*"]
+//! p70 = "100ms"
+//! p95 = "300ms"
+//! p99 = "500ms"
+//! max = "1s"
+//! error_rate = "0.1%"
+//! throughput = ">=200/s"
+//! ```
+//! The name is a label of the run, or `*` for all labels together.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::Deserialize;
+use toml::Spanned;
+
+use crate::calculate::parse_duration;
+use crate::record::{Results, Stats};
+use crate::{Error, Finding, Result};
+
+/// What must hold for one label.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Goal {
+    /// The label; `*` for all.
+    pub label: String,
+    /// What is limited.
+    pub limit: Limit,
+}
+
+/// One limit.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Limit {
+    /// The share (0 to 1) of requests that must stay under a time; 1 is the longest.
+    Under(f64, Duration),
+    /// The mean must stay under a time.
+    Mean(Duration),
+    /// At most this share of errors, 0 to 1.
+    ErrorRate(f64),
+    /// At least this many requests per second.
+    Throughput(f64),
+}
+
+/// A goal beside what was measured.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Judged {
+    /// The goal's label.
+    pub label: String,
+    /// What was wanted, in words.
+    pub wanted: String,
+    /// What was measured, in words.
+    pub measured: String,
+    /// Whether it holds.
+    pub is_met: bool,
+}
+
+#[derive(Debug, Deserialize)]
+struct File {
+    #[serde(default)]
+    goal: BTreeMap<String, BTreeMap<Spanned<String>, Spanned<toml::Value>>>,
+}
+
+/// The keys of a goal, for the nearest one to a typing mistake.
+const KEYS: [&str; 6] = ["p70", "p95", "max", "mean", "error_rate", "throughput"];
+
+/// Returns the latency goal of a site: 70, 95, 99 and 100 % under 100, 300, 500 and 1000 ms.
+#[must_use]
+pub fn latency_goal() -> Vec<Goal> {
+    crate::requests::LATENCY_GOAL
+        .iter()
+        .map(|&(share, ms)| Goal {
+            label: "*".to_owned(),
+            limit: Limit::Under(share, Duration::from_millis(ms)),
+        })
+        .collect()
+}
+
+/// Reads goals.
+///
+/// # Errors
+/// [`Error::Refused`] with every fault and its line.
+pub fn parse(text: &str, file: &str) -> Result<Vec<Goal>> {
+    let place = |at: usize| {
+        let before = text.get(..at).unwrap_or_default();
+        let line = before.matches('\n').count() + 1;
+        let column = before.rsplit('\n').next().map_or(0, str::len) + 1;
+        (u32::try_from(line).unwrap_or(u32::MAX), u32::try_from(column).unwrap_or(u32::MAX))
+    };
+    let finding = |at: usize, message: String| {
+        let (line, column) = place(at);
+        Finding { file: file.to_owned(), line, column, message }
+    };
+    let table: toml::Table = toml::from_str(text).map_err(|error| {
+        let at = error.span().map_or(0, |span| span.start);
+        Error::Refused(vec![finding(at, error.message().to_owned())])
+    })?;
+    let mut findings: Vec<Finding> = table
+        .keys()
+        .filter(|key| *key != "goal")
+        .map(|key| {
+            finding(0, format!("unknown table `{key}`; a goals file holds `[goal.\"LABEL\"]`"))
+        })
+        .collect();
+    let parsed: File = toml::from_str(text).map_err(|error| {
+        let at = error.span().map_or(0, |span| span.start);
+        Error::Refused(vec![finding(at, error.message().to_owned())])
+    })?;
+    let mut goals = Vec::new();
+    for (label, limits) in parsed.goal {
+        for (key, value) in limits {
+            let text = value.get_ref().as_str().unwrap_or_default();
+            match limit(key.get_ref(), text) {
+                Ok(limit) => goals.push(Goal { label: label.clone(), limit }),
+                Err(message) => findings.push(finding(key.span().start, message)),
+            }
+        }
+    }
+    if findings.is_empty() { Ok(goals) } else { Err(Error::Refused(findings)) }
+}
+
+fn limit(key: &str, value: &str) -> Result<Limit, String> {
+    let time = || {
+        parse_duration(value.trim_start_matches(['<', '=', ' ']))
+            .ok_or_else(|| format!("`{key}` is a time such as \"300ms\", not `{value}`"))
+    };
+    match key {
+        "max" => time().map(|time| Limit::Under(1.0, time)),
+        "mean" => time().map(Limit::Mean),
+        "error_rate" => value
+            .trim_start_matches(['<', '=', ' '])
+            .strip_suffix('%')
+            .and_then(|number| number.trim().parse::<f64>().ok())
+            .map(|percent| Limit::ErrorRate(percent / 100.0))
+            .ok_or_else(|| format!("`error_rate` is a share such as \"0.1%\", not `{value}`")),
+        "throughput" => value
+            .trim_start_matches(['>', '=', ' '])
+            .strip_suffix("/s")
+            .and_then(|number| number.trim().parse().ok())
+            .map(Limit::Throughput)
+            .ok_or_else(|| format!("`throughput` is a rate such as \">=200/s\", not `{value}`")),
+        _ => {
+            let percent = key.strip_prefix('p').and_then(|digits| digits.parse::<f64>().ok());
+            match percent.filter(|percent| *percent > 0.0 && *percent <= 100.0) {
+                Some(percent) => time().map(|time| Limit::Under(percent / 100.0, time)),
+                None => Err(format!("unknown limit `{key}`; known are {}", KEYS.join(", "))),
+            }
+        }
+    }
+}
+
+/// Judges a run.
+#[must_use]
+pub fn judge(goals: &[Goal], results: &Results) -> Vec<Judged> {
+    let total = results.total();
+    goals
+        .iter()
+        .map(|goal| {
+            let series = results.labels.get(goal.label.as_str());
+            let transaction = results.transactions.get(goal.label.as_str());
+            let stats = match goal.label.as_str() {
+                "*" => Some(&total),
+                _ => series.or(transaction).map(|series| &series.total),
+            };
+            match stats.filter(|stats| stats.count() > 0) {
+                Some(stats) => judge_one(goal, stats, results),
+                None => Judged {
+                    label: goal.label.clone(),
+                    wanted: "at least one sample".to_owned(),
+                    measured: "none".to_owned(),
+                    is_met: false,
+                },
+            }
+        })
+        .collect()
+}
+
+fn judge_one(goal: &Goal, stats: &Stats, results: &Results) -> Judged {
+    let (wanted, measured, is_met) = match goal.limit {
+        Limit::Under(share, limit) if share >= 1.0 => {
+            let max = stats.response.max();
+            (format!("all under {}", show(limit)), format!("longest {}", show(max)), max <= limit)
+        }
+        Limit::Under(share, limit) => {
+            let within = stats.response.share_within(limit);
+            (
+                format!("{:.4} % under {}", share * 100.0, show(limit)).replace(".0000", ""),
+                format!("{:.2} %; {}", within * 100.0, show(stats.response.quantile(share))),
+                within >= share,
+            )
+        }
+        Limit::Mean(limit) => {
+            let mean = stats.response.mean();
+            (format!("mean under {}", show(limit)), show(mean), mean <= limit)
+        }
+        Limit::ErrorRate(most) => {
+            let rate = stats.error_rate();
+            (
+                format!("at most {} % errors", most * 100.0),
+                format!("{:.3} %", rate * 100.0),
+                rate <= most,
+            )
+        }
+        Limit::Throughput(least) => {
+            let rate = results.rate(stats.count());
+            (format!("at least {least}/s"), format!("{rate:.1}/s"), rate >= least)
+        }
+    };
+    Judged { label: goal.label.clone(), wanted, measured, is_met }
+}
+
+/// Shows a time with three digits.
+#[must_use]
+pub fn show(time: Duration) -> String {
+    let ms = time.as_secs_f64() * 1000.0;
+    if ms < 10.0 {
+        format!("{ms:.2} ms")
+    } else if ms < 1000.0 {
+        format!("{ms:.0} ms")
+    } else {
+        format!("{:.2} s", ms / 1000.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use super::*;
+    use crate::record::Series;
+
+    fn results(times: &[u64]) -> Results {
+        let mut results = Results::new(SystemTime::UNIX_EPOCH);
+        results.elapsed = Duration::from_secs(2);
+        let mut series = Series::default();
+        for &ms in times {
+            series.total.response.record(Duration::from_millis(ms));
+        }
+        series.total.errors = 1;
+        results.labels.insert("page".into(), series);
+        results
+    }
+
+    #[test]
+    fn limits_hold_or_do_not() {
+        let text = "[goal.page]\np50 = \"20ms\"\nmax = \"1s\"\nerror_rate = \"50%\"\nthroughput = \">=1.5/s\"\nmean='15ms'\n[goal.\"*\"]\np75='20ms'\n";
+        let goals = parse(text, "goals.toml").unwrap();
+        let met: Vec<bool> =
+            judge(&goals, &results(&[10, 20, 30, 40])).iter().map(|goal| goal.is_met).collect();
+        // In the order of the labels, then of the keys: p75 of all; error_rate, max, mean, p50, throughput.
+        assert_eq!(met, [false, true, true, false, true, true]);
+    }
+
+    #[test]
+    fn a_goal_for_what_was_not_measured_is_not_met() {
+        let goals = parse("[goal.other]\nmax='1s'", "g").unwrap();
+        assert!(!judge(&goals, &results(&[1]))[0].is_met);
+    }
+
+    #[test]
+    fn faults_are_told_with_their_lines() {
+        let error =
+            parse("[goal.page]\np95 = \"300\"\nq9 = \"1s\"\n[goals]\n", "g.toml").unwrap_err();
+        let text = error.to_string();
+        assert!(text.contains("g.toml:2:1: `p95` is a time"), "{text}");
+        assert!(text.contains("g.toml:3:1: unknown limit `q9`"), "{text}");
+        assert!(text.contains("unknown table `goals`"), "{text}");
+        assert!(text.ends_with("3 problems; nothing was run"), "{text}");
+    }
+
+    #[test]
+    fn the_latency_goal_has_four_rows() {
+        let judged = judge(&latency_goal(), &results(&[50, 60, 70, 80]));
+        assert!(judged.iter().all(|row| row.is_met));
+        let judged = judge(&latency_goal(), &results(&[50, 60, 70, 2000]));
+        assert_eq!(
+            judged.iter().map(|row| row.is_met).collect::<Vec<_>>(),
+            [true, false, false, false]
+        );
+    }
+}

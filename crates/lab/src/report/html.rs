@@ -1,0 +1,255 @@
+//! One HTML file that works from disk: no script, no network, light and dark, narrow and on paper.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use super::chart::{self, Line};
+use super::{Report, text};
+use crate::goal::show;
+use crate::record::{Results, Stats, Timing};
+
+const STYLE: &str = include_str!("report.css");
+
+/// Returns the report.
+#[must_use]
+pub fn html(report: &Report<'_>) -> String {
+    let results = report.results;
+    let total = results.total();
+    let mut out = String::new();
+    write!(
+        out,
+        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"><title>{}</title><style>{STYLE}</style></head><body><main><h1>{}</h1>",
+        escape(report.title),
+        escape(report.title)
+    )
+    .ok();
+    write_verdict(&mut out, report);
+    write_figures(&mut out, results, &total);
+    write_goals(&mut out, report);
+    write_charts(&mut out, results, &total);
+    write_labels(&mut out, results, &total);
+    write_errors(&mut out, &total);
+    write_generator(&mut out, report);
+    out.push_str("</main></body></html>\n");
+    out
+}
+
+fn write_verdict(out: &mut String, report: &Report<'_>) {
+    for doubt in report.doubts() {
+        write!(out, "<p class=\"doubt\"><strong>Generator saturated:</strong> {}. The times below are the generator's as much as the target's.</p>", escape(&doubt)).ok();
+    }
+    let missed = report.goals.iter().filter(|goal| !goal.is_met).count();
+    match (report.goals.len(), missed) {
+        (0, _) => {}
+        (all, 0) => {
+            write!(out, "<p class=\"good\">All {all} goals are met.</p>").ok();
+        }
+        (all, missed) => {
+            write!(out, "<p class=\"bad\">{missed} of {all} goals are missed.</p>").ok();
+        }
+    }
+}
+
+fn write_figures(out: &mut String, results: &Results, total: &Stats) {
+    let figures = [
+        ("Started", text::date(results.started)),
+        ("Lasted", show(results.elapsed)),
+        ("Samples", total.count().to_string()),
+        ("Per second", format!("{:.1}", results.rate(total.count()))),
+        ("Errors", format!("{} ({:.2} %)", total.errors, total.error_rate() * 100.0)),
+        ("Median", show(total.response.quantile(0.5))),
+        ("95 %", show(total.response.quantile(0.95))),
+        ("99 %", show(total.response.quantile(0.99))),
+        ("Longest", show(total.response.max())),
+        ("Received", text::bytes(total.received)),
+        ("Apdex (500 ms)", format!("{:.3}", text::apdex(&total.response, total.errors))),
+    ];
+    out.push_str("<dl class=\"figures\">");
+    for (name, value) in figures {
+        write!(out, "<div><dt>{name}</dt><dd>{}</dd></div>", escape(&value)).ok();
+    }
+    out.push_str("</dl>");
+}
+
+fn write_goals(out: &mut String, report: &Report<'_>) {
+    if report.goals.is_empty() {
+        return;
+    }
+    out.push_str("<h2>Goals</h2><div class=\"wide\"><table><thead><tr><th>Label</th><th>Wanted</th><th>Measured</th><th></th></tr></thead><tbody>");
+    for goal in report.goals {
+        let (class, word) = if goal.is_met { ("good", "met") } else { ("bad", "missed") };
+        write!(
+            out,
+            "<tr><td>{}</td><td>{}</td><td>{}</td><td class=\"{class}\">{word}</td></tr>",
+            escape(&goal.label),
+            escape(&goal.wanted),
+            escape(&goal.measured)
+        )
+        .ok();
+    }
+    out.push_str("</tbody></table></div>");
+}
+
+fn write_charts(out: &mut String, results: &Results, total: &Stats) {
+    let mut seconds: BTreeMap<u32, (u64, u64, Timing)> = BTreeMap::new();
+    for series in results.labels.values() {
+        for (&second, values) in &series.seconds {
+            let place = seconds.entry(second).or_insert_with(|| (0, 0, Timing::new()));
+            place.0 += values.count;
+            place.1 += values.errors;
+            values.times.iter().for_each(|&(time, count)| place.2.record_us(time, count));
+        }
+    }
+    let ms = |time: Duration| time.as_secs_f64() * 1000.0;
+    let over = |value: &dyn Fn(&(u64, u64, Timing)) -> f64| -> Vec<(f64, f64)> {
+        seconds.iter().map(|(&second, values)| (f64::from(second), value(values))).collect()
+    };
+    let quantile = |share: f64| over(&|values| ms(values.2.quantile(share)));
+    out.push_str("<h2>Over time</h2>");
+    out.push_str(&chart::lines(
+        "Response time",
+        "ms",
+        "s",
+        &[
+            Line { name: "median", class: "c1", points: quantile(0.5) },
+            Line { name: "95 %", class: "c2", points: quantile(0.95) },
+            Line { name: "99 %", class: "c3", points: quantile(0.99) },
+        ],
+    ));
+    out.push_str(&heat_map(&seconds));
+    out.push_str(&chart::lines(
+        "Throughput and errors",
+        "1/s",
+        "s",
+        &[
+            Line { name: "samples", class: "c1", points: over(&|values| values.0 as f64) },
+            Line { name: "errors", class: "c3", points: over(&|values| values.1 as f64) },
+        ],
+    ));
+    let curve = |timing: &Timing| -> Vec<(f64, f64)> {
+        // Equal steps towards 100 %: 90, 99, 99.9 ... have equal distances.
+        (0..=60)
+            .map(|step| f64::from(step) / 12.0)
+            .take_while(|nines| 10f64.powf(-nines) * timing.count() as f64 >= 0.5 || *nines <= 1.0)
+            .map(|nines| (nines, ms(timing.quantile(1.0 - 10f64.powf(-nines)))))
+            .collect()
+    };
+    out.push_str("<h2>Distribution</h2>");
+    out.push_str(&chart::lines(
+        "Response time by percentile (1 = 90 %, 2 = 99 %, 3 = 99.9 %)",
+        "ms",
+        "nines",
+        &[
+            Line { name: "from when it was due", class: "c1", points: curve(&total.response) },
+            Line { name: "from when it was sent", class: "c2", points: curve(&total.service) },
+        ],
+    ));
+}
+
+/// Upper bounds of the heat map's rows, in milliseconds.
+const ROWS: [u64; 12] = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 5000, u64::MAX];
+
+fn heat_map(seconds: &BTreeMap<u32, (u64, u64, Timing)>) -> String {
+    let last = seconds.keys().next_back().copied().unwrap_or(0);
+    let width = (last as usize / 120) + 1;
+    let mut columns = vec![vec![0u64; ROWS.len()]; last as usize / width + 1];
+    for (&second, values) in seconds {
+        let Some(column) = columns.get_mut(second as usize / width) else { continue };
+        for (us, count) in values.2.buckets() {
+            let row = ROWS.iter().position(|&bound| us <= bound.saturating_mul(1000)).unwrap_or(0);
+            if let Some(place) = column.get_mut(row) {
+                *place += count;
+            }
+        }
+    }
+    let names: Vec<String> = std::iter::once("0 ms".to_owned())
+        .chain(ROWS.iter().take(ROWS.len() - 1).map(|bound| format!("{bound} ms")))
+        .collect();
+    chart::heat("Where the response times lie", &names, &columns, f64::from(last + 1))
+}
+
+fn write_labels(out: &mut String, results: &Results, total: &Stats) {
+    out.push_str("<h2>Labels</h2><div class=\"wide\"><table><thead><tr><th>Label</th><th>Samples</th><th>Errors</th><th>Mean</th><th>Min</th><th>Median</th><th>90 %</th><th>95 %</th><th>99 %</th><th>Max</th><th>/s</th><th>Received</th></tr></thead><tbody>");
+    let mut row = |name: &str, stats: &Stats, class: &str| {
+        let time = |share: f64| show(stats.response.quantile(share));
+        write!(
+            out,
+            "<tr class=\"{class}\"><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{:.1}</td><td>{}</td></tr>",
+            escape(if name.is_empty() { "(no name)" } else { name }),
+            stats.count(),
+            stats.errors,
+            show(stats.response.mean()),
+            show(stats.response.min()),
+            time(0.5),
+            time(0.9),
+            time(0.95),
+            time(0.99),
+            show(stats.response.max()),
+            results.rate(stats.count()),
+            text::bytes(stats.received)
+        )
+        .ok();
+    };
+    row("Total", total, "total");
+    for (name, series) in &results.labels {
+        row(name, &series.total, "");
+    }
+    for (name, series) in &results.transactions {
+        row(&format!("transaction {name}"), &series.total, "transaction");
+    }
+    out.push_str("</tbody></table></div>");
+}
+
+fn write_errors(out: &mut String, total: &Stats) {
+    if total.reasons.is_empty() {
+        return;
+    }
+    out.push_str("<h2>Errors</h2><div class=\"wide\"><table><thead><tr><th>Reason</th><th>Count</th><th>Of all samples</th></tr></thead><tbody>");
+    let mut reasons: Vec<_> = total.reasons.iter().collect();
+    reasons.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
+    for (reason, &count) in reasons.into_iter().take(50) {
+        let share = count as f64 / total.count().max(1) as f64 * 100.0;
+        write!(out, "<tr><td>{}</td><td>{count}</td><td>{share:.2} %</td></tr>", escape(reason))
+            .ok();
+    }
+    out.push_str("</tbody></table></div>");
+}
+
+fn write_generator(out: &mut String, report: &Report<'_>) {
+    if !report.is_own {
+        out.push_str("<h2>Generator</h2><p>These rows were read from a file. If its load was closed (users who wait for answers), a stall of the server hides the requests that would have come meanwhile.</p>");
+        return;
+    }
+    let generator = &report.results.generator;
+    write!(
+        out,
+        "<h2>Generator</h2><p>{} threads on {} processors used {:.0} % of what they may use. It acted {} later than planned (99th percentile). {}</p>",
+        generator.workers,
+        generator.processors,
+        generator.cpu_share(report.results.elapsed) * 100.0,
+        show(generator.lag.quantile(0.99)),
+        match generator.offered {
+            Some(rate) => format!("Open model: {rate} arrivals per second were asked for; {} found no free user at once.", generator.late),
+            None => format!("Closed model: at most {} users, who wait for answers; a stall of the server hides the requests that would have come meanwhile.", generator.most_active),
+        }
+    )
+    .ok();
+}
+
+/// Escapes text for HTML and XML.
+pub(super) fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            // Characters that XML does not allow.
+            c if c.is_control() && !matches!(c, '\n' | '\t') => out.push('\u{fffd}'),
+            c => out.push(c),
+        }
+    }
+    out
+}

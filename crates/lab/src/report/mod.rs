@@ -1,0 +1,59 @@
+//! What a run amounts to, for people and for machines: one HTML file, JSON, JUnit XML, Markdown, plain text.
+
+mod chart;
+mod html;
+mod text;
+
+use std::io::BufRead;
+use std::time::{Duration, SystemTime};
+
+pub use html::html;
+pub use text::{json, junit, markdown, plain};
+
+use crate::goal::Judged;
+use crate::record::{Results, jtl};
+use crate::{Result, honesty};
+
+/// What a report tells.
+#[derive(Debug)]
+pub struct Report<'a> {
+    /// Its heading, commonly the plan's or the file's name.
+    pub title: &'a str,
+    /// The numbers.
+    pub results: &'a Results,
+    /// Goals, judged.
+    pub goals: &'a [Judged],
+    /// Whether the lab itself made the load, so that its own limits can be told.
+    pub is_own: bool,
+}
+
+impl Report<'_> {
+    /// Returns why the numbers cannot be trusted; nothing if they can.
+    #[must_use]
+    pub fn doubts(&self) -> Vec<String> {
+        if self.is_own { honesty::doubts(self.results) } else { Vec::new() }
+    }
+}
+
+/// Returns the results that the rows of a file amount to.
+///
+/// # Errors
+/// As [`jtl::read`].
+pub fn read_rows(input: &mut dyn BufRead, name: &str) -> Result<Results> {
+    let mut results = Results::new(SystemTime::UNIX_EPOCH);
+    let (mut first, mut last) = (u64::MAX, 0);
+    jtl::read(input, name, &mut |row| {
+        first = first.min(row.time_stamp);
+        last = last.max(row.time_stamp + row.elapsed);
+        // Seconds are counted from the first row; rows of a file stand in the order of their ends.
+        let second = (row.time_stamp + row.elapsed).saturating_sub(first) / 1000;
+        results.add_row(row, u32::try_from(second).unwrap_or(u32::MAX));
+    })?;
+    if first == u64::MAX {
+        first = 0;
+    }
+    results.started = SystemTime::UNIX_EPOCH + Duration::from_millis(first);
+    results.elapsed = Duration::from_millis(last.saturating_sub(first));
+    results.sum_up();
+    Ok(results)
+}

@@ -1,0 +1,265 @@
+//! The same numbers for machines, pull requests and terminals.
+
+use std::fmt::Write as _;
+use std::time::{Duration, SystemTime};
+
+use serde_json::{Value, json};
+
+use super::Report;
+use super::html::escape;
+use crate::goal::show;
+use crate::record::{Results, Stats, Timing};
+
+pub(super) fn date(at: SystemTime) -> String {
+    let seconds = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+    let at =
+        i64::try_from(seconds).ok().and_then(|seconds| jiff::Timestamp::from_second(seconds).ok());
+    at.map(|at| at.strftime("%Y-%m-%d %H:%M:%S UTC").to_string()).unwrap_or_default()
+}
+
+pub(super) fn bytes(count: u64) -> String {
+    let count = count as f64;
+    if count >= 1e9 {
+        format!("{:.2} GB", count / 1e9)
+    } else if count >= 1e6 {
+        format!("{:.1} MB", count / 1e6)
+    } else {
+        format!("{:.1} kB", count / 1e3)
+    }
+}
+
+/// Returns the Apdex for a threshold of 500 ms: satisfied, and half of those who tolerate up to 1500 ms.
+pub(super) fn apdex(response: &Timing, errors: u64) -> f64 {
+    let count = response.count() as f64;
+    if count == 0.0 {
+        return 1.0;
+    }
+    let satisfied = response.share_within(Duration::from_millis(500));
+    let tolerating = response.share_within(Duration::from_millis(1500)) - satisfied;
+    // A failed sample frustrates, however fast it failed.
+    ((satisfied + tolerating / 2.0) * count - errors as f64).max(0.0) / count
+}
+
+/// Returns the report as JSON.
+#[must_use]
+pub fn json(report: &Report<'_>) -> Value {
+    let results = report.results;
+    let stats = |stats: &Stats| {
+        let ms = |time: Duration| (time.as_secs_f64() * 1e6).round() / 1e3;
+        json!({
+            "samples": stats.count(),
+            "errors": stats.errors,
+            "per_second": results.rate(stats.count()),
+            "mean_ms": ms(stats.response.mean()),
+            "min_ms": ms(stats.response.min()),
+            "max_ms": ms(stats.response.max()),
+            "p50_ms": ms(stats.response.quantile(0.5)),
+            "p90_ms": ms(stats.response.quantile(0.9)),
+            "p95_ms": ms(stats.response.quantile(0.95)),
+            "p99_ms": ms(stats.response.quantile(0.99)),
+            "p999_ms": ms(stats.response.quantile(0.999)),
+            "service_p99_ms": ms(stats.service.quantile(0.99)),
+            "received_bytes": stats.received,
+            "sent_bytes": stats.sent,
+            "statuses": stats.statuses,
+            "reasons": stats.reasons,
+        })
+    };
+    let labels: serde_json::Map<String, Value> = results
+        .labels
+        .iter()
+        .map(|(name, series)| (name.to_string(), stats(&series.total)))
+        .collect();
+    let transactions: serde_json::Map<String, Value> = results
+        .transactions
+        .iter()
+        .map(|(name, series)| (name.to_string(), stats(&series.total)))
+        .collect();
+    let goals: Vec<Value> = report
+        .goals
+        .iter()
+        .map(|goal| {
+            json!({ "label": goal.label, "wanted": goal.wanted, "measured": goal.measured, "met": goal.is_met })
+        })
+        .collect();
+    let generator = &results.generator;
+    json!({
+        "title": report.title,
+        "started": date(results.started),
+        "seconds": results.elapsed.as_secs_f64(),
+        "total": stats(&results.total()),
+        "labels": labels,
+        "transactions": transactions,
+        "goals": goals,
+        "doubts": report.doubts(),
+        "generator": {
+            "workers": generator.workers,
+            "cpu_seconds": generator.cpu.as_secs_f64(),
+            "cpu_share": generator.cpu_share(results.elapsed),
+            "lag_p99_ms": generator.lag.quantile(0.99).as_secs_f64() * 1000.0,
+            "offered_per_second": generator.offered,
+            "late": generator.late,
+        },
+    })
+}
+
+/// Returns the goals as JUnit XML, for build servers.
+#[must_use]
+pub fn junit(report: &Report<'_>) -> String {
+    let failures = report.goals.iter().filter(|goal| !goal.is_met).count();
+    let mut out = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
+    writeln!(
+        out,
+        "<testsuite name=\"{}\" tests=\"{}\" failures=\"{failures}\" time=\"{:.3}\">",
+        escape(report.title),
+        report.goals.len(),
+        report.results.elapsed.as_secs_f64()
+    )
+    .ok();
+    for goal in report.goals {
+        write!(
+            out,
+            "  <testcase classname=\"{}\" name=\"{}\"",
+            escape(&goal.label),
+            escape(&goal.wanted)
+        )
+        .ok();
+        if goal.is_met {
+            out.push_str("/>\n");
+        } else {
+            writeln!(out, "><failure message=\"measured {}\"/></testcase>", escape(&goal.measured))
+                .ok();
+        }
+    }
+    out.push_str("</testsuite>\n");
+    out
+}
+
+/// Returns the report for a pull request.
+#[must_use]
+pub fn markdown(report: &Report<'_>) -> String {
+    let results = report.results;
+    let mut out = format!("## {}\n\n", report.title);
+    for doubt in report.doubts() {
+        writeln!(out, "> **Generator saturated:** {doubt}\n").ok();
+    }
+    if !report.goals.is_empty() {
+        out.push_str("| goal | wanted | measured | |\n|---|---|---|---|\n");
+        for goal in report.goals {
+            let word = if goal.is_met { "met" } else { "**missed**" };
+            writeln!(
+                out,
+                "| {} | {} | {} | {word} |",
+                cell(&goal.label),
+                goal.wanted,
+                goal.measured
+            )
+            .ok();
+        }
+        out.push('\n');
+    }
+    out.push_str("| label | samples | errors | /s | p50 | p95 | p99 | max |\n|---|---|---|---|---|---|---|---|\n");
+    for (name, stats) in rows(results) {
+        writeln!(
+            out,
+            "| {} | {} | {} | {:.1} | {} | {} | {} | {} |",
+            cell(&name),
+            stats.count(),
+            stats.errors,
+            results.rate(stats.count()),
+            show(stats.response.quantile(0.5)),
+            show(stats.response.quantile(0.95)),
+            show(stats.response.quantile(0.99)),
+            show(stats.response.max())
+        )
+        .ok();
+    }
+    out
+}
+
+fn cell(text: &str) -> String {
+    text.replace('|', "\\|").replace('\n', " ")
+}
+
+fn rows(results: &Results) -> Vec<(String, Stats)> {
+    let mut rows = vec![("total".to_owned(), results.total())];
+    rows.extend(
+        results.labels.iter().map(|(name, series)| (name.to_string(), series.total.clone())),
+    );
+    rows
+}
+
+/// Returns the report for a terminal.
+#[must_use]
+pub fn plain(report: &Report<'_>) -> String {
+    let results = report.results;
+    let total = results.total();
+    let mut out = String::new();
+    // `loadgen.sh` reads the first line.
+    writeln!(
+        out,
+        "requests {} in {:.2} s, {:.1}/s, {} errors, {} received",
+        total.count(),
+        results.elapsed.as_secs_f64(),
+        results.rate(total.count()),
+        total.errors,
+        bytes(total.received)
+    )
+    .ok();
+    let line = |out: &mut String, name: &str, timing: &Timing| {
+        writeln!(
+            out,
+            "{name:<10} p50 {:>9}  p90 {:>9}  p95 {:>9}  p99 {:>9}  p99.9 {:>9}  max {:>9}",
+            show(timing.quantile(0.5)),
+            show(timing.quantile(0.9)),
+            show(timing.quantile(0.95)),
+            show(timing.quantile(0.99)),
+            show(timing.quantile(0.999)),
+            show(timing.max())
+        )
+        .ok();
+    };
+    line(&mut out, "response", &total.response);
+    let generator = &results.generator;
+    if generator.is_open {
+        line(&mut out, "service", &total.service);
+        let offered = generator.offered.unwrap_or(0.0);
+        let achieved = results.rate(total.count());
+        if achieved < offered * 0.97 {
+            writeln!(
+                out,
+                "the target is slower than the rate that was asked: {achieved:.1}/s of {offered:.1}/s; response counts from when a request was due"
+            )
+            .ok();
+        }
+    } else if report.is_own {
+        writeln!(
+            out,
+            "closed model: {} users; a stall of 1 s would hide about {:.0} samples",
+            generator.most_active,
+            results.rate(total.count())
+        )
+        .ok();
+    }
+    for (reason, count) in &total.reasons {
+        writeln!(out, "{count:>8} x {reason}").ok();
+    }
+    for goal in report.goals {
+        let word = if goal.is_met { "met   " } else { "MISSED" };
+        writeln!(out, "goal {word} {}: {}, measured {}", goal.label, goal.wanted, goal.measured)
+            .ok();
+    }
+    if report.is_own {
+        writeln!(
+            out,
+            "generator  {:.0} % of its processors, lag p99 {}",
+            generator.cpu_share(results.elapsed) * 100.0,
+            show(generator.lag.quantile(0.99))
+        )
+        .ok();
+    }
+    for doubt in report.doubts() {
+        writeln!(out, "GENERATOR SATURATED: {doubt}").ok();
+    }
+    out
+}

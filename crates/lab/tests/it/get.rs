@@ -1,0 +1,132 @@
+//! The load engine through `get`: what it sends, and what it says about what came back.
+
+use std::time::Duration;
+
+use tympan_lab::get::{Arrivals, Get};
+use tympan_testkit::origin::{Answer, Delivery, Gate, Origin};
+
+fn get(origin: &Origin, path: &str) -> Get {
+    Get { urls: vec![format!("http://{}{path}", origin.addr())], workers: 2, ..Get::default() }
+}
+
+#[test]
+fn a_closed_load_sends_exactly_the_wanted_requests() {
+    let origin = Origin::always(Answer::html("hello"));
+    let load = Get { users: 4, requests: Some(50), ..get(&origin, "/a?b=c") };
+    let results = load.run().unwrap();
+    let total = results.total();
+    assert_eq!((total.count(), total.errors, origin.requests_for("/a?b=c")), (50, 0, 50));
+    assert_eq!(total.statuses.get(&200), Some(&50));
+    assert_eq!(total.body, 50 * 5);
+    assert_eq!(results.labels.keys().map(|label| &**label).collect::<Vec<_>>(), ["GET /a?b=c"]);
+    assert_eq!(origin.seen()[0].header("host"), Some(origin.addr().to_string().as_str()));
+}
+
+#[test]
+fn an_open_load_measures_the_wait_for_a_stalled_server() {
+    let gate = Gate::default();
+    let behind = gate.clone();
+    let origin = Origin::start(move |_| {
+        behind.pass();
+        Answer::html("at last")
+    });
+    let load = Get {
+        rate: Some(100.0),
+        duration: Some(Duration::from_secs(1)),
+        arrivals: Arrivals::Uniform,
+        ..get(&origin, "/")
+    };
+    let results = std::thread::scope(|scope| {
+        let run = scope.spawn(|| load.run().unwrap());
+        origin.wait_for(50);
+        gate.open();
+        run.join().unwrap()
+    });
+    let response = results.total().response;
+    assert_eq!(response.count(), 100, "a stall hides no sample");
+    // The 50th arrival is due at 490 ms, so the first waited at least until then, and all before it their share.
+    assert!(response.max() >= Duration::from_millis(490), "{:?}", response.max());
+    assert!(response.mean() >= Duration::from_micros(122_500), "{:?}", response.mean());
+}
+
+#[test]
+fn every_way_to_fail_has_its_reason() {
+    let check = |delivery: Delivery, reason: &str| {
+        // What fails at once must not fail by the limit on a busy machine.
+        let limit = if reason == "read timed out" { 300 } else { 60_000 };
+        let origin = Origin::always(Answer::html("some body").deliver(delivery));
+        let load =
+            Get { requests: Some(2), timeout: Duration::from_millis(limit), ..get(&origin, "/") };
+        let total = load.run().unwrap().total();
+        assert_eq!((total.count(), total.errors), (2, 2), "{delivery:?}");
+        assert_eq!(total.reasons.keys().collect::<Vec<_>>(), [reason], "{delivery:?}");
+    };
+    check(Delivery::CutAfter(3), "premature end of the body");
+    check(Delivery::Hangup, "the server closed the connection without a response");
+    check(Delivery::Silence, "read timed out");
+    check(Delivery::StallAfter(3), "read timed out");
+    let addr = Origin::always(Answer::status(200)).addr();
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let load = Get { urls: vec![format!("http://{closed}/")], requests: Some(1), ..Get::default() };
+    let total = load.run().unwrap().total();
+    assert_eq!(total.reasons.keys().collect::<Vec<_>>(), ["connection refused"], "{addr}");
+}
+
+#[test]
+fn redirects_are_one_sample() {
+    let origin = Origin::start(|seen| match seen.target.as_str() {
+        "/old/page" => Answer::status(302).header("Location", "../new?x=1"),
+        "/new?x=1" => Answer::html("here"),
+        _ => Answer::status(404),
+    });
+    let followed = Get { requests: Some(3), follow: true, ..get(&origin, "/old/page") };
+    let total = followed.run().unwrap().total();
+    assert_eq!((total.count(), total.errors, total.statuses.get(&200)), (3, 0, Some(&3)));
+    assert_eq!(origin.requests_for("/new?x=1"), 3);
+    let plain = Get { requests: Some(1), ..get(&origin, "/old/page") };
+    assert_eq!(plain.run().unwrap().total().statuses.get(&302), Some(&1));
+}
+
+#[test]
+fn rows_of_a_run_read_back() {
+    let origin = Origin::start(|seen| Answer::status(if seen.target == "/x" { 200 } else { 503 }));
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("run.jtl");
+    let mut load = Get { requests: Some(10), rows: Some(file.clone()), ..get(&origin, "/x") };
+    load.urls.push(format!("http://{}/y", origin.addr()));
+    load.run().unwrap();
+    let text = std::fs::read_to_string(file).unwrap();
+    let mut codes = Vec::new();
+    let count = tympan_lab::record::jtl::read(&mut text.as_bytes(), "run.jtl", &mut |row| {
+        codes.push((row.label.to_string(), row.code.to_string(), row.is_ok));
+    });
+    assert_eq!(count.unwrap(), 10);
+    codes.sort();
+    codes.dedup();
+    assert_eq!(
+        codes,
+        [("GET /x".into(), "200".into(), true), ("GET /y".into(), "503".into(), false)]
+    );
+}
+
+#[test]
+fn a_run_ends_on_time_although_answers_do_not_come() {
+    let origin = Origin::always(Answer::html("x").deliver(Delivery::Silence));
+    let load = Get {
+        users: 3,
+        duration: Some(Duration::from_millis(200)),
+        timeout: Duration::from_millis(400),
+        ..get(&origin, "/")
+    };
+    let total = load.run().unwrap().total();
+    assert_eq!((total.count(), total.errors), (3, 3), "what did not finish is no success");
+}
+
+#[test]
+fn what_cannot_be_run_is_refused() {
+    let refuse = |load: Get| assert!(load.run().unwrap_err().is_usage());
+    refuse(Get::default());
+    refuse(Get { urls: vec!["ftp://x/".into()], ..Get::default() });
+    refuse(Get { urls: vec!["http://127.0.0.1/".into()], rate: Some(5.0), ..Get::default() });
+    refuse(Get { urls: vec!["http://127.0.0.1/".into()], users: 0, ..Get::default() });
+}

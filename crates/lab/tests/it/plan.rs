@@ -1,0 +1,419 @@
+//! Plans of JMeter, small ones made here: what they send, in which order, and what is refused.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+
+use tympan_lab::plan::{Outcome, Plan, Run};
+use tympan_testkit::origin::{Answer, Origin};
+
+/// Returns a plan with one thread group that holds `inside`.
+pub(crate) fn plan(loops: &str, threads: &str, inside: &str) -> String {
+    format!(
+        r#"<?xml version="1.0" encoding="UTF-8"?>
+<jmeterTestPlan version="1.2" properties="5.0" jmeter="5.6.3"><hashTree>
+<TestPlan guiclass="TestPlanGui" testclass="TestPlan" testname="p" enabled="true"/><hashTree>
+<ThreadGroup guiclass="ThreadGroupGui" testclass="ThreadGroup" testname="g" enabled="true">
+<stringProp name="ThreadGroup.on_sample_error">continue</stringProp>
+<elementProp name="ThreadGroup.main_controller" elementType="LoopController"><stringProp name="LoopController.loops">{loops}</stringProp></elementProp>
+<stringProp name="ThreadGroup.num_threads">{threads}</stringProp><stringProp name="ThreadGroup.ramp_time">0</stringProp>
+</ThreadGroup><hashTree>
+{inside}
+</hashTree></hashTree></hashTree></jmeterTestPlan>"#
+    )
+}
+
+/// Returns a sampler that gets `path`, with `inside` below it.
+fn sampler(path: &str, inside: &str) -> String {
+    format!(
+        r#"<HTTPSamplerProxy guiclass="HttpTestSampleGui" testclass="HTTPSamplerProxy" testname="GET {path}" enabled="true">
+<stringProp name="HTTPSampler.path">{path}</stringProp><stringProp name="HTTPSampler.method">GET</stringProp>
+<boolProp name="HTTPSampler.follow_redirects">true</boolProp><boolProp name="HTTPSampler.use_keepalive">true</boolProp>
+</HTTPSamplerProxy><hashTree>{inside}</hashTree>"#
+    )
+}
+
+/// Returns an element with properties given as `name=value`; `true` and `false` are switches.
+fn element(class: &str, name: &str, properties: &[(&str, &str)], inside: &str) -> String {
+    let mut text = format!(r#"<{class} testclass="{class}" testname="{name}" enabled="true">"#);
+    for (key, value) in properties {
+        let kind = if matches!(*value, "true" | "false") { "boolProp" } else { "stringProp" };
+        text.push_str(&format!(r#"<{kind} name="{key}">{value}</{kind}>"#));
+    }
+    format!("{text}</{class}><hashTree>{inside}</hashTree>")
+}
+
+fn defaults(origin: &Origin) -> String {
+    format!(
+        r#"<ConfigTestElement guiclass="HttpDefaultsGui" testclass="ConfigTestElement" testname="d" enabled="true">
+<stringProp name="HTTPSampler.domain">127.0.0.1</stringProp><stringProp name="HTTPSampler.port">{}</stringProp></ConfigTestElement><hashTree/>"#,
+        origin.addr().port()
+    )
+}
+
+struct Played {
+    outcome: Outcome,
+    targets: Vec<String>,
+    lines: Vec<String>,
+    origin: Origin,
+}
+
+fn play_with(origin: Origin, text: &str, properties: &[(&str, &str)], folder: PathBuf) -> Played {
+    let plan =
+        Plan::parse(text.as_bytes(), "p.jmx", folder).unwrap_or_else(|error| panic!("{error}"));
+    let properties: HashMap<String, String> =
+        properties.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    let mut lines = Vec::new();
+    let run = Run { properties, ..Run::default() };
+    let outcome = plan.run(&run, &mut |line| lines.push(line.to_owned())).unwrap();
+    let targets = origin.seen().iter().map(|seen| seen.target.clone()).collect();
+    Played { outcome, targets, lines, origin }
+}
+
+fn play(loops: &str, inside: &str) -> Played {
+    let origin = Origin::start(|seen| {
+        if seen.target.starts_with("/bad") {
+            Answer::status(500)
+        } else {
+            Answer::html("id=17;id=18;")
+        }
+    });
+    let text = plan(loops, "1", &format!("{}{inside}", defaults(&origin)));
+    play_with(origin, &text, &[], PathBuf::new())
+}
+
+#[track_caller]
+fn check(loops: &str, inside: &str, expected: &str) {
+    let played = play(loops, inside);
+    assert_eq!(played.targets.join(" "), expected);
+}
+
+#[test]
+fn controllers_walk_as_in_jmeter() {
+    let (a, b, c) = (sampler("/a", ""), sampler("/b", ""), sampler("/c", ""));
+    let both = format!("{a}{b}");
+    let all = format!("{a}{b}{c}");
+    let wrap = |class: &str, properties: &[(&str, &str)], inside: &str| {
+        element(class, "x", properties, inside)
+    };
+    check("2", &both, "/a /b /a /b");
+    check(
+        "1",
+        &format!("{}{c}", wrap("LoopController", &[("LoopController.loops", "2")], &both)),
+        "/a /b /a /b /c",
+    );
+    check("2", &wrap("LoopController", &[("LoopController.loops", "2")], &a), "/a /a /a /a");
+    check(
+        "1",
+        &format!("{}{c}", wrap("LoopController", &[("LoopController.loops", "0")], &a)),
+        "/c",
+    );
+    check("3", &format!("{}{b}", wrap("OnceOnlyController", &[], &a)), "/a /b /b /b");
+    check(
+        "4",
+        &wrap("InterleaveControl", &[("InterleaveControl.style", "0")], &all),
+        "/a /b /c /a",
+    );
+    check("1", &wrap("GenericController", &[], &both), "/a /b");
+    check(
+        "1",
+        &format!("{}{c}", wrap("SwitchController", &[("SwitchController.value", "1")], &both)),
+        "/b /c",
+    );
+    check("1", &wrap("SwitchController", &[("SwitchController.value", "GET /b")], &both), "/b");
+    check(
+        "4",
+        &wrap(
+            "ThroughputController",
+            &[("ThroughputController.style", "0"), ("ThroughputController.maxThroughput", "2")],
+            &a,
+        ),
+        "/a /a",
+    );
+    check(
+        "4",
+        &format!(
+            "{}{c}",
+            wrap(
+                "ThroughputController",
+                &[
+                    ("ThroughputController.style", "1"),
+                    ("ThroughputController.percentThroughput", "50")
+                ],
+                &a,
+            )
+        ),
+        "/c /a /c /c /a /c",
+    );
+}
+
+#[test]
+fn conditions_decide_with_both_kinds_of_expression() {
+    let a = sampler("/a", "");
+    let with = |condition: &str, is_expression: &str| {
+        element(
+            "IfController",
+            "x",
+            &[("IfController.condition", condition), ("IfController.useExpression", is_expression)],
+            &a,
+        )
+    };
+    check("1", &with("true", "true"), "/a");
+    check("1", &with("${__jexl3(1 == 2,)}", "true"), "");
+    check("1", &with("${__groovy(\"x\".length() == 1)}", "true"), "/a");
+    check("1", &with("1 &lt; 2 &amp;&amp; 'a' == \"a\"", "false"), "/a");
+    let counter = element(
+        "CounterConfig",
+        "n",
+        &[("CounterConfig.start", "1"), ("CounterConfig.incr", "1"), ("CounterConfig.name", "n")],
+        "",
+    );
+    let played = play(
+        "1",
+        &element(
+            "LoopController",
+            "x",
+            &[("LoopController.loops", "3")],
+            &format!("{counter}{}", sampler("/w${n}", "")),
+        ),
+    );
+    assert_eq!(played.targets, ["/w1", "/w2", "/w3"]);
+}
+
+#[test]
+fn extractors_feed_later_requests() {
+    let regex = |number: &str| {
+        element(
+            "RegexExtractor",
+            "r",
+            &[
+                ("RegexExtractor.refname", "id"),
+                ("RegexExtractor.regex", "id=(\\d+)"),
+                ("RegexExtractor.template", "$1$"),
+                ("RegexExtractor.match_number", number),
+                ("RegexExtractor.default", "none"),
+            ],
+            "",
+        )
+    };
+    let after = sampler("/x/${id}", "");
+    check("1", &format!("{}{after}", sampler("/a", &regex("1"))), "/a /x/17");
+    check("1", &format!("{}{after}", sampler("/a", &regex("2"))), "/a /x/18");
+    check("1", &format!("{}{after}", sampler("/a", &regex("3"))), "/a /x/none");
+    let each = element(
+        "ForeachController",
+        "e",
+        &[("ForeachController.inputVal", "id"), ("ForeachController.returnVal", "one")],
+        &sampler("/each/${one}", ""),
+    );
+    check("1", &format!("{}{each}", sampler("/a", &regex("-1"))), "/a /each/17 /each/18");
+    let boundary = element(
+        "BoundaryExtractor",
+        "b",
+        &[
+            ("BoundaryExtractor.refname", "id"),
+            ("BoundaryExtractor.lboundary", "id="),
+            ("BoundaryExtractor.rboundary", ";"),
+            ("BoundaryExtractor.match_number", "2"),
+        ],
+        "",
+    );
+    check("1", &format!("{}{after}", sampler("/a", &boundary)), "/a /x/18");
+}
+
+#[test]
+fn data_sets_follow_their_modes() {
+    let run = |properties: &[(&str, &str)], loops: &str| {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("u.csv"), "name,word\nann,a b\nbob,\"c,d\"\n").unwrap();
+        let origin = Origin::always(Answer::html(""));
+        let mut all = vec![("filename", "u.csv"), ("delimiter", ",")];
+        all.extend_from_slice(properties);
+        let data = element("CSVDataSet", "d", &all, "");
+        let text =
+            plan(loops, "1", &format!("{}{data}{}", defaults(&origin), sampler("/${name}", "")));
+        play_with(origin, &text, &[], folder.path().to_owned()).targets.join(" ")
+    };
+    assert_eq!(run(&[("recycle", "true")], "3"), "/ann /bob /ann");
+    assert_eq!(run(&[("recycle", "false"), ("stopThread", "true")], "5"), "/ann /bob");
+    assert_eq!(
+        run(
+            &[("variableNames", "name,w"), ("ignoreFirstLine", "true"), ("quotedData", "true")],
+            "2"
+        ),
+        "/ann /bob"
+    );
+    assert_eq!(
+        run(&[("variableNames", "name,w"), ("recycle", "false"), ("stopThread", "true")], "9"),
+        "/name /ann /bob"
+    );
+}
+
+#[test]
+fn cookies_are_kept_and_cleared() {
+    let origin = Origin::start(|seen| {
+        let answer = Answer::html("");
+        if seen.target == "/login" {
+            answer.header("Set-Cookie", "s=1; Path=/; HttpOnly")
+        } else {
+            answer
+        }
+    });
+    let manager =
+        element("CookieManager", "c", &[("CookieManager.clearEachIteration", "true")], "");
+    let inside =
+        format!("{}{manager}{}{}", defaults(&origin), sampler("/login", ""), sampler("/in", ""));
+    let played = play_with(origin, &plan("2", "1", &inside), &[], PathBuf::new());
+    let cookies: Vec<_> =
+        played.origin.seen().iter().map(|seen| seen.header("cookie").map(str::to_owned)).collect();
+    assert_eq!(cookies, [None, Some("s=1".to_owned()), None, Some("s=1".to_owned())]);
+}
+
+#[test]
+fn assertions_and_errors_decide_what_comes_next() {
+    let wrong = r#"<ResponseAssertion testclass="ResponseAssertion" testname="ra" enabled="true"><collectionProp name="Asserion.test_strings"><stringProp name="1">nowhere</stringProp></collectionProp><stringProp name="Assertion.test_field">Assertion.response_data</stringProp><intProp name="Assertion.test_type">16</intProp></ResponseAssertion><hashTree/>"#;
+    let played = play("1", &format!("{}{}", sampler("/a", wrong), sampler("/bad", "")));
+    let total = played.outcome.results.total();
+    assert_eq!((total.count(), total.errors), (2, 2));
+    assert!(
+        total.reasons.contains_key("Test failed: text expected to contain /nowhere/"),
+        "{:?}",
+        total.reasons
+    );
+    assert!(total.reasons.contains_key("status 500"), "{:?}", total.reasons);
+    let text = plan("2", "1", "").replace("continue</string", "startnextloop</string");
+    let origin = Origin::always(Answer::status(500));
+    let inside = format!("{}{}{}", defaults(&origin), sampler("/a", ""), sampler("/b", ""));
+    let text =
+        text.replace("</ThreadGroup><hashTree>\n", &format!("</ThreadGroup><hashTree>\n{inside}"));
+    assert_eq!(play_with(origin, &text, &[], PathBuf::new()).targets, ["/a", "/a"]);
+}
+
+#[test]
+fn transactions_add_a_sample_after_their_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("r.jtl");
+    let origin = Origin::always(Answer::html("x"));
+    let inside = format!(
+        "{}{}",
+        defaults(&origin),
+        element(
+            "TransactionController",
+            "login",
+            &[("TransactionController.includeTimers", "false")],
+            &format!("{}{}", sampler("/a", ""), sampler("/b", ""))
+        )
+    );
+    let plan = Plan::parse(plan("1", "1", &inside).as_bytes(), "p.jmx", PathBuf::new()).unwrap();
+    let run = Run { rows: Some(file.clone()), ..Run::default() };
+    let outcome = plan.run(&run, &mut |_| ()).unwrap();
+    assert_eq!(outcome.tally.count, 2, "the summary leaves transactions out");
+    assert_eq!(outcome.results.total().count(), 2);
+    let text = std::fs::read_to_string(file).unwrap();
+    let mut rows = Vec::new();
+    tympan_lab::record::jtl::read(&mut text.as_bytes(), "r", &mut |row| {
+        rows.push((row.label.to_string(), row.message.to_string(), row.url.to_string()));
+    })
+    .unwrap();
+    assert_eq!(rows.len(), 3);
+    assert_eq!(
+        rows[2],
+        (
+            "login".to_owned(),
+            "Number of samples in transaction : 2, number of failing samples : 0".to_owned(),
+            "null".to_owned()
+        )
+    );
+}
+
+#[test]
+fn the_summary_ends_as_build_servers_expect() {
+    let played = play("3", &sampler("/a", ""));
+    let lines = &played.lines;
+    assert_eq!(lines[0], "Creating summariser <summary>");
+    let summary = lines.iter().find(|line| line.starts_with("summary =")).unwrap();
+    assert!(summary.starts_with("summary =      3 in 00:00:0"), "{summary}");
+    assert!(summary.ends_with("Err:     0 (0.00%)"), "{summary}");
+    assert_eq!(lines.last().unwrap(), "... end of run");
+}
+
+#[test]
+fn a_forgotten_property_is_refused_with_its_name() {
+    let origin = Origin::always(Answer::html(""));
+    let text =
+        plan("1", "${__P(threads,)}", &format!("{}{}", defaults(&origin), sampler("/a", "")));
+    let plan = Plan::parse(text.as_bytes(), "p.jmx", PathBuf::new()).unwrap();
+    let error = plan.run(&Run::default(), &mut |_| ()).unwrap_err().to_string();
+    assert!(
+        error.starts_with("p.jmx:4:1: thread group `g`: the number of threads is ``"),
+        "{error}"
+    );
+    assert!(error.contains("-Jthreads=NUMBER"), "{error}");
+    let played = play_with(origin, &text, &[("threads", "2")], PathBuf::new());
+    assert_eq!(played.targets, ["/a", "/a"]);
+}
+
+#[test]
+fn what_is_not_supported_is_named_with_its_line_and_nothing_is_sent() {
+    let refuse = |inside: &str, wanted: &str| {
+        let error = Plan::parse(plan("1", "1", inside).as_bytes(), "p.jmx", PathBuf::new())
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains(wanted), "{wanted}: {error}");
+        assert!(error.contains("nothing was run"), "{error}");
+    };
+    refuse(
+        &element("JDBCSampler", "load users", &[], ""),
+        "p.jmx:9:1: JDBCSampler \"load users\": element not supported",
+    );
+    refuse(
+        &sampler("/${__XPath(a,b)}", ""),
+        "p.jmx:9:1: HTTPSamplerProxy \"GET /${__XPath(a,b)}\": function __XPath: not supported",
+    );
+    let source = sampler("/a", "").replace(
+        "<stringProp name=\"HTTPSampler.method\">",
+        "<stringProp name=\"HTTPSampler.ipSource\">1.2.3.4</stringProp><stringProp name=\"HTTPSampler.method\">",
+    );
+    refuse(
+        &source,
+        "property HTTPSampler.ipSource is set; source address selection is not supported",
+    );
+    refuse(
+        &sampler("/a", &element("BeanShellPostProcessor", "b", &[], "")),
+        "BeanShellPostProcessor \"b\": element not supported",
+    );
+    refuse(&sampler("/a", &element("XPathExtractor", "x", &[], "")), "XPathExtractor \"x\"");
+    refuse(
+        &element(
+            "ConstantTimer",
+            "t",
+            &[("ConstantTimer.delay", "5"), ("ConstantTimer.other", "7")],
+            "",
+        ),
+        "ConstantTimer \"t\": property ConstantTimer.other is set; tympan lab does not support it",
+    );
+    refuse(
+        &element("ConstantTimer", "t", &[("ConstantTimer.delay", "5")], &sampler("/a", "")),
+        "HTTPSamplerProxy \"GET /a\": it stands below an element that runs nothing",
+    );
+    let two =
+        format!("{}{}", element("FtpRequest", "f", &[], ""), element("JMSSampler", "j", &[], ""));
+    refuse(&two, "2 problems; nothing was run");
+    let disabled =
+        element("JDBCSampler", "x", &[], "").replace("enabled=\"true\"", "enabled=\"false\"");
+    Plan::parse(plan("1", "1", &disabled).as_bytes(), "p.jmx", PathBuf::new()).unwrap();
+}
+
+#[test]
+fn broken_files_are_refused_and_never_panic() {
+    for text in
+        ["", "<", "<a/>", "<jmeterTestPlan/>", "<jmeterTestPlan><hashTree/></jmeterTestPlan>"]
+    {
+        assert!(
+            Plan::parse(text.as_bytes(), "p.jmx", PathBuf::new()).unwrap_err().is_usage(),
+            "{text}"
+        );
+    }
+    let deep = format!("{}{}", "<hashTree>".repeat(500), "</hashTree>".repeat(500));
+    let deep = format!("<jmeterTestPlan>{deep}</jmeterTestPlan>");
+    assert!(Plan::parse(deep.as_bytes(), "p.jmx", PathBuf::new()).is_err());
+}

@@ -1,0 +1,78 @@
+//! Reports of runs and of result files.
+
+use tympan_lab::goal;
+use tympan_lab::report::{Report, html, json, junit, markdown, plain, read_rows};
+
+fn rows() -> String {
+    let mut text = format!("{}\n", tympan_lab::record::jtl::HEADER);
+    for number in 0..2000u64 {
+        let (ok, code) = if number % 100 == 0 { ("false", "503") } else { ("true", "200") };
+        let label = if number % 2 == 0 { "GET <home>" } else { "search" };
+        text.push_str(&format!(
+            "{},{},{label},{code},msg,g 1-1,text,{ok},,1000,100,1,1,http://h/,5,0,0\n",
+            1_700_000_000_000 + number * 10,
+            10 + number % 90
+        ));
+    }
+    text.push_str("1700000000000,500,both,200,\"Number of samples in transaction : 2, number of failing samples : 0\",g 1-1,,true,,2000,200,1,1,null,5,0,0\n");
+    text
+}
+
+#[test]
+fn a_result_file_becomes_a_report_in_every_form() {
+    let results = read_rows(&mut rows().as_bytes(), "r.jtl").unwrap();
+    assert_eq!(results.elapsed.as_millis(), 20_019);
+    assert_eq!((results.total().count(), results.total().errors), (2000, 20));
+    assert_eq!(
+        results.transactions["both"].total.count(),
+        1,
+        "a transaction counts beside its samples"
+    );
+    let goals = goal::parse(
+        "[goal.\"*\"]\np95=\"90ms\"\nerror_rate=\"0.5%\"\nthroughput=\">=90/s\"\n",
+        "g",
+    )
+    .unwrap();
+    let judged = goal::judge(&goals, &results);
+    assert_eq!(judged.iter().map(|goal| goal.is_met).collect::<Vec<_>>(), [false, false, true]);
+    let report = Report { title: "A & B", results: &results, goals: &judged, is_own: false };
+
+    let page = html(&report);
+    assert!(page.starts_with("<!doctype html>") && page.ends_with("</html>\n"));
+    assert!(
+        page.contains("A &amp; B")
+            && page.contains("GET &lt;home&gt;")
+            && !page.contains("GET <home>")
+    );
+    assert!(page.contains("2 of 3 goals are missed"));
+    assert!(
+        !page.contains("http://") && !page.contains("<script"),
+        "one file, without network or script"
+    );
+    assert!(page.len() < 500_000, "{}", page.len());
+    for needed in ["prefers-color-scheme:dark", "@media print", "viewport"] {
+        assert!(page.contains(needed), "{needed}");
+    }
+
+    let value = json(&report);
+    assert_eq!(value["total"]["samples"], 2000);
+    assert_eq!(value["labels"]["search"]["errors"], 0);
+    assert_eq!(value["goals"][0]["met"], false);
+    let xml = junit(&report);
+    assert!(xml.contains("tests=\"3\" failures=\"2\""), "{xml}");
+    assert!(markdown(&report).contains("| total | 2000 | 20 |"));
+    assert!(
+        plain(&report).starts_with("requests 2000 in 20.02 s, 99.9/s, 20 errors"),
+        "{}",
+        plain(&report)
+    );
+}
+
+#[test]
+fn a_report_of_nothing_is_a_report() {
+    let empty = format!("{}\n", tympan_lab::record::jtl::HEADER);
+    let results = read_rows(&mut empty.as_bytes(), "r.jtl").unwrap();
+    let report = Report { title: "nothing", results: &results, goals: &[], is_own: false };
+    assert!(html(&report).contains("nothing"));
+    assert!(plain(&report).starts_with("requests 0 in 0.00 s"));
+}

@@ -1,0 +1,86 @@
+//! Logs of a publisher and of a dispatcher.
+
+use std::time::Duration;
+
+use tympan_lab::requests::{CacheReport, Limits, judge_latency, read};
+
+const LOG: &str = "\
+21/Nov/2026:00:50:16 +0000 [1] -> GET /content/en.html HTTP/1.1
+21/Nov/2026:00:50:16 +0000 [2] -> GET /content/en.html?a=b HTTP/1.1
+21/Nov/2026:00:50:16 +0000 [2] <- 200 text/html; charset=utf-8 98ms
+21/Nov/2026:00:50:17 +0000 [3] -> POST /crx/de/x HTTP/1.1
+21/Nov/2026:00:50:34 +0000 [1] <- 200 text/html 18051ms
+21/Nov/2026:00:50:34 +0000 [3] <- 204 - 5ms
+21/Nov/2026:00:50:35 +0000 [4] -> GET /never HTTP/1.1
+21/Nov/2026:00:50:35 +0000 [4] -> GET /after/a/restart HTTP/1.1
+21/Nov/2026:00:50:35 +0000 [9] <- 200 image/png 1ms
+cut off by a cra
+";
+
+#[test]
+fn entries_and_exits_are_joined_by_their_number() {
+    let log = read(&mut LOG.as_bytes(), "request.log", Limits::default()).unwrap();
+    assert_eq!((log.requests.len(), log.unfinished, log.orphans, log.malformed), (3, 2, 1, 1));
+    assert_eq!(log.most_at_a_time, 2);
+    let slowest = log.slowest();
+    assert_eq!(
+        (slowest[0].target.as_str(), slowest[0].elapsed),
+        ("/content/en.html", Duration::from_millis(18_051))
+    );
+    let types: Vec<String> = log.per_type().into_keys().collect();
+    assert_eq!(types, ["-", "text/html"]);
+}
+
+#[test]
+fn the_text_is_that_of_rlog_with_its_limits() {
+    let limits = Limits { most_requests: None, without_crxde: true };
+    let text = read(&mut LOG.as_bytes(), "request.log", limits).unwrap().rlog(Some(1));
+    assert_eq!(
+        text,
+        "*Info * Parsed 2 requests.\n*Info * 2 requests were not finished.\n*Warn * 1 lines are no lines of a request.log.\n\
+         ------------------------------------------------------\n     18051ms 21/Nov/2026:00:50:16 +0000 200 GET /content/en.html text/html\n"
+    );
+    let limits = Limits { most_requests: Some(1), without_crxde: false };
+    assert_eq!(read(&mut LOG.as_bytes(), "request.log", limits).unwrap().requests.len(), 1);
+}
+
+#[test]
+fn a_file_of_another_kind_is_refused() {
+    let error = read(&mut "hello\nworld\n".as_bytes(), "x.log", Limits::default()).unwrap_err();
+    assert!(error.is_usage(), "{error}");
+}
+
+#[test]
+fn the_latency_goal_is_judged_cumulatively() {
+    let times = |fast: usize, slow: usize| -> Vec<Duration> {
+        let mut times = vec![Duration::from_millis(50); fast];
+        times.extend(vec![Duration::from_millis(400); slow]);
+        times
+    };
+    let met: Vec<bool> = judge_latency(&times(950, 50)).iter().map(|row| row.is_met()).collect();
+    assert_eq!(met, [true, true, true, true], "faster than a row asks meets the row");
+    let met: Vec<bool> = judge_latency(&times(900, 100)).iter().map(|row| row.is_met()).collect();
+    assert_eq!(met, [true, false, true, true]);
+    let rows = judge_latency(&times(50, 0));
+    let judged: Vec<bool> = rows.iter().map(|row| row.can_be_judged).collect();
+    assert_eq!(judged, [true, true, false, false], "1 % cannot be told from 50 requests");
+    assert!(
+        !judge_latency(&[Duration::from_millis(1000)])[3].is_met(),
+        "at the limit is not under it"
+    );
+}
+
+#[test]
+fn a_cache_report_adds_logs_of_several_hosts() {
+    let access = "10.0.0.1 - - [21/Nov/2026:00:50:16 +0000] \"GET /content/site/en.html HTTP/1.1\" 200 10 \"-\" \"x\"\n";
+    let mut report = CacheReport::default();
+    for _ in 0..2 {
+        report.add_access(&mut access.repeat(5).as_bytes(), "access.log").unwrap();
+    }
+    assert_eq!(report.add_requests(&mut LOG.as_bytes(), "request.log").unwrap(), 1);
+    assert_eq!((report.total, report.reached), (10, 5));
+    assert_eq!(report.ratio().to_string(), "(10 - 5) / 10 = 50.0 %");
+    assert_eq!(report.extensions["html"], (10, 2));
+    assert_eq!(report.folders["/content/site/"], (10, 0));
+    assert_eq!(report.queries["/content/en.html"], 1);
+}

@@ -1,0 +1,158 @@
+//! `tympan lab`: from words to the performance lab, and from its verdicts to exit codes: 0 goals met, 1 a goal missed,
+//! 2 refused, 3 could not measure.
+
+mod read;
+mod send;
+
+use std::fs::File;
+use std::io::BufReader;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use tympan_lab::calculate::parse_duration;
+use tympan_lab::goal::{self, Goal, Judged};
+use tympan_lab::record::Results;
+use tympan_lab::report::{self, Report};
+
+use crate::command::{CHECK_FAILED, Fault, Outcome};
+use crate::home::chain;
+use crate::lab_args::{Lab, Output};
+use crate::say;
+
+/// The commands that the design names and that do not exist.
+const MISSING: [&str; 24] = [
+    "tough",
+    "breakpoint",
+    "golive",
+    "errors",
+    "endure",
+    "component",
+    "components",
+    "page",
+    "upload",
+    "sweep",
+    "experiment",
+    "verify",
+    "content",
+    "cacheability",
+    "record",
+    "convert",
+    "profile",
+    "replay",
+    "backup-impact",
+    "map",
+    "agent",
+    "export",
+    "tune",
+    "autotune",
+];
+
+/// Runs the command.
+pub(crate) fn run(lab: Lab) -> Outcome {
+    match lab {
+        Lab::Get(arguments) => send::get(&arguments),
+        Lab::Ab(arguments) => send::ab(&arguments),
+        Lab::Jmeter(arguments) => send::jmeter(&arguments),
+        Lab::Run(arguments) => send::run(&arguments),
+        Lab::Check(arguments) => read::check(&arguments),
+        Lab::Slo(arguments) => send::slo(&arguments),
+        Lab::Report(arguments) => read::report(&arguments),
+        Lab::Log(arguments) => read::log(&arguments),
+        Lab::CacheRatio(arguments) => read::cache_ratio(&arguments),
+        Lab::Users(arguments) => read::users(&arguments),
+        Lab::UploadGoal(arguments) => read::upload_goal(&arguments),
+        Lab::Compare(arguments) => read::compare(&arguments),
+        Lab::Journal(arguments) => read::journal(&arguments),
+        Lab::Other(words) => {
+            let word = words.first().map_or("", String::as_str);
+            Err(Fault::usage(if MISSING.contains(&word) {
+                format!(
+                    "`tympan lab {word}` does not exist yet; `tympan lab --help` lists what does"
+                )
+            } else {
+                format!("`tympan lab` knows no `{word}`; `tympan lab --help` lists what it knows")
+            }))
+        }
+    }
+}
+
+fn fault(error: &tympan_lab::Error) -> Fault {
+    if error.is_usage() { Fault::usage(chain(error)) } else { Fault::cannot_run(chain(error)) }
+}
+
+fn duration(text: &str) -> Result<Duration, Fault> {
+    parse_duration(text).ok_or_else(|| {
+        Fault::usage(format!(
+            "`{text}` is no duration; write it with a unit, such as 30s, 150ms or 1h30m"
+        ))
+    })
+}
+
+fn open(path: &Path) -> Result<BufReader<File>, Fault> {
+    File::open(path)
+        .map(BufReader::new)
+        .map_err(|error| Fault::usage(format!("cannot read `{}`: {error}", path.display())))
+}
+
+fn read_text(path: &Path) -> Result<String, Fault> {
+    let bytes = std::fs::read(path)
+        .map_err(|error| Fault::usage(format!("cannot read `{}`: {error}", path.display())))?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+fn write(path: &Path, text: &str) -> Result<(), Fault> {
+    std::fs::write(path, text)
+        .map_err(|error| Fault::cannot_run(format!("cannot write `{}`: {error}", path.display())))
+}
+
+fn goals(path: Option<&Path>) -> Result<Vec<Goal>, Fault> {
+    match path {
+        None => Ok(Vec::new()),
+        Some(path) => goal::parse(&read_text(path)?, &path.display().to_string())
+            .map_err(|error| fault(&error)),
+    }
+}
+
+/// What a run is told with.
+struct Telling<'a> {
+    title: &'a str,
+    goals: &'a [Goal],
+    output: &'a Output,
+    /// The lab made the load itself.
+    is_own: bool,
+}
+
+/// Writes the reports, prints the summary, and decides the exit code.
+fn conclude(results: &Results, telling: &Telling<'_>) -> Outcome {
+    let judged: Vec<Judged> = goal::judge(telling.goals, results);
+    let report = Report { title: telling.title, results, goals: &judged, is_own: telling.is_own };
+    if let Some(path) = &telling.output.report {
+        write(path, &report::html(&report))?;
+    }
+    if let Some(path) = &telling.output.junit {
+        write(path, &report::junit(&report))?;
+    }
+    if let Some(path) = &telling.output.markdown {
+        write(path, &report::markdown(&report))?;
+    }
+    if telling.output.json {
+        say!("{}", report::json(&report));
+    } else {
+        say!("{}", report::plain(&report).trim_end());
+    }
+    Ok(exit_code(results, &judged, telling.is_own))
+}
+
+/// Tells "slow" from "not measured": a saturated generator, or a target that never answered, measures nothing.
+fn exit_code(results: &Results, judged: &[Judged], is_own: bool) -> ExitCode {
+    let total = results.total();
+    let is_unreachable = total.count() > 0 && total.statuses.keys().all(|status| *status == 0);
+    if is_own && (is_unreachable || !tympan_lab::honesty::doubts(results).is_empty()) {
+        ExitCode::from(3)
+    } else if judged.iter().any(|goal| !goal.is_met) {
+        ExitCode::from(CHECK_FAILED)
+    } else {
+        ExitCode::SUCCESS
+    }
+}

@@ -1,0 +1,286 @@
+//! The commands that read what was measured elsewhere, and those that only calculate.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use serde_json::json;
+use tympan_lab::calculate::{self, peak_factor};
+use tympan_lab::compare::{Better, compare as compare_series};
+use tympan_lab::requests::{self, CacheReport, Limits};
+use tympan_lab::{ab, goal, plan, report as reports};
+
+use super::{Telling, conclude, duration, fault, goals, open, read_text, write};
+use crate::command::{Fault, Outcome};
+use crate::lab_args::{
+    CacheRatio, Check, Compare, Journal, Log, ReportArguments, UploadGoal, Users,
+};
+use crate::say;
+
+pub(super) fn check(arguments: &Check) -> Outcome {
+    let mut problems = 0;
+    let mut told = Vec::new();
+    for path in &arguments.plans {
+        let check = plan::check(path).map_err(|error| fault(&error))?;
+        problems += check.findings.len();
+        if arguments.json {
+            told.push(json!({
+                "file": path.display().to_string(),
+                "findings": check.findings.iter().map(ToString::to_string).collect::<Vec<_>>(),
+                "elements": check.inventory.elements,
+                "functions": check.inventory.functions,
+            }));
+            continue;
+        }
+        for finding in &check.findings {
+            say!("{finding}");
+        }
+        if check.findings.is_empty() {
+            say!("{}: can be run", path.display());
+        }
+        if arguments.explain {
+            for (name, count) in check.inventory.elements.iter().chain(&check.inventory.functions) {
+                say!("    {count:>5} {name}");
+            }
+            say!("    {:>5} listeners that have nothing to do here", check.inventory.ignored);
+        }
+    }
+    if arguments.json {
+        say!("{}", json!({ "plans": told }));
+    }
+    Ok(if problems == 0 { ExitCode::SUCCESS } else { ExitCode::from(2) })
+}
+
+pub(super) fn report(arguments: &ReportArguments) -> Outcome {
+    let goals = goals(arguments.output.goals.as_deref())?;
+    let mut input = open(&arguments.rows)?;
+    let name = arguments.rows.display().to_string();
+    let results = reports::read_rows(&mut input, &name).map_err(|error| fault(&error))?;
+    if let Some(path) = &arguments.out {
+        let judged = goal::judge(&goals, &results);
+        let report =
+            reports::Report { title: &name, results: &results, goals: &judged, is_own: false };
+        write(path, &reports::html(&report))?;
+    }
+    conclude(
+        &results,
+        &Telling { title: &name, goals: &goals, output: &arguments.output, is_own: false },
+    )
+}
+
+pub(super) fn log(arguments: &Log) -> Outcome {
+    let mut input = open(&arguments.file)?;
+    let limits = Limits {
+        most_requests: arguments.most_requests,
+        without_crxde: arguments.exclude.is_some(),
+    };
+    let name = arguments.file.display().to_string();
+    let log = requests::read(&mut input, &name, limits).map_err(|error| fault(&error))?;
+    let times: Vec<Duration> = log.requests.iter().map(|request| request.elapsed).collect();
+    let rows = requests::judge_latency(&times);
+    if arguments.json {
+        let slowest: Vec<_> = log
+            .slowest()
+            .into_iter()
+            .take(arguments.most_results.unwrap_or(100))
+            .map(|request| {
+                json!({
+                    "at": request.at.to_string(),
+                    "method": request.method,
+                    "target": request.target,
+                    "status": request.status,
+                    "ms": u64::try_from(request.elapsed.as_millis()).unwrap_or(u64::MAX),
+                })
+            })
+            .collect();
+        let goal: Vec<_> = rows
+            .iter()
+            .map(|row| json!({ "wanted": row.wanted, "under_ms": row.limit_ms, "measured": row.measured, "met": row.is_met() }))
+            .collect();
+        say!(
+            "{}",
+            json!({
+                "requests": log.requests.len(),
+                "unfinished": log.unfinished,
+                "malformed": log.malformed,
+                "most_at_a_time": log.most_at_a_time,
+                "slowest": slowest,
+                "latency_goal": goal,
+            })
+        );
+        return Ok(ExitCode::SUCCESS);
+    }
+    say!("{}", log.rlog(arguments.most_results).trim_end());
+    if arguments.summary {
+        say!("\nat most {} requests at a time", log.most_at_a_time);
+        for (kind, times) in log.per_type() {
+            say!(
+                "{kind:<32} {:>8} requests, p50 {}, p95 {}, max {}",
+                times.count(),
+                goal::show(times.quantile(0.5)),
+                goal::show(times.quantile(0.95)),
+                goal::show(times.max())
+            );
+        }
+        for row in rows {
+            let word = match (row.can_be_judged, row.is_met()) {
+                (false, _) => "cannot be judged from so few requests",
+                (true, true) => "met",
+                (true, false) => "missed",
+            };
+            say!(
+                "{:>5.0} % under {:>4} ms: {:>6.2} % {word}",
+                row.wanted * 100.0,
+                row.limit_ms,
+                row.measured * 100.0
+            );
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(super) fn cache_ratio(arguments: &CacheRatio) -> Outcome {
+    if let (Some(total), Some(reached)) = (arguments.total, arguments.reached) {
+        say!("{}", calculate::CacheRatio { total, reached });
+        return Ok(ExitCode::SUCCESS);
+    }
+    if arguments.access.is_empty() || arguments.request.is_empty() {
+        return Err(Fault::usage(
+            "give logs with --access and --request, or counts with --total and --reached",
+        ));
+    }
+    let mut report = CacheReport::default();
+    let mut malformed = 0;
+    for path in &arguments.access {
+        let name = path.display().to_string();
+        malformed += report.add_access(&mut open(path)?, &name).map_err(|error| fault(&error))?;
+    }
+    for path in &arguments.request {
+        let name = path.display().to_string();
+        malformed += report.add_requests(&mut open(path)?, &name).map_err(|error| fault(&error))?;
+    }
+    say!("{}", report.ratio());
+    if malformed > 0 {
+        say!("{malformed} lines were not understood and do not count");
+    }
+    table("extension", &report.extensions);
+    table("folder", &report.folders);
+    let mut queries: Vec<_> = report.queries.iter().collect();
+    queries.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
+    for (path, count) in queries.into_iter().take(10) {
+        say!("with a query string, so not cached by default: {count:>8} x {path}");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn table(name: &str, rows: &BTreeMap<String, (u64, u64)>) {
+    let mut rows: Vec<_> = rows.iter().collect();
+    rows.sort_by_key(|(_, (_, reached))| std::cmp::Reverse(*reached));
+    for (key, &(total, reached)) in rows.into_iter().take(20) {
+        let ratio = calculate::CacheRatio { total, reached };
+        say!(
+            "{name:<10} {key:<32} {total:>9} asked {reached:>9} reached publish {:>6.1} %",
+            ratio.share() * 100.0
+        );
+    }
+}
+
+pub(super) fn users(arguments: &Users) -> Outcome {
+    let every = duration(&arguments.every)?;
+    if every.is_zero() {
+        return Err(Fault::usage("--every is a time above 0"));
+    }
+    let users =
+        calculate::Users { users: arguments.users, every, response: duration(&arguments.resp)? };
+    say!("{users}");
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(super) fn upload_goal(arguments: &UploadGoal) -> Outcome {
+    let number = |text: &str| -> Result<f64, Fault> {
+        let digits = text.split('/').next().unwrap_or_default().trim_end_matches("MB").trim();
+        digits.parse().map_err(|_| Fault::usage(format!("`{text}` is no number")))
+    };
+    let window = duration(&arguments.window)?;
+    let (share, time) = arguments.skew.split_once('/').ok_or_else(|| {
+        Fault::usage("--skew is such as 80/20: percent of the work / percent of the time")
+    })?;
+    let (share, time) = (number(share)?, number(time)?);
+    if window.is_zero() || time <= 0.0 {
+        return Err(Fault::usage("the window and the time of --skew are above 0"));
+    }
+    let uploads = calculate::Uploads {
+        assets: number(&arguments.assets)?,
+        size: number(&arguments.size)?,
+        renditions: number(&arguments.renditions)?,
+        window,
+        peak: peak_factor(share / 100.0, time / 100.0),
+    };
+    say!("average  {:.3} MB/s", uploads.average());
+    say!(
+        "peak     {:.3} MB/s ({}x), {:.1} assets/min: the goal",
+        uploads.goal(),
+        uploads.peak,
+        uploads.assets_per_minute()
+    );
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Reads numbers: one run per line, columns parted by spaces, commas, tabs or `|`; a line with a word is a heading.
+fn columns(path: &Path) -> Result<(Vec<String>, Vec<Vec<f64>>), Fault> {
+    let mut names = Vec::new();
+    let mut columns: Vec<Vec<f64>> = Vec::new();
+    for line in read_text(path)?.lines() {
+        let words: Vec<&str> = line
+            .split(['|', ',', '\t', ';', ' '])
+            .map(str::trim)
+            .filter(|word| !word.is_empty())
+            .collect();
+        let numbers: Option<Vec<f64>> = words.iter().map(|word| word.parse().ok()).collect();
+        match numbers {
+            Some(numbers) => {
+                columns.resize_with(columns.len().max(numbers.len()), Vec::new);
+                columns.iter_mut().zip(numbers).for_each(|(column, number)| column.push(number));
+            }
+            None => names = words.iter().map(|word| (*word).to_owned()).collect(),
+        }
+    }
+    if columns.is_empty() {
+        return Err(Fault::usage(format!("`{}` holds no numbers", path.display())));
+    }
+    Ok((names, columns))
+}
+
+pub(super) fn compare(arguments: &Compare) -> Outcome {
+    let (names, before) = columns(&arguments.before)?;
+    let (_, after) = columns(&arguments.after)?;
+    let better = if arguments.less_is_better { Better::Less } else { Better::More };
+    for (number, (one, two)) in before.iter().zip(&after).enumerate() {
+        let name = names.get(number).cloned().unwrap_or_else(|| format!("column {}", number + 1));
+        say!("{}", compare_series(&name, one, two, arguments.trim, better));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(super) fn journal(arguments: &Journal) -> Outcome {
+    let runs = ab::parse_all(&read_text(&arguments.file)?);
+    if runs.is_empty() {
+        return Err(Fault::usage(format!("`{}` holds no text of ab", arguments.file.display())));
+    }
+    for (number, run) in runs.iter().enumerate() {
+        let before = number.checked_sub(1).and_then(|before| runs.get(before));
+        let factor = before.map(|before| run.compare(before).to_string()).unwrap_or_default();
+        let time =
+            |percent| run.percentile(percent).map_or("-".to_owned(), |ms| format!("{ms} ms"));
+        say!(
+            "{:>3} {:>10.2}/s  p50 {:>8} p98 {:>8} max {:>8}  {factor}",
+            number + 1,
+            run.rate,
+            time(50),
+            time(98),
+            time(100)
+        );
+    }
+    Ok(ExitCode::SUCCESS)
+}

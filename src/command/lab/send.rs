@@ -1,0 +1,241 @@
+//! The commands that send.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::process::ExitCode;
+
+use tympan_lab::ab;
+use tympan_lab::get;
+use tympan_lab::plan::{Plan, Run as PlanRun};
+use tympan_lab::{goal, honesty};
+
+use super::{Telling, conclude, duration, fault, goals, write};
+use crate::command::{Fault, Outcome};
+use crate::lab_args::{Ab, Arrivals, Get, Jmeter, Output, ReportArguments, Run, Slo};
+use crate::say;
+
+fn headers(texts: &[String]) -> Result<Vec<(String, String)>, Fault> {
+    texts
+        .iter()
+        .map(|text| match text.split_once(':') {
+            Some((name, value)) if !name.trim().is_empty() => {
+                Ok((name.trim().to_owned(), value.trim().replace(['\r', '\n'], " ")))
+            }
+            _ => Err(Fault::usage(format!("`{text}` is no header; expected `Name: value`"))),
+        })
+        .collect()
+}
+
+fn read_bytes(path: &Path) -> Result<Vec<u8>, Fault> {
+    std::fs::read(path)
+        .map_err(|error| Fault::usage(format!("cannot read `{}`: {error}", path.display())))
+}
+
+pub(super) fn get(arguments: &Get) -> Outcome {
+    let goals = goals(arguments.output.goals.as_deref())?;
+    let requests = match (arguments.requests, &arguments.duration) {
+        (None, None) => Some(arguments.users as u64),
+        (requests, _) => requests,
+    };
+    let load = get::Get {
+        urls: arguments.urls.clone(),
+        method: arguments.method.to_uppercase(),
+        headers: headers(&arguments.headers)?,
+        body: arguments.body.as_deref().map(read_bytes).transpose()?.unwrap_or_default(),
+        users: arguments.users,
+        requests,
+        duration: arguments.duration.as_deref().map(duration).transpose()?,
+        rate: arguments.rate,
+        arrivals: match arguments.arrivals {
+            Arrivals::Uniform => get::Arrivals::Uniform,
+            Arrivals::Poisson => get::Arrivals::Poisson,
+        },
+        max_users: arguments.max_users,
+        think: arguments.think.as_deref().map(duration).transpose()?.unwrap_or_default(),
+        workers: arguments.workers,
+        keep_alive: !arguments.no_keep_alive,
+        timeout: duration(&arguments.timeout)?,
+        follow: arguments.follow,
+        rows: arguments.jtl.clone(),
+        seed: arguments.seed,
+    };
+    let results = load.run().map_err(|error| fault(&error))?;
+    let title = arguments.urls.first().map_or("get", String::as_str);
+    conclude(&results, &Telling { title, goals: &goals, output: &arguments.output, is_own: true })
+}
+
+pub(super) fn ab(arguments: &Ab) -> Outcome {
+    use base64::Engine as _;
+    let base64 = base64::engine::general_purpose::STANDARD;
+    let mut all = headers(&arguments.headers)?;
+    if !arguments.cookies.is_empty() {
+        all.push(("Cookie".to_owned(), arguments.cookies.join("; ")));
+    }
+    if let Some(login) = &arguments.login {
+        all.push(("Authorization".to_owned(), format!("Basic {}", base64.encode(login))));
+    }
+    if let Some(login) = &arguments.proxy_login {
+        all.push(("Proxy-Authorization".to_owned(), format!("Basic {}", base64.encode(login))));
+    }
+    let body = arguments.post.as_deref().or(arguments.put.as_deref());
+    let method = match &arguments.method {
+        Some(method) => method.as_str(),
+        None if arguments.post.is_some() => "POST",
+        None if arguments.put.is_some() => "PUT",
+        None if arguments.head => "HEAD",
+        None => "GET",
+    };
+    let default = if arguments.seconds.is_some() { 50_000 } else { 1 };
+    let load = ab::Ab {
+        url: arguments.url.clone(),
+        requests: arguments.requests.unwrap_or(default),
+        concurrency: arguments.concurrency,
+        time_limit: arguments.seconds.map(std::time::Duration::from_secs),
+        timeout: std::time::Duration::from_secs(arguments.timeout),
+        keep_alive: arguments.keep_alive,
+        method: method.to_owned(),
+        body: body.map(read_bytes).transpose()?.unwrap_or_default(),
+        content_type: arguments.content_type.clone(),
+        headers: all,
+        proxy: arguments.proxy.clone(),
+        strict: arguments.strict_ab,
+        any_length: arguments.any_length,
+        without_deviation: arguments.without_deviation,
+        without_percentiles: arguments.without_percentiles,
+        csv: arguments.csv.clone(),
+        gnuplot: arguments.gnuplot.clone(),
+        workers: arguments.workers,
+    };
+    let run = load.run().map_err(|error| fault(&error))?;
+    say!("{}", run.to_string().trim_end());
+    if let Some(path) = &arguments.csv {
+        write(path, &run.csv())?;
+    }
+    if let Some(path) = &arguments.gnuplot {
+        write(path, &run.gnuplot())?;
+    }
+    if run.varying_lengths() > 0 && !arguments.strict_ab {
+        say!(
+            "\nLength varies: {} answers; ab would call them failed (--strict-ab)",
+            run.varying_lengths()
+        );
+    }
+    let response = run.results.total().response;
+    say!(
+        "\nWith three digits: p50 {}, p95 {}, p99 {}, p99.9 {}, max {}",
+        goal::show(response.quantile(0.5)),
+        goal::show(response.quantile(0.95)),
+        goal::show(response.quantile(0.99)),
+        goal::show(response.quantile(0.999)),
+        goal::show(response.max())
+    );
+    match honesty::warning(&run.results) {
+        Some(warning) => {
+            say!("{warning}");
+            Ok(ExitCode::from(3))
+        }
+        None if run.is_unreachable() => Ok(ExitCode::from(3)),
+        None => Ok(ExitCode::SUCCESS),
+    }
+}
+
+fn properties(texts: &[String]) -> Result<HashMap<String, String>, Fault> {
+    texts
+        .iter()
+        .map(|text| match text.split_once('=') {
+            Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+            _ => Err(Fault::usage(format!("`-J{text}` is no property; expected -Jname=value"))),
+        })
+        .collect()
+}
+
+pub(super) fn run(arguments: &Run) -> Outcome {
+    let run = PlanRun {
+        properties: properties(&arguments.properties)?,
+        rows: arguments.jtl.clone(),
+        workers: arguments.workers,
+        seed: arguments.seed,
+        without_listeners: arguments.without_listeners,
+    };
+    play(&arguments.plan, &run, &arguments.output)
+}
+
+fn play(path: &Path, run: &PlanRun, output: &Output) -> Outcome {
+    let goals = goals(output.goals.as_deref())?;
+    let plan = Plan::load(path).map_err(|error| fault(&error))?;
+    let is_quiet = output.json;
+    let mut tell = |line: &str| {
+        if !is_quiet {
+            say!("{line}");
+        }
+    };
+    if plan.inventory.ignored > 0 {
+        tell(&format!("{} listeners of the plan have nothing to do here", plan.inventory.ignored));
+    }
+    let outcome = plan.run(run, &mut tell).map_err(|error| fault(&error))?;
+    for problem in &outcome.faults {
+        tracing::error!(reason = %problem, "a thread of the plan ended early");
+    }
+    let title = if plan.name().is_empty() { "plan" } else { plan.name() };
+    let code = conclude(&outcome.results, &Telling { title, goals: &goals, output, is_own: true })?;
+    Ok(if outcome.faults.is_empty() { code } else { ExitCode::from(3) })
+}
+
+pub(super) fn jmeter(arguments: &Jmeter) -> Outcome {
+    let mut output = Output { goals: None, report: None, junit: None, markdown: None, json: false };
+    if let Some(rows) = &arguments.report_only {
+        let page = report_path(arguments);
+        let report = ReportArguments { rows: rows.clone(), out: page, output };
+        return super::read::report(&report);
+    }
+    if arguments.report {
+        output.report = report_path(arguments);
+    }
+    let Some(plan) = &arguments.plan else { return Err(Fault::usage("-t names no plan")) };
+    let run = PlanRun {
+        properties: properties(&arguments.properties)?,
+        rows: arguments.rows.clone(),
+        ..PlanRun::default()
+    };
+    play(plan, &run, &output)
+}
+
+/// JMeter makes a folder with an index; here the report is one file, in that folder if it is one.
+fn report_path(arguments: &Jmeter) -> Option<std::path::PathBuf> {
+    let path = arguments.output.as_ref()?;
+    if path.extension().is_some_and(|extension| extension == "html") {
+        return Some(path.clone());
+    }
+    std::fs::create_dir_all(path).ok();
+    Some(path.join("index.html"))
+}
+
+pub(super) fn slo(arguments: &Slo) -> Outcome {
+    let load = get::Get {
+        urls: arguments.urls.clone(),
+        headers: headers(&arguments.headers)?,
+        users: 1,
+        workers: 1,
+        requests: Some(arguments.samples),
+        ..get::Get::default()
+    };
+    let results = load.run().map_err(|error| fault(&error))?;
+    let output =
+        Output { goals: None, report: None, junit: None, markdown: None, json: arguments.json };
+    if !arguments.json {
+        say!(
+            "preconditions of the goal: one request at a time: yes; on publish, server-side time, not cached, complex"
+        );
+        say!(
+            "pages only, nothing else running: not known to the lab, so compare only with runs that were made alike"
+        );
+        if arguments.samples < 100 {
+            say!("fewer than 100 samples: the rows of 99 and 100 % cannot be judged");
+        }
+    }
+    let goals = goal::latency_goal();
+    conclude(
+        &results,
+        &Telling { title: "latency goal", goals: &goals, output: &output, is_own: true },
+    )
+}

@@ -1,0 +1,411 @@
+//! The words of `tympan lab`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Lab {
+    /// Puts one or more URLs under load: users who wait for answers, or a rate.
+    #[command(
+        after_help = "Example: tympan lab get http://127.0.0.1:8080/ -c 20 -z 30s\n         \
+                      tympan lab get http://127.0.0.1:8080/ --rate 500 -z 30s --goals goals.toml"
+    )]
+    Get(Get),
+    /// Does what ApacheBench does, with its options and its text.
+    #[command(after_help = "Example: tympan lab ab -c 60 -n 1000 http://127.0.0.1:8080/index.html")]
+    Ab(Ab),
+    /// Runs a plan of JMeter with JMeter's options.
+    #[command(
+        after_help = "Example: tympan lab jmeter -n -t plan.jmx -Jthreads=100 -l results.jtl"
+    )]
+    Jmeter(Jmeter),
+    /// Runs a plan.
+    #[command(after_help = "Example: tympan lab run plan.jmx -Jthreads=100 --report report.html")]
+    Run(Run),
+    /// Says what of plans cannot be run, as `file:line:column: message`, without sending anything.
+    #[command(after_help = "Example: tympan lab check plans/*.jmx")]
+    Check(Check),
+    /// Makes a report from a result file (.jtl), JMeter's own too.
+    #[command(after_help = "Example: tympan lab report results.jtl -o report.html")]
+    Report(ReportArguments),
+    /// Judges the latency of pages, one request at a time: 70, 95, 99 and 100 % under 100, 300, 500 and 1000 ms.
+    #[command(
+        after_help = "Example: tympan lab slo http://127.0.0.1:4503/content/site/en.html --samples 200"
+    )]
+    Slo(Slo),
+    /// Reads a request.log: the slowest requests, times per type, requests at a time.
+    #[command(alias = "rlog", after_help = "Example: tympan lab log -n 20 logs/request.log")]
+    Log(Log),
+    /// Tells what share of the requests a cache answered, from logs.
+    #[command(
+        name = "cache-ratio",
+        after_help = "Example: tympan lab cache-ratio --access a.log --request publish/request.log"
+    )]
+    CacheRatio(CacheRatio),
+    /// Turns users and their pace into arrivals per second and requests at a time.
+    #[command(after_help = "Example: tympan lab users --users 1000 --every 2s --resp 150ms")]
+    Users(Users),
+    /// Turns a day's assets into megabytes per second, on average and in the busy time.
+    #[command(
+        name = "upload-goal",
+        after_help = "Example: tympan lab upload-goal --assets 500 --size 12 --renditions 4 --window 8h --skew 80/20"
+    )]
+    UploadGoal(UploadGoal),
+    /// Compares columns of numbers of two series of runs, and says whether the difference is more than noise.
+    #[command(
+        after_help = "Example: tympan lab compare before.txt after.txt --trim 1 --less-is-better"
+    )]
+    Compare(Compare),
+    /// Reads texts of ab, one run after the other, and compares each with the one before.
+    #[command(after_help = "Example: tympan lab journal diary.txt")]
+    Journal(Journal),
+    /// Any other word: told to be missing.
+    #[command(external_subcommand)]
+    Other(Vec<String>),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Output {
+    /// Goals that the run must meet.
+    #[arg(long, value_name = "FILE.toml")]
+    pub(crate) goals: Option<PathBuf>,
+    /// Writes the report as one HTML file.
+    #[arg(long, value_name = "FILE.html")]
+    pub(crate) report: Option<PathBuf>,
+    /// Writes the goals as JUnit XML.
+    #[arg(long, value_name = "FILE.xml")]
+    pub(crate) junit: Option<PathBuf>,
+    /// Writes a summary in Markdown.
+    #[arg(long, value_name = "FILE.md")]
+    pub(crate) markdown: Option<PathBuf>,
+    /// Prints JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum Arrivals {
+    /// At equal distances.
+    Uniform,
+    /// Independently, as visitors come.
+    Poisson,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Get {
+    /// What is asked, in turn.
+    #[arg(required = true)]
+    pub(crate) urls: Vec<String>,
+    /// Users who each wait for their answer.
+    #[arg(short = 'c', long, default_value_t = 1)]
+    pub(crate) users: usize,
+    /// Requests in all.
+    #[arg(short = 'n', long)]
+    pub(crate) requests: Option<u64>,
+    /// When to stop, such as `30s`.
+    #[arg(short = 'z', long)]
+    pub(crate) duration: Option<String>,
+    /// Arrivals per second, whether or not earlier requests have been answered.
+    #[arg(long)]
+    pub(crate) rate: Option<f64>,
+    /// How arrivals follow each other.
+    #[arg(long, value_enum, default_value = "uniform")]
+    pub(crate) arrivals: Arrivals,
+    /// Most users at a time with a rate.
+    #[arg(long, default_value_t = 10_000)]
+    pub(crate) max_users: usize,
+    /// Pause between an answer and the next request, such as `2s`.
+    #[arg(long)]
+    pub(crate) think: Option<String>,
+    /// A header, `Name: value`; may be repeated.
+    #[arg(short = 'H', long = "header")]
+    pub(crate) headers: Vec<String>,
+    /// The method.
+    #[arg(short = 'X', long, default_value = "GET")]
+    pub(crate) method: String,
+    /// A file that is sent as the body.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) body: Option<PathBuf>,
+    /// Opens a connection for each request.
+    #[arg(long)]
+    pub(crate) no_keep_alive: bool,
+    /// Follows redirects.
+    #[arg(short = 'L', long)]
+    pub(crate) follow: bool,
+    /// Longest wait for a connection and for the next byte.
+    #[arg(long, default_value = "30s")]
+    pub(crate) timeout: String,
+    /// Threads; one per processor unless given.
+    #[arg(long, default_value_t = 0)]
+    pub(crate) workers: usize,
+    /// Writes a row per request, as JMeter does.
+    #[arg(long, value_name = "FILE.jtl")]
+    pub(crate) jtl: Option<PathBuf>,
+    /// What random arrivals derive from.
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Ab {
+    /// Requests in all.
+    #[arg(short = 'n')]
+    pub(crate) requests: Option<u64>,
+    /// Connections at a time.
+    #[arg(short = 'c', default_value_t = 1)]
+    pub(crate) concurrency: usize,
+    /// Seconds at most; implies -n 50000.
+    #[arg(short = 't')]
+    pub(crate) seconds: Option<u64>,
+    /// Seconds to wait for an answer.
+    #[arg(short = 's', default_value_t = 30)]
+    pub(crate) timeout: u64,
+    /// File to POST.
+    #[arg(short = 'p', conflicts_with = "put")]
+    pub(crate) post: Option<PathBuf>,
+    /// File to PUT.
+    #[arg(short = 'u')]
+    pub(crate) put: Option<PathBuf>,
+    /// Content type of the body.
+    #[arg(short = 'T', default_value = "text/plain")]
+    pub(crate) content_type: String,
+    /// How much to tell; accepted for ab's sake.
+    #[arg(short = 'v')]
+    pub(crate) verbosity: Option<u32>,
+    /// HEAD instead of GET.
+    #[arg(short = 'i')]
+    pub(crate) head: bool,
+    /// A cookie, `name=value`; may be repeated.
+    #[arg(short = 'C')]
+    pub(crate) cookies: Vec<String>,
+    /// A header, `Name: value`; may be repeated.
+    #[arg(short = 'H')]
+    pub(crate) headers: Vec<String>,
+    /// Basic credentials, `user:password`.
+    #[arg(short = 'A')]
+    pub(crate) login: Option<String>,
+    /// Basic credentials for a proxy, `user:password`.
+    #[arg(short = 'P')]
+    pub(crate) proxy_login: Option<String>,
+    /// A proxy, `host:port`.
+    #[arg(short = 'X')]
+    pub(crate) proxy: Option<String>,
+    /// Uses connections again.
+    #[arg(short = 'k')]
+    pub(crate) keep_alive: bool,
+    /// Leaves out the percentiles.
+    #[arg(short = 'd')]
+    pub(crate) without_percentiles: bool,
+    /// Leaves out deviations and warnings.
+    #[arg(short = 'S')]
+    pub(crate) without_deviation: bool,
+    /// Leaves out progress; accepted for ab's sake, none is shown.
+    #[arg(short = 'q')]
+    pub(crate) quiet: bool,
+    /// Accepts answers of any length.
+    #[arg(short = 'l')]
+    pub(crate) any_length: bool,
+    /// Goes on after socket errors; accepted for ab's sake, they never end a run.
+    #[arg(short = 'r')]
+    pub(crate) go_on: bool,
+    /// The method.
+    #[arg(short = 'm')]
+    pub(crate) method: Option<String>,
+    /// File for milliseconds per percentage.
+    #[arg(short = 'e')]
+    pub(crate) csv: Option<PathBuf>,
+    /// File for all requests, for gnuplot.
+    #[arg(short = 'g')]
+    pub(crate) gnuplot: Option<PathBuf>,
+    /// Counts answers of another length as failed, as ab does.
+    #[arg(long)]
+    pub(crate) strict_ab: bool,
+    /// Threads; one per processor unless given.
+    #[arg(long, default_value_t = 0)]
+    pub(crate) workers: usize,
+    /// What is asked.
+    pub(crate) url: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Jmeter {
+    /// Without a window; accepted for JMeter's sake.
+    #[arg(short = 'n', long = "nongui")]
+    pub(crate) without_window: bool,
+    /// The plan.
+    #[arg(short = 't', long = "testfile", required_unless_present = "report_only")]
+    pub(crate) plan: Option<PathBuf>,
+    /// Result file.
+    #[arg(short = 'l', long = "logfile")]
+    pub(crate) rows: Option<PathBuf>,
+    /// Log file; accepted for JMeter's sake, logs go to standard error.
+    #[arg(short = 'j', long = "jmeterlogfile")]
+    pub(crate) log: Option<PathBuf>,
+    /// A property, `name=value`; may be repeated.
+    #[arg(short = 'J', long = "jmeterproperty")]
+    pub(crate) properties: Vec<String>,
+    /// Makes a report after the run.
+    #[arg(short = 'e', long = "reportatendofloadtests")]
+    pub(crate) report: bool,
+    /// Makes a report from this result file only.
+    #[arg(short = 'g', long = "reportonly")]
+    pub(crate) report_only: Option<PathBuf>,
+    /// Folder, or file, of the report.
+    #[arg(short = 'o', long = "reportoutputfolder")]
+    pub(crate) output: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Run {
+    /// The plan.
+    pub(crate) plan: PathBuf,
+    /// A property, `name=value`; may be repeated.
+    #[arg(short = 'J', long = "property")]
+    pub(crate) properties: Vec<String>,
+    /// Result file.
+    #[arg(long, value_name = "FILE.jtl")]
+    pub(crate) jtl: Option<PathBuf>,
+    /// Leaves out the result files that listeners of the plan name.
+    #[arg(long)]
+    pub(crate) without_listeners: bool,
+    /// Threads; one per processor unless given.
+    #[arg(long, default_value_t = 0)]
+    pub(crate) workers: usize,
+    /// What random numbers derive from.
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Check {
+    /// The plans.
+    #[arg(required = true)]
+    pub(crate) plans: Vec<PathBuf>,
+    /// Also tells what the plans are made of.
+    #[arg(long)]
+    pub(crate) explain: bool,
+    /// Prints JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ReportArguments {
+    /// The result file.
+    pub(crate) rows: PathBuf,
+    /// Where the HTML file goes.
+    #[arg(short = 'o', long = "out", value_name = "FILE.html")]
+    pub(crate) out: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Slo {
+    /// The pages, asked in turn.
+    #[arg(required = true)]
+    pub(crate) urls: Vec<String>,
+    /// Requests in all.
+    #[arg(long, default_value_t = 100)]
+    pub(crate) samples: u64,
+    /// A header, `Name: value`; may be repeated.
+    #[arg(short = 'H', long = "header")]
+    pub(crate) headers: Vec<String>,
+    /// Prints JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Log {
+    /// Lines at most.
+    #[arg(short = 'n', value_name = "RESULTS")]
+    pub(crate) most_results: Option<usize>,
+    /// Requests at most.
+    #[arg(short = 'm', value_name = "REQUESTS")]
+    pub(crate) most_requests: Option<u64>,
+    /// `-xdev` leaves out POST requests to CRXDE.
+    #[arg(short = 'x', value_name = "dev", value_parser = ["dev"])]
+    pub(crate) exclude: Option<String>,
+    /// Also tells times per type and the latency goal.
+    #[arg(long)]
+    pub(crate) summary: bool,
+    /// Prints JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// The request.log.
+    pub(crate) file: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CacheRatio {
+    /// access.log of a dispatcher; may be repeated, or hold several with commas.
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) access: Vec<PathBuf>,
+    /// request.log of a publisher; may be repeated, or hold several with commas.
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) request: Vec<PathBuf>,
+    /// Requests in all, instead of logs.
+    #[arg(long, requires = "reached", conflicts_with = "access")]
+    pub(crate) total: Option<u64>,
+    /// Requests that reached the publisher, instead of logs.
+    #[arg(long, requires = "total")]
+    pub(crate) reached: Option<u64>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Users {
+    /// How many.
+    #[arg(long)]
+    pub(crate) users: u64,
+    /// How often each asks, such as `2s`.
+    #[arg(long)]
+    pub(crate) every: String,
+    /// How long an answer takes.
+    #[arg(long, default_value = "0s")]
+    pub(crate) resp: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct UploadGoal {
+    /// Assets per window; `500/day` reads as 500.
+    #[arg(long)]
+    pub(crate) assets: String,
+    /// Megabytes of an original.
+    #[arg(long)]
+    pub(crate) size: String,
+    /// Megabytes of its renditions.
+    #[arg(long, default_value = "0")]
+    pub(crate) renditions: String,
+    /// The window, such as `8h`.
+    #[arg(long, default_value = "8h")]
+    pub(crate) window: String,
+    /// Share of the work and of the time in which it falls, in percent.
+    #[arg(long, default_value = "80/20")]
+    pub(crate) skew: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Compare {
+    /// Numbers of the first series: one run per line, one column per metric.
+    pub(crate) before: PathBuf,
+    /// Numbers of the second series.
+    pub(crate) after: PathBuf,
+    /// How many of the smallest and of the largest values are left out of the means.
+    #[arg(long, default_value_t = 1)]
+    pub(crate) trim: usize,
+    /// Smaller numbers are better, as with times.
+    #[arg(long)]
+    pub(crate) less_is_better: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Journal {
+    /// A file with texts of ab.
+    pub(crate) file: PathBuf,
+}
