@@ -9,14 +9,16 @@ use super::place::{Address, Kind, Place, Places, Rules, Unexported};
 use super::report::Finding;
 use super::rewrite::{self, Use};
 use super::{ExportOptions, Press};
+use crate::Result;
 use crate::dependency::Dependencies;
 use crate::image::ImageAddress;
+use crate::library::Libraries;
 use crate::link::encode_path;
 use crate::reads::{Facts, Reader, Recording};
 use crate::request::RenderRequest;
 use crate::resolve::Routes;
 use crate::response::{Blob, Body, Outcome, RenderResponse, media_type};
-use crate::script::ScriptTable;
+use crate::script::{ScriptTable, Scripts};
 
 /// What an address has become.
 #[derive(Debug)]
@@ -76,12 +78,18 @@ pub(super) struct Desk<'a> {
     rules: Rules,
     routes: Arc<Routes>,
     table: Arc<ScriptTable>,
+    scripts: Arc<Scripts>,
 }
 
 impl<'a> Desk<'a> {
-    pub(super) fn new(press: Press<'a>, options: &'a ExportOptions, snapshot: Snapshot) -> Self {
+    pub(super) fn new(
+        press: Press<'a>,
+        options: &'a ExportOptions,
+        snapshot: Snapshot,
+    ) -> Result<Self> {
         let (table, routes) = press.renderer.ways(&snapshot);
-        Self { press, options, rules: options.rules(), routes, table, snapshot }
+        let scripts = table.at(&snapshot)?;
+        Ok(Self { press, options, rules: options.rules(), routes, table, scripts, snapshot })
     }
 
     /// Makes what resolves addresses, and notes in a reader what that depends on.
@@ -90,7 +98,7 @@ impl<'a> Desk<'a> {
             reader,
             rules: &self.rules,
             routes: &self.routes,
-            table: &self.table,
+            libraries: Libraries { scripts: &self.table, joined: self.scripts.libraries() },
             site: self.options.site(),
         }
     }

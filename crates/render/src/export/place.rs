@@ -23,7 +23,6 @@ use crate::link::encode_path;
 use crate::page;
 use crate::reads::Reader;
 use crate::resolve::{Routes, Way};
-use crate::script::ScriptTable;
 use crate::url::{Url, mangle};
 
 /// What says whether a resource is exported: `true` or `false`, for everything below it too.
@@ -131,7 +130,7 @@ pub(crate) struct Places<'a> {
     pub reader: &'a Reader,
     pub rules: &'a Rules,
     pub routes: &'a Routes,
-    pub table: &'a ScriptTable,
+    pub libraries: Libraries<'a>,
     /// The scheme and host that links are written for.
     pub site: (&'a str, &'a str),
 }
@@ -158,7 +157,7 @@ impl Places<'_> {
         }
         let decoded = percent_decode_str(path).decode_utf8();
         let decoded = decoded.map_err(|_| Unexported::Malformed("it is not UTF-8".to_owned()))?;
-        if (Libraries { scripts: self.table }).at_url(self.reader, &decoded).is_some() {
+        if self.libraries.at_url(self.reader, &decoded).is_some() {
             return self.library(&decoded);
         }
         if let Some(place) = self.picture(&decoded) {

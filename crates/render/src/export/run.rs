@@ -56,7 +56,7 @@ impl Exporter {
     }
 
     pub(super) fn desk<'a>(&'a self, press: Press<'a>, snapshot: &Snapshot) -> Result<Desk<'a>> {
-        Ok(Desk::new(press, &self.options, self.view(press.repository, snapshot)?))
+        Desk::new(press, &self.options, self.view(press.repository, snapshot)?)
     }
 
     /// Lists what would be exported, and why the rest would not. What only links lead to is not in the list.
