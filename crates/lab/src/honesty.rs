@@ -36,6 +36,9 @@ pub fn doubts(results: &Results) -> Vec<String> {
             MOST_CPU * 100.0
         ));
     }
+    if generator.unsent > 0 {
+        doubts.push(format!("{} arrivals of the schedule were never sent", generator.unsent));
+    }
     let failures = results.labels.values().flat_map(|series| &series.total.reasons);
     let exhausted: u64 = failures
         .filter(|(reason, _)| reason.contains("on the generator"))

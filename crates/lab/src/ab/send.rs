@@ -259,7 +259,7 @@ impl Bencher {
             ) => {
                 own.failed_connect += 1;
             }
-            Err(Failure::Unfinished) => return,
+            Err(Failure::Unfinished) => {}
             Err(Failure::NoResponse | Failure::Malformed | Failure::Tls) => own.exceptions += 1,
             Err(_) => own.failed_receive += 1,
             Ok(response) => {

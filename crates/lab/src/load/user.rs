@@ -29,6 +29,7 @@ pub(crate) struct Turn<'a> {
     /// When this turn was due: the arrival, the end of a wait, or the last byte of a reply.
     pub(crate) due: Instant,
     /// Replies to what the last turn sent.
+    #[expect(clippy::vec_box, reason = "replies are moved several times, and are large")]
     pub(crate) replies: Vec<Box<Reply>>,
     /// The run ends: a user finishes without sending more.
     pub(crate) is_stopping: bool,
@@ -48,8 +49,6 @@ pub(crate) trait User: Send + fmt::Debug {
 pub(crate) struct Crowd {
     stop: AtomicBool,
     active: AtomicU64,
-    started: AtomicU64,
-    finished: AtomicU64,
 }
 
 impl Crowd {
@@ -58,29 +57,24 @@ impl Crowd {
         self.stop.store(true, Ordering::Relaxed);
     }
 
+    /// Takes the request to finish back, for a part of a run that follows.
+    pub(crate) fn go_on(&self) {
+        self.stop.store(false, Ordering::Relaxed);
+    }
+
     pub(crate) fn is_stopping(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
 
     pub(crate) fn note_start(&self) {
         self.active.fetch_add(1, Ordering::Relaxed);
-        self.started.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn note_end(&self) {
         self.active.fetch_sub(1, Ordering::Relaxed);
-        self.finished.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn active(&self) -> u64 {
         self.active.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn started(&self) -> u64 {
-        self.started.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn finished(&self) -> u64 {
-        self.finished.load(Ordering::Relaxed)
     }
 }

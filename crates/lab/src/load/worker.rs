@@ -470,7 +470,10 @@ impl Worker {
 
     /// Ends what took too long, and the run when it is time.
     fn look_at_ends(&mut self, now: Instant) {
-        let is_time = self.stop_at.is_some_and(|at| now >= at) || self.crowd.is_stopping();
+        // A schedule ends by itself at the same time; what of it is late is still sent, or it would be hidden.
+        let has_schedule = self.next_arrival.is_some() || !self.queue.is_empty();
+        let grace = if has_schedule { self.duty.drain } else { Duration::ZERO };
+        let is_time = self.stop_at.is_some_and(|at| now >= at + grace) || self.crowd.is_stopping();
         if is_time && self.give_up_at.is_none() {
             self.give_up_at = Some(now + self.duty.drain);
             self.dismiss();
@@ -486,8 +489,9 @@ impl Worker {
 
     /// Lets everyone finish who waits.
     fn dismiss(&mut self) {
-        self.next_arrival = None;
-        self.duty.arrivals = None;
+        let left = self.duty.arrivals.take().map_or(0, |(schedule, _)| schedule.count());
+        let next = usize::from(self.next_arrival.take().is_some());
+        self.recorder.unsent((left + next + self.queue.len()) as u64);
         self.queue.clear();
         for user in self.timers.take_all() {
             if let Some(slot) = self.slots.get_mut(user)

@@ -239,10 +239,8 @@ impl Connection {
                     if exchange.take(buffer.get(..length).unwrap_or_default())? {
                         return Ok(true);
                     }
-                    // A short read has emptied the socket; what comes later is a new event.
-                    if length < buffer.len() {
-                        return Ok(false);
-                    }
+                    // A short read is not the end: the peer's close may have come with the same event, which
+                    // does not come twice.
                 }
                 Err(error) => match read_fault(&error) {
                     Some(failure) => return Err(failure),

@@ -15,16 +15,28 @@ use super::scope::Scope;
 use super::walk::State;
 use crate::load::{Crowd, Step, Turn, User};
 use crate::net::Targets;
-use crate::record::summariser::Tally;
+use crate::record::summariser::{Tally, Threads};
 
 /// What all threads of a run share beside the plan.
 #[derive(Debug)]
 pub(super) struct Stage {
     pub(super) targets: Targets,
     pub(super) crowd: Arc<Crowd>,
+    /// Threads that began, and that ended.
+    pub(super) begun: AtomicU64,
+    pub(super) ended: AtomicU64,
     pub(super) tally: Mutex<(Tally, Tally)>,
     /// What went wrong outside of samples, such as a data file that cannot be read.
     pub(super) faults: Mutex<Vec<String>>,
+}
+
+impl Stage {
+    /// Returns the threads that run now, that began, and that ended.
+    pub(super) fn threads(&self) -> Threads {
+        let (started, finished) =
+            (self.begun.load(Ordering::Relaxed), self.ended.load(Ordering::Relaxed));
+        Threads { active: started.saturating_sub(finished), started, finished }
+    }
 }
 
 /// What the threads of a group share.
@@ -133,6 +145,7 @@ impl Actor {
     fn end(&mut self) -> Step {
         if !matches!(self.phase, Phase::Begin) {
             self.squad.active.fetch_sub(1, Ordering::Relaxed);
+            self.stage.ended.fetch_add(1, Ordering::Relaxed);
         }
         Step::End
     }
@@ -152,6 +165,7 @@ impl Actor {
             match std::mem::replace(&mut self.phase, Phase::Pick) {
                 Phase::Begin => {
                     self.squad.active.fetch_add(1, Ordering::Relaxed);
+                    self.stage.begun.fetch_add(1, Ordering::Relaxed);
                     self.ends_at = self.lives.map(|lives| turn.now + lives);
                     self.phase = Phase::Between;
                 }
@@ -240,7 +254,7 @@ impl Actor {
     fn approach(&mut self, node: NodeId, now: Instant) -> Option<Step> {
         self.samples_of_iteration += 1;
         let model = Arc::clone(&self.model);
-        let Some(entry) = model.nodes.get(node) else { return None };
+        let entry = model.nodes.get(node)?;
         let Kind::Sampler(sampler) = &entry.kind else { return None };
         self.scope.sampler = entry.name.draw(&mut self.scope).as_ref().into();
         for &place in &sampler.before {
@@ -361,7 +375,8 @@ impl Actor {
                     body: format!("\nJMeterVariables:\n{}", variables.concat()),
                     ..Answer::default()
                 };
-                self.finish_plain(node, answer, turn.now, true, turn);
+                self.finish_plain(node, answer, turn.now, true);
+                turn.now = Instant::now();
                 None
             }
             Action::Java(test) => {
@@ -393,7 +408,8 @@ impl Actor {
             body: test.result.draw(&mut self.scope).into_owned(),
             ..Answer::default()
         };
-        self.finish_plain(node, answer, started, is_ok, turn);
+        self.finish_plain(node, answer, started, is_ok);
+        turn.now = Instant::now();
     }
 
     fn control(&mut self, flow: &Flow, now: Instant) -> Option<Step> {

@@ -89,7 +89,7 @@ impl Actor {
                     message: format!("Non HTTP response message: {message}"),
                     ..Answer::default()
                 };
-                self.finish_plain(node, answer, turn.now, false, turn);
+                self.finish_plain(node, answer, turn.now, false);
                 return None;
             }
         };
@@ -219,10 +219,10 @@ impl Actor {
         let replies = std::mem::take(&mut turn.replies);
         if exchange.fetches_parts {
             exchange.add_parts(&replies);
-            self.finish(exchange, turn);
+            self.finish(exchange);
             return None;
         }
-        let Some(reply) = replies.into_iter().next() else { return None };
+        let reply = replies.into_iter().next()?;
         let location = self.take_reply(&mut exchange, *reply, spec);
         if let Some(location) = location
             && exchange.hops < MOST_HOPS
@@ -256,7 +256,7 @@ impl Actor {
             self.phase = Phase::Exchange(Box::new(exchange));
             return Some(Step::FetchAll { requests, parallel: wanted.parallel });
         }
-        self.finish(exchange, turn);
+        self.finish(exchange);
         None
     }
 
@@ -389,7 +389,7 @@ impl Actor {
             ..Answer::default()
         };
         let started = exchange.sum.as_ref().map_or(turn.now, |sum| sum.started);
-        self.finish_plain(exchange.node, answer, started, false, turn);
+        self.finish_plain(exchange.node, answer, started, false);
     }
 
     /// Finishes a sample that had no reply.
@@ -399,10 +399,8 @@ impl Actor {
         answer: Answer,
         started: Instant,
         is_ok: bool,
-        turn: &mut Turn<'_>,
     ) {
         let now = Instant::now();
-        turn.now = now;
         let sum = Sum {
             started,
             ended: now,
@@ -419,7 +417,7 @@ impl Actor {
         self.conclude(node, sum);
     }
 
-    fn finish(&mut self, mut exchange: Exchange, _turn: &mut Turn<'_>) {
+    fn finish(&mut self, mut exchange: Exchange) {
         if let Some(sum) = exchange.sum.take() {
             self.conclude(exchange.node, sum);
         }
@@ -619,7 +617,7 @@ impl Actor {
                     bytes: finished.received,
                     sent: finished.sent,
                     group_threads,
-                    all_threads: self.stage.crowd.active().max(group_threads),
+                    all_threads: self.stage.threads().active.max(group_threads),
                     url: finished.url.into(),
                     latency: millis(
                         finished.first_byte.saturating_duration_since(finished.started),

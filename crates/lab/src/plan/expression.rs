@@ -256,7 +256,7 @@ impl<'a> Reader<'a, '_> {
         let mut value = self.primary()?;
         while self.rest.starts_with('.') {
             self.rest = self.rest.get(1..).unwrap_or_default();
-            value = self.method(value)?;
+            value = self.method(&value)?;
         }
         Ok(value)
     }
@@ -397,7 +397,7 @@ impl<'a> Reader<'a, '_> {
         }
     }
 
-    fn method(&mut self, on: Value) -> Outcome {
+    fn method(&mut self, on: &Value) -> Outcome {
         let name = self.name();
         if name == "length" && !self.rest.trim_start().starts_with('(') {
             return Ok(Value::Number(on.to_string().chars().count() as f64));

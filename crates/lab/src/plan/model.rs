@@ -24,6 +24,8 @@ pub(super) struct Model {
     pub(super) variables: Vec<(Template, Template)>,
     /// One group after the other.
     pub(super) is_serial: bool,
+    /// Tear-down groups run although the test was stopped.
+    pub(super) tears_down: bool,
     /// Result files that listeners ask for.
     pub(super) outputs: Vec<Template>,
     pub(super) data: Vec<DataSet>,
@@ -167,7 +169,7 @@ pub(super) enum Flow {
 
 #[derive(Debug)]
 pub(super) enum After {
-    Extract(Extractor),
+    Extract(Box<Extractor>),
     OnError(OnError),
 }
 

@@ -12,7 +12,7 @@ use super::scope::{Scope, World};
 use super::shape::{self, Span};
 use crate::load::{Crew, Crowd, Load, Observer, Rows, User, processors, run as run_load};
 use crate::net::Targets;
-use crate::record::summariser::{Tally, Threads, line};
+use crate::record::summariser::{Tally, line};
 use crate::record::{Results, RowSink};
 use crate::{Error, Finding, Result};
 
@@ -84,6 +84,8 @@ pub(super) fn run(
     let shared = Arc::new(Shared {
         targets: Targets::default(),
         crowd: Arc::new(Crowd::default()),
+        begun: AtomicU64::new(0),
+        ended: AtomicU64::new(0),
         tally: Mutex::default(),
         faults: Mutex::default(),
     });
@@ -101,8 +103,15 @@ pub(super) fn run(
     say(&format!("Starting standalone test @ {}", moment()));
     let mut reporter = Reporter::new(&shared, say);
     for stage in [Stage::Setup, Stage::Main, Stage::Teardown] {
+        if shared.crowd.is_stopping() {
+            // What was set up is torn down although the test was stopped, if the plan says so.
+            if stage != Stage::Teardown || !model.tears_down {
+                continue;
+            }
+            shared.crowd.go_on();
+        }
         let members: Vec<_> = groups.iter().filter(|(group, ..)| group.stage == stage).collect();
-        let parts: Vec<&[&(&Group, Vec<Span>, Option<u64>)]> =
+        let parts: Vec<&[&Prepared<'_>]> =
             if model.is_serial { members.chunks(1).collect() } else { vec![members.as_slice()] };
         for part in parts {
             if !part.is_empty() {
@@ -158,6 +167,9 @@ fn prepare(group: &Group, scope: &mut Scope) -> Result<(Vec<Span>, Option<u64>),
     }
 }
 
+/// A group with its threads and loops.
+type Prepared<'a> = (&'a Group, Vec<Span>, Option<u64>);
+
 struct Director<'a> {
     model: &'a Arc<Model>,
     world: &'a Arc<World>,
@@ -171,11 +183,7 @@ struct Director<'a> {
 }
 
 impl Director<'_> {
-    fn play(
-        &mut self,
-        groups: &[&(&Group, Vec<Span>, Option<u64>)],
-        reporter: &mut Reporter<'_>,
-    ) -> Result<()> {
+    fn play(&mut self, groups: &[&Prepared<'_>], reporter: &mut Reporter<'_>) -> Result<()> {
         let threads: usize = groups.iter().map(|(_, spans, _)| spans.len()).sum();
         let workers = self.workers.min(threads).max(1);
         let mut crews: Vec<Crew> =
@@ -243,12 +251,7 @@ impl<'a> Reporter<'a> {
             let mut tally = self.shared.tally.lock().unwrap_or_else(PoisonError::into_inner);
             (std::mem::take(&mut tally.0), tally.1.clone())
         };
-        let crowd = &self.shared.crowd;
-        let threads = Threads {
-            active: crowd.active(),
-            started: crowd.started(),
-            finished: crowd.finished(),
-        };
+        let threads = self.shared.threads();
         if delta.count > 0 && (!is_end || self.has_told) {
             (self.say)(&line("summary", '+', &delta, delta.span_ms(), Some(threads)));
         }

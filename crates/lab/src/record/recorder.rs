@@ -70,6 +70,8 @@ pub(crate) struct Interval {
     pub(crate) lag: Timing,
     /// Arrivals that found no free user.
     pub(crate) late: u64,
+    /// Arrivals that were never sent.
+    pub(crate) unsent: u64,
     pub(crate) active: u64,
     /// Processor time of the worker's thread since its start.
     pub(crate) cpu: Duration,
@@ -93,10 +95,12 @@ pub(crate) struct Recorder {
     worker: usize,
     started: Instant,
     second: u32,
-    names: HashMap<(bool, Arc<str>), usize>,
+    names: HashMap<Arc<str>, usize>,
+    transactions: HashMap<Arc<str>, usize>,
     labels: Vec<(Arc<str>, Stats, bool)>,
     lag: Timing,
     late: u64,
+    unsent: u64,
     sender: Sender<Interval>,
     rows: Option<RowSink>,
     text: Vec<u8>,
@@ -114,9 +118,11 @@ impl Recorder {
             started,
             second: 0,
             names: HashMap::new(),
+            transactions: HashMap::new(),
             labels: Vec::new(),
             lag: Timing::new(),
             late: 0,
+            unsent: 0,
             sender,
             rows,
             text: Vec::new(),
@@ -130,12 +136,13 @@ impl Recorder {
 
     /// Returns the place of a label; sums of transactions are kept apart, because their samples count already.
     pub(crate) fn label_of(&mut self, name: &str, is_transaction: bool) -> LabelId {
-        let key = (is_transaction, Arc::from(name));
-        if let Some(&place) = self.names.get(&key) {
+        let names = if is_transaction { &mut self.transactions } else { &mut self.names };
+        if let Some(&place) = names.get(name) {
             return LabelId(place);
         }
-        self.labels.push((Arc::clone(&key.1), Stats::default(), is_transaction));
-        self.names.insert(key, self.labels.len() - 1);
+        let name: Arc<str> = name.into();
+        names.insert(Arc::clone(&name), self.labels.len());
+        self.labels.push((name, Stats::default(), is_transaction));
         LabelId(self.labels.len() - 1)
     }
 
@@ -170,6 +177,11 @@ impl Recorder {
     /// Notes an arrival that had to wait for a free user.
     pub(crate) fn late(&mut self) {
         self.late += 1;
+    }
+
+    /// Notes arrivals that the run's end left unsent.
+    pub(crate) fn unsent(&mut self, count: u64) {
+        self.unsent += count;
     }
 
     /// Reports whether rows are wanted.
@@ -212,8 +224,17 @@ impl Recorder {
         let lag = self.lag.clone();
         self.lag.clear();
         let late = std::mem::take(&mut self.late);
-        let interval =
-            Interval { worker: self.worker, second: self.second, labels, lag, late, active, cpu };
+        let unsent = std::mem::take(&mut self.unsent);
+        let interval = Interval {
+            worker: self.worker,
+            second: self.second,
+            labels,
+            lag,
+            late,
+            unsent,
+            active,
+            cpu,
+        };
         self.sender.send(interval).ok();
         if let Some(sink) = &self.rows
             && !self.text.is_empty()

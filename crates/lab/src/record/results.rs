@@ -58,6 +58,8 @@ pub struct Generator {
     pub lag: Timing,
     /// Arrivals that found no free user.
     pub late: u64,
+    /// Arrivals that the run's end left unsent.
+    pub unsent: u64,
     /// Most users at a time.
     pub most_active: u64,
     /// Whether it followed a schedule of arrivals.
@@ -102,6 +104,7 @@ impl Results {
         }
         self.generator.lag.add(&interval.lag);
         self.generator.late += interval.late;
+        self.generator.unsent += interval.unsent;
     }
 
     /// Adds a part that was run after this one.
@@ -129,6 +132,7 @@ impl Results {
         own.cpu += other.cpu;
         own.lag.add(&other.lag);
         own.late += other.late;
+        own.unsent += other.unsent;
         own.most_active = own.most_active.max(other.most_active);
         own.is_open |= other.is_open;
         own.offered = own.offered.or(other.offered);

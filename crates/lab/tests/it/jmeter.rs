@@ -216,6 +216,8 @@ fn data(folder: &Path) {
         ("payload", "p"),
         ("data.csv", "PATH\n/search?q=water\n/search?q=fire\n"),
         ("login.csv", "ann,1\nbob,2\n"),
+        ("CSVSample_user.csv", "ann,1\nbob,2\n"),
+        ("CSVSample_actions.csv", "water,1\nfire,2\n"),
     ] {
         std::fs::write(folder.join(name), text).unwrap();
     }

@@ -337,6 +337,42 @@ fn the_summary_ends_as_build_servers_expect() {
 }
 
 #[test]
+fn a_stopped_test_still_tears_down_if_the_plan_says_so() {
+    let run = |flag: &str| {
+        let origin = Origin::always(Answer::html(""));
+        let stop = element(
+            "TestAction",
+            "stop",
+            &[("ActionProcessor.action", "2"), ("ActionProcessor.target", "2")],
+            "",
+        );
+        let inside =
+            format!("{}{}{stop}{}", defaults(&origin), sampler("/a", ""), sampler("/b", ""));
+        let text = plan("5", "1", &inside);
+        let text = text.replace(
+            "testname=\"p\" enabled=\"true\"/>",
+            &format!(
+                "testname=\"p\" enabled=\"true\"><boolProp name=\"TestPlan.tearDown_on_shutdown\">{flag}</boolProp></TestPlan>"
+            ),
+        );
+        let teardown = format!(
+            "<PostThreadGroup testclass=\"PostThreadGroup\" testname=\"t\" enabled=\"true\"><stringProp name=\"ThreadGroup.num_threads\">1</stringProp>\
+             <elementProp name=\"ThreadGroup.main_controller\" elementType=\"LoopController\"><stringProp name=\"LoopController.loops\">1</stringProp></elementProp></PostThreadGroup>\
+             <hashTree>{}{}</hashTree>",
+            defaults(&origin),
+            sampler("/teardown", "")
+        );
+        let text = text.replace(
+            "</hashTree></hashTree></jmeterTestPlan>",
+            &format!("{teardown}</hashTree></hashTree></jmeterTestPlan>"),
+        );
+        play_with(origin, &text, &[], PathBuf::new()).targets.join(" ")
+    };
+    assert_eq!(run("true"), "/a /teardown");
+    assert_eq!(run("false"), "/a");
+}
+
+#[test]
 fn a_forgotten_property_is_refused_with_its_name() {
     let origin = Origin::always(Answer::html(""));
     let text =

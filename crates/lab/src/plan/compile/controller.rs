@@ -281,7 +281,7 @@ impl<'a> Compiler<'a> {
             if let Some(timer) = self.timer(part) {
                 sampler.timers.push(timer);
             } else if let Some(extractor) = self.extractor(part) {
-                sampler.after.push(After::Extract(extractor));
+                sampler.after.push(After::Extract(Box::new(extractor)));
             } else if let Some(judge) = self.judge(part) {
                 sampler.judges.push(judge);
             } else if part.class == "ResultAction" {

@@ -98,11 +98,8 @@ impl<'a> Compiler<'a> {
         plan.name.clone_into(&mut self.model.name);
         self.count(plan);
         self.model.is_serial = plan.flag("TestPlan.serialize_threadgroups", false);
-        plan.ignore(&[
-            "TestPlan.functional_mode",
-            "TestPlan.tearDown_on_shutdown",
-            "TestPlan.user_define_classpath",
-        ]);
+        self.model.tears_down = plan.flag("TestPlan.tearDown_on_shutdown", false);
+        plan.ignore(&["TestPlan.functional_mode", "TestPlan.user_define_classpath"]);
         self.add_variables(plan, "TestPlan.user_defined_variables");
         self.gather_variables(&plan.children);
         let levels = Levels { own: &plan.children, outer: None, controller: None };

@@ -185,7 +185,7 @@ impl<'a> Compiler<'a> {
             "JSONPathAssertion" => {
                 let path = self.property(element, "JSON_PATH");
                 if let Some(text) = path.as_literal()
-                    && let Err(fault) = pattern::check_json_path(&text.to_owned())
+                    && let Err(fault) = pattern::check_json_path(text)
                 {
                     self.refuse(element, &fault);
                 }
