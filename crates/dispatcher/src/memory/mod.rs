@@ -316,7 +316,10 @@ impl Inner {
         let Some(Keepable(source)) = response.extensions_mut().remove::<Keepable>() else { return };
         let Some(key) = key.filter(|key| self.is_decided_by_key(key, &source)) else { return };
         let is_head = key.borrowed().kind.is_head();
-        let length = response.body().size_hint().exact();
+        // The length of a body that is read piece by piece stands only in the head.
+        let announced = response.headers().get(header::CONTENT_LENGTH);
+        let announced = announced.and_then(|length| length.to_str().ok()?.parse().ok());
+        let length = response.body().size_hint().exact().or(announced);
         let has_whole_body = is_head || length == Some(source.length);
         if response.status() != StatusCode::OK || !has_whole_body {
             return;

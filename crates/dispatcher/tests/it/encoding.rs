@@ -31,7 +31,7 @@ impl Raw {
             Some("gzip") => {
                 flate2::read::GzDecoder::new(&*self.body).read_to_end(&mut body).unwrap();
             }
-            Some("br") => drop(brotli::BrotliDecompress(&mut &*self.body, &mut body).unwrap()),
+            Some("br") => brotli::BrotliDecompress(&mut &*self.body, &mut body).unwrap(),
             Some("zstd") => body = zstd::stream::decode_all(&*self.body).unwrap(),
             Some(other) => panic!("nobody asked for {other}"),
         }
