@@ -2,3 +2,58 @@
 //!
 //! It saves states, not meanings: it knows roots, chunks and blobs, never node types or access control. The vault
 //! format is restic's repository version 2, so that stock restic restores what Tympan saved.
+//!
+//! Invariants
+//! * What a snapshot refers to is durable before the snapshot is: pieces, then the index, then the snapshot.
+//! * Nothing is removed from a vault except under an exclusive lock, which restic honors too.
+//! * What comes out of a vault has the hash it is named by.
+//!
+//! Not here: passwords' origin, the command line, how content looks to people.
+
+mod backend;
+mod check;
+mod compress;
+mod cut;
+mod error;
+mod forget;
+mod id;
+mod look;
+mod prune;
+mod restore;
+mod save;
+mod seal;
+mod source;
+mod vault;
+
+pub use backend::{Backend, FileKind, LocalBackend};
+pub use check::{CheckReport, Depth, check};
+pub use compress::Compression;
+pub use error::{Error, Result};
+pub use forget::{Keep, Reason, choose};
+pub use id::Id;
+pub use look::{Change, Difference, diff, dump, find_path, walk};
+pub use prune::{Pruned, prune};
+pub use restore::{Existing, RestoreOptions, Restored, restore};
+pub use save::{Fault, Parent, Progress, SaveOptions, Saved, Session};
+pub use source::directory::save_directories;
+pub use source::exclude::Excludes;
+pub use source::repository::{
+    Imported, RepositorySource, import_folder, import_snapshot, save_repository,
+};
+pub use vault::index::Index;
+pub use vault::lock::{Lock, LockMode, Unlock};
+pub use vault::node::{Attribute, Node, NodeKind, Time, Tree};
+pub use vault::snapshot::Snapshot;
+pub use vault::write::Written;
+pub use vault::{KeyCost, KeyFacts, Vault, Who};
+
+/// Joins an error's message with those of its causes.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(next) = cause {
+        text = format!("{text}: {next}");
+        cause = next.source();
+    }
+    text
+}

@@ -3,7 +3,16 @@
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::indexing_slicing,
+    clippy::print_stdout,
     reason = "a test fails by panicking"
 )]
+
+mod crash;
+mod directory;
+mod lock;
+mod repository;
+mod restic;
+mod support;
+mod vault;
 
 tympan_testkit::every_test_file_is_listed!();

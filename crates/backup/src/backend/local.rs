@@ -1,0 +1,254 @@
+//! A vault in a folder.
+//!
+//! Invariants
+//! * A file is written under a name of its own in `tmp`, synced, renamed, and its folder synced: after a loss of power
+//!   it is whole or absent.
+//! * What a crash left in `tmp` is removed by a later run: its writer held a lock on it, which nobody holds any more.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use parking_lot::Mutex;
+use rustix::fs::FlockOperation;
+
+use super::{Backend, FileKind};
+use crate::id::Id;
+
+const TEMPORARY: &str = "tmp";
+/// A file in `tmp` that is younger may not have been locked yet by the process that made it.
+const SWEEP_AGE: Duration = Duration::from_hours(1);
+/// Packs that stay open for reading.
+const OPEN_PACKS: usize = 64;
+
+/// A vault's folder.
+#[derive(Debug)]
+pub struct LocalBackend {
+    dir: PathBuf,
+    /// The packs read last, newest at the end.
+    open: Mutex<Vec<(Id, std::sync::Arc<File>)>>,
+}
+
+impl LocalBackend {
+    /// Names the folder; nothing is touched yet.
+    #[must_use]
+    pub fn new(dir: impl Into<PathBuf>) -> Self {
+        Self { dir: dir.into(), open: Mutex::new(Vec::new()) }
+    }
+
+    fn folder(&self, kind: FileKind, id: &Id) -> PathBuf {
+        match kind {
+            FileKind::Config => self.dir.clone(),
+            FileKind::Pack => {
+                let digits: String = id.to_string().chars().take(2).collect();
+                self.dir.join("data").join(digits)
+            }
+            _ => self.dir.join(folder_name(kind)),
+        }
+    }
+
+    fn file(&self, kind: FileKind, id: &Id) -> PathBuf {
+        match kind {
+            FileKind::Config => self.dir.join("config"),
+            _ => self.folder(kind, id).join(id.to_string()),
+        }
+    }
+
+    /// Returns a pack, opened.
+    fn pack(&self, id: &Id) -> io::Result<std::sync::Arc<File>> {
+        if let Some((_, file)) = self.open.lock().iter().find(|(of, _)| of == id) {
+            return Ok(file.clone());
+        }
+        let file = std::sync::Arc::new(File::open(self.file(FileKind::Pack, id))?);
+        let mut open = self.open.lock();
+        if open.len() >= OPEN_PACKS {
+            open.remove(0);
+        }
+        open.push((*id, file.clone()));
+        Ok(file)
+    }
+
+    /// Removes what crashed writers left, at most once in a run.
+    fn sweep(&self, now: SystemTime) -> io::Result<()> {
+        let Ok(entries) = fs::read_dir(self.dir.join(TEMPORARY)) else { return Ok(()) };
+        for entry in entries {
+            let path = entry?.path();
+            let Ok(file) = File::open(&path) else { continue };
+            let age = file.metadata()?.modified()?;
+            let is_old = now.duration_since(age).is_ok_and(|age| age > SWEEP_AGE);
+            if is_old && rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok()
+            {
+                fs::remove_file(&path)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes what crashed writers left in the vault's folder for temporary files.
+    ///
+    /// # Errors
+    /// If a file cannot be removed.
+    pub fn remove_leftovers(&self, now: SystemTime) -> io::Result<()> {
+        self.sweep(now)
+    }
+}
+
+const fn folder_name(kind: FileKind) -> &'static str {
+    match kind {
+        FileKind::Config => "",
+        FileKind::Key => "keys",
+        FileKind::Lock => "locks",
+        FileKind::Snapshot => "snapshots",
+        FileKind::Index => "index",
+        FileKind::Pack => "data",
+    }
+}
+
+impl Backend for LocalBackend {
+    fn place(&self) -> String {
+        self.dir.display().to_string()
+    }
+
+    fn create(&self) -> io::Result<()> {
+        let mut make = DirBuilder::new();
+        make.recursive(true).mode(0o700);
+        make.create(&self.dir)?;
+        if fs::read_dir(&self.dir)?.next().is_some() {
+            return Err(ErrorKind::AlreadyExists.into());
+        }
+        for folder in ["data", "index", "keys", "locks", "snapshots", TEMPORARY] {
+            make.create(self.dir.join(folder))?;
+        }
+        for number in 0..=u8::MAX {
+            make.create(self.dir.join("data").join(format!("{number:02x}")))?;
+        }
+        sync_folder(&self.dir.join("data"))?;
+        sync_folder(&self.dir)?;
+        self.dir.parent().filter(|above| above.is_dir()).map_or(Ok(()), sync_folder)
+    }
+
+    fn list(&self, kind: FileKind) -> io::Result<Vec<(Id, u64)>> {
+        let mut found = Vec::new();
+        match kind {
+            FileKind::Config => {
+                let length = fs::metadata(self.dir.join("config"))?.len();
+                found.push((Id::default(), length));
+            }
+            FileKind::Pack => {
+                for folder in fs::read_dir(self.dir.join("data"))? {
+                    let folder = folder?;
+                    if folder.file_type()?.is_dir() {
+                        list_folder(&folder.path(), &mut found)?;
+                    }
+                }
+            }
+            _ => list_folder(&self.dir.join(folder_name(kind)), &mut found)?,
+        }
+        Ok(found)
+    }
+
+    fn read(&self, kind: FileKind, id: &Id) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        File::open(self.file(kind, id))?.read_to_end(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    fn read_range(
+        &self,
+        kind: FileKind,
+        id: &Id,
+        start: u64,
+        length: usize,
+    ) -> io::Result<Vec<u8>> {
+        let file = match kind {
+            FileKind::Pack => self.pack(id)?,
+            _ => std::sync::Arc::new(File::open(self.file(kind, id))?),
+        };
+        // The length comes from an index, which may be wrong: the file bounds what is reserved for it.
+        if file.metadata()?.len() < start.saturating_add(length as u64) {
+            return Err(ErrorKind::UnexpectedEof.into());
+        }
+        let mut bytes = vec![0; length];
+        file.read_exact_at(&mut bytes, start)?;
+        Ok(bytes)
+    }
+
+    fn write(&self, kind: FileKind, id: &Id, bytes: &[u8]) -> io::Result<()> {
+        let (folder, path) = (self.folder(kind, id), self.file(kind, id));
+        let temporary = self.temporary()?;
+        let written = write_whole(&temporary, bytes).and_then(|_locked| {
+            match fs::rename(&temporary, &path) {
+                Err(error) if error.kind() == ErrorKind::NotFound => {
+                    DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
+                    folder.parent().map_or(Ok(()), sync_folder)?;
+                    fs::rename(&temporary, &path)
+                }
+                renamed => renamed,
+            }?;
+            sync_folder(&folder)
+        });
+        if written.is_err() {
+            // What is said is why the write failed; the file is swept away later, if it cannot be removed now.
+            fs::remove_file(&temporary).ok();
+        }
+        written
+    }
+
+    fn remove(&self, kind: FileKind, id: &Id) -> io::Result<()> {
+        if kind == FileKind::Pack {
+            self.open.lock().retain(|(open, _)| open != id);
+        }
+        match fs::remove_file(self.file(kind, id)) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            removed => removed?,
+        }
+        sync_folder(&self.folder(kind, id))
+    }
+}
+
+impl LocalBackend {
+    /// Returns a name in `tmp` that nobody else uses.
+    fn temporary(&self) -> io::Result<PathBuf> {
+        let mut random = [0; 12];
+        getrandom::fill(&mut random).map_err(|error| io::Error::other(error.to_string()))?;
+        let name: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+        let folder = self.dir.join(TEMPORARY);
+        if !folder.is_dir() {
+            // Vaults that restic made have no such folder.
+            DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
+        }
+        Ok(folder.join(name))
+    }
+}
+
+/// Writes a new file and syncs it. It is locked until the returned handle is dropped.
+fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<File> {
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+    file.write_all(bytes)?;
+    file.set_permissions(fs::Permissions::from_mode(0o400))?;
+    file.sync_all()?;
+    Ok(file)
+}
+
+fn list_folder(folder: &Path, found: &mut Vec<(Id, u64)>) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let Some(id) = name.to_str().and_then(|name| name.parse().ok()) else { continue };
+        match entry.metadata() {
+            Ok(facts) if facts.is_file() => found.push((id, facts.len())),
+            Ok(_) => {}
+            // Another process removed it meanwhile.
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+fn sync_folder(folder: &Path) -> io::Result<()> {
+    File::open(folder)?.sync_all()
+}

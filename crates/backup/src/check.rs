@@ -1,0 +1,193 @@
+//! Checking a vault: that what its snapshots refer to is there, and, if asked, that it is what it should be.
+//!
+//! On failure: damage is a finding with the paths that it reaches; a check changes nothing.
+
+use std::collections::{HashMap, HashSet};
+
+use rayon::prelude::*;
+
+use crate::backend::FileKind;
+use crate::error::{Error, Result};
+use crate::id::Id;
+use crate::look::walk_trees;
+use crate::save::Progress;
+use crate::seal::OVERHEAD;
+use crate::vault::Vault;
+use crate::vault::index::{BlobKind, Index, StoredIndex, StoredPack};
+use crate::vault::node::{Node, NodeKind};
+use crate::vault::write::parse_header;
+
+/// How deep to look.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Depth {
+    /// Snapshots, folders and the index; packs by their lengths.
+    #[default]
+    Structure,
+    /// All packs too, to the last byte.
+    Data,
+    /// One part of the packs, of so many: `(1, 7)` on Monday, `(2, 7)` on Tuesday.
+    Part(u8, u8),
+}
+
+/// What was found.
+#[derive(Clone, Debug, Default)]
+pub struct CheckReport {
+    /// Snapshots that were looked at.
+    pub snapshots: usize,
+    /// Packs that an index lists.
+    pub packs: usize,
+    /// Packs that were read.
+    pub packs_read: usize,
+    /// Packs that no index lists: what a run left that did not end. They do no harm; a prune removes them.
+    pub unlisted_packs: usize,
+    /// What is wrong.
+    pub faults: Vec<String>,
+}
+
+/// Checks a vault.
+///
+/// # Errors
+/// If the place cannot be read at all; damage is in the report.
+pub fn check(vault: &Vault, depth: Depth, progress: &Progress) -> Result<CheckReport> {
+    let mut report = CheckReport::default();
+    let (index, stored) = load(vault, &mut report)?;
+    report.packs = stored.len();
+    check_packs(vault, &stored, &mut report)?;
+    check_snapshots(vault, &index, &mut report)?;
+    let part = |id: &Id| match depth {
+        Depth::Structure => false,
+        Depth::Data => true,
+        Depth::Part(number, of) => {
+            id.as_bytes().first().is_some_and(|byte| byte % of.max(1) + 1 == number)
+        }
+    };
+    let wanted: Vec<&StoredPack> = stored.iter().filter(|pack| part(&pack.id)).collect();
+    progress.expected_items.store(wanted.len() as u64, std::sync::atomic::Ordering::Relaxed);
+    let faults = wanted.par_iter().map(|pack| {
+        progress.go_on()?;
+        let faults = read_pack(vault, pack);
+        progress.add(1, 0);
+        Ok(faults)
+    });
+    report.packs_read = wanted.len();
+    let faults = faults.collect::<Result<Vec<Vec<String>>>>()?;
+    report.faults.extend(faults.into_iter().flatten());
+    Ok(report)
+}
+
+/// Loads all index files that can be read.
+fn load(vault: &Vault, report: &mut CheckReport) -> Result<(Index, Vec<StoredPack>)> {
+    let (mut index, mut stored) = (Index::default(), HashMap::new());
+    for (id, _) in vault.list(FileKind::Index)? {
+        match vault.read_json::<StoredIndex>(FileKind::Index, &id) {
+            Ok(file) => {
+                for pack in file.packs {
+                    index.add(&pack);
+                    stored.entry(pack.id).or_insert(pack);
+                }
+            }
+            Err(error @ (Error::Damaged { .. } | Error::Backend { .. })) => {
+                report.faults.push(crate::chain(&error));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok((index, stored.into_values().collect()))
+}
+
+fn check_packs(vault: &Vault, stored: &[StoredPack], report: &mut CheckReport) -> Result<()> {
+    let there: HashMap<Id, u64> = vault.list(FileKind::Pack)?.into_iter().collect();
+    for pack in stored {
+        let blobs: u64 = pack.blobs.iter().map(|blob| u64::from(blob.length)).sum();
+        let entries =
+            pack.blobs.iter().map(|blob| if blob.uncompressed_length.is_some() { 41 } else { 37 });
+        let expected = blobs + entries.sum::<u64>() + OVERHEAD as u64 + 4;
+        match there.get(&pack.id) {
+            None => report.faults.push(format!("the pack `{}` is listed and not there", pack.id)),
+            Some(length) if *length != expected => report
+                .faults
+                .push(format!("the pack `{}` has {length} bytes in place of {expected}", pack.id)),
+            Some(_) => {}
+        }
+    }
+    let listed: HashSet<&Id> = stored.iter().map(|pack| &pack.id).collect();
+    report.unlisted_packs = there.keys().filter(|id| !listed.contains(id)).count();
+    Ok(())
+}
+
+fn check_snapshots(vault: &Vault, index: &Index, report: &mut CheckReport) -> Result<()> {
+    let mut roots = Vec::new();
+    for (id, _) in vault.list(FileKind::Snapshot)? {
+        report.snapshots += 1;
+        match vault.read_json::<crate::Snapshot>(FileKind::Snapshot, &id) {
+            Ok(snapshot) => roots.push(snapshot.tree),
+            Err(error) => report.faults.push(crate::chain(&error)),
+        }
+    }
+    walk_trees((vault, index), &roots, &mut |id, tree| {
+        match tree {
+            Ok(tree) => {
+                let faults = tree.nodes.iter().filter_map(|node| fault_of(index, node));
+                report.faults.extend(faults.map(|fault| format!("in the folder `{id}`: {fault}")));
+            }
+            Err(error) => report.faults.push(crate::chain(&error)),
+        }
+        Ok(())
+    })
+}
+
+/// Tells what is wrong with a node.
+fn fault_of(index: &Index, node: &Node) -> Option<String> {
+    let name = node.text_name();
+    if node.kind == NodeKind::Dir && node.subtree.is_none() {
+        return Some(format!("`{name}` is a folder without a list of what is in it"));
+    }
+    let mut length = 0;
+    for id in node.content.iter().flatten() {
+        match index.plain_length(BlobKind::Data, id) {
+            Some(piece) => length += piece,
+            None => return Some(format!("the piece `{id}` of `{name}` is in no index")),
+        }
+    }
+    (node.kind == NodeKind::File && length != node.size)
+        .then(|| format!("`{name}` has {} bytes, and its pieces have {length}", node.size))
+}
+
+/// Reads a pack to its last byte; returns what is wrong.
+fn read_pack(vault: &Vault, pack: &StoredPack) -> Vec<String> {
+    let fault = |text: &str| vec![format!("the pack `{}`: {text}", pack.id)];
+    let bytes = match vault.backend().read(FileKind::Pack, &pack.id) {
+        Ok(bytes) => bytes,
+        Err(error) => return fault(&error.to_string()),
+    };
+    if Id::of(&bytes) != pack.id {
+        return fault("its bytes do not have the hash that it is named by");
+    }
+    let Some(header) = vault.pack_header(&bytes) else { return fault("its header is damaged") };
+    let facts =
+        |blob: &crate::vault::index::StoredBlob| (blob.id, blob.kind, blob.offset, blob.length);
+    let mut listed: Vec<_> = pack.blobs.iter().map(facts).collect();
+    listed.sort_by_key(|(_, _, offset, _)| *offset);
+    if header.iter().map(facts).ne(listed) {
+        return fault("the index lists other pieces than it holds");
+    }
+    let mut faults = Vec::new();
+    for blob in &header {
+        let (begin, end) = (blob.offset as usize, blob.offset as usize + blob.length as usize);
+        let sealed = bytes.get(begin..end).unwrap_or_default().to_vec();
+        if let Err(error) = vault.open_stored(blob, sealed) {
+            faults.push(format!("the pack `{}`: {error}", pack.id));
+        }
+    }
+    faults
+}
+
+impl Vault {
+    /// Reads the header at the end of a pack; nothing if it is damaged.
+    pub(crate) fn pack_header(&self, bytes: &[u8]) -> Option<Vec<crate::vault::index::StoredBlob>> {
+        let (rest, length) = bytes.split_last_chunk::<4>()?;
+        let start = rest.len().checked_sub(u32::from_le_bytes(*length) as usize)?;
+        let header = self.open_sealed(rest.get(start..)?.to_vec())?;
+        parse_header(&header)
+    }
+}

@@ -1,0 +1,168 @@
+//! What can go wrong with backups.
+
+use std::io;
+use std::path::PathBuf;
+
+use crate::backend::FileKind;
+use crate::id::Id;
+
+/// The result of this crate's functions.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why a backup, a restore or a look into a vault failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// There is no vault in this place.
+    #[error("there is no vault at `{place}`; make one with `tympan backup init -r {place}`")]
+    NoVault {
+        /// Where one was looked for.
+        place: String,
+    },
+    /// There is a vault already.
+    #[error("`{place}` holds a vault, or other files; a new one needs an empty place")]
+    VaultExists {
+        /// Where one should be made.
+        place: String,
+    },
+    /// No key of the vault opens with the password.
+    #[error("the password opens no key of the vault")]
+    WrongPassword,
+    /// The vault has a version that is not known.
+    #[error(
+        "the vault has format version {version}; versions 1 and 2 can be read, and 2 be written"
+    )]
+    Version {
+        /// The version of the format.
+        version: u32,
+    },
+    /// Another process uses the vault in a way that excludes this one.
+    #[error(
+        "the vault is locked{} by process {pid} of {user} on {host} since {since}; wait for it, or remove the locks of \
+         processes that are gone with `tympan backup unlock`",
+        if *exclusive { " exclusively" } else { "" }
+    )]
+    Locked {
+        /// Its host.
+        host: String,
+        /// Its user.
+        user: String,
+        /// Its process.
+        pid: u32,
+        /// When it last said that it lives.
+        since: String,
+        /// Whether it excludes everybody.
+        exclusive: bool,
+    },
+    /// This process could not tell others in time that it lives, so that they may have passed it over.
+    #[error(
+        "the lock of this run was not renewed for too long, or was removed; nothing more was written: run it again"
+    )]
+    LockLost,
+    /// The backend failed.
+    #[error("cannot {action} {what} of the vault")]
+    Backend {
+        /// What was tried.
+        action: &'static str,
+        /// With which file.
+        what: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A file of the vault is not what its name says.
+    #[error("the {kind} `{id}` of the vault is damaged: {fault}")]
+    Damaged {
+        /// The kind of file.
+        kind: FileKind,
+        /// Its name.
+        id: Id,
+        /// What is wrong.
+        fault: String,
+    },
+    /// A piece of a file, or a folder, is not in the vault, or damaged.
+    #[error("the {what} `{id}` cannot be read from the vault: {fault}")]
+    Blob {
+        /// What it is part of.
+        what: &'static str,
+        /// The piece.
+        id: Id,
+        /// What is wrong.
+        fault: String,
+    },
+    /// No snapshot has this name.
+    #[error("no snapshot is called `{name}`; `tympan backup list` shows them")]
+    SnapshotMissing {
+        /// What was asked for.
+        name: String,
+    },
+    /// More than one snapshot has a name that begins so.
+    #[error("several snapshots begin with `{name}`; give more of its digits")]
+    SnapshotAmbiguous {
+        /// What was asked for.
+        name: String,
+    },
+    /// A snapshot does not hold what is asked for.
+    #[error("the snapshot `{snapshot}` does not hold `{path}`")]
+    PathMissing {
+        /// The snapshot, by its short id.
+        snapshot: String,
+        /// What was asked for.
+        path: String,
+    },
+    /// A source cannot be read at all.
+    #[error("cannot read `{}`", path.display())]
+    Source {
+        /// The file or folder.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A target cannot be written.
+    #[error("cannot write `{}`", path.display())]
+    Target {
+        /// The file or folder.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A request that cannot be carried out as it stands.
+    #[error("{0}")]
+    Refused(String),
+    /// The content repository failed.
+    #[error("the repository cannot be read")]
+    Store(#[from] tympan_store::Error),
+    /// The blobs of a content repository failed.
+    #[error("the blobs of the repository cannot be read")]
+    Blobs(#[from] tympan_blobs::Error),
+    /// The system gives no random bytes.
+    #[error("the system gives no random bytes: {0}")]
+    Random(String),
+    /// The run was stopped from outside.
+    #[error("the run was interrupted; what is in the vault so far is found again by the next one")]
+    Interrupted,
+}
+
+impl Error {
+    /// Makes the error of a backend call.
+    pub(crate) fn backend(
+        action: &'static str,
+        kind: FileKind,
+        id: &Id,
+    ) -> impl FnOnce(io::Error) -> Self {
+        let what = match kind {
+            FileKind::Config => "the file `config`".to_owned(),
+            _ => format!("the {kind} `{id}`"),
+        };
+        move |source| Self::Backend { action, what, source }
+    }
+
+    /// Makes the error of a file of the vault that is not what it should be.
+    pub(crate) fn damaged(kind: FileKind, id: &Id, fault: impl ToString) -> Self {
+        Self::Damaged { kind, id: *id, fault: fault.to_string() }
+    }
+
+    /// Tells whether trying again can help.
+    #[must_use]
+    pub const fn is_transient(&self) -> bool {
+        matches!(self, Self::Locked { .. })
+    }
+}

@@ -1,0 +1,436 @@
+//! Restoring: from a snapshot to a folder.
+//!
+//! In: a snapshot, or a folder or file of it, and a target. Out: the same files, with all that was known about them.
+//!
+//! Invariants
+//! * Nothing is written outside of the target, whatever the vault says: folders are opened one in another, without
+//!   following links.
+//! * A file appears under its name when it is whole.
+//! * What cannot be restored is told as a fault; the rest is.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use rayon::prelude::*;
+use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Timespec, Timestamps, Uid, XattrFlags};
+use rustix::io::Errno;
+
+use crate::error::{Error, Result};
+use crate::id::Id;
+use crate::save::{Fault, Faults, Progress};
+use crate::vault::Vault;
+use crate::vault::index::{BlobKind, Index};
+use crate::vault::node::{Node, NodeKind, Tree, go_mode};
+
+/// What happens where something is in the way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Existing {
+    /// The target must be empty, or not exist.
+    #[default]
+    Refuse,
+    /// Files that differ are replaced; what the snapshot does not hold stays.
+    Replace,
+}
+
+/// How to restore.
+#[derive(Clone, Debug, Default)]
+pub struct RestoreOptions {
+    /// What happens where something is in the way.
+    pub existing: Existing,
+}
+
+/// What came of a restore.
+#[derive(Clone, Debug, Default)]
+pub struct Restored {
+    /// Files, folders and other things.
+    pub items: u64,
+    /// Bytes written.
+    pub bytes: u64,
+    /// What could not be restored.
+    pub faults: Vec<Fault>,
+}
+
+const PROTECTED: Mode = Mode::from_raw_mode(0o700);
+/// Runs of zero bytes of this length become holes.
+const HOLE: usize = 4096;
+
+/// Restores a folder of a vault, with what is in it, into `target`.
+///
+/// # Errors
+/// [`Error::Refused`] for a target that is not empty, or what stops the whole: other faults are in
+/// [`Restored::faults`].
+pub fn restore(
+    (vault, index): (&Arc<Vault>, &Index),
+    node: &Node,
+    target: &Path,
+    (options, progress): (&RestoreOptions, &Progress),
+) -> Result<Restored> {
+    let failed = |source| Error::Target { path: target.to_owned(), source };
+    fs::create_dir_all(target).map_err(failed)?;
+    let is_empty = fs::read_dir(target).map_err(failed)?.next().is_none();
+    if options.existing == Existing::Refuse && !is_empty {
+        return Err(Error::Refused(format!(
+            "`{}` is not empty; restore into a new folder, or replace what differs with `--in-place`",
+            target.display()
+        )));
+    }
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let folder =
+        rustix::fs::open(target, flags, Mode::empty()).map_err(|error| failed(error.into()))?;
+    let restorer = Restorer {
+        vault,
+        index,
+        progress,
+        is_root: rustix::process::geteuid().is_root(),
+        links: Mutex::default(),
+        faults: Faults::default(),
+        temporary: AtomicU64::new(0),
+        bytes: AtomicU64::new(0),
+        items: AtomicU64::new(0),
+    };
+    match node.subtree {
+        Some(tree) => {
+            restorer.restore_entries(folder.as_fd(), target, &tree)?;
+            // The name of the target is its owner's; what a snapshot's own topmost folder was is told by its node.
+            if !node.name.is_empty()
+                && let Err(error) = restorer.describe_folder(folder.as_fd(), node)
+            {
+                restorer.faults.add(target, error);
+            }
+        }
+        None => restorer.restore_node(folder.as_fd(), target, node)?,
+    }
+    sync(&folder);
+    Ok(Restored {
+        items: restorer.items.into_inner(),
+        bytes: restorer.bytes.into_inner(),
+        faults: restorer.faults.into_sorted(),
+    })
+}
+
+/// Makes what was restored durable, as far as the system offers it for a whole file system.
+fn sync(folder: &OwnedFd) {
+    // Without it a restore is as durable as a copy: nothing is lost but by a loss of power soon after.
+    rustix::fs::syncfs(folder).ok();
+}
+
+struct Restorer<'a> {
+    vault: &'a Arc<Vault>,
+    index: &'a Index,
+    progress: &'a Progress,
+    is_root: bool,
+    /// The first name of each file that has several.
+    links: Mutex<HashMap<(u64, u64), PathBuf>>,
+    faults: Faults,
+    temporary: AtomicU64,
+    bytes: AtomicU64,
+    items: AtomicU64,
+}
+
+impl Restorer<'_> {
+    fn restore_entries(&self, folder: BorrowedFd<'_>, path: &Path, tree: &Id) -> Result<()> {
+        let tree: Tree = match self.vault.read_tree(self.index, tree) {
+            Ok(tree) => tree,
+            Err(error @ Error::Blob { .. }) => {
+                self.faults.add(path, error);
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        };
+        // Names of one file are made one after another: the first has the bytes.
+        let (linked, single): (Vec<&Node>, Vec<&Node>) =
+            tree.nodes.iter().partition(|node| node.kind == NodeKind::File && node.links > 1);
+        single.par_iter().try_for_each(|node| self.restore_node(folder, path, node))?;
+        linked.iter().try_for_each(|node| self.restore_node(folder, path, node))
+    }
+
+    fn restore_node(&self, folder: BorrowedFd<'_>, above: &Path, node: &Node) -> Result<()> {
+        self.progress.go_on()?;
+        let path = above.join(OsStr::from_bytes(&node.name));
+        let done = match node.kind {
+            NodeKind::Dir => self.restore_folder(folder, &path, node),
+            NodeKind::File => self.restore_file(folder, &path, node),
+            _ => self.restore_special(folder, node).map_err(Trouble::Io),
+        };
+        match done {
+            Ok(()) => {
+                self.items.fetch_add(1, Ordering::Relaxed);
+                self.progress.add(1, 0);
+            }
+            Err(Trouble::Io(error)) => self.faults.add(path, error),
+            Err(Trouble::Vault(error @ Error::Blob { .. })) => self.faults.add(path, error),
+            Err(Trouble::Vault(error)) => return Err(error),
+        }
+        Ok(())
+    }
+
+    fn restore_folder(
+        &self,
+        above: BorrowedFd<'_>,
+        path: &Path,
+        node: &Node,
+    ) -> Result<(), Trouble> {
+        let name = node.name.as_slice();
+        match rustix::fs::mkdirat(above, name, PROTECTED) {
+            Ok(()) => {}
+            Err(Errno::EXIST) => {
+                let there = rustix::fs::statat(above, name, AtFlags::SYMLINK_NOFOLLOW)?;
+                if FileType::from_raw_mode(there.st_mode) != FileType::Directory {
+                    rustix::fs::unlinkat(above, name, AtFlags::empty())?;
+                    rustix::fs::mkdirat(above, name, PROTECTED)?;
+                }
+            }
+            Err(error) => return Err(error.into()),
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let folder = rustix::fs::openat(above, name, flags, Mode::empty())?;
+        if let Some(tree) = &node.subtree {
+            self.restore_entries(folder.as_fd(), path, tree)?;
+        }
+        // Last, as what is made in a folder changes its times, and its mode may forbid it.
+        self.describe_folder(folder.as_fd(), node)?;
+        Ok(())
+    }
+
+    fn describe_folder(&self, folder: BorrowedFd<'_>, node: &Node) -> io::Result<()> {
+        self.own(folder, node)?;
+        rustix::fs::fchmod(folder, mode_of(node))?;
+        set_attributes(folder, node)?;
+        rustix::fs::futimens(folder, &times_of(node))?;
+        Ok(())
+    }
+
+    fn own(&self, file: BorrowedFd<'_>, node: &Node) -> io::Result<()> {
+        let (uid, gid) = (Uid::from_raw(node.uid), Gid::from_raw(node.gid));
+        match rustix::fs::fchown(file, Some(uid), Some(gid)) {
+            // Only root can give files away; others get their own.
+            Err(Errno::PERM) if !self.is_root => Ok(()),
+            owned => Ok(owned?),
+        }
+    }
+
+    fn restore_file(
+        &self,
+        folder: BorrowedFd<'_>,
+        path: &Path,
+        node: &Node,
+    ) -> Result<(), Trouble> {
+        let name = node.name.as_slice();
+        let key = (node.device_id, node.inode);
+        if node.links > 1 {
+            // Held until the file is whole, so that other names wait for it.
+            let mut links = self.links.lock();
+            if let Some(first) = links.get(&key) {
+                self.clear(folder, name)?;
+                rustix::fs::linkat(rustix::fs::CWD, first, folder, name, AtFlags::empty())?;
+                return Ok(());
+            }
+            self.write_file(folder, node)?;
+            links.insert(key, path.to_owned());
+            return Ok(());
+        }
+        if self.is_there(folder, node) {
+            return Ok(());
+        }
+        self.write_file(folder, node)
+    }
+
+    /// Tells whether a file has the length and time that it should have.
+    fn is_there(&self, folder: BorrowedFd<'_>, node: &Node) -> bool {
+        rustix::fs::statat(folder, node.name.as_slice(), AtFlags::SYMLINK_NOFOLLOW).is_ok_and(
+            |there| {
+                FileType::from_raw_mode(there.st_mode) == FileType::RegularFile
+                    && u64::try_from(there.st_size) == Ok(node.size)
+                    && there.st_mtime == node.mtime.seconds
+                    && u32::try_from(there.st_mtime_nsec) == Ok(node.mtime.nanos)
+            },
+        )
+    }
+
+    /// Writes a file under another name, describes it, and renames it.
+    fn write_file(&self, folder: BorrowedFd<'_>, node: &Node) -> Result<(), Trouble> {
+        let number = self.temporary.fetch_add(1, Ordering::Relaxed);
+        let temporary = format!(".tympan-restore-{}-{number}", std::process::id());
+        let flags =
+            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mode = Mode::from_raw_mode(0o600);
+        let file = File::from(rustix::fs::openat(folder, temporary.as_str(), flags, mode)?);
+        let written = self.write_content(&file, node).and_then(|()| {
+            self.own(file.as_fd(), node)?;
+            rustix::fs::fchmod(&file, mode_of(node))?;
+            set_attributes(file.as_fd(), node)?;
+            rustix::fs::futimens(&file, &times_of(node))?;
+            if rustix::fs::renameat(folder, temporary.as_str(), folder, node.name.as_slice())
+                .is_err()
+            {
+                self.clear(folder, &node.name)?;
+                rustix::fs::renameat(folder, temporary.as_str(), folder, node.name.as_slice())?;
+            }
+            Ok(())
+        });
+        if written.is_err() {
+            // What is told is why the file could not be written.
+            rustix::fs::unlinkat(folder, temporary.as_str(), AtFlags::empty()).ok();
+        }
+        written
+    }
+
+    fn write_content(&self, file: &File, node: &Node) -> Result<(), Trouble> {
+        let mut at = 0;
+        for id in node.content.iter().flatten() {
+            let piece = self.vault.read_blob(self.index, BlobKind::Data, id)?;
+            at = write_sparse(file, at, &piece)?;
+            self.bytes.fetch_add(piece.len() as u64, Ordering::Relaxed);
+            self.progress.add(0, piece.len() as u64);
+        }
+        file.set_len(at)?;
+        Ok(())
+    }
+
+    /// Makes room for a name.
+    fn clear(&self, folder: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
+        match rustix::fs::unlinkat(folder, name, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(Errno::ISDIR | Errno::PERM) => {
+                // A folder that still holds something is not thrown away.
+                Ok(rustix::fs::unlinkat(folder, name, AtFlags::REMOVEDIR)?)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn restore_special(&self, folder: BorrowedFd<'_>, node: &Node) -> io::Result<()> {
+        let name = node.name.as_slice();
+        let mode = Mode::from_raw_mode(node.mode & 0o777);
+        match node.kind {
+            NodeKind::Symlink => {
+                self.clear(folder, name)?;
+                rustix::fs::symlinkat(node.target(), folder, name)?;
+            }
+            NodeKind::Fifo | NodeKind::Dev | NodeKind::Chardev => {
+                let kind = match node.kind {
+                    NodeKind::Dev => FileType::BlockDevice,
+                    NodeKind::Chardev => FileType::CharacterDevice,
+                    _ => FileType::Fifo,
+                };
+                self.clear(folder, name)?;
+                rustix::fs::mknodat(folder, name, kind, mode, node.device)?;
+            }
+            _ => return Ok(()),
+        }
+        let (uid, gid) = (Uid::from_raw(node.uid), Gid::from_raw(node.gid));
+        match rustix::fs::chownat(folder, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW) {
+            Err(Errno::PERM) if !self.is_root => {}
+            owned => owned?,
+        }
+        if node.kind != NodeKind::Symlink {
+            rustix::fs::chmodat(folder, name, mode_of(node), AtFlags::empty())?;
+        }
+        rustix::fs::utimensat(folder, name, &times_of(node), AtFlags::SYMLINK_NOFOLLOW)?;
+        Ok(())
+    }
+}
+
+/// Why one file could not be restored.
+enum Trouble {
+    Io(io::Error),
+    Vault(Error),
+}
+
+impl From<io::Error> for Trouble {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl From<Errno> for Trouble {
+    fn from(error: Errno) -> Self {
+        Self::Io(error.into())
+    }
+}
+
+impl From<Error> for Trouble {
+    fn from(error: Error) -> Self {
+        Self::Vault(error)
+    }
+}
+
+/// Writes bytes at a place, and leaves out long runs of zeros; returns where they end.
+fn write_sparse(file: &File, start: u64, bytes: &[u8]) -> io::Result<u64> {
+    let mut at = start;
+    let mut pending: Option<(u64, usize, usize)> = None;
+    for (number, block) in bytes.chunks(HOLE).enumerate() {
+        let from = number * HOLE;
+        let is_hole = block.len() == HOLE && block.iter().all(|byte| *byte == 0);
+        pending = match (pending, is_hole) {
+            (Some((at, begin, _)), false) => Some((at, begin, from + block.len())),
+            (None, false) => Some((at, from, from + block.len())),
+            (Some(run), true) => {
+                write_run(file, bytes, run)?;
+                None
+            }
+            (None, true) => None,
+        };
+        at += block.len() as u64;
+    }
+    if let Some(run) = pending {
+        write_run(file, bytes, run)?;
+    }
+    Ok(at)
+}
+
+fn write_run(file: &File, bytes: &[u8], (at, begin, end): (u64, usize, usize)) -> io::Result<()> {
+    file.write_all_at(bytes.get(begin..end).unwrap_or_default(), at)
+}
+
+fn mode_of(node: &Node) -> Mode {
+    let special = [(0o4000, go_mode::SETUID), (0o2000, go_mode::SETGID), (0o1000, go_mode::STICKY)];
+    let set = special.iter().filter(|(_, bit)| node.mode & bit != 0);
+    Mode::from_raw_mode(set.fold(node.mode & 0o777, |all, (bit, _)| all | bit))
+}
+
+fn times_of(node: &Node) -> Timestamps {
+    let time = Timespec { tv_sec: node.mtime.seconds, tv_nsec: node.mtime.nanos.into() };
+    let access = Timespec { tv_sec: node.atime.seconds, tv_nsec: node.atime.nanos.into() };
+    Timestamps { last_access: access, last_modification: time }
+}
+
+fn set_attributes(file: BorrowedFd<'_>, node: &Node) -> io::Result<()> {
+    for attribute in &node.extended_attributes {
+        let set = rustix::fs::fsetxattr(
+            file,
+            attribute.name.as_str(),
+            &attribute.value,
+            XattrFlags::empty(),
+        );
+        match set {
+            // The target's file system has none, or the attribute is one that only the system sets.
+            Err(Errno::OPNOTSUPP | Errno::PERM) => {}
+            set => set?,
+        }
+    }
+    Ok(())
+}
+
+/// Writes a file of a vault to a stream.
+pub(crate) fn stream(
+    (vault, index): (&Vault, &Index),
+    node: &Node,
+    out: &mut dyn Write,
+) -> Result<()> {
+    for id in node.content.iter().flatten() {
+        let piece = vault.read_blob(index, BlobKind::Data, id)?;
+        let failed = |source| Error::Target { path: PathBuf::from("-"), source };
+        out.write_all(&piece).map_err(failed)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,224 @@
+//! What saving has in common for all sources: what was asked for, how far it is, what came of it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use tracing::warn;
+
+use crate::error::{Error, Result};
+use crate::id::Id;
+use crate::source::exclude::Excludes;
+use crate::vault::index::Index;
+use crate::vault::lock::Lock;
+use crate::vault::node::Tree;
+use crate::vault::snapshot::Snapshot;
+use crate::vault::write::{Writer, Written};
+use crate::vault::{Vault, Who, index::BlobKind};
+
+/// Which snapshot a save is compared with.
+#[derive(Clone, Debug, Default)]
+pub enum Parent {
+    /// The last one of the same host and paths.
+    #[default]
+    Latest,
+    /// None: everything is read.
+    Nothing,
+}
+
+/// What a save is asked for.
+#[derive(Clone, Debug)]
+pub struct SaveOptions {
+    /// Who saves.
+    pub who: Who,
+    /// When.
+    pub now: Timestamp,
+    /// What stays out.
+    pub excludes: Excludes,
+    /// Words for the snapshot.
+    pub tags: Vec<String>,
+    /// What it is compared with.
+    pub parent: Parent,
+}
+
+impl SaveOptions {
+    /// Returns options that leave nothing out.
+    #[must_use]
+    pub fn new(who: Who, now: Timestamp) -> Self {
+        let (excludes, parent) = (Excludes::default(), Parent::default());
+        Self { who, now, excludes, tags: Vec::new(), parent }
+    }
+}
+
+/// How far a run is; another thread may look, and stop it.
+#[derive(Debug, Default)]
+pub struct Progress {
+    /// Files and other things that are done.
+    pub items: AtomicU64,
+    /// Those among them that had to be read.
+    pub read_items: AtomicU64,
+    /// Bytes that are done, read or not.
+    pub bytes: AtomicU64,
+    /// Items that are expected, if that is known.
+    pub expected_items: AtomicU64,
+    /// Bytes that are expected, if that is known.
+    pub expected_bytes: AtomicU64,
+    stop: AtomicBool,
+}
+
+impl Progress {
+    /// Asks the run to stop soon.
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+
+    /// Fails if the run was asked to stop.
+    pub(crate) fn go_on(&self) -> Result<()> {
+        if self.stop.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) }
+    }
+
+    pub(crate) fn add(&self, items: u64, bytes: u64) {
+        self.items.fetch_add(items, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+}
+
+/// Something that could not be saved, restored or found right, while the rest could.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// What it is about.
+    pub path: PathBuf,
+    /// What is wrong.
+    pub message: String,
+}
+
+impl std::fmt::Display for Fault {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.path.display(), self.message)
+    }
+}
+
+/// Faults from many threads.
+#[derive(Debug, Default)]
+pub(crate) struct Faults(Mutex<Vec<Fault>>);
+
+impl Faults {
+    pub(crate) fn add(&self, path: impl Into<PathBuf>, message: impl ToString) {
+        let fault = Fault { path: path.into(), message: message.to_string() };
+        warn!(file = %fault.path.display(), reason = fault.message, "passed over");
+        self.0.lock().push(fault);
+    }
+
+    pub(crate) fn into_sorted(self) -> Vec<Fault> {
+        let mut faults = self.0.into_inner();
+        faults.sort_by(|left, right| left.path.cmp(&right.path));
+        faults
+    }
+}
+
+/// What came of a save.
+#[derive(Clone, Debug)]
+pub struct Saved {
+    /// The snapshot.
+    pub snapshot: Snapshot,
+    /// What the vault lacked.
+    pub written: Written,
+    /// What is not in the snapshot although it was asked for; the snapshot is incomplete if there is any.
+    pub faults: Vec<Fault>,
+}
+
+/// A vault that a save has opened for writing.
+pub struct Session<'a> {
+    pub(crate) vault: &'a Arc<Vault>,
+    pub(crate) index: &'a Arc<Index>,
+    pub(crate) lock: &'a Lock,
+    pub(crate) progress: &'a Progress,
+}
+
+impl std::fmt::Debug for Session<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Session").finish_non_exhaustive()
+    }
+}
+
+impl<'a> Session<'a> {
+    /// Puts together what a save needs. The index was loaded after the lock was taken.
+    #[must_use]
+    pub const fn new(
+        (vault, index): (&'a Arc<Vault>, &'a Arc<Index>),
+        lock: &'a Lock,
+        progress: &'a Progress,
+    ) -> Self {
+        Self { vault, index, lock, progress }
+    }
+
+    /// Finds the snapshot that a save of these paths is compared with.
+    pub(crate) fn parent(
+        &self,
+        options: &SaveOptions,
+        paths: &[String],
+    ) -> Result<Option<Snapshot>> {
+        match options.parent {
+            Parent::Nothing => Ok(None),
+            Parent::Latest => {
+                let mut snapshots = self.vault.snapshots()?;
+                snapshots.retain(|one| one.hostname == options.who.host && one.paths == paths);
+                Ok(snapshots.pop())
+            }
+        }
+    }
+
+    /// Reads a folder of the parent; nothing if it cannot be read, which costs only time.
+    pub(crate) fn old_tree(&self, id: Option<&Id>) -> Option<Tree> {
+        let id = id?;
+        match self.vault.read_tree(self.index, id) {
+            Ok(tree) => Some(tree),
+            Err(error) => {
+                warn!(%error, "a folder of the parent cannot be read; its files are read anew");
+                None
+            }
+        }
+    }
+
+    /// Writes what is left, and then the snapshot.
+    pub(crate) fn finish(
+        &self,
+        writer: Writer,
+        tree: Id,
+        (options, paths, parent): (&SaveOptions, Vec<String>, Option<Snapshot>),
+    ) -> Result<(Snapshot, Written)> {
+        self.progress.go_on()?;
+        let (written, _) = writer.finish(self.lock)?;
+        self.lock.confirm()?;
+        let SaveOptions { who, now, excludes, tags, .. } = options;
+        let mut snapshot = Snapshot {
+            time: now.to_string(),
+            parent: parent.map(|parent| parent.id),
+            tree,
+            paths,
+            hostname: who.host.clone(),
+            username: who.user.clone(),
+            uid: who.uid,
+            gid: who.gid,
+            excludes: excludes.patterns().to_vec(),
+            tags: (!tags.is_empty()).then(|| tags.clone()),
+            program_version: concat!("tympan ", env!("CARGO_PKG_VERSION")).to_owned(),
+            id: Id::default(),
+        };
+        snapshot.id = self.vault.write_json(crate::FileKind::Snapshot, &snapshot)?;
+        Ok((snapshot, written))
+    }
+}
+
+impl Vault {
+    /// Reads a folder.
+    ///
+    /// # Errors
+    /// [`Error::Blob`] if it is not there or damaged.
+    pub fn read_tree(&self, index: &Index, id: &Id) -> Result<Tree> {
+        let bytes = self.read_blob(index, BlobKind::Tree, id)?;
+        Tree::parse(&bytes).map_err(|fault| Error::Blob { what: "folder", id: *id, fault })
+    }
+}

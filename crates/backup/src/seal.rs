@@ -1,0 +1,160 @@
+//! Sealing: restic's encryption, AES-256 in counter mode with Poly1305-AES over it.
+//!
+//! In: plain bytes and a [`Key`]. Out: nonce, ciphertext and tag, [`OVERHEAD`] bytes more than went in.
+//!
+//! Invariant: nothing is decrypted before its tag is found right.
+//!
+//! Not here: compression, and which bytes are sealed (`vault`).
+
+use aes::cipher::{BlockCipherEncrypt, KeyInit, KeyIvInit, StreamCipher};
+use aes::{Aes128, Aes256};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use poly1305::Poly1305;
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+
+type Counter = ctr::Ctr128BE<Aes256>;
+
+const NONCE_BYTES: usize = 16;
+const TAG_BYTES: usize = 16;
+/// What sealing adds to the length.
+pub(crate) const OVERHEAD: usize = NONCE_BYTES + TAG_BYTES;
+
+/// A key that seals and opens: of the vault, or of one password.
+#[derive(Clone)]
+pub(crate) struct Key {
+    encrypt: [u8; 32],
+    mac_k: [u8; 16],
+    mac_r: [u8; 16],
+}
+
+impl std::fmt::Debug for Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Key(..)")
+    }
+}
+
+/// How a key is stored inside a key file.
+#[derive(Serialize, Deserialize)]
+struct StoredKey {
+    mac: StoredMac,
+    encrypt: String,
+}
+
+#[derive(Serialize, Deserialize)]
+struct StoredMac {
+    k: String,
+    r: String,
+}
+
+impl Key {
+    /// Makes a key of random bytes.
+    pub(crate) fn random() -> Result<Self> {
+        let mut bytes = [0; 64];
+        fill_random(&mut bytes)?;
+        Ok(Self::from_bytes(&bytes))
+    }
+
+    /// Cuts a key from the output of a key derivation.
+    pub(crate) fn from_bytes(bytes: &[u8; 64]) -> Self {
+        let mut key = Self { encrypt: [0; 32], mac_k: [0; 16], mac_r: [0; 16] };
+        let (encrypt, mac) = bytes.split_at(32);
+        let (k, r) = mac.split_at(16);
+        key.encrypt.copy_from_slice(encrypt);
+        key.mac_k.copy_from_slice(k);
+        key.mac_r.copy_from_slice(r);
+        key
+    }
+
+    /// Reads a key from its stored form; nothing if it is none.
+    pub(crate) fn parse(json: &[u8]) -> Option<Self> {
+        let stored: StoredKey = serde_json::from_slice(json).ok()?;
+        let decode = |text: &str| STANDARD.decode(text).ok();
+        Some(Self {
+            encrypt: decode(&stored.encrypt)?.try_into().ok()?,
+            mac_k: decode(&stored.mac.k)?.try_into().ok()?,
+            mac_r: decode(&stored.mac.r)?.try_into().ok()?,
+        })
+    }
+
+    /// Returns the stored form.
+    pub(crate) fn to_json(&self) -> Vec<u8> {
+        let encode = |bytes: &[u8]| STANDARD.encode(bytes);
+        let mac = StoredMac { k: encode(&self.mac_k), r: encode(&self.mac_r) };
+        serde_json::to_vec(&StoredKey { mac, encrypt: encode(&self.encrypt) }).unwrap_or_default()
+    }
+
+    /// Seals bytes.
+    pub(crate) fn seal(&self, plain: &[u8]) -> Result<Vec<u8>> {
+        let mut out = Vec::with_capacity(plain.len() + OVERHEAD);
+        self.seal_into(plain, &mut out)?;
+        Ok(out)
+    }
+
+    /// Seals bytes and appends them; returns how many were appended.
+    pub(crate) fn seal_into(&self, plain: &[u8], out: &mut Vec<u8>) -> Result<usize> {
+        let mut nonce = [0; NONCE_BYTES];
+        fill_random(&mut nonce)?;
+        let start = out.len();
+        out.extend_from_slice(&nonce);
+        out.extend_from_slice(plain);
+        let (_, body) = out.split_at_mut(start + NONCE_BYTES);
+        Counter::new(&self.encrypt.into(), &nonce.into()).apply_keystream(body);
+        let tag = self.tag(&nonce, body);
+        out.extend_from_slice(&tag);
+        Ok(out.len() - start)
+    }
+
+    /// Opens sealed bytes in place; nothing if they were not sealed with this key, or are damaged.
+    pub(crate) fn open(&self, mut sealed: Vec<u8>) -> Option<Vec<u8>> {
+        let (nonce, rest) = sealed.split_first_chunk_mut::<NONCE_BYTES>()?;
+        let (body, tag) = rest.split_last_chunk_mut::<TAG_BYTES>()?;
+        // A tag is no secret: an attacker who sees how long a comparison takes has the whole file in hand.
+        if self.tag(nonce, body) != *tag {
+            return None;
+        }
+        Counter::new(&self.encrypt.into(), &(*nonce).into()).apply_keystream(body);
+        let length = body.len();
+        sealed.copy_within(NONCE_BYTES..NONCE_BYTES + length, 0);
+        sealed.truncate(length);
+        Some(sealed)
+    }
+
+    /// Poly1305-AES: the second half of the one-time key is the nonce, encrypted.
+    fn tag(&self, nonce: &[u8; NONCE_BYTES], body: &[u8]) -> [u8; TAG_BYTES] {
+        let mut pad = (*nonce).into();
+        Aes128::new(&self.mac_k.into()).encrypt_block(&mut pad);
+        let mut key = [0; 32];
+        let (r, s) = key.split_at_mut(16);
+        r.copy_from_slice(&self.mac_r);
+        s.copy_from_slice(&pad);
+        Poly1305::new(&key.into()).compute_unpadded(body).into()
+    }
+}
+
+/// Fills a buffer with random bytes of the system.
+pub(crate) fn fill_random(bytes: &mut [u8]) -> Result<()> {
+    getrandom::fill(bytes).map_err(|error| Error::Random(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn opens_what_it_sealed_and_nothing_else() {
+        let key = Key::random().unwrap();
+        let sealed = key.seal(b"some bytes").unwrap();
+        assert_eq!(sealed.len(), 10 + OVERHEAD);
+        assert_eq!(key.open(sealed.clone()).unwrap(), b"some bytes");
+        for place in 0..sealed.len() {
+            let mut damaged = sealed.clone();
+            damaged[place] ^= 1;
+            assert!(key.open(damaged).is_none(), "byte {place}");
+        }
+        assert!(Key::random().unwrap().open(sealed).is_none());
+        assert!(key.open(vec![0; 31]).is_none());
+    }
+}

@@ -1,0 +1,38 @@
+//! The names of users and groups of this system.
+
+use std::collections::HashMap;
+
+/// Names by number.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Names {
+    users: HashMap<u32, String>,
+    groups: HashMap<u32, String>,
+}
+
+impl Names {
+    /// Reads the names that the system's own files list; others stay numbers.
+    pub(crate) fn of_system() -> Self {
+        Self { users: read("/etc/passwd"), groups: read("/etc/group") }
+    }
+
+    pub(crate) fn user(&self, number: u32) -> Option<&str> {
+        self.users.get(&number).map(String::as_str)
+    }
+
+    pub(crate) fn group(&self, number: u32) -> Option<&str> {
+        self.groups.get(&number).map(String::as_str)
+    }
+}
+
+fn read(file: &str) -> HashMap<u32, String> {
+    let text = std::fs::read(file).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let of_line = |line: &str| {
+        let mut parts = line.split(':');
+        let name = parts.next()?.to_owned();
+        let number = parts.nth(1)?.parse().ok()?;
+        Some((number, name))
+    };
+    // The first name of a number counts.
+    text.lines().rev().filter_map(of_line).collect()
+}

@@ -1,0 +1,165 @@
+//! The keys of a vault: one file per password, each with the vault's own key sealed by it.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::Who;
+use crate::backend::{Backend, FileKind};
+use crate::error::{Error, Result};
+use crate::id::Id;
+use crate::seal::{self, Key};
+
+/// A hostile vault may not make the derivation take more memory than this.
+const MAX_MEMORY: u64 = 1 << 31;
+
+/// How much work it is to try a password: the parameters of scrypt.
+#[derive(Clone, Copy, Debug)]
+pub struct KeyCost {
+    /// The logarithm of the number of rounds.
+    pub log_rounds: u8,
+}
+
+impl Default for KeyCost {
+    /// What restic finds on usual machines: about 32 MiB and 100 ms.
+    fn default() -> Self {
+        Self { log_rounds: 15 }
+    }
+}
+
+/// What is known of a key without its password.
+#[derive(Clone, Debug, Serialize)]
+pub struct KeyFacts {
+    /// Its id.
+    pub id: Id,
+    /// Whether the vault was opened with it.
+    pub is_used: bool,
+    /// Who made it.
+    pub user: String,
+    /// On which host.
+    pub host: String,
+    /// When.
+    pub created: String,
+}
+
+#[derive(Serialize, Deserialize)]
+struct KeyFile {
+    created: String,
+    username: String,
+    hostname: String,
+    kdf: String,
+    #[serde(rename = "N")]
+    rounds: u64,
+    r: u32,
+    p: u32,
+    salt: String,
+    data: String,
+}
+
+/// Adds a key.
+pub(super) fn add(
+    backend: &dyn Backend,
+    master: &Key,
+    password: &[u8],
+    cost: KeyCost,
+    (who, now): (&Who, Timestamp),
+) -> Result<Id> {
+    let mut salt = [0; 64];
+    seal::fill_random(&mut salt)?;
+    let (rounds, r, p) = (1_u64 << cost.log_rounds.min(20), 8, 1);
+    let key = derive(password, &salt, (rounds, r, p))
+        .ok_or_else(|| Error::Refused("the cost of the key is out of bounds".to_owned()))?;
+    let file = KeyFile {
+        created: now.to_string(),
+        username: who.user.clone(),
+        hostname: who.host.clone(),
+        kdf: "scrypt".to_owned(),
+        rounds,
+        r,
+        p,
+        salt: STANDARD.encode(salt),
+        data: STANDARD.encode(key.seal(&master.to_json())?),
+    };
+    let bytes = serde_json::to_vec(&file).unwrap_or_default();
+    let id = Id::of(&bytes);
+    backend.write(FileKind::Key, &id, &bytes).map_err(Error::backend(
+        "write",
+        FileKind::Key,
+        &id,
+    ))?;
+    Ok(id)
+}
+
+/// Finds the key that a password opens, and the vault's key in it.
+pub(super) fn find(backend: &dyn Backend, password: &[u8]) -> Result<(Id, Key)> {
+    let keys = backend.list(FileKind::Key).map_err(|source| Error::Backend {
+        action: "list",
+        what: "the keys".to_owned(),
+        source,
+    })?;
+    let mut damaged = None;
+    for (id, _) in keys {
+        match find_one(backend, &id, password) {
+            Ok(key) => return Ok((id, key)),
+            Err(Error::WrongPassword) => {}
+            Err(error) => damaged = Some(error),
+        }
+    }
+    // A damaged key is told only if no other one opened.
+    Err(damaged.unwrap_or(Error::WrongPassword))
+}
+
+/// Opens one key.
+pub(super) fn find_one(backend: &dyn Backend, id: &Id, password: &[u8]) -> Result<Key> {
+    let file = read(backend, id)?;
+    let damaged = |fault: &str| Error::damaged(FileKind::Key, id, fault);
+    if file.kdf != "scrypt" {
+        return Err(damaged("its derivation is not known"));
+    }
+    let decode = |text: &str| STANDARD.decode(text).map_err(|error| damaged(&error.to_string()));
+    let (salt, data) = (decode(&file.salt)?, decode(&file.data)?);
+    let key = derive(password, &salt, (file.rounds, file.r, file.p))
+        .ok_or_else(|| damaged("its parameters are out of bounds"))?;
+    let plain = key.open(data).ok_or(Error::WrongPassword)?;
+    Key::parse(&plain).ok_or_else(|| damaged("it opens, and holds no key"))
+}
+
+/// Lists the keys.
+pub(super) fn list(backend: &dyn Backend, used: &Id) -> Result<Vec<KeyFacts>> {
+    let keys = backend.list(FileKind::Key).map_err(|source| Error::Backend {
+        action: "list",
+        what: "the keys".to_owned(),
+        source,
+    })?;
+    let facts = |(id, _): (Id, u64)| {
+        let file = read(backend, &id)?;
+        let KeyFile { username: user, hostname: host, created, .. } = file;
+        Ok(KeyFacts { id, is_used: id == *used, user, host, created })
+    };
+    let mut keys = keys.into_iter().map(facts).collect::<Result<Vec<KeyFacts>>>()?;
+    keys.sort_by(|left, right| left.created.cmp(&right.created));
+    Ok(keys)
+}
+
+fn read(backend: &dyn Backend, id: &Id) -> Result<KeyFile> {
+    let bytes =
+        backend.read(FileKind::Key, id).map_err(Error::backend("read", FileKind::Key, id))?;
+    if Id::of(&bytes) != *id {
+        let fault = "its bytes do not have the hash that it is named by";
+        return Err(Error::damaged(FileKind::Key, id, fault));
+    }
+    serde_json::from_slice(&bytes).map_err(|error| Error::damaged(FileKind::Key, id, error))
+}
+
+fn derive(password: &[u8], salt: &[u8], (rounds, r, p): (u64, u32, u32)) -> Option<Key> {
+    let memory = rounds.checked_mul(u64::from(r))?.checked_mul(128)?;
+    if !rounds.is_power_of_two() || memory > MAX_MEMORY || p > 16 {
+        return None;
+    }
+    let log_rounds = u8::try_from(rounds.trailing_zeros()).ok()?;
+    let parameters = scrypt::Params::new(log_rounds, r, p).ok()?;
+    let mut bytes = [0; 64];
+    scrypt::scrypt(password, salt, &parameters, &mut bytes).ok()?;
+    Some(Key::from_bytes(&bytes))
+}

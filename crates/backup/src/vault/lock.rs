@@ -1,0 +1,266 @@
+//! Locks as restic writes and honors them: one sealed file per process that uses the vault.
+//!
+//! A lock is shared or exclusive. It is written, then the others are looked at, so that of two that come at once at
+//! least one gives way. It says that its process lives by being written anew every few minutes.
+//!
+//! Invariants
+//! * What another process holds is never removed, unless it is gone: dead on this host, or silent for too long.
+//! * A process that could not renew its lock in time, or whose lock was removed, writes no index and no snapshot, and
+//!   removes nothing.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use tracing::warn;
+
+use super::{Vault, Who};
+use crate::backend::FileKind;
+use crate::error::{Error, Result};
+use crate::id::Id;
+
+/// A lock that was not renewed for so long belongs to nobody.
+const STALE: Duration = Duration::from_mins(30);
+/// A lock is renewed so often.
+const RENEWAL: Duration = Duration::from_mins(5);
+/// A process whose own lock is older does not go on: others may hold it for gone soon.
+const TOO_OLD: Duration = Duration::from_mins(25);
+/// Two that lock at once see each other after this at the latest.
+const SETTLE: Duration = Duration::from_millis(200);
+
+/// Whether others may use the vault meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LockMode {
+    /// Others may, but not exclusively.
+    Shared,
+    /// Nobody else may.
+    Exclusive,
+}
+
+/// The stored form.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct StoredLock {
+    time: String,
+    exclusive: bool,
+    hostname: String,
+    username: String,
+    pid: u32,
+    #[serde(default)]
+    uid: u32,
+    #[serde(default)]
+    gid: u32,
+}
+
+impl StoredLock {
+    fn new(who: &Who, mode: LockMode) -> Self {
+        let Who { host, user, uid, gid, pid } = who.clone();
+        let exclusive = mode == LockMode::Exclusive;
+        let time = Timestamp::now().to_string();
+        Self { time, exclusive, hostname: host, username: user, pid, uid, gid }
+    }
+
+    fn is_stale(&self, who: &Who, now: Timestamp) -> bool {
+        let Ok(time) = self.time.parse::<Timestamp>() else { return false };
+        let age = now.duration_since(time);
+        if age > jiff::SignedDuration::try_from(STALE).unwrap_or(jiff::SignedDuration::MAX) {
+            return true;
+        }
+        self.hostname == who.host && self.pid != who.pid && is_dead(self.pid)
+    }
+}
+
+fn is_dead(pid: u32) -> bool {
+    let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
+    pid.is_some_and(|pid| rustix::process::test_kill_process(pid) == Err(rustix::io::Errno::SRCH))
+}
+
+/// A lock, held until it is dropped.
+#[derive(Debug)]
+pub struct Lock {
+    vault: Arc<Vault>,
+    state: Arc<Mutex<State>>,
+    stop: Option<Sender<()>>,
+    renewer: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct State {
+    id: Id,
+    /// When it was written last, on a clock that goes on while the process is stopped.
+    written: Timestamp,
+    /// The same, on a clock that nobody sets.
+    steady: Instant,
+}
+
+impl Lock {
+    /// Locks the vault, waiting for others for at most `wait`.
+    ///
+    /// # Errors
+    /// [`Error::Locked`], or a failed write.
+    pub fn take(vault: &Arc<Vault>, who: &Who, mode: LockMode, wait: Duration) -> Result<Self> {
+        let begin = Instant::now();
+        loop {
+            match try_take(vault, who, mode) {
+                Err(Error::Locked { .. }) if begin.elapsed() < wait => {
+                    std::thread::sleep(SETTLE.min(wait));
+                }
+                taken => return Ok(Self::hold(vault, who, mode, taken?)),
+            }
+        }
+    }
+
+    fn hold(vault: &Arc<Vault>, who: &Who, mode: LockMode, id: Id) -> Self {
+        let state = State { id, written: Timestamp::now(), steady: Instant::now() };
+        let state = Arc::new(Mutex::new(state));
+        let (stop, stopped) = channel();
+        let (vault, who) = (vault.clone(), who.clone());
+        let renewing = (vault.clone(), state.clone());
+        let renewer = std::thread::spawn(move || renew_until(&renewing, &who, mode, &stopped));
+        Self { vault, state, stop: Some(stop), renewer: Some(renewer) }
+    }
+
+    /// Makes sure that others still see the lock.
+    ///
+    /// # Errors
+    /// [`Error::LockLost`] if they may not.
+    pub fn confirm(&self) -> Result<()> {
+        let (id, written, steady) = {
+            let state = self.state.lock();
+            (state.id, state.written, state.steady)
+        };
+        let silence = Timestamp::now().duration_since(written).unsigned_abs();
+        if silence > TOO_OLD || steady.elapsed() > TOO_OLD {
+            return Err(Error::LockLost);
+        }
+        let is_there = self.vault.list(FileKind::Lock)?.iter().any(|(one, _)| *one == id);
+        // The renewer may have replaced it between the two looks.
+        if is_there || self.state.lock().id != id { Ok(()) } else { Err(Error::LockLost) }
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(renewer) = self.renewer.take()
+            && renewer.join().is_err()
+        {
+            warn!("the thread that renews a vault's lock has panicked");
+        }
+        let id = self.state.lock().id;
+        if let Err(error) = self.vault.remove(FileKind::Lock, &id) {
+            warn!(%error, "a lock of a vault could not be removed");
+        }
+    }
+}
+
+fn try_take(vault: &Vault, who: &Who, mode: LockMode) -> Result<Id> {
+    find_conflict(vault, who, mode, None)?;
+    let id = vault.write_json(FileKind::Lock, &StoredLock::new(who, mode))?;
+    let settled = || {
+        find_conflict(vault, who, mode, Some(&id))?;
+        // An exclusive lock must not overlook one that is being written.
+        if mode == LockMode::Exclusive {
+            std::thread::sleep(SETTLE);
+            find_conflict(vault, who, mode, Some(&id))?;
+        }
+        Ok(())
+    };
+    match settled() {
+        Ok(()) => Ok(id),
+        Err(error) => {
+            vault.remove(FileKind::Lock, &id)?;
+            Err(error)
+        }
+    }
+}
+
+/// Fails if a lock other than `own` excludes this one. Locks of processes that are gone are removed.
+fn find_conflict(vault: &Vault, who: &Who, mode: LockMode, own: Option<&Id>) -> Result<()> {
+    for (id, _) in vault.list(FileKind::Lock)? {
+        if Some(&id) == own {
+            continue;
+        }
+        let Some(lock) = read(vault, &id)? else { continue };
+        if lock.is_stale(who, Timestamp::now()) {
+            vault.remove(FileKind::Lock, &id)?;
+            continue;
+        }
+        if lock.exclusive || mode == LockMode::Exclusive {
+            return Err(Error::Locked {
+                host: lock.hostname,
+                user: lock.username,
+                pid: lock.pid,
+                since: lock.time,
+                exclusive: lock.exclusive,
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Reads a lock; nothing if its process has removed it meanwhile.
+fn read(vault: &Vault, id: &Id) -> Result<Option<StoredLock>> {
+    match vault.read_json(FileKind::Lock, id) {
+        Ok(lock) => Ok(Some(lock)),
+        Err(Error::Backend { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn renew_until(
+    (vault, state): &(Arc<Vault>, Arc<Mutex<State>>),
+    who: &Who,
+    mode: LockMode,
+    stopped: &Receiver<()>,
+) {
+    while stopped.recv_timeout(RENEWAL) == Err(RecvTimeoutError::Timeout) {
+        if let Err(error) = renew(vault, state, who, mode) {
+            warn!(%error, "a lock of a vault could not be renewed; trying again");
+        }
+    }
+}
+
+/// Writes a lock anew and removes its former file. One that others removed is not written again.
+fn renew(vault: &Vault, state: &Mutex<State>, who: &Who, mode: LockMode) -> Result<()> {
+    let old = state.lock().id;
+    if !vault.list(FileKind::Lock)?.iter().any(|(id, _)| *id == old) {
+        return Err(Error::LockLost);
+    }
+    let id = vault.write_json(FileKind::Lock, &StoredLock::new(who, mode))?;
+    *state.lock() = State { id, written: Timestamp::now(), steady: Instant::now() };
+    vault.remove(FileKind::Lock, &old)
+}
+
+/// Which locks to remove.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unlock {
+    /// Those of processes that are gone.
+    Stale,
+    /// All.
+    All,
+}
+
+impl Vault {
+    /// Removes locks; returns how many.
+    ///
+    /// # Errors
+    /// A failed read or removal.
+    pub fn unlock(&self, who: &Who, which: Unlock) -> Result<usize> {
+        let mut removed = 0;
+        for (id, _) in self.list(FileKind::Lock)? {
+            let goes = which == Unlock::All
+                || read(self, &id)?.is_some_and(|lock| lock.is_stale(who, Timestamp::now()));
+            if goes {
+                self.remove(FileKind::Lock, &id)?;
+                removed += 1;
+            }
+        }
+        Ok(removed)
+    }
+}

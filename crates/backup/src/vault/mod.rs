@@ -1,0 +1,337 @@
+//! The vault: a place that holds backups, in the format of restic's repositories, version 2.
+//!
+//! In: a [`Backend`] and a password. Out: an opened [`Vault`], which reads and writes sealed files.
+//!
+//! The format's parts: `config`, one file per key, lock, snapshot and index, and packs, which hold pieces of files and
+//! folders. All but keys are sealed; all but keys, packs and `config` are compressed.
+//!
+//! Invariant: a file is named by the hash of its own bytes, and what is read is checked against its name.
+
+pub(crate) mod index;
+mod key;
+pub(crate) mod lock;
+pub(crate) mod node;
+pub(crate) mod snapshot;
+pub(crate) mod write;
+
+use std::io::ErrorKind;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+pub use key::{KeyCost, KeyFacts};
+
+use self::index::{BlobKind, Index, Place};
+use crate::backend::{Backend, FileKind};
+use crate::compress::{Compression, compress, decompress, decompress_unknown};
+use crate::cut::{self, Cutter};
+use crate::error::{Error, Result};
+use crate::id::Id;
+use crate::seal::{self, Key};
+
+const VERSION: u32 = 2;
+/// Marks a sealed file that is compressed.
+const COMPRESSED: u8 = 2;
+/// No index, snapshot or lock is longer than this when decompressed.
+const MAX_UNPACKED: usize = 1 << 30;
+/// No piece of a file, and no folder, is longer than this when decompressed.
+const MAX_BLOB: usize = 1 << 30;
+
+/// What `config` says.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Config {
+    version: u32,
+    id: String,
+    chunker_polynomial: String,
+}
+
+/// Who uses the vault, as it is written into snapshots, keys and locks.
+#[derive(Clone, Debug)]
+pub struct Who {
+    /// The host's name.
+    pub host: String,
+    /// The user's name.
+    pub user: String,
+    /// The user's number.
+    pub uid: u32,
+    /// The number of the user's group.
+    pub gid: u32,
+    /// The process.
+    pub pid: u32,
+}
+
+impl Who {
+    /// Returns who this process is.
+    #[must_use]
+    pub fn this_process() -> Self {
+        let uid = rustix::process::getuid().as_raw();
+        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        let host = host.trim().to_owned();
+        let user =
+            crate::source::names::Names::of_system().user(uid).unwrap_or_default().to_owned();
+        let gid = rustix::process::getgid().as_raw();
+        Self { host, user, uid, gid, pid: std::process::id() }
+    }
+}
+
+/// An opened vault.
+#[derive(Debug)]
+pub struct Vault {
+    backend: Arc<dyn Backend>,
+    key: Key,
+    opened_with: Id,
+    config: Config,
+    cutter: Cutter,
+    compression: Compression,
+}
+
+impl Vault {
+    /// Makes a vault in an empty place.
+    ///
+    /// # Errors
+    /// [`Error::VaultExists`], or what the backend says.
+    pub fn init(
+        backend: Arc<dyn Backend>,
+        password: &[u8],
+        cost: KeyCost,
+        (who, now): (&Who, Timestamp),
+    ) -> Result<Self> {
+        let place = backend.place();
+        backend.create().map_err(|source| match source.kind() {
+            ErrorKind::AlreadyExists => Error::VaultExists { place },
+            _ => Error::Backend { action: "make", what: "the folders".to_owned(), source },
+        })?;
+        let key = Key::random()?;
+        let opened_with = key::add(&*backend, &key, password, cost, (who, now))?;
+        let mut id = [0; 32];
+        seal::fill_random(&mut id)?;
+        let config = Config {
+            version: VERSION,
+            id: Id::from_bytes(id).to_string(),
+            chunker_polynomial: format!("{:x}", cut::random_polynomial()?),
+        };
+        let plain = serde_json::to_vec(&config).unwrap_or_default();
+        let none = Id::default();
+        backend.write(FileKind::Config, &none, &key.seal(&plain)?).map_err(Error::backend(
+            "write",
+            FileKind::Config,
+            &none,
+        ))?;
+        Self::with(backend, key, opened_with, config)
+    }
+
+    /// Opens a vault.
+    ///
+    /// # Errors
+    /// [`Error::NoVault`], [`Error::WrongPassword`], or what else stands in the way.
+    pub fn open(backend: Arc<dyn Backend>, password: &[u8]) -> Result<Self> {
+        let none = Id::default();
+        let sealed = backend.read(FileKind::Config, &none).map_err(|error| match error.kind() {
+            ErrorKind::NotFound => Error::NoVault { place: backend.place() },
+            _ => Error::backend("read", FileKind::Config, &none)(error),
+        })?;
+        let (opened_with, key) = key::find(&*backend, password)?;
+        let damaged = |fault: &str| Error::damaged(FileKind::Config, &none, fault);
+        let plain = key.open(sealed).ok_or_else(|| damaged("its seal is broken"))?;
+        let config: Config =
+            serde_json::from_slice(&plain).map_err(|error| damaged(&error.to_string()))?;
+        if !(1..=VERSION).contains(&config.version) {
+            return Err(Error::Version { version: config.version });
+        }
+        Self::with(backend, key, opened_with, config)
+    }
+
+    fn with(backend: Arc<dyn Backend>, key: Key, opened_with: Id, config: Config) -> Result<Self> {
+        let polynomial = u64::from_str_radix(&config.chunker_polynomial, 16).ok();
+        let cutter = polynomial.and_then(Cutter::new).ok_or_else(|| {
+            Error::damaged(FileKind::Config, &Id::default(), "its polynomial is none")
+        })?;
+        let compression = Compression::default();
+        Ok(Self { backend, key, opened_with, config, cutter, compression })
+    }
+
+    /// Chooses how hard what is written from now on is compressed.
+    pub const fn set_compression(&mut self, compression: Compression) {
+        self.compression = compression;
+    }
+
+    /// Returns the vault's own id.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        &self.config.id
+    }
+
+    pub(crate) fn backend(&self) -> &dyn Backend {
+        &*self.backend
+    }
+
+    pub(crate) const fn cutter(&self) -> &Cutter {
+        &self.cutter
+    }
+
+    /// Lists the keys.
+    ///
+    /// # Errors
+    /// A failed read.
+    pub fn keys(&self) -> Result<Vec<KeyFacts>> {
+        key::list(&*self.backend, &self.opened_with)
+    }
+
+    /// Adds a key for another password and returns its id.
+    ///
+    /// # Errors
+    /// A failed write.
+    pub fn add_key(&self, password: &[u8], cost: KeyCost, by: (&Who, Timestamp)) -> Result<Id> {
+        key::add(&*self.backend, &self.key, password, cost, by)
+    }
+
+    /// Removes a key, named by the first digits of its id.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] for the key in use, or a name that fits no key or several.
+    pub fn remove_key(&self, name: &str) -> Result<Id> {
+        let keys = self.keys()?;
+        let mut fitting = keys.iter().filter(|key| key.id.to_string().starts_with(name));
+        let (Some(found), None) = (fitting.next(), fitting.next()) else {
+            return Err(Error::Refused(format!("`{name}` names no key, or several")));
+        };
+        if found.is_used {
+            let text = "the key that this command was opened with cannot be removed by it";
+            return Err(Error::Refused(text.to_owned()));
+        }
+        self.remove(FileKind::Key, &found.id)?;
+        Ok(found.id)
+    }
+
+    /// Replaces the key that the vault was opened with by one for another password.
+    ///
+    /// # Errors
+    /// A failed write or removal; a key that opens is always there.
+    pub fn change_password(
+        &mut self,
+        password: &[u8],
+        cost: KeyCost,
+        by: (&Who, Timestamp),
+    ) -> Result<Id> {
+        let added = self.add_key(password, cost, by)?;
+        // The old key goes only after the new one was seen to open the vault.
+        key::find_one(&*self.backend, &added, password)?;
+        self.remove(FileKind::Key, &self.opened_with)?;
+        self.opened_with = added;
+        Ok(added)
+    }
+
+    pub(crate) fn list(&self, kind: FileKind) -> Result<Vec<(Id, u64)>> {
+        self.backend.list(kind).map_err(|source| Error::Backend {
+            action: "list",
+            what: format!("the files of kind {kind}"),
+            source,
+        })
+    }
+
+    pub(crate) fn remove(&self, kind: FileKind, id: &Id) -> Result<()> {
+        self.backend.remove(kind, id).map_err(Error::backend("remove", kind, id))
+    }
+
+    /// Reads a sealed file of JSON.
+    pub(crate) fn read_json<T: DeserializeOwned>(&self, kind: FileKind, id: &Id) -> Result<T> {
+        let plain = self.read_unpacked(kind, id)?;
+        serde_json::from_slice(&plain).map_err(|error| Error::damaged(kind, id, error))
+    }
+
+    /// Seals and writes JSON; returns the name it got.
+    pub(crate) fn write_json<T: Serialize>(&self, kind: FileKind, value: &T) -> Result<Id> {
+        let plain = serde_json::to_vec(value)
+            .map_err(|error| Error::Refused(format!("cannot encode a {kind}: {error}")))?;
+        let packed = match self.config.version {
+            1 => None,
+            _ => compress(&plain, self.compression),
+        };
+        let bytes = match packed {
+            Some(packed) => [&[COMPRESSED], packed.as_slice()].concat(),
+            None => plain,
+        };
+        let sealed = self.key.seal(&bytes)?;
+        let id = Id::of(&sealed);
+        self.backend.write(kind, &id, &sealed).map_err(Error::backend("write", kind, &id))?;
+        Ok(id)
+    }
+
+    fn read_unpacked(&self, kind: FileKind, id: &Id) -> Result<Vec<u8>> {
+        let sealed = self.backend.read(kind, id).map_err(Error::backend("read", kind, id))?;
+        let damaged = |fault: &str| Error::damaged(kind, id, fault);
+        if Id::of(&sealed) != *id {
+            return Err(damaged("its bytes do not have the hash that it is named by"));
+        }
+        let bytes = self.key.open(sealed).ok_or_else(|| damaged("its seal is broken"))?;
+        match bytes.split_first() {
+            Some((b'{' | b'[', _)) => Ok(bytes),
+            Some((&COMPRESSED, packed)) => decompress_unknown(packed, MAX_UNPACKED)
+                .ok_or_else(|| damaged("it cannot be decompressed")),
+            _ => Err(damaged("it is in no known encoding")),
+        }
+    }
+
+    /// Seals a piece or a folder for a pack: the sealed bytes, and the plain length if they are compressed.
+    fn seal_blob(&self, kind: BlobKind, plain: &[u8]) -> Result<(Vec<u8>, Option<u32>)> {
+        let wanted = self.config.version > 1
+            && (kind == BlobKind::Tree || self.compression != Compression::Off);
+        let packed = if wanted { compress(plain, self.compression) } else { None };
+        let packed = packed.filter(|packed| packed.len() < plain.len() || kind == BlobKind::Tree);
+        match packed {
+            Some(packed) => {
+                Ok((self.key.seal(&packed)?, Some(u32::try_from(plain.len()).unwrap_or(u32::MAX))))
+            }
+            None => Ok((self.key.seal(plain)?, None)),
+        }
+    }
+
+    /// Opens what was cut from a pack, and checks it against its id.
+    pub(crate) fn open_blob(
+        &self,
+        (kind, id): (BlobKind, &Id),
+        place: Place,
+        sealed: Vec<u8>,
+    ) -> Result<Vec<u8>> {
+        let damaged =
+            |fault: &str| Error::Blob { what: kind.name(), id: *id, fault: fault.to_owned() };
+        let bytes = self.key.open(sealed).ok_or_else(|| damaged("its seal is broken"))?;
+        let plain = match place.raw {
+            0 => bytes,
+            raw => decompress(&bytes, (raw as usize).min(MAX_BLOB))
+                .ok_or_else(|| damaged("it cannot be decompressed"))?,
+        };
+        if Id::of(&plain) != *id {
+            return Err(damaged("its bytes have another hash"));
+        }
+        Ok(plain)
+    }
+
+    /// Reads a piece or a folder.
+    ///
+    /// # Errors
+    /// [`Error::Blob`] if it is not there or damaged.
+    pub(crate) fn read_blob(&self, index: &Index, kind: BlobKind, id: &Id) -> Result<Vec<u8>> {
+        let failed = |fault: String| Error::Blob { what: kind.name(), id: *id, fault };
+        let place = index.find(kind, id).ok_or_else(|| failed("no index lists it".to_owned()))?;
+        let pack = index.pack(place);
+        let sealed = self
+            .backend
+            .read_range(FileKind::Pack, &pack, place.offset.into(), place.length as usize)
+            .map_err(|error| failed(format!("the pack `{pack}`: {error}")))?;
+        self.open_blob((kind, id), place, sealed)
+    }
+}
+
+impl Vault {
+    pub(crate) fn open_sealed(&self, sealed: Vec<u8>) -> Option<Vec<u8>> {
+        self.key.open(sealed)
+    }
+
+    /// Opens a blob as an index lists it.
+    pub(crate) fn open_stored(&self, blob: &index::StoredBlob, sealed: Vec<u8>) -> Result<Vec<u8>> {
+        self.open_blob((blob.kind, &blob.id), Place::of(blob), sealed)
+    }
+}

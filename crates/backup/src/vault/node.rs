@@ -1,0 +1,401 @@
+//! Folders in a vault: lists of nodes in JSON, sorted by name.
+//!
+//! Invariants
+//! * Names are bytes, written as Go writes a quoted string; what is read has no `/`, no zero byte, and is neither
+//!   empty, `.` nor `..`.
+//! * The names of a folder ascend, so that none stands twice.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use jiff::Timestamp;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::id::Id;
+
+/// Bits of a mode, as Go numbers them.
+pub(crate) mod go_mode {
+    pub(crate) const DIR: u32 = 1 << 31;
+    pub(crate) const SYMLINK: u32 = 1 << 27;
+    pub(crate) const DEVICE: u32 = 1 << 26;
+    pub(crate) const FIFO: u32 = 1 << 25;
+    pub(crate) const SOCKET: u32 = 1 << 24;
+    pub(crate) const SETUID: u32 = 1 << 23;
+    pub(crate) const SETGID: u32 = 1 << 22;
+    pub(crate) const CHARACTER: u32 = 1 << 21;
+    pub(crate) const STICKY: u32 = 1 << 20;
+}
+
+/// What a node is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum NodeKind {
+    /// A file.
+    File,
+    /// A folder.
+    Dir,
+    /// A symbolic link.
+    Symlink,
+    /// A block device.
+    Dev,
+    /// A character device.
+    Chardev,
+    /// A named pipe.
+    Fifo,
+    /// A socket.
+    Socket,
+    /// What the system could not tell.
+    Irregular,
+}
+
+/// A time with nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct Time {
+    /// Seconds since 1970.
+    pub seconds: i64,
+    /// Nanoseconds of the second.
+    pub nanos: u32,
+}
+
+impl Serialize for Time {
+    fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
+        let nanos = i32::try_from(self.nanos).unwrap_or(0);
+        // Years that have not four digits cannot be written down.
+        let seconds = self.seconds.clamp(-62_135_596_800, 253_402_207_200);
+        out.collect_str(&Timestamp::new(seconds, nanos).unwrap_or(Timestamp::UNIX_EPOCH))
+    }
+}
+
+impl<'de> Deserialize<'de> for Time {
+    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
+        let text = std::borrow::Cow::<str>::deserialize(input)?;
+        let time: Timestamp = match text.parse() {
+            Ok(time) => time,
+            // What Go writes for "no time".
+            Err(_) if text.starts_with("0001-01-01T") => Timestamp::UNIX_EPOCH,
+            Err(error) => return Err(D::Error::custom(error)),
+        };
+        let nanos = time.as_nanosecond();
+        Ok(Self {
+            seconds: i64::try_from(nanos.div_euclid(1_000_000_000)).unwrap_or(0),
+            nanos: u32::try_from(nanos.rem_euclid(1_000_000_000)).unwrap_or(0),
+        })
+    }
+}
+
+/// An extended attribute.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attribute {
+    /// Its name.
+    pub name: String,
+    /// Its bytes.
+    #[serde(with = "bytes_in_base64")]
+    pub value: Vec<u8>,
+}
+
+mod bytes_in_base64 {
+    use super::*;
+
+    pub(super) fn serialize<S: Serializer>(bytes: &[u8], out: S) -> Result<S::Ok, S::Error> {
+        out.serialize_str(&STANDARD.encode(bytes))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(input: D) -> Result<Vec<u8>, D::Error> {
+        let text = Option::<String>::deserialize(input)?.unwrap_or_default();
+        STANDARD.decode(text).map_err(D::Error::custom)
+    }
+}
+
+mod some_bytes_in_base64 {
+    use super::*;
+
+    pub(super) fn serialize<S: Serializer>(
+        bytes: &Option<Vec<u8>>,
+        out: S,
+    ) -> Result<S::Ok, S::Error> {
+        out.serialize_str(&STANDARD.encode(bytes.as_deref().unwrap_or_default()))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        input: D,
+    ) -> Result<Option<Vec<u8>>, D::Error> {
+        let text = Option::<String>::deserialize(input)?;
+        text.map(|text| STANDARD.decode(text).map_err(D::Error::custom)).transpose()
+    }
+}
+
+fn is_zero<T: Default + PartialEq>(number: &T) -> bool {
+    *number == T::default()
+}
+
+/// A file, folder or other thing in a folder.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Node {
+    /// Its name.
+    #[serde(with = "quoted")]
+    pub name: Vec<u8>,
+    /// What it is.
+    #[serde(rename = "type")]
+    pub kind: NodeKind,
+    /// Its mode, in Go's bits.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub mode: u32,
+    /// When its content changed.
+    #[serde(default)]
+    pub mtime: Time,
+    /// When it was read; the same as `mtime`, as nobody asks for more.
+    #[serde(default)]
+    pub atime: Time,
+    /// When anything of it changed.
+    #[serde(default)]
+    pub ctime: Time,
+    /// Its owner's number.
+    #[serde(default)]
+    pub uid: u32,
+    /// The number of its group.
+    #[serde(default)]
+    pub gid: u32,
+    /// Its owner's name.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub user: String,
+    /// The name of its group.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub group: String,
+    /// Its number in the file system.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub inode: u64,
+    /// The file system, told only for files with several names.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub device_id: u64,
+    /// Its length in bytes.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub size: u64,
+    /// How many names it has.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub links: u64,
+    /// Where a symbolic link leads, as text.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub linktarget: String,
+    /// The same as bytes, if it is no text.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "some_bytes_in_base64")]
+    pub linktarget_raw: Option<Vec<u8>>,
+    /// Extended attributes, access control lists among them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "or_empty")]
+    pub extended_attributes: Vec<Attribute>,
+    /// The numbers of a device.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub device: u64,
+    /// The pieces of a file.
+    #[serde(default)]
+    pub content: Option<Vec<Id>>,
+    /// The nodes of a folder.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub subtree: Option<Id>,
+}
+
+fn or_empty<'de, D: Deserializer<'de>>(input: D) -> Result<Vec<Attribute>, D::Error> {
+    Ok(Option::deserialize(input)?.unwrap_or_default())
+}
+
+impl Node {
+    /// Returns a node with nothing but a name and a kind.
+    #[must_use]
+    pub fn new(name: impl Into<Vec<u8>>, kind: NodeKind, mode: u32) -> Self {
+        let time = Time::default();
+        Self {
+            name: name.into(),
+            kind,
+            mode,
+            mtime: time,
+            atime: time,
+            ctime: time,
+            uid: 0,
+            gid: 0,
+            user: String::new(),
+            group: String::new(),
+            inode: 0,
+            device_id: 0,
+            size: 0,
+            links: 0,
+            linktarget: String::new(),
+            linktarget_raw: None,
+            extended_attributes: Vec::new(),
+            device: 0,
+            content: None,
+            subtree: None,
+        }
+    }
+
+    /// Returns where a symbolic link leads.
+    #[must_use]
+    pub fn target(&self) -> &[u8] {
+        self.linktarget_raw.as_deref().unwrap_or(self.linktarget.as_bytes())
+    }
+
+    /// Returns the name as text; bytes that are none are replaced.
+    #[must_use]
+    pub fn text_name(&self) -> String {
+        String::from_utf8_lossy(&self.name).into_owned()
+    }
+}
+
+/// A folder.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tree {
+    /// What is in it, by ascending name.
+    pub nodes: Vec<Node>,
+}
+
+impl Tree {
+    /// Returns the bytes that are stored.
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = serde_json::to_vec(self).unwrap_or_default();
+        bytes.push(b'\n');
+        bytes
+    }
+
+    /// Reads a folder, and refuses one that could harm whoever restores it.
+    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, String> {
+        let tree: Self = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+        for node in &tree.nodes {
+            let name = node.name.as_slice();
+            if matches!(name, b"" | b"." | b"..")
+                || name.iter().any(|byte| matches!(byte, b'/' | 0))
+            {
+                return Err(format!("`{}` is no name", node.text_name().escape_debug()));
+            }
+        }
+        if !tree.nodes.is_sorted_by(|left, right| left.name < right.name) {
+            return Err("its names do not ascend".to_owned());
+        }
+        Ok(tree)
+    }
+
+    /// Finds a node by its name.
+    pub(crate) fn find(&self, name: &[u8]) -> Option<&Node> {
+        let place = self.nodes.binary_search_by(|node| node.name.as_slice().cmp(name)).ok()?;
+        self.nodes.get(place)
+    }
+
+    /// Makes a folder of nodes in any order.
+    pub(crate) fn of(nodes: impl IntoIterator<Item = Node>) -> Self {
+        let nodes: BTreeMap<Vec<u8>, Node> =
+            nodes.into_iter().map(|node| (node.name.clone(), node)).collect();
+        Self { nodes: nodes.into_values().collect() }
+    }
+}
+
+/// Names as Go quotes strings, without the quotes around.
+mod quoted {
+    use super::*;
+
+    pub(super) fn serialize<S: Serializer>(name: &[u8], out: S) -> Result<S::Ok, S::Error> {
+        out.serialize_str(&quote(name))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(input: D) -> Result<Vec<u8>, D::Error> {
+        let text = std::borrow::Cow::<str>::deserialize(input)?;
+        unquote(&text).ok_or_else(|| D::Error::custom("a name is not quoted as it should be"))
+    }
+}
+
+fn quote(name: &[u8]) -> String {
+    let mut text = String::with_capacity(name.len());
+    for part in name.utf8_chunks() {
+        for letter in part.valid().chars() {
+            match letter {
+                '"' => text.push_str("\\\""),
+                '\\' => text.push_str("\\\\"),
+                '\u{7}' => text.push_str("\\a"),
+                '\u{8}' => text.push_str("\\b"),
+                '\u{c}' => text.push_str("\\f"),
+                '\n' => text.push_str("\\n"),
+                '\r' => text.push_str("\\r"),
+                '\t' => text.push_str("\\t"),
+                '\u{b}' => text.push_str("\\v"),
+                '\0'..'\u{20}' | '\u{7f}' => push_byte(&mut text, letter as u8),
+                _ => text.push(letter),
+            }
+        }
+        for byte in part.invalid() {
+            push_byte(&mut text, *byte);
+        }
+    }
+    text
+}
+
+fn push_byte(text: &mut String, byte: u8) {
+    // Writing to a string cannot fail.
+    write!(text, "\\x{byte:02x}").ok();
+}
+
+fn unquote(text: &str) -> Option<Vec<u8>> {
+    let mut name = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once('\\') {
+        name.extend_from_slice(before.as_bytes());
+        let mut letters = after.chars();
+        let letter = letters.next()?;
+        rest = letters.as_str();
+        let number = |text: &mut &str, digits: usize, radix: u32| -> Option<u32> {
+            let (head, tail) = text.split_at_checked(digits)?;
+            *text = tail;
+            u32::from_str_radix(head, radix).ok()
+        };
+        match letter {
+            'a' => name.push(7),
+            'b' => name.push(8),
+            'f' => name.push(12),
+            'n' => name.push(b'\n'),
+            'r' => name.push(b'\r'),
+            't' => name.push(b'\t'),
+            'v' => name.push(11),
+            '\\' | '"' | '\'' => name.push(letter as u8),
+            'x' => name.push(u8::try_from(number(&mut rest, 2, 16)?).ok()?),
+            'u' | 'U' => {
+                let digits = if letter == 'u' { 4 } else { 8 };
+                let letter = char::from_u32(number(&mut rest, digits, 16)?)?;
+                name.extend_from_slice(letter.encode_utf8(&mut [0; 4]).as_bytes());
+            }
+            '0'..='7' => {
+                let mut octal = after;
+                name.push(u8::try_from(number(&mut octal, 3, 8)?).ok()?);
+                rest = octal;
+            }
+            _ => return None,
+        }
+    }
+    name.extend_from_slice(rest.as_bytes());
+    Some(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_survive_quoting() {
+        for name in [b"plain".as_slice(), b"a\"b\\c", b"\xff\xfe\n\t\x01", "ü🦀".as_bytes()] {
+            assert_eq!(unquote(&quote(name)).unwrap(), name);
+        }
+        assert_eq!(unquote("a\\u00e4\\x41\\101").unwrap(), "aäAA".as_bytes());
+        assert!(unquote("\\q").is_none() && unquote("\\x4").is_none() && unquote("\\").is_none());
+    }
+
+    #[test]
+    fn harmful_folders_are_refused() {
+        let tree = |names: &[&str]| {
+            let nodes = names.iter().map(|name| Node::new(*name, NodeKind::Fifo, 0)).collect();
+            Tree::parse(&Tree { nodes }.to_bytes())
+        };
+        assert!(tree(&["a", "b"]).is_ok());
+        for bad in
+            [["", "b"], [".", "b"], ["..", "b"], ["a/b", "b"], ["\0", "b"], ["b", "a"], ["a", "a"]]
+        {
+            assert!(tree(&bad).is_err(), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,328 @@
+//! Writing blobs: sealed on the threads that bring them, gathered in packs, written by threads of their own.
+//!
+//! In: plain bytes of pieces and folders. Out: packs, and the index files that list them.
+//!
+//! Invariants
+//! * A blob that is listed, or was brought before, is not written again.
+//! * An index file is written only after all its packs are durable, and [`Writer::finish`] returns after all indexes.
+//! * Memory is bounded: some packs wait to be written, then whoever brings more waits.
+//!
+//! On failure: the first failure is kept, all later calls return it or stop, and nothing more is listed.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+
+use parking_lot::Mutex;
+
+use super::Vault;
+use super::index::{BlobKind, Index, StoredBlob, StoredIndex, StoredPack};
+use super::lock::Lock;
+use crate::backend::FileKind;
+use crate::error::{Error, Result};
+use crate::id::Id;
+
+/// A pack is closed when it reaches this length.
+const PACK_BYTES: usize = 16 << 20;
+/// A pack is closed when it holds so many blobs, so that its header stays small.
+const PACK_BLOBS: usize = 10_000;
+/// An index file is written when so many blobs wait for one.
+const INDEX_BLOBS: usize = 50_000;
+/// Packs that wait to be written.
+const QUEUE: usize = 2;
+const CONNECTIONS: usize = 2;
+
+/// What was written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Written {
+    /// Pieces that the vault lacked.
+    pub pieces: u64,
+    /// Folders that the vault lacked.
+    pub folders: u64,
+    /// Their plain bytes.
+    pub plain_bytes: u64,
+    /// The bytes of the packs they are in.
+    pub stored_bytes: u64,
+}
+
+#[derive(Debug, Default)]
+struct Pack {
+    bytes: Vec<u8>,
+    blobs: Vec<StoredBlob>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    /// Packs that are durable and in no index file yet.
+    unlisted: Mutex<StoredIndex>,
+    /// Packs that are listed.
+    listed: Mutex<Vec<StoredPack>>,
+    failure: Mutex<Option<Error>>,
+    has_failed: AtomicBool,
+    stored_bytes: AtomicU64,
+}
+
+impl Shared {
+    fn fail(&self, error: Error) {
+        self.failure.lock().get_or_insert(error);
+        self.has_failed.store(true, Ordering::Release);
+    }
+}
+
+/// Writes blobs into a vault.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    vault: Arc<Vault>,
+    index: Arc<Index>,
+    seen: Mutex<HashSet<(BlobKind, Id)>>,
+    packs: [Mutex<Pack>; 2],
+    queue: Option<SyncSender<Pack>>,
+    threads: Vec<JoinHandle<()>>,
+    shared: Arc<Shared>,
+    pieces: AtomicU64,
+    folders: AtomicU64,
+    plain_bytes: AtomicU64,
+}
+
+impl Writer {
+    /// Begins; what `index` lists is in the vault already.
+    pub(crate) fn new(vault: &Arc<Vault>, index: &Arc<Index>) -> Self {
+        let (queue, packs) = sync_channel(QUEUE);
+        let packs = Arc::new(Mutex::new(packs));
+        let shared = Arc::new(Shared::default());
+        let threads = (0..CONNECTIONS).map(|_| {
+            let (vault, packs, shared) = (vault.clone(), packs.clone(), shared.clone());
+            std::thread::spawn(move || write_packs(&vault, &packs, &shared))
+        });
+        Self {
+            vault: vault.clone(),
+            index: index.clone(),
+            seen: Mutex::default(),
+            packs: Default::default(),
+            queue: Some(queue),
+            threads: threads.collect(),
+            shared,
+            pieces: AtomicU64::new(0),
+            folders: AtomicU64::new(0),
+            plain_bytes: AtomicU64::new(0),
+        }
+    }
+
+    /// Tells whether a blob is in the vault, or was brought.
+    pub(crate) fn contains(&self, kind: BlobKind, id: &Id) -> bool {
+        self.index.contains(kind, id) || self.seen.lock().contains(&(kind, *id))
+    }
+
+    /// Brings a blob; returns its id, and whether it is new.
+    pub(crate) fn add(&self, kind: BlobKind, plain: &[u8]) -> Result<(Id, bool)> {
+        let id = Id::of(plain);
+        if self.index.contains(kind, &id) || !self.seen.lock().insert((kind, id)) {
+            return Ok((id, false));
+        }
+        let (sealed, raw) = self.vault.seal_blob(kind, plain)?;
+        match kind {
+            BlobKind::Data => self.pieces.fetch_add(1, Ordering::Relaxed),
+            BlobKind::Tree => self.folders.fetch_add(1, Ordering::Relaxed),
+        };
+        self.plain_bytes.fetch_add(plain.len() as u64, Ordering::Relaxed);
+        self.append((kind, id), &sealed, raw)?;
+        Ok((id, true))
+    }
+
+    /// Appends sealed bytes as they are.
+    pub(crate) fn append(
+        &self,
+        (kind, id): (BlobKind, Id),
+        sealed: &[u8],
+        raw: Option<u32>,
+    ) -> Result<()> {
+        let [data, trees] = &self.packs;
+        let full = {
+            let mut pack = if kind == BlobKind::Data { data } else { trees }.lock();
+            let offset = length_of(pack.bytes.len());
+            let length = length_of(sealed.len());
+            pack.bytes.extend_from_slice(sealed);
+            pack.blobs.push(StoredBlob { id, kind, offset, length, uncompressed_length: raw });
+            let is_full = pack.bytes.len() >= PACK_BYTES || pack.blobs.len() >= PACK_BLOBS;
+            is_full.then(|| std::mem::take(&mut *pack))
+        };
+        full.map_or(Ok(()), |pack| self.send(pack))
+    }
+
+    fn send(&self, pack: Pack) -> Result<()> {
+        self.fail_if_failed()?;
+        let sent = self.queue.as_ref().map(|queue| queue.send(pack));
+        match sent {
+            Some(Ok(())) => Ok(()),
+            _ => self.fail_if_failed().and(Err(Error::Interrupted)),
+        }
+    }
+
+    fn fail_if_failed(&self) -> Result<()> {
+        if !self.shared.has_failed.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        // Whoever comes first tells why; the others only stop.
+        Err(self.shared.failure.lock().take().unwrap_or(Error::Interrupted))
+    }
+
+    /// Writes what is left, and the index. `lock` is confirmed before anything is listed.
+    pub(crate) fn finish(mut self, lock: &Lock) -> Result<(Written, Vec<StoredPack>)> {
+        for pack in std::mem::take(&mut self.packs) {
+            let pack = pack.into_inner();
+            if !pack.blobs.is_empty() {
+                self.send(pack)?;
+            }
+        }
+        self.join();
+        self.fail_if_failed()?;
+        lock.confirm()?;
+        let unlisted = std::mem::take(&mut *self.shared.unlisted.lock());
+        list(&self.vault, unlisted, &self.shared.listed)?;
+        let written = Written {
+            pieces: self.pieces.load(Ordering::Relaxed),
+            folders: self.folders.load(Ordering::Relaxed),
+            plain_bytes: self.plain_bytes.load(Ordering::Relaxed),
+            stored_bytes: self.shared.stored_bytes.load(Ordering::Relaxed),
+        };
+        let listed = std::mem::take(&mut *self.shared.listed.lock());
+        Ok((written, listed))
+    }
+
+    fn join(&mut self) {
+        drop(self.queue.take());
+        for thread in self.threads.drain(..) {
+            if thread.join().is_err() {
+                self.shared.fail(Error::Interrupted);
+            }
+        }
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        // Packs that are written without being listed are garbage, which a prune removes.
+        self.join();
+    }
+}
+
+fn length_of(length: usize) -> u32 {
+    u32::try_from(length).unwrap_or(u32::MAX)
+}
+
+/// Writes index files for packs that are durable.
+fn list(vault: &Vault, index: StoredIndex, listed: &Mutex<Vec<StoredPack>>) -> Result<()> {
+    if index.packs.is_empty() {
+        return Ok(());
+    }
+    vault.write_json(FileKind::Index, &index)?;
+    listed.lock().extend(index.packs);
+    Ok(())
+}
+
+/// Writes packs until there are no more, or one fails.
+fn write_packs(vault: &Vault, packs: &Mutex<Receiver<Pack>>, shared: &Shared) {
+    loop {
+        let received = packs.lock().recv();
+        let Ok(pack) = received else { return };
+        // After a failure, the rest is taken and dropped, so that nobody waits for room.
+        if shared.has_failed.load(Ordering::Acquire) {
+            continue;
+        }
+        if let Err(error) = write_pack(vault, pack, shared) {
+            shared.fail(error);
+        }
+    }
+}
+
+fn write_pack(vault: &Vault, mut pack: Pack, shared: &Shared) -> Result<()> {
+    let header = vault.key.seal(&header_of(&pack.blobs))?;
+    pack.bytes.extend_from_slice(&header);
+    pack.bytes.extend_from_slice(&length_of(header.len()).to_le_bytes());
+    let id = Id::of(&pack.bytes);
+    vault.backend.write(FileKind::Pack, &id, &pack.bytes).map_err(Error::backend(
+        "write",
+        FileKind::Pack,
+        &id,
+    ))?;
+    shared.stored_bytes.fetch_add(pack.bytes.len() as u64, Ordering::Relaxed);
+    let full = {
+        let mut unlisted = shared.unlisted.lock();
+        unlisted.packs.push(StoredPack { id, blobs: pack.blobs });
+        let waiting: usize = unlisted.packs.iter().map(|pack| pack.blobs.len()).sum();
+        (waiting >= INDEX_BLOBS).then(|| std::mem::take(&mut *unlisted))
+    };
+    full.map_or(Ok(()), |full| list(vault, full, &shared.listed))
+}
+
+/// Encodes what a pack holds: kind, lengths and id of each blob.
+fn header_of(blobs: &[StoredBlob]) -> Vec<u8> {
+    let mut header = Vec::with_capacity(blobs.len() * 41);
+    for blob in blobs {
+        let kind = match (blob.kind, blob.uncompressed_length) {
+            (BlobKind::Data, None) => 0,
+            (BlobKind::Tree, None) => 1,
+            (BlobKind::Data, Some(_)) => 2,
+            (BlobKind::Tree, Some(_)) => 3,
+        };
+        header.push(kind);
+        header.extend_from_slice(&blob.length.to_le_bytes());
+        if let Some(raw) = blob.uncompressed_length {
+            header.extend_from_slice(&raw.to_le_bytes());
+        }
+        header.extend_from_slice(blob.id.as_bytes());
+    }
+    header
+}
+
+/// Decodes the header of a pack; nothing if it is damaged.
+pub(crate) fn parse_header(mut header: &[u8]) -> Option<Vec<StoredBlob>> {
+    let mut blobs = Vec::new();
+    let mut offset = 0_u32;
+    while let Some((kind, rest)) = header.split_first() {
+        let (length, mut rest) = rest.split_first_chunk::<4>()?;
+        let mut raw = None;
+        if *kind > 1 {
+            let (plain, after) = rest.split_first_chunk::<4>()?;
+            (raw, rest) = (Some(u32::from_le_bytes(*plain)), after);
+        }
+        let (id, rest) = rest.split_first_chunk::<32>()?;
+        let kind = match kind {
+            0 | 2 => BlobKind::Data,
+            1 | 3 => BlobKind::Tree,
+            _ => return None,
+        };
+        let length = u32::from_le_bytes(*length);
+        let id = Id::from_bytes(*id);
+        blobs.push(StoredBlob { id, kind, offset, length, uncompressed_length: raw });
+        offset = offset.checked_add(length)?;
+        header = rest;
+    }
+    Some(blobs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_survive_and_damage_is_no_panic() {
+        let blob = |kind, offset, raw| StoredBlob {
+            id: Id::of(&[1]),
+            kind,
+            offset,
+            length: 7,
+            uncompressed_length: raw,
+        };
+        let blobs = [blob(BlobKind::Data, 0, Some(9)), blob(BlobKind::Tree, 7, None)];
+        let header = header_of(&blobs);
+        let parsed = parse_header(&header).unwrap();
+        assert_eq!(format!("{parsed:?}"), format!("{blobs:?}"));
+        for length in 0..header.len() {
+            assert_eq!(parse_header(&header[..length]).is_some(), length == 0 || length == 41);
+        }
+        assert!(parse_header(&[4; 41]).is_none());
+    }
+}

@@ -1,0 +1,170 @@
+//! Folders that are saved and restored.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::sync::atomic::Ordering;
+
+use tympan_backup::{
+    Excludes, Existing, NodeKind, Parent, Progress, RestoreOptions, SaveOptions, Snapshot, Who,
+    diff, find_path, restore, walk,
+};
+
+use crate::support::{Bench, describe, now, plant, save, save_with};
+
+#[test]
+fn everything_comes_back() {
+    let bench = Bench::new();
+    plant(&bench.source());
+    let saved = bench.save();
+    assert!(saved.faults.is_empty(), "{:?}", saved.faults);
+    let restored = bench.restore(&saved.snapshot, "out");
+    assert!(restored.faults.is_empty(), "{:?}", restored.faults);
+    assert_eq!(describe(&bench.path("out")), describe(&bench.source()));
+    let sparse = fs::metadata(bench.path("out/sparse")).unwrap();
+    assert!(sparse.blocks() * 512 < 1 << 20, "{} blocks", sparse.blocks());
+}
+
+#[test]
+fn what_did_not_change_is_neither_read_nor_written() {
+    let bench = Bench::new();
+    plant(&bench.source());
+    let first = bench.save();
+    let progress = Progress::default();
+    let options = SaveOptions::new(Who::this_process(), now());
+    let second = save_with(&bench.vault, &[bench.source()], &options, &progress).unwrap();
+    assert_eq!(progress.read_items.load(Ordering::Relaxed), 0);
+    // The folder above all tests' folders may have changed.
+    assert!(second.written.pieces == 0 && second.written.folders <= 2, "{:?}", second.written);
+    let tree = |snapshot: &Snapshot| {
+        let path = bench.source().display().to_string();
+        find_path(&bench.vault, &bench.index(), snapshot, &path).unwrap().subtree
+    };
+    assert_eq!(tree(&second.snapshot), tree(&first.snapshot));
+    assert_eq!(second.snapshot.parent, Some(first.snapshot.id));
+
+    fs::write(bench.source().join("deep/er/new"), "new").unwrap();
+    let progress = Progress::default();
+    let third = save_with(&bench.vault, &[bench.source()], &options, &progress).unwrap();
+    assert_eq!(progress.read_items.load(Ordering::Relaxed), 1);
+    assert_eq!(third.written.pieces, 1);
+    // Without a parent all is read, and the same comes of it.
+    let options = SaveOptions { parent: Parent::Nothing, ..options };
+    let full = save_with(&bench.vault, &[bench.source()], &options, &progress).unwrap();
+    assert_eq!(tree(&full.snapshot), tree(&third.snapshot));
+    assert_eq!(full.written.pieces, 0);
+}
+
+#[test]
+fn a_file_replaced_with_equal_length_and_time_is_noticed() {
+    let bench = Bench::new();
+    fs::create_dir(bench.source()).unwrap();
+    let file = bench.source().join("file");
+    fs::write(&file, "one").unwrap();
+    let time = fs::metadata(&file).unwrap().modified().unwrap();
+    bench.save();
+    fs::write(bench.source().join("other"), "two").unwrap();
+    fs::rename(bench.source().join("other"), &file).unwrap();
+    fs::File::open(&file).unwrap().set_modified(time).unwrap();
+    let saved = bench.save();
+    bench.restore(&saved.snapshot, "out");
+    assert_eq!(fs::read_to_string(bench.path("out/file")).unwrap(), "two");
+}
+
+#[test]
+fn excludes_and_marked_caches_stay_out() {
+    let bench = Bench::new();
+    let source = bench.source();
+    for folder in ["keep", "cache", "node_modules"] {
+        fs::create_dir_all(source.join(folder)).unwrap();
+        fs::write(source.join(folder).join("file.txt"), folder).unwrap();
+    }
+    let mark = "Signature: 8a477f597d28d172789f06886806bc55\n";
+    fs::write(source.join("cache/CACHEDIR.TAG"), mark).unwrap();
+    fs::write(source.join("keep/x.tmp"), "").unwrap();
+    let mut excludes = Excludes::new(vec!["*.tmp".into(), "node_modules".into()]).unwrap();
+    excludes.caches = true;
+    let options = SaveOptions { excludes, ..SaveOptions::new(Who::this_process(), now()) };
+    let saved = save_with(&bench.vault, &[source], &options, &Progress::default()).unwrap();
+    let mut paths = Vec::new();
+    let index = bench.index();
+    let node =
+        find_path(&bench.vault, &index, &saved.snapshot, &bench.source().display().to_string());
+    walk((&bench.vault, &index), &node.unwrap().subtree.unwrap(), "", &mut |path, _| {
+        paths.push(path.to_owned());
+        Ok(())
+    })
+    .unwrap();
+    assert_eq!(paths, ["/cache", "/cache/CACHEDIR.TAG", "/keep", "/keep/file.txt"]);
+    assert_eq!(saved.snapshot.excludes, ["*.tmp", "node_modules"]);
+}
+
+#[test]
+fn a_restore_replaces_only_what_differs_and_nothing_outside() {
+    let bench = Bench::new();
+    plant(&bench.source());
+    let saved = bench.save();
+    bench.restore(&saved.snapshot, "out");
+    let out = bench.path("out");
+    // What is in the way: a changed file, a link in place of a folder, a file in place of a folder.
+    fs::write(out.join("a.txt"), "spoiled").unwrap();
+    fs::remove_dir_all(out.join("deep")).unwrap();
+    fs::create_dir(bench.path("outside")).unwrap();
+    std::os::unix::fs::symlink(bench.path("outside"), out.join("deep")).unwrap();
+    fs::remove_dir(out.join("empty")).unwrap();
+    fs::write(out.join("empty"), "a file").unwrap();
+    let untouched = fs::metadata(out.join("sparse")).unwrap().ino();
+
+    let index = bench.index();
+    let path = bench.source().display().to_string();
+    let node = find_path(&bench.vault, &index, &saved.snapshot, &path).unwrap();
+    let progress = Progress::default();
+    let refuse = RestoreOptions::default();
+    assert!(restore((&bench.vault, &index), &node, &out, (&refuse, &progress)).is_err());
+    let replace = RestoreOptions { existing: Existing::Replace };
+    let restored = restore((&bench.vault, &index), &node, &out, (&replace, &progress)).unwrap();
+    assert!(restored.faults.is_empty(), "{:?}", restored.faults);
+    assert_eq!(describe(&out), describe(&bench.source()));
+    assert_eq!(fs::metadata(out.join("sparse")).unwrap().ino(), untouched);
+    assert_eq!(fs::read_dir(bench.path("outside")).unwrap().count(), 0);
+}
+
+#[test]
+fn several_paths_and_single_files_are_one_snapshot() {
+    let bench = Bench::new();
+    plant(&bench.source());
+    let paths = [bench.source().join("deep"), bench.source().join("a.txt")];
+    let saved = save(&bench.vault, &paths).unwrap();
+    let index = bench.index();
+    let above = bench.source().display().to_string();
+    let node = find_path(&bench.vault, &index, &saved.snapshot, &above).unwrap();
+    let tree = bench.vault.read_tree(&index, &node.subtree.unwrap()).unwrap();
+    let names: Vec<String> = tree.nodes.iter().map(tympan_backup::Node::text_name).collect();
+    assert_eq!(names, ["a.txt", "deep"]);
+    let file = find_path(&bench.vault, &index, &saved.snapshot, &format!("{above}/a.txt")).unwrap();
+    assert_eq!(file.kind, NodeKind::File);
+    let mut bytes = Vec::new();
+    tympan_backup::dump((&bench.vault, &index), &file, &mut bytes).unwrap();
+    assert_eq!(bytes, b"some text");
+    assert!(save(&bench.vault, &[bench.path("absent")]).is_err());
+}
+
+#[test]
+fn differences_are_told_path_by_path() {
+    let bench = Bench::new();
+    plant(&bench.source());
+    let old = bench.save().snapshot;
+    let source = bench.source();
+    fs::write(source.join("a.txt"), "changed text").unwrap();
+    fs::remove_file(source.join("nothing")).unwrap();
+    fs::create_dir(source.join("young")).unwrap();
+    fs::write(source.join("young/one"), "1").unwrap();
+    let new = bench.save().snapshot;
+    let mut found = Vec::new();
+    diff((&bench.vault, &bench.index()), (&old.tree, &new.tree), "", &mut found).unwrap();
+    let above = source.display().to_string();
+    let lines: Vec<String> = found
+        .iter()
+        .filter_map(|one| Some(format!("{}{}", one.change.sign(), one.path.strip_prefix(&above)?)))
+        .collect();
+    assert_eq!(lines, ["U/", "M/a.txt", "-/nothing", "+/young/", "+/young/one"]);
+}

@@ -1,0 +1,132 @@
+//! The same vaults, used by the stock restic: what one writes, the other checks, restores and maintains.
+
+use std::fs;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tympan_backup::{Error, LocalBackend, Lock, LockMode, Vault, Who, find_path};
+
+use crate::support::{Bench, PASSWORD, describe, noise, plant, prune_vault, restic, save};
+
+#[test]
+fn restic_checks_and_restores_what_was_saved_here() {
+    let bench = Bench::new();
+    plant(&bench.source());
+    bench.save();
+    fs::write(bench.source().join("deep/later"), noise(2 << 20, 3)).unwrap();
+    let saved = bench.save();
+    bench.restic_ok(&["check", "--read-data"]);
+    let out = bench.path("out");
+    let Some(output) = bench.restic(&["restore", "latest", "--target", out.to_str().unwrap()])
+    else {
+        return;
+    };
+    assert!(output.status.success(), "{output:?}");
+    let restored = out.join(bench.source().strip_prefix("/").unwrap());
+    assert_eq!(describe(&restored), describe(&bench.source()));
+    let list = bench.restic(&["snapshots", "--json"]).unwrap();
+    let list: serde_json::Value = serde_json::from_slice(&list.stdout).unwrap();
+    assert_eq!(list.as_array().unwrap().len(), 2);
+    assert_eq!(list[1]["id"], saved.snapshot.id.to_string());
+}
+
+#[test]
+fn what_restic_saved_is_restored_here_compressed_or_not() {
+    for version in ["1", "2"] {
+        let bench = Bench::new();
+        plant(&bench.source());
+        let place = bench.path("theirs");
+        let source = bench.source();
+        let source = source.to_str().unwrap();
+        let run = |arguments: &[&str]| restic(&place, arguments);
+        let Some(made) = run(&["init", "--repository-version", version]) else { return };
+        assert!(made.status.success(), "{made:?}");
+        assert!(run(&["backup", source]).unwrap().status.success());
+        let backend = Arc::new(LocalBackend::new(&place));
+        let vault = Arc::new(Vault::open(backend, PASSWORD.as_bytes()).unwrap());
+        let theirs = Bench { vault, ..bench };
+        let snapshot = theirs.vault.find_snapshot("latest").unwrap();
+        let restored = theirs.restore(&snapshot, "out");
+        assert!(restored.faults.is_empty(), "{:?}", restored.faults);
+        assert_eq!(describe(&theirs.path("out")), describe(&theirs.source()));
+        let report = theirs.check();
+        assert!(report.faults.is_empty(), "{:?}", report.faults);
+
+        // A save here shares the pieces that restic cut, and restic goes on with both.
+        let saved = theirs.save();
+        assert_eq!(saved.written.pieces, 0, "format {version}");
+        for arguments in [["check", "--read-data"].as_slice(), &["forget", "latest", "--prune"]] {
+            let output = run(arguments).unwrap();
+            assert!(output.status.success(), "{arguments:?}: {output:?}");
+        }
+        let report = theirs.check();
+        assert!(report.faults.is_empty(), "{:?}", report.faults);
+    }
+}
+
+#[test]
+fn restic_prunes_what_was_saved_here_and_the_other_way_round() {
+    let bench = Bench::new();
+    plant(&bench.source());
+    let first = bench.save();
+    fs::remove_file(bench.source().join("deep/er/est/b.bin")).unwrap();
+    let second = bench.save();
+    let id = first.snapshot.id.to_string();
+    bench.restic_ok(&["forget", &id, "--prune"]);
+    let report = bench.check();
+    assert!(report.faults.is_empty(), "{:?}", report.faults);
+    fs::write(bench.source().join("x"), noise(1 << 20, 5)).unwrap();
+    let third = bench.save();
+    bench.vault.forget(&second.snapshot.id).unwrap();
+    bench.vault.forget(&third.snapshot.id).unwrap();
+    fs::remove_file(bench.source().join("x")).unwrap();
+    let last = bench.save();
+    prune_vault(&bench.vault).unwrap();
+    bench.restic_ok(&["check", "--read-data"]);
+    bench.restore(&last.snapshot, "out");
+    assert_eq!(describe(&bench.path("out")), describe(&bench.source()));
+}
+
+#[test]
+fn locks_are_honored_on_both_sides() {
+    let bench = Bench::new();
+    plant(&bench.source());
+    bench.save();
+    let who = Who::this_process();
+    let lock = Lock::take(&bench.vault, &who, LockMode::Exclusive, Duration::ZERO).unwrap();
+    let source = bench.source();
+    let Some(output) = bench.restic(&["backup", source.to_str().unwrap()]) else { return };
+    assert!(!output.status.success());
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(text.contains("locked exclusively"), "{text}");
+    drop(lock);
+    let lock = Lock::take(&bench.vault, &who, LockMode::Shared, Duration::ZERO).unwrap();
+    bench.restic_ok(&["backup", source.to_str().unwrap()]);
+    assert!(!bench.restic(&["prune"]).unwrap().status.success());
+    drop(lock);
+    bench.restic_ok(&["prune"]);
+
+    // restic holds a shared lock while it waits for what it shall save.
+    let mut running = std::process::Command::new("restic")
+        .args(["--no-cache", "-r"])
+        .arg(bench.path("vault"))
+        .args(["backup", "--stdin"])
+        .env("RESTIC_PASSWORD", PASSWORD)
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    while fs::read_dir(bench.path("vault/locks")).unwrap().next().is_none() {
+        assert!(running.try_wait().unwrap().is_none(), "restic has ended");
+        std::thread::yield_now();
+    }
+    assert!(matches!(prune_vault(&bench.vault), Err(Error::Locked { exclusive: false, .. })));
+    save(&bench.vault, &[bench.source()]).unwrap();
+    let mut input = running.stdin.take().unwrap();
+    std::io::Write::write_all(&mut input, b"something").unwrap();
+    drop(input);
+    assert!(running.wait().unwrap().success());
+    prune_vault(&bench.vault).unwrap();
+    let latest = bench.vault.find_snapshot("latest").unwrap();
+    assert!(find_path(&bench.vault, &bench.index(), &latest, "/").is_ok());
+}

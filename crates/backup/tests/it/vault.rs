@@ -1,0 +1,101 @@
+//! Vaults: keys, damage, what is refused.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::sync::Arc;
+
+use tympan_backup::{Error, FileKind, LocalBackend, Vault, Who, find_path};
+
+use crate::support::{Bench, COST, PASSWORD, describe, now, plant, some_file};
+
+#[test]
+fn keys_open_until_they_are_removed() {
+    let bench = Bench::new();
+    let place = bench.path("vault");
+    let open =
+        |password: &str| Vault::open(Arc::new(LocalBackend::new(&place)), password.as_bytes());
+    let who = Who::this_process();
+    let second = bench.vault.add_key(b"second", COST, (&who, now())).unwrap();
+    assert_eq!(bench.vault.keys().unwrap().len(), 2);
+    assert!(matches!(open("wrong"), Err(Error::WrongPassword)));
+    let mut opened = open("second").unwrap();
+    assert!(opened.remove_key(&second.short()).is_err(), "the key in use stays");
+    opened.change_password(b"third", COST, (&who, now())).unwrap();
+    assert!(matches!(open("second"), Err(Error::WrongPassword)));
+    assert!(open("third").is_ok() && open(PASSWORD).is_ok());
+    let used = opened.keys().unwrap().into_iter().find(|key| !key.is_used).unwrap();
+    opened.remove_key(&used.id.short()).unwrap();
+    assert!(matches!(open(PASSWORD), Err(Error::WrongPassword)));
+    assert!(open("third").is_ok());
+}
+
+#[test]
+fn places_that_hold_no_vault_or_something_else_are_refused() {
+    let bench = Bench::new();
+    let by = (&Who::this_process(), now());
+    let again = Arc::new(LocalBackend::new(bench.path("vault")));
+    assert!(matches!(Vault::init(again, b"x", COST, by), Err(Error::VaultExists { .. })));
+    let nowhere = Arc::new(LocalBackend::new(bench.path("nowhere")));
+    assert!(matches!(Vault::open(nowhere, b"x"), Err(Error::NoVault { .. })));
+    assert!(!bench.path("nowhere").exists());
+}
+
+/// Damages a file of each kind in several ways; a check must tell, and reading must not bring wrong bytes.
+#[test]
+fn damage_is_told_and_never_restored() {
+    let bench = Bench::new();
+    plant(&bench.source());
+    let saved = bench.save();
+    let path = bench.source().display().to_string();
+    for kind in [FileKind::Pack, FileKind::Index, FileKind::Snapshot] {
+        let file = some_file(&bench.vault, &bench, kind);
+        let whole = fs::read(&file).unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+        let mut flipped = whole.clone();
+        flipped[whole.len() / 2] ^= 1;
+        let mut header = whole.clone();
+        header[whole.len() - 3] ^= 0x80;
+        let cut = whole[..whole.len() / 2].to_vec();
+        for damaged in [flipped, header, cut, vec![0; whole.len()], Vec::new()] {
+            fs::write(&file, damaged).unwrap();
+            let report = bench.check();
+            assert!(!report.faults.is_empty(), "{kind}");
+            let vault = bench.open_through(Arc::new(LocalBackend::new(bench.path("vault"))));
+            let Ok(index) = tympan_backup::Index::load(&vault) else { continue };
+            let Ok(node) = find_path(&vault, &index, &saved.snapshot, &path) else { continue };
+            let restored = bench.restore_node(&node, "out");
+            let out = describe(&bench.path("out"));
+            let lost = describe(&bench.source()).iter().filter(|line| !out.contains(line)).count();
+            assert_eq!(restored.faults.is_empty(), lost == 0, "{:?}", restored.faults);
+            fs::remove_dir_all(bench.path("out")).unwrap();
+        }
+        fs::write(&file, &whole).unwrap();
+        fs::remove_file(&file).unwrap();
+        if kind != FileKind::Snapshot {
+            assert!(!bench.check().faults.is_empty(), "{kind} removed");
+            assert!(bench.prune().is_err(), "a damaged vault is not pruned");
+        }
+        fs::write(&file, &whole).unwrap();
+    }
+    assert!(bench.check().faults.is_empty());
+}
+
+#[test]
+fn pruning_frees_what_no_snapshot_needs() {
+    let bench = Bench::new();
+    plant(&bench.source());
+    let first = bench.save();
+    fs::remove_file(bench.source().join("deep/er/est/b.bin")).unwrap();
+    let second = bench.save();
+    assert_eq!(bench.prune().unwrap().removed_packs, 0);
+    bench.vault.forget(&first.snapshot.id).unwrap();
+    let pruned = bench.prune().unwrap();
+    assert!(pruned.freed_bytes > 2 << 20, "{pruned:?}");
+    let report = bench.check();
+    assert!(report.faults.is_empty() && report.unlisted_packs == 0, "{report:?}");
+    bench.restore(&second.snapshot, "out");
+    assert_eq!(describe(&bench.path("out")), describe(&bench.source()));
+    bench.vault.forget(&second.snapshot.id).unwrap();
+    bench.prune().unwrap();
+    assert_eq!(bench.check().packs, 0);
+}
