@@ -8,8 +8,7 @@ use tympan_content::{NodePath, Repository, Snapshot};
 use super::place::{Address, Kind, Place, Places, Rules, Unexported};
 use super::report::Finding;
 use super::rewrite::{self, Use};
-use super::{ExportOptions, Press};
-use crate::Result;
+use super::{Error, ExportOptions, Press, Result};
 use crate::dependency::Dependencies;
 use crate::image::ImageAddress;
 use crate::library::Libraries;
@@ -88,7 +87,7 @@ impl<'a> Desk<'a> {
         snapshot: Snapshot,
     ) -> Result<Self> {
         let (table, routes) = press.renderer.ways(&snapshot);
-        let scripts = table.at(&snapshot)?;
+        let scripts = table.at(&snapshot).map_err(|error| Error::Scripts(Box::new(error)))?;
         Ok(Self { press, options, rules: options.rules(), routes, table, scripts, snapshot })
     }
 

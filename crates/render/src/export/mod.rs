@@ -189,6 +189,9 @@ pub enum Error {
     /// Two states of content could not be compared.
     #[error("cannot compare the content with what is exported")]
     Compare(#[source] Box<crate::Error>),
+    /// The site's scripts could not be read.
+    #[error("cannot read the scripts of the site to export")]
+    Scripts(#[source] Box<crate::Error>),
     /// There is nothing to go on with.
     #[error("nothing is exported to `{}` yet, or with other settings; do a full export first", dir.display())]
     NotBegun {
@@ -204,7 +207,7 @@ impl Error {
         match self {
             Self::Busy { .. } | Self::Folder { .. } => true,
             Self::Content(error) => error.is_transient(),
-            Self::Compare(_) | Self::NotBegun { .. } => false,
+            Self::Compare(_) | Self::Scripts(_) | Self::NotBegun { .. } => false,
         }
     }
 }
