@@ -605,7 +605,8 @@ mod tests {
         let headers = change.keys();
         assert!(headers.len() > 1 && headers.iter().all(|one| one.len() <= MAX_KEY_BYTES));
         let all: Vec<&str> = headers.iter().flat_map(|one| one.split(' ')).collect();
-        assert_eq!((all[0], &all[1..]), ("/content/a", &*urls));
+        assert_eq!(all[0], "/content/a");
+        assert_eq!(all[1..], urls);
         change.part = Part::Folder;
         change.urls = None;
         assert_eq!(change.keys(), [ALL_KEY]);

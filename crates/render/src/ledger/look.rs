@@ -41,8 +41,7 @@ impl Look {
             && !request.path.contains(';')
             && request.host.len() <= MAX_HOST_BYTES
             && request.method == "GET";
-        let is_whole = drawn.outcome != Outcome::Error
-            && reads.max_age.is_none()
+        let is_whole = reads.max_age.is_none()
             && reads.facts.without(REPEATABLE) == Facts::default()
             && (request.query.is_empty() || !reads.facts.has(Facts::PARAMETERS));
         (is_plain && is_whole).then(|| Self {
