@@ -357,6 +357,7 @@ impl Answer<'_> {
                 Some(file) => Drawn::upload(&file),
                 None if node.is_page() => {
                     let path = encode_path(node.path().as_str());
+                    self.reader.note_fact(Facts::PARAMETERS);
                     Drawn::redirect(format!("{path}.html{}", self.query()), Redirect::Found)
                 }
                 None => self.draw_missing(url),
@@ -504,7 +505,6 @@ impl Answer<'_> {
 
     /// Returns the query with its mark; empty without one.
     fn query(&self) -> String {
-        self.reader.note_fact(Facts::PARAMETERS);
         match self.request.query {
             "" => String::new(),
             query => format!("?{query}"),
