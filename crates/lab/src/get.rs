@@ -132,6 +132,11 @@ impl Get {
         if self.rate.is_some_and(|rate| !rate.is_finite() || rate <= 0.0) {
             return Err(Error::Input("a rate is a number above 0".to_owned()));
         }
+        if self.method.is_empty()
+            || !self.method.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+        {
+            return Err(Error::Input(format!("`{}` is no method", self.method)));
+        }
         if self.users == 0 {
             return Err(Error::Input("without users nothing is sent".to_owned()));
         }

@@ -102,6 +102,9 @@ impl Url {
     /// [`Error::Url`].
     pub(crate) fn parse(text: &str) -> Result<Self> {
         let wrong = |reason| Error::Url { url: text.to_owned(), reason };
+        if text.chars().any(|c| c.is_whitespace() || c.is_control()) {
+            return Err(wrong("it holds a space or a control character; write %20"));
+        }
         let (scheme, rest) = text.split_once("://").ok_or_else(|| wrong("it has no scheme"))?;
         let is_tls = match scheme.to_ascii_lowercase().as_str() {
             "http" => false,
@@ -126,7 +129,12 @@ impl Url {
     /// # Errors
     /// [`Error::Url`].
     pub(crate) fn join(&self, reference: &str) -> Result<Self> {
-        let reference = reference.trim();
+        // Pages and servers write spaces where they may not stand; browsers encode them.
+        let reference = reference.trim().replace(' ', "%20");
+        let reference = reference.as_str();
+        if reference.chars().any(char::is_control) {
+            return Self::parse(reference);
+        }
         if reference.contains("://") {
             return Self::parse(reference);
         }
@@ -213,6 +221,7 @@ mod tests {
         check(base, "../c.css", "http://site.example:80/c.css");
         check(base, "../../c/./d/", "http://site.example:80/c/d/");
         check(base, "?y=2", "http://site.example:80/a/b.html?y=2");
+        check(base, " c d ", "http://site.example:80/a/c%20d");
         check(base, "", "http://site.example:80/a/b.html?x=1");
         check(base, "//other.example/x", "http://other.example:80/x");
         check(base, "https://other.example", "https://other.example:443/");
@@ -221,7 +230,15 @@ mod tests {
 
     #[test]
     fn what_is_no_url_is_refused() {
-        for text in ["", "site.example", "ftp://x/", "http:///x", "http://x:port/"] {
+        for text in [
+            "",
+            "site.example",
+            "ftp://x/",
+            "http:///x",
+            "http://x:port/",
+            "http://x/a b",
+            "http://x/\r\nA: b",
+        ] {
             assert!(Url::parse(text).is_err(), "{text}");
         }
     }

@@ -239,9 +239,19 @@ fn convert(function: Function, given: &[String]) -> String {
     }
 }
 
+/// Deepest evaluation of texts by texts.
+const DEEPEST: u32 = 20;
+
 fn evaluate(text: &str, scope: &mut Scope) -> String {
-    match Template::parse(text) {
-        Ok(template) => template.draw(scope).into_owned(),
+    // A variable may hold a text that evaluates itself.
+    if scope.depth > DEEPEST {
+        return text.to_owned();
+    }
+    scope.depth += 1;
+    let drawn = Template::parse(text).map(|template| template.draw(scope).into_owned());
+    scope.depth -= 1;
+    match drawn {
+        Ok(drawn) => drawn,
         Err(_) => text.to_owned(),
     }
 }

@@ -103,13 +103,17 @@ impl HttpSpec {
     pub(super) fn draw(&self, scope: &mut Scope) -> Result<Drawn, (String, String)> {
         let method = self.method.draw(scope).trim().to_uppercase();
         let method = if method.is_empty() { "GET".to_owned() } else { method };
+        if !method.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-') {
+            let message = format!("Invalid HTTP method: {method}");
+            return Err(("java.net.ProtocolException".to_owned(), message));
+        }
         let url = self.draw_url(&method, scope)?;
         let mut headers = vec![(
             "Connection".to_owned(),
             if self.keep_alive { "keep-alive" } else { "close" }.to_owned(),
         )];
         for (name, value) in &self.headers {
-            let name = name.draw(scope).trim().to_owned();
+            let name = clean(name.draw(scope).trim());
             let value = value.draw(scope).trim().to_owned();
             if name.is_empty() || name.eq_ignore_ascii_case("Content-Length") {
                 continue;

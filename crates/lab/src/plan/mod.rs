@@ -66,6 +66,13 @@ impl Plan {
     /// # Errors
     /// [`Error::Refused`] with everything that cannot be run; [`Error::File`].
     pub fn load(path: &Path) -> Result<Self> {
+        let extension = path.extension().and_then(|extension| extension.to_str());
+        if let Some(kind @ ("toml" | "har" | "yaml" | "yml")) = extension {
+            return Err(Error::Input(format!(
+                "`{}`: plans in {kind} cannot be run yet, only plans of JMeter (.jmx)",
+                path.display()
+            )));
+        }
         let bytes = std::fs::read(path).map_err(|source| Error::read(path, source))?;
         let folder = path.parent().map(Path::to_owned).unwrap_or_default();
         Self::parse(&bytes, &path.display().to_string(), folder)

@@ -157,8 +157,15 @@ fn holds(item: &Value, path: &[Step], operator: &str, wanted: Option<&Value>) ->
     }
 }
 
+/// Longer paths are refused.
+const LONGEST_PATH: usize = 1000;
+
 fn parse(path: &str) -> Result<Vec<Step>, String> {
     let wrong = || format!("JSONPath `{path}`: not supported");
+    // Filters hold paths, which hold filters.
+    if path.len() > LONGEST_PATH {
+        return Err(format!("JSONPath: longer than {LONGEST_PATH} bytes"));
+    }
     let mut rest = path.trim().strip_prefix('$').ok_or_else(wrong)?;
     let mut steps = Vec::new();
     while !rest.is_empty() {

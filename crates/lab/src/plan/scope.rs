@@ -64,6 +64,8 @@ pub(crate) struct Scope {
     /// Iterations of the group begun.
     pub(crate) iteration: u64,
     random: (u64, u64),
+    /// Evaluations of texts by texts under way.
+    pub(crate) depth: u32,
 }
 
 impl Scope {
@@ -80,6 +82,7 @@ impl Scope {
             sampler: "".into(),
             iteration: 0,
             random: (seed, 0),
+            depth: 0,
         }
     }
 

@@ -62,6 +62,9 @@ impl Template {
         if !text.contains("${") {
             return Ok(Self::literal(text));
         }
+        if nesting(text) > DEEPEST {
+            return Err(Unknown(format!("functions are nested deeper than {DEEPEST} levels")));
+        }
         let parts = parse_parts(text)?;
         if parts.iter().all(|part| matches!(part, Part::Text(_))) {
             return Ok(Self::literal(text));
@@ -142,6 +145,26 @@ impl Part {
             }
         }
     }
+}
+
+/// Deepest nesting of references.
+const DEEPEST: usize = 50;
+
+/// Returns how many references stand inside each other at most.
+fn nesting(text: &str) -> usize {
+    let (mut depth, mut most, mut previous) = (0usize, 0, ' ');
+    for c in text.chars() {
+        match c {
+            '{' if previous == '$' => {
+                depth += 1;
+                most = most.max(depth);
+            }
+            '}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        previous = c;
+    }
+    most
 }
 
 fn parse_parts(text: &str) -> Result<Vec<Part>, Unknown> {
@@ -264,4 +287,77 @@ fn parse_arguments(text: &str) -> Result<(Vec<Template>, &str), Unknown> {
         previous = c;
     }
     Err(Unknown(format!("a function's arguments do not end: `{text}`")))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::plan::scope::World;
+
+    fn scope() -> Scope {
+        let mut scope = Scope::new(Arc::new(World::default()));
+        scope.set("name", "page");
+        scope.set("n", "2");
+        scope.set("item_2", "second");
+        scope
+    }
+
+    #[track_caller]
+    fn check(text: &str, expected: &str) {
+        assert_eq!(Template::parse(text).unwrap().draw(&mut scope()), expected, "{text}");
+    }
+
+    #[test]
+    fn references_are_replaced_as_in_jmeter() {
+        check("plain", "plain");
+        check("a\\,b", "a\\,b");
+        check("/${name}/x", "/page/x");
+        check("${missing}", "${missing}");
+        check("${__V(item_${n})}", "second");
+        check("${__P(threads,10)}", "10");
+        check("${__P(threads,)}", "");
+        check("${__P(threads)}", "1");
+        check("${__changeCase(a\\,b,UPPER)}", "A,B");
+        check("${__uppercase(${__V(name)})}", "PAGE");
+        check("${__intSum(1,2,3)}", "6");
+        check("${__split(a;b,part,;)}${part_2}${part_n}", "a;bb2");
+        check("${__urlencode(a b&c)}", "a+b%26c");
+        check("${__base64Encode(hi)}", "aGk=");
+        check("${__isVarDefined(name)}${__isVarDefined(x)}", "truefalse");
+        check("${__jexl3(\"${name}\" == \"page\" && ${n} > 1)}", "true");
+        check("${__time(/1000)}x", &format!("{}x", Scope::now_ms() / 1000));
+        check("${", "${");
+        check("${a", "${a");
+    }
+
+    #[test]
+    fn what_is_unknown_or_endless_is_refused() {
+        for text in ["${__nothing(1)}", "${__P(x}", "${__P(x)", "${__Random(1)}", "${__time(qqq)}"]
+        {
+            assert!(Template::parse(text).is_err(), "{text}");
+        }
+        let deep = format!("{}x{}", "${__eval(".repeat(5000), ")}".repeat(5000));
+        assert!(Template::parse(&deep).is_err());
+    }
+
+    #[test]
+    fn a_text_that_evaluates_itself_ends() {
+        let mut scope = scope();
+        scope.set("self", "${__eval(${self})}");
+        let template = Template::parse("${__evalVar(self)}").unwrap();
+        assert!(template.draw(&mut scope).contains("self"));
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_compiles_or_is_refused(text in "[$\\{\\}(),a_\\\\P ]{0,60}") {
+            if let Ok(template) = Template::parse(&text) {
+                template.draw(&mut scope());
+            }
+        }
+    }
 }
