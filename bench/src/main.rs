@@ -27,6 +27,7 @@ mod row;
 mod site;
 mod sling;
 mod tree;
+mod varnish;
 
 use std::path::Path;
 use std::process::ExitCode;

@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::Outcome;
 use crate::random::Random;
@@ -21,6 +22,8 @@ pub(crate) struct Files {
     pub(crate) page: Vec<u8>,
     /// The picture.
     pub(crate) picture: Vec<u8>,
+    /// How often something was asked for.
+    pub(crate) requests: AtomicU64,
 }
 
 impl Files {
@@ -33,7 +36,11 @@ impl Files {
         }
         page.push_str("</body></html>");
         page.extend(std::iter::repeat_n('\n', PAGE_BYTES.saturating_sub(page.len())));
-        Self { page: page.into_bytes(), picture: random.bytes(PICTURE_BYTES) }
+        Self {
+            page: page.into_bytes(),
+            picture: random.bytes(PICTURE_BYTES),
+            requests: AtomicU64::new(0),
+        }
     }
 }
 
@@ -62,6 +69,7 @@ fn answer(mut stream: TcpStream, files: &Files) -> std::io::Result<()> {
             }
             line.clear();
         }
+        files.requests.fetch_add(1, Ordering::Relaxed);
         let (status, kind, body): (_, _, &[u8]) = match path.split('?').next().unwrap_or_default() {
             "" => return Ok(()),
             PAGE => ("200 OK", "text/html", &files.page),

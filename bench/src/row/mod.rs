@@ -29,6 +29,7 @@ mod record;
 mod render;
 mod search;
 mod start;
+mod storm;
 mod tls;
 mod upload;
 mod writers;
@@ -87,7 +88,11 @@ pub(crate) const ROWS: &[Row] = &[
     Row { name: "R2", about: "all pages of the sample site, uncached", measure: pages::measure },
     Row { name: "R3", about: "a page of 30 kept components", measure: fragment::measure },
     Row { name: "R4", about: "dependency record against a render", measure: record::measure },
-    Row { name: "R7", about: "pages drawn anew for a change among 10,000", measure: fresh::measure },
+    Row {
+        name: "R7",
+        about: "pages drawn anew for a change among 10,000",
+        measure: fresh::measure,
+    },
     Row {
         name: "RISK1",
         about: "50 ledger rows for each render, in SQLite",
@@ -113,6 +118,9 @@ pub(crate) const ROWS: &[Row] = &[
         about: "cached page and picture over TLS, HTTP/1.1 and HTTP/2, and handshakes",
         measure: tls::measure,
     },
+    Row { name: "D4", about: "rules of a farm in the cloud", measure: storm::measure_rules },
+    Row { name: "D6", about: "a storm of flushes beside visitors", measure: storm::measure_storm },
+    Row { name: "D8", about: "start and memory before many files", measure: storm::measure_start },
     Row {
         name: "ADMIN",
         about: "second listener while the main one is saturated",
