@@ -75,7 +75,7 @@ impl Connection {
         Self {
             stream,
             client: peer.addr.ip(),
-            client_text: peer.addr.ip().to_string(),
+            client_text: peer.addr.ip().to_canonical().to_string(),
             is_tls: peer.is_tls,
             unread,
             pending: VecDeque::new(),
