@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderValue, Request, Response, StatusCode, header};
+use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body::Body;
 use http_body_util::{Either, Full};
 use hyper::body::Incoming;
@@ -565,7 +565,11 @@ where
             let stream = streams.begin();
             let (asked, service) = (Arc::clone(&asked), service.clone());
             async move {
-                let response = asked.answer(request, service).await?;
+                let is_head = request.method() == Method::HEAD;
+                let mut response = asked.answer(request, service).await?;
+                if is_head {
+                    response = without_body(response);
+                }
                 Ok::<_, S::Error>(response.map(|body| stream.answer(Box::pin(body))))
             }
         };
@@ -638,6 +642,21 @@ const HTTP_2_SEND_BYTES: usize = 128 * 1024;
 
 /// Streams that a client may reset before they are looked at, or by its own mistakes.
 const HTTP_2_RESETS: usize = 20;
+
+/// Leaves out the body of an answer to HEAD, of which hyper sends only HTTP/1.1's without one.
+fn without_body<B: Body<Data = Bytes>>(
+    mut response: Response<Either<B, Full<Bytes>>>,
+) -> Response<Either<B, Full<Bytes>>> {
+    let hint = match response.body() {
+        Either::Left(body) => body.size_hint(),
+        Either::Right(body) => body.size_hint(),
+    };
+    if let Some(length) = hint.exact().filter(|length| *length > 0) {
+        let length = HeaderValue::from(length);
+        response.headers_mut().entry(header::CONTENT_LENGTH).or_insert(length);
+    }
+    response.map(|_body| Either::Right(Full::default()))
+}
 
 /// What the requests of one connection have in common.
 struct Asked {

@@ -178,6 +178,26 @@ async fn who_does_not_ask_for_it_gets_http_1() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_to_head_has_no_body() {
+    let limits = Limits { header_timeout: Duration::from_millis(500), ..Limits::default() };
+    let server = start(limits);
+    // A literal method without indexing.
+    let mut head = vec![0x02, 4];
+    head.extend(b"HEAD");
+    head.extend(&get("/a")[1..]);
+    let answer = server.closes_after(&frame(HEADERS, END_STREAM | END_HEADERS, 1, &head)).await;
+    let mut kinds = Vec::new();
+    let mut rest = &answer[..];
+    while rest.len() >= 9 {
+        let length = u32::from_be_bytes([0, rest[0], rest[1], rest[2]]) as usize;
+        kinds.push((rest[3], rest[4] & END_STREAM));
+        rest = rest.get(9 + length..).unwrap_or_default();
+    }
+    assert!(kinds.contains(&(HEADERS, END_STREAM)), "{kinds:?}");
+    assert!(kinds.iter().all(|(kind, _)| *kind != 0), "{kinds:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_that_are_taken_back_at_once_close_the_connection() {
     let server = start(Limits::default());
     let mut frames = Vec::new();
