@@ -8,6 +8,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use http::uri::PathAndQuery;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
 use tympan_web::access_log;
@@ -500,13 +501,15 @@ fn access_line(request: &Request<Incoming>, trusted: &[Network]) -> access_log::
         Some(String::from_utf8_lossy(value.as_bytes()).into_owned())
     };
     let peer = request.extensions().get::<Peer>();
+    let target = request.uri().path_and_query().map_or("*", PathAndQuery::as_str);
     access_log::Line {
         client: peer.map_or_else(String::new, |peer| {
             client_of(request.headers(), peer.addr.ip().to_canonical(), trusted).to_string()
         }),
         user: None,
         at: LogTime::from_system(std::time::UNIX_EPOCH),
-        request: format!("{} {} {:?}", request.method(), request.uri(), request.version()),
+        // HTTP/2 and absolute targets name the host too, which is no part of the line.
+        request: format!("{} {target} {:?}", request.method(), request.version()),
         status: 0,
         bytes: None,
         referer: text(header::REFERER),

@@ -377,8 +377,9 @@ impl Upstream {
             reason: "the URI cannot be read".to_owned(),
         })?;
         *request.headers_mut() = call.headers.clone();
-        // Otherwise the address would stand in for the name.
-        if let Ok(own) = HeaderValue::from_str(&own) {
+        // Otherwise the address would stand in for the name; the usual port is not named.
+        let is_usual = render.port == if render.is_secure { 443 } else { 80 };
+        if let Ok(own) = HeaderValue::from_str(if is_usual { &render.hostname } else { &own }) {
             request.headers_mut().entry(header::HOST).or_insert(own);
         }
         let flight = InFlight::begin(&self.scores, index, place);

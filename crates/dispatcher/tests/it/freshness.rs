@@ -333,9 +333,10 @@ fn fr99_a_page_that_was_fetched_before_a_flush_counts_as_older() {
 #[test]
 fn fr99_whoever_comes_after_the_flush_does_not_join_the_fetch_before_it() {
     let gate = Gate::default();
-    let (door, count) = (gate.clone(), AtomicUsize::new(0));
+    let (door, count) = (gate.clone(), Arc::new(AtomicUsize::new(0)));
+    let counted = Arc::clone(&count);
     let origin = Origin::start(move |_| {
-        let number = count.fetch_add(1, Ordering::SeqCst) + 1;
+        let number = counted.fetch_add(1, Ordering::SeqCst) + 1;
         if number == 1 {
             door.pass();
         }
@@ -344,7 +345,10 @@ fn fr99_whoever_comes_after_the_flush_does_not_join_the_fetch_before_it() {
     let front = Arc::new(front(&origin, ""));
     let early = Arc::clone(&front);
     let early = std::thread::spawn(move || early.get("/a.html").body);
-    origin.wait_for(1);
+    // The origin notes a request before it counts it, and the next one must not overtake this one in between.
+    while count.load(Ordering::SeqCst) == 0 {
+        std::thread::yield_now();
+    }
     front.flush("Activate", "/a", &[]);
     assert_eq!(front.get("/a.html").body, "version 2");
     gate.open();
