@@ -61,7 +61,8 @@ fn write_config(dir: &Path, origin: &Origin, clients: u64) {
 async fn visit(addr: SocketAddr, index: u64, tally: Arc<Tally>) {
     let request = format!("GET /p{}.html HTTP/1.1\r\nHost: h\r\n\r\n", index % 50);
     let mut connection: Option<TcpStream> = None;
-    let mut pause = Duration::from_millis(index % 997);
+    // A thousand connections a second: what the kernel lets wait is soon full otherwise.
+    let mut pause = Duration::from_millis(index * 2);
     while tally.goes_on() {
         tokio::time::sleep(pause).await;
         pause = Duration::from_millis(900 + index % 200);
@@ -117,7 +118,7 @@ const LARGE_BYTES: usize = 2_000_000;
 
 /// A client that means no good, of one of seven kinds; it comes again when it is shown out.
 async fn attack(addr: SocketAddr, index: u64, tally: Arc<Tally>) {
-    tokio::time::sleep(Duration::from_millis(index % 997)).await;
+    tokio::time::sleep(Duration::from_millis(index * 2)).await;
     while tally.goes_on() {
         if let Ok(stream) = TcpStream::connect(addr).await {
             tally.attacks.fetch_add(1, Ordering::Relaxed);

@@ -247,8 +247,9 @@ pub fn bind(addr: SocketAddr, reuse: Reuse) -> Result<TcpListener> {
     open_socket(addr, reuse).map_err(|source| Error::Bind { addr, source })
 }
 
-/// Connections that wait in the kernel until they are accepted; the system may allow less (`net.core.somaxconn`).
-const BACKLOG: i32 = 4096;
+/// Connections that may wait to be accepted; the kernel's `net.core.somaxconn` bounds it further. Those beyond it are reset
+/// after a minute, which a crowd that comes at once would see as errors.
+const BACKLOG: i32 = 16_384;
 
 fn open_socket(addr: SocketAddr, reuse: Reuse) -> std::io::Result<TcpListener> {
     let socket = socket2::Socket::new(
