@@ -24,6 +24,7 @@ mod save;
 mod seal;
 mod source;
 mod vault;
+mod verify;
 
 pub use backend::{Backend, FileKind, LocalBackend};
 pub use check::{CheckReport, Depth, check};
@@ -46,6 +47,7 @@ pub use vault::node::{Attribute, Node, NodeKind, Time, Tree};
 pub use vault::snapshot::Snapshot;
 pub use vault::write::Written;
 pub use vault::{KeyCost, KeyFacts, Vault, Who};
+pub use verify::verify;
 
 /// Joins an error's message with those of its causes.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {

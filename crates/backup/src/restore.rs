@@ -238,10 +238,21 @@ impl Restorer<'_> {
             links.insert(key, path.to_owned());
             return Ok(());
         }
-        if self.is_there(folder, node) {
+        if self.is_there(folder, node) && self.describe_file(folder, node).is_ok() {
             return Ok(());
         }
         self.write_file(folder, node)
+    }
+
+    /// Gives a file that is there what was known about it.
+    fn describe_file(&self, folder: BorrowedFd<'_>, node: &Node) -> io::Result<()> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(folder, node.name.as_slice(), flags, Mode::empty())?;
+        self.own(file.as_fd(), node)?;
+        rustix::fs::fchmod(&file, mode_of(node))?;
+        set_attributes(file.as_fd(), node)?;
+        rustix::fs::futimens(&file, &times_of(node))?;
+        Ok(())
     }
 
     /// Tells whether a file has the length and time that it should have.

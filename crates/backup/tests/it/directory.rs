@@ -1,7 +1,7 @@
 //! Folders that are saved and restored.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::sync::atomic::Ordering;
 
 use tympan_backup::{
@@ -113,6 +113,7 @@ fn a_restore_replaces_only_what_differs_and_nothing_outside() {
     fs::remove_dir(out.join("empty")).unwrap();
     fs::write(out.join("empty"), "a file").unwrap();
     let untouched = fs::metadata(out.join("sparse")).unwrap().ino();
+    fs::set_permissions(out.join("sparse"), fs::Permissions::from_mode(0o777)).unwrap();
 
     let index = bench.index();
     let path = bench.source().display().to_string();
