@@ -44,6 +44,8 @@ pub(crate) enum Command {
     Export(Export),
     /// Looks after a repository.
     Repo(RepoArguments),
+    /// Saves folders and repositories in a vault, and restores them.
+    Backup(crate::backup_args::BackupArguments),
     /// Looks after users and their tokens.
     #[command(subcommand)]
     User(User),

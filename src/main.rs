@@ -2,6 +2,7 @@
 
 mod args;
 mod backend;
+mod backup_args;
 mod base;
 mod collection;
 mod command;

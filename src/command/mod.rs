@@ -2,6 +2,7 @@
 //! 3 could not run.
 
 mod assets;
+mod backup;
 mod demo;
 mod demo_portal;
 mod dispatcher;
@@ -39,6 +40,11 @@ impl Fault {
     /// The command could not run.
     pub(crate) fn cannot_run(message: impl Into<String>) -> Self {
         Self { message: message.into(), code: 3 }
+    }
+
+    /// The command ended with a code of its own.
+    pub(crate) fn with_code(message: impl Into<String>, code: u8) -> Self {
+        Self { message: message.into(), code }
     }
 
     /// Returns the message, for the log.
@@ -86,6 +92,7 @@ pub(crate) fn run(arguments: Arguments) -> Outcome {
             export::run(&arguments)
         }
         Command::Repo(repo) => repo::run(&repo),
+        Command::Backup(arguments) => backup::run(&arguments.command),
         Command::User(user) => {
             backend::choose_database_of_environment();
             user::run(&user)

@@ -1,0 +1,293 @@
+//! The words of `tympan backup`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum};
+
+#[derive(Debug, Args)]
+pub(crate) struct BackupArguments {
+    #[command(subcommand)]
+    pub(crate) command: Backup,
+}
+
+/// Which vault, and how it opens.
+#[derive(Debug, Args)]
+pub(crate) struct VaultArguments {
+    /// The vault: a folder, of the format of restic's repositories.
+    #[arg(short = 'r', long = "vault", value_name = "VAULT", env = "TYMPAN_VAULT")]
+    pub(crate) vault: String,
+    /// A file whose first line is the password. Without it, and without a command, TYMPAN_VAULT_PASSWORD has it.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) password_file: Option<PathBuf>,
+    /// A command that writes the password.
+    #[arg(long, value_name = "COMMAND", conflicts_with = "password_file")]
+    pub(crate) password_command: Option<String>,
+    /// Waits so many seconds for others that use the vault.
+    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+    pub(crate) retry_lock: u64,
+    /// Prints JSON, one line for each thing.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum CompressionLevel {
+    Auto,
+    Off,
+    Fastest,
+    Better,
+    Max,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Backup {
+    /// Makes a vault.
+    #[command(after_help = "Example: tympan backup init -r /backup/site --password-file secret")]
+    Init(VaultArguments),
+    /// Saves folders, and repositories of homes, whose instances may run.
+    #[command(
+        after_help = "Example: tympan backup save -r /backup/site repo:/srv/author /etc/tympan"
+    )]
+    Save(Save),
+    /// Lists the snapshots.
+    #[command(after_help = "Example: tympan backup list -r /backup/site")]
+    List(VaultArguments),
+    /// Lists what a snapshot holds.
+    #[command(after_help = "Example: tympan backup ls -r /backup/site latest /etc")]
+    Ls {
+        #[command(flatten)]
+        vault: VaultArguments,
+        /// The snapshot: `latest`, or the first digits of its id.
+        snapshot: String,
+        /// Only what is below this path.
+        #[arg(default_value = "/")]
+        path: String,
+    },
+    /// Finds names in all snapshots.
+    #[command(after_help = "Example: tympan backup find -r /backup/site '*.toml'")]
+    Find {
+        #[command(flatten)]
+        vault: VaultArguments,
+        /// The name; `*` and `?` stand for letters.
+        pattern: String,
+    },
+    /// Tells how two snapshots differ.
+    #[command(after_help = "Example: tympan backup diff -r /backup/site 3f2a latest")]
+    Diff {
+        #[command(flatten)]
+        vault: VaultArguments,
+        /// The earlier one.
+        old: String,
+        /// The later one.
+        new: String,
+    },
+    /// Writes a file of a snapshot to standard output.
+    #[command(after_help = "Example: tympan backup dump -r /backup/site latest /etc/fstab")]
+    Dump {
+        #[command(flatten)]
+        vault: VaultArguments,
+        /// The snapshot.
+        snapshot: String,
+        /// The file.
+        path: String,
+    },
+    /// Restores a snapshot into a folder, or one of a repository into a new home.
+    #[command(
+        after_help = "Example: tympan backup restore -r /backup/site latest --home /srv/author2"
+    )]
+    Restore(Restore),
+    /// Compares a snapshot with what is there now: files byte by byte, a repository by its root.
+    #[command(after_help = "Example: tympan backup verify -r /backup/site latest")]
+    Verify {
+        #[command(flatten)]
+        vault: VaultArguments,
+        /// The snapshot.
+        #[arg(default_value = "latest")]
+        snapshot: String,
+    },
+    /// Removes snapshots by a rule, or by their ids.
+    #[command(
+        after_help = "Example: tympan backup forget -r /backup/site --keep 7d,4w,12m --prune"
+    )]
+    Forget(Forget),
+    /// Removes what no snapshot refers to.
+    #[command(after_help = "Example: tympan backup prune -r /backup/site")]
+    Prune(VaultArguments),
+    /// Checks the vault.
+    #[command(after_help = "Example: tympan backup check -r /backup/site --read-data")]
+    Check {
+        #[command(flatten)]
+        vault: VaultArguments,
+        /// Reads all packs, to the last byte.
+        #[arg(long)]
+        read_data: bool,
+        /// Reads one part of so many, such as `2/7`.
+        #[arg(long, value_name = "N/M", conflicts_with = "read_data")]
+        read_data_subset: Option<String>,
+    },
+    /// Looks after the vault's passwords.
+    #[command(
+        after_help = "Example: tympan backup key -r /backup/site add --new-password-file second"
+    )]
+    Key {
+        #[command(flatten)]
+        vault: VaultArguments,
+        #[command(subcommand)]
+        command: Key,
+    },
+    /// Removes the locks of processes that are gone.
+    #[command(after_help = "Example: tympan backup unlock -r /backup/site")]
+    Unlock {
+        #[command(flatten)]
+        vault: VaultArguments,
+        /// All locks, also of processes that may live.
+        #[arg(long)]
+        remove_all: bool,
+    },
+    /// Is not there yet.
+    #[command(hide = true)]
+    Estimate(NotYet),
+    /// Is not there yet.
+    #[command(hide = true)]
+    Stats(NotYet),
+    /// Is not there yet.
+    #[command(hide = true)]
+    Tune(NotYet),
+    /// Is not there yet.
+    #[command(hide = true)]
+    Mount(NotYet),
+}
+
+/// Whatever follows a command that is not there yet.
+#[derive(Debug, Args)]
+pub(crate) struct NotYet {
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
+    pub(crate) rest: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Save {
+    #[command(flatten)]
+    pub(crate) vault: VaultArguments,
+    /// Folders and files, or `repo:HOME` for the repository of a home.
+    #[arg(required = true, value_name = "SOURCE")]
+    pub(crate) sources: Vec<String>,
+    /// Leaves out what fits: `*.tmp`, `/srv/*/cache`.
+    #[arg(long, value_name = "PATTERN")]
+    pub(crate) exclude: Vec<String>,
+    /// Leaves out what is in folders that a `CACHEDIR.TAG` marks.
+    #[arg(long)]
+    pub(crate) exclude_caches: bool,
+    /// Stays on the file systems of the sources.
+    #[arg(short = 'x', long)]
+    pub(crate) one_file_system: bool,
+    /// Gives the snapshot a word.
+    #[arg(long, value_name = "WORD")]
+    pub(crate) tag: Vec<String>,
+    /// The host's name in the snapshot, in place of this one's.
+    #[arg(long, value_name = "NAME", visible_alias = "client-name")]
+    pub(crate) host: Option<String>,
+    /// Reads everything, also what did not change.
+    #[arg(long, visible_alias = "full-walk")]
+    pub(crate) force: bool,
+    /// How hard to compress.
+    #[arg(long, value_enum, default_value = "auto")]
+    pub(crate) compression: CompressionLevel,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Restore {
+    #[command(flatten)]
+    pub(crate) vault: OptionalVault,
+    /// The snapshot.
+    #[arg(default_value = "latest")]
+    pub(crate) snapshot: String,
+    /// Only what is at this path of the snapshot.
+    #[arg(long, default_value = "/", value_name = "PATH")]
+    pub(crate) path: String,
+    /// The folder to restore into.
+    #[arg(long, value_name = "DIR", required_unless_present = "home")]
+    pub(crate) to: Option<PathBuf>,
+    /// The new home to make of a snapshot of a repository.
+    #[arg(long, value_name = "DIR", conflicts_with = "to")]
+    pub(crate) home: Option<PathBuf>,
+    /// Replaces files that differ in a folder that is not empty; what the snapshot does not hold stays.
+    #[arg(long)]
+    pub(crate) in_place: bool,
+    /// Takes a folder that a snapshot of a repository was restored into, by whatever program, in place of a vault.
+    #[arg(long, value_name = "DIR", requires = "home")]
+    pub(crate) unpacked: Option<PathBuf>,
+}
+
+/// A vault that is not needed for everything.
+#[derive(Debug, Args)]
+pub(crate) struct OptionalVault {
+    /// The vault.
+    #[arg(
+        short = 'r',
+        long = "vault",
+        value_name = "VAULT",
+        env = "TYMPAN_VAULT",
+        required_unless_present = "unpacked"
+    )]
+    pub(crate) vault: Option<String>,
+    /// A file whose first line is the password.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) password_file: Option<PathBuf>,
+    /// A command that writes the password.
+    #[arg(long, value_name = "COMMAND", conflicts_with = "password_file")]
+    pub(crate) password_command: Option<String>,
+    /// Waits so many seconds for others that use the vault.
+    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+    pub(crate) retry_lock: u64,
+    /// Prints JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Forget {
+    #[command(flatten)]
+    pub(crate) vault: VaultArguments,
+    /// Snapshots to remove, by the first digits of their ids.
+    pub(crate) snapshots: Vec<String>,
+    /// Keeps the last of so many hours, days, weeks, months and years in which there was one: `24h,7d,4w,12m,3y`.
+    #[arg(
+        long,
+        value_name = "RULE",
+        conflicts_with = "snapshots",
+        required_unless_present = "snapshots"
+    )]
+    pub(crate) keep: Option<String>,
+    /// Keeps those with this word.
+    #[arg(long, value_name = "WORD", requires = "keep")]
+    pub(crate) keep_tag: Vec<String>,
+    /// Tells what would go.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Removes what no snapshot refers to any more.
+    #[arg(long)]
+    pub(crate) prune: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Key {
+    /// Lists the keys.
+    List,
+    /// Adds a password.
+    Add(NewPassword),
+    /// Removes a key.
+    Remove {
+        /// The first digits of its id.
+        key: String,
+    },
+    /// Replaces the password that the vault was opened with.
+    Passwd(NewPassword),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct NewPassword {
+    /// A file whose first line is the new password.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) new_password_file: PathBuf,
+}

@@ -1,0 +1,181 @@
+//! `tympan backup`: saves, lists and restores snapshots, and looks after the vault that holds them.
+//!
+//! Exit codes are restic's: 0 done, 1 failed or found something, 3 incomplete, 10 no vault, 11 locked, 12 wrong
+//! password, 130 interrupted; 2 used wrongly.
+
+mod keep;
+mod look;
+mod open;
+mod restore;
+mod save;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use tympan_backup::{Error, Progress, Unlock, Who};
+
+use self::open::Opened;
+use super::{Fault, Outcome};
+use crate::backup_args::{Backup, Key, NewPassword, VaultArguments};
+use crate::home::chain;
+use crate::say;
+
+/// Some of what was asked for is not in the snapshot, or not restored.
+const INCOMPLETE: u8 = 3;
+
+/// Runs the command.
+pub(crate) fn run(command: &Backup) -> Outcome {
+    match command {
+        Backup::Init(arguments) => init(arguments),
+        Backup::Save(arguments) => save::run(arguments),
+        Backup::List(arguments) => look::list(arguments),
+        Backup::Ls { vault, snapshot, path } => look::ls(vault, snapshot, path),
+        Backup::Find { vault, pattern } => look::find(vault, pattern),
+        Backup::Diff { vault, old, new } => look::diff(vault, old, new),
+        Backup::Dump { vault, snapshot, path } => look::dump(vault, snapshot, path),
+        Backup::Restore(arguments) => restore::run(arguments),
+        Backup::Verify { vault, snapshot } => restore::verify(vault, snapshot),
+        Backup::Forget(arguments) => keep::forget(arguments),
+        Backup::Prune(arguments) => keep::prune(arguments),
+        Backup::Check { vault, read_data, read_data_subset } => {
+            keep::check(vault, *read_data, read_data_subset.as_deref())
+        }
+        Backup::Key { vault, command } => key(vault, command),
+        Backup::Unlock { vault, remove_all } => unlock(vault, *remove_all),
+        Backup::Estimate(_) => not_yet("estimate"),
+        Backup::Stats(_) => not_yet("stats"),
+        Backup::Tune(_) => not_yet("tune"),
+        Backup::Mount(_) => not_yet("mount"),
+    }
+}
+
+fn not_yet(word: &str) -> Outcome {
+    Err(Fault::usage(format!("`tympan backup {word}` is not there yet")))
+}
+
+/// Turns an error into what the command ends with.
+#[expect(clippy::needless_pass_by_value, reason = "it is what `map_err` gives")]
+fn failed(error: Error) -> Fault {
+    let code = match error {
+        Error::NoVault { .. } => 10,
+        Error::Locked { .. } => 11,
+        Error::WrongPassword => 12,
+        Error::Interrupted => 130,
+        Error::Refused(_)
+        | Error::VaultExists { .. }
+        | Error::SnapshotMissing { .. }
+        | Error::SnapshotAmbiguous { .. }
+        | Error::PathMissing { .. } => 2,
+        _ => 1,
+    };
+    Fault::with_code(chain(&error), code)
+}
+
+fn init(arguments: &VaultArguments) -> Outcome {
+    let vault = open::init(arguments)?;
+    if arguments.json {
+        say!("{}", serde_json::json!({ "message_type": "initialized", "id": vault.id() }));
+    } else {
+        say!(
+            "made the vault `{}`; without its password nothing in it can be read again",
+            arguments.vault
+        );
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn key(arguments: &VaultArguments, command: &Key) -> Outcome {
+    let mut vault = open::open_alone(arguments)?;
+    let (who, now) = (Who::this_process(), open::now());
+    let password = |new: &NewPassword| open::password_of_file(&new.new_password_file);
+    let cost = tympan_backup::KeyCost::default();
+    match command {
+        Key::List => {
+            for key in vault.keys().map_err(failed)? {
+                if arguments.json {
+                    say!("{}", serde_json::to_string(&key).unwrap_or_default());
+                    continue;
+                }
+                let mark = if key.is_used { '*' } else { ' ' };
+                say!("{mark}{} {}@{} {}", key.id.short(), key.user, key.host, key.created);
+            }
+        }
+        Key::Add(new) => {
+            let id = vault.add_key(&password(new)?, cost, (&who, now)).map_err(failed)?;
+            say!("added the key {}", id.short());
+        }
+        Key::Remove { key } => {
+            let id = vault.remove_key(key).map_err(failed)?;
+            say!("removed the key {}", id.short());
+        }
+        Key::Passwd(new) => {
+            let id = vault.change_password(&password(new)?, cost, (&who, now)).map_err(failed)?;
+            say!("the vault opens with the new password, by the key {}", id.short());
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn unlock(arguments: &VaultArguments, remove_all: bool) -> Outcome {
+    let Opened { vault, who, .. } = open::open(arguments)?;
+    let which = if remove_all { Unlock::All } else { Unlock::Stale };
+    let removed = vault.unlock(&who, which).map_err(failed)?;
+    say!("removed {removed} locks");
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Shows how far a run is, on a terminal, and stops it when the person asks.
+struct Watch {
+    done: std::sync::mpsc::Sender<()>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Watch {
+    fn begin(progress: &Arc<Progress>) -> Self {
+        let (done, ended) = std::sync::mpsc::channel();
+        let stopping = progress.clone();
+        std::thread::spawn(move || {
+            if let Ok(runtime) = super::runtime(1)
+                && runtime.block_on(tokio::signal::ctrl_c()).is_ok()
+            {
+                stopping.stop();
+            }
+        });
+        let shown = progress.clone();
+        let thread = std::thread::spawn(move || show(&shown, &ended));
+        Self { done, thread: Some(thread) }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        // The thread may have ended by itself.
+        self.done.send(()).ok();
+        if let Some(thread) = self.thread.take() {
+            thread.join().ok();
+        }
+    }
+}
+
+/// A bar with rate and time left where it is known how much there is, else a count with a rate.
+fn show(progress: &Progress, ended: &std::sync::mpsc::Receiver<()>) {
+    use std::sync::atomic::Ordering::Relaxed;
+    let bar = indicatif::ProgressBar::new_spinner();
+    let begin = std::time::Instant::now();
+    let pause = std::time::Duration::from_millis(250);
+    while ended.recv_timeout(pause) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+        let (items, bytes) = (progress.items.load(Relaxed), progress.bytes.load(Relaxed));
+        let expected = progress.expected_items.load(Relaxed);
+        let seconds = begin.elapsed().as_secs().max(1);
+        let rate = indicatif::HumanBytes(bytes / seconds);
+        let left = match expected.saturating_sub(items) {
+            left if expected > 0 && items > 0 => {
+                format!(" of {expected}, {} s left", left * seconds / items)
+            }
+            _ => String::new(),
+        };
+        bar.set_message(format!("{items}{left}, {}, {rate}/s", indicatif::HumanBytes(bytes)));
+        bar.tick();
+    }
+    bar.finish_and_clear();
+}

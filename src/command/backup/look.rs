@@ -1,0 +1,137 @@
+//! `tympan backup list`, `ls`, `find`, `diff` and `dump`.
+
+use std::process::ExitCode;
+
+use serde_json::json;
+use tympan_backup::{Excludes, Index, Node, NodeKind, Snapshot, Vault, find_path, walk};
+
+use super::{failed, open};
+use crate::backup_args::VaultArguments;
+use crate::command::Outcome;
+use crate::say;
+
+/// Lists the snapshots.
+pub(super) fn list(arguments: &VaultArguments) -> Outcome {
+    let vault = open::open(arguments)?.vault;
+    for snapshot in vault.snapshots().map_err(failed)? {
+        if arguments.json {
+            say!("{}", json_of(&snapshot));
+            continue;
+        }
+        let Snapshot { id, time, hostname, paths, .. } = &snapshot;
+        let tags = snapshot.tags().iter().filter(|tag| !tag.starts_with("root:"));
+        let tags: String = tags.map(|tag| format!(" [{tag}]")).collect();
+        say!("{} {time} {hostname} {}{tags}", id.short(), paths.join(", "));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn json_of(snapshot: &Snapshot) -> serde_json::Value {
+    let mut value = serde_json::to_value(snapshot).unwrap_or_default();
+    if let Some(object) = value.as_object_mut() {
+        object.insert("id".to_owned(), json!(snapshot.id.to_string()));
+        object.insert("short_id".to_owned(), json!(snapshot.id.short()));
+    }
+    value
+}
+
+fn load(
+    arguments: &VaultArguments,
+) -> Result<(std::sync::Arc<Vault>, Index), crate::command::Fault> {
+    let vault = open::open(arguments)?.vault;
+    let index = Index::load(&vault).map_err(failed)?;
+    Ok((vault, index))
+}
+
+fn tell(path: &str, node: &Node, json: bool) {
+    if json {
+        say!(
+            "{}",
+            json!({
+                "path": path, "type": node.kind, "size": node.size, "mode": node.mode, "mtime": node.mtime,
+                "uid": node.uid, "gid": node.gid,
+            })
+        );
+    } else {
+        let end = if node.kind == NodeKind::Dir { "/" } else { "" };
+        say!(
+            "{:04o} {:>5} {:>5} {:>12} {path}{end}",
+            node.mode & 0o777,
+            node.uid,
+            node.gid,
+            node.size
+        );
+    }
+}
+
+/// Lists what is below a path.
+pub(super) fn ls(arguments: &VaultArguments, snapshot: &str, path: &str) -> Outcome {
+    let (vault, index) = load(arguments)?;
+    let snapshot = vault.find_snapshot(snapshot).map_err(failed)?;
+    let node = find_path(&vault, &index, &snapshot, path).map_err(failed)?;
+    let above = path.trim_end_matches('/');
+    let Some(tree) = &node.subtree else {
+        tell(above, &node, arguments.json);
+        return Ok(ExitCode::SUCCESS);
+    };
+    walk((&vault, &index), tree, above, &mut |path, node| {
+        tell(path, node, arguments.json);
+        Ok(())
+    })
+    .map_err(failed)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Finds names in all snapshots. Exit code 1 if there is none.
+pub(super) fn find(arguments: &VaultArguments, pattern: &str) -> Outcome {
+    let (vault, index) = load(arguments)?;
+    let pattern = Excludes::new(vec![pattern.to_owned()]).map_err(failed)?;
+    let mut found = false;
+    for snapshot in vault.snapshots().map_err(failed)? {
+        let mut begun = false;
+        walk((&vault, &index), &snapshot.tree, "", &mut |path, node| {
+            if pattern.contains(std::path::Path::new(path)) {
+                if !begun && !arguments.json {
+                    say!("in {} of {}:", snapshot.id.short(), snapshot.time);
+                }
+                (begun, found) = (true, true);
+                if arguments.json {
+                    say!("{}", json!({ "snapshot": snapshot.id.to_string(), "path": path }));
+                } else {
+                    tell(path, node, false);
+                }
+            }
+            Ok(())
+        })
+        .map_err(failed)?;
+    }
+    Ok(if found { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Tells how two snapshots differ.
+pub(super) fn diff(arguments: &VaultArguments, old: &str, new: &str) -> Outcome {
+    let (vault, index) = load(arguments)?;
+    let old = vault.find_snapshot(old).map_err(failed)?;
+    let new = vault.find_snapshot(new).map_err(failed)?;
+    let mut found = Vec::new();
+    tympan_backup::diff((&vault, &index), (&old.tree, &new.tree), "", &mut found)
+        .map_err(failed)?;
+    for one in &found {
+        if arguments.json {
+            say!("{}", json!({ "modifier": one.change.sign().to_string(), "path": one.path }));
+        } else {
+            say!("{}    {}", one.change.sign(), one.path);
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Writes a file to standard output.
+pub(super) fn dump(arguments: &VaultArguments, snapshot: &str, path: &str) -> Outcome {
+    let (vault, index) = load(arguments)?;
+    let snapshot = vault.find_snapshot(snapshot).map_err(failed)?;
+    let node = find_path(&vault, &index, &snapshot, path).map_err(failed)?;
+    let mut out = std::io::stdout().lock();
+    tympan_backup::dump((&vault, &index), &node, &mut out).map_err(failed)?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,106 @@
+//! Opening a vault: where it is, and its password, which never comes from the command line itself.
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use tympan_backup::{KeyCost, LocalBackend, Lock, LockMode, Vault, Who};
+
+use super::failed;
+use crate::backup_args::VaultArguments;
+use crate::command::Fault;
+
+/// The variable that has the password.
+const PASSWORD: &str = "TYMPAN_VAULT_PASSWORD";
+
+/// An opened vault.
+pub(super) struct Opened {
+    pub(super) vault: Arc<Vault>,
+    pub(super) who: Who,
+    wait: Duration,
+}
+
+impl Opened {
+    /// Locks the vault.
+    pub(super) fn lock(&self, mode: LockMode) -> Result<Lock, Fault> {
+        Lock::take(&self.vault, &self.who, mode, self.wait).map_err(failed)
+    }
+}
+
+/// Returns the time now.
+pub(super) fn now() -> jiff::Timestamp {
+    SystemTime::now().try_into().unwrap_or(jiff::Timestamp::UNIX_EPOCH)
+}
+
+/// Makes a vault.
+pub(super) fn init(arguments: &VaultArguments) -> Result<Vault, Fault> {
+    let backend = backend(&arguments.vault)?;
+    let password = password(arguments)?;
+    let by = Who::this_process();
+    Vault::init(backend, &password, KeyCost::default(), (&by, now())).map_err(failed)
+}
+
+/// Opens a vault.
+pub(super) fn open(arguments: &VaultArguments) -> Result<Opened, Fault> {
+    let vault = Arc::new(open_alone(arguments)?);
+    let wait = Duration::from_secs(arguments.retry_lock);
+    Ok(Opened { vault, who: Who::this_process(), wait })
+}
+
+/// Opens a vault that nothing else in this process uses.
+pub(super) fn open_alone(arguments: &VaultArguments) -> Result<Vault, Fault> {
+    let backend = backend(&arguments.vault)?;
+    let vault = Vault::open(backend.clone(), &password(arguments)?).map_err(failed)?;
+    if let Err(error) = backend.remove_leftovers(SystemTime::now()) {
+        tracing::warn!(%error, "what an earlier run left in the vault could not be removed");
+    }
+    Ok(vault)
+}
+
+fn backend(place: &str) -> Result<Arc<LocalBackend>, Fault> {
+    let remote = ["sftp:", "s3:", "s3://", "sftp://", "rest:", "az://", "b2:", "rclone:"];
+    if let Some(scheme) = remote.iter().find(|scheme| place.starts_with(**scheme)) {
+        return Err(Fault::usage(format!(
+            "vaults at `{scheme}…` are not there yet; name a folder, which may be one that is mounted"
+        )));
+    }
+    Ok(Arc::new(LocalBackend::new(place.strip_prefix("file://").unwrap_or(place))))
+}
+
+fn password(arguments: &VaultArguments) -> Result<Vec<u8>, Fault> {
+    if let Some(file) = &arguments.password_file {
+        return password_of_file(file);
+    }
+    if let Some(command) = &arguments.password_command {
+        let output =
+            Command::new("sh").args(["-c", command]).stderr(std::process::Stdio::inherit());
+        let output = output.output().map_err(|error| {
+            Fault::usage(format!("cannot run the command for the password: {error}"))
+        })?;
+        if !output.status.success() {
+            let text = format!("the command for the password has failed: {}", output.status);
+            return Err(Fault::usage(text));
+        }
+        return first_line(&output.stdout, "the command for the password wrote nothing");
+    }
+    match std::env::var(PASSWORD) {
+        Ok(password) if !password.is_empty() => Ok(password.into_bytes()),
+        _ => Err(Fault::usage(format!(
+            "no password: name a file with `--password-file`, a command with `--password-command`, or set {PASSWORD}"
+        ))),
+    }
+}
+
+/// Reads the first line of a file.
+pub(super) fn password_of_file(file: &Path) -> Result<Vec<u8>, Fault> {
+    let bytes = std::fs::read(file)
+        .map_err(|error| Fault::usage(format!("cannot read `{}`: {error}", file.display())))?;
+    first_line(&bytes, &format!("`{}` holds no password", file.display()))
+}
+
+fn first_line(bytes: &[u8], missing: &str) -> Result<Vec<u8>, Fault> {
+    let line = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    if line.is_empty() { Err(Fault::usage(missing)) } else { Ok(line.to_vec()) }
+}
