@@ -18,7 +18,7 @@ use std::sync::Once;
 use std::time::Duration;
 
 use sqlx::any::AnyPoolOptions;
-use sqlx::{AnyPool, Executor, Row, Transaction};
+use sqlx::{AnyPool, Connection, Executor, Row, Transaction};
 
 use crate::error::{Error, Result};
 
@@ -112,6 +112,17 @@ impl State {
             .min_connections(1)
             .idle_timeout(None)
             .max_lifetime(None)
+            // On a full disk the engine ends a transaction by itself, and the rollback behind it fails. The library then
+            // takes the connection for one in a transaction for good, and no other would ever begin on it.
+            .after_release(|connection, _| {
+                Box::pin(async move {
+                    if connection.is_in_transaction() {
+                        // Waits for a rollback that is on its way.
+                        connection.ping().await?;
+                    }
+                    Ok(!connection.is_in_transaction())
+                })
+            })
             .after_connect(move |connection, _| {
                 let pragmas = pragmas.clone();
                 Box::pin(async move {

@@ -82,3 +82,27 @@ async fn what_is_promised_to_last_is_set() {
     let missing = State::open(&dir.path().join("no/such/state.db")).await;
     assert!(missing.unwrap_err().to_string().contains("no/such/state.db"));
 }
+
+/// As SQLite does on a full disk: it rolls back by itself, and the rollback of whoever began finds no transaction.
+#[tokio::test]
+async fn a_transaction_that_the_engine_ended_leaves_the_database_usable() {
+    let dir = tempfile::tempdir().unwrap();
+    let state = State::open(&dir.path().join("state.db")).await.unwrap();
+    let setup =
+        "CREATE TABLE job (id BIGINT); CREATE TABLE full (id BIGINT); INSERT INTO full VALUES (1);
+                 CREATE TRIGGER no_room BEFORE INSERT ON job WHEN EXISTS (SELECT 1 FROM full)
+                 BEGIN SELECT RAISE(ROLLBACK, 'the disk is full'); END";
+    state.pool().execute(setup).await.unwrap();
+    // As often as there are connections, and more.
+    for _ in 0..10 {
+        let mut transaction = state.begin().await.unwrap();
+        transaction.execute("INSERT INTO job VALUES (1)").await.unwrap_err();
+    }
+    state.pool().execute("DELETE FROM full").await.unwrap();
+    for _ in 0..10 {
+        let mut transaction = state.begin().await.unwrap();
+        transaction.execute("INSERT INTO job VALUES (1)").await.unwrap();
+        transaction.commit().await.unwrap();
+    }
+    assert_eq!(count(&state, "SELECT COUNT(*) FROM job").await, 10);
+}
