@@ -89,6 +89,8 @@ pub(crate) struct Inner {
     config: RwLock<Arc<QueueSet>>,
     /// Jobs by queue: those that run, and those that are claimed and wait for their turn.
     load: Mutex<BTreeMap<String, (usize, usize)>>,
+    /// Why queues cannot be worked off at the moment, if they cannot.
+    fault: Mutex<Option<String>>,
 }
 
 /// A job that was claimed.
@@ -136,6 +138,7 @@ impl Worker {
             handlers: RwLock::default(),
             config: RwLock::new(Arc::new(QueueSet::default())),
             load: Mutex::default(),
+            fault: Mutex::default(),
         };
         Self { inner: Arc::new(inner) }
     }
@@ -189,6 +192,12 @@ impl Worker {
         self.inner.load.lock().clone()
     }
 
+    /// Returns why queues cannot be worked off at the moment; nothing if they can.
+    #[must_use]
+    pub fn fault(&self) -> Option<String> {
+        self.inner.fault.lock().clone()
+    }
+
     /// Works until `stop` turns true, then lets running jobs end.
     pub async fn run(self, mut stop: watch::Receiver<bool>) {
         let (sender, mut ended) = mpsc::unbounded_channel();
@@ -214,13 +223,16 @@ impl Worker {
             Ok(wait) => {
                 if std::mem::take(&mut desk.is_failing) {
                     info!("queues can be worked off again");
+                    *self.inner.fault.lock() = None;
                 }
                 wait
             }
             Err(failure) => {
+                let reason = chain(&failure);
                 if !std::mem::replace(&mut desk.is_failing, true) {
-                    error!(reason = %chain(&failure), "queues cannot be worked off");
+                    error!(reason, "queues cannot be worked off");
                 }
+                *self.inner.fault.lock() = Some(reason);
                 // What ended meanwhile is kept, and stored with the next round that succeeds.
                 tokio::time::sleep(FAILING).await;
                 Duration::ZERO

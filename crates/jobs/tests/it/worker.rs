@@ -476,3 +476,32 @@ async fn callers_that_add_at_the_same_time_share_one_write() {
     println!("{writes} writes for {CALLERS} jobs");
     assert!(writes <= CALLERS as u64 / 2, "{writes} writes for {CALLERS} jobs");
 }
+
+/// As on a full disk: the engine ends transactions by itself. When there is room again, queues are worked off.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_goes_on_when_the_disk_has_room_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let state = tympan_testkit::State::open(&dir.path().join("state.db")).await.unwrap();
+    state.migrate("jobs", tympan_jobs::MIGRATIONS).await.unwrap();
+    for step in [
+        "CREATE TABLE full (id BIGINT)",
+        "CREATE TRIGGER no_room BEFORE UPDATE ON job WHEN EXISTS (SELECT 1 FROM full) \
+         BEGIN SELECT RAISE(ROLLBACK, 'the disk is full'); END",
+        "INSERT INTO full VALUES (1)",
+    ] {
+        sqlx::query(step).execute(state.pool()).await.unwrap();
+    }
+    let queues = Queues::new(state.pool().clone());
+    let mut running =
+        start_with(queues.clone(), options("one"), Vec::new(), "a/b", |_, _| Outcome::Done);
+    queues.add(NewJob::new("a/b", json!({})), SystemTime::now()).await.unwrap();
+    while !running.worker.fault().is_some_and(|fault| fault.contains("the disk is full")) {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    sqlx::query("DELETE FROM full").execute(state.pool()).await.unwrap();
+    assert_eq!(running.next().await.topic, "a/b");
+    while running.worker.fault().is_some() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    running.stop().await;
+}

@@ -69,8 +69,11 @@ pub(super) fn by_queue(
     queues
 }
 
-/// Tells what is wrong with the queues: too many wait, or a job runs for too long.
+/// Tells what is wrong with the queues: they cannot be worked off, too many wait, or a job runs for too long.
 pub(crate) async fn fault(instance: &Instance, now: SystemTime) -> Option<String> {
+    if let Some(reason) = instance.configurator.worker().fault() {
+        return Some(format!("queues cannot be worked off: {reason}"));
+    }
     let topics = match instance.queues.topics().await {
         Ok(topics) => topics,
         Err(error) => return Some(error.to_string()),
