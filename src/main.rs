@@ -23,9 +23,16 @@ use clap::Parser;
 use crate::args::Arguments;
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    start_log();
-    match command::run(arguments) {
+    // It is started for pictures that somebody waits for, and logs nothing.
+    let is_painter = std::env::args_os().nth(1).is_some_and(|name| name == args::DRAW_PICTURES);
+    let done = if is_painter {
+        command::picture::draw_pictures()
+    } else {
+        let arguments = Arguments::parse();
+        start_log();
+        command::run(arguments)
+    };
+    match done {
         Ok(code) => code,
         Err(fault) => {
             fault.print();

@@ -13,7 +13,7 @@ mod jobs;
 mod lab;
 mod package;
 mod package_remote;
-mod picture;
+pub(crate) mod picture;
 mod remote;
 mod repo;
 mod site;

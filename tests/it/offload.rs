@@ -15,15 +15,16 @@ const TOPIC: &str =
     "com/adobe/granite/workflow/job/etc/workflow/models/dam/scale/jcr_content/model";
 
 fn start(home: &Path, address: SocketAddr, more: &[&str]) -> Running {
-    let (home, address) = (configured(home, "offload", ""), address.to_string());
+    let (home, address) = (configured(home, ("offload", "10s"), ""), address.to_string());
     let url = PostgresServer::shared().url();
     let mut arguments = vec!["author", "--home", &home, "--listen", &address, "--database", &url];
     arguments.extend(more);
     Running::start(&arguments)
 }
 
-/// Writes the configuration of a home; returns its path as a text.
-fn configured(home: &Path, schema: &str, more: &str) -> String {
+/// Writes the configuration of a home; returns its path as a text. A machine that is busy must not make a process miss
+/// its lease.
+fn configured(home: &Path, (schema, lease): (&str, &str), more: &str) -> String {
     std::fs::create_dir_all(home).unwrap();
     let settings = format!("[database]\nschema = \"{schema}\"\n[jobs]\nlease = \"2s\"\n{more}");
     std::fs::write(home.join("tympan.toml"), settings).unwrap();
@@ -151,13 +152,13 @@ fn a_process_for_assets_needs_the_blobs_of_the_author() {
     let dir = tempfile::tempdir().unwrap();
     let url = PostgresServer::shared().url();
     let author_home = dir.path().join("author");
-    let home = configured(&author_home, "offload_blobs", "");
+    let home = configured(&author_home, ("offload_blobs", "60s"), "");
     let address = free_address();
     let listen = address.to_string();
     let _author =
         Running::start(&["author", "--home", &home, "--listen", &listen, "--database", &url]);
     let refused = |name: &str, expected: &str| {
-        let home = configured(&dir.path().join(name), "offload_blobs", "");
+        let home = configured(&dir.path().join(name), ("offload_blobs", "60s"), "");
         let listen = free_address().to_string();
         let arguments = ["author", "--home", &home, "--listen", &listen, "--database", &url];
         let refused = run(&[&arguments[..], &["--role", "assets"]].concat());
@@ -176,7 +177,7 @@ fn a_process_for_assets_needs_the_blobs_of_the_author() {
     let assets_home = dir.path().join("assets");
     share_blobs(&author_home, &assets_home);
     let mounts = "[mounts]\n[[mounts.place]]\nurl = \"/srv/press\"\n";
-    let home = configured(&assets_home, "offload_blobs", mounts);
+    let home = configured(&assets_home, ("offload_blobs", "60s"), mounts);
     let assets_address = free_address();
     let listen = assets_address.to_string();
     let arguments = ["author", "--home", &home, "--listen", &listen, "--database", &url];

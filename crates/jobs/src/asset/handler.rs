@@ -96,7 +96,7 @@ impl AssetHandler {
         self.assets.process(path, SystemTime::now()).map(Some)
     }
 
-    /// Says what becomes of an attempt that failed. A file whose process is killed each time may be the cause, and is
+    /// Says what becomes of an attempt that failed. A file whose process is killed or stalls each time may be the cause, and is
     /// given up at the asset; otherwise the job is.
     fn failed(
         &self,
@@ -105,7 +105,10 @@ impl AssetHandler {
         (job, context): (&Job, &JobContext),
     ) -> Outcome {
         let reason = chain(error);
-        let is_killed = matches!(error, AssetError::Draw { source: DrawError::Killed, .. });
+        let is_killed = matches!(
+            error,
+            AssetError::Draw { source: DrawError::Killed | DrawError::Slow { .. }, .. }
+        );
         if is_killed
             && context.is_last_attempt()
             && self.assets.give_up(path, &reason, SystemTime::now()).is_ok()

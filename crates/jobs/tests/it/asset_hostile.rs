@@ -178,3 +178,16 @@ fn processes_are_used_again() {
     }
     assert_eq!(seen.len(), 1);
 }
+
+/// A process that stands still has no processor time: the machine is to blame, or whoever stopped it.
+#[test]
+fn a_process_that_stands_still_is_no_fault_of_the_file() {
+    let bytes = bytes::Bytes::from(png(photo(30, 30)));
+    let open = || Ok(BlobContent::Bytes(bytes.clone()));
+    let limits = Limits { seconds: 2, ..Limits::default() };
+    let mut options = options();
+    options.draw.program = "/bin/sh".into();
+    options.draw.arguments = ["-c".into(), "kill -s STOP $$".into()].into();
+    let drawn = Studio::new(options).draw(&open, &Order { limits, ..web() });
+    assert!(matches!(drawn, Err(DrawError::Slow { limit: 2, had: 0 })), "{drawn:?}");
+}

@@ -48,11 +48,8 @@ fn server() -> Option<Command> {
         return Some(command);
     }
     let reason = "it takes python3-venv and a network";
-    writeln!(
-        std::io::stderr(),
-        "skipped: buckets of {PACKAGE}, which cannot be installed: {reason}"
-    )
-    .unwrap();
+    let said = format!("skipped: buckets of {PACKAGE}, which cannot be installed: {reason}\n");
+    std::io::stderr().write_all(said.as_bytes()).unwrap();
     None
 }
 
