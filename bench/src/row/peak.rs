@@ -28,7 +28,7 @@ const PAUSE: Duration = Duration::from_millis(500);
 const PEAK: Duration = Duration::from_millis(14_400);
 const HARD: Duration = Duration::from_secs(1);
 /// Noise that makes a file of 12 MB.
-const NOISE: u32 = 12;
+const NOISE: u32 = 19;
 
 /// Measures the row.
 pub(super) fn measure(context: &mut Context) -> Outcome<Vec<Figure>> {
