@@ -96,8 +96,8 @@ impl AssetHandler {
         self.assets.process(path, SystemTime::now()).map(Some)
     }
 
-    /// Says what becomes of an attempt that failed. A file whose process is killed or stalls each time may be the cause, and is
-    /// given up at the asset; otherwise the job is.
+    /// Says what becomes of an attempt that failed. A file whose process is killed or stalls each time may be the cause,
+    /// and is given up at the asset; otherwise the job is.
     fn failed(
         &self,
         path: &NodePath,
