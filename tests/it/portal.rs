@@ -330,7 +330,7 @@ fn pictures_go_with_their_page_and_stay_with_others() {
         assert_eq!(renders(&path), 1, "{path} stayed though its page was invalidated");
     }
     // A new title, activated: the picture follows.
-    let content = format!("{base}/start/_jcr_content");
+    let content = format!("{base}/start/jcr:content");
     assert_eq!(demo.post(&content, "./jcr:title=Begin+here&./navTitle=Begin").status, 200);
     assert_eq!(demo.post(&format!("{base}/start"), ":operation=activate").status, 200);
     let started = std::time::Instant::now();

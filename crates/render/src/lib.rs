@@ -31,6 +31,7 @@ mod library;
 mod link;
 mod message;
 mod page;
+mod policy;
 pub mod profile;
 mod reads;
 mod request;
@@ -55,6 +56,7 @@ pub use fragment::{
     FragmentCache, FragmentOptions, FragmentReport, Invalidation, Uncached, UnitReport,
 };
 pub use image::{Ending, ImageAddress, ImageKey, MAX_SIDE, Shape};
+pub use policy::Policy;
 pub use reads::{Facts, Reads, Recording};
 pub use request::{Flex, Parameters, RenderRequest, Visitor};
 pub use response::{Blob, Body, Outcome, Redirect, RenderResponse};

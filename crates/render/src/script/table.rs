@@ -47,6 +47,8 @@ pub(crate) struct Scripts {
     mark: String,
     /// Types that are put into pages for each visitor, by their folders.
     dynamics: HashMap<String, Dynamic>,
+    /// How types are put into pages, found so far.
+    dynamic_types: Cache<String, Option<Dynamic>>,
     libraries: ClientLibraries,
     dictionaries: Dictionaries,
 }
@@ -126,6 +128,7 @@ impl Scripts {
             never,
             mark: String::new(),
             dynamics,
+            dynamic_types: Cache::new(MAX_RESOLUTIONS),
             libraries,
             dictionaries,
         }
@@ -146,9 +149,18 @@ impl Scripts {
         if self.dynamics.is_empty() {
             return None;
         }
+        let key = match super_type {
+            None => Cow::Borrowed(resource_type),
+            Some(super_type) => Cow::Owned(format!("{resource_type}\0{super_type}")),
+        };
+        if let Some(known) = self.dynamic_types.get(&*key) {
+            return known;
+        }
         let chain = self.index.chain(resource_type, super_type);
         let mut places = chain.iter().flat_map(|one| folders(one));
-        places.find_map(|folder| self.dynamics.get(&folder).copied())
+        let found = places.find_map(|folder| self.dynamics.get(&folder).copied());
+        self.dynamic_types.insert(key.into_owned(), found);
+        found
     }
 
     /// Finds the script for a resource type.
