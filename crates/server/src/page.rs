@@ -251,11 +251,9 @@ fn answer(instance: &Instance, asked: &Asked) -> Result<Response> {
     if own.as_ref().is_some_and(|own| own.reads.facts.has(Facts::USER)) {
         return own.map_or_else(|| Err(Failure::not_found(&asked.path)), answer);
     }
-    let everyones = match &own {
-        Some(_) => asked.as_nobody(instance)?,
-        None => asked.clone(),
-    };
-    let (drawn, is_kept) = draw_noted(instance, &repository, (&everyones, wishes))?;
+    let nobody = own.as_ref().map(|_| asked.as_nobody(instance)).transpose()?;
+    let everyones = nobody.as_ref().unwrap_or(asked);
+    let (drawn, is_kept) = draw_noted(instance, &repository, (everyones, wishes))?;
     match own {
         // What this visitor alone may see must not come to others.
         Some(own) if !is_same(&own, &drawn) => Ok(unshared(answer(own)?)),

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use serde_json::{Value, json};
 use tympan_content::{Date, Index, JCR_CONTENT, Node, Snapshot, Summary};
 use tympan_jobs::JobState;
+use tympan_render::Policy;
 use tympan_replicate::{agents, topic_of};
 
 use crate::Instance;
@@ -288,11 +289,29 @@ fn components(node: &Node, depth: usize) -> Result<Vec<Value>> {
             "title": component_title,
             "label": label.map(|label| plain(&label)),
             "container": is_container(snapshot, &resource_type)?,
+            "allowed": allowed_in(&child)?,
             "resourceType": resource_type,
             "children": children,
         }));
     }
     Ok(described)
+}
+
+/// Lists the components that may lie in one; nothing if all may.
+fn allowed_in(container: &Node) -> Result<Option<Vec<String>>> {
+    let Some(policy) = Policy::of(container)? else { return Ok(None) };
+    let snapshot = container.snapshot();
+    let mut allowed = Vec::new();
+    for path in snapshot.look_up(Index::Type, "cq:Component")? {
+        let path = path.as_str();
+        let resource_type = path.strip_prefix("/apps/").or_else(|| path.strip_prefix("/libs/"));
+        if let Some(resource_type) = resource_type
+            && policy.allows(snapshot, resource_type)?
+        {
+            allowed.push(resource_type.to_owned());
+        }
+    }
+    Ok(Some(allowed))
 }
 
 /// Tells whether a node without a component is a place for components, empty as it may be.
@@ -328,7 +347,10 @@ fn insertable(snapshot: &Snapshot) -> Result<Vec<Value>> {
             path.as_str().strip_prefix("/apps/").or_else(|| path.as_str().strip_prefix("/libs/"));
         if let (Some(resource_type), false) = (resource_type, group.starts_with('.')) {
             let title = title_of(Some(&node), resource_type);
-            list.push(json!({ "resourceType": resource_type, "title": title, "group": group }));
+            let thumbnail = node.child("thumbnail.png")?.map(|file| file.path().to_string());
+            list.push(json!({
+                "resourceType": resource_type, "title": title, "group": group, "thumbnail": thumbnail,
+            }));
         }
     }
     list.sort_by_key(|entry| (entry["group"].to_string(), entry["title"].to_string()));
