@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use tympan_content::{Node, NodePath, Repository, Snapshot};
-use tympan_render::{ScriptSet, check};
+use tympan_render::{Policy, ScriptSet, check};
 
 use super::{CHECK_FAILED, Fault, Outcome};
 use crate::args::Site;
@@ -146,7 +146,10 @@ fn findings(dir: &Path) -> Result<Vec<Finding>, Fault> {
         });
     }
     match install(dir) {
-        Ok(snapshot) => found.extend(missing_components(dir, &snapshot, &set)),
+        Ok(snapshot) => {
+            found.extend(missing_components(dir, &snapshot, &set));
+            found.extend(unwanted_children(dir, &snapshot));
+        }
         Err(fault) => found.push(read_place(fault.message(), dir)),
     }
     Ok(found)
@@ -224,6 +227,36 @@ fn missing_components(dir: &Path, snapshot: &Snapshot, set: &ScriptSet) -> Vec<F
             Finding { file: file.display().to_string(), line, column: 1, message, warning: false }
         })
         .collect()
+}
+
+/// Finds components that the ones around them do not allow.
+fn unwanted_children(dir: &Path, snapshot: &Snapshot) -> Vec<Finding> {
+    let root = NodePath::new("/content").ok().and_then(|path| snapshot.node(&path).ok()?);
+    let mut found = Vec::new();
+    if let Some(root) = root {
+        judge_children(dir, &root, &mut found);
+    }
+    found
+}
+
+fn judge_children(dir: &Path, node: &Node, found: &mut Vec<Finding>) {
+    let policy = Policy::of(node).ok().flatten();
+    for child in node.children().unwrap_or_default() {
+        if let (Some(policy), Some(kind)) = (&policy, child.resource_type())
+            && !policy.allows(node.snapshot(), &kind).unwrap_or(true)
+        {
+            let (file, line) = place_of(dir, child.path(), &kind);
+            let entries: Vec<&str> = policy.entries().collect();
+            let message = format!(
+                "`{}` is of the type `{kind}`, which may not lie here: allowed are {}",
+                child.path(),
+                entries.join(", ")
+            );
+            let file = file.display().to_string();
+            found.push(Finding { file, line, column: 1, message, warning: false });
+        }
+        judge_children(dir, &child, found);
+    }
 }
 
 /// Notes the first node of each resource type.

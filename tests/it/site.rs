@@ -49,6 +49,19 @@ fn a_new_site_is_sound_and_its_faults_are_told() {
     );
     assert!(told.ends_with("2 errors, 0 warnings\n"), "{told}");
 
+    let container = dir.join("apps/shop/components/container/.content.xml");
+    let text = fs::read_to_string(&container).unwrap();
+    let strict = text.replacen(
+        "jcr:primaryType=\"cq:Component\"",
+        "jcr:primaryType=\"cq:Component\" allowedChildren=\"[shop/components/other]\"",
+        1,
+    );
+    assert_ne!(strict, text);
+    fs::write(&container, strict).unwrap();
+    let (_, told) = check(&dir);
+    assert!(told.contains("which may not lie here: allowed are shop/components/other"), "{told}");
+    fs::write(&container, text).unwrap();
+
     let output = tympan(&["site", "check", name, "--json"]);
     let findings: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(findings.as_array().unwrap().len(), 2);
