@@ -6,13 +6,13 @@
 //! Not here: what is exported and under which name (`tympan_render::export`).
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Redirect, Response};
 use http::{HeaderValue, Method, StatusCode, header};
 use tokio::sync::watch;
-use tympan_render::export::{Error, Exporter, OnDemand, Press, Report};
+use tympan_render::export::{Error, Exporter, OnDemand, Press};
 
 use crate::failure::{Failure, Result};
 use crate::image::ExportPictures;
@@ -21,6 +21,8 @@ use crate::{Instance, page};
 /// How often the newest state is looked at; where a look costs a round trip, less often.
 const LOOK: Duration = Duration::from_millis(100);
 const COSTLY_LOOK: Duration = Duration::from_secs(1);
+/// After what time pages that failed are tried again although nothing changed.
+const AGAIN: Duration = Duration::from_secs(60);
 /// How long it waits for a disk or store that fails.
 const FAILING: Duration = Duration::from_secs(5);
 
@@ -41,16 +43,17 @@ impl Instance {
     pub async fn follow_exports(self: Arc<Self>, mut stop: watch::Receiver<bool>) {
         let costly = self.repository.chunks().has_costly_round_trips();
         let look = if costly { COSTLY_LOOK } else { LOOK };
-        let (mut seen, mut is_failing) = (None, false);
+        let (mut seen, mut again, mut is_failing) = (None, None, false);
         while !*stop.borrow() {
             let head = self.repository.head().ok();
+            let is_new = head.is_none() || head != seen;
             let mut wait = look;
-            if head.is_none() || head != seen {
-                match self.clone().catch_up().await {
-                    Ok(report) => {
+            if is_new || again.is_some_and(|again| Instant::now() >= again) {
+                match self.clone().catch_up(is_new).await {
+                    Ok(failures) => {
+                        seen = head;
                         // A page that failed may have failed for a while only.
-                        seen = head.filter(|_| report.failures() == 0);
-                        wait = if report.failures() == 0 { look } else { FAILING };
+                        again = (failures > 0).then(|| Instant::now() + AGAIN);
                         is_failing = false;
                     }
                     Err(reason) => {
@@ -68,10 +71,10 @@ impl Instance {
         }
     }
 
-    /// Brings the exported files to the newest state.
-    async fn catch_up(self: Arc<Self>) -> Result<Report, String> {
+    /// Brings the exported files to the newest state; tells how many could not be made, and of each if it is new.
+    async fn catch_up(self: Arc<Self>, is_new: bool) -> Result<usize, String> {
         let work = tokio::task::spawn_blocking(move || {
-            let Some(export) = self.export.get() else { return Ok(Report::default()) };
+            let Some(export) = self.export.get() else { return Ok(0) };
             let press = export.press(&self);
             let report = match export.exporter.catch_up(press, &|_, _| {}) {
                 // Nothing is exported yet, or the settings are others.
@@ -81,9 +84,8 @@ impl Instance {
                 done => done,
             };
             let report = report.map_err(|error| tympan_replicate::chain(&error))?;
-            for finding in report.findings.iter().filter(|finding| finding.is_failure()) {
-                tracing::warn!(reason = %finding, "not exported");
-            }
+            let failed = report.findings.iter().filter(|finding| finding.is_failure() && is_new);
+            failed.for_each(|finding| tracing::warn!(reason = %finding, "not exported"));
             if report.written + report.removed > 0 {
                 tracing::debug!(
                     files = report.written,
@@ -91,7 +93,7 @@ impl Instance {
                     "exported files follow a change"
                 );
             }
-            Ok(report)
+            Ok(report.failures())
         });
         work.await.map_err(|error| error.to_string())?
     }
