@@ -95,6 +95,30 @@ impl Connection {
     }
 }
 
+/// Posts a form with an `Authorization` header on a new connection, and refuses anything but success.
+pub(crate) fn post(
+    address: SocketAddr,
+    path: &str,
+    (credentials, form): (&str, &str),
+) -> Outcome<()> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(Duration::from_secs(30)))?;
+    stream.set_nodelay(true)?;
+    let request = format!(
+        "POST {path} HTTP/1.0\r\nHost: {address}\r\nAuthorization: {credentials}\r\nAccept: application/json\r\n\
+         Content-Type: application/x-www-form-urlencoded\r\nContent-Length: {}\r\n\r\n{form}",
+        form.len()
+    );
+    stream.write_all(request.as_bytes())?;
+    let mut answer = String::new();
+    BufReader::new(stream).read_line(&mut answer)?;
+    let status = answer.split(' ').nth(1).unwrap_or_default();
+    match status {
+        "200" | "201" => Ok(()),
+        other => Err(format!("POST http://{address}{path} answers {other}").into()),
+    }
+}
+
 /// Fetches a path on a new connection.
 pub(crate) fn get(address: SocketAddr, path: &str) -> Outcome<Answer> {
     Connection::open(address, Duration::from_secs(20))?.get(path)

@@ -10,10 +10,12 @@
 //!
 //! Not here: what the figures have to be in the end (`docs/benchmarks.md` tells how to read them).
 
+mod ab;
 mod alternate;
 mod context;
 mod counting;
 mod cpu;
+mod crowd;
 mod engine;
 mod figure;
 mod http;

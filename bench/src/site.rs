@@ -1,6 +1,8 @@
 //! The sample site: homes that `tympan demo` filled, and instances started on them.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +14,7 @@ use tympan_store::{LocalOptions, LocalStore};
 use crate::Outcome;
 use crate::context::SERVER_CORE;
 use crate::load::Target;
-use crate::process::{Process, address_in, pinned};
+use crate::process::{Process, address_in, free_address, pinned};
 
 /// The sample site's home page.
 pub(crate) const HOME_PAGE: &str = "/content/wayfare/en.html";
@@ -24,6 +26,60 @@ pub(crate) const BENCH_JSON: &str = "/content/bench/f3/p345.json";
 pub(crate) const BENCH_BINARY: &str = "/content/bench/bin100k.bin";
 
 const START_LIMIT: Duration = Duration::from_secs(120);
+
+/// The whole demo: author, publisher and dispatcher in one process.
+#[derive(Debug)]
+pub(crate) struct Demo {
+    /// Stops with it.
+    _process: Process,
+    /// Where the author listens.
+    pub(crate) author: SocketAddr,
+    /// Where the dispatcher listens.
+    pub(crate) dispatcher: SocketAddr,
+    /// What the first user says in `Authorization`.
+    pub(crate) credentials: String,
+}
+
+impl Demo {
+    /// Starts it in a new folder.
+    ///
+    /// # Errors
+    /// If it does not get ready.
+    pub(crate) fn start(program: &Path, folder: &Path) -> Outcome<Self> {
+        let home = folder.join("demo");
+        let [author, publish, dispatcher] = [free_address()?, free_address()?, free_address()?];
+        let mut command = Command::new(program);
+        command.arg("demo").arg("--home").arg(&home);
+        for (role, address) in
+            [("--author", author), ("--publish", publish), ("--dispatcher", dispatcher)]
+        {
+            command.args([role, &address.to_string()]);
+        }
+        let mut process = Process::start(command, folder)?;
+        process.wait_until_ready(START_LIMIT)?;
+        let password = std::fs::read_to_string(home.join("author/initial-password"))?;
+        let credentials = format!("Basic {}", base64(&format!("admin:{}", password.trim())));
+        Ok(Self { _process: process, author, dispatcher, credentials })
+    }
+}
+
+/// Writes a text in Base64.
+fn base64(text: &str) -> String {
+    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut out = String::new();
+    for part in text.as_bytes().chunks(3) {
+        let mut bytes = [0_u8; 3];
+        bytes.iter_mut().zip(part).for_each(|(to, from)| *to = *from);
+        let [first, second, third] = bytes.map(u32::from);
+        let number = first << 16 | second << 8 | third;
+        for place in 0..4 {
+            let index = (number >> (18 - 6 * place)) & 63;
+            let letter = LETTERS.get(index as usize).copied().map_or('=', char::from);
+            out.push(if place > part.len() { '=' } else { letter });
+        }
+    }
+    out
+}
 
 /// Homes with the sample site.
 #[derive(Debug)]
@@ -37,7 +93,7 @@ pub(crate) struct Site {
 pub(crate) struct Server {
     process: Process,
     /// Where it listens.
-    pub(crate) address: std::net::SocketAddr,
+    pub(crate) address: SocketAddr,
 }
 
 impl Server {
@@ -96,6 +152,34 @@ impl Site {
         )
     }
 
+    /// Starts a publisher on the site that may use every core.
+    ///
+    /// # Errors
+    /// If it does not get ready.
+    pub(crate) fn publish_unpinned(&self) -> Outcome<Server> {
+        let home = self.publish_home();
+        let text = home.to_str().ok_or("the work folder has a name that is not UTF-8")?;
+        let mut command = Command::new(&self.program);
+        command.args(["publish", "--home", text, "--listen", "127.0.0.1:0"]);
+        let mut process = Process::start(command, &self.home)?;
+        let lines = process.wait_until_ready(START_LIMIT)?;
+        Ok(Server { process, address: address_in(&lines)? })
+    }
+
+    /// Writes the publisher's `tympan.toml`; an empty text takes it away.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub(crate) fn configure(&self, text: &str) -> Outcome<()> {
+        let file = self.publish_home().join("tympan.toml");
+        match text {
+            "" if file.exists() => std::fs::remove_file(file)?,
+            "" => {}
+            text => std::fs::write(file, text)?,
+        }
+        Ok(())
+    }
+
     /// Opens the publisher's content in this process; no publisher may run meanwhile.
     ///
     /// # Errors
@@ -110,5 +194,23 @@ impl Site {
 
     fn publish_home(&self) -> PathBuf {
         self.home.join("publish")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credentials_are_written_in_base64() {
+        for (text, expected) in [
+            ("", ""),
+            ("a", "YQ=="),
+            ("ab", "YWI="),
+            ("abc", "YWJj"),
+            ("admin:x?>", "YWRtaW46eD8+"),
+        ] {
+            assert_eq!(base64(text), expected);
+        }
     }
 }

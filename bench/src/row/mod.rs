@@ -9,6 +9,8 @@ mod changes;
 mod children;
 mod collect;
 mod commit;
+mod crowd;
+mod diary;
 mod diff;
 mod disk;
 mod dispatcher;
@@ -31,7 +33,9 @@ mod search;
 mod start;
 mod storm;
 mod tls;
+mod timing;
 mod upload;
+mod visible;
 mod writers;
 mod written;
 
@@ -88,6 +92,27 @@ pub(crate) const ROWS: &[Row] = &[
     Row { name: "R2", about: "all pages of the sample site, uncached", measure: pages::measure },
     Row { name: "R3", about: "a page of 30 kept components", measure: fragment::measure },
     Row { name: "R4", about: "dependency record against a render", measure: record::measure },
+    Row {
+        name: "R4/timing",
+        about: "taking times and escaping against a render",
+        measure: timing::measure,
+    },
+    Row {
+        name: "R5",
+        about: "published until visible through the dispatcher",
+        measure: visible::measure,
+    },
+    Row {
+        name: "R6",
+        about: "11,000 users, a page over a slow back end among them",
+        measure: crowd::measure,
+    },
+    Row {
+        name: "CROWD",
+        about: "200 and 2,000 at once on uncached pages",
+        measure: crowd::measure_at_once,
+    },
+    Row { name: "DIARY", about: "a tuning diary, step by step", measure: diary::measure },
     Row {
         name: "R7",
         about: "pages drawn anew for a change among 10,000",
