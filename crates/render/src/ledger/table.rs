@@ -92,10 +92,13 @@ impl Gone {
     }
 }
 
+/// A URL, what it was drawn from, and how it looks.
+type Unstored = (Arc<str>, Arc<Dependencies>, Option<Arc<Look>>);
+
 /// What has to be stored.
 #[derive(Debug)]
 pub(super) struct Batch {
-    pub(super) rows: Vec<(Arc<str>, Arc<Dependencies>, Option<Arc<Look>>)>,
+    pub(super) rows: Vec<Unstored>,
     pub(super) gone: Vec<Arc<str>>,
     pub(super) scopes: Vec<String>,
     pub(super) dropped_scopes: Vec<String>,

@@ -27,6 +27,7 @@ impl Random {
 pub(crate) type Change = fn(&Repository, &[String], &mut Session, &mut Random) -> Option<String>;
 
 /// Does what authors do, as often as they do it, and activates it.
+#[expect(clippy::too_many_lines, reason = "a flat list of edits")]
 pub(crate) fn authoring(
     repository: &Repository,
     _: &[String],
