@@ -61,7 +61,7 @@ pub(crate) async fn show_failure(
             let request = RenderRequest { method: "GET", ..RenderRequest::get(&asked.path) };
             let message = "This is not for you to see or do.";
             let drawn = instance.renderer.render_fault(&snapshot, &request, "403", message);
-            to_http(&instance.repository, drawn, (&asked, Wishes::default()))
+            to_http(instance, drawn, (&asked, Wishes::default()))
         })
         .await;
     match drawn {

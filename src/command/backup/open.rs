@@ -73,9 +73,9 @@ fn password(arguments: &VaultArguments) -> Result<Vec<u8>, Fault> {
         return password_of_file(file);
     }
     if let Some(command) = &arguments.password_command {
-        let output =
-            Command::new("sh").args(["-c", command]).stderr(std::process::Stdio::inherit());
-        let output = output.output().map_err(|error| {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", command]).stderr(std::process::Stdio::inherit());
+        let output = shell.output().map_err(|error| {
             Fault::usage(format!("cannot run the command for the password: {error}"))
         })?;
         if !output.status.success() {
