@@ -76,7 +76,7 @@ impl<'a> Studio<'a> {
         let search = Arc::new(search.map_err(|error| Fault::cannot_run(chain(&error)))?);
         let engine = Arc::new(QueryEngine::new(config.query.limits()));
         engine.use_full_text(search.clone());
-        let renderer = plain_renderer(&home.repository, (Mode::Publish, None), config)
+        let renderer = plain_renderer(&home.repository, (Mode::Publish, None), config)?
             .with_queries(engine)
             .with_image_key(ImageKey::of_secret(&key));
         let images = image_options(config, Urgency::Later, None)?;

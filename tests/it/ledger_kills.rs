@@ -147,7 +147,6 @@ fn url_of(page: &str) -> String {
 }
 
 #[test]
-#[expect(clippy::print_stdout, reason = "the counts are what a long run is read for")]
 fn a_publisher_that_is_killed_leaves_no_page_old() {
     let Some(kills) = kills() else {
         println!(

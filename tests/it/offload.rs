@@ -26,7 +26,8 @@ fn start(home: &Path, address: SocketAddr, more: &[&str]) -> Running {
 /// its lease.
 fn configured(home: &Path, (schema, lease): (&str, &str), more: &str) -> String {
     std::fs::create_dir_all(home).unwrap();
-    let settings = format!("[database]\nschema = \"{schema}\"\n[jobs]\nlease = \"2s\"\n{more}");
+    let settings =
+        format!("[database]\nschema = \"{schema}\"\n[jobs]\nlease = \"{lease}\"\n{more}");
     std::fs::write(home.join("tympan.toml"), settings).unwrap();
     home.to_str().unwrap().to_owned()
 }

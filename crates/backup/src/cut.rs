@@ -95,7 +95,7 @@ pub(crate) fn random_polynomial() -> Result<u64> {
 /// Tells whether a polynomial of degree 53 has no factors: 53 is prime, so it must have no roots and divide
 /// x^(2^53) - x.
 fn is_irreducible(polynomial: u64) -> bool {
-    if polynomial & 1 == 0 || polynomial.count_ones() % 2 == 0 {
+    if polynomial & 1 == 0 || polynomial.count_ones().is_multiple_of(2) {
         return false;
     }
     let mut power = 2;

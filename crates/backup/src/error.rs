@@ -156,7 +156,7 @@ impl Error {
     }
 
     /// Makes the error of a file of the vault that is not what it should be.
-    pub(crate) fn damaged(kind: FileKind, id: &Id, fault: impl ToString) -> Self {
+    pub(crate) fn damaged(kind: FileKind, id: &Id, fault: &impl ToString) -> Self {
         Self::Damaged { kind, id: *id, fault: fault.to_string() }
     }
 

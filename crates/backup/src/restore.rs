@@ -104,7 +104,7 @@ pub fn restore(
             if !node.name.is_empty()
                 && let Err(error) = restorer.describe_folder(folder.as_fd(), node)
             {
-                restorer.faults.add(target, error);
+                restorer.faults.add(target, &error);
             }
         }
         None => restorer.restore_node(folder.as_fd(), target, node)?,
@@ -141,7 +141,7 @@ impl Restorer<'_> {
         let tree: Tree = match self.vault.read_tree(self.index, tree) {
             Ok(tree) => tree,
             Err(error @ Error::Blob { .. }) => {
-                self.faults.add(path, error);
+                self.faults.add(path, &error);
                 return Ok(());
             }
             Err(error) => return Err(error),
@@ -166,8 +166,8 @@ impl Restorer<'_> {
                 self.items.fetch_add(1, Ordering::Relaxed);
                 self.progress.add(1, 0);
             }
-            Err(Trouble::Io(error)) => self.faults.add(path, error),
-            Err(Trouble::Vault(error @ Error::Blob { .. })) => self.faults.add(path, error),
+            Err(Trouble::Io(error)) => self.faults.add(path, &error),
+            Err(Trouble::Vault(error @ Error::Blob { .. })) => self.faults.add(path, &error),
             Err(Trouble::Vault(error)) => return Err(error),
         }
         Ok(())

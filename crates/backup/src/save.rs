@@ -105,7 +105,7 @@ impl std::fmt::Display for Fault {
 pub(crate) struct Faults(Mutex<Vec<Fault>>);
 
 impl Faults {
-    pub(crate) fn add(&self, path: impl Into<PathBuf>, message: impl ToString) {
+    pub(crate) fn add(&self, path: impl Into<PathBuf>, message: &impl ToString) {
         let fault = Fault { path: path.into(), message: message.to_string() };
         warn!(file = %fault.path.display(), reason = fault.message, "passed over");
         self.0.lock().push(fault);

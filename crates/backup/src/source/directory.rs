@@ -162,7 +162,7 @@ impl Saver<'_> {
                         Some(target).filter(|raw| raw != node.linktarget.as_bytes());
                 }
                 Err(error) => {
-                    self.faults.add(path, error);
+                    self.faults.add(path, &error);
                     return Ok(None);
                 }
             }
@@ -204,7 +204,7 @@ impl Saver<'_> {
         let mut entries = match list(path) {
             Ok(entries) => entries,
             Err(error) => {
-                self.faults.add(path, error);
+                self.faults.add(path, &error);
                 Vec::new()
             }
         };
@@ -221,7 +221,7 @@ impl Saver<'_> {
                 // It was removed since the folder was listed: then it is not part of the state that is saved.
                 Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
                 Err(error) => {
-                    self.faults.add(path, error);
+                    self.faults.add(path, &error);
                     return Ok(None);
                 }
             };
@@ -256,7 +256,7 @@ impl Saver<'_> {
                 Ok(Some(node))
             }
             Err(Error::Source { source, .. }) => {
-                self.faults.add(path, source);
+                self.faults.add(path, &source);
                 Ok(None)
             }
             Err(error) => Err(error),
@@ -310,7 +310,7 @@ impl Saver<'_> {
         }
         match attributes(path) {
             Ok(attributes) => node.extended_attributes = attributes,
-            Err(error) => self.faults.add(path, format!("its extended attributes: {error}")),
+            Err(error) => self.faults.add(path, &format!("its extended attributes: {error}")),
         }
         node
     }

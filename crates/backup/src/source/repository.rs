@@ -257,7 +257,7 @@ impl Saver<'_> {
     }
 
     fn missing(&self, id: &BlobId) {
-        self.faults.add(format!("blob {id}"), "the repository refers to it and does not hold it");
+        self.faults.add(format!("blob {id}"), &"the repository refers to it and does not hold it");
     }
 
     /// Saves a large blob; nothing if it is missing, which is a fault.
@@ -277,7 +277,7 @@ impl Saver<'_> {
         self.session.progress.read_items.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let (content, found) = self.save_stream(content.into_reader(), id.length())?;
         if found != *id {
-            self.faults.add(format!("blob {id}"), "its bytes have another hash");
+            self.faults.add(format!("blob {id}"), &"its bytes have another hash");
             return Ok(None);
         }
         self.session.progress.add(1, id.length());

@@ -113,7 +113,7 @@ pub(super) fn find(backend: &dyn Backend, password: &[u8]) -> Result<(Id, Key)> 
 /// Opens one key.
 pub(super) fn find_one(backend: &dyn Backend, id: &Id, password: &[u8]) -> Result<Key> {
     let file = read(backend, id)?;
-    let damaged = |fault: &str| Error::damaged(FileKind::Key, id, fault);
+    let damaged = |fault: &str| Error::damaged(FileKind::Key, id, &fault);
     if file.kdf != "scrypt" {
         return Err(damaged("its derivation is not known"));
     }
@@ -147,9 +147,9 @@ fn read(backend: &dyn Backend, id: &Id) -> Result<KeyFile> {
         backend.read(FileKind::Key, id).map_err(Error::backend("read", FileKind::Key, id))?;
     if Id::of(&bytes) != *id {
         let fault = "its bytes do not have the hash that it is named by";
-        return Err(Error::damaged(FileKind::Key, id, fault));
+        return Err(Error::damaged(FileKind::Key, id, &fault));
     }
-    serde_json::from_slice(&bytes).map_err(|error| Error::damaged(FileKind::Key, id, error))
+    serde_json::from_slice(&bytes).map_err(|error| Error::damaged(FileKind::Key, id, &error))
 }
 
 fn derive(password: &[u8], salt: &[u8], (rounds, r, p): (u64, u32, u32)) -> Option<Key> {

@@ -133,7 +133,7 @@ impl Vault {
             _ => Error::backend("read", FileKind::Config, &none)(error),
         })?;
         let (opened_with, key) = key::find(&*backend, password)?;
-        let damaged = |fault: &str| Error::damaged(FileKind::Config, &none, fault);
+        let damaged = |fault: &str| Error::damaged(FileKind::Config, &none, &fault);
         let plain = key.open(sealed).ok_or_else(|| damaged("its seal is broken"))?;
         let config: Config =
             serde_json::from_slice(&plain).map_err(|error| damaged(&error.to_string()))?;
@@ -146,7 +146,7 @@ impl Vault {
     fn with(backend: Arc<dyn Backend>, key: Key, opened_with: Id, config: Config) -> Result<Self> {
         let polynomial = u64::from_str_radix(&config.chunker_polynomial, 16).ok();
         let cutter = polynomial.and_then(Cutter::new).ok_or_else(|| {
-            Error::damaged(FileKind::Config, &Id::default(), "its polynomial is none")
+            Error::damaged(FileKind::Config, &Id::default(), &"its polynomial is none")
         })?;
         let compression = Compression::default();
         Ok(Self { backend, key, opened_with, config, cutter, compression })
@@ -238,7 +238,7 @@ impl Vault {
     /// Reads a sealed file of JSON.
     pub(crate) fn read_json<T: DeserializeOwned>(&self, kind: FileKind, id: &Id) -> Result<T> {
         let plain = self.read_unpacked(kind, id)?;
-        serde_json::from_slice(&plain).map_err(|error| Error::damaged(kind, id, error))
+        serde_json::from_slice(&plain).map_err(|error| Error::damaged(kind, id, &error))
     }
 
     /// Seals and writes JSON; returns the name it got.
@@ -261,7 +261,7 @@ impl Vault {
 
     fn read_unpacked(&self, kind: FileKind, id: &Id) -> Result<Vec<u8>> {
         let sealed = self.backend.read(kind, id).map_err(Error::backend("read", kind, id))?;
-        let damaged = |fault: &str| Error::damaged(kind, id, fault);
+        let damaged = |fault: &str| Error::damaged(kind, id, &fault);
         if Id::of(&sealed) != *id {
             return Err(damaged("its bytes do not have the hash that it is named by"));
         }

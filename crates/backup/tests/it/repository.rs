@@ -27,7 +27,7 @@ struct Home {
 
 impl Home {
     fn open(dir: PathBuf) -> Self {
-        let disk = FileDisk::open(&dir.join("store")).unwrap();
+        let disk = FileDisk::open(dir.join("store")).unwrap();
         let store = Arc::new(LocalStore::open(Arc::new(disk), LocalOptions::default()).unwrap());
         let blobs = LocalBlobs::open(&dir.join("blobs"), store.clone()).unwrap();
         Self { store, blobs, dir }

@@ -20,7 +20,7 @@ fn greeting(seen: &Seen) -> Answer {
     }
 }
 
-fn as_user<'a>(cookie: &'a str) -> [(&'a str, &'a str); 1] {
+fn as_user(cookie: &str) -> [(&str, &str); 1] {
     [("Cookie", cookie)]
 }
 

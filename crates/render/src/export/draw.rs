@@ -23,7 +23,7 @@ use crate::script::{ScriptTable, Scripts};
 #[derive(Debug)]
 pub(super) enum Fate {
     /// A file.
-    File(Drawn),
+    File(Box<Drawn>),
     /// It is not exported.
     Unexported(Unexported),
     /// It could not be drawn, or not wholly.
@@ -132,7 +132,7 @@ impl<'a> Desk<'a> {
             return Fate::Failed(format!("the content cannot be read: {error}"));
         }
         let reads = Arc::new(reads.union(&reader.take_reads().dependencies()));
-        Fate::File(Drawn { place, content, content_type, reads, links, findings })
+        Fate::File(Box::new(Drawn { place, content, content_type, reads, links, findings }))
     }
 
     fn picture(&self, reader: &Reader, picture: &ImageAddress) -> Result<Rendered, Fate> {

@@ -123,7 +123,7 @@ impl Folder {
     ///
     /// # Errors
     /// `AlreadyExists` or `NotADirectory` if another file's name is in the way; others if the disk refuses.
-    pub(super) fn place(&self, tree: u64, waiting: Waiting, name: &str) -> io::Result<()> {
+    pub(super) fn place(&self, tree: u64, waiting: &Waiting, name: &str) -> io::Result<()> {
         let target = self.tree(tree).join(name);
         if let Some(parent) = target.parent() {
             fs::create_dir_all(parent)?;
@@ -264,13 +264,13 @@ mod tests {
         let waiting = folder.stage(&mut &b"text"[..]).unwrap();
         assert_eq!(waiting.bytes, 4);
         let hash = waiting.hash.clone();
-        folder.place(1, waiting, "a/b.html").unwrap();
+        folder.place(1, &waiting, "a/b.html").unwrap();
         assert!(folder.holds(1, "a/b.html", &hash));
         // A name that needs a folder where a file is, and the other way round.
         let other = folder.stage(&mut &b"x"[..]).unwrap();
-        assert!(folder.place(1, other, "a/b.html/c.html").is_err());
+        assert!(folder.place(1, &other, "a/b.html/c.html").is_err());
         let other = folder.stage(&mut &b"x"[..]).unwrap();
-        assert!(folder.place(1, other, "a").is_err());
+        assert!(folder.place(1, &other, "a").is_err());
         assert_eq!(fs::read_dir(dir.path().join(TMP)).unwrap().count(), 0);
         folder.remove(1, "a/b.html").unwrap();
         assert!(!dir.path().join("tree-000001/a").exists());

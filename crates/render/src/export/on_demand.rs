@@ -91,7 +91,7 @@ impl Exporter {
                 Fate::Failed(reason) => return Ok(OnDemand::Failed(reason)),
             };
             if self.place_one(press, (&address, &drawn), followed)? {
-                return Ok(answer(drawn));
+                return Ok(answer(*drawn));
             }
         }
         // Changes come faster than drawings: the answer is right now, the file would not stay so.
@@ -111,10 +111,6 @@ impl Exporter {
     }
 
     /// Finds the address of a file.
-    #[expect(
-        clippy::type_complexity,
-        reason = "an address, or why there is none and what is there instead"
-    )]
     fn address_for(
         &self,
         desk: &Desk<'_>,
@@ -238,7 +234,7 @@ impl Exporter {
         tree.manifest.record(&text, entry).map_err(failed)?;
         tree.manifest.sync().map_err(failed)?;
         let number = tree.number;
-        match self.folder.place(number, waiting, file) {
+        match self.folder.place(number, &waiting, file) {
             Ok(()) => Ok(true),
             Err(error) => {
                 tree.manifest.forget(&text).map_err(failed)?;

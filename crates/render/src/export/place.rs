@@ -335,9 +335,8 @@ impl Places<'_> {
             let ending = ending.map(|ending| format!(".{ending}")).unwrap_or_default();
             return self.named(&holder, &format!("_{hash}{ending}"));
         }
-        let (folder, name) = match self.inherited(path, EXPORT_NAME) {
-            Some((folder, name)) => (folder, name),
-            None => return format!("{}{rest}", mangle(path.as_str())),
+        let Some((folder, name)) = self.inherited(path, EXPORT_NAME) else {
+            return format!("{}{rest}", mangle(path.as_str()));
         };
         let name = name.trim().trim_matches('/');
         let inner = match folder.as_str() {

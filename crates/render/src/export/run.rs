@@ -633,7 +633,7 @@ impl<'a> Run<'a> {
             }
             Fate::File(drawn) => {
                 state.report.drawn += 1;
-                let Drawn { place, reads, links, findings, .. } = drawn;
+                let Drawn { place, reads, links, findings, .. } = *drawn;
                 findings.into_iter().for_each(|finding| state.report.find(finding));
                 for link in links {
                     // A page that an unfinished run has drawn is not looked at again for what it links to.
@@ -749,7 +749,7 @@ impl State {
                 continue;
             }
             let bytes = waiting.bytes;
-            match exporter.folder.place(number, waiting, &entry.file) {
+            match exporter.folder.place(number, &waiting, &entry.file) {
                 Ok(()) => {
                     self.report.written += 1;
                     self.report.bytes += bytes;

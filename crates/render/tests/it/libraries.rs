@@ -178,7 +178,10 @@ fn queries_give_what_they_find_and_tell_visitors_nothing_of_it() {
         assert_eq!(crate::site::body_text(&drawn), "/content/site/en/zebra/jcr:content");
         assert_eq!(drawn.reads.queries, 1);
         let warning = drawn.headers.iter().find(|(name, _)| *name == "x-tympan-warning");
-        assert!(mode == Mode::Author || warning.is_none(), "visitors are told nothing: {warning:?}");
+        assert!(
+            mode == Mode::Author || warning.is_none(),
+            "visitors are told nothing: {warning:?}"
+        );
     }
     let site = Site::sample(Mode::Publish);
     let content = component("x", "test/case");
