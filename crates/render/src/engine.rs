@@ -198,8 +198,7 @@ impl Renderer {
         draw: impl FnOnce(&Answer<'_>) -> Drawn,
     ) -> RenderResponse {
         let reader = Arc::new(Reader::new(snapshot.clone(), request.recording));
-        // Scripts are part of the program, whoever asks for a page.
-        let drawn = match self.table.at(&snapshot.seen_by(&Viewer::system())) {
+        let drawn = match self.table.at(snapshot) {
             Ok(scripts) => draw(&Answer {
                 options: self.options,
                 table: Arc::clone(&self.table),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use minijinja::{Environment, Template};
 use parking_lot::RwLock;
 use quick_cache::sync::Cache;
-use tympan_content::{ChunkId, NodePath, Snapshot};
+use tympan_content::{ChunkId, NodePath, Snapshot, Viewer};
 
 use super::index::{ScriptIndex, folders};
 use super::name::Wanted;
@@ -387,8 +387,10 @@ impl ScriptTable {
         &*self.source
     }
 
-    /// Returns the scripts that belong to a snapshot, compiling them if they changed.
+    /// Returns the scripts that belong to a snapshot, compiling them if they changed. They are part of the program,
+    /// whoever the snapshot is seen by.
     pub(crate) fn at(&self, snapshot: &Snapshot) -> Result<Arc<Scripts>> {
+        let snapshot = &snapshot.seen_by(&Viewer::system());
         let root = (!self.source.is_live()).then(|| snapshot.root_id());
         if let Some(newest) = &*self.newest.read()
             && root.is_some()
