@@ -2,14 +2,12 @@
 
 mod args;
 mod backend;
-mod backup_args;
 mod base;
 mod collection;
 mod command;
 mod config;
 mod data;
 mod home;
-mod lab_args;
 mod ledger;
 mod maintenance;
 mod mounts;

@@ -16,7 +16,7 @@ use tympan_backup::{Error, Progress, Unlock, Who};
 
 use self::open::Opened;
 use super::{Fault, Outcome};
-use crate::backup_args::{Backup, Key, NewPassword, VaultArguments};
+use crate::args::backup::{Backup, Key, NewPassword, VaultArguments};
 use crate::home::chain;
 use crate::say;
 

@@ -7,7 +7,7 @@ use serde_json::json;
 use tympan_backup::{Depth, Keep, LockMode, Progress, Snapshot, choose};
 
 use super::{Watch, failed, open};
-use crate::backup_args::{Forget, VaultArguments};
+use crate::args::backup::{Forget, VaultArguments};
 use crate::command::{CHECK_FAILED, Fault, Outcome};
 use crate::say;
 

@@ -6,7 +6,7 @@ use serde_json::json;
 use tympan_backup::{Excludes, Index, Node, NodeKind, Snapshot, Vault, find_path, walk};
 
 use super::{failed, open};
-use crate::backup_args::VaultArguments;
+use crate::args::backup::VaultArguments;
 use crate::command::Outcome;
 use crate::say;
 

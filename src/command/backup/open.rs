@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use tympan_backup::{KeyCost, LocalBackend, Lock, LockMode, Vault, Who};
 
 use super::failed;
-use crate::backup_args::VaultArguments;
+use crate::args::backup::VaultArguments;
 use crate::command::Fault;
 
 /// The variable that has the password.

@@ -12,8 +12,8 @@ use tympan_backup::{
 use tympan_store::{Base, FollowedStore, LocalOptions};
 
 use super::{INCOMPLETE, Watch, failed, open};
+use crate::args::backup::{Restore, VaultArguments};
 use crate::backend::Backend;
-use crate::backup_args::{Restore, VaultArguments};
 use crate::command::{CHECK_FAILED, Fault, Outcome};
 use crate::config::Config;
 use crate::home::chain;

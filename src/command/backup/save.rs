@@ -14,7 +14,7 @@ use tympan_blobs::FolderBlobs;
 use tympan_store::{FollowedStore, LocalOptions};
 
 use super::{INCOMPLETE, Watch, failed, open};
-use crate::backup_args::{CompressionLevel, Save};
+use crate::args::backup::{CompressionLevel, Save};
 use crate::base::MAIN;
 use crate::command::{Fault, Outcome};
 use crate::home::{chain, require_home};

@@ -15,9 +15,9 @@ use tympan_lab::goal::{self, Goal, Judged};
 use tympan_lab::record::Results;
 use tympan_lab::report::{self, Report};
 
+use crate::args::lab::{Lab, Output};
 use crate::command::{CHECK_FAILED, Fault, Outcome};
 use crate::home::chain;
-use crate::lab_args::{Lab, Output};
 use crate::say;
 
 /// The commands that the design names and that do not exist.

@@ -12,10 +12,10 @@ use tympan_lab::requests::{self, CacheReport, Limits};
 use tympan_lab::{ab, goal, plan, report as reports};
 
 use super::{Telling, conclude, duration, fault, goals, open, read_text, write};
-use crate::command::{Fault, Outcome};
-use crate::lab_args::{
+use crate::args::lab::{
     CacheRatio, Check, Compare, Journal, Log, ReportArguments, UploadGoal, Users,
 };
+use crate::command::{Fault, Outcome};
 use crate::say;
 
 pub(super) fn check(arguments: &Check) -> Outcome {

@@ -10,8 +10,8 @@ use tympan_lab::plan::{Plan, Run as PlanRun};
 use tympan_lab::{goal, honesty};
 
 use super::{Telling, conclude, duration, fault, goals, write};
+use crate::args::lab::{Ab, Arrivals, Get, Jmeter, Output, ReportArguments, Run, Slo};
 use crate::command::{Fault, Outcome};
-use crate::lab_args::{Ab, Arrivals, Get, Jmeter, Output, ReportArguments, Run, Slo};
 use crate::say;
 
 fn headers(texts: &[String]) -> Result<Vec<(String, String)>, Fault> {

@@ -1,0 +1,166 @@
+//! The command line, as DESIGN fixes it: scripts rely on these names.
+
+mod assets;
+pub(crate) mod backup;
+mod jobs;
+pub(crate) mod lab;
+mod package;
+mod repo;
+mod serve;
+mod user;
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+pub(crate) use assets::{Assets, Mount, Switch};
+pub(crate) use jobs::Jobs;
+pub(crate) use package::{Index, Package};
+pub(crate) use repo::{Branch, Clone, MergeBranch, Prefer, Repo, RepoArguments, RestorePath};
+pub(crate) use serve::{Demo, Dispatcher, DispatcherCommand, Export, ExportMode, Instance};
+pub(crate) use user::{Group, User};
+
+/// Runs a content website end to end: author, publish, dispatcher.
+#[derive(Debug, Parser)]
+#[command(name = "tympan", version, max_term_width = 100, after_help = "Example: tympan demo")]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// The command that reads PDF for another process of this program.
+pub(crate) const READ_PDF: &str = "read-pdf";
+/// The command that draws pictures for another process of this program.
+pub(crate) const DRAW_PICTURES: &str = "draw-pictures";
+/// The command that runs another program with bounds.
+pub(crate) const RUN_TOOL: &str = "run-tool";
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Runs author, publish and dispatcher in one process, with a sample site.
+    Demo(Demo),
+    /// Runs an author instance.
+    Author(Instance),
+    /// Runs a publish instance.
+    Publish(Instance),
+    /// Runs, checks or explains a dispatcher.
+    #[command(args_conflicts_with_subcommands = true)]
+    Dispatcher(Dispatcher),
+    /// Begins and checks the folder of a site.
+    #[command(subcommand)]
+    Site(Site),
+    /// Installs and builds content packages.
+    #[command(subcommand)]
+    Package(Package),
+    /// Looks after indexes and tells how queries are run.
+    #[command(subcommand)]
+    Index(Index),
+    /// Writes the pages of a site as files that any web server serves.
+    Export(Export),
+    /// Looks after a repository.
+    Repo(RepoArguments),
+    /// Saves folders and repositories in a vault, and restores them.
+    Backup(backup::BackupArguments),
+    /// Looks after users and their tokens.
+    #[command(subcommand)]
+    User(User),
+    /// Looks after the queues of a running instance.
+    #[command(subcommand)]
+    Jobs(Jobs),
+    /// Looks after mounts, imports and duplicates of assets of a running author.
+    #[command(subcommand)]
+    Assets(Assets),
+    /// Puts a site under load and judges what comes back: URLs, plans of JMeter, logs, reports.
+    #[command(subcommand)]
+    Lab(lab::Lab),
+    /// Tells the health of a running instance, with reasons.
+    #[command(after_help = "Example: tympan status --url http://127.0.0.1:4502")]
+    Status(Remote),
+    /// Reads a PDF from standard input and writes its text; the full-text index starts it.
+    #[command(name = READ_PDF, hide = true)]
+    ReadPdf,
+    /// Draws the pictures that arrive on standard input, a socket; asset processing starts it.
+    #[command(name = DRAW_PICTURES, hide = true)]
+    DrawPictures,
+    /// Runs a program with bounds on memory and time; asset processing starts it.
+    #[command(name = RUN_TOOL, hide = true)]
+    RunTool(RunTool),
+    /// Draws the standard renditions of a file; measurements use it.
+    #[command(name = "draw-file", hide = true)]
+    DrawFile(DrawFile),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Site {
+    /// Writes a small site that runs, to begin with.
+    #[command(after_help = "Example: tympan site new ./shop && tympan demo --site ./shop")]
+    New {
+        /// The folder; it must not exist, or be empty. Its name becomes the site's.
+        dir: PathBuf,
+    },
+    /// Reads templates, components and content, and tells what is wrong, as `file:line:column: message`.
+    #[command(after_help = "Example: tympan site check ./shop")]
+    Check {
+        /// The folder, with its `site.toml`.
+        dir: PathBuf,
+        /// Prints JSON.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RunTool {
+    /// Bytes of memory.
+    pub(crate) memory: u64,
+    /// Seconds of processor time.
+    pub(crate) seconds: u64,
+    /// How much it stands behind others.
+    pub(crate) niceness: i32,
+    /// The program.
+    pub(crate) program: String,
+    /// Its arguments.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    pub(crate) arguments: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DrawFile {
+    /// The file.
+    pub(crate) file: PathBuf,
+    /// The folder that gets `web.jpg`, `319.png`, `140.png` and `48.png`.
+    pub(crate) folder: PathBuf,
+    /// The quality of the JPEG.
+    #[arg(long, default_value_t = 90)]
+    pub(crate) quality: u8,
+}
+
+/// A home, or a running instance.
+#[derive(Debug, Args)]
+pub(crate) struct Place {
+    /// The home; its instance must not run.
+    #[arg(long, value_name = "DIR", required_unless_present = "url", conflicts_with = "url")]
+    pub(crate) home: Option<PathBuf>,
+    /// The running instance.
+    #[arg(long, value_name = "URL")]
+    pub(crate) url: Option<String>,
+    /// A token of `tympan user token`.
+    #[arg(long, value_name = "T", requires = "url")]
+    pub(crate) token: Option<String>,
+    /// Prints JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Remote {
+    /// The instance.
+    #[arg(long, value_name = "URL")]
+    pub(crate) url: String,
+    /// A token of `tympan user token`.
+    #[arg(long, value_name = "T")]
+    pub(crate) token: Option<String>,
+    /// Prints JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}

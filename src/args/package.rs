@@ -1,0 +1,116 @@
+//! Packages and indexes.
+
+use std::path::PathBuf;
+
+use clap::Subcommand;
+
+use super::Place;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Package {
+    /// Installs a content package in one commit, with those that it needs and those within it.
+    #[command(after_help = "Example: tympan package install wknd.zip --home /srv/author")]
+    Install {
+        /// The package; or the id `group:name:version` of one that is stored.
+        #[arg(value_name = "FILE.zip|ID")]
+        package: String,
+        /// What to do about packages that it needs: best_effort installs those that are stored and warns of others,
+        /// required refuses it if one is missing, strict if one is not installed already, ignore does nothing.
+        #[arg(long, value_name = "RULE", default_value = "best_effort")]
+        dependencies: String,
+        /// What to do when a node elsewhere has the identifier of a node in the package: refuse, new or replace.
+        #[arg(long, value_name = "RULE", default_value = "refuse")]
+        identifiers: String,
+        #[command(flatten)]
+        place: Place,
+    },
+    /// Tells what installing a package would change, node by node; changes nothing.
+    #[command(after_help = "Example: tympan package diff wknd.zip --home /srv/author")]
+    Diff {
+        /// The package.
+        #[arg(value_name = "FILE.zip")]
+        file: PathBuf,
+        #[command(flatten)]
+        place: Place,
+    },
+    /// Takes back what the installation of a package did, but for what something else changed since.
+    #[command(
+        after_help = "Example: tympan package uninstall my:site:1.0 --url http://127.0.0.1:4502"
+    )]
+    Uninstall {
+        /// The package: `group:name:version`; without a version the newest one.
+        id: String,
+        /// Uninstalls it although an installed package needs it.
+        #[arg(long)]
+        force: bool,
+        #[command(flatten)]
+        place: Place,
+    },
+    /// Lists the packages that are stored, and which are installed.
+    #[command(after_help = "Example: tympan package list --home /srv/author")]
+    List {
+        #[command(flatten)]
+        place: Place,
+    },
+    /// Builds a package of the content that a filter names.
+    #[command(
+        after_help = "Example: tympan package build -f filter.xml -o site.zip --home /srv/author"
+    )]
+    Build {
+        /// The filter, as in `META-INF/vault/filter.xml`.
+        #[arg(short = 'f', long, value_name = "FILTER")]
+        filter: PathBuf,
+        /// The package to write.
+        #[arg(short = 'o', long, value_name = "FILE.zip")]
+        output: PathBuf,
+        /// The package's id; without it, it is named as the file.
+        #[arg(long, value_name = "GROUP:NAME:VERSION")]
+        id: Option<String>,
+        #[command(flatten)]
+        place: Place,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Index {
+    /// Lists the property indexes and what they can do now.
+    #[command(
+        after_help = "Example: tympan index status --url http://127.0.0.1:4502 --token \"$TOKEN\""
+    )]
+    Status {
+        #[command(flatten)]
+        place: Place,
+    },
+    /// Builds an index anew, or all of them; queries do without it until it is built.
+    #[command(after_help = "Example: tympan index rebuild cqTags --home /srv/author")]
+    Rebuild {
+        /// The name of its definition.
+        name: Option<String>,
+        #[command(flatten)]
+        place: Place,
+    },
+    /// Tells which index a query uses, what it reads of it, and why.
+    #[command(
+        after_help = "Example: tympan index explain \"SELECT * FROM [cq:Page] WHERE ISDESCENDANTNODE('/content')\" --home /srv/author"
+    )]
+    Explain {
+        /// The statement; of `querybuilder`, predicates written as `path=/content&type=cq:Page`.
+        query: String,
+        /// Its language: sql2, xpath or querybuilder.
+        #[arg(long, value_name = "NAME", default_value = "sql2", value_parser = ["sql2", "xpath", "querybuilder"])]
+        language: String,
+        /// Runs it, too, and tells what that took.
+        #[arg(long)]
+        analyze: bool,
+        #[command(flatten)]
+        place: Place,
+    },
+    /// Lists the statements that were slow or that no index served, with their plan and who asked.
+    #[command(
+        after_help = "Example: tympan index slow --url http://127.0.0.1:4502 --token \"$TOKEN\""
+    )]
+    Slow {
+        #[command(flatten)]
+        place: Place,
+    },
+}
