@@ -1,6 +1,6 @@
 //! Assets and mounts.
 
-use clap::{Subcommand, ValueEnum};
+use clap::Subcommand;
 
 use super::Remote;
 

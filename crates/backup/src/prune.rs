@@ -157,7 +157,7 @@ fn rewrite(
     packs: &[Judged],
     progress: &Progress,
 ) -> Result<(u64, Vec<StoredPack>)> {
-    let writer = Writer::new(vault, &Arc::default());
+    let writer = Writer::new(vault, &Arc::default(), lock);
     for one in packs {
         progress.go_on()?;
         let id = &one.pack.id;

@@ -102,7 +102,7 @@ pub fn restore(
             restorer.restore_entries(folder.as_fd(), target, &tree)?;
             // The name of the target is its owner's; what a snapshot's own topmost folder was is told by its node.
             if !node.name.is_empty()
-                && let Err(error) = restorer.describe_folder(folder.as_fd(), node)
+                && let Err(error) = restorer.describe(folder.as_fd(), node)
             {
                 restorer.faults.add(target, &error);
             }
@@ -197,15 +197,15 @@ impl Restorer<'_> {
             self.restore_entries(folder.as_fd(), path, tree)?;
         }
         // Last, as what is made in a folder changes its times, and its mode may forbid it.
-        self.describe_folder(folder.as_fd(), node)?;
+        self.describe(folder.as_fd(), node)?;
         Ok(())
     }
 
-    fn describe_folder(&self, folder: BorrowedFd<'_>, node: &Node) -> io::Result<()> {
-        self.own(folder, node)?;
-        rustix::fs::fchmod(folder, mode_of(node))?;
-        set_attributes(folder, node)?;
-        rustix::fs::futimens(folder, &times_of(node))?;
+    fn describe(&self, opened: BorrowedFd<'_>, node: &Node) -> io::Result<()> {
+        self.own(opened, node)?;
+        rustix::fs::fchmod(opened, mode_of(node))?;
+        set_attributes(opened, node)?;
+        rustix::fs::futimens(opened, &times_of(node))?;
         Ok(())
     }
 
@@ -276,17 +276,15 @@ impl Restorer<'_> {
         let mode = Mode::from_raw_mode(0o600);
         let file = File::from(rustix::fs::openat(folder, temporary.as_str(), flags, mode)?);
         let written = self.write_content(&file, node).and_then(|()| {
-            self.own(file.as_fd(), node)?;
-            rustix::fs::fchmod(&file, mode_of(node))?;
-            set_attributes(file.as_fd(), node)?;
-            rustix::fs::futimens(&file, &times_of(node))?;
+            // What cannot be told about a file, such as an owner that this system does not know, must not cost its bytes.
+            let described = self.describe(file.as_fd(), node);
             if rustix::fs::renameat(folder, temporary.as_str(), folder, node.name.as_slice())
                 .is_err()
             {
                 self.clear(folder, &node.name)?;
                 rustix::fs::renameat(folder, temporary.as_str(), folder, node.name.as_slice())?;
             }
-            Ok(())
+            Ok(described?)
         });
         if written.is_err() {
             // What is told is why the file could not be written.

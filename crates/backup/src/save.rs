@@ -164,7 +164,9 @@ impl<'a> Session<'a> {
             Parent::Nothing => Ok(None),
             Parent::Latest => {
                 let mut snapshots = self.vault.snapshots()?;
-                snapshots.retain(|one| one.hostname == options.who.host && one.paths == paths);
+                snapshots.retain(|one| {
+                    one.hostname == options.who.host && one.paths == paths && !one.is_incomplete()
+                });
                 Ok(snapshots.pop())
             }
         }

@@ -90,16 +90,19 @@ impl LocalBlobs {
     /// Makes complete temporary files the blobs' own, durably: first all bytes, then all names.
     fn keep(&self, files: Vec<(NamedTempFile, BlobId)>) -> Result<()> {
         let mut new = Vec::with_capacity(files.len());
+        let mut folders = BTreeSet::new();
         for (file, id) in files {
             let path = file_in(&self.dir, &id);
-            if !self.touch(&path)? {
+            if self.touch(&path)? {
+                // Another writer may have given it its name a moment ago, and not synced the folder yet.
+                folders.insert(path.parent().unwrap_or(&self.dir).to_owned());
+            } else {
                 new.push((file, path));
             }
         }
         for (file, path) in &new {
             file.as_file().sync_data().map_err(disk("sync", path))?;
         }
-        let mut folders = BTreeSet::new();
         for (file, path) in new {
             let folder = path.parent().unwrap_or(&self.dir);
             fs::create_dir_all(folder).map_err(disk("create", folder))?;

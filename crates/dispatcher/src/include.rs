@@ -27,7 +27,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, hea
 use http_body_util::BodyExt;
 use percent_encoding::percent_decode_str;
 
-use crate::answer::{CONDITIONS, Exchange, refusal};
+use crate::answer::{CONDITIONS, Exchange, Outcome, refusal};
 use crate::cacheable::{Reason, check_response};
 use crate::decision::{Action, decide_in, place};
 use crate::dispatcher::Inner;
@@ -205,8 +205,15 @@ impl Inner {
                 return Err("it is not there");
             }
             let bytes = read_whole(body).await?;
-            let is_private = check_response(parts.status, &parts.headers).is_err();
-            let cookies = parts.headers.get_all(header::SET_COOKIE).iter().cloned().collect();
+            let cookies: Vec<HeaderValue> =
+                parts.headers.get_all(header::SET_COOKIE).iter().cloned().collect();
+            // What was asked for one visitor is that visitor's unless the render says otherwise.
+            let is_own = matches!(inner.outcome, Outcome::Pass(_))
+                && !parts.headers.contains_key(header::CACHE_CONTROL);
+            let is_private = is_own
+                || !cookies.is_empty()
+                || self.is_private(&inner)
+                || check_response(parts.status, &parts.headers).is_err();
             Ok(Part { bytes, is_private, cookies })
         })
     }

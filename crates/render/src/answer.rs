@@ -281,6 +281,8 @@ impl Answer<'_> {
         drawn.failed_components += scope.failures();
         if let Some(addresses) = scope.take_included() {
             drawn.headers.push((INCLUDE_HEADER, addresses));
+            // Who fills no includes must not get this one from a cache.
+            drawn.headers.push(("vary", "surrogate-capability".to_owned()));
         }
         if let Some(warnings) = scope.take_warnings() {
             drawn.headers.push(("x-tympan-warning", warnings));

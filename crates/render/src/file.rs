@@ -60,13 +60,15 @@ impl StoredFile {
 
     /// Tells whether a browser would run code in it when it is opened on its own.
     pub(crate) fn is_active(&self) -> bool {
-        let essence =
-            self.media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-        essence == "text/html"
-            || essence == "text/xml"
-            || essence.ends_with("/xml")
-            || essence.ends_with("+xml")
+        is_active(&self.media_type)
     }
+}
+
+/// Tells whether a browser would run code in a file of this type when it is opened on its own.
+#[must_use]
+pub fn is_active(media_type: &str) -> bool {
+    let essence = media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    essence == "text/html" || essence.ends_with("/xml") || essence.ends_with("+xml")
 }
 
 /// Writes the first eight hexadecimal digits of a hash.

@@ -52,6 +52,7 @@ pub use client_library::LibrarySource;
 pub use dependency::{Aspects, Dependencies};
 pub use engine::{Limits, Mode, Options, Renderer};
 pub use error::{Error, Result};
+pub use file::is_active;
 pub use fragment::{
     FragmentCache, FragmentOptions, FragmentReport, Invalidation, Uncached, UnitReport,
 };

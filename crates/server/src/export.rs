@@ -147,6 +147,7 @@ fn answer(
         let message = "the page cannot be exported now; the error log says why";
         Failure { retry_after: Some(5), ..Failure::new(StatusCode::SERVICE_UNAVAILABLE, message) }
     })?;
+    let is_stored = matches!(found, OnDemand::Blob { .. });
     let (mut response, content_type) = match found {
         OnDemand::Bytes { bytes, content_type } => (bytes.into_response(), content_type),
         OnDemand::Blob { blob, content_type } => {
@@ -160,6 +161,10 @@ fn answer(
             return Err(Failure::new(StatusCode::SERVICE_UNAVAILABLE, message));
         }
     };
+    if is_stored && tympan_render::is_active(&content_type) {
+        let sandbox = HeaderValue::from_static("sandbox");
+        response.headers_mut().insert(header::CONTENT_SECURITY_POLICY, sandbox);
+    }
     if let Ok(content_type) = HeaderValue::from_str(&content_type) {
         response.headers_mut().insert(header::CONTENT_TYPE, content_type);
     }

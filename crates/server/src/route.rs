@@ -208,6 +208,7 @@ async fn log_out(
     onward: Query<Onward>,
     headers: HeaderMap,
 ) -> Result<Response> {
+    visitor::check_site(&headers)?;
     instance.logins.log_out(&headers).await?;
     let page = onward.resource.as_deref().and_then(see);
     let mut response = page.unwrap_or_else(|| Json(json!({})).into_response());

@@ -127,6 +127,10 @@ pub(super) fn verify(arguments: &VaultArguments, snapshot: &str) -> Outcome {
     let _lock = opened.lock(LockMode::Shared)?;
     let snapshot = opened.vault.find_snapshot(snapshot).map_err(failed)?;
     let mut findings = Vec::new();
+    if snapshot.is_incomplete() {
+        findings
+            .push("the snapshot lacks parts that could not be read when it was made".to_owned());
+    }
     if let Some(saved) = snapshot.repository_root() {
         let path = snapshot.paths.first().and_then(|path| path.strip_prefix("/tympan"));
         let home = Path::new(path.unwrap_or_default());

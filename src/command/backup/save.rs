@@ -34,7 +34,9 @@ pub(super) fn run(arguments: &Save) -> Outcome {
     vault.set_compression(compression(arguments.compression));
     let vault = Arc::new(vault);
     let wait = std::time::Duration::from_secs(arguments.vault.retry_lock);
-    let lock = tympan_backup::Lock::take(&vault, &options.who, LockMode::Shared, wait);
+    // The lock tells others which process to look for, whatever host the snapshot is to name.
+    let who = tympan_backup::Who::this_process();
+    let lock = tympan_backup::Lock::take(&vault, &who, LockMode::Shared, wait);
     let lock = lock.map_err(failed)?;
     let progress = Arc::new(Progress::default());
     let watch = Watch::begin(&progress);

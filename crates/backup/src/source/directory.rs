@@ -50,7 +50,7 @@ pub fn save_directories(
     names.sort();
     names.dedup();
     let parent = session.parent(options, &names)?;
-    let writer = Writer::new(session.vault, session.index);
+    let writer = Writer::new(session.vault, session.index, session.lock);
     let saver = Saver {
         session,
         writer: &writer,

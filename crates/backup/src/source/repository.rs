@@ -37,7 +37,7 @@ use crate::save::{Faults, Parent, Progress, SaveOptions, Saved, Session};
 use crate::vault::Vault;
 use crate::vault::index::{BlobKind, Index};
 use crate::vault::node::{Node, NodeKind, Tree, go_mode};
-use crate::vault::snapshot::Snapshot;
+use crate::vault::snapshot::{INCOMPLETE, Snapshot};
 use crate::vault::write::Writer;
 
 const FORMAT: u32 = 1;
@@ -117,7 +117,7 @@ fn save_root(
     if parent.as_ref().is_some_and(|parent| parent.repository_root() == Some(root.as_str())) {
         return Ok(None);
     }
-    let writer = Writer::new(session.vault, session.index);
+    let writer = Writer::new(session.vault, session.index, session.lock);
     let saver = Saver { session, source, options, writer: &writer, faults: Faults::default() };
     let old = match (&parent, &options.parent) {
         (Some(parent), Parent::Latest) => saver.old_state(parent),
@@ -134,6 +134,9 @@ fn save_root(
     let faults = saver.faults.into_sorted();
     let mut options = options.clone();
     options.tags.extend(["tympan".to_owned(), format!("root:{root}")]);
+    if !faults.is_empty() {
+        options.tags.push(INCOMPLETE.to_owned());
+    }
     let (snapshot, written) = session.finish(writer, tree, (&options, paths, parent))?;
     Ok(Some(Saved { snapshot, written, faults }))
 }

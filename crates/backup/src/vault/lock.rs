@@ -96,6 +96,15 @@ struct State {
     steady: Instant,
 }
 
+impl State {
+    /// Returns the lock's id, unless it was silent for so long that others may take it for dead.
+    fn recent(&self) -> Result<Id> {
+        let silence = Timestamp::now().duration_since(self.written).unsigned_abs();
+        let is_late = silence > TOO_OLD || self.steady.elapsed() > TOO_OLD;
+        if is_late { Err(Error::LockLost) } else { Ok(self.id) }
+    }
+}
+
 impl Lock {
     /// Locks the vault, waiting for others for at most `wait`.
     ///
@@ -128,14 +137,26 @@ impl Lock {
     /// # Errors
     /// [`Error::LockLost`] if they may not.
     pub fn confirm(&self) -> Result<()> {
-        let (id, written, steady) = {
-            let state = self.state.lock();
-            (state.id, state.written, state.steady)
-        };
-        let silence = Timestamp::now().duration_since(written).unsigned_abs();
-        if silence > TOO_OLD || steady.elapsed() > TOO_OLD {
-            return Err(Error::LockLost);
-        }
+        self.witness().confirm()
+    }
+
+    /// Returns what can tell about the lock from other threads.
+    pub(crate) fn witness(&self) -> Witness {
+        Witness { vault: self.vault.clone(), state: self.state.clone() }
+    }
+}
+
+/// Tells whether a lock still holds.
+#[derive(Clone, Debug)]
+pub(crate) struct Witness {
+    vault: Arc<Vault>,
+    state: Arc<Mutex<State>>,
+}
+
+impl Witness {
+    /// As [`Lock::confirm`].
+    pub(crate) fn confirm(&self) -> Result<()> {
+        let id = self.state.lock().recent()?;
         let is_there = self.vault.list(FileKind::Lock)?.iter().any(|(one, _)| *one == id);
         // The renewer may have replaced it between the two looks.
         if is_there || self.state.lock().id != id { Ok(()) } else { Err(Error::LockLost) }
@@ -228,7 +249,7 @@ fn renew_until(
 
 /// Writes a lock anew and removes its former file. One that others removed is not written again.
 fn renew(vault: &Vault, state: &Mutex<State>, who: &Who, mode: LockMode) -> Result<()> {
-    let old = state.lock().id;
+    let old = state.lock().recent()?;
     if !vault.list(FileKind::Lock)?.iter().any(|(id, _)| *id == old) {
         return Err(Error::LockLost);
     }

@@ -8,6 +8,9 @@ use crate::backend::FileKind;
 use crate::error::{Error, Result};
 use crate::id::Id;
 
+/// The tag of a snapshot that lacks parts of what was saved.
+pub(crate) const INCOMPLETE: &str = "incomplete";
+
 /// A finished backup.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Snapshot {
@@ -62,6 +65,12 @@ impl Snapshot {
     #[must_use]
     pub fn tags(&self) -> &[String] {
         self.tags.as_deref().unwrap_or_default()
+    }
+
+    /// Tells whether the snapshot lacks parts of what was saved; no later one takes anything over from it.
+    #[must_use]
+    pub fn is_incomplete(&self) -> bool {
+        self.tags().iter().any(|tag| tag == INCOMPLETE)
     }
 
     /// Returns the root of the content repository that was saved, if one was.

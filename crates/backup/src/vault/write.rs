@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 
 use super::Vault;
 use super::index::{BlobKind, Index, StoredBlob, StoredIndex, StoredPack};
-use super::lock::Lock;
+use super::lock::{Lock, Witness};
 use crate::backend::FileKind;
 use crate::error::{Error, Result};
 use crate::id::Id;
@@ -88,13 +88,14 @@ pub(crate) struct Writer {
 
 impl Writer {
     /// Begins; what `index` lists is in the vault already.
-    pub(crate) fn new(vault: &Arc<Vault>, index: &Arc<Index>) -> Self {
+    pub(crate) fn new(vault: &Arc<Vault>, index: &Arc<Index>, lock: &Lock) -> Self {
         let (queue, packs) = sync_channel(QUEUE);
         let packs = Arc::new(Mutex::new(packs));
         let shared = Arc::new(Shared::default());
         let threads = (0..CONNECTIONS).map(|_| {
             let (vault, packs, shared) = (vault.clone(), packs.clone(), shared.clone());
-            std::thread::spawn(move || write_packs(&vault, &packs, &shared))
+            let witness = lock.witness();
+            std::thread::spawn(move || write_packs((&vault, &witness), &packs, &shared))
         });
         Self {
             vault: vault.clone(),
@@ -223,7 +224,7 @@ fn list(vault: &Vault, index: StoredIndex, listed: &Mutex<Vec<StoredPack>>) -> R
 }
 
 /// Writes packs until there are no more, or one fails.
-fn write_packs(vault: &Vault, packs: &Mutex<Receiver<Pack>>, shared: &Shared) {
+fn write_packs(vault: (&Vault, &Witness), packs: &Mutex<Receiver<Pack>>, shared: &Shared) {
     loop {
         let received = packs.lock().recv();
         let Ok(pack) = received else { return };
@@ -237,7 +238,7 @@ fn write_packs(vault: &Vault, packs: &Mutex<Receiver<Pack>>, shared: &Shared) {
     }
 }
 
-fn write_pack(vault: &Vault, mut pack: Pack, shared: &Shared) -> Result<()> {
+fn write_pack((vault, witness): (&Vault, &Witness), mut pack: Pack, shared: &Shared) -> Result<()> {
     let header = vault.key.seal(&header_of(&pack.blobs))?;
     pack.bytes.extend_from_slice(&header);
     pack.bytes.extend_from_slice(&length_of(header.len()).to_le_bytes());
@@ -254,7 +255,10 @@ fn write_pack(vault: &Vault, mut pack: Pack, shared: &Shared) -> Result<()> {
         let waiting: usize = unlisted.packs.iter().map(|pack| pack.blobs.len()).sum();
         (waiting >= INDEX_BLOBS).then(|| std::mem::take(&mut *unlisted))
     };
-    full.map_or(Ok(()), |full| list(vault, full, &shared.listed))
+    let Some(full) = full else { return Ok(()) };
+    // Without the lock, a prune may have removed the packs that are to be listed.
+    witness.confirm()?;
+    list(vault, full, &shared.listed)
 }
 
 /// Encodes what a pack holds: kind, lengths and id of each blob.

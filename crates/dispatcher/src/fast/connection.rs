@@ -16,6 +16,9 @@ use tympan_web::lane::{Handed, Lent};
 
 use crate::memory::{KeptBody, slice};
 
+/// What one connection gets of a file before the others have their turn: the disk may be slower than the client.
+const TURN_BYTES: u64 = 1024 * 1024;
+
 /// A connection that the lane serves.
 #[derive(Debug)]
 pub(super) struct Connection {
@@ -27,6 +30,10 @@ pub(super) struct Connection {
     pub(super) unread: Vec<u8>,
     /// What could not be sent yet.
     pending: VecDeque<Piece>,
+    /// How many bytes were sent.
+    pub(super) sent: u64,
+    /// What may still be sent of a file in this turn.
+    turn_left: u64,
     /// What happens when everything is sent.
     pub(super) then: Then,
     /// When it ends if nothing happens, on the worker's clock.
@@ -79,6 +86,8 @@ impl Connection {
             is_tls: peer.is_tls,
             unread,
             pending: VecDeque::new(),
+            sent: 0,
+            turn_left: TURN_BYTES,
             then: Then::GoOn,
             deadline_ms: now_ms + idle_ms,
             idle_ms,
@@ -95,6 +104,11 @@ impl Connection {
     /// Tells whether something could not be sent yet.
     pub(super) fn is_blocked(&self) -> bool {
         !self.pending.is_empty()
+    }
+
+    /// Tells whether sending paused although the client might take more.
+    pub(super) fn has_paused(&self) -> bool {
+        self.is_blocked() && self.turn_left == 0
     }
 
     /// Tells whether the next request can be answered.
@@ -122,6 +136,7 @@ impl Connection {
                     Err(Errno::AGAIN | Errno::INTR) => 0,
                     Err(_gone) => return Err(Broken),
                 };
+                self.sent += sent as u64;
                 self.push(head.get(sent..).unwrap_or_default());
                 let file = Arc::clone(file);
                 self.pending.push_back(Piece::File { file, offset: start, left: length });
@@ -137,6 +152,7 @@ impl Connection {
             Err(Errno::AGAIN | Errno::INTR) => 0,
             Err(_gone) => return Err(Broken),
         };
+        self.sent += sent as u64;
         if sent == head.len() + body.len() {
             return Ok(());
         }
@@ -154,6 +170,7 @@ impl Connection {
 
     /// Sends what waits, as far as the client reads.
     pub(super) fn flush(&mut self) -> Result<(), Broken> {
+        self.turn_left = TURN_BYTES;
         while let Some(piece) = self.pending.front_mut() {
             let (sent, is_done) = match piece {
                 Piece::Bytes(bytes) if bytes.is_empty() => (Ok(0), true),
@@ -163,17 +180,22 @@ impl Connection {
                     (sent, bytes.is_empty())
                 }
                 Piece::File { left: 0, .. } => (Ok(0), true),
+                Piece::File { .. } if self.turn_left == 0 => return Ok(()),
                 Piece::File { file, offset, left } => {
-                    let count = usize::try_from(*left).unwrap_or(usize::MAX);
+                    let count = (*left).min(self.turn_left);
+                    let count = usize::try_from(count).unwrap_or(usize::MAX);
                     let sent = sendfile(&self.stream, &**file, Some(offset), count);
                     if sent == Ok(0) {
                         // Someone cut the file; its announced length cannot be kept.
                         return Err(Broken);
                     }
-                    *left = left.saturating_sub(sent.unwrap_or(0) as u64);
+                    let bytes = sent.unwrap_or(0) as u64;
+                    *left = left.saturating_sub(bytes);
+                    self.turn_left = self.turn_left.saturating_sub(bytes);
                     (sent, *left == 0)
                 }
             };
+            self.sent += sent.unwrap_or(0) as u64;
             match sent {
                 Ok(_) if is_done => drop(self.pending.pop_front()),
                 Ok(_) | Err(Errno::INTR) => {}

@@ -24,6 +24,7 @@ use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
 
 use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, eventfd};
@@ -37,6 +38,7 @@ use worker::Worker;
 #[derive(Debug)]
 pub(crate) struct Lanes {
     mailboxes: Vec<Arc<Mailbox>>,
+    threads: Vec<JoinHandle<()>>,
     next: AtomicUsize,
 }
 
@@ -64,8 +66,15 @@ impl Lanes {
     /// When the kernel refuses a thread or descriptor.
     pub(crate) fn start(dispatcher: &Dispatcher) -> std::io::Result<Self> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let mailboxes = (0..cores).map(|_| start_worker(dispatcher)).collect::<Result<_, _>>()?;
-        Ok(Self { mailboxes, next: AtomicUsize::new(0) })
+        let mut lanes =
+            Self { mailboxes: Vec::new(), threads: Vec::new(), next: AtomicUsize::new(0) };
+        for _ in 0..cores {
+            // What was started ends with `lanes` if this fails.
+            let (mailbox, thread) = start_worker(dispatcher)?;
+            lanes.mailboxes.push(mailbox);
+            lanes.threads.push(thread);
+        }
+        Ok(lanes)
     }
 
     fn pick(&self) -> Option<Arc<Mailbox>> {
@@ -74,15 +83,15 @@ impl Lanes {
     }
 }
 
-fn start_worker(dispatcher: &Dispatcher) -> std::io::Result<Arc<Mailbox>> {
+fn start_worker(dispatcher: &Dispatcher) -> std::io::Result<(Arc<Mailbox>, JoinHandle<()>)> {
     let mailbox = Arc::new(Mailbox {
         orders: Mutex::default(),
         wake: eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?,
         is_dead: AtomicBool::new(false),
     });
     let worker = Worker::new(dispatcher.clone(), Arc::clone(&mailbox))?;
-    std::thread::Builder::new().name("lane".to_owned()).spawn(move || worker.run())?;
-    Ok(mailbox)
+    let thread = std::thread::Builder::new().name("lane".to_owned()).spawn(move || worker.run())?;
+    Ok((mailbox, thread))
 }
 
 impl Mailbox {
@@ -129,6 +138,10 @@ impl Drop for Lanes {
     fn drop(&mut self) {
         for mailbox in &self.mailboxes {
             mailbox.send(Order::Stop).ok();
+        }
+        // Their log lines, and what they hold of the log's writer, must not end with the process.
+        for thread in self.threads.drain(..) {
+            drop(thread.join());
         }
     }
 }

@@ -105,10 +105,8 @@ impl Worker {
             let batch = self.batch();
             for event in &events {
                 if let Ok(slot) = usize::try_from(event.data.u64()) {
-                    // Errors and ends are found by reading, too.
                     let flags = event.flags;
-                    let may_read = flags != epoll::EventFlags::OUT;
-                    self.serve(slot, may_read, &batch);
+                    self.serve(slot, flags, &batch);
                 }
             }
             // A busy lane hands many lines on at once.
@@ -166,8 +164,7 @@ impl Worker {
         let data = epoll::EventData::new_u64(slot as u64);
         // Told once for each change, so that waiting for a slow reader costs no call. The first change comes at once, as
         // a socket can be written to; what came with the connection is answered then.
-        let changes = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::ET;
-        let is_added = epoll::add(&self.epoll, &connection.stream, data, changes).is_ok();
+        let is_added = epoll::add(&self.epoll, &connection.stream, data, changes()).is_ok();
         let connection = is_added.then_some(connection);
         if connection.is_none() {
             self.free.push(slot);
@@ -192,17 +189,29 @@ impl Worker {
     }
 
     /// Does what can be done for a connection that has news.
-    fn serve(&mut self, slot: usize, may_read: bool, batch: &Batch) {
+    fn serve(&mut self, slot: usize, flags: epoll::EventFlags, batch: &Batch) {
         let Some(mut connection) = self.connections.get_mut(slot).and_then(Option::take) else {
             return;
         };
-        connection.may_read |= may_read;
-        let outcome = self.proceed(&mut connection, batch);
+        // Errors and ends are found by reading, too.
+        connection.may_read |= flags != epoll::EventFlags::OUT;
+        let sent = connection.sent;
+        let has_ended = flags.contains(epoll::EventFlags::RDHUP);
+        let outcome = self.proceed(&mut connection, has_ended, batch);
         let then = if outcome.is_ok() { connection.then } else { Then::Close };
-        if outcome.is_ok() && (connection.is_blocked() || then == Then::GoOn) {
-            let is_blocked = connection.is_blocked();
-            let patience = if is_blocked { connection.stall_ms } else { connection.idle_ms };
-            connection.deadline_ms = batch.now_ms + patience;
+        let is_over = connection.is_idle() && *connection.ending.borrow();
+        if outcome.is_ok() && !is_over && (connection.is_blocked() || then == Then::GoOn) {
+            // Bytes of a head that goes on, or of one while an answer waits, are no progress.
+            if connection.sent != sent {
+                let is_blocked = connection.is_blocked();
+                let patience = if is_blocked { connection.stall_ms } else { connection.idle_ms };
+                connection.deadline_ms = batch.now_ms + patience;
+            }
+            if connection.has_paused() {
+                // Told anew, behind the others.
+                let data = epoll::EventData::new_u64(slot as u64);
+                epoll::modify(&self.epoll, &connection.stream, data, changes()).ok();
+            }
             if let Some(place) = self.connections.get_mut(slot) {
                 *place = Some(connection);
             }
@@ -223,7 +232,12 @@ impl Worker {
     }
 
     /// Goes on until the connection has nothing to read, its client reads too slowly, or it is not for the lane any more.
-    fn proceed(&mut self, connection: &mut Connection, batch: &Batch) -> Result<(), Broken> {
+    fn proceed(
+        &mut self,
+        connection: &mut Connection,
+        has_ended: bool,
+        batch: &Batch,
+    ) -> Result<(), Broken> {
         let was_blocked = connection.is_blocked();
         connection.flush()?;
         let is_new = connection.is_new;
@@ -233,17 +247,23 @@ impl Worker {
             self.answer_all(connection, &unread, batch)?;
         }
         while connection.may_read && connection.is_idle() {
-            self.read_more(connection, batch)?;
+            self.read_more(connection, has_ended, batch)?;
         }
         Ok(())
     }
 
-    fn read_more(&mut self, connection: &mut Connection, batch: &Batch) -> Result<(), Broken> {
+    fn read_more(
+        &mut self,
+        connection: &mut Connection,
+        has_ended: bool,
+        batch: &Batch,
+    ) -> Result<(), Broken> {
         let mut buffer = std::mem::take(&mut self.buffer);
         let outcome = match recv(&connection.stream, &mut buffer[..], RecvFlags::empty()) {
             Ok((0, _)) => Err(Broken),
             Ok((count, _)) => {
-                connection.may_read = count == buffer.len();
+                // The end that came with these bytes is not told again.
+                connection.may_read = has_ended || count == buffer.len();
                 let news = buffer.get(..count).unwrap_or_default();
                 if connection.unread.is_empty() {
                     self.answer_all(connection, news, batch)
@@ -302,22 +322,29 @@ impl Worker {
             return Ok(false);
         };
         let inner = &batch.inner;
+        let now = batch.moment.now;
+        let form = ready.form(plain.accepted, plain.conditions.as_ref());
+        let told = match &plain.conditions {
+            None => None,
+            Some(conditions) => match ready.tell(form, conditions, now) {
+                None => return Ok(false),
+                told => told,
+            },
+        };
+        // Last, as whoever answers instead asks again.
         if inner.gate.admit(connection.client.to_canonical()).is_err() {
             return Ok(false);
         }
-        let now = batch.moment.now;
         connection.requests_left = connection.requests_left.saturating_sub(1);
         let is_last = connection.requests_left == 0 || *connection.closing.borrow();
         let closes = plain.closes || is_last;
         let is_head = plain.key.kind.is_head();
-        let form = ready.form(plain.accepted, plain.conditions.as_ref());
-        let (status, length, part) = match &plain.conditions {
+        let (status, length, part) = match told {
             None => {
                 self.compose(&form.head, &ready, now, closes);
                 (200, Some(form.length), (0, form.length))
             }
-            Some(conditions) => {
-                let Some(told) = ready.tell(form, conditions, now) else { return Ok(false) };
+            Some(told) => {
                 let head = write_head(told.status, &told.headers);
                 self.compose(&head, &ready, now, closes);
                 (told.status.as_u16(), announced(&told.headers), (told.start, told.length))
@@ -360,6 +387,12 @@ impl Worker {
             self.date = (second, format!("date: {}\r\n\r\n", httpdate::fmt_http_date(now)));
         }
     }
+}
+
+/// What the kernel tells of a socket.
+fn changes() -> epoll::EventFlags {
+    use epoll::EventFlags as Flags;
+    Flags::IN | Flags::OUT | Flags::RDHUP | Flags::ET
 }
 
 /// Ends a connection after what was sent.

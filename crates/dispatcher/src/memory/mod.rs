@@ -367,12 +367,13 @@ impl Inner {
     ) -> Option<Response<Body>> {
         let moment = self.moment();
         let ready = self.find_kept(&key.borrowed(), moment)?;
-        self.gate.admit(client).ok()?;
         let accepted = conditions.get(header::ACCEPT_ENCODING).map(HeaderValue::as_bytes);
         let form = ready.form(accepted, Some(conditions));
         let told = ready.tell(form, conditions, moment.now)?;
         let is_empty = key.borrowed().kind.is_head() || told.length == 0;
         let body = if is_empty { empty() } else { form.body.part(told.start, told.length).ok()? };
+        // Last, as the full way asks again.
+        self.gate.admit(client).ok()?;
         self.note_kept(&ready);
         self.log(Level::Info, || ready.log_text.clone());
         let mut response = Response::new(body);

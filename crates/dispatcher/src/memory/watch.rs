@@ -92,6 +92,10 @@ impl Watch {
                     has_changed = true;
                     let is_gone =
                         ReadFlags::MOVE_SELF | ReadFlags::DELETE_SELF | ReadFlags::IGNORED;
+                    if event.events().contains(ReadFlags::QUEUE_OVERFLOW) {
+                        // Nobody knows which folders are gone.
+                        self.clear();
+                    }
                     if event.events().intersects(is_gone) {
                         self.forget(inotify, event.wd(), event.events());
                     }
@@ -110,6 +114,16 @@ impl Watch {
             if events.contains(ReadFlags::MOVE_SELF) {
                 // It may be gone by now.
                 inotify::remove_watch(inotify, number).ok();
+                // What it holds moved with it, of which the kernel tells nothing.
+                let Folders { by_path, by_number } = &mut *folders;
+                by_path.retain(|below, other| {
+                    let stays = !below.starts_with(&path);
+                    if !stays {
+                        by_number.remove(&*other);
+                        inotify::remove_watch(inotify, *other).ok();
+                    }
+                    stays
+                });
             }
         }
     }

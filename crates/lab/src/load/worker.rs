@@ -250,7 +250,9 @@ impl Worker {
     }
 
     fn give_turns(&mut self) {
-        while let Some(user) = self.ready.pop_front() {
+        // Those who are ready again wait for the next turn: where connecting fails at once, that is everybody, for ever.
+        for _ in 0..self.ready.len() {
+            let Some(user) = self.ready.pop_front() else { return };
             self.give_turn(user);
         }
     }
@@ -519,13 +521,13 @@ impl Worker {
     }
 
     fn wait(&mut self, events: &mut Vec<epoll::Event>) -> rustix::io::Result<()> {
-        if !self.ready.is_empty() {
-            return Ok(());
+        let is_idle = self.ready.is_empty();
+        if is_idle {
+            self.arm()?;
         }
-        self.arm()?;
         let buffer = rustix::buffer::spare_capacity(events);
         // Once in a while in any case: seconds are handed over, and another worker may have asked to stop.
-        let at_most = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+        let at_most = Timespec { tv_sec: 0, tv_nsec: if is_idle { 50_000_000 } else { 0 } };
         match epoll::wait(&self.epoll, buffer, Some(&at_most)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error),

@@ -741,9 +741,14 @@ impl State {
         for (address, entry, waiting) in named {
             let text = address.to_string();
             let known = old.get(&text);
+            // What a run that was broken off left may be half of a file.
+            let is_there = || match entry.hash.as_deref() {
+                Some(hash) if !is_served => exporter.folder.holds(number, &entry.file, hash),
+                _ => exporter.folder.has(number, &entry.file),
+            };
             let is_same = known
                 .is_some_and(|known| known.hash == entry.hash && known.file == entry.file)
-                && exporter.folder.has(number, &entry.file);
+                && is_there();
             if is_same {
                 self.report.unchanged += 1;
                 continue;

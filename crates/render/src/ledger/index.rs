@@ -43,11 +43,25 @@ struct Entry {
     read: Arc<Dependencies>,
     /// How all copies look; nothing if they differ or nobody knows.
     look: Option<Arc<Look>>,
+    /// What was drawn since an answer named it: the flushes for that answer need not reach these copies.
+    later: Option<(Arc<Dependencies>, Option<Arc<Look>>)>,
     /// When it was last drawn, as a count of drawings.
     drawn: u64,
     /// Whether flushes for it are stored, so that the next drawing begins a new set.
     is_flushed: bool,
     is_dirty: bool,
+}
+
+impl Entry {
+    /// Notes a drawing after an answer that named the URL.
+    fn add_later(&mut self, read: &Dependencies, look: Option<&Arc<Look>>) {
+        self.later = Some(match self.later.take() {
+            None => (Arc::new(read.clone()), look.cloned()),
+            Some((known, old)) => {
+                (Arc::new(known.union(read)), old.filter(|old| look == Some(old)))
+            }
+        });
+    }
 }
 
 /// A URL whose drawing read something that a change touches.
@@ -228,8 +242,12 @@ impl Index {
         let clock = self.clock;
         let at = self.by_url.get(url).copied();
         let (mut grown, mut look) = (None, look.map(Arc::new));
+        let is_owed = self.owed.contains(url);
         if let Some(entry) = at.and_then(|at| self.entry_mut(at)) {
             entry.drawn = clock;
+            if is_owed {
+                entry.add_later(read, look.as_ref());
+            }
             if !entry.is_flushed {
                 // Copies of an earlier drawing may be about that look otherwise.
                 look = look.filter(|look| entry.look.as_ref() == Some(look));
@@ -287,8 +305,8 @@ impl Index {
                 let url: Arc<str> = url.into();
                 self.by_url.insert(Arc::clone(&url), at);
                 if let Some(place) = self.entries.get_mut(at as usize) {
-                    let (look, is_flushed, is_dirty) = (None, false, false);
-                    *place = Some(Entry { url, read, look, drawn, is_flushed, is_dirty });
+                    let (look, later, is_flushed, is_dirty) = (None, None, false, false);
+                    *place = Some(Entry { url, read, look, later, drawn, is_flushed, is_dirty });
                 }
             }
         }
@@ -458,10 +476,18 @@ impl Index {
     pub(super) fn settle(&mut self, answered: u64, (urls, scopes): (&[String], &[String])) {
         for url in urls {
             self.owed.remove(url.as_str());
-            if let Some(entry) =
-                self.by_url.get(url.as_str()).copied().and_then(|at| self.entry_mut(at))
-            {
-                entry.is_flushed = true;
+            let Some(at) = self.by_url.get(url.as_str()).copied() else { continue };
+            let Some(entry) = self.entry_mut(at) else { continue };
+            let drawn = entry.drawn;
+            let Some((read, look)) = entry.later.take() else {
+                entry.is_flushed = drawn <= answered;
+                continue;
+            };
+            self.put(url, read);
+            self.set_look(at, look);
+            self.mark(at);
+            if let Some(entry) = self.entry_mut(at) {
+                entry.drawn = drawn;
             }
         }
         for scope in scopes {
