@@ -73,6 +73,19 @@ fn every_way_to_fail_has_its_reason() {
 }
 
 #[test]
+fn a_run_for_a_time_ends_where_nobody_listens() {
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let load = Get {
+        urls: vec![format!("http://{closed}/")],
+        requests: None,
+        duration: Some(Duration::from_millis(300)),
+        ..Get::default()
+    };
+    let total = load.run().unwrap().total();
+    assert!(total.errors > 0 && total.errors == total.count(), "{}", total.errors);
+}
+
+#[test]
 fn redirects_are_one_sample() {
     let origin = Origin::start(|seen| match seen.target.as_str() {
         "/old/page" => Answer::status(302).header("Location", "../new?x=1"),
