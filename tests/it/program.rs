@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -28,9 +28,20 @@ pub(crate) fn run_ok(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Finds an address that nobody listens on.
+/// Finds an address that nobody listens on: below the ports that the kernel hands out itself, and another one each time,
+/// so that a process that is started anew finds its address free.
 pub(crate) fn free_address() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    // Each process begins elsewhere.
+    let start = std::process::id().wrapping_mul(331);
+    loop {
+        let step = u32::from(NEXT.fetch_add(1, Ordering::Relaxed));
+        let port = 10_000 + u16::try_from(start.wrapping_add(step) % 20_000).unwrap();
+        let address = SocketAddr::from(([127, 0, 0, 1], port));
+        if TcpListener::bind(address).is_ok() {
+            return address;
+        }
+    }
 }
 
 /// A folder of fixtures, or nothing, said aloud.
