@@ -33,6 +33,9 @@ if [ "$purpose" = test ]; then
   # Metadata that is written into files is read by them.
   need exiftool libimage-exiftool-perl
   need identify imagemagick
+  # Backups are checked and restored by it; exported pages are served by the other.
+  need restic restic
+  need nginx nginx-light
 fi
 if [ "$purpose" = bench ]; then
   # Peers to measure against; a row whose peer is missing says so.
@@ -40,6 +43,7 @@ if [ "$purpose" = bench ]; then
   need wrk wrk
   need h2load nghttp2-client
   need openssl openssl
+  need ab apache2-utils
   need vipsthumbnail libvips-tools
 fi
 if ! command -v cargo >/dev/null 2>&1; then
@@ -56,7 +60,7 @@ if [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null 2>&1; then
   export DEBIAN_FRONTEND=noninteractive
   apt-get update -qq
   apt-get install -y -qq --no-install-recommends "${packages[@]}" >/dev/null
-  # A freshly installed nginx starts by itself; the bench starts its own.
+  # A freshly installed nginx starts by itself; tests and bench start their own.
   if [[ " ${packages[*]} " == *" nginx-light "* ]] && command -v service >/dev/null 2>&1; then
     service nginx stop >/dev/null 2>&1 || true
   fi
