@@ -19,7 +19,7 @@ pub(crate) struct Run {
     pub(crate) p99: f64,
     /// The longest.
     pub(crate) max: f64,
-    /// The bytes of the body.
+    /// The bytes of a body, on average.
     pub(crate) bytes: u64,
     /// Requests without an answer of status 200.
     pub(crate) failed: u64,
@@ -68,7 +68,8 @@ fn read(text: &str) -> Option<Run> {
         p98: after("98%")?,
         p99: after("99%")?,
         max: after("100%")?,
-        bytes: count("Document Length:"),
+        // `Document Length` is a word where lengths may differ.
+        bytes: count("HTML transferred:").checked_div(count("Complete requests:")).unwrap_or(0),
         failed: count("Failed requests:") + count("Non-2xx responses:"),
     })
 }
@@ -79,7 +80,8 @@ mod tests {
 
     #[test]
     fn its_figures_are_read() {
-        let text = "Document Length:        5986 bytes\nFailed requests:        1\nNon-2xx responses:      2\n\
+        let text = "Document Length:        Variable\nComplete requests:      10\nHTML transferred:       59863 bytes\n\
+            Failed requests:        1\nNon-2xx responses:      2\n\
             Requests per second:    10.48 [#/sec] (mean)\n\n  50%    676\n  66%    846\n  98%   3008\n  99%   8735\n\
             \u{20}100%  36504 (longest request)\n";
         let run = read(text).unwrap();

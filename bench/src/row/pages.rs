@@ -22,19 +22,27 @@ pub(super) fn measure(context: &mut Context) -> Outcome<Vec<Figure>> {
     site.configure("")?;
     let server = server?;
     let mut connection = Connection::open(server.address, Duration::from_secs(20))?;
-    let mut ask = |path: &String| -> Outcome<f64> {
+    let mut ask = |path: &String| -> Outcome<Option<f64>> {
         let answer = connection.get(path)?;
+        // Steps of the portal send those away who did not begin with the first.
+        if answer.status == 302 {
+            return Ok(None);
+        }
         if answer.status != 200 {
             return Err(format!("{path} answers {}", answer.status).into());
         }
         let timing = answer
             .header("server-timing")
             .and_then(|value| value.strip_prefix("render;dur=")?.parse().ok());
-        timing.ok_or_else(|| format!("{path} does not tell its time").into())
+        timing.map(Some).ok_or_else(|| format!("{path} does not tell its time").into())
     };
     // The first pass fills the caches of the store and compiles templates; no page is cached.
     paths.iter().try_for_each(|path| ask(path).map(drop))?;
-    let mut times = paths.iter().map(ask).collect::<Outcome<Vec<f64>>>()?;
+    let asked = paths.iter().map(ask).collect::<Outcome<Vec<_>>>()?;
+    let mut times: Vec<f64> = asked.iter().copied().flatten().collect();
+    if times.is_empty() {
+        return Err("every page sends its visitor elsewhere".into());
+    }
     times.sort_by(f64::total_cmp);
     let share = |percent: usize| {
         times
@@ -42,7 +50,11 @@ pub(super) fn measure(context: &mut Context) -> Outcome<Vec<Figure>> {
             .copied()
             .unwrap_or_default()
     };
-    let note = format!("server time of {} pages, wall clock", times.len());
+    let note = format!(
+        "server time of {} pages, wall clock; {} others send elsewhere",
+        times.len(),
+        asked.len() - times.len()
+    );
     let figure = |percent, limit| {
         Figure::value(ROW, format!("{percent} % of the pages take at most"), share(percent), "ms")
             .goal(Goal::AtMost(limit))
