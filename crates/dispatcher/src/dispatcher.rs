@@ -209,7 +209,7 @@ impl Dispatcher {
             let inner = dispatcher.current();
             async move { Ok::<_, Infallible>(inner.answer_logged(request).await) }
         });
-        let front = Front { lane: self.lane(&front), ..front };
+        let front = Front { lane: self.lane(), ..front };
         let served = tympan_web::listen::serve(listener, service, front, shutdown).await;
         if is_first {
             let mut background = self.0.background.lock();
@@ -251,8 +251,8 @@ impl Dispatcher {
     }
 
     /// Returns the lane for kept answers, which all listeners share.
-    fn lane(&self, front: &Front) -> Option<Arc<dyn Lane>> {
-        if front.tls.is_some() || !self.current().keeps_answers() {
+    fn lane(&self) -> Option<Arc<dyn Lane>> {
+        if !self.current().keeps_answers() {
             return None;
         }
         let mut background = self.0.background.lock();

@@ -119,7 +119,7 @@ pub(crate) const COUNTERS: [(Counter, &str, &str); 22] = [
     (
         Counter::LaneHits,
         "lane_hits",
-        "Those of them in cleartext that needed no HTTP server either; few mean odd headers or methods.",
+        "Those of them over HTTP/1.1 that needed no HTTP server either; few mean odd headers or methods.",
     ),
 ];
 

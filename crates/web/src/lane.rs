@@ -11,7 +11,6 @@
 use std::fmt::Debug;
 use std::future::Future;
 use std::io::Result;
-use std::net::TcpStream;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -20,6 +19,7 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::sync::watch;
 
 use crate::listen::Peer;
+use crate::wire::Wire;
 
 /// Serves connections outside of the runtime.
 pub trait Lane: Send + Sync + Debug {
@@ -30,8 +30,8 @@ pub trait Lane: Send + Sync + Debug {
 /// A connection on its way to a lane.
 #[derive(Debug)]
 pub struct Lent {
-    /// The socket, not blocking.
-    pub stream: TcpStream,
+    /// The socket, which no runtime has.
+    pub wire: Wire,
     /// What was read from it and not answered.
     pub unread: Vec<u8>,
     /// Who is at the other end.
@@ -51,8 +51,8 @@ pub struct Lent {
 /// A connection on its way back.
 #[derive(Debug)]
 pub struct Handed {
-    /// The socket, not blocking.
-    pub stream: TcpStream,
+    /// The socket, which no runtime has.
+    pub wire: Wire,
     /// What was read from it and not answered.
     pub unread: Vec<u8>,
     /// As lent, less what was answered.

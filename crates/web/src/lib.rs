@@ -2,7 +2,7 @@
 //!
 //! Entry to this room requires a byte format or a socket; it is no drawer for helpers.
 //!
-//! * Sockets: [`listen`] (bind, limits, TLS, drain), [`handover`] (to the process that takes this one's place),
+//! * Sockets: [`listen`] (bind, limits, TLS, drain), [`lane`] and [`wire`] (who answers before it), [`handover`] (to the process that takes this one's place),
 //!   [`limit`] (bounded bodies), [`rate`] (what one client may ask), [`proxy_protocol`] (who is behind a proxy),
 //!   [`client`] (pooled HTTP/1.1).
 //! * Formats: [`request_log`] and [`access_log`] lines, written by [`log_file`]; the [`flush_message`] from
@@ -30,6 +30,7 @@ pub mod read_body;
 pub mod request_log;
 mod stall;
 pub mod tls;
+pub mod wire;
 
 pub use error::Error;
 

@@ -43,6 +43,7 @@ use crate::network::{Network, any_contains};
 use crate::proxy_protocol;
 use crate::stall::WriteStall;
 use crate::tls::{HTTP_2, Handshake, Tls};
+use crate::wire::{Socket, Wire};
 use crate::{Error, Result};
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -123,7 +124,7 @@ pub struct Front {
     pub counters: Arc<Counters>,
     /// How the front ends.
     pub drain: Drain,
-    /// Answers what it can on connections in cleartext, before the service sees a request.
+    /// Answers what it can on connections of HTTP/1.1, before the service sees a request.
     pub lane: Option<Arc<dyn Lane>>,
 }
 
@@ -463,23 +464,34 @@ where
             },
         };
         match &self.front.tls {
-            None => match self.front.lane.clone() {
-                None => self.speak(WriteStall::new(stream, patience), watcher, None).await,
-                Some(lane) => self.take_turns(&*lane, stream, watcher).await,
-            },
+            None => self.speak_http1(Wire::clear(stream), watcher, None).await,
             Some(tls) => {
-                let handshake = tls.acceptor().accept(stream);
+                let handshake = tls.acceptor().accept(Socket::Runtime(stream));
                 let stream = tokio::time::timeout(patience, handshake).await??;
                 let connection = stream.get_ref().1;
                 let handshake = Handshake::of(connection);
-                let is_http2 = connection.alpn_protocol() == Some(HTTP_2);
-                let stream = WriteStall::new(stream, patience);
-                if is_http2 {
+                if connection.alpn_protocol() == Some(HTTP_2) {
+                    let stream = WriteStall::new(stream, patience);
                     self.speak_http2(stream, watcher_http2, handshake).await
                 } else {
-                    self.speak(stream, watcher, Some(handshake)).await
+                    self.speak_http1(Wire::tls(stream), watcher, Some(handshake)).await
                 }
             }
+        }
+    }
+
+    async fn speak_http1(
+        self,
+        wire: Wire,
+        watcher: Watcher,
+        handshake: Option<Handshake>,
+    ) -> Result<(), BoxError> {
+        match self.front.lane.clone() {
+            None => {
+                let stream = WriteStall::new(wire, self.front.limits.stall_timeout);
+                self.speak(stream, watcher, handshake).await
+            }
+            Some(lane) => self.take_turns(&*lane, wire, watcher, handshake).await,
         }
     }
 
@@ -505,17 +517,18 @@ where
     async fn take_turns(
         self,
         lane: &dyn Lane,
-        stream: TcpStream,
+        wire: Wire,
         watcher: Watcher,
+        handshake: Option<Handshake>,
     ) -> Result<(), BoxError> {
         let Self { peer, front, service, permit: _until_the_end, ending } = self;
         let limits = front.limits.clone();
         let (builder, closing) = (http1_builder(&limits), front.drain.0.stopped.subscribe());
-        let asked = Arc::new(Asked { peer, handshake: None, front, requests: AtomicU64::new(0) });
-        let mut current = (stream.into_std()?, Vec::new());
+        let asked = Arc::new(Asked { peer, handshake, front, requests: AtomicU64::new(0) });
+        let mut current = (wire, Vec::new());
         loop {
             let lent = Lent {
-                stream: current.0,
+                wire: current.0.lend()?,
                 unread: current.1,
                 peer,
                 requests_left: limits
@@ -529,8 +542,7 @@ where
             let Some(handed) = lane.serve(lent).await else { return Ok(()) };
             let answered = limits.max_requests.saturating_sub(handed.requests_left);
             asked.requests.store(answered, Ordering::Relaxed);
-            let stream = TcpStream::from_std(handed.stream)?;
-            let stream = WriteStall::new(stream, limits.stall_timeout);
+            let stream = WriteStall::new(handed.wire.take_back()?, limits.stall_timeout);
             let service = answering(Arc::clone(&asked), service.clone());
             let Some(length) = handed.request_bytes else {
                 let all = TokioIo::new(OneRequest::all(stream, handed.unread));
@@ -543,7 +555,7 @@ where
                 return Ok(one.shutdown().await?);
             }
             let (stream, unread) = one.into_parts();
-            current = (stream.into_inner().into_std()?, unread);
+            current = (stream.into_inner(), unread);
         }
     }
 

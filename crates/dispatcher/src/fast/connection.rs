@@ -2,17 +2,15 @@
 
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io::IoSlice;
-use std::net::{IpAddr, TcpStream};
+use std::io::ErrorKind;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
-use rustix::fs::sendfile;
-use rustix::io::Errno;
-use rustix::net::{SendFlags, send};
 use tokio::sync::{oneshot, watch};
 use tympan_web::lane::{Handed, Lent};
+use tympan_web::wire::Wire;
 
 use crate::memory::{KeptBody, slice};
 
@@ -22,7 +20,7 @@ const TURN_BYTES: u64 = 1024 * 1024;
 /// A connection that the lane serves.
 #[derive(Debug)]
 pub(super) struct Connection {
-    pub(super) stream: TcpStream,
+    pub(super) wire: Wire,
     pub(super) client: IpAddr,
     /// The same, for the log.
     pub(super) client_text: String,
@@ -30,7 +28,7 @@ pub(super) struct Connection {
     pub(super) unread: Vec<u8>,
     /// What could not be sent yet.
     pending: VecDeque<Piece>,
-    /// How many bytes were sent.
+    /// How many bytes went out.
     pub(super) sent: u64,
     /// What may still be sent of a file in this turn.
     turn_left: u64,
@@ -40,7 +38,7 @@ pub(super) struct Connection {
     pub(super) deadline_ms: u64,
     pub(super) idle_ms: u64,
     pub(super) stall_ms: u64,
-    /// Whether the kernel told that there is something to read, and not all of it was read since.
+    /// Whether there may be something to read: the kernel told so, and not all of it was read since.
     pub(super) may_read: bool,
     /// Whether nothing was done for it yet.
     pub(super) is_new: bool,
@@ -77,10 +75,11 @@ pub(super) struct Broken;
 
 impl Connection {
     pub(super) fn new(lent: Lent, done: oneshot::Sender<Option<Handed>>, now_ms: u64) -> Self {
-        let Lent { stream, unread, peer, closing, ending, .. } = lent;
+        let Lent { wire, unread, peer, closing, ending, .. } = lent;
         let idle_ms = millis(lent.idle_timeout);
         Self {
-            stream,
+            may_read: wire.may_hold_bytes(),
+            wire,
             client: peer.addr.ip(),
             client_text: peer.addr.ip().to_canonical().to_string(),
             is_tls: peer.is_tls,
@@ -94,7 +93,6 @@ impl Connection {
             stall_ms: millis(lent.stall_timeout),
             requests_left: lent.requests_left,
             closing,
-            may_read: false,
             is_new: true,
             ending,
             done,
@@ -103,12 +101,12 @@ impl Connection {
 
     /// Tells whether something could not be sent yet.
     pub(super) fn is_blocked(&self) -> bool {
-        !self.pending.is_empty()
+        !self.pending.is_empty() || self.wire.is_holding_back()
     }
 
     /// Tells whether sending paused although the client might take more.
     pub(super) fn has_paused(&self) -> bool {
-        self.is_blocked() && self.turn_left == 0
+        !self.pending.is_empty() && self.turn_left == 0
     }
 
     /// Tells whether the next request can be answered.
@@ -131,12 +129,7 @@ impl Connection {
         match body {
             KeptBody::Memory(bytes) => self.send_small(head, slice(bytes, start, length)),
             KeptBody::File(file) => {
-                let sent = match send(&self.stream, head, SendFlags::MORE | SendFlags::NOSIGNAL) {
-                    Ok(sent) => sent,
-                    Err(Errno::AGAIN | Errno::INTR) => 0,
-                    Err(_gone) => return Err(Broken),
-                };
-                self.sent += sent as u64;
+                let sent = self.wire.send_corked(head, &mut self.sent).or_else(not_now)?;
                 self.push(head.get(sent..).unwrap_or_default());
                 let file = Arc::clone(file);
                 self.pending.push_back(Piece::File { file, offset: start, left: length });
@@ -146,13 +139,7 @@ impl Connection {
     }
 
     fn send_small(&mut self, head: &[u8], mut body: Bytes) -> Result<(), Broken> {
-        let slices = [IoSlice::new(head), IoSlice::new(&body)];
-        let sent = match rustix::io::writev(&self.stream, &slices) {
-            Ok(sent) => sent,
-            Err(Errno::AGAIN | Errno::INTR) => 0,
-            Err(_gone) => return Err(Broken),
-        };
-        self.sent += sent as u64;
+        let sent = self.wire.send(head, &body, &mut self.sent).or_else(not_now)?;
         if sent == head.len() + body.len() {
             return Ok(());
         }
@@ -175,34 +162,42 @@ impl Connection {
             let (sent, is_done) = match piece {
                 Piece::Bytes(bytes) if bytes.is_empty() => (Ok(0), true),
                 Piece::Bytes(bytes) => {
-                    let sent = send(&self.stream, bytes, SendFlags::NOSIGNAL);
-                    bytes.advance(sent.unwrap_or(0).min(bytes.len()));
+                    let sent = self.wire.send(bytes, &[], &mut self.sent);
+                    bytes.advance(*sent.as_ref().unwrap_or(&0));
                     (sent, bytes.is_empty())
                 }
                 Piece::File { left: 0, .. } => (Ok(0), true),
                 Piece::File { .. } if self.turn_left == 0 => return Ok(()),
                 Piece::File { file, offset, left } => {
                     let count = (*left).min(self.turn_left);
-                    let count = usize::try_from(count).unwrap_or(usize::MAX);
-                    let sent = sendfile(&self.stream, &**file, Some(offset), count);
-                    if sent == Ok(0) {
+                    let part = (*offset, usize::try_from(count).unwrap_or(usize::MAX));
+                    let sent = self.wire.send_file(file, part, &mut self.sent);
+                    if matches!(sent, Ok(0)) {
                         // Someone cut the file; its announced length cannot be kept.
                         return Err(Broken);
                     }
-                    let bytes = sent.unwrap_or(0) as u64;
+                    let bytes = *sent.as_ref().unwrap_or(&0) as u64;
+                    *offset += bytes;
                     *left = left.saturating_sub(bytes);
                     self.turn_left = self.turn_left.saturating_sub(bytes);
                     (sent, *left == 0)
                 }
             };
-            self.sent += sent.unwrap_or(0) as u64;
             match sent {
                 Ok(_) if is_done => drop(self.pending.pop_front()),
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => return Ok(()),
-                Err(_gone) => return Err(Broken),
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return not_now(error).map(drop),
             }
         }
-        Ok(())
+        self.wire.flush(&mut self.sent).or_else(|error| not_now(error).map(drop))
+    }
+}
+
+/// Nothing was done, as far as it may be done later.
+fn not_now(error: std::io::Error) -> Result<usize, Broken> {
+    match error.kind() {
+        ErrorKind::WouldBlock | ErrorKind::Interrupted => Ok(0),
+        _gone => Err(Broken),
     }
 }

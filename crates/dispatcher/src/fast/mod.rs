@@ -1,4 +1,4 @@
-//! The lane for kept answers: a thread per core that serves connections in cleartext without a runtime.
+//! The lane for kept answers: a thread per core that serves connections of HTTP/1.1 without a runtime.
 //!
 //! In: connections that the listener lends. Out: answers from the memory, byte for byte those of the full way but for the
 //! date; everything else goes back to the listener with its bytes.
@@ -158,8 +158,8 @@ impl Lane for Lanes {
         };
         Box::pin(async move {
             if let Err(Order::Serve(lent, _)) = sent {
-                let Lent { stream, unread, requests_left, .. } = *lent;
-                return Some(Handed { stream, unread, requests_left, request_bytes: None });
+                let Lent { wire, unread, requests_left, .. } = *lent;
+                return Some(Handed { wire, unread, requests_left, request_bytes: None });
             }
             tokio::select! {
                 biased;

@@ -1,6 +1,6 @@
 //! One thread of the lane: waits for sockets, answers what it can.
 
-use std::net::Shutdown;
+use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
@@ -8,7 +8,6 @@ use std::time::{Instant, SystemTime};
 use http::HeaderMap;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, recv};
 use tympan_web::lane::Handed;
 
 use super::connection::{Broken, Connection, Then};
@@ -164,7 +163,9 @@ impl Worker {
         let data = epoll::EventData::new_u64(slot as u64);
         // Told once for each change, so that waiting for a slow reader costs no call. The first change comes at once, as
         // a socket can be written to; what came with the connection is answered then.
-        let is_added = epoll::add(&self.epoll, &connection.stream, data, changes()).is_ok();
+        let is_added = connection.wire.descriptor().is_ok_and(|socket| {
+            epoll::add(&self.epoll, socket, data, changes()).is_ok()
+        });
         let connection = is_added.then_some(connection);
         if connection.is_none() {
             self.free.push(slot);
@@ -210,7 +211,9 @@ impl Worker {
             if connection.has_paused() {
                 // Told anew, behind the others.
                 let data = epoll::EventData::new_u64(slot as u64);
-                epoll::modify(&self.epoll, &connection.stream, data, changes()).ok();
+                if let Ok(socket) = connection.wire.descriptor() {
+                    epoll::modify(&self.epoll, socket, data, changes()).ok();
+                }
             }
             if let Some(place) = self.connections.get_mut(slot) {
                 *place = Some(connection);
@@ -225,10 +228,12 @@ impl Worker {
     }
 
     fn hand(&self, connection: Connection, request_bytes: Option<usize>) {
-        epoll::delete(&self.epoll, &connection.stream).ok();
-        let Connection { stream, unread, done, requests_left, .. } = connection;
+        if let Ok(socket) = connection.wire.descriptor() {
+            epoll::delete(&self.epoll, socket).ok();
+        }
+        let Connection { wire, unread, done, requests_left, .. } = connection;
         // Nobody waits any more when the runtime has ended.
-        done.send(Some(Handed { stream, unread, requests_left, request_bytes })).ok();
+        done.send(Some(Handed { wire, unread, requests_left, request_bytes })).ok();
     }
 
     /// Goes on until the connection has nothing to read, its client reads too slowly, or it is not for the lane any more.
@@ -259,12 +264,12 @@ impl Worker {
         batch: &Batch,
     ) -> Result<(), Broken> {
         let mut buffer = std::mem::take(&mut self.buffer);
-        let outcome = match recv(&connection.stream, &mut buffer[..], RecvFlags::empty()) {
-            Ok((0, _)) => Err(Broken),
-            Ok((count, _)) => {
+        let outcome = match connection.wire.receive(&mut buffer[..]) {
+            Ok(received) if received.bytes == 0 => Err(Broken),
+            Ok(received) => {
                 // The end that came with these bytes is not told again.
-                connection.may_read = has_ended || count == buffer.len();
-                let news = buffer.get(..count).unwrap_or_default();
+                connection.may_read = has_ended || received.has_more;
+                let news = buffer.get(..received.bytes).unwrap_or_default();
                 if connection.unread.is_empty() {
                     self.answer_all(connection, news, batch)
                 } else {
@@ -273,11 +278,11 @@ impl Worker {
                     self.answer_all(connection, &unread, batch)
                 }
             }
-            Err(Errno::AGAIN) => {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
                 connection.may_read = false;
                 Ok(())
             }
-            Err(Errno::INTR) => Ok(()),
+            Err(error) if error.kind() == ErrorKind::Interrupted => Ok(()),
             Err(_gone) => Err(Broken),
         };
         self.buffer = buffer;
@@ -397,9 +402,8 @@ fn changes() -> epoll::EventFlags {
 
 /// Ends a connection after what was sent.
 fn close(connection: Connection) {
-    let Connection { stream, done, .. } = connection;
-    stream.shutdown(Shutdown::Write).ok();
-    drop(stream);
+    let Connection { wire, done, .. } = connection;
+    wire.close();
     done.send(None).ok();
 }
 

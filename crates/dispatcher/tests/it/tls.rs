@@ -12,6 +12,7 @@ use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tympan_testkit::origin::{Answer, Origin};
 
 use crate::front::{Front, Setup};
@@ -113,6 +114,37 @@ fn ask(
     })
 }
 
+/// Sends bytes over one connection of HTTP/1.1, reads nothing until all are sent, and returns what came until it ended.
+fn converse(front: &Front, folder: &Folder, bytes: &[u8]) -> Vec<u8> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let stream = tokio::net::TcpStream::connect(front.addr).await.unwrap();
+        let name = ServerName::try_from("www.example.com").unwrap();
+        let connector = connector(folder, b"http/1.1", None);
+        let mut stream = connector.connect(name, stream).await.unwrap();
+        stream.write_all(bytes).await.unwrap();
+        stream.flush().await.unwrap();
+        let mut answers = Vec::new();
+        stream.read_to_end(&mut answers).await.unwrap();
+        answers
+    })
+}
+
+/// Splits answers that all have a length into heads, in small letters, and bodies.
+fn split(mut answers: &[u8]) -> Vec<(String, String)> {
+    let mut split = Vec::new();
+    while !answers.is_empty() {
+        let end = answers.windows(4).position(|window| window == b"\r\n\r\n").unwrap() + 4;
+        let head = String::from_utf8_lossy(&answers[..end]).to_ascii_lowercase();
+        let length = head.split("content-length: ").nth(1).unwrap();
+        let length: usize = length.split('\r').next().unwrap().parse().unwrap();
+        let body = String::from_utf8_lossy(&answers[end..end + length]).into_owned();
+        split.push((head, body));
+        answers = &answers[end + length..];
+    }
+    split
+}
+
 /// A render that tells which of some headers it got.
 fn telling() -> Origin {
     Origin::start(|seen| {
@@ -142,6 +174,67 @@ fn visitors_of_both_versions_get_the_same() {
     assert_eq!(passed, (200, expected.to_owned()));
     let two_hosts = Request::get(url).header("host", "other.example.com");
     assert_eq!(ask(&front, (&folder, "h2", None), two_hosts).0, 400);
+}
+
+#[test]
+fn the_lane_and_the_full_way_take_turns_on_an_encrypted_connection() {
+    let (folder, large) = (Folder::new(), "x".repeat(700_000));
+    let text = large.clone();
+    let origin = Origin::start(move |seen| match &*seen.target {
+        "/large.html" => Answer::html(text.clone()),
+        target => Answer::html(format!("page {target}")),
+    });
+    let front = Front::start(&Setup {
+        renders: vec![origin.addr()],
+        settings: folder.settings(""),
+        ..Setup::default()
+    });
+    let request = |target: &str, more: &str| {
+        format!("GET {target} HTTP/1.1\r\nHost: www.example.com\r\n{more}\r\n")
+    };
+    // Drawn, kept, and kept in memory.
+    let pages = ["/small.html", "/large.html"];
+    let close = request("/small.html", "Connection: close\r\n");
+    for _ in 0..3 {
+        let all: String = pages.iter().map(|page| request(page, "")).collect();
+        converse(&front, &folder, format!("{all}{close}").as_bytes());
+    }
+    let (drawn, quick) = (origin.requests(), front.metric("lane_hits_total"));
+    // More than the sockets hold, among it what only the full way answers.
+    let mut asked = Vec::new();
+    for round in 0..6 {
+        asked.extend([("/small.html".to_owned(), ""), ("/large.html".to_owned(), "")]);
+        asked.push(("/small.html".to_owned(), "X-Unknown: 1\r\n"));
+        asked.push((format!("/new{round}.html?q=1"), ""));
+    }
+    asked.push(("/small.html".to_owned(), "Connection: close\r\n"));
+    let bytes: String = asked.iter().map(|(target, more)| request(target, more)).collect();
+    let answers = split(&converse(&front, &folder, bytes.as_bytes()));
+    assert_eq!(answers.len(), asked.len());
+    for ((target, _), (head, body)) in asked.iter().zip(&answers) {
+        assert!(head.starts_with("http/1.1 200 ok\r\n"), "{head}");
+        let expected = if target == "/large.html" { &large } else { &format!("page {target}") };
+        assert!(body == expected, "{target}: {} bytes", body.len());
+    }
+    assert_eq!(front.metric("lane_hits_total") - quick, 13, "the lane took part");
+    assert_eq!(origin.requests() - drawn, 6, "what has a query is asked for");
+}
+
+#[test]
+fn the_end_of_an_encrypted_connection_is_told() {
+    let (folder, origin) = (Folder::new(), telling());
+    let front = Front::start(&Setup {
+        renders: vec![origin.addr()],
+        settings: folder.settings(""),
+        ..Setup::default()
+    });
+    let head = "GET /a.html HTTP/1.1\r\nHost: www.example.com\r\n";
+    // `converse` fails where a connection ends without TLS's own good-bye.
+    for _ in 0..4 {
+        let answers = converse(&front, &folder, format!("{head}Connection: close\r\n\r\n").as_bytes());
+        assert_eq!(split(&answers)[0].1, "www.example.com on 443 -");
+    }
+    assert!(front.metric("lane_hits_total") >= 1, "the lane took part");
 }
 
 #[test]

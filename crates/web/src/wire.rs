@@ -1,0 +1,403 @@
+//! The wire of one connection: a socket, with or without TLS, that the runtime and a lane use by turns.
+//!
+//! Invariants
+//! * A socket belongs to the runtime's reactor or to nobody ([`Wire::lend`], [`Wire::take_back`]), so that a lane's bytes
+//!   wake no task. Bytes that TLS holds already, read or not yet sent, move with it.
+//! * The calls of a lane never wait: what cannot be done now fails with [`ErrorKind::WouldBlock`].
+//! * TLS takes bytes only when everything that it took before is on its way, so that a client that reads nothing costs
+//!   one buffer of [`HELD_BYTES`].
+
+use std::fs::File;
+use std::io::{Error, ErrorKind, IoSlice, Read, Result, Write};
+use std::net::Shutdown;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::FileExt;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio_rustls::server::TlsStream;
+
+/// What TLS encrypts before it is sent, at most.
+const HELD_BYTES: usize = 64 * 1024;
+
+/// A connection's socket, with or without TLS.
+#[derive(Debug)]
+pub struct Wire(Kind);
+
+#[derive(Debug)]
+enum Kind {
+    Clear(Socket),
+    Tls(Box<TlsStream<Socket>>),
+}
+
+/// What a lane read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Received {
+    /// How many bytes; none when the client sends no more.
+    pub bytes: usize,
+    /// Whether more may be there already. If not, the kernel tells when there is.
+    pub has_more: bool,
+}
+
+/// A socket of the runtime, or of nobody.
+#[derive(Debug)]
+pub(crate) enum Socket {
+    Runtime(TcpStream),
+    Free(std::net::TcpStream),
+    /// While it changes hands, and after that failed.
+    Lost,
+}
+
+impl Wire {
+    /// A socket that carries cleartext.
+    pub(crate) fn clear(stream: TcpStream) -> Self {
+        Self(Kind::Clear(Socket::Runtime(stream)))
+    }
+
+    /// A connection after its handshake.
+    pub(crate) fn tls(mut stream: TlsStream<Socket>) -> Self {
+        stream.get_mut().1.set_buffer_limit(Some(HELD_BYTES));
+        Self(Kind::Tls(Box::new(stream)))
+    }
+
+    /// Takes the socket out of the runtime.
+    ///
+    /// # Errors
+    /// When the runtime cannot let go of it.
+    pub(crate) fn lend(mut self) -> Result<Self> {
+        let socket = self.socket_mut();
+        *socket = match std::mem::replace(socket, Socket::Lost) {
+            Socket::Runtime(stream) => Socket::Free(stream.into_std()?),
+            other => other,
+        };
+        Ok(self)
+    }
+
+    /// Gives the socket to the runtime.
+    ///
+    /// # Errors
+    /// When the runtime cannot take it.
+    pub(crate) fn take_back(mut self) -> Result<Self> {
+        let socket = self.socket_mut();
+        *socket = match std::mem::replace(socket, Socket::Lost) {
+            Socket::Free(stream) => Socket::Runtime(TcpStream::from_std(stream)?),
+            other => other,
+        };
+        Ok(self)
+    }
+
+    /// Returns the socket, to wait for.
+    ///
+    /// # Errors
+    /// When a runtime has it.
+    pub fn descriptor(&self) -> Result<BorrowedFd<'_>> {
+        let socket = match &self.0 {
+            Kind::Clear(socket) => socket,
+            Kind::Tls(stream) => stream.get_ref().0,
+        };
+        Ok(socket.free()?.as_fd())
+    }
+
+    /// Tells whether bytes may be there to read of which the kernel does not tell.
+    #[must_use]
+    pub fn may_hold_bytes(&self) -> bool {
+        matches!(self.0, Kind::Tls(_))
+    }
+
+    /// Tells whether bytes were taken that are not on their way yet; [`Wire::flush`] sends them.
+    #[must_use]
+    pub fn is_holding_back(&self) -> bool {
+        match &self.0 {
+            Kind::Clear(_) => false,
+            Kind::Tls(stream) => stream.get_ref().1.wants_write(),
+        }
+    }
+
+    /// Reads what is there.
+    ///
+    /// # Errors
+    /// [`ErrorKind::WouldBlock`] when nothing is there; any other one ends the connection.
+    pub fn receive(&mut self, buffer: &mut [u8]) -> Result<Received> {
+        match &mut self.0 {
+            Kind::Clear(socket) => {
+                let bytes = socket.free()?.read(buffer)?;
+                Ok(Received { bytes, has_more: bytes == buffer.len() })
+            }
+            Kind::Tls(stream) => receive_encrypted(stream, buffer),
+        }
+    }
+
+    /// Sends the beginning of `first` and `second`, and returns how many bytes of them, and adds what went out to `sent`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::WouldBlock`] when the client reads too slowly; any other one ends the connection.
+    pub fn send(&mut self, first: &[u8], second: &[u8], sent: &mut u64) -> Result<usize> {
+        let slices = [IoSlice::new(first), IoSlice::new(second)];
+        match &mut self.0 {
+            Kind::Clear(socket) => {
+                let count = socket.free()?.write_vectored(&slices)?;
+                *sent += count as u64;
+                Ok(count)
+            }
+            Kind::Tls(stream) => {
+                drain(stream, sent)?;
+                let count = stream.get_mut().1.writer().write_vectored(&slices)?;
+                match drain(stream, sent) {
+                    // They are taken, and go out later.
+                    Err(error) if error.kind() != ErrorKind::WouldBlock => Err(error),
+                    _ => Ok(count),
+                }
+            }
+        }
+    }
+
+    /// Sends a part of a file, without a copy where nothing is encrypted, and returns how many bytes; none when the file
+    /// ends before `offset`.
+    ///
+    /// # Errors
+    /// As [`Wire::send`], and when the file cannot be read.
+    pub fn send_file(
+        &mut self,
+        file: &File,
+        (offset, count): (u64, usize),
+        sent: &mut u64,
+    ) -> Result<usize> {
+        match &mut self.0 {
+            Kind::Clear(socket) => {
+                let mut offset = offset;
+                let count =
+                    rustix::fs::sendfile(socket.free()?, file, Some(&mut offset), count)?;
+                *sent += count as u64;
+                Ok(count)
+            }
+            Kind::Tls(stream) => {
+                // Nothing is read that could not be taken.
+                drain(stream, sent)?;
+                let mut part = vec![0; count.min(HELD_BYTES)];
+                let length = file.read_at(&mut part, offset)?;
+                if length == 0 {
+                    return Ok(0);
+                }
+                self.send(part.get(..length).unwrap_or_default(), &[], sent)
+            }
+        }
+    }
+
+    /// Sends what was held back.
+    ///
+    /// # Errors
+    /// [`ErrorKind::WouldBlock`] when some of it is left; any other one ends the connection.
+    pub fn flush(&mut self, sent: &mut u64) -> Result<()> {
+        match &mut self.0 {
+            Kind::Clear(_) => Ok(()),
+            Kind::Tls(stream) => drain(stream, sent),
+        }
+    }
+
+    /// Sends as [`Wire::send`] does, but waits for more to fill a packet with, which follows at once.
+    ///
+    /// # Errors
+    /// As [`Wire::send`].
+    pub fn send_corked(&mut self, bytes: &[u8], sent: &mut u64) -> Result<usize> {
+        match &mut self.0 {
+            Kind::Clear(socket) => {
+                use rustix::net::{SendFlags, send};
+                let flags = SendFlags::MORE | SendFlags::NOSIGNAL;
+                let count = send(socket.free()?, bytes, flags)?;
+                *sent += count as u64;
+                Ok(count)
+            }
+            Kind::Tls(stream) => {
+                drain(stream, sent)?;
+                stream.get_mut().1.writer().write(bytes)
+            }
+        }
+    }
+
+    /// Says good-bye and sends no more; what was held back is lost if the client does not take it now.
+    pub fn close(mut self) {
+        if let Kind::Tls(stream) = &mut self.0 {
+            stream.get_mut().1.send_close_notify();
+            drain(stream, &mut 0).ok();
+        }
+        if let Ok(socket) = self.socket_mut().free() {
+            socket.shutdown(Shutdown::Write).ok();
+        }
+    }
+
+    fn socket_mut(&mut self) -> &mut Socket {
+        match &mut self.0 {
+            Kind::Clear(socket) => socket,
+            Kind::Tls(stream) => stream.get_mut().0,
+        }
+    }
+}
+
+/// Reads from a socket, and notes whether it was emptied.
+struct Emptying<'a> {
+    socket: &'a std::net::TcpStream,
+    is_empty: bool,
+}
+
+impl Read for Emptying<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> Result<usize> {
+        let count = self.socket.read(buffer)?;
+        self.is_empty = count < buffer.len();
+        Ok(count)
+    }
+}
+
+fn receive_encrypted(stream: &mut TlsStream<Socket>, buffer: &mut [u8]) -> Result<Received> {
+    let (socket, session) = stream.get_mut();
+    let mut reader = Emptying { socket: socket.free()?, is_empty: false };
+    loop {
+        match session.reader().read(buffer) {
+            Ok(bytes) => {
+                let has_more = bytes == buffer.len() || !reader.is_empty;
+                return Ok(Received { bytes, has_more });
+            }
+            // The client went without a word; whatever it asked has been read.
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => {
+                return Ok(Received { bytes: 0, has_more: false });
+            }
+            Err(error) if error.kind() != ErrorKind::WouldBlock => return Err(error),
+            Err(empty) if reader.is_empty => return Err(empty),
+            Err(_nothing_decrypted) => {}
+        }
+        session.read_tls(&mut reader)?;
+        let outcome = session.process_new_packets();
+        // An answer to a message of TLS itself, or the alert that names what was wrong.
+        while session.wants_write() {
+            match session.write_tls(&mut reader.socket) {
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) => return Err(error),
+            }
+        }
+        outcome.map_err(|error| Error::new(ErrorKind::InvalidData, error))?;
+    }
+}
+
+/// Sends what is encrypted.
+fn drain(stream: &mut TlsStream<Socket>, sent: &mut u64) -> Result<()> {
+    let (socket, session) = stream.get_mut();
+    let mut socket = socket.free()?;
+    while session.wants_write() {
+        *sent += session.write_tls(&mut socket)? as u64;
+    }
+    Ok(())
+}
+
+impl Socket {
+    /// Returns the socket if no runtime has it.
+    fn free(&self) -> Result<&std::net::TcpStream> {
+        match self {
+            Self::Free(stream) => Ok(stream),
+            Self::Runtime(_) | Self::Lost => Err(ErrorKind::NotConnected.into()),
+        }
+    }
+
+    fn runtime(&mut self) -> Result<Pin<&mut TcpStream>> {
+        match self {
+            Self::Runtime(stream) => Ok(Pin::new(stream)),
+            Self::Free(_) | Self::Lost => Err(ErrorKind::NotConnected.into()),
+        }
+    }
+}
+
+impl AsyncRead for Socket {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<Result<()>> {
+        self.runtime()?.poll_read(cx, buffer)
+    }
+}
+
+impl AsyncWrite for Socket {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<Result<usize>> {
+        self.runtime()?.poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        self.runtime()?.poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        self.runtime()?.poll_shutdown(cx)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<Result<usize>> {
+        self.runtime()?.poll_write_vectored(cx, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+}
+
+impl AsyncRead for Wire {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<Result<()>> {
+        match &mut self.0 {
+            Kind::Clear(socket) => Pin::new(socket).poll_read(cx, buffer),
+            Kind::Tls(stream) => Pin::new(stream).poll_read(cx, buffer),
+        }
+    }
+}
+
+impl AsyncWrite for Wire {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<Result<usize>> {
+        match &mut self.0 {
+            Kind::Clear(socket) => Pin::new(socket).poll_write(cx, bytes),
+            Kind::Tls(stream) => Pin::new(stream).poll_write(cx, bytes),
+        }
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        match &mut self.0 {
+            Kind::Clear(socket) => Pin::new(socket).poll_flush(cx),
+            Kind::Tls(stream) => Pin::new(stream).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        match &mut self.0 {
+            Kind::Clear(socket) => Pin::new(socket).poll_shutdown(cx),
+            Kind::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
+        }
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<Result<usize>> {
+        match &mut self.0 {
+            Kind::Clear(socket) => Pin::new(socket).poll_write_vectored(cx, slices),
+            Kind::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+}
