@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Instant;
 
 use tympan_testkit::origin::{Answer, Gate, Origin, PATIENCE, dead_addr};
 
@@ -135,6 +136,11 @@ fn busy_renders_let_wait_and_then_refuse() {
     let status = front.dispatcher.status();
     let render = &status.farms[0].renders[0];
     assert_eq!((render.in_flight, render.waiting), (2, 3));
+    // Both were sent; the render may not have begun with the second.
+    let deadline = Instant::now() + PATIENCE;
+    while most.load(Ordering::SeqCst) < 2 && Instant::now() < deadline {
+        std::thread::yield_now();
+    }
     gate.open();
     for visitor in visitors {
         assert_eq!(visitor.join().unwrap(), 200);
