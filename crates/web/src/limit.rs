@@ -1,15 +1,16 @@
-//! Bodies with a bound on their size and on how long the peer may send nothing.
+//! Bodies with a bound on their size, on how long the peer may send nothing, and on how slowly it may send.
 //!
-//! A handler wraps every request body that it reads and answers 413 on [`TooLarge`] and 408 on [`Stalled`]. The
+//! A handler wraps every request body that it reads and answers 413 on [`TooLarge`] and 408 where [`is_stalled`]. The
 //! listener refuses a `Content-Length` over the limit by itself, before a byte of the body is read.
 
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Buf;
 use http_body::{Body, Frame, SizeHint};
-use tokio::time::Sleep;
+
+pub use crate::pace::{Pace, Stalled, TooSlow, Wait};
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -25,17 +26,9 @@ pub struct TooLarge {
     pub limit: u64,
 }
 
-/// The peer sent no byte of the body for too long: answer 408 and close.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("no byte of the body arrived for {} s", after.as_secs())]
-pub struct Stalled {
-    /// How long the body was waited for.
-    pub after: Duration,
-}
-
 /// Returns `body`, cut off with [`TooLarge`] after `max` bytes.
 pub fn limited<B>(body: B, max: u64) -> Limited<B> {
-    Limited { body, limit: max, left: max, patience: None }
+    Limited { body, limit: max, left: max, wait: Wait::new(None) }
 }
 
 /// A body that fails once it exceeds its limit; made by [`limited`].
@@ -44,36 +37,22 @@ pub struct Limited<B> {
     body: B,
     limit: u64,
     left: u64,
-    patience: Option<Patience>,
-}
-
-#[derive(Debug)]
-struct Patience {
-    after: Duration,
-    alarm: Pin<Box<Sleep>>,
+    wait: Wait,
 }
 
 impl<B> Limited<B> {
     /// Also fails with [`Stalled`] when no frame arrives for `after`.
     #[must_use]
     pub fn stalling_at_most(mut self, after: Duration) -> Self {
-        self.patience = Some(Patience { after, alarm: Box::pin(tokio::time::sleep(after)) });
+        self.wait.set_silence(after);
         self
     }
 
-    fn poll_alarm(&mut self, cx: &mut Context<'_>) -> Poll<Stalled> {
-        let Some(patience) = &mut self.patience else {
-            return Poll::Pending;
-        };
-        ready!(patience.alarm.as_mut().poll(cx));
-        Poll::Ready(Stalled { after: patience.after })
-    }
-
-    fn rest(&mut self) {
-        if let Some(patience) = &mut self.patience {
-            let deadline = tokio::time::Instant::now() + patience.after;
-            patience.alarm.as_mut().reset(deadline);
-        }
+    /// Also fails with [`TooSlow`] when the body arrives slower than `pace`, if there is one.
+    #[must_use]
+    pub fn keeping(mut self, pace: Option<Pace>) -> Self {
+        self.wait.set_pace(pace);
+        self
     }
 }
 
@@ -90,15 +69,15 @@ where
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
         let Poll::Ready(next) = Pin::new(&mut self.body).poll_frame(cx) else {
-            return self.poll_alarm(cx).map(|stalled| Some(Err(stalled.into())));
+            return self.wait.poll(cx).map(|reason| Some(Err(reason)));
         };
-        self.rest();
         let frame = match next {
             None => return Poll::Ready(None),
             Some(Err(error)) => return Poll::Ready(Some(Err(error.into()))),
             Some(Ok(frame)) => frame,
         };
         let size = frame.data_ref().map_or(0, |data| data.remaining() as u64);
+        self.wait.arrive(size);
         match self.left.checked_sub(size) {
             Some(left) => self.left = left,
             None => {
@@ -124,10 +103,10 @@ pub fn is_too_large(error: &(dyn std::error::Error + 'static)) -> bool {
     causes(error).any(|cause| cause.is::<TooLarge>())
 }
 
-/// Tells whether `error`, or a cause of it, is [`Stalled`].
+/// Tells whether `error`, or a cause of it, is [`Stalled`] or [`TooSlow`].
 #[must_use]
 pub fn is_stalled(error: &(dyn std::error::Error + 'static)) -> bool {
-    causes(error).any(|cause| cause.is::<Stalled>())
+    causes(error).any(|cause| cause.is::<Stalled>() || cause.is::<TooSlow>())
 }
 
 fn causes<'a>(

@@ -38,6 +38,7 @@ use tracing::{debug, warn};
 
 use crate::lane::{Lane, Lent, OneRequest};
 use crate::limit::BodyLimit;
+use crate::linger::{Expected, Linger};
 use crate::meter::{Closed, Meter};
 use crate::network::{Network, any_contains};
 use crate::proxy_protocol;
@@ -269,6 +270,9 @@ fn open_socket(addr: SocketAddr, reuse: Reuse) -> std::io::Result<TcpListener> {
     Ok(socket.into())
 }
 
+/// So many connections are accepted before others have their turn.
+const MOST_AT_ONCE: u64 = 1024;
+
 /// Serves `service` on `listener` until `shutdown` resolves and the open requests have ended.
 ///
 /// # Errors
@@ -294,32 +298,40 @@ where
     // HTTP/2 tells its clients itself which requests were not seen, so it need not linger.
     let graceful_http2 = GracefulShutdown::new();
     let (lanes_end, ending) = watch::channel(false);
-    let mut shutdown = pin!(shutdown);
-    loop {
-        let next = next_connection(&listener, &permits, &front);
-        let (permit, stream, addr) = tokio::select! {
-            biased;
-            () = &mut shutdown => break,
-            next = next => match next {
-                (Some(permit), stream, addr) => (permit, stream, addr),
-                (None, stream, _) => {
-                    refuse(stream, &front, &refusals);
-                    continue;
-                }
-            },
-        };
-        front.counters.accepted.fetch_add(1, Ordering::Relaxed);
-        front.counters.open.fetch_add(1, Ordering::Relaxed);
-        let connection = Connection {
-            peer: Peer::new(addr, front.tls.is_some()),
-            front: front.clone(),
-            service: service.clone(),
-            permit,
-            ending: ending.clone(),
-        };
-        let watchers = (graceful.watcher(), graceful_http2.watcher());
-        tokio::spawn(connection.run(stream, watchers));
-    }
+    let accepting = async {
+        let mut shutdown = pin!(shutdown);
+        for turn in 1_u64.. {
+            if turn.is_multiple_of(MOST_AT_ONCE) {
+                tokio::task::yield_now().await;
+            }
+            let next = next_connection(&listener, &permits, &front);
+            let (permit, stream, addr) = tokio::select! {
+                biased;
+                () = &mut shutdown => break,
+                next = next => match next {
+                    (Some(permit), stream, addr) => (permit, stream, addr),
+                    (None, stream, _) => {
+                        refuse(stream, &front, &refusals);
+                        continue;
+                    }
+                },
+            };
+            front.counters.accepted.fetch_add(1, Ordering::Relaxed);
+            front.counters.open.fetch_add(1, Ordering::Relaxed);
+            let connection = Connection {
+                peer: Peer::new(addr, front.tls.is_some()),
+                front: front.clone(),
+                service: service.clone(),
+                permit,
+                ending: ending.clone(),
+            };
+            let watchers = (graceful.watcher(), graceful_http2.watcher());
+            tokio::spawn(connection.run(stream, watchers));
+        }
+    };
+    // A task gives way to others after some operations, which many busy connections would make a long time each: the
+    // kernel's queue of those who wait would run over, and it resets them.
+    tokio::task::unconstrained(accepting).await;
     // New clients are refused at once instead of waiting in the backlog of a socket that nobody accepts from.
     drop(listener);
     let linger = front.drain.stop();
@@ -506,7 +518,8 @@ where
     {
         let Self { peer, front, service, permit, .. } = self;
         let builder = http1_builder(&front.limits);
-        let asked = Arc::new(Asked { peer, handshake, front, requests: AtomicU64::new(0) });
+        let asked = Arc::new(Asked::new(peer, handshake, front));
+        let stream = Linger::new(stream, asked.expected.clone());
         let connection = builder.serve_connection(TokioIo::new(stream), answering(asked, service));
         let outcome = watcher.watch(connection).await;
         drop(permit);
@@ -524,7 +537,7 @@ where
         let Self { peer, front, service, permit: _until_the_end, ending } = self;
         let limits = front.limits.clone();
         let (builder, closing) = (http1_builder(&limits), front.drain.0.stopped.subscribe());
-        let asked = Arc::new(Asked { peer, handshake, front, requests: AtomicU64::new(0) });
+        let asked = Arc::new(Asked::new(peer, handshake, front));
         let mut current = (wire, Vec::new());
         loop {
             let lent = Lent {
@@ -543,6 +556,8 @@ where
             let answered = limits.max_requests.saturating_sub(handed.requests_left);
             asked.requests.store(answered, Ordering::Relaxed);
             let stream = WriteStall::new(handed.wire.take_back()?, limits.stall_timeout);
+            asked.expected.set(true);
+            let stream = Linger::new(stream, asked.expected.clone());
             let service = answering(Arc::clone(&asked), service.clone());
             let Some(length) = handed.request_bytes else {
                 let all = TokioIo::new(OneRequest::all(stream, handed.unread));
@@ -555,7 +570,7 @@ where
                 return Ok(one.shutdown().await?);
             }
             let (stream, unread) = one.into_parts();
-            current = (stream.into_inner(), unread);
+            current = (stream.into_inner().into_inner(), unread);
         }
     }
 
@@ -570,7 +585,7 @@ where
     {
         let Self { peer, front, service, permit, .. } = self;
         let handshake = Some(handshake);
-        let asked = Arc::new(Asked { peer, handshake, front, requests: AtomicU64::new(0) });
+        let asked = Arc::new(Asked::new(peer, handshake, front));
         let limits = asked.front.limits.clone();
         let meter = Meter::new();
         let streams = Arc::clone(&meter);
@@ -637,6 +652,7 @@ where
     hyper::service::service_fn(move |request: Request<Incoming>| {
         let (asked, service) = (Arc::clone(&asked), service.clone());
         async move {
+            asked.expected.set(!request.body().is_end_stream());
             let is_last = asked.requests.fetch_add(1, Ordering::Relaxed) + 1
                 >= asked.front.limits.max_requests;
             let is_last = is_last || asked.front.drain.is_stopped();
@@ -677,9 +693,15 @@ struct Asked {
     handshake: Option<Handshake>,
     front: Front,
     requests: AtomicU64,
+    /// Whether the client may be in the middle of a request.
+    expected: Expected,
 }
 
 impl Asked {
+    fn new(peer: Peer, handshake: Option<Handshake>, front: Front) -> Self {
+        Self { peer, handshake, front, requests: AtomicU64::new(0), expected: Expected::default() }
+    }
+
     /// Lets the service answer, unless the announced body is too large.
     async fn answer<S, B>(
         &self,

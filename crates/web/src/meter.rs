@@ -68,6 +68,11 @@ impl Meter {
         let pause = idle.min(stall).min(Duration::from_secs(4)) / 4;
         loop {
             tokio::time::sleep(pause.max(Duration::from_millis(1))).await;
+            if self.judge(idle, stall, Instant::now()).is_none() {
+                continue;
+            }
+            // This process may be what is late: what the client sent meanwhile is looked at first.
+            tokio::task::yield_now().await;
             if let Some(closed) = self.judge(idle, stall, Instant::now()) {
                 return closed;
             }
@@ -185,6 +190,24 @@ mod tests {
         assert_eq!(judge(31), Some(Closed::Stalled));
         drop(body);
         assert_eq!(judge(31), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_came_while_the_process_was_late_counts() {
+        let meter = Meter::new();
+        let connection = async {
+            tokio::time::sleep(Duration::from_secs(59)).await;
+            let stream = meter.begin();
+            tokio::time::sleep(Duration::from_secs(100)).await;
+            drop(stream);
+        };
+        let late = tokio::spawn(async { tokio::time::advance(Duration::from_secs(70)).await });
+        tokio::select! {
+            biased;
+            closed = meter.closed(IDLE, STALL) => panic!("{closed}"),
+            () = connection => {}
+        }
+        late.await.unwrap();
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body::{Body, Frame};
 use http_body_util::{BodyExt, Full};
-use tympan_web::limit::{is_stalled, is_too_large, limited};
+use tympan_web::limit::{Pace, TooSlow, is_stalled, is_too_large, limited};
 
 /// One frame, then silence.
 struct Silent(Option<Bytes>);
@@ -25,6 +25,66 @@ impl Body for Silent {
             Some(bytes) => Poll::Ready(Some(Ok(Frame::data(bytes)))),
             None => Poll::Pending,
         }
+    }
+}
+
+/// A byte every second.
+struct Trickle(tokio::time::Interval);
+
+impl Body for Trickle {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        self.0.poll_tick(cx).map(|_| Some(Ok(Frame::data(Bytes::from_static(b"x")))))
+    }
+}
+
+fn pace(grace: u64, rate: u64) -> Option<Pace> {
+    let bytes_per_second = std::num::NonZeroU64::new(rate)?;
+    Some(Pace { grace: Duration::from_secs(grace), bytes_per_second })
+}
+
+fn trickle() -> Trickle {
+    Trickle(tokio::time::interval(Duration::from_secs(1)))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_trickles_in_fails_although_it_never_stops() {
+    for has_silence in [true, false] {
+        let body = limited(trickle(), 1000).keeping(pace(60, 100));
+        let body = if has_silence { body.stalling_at_most(Duration::from_secs(30)) } else { body };
+        let began = tokio::time::Instant::now();
+        let error = body.collect().await.unwrap_err();
+        assert!(is_stalled(&*error) && error.downcast_ref::<TooSlow>().is_some(), "{error}");
+        let after = began.elapsed().as_secs();
+        assert!((60..=62).contains(&after), "{after} s");
+    }
+    // One byte in a second is what is asked for.
+    let body = limited(trickle(), 1000).keeping(pace(5, 1));
+    assert!(is_too_large(&*body.collect().await.unwrap_err()), "it goes on to its limit");
+    // And nothing is asked for.
+    let body = limited(trickle(), 1000).keeping(pace(5, 0));
+    assert!(is_too_large(&*body.collect().await.unwrap_err()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reader_that_is_busy_is_not_held_against_the_sender() {
+    let mut body = std::pin::pin!(
+        limited(Full::new(Bytes::from("12345")), 10)
+            .stalling_at_most(Duration::from_secs(1))
+            .keeping(pace(1, 1000))
+    );
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert!(body.frame().await.unwrap().is_ok());
+    // The alarm counts from when somebody waits, and what is there goes before it.
+    let mut slow = std::pin::pin!(limited(trickle(), 1000).keeping(pace(3, 1000)));
+    for _ in 0..3 {
+        assert!(slow.frame().await.unwrap().is_ok());
+        tokio::time::sleep(Duration::from_secs(60)).await;
     }
 }
 

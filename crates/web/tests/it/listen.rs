@@ -150,6 +150,37 @@ fn connections_over_the_limit_wait_for_their_turn() {
 }
 
 #[test]
+fn all_who_wait_are_accepted_at_once() {
+    const CLIENTS: u64 = 300;
+    let listener = bind(ANY, Reuse::Exclusive).unwrap();
+    let addr = listener.local_addr().unwrap();
+    let clients: Vec<_> =
+        (0..CLIENTS).map(|_| std::net::TcpStream::connect(addr).unwrap()).collect();
+    let front = Front::from(Limits { drain_timeout: Duration::ZERO, ..Limits::default() });
+    let counters = Arc::clone(&front.counters);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let turns = runtime.block_on(async move {
+        let serving =
+            tokio::spawn(serve(listener, service_fn(echo), front, std::future::pending()));
+        // Whatever else the runtime does meanwhile.
+        let mut turns = 0;
+        loop {
+            tokio::task::yield_now().await;
+            match counters.accepted.load(Ordering::Relaxed) {
+                CLIENTS => break,
+                0 => {}
+                _some => turns += 1,
+            }
+        }
+        serving.abort();
+        turns
+    });
+    // The last of them may have come late.
+    assert!(turns <= 1, "others had {turns} turns between the first and the last");
+    drop(clients);
+}
+
+#[test]
 fn a_taken_port_is_named() {
     let first = bind(ANY, Reuse::Exclusive).unwrap();
     let addr = first.local_addr().unwrap();

@@ -1,0 +1,188 @@
+//! A connection that ends so that its last answer arrives.
+//!
+//! A socket that is closed while bytes lie in it unread, or that gets some afterwards, is reset, and a reset takes away
+//! what the peer has not read yet: the answer that says why its upload is refused, or the last one before
+//! `Connection: close`. So the end is announced first, and what a peer in the middle of something still sends is read
+//! and dropped for a short while.
+//!
+//! Invariants
+//! * A peer of which nothing more is expected is not waited for.
+//! * One that goes on sending is heard for [`MOST_BYTES`] and [`PATIENCE`] at most.
+
+use std::io::{IoSlice, Result};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::Sleep;
+
+/// How long the rest of what a peer sends is waited for.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How much of it is read.
+const MOST_BYTES: usize = 1024 * 1024;
+
+/// Whether a peer is in the middle of sending something; clones are the same one.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Expected(Arc<AtomicBool>);
+
+impl Expected {
+    /// Notes whether the request that came last goes on.
+    pub(crate) fn set(&self, goes_on: bool) {
+        self.0.store(goes_on, Ordering::Relaxed);
+    }
+
+    fn is_set(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Hears its peer out before it ends.
+#[derive(Debug)]
+pub(crate) struct Linger<T> {
+    inner: T,
+    expected: Expected,
+    is_announced: bool,
+    dropped: usize,
+    alarm: Option<Pin<Box<Sleep>>>,
+}
+
+impl<T> Linger<T> {
+    pub(crate) fn new(inner: T, expected: Expected) -> Self {
+        Self { inner, expected, is_announced: false, dropped: 0, alarm: None }
+    }
+
+    /// Returns the connection.
+    pub(crate) fn into_inner(self) -> T {
+        self.inner
+    }
+}
+
+impl<T: AsyncRead + Unpin> Linger<T> {
+    /// Reads and drops; ready when the peer has ended too, or was heard for long enough.
+    fn poll_rest(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut piece = [std::mem::MaybeUninit::uninit(); 8 * 1024];
+        while self.dropped < MOST_BYTES {
+            let mut buffer = ReadBuf::uninit(&mut piece);
+            match Pin::new(&mut self.inner).poll_read(cx, &mut buffer) {
+                Poll::Ready(Ok(())) if !buffer.filled().is_empty() => {
+                    self.dropped += buffer.filled().len();
+                }
+                Poll::Ready(_ended) => return Poll::Ready(()),
+                Poll::Pending if self.dropped == 0 && !self.expected.is_set() => {
+                    return Poll::Ready(());
+                }
+                Poll::Pending => {
+                    let sleep = || Box::pin(tokio::time::sleep(PATIENCE));
+                    return self.alarm.get_or_insert_with(sleep).as_mut().poll(cx);
+                }
+            }
+        }
+        Poll::Ready(())
+    }
+}
+
+impl<T: AsyncRead + Unpin> AsyncRead for Linger<T> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<Result<()>> {
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut self.inner).poll_read(cx, buffer))?;
+        if buffer.filled().len() > before {
+            // Until the service sees a whole request in it.
+            self.expected.set(true);
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Linger<T> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<Result<usize>> {
+        Pin::new(&mut self.inner).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        if !self.is_announced {
+            ready!(Pin::new(&mut self.inner).poll_shutdown(cx))?;
+            self.is_announced = true;
+        }
+        self.poll_rest(cx).map(Ok)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<Result<usize>> {
+        Pin::new(&mut self.inner).poll_write_vectored(cx, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Expected, Linger, MOST_BYTES};
+    use std::time::Duration;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    fn expected() -> Expected {
+        let expected = Expected::default();
+        expected.set(true);
+        expected
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_is_in_the_middle_of_something_is_heard_out() {
+        let (near, mut far) = tokio::io::duplex(64);
+        let mut lingering = Linger::new(near, expected());
+        lingering.write_all(b"answer").await.unwrap();
+        let end = tokio::spawn(async move { lingering.shutdown().await });
+        let mut answer = String::new();
+        far.read_to_string(&mut answer).await.unwrap();
+        assert_eq!(answer, "answer");
+        far.write_all(&[b'x'; 1000]).await.unwrap();
+        assert!(!end.is_finished());
+        drop(far);
+        end.await.unwrap().unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_is_heard_for_ever() {
+        let (near, mut far) = tokio::io::duplex(64);
+        let silent = Linger::new(near, expected()).shutdown().await;
+        silent.unwrap();
+        let written = far.write_all(b"x").await;
+        assert!(written.is_err(), "the connection is gone");
+        let (near, mut far) = tokio::io::duplex(64);
+        let talking =
+            tokio::spawn(async move { while far.write_all(&[b'x'; 64]).await.is_ok() {} });
+        let mut lingering = Linger::new(near, expected());
+        lingering.shutdown().await.unwrap();
+        assert!(lingering.dropped >= MOST_BYTES);
+        drop(lingering);
+        talking.await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_said_everything_is_not_waited_for() {
+        let (near, _far) = tokio::io::duplex(64);
+        let mut lingering = Linger::new(near, Expected::default());
+        let end = tokio::time::timeout(Duration::ZERO, lingering.shutdown()).await;
+        assert!(end.is_ok(), "it ends at once");
+    }
+}
