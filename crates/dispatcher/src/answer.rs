@@ -44,6 +44,8 @@ pub(crate) struct Exchange<'a> {
     pub(crate) render: Option<String>,
     /// For the header `X-Cache-Info`.
     pub(crate) info: String,
+    /// What the log was warned of.
+    pub(crate) warning: Option<String>,
     /// What the cache did, for the counters and the header `Cache-Status`.
     pub(crate) outcome: Outcome,
 }
@@ -160,7 +162,7 @@ impl Inner {
             Routed::Redirect(status, location) => moved(status, location),
             Routed::Answer(status) => refusal(status),
             Routed::Proxy(proxied) => {
-                let body = CallBody::new(body, limit);
+                let body = CallBody::new(body, limit, self.gate.pace);
                 self.answer_by_proxy(&view, &proxied, body).await
             }
         };
@@ -198,30 +200,40 @@ impl Inner {
         let Some(state) = state else {
             return refusal(StatusCode::NOT_FOUND);
         };
-        if decision.found == Found::Default {
-            self.log(Level::Warn, || {
-                let (host, name) = (&view.host, &state.farm.name);
-                format!("No farm matches host '{host}', selected last farm '{name}'")
-            });
-        }
         let mut exchange = Exchange::new(state, view);
+        if decision.found == Found::Default {
+            let (host, name) = (&view.host, &state.farm.name);
+            let warning = format!("No farm matches host '{host}', selected last farm '{name}'");
+            self.log(Level::Warn, || warning.clone());
+            exchange.warning = Some(warning);
+        }
         let action = self.open_by_vanity(decision.action, &exchange);
         let is_page = !matches!(action, Action::Flush | Action::Purge);
         let mut response = self.act(action, &mut exchange, body, limit).await;
-        if is_page && has_includes(&response) {
-            // What is filled in is this visitor's, so the memory must not keep it.
-            response.extensions_mut().remove::<Keepable>();
-            response = self.fill(&exchange, response).await;
-        }
         self.note_session(&exchange, response.status());
-        if is_page && response.status().as_u16() >= 400 {
-            response = self.with_error_document(&exchange, response).await;
+        if is_page {
+            response = self.complete(&exchange, response).await;
         }
         if let Some((lot, true)) = lot.filter(|_| is_page) {
             share::add_cookie(&mut response, view, lot);
         }
         self.finish(&exchange, &mut response, started);
         response
+    }
+
+    /// Puts an error document in the place of an error, and parts into the places that an answer has for them.
+    async fn complete(
+        self: &Arc<Self>,
+        exchange: &Exchange<'_>,
+        response: Response<Body>,
+    ) -> Response<Body> {
+        let response = self.with_error_document(exchange, response).await;
+        if !has_includes(&response) {
+            return response;
+        }
+        // A page whose places cannot be filled is an error, too.
+        let filled = self.fill(exchange, response).await;
+        self.with_error_document(exchange, filled).await
     }
 
     /// Believes a visitor's credentials, or does so no more, as the render's answer says.
@@ -284,7 +296,7 @@ impl Inner {
                 refusal(StatusCode::NOT_FOUND)
             }
             Action::Pass(reason) => {
-                let body = CallBody::new(body, limit);
+                let body = CallBody::new(body, limit, self.gate.pace);
                 self.pass(exchange, body, reason).await
             }
             Action::Cache(file) if farm.docroot.is_some() => {
@@ -292,7 +304,7 @@ impl Inner {
                 self.cached(exchange, &file).await
             }
             Action::Cache(_) => {
-                let body = CallBody::new(body, limit);
+                let body = CallBody::new(body, limit, self.gate.pace);
                 self.pass(exchange, body, Reason::NoDocroot).await
             }
         }
@@ -361,7 +373,7 @@ impl Inner {
     ) -> Response<Body> {
         let status = response.status();
         let is_own = response.extensions().get::<OwnAnswer>().is_some();
-        if !is_own && !self.switches.passes_error(status.as_u16()) {
+        if status.as_u16() < 400 || !is_own && !self.switches.passes_error(status.as_u16()) {
             return response;
         }
         let host = self.switches.routes.host(&exchange.view.host);
@@ -397,9 +409,14 @@ impl Inner {
             Action::Pass(reason) => self.pass(&mut inner, CallBody::empty(), reason).await,
             _ => self.pass(&mut inner, CallBody::empty(), Reason::NoDocroot).await,
         };
+        if has_includes(&page) {
+            page = self.fill(&inner, page).await;
+        }
         if page.status() != StatusCode::OK {
             return response;
         }
+        // It is no answer from a file any more, and its head is not that of the document.
+        page.extensions_mut().remove::<Keepable>();
         *page.status_mut() = status;
         for name in [header::ETAG, header::LAST_MODIFIED, header::AGE, header::ACCEPT_RANGES] {
             page.headers_mut().remove(name);
@@ -456,6 +473,7 @@ impl<'a> Exchange<'a> {
             cache: "none",
             render: None,
             info: String::new(),
+            warning: None,
             outcome: Outcome::Apart,
         }
     }

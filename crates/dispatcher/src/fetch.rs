@@ -114,7 +114,9 @@ impl Lead {
             return self.tell(First::Answer(response, answer.render, reason));
         }
         let length = answer.response.body().size_hint().exact();
-        let (mut parts, body) = answer.response.into_parts();
+        let (mut parts, mut body) = answer.response.into_parts();
+        // Others wait for it, and a streamed page would never be complete.
+        body.keep_pace(self.inner.switches.render_pace);
         clean_response(&mut parts.headers);
         let head = Head { headers: parts.headers, fetched, render: answer.render, length };
         self.collect(ticket, head, body).await;

@@ -13,7 +13,7 @@ use http::{HeaderValue, Method, Response, StatusCode, header};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use tympan_web::flush_message::{Action, FlushMessage, Scope};
-use tympan_web::limit::limited;
+use tympan_web::limit::{is_stalled, limited};
 
 use crate::answer::{Exchange, refusal};
 use crate::cacheable::check_request;
@@ -24,7 +24,7 @@ use crate::metrics::Counter;
 use crate::page::{Body, full};
 use crate::request::RequestView;
 use crate::tags::{SURROGATE_KEY, keys_of};
-use crate::upstream::{Call, CallBody};
+use crate::upstream::{BODY_PATIENCE, Call, CallBody};
 
 /// The longest body of a flush.
 const MAX_BODY_BYTES: u64 = 1024 * 1024;
@@ -56,10 +56,19 @@ impl Inner {
             self.log(Level::Warn, || format!("Flushing rejected from {}", view.client));
             return refusal(StatusCode::FORBIDDEN);
         }
-        let Ok(body) = limited(body, limit.min(MAX_BODY_BYTES)).collect().await else {
-            return refusal(StatusCode::PAYLOAD_TOO_LARGE);
+        let body = limited(body, limit.min(MAX_BODY_BYTES)).stalling_at_most(BODY_PATIENCE);
+        let body = match body.keeping(self.gate.pace).collect().await {
+            Ok(body) => body.to_bytes(),
+            Err(error) => {
+                let is_late = is_stalled(&*error);
+                let status = if is_late {
+                    StatusCode::REQUEST_TIMEOUT
+                } else {
+                    StatusCode::PAYLOAD_TOO_LARGE
+                };
+                return refusal(status);
+            }
         };
-        let body = body.to_bytes();
         let message = match FlushMessage::parse(&view.headers, &body) {
             Ok(message) => message,
             Err(fault) => {

@@ -7,13 +7,14 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use serde::Deserialize;
+use tympan_web::limit::Pace;
 use tympan_web::listen::Front;
 use tympan_web::network::Network;
 use tympan_web::rate::{Rate, RateLimiter};
 use tympan_web::tls::{ClientRoots, Identity, Offering, Tls};
 
 use crate::Error;
-use crate::settings::fault;
+use crate::settings::{fault, read_pace};
 
 /// `[dispatcher.front]`. Certificates, trusted proxies and rates are read again with the configuration; the others count
 /// from the next start.
@@ -48,6 +49,10 @@ pub struct FrontSettings {
     pub max_requests_per_connection: Option<u64>,
     /// Requests at once on one connection of HTTP/2; default 100.
     pub max_streams: Option<u32>,
+    /// What a request's body must bring on average once it was waited for long enough, such as `"4 KiB/s after 30s"`;
+    /// slower ones are answered with 408. Default `"500 B/s after 60s"`, which the slowest line keeps; `"0"` for none.
+    /// Raise it where clients are near and many slow bodies hold connections.
+    pub min_body_rate: Option<String>,
 }
 
 /// `[[dispatcher.front.certificate]]`: files in PEM.
@@ -130,6 +135,8 @@ impl FrontSettings {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Gate {
     pub(crate) trusted: Vec<Network>,
+    /// What bodies must bring.
+    pub(crate) pace: Option<Pace>,
     rate: Option<Arc<RateLimiter>>,
 }
 
@@ -154,7 +161,8 @@ impl Gate {
             None => Arc::new(RateLimiter::new(rate)),
         });
         let trusted = read_networks("front.trusted_proxies", &settings.trusted_proxies)?;
-        Ok(Self { trusted, rate })
+        let pace = read_pace("front.min_body_rate", settings.min_body_rate.as_deref())?;
+        Ok(Self { trusted, pace, rate })
     }
 
     /// Takes a request of `client`.

@@ -2,11 +2,12 @@
 
 use std::time::{Duration, SystemTime};
 
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Uri};
 
 use crate::cache::StoredHeaders;
 use crate::decompose::decompose;
-use crate::fast::read_head;
+use crate::fast::{read_head, read_key};
+use crate::memory::key_of;
 use crate::plan::{Entity, Plan, plan};
 
 /// Reads a header file; what was read is written and read alike.
@@ -45,6 +46,23 @@ pub fn lane(bytes: &[u8]) {
     }
     // What follows belongs to the next request.
     assert_eq!(read_head(head).map(|(length, ..)| length), Some(length));
+    if let Some(request) = as_hyper_reads(head) {
+        assert_eq!(read_key(head), key_of(&request, false), "both ways find one answer");
+    }
+}
+
+/// Reads a head as hyper does; nothing for what it refuses.
+fn as_hyper_reads(head: &[u8]) -> Option<Request<()>> {
+    let mut headers = [httparse::EMPTY_HEADER; 100];
+    let mut parsed = httparse::Request::new(&mut headers);
+    parsed.parse(head).ok()?.is_complete().then_some(())?;
+    let uri: Uri = parsed.path?.parse().ok()?;
+    let mut request = Request::builder().method(parsed.method?).uri(uri).body(()).ok()?;
+    for header in parsed.headers.iter() {
+        let name = HeaderName::from_bytes(header.name.as_bytes()).ok()?;
+        request.headers_mut().append(name, HeaderValue::from_bytes(header.value).ok()?);
+    }
+    Some(request)
 }
 
 /// Decides by header lines what is sent of bodies of some lengths.
@@ -64,7 +82,10 @@ pub fn conditions(lines: &[u8]) {
         for etag in ["\"0123\"", "W/\"0123\""] {
             let etag = HeaderValue::from_static(etag);
             let modified = SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_777);
-            match plan(&headers, &Entity { etag: &etag, modified, length }) {
+            let entity = Entity { etag: &etag, modified, length, has_parts: true };
+            let of_head = plan(&headers, &Entity { has_parts: false, ..entity.clone() });
+            assert!(!matches!(of_head, Plan::Part(_) | Plan::Unsatisfiable));
+            match plan(&headers, &entity) {
                 Plan::Part(range) => {
                     assert!(range.start() <= range.end() && *range.end() < length);
                 }
@@ -126,6 +147,7 @@ mod tests {
     #[test]
     fn the_seeds_pass() {
         lane(b"GET /a.html?x=1 HTTP/1.1\r\nHost: h\r\n\r\nGET /b HTTP/1.1\r\n");
+        lane(b"GET //a HTTP/1.1\r\nCookie: a=b\r\nhOST: h:80\r\nX-Dispatcher-Info: 1\r\n\r\n");
         lane(b"\r\n\r\nHEAD / HTTP/1.1\r\nhost:h\r\nConnection: close\r\n\r\n");
         lane(b"GET /a HTTP/1.1\nHost: h\n\n");
         header_file(b"tympan-headers 1 5\nlink: a\nlink: b\n");

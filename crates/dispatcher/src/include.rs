@@ -31,6 +31,7 @@ use crate::answer::{CONDITIONS, Exchange, Outcome, refusal};
 use crate::cacheable::{Reason, check_response};
 use crate::decision::{Action, decide_in, place};
 use crate::dispatcher::Inner;
+use crate::memory::Keepable;
 use crate::metrics::Counter;
 use crate::page::{Body, full};
 use crate::request::RequestView;
@@ -90,8 +91,10 @@ impl Inner {
     pub(crate) async fn fill(
         self: &Arc<Self>,
         exchange: &Exchange<'_>,
-        response: Response<Body>,
+        mut response: Response<Body>,
     ) -> Response<Body> {
+        // What is filled in is this visitor's, so the memory must not keep it.
+        response.extensions_mut().remove::<Keepable>();
         let left = AtomicUsize::new(MAX_PARTS);
         self.fill_within(exchange, response, &Budget { left: &left, depth: 0 }).await
     }

@@ -39,10 +39,11 @@ pub(crate) enum Counter {
     RateLimited,
     KeptHits,
     LaneHits,
+    LaneRefusals,
 }
 
 /// Every counter: name and what a rise means.
-pub(crate) const COUNTERS: [(Counter, &str, &str); 22] = [
+pub(crate) const COUNTERS: [(Counter, &str, &str); 23] = [
     (Counter::Hits, "hits", "Requests served from a fresh file; a rise is good."),
     (
         Counter::Stale,
@@ -120,6 +121,12 @@ pub(crate) const COUNTERS: [(Counter, &str, &str); 22] = [
         Counter::LaneHits,
         "lane_hits",
         "Those of them over HTTP/1.1 that needed no HTTP server either; few mean odd headers or methods.",
+    ),
+    (
+        Counter::LaneRefusals,
+        "lane_refusals",
+        "Connections that the kernel would not let the lane for kept answers wait for; the HTTP server took them. A rise \
+         means a limit of the kernel, such as `fs.epoll.max_user_watches`.",
     ),
 ];
 

@@ -14,6 +14,8 @@ pub(crate) struct Entity<'a> {
     /// Seconds precision, as in headers.
     pub(crate) modified: SystemTime,
     pub(crate) length: u64,
+    /// Whether a part can be asked for: only GET knows parts (RFC 9110, section 14.2).
+    pub(crate) has_parts: bool,
 }
 
 /// What to answer.
@@ -36,9 +38,12 @@ pub(crate) fn plan(request: &HeaderMap, entity: &Entity<'_>) -> Plan {
     if let Some(refusal) = check_conditions(request, entity) {
         return refusal;
     }
-    let Some(range) = text(request, header::RANGE) else {
+    let mut ranges = request.get_all(header::RANGE).iter();
+    // It is no list, so two of them are none.
+    let (Some(range), None, true) = (ranges.next(), ranges.next(), entity.has_parts) else {
         return Plan::Whole;
     };
+    let range = range.to_str().unwrap_or_default();
     if !is_range_wanted(request, entity) {
         return Plan::Whole;
     }
@@ -51,7 +56,10 @@ pub(crate) fn plan(request: &HeaderMap, entity: &Entity<'_>) -> Plan {
 
 fn check_conditions(request: &HeaderMap, entity: &Entity<'_>) -> Option<Plan> {
     if request.contains_key(header::IF_MATCH) {
-        if !lists_etag(request, header::IF_MATCH, entity.etag) {
+        // A weak tag promises no bytes, and whoever asks with this header means bytes (RFC 9110, section 13.1.1).
+        let is_strong = !entity.etag.as_bytes().starts_with(b"W/");
+        let is_same = |tag: &str| tag == "*" || is_strong && entity.etag == tag;
+        if !tags_of(request, header::IF_MATCH).any(is_same) {
             return Some(Plan::PreconditionFailed);
         }
     } else if let Some(since) = date(request, header::IF_UNMODIFIED_SINCE)
@@ -61,23 +69,40 @@ fn check_conditions(request: &HeaderMap, entity: &Entity<'_>) -> Option<Plan> {
     }
     // A tag is more exact than a date, so a date beside it does not count.
     let is_known = if request.contains_key(header::IF_NONE_MATCH) {
-        lists_etag(request, header::IF_NONE_MATCH, entity.etag)
+        let own = plain_tag(entity.etag.to_str().unwrap_or_default());
+        tags_of(request, header::IF_NONE_MATCH).any(|tag| tag == "*" || plain_tag(tag) == own)
     } else {
         date(request, header::IF_MODIFIED_SINCE).is_some_and(|since| entity.modified <= since)
     };
     is_known.then_some(Plan::NotModified)
 }
 
-/// Compares weakly: what a cache stores is one representation.
-fn lists_etag(request: &HeaderMap, name: HeaderName, own: &HeaderValue) -> bool {
-    let own = own.to_str().unwrap_or_default().trim_start_matches("W/");
-    request
-        .get_all(name)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','))
-        .map(str::trim)
-        .any(|tag| tag == "*" || tag.trim_start_matches("W/") == own)
+/// Returns a tag for weak comparison.
+fn plain_tag(tag: &str) -> &str {
+    tag.strip_prefix("W/").unwrap_or(tag)
+}
+
+/// Returns the tags that all headers of a name list.
+fn tags_of(request: &HeaderMap, name: HeaderName) -> impl Iterator<Item = &str> {
+    let lists = request.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
+    lists.flat_map(|list| {
+        let mut rest = list;
+        std::iter::from_fn(move || {
+            rest = rest.trim_start_matches([' ', '\t', ',']);
+            let (tag, behind) = rest.split_at_checked(tag_length(rest))?;
+            rest = behind;
+            (!tag.is_empty()).then(|| tag.trim_end())
+        })
+    })
+}
+
+/// Returns how long the first tag of a list is: commas within quotes are part of it.
+fn tag_length(list: &str) -> usize {
+    let quoted = plain_tag(list).strip_prefix('"').and_then(|inner| {
+        let before = list.len() - inner.len();
+        inner.find('"').map(|end| before + end + 1)
+    });
+    quoted.or_else(|| list.find(',')).unwrap_or(list.len())
 }
 
 fn is_range_wanted(request: &HeaderMap, entity: &Entity<'_>) -> bool {
@@ -98,9 +123,12 @@ enum Range {
 }
 
 fn parse_range(text: &str, length: u64) -> Range {
-    let Some(spec) = text.strip_prefix("bytes=") else {
+    let Some((unit, spec)) = text.split_once('=') else {
         return Range::Ignored;
     };
+    if !unit.eq_ignore_ascii_case("bytes") {
+        return Range::Ignored;
+    }
     let Some((first, last)) = spec.trim().split_once('-') else {
         return Range::Ignored;
     };
@@ -149,6 +177,11 @@ mod tests {
 
     #[track_caller]
     fn check(headers: &[(&str, &str)], expected: &Plan) {
+        check_of("\"abc\"", true, headers, expected);
+    }
+
+    #[track_caller]
+    fn check_of(etag: &str, has_parts: bool, headers: &[(&str, &str)], expected: &Plan) {
         let request: HeaderMap = headers
             .iter()
             .map(|(name, value)| {
@@ -159,9 +192,10 @@ mod tests {
             })
             .collect();
         let entity = Entity {
-            etag: &HeaderValue::from_static("\"abc\""),
+            etag: &HeaderValue::from_str(etag).unwrap(),
             modified: UNIX_EPOCH + Duration::from_secs(784_111_777),
             length: 100,
+            has_parts,
         };
         assert_eq!(plan(&request, &entity), *expected, "{headers:?}");
     }
@@ -202,6 +236,35 @@ mod tests {
         check(&[("range", "bytes=a-b")], &Plan::Whole);
         check(&[("range", "lines=0-1")], &Plan::Whole);
         check(&[("range", "bytes=-")], &Plan::Whole);
+    }
+
+    #[test]
+    fn tags_are_compared_as_tags() {
+        let check_tag = |etag: &str, name: &str, list: &str, expected: &Plan| {
+            check_of(etag, true, &[(name, list)], expected);
+        };
+        check_tag("W/\"abc\"", "if-none-match", "\"abc\"", &Plan::NotModified);
+        check_tag("W/\"abc\"", "if-match", "W/\"abc\"", &Plan::PreconditionFailed);
+        check_tag("\"abc\"", "if-match", "W/\"abc\"", &Plan::PreconditionFailed);
+        check_tag("W/\"abc\"", "if-match", "*", &Plan::Whole);
+        check_tag("\"a,b\"", "if-match", "\"x\",\"a,b\"", &Plan::Whole);
+        check_tag("\"a,b\"", "if-none-match", "\"x\" , W/\"a,b\" ,", &Plan::NotModified);
+        check_tag("\"b\"", "if-none-match", "\"a,\"b\",c\"", &Plan::Whole);
+        check_tag("\"abc\"", "if-none-match", "W/W/\"abc\"", &Plan::Whole);
+        check_tag("\"abc\"", "if-none-match", "abc", &Plan::Whole);
+        check_tag("\"abc\"", "if-none-match", "\"abc", &Plan::Whole);
+        check_tag("\"abc\"", "if-none-match", "", &Plan::Whole);
+        check(&[("if-none-match", "\"x\""), ("if-none-match", "\"abc\"")], &Plan::NotModified);
+    }
+
+    #[test]
+    fn only_one_range_of_a_get_is_a_range() {
+        let part = Plan::Part(0..=9);
+        check(&[("range", "Bytes=0-9")], &part);
+        check(&[("range", "bytes=0-9"), ("range", "bytes=0-9")], &Plan::Whole);
+        check_of("\"abc\"", false, &[("range", "bytes=0-9")], &Plan::Whole);
+        check_of("\"abc\"", false, &[("range", "bytes=500-")], &Plan::Whole);
+        check_of("\"abc\"", false, &[("if-none-match", "*")], &Plan::NotModified);
     }
 
     #[test]

@@ -148,9 +148,10 @@ impl Inner {
         if found.cache.compress && is_encodable(&headers) {
             add_vary(&mut headers);
         }
-        let entity = Entity { etag: &etag, modified, length: cached.length };
-        let told = hit::tell(&view.headers, &entity, headers);
         let is_head = view.method == Method::HEAD;
+        let length = cached.length;
+        let entity = Entity { etag: &etag, modified, length, has_parts: !is_head };
+        let told = hit::tell(&view.headers, &entity, headers);
         let kept = if is_head {
             KeptBody::Memory(Bytes::new())
         } else {
@@ -174,6 +175,7 @@ impl Inner {
                 fetched: cached.fetched,
                 etag,
                 modified,
+                warning: exchange.warning.clone(),
             })));
         }
         Ok(response)

@@ -7,12 +7,14 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::num::NonZeroU64;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use http::{HeaderName, HeaderValue};
 use serde::{Deserialize, Deserializer};
+use tympan_web::limit::Pace;
 
 use crate::Error;
 use crate::front::{CertificateSettings, FrontSettings};
@@ -66,6 +68,10 @@ pub struct RenderSettings {
     pub roots: Option<PathBuf>,
     /// What the dispatcher proves itself with to renders that ask; needs `roots`. Default nothing.
     pub certificate: Option<CertificateSettings>,
+    /// What an answer that is to be stored must bring on average once it was waited for long enough, such as
+    /// `"4 KiB/s after 30s"`; a slower one is given up, as visitors wait for it. Default `"500 B/s after 60s"`; `"0"` for
+    /// none. Answers that are passed on may be as slow as they like, such as streams of events.
+    pub min_rate: Option<String>,
 }
 
 /// `[dispatcher.admin]`.
@@ -158,6 +164,8 @@ pub(crate) struct Switches {
     pub(crate) routes: Routes,
     pub(crate) log_level: Option<Level>,
     pub(crate) admin_token: Option<String>,
+    /// What answers that are to be stored must bring.
+    pub(crate) render_pace: Option<Pace>,
 }
 
 impl Switches {
@@ -200,6 +208,7 @@ impl Settings {
                 }
                 token => token.clone(),
             },
+            render_pace: read_pace("renders.min_rate", self.renders.min_rate.as_deref())?,
         })
     }
 }
@@ -273,6 +282,41 @@ pub(crate) fn read_headers(
     headers.iter().map(read).collect()
 }
 
+/// What a body may be waited for before its pace counts.
+const GRACE: Duration = Duration::from_secs(60);
+/// As httpd's `RequestReadTimeout` has it.
+const USUAL_PACE: &str = "500 B/s";
+
+/// Reads `"500 B/s after 60s"`, where the time may be missing; nothing for `"0"`.
+pub(crate) fn read_pace(key: &str, text: Option<&str>) -> Result<Option<Pace>, Error> {
+    let text = text.unwrap_or(USUAL_PACE).trim();
+    let (rate, grace) = match text.split_once(" after ") {
+        Some((rate, grace)) => (rate, read_span(grace)),
+        None => (text, Some(GRACE)),
+    };
+    let Some((rate, grace)) = read_rate(rate).zip(grace) else {
+        let reason =
+            format!("`{text}` is no rate; write \"4 KiB/s\", \"4 KiB/s after 30s\" or \"0\"");
+        return Err(fault(key, reason));
+    };
+    Ok(NonZeroU64::new(rate).map(|bytes_per_second| Pace { grace, bytes_per_second }))
+}
+
+/// Reads `4 KiB/s` as bytes in a second.
+fn read_rate(text: &str) -> Option<u64> {
+    let size = text.trim().strip_suffix("/s").unwrap_or(text.trim()).trim_end();
+    let at = size.find(|char: char| !char.is_ascii_digit()).unwrap_or(size.len());
+    let (number, unit) = size.split_at(at);
+    let number: u64 = number.parse().ok()?;
+    match unit.trim() {
+        "" if number == 0 => Some(0),
+        "B" => Some(number),
+        "KiB" => number.checked_mul(1024),
+        "MiB" => number.checked_mul(1024 * 1024),
+        _ => None,
+    }
+}
+
 /// Reads `"30s"`.
 fn span<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
     let text = String::deserialize(deserializer)?;
@@ -297,7 +341,7 @@ fn read_span(text: &str) -> Option<Duration> {
 
 #[cfg(test)]
 mod tests {
-    use super::{read_span, read_statuses};
+    use super::{read_pace, read_span, read_statuses};
     use std::time::Duration;
 
     #[test]
@@ -314,6 +358,37 @@ mod tests {
         check("404", &[404], &[403, 405]);
         for broken in ["200", "404-400", "x", "400-600", "400-"] {
             assert!(read_statuses(broken).is_err(), "{broken}");
+        }
+    }
+
+    #[test]
+    fn rates_need_a_unit() {
+        let read =
+            |text| read_pace("k", text).map(|pace| pace.map(|pace| pace.bytes_per_second.get()));
+        for (text, expected) in [
+            (None, Some(500)),
+            (Some("4 KiB/s"), Some(4096)),
+            (Some("1MiB"), Some(1024 * 1024)),
+            (Some(" 20 B/s "), Some(20)),
+            (Some("0"), None),
+            (Some("0 B/s"), None),
+        ] {
+            assert_eq!(read(text).unwrap(), expected, "{text:?}");
+        }
+        let pace = read_pace("k", Some("1 B/s after 300ms")).unwrap().unwrap();
+        assert_eq!(pace.grace, Duration::from_millis(300));
+        for broken in [
+            "500",
+            "",
+            "-1 B",
+            "1 GB/s",
+            "x",
+            "99999999999999999999 B",
+            "20000000000000 MiB",
+            "1 B/s after",
+            "1 B/s after 3",
+        ] {
+            assert!(read(Some(broken)).is_err(), "{broken}");
         }
     }
 

@@ -17,9 +17,9 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use parking_lot::Mutex;
-use tokio::time::{Instant, Sleep};
+use tokio::time::Instant;
 use tympan_web::client::{Client, Error, Options};
-use tympan_web::limit::{Limited, is_stalled, is_too_large, limited};
+use tympan_web::limit::{Limited, Pace, Wait, is_stalled, is_too_large, limited};
 
 use crate::admission::{Door, Place};
 use crate::balance::Scores;
@@ -35,7 +35,7 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 const PROBE_PATIENCE: Duration = Duration::from_secs(10);
 
 /// A visitor that sends no byte of its body for this long is given up.
-const BODY_PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const BODY_PATIENCE: Duration = Duration::from_secs(30);
 
 /// The renders of one farm.
 #[derive(Debug)]
@@ -539,12 +539,13 @@ impl CallBody {
         Self { state: Arc::new(Mutex::new(BodyState::Empty)), reading: None, length: Some(0) }
     }
 
-    pub(crate) fn new(body: Incoming, max_bytes: u64) -> Self {
+    /// Returns a visitor's body, which fails beyond `max_bytes` and where it does not keep the pace.
+    pub(crate) fn new(body: Incoming, max_bytes: u64, pace: Option<Pace>) -> Self {
         if body.is_end_stream() {
             return Self::empty();
         }
         let length = body.size_hint().exact();
-        let body = limited(body, max_bytes).stalling_at_most(BODY_PATIENCE);
+        let body = limited(body, max_bytes).stalling_at_most(BODY_PATIENCE).keeping(pace);
         Self { state: Arc::new(Mutex::new(BodyState::Waiting(Some(body)))), reading: None, length }
     }
 
@@ -619,15 +620,18 @@ impl Drop for InFlight {
 #[derive(Debug)]
 pub(crate) struct ReceivedBody {
     body: Incoming,
-    patience: Option<Duration>,
-    // Made at the first wait only.
-    alarm: Option<Pin<Box<Sleep>>>,
+    wait: Wait,
     _flight: InFlight,
 }
 
 impl ReceivedBody {
     fn new(body: Incoming, patience: Option<Duration>, flight: InFlight) -> Self {
-        Self { body, patience, alarm: None, _flight: flight }
+        Self { body, wait: Wait::new(patience), _flight: flight }
+    }
+
+    /// Fails also where the body does not keep the pace.
+    pub(crate) fn keep_pace(&mut self, pace: Option<Pace>) {
+        self.wait.set_pace(pace);
     }
 }
 
@@ -640,17 +644,11 @@ impl Body for ReceivedBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) {
-            self.alarm = None;
+            let data = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref());
+            self.wait.arrive(data.map_or(0, |data| data.len() as u64));
             return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
         }
-        let Some(patience) = self.patience else {
-            return Poll::Pending;
-        };
-        let alarm = self.alarm.get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));
-        alarm
-            .as_mut()
-            .poll(cx)
-            .map(|()| Some(Err("the render stopped in the middle of its answer".into())))
+        self.wait.poll(cx).map(|reason| Some(Err(reason)))
     }
 
     fn is_end_stream(&self) -> bool {

@@ -62,6 +62,12 @@ impl Wire {
         Self(Kind::Tls(Box::new(stream)))
     }
 
+    /// A socket that carries cleartext and that no runtime has; it must not block.
+    #[must_use]
+    pub fn free(stream: std::net::TcpStream) -> Self {
+        Self(Kind::Clear(Socket::Free(stream)))
+    }
+
     /// Takes the socket out of the runtime.
     ///
     /// # Errors
@@ -216,15 +222,24 @@ impl Wire {
         }
     }
 
-    /// Says good-bye and sends no more; what was held back is lost if the client does not take it now.
-    pub fn close(mut self) {
+    /// Says that nothing more comes; what was held back is lost if the client does not take it now.
+    ///
+    /// # Errors
+    /// When the client has gone.
+    pub fn finish(&mut self) -> Result<()> {
         if let Kind::Tls(stream) = &mut self.0 {
             stream.get_mut().1.send_close_notify();
             drain(stream, &mut 0).ok();
         }
-        if let Ok(socket) = self.socket_mut().free() {
-            socket.shutdown(Shutdown::Write).ok();
-        }
+        self.socket_mut().free()?.shutdown(Shutdown::Write)
+    }
+
+    /// Reads what arrived, encrypted or not, to be dropped, and returns how many bytes; none when the client sends no more.
+    ///
+    /// # Errors
+    /// [`ErrorKind::WouldBlock`] when nothing is there; any other one ends the connection.
+    pub fn discard(&mut self, buffer: &mut [u8]) -> Result<usize> {
+        self.socket_mut().free()?.read(buffer)
     }
 
     fn socket_mut(&mut self) -> &mut Socket {

@@ -17,6 +17,9 @@ use crate::memory::{KeptBody, slice};
 /// What one connection gets of a file before the others have their turn: the disk may be slower than the client.
 const TURN_BYTES: u64 = 1024 * 1024;
 
+/// What is read of a client that goes on sending although nothing more is answered.
+const MOST_DROPPED: usize = 1024 * 1024;
+
 /// A connection that the lane serves.
 #[derive(Debug)]
 pub(super) struct Connection {
@@ -32,6 +35,8 @@ pub(super) struct Connection {
     pub(super) sent: u64,
     /// What may still be sent of a file in this turn.
     turn_left: u64,
+    /// How many bytes were read and dropped since nothing more is answered.
+    dropped: usize,
     /// What happens when everything is sent.
     pub(super) then: Then,
     /// When it ends if nothing happens, on the worker's clock.
@@ -56,6 +61,8 @@ pub(super) enum Then {
     Close,
     /// The next request is not for the lane; see [`Handed::request_bytes`].
     Hand(Option<usize>),
+    /// Nothing is answered any more, and what the client still sends is dropped.
+    HearOut,
 }
 
 /// A part of an answer.
@@ -87,6 +94,7 @@ impl Connection {
             pending: VecDeque::new(),
             sent: 0,
             turn_left: TURN_BYTES,
+            dropped: 0,
             then: Then::GoOn,
             deadline_ms: now_ms + idle_ms,
             idle_ms,
@@ -112,6 +120,30 @@ impl Connection {
     /// Tells whether the next request can be answered.
     pub(super) fn is_idle(&self) -> bool {
         !self.is_blocked() && self.then == Then::GoOn
+    }
+
+    /// Says that nothing more comes; returns whether the client may be in the middle of something. If it is, it has to be
+    /// heard out: bytes that nobody reads reset the connection, and take its last answer from the client.
+    pub(super) fn say_goodbye(&mut self) -> bool {
+        self.then = Then::HearOut;
+        self.wire.finish().is_ok() && self.hear_out()
+    }
+
+    /// Reads and drops what the client sends; returns whether it may go on.
+    pub(super) fn hear_out(&mut self) -> bool {
+        let mut piece = [0; 4 * 1024];
+        while self.dropped < MOST_DROPPED {
+            match self.wire.discard(&mut piece) {
+                Ok(0) => return false,
+                Ok(count) => self.dropped += count,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    return self.dropped > 0 || !self.unread.is_empty();
+                }
+                Err(_gone) => return false,
+            }
+        }
+        false
     }
 
     /// Sends a head without a body.
@@ -199,5 +231,73 @@ fn not_now(error: std::io::Error) -> Result<usize, Broken> {
     match error.kind() {
         ErrorKind::WouldBlock | ErrorKind::Interrupted => Ok(0),
         _gone => Err(Broken),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Connection, TURN_BYTES};
+    use crate::memory::KeptBody;
+    use std::io::Read;
+    use std::net::{Ipv4Addr, TcpListener, TcpStream};
+    use std::sync::Arc;
+    use std::time::Duration;
+    use tokio::sync::{oneshot, watch};
+    use tympan_web::lane::Lent;
+    use tympan_web::listen::Peer;
+    use tympan_web::wire::Wire;
+
+    /// Returns a connection, and its client.
+    fn pair() -> (Connection, TcpStream) {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (stream, addr) = listener.accept().unwrap();
+        stream.set_nonblocking(true).unwrap();
+        let ending = watch::channel(false).1;
+        let lent = Lent {
+            wire: Wire::free(stream),
+            unread: Vec::new(),
+            peer: Peer::new(addr, false),
+            requests_left: 1,
+            idle_timeout: Duration::from_secs(60),
+            stall_timeout: Duration::from_secs(60),
+            closing: ending.clone(),
+            ending,
+        };
+        (Connection::new(lent, oneshot::channel().0, 0), client)
+    }
+
+    #[test]
+    fn a_large_file_is_sent_in_turns_however_fast_its_client_reads() {
+        const LENGTH: u64 = 64 * 1024 * 1024;
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(LENGTH).unwrap();
+        let (mut connection, mut client) = pair();
+        let reader = std::thread::spawn(move || {
+            let mut piece = vec![0; 1024 * 1024];
+            let mut total = 0;
+            while total < LENGTH + 4 {
+                total += client.read(&mut piece).unwrap() as u64;
+            }
+        });
+        connection.send(b"head", &KeptBody::File(Arc::new(file)), (0, LENGTH)).unwrap();
+        let mut before = 4;
+        let mut turns = 1;
+        loop {
+            assert!(
+                connection.sent - before <= TURN_BYTES,
+                "one turn sent {}",
+                connection.sent - before
+            );
+            if !connection.is_blocked() {
+                break;
+            }
+            before = connection.sent;
+            connection.flush().unwrap();
+            turns += 1;
+            std::thread::yield_now();
+        }
+        assert!(turns >= LENGTH / TURN_BYTES);
+        reader.join().unwrap();
     }
 }

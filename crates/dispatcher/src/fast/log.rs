@@ -9,7 +9,7 @@ use tympan_web::log_time::LogTime;
 use super::connection::Connection;
 use super::head::Plain;
 use crate::dispatcher::Runtime;
-use crate::log::{Level, Line};
+use crate::log::{Level, Line, escaped};
 use crate::memory::Ready;
 
 /// Text that waits for the writers is handed on at this size.
@@ -25,6 +25,8 @@ pub(super) struct Logs {
     access_time: String,
     /// What a line of the dispatcher's own log begins with.
     own_prefix: String,
+    /// The same for a warning.
+    warning_prefix: String,
     request: String,
 }
 
@@ -67,6 +69,14 @@ impl Logs {
             // Writing to a string cannot fail.
             writeln!(self.access, "{line}").ok();
         }
+        if let Some(warning) = &given.ready.source.warning
+            && runtime.log.file.is_some()
+            && runtime.log.level >= Level::Warn
+        {
+            self.own.push_str(&self.warning_prefix);
+            self.own.push_str(&escaped(warning));
+            self.own.push('\n');
+        }
         if runtime.log.file.is_some() && runtime.log.level >= Level::Info {
             self.own.push_str(&self.own_prefix);
             self.own.push_str(&given.ready.log_text);
@@ -99,6 +109,8 @@ impl Logs {
         }
         self.second = second;
         self.access_time = LogTime::from_system(now).to_string();
-        self.own_prefix = Line { at: now, level: Level::Info, text: String::new() }.to_string();
+        let prefix = |level| Line { at: now, level, text: String::new() }.to_string();
+        self.own_prefix = prefix(Level::Info);
+        self.warning_prefix = prefix(Level::Warn);
     }
 }

@@ -134,6 +134,15 @@ pub(crate) fn read_head(bytes: &[u8]) -> Option<(usize, &'static str, &[u8], &st
     }
 }
 
+/// Returns what the lane finds the answer to the first request in `bytes` by, if it is one for the lane.
+#[cfg(any(fuzzing, test))]
+pub(crate) fn read_key(bytes: &[u8]) -> Option<crate::memory::Key> {
+    match head::read(bytes, false) {
+        head::Read::Plain(plain, _) => Some(plain.key.to_key()),
+        _ => None,
+    }
+}
+
 impl Drop for Lanes {
     fn drop(&mut self) {
         for mailbox in &self.mailboxes {
@@ -171,5 +180,64 @@ impl Lane for Lanes {
             }
             wait.await.ok().flatten()
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Lanes, Mailbox};
+    use crate::any::Sources;
+    use crate::config::Config;
+    use crate::dispatcher::{Dispatcher, Runtime};
+    use std::net::{Ipv4Addr, TcpStream};
+    use std::os::fd::OwnedFd;
+    use std::path::Path;
+    use std::sync::Arc;
+    use std::time::Duration;
+    use tokio::sync::watch;
+    use tympan_web::lane::{Lane, Lent};
+    use tympan_web::listen::Peer;
+    use tympan_web::wire::Wire;
+
+    fn dispatcher() -> Dispatcher {
+        let text = "/farms { /f { /virtualhosts { \"*\" } /renders { /r { /hostname \"h\" /port \"1\" } } } }";
+        let loaded = Config::parse(text.as_bytes(), Path::new("test.any"), &Sources::default());
+        Dispatcher::new(loaded.config, Runtime::default()).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_cannot_be_waited_for_goes_back_with_its_bytes() {
+        let dispatcher = dispatcher();
+        let lanes = Lanes::start(&dispatcher).unwrap();
+        // The kernel tells of no file whether it can be read.
+        let file = OwnedFd::from(tempfile::tempfile().unwrap());
+        let (_end, ending) = watch::channel(false);
+        let lent = Lent {
+            wire: Wire::free(TcpStream::from(file)),
+            unread: b"GET / HT".to_vec(),
+            peer: Peer::new((Ipv4Addr::LOCALHOST, 1).into(), false),
+            requests_left: 7,
+            idle_timeout: Duration::from_secs(3600),
+            stall_timeout: Duration::from_secs(3600),
+            closing: ending.clone(),
+            ending,
+        };
+        let handed = lanes.serve(lent).await.expect("it is handed back");
+        assert_eq!((handed.unread.as_slice(), handed.requests_left), (&b"GET / HT"[..], 7));
+        assert_eq!(handed.request_bytes, None);
+        assert!(dispatcher.metrics().contains("tympan_dispatcher_lane_refusals_total 1"));
+    }
+
+    #[test]
+    fn the_threads_have_ended_when_their_lanes_have() {
+        let dispatcher = dispatcher();
+        for _ in 0..20 {
+            let lanes = Lanes::start(&dispatcher).unwrap();
+            let mailboxes: Vec<Arc<Mailbox>> = lanes.mailboxes.clone();
+            drop(lanes);
+            for mailbox in mailboxes {
+                assert_eq!(Arc::strong_count(&mailbox), 1, "a thread still holds it");
+            }
+        }
     }
 }

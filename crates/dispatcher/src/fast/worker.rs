@@ -28,6 +28,10 @@ const WAKE: u64 = u64::MAX;
 const LOG_PAUSE_MS: i64 = 20;
 /// Timers are this coarse.
 const TICK_MS: u64 = 1000;
+/// What is read of one client before the others have their turn, in buffers.
+const TURN_READS: usize = 4;
+/// How long the rest of what a client sends is read when nothing more is answered.
+const HEAR_OUT_MS: u64 = 2000;
 
 /// One thread of the lane.
 #[derive(Debug)]
@@ -118,7 +122,7 @@ impl Worker {
             }
             if batch.now_ms >= self.swept_ms + TICK_MS {
                 self.swept_ms = batch.now_ms;
-                self.sweep(|connection| connection.deadline_ms <= batch.now_ms);
+                self.end_overdue(batch.now_ms);
             }
         }
     }
@@ -149,9 +153,7 @@ impl Worker {
                 Order::Serve(lent, done) => {
                     self.add(Connection::new(*lent, done, self.now_ms()));
                 }
-                Order::Sweep => {
-                    self.sweep(|connection| *connection.ending.borrow() && !connection.is_blocked())
-                }
+                Order::Sweep => self.end_idle(),
                 Order::Stop => is_stopped = true,
             }
         }
@@ -163,10 +165,20 @@ impl Worker {
         let data = epoll::EventData::new_u64(slot as u64);
         // Told once for each change, so that waiting for a slow reader costs no call. The first change comes at once, as
         // a socket can be written to; what came with the connection is answered then.
-        let is_added = connection.wire.descriptor().is_ok_and(|socket| {
-            epoll::add(&self.epoll, socket, data, changes()).is_ok()
+        let added = connection.wire.descriptor().and_then(|socket| {
+            Ok(epoll::add(&self.epoll, socket, data, changes())?)
         });
-        let connection = is_added.then_some(connection);
+        if let Err(error) = added {
+            tracing::debug!(reason = %error, "the lane cannot wait for a connection");
+            self.dispatcher.current().metrics.count(Counter::LaneRefusals);
+            self.put(slot, None);
+            return hand_on(connection, None);
+        }
+        self.put(slot, Some(connection));
+    }
+
+    /// Fills a slot, or frees it.
+    fn put(&mut self, slot: usize, connection: Option<Connection>) {
         if connection.is_none() {
             self.free.push(slot);
         }
@@ -176,64 +188,116 @@ impl Worker {
         }
     }
 
-    /// Ends the connections for which `is_over` holds.
-    fn sweep(&mut self, is_over: impl Fn(&Connection) -> bool) {
-        for slot in 0..self.connections.len() {
-            let place = self.connections.get_mut(slot);
-            if let Some(connection) =
-                place.and_then(|place| place.take_if(|connection| is_over(connection)))
-            {
+    /// Takes a connection out of its slot if `holds`.
+    fn take_if(
+        &mut self,
+        slot: usize,
+        holds: impl FnOnce(&Connection) -> bool,
+    ) -> Option<Connection> {
+        self.connections.get_mut(slot)?.take_if(|connection| holds(connection))
+    }
+
+    /// Ends the connections whose time is over.
+    fn end_overdue(&mut self, now_ms: u64) {
+        let is_overdue = |connection: &Connection| connection.deadline_ms <= now_ms;
+        // This thread may be what is late: what arrived meanwhile counts.
+        for slot in self.serve_where(is_overdue) {
+            if let Some(connection) = self.take_if(slot, is_overdue) {
                 self.free.push(slot);
                 close(connection);
             }
         }
     }
 
+    /// Ends the connections that wait for nothing but another request, when all are to end.
+    fn end_idle(&mut self) {
+        let is_over = |connection: &Connection| connection.is_idle() && *connection.ending.borrow();
+        // A request that arrived by now is answered.
+        self.serve_where(is_over);
+    }
+
+    /// Serves the connections for which `holds` as if they had news, and returns their slots.
+    fn serve_where(&mut self, holds: impl Fn(&Connection) -> bool) -> Vec<usize> {
+        let places = self.connections.iter().enumerate();
+        let wanted = |(slot, place): (usize, &Option<Connection>)| {
+            place.as_ref().is_some_and(&holds).then_some(slot)
+        };
+        let slots: Vec<usize> = places.filter_map(wanted).collect();
+        if !slots.is_empty() {
+            let batch = self.batch();
+            for slot in &slots {
+                self.serve(*slot, epoll::EventFlags::IN | epoll::EventFlags::OUT, &batch);
+            }
+        }
+        slots
+    }
+
+    /// Ends a connection whose answers are sent, after hearing its client out.
+    fn part(&mut self, slot: usize, mut connection: Connection, now_ms: u64) {
+        if connection.say_goodbye() {
+            connection.deadline_ms = now_ms + HEAR_OUT_MS;
+            self.put(slot, Some(connection));
+        } else {
+            self.free.push(slot);
+            close(connection);
+        }
+    }
+
     /// Does what can be done for a connection that has news.
     fn serve(&mut self, slot: usize, flags: epoll::EventFlags, batch: &Batch) {
-        let Some(mut connection) = self.connections.get_mut(slot).and_then(Option::take) else {
-            return;
-        };
+        let Some(mut connection) = self.take_if(slot, |_| true) else { return };
+        if connection.then == Then::HearOut {
+            if connection.hear_out() {
+                return self.put(slot, Some(connection));
+            }
+            self.free.push(slot);
+            return close(connection);
+        }
         // Errors and ends are found by reading, too.
         connection.may_read |= flags != epoll::EventFlags::OUT;
         let sent = connection.sent;
         let has_ended = flags.contains(epoll::EventFlags::RDHUP);
-        let outcome = self.proceed(&mut connection, has_ended, batch);
-        let then = if outcome.is_ok() { connection.then } else { Then::Close };
-        let is_over = connection.is_idle() && *connection.ending.borrow();
-        if outcome.is_ok() && !is_over && (connection.is_blocked() || then == Then::GoOn) {
-            // Bytes of a head that goes on, or of one while an answer waits, are no progress.
-            if connection.sent != sent {
-                let is_blocked = connection.is_blocked();
-                let patience = if is_blocked { connection.stall_ms } else { connection.idle_ms };
-                connection.deadline_ms = batch.now_ms + patience;
-            }
-            if connection.has_paused() {
-                // Told anew, behind the others.
-                let data = epoll::EventData::new_u64(slot as u64);
-                if let Ok(socket) = connection.wire.descriptor() {
-                    epoll::modify(&self.epoll, socket, data, changes()).ok();
-                }
-            }
-            if let Some(place) = self.connections.get_mut(slot) {
-                *place = Some(connection);
-            }
-            return;
+        if self.proceed(&mut connection, has_ended, batch).is_err() {
+            self.free.push(slot);
+            return close(connection);
         }
-        self.free.push(slot);
-        match then {
-            Then::Hand(request_bytes) => self.hand(connection, request_bytes),
-            Then::GoOn | Then::Close => close(connection),
+        let is_over = connection.is_idle() && *connection.ending.borrow();
+        match connection.then {
+            _ if connection.is_blocked() => self.keep(slot, connection, sent, batch),
+            Then::Hand(request_bytes) => {
+                self.free.push(slot);
+                if let Ok(socket) = connection.wire.descriptor() {
+                    epoll::delete(&self.epoll, socket).ok();
+                }
+                hand_on(connection, request_bytes);
+            }
+            Then::GoOn if !is_over => self.keep(slot, connection, sent, batch),
+            Then::GoOn | Then::Close | Then::HearOut => self.part(slot, connection, batch.now_ms),
         }
     }
 
-    fn hand(&self, connection: Connection, request_bytes: Option<usize>) {
-        if let Ok(socket) = connection.wire.descriptor() {
-            epoll::delete(&self.epoll, socket).ok();
+    /// Keeps a connection that had sent so many bytes before this turn.
+    fn keep(&mut self, slot: usize, mut connection: Connection, sent: u64, batch: &Batch) {
+        let is_blocked = connection.is_blocked();
+        // Bytes of a head that goes on, or of one while an answer waits, are no progress.
+        if connection.sent != sent {
+            let patience = if is_blocked { connection.stall_ms } else { connection.idle_ms };
+            connection.deadline_ms = batch.now_ms.saturating_add(patience);
         }
-        let Connection { wire, unread, done, requests_left, .. } = connection;
-        // Nobody waits any more when the runtime has ended.
-        done.send(Some(Handed { wire, unread, requests_left, request_bytes })).ok();
+        if connection.has_paused() || (connection.may_read && !is_blocked) {
+            // Told anew, behind the others.
+            let data = epoll::EventData::new_u64(slot as u64);
+            let told = connection.wire.descriptor().and_then(|socket| {
+                Ok(epoll::modify(&self.epoll, socket, data, changes())?)
+            });
+            if told.is_err() {
+                // Nothing would be told of it any more.
+                self.dispatcher.current().metrics.count(Counter::LaneRefusals);
+                self.free.push(slot);
+                return close(connection);
+            }
+        }
+        self.put(slot, Some(connection));
     }
 
     /// Goes on until the connection has nothing to read, its client reads too slowly, or it is not for the lane any more.
@@ -251,7 +315,10 @@ impl Worker {
             let unread = std::mem::take(&mut connection.unread);
             self.answer_all(connection, &unread, batch)?;
         }
-        while connection.may_read && connection.is_idle() {
+        for _ in 0..TURN_READS {
+            if !(connection.may_read && connection.is_idle()) {
+                break;
+            }
             self.read_more(connection, has_ended, batch)?;
         }
         Ok(())
@@ -328,10 +395,13 @@ impl Worker {
         };
         let inner = &batch.inner;
         let now = batch.moment.now;
-        let form = ready.form(plain.accepted, plain.conditions.as_ref());
+        let is_head = plain.key.kind.is_head();
+        let whole = inner.find_whole(&plain.key, &ready, batch.moment);
+        let shown = whole.as_ref().unwrap_or(&ready);
+        let form = shown.form(plain.accepted, plain.conditions.as_ref(), is_head);
         let told = match &plain.conditions {
             None => None,
-            Some(conditions) => match ready.tell(form, conditions, now) {
+            Some(conditions) => match shown.tell(form, conditions, is_head, now) {
                 None => return Ok(false),
                 told => told,
             },
@@ -343,7 +413,6 @@ impl Worker {
         connection.requests_left = connection.requests_left.saturating_sub(1);
         let is_last = connection.requests_left == 0 || *connection.closing.borrow();
         let closes = plain.closes || is_last;
-        let is_head = plain.key.kind.is_head();
         let (status, length, part) = match told {
             None => {
                 self.compose(&form.head, &ready, now, closes);
@@ -402,9 +471,18 @@ fn changes() -> epoll::EventFlags {
 
 /// Ends a connection after what was sent.
 fn close(connection: Connection) {
-    let Connection { wire, done, .. } = connection;
-    wire.close();
+    let Connection { mut wire, done, .. } = connection;
+    // One that has gone is told in vain.
+    wire.finish().ok();
+    drop(wire);
     done.send(None).ok();
+}
+
+/// Gives a connection back to the listener.
+fn hand_on(connection: Connection, request_bytes: Option<usize>) {
+    let Connection { wire, unread, done, requests_left, .. } = connection;
+    // Nobody waits any more when the runtime has ended.
+    done.send(Some(Handed { wire, unread, requests_left, request_bytes })).ok();
 }
 
 fn announced(headers: &HeaderMap) -> Option<u64> {

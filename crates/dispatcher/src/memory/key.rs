@@ -56,6 +56,11 @@ impl Key {
 }
 
 impl KeyRef<'_> {
+    /// Returns the key of the same request by GET.
+    pub(crate) fn as_get(self) -> Self {
+        Self { kind: Kind(self.kind.0 & !Kind::HEAD.0), ..self }
+    }
+
     pub(crate) fn to_key(self) -> Key {
         Key { kind: self.kind, host: self.host.into(), target: self.target.into() }
     }

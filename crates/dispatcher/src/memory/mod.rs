@@ -251,6 +251,24 @@ impl Inner {
         None
     }
 
+    /// Returns the answer whose head a request by HEAD gets in place of its own, which has no encodings: that of the GET,
+    /// if it is kept too and of the same file.
+    pub(crate) fn find_whole(
+        &self,
+        key: &KeyRef<'_>,
+        ready: &Ready,
+        moment: Moment,
+    ) -> Option<Arc<Ready>> {
+        let compresses = ready.source.farm.farm.cache.as_ref().is_some_and(|cache| cache.compress);
+        if !compresses || !key.kind.is_head() {
+            return None;
+        }
+        let whole = self.find_kept(&key.as_get(), moment)?;
+        let is_same =
+            whole.source.stamp == ready.source.stamp && whole.source.file == ready.source.file;
+        is_same.then_some(whole)
+    }
+
     fn is_valid(&self, ready: &Ready, moment: Moment) -> bool {
         let changes = self.memory.changes();
         let checked = *ready.checked.lock();
@@ -367,14 +385,20 @@ impl Inner {
     ) -> Option<Response<Body>> {
         let moment = self.moment();
         let ready = self.find_kept(&key.borrowed(), moment)?;
+        let is_head = key.borrowed().kind.is_head();
+        let whole = self.find_whole(&key.borrowed(), &ready, moment);
+        let shown = whole.as_ref().unwrap_or(&ready);
         let accepted = conditions.get(header::ACCEPT_ENCODING).map(HeaderValue::as_bytes);
-        let form = ready.form(accepted, Some(conditions));
-        let told = ready.tell(form, conditions, moment.now)?;
-        let is_empty = key.borrowed().kind.is_head() || told.length == 0;
+        let form = shown.form(accepted, Some(conditions), is_head);
+        let told = shown.tell(form, conditions, is_head, moment.now)?;
+        let is_empty = is_head || told.length == 0;
         let body = if is_empty { empty() } else { form.body.part(told.start, told.length).ok()? };
         // Last, as the full way asks again.
         self.gate.admit(client).ok()?;
         self.note_kept(&ready);
+        if let Some(warning) = &ready.source.warning {
+            self.log(Level::Warn, || warning.clone());
+        }
         self.log(Level::Info, || ready.log_text.clone());
         let mut response = Response::new(body);
         *response.status_mut() = told.status;

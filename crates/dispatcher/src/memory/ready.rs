@@ -84,6 +84,8 @@ pub(crate) struct Source {
     pub(crate) fetched: SystemTime,
     pub(crate) etag: HeaderValue,
     pub(crate) modified: SystemTime,
+    /// What the dispatcher's own log is warned of at each use.
+    pub(crate) warning: Option<String>,
 }
 
 /// One kept answer.
@@ -195,9 +197,15 @@ impl Ready {
 
     /// Chooses the representation for a request. A part is always one of the body as it is, so that an interrupted
     /// download goes on wherever it is asked for.
-    pub(crate) fn form(&self, accepted: Option<&[u8]>, conditions: Option<&HeaderMap>) -> &Form {
-        let wants_part =
+    pub(crate) fn form(
+        &self,
+        accepted: Option<&[u8]>,
+        conditions: Option<&HeaderMap>,
+        is_head: bool,
+    ) -> &Form {
+        let names_part =
             conditions.is_some_and(|conditions| conditions.contains_key(header::RANGE));
+        let wants_part = names_part && !is_head;
         let Some(accepted) = accepted.filter(|_| !wants_part) else { return &self.plain };
         let form = |coding: Coding| self.encoded.get(coding as usize).and_then(Option::as_ref);
         let chosen = choose(accepted, |coding| form(coding).is_some()).and_then(form);
@@ -209,10 +217,12 @@ impl Ready {
         &self,
         form: &Form,
         conditions: &HeaderMap,
+        is_head: bool,
         now: SystemTime,
     ) -> Option<Told> {
         let modified = self.source.modified;
-        let entity = Entity { etag: &form.etag, modified, length: form.length };
+        let entity =
+            Entity { etag: &form.etag, modified, length: form.length, has_parts: !is_head };
         let mut headers = form.headers.clone();
         headers.insert(header::AGE, HeaderValue::from(self.age(now)));
         let told = hit::tell(conditions, &entity, headers);

@@ -169,6 +169,57 @@ mod tests {
     }
 
     #[test]
+    fn a_folder_below_one_that_moved_is_watched_anew() {
+        let root = tempfile::tempdir().unwrap();
+        let (upper, deep) = (root.path().join("a"), root.path().join("a/b/c"));
+        let watch = Watch::new();
+        for round in 0..3 {
+            std::fs::create_dir_all(&deep).unwrap();
+            for folder in deep.ancestors().take(4) {
+                assert!(watch.add(folder), "{}", folder.display());
+            }
+            has_changed(&watch);
+            std::fs::write(deep.join("x"), "x").unwrap();
+            assert!(has_changed(&watch), "round {round}");
+            // The kernel tells only of the folder that moved itself.
+            std::fs::rename(&upper, root.path().join(format!("old{round}"))).unwrap();
+            assert!(has_changed(&watch));
+            std::fs::write(root.path().join(format!("old{round}/b/c/y")), "y").unwrap();
+            assert!(!has_changed(&watch), "what moved away is not watched");
+        }
+    }
+
+    #[test]
+    fn after_more_changes_than_the_kernel_keeps_nothing_is_taken_for_watched() {
+        let most = std::fs::read_to_string("/proc/sys/fs/inotify/max_queued_events").unwrap();
+        let most: u64 = most.trim().parse().unwrap();
+        if most > 500_000 {
+            eprintln!("skipped: the kernel keeps {most} changes, too many to exceed in a test");
+            return;
+        }
+        let root = tempfile::tempdir().unwrap();
+        let folder = root.path().join("a");
+        std::fs::create_dir(&folder).unwrap();
+        let watch = Watch::new();
+        assert!(watch.add(root.path()) && watch.add(&folder));
+        // Changes of two files in turn: of equal ones behind each other the kernel keeps one.
+        let open = |name| std::fs::File::create(root.path().join(name)).unwrap();
+        let files = [open("x"), open("y")];
+        for number in 0..most + 16 {
+            let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(number);
+            files[usize::from(number % 2 == 0)].set_modified(time).unwrap();
+        }
+        // This one is not told any more.
+        std::fs::rename(&folder, root.path().join("old")).unwrap();
+        std::fs::create_dir(&folder).unwrap();
+        assert!(has_changed(&watch));
+        assert!(watch.add(root.path()) && watch.add(&folder));
+        has_changed(&watch);
+        std::fs::write(folder.join("x"), "x").unwrap();
+        assert!(has_changed(&watch), "the new folder is watched");
+    }
+
+    #[test]
     fn a_folder_that_was_replaced_is_watched_anew() {
         let root = tempfile::tempdir().unwrap();
         let folder = root.path().join("a");

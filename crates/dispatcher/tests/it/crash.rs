@@ -122,6 +122,9 @@ fn what_a_killed_dispatcher_leaves_is_whole_and_not_older_than_a_flush() {
     };
     std::fs::write(&config, setup.text(&folder.path().join("docroot"))).unwrap();
     let mut process = Process::start(&config);
+    // Answers that were whole, and those that a kill cut off or kept back.
+    let (whole, broken) = (AtomicU64::new(0), AtomicU64::new(0));
+    let mut flushes = 0;
     for kill in 0..kills() {
         let check = |reply: Reply, at_least: u64| {
             assert_eq!(reply.status, 200);
@@ -130,7 +133,7 @@ fn what_a_killed_dispatcher_leaves_is_whole_and_not_older_than_a_flush() {
             assert!(version >= at_least, "version {version} after a flush of {at_least}");
         };
         std::thread::scope(|scope| {
-            let process = &process;
+            let (process, whole, broken) = (&process, &whole, &broken);
             // A failed assertion ends the visitors, who would ask for ever otherwise.
             let _killer = Killer(process.child.id());
             // Visitors store pages while flushes remove them, until the process dies under them.
@@ -139,7 +142,14 @@ fn what_a_killed_dispatcher_leaves_is_whole_and_not_older_than_a_flush() {
                     let plain = format!("GET /p{number}.html HTTP/1.1");
                     // Every other answer comes in an encoding, as soon as there is one.
                     let encoded = format!("{plain}\r\nAccept-Encoding: gzip");
-                    while process.ask(&plain).is_some() && process.ask(&encoded).is_some() {}
+                    while let Some(reply) = process.ask(&plain)
+                        && process.ask(&encoded).is_some()
+                    {
+                        let version = version_of(&reply.body).to_string();
+                        assert_eq!(reply.header("x-version"), Some(version.as_str()));
+                        whole.fetch_add(2, Ordering::Relaxed);
+                    }
+                    broken.fetch_add(1, Ordering::Relaxed);
                 });
             }
             for round in 0..=kill % 5 {
@@ -149,6 +159,7 @@ fn what_a_killed_dispatcher_leaves_is_whole_and_not_older_than_a_flush() {
                         "POST /dispatcher/invalidate.cache HTTP/1.1\r\nCQ-Action: Activate\r\nCQ-Handle: /p{number}"
                     );
                     assert_eq!(process.ask(&flush).unwrap().status, 200);
+                    flushes += 1;
                     if round % 2 == 0 {
                         check(
                             process.ask(&format!("GET /p{number}.html HTTP/1.1")).unwrap(),
@@ -166,4 +177,12 @@ fn what_a_killed_dispatcher_leaves_is_whole_and_not_older_than_a_flush() {
             check(process.ask(&format!("GET /p{number}.html HTTP/1.1")).unwrap(), acknowledged);
         }
     }
+    eprintln!(
+        "{} kills: {flushes} flushes acknowledged, {} pages drawn, {} answers whole, {} cut off by a kill; \
+         none truncated, mixed or older than a flush afterwards",
+        kills(),
+        origin.requests(),
+        whole.into_inner(),
+        broken.into_inner()
+    );
 }

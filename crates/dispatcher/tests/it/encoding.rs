@@ -184,3 +184,42 @@ fn a_page_in_another_charset_survives() {
     }
     assert_eq!(origin.requests(), 1);
 }
+
+#[test]
+fn head_tells_what_get_would_bring() {
+    let origin = Origin::always(Answer::html(text(1)));
+    let front = front(&origin, "/x-compress 1");
+    let encoded = ask_encoded(&front, "/a.html", "br");
+    // Its own answer has to be kept before that of the GET stands in for it.
+    ask(&front, "HEAD", "/a.html", "");
+    let plain = ask(&front, "GET", "/a.html", "");
+    // The lane and, for an odd header of the connection, the memory behind hyper.
+    for way in ["", "Connection: x\r\n"] {
+        let both = |method: &str, more: &str| {
+            let more = format!("{way}{more}");
+            let answer = ask(&front, method, "/a.html", &more);
+            let mut lines: Vec<String> = answer.head.lines().map(str::to_owned).collect();
+            lines.retain(|line| !line.starts_with("date: "));
+            lines
+        };
+        for more in [
+            "Accept-Encoding: br\r\n",
+            "Accept-Encoding: gzip;q=0.5, zstd;q=0.4\r\n",
+            "Accept-Encoding: br;q=0\r\n",
+            "",
+            &format!(
+                "Accept-Encoding: br\r\nIf-None-Match: {}\r\n",
+                encoded.header("etag").unwrap()
+            ),
+            &format!("Accept-Encoding: br\r\nIf-None-Match: {}\r\n", plain.header("etag").unwrap()),
+        ] {
+            let answer = ask(&front, "HEAD", "/a.html", &format!("{way}{more}"));
+            assert!(answer.body.is_empty());
+            assert_eq!(both("HEAD", more), both("GET", more), "{way}{more}");
+        }
+        // No part of it can be asked for, so the whole encoded page is told of.
+        let ranged = "Accept-Encoding: br\r\nRange: bytes=0-9\r\n";
+        assert_eq!(both("HEAD", ranged), both("GET", "Accept-Encoding: br\r\n"));
+    }
+    assert_eq!(origin.requests(), 1);
+}

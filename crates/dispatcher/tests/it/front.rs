@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
@@ -9,8 +10,9 @@ use tempfile::TempDir;
 use tokio::sync::oneshot;
 use tympan_dispatcher::any::Sources;
 use tympan_dispatcher::config::{Config, Loaded};
+use tympan_dispatcher::log::Log;
 use tympan_dispatcher::{Clock, Dispatcher, Runtime, Settings};
-use tympan_testkit::origin::{Origin, exchange};
+use tympan_testkit::origin::{Gate, Origin, exchange};
 use tympan_web::listen::{Front as Listener, Limits, Reuse, bind};
 use tympan_web::tls::Trust;
 
@@ -89,8 +91,27 @@ pub(crate) struct Front {
     pub(crate) dispatcher: Dispatcher,
     root: TempDir,
     now: Arc<Mutex<SystemTime>>,
+    hold: Arc<Hold>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<std::thread::JoinHandle<()>>,
+}
+
+/// Where threads of the lane wait while a test holds them.
+#[derive(Debug, Default)]
+struct Hold {
+    gate: Gate,
+    waiting: AtomicUsize,
+}
+
+impl Hold {
+    /// Waits, if this is a thread of the lane and the gate is closed.
+    fn pass(&self) {
+        if std::thread::current().name() == Some("lane") {
+            self.waiting.fetch_add(1, Ordering::SeqCst);
+            self.gate.pass();
+            self.waiting.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
 }
 
 /// What a test changes of the usual farm.
@@ -106,6 +127,10 @@ pub(crate) struct Setup {
     pub(crate) render: &'static str,
     /// The section `[dispatcher]` of `tympan.toml`.
     pub(crate) settings: String,
+    /// The bounds of the listener, if not the usual ones.
+    pub(crate) limits: Option<Limits>,
+    /// Where the dispatcher's own log goes.
+    pub(crate) log: Log,
 }
 
 impl Setup {
@@ -144,7 +169,7 @@ pub(crate) fn load(text: &str) -> Loaded {
 }
 
 /// Tests end their fronts while clients hold connections open.
-fn limits() -> Limits {
+pub(crate) fn limits() -> Limits {
     Limits { drain_timeout: Duration::from_secs(2), ..Limits::default() }
 }
 
@@ -160,28 +185,41 @@ impl Front {
 
     pub(crate) fn start_in(setup: &Setup, root: TempDir) -> Self {
         let text = setup.text(root.path());
-        Self::start_with(&text, &setup.settings, root, None)
+        let runtime = Runtime { log: setup.log.clone(), ..Runtime::default() };
+        let limits = setup.limits.clone().unwrap_or_else(limits);
+        Self::start_with((&text, &setup.settings), root, runtime, limits)
     }
 
     /// Starts with a configuration that names no document root, or one of its own.
     pub(crate) fn start_text(text: &str) -> Self {
-        Self::start_with(text, "", tempfile::tempdir().unwrap(), None)
+        Self::start_trusting(text, None)
     }
 
     /// As [`Front::start_text`], with those by whom renders must be signed.
     pub(crate) fn start_trusting(text: &str, trust: Option<Trust>) -> Self {
-        Self::start_with(text, "", tempfile::tempdir().unwrap(), trust)
+        let runtime = Runtime { trust, ..Runtime::default() };
+        Self::start_with((text, ""), tempfile::tempdir().unwrap(), runtime, limits())
     }
 
-    fn start_with(text: &str, settings: &str, root: TempDir, trust: Option<Trust>) -> Self {
+    fn start_with(
+        (text, settings): (&str, &str),
+        root: TempDir,
+        runtime: Runtime,
+        limits: Limits,
+    ) -> Self {
         let loaded = load(text);
         assert!(loaded.diagnostics.is_empty(), "{:?}", loaded.diagnostics);
         let now = Arc::new(Mutex::new(SystemTime::now()));
-        let clock = Arc::clone(&now);
-        let clock = Clock::new(move || *clock.lock().unwrap());
-        let runtime = Runtime { clock, trust, ..Runtime::default() };
+        let hold = Arc::new(Hold::default());
+        hold.gate.open();
+        let (clock, held) = (Arc::clone(&now), Arc::clone(&hold));
+        let clock = Clock::new(move || {
+            held.pass();
+            *clock.lock().unwrap()
+        });
+        let runtime = Runtime { clock, ..runtime };
         let settings: Settings = toml::from_str(settings).unwrap();
-        let listening = settings.front.complete(Listener::from(limits())).unwrap();
+        let listening = settings.front.complete(Listener::from(limits)).unwrap();
         let dispatcher = Dispatcher::with_settings(loaded.config, &settings, runtime).unwrap();
         let any: SocketAddr = ([127, 0, 0, 1], 0).into();
         let listener = bind(any, Reuse::Exclusive).unwrap();
@@ -199,7 +237,7 @@ impl Front {
             runtime.block_on(serving).unwrap();
             runtime.shutdown_background();
         });
-        Self { addr, dispatcher, root, now, stop: Some(stop), thread: Some(thread) }
+        Self { addr, dispatcher, root, now, hold, stop: Some(stop), thread: Some(thread) }
     }
 
     /// Serves by another configuration from now on, with the same document root.
@@ -282,6 +320,20 @@ impl Front {
 
     pub(crate) fn advance(&self, seconds: u64) {
         *self.now.lock().unwrap() += Duration::from_secs(seconds);
+    }
+
+    /// Makes the threads of the lane wait, and returns when `count` of them do.
+    pub(crate) fn hold_lane(&self, count: usize) {
+        self.hold.gate.close();
+        let deadline = std::time::Instant::now() + tympan_testkit::origin::PATIENCE;
+        while self.hold.waiting.load(Ordering::SeqCst) < count {
+            assert!(std::time::Instant::now() < deadline, "no thread of the lane waits");
+            std::thread::yield_now();
+        }
+    }
+
+    pub(crate) fn release_lane(&self) {
+        self.hold.gate.open();
     }
 
     /// The value of a counter or gauge.

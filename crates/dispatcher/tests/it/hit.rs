@@ -93,3 +93,21 @@ fn types_come_from_the_end_of_the_name() {
         assert_eq!(hit.header("content-type"), Some(expected), "{name}");
     }
 }
+
+#[test]
+fn only_get_knows_parts() {
+    let (_origin, front) = cached();
+    for round in 0..3 {
+        for range in ["bytes=2-4", "bytes=90-"] {
+            let reply = front.send("HEAD", "/a.html", &[("Range", range)], "");
+            assert_eq!(
+                (reply.status, reply.header("content-length")),
+                (200, Some("10")),
+                "{round}"
+            );
+            assert_eq!(reply.header("content-range"), None);
+        }
+        let part = front.send("GET", "/a.html", &[("Range", "Bytes=2-4")], "");
+        assert_eq!((part.status, part.body.as_str()), (206, "234"));
+    }
+}

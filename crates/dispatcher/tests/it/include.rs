@@ -170,3 +170,88 @@ fn pages_that_include_each_other_end() {
     let asked = *asked.lock().unwrap();
     assert!(asked <= 65, "one page asked for {asked} others");
 }
+
+#[test]
+fn a_part_that_was_asked_for_one_visitor_makes_the_page_that_visitors() {
+    let part = |body: &str| Answer::html(body);
+    let check = |farm, address: &'static str, answer: Answer, is_private: bool| {
+        let origin = Origin::start(move |seen: &Seen| {
+            if seen.target == address {
+                return answer.clone();
+            }
+            match seen.method.as_str() {
+                "HEAD" => Answer::status(200),
+                _ => Answer::html(format!("<!--#include virtual=\"{address}\" -->"))
+                    .header("X-Tympan-Include", address)
+                    .header("Cache-Control", "max-age=60"),
+            }
+        });
+        let front = Front::start(&Setup {
+            farm,
+            cache: "/headers { \"Cache-Control\" } /allowAuthorized 1",
+            renders: vec![origin.addr()],
+            ..Setup::default()
+        });
+        let expected = if is_private { "private, no-cache" } else { "max-age=60" };
+        for round in 0..3 {
+            let reply = front.send("GET", "/a.html", &as_user("user=Anna"), "");
+            assert_eq!(reply.body, "part", "{address}");
+            assert_eq!(reply.header("cache-control"), Some(expected), "{address} in round {round}");
+        }
+        origin.requests_for("/a.html")
+    };
+    // Not cacheable for its query, and nothing says that it is everyone's.
+    assert_eq!(check("", "/part.html?user", part("part"), true), 1);
+    // The render says so.
+    let everyones = part("part").header("Cache-Control", "max-age=60");
+    assert_eq!(check("", "/part.html?q", everyones, false), 1);
+    assert_eq!(check("", "/part.html", part("part"), false), 1);
+    // It brings a cookie with it.
+    let greeting = part("part").header("Cache-Control", "max-age=60").header("Set-Cookie", "a=b");
+    assert_eq!(check("", "/part.html?c", greeting, true), 1);
+    // It is in the cache, but not for everyone.
+    let guarded = "/auth_checker { /url \"/bin/check\"
+        /filter { /0 { /type \"deny\" /glob \"*\" } /1 { /type \"allow\" /glob \"/part*\" } } }";
+    assert_eq!(check(guarded, "/part.html", part("part"), true), 1);
+}
+
+#[test]
+fn error_documents_are_filled_too() {
+    let origin = Origin::start(|seen| match seen.target.as_str() {
+        "/errors/404.html" => Answer::html("gone, <!--#include virtual=\"/who.html\" -->!")
+            .header("X-Tympan-Include", "/who.html"),
+        "/errors/416.html" => {
+            Answer::html("no such part of <!--#include virtual=\"/who.html\" -->")
+                .header("X-Tympan-Include", "/who.html")
+        }
+        "/who.html" => {
+            let name = seen.header("cookie").unwrap_or("stranger").replace("user=", "");
+            Answer::html(name).header("Cache-Control", "private, no-cache")
+        }
+        "/a.html" => Answer::html("0123456789"),
+        // An error page with a place that nobody sees.
+        _ => Answer::status(404).header("X-Tympan-Include", "/who.html").body("no"),
+    });
+    let front = Front::start(&Setup {
+        renders: vec![origin.addr()],
+        settings: "pass_error = \"1\"\n\
+            error_documents = { 404 = \"/errors/404.html\", 416 = \"/errors/416.html\" }\n"
+            .to_owned(),
+        ..Setup::default()
+    });
+    for name in ["Anna", "Ben"] {
+        let cookie = format!("user={name}");
+        let reply = front.send("GET", "/gone.html", &as_user(&cookie), "");
+        assert_eq!((reply.status, reply.body), (404, format!("gone, {name}!")));
+        assert_eq!(reply.headers.iter().find(|(key, _)| key == "x-tympan-include"), None);
+    }
+    front.get("/a.html");
+    for _ in 0..3 {
+        let headers = [("Cookie", "user=Anna"), ("Range", "bytes=90-")];
+        let reply = front.send("GET", "/a.html", &headers, "");
+        assert_eq!((reply.status, reply.body.as_str()), (416, "no such part of Anna"));
+    }
+    assert_eq!(origin.requests_for("/errors/404.html"), 1, "the document is stored once");
+    let head = front.send("HEAD", "/gone.html", &[], "");
+    assert_eq!((head.status, head.header("x-tympan-include")), (404, None));
+}

@@ -27,6 +27,12 @@ fn ask_fully(front: &Front, head: &str) -> Reply {
     ask(front, &format!("{head}X-Only-Full: 1\r\n"))
 }
 
+/// Asks such that the memory answers behind hyper: the lane leaves connections with an unknown option alone.
+fn ask_behind(front: &Front, head: &str) -> Reply {
+    let bytes = format!("{head}Connection: close, x\r\n\r\n");
+    Reply::parse(&exchange(front.addr, bytes.as_bytes()), head.starts_with("HEAD"))
+}
+
 /// What has to be the same in two answers.
 fn comparable(reply: &Reply) -> (u16, Vec<(String, String)>, String) {
     let mut headers = reply.headers.clone();
@@ -181,6 +187,25 @@ fn changes_by_others_are_seen_at_once() {
 }
 
 #[test]
+fn changes_below_a_folder_that_moved_are_seen_at_once() {
+    let origin = Origin::start(|_| Answer::html("drawn"));
+    let front = front(&origin, "");
+    let head = plain("GET", "/content/site/en/a.html", "");
+    for round in 0..3 {
+        for _ in 0..3 {
+            ask(&front, &head);
+        }
+        std::fs::rename(front.file("content"), front.file(&format!("old{round}"))).unwrap();
+        front.write("content/site/en/a.html", "another folder");
+        for _ in 0..3 {
+            assert_eq!(ask(&front, &head).body, "another folder");
+        }
+        std::fs::write(front.file("content/site/en/a.html"), "changed").unwrap();
+        assert_eq!(ask(&front, &head).body, "changed", "round {round}");
+    }
+}
+
+#[test]
 fn a_reload_forgets_what_was_kept() {
     let origin = Origin::always(Answer::html("page"));
     let front = front(&origin, "");
@@ -200,7 +225,7 @@ fn a_reload_forgets_what_was_kept() {
 /// What happens to a site, and what visitors ask meanwhile.
 #[derive(Debug, Clone)]
 enum Step {
-    Ask { method: &'static str, page: usize, query: usize, condition: usize },
+    Ask { method: &'static str, page: usize, query: usize, condition: usize, host: usize },
     Flush { action: &'static str, handle: usize },
     Purge(usize),
     Advance(u64),
@@ -219,7 +244,15 @@ const PAGES: [&str; 7] = [
 ];
 const QUERIES: [&str; 3] = ["", "?utm=1", "?q=1"];
 const HANDLES: [&str; 4] = ["/content/a", "/content", "/content/img.png", "/other"];
-const CONDITIONS: [&str; 8] = [
+const HOSTS: [&str; 6] = [
+    "www.example.com",
+    "WWW.example.com",
+    "www.example.com:8080",
+    "www.example.com.",
+    "127.0.0.1",
+    "[::1]:80",
+];
+const CONDITIONS: [&str; 30] = [
     "",
     "Range: bytes=1-3\r\n",
     "Range: bytes=-2\r\n",
@@ -228,6 +261,28 @@ const CONDITIONS: [&str; 8] = [
     "If-Unmodified-Since: Fri, 01 Jan 1999 00:00:00 GMT\r\n",
     "Cookie: session=1\r\nUser-Agent: x\r\n",
     "X-Dispatcher-Info: 1\r\n",
+    "Range: bytes=0-\r\n",
+    "Range: BYTES=0-0\r\n",
+    "Range: bytes=0-1,3-4\r\n",
+    "Range: bytes=1-2\r\nRange: bytes=3-4\r\n",
+    "Range: bytes=99999-\r\n",
+    "Range: bytes=1-3\r\nIf-Range: \"x\"\r\n",
+    "Range: bytes=1-3\r\nIf-Range: Fri, 01 Jan 2100 00:00:00 GMT\r\n",
+    "If-None-Match: \"x\", W/\"y,z\"\r\n",
+    "If-None-Match: \"x\"\r\nIf-None-Match: *\r\n",
+    "If-None-Match: \"x\"\r\nIf-Modified-Since: Fri, 01 Jan 2100 00:00:00 GMT\r\n",
+    "If-None-Match:\r\n",
+    "If-Match: \"x\", \"y\"\r\n",
+    "If-Match: *\r\n",
+    "If-Modified-Since: Fri, 01 Jan 1999 00:00:00 GMT\r\n",
+    "If-Modified-Since: Friday, 01-Jan-99 00:00:00 GMT\r\n",
+    "If-Modified-Since: yesterday\r\n",
+    "If-Unmodified-Since: Fri, 01 Jan 2100 00:00:00 GMT\r\n",
+    "Cookie: a=b\r\nCookie: login-token=x\r\n",
+    "Cache-Control: no-cache\r\nPragma: no-cache\r\n",
+    "Accept-Encoding: gzip;q=0.001, *;q=0\r\n",
+    "Keep-Alive: 300\r\nTE: trailers\r\n",
+    "X-Forwarded-For: 10.0.0.1\r\nX-Forwarded-Proto: https\r\n",
 ];
 
 fn setups(origin: &Origin) -> Vec<Setup> {
@@ -261,9 +316,16 @@ fn setups(origin: &Origin) -> Vec<Setup> {
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let method = prop_oneof![5 => Just("GET"), 1 => Just("HEAD")];
-    let ask = (method, 0..PAGES.len(), 0..QUERIES.len(), 0..CONDITIONS.len())
-        .prop_map(|(method, page, query, condition)| Step::Ask { method, page, query, condition });
+    let method = prop_oneof![4 => Just("GET"), 2 => Just("HEAD")];
+    let host = prop_oneof![3 => Just(0), 2 => 0..HOSTS.len()];
+    let ask = (method, 0..PAGES.len(), 0..QUERIES.len(), 0..CONDITIONS.len(), host);
+    let ask = ask.prop_map(|(method, page, query, condition, host)| Step::Ask {
+        method,
+        page,
+        query,
+        condition,
+        host,
+    });
     let action = prop_oneof![3 => Just("Activate"), 1 => Just("Delete"), 1 => Just("Deactivate")];
     let flush =
         (action, 0..HANDLES.len()).prop_map(|(action, handle)| Step::Flush { action, handle });
@@ -297,15 +359,25 @@ fn both_lanes_answer_alike_whatever_happens() {
             let front = Front::start(&setups[0]);
             for step in steps {
                 match step {
-                    Step::Ask { method, page, query, condition } => {
+                    Step::Ask { method, page, query, condition, host } => {
                         let target = format!("{}{}", PAGES[page], QUERIES[query]);
-                        let head = plain(method, &target, CONDITIONS[condition]);
+                        let of = |target: &str, more: &str| {
+                            let host = HOSTS[host];
+                            format!("{method} {target} HTTP/1.1\r\nHost: {host}\r\n{more}")
+                        };
+                        let head = of(&target, CONDITIONS[condition]);
                         // The first may fetch the page, and the second leaves it in memory.
                         ask(&front, &head);
                         front.wait_for("fetches", 0);
-                        ask(&front, &plain(method, &target, ""));
+                        ask(&front, &of(&target, ""));
                         let (quick, full) = (ask(&front, &head), ask_fully(&front, &head));
                         prop_assert_eq!(comparable(&quick), comparable(&full), "{}", head);
+                        let behind = ask_behind(&front, &head);
+                        prop_assert_eq!(comparable(&quick), comparable(&behind), "{}", head);
+                        // The host of an absolute target is the one that counts.
+                        let absolute = format!("http://{}{target}", HOSTS[host]);
+                        let absolute = ask(&front, &of(&absolute, CONDITIONS[condition]));
+                        prop_assert_eq!(comparable(&quick), comparable(&absolute), "{}", head);
                     }
                     Step::Flush { action, handle } => {
                         version.fetch_add(1, Ordering::SeqCst);
@@ -327,6 +399,60 @@ fn both_lanes_answer_alike_whatever_happens() {
         })
         .unwrap();
     assert!(total.load(Ordering::SeqCst) > 0, "memory took part");
+}
+
+#[test]
+fn encodings_are_chosen_alike_on_both_ways_from_memory() {
+    let text: String = (0..3000).map(|line| format!("<p>line {line}</p>\n")).collect();
+    let page = text.clone();
+    let origin = Origin::start(move |_| Answer::html(page.clone()));
+    let front = front(&origin, "/x-compress 1");
+    // Until its encodings are made.
+    loop {
+        let reply = ask(&front, &plain("GET", "/a.html", "Accept-Encoding: gzip\r\n"));
+        if reply.header("content-encoding").is_some() {
+            break;
+        }
+        std::thread::yield_now();
+    }
+    ask(&front, &plain("HEAD", "/a.html", ""));
+    let weight = prop_oneof![
+        Just(""),
+        Just(";q=0"),
+        Just(";q=0.5"),
+        Just("; Q=1.0"),
+        Just(";q=0.001"),
+        Just(";q=x")
+    ];
+    let name = proptest::sample::select(vec![
+        "gzip", "br", "zstd", "identity", "*", "x-gzip", "deflate", "BR", "",
+    ]);
+    let accepted = proptest::collection::vec((name, weight), 0..5);
+    let condition =
+        proptest::sample::select(vec!["", "If-None-Match: *\r\n", "Range: bytes=5-9\r\n"]);
+    let method = proptest::sample::select(vec!["GET", "HEAD"]);
+    let mut runner =
+        TestRunner::new(Config { cases: 150, failure_persistence: None, ..Config::default() });
+    runner
+        .run(&(accepted, condition, method), |(accepted, condition, method)| {
+            let list: Vec<String> =
+                accepted.iter().map(|(name, weight)| format!("{name}{weight}")).collect();
+            let more = format!("Accept-Encoding: {}\r\n{condition}", list.join(", "));
+            let head = plain(method, "/a.html", &more);
+            let (quick, behind) = (ask(&front, &head), ask_behind(&front, &head));
+            prop_assert_eq!(comparable(&quick), comparable(&behind), "{}", head);
+            let coding = quick.header("content-encoding").unwrap_or("identity").to_owned();
+            // Of several weights of one coding the first counts.
+            let names = |name: &str| {
+                let plain = name.to_ascii_lowercase();
+                plain == coding || coding == "gzip" && plain == "x-gzip"
+            };
+            let first = accepted.iter().find(|(name, _)| names(name));
+            let is_refused = first.is_some_and(|(_, weight)| matches!(*weight, ";q=0" | ";q=x"));
+            prop_assert!(coding == "identity" || !is_refused, "{}", head);
+            Ok(())
+        })
+        .unwrap();
 }
 
 #[test]

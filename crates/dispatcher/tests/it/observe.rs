@@ -263,3 +263,42 @@ fn explain_applies_the_rules_of_hosts_first() {
     assert_eq!(cache, "cacheable as /docroot/content/en/a.html");
     assert_eq!(told("/x.html").0, "");
 }
+
+#[test]
+fn a_host_without_a_farm_is_warned_of_at_each_request() {
+    let origin = Origin::always(Answer::html("page"));
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("dispatcher.log");
+    let log = Log { file: Some(LogFile::open(&file).unwrap()), level: Level::Info };
+    let front = crate::front::Front::start(&Setup {
+        farm: "/virtualhosts { \"other.example.com\" }",
+        renders: vec![origin.addr()],
+        log: log.clone(),
+        ..Setup::default()
+    });
+    for host in ["www.example.com", "other.example.com"] {
+        // What the lane answers, the memory behind hyper, and the full way.
+        for more in
+            ["Connection: close", "Connection: close, x", "Connection: close\r\nX-Unknown: 1"]
+        {
+            for _ in 0..3 {
+                let request = format!("GET /a.html HTTP/1.1\r\nHost: {host}\r\n{more}\r\n\r\n");
+                let answer = exchange(front.addr, request.as_bytes());
+                assert!(answer.starts_with(b"HTTP/1.1 200"));
+            }
+        }
+    }
+    assert!(front.metric("lane_hits_total") >= 2, "the lane took part");
+    assert!(front.metric("kept_hits_total") > front.metric("lane_hits_total"));
+    drop(front);
+    log.file.unwrap().flush();
+    let text = std::fs::read_to_string(&file).unwrap();
+    let warned = |host: &str| {
+        let warning = format!(
+            "[W] [pid {}] No farm matches host '{host}', selected last farm 'site'",
+            std::process::id()
+        );
+        text.lines().filter(|line| line.ends_with(&warning)).count()
+    };
+    assert_eq!((warned("www.example.com"), warned("other.example.com")), (9, 0), "{text}");
+}
