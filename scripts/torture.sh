@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The long fault runs, each printing its count. Usage: scripts/torture.sh [store|search|jobs|render|dispatcher|program]...    (default: all)
-#   KILLS         processes killed in each test (default: 1,000 of the store, 200 of the index, 300 of job workers, 100 of the whole program)
+#   KILLS         processes killed in each test (default: 1,000 of the store, 200 of the index, 300 of job workers, 500 of
+#                 the dispatcher, 100 of the whole program)
 #   POSTGRES_SECONDS  of 64 writers on one database, one of their processes killed (default 60)
 #   FILES         of a mount that is passed over twice (default 100,000)
 #   JOBS          in one table (default 100,000)
@@ -50,7 +51,9 @@ dispatcher() {
   ulimit -n "$(ulimit -Hn)"
   run "a crowd" env TYMPAN_CLIENTS="${CLIENTS:-10000}" TYMPAN_SECONDS="${CROWD_SECONDS:-600}" \
     cargo test --release --test it crowd -- --nocapture
-  run "fuzz" env FUZZ_SECONDS="${FUZZ_SECONDS:-1800}" fuzz/run.sh any glob request proxy_protocol
+  run "kills of the dispatcher" env TYMPAN_KILLS="${KILLS:-500}" cargo test -p tympan-dispatcher --test it -- --nocapture crash
+  run "fuzz" env FUZZ_SECONDS="${FUZZ_SECONDS:-1800}" fuzz/run.sh any glob cache_path flush_message request proxy_protocol \
+    dispatcher_headers dispatcher_lane dispatcher_plan dispatcher_url
 }
 
 program() {
