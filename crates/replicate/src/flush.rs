@@ -226,7 +226,7 @@ struct Change<'a> {
     path: &'a str,
     part: Part,
     is_page: bool,
-    /// The URLs that it reaches; nothing where nobody knew.
+    /// The URLs that it reaches, those of what is gone among them; nothing where nobody knew.
     urls: Option<Vec<String>>,
 }
 
@@ -235,14 +235,9 @@ impl<'a> Change<'a> {
         let member = |name: &str| job.properties.get(name);
         let text = |name: &str| member(name).and_then(Json::as_str).unwrap_or_default();
         let (path, is_gone) = (text("path"), text("action") == "Delete");
-        let urls = member("urls").and_then(Json::as_array).map(|urls| {
-            let urls = urls.iter().filter_map(Json::as_str);
-            // What is gone is not fetched again.
-            let urls = urls.filter(|url| {
-                !(is_gone && (is_own(url, path) || url.starts_with(&format!("{path}/"))))
-            });
-            urls.map(str::to_owned).collect()
-        });
+        let urls = member("urls")
+            .and_then(Json::as_array)
+            .map(|urls| urls.iter().filter_map(Json::as_str).map(str::to_owned).collect());
         Self {
             action: if is_gone { Action::Delete } else { Action::Activate },
             path,
@@ -254,6 +249,16 @@ impl<'a> Change<'a> {
             is_page: member("page").and_then(Json::as_bool).unwrap_or(false),
             urls,
         }
+    }
+
+    /// Returns the URLs that can be fetched again; nothing where nobody knew. What is gone has none: its files go with the
+    /// handle.
+    fn fetched(&self) -> Option<Vec<String>> {
+        let folder = format!("{}/", self.path);
+        let is_left = |url: &&String| {
+            self.action != Action::Delete || !(is_own(url, self.path) || url.starts_with(&folder))
+        };
+        Some(self.urls.as_ref()?.iter().filter(is_left).cloned().collect())
     }
 
     /// Returns the URL of the page itself, if it is one that can be fetched.
@@ -274,20 +279,20 @@ impl<'a> Change<'a> {
             refetch,
             sequence: u64::try_from(number).ok(),
         };
-        match (kind, self.part, &self.urls) {
+        match (kind, self.part, self.fetched()) {
             (AgentKind::FlushPrecise, Part::Folder, _) => {
                 Some(message(Action::Delete, self.path, None, Vec::new()))
             }
             (AgentKind::FlushPrecise, part, Some(urls)) => {
                 let only = Some(Scope::ResourceOnly);
                 if part == Part::Path && self.action == Action::Delete {
-                    return Some(message(self.action, self.path, only, urls.clone()));
+                    return Some(message(self.action, self.path, only, urls));
                 }
                 // A dispatcher deletes the files of the handle that are not listed: where the path's own page looks the
                 // same as before, the handle is a URL that does not.
                 let is_own = part == Part::Path && urls.iter().any(|url| is_own(url, self.path));
-                let handle = if is_own { self.path } else { urls.first()? };
-                Some(message(Action::Activate, handle, only, urls.clone()))
+                let handle = if is_own { self.path } else { urls.first()? }.to_owned();
+                Some(message(Action::Activate, &handle, only, urls))
             }
             // Those that go by `.stat` files need no account of URLs.
             (_, Part::More | Part::Folder, _) => None,
@@ -298,7 +303,7 @@ impl<'a> Change<'a> {
         }
     }
 
-    /// Returns the URLs that a cache without a notion of handles drops.
+    /// Returns the URLs that a cache without a notion of handles drops, also those of what is gone.
     fn purged(&self) -> Vec<String> {
         let mut all = self.urls.clone().unwrap_or_default();
         if self.part == Part::Path {
@@ -580,6 +585,14 @@ mod tests {
             (Action::Activate, Part::Path, None, "Activate /content/a /content/a.html"),
             (Action::Delete, Part::Path, Some(&[other]), "Delete /content/a only /content/z.html"),
             (Action::Delete, Part::Path, Some(&[]), "Delete /content/a only "),
+            // What is gone goes with the handle, and is not fetched again.
+            (
+                Action::Delete,
+                Part::Path,
+                Some(&[own, "/content/a.print.html", "/content/a/jcr:content/b.png", other]),
+                "Delete /content/a only /content/z.html",
+            ),
+            (Action::Delete, Part::More, Some(&[own]), ""),
             (Action::Delete, Part::Folder, None, "Delete /content/a "),
         ] {
             assert_eq!(precise(action, part, urls), expected);
@@ -610,6 +623,21 @@ mod tests {
         change.part = Part::Folder;
         change.urls = None;
         assert_eq!(change.keys(), [ALL_KEY]);
+    }
+
+    #[test]
+    fn all_urls_of_a_page_that_is_gone_are_purged() {
+        let urls = ["/content/a.print.html", "/content/a/jcr:content/b.png", "/content/z.html"];
+        let change = Change {
+            action: Action::Delete,
+            path: "/content/a",
+            part: Part::Path,
+            is_page: false,
+            urls: Some(urls.map(str::to_owned).to_vec()),
+        };
+        assert_eq!(change.purged()[..3], urls);
+        assert_eq!(change.purged()[3..], ["/content/a", "/content/a.html"]);
+        assert_eq!(change.keys(), [format!("/content/a {}", urls.join(" "))]);
     }
 
     #[test]

@@ -322,6 +322,99 @@ async fn what_nobody_knows_is_dropped_with_its_folder() {
     stop.send_replace(true);
 }
 
+/// What nobody knows is what lies under the same `.stat` files: no flush says that nothing else is touched.
+#[tokio::test(flavor = "multi_thread")]
+async fn without_an_account_of_urls_a_page_goes_with_its_stat_files() {
+    let (dir, repository) = (tempfile::tempdir().unwrap(), Repository::memory().unwrap());
+    let caches = ["precise", "purge", "purge_keys"].map(|kind| {
+        let cache = Cache::start();
+        let target = Property::text(&*cache.target);
+        let properties = [("transportUri", target), ("serializationType", Property::text(kind))];
+        put_agent(&repository, "publish", kind, &properties);
+        cache
+    });
+    put(&repository, "/content/before", page("before", "x"));
+    let queues = queues(&dir).await;
+    // `follow` alone asks nobody; a ledger that cannot tell gives the same answer.
+    let sender = replicator("publish", &repository, &queues);
+    sender.follow(SystemTime::now()).await.unwrap();
+    let (stop, stopped) = watch::channel(false);
+    tokio::spawn(sender.clone().run(stopped));
+    let [precise, purge, keys] = &caches;
+    for (round, ask) in [None, Some(Ledger)].into_iter().enumerate() {
+        if let Some(ledger) = ask {
+            sender.ask(Arc::new(ledger));
+        }
+        put(&repository, "/content/b", page("b", &format!("round {round}")));
+        sender.follow(SystemTime::now()).await.unwrap();
+        let seen = precise.wait_for(round + 1).await;
+        assert!(seen[round].contains("cq-action: activate\n"), "{seen:?}");
+        assert!(seen[round].contains("cq-handle: /content/b\n"), "{seen:?}");
+        assert!(!seen[round].contains("cq-action-scope"), "{seen:?}");
+        assert!(seen[round].ends_with("\n/content/b.html\n"), "{seen:?}");
+        let seen = purge.wait_for(2 * round + 2).await[2 * round..].join("\n");
+        for line in ["PURGE /content/b HTTP/1.1", "PURGE /content/b.html HTTP/1.1"] {
+            assert!(seen.contains(line), "{seen}");
+        }
+        let seen = keys.wait_for(round + 1).await;
+        assert!(seen[round].contains("surrogate-key: /content/b\n"), "{seen:?}");
+    }
+    stop.send_replace(true);
+}
+
+/// A ledger that knows which URLs a page has.
+#[derive(Debug)]
+struct Forms;
+
+impl Affected for Forms {
+    fn affected(
+        &self,
+        _: &Snapshot,
+        _: &Snapshot,
+        _: &[NodePath],
+    ) -> tympan_replicate::Result<Reach> {
+        let urls = ["/content/b.html", "/content/b.print.html", "/content/teaser.html"];
+        Ok(Reach::Urls(urls.map(str::to_owned).to_vec()))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_page_that_is_gone_is_purged_in_all_its_forms() {
+    let (dir, repository) = (tempfile::tempdir().unwrap(), Repository::memory().unwrap());
+    let caches = ["precise", "purge", "purge_keys"].map(|kind| {
+        let cache = Cache::start();
+        let target = Property::text(&*cache.target);
+        let properties = [("transportUri", target), ("serializationType", Property::text(kind))];
+        put_agent(&repository, "publish", kind, &properties);
+        cache
+    });
+    put(&repository, "/content/b", page("b", "x"));
+    let queues = queues(&dir).await;
+    let sender = replicator("publish", &repository, &queues);
+    sender.ask(Arc::new(Forms));
+    sender.follow(SystemTime::now()).await.unwrap();
+    let mut session = repository.session("ann").unwrap();
+    session.remove(&path("/content/b")).unwrap();
+    session.commit("remove", SystemTime::now()).unwrap();
+    sender.follow(SystemTime::now()).await.unwrap();
+    let (stop, stopped) = watch::channel(false);
+    tokio::spawn(sender.clone().run(stopped));
+    let [precise, purge, keys] = &caches;
+    // The files of the handle go; what is gone is not fetched again.
+    let seen = precise.wait_for(1).await;
+    assert!(seen[0].contains("cq-action: delete\n"), "{seen:?}");
+    assert!(seen[0].ends_with("\n\n/content/teaser.html\n"), "{seen:?}");
+    let seen = purge.wait_for(4).await.join("\n");
+    for url in ["/content/b", "/content/b.html", "/content/b.print.html", "/content/teaser.html"] {
+        assert!(seen.contains(&format!("PURGE {url} HTTP/1.1")), "{url}: {seen}");
+    }
+    let seen = keys.wait_for(1).await;
+    let expected =
+        "surrogate-key: /content/b /content/b.html /content/b.print.html /content/teaser.html\n";
+    assert!(seen[0].contains(expected), "{seen:?}");
+    stop.send_replace(true);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_queue_waits_for_a_cache_that_refuses_and_others_go_on() {
     let (dir, repository) = (tempfile::tempdir().unwrap(), Repository::memory().unwrap());
