@@ -8,6 +8,7 @@
 //!   request may take, and share its answer.
 //! * What is sent to a back end is sent once, and what was asked about the same subject before is asked again.
 //! * A back end that fails `FAILURES` times in a row is left alone for `retry_after`; then one request tries it.
+//! * The answers kept for a back end take no more than `MOST_BYTES` of memory, or one answer where a single one takes more.
 //!
 //! On failure: the copy is used while it is younger than `max_stale`; then there is no value, and the template prints what
 //! it has in its place.
@@ -27,8 +28,9 @@ use parking_lot::{Condvar, Mutex};
 /// Failures in a row after which a back end is left alone.
 const FAILURES: u32 = 5;
 
-/// Answers kept for one back end; the oldest goes first.
+/// Answers kept for one back end, and the memory that they take together, in bytes; the oldest goes first.
 const MOST_COPIES: usize = 2_000;
+const MOST_BYTES: usize = 64 << 20;
 
 /// The longest path that is asked for.
 const LONGEST_PATH: usize = 2_000;
@@ -138,6 +140,8 @@ struct Counters {
 #[derive(Debug, Default)]
 struct State {
     copies: HashMap<String, Kept>,
+    /// The memory that the copies take, in bytes.
+    bytes: usize,
     /// The addresses that are asked now.
     running: Vec<String>,
     failures: u32,
@@ -150,6 +154,8 @@ struct State {
 #[derive(Debug, Clone)]
 struct Kept {
     value: Value,
+    /// The memory that it takes, in bytes.
+    bytes: usize,
     read: Instant,
     /// The number of its arrival.
     arrival: u64,
@@ -250,7 +256,7 @@ impl BackEnds {
         let answer = self.fetch.send(&url, body, back_end.timeout, back_end.max_bytes);
         let answer = answer.and_then(|bytes| match bytes.is_empty() {
             true => Ok(Value::from(true)),
-            false => read_json(&bytes),
+            false => read_json(&bytes).map(|(value, _)| value),
         });
         let mut state = place.state.lock();
         // Also what failed may have come through.
@@ -280,9 +286,9 @@ impl BackEnds {
         let mut state = place.state.lock();
         place.settle(&mut state, path, (name, now), answer.as_ref().err());
         match answer {
-            Ok(value) => {
+            Ok((value, bytes)) => {
                 let is_outdated = state.sent != sent;
-                state.keep(path, &value, (now, is_outdated));
+                state.keep(path, (&value, bytes), (now, is_outdated));
                 Some(value)
             }
             Err(_) => place.stand_in(&state, path, now),
@@ -290,11 +296,25 @@ impl BackEnds {
     }
 }
 
-/// Reads an answer.
-fn read_json(bytes: &[u8]) -> Result<Value, String> {
+/// Reads an answer; tells about how many bytes of memory it takes.
+fn read_json(bytes: &[u8]) -> Result<(Value, usize), String> {
     let value: serde_json::Value =
         serde_json::from_slice(bytes).map_err(|error| format!("the answer is no JSON: {error}"))?;
-    Ok(Value::from(Serde(&value)))
+    Ok((Value::from(Serde(&value)), memory_of(&value)))
+}
+
+/// Returns about how many bytes a value takes as templates have it: a short answer of many small parts takes far more than
+/// its text.
+fn memory_of(value: &serde_json::Value) -> usize {
+    const PART: usize = 48;
+    PART + match value {
+        serde_json::Value::String(text) => text.len(),
+        serde_json::Value::Array(parts) => parts.iter().map(memory_of).sum(),
+        serde_json::Value::Object(members) => {
+            members.iter().map(|(name, value)| PART + name.len() + memory_of(value)).sum()
+        }
+        _ => 0,
+    }
 }
 
 impl Place {
@@ -404,16 +424,27 @@ impl Place {
 }
 
 impl State {
-    fn keep(&mut self, path: &str, value: &Value, (now, is_outdated): (Instant, bool)) {
+    fn keep(
+        &mut self,
+        path: &str,
+        (value, bytes): (&Value, usize),
+        (now, is_outdated): (Instant, bool),
+    ) {
         self.arrived += 1;
-        if self.copies.len() >= MOST_COPIES && !self.copies.contains_key(path) {
-            let oldest = self.copies.iter().min_by_key(|(_, copy)| copy.read);
-            if let Some(oldest) = oldest.map(|(path, _)| path.clone()) {
-                self.copies.remove(&oldest);
-            }
+        let bytes = bytes + path.len();
+        let arrival = self.arrived;
+        let copy = Kept { value: value.clone(), bytes, read: now, arrival, is_outdated };
+        self.bytes += bytes;
+        if let Some(old) = self.copies.insert(path.to_owned(), copy) {
+            self.bytes -= old.bytes;
         }
-        let copy = Kept { value: value.clone(), read: now, arrival: self.arrived, is_outdated };
-        self.copies.insert(path.to_owned(), copy);
+        while self.copies.len() > 1 && (self.copies.len() > MOST_COPIES || self.bytes > MOST_BYTES)
+        {
+            let oldest = self.copies.iter().min_by_key(|(_, copy)| (copy.read, copy.arrival));
+            let Some(oldest) = oldest.map(|(path, _)| path.clone()) else { return };
+            let gone = self.copies.remove(&oldest);
+            self.bytes -= gone.map_or(0, |gone| gone.bytes);
+        }
     }
 
     /// Notes that something was sent to a path: what is known of its subject may have changed.
@@ -459,6 +490,28 @@ fn check_path(path: &str) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn copies_are_bounded_by_what_they_take() {
+        let mut state = State::default();
+        let now = Instant::now();
+        let mut keep = |path: &str, bytes: usize| {
+            state.keep(path, (&Value::from(1), bytes), (now, false));
+            let mut kept: Vec<_> = state.copies.keys().cloned().collect();
+            kept.sort_unstable();
+            assert_eq!(state.bytes, state.copies.values().map(|copy| copy.bytes).sum::<usize>());
+            kept.join(" ")
+        };
+        assert_eq!(keep("/a", MOST_BYTES / 2), "/a");
+        assert_eq!(keep("/b", MOST_BYTES / 4), "/a /b");
+        assert_eq!(keep("/c", MOST_BYTES / 2), "/b /c");
+        assert_eq!(keep("/b", 1), "/b /c");
+        assert_eq!(keep("/d", 2 * MOST_BYTES), "/d", "one is kept whatever it takes");
+        assert_eq!(keep("/e", 1), "/e");
+        // Two bytes of text for each part.
+        let (_, bytes) = read_json(format!("[{}1]", "1,".repeat(10_000)).as_bytes()).unwrap();
+        assert!(bytes > 400_000, "{bytes}");
+    }
 
     #[test]
     fn paths_stay_below_the_base() {
