@@ -23,7 +23,7 @@ use crate::body::{Body, BodyNode};
 use crate::borrowed::{BorrowedNode, BorrowedProperty};
 use crate::boundary::{has_ordered_children, is_container, is_own_content};
 use crate::record::{BodyPlace, Record, Summary, summary_of};
-use crate::repository::Shared;
+use crate::repository::{MAIN, Shared};
 use crate::siblings::OrderEdits;
 use crate::subtree::JCR_CONTENT;
 use crate::version::VersionEdits;
@@ -277,6 +277,14 @@ impl Snapshot {
     #[must_use]
     pub fn root_id(&self) -> ChunkId {
         self.0.root
+    }
+
+    /// Tells whether this is the newest state of `main`, at this moment.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub fn is_newest(&self) -> Result<bool> {
+        Ok(self.0.shared.chunks.read_ref(MAIN)? == Some(self.0.root))
     }
 
     /// Finds the node at a path.
