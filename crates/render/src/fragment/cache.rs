@@ -1,6 +1,6 @@
 //! Kept fragments: found by the place of a component and the variation of a request.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -15,8 +15,6 @@ use crate::touched::Touched;
 
 /// How long a request waits for another one that draws the same.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Roots that are remembered, so that a request that began before a change does not take the cache back.
-const MAX_PAST: usize = 64;
 /// Fragments that were evicted and are remembered, to tell how large the cache should be.
 const MAX_GHOSTS: usize = 50_000;
 /// What a fragment takes beside its text and dependencies.
@@ -152,7 +150,6 @@ struct Ghost {
 struct State {
     /// The state of content that everything kept is true for.
     snapshot: Option<Snapshot>,
-    past: VecDeque<ChunkId>,
     places: HashMap<Arc<str>, Place>,
     bytes: usize,
     clock: u64,
@@ -187,29 +184,24 @@ impl FragmentCache {
         Arc::new(Self { state: Mutex::default(), ready: Condvar::new(), options })
     }
 
-    /// Brings the cache to the state of a request; false if the request looks at an older one, and has to draw for
-    /// itself.
+    /// Brings the cache to the state of a request; false if the request looks at another state than the newest, and has to
+    /// draw for itself: the cache never goes back, nor to a branch.
     pub(crate) fn follow(&self, snapshot: &Snapshot) -> bool {
         let root = snapshot.root_id();
         let mut state = self.state.lock();
-        match &state.snapshot {
-            Some(known) if known.root_id() == root => return true,
-            Some(_) if state.past.contains(&root) => return false,
-            None => state.snapshot = Some(snapshot.clone()),
-            Some(known) => {
-                let touched = Touched::between(known, snapshot);
-                let before = known.root_id();
-                state.past.push_back(before);
-                if state.past.len() > MAX_PAST {
-                    state.past.pop_front();
-                }
-                state.snapshot = Some(snapshot.clone());
-                match touched {
-                    Ok(touched) => self.invalidate(&mut state, &touched),
-                    Err(error) => {
-                        tracing::warn!(error = %error, "fragments are dropped, as two states cannot be compared");
-                        state.remove_if(|_, _| true);
-                    }
+        if state.snapshot.as_ref().is_some_and(|known| known.root_id() == root) {
+            return true;
+        }
+        // Asked while nobody else can move the cache, so that of two requests the later state stays.
+        if !snapshot.is_newest().unwrap_or(false) {
+            return false;
+        }
+        if let Some(known) = state.snapshot.replace(snapshot.clone()) {
+            match Touched::between(&known, snapshot) {
+                Ok(touched) => self.invalidate(&mut state, &touched),
+                Err(error) => {
+                    tracing::warn!(error = %error, "fragments are dropped, as two states cannot be compared");
+                    state.remove_if(|_, _| true);
                 }
             }
         }

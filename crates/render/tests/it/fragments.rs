@@ -295,6 +295,22 @@ fn an_older_state_is_drawn_for_itself() {
 }
 
 #[test]
+fn an_older_state_that_nobody_drew_yet_takes_the_cache_not_back() {
+    let kept = Kept::always();
+    kept.twice(HOME);
+    let text = "/content/site/en/jcr:content/root/one";
+    kept.set(text, "text", "Between");
+    let between = kept.site.repository.snapshot().unwrap();
+    kept.set(text, "text", "Newest");
+    kept.twice(HOME);
+    let request = RenderRequest { recording: Recording::Paths, ..RenderRequest::get(HOME) };
+    let drawn = kept.renderer.render(&between, &request);
+    assert!(body_text(&drawn).contains("Between"), "{}", body_text(&drawn));
+    assert_eq!(drawn.fragments, FragmentCounts::default());
+    assert_eq!(kept.twice(HOME)[0], counts(3, 0, 0), "the newest state has its fragments still");
+}
+
+#[test]
 fn a_template_sees_what_it_includes_without_marks() {
     for template in [
         "{% set one = include(\"root/one\") %}{{ one|length }}",
