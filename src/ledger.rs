@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use std::{fmt, fs};
 
 use http::HeaderName;
-use tympan_content::{NodePath, Snapshot};
+use tympan_content::{NodePath, Snapshot, Viewer};
 use tympan_render::RenderRequest;
 use tympan_render::ledger::{Error, Ledger, LedgerOptions, MAX_URLS};
 use tympan_replicate::{Affected, Reach};
@@ -104,7 +104,8 @@ impl Affected for Reached {
         let draw = |state: &Snapshot, request: &RenderRequest<'_>| {
             instance.as_ref()?.draw_for_visitors(state, request)
         };
-        match self.ledger.step(before, after, &draw) {
+        let [before, after] = [before, after].map(|state| state.seen_by(&Viewer::anonymous()));
+        match self.ledger.step(&before, &after, &draw) {
             Ok(affected) if affected.scopes.is_empty() => Ok(Reach::Urls(affected.urls)),
             Ok(affected) => Ok(Reach::Below { urls: affected.urls, folders: affected.scopes }),
             Err(Error::Compare(error)) => match *error {

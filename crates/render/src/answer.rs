@@ -466,6 +466,7 @@ impl Answer<'_> {
             user: self.request.visitor.user.to_owned(),
             form: Parameters::parse(self.request.form),
             fills_includes: self.request.fills_includes,
+            is_offline: self.request.is_offline,
         };
         Arc::new(Scope {
             scripts: Arc::clone(&self.scripts),

@@ -1,7 +1,10 @@
-//! What a drawing depends on: aspects of paths, small enough to be kept for every URL of a site.
+//! What a drawing depends on: aspects of paths, small enough to be kept for every URL of a site, and answers of lists.
 //!
-//! In: paths and the [`Aspects`] of each that were read. Out: [`Dependencies`], a sorted set of hashes that is compared
-//! with what a change touched.
+//! In: paths and the [`Aspects`] of each that were read, and the lists that were asked for. Out: [`Dependencies`], a sorted
+//! set of hashes that is compared with what a change touched.
+//!
+//! A list has a scope like everything that was read. Who can ask it again goes by its answer instead
+//! ([`Dependencies::own_aspects_of`]).
 //!
 //! Invariants
 //! * Two sets that share no aspect of any path are about different things. Hashes that collide make a drawing depend on
@@ -11,11 +14,14 @@
 //! Not here: who reads ([`crate::reads`]), what a change touches ([`crate::touched`]).
 
 use std::fmt;
+use std::sync::Arc;
 
 use tympan_content::NodePath;
 
-/// The version of hashes and aspects, as they are stored.
-pub(crate) const FORMAT: i64 = 2;
+use crate::listing::Listing;
+
+/// The version of hashes, aspects and lists, as they are stored.
+pub(crate) const FORMAT: i64 = 3;
 
 /// The bits below this one have a meaning each; those from here on stand for names of properties.
 const FIRST_PROPERTY: u32 = 16;
@@ -73,6 +79,23 @@ impl Aspects {
     pub const TITLES_BELOW: Self = Self(1 << 12);
     /// When and by whom it was made, saved or activated, as properties say: they change with everything and show seldom.
     pub const STAMPS: Self = Self(1 << 13);
+    /// What lists select and order the pages below by, and their titles and dates in headers do not tell: tags, and the
+    /// date that a page gives itself.
+    pub const MARKS_BELOW: Self = Self(1 << 14);
+    /// Whatever can be told of nodes below a path.
+    pub(crate) const ANY_BELOW: Self = Self(
+        Self::CHILDREN.0
+            | Self::CHILD_HEADS.0
+            | Self::CHILD_DATES.0
+            | Self::HEADS_BELOW.0
+            | Self::DATES_BELOW.0
+            | Self::TITLES_BELOW.0
+            | Self::MARKS_BELOW.0
+            | Self::DOCUMENT.0
+            | Self::BELOW.0,
+    );
+    /// The answer of a list, whose hash stands in place of a path's.
+    pub(crate) const ANSWER: Self = Self(1 << 15);
     /// All properties.
     pub const PROPERTIES: Self = Self(!0 << FIRST_PROPERTY | 1 << 13);
     /// Everything.
@@ -122,7 +145,7 @@ impl Aspects {
 
 impl fmt::Debug for Aspects {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const NAMES: [&str; 14] = [
+        const NAMES: [&str; 16] = [
             "existence",
             "children",
             "head",
@@ -137,6 +160,8 @@ impl fmt::Debug for Aspects {
             "any-script",
             "titles-below",
             "stamps",
+            "marks-below",
+            "answer",
         ];
         let named = NAMES.iter().enumerate().filter(|(bit, _)| self.0 & (1 << bit) != 0);
         let mut words: Vec<&str> = named.map(|(_, name)| *name).collect();
@@ -149,15 +174,22 @@ impl fmt::Debug for Aspects {
     }
 }
 
-/// A set of aspects of paths, sorted by the hashes of the paths.
+/// A set of aspects of paths, sorted by the hashes of the paths, and of lists.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Dependencies(Box<[Dependency]>);
+pub struct Dependencies {
+    pairs: Box<[Dependency]>,
+    /// Sorted by their identifiers.
+    listings: Box<[Arc<Listing>]>,
+}
 
 /// The hash of a path, and what of it matters.
 pub(crate) type Dependency = (u64, Aspects);
 
 /// Stands for a path that every change touches.
 pub(crate) const ANYTHING: u64 = 0;
+
+/// More lists than this are replaced by their scopes.
+const MAX_LISTINGS: usize = 64;
 
 impl Dependencies {
     /// More paths than this are replaced by the subtrees that hold them.
@@ -166,8 +198,15 @@ impl Dependencies {
     /// Makes the set of what was noted.
     #[must_use]
     pub fn of(noted: &[(NodePath, Aspects)]) -> Self {
-        let set = Self::of_pairs(noted.iter().map(|(path, aspects)| (hash_path(path), *aspects)));
-        if set.0.len() <= Self::MAX {
+        Self::with(noted, &[])
+    }
+
+    /// Makes the set of what was noted and of lists.
+    pub(crate) fn with(noted: &[(NodePath, Aspects)], listings: &[Arc<Listing>]) -> Self {
+        let listings = || listings.iter().cloned();
+        let pairs = noted.iter().map(|(path, aspects)| (hash_path(path), *aspects));
+        let set = Self::of_parts(pairs, listings());
+        if set.pairs.len() <= Self::MAX {
             return set;
         }
         // The scope of a site: `/content/site`, `/apps/site`, `/content/dam`.
@@ -180,27 +219,39 @@ impl Dependencies {
             }
             hash_path(&scope)
         };
-        Self::of_pairs(noted.iter().map(|(path, _)| (scope(path), Aspects::BELOW)))
+        let pairs = noted.iter().map(|(path, _)| (scope(path), Aspects::BELOW));
+        Self::of_parts(pairs, listings())
     }
 
     /// Makes the set that every change touches.
     pub(crate) fn anything() -> Self {
-        Self(Box::new([(ANYTHING, Aspects::ALL)]))
+        Self::of_parts(std::iter::once((ANYTHING, Aspects::ALL)), std::iter::empty())
     }
 
     /// Makes the set that every change of a script touches.
     pub(crate) fn any_script() -> Self {
-        Self(Box::new([(hash("/apps"), Aspects::ANY_SCRIPT)]))
+        let pair = (hash("/apps"), Aspects::ANY_SCRIPT);
+        Self::of_parts(std::iter::once(pair), std::iter::empty())
     }
 
     /// Makes the set of all of these.
-    pub(crate) fn join<'a>(sets: impl Iterator<Item = &'a Self>) -> Self {
-        Self::of_pairs(sets.flat_map(|set| set.0.iter().copied()))
+    pub(crate) fn join<'a>(sets: impl Iterator<Item = &'a Self> + Clone) -> Self {
+        let pairs = sets.clone().flat_map(|set| set.pairs.iter().copied());
+        Self::of_parts(pairs, sets.flat_map(|set| set.listings.iter().cloned()))
     }
 
     /// Sorts and joins.
-    fn of_pairs(pairs: impl Iterator<Item = Dependency>) -> Self {
+    fn of_parts(
+        pairs: impl Iterator<Item = Dependency>,
+        listings: impl Iterator<Item = Arc<Listing>>,
+    ) -> Self {
+        let mut listings: Vec<Arc<Listing>> = listings.collect();
+        listings.sort_unstable_by_key(|one| one.id());
+        listings.dedup_by_key(|one| one.id());
         let mut sorted: Vec<Dependency> = pairs.collect();
+        if listings.len() > MAX_LISTINGS {
+            sorted.extend(listings.drain(..).map(|one| one.scope()));
+        }
         sorted.sort_unstable_by_key(|(path, _)| *path);
         sorted.dedup_by(|(path, aspects), (kept, joined)| {
             let is_same = path == kept;
@@ -209,60 +260,114 @@ impl Dependencies {
             }
             is_same
         });
-        Self(sorted.into())
+        Self { pairs: sorted.into(), listings: listings.into() }
     }
 
     /// Returns the set of both.
     pub(crate) fn union(&self, other: &Self) -> Self {
-        Self::of_pairs(self.0.iter().chain(&other.0).copied())
+        Self::join([self, other].into_iter())
     }
 
     /// Tells whether everything of the other set is in this one.
     pub(crate) fn holds(&self, other: &Self) -> bool {
-        other.0.iter().all(|(path, aspects)| self.aspects_of(*path).holds(*aspects))
+        other.pairs.iter().all(|(path, aspects)| self.read_at(*path).holds(*aspects))
+            && other.listings.iter().all(|one| {
+                let (path, aspects) = one.scope();
+                self.has_listing(one.id()) || self.read_at(path).holds(aspects)
+            })
     }
 
-    /// Returns what of a path is in the set.
+    /// Returns what of a path was read, lists left out.
+    fn read_at(&self, path: u64) -> Aspects {
+        let found = self.pairs.binary_search_by_key(&path, |(path, _)| *path).ok();
+        found.and_then(|at| self.pairs.get(at)).map_or(Aspects::default(), |(_, aspects)| *aspects)
+    }
+
+    fn has_listing(&self, id: u64) -> bool {
+        self.listings.binary_search_by_key(&id, |one| one.id()).is_ok()
+    }
+
+    /// Returns what of a path is in the set, the scopes of lists included.
     pub(crate) fn aspects_of(&self, path: u64) -> Aspects {
-        let found = self.0.binary_search_by_key(&path, |(path, _)| *path).ok();
-        found.and_then(|at| self.0.get(at)).map_or(Aspects::default(), |(_, aspects)| *aspects)
+        let scopes = self.listings.iter().map(|one| one.scope()).filter(|(own, _)| *own == path);
+        scopes.fold(self.read_at(path), |all, (_, aspects)| all.and(aspects))
     }
 
-    /// Returns the hashes of the paths.
+    /// Returns the hashes of the paths, the scopes of lists included.
     pub(crate) fn paths(&self) -> impl Iterator<Item = u64> {
-        self.0.iter().map(|(path, _)| *path)
+        let scopes = self.listings.iter().enumerate().map(|(at, one)| (at, one.scope().0));
+        let scopes = scopes.filter(|(at, path)| {
+            let before = self.listings.get(..*at).unwrap_or_default();
+            self.read_at(*path).is_empty() && !before.iter().any(|one| one.scope().0 == *path)
+        });
+        self.pairs.iter().map(|(path, _)| *path).chain(scopes.map(|(_, path)| path))
     }
 
-    /// Returns how many paths there are.
+    /// Returns what of a path is in the set, for who asks lists again: the answer of a list stands at its identifier.
+    pub(crate) fn own_aspects_of(&self, key: u64) -> Aspects {
+        let read = self.read_at(key);
+        if self.has_listing(key) { read.and(Aspects::ANSWER) } else { read }
+    }
+
+    /// Returns the hashes of the paths, and the identifiers of the lists in place of their scopes.
+    pub(crate) fn own_keys(&self) -> impl Iterator<Item = u64> {
+        let listings = self.listings.iter().map(|one| one.id());
+        self.pairs.iter().map(|(path, _)| *path).chain(listings)
+    }
+
+    /// Returns the lists.
+    pub(crate) fn listings(&self) -> impl Iterator<Item = &Arc<Listing>> {
+        self.listings.iter()
+    }
+
+    /// Returns how many paths and lists there are.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.pairs.len() + self.listings.len()
     }
 
     /// Tells whether nothing was read.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.pairs.is_empty() && self.listings.is_empty()
     }
 
-    /// Writes the set as bytes: for each path its hash and its aspects, 8 bytes each, least significant first.
+    /// Writes the set as bytes: how many paths there are, in 4; for each its hash and its aspects, 8 each; then for each
+    /// list its length, in 2, and its text. Numbers begin with their least significant byte.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
-        let pairs = self.0.iter();
-        pairs
-            .flat_map(|(path, aspects)| [path.to_le_bytes(), aspects.0.to_le_bytes()])
-            .flatten()
-            .collect()
+        let count = u32::try_from(self.pairs.len()).unwrap_or(u32::MAX);
+        let mut bytes = count.to_le_bytes().to_vec();
+        for (path, aspects) in &self.pairs {
+            bytes.extend_from_slice(&path.to_le_bytes());
+            bytes.extend_from_slice(&aspects.0.to_le_bytes());
+        }
+        for listing in &self.listings {
+            // No text is longer.
+            let length = u16::try_from(listing.text().len()).unwrap_or(u16::MAX);
+            bytes.extend_from_slice(&length.to_le_bytes());
+            bytes.extend_from_slice(listing.text().as_bytes());
+        }
+        bytes
     }
 
     /// Reads a set; nothing if the bytes are none.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let (numbers, rest) = bytes.as_chunks::<8>();
-        let (pairs, odd) = numbers.as_chunks::<2>();
-        (rest.is_empty() && odd.is_empty()).then_some(())?;
+        let (count, rest) = bytes.split_first_chunk::<4>()?;
+        let length = usize::try_from(u32::from_le_bytes(*count)).ok()?.checked_mul(16)?;
+        let (pairs, mut rest) = rest.split_at_checked(length)?;
+        let (numbers, _) = pairs.as_chunks::<8>();
+        let (pairs, _) = numbers.as_chunks::<2>();
         let pairs = pairs.iter().map(|[path, aspects]| {
             (u64::from_le_bytes(*path), Aspects(u64::from_le_bytes(*aspects)))
         });
-        Some(Self::of_pairs(pairs))
+        let mut listings = Vec::new();
+        while !rest.is_empty() {
+            let (length, behind) = rest.split_first_chunk::<2>()?;
+            let (text, behind) = behind.split_at_checked(u16::from_le_bytes(*length).into())?;
+            listings.push(Arc::new(Listing::parse(std::str::from_utf8(text).ok()?)?));
+            rest = behind;
+        }
+        Some(Self::of_parts(pairs, listings.into_iter()))
     }
 }
 
@@ -292,6 +397,7 @@ pub(crate) fn mix(number: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::listing::Question;
 
     fn path(text: &str) -> NodePath {
         NodePath::new(text).unwrap()
@@ -312,14 +418,43 @@ mod tests {
         assert_eq!(format!("{aspects:?}"), "existence+some-properties");
     }
 
+    fn listing(root: &str) -> Arc<Listing> {
+        Arc::new(Listing::new(Question::Tags { root: path(root) }).unwrap())
+    }
+
     #[test]
     fn sets_are_read_back() {
-        let set = Dependencies::of(&[(path("/a/b"), Aspects::ALL), (path("/c"), Aspects::DATE)]);
-        assert_eq!(Dependencies::from_bytes(&set.to_bytes()), Some(set.clone()));
-        assert_eq!(Dependencies::from_bytes(&[0; 15]), None);
-        assert_eq!(Dependencies::from_bytes(&[0; 24]), None);
-        assert!(set.holds(&set) && set.holds(&Dependencies::default()));
-        assert!(!Dependencies::default().holds(&set));
+        let noted = [(path("/a/b"), Aspects::ALL), (path("/c"), Aspects::DATE)];
+        for set in [
+            Dependencies::default(),
+            Dependencies::of(&noted),
+            Dependencies::with(&noted, &[listing("/x"), listing("/c")]),
+        ] {
+            assert_eq!(Dependencies::from_bytes(&set.to_bytes()), Some(set.clone()));
+            assert!(set.holds(&set) && set.holds(&Dependencies::default()));
+            assert_eq!(Dependencies::default().holds(&set), set.is_empty());
+        }
+        for bytes in [&[0; 3][..], &[0, 0, 0, 0, 1], &[1, 0, 0, 0, 9], &[0, 0, 0, 0, 1, 0, b'x']] {
+            assert_eq!(Dependencies::from_bytes(bytes), None);
+        }
+    }
+
+    #[test]
+    fn a_list_counts_by_its_answer_or_by_its_scope() {
+        let list = listing("/c");
+        let set = Dependencies::with(&[(path("/c"), Aspects::DATE)], &[Arc::clone(&list)]);
+        let (at, scope) = list.scope();
+        assert_eq!(set.aspects_of(at), Aspects::DATE.and(scope));
+        assert_eq!(set.own_aspects_of(at), Aspects::DATE);
+        assert_eq!(set.own_aspects_of(list.id()), Aspects::ANSWER);
+        assert_eq!(set.paths().collect::<Vec<_>>(), [at]);
+        assert_eq!(set.own_keys().collect::<Vec<_>>(), [at, list.id()]);
+        // Too many of them.
+        let many: Vec<_> = (0..=MAX_LISTINGS).map(|one| listing(&format!("/{one}"))).collect();
+        let folded = Dependencies::with(&[], &many);
+        assert_eq!((folded.listings().count(), folded.len()), (0, MAX_LISTINGS + 1));
+        let last = Dependencies::with(&[], &many[MAX_LISTINGS..]);
+        assert!(folded.holds(&last) && !last.holds(&folded));
     }
 
     #[test]

@@ -29,6 +29,7 @@ mod json;
 pub mod ledger;
 mod library;
 mod link;
+mod listing;
 mod message;
 mod page;
 mod policy;

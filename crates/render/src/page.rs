@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use tympan_content::{Date, JCR_CONTENT, Node, NodePath, Property, Summary, Value};
 
 use crate::link::{BLOCKED, Target, encode_path, read};
+use crate::listing::Question;
 use crate::reads::Reader;
 
 /// The folder in which tags are described.
@@ -107,6 +108,19 @@ pub(crate) fn list(
     tag: Option<&str>,
     limit: usize,
 ) -> Vec<Node> {
+    let (path, tagged) = (root.path().clone(), tag.map(str::to_owned));
+    let question = Question::Pages { root: path, order, tag: tagged, limit };
+    reader.listed(question, || select(reader, root, order, tag, limit))
+}
+
+/// Reads what [`list`] returns.
+fn select(
+    reader: &Reader,
+    root: &Node,
+    order: Order,
+    tag: Option<&str>,
+    limit: usize,
+) -> Vec<Node> {
     let mut pages = below(reader, root);
     if let Some(tag) = tag {
         pages.retain(|page| tag_ids(reader, page).iter().any(|id| id == tag));
@@ -184,19 +198,27 @@ pub(crate) fn tag_ids(reader: &Reader, page: &Node) -> Vec<String> {
 
 /// Returns the tags of the pages at and below a root, by title.
 pub(crate) fn tags(reader: &Reader, root: &Node) -> Vec<Tag> {
-    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
-    let pages = std::iter::once(root.clone()).filter(Node::is_page).chain(below(reader, root));
-    for page in pages {
-        for id in tag_ids(reader, &page) {
-            *counts.entry(id).or_default() += 1;
-        }
-    }
+    let counts = tag_counts(reader, root);
     let mut tags: Vec<Tag> =
         counts.into_iter().map(|(id, count)| Tag { count, ..describe_tag(reader, id) }).collect();
     tags.sort_by(|left, right| {
         (left.title.to_lowercase(), &left.id).cmp(&(right.title.to_lowercase(), &right.id))
     });
     tags
+}
+
+/// Returns the tags of the pages at and below a root, and how many of these carry each.
+pub(crate) fn tag_counts(reader: &Reader, root: &Node) -> BTreeMap<String, usize> {
+    reader.listed(Question::Tags { root: root.path().clone() }, || {
+        let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+        let pages = std::iter::once(root.clone()).filter(Node::is_page).chain(below(reader, root));
+        for page in pages {
+            for id in tag_ids(reader, &page) {
+                *counts.entry(id).or_default() += 1;
+            }
+        }
+        counts
+    })
 }
 
 /// Looks up the title of a tag.

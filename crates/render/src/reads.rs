@@ -10,6 +10,7 @@
 //!   alone; who reads more of such a node does it through [`Reader::property`], [`Reader::text`] or [`Reader::note_type`].
 //! * A listing covers which pages there are, and which hide. Their titles are noted with
 //!   [`Reader::note_head`] or [`Reader::note_titles_below`], dates are asked for with [`Reader::modified`].
+//! * What [`Reader::listed`] reads decides about its answer alone; what is read of the answer is noted like all else.
 //!
 //! On failure: look-ups that fail answer "nothing there" and leave the error in [`Reader::failure`], which the
 //! renderer asks before it hands anything out.
@@ -23,6 +24,7 @@ use tympan_content::query::{Page, QueryEngine, Request};
 use tympan_content::{Date, Error, Node, NodePath, Property, Result, Snapshot, Summary, Viewer};
 
 use crate::dependency::{Aspects, Dependencies};
+use crate::listing::{Listing, Question};
 
 /// Whether a request keeps the paths it read, or counts only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -43,6 +45,8 @@ pub struct Reads {
     pub queries: u64,
     /// What was read where, in order; empty unless paths were asked for. A path may come more than once.
     pub paths: Vec<(NodePath, Aspects)>,
+    /// The lists that were asked for, in place of what they read.
+    pub(crate) listings: Vec<Arc<Listing>>,
     /// What was read for kept fragments, when they were drawn.
     pub kept: Vec<Arc<Dependencies>>,
     /// What of the request the drawing used.
@@ -55,7 +59,7 @@ impl Reads {
     /// Returns what the drawing depends on, as the ledger keeps it.
     #[must_use]
     pub fn dependencies(&self) -> Dependencies {
-        joined(&self.paths, &self.kept)
+        joined(&self.paths, &self.listings, &self.kept)
     }
 }
 
@@ -86,8 +90,10 @@ impl Facts {
     pub const FAULT: Self = Self(1 << 9);
     /// What an index had found so far.
     pub const INDEX: Self = Self(1 << 10);
+    /// What lies below `/home`: users see what is their own there.
+    pub const ACCOUNTS: Self = Self(1 << 11);
 
-    const NAMES: [&str; 11] = [
+    const NAMES: [&str; 12] = [
         "page",
         "url",
         "parameters",
@@ -99,6 +105,7 @@ impl Facts {
         "host",
         "fault",
         "index",
+        "accounts",
     ];
 
     /// Returns the facts of both.
@@ -306,6 +313,21 @@ impl Reader {
         self.also(node.path(), Aspects::DATES_BELOW);
     }
 
+    /// Reads a list. In place of all that is read for it, the question is noted.
+    pub(crate) fn listed<T>(&self, question: Question, read: impl FnOnce() -> T) -> T {
+        let Some(notes) = &self.notes else { return read() };
+        let Some(listing) = Listing::new(question) else { return read() };
+        let before = notes.lock().paths.len();
+        let found = read();
+        let mut notes = notes.lock();
+        notes.paths.truncate(before);
+        let known = notes.listings.get(notes.begin.listings..).unwrap_or_default();
+        if !known.iter().any(|known| **known == listing) {
+            notes.listings.push(Arc::new(listing));
+        }
+        found
+    }
+
     /// Notes that a script of a resource type was looked for in these folders.
     pub(crate) fn note_scripts(&self, folders: Arc<[NodePath]>) {
         let Some(notes) = &self.notes else { return };
@@ -402,6 +424,7 @@ impl Reader {
         notes.begin = Begin {
             paths: notes.paths.len(),
             places: notes.places.len(),
+            listings: notes.listings.len(),
             kept: notes.kept.len(),
             depth: outer.depth + 1,
         };
@@ -414,8 +437,9 @@ impl Reader {
         let Some(notes) = &self.notes else { return (Dependencies::default(), facts) };
         let notes = notes.lock();
         let paths = notes.paths.get(notes.begin.paths..).unwrap_or_default();
+        let listings = notes.listings.get(notes.begin.listings..).unwrap_or_default();
         let kept = notes.kept.get(notes.begin.kept..).unwrap_or_default();
-        (joined(paths, kept), facts)
+        (joined(paths, listings, kept), facts)
     }
 
     /// Ends what [`Reader::begin`] began: what was read counts for the component around it, too.
@@ -451,11 +475,12 @@ impl Reader {
     /// Hands out what was read.
     pub(crate) fn take_reads(&self) -> Reads {
         let notes = self.notes.as_ref().map(|notes| std::mem::take(&mut *notes.lock()));
-        let Notes { paths, kept, .. } = notes.unwrap_or_default();
+        let Notes { paths, listings, kept, .. } = notes.unwrap_or_default();
         Reads {
             count: self.count(),
             queries: self.queries(),
             paths,
+            listings,
             kept,
             facts: Facts(self.facts.load(Ordering::Relaxed)),
             max_age: *self.max_age.lock(),
@@ -487,16 +512,19 @@ impl Reader {
     /// Notes a look-up of a child. A name that no node can have will not be there later either.
     fn note_child(&self, node: &Node, name: &str, aspects: Aspects) {
         self.count.fetch_add(1, Ordering::Relaxed);
-        if let Some(notes) = &self.notes
+        if self.notes.is_some()
             && let Ok(path) = node.path().child(name)
         {
-            notes.lock().add(&path, aspects);
+            self.also(&path, aspects);
         }
     }
 
     /// Notes something more about what was looked up already.
     fn also(&self, path: &NodePath, aspects: Aspects) {
         if let Some(notes) = &self.notes {
+            if leads_to_accounts(path, aspects) {
+                self.note_fact(Facts::ACCOUNTS);
+            }
             notes.lock().add(path, aspects);
         }
     }
@@ -513,6 +541,7 @@ struct Notes {
     paths: Vec<(NodePath, Aspects)>,
     /// Where scripts were looked for, once for each type.
     places: Vec<Arc<[NodePath]>>,
+    listings: Vec<Arc<Listing>>,
     kept: Vec<Arc<Dependencies>>,
     /// Where the component began that is drawn now.
     begin: Begin,
@@ -523,6 +552,7 @@ struct Notes {
 struct Begin {
     paths: usize,
     places: usize,
+    listings: usize,
     kept: usize,
     depth: usize,
 }
@@ -535,8 +565,12 @@ pub(crate) struct Mark {
 }
 
 /// Joins notes with what was read for kept fragments.
-fn joined(paths: &[(NodePath, Aspects)], kept: &[Arc<Dependencies>]) -> Dependencies {
-    let own = Dependencies::of(paths);
+fn joined(
+    paths: &[(NodePath, Aspects)],
+    listings: &[Arc<Listing>],
+    kept: &[Arc<Dependencies>],
+) -> Dependencies {
+    let own = Dependencies::with(paths, listings);
     if kept.is_empty() {
         return own;
     }
@@ -560,6 +594,15 @@ fn whole(node: &Node) -> Aspects {
     match node.primary_type() {
         "nt:file" | "dam:Asset" => own.and(Aspects::DOCUMENT).and(Aspects::BELOW),
         _ => own,
+    }
+}
+
+/// Tells whether accounts were read: at their path, or in a list of what is below the root.
+fn leads_to_accounts(path: &NodePath, aspects: Aspects) -> bool {
+    let text = path.as_str();
+    match text.strip_prefix("/home") {
+        Some(rest) => rest.is_empty() || rest.starts_with('/'),
+        None => text == "/" && aspects.overlaps(Aspects::ANY_BELOW),
     }
 }
 

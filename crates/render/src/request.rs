@@ -29,6 +29,8 @@ pub struct RenderRequest<'a> {
     pub form: &'a str,
     /// Whether who asks fills in includes, so that parts for single visitors may be left to it.
     pub fills_includes: bool,
+    /// Whether no other system is asked: the drawing is for comparison and goes to nobody.
+    pub is_offline: bool,
 }
 
 /// What components may ask to tell visitors apart.

@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use tympan_content::{BorrowedNode, JCR_CONTENT, Node, NodePath, Snapshot, Summary, Viewer};
 
 use crate::Result;
-use crate::dependency::{ANYTHING, Aspects, Dependencies, hash};
+use crate::dependency::{ANYTHING, Aspects, Dependencies, Dependency, hash};
 
 /// Properties that lead URLs to nodes, or make URLs of paths: of any link, wherever it stands.
 const ROUTES: [&str; 6] = [
@@ -33,7 +33,13 @@ const SCRIPT_ENDING: &str = ".j2";
 
 /// What a page that navigations show, and any page, changes above it when it comes or goes.
 const SHOWN: Aspects = Aspects::CHILD_HEADS.and(Aspects::CHILD_DATES);
-const LISTED: Aspects = Aspects::HEADS_BELOW.and(Aspects::DATES_BELOW).and(Aspects::TITLES_BELOW);
+const LISTED: Aspects = Aspects::HEADS_BELOW
+    .and(Aspects::DATES_BELOW)
+    .and(Aspects::TITLES_BELOW)
+    .and(Aspects::MARKS_BELOW);
+
+/// Properties of a page's content that lists select and order by.
+const MARKS: [&str; 3] = ["cq:tags", "date", "jcr:primaryType"];
 
 /// Aspects of paths that two states have differently.
 #[derive(Debug, Clone, Default)]
@@ -94,7 +100,7 @@ impl Touched {
     /// Tells whether a drawing that read these may differ.
     #[must_use]
     pub fn concerns(&self, read: &Dependencies) -> bool {
-        if self.is_everything {
+        if self.is_everything || read.listings().any(|one| self.touches(one.scope())) {
             return true;
         }
         if read.len() < self.aspects.len() {
@@ -103,6 +109,11 @@ impl Touched {
             });
         }
         self.aspects.iter().any(|(path, own)| own.overlaps(read.aspects_of(*path)))
+    }
+
+    /// Tells whether something of a path differs.
+    pub(crate) fn touches(&self, (path, aspects): Dependency) -> bool {
+        self.aspects.get(&path).is_some_and(|own| own.overlaps(aspects))
     }
 
     /// Returns the documents that differ.
@@ -173,6 +184,9 @@ impl Touched {
         }
         // A policy that is a document of its own decides who sees what.
         self.is_everything |= is_policy(path.name());
+        if differ_in_marks(left, right) || path.name() == JCR_CONTENT {
+            self.add_upwards(text, Aspects::MARKS_BELOW);
+        }
         let mut place = text.to_owned();
         self.compare(&mut place, left, right);
         match (old, new) {
@@ -310,6 +324,23 @@ fn kind_of(summary: &Summary) -> (&str, bool) {
 /// Tells whether navigations show a document.
 fn is_shown(node: &Node) -> bool {
     node.is_page() && !node.summary().is_some_and(Summary::hide_in_nav)
+}
+
+/// Tells whether lists may select or order two states of a page differently, by what its content says.
+fn differ_in_marks(old: Option<BorrowedNode<'_>>, new: Option<BorrowedNode<'_>>) -> bool {
+    let [old, new] = [old, new].map(|node| node.and_then(|node| node.child(JCR_CONTENT)));
+    match (old, new) {
+        (None, None) => false,
+        (Some(old), Some(new)) => MARKS.iter().any(|name| {
+            let (old, new) = (old.property(name), new.property(name));
+            match (old, new) {
+                (None, None) => false,
+                (Some(old), Some(new)) => !old.is_same(new),
+                _ => true,
+            }
+        }),
+        _ => true,
+    }
 }
 
 /// Tells whether two states of a node differ in nothing but the texts of scripts at or below it.

@@ -274,10 +274,10 @@ fn draw_noted(
     for _ in 0..MAX_DRAWINGS {
         let ticket = ledger.ticket();
         let (drawn, look) = draw(instance, repository, (asked, wishes), Recording::Paths)?;
-        match ledger.record_look(ticket, &asked.path, &drawn.reads.dependencies(), look) {
+        match ledger.record_answer(ticket, &asked.path, &drawn, look) {
             Recorded::Kept => return Ok((drawn, true)),
             Recorded::Outdated => {}
-            Recorded::Lost => return Ok((drawn, false)),
+            Recorded::Lost | Recorded::Crowded => return Ok((drawn, false)),
         }
     }
     Ok((draw(instance, repository, (asked, wishes), Recording::Count)?.0, false))
@@ -331,6 +331,7 @@ fn draw(
         flex: wishes.flex,
         form: &asked.form,
         fills_includes: asked.fills_includes(),
+        is_offline: false,
     };
     let snapshot = match asked.path.contains(";v=") {
         true => at_version(&snapshot, &asked.path)?,

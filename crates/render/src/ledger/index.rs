@@ -3,15 +3,17 @@
 //! Invariants
 //! * `by_path` names every URL whose set holds a path. It may name others; the set of a URL decides.
 //! * Nothing is kept that the journal does not name or a stored row does not hold.
+//! * URLs that show faults take no room from others: there are at most a tenth as many, and of one more no copy may be kept.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 use super::journal::Journal;
 use super::look::Look;
-use super::table::{Batch, Kind, Row};
+use super::table::{Batch, Kind, Row, Unstored};
 use crate::dependency::{Aspects, Dependencies};
+use crate::listing::Listing;
 use crate::touched::Touched;
 
 /// Changes that are remembered for drawings that take longer than they.
@@ -34,6 +36,19 @@ pub(super) enum Kept {
     Outdated,
     /// It cannot be noted.
     Lost,
+    /// It shows a fault, and there are too many such URLs.
+    Crowded,
+}
+
+/// A drawing of a URL.
+#[derive(Debug, Clone)]
+pub(super) struct Drawn<'a> {
+    pub(super) url: &'a str,
+    pub(super) read: &'a Dependencies,
+    /// How it looks, if it can be drawn again.
+    pub(super) look: Option<Look>,
+    /// Whether there is nothing at the URL that can be shown.
+    pub(super) is_fault: bool,
 }
 
 /// A URL that was drawn.
@@ -50,6 +65,8 @@ struct Entry {
     /// Whether flushes for it are stored, so that the next drawing begins a new set.
     is_flushed: bool,
     is_dirty: bool,
+    /// Whether all drawings of it showed that nothing is there: such URLs can be made up without end.
+    is_fault: bool,
 }
 
 impl Entry {
@@ -57,11 +74,15 @@ impl Entry {
     fn add_later(&mut self, read: &Dependencies, look: Option<&Arc<Look>>) {
         self.later = Some(match self.later.take() {
             None => (Arc::new(read.clone()), look.cloned()),
-            Some((known, old)) => {
-                (Arc::new(known.union(read)), old.filter(|old| look == Some(old)))
-            }
+            Some((known, old)) => (Arc::new(known.union(read)), joined(old.as_ref(), look)),
         });
     }
+}
+
+/// Returns how all copies of two kinds look; nothing if they differ or nobody knows.
+fn joined(one: Option<&Arc<Look>>, other: Option<&Arc<Look>>) -> Option<Arc<Look>> {
+    let (one, other) = (one?, other?);
+    if one == other { Some(Arc::clone(one)) } else { one.joined(other).map(Arc::new) }
 }
 
 /// A URL whose drawing read something that a change touches.
@@ -120,6 +141,10 @@ pub(super) struct Index {
     entries: Vec<Option<Entry>>,
     free: Vec<u32>,
     by_path: HashMap<u64, Vec<u32>, BuildHasherDefault<Same>>,
+    /// The lists of all sets, and perhaps others.
+    listings: HashMap<u64, Arc<Listing>, BuildHasherDefault<Same>>,
+    /// How many URLs show faults.
+    faults: usize,
     /// How many links `by_path` holds, and how many of them sets need.
     links: usize,
     needed: usize,
@@ -147,6 +172,8 @@ impl Index {
             entries: Vec::new(),
             free: Vec::new(),
             by_path: HashMap::default(),
+            listings: HashMap::default(),
+            faults: 0,
             links: 0,
             needed: 0,
             changes: VecDeque::new(),
@@ -176,6 +203,7 @@ impl Index {
             Kind::Url => {
                 let at = self.put(&row.url, Arc::new(row.read));
                 self.set_look(at, row.look.map(Arc::new));
+                self.set_fault(at, row.is_fault);
             }
             Kind::Scope => drop(self.scopes.insert(row.url, self.clock)),
         }
@@ -188,6 +216,7 @@ impl Index {
             .map_or_else(Dependencies::anything, |known| known.union(&Dependencies::anything()));
         let at = self.put(url, Arc::new(read));
         self.set_look(at, None);
+        self.set_fault(at, false);
         self.mark(at);
     }
 
@@ -201,6 +230,7 @@ impl Index {
         let at = self.put(&row.url, Arc::new(read));
         // What this publisher draws is not what the other one drew.
         self.set_look(at, None);
+        self.set_fault(at, false);
         self.mark(at);
         self.owed.insert(row.url.into());
     }
@@ -224,25 +254,26 @@ impl Index {
     }
 
     /// Records a drawing that began after the change with a number.
-    pub(super) fn record(
-        &mut self,
-        began: u64,
-        url: &str,
-        read: &Dependencies,
-        look: Option<Look>,
-    ) -> Kept {
+    pub(super) fn record(&mut self, began: u64, drawn: Drawn<'_>) -> Kept {
+        let Drawn { url, read, look, is_fault } = drawn;
         if self.is_outdated(began, read) {
             return Kept::Outdated;
         }
         if url.len() > MAX_URL_BYTES {
+            if is_fault {
+                return Kept::Crowded;
+            }
             self.add_scope(folder_of(url));
             return Kept::Grown { given_up: 1 };
         }
         self.clock += 1;
         let clock = self.clock;
         let at = self.by_url.get(url).copied();
+        if at.is_none() && is_fault && self.faults >= self.max_faults() {
+            return Kept::Crowded;
+        }
         let (mut grown, mut look) = (None, look.map(Arc::new));
-        let is_owed = self.owed.contains(url);
+        let (is_owed, mut only_faults) = (self.owed.contains(url), is_fault);
         if let Some(entry) = at.and_then(|at| self.entry_mut(at)) {
             entry.drawn = clock;
             if is_owed {
@@ -250,12 +281,13 @@ impl Index {
             }
             if !entry.is_flushed {
                 // Copies of an earlier drawing may be about that look otherwise.
-                look = look.filter(|look| entry.look.as_ref() == Some(look));
+                look = joined(entry.look.as_ref(), look.as_ref());
+                only_faults &= entry.is_fault;
             }
             let is_known =
                 if entry.is_flushed { *entry.read == *read } else { entry.read.holds(read) };
             // A row with an older look would let a change pass that leads back to it.
-            if is_known && entry.look == look {
+            if is_known && entry.look == look && entry.is_fault == only_faults {
                 entry.is_flushed = false;
                 return Kept::Known;
             }
@@ -267,8 +299,20 @@ impl Index {
         }
         let at = self.put(url, Arc::new(grown.unwrap_or_else(|| read.clone())));
         self.set_look(at, look);
+        self.set_fault(at, only_faults);
         self.mark(at);
         Kept::Grown { given_up: self.give_up() }
+    }
+
+    /// Returns how many URLs may show faults.
+    fn max_faults(&self) -> usize {
+        self.max_urls / 10
+    }
+
+    fn set_fault(&mut self, at: u32, is_fault: bool) {
+        let Some(entry) = self.entry_mut(at) else { return };
+        let was_fault = std::mem::replace(&mut entry.is_fault, is_fault);
+        self.faults = self.faults + usize::from(is_fault) - usize::from(was_fault);
     }
 
     /// Tells whether a change that was answered since a drawing began concerns it.
@@ -291,11 +335,14 @@ impl Index {
             })
         });
         let old = known.and_then(|at| Some(Arc::clone(&self.entry(at)?.read)));
-        for path in read.paths() {
-            if old.as_ref().is_none_or(|old| old.aspects_of(path).is_empty()) {
-                self.by_path.entry(path).or_default().push(at);
+        for key in read.own_keys() {
+            if old.as_ref().is_none_or(|old| old.own_aspects_of(key).is_empty()) {
+                self.by_path.entry(key).or_default().push(at);
                 self.links += 1;
             }
+        }
+        for listing in read.listings() {
+            self.listings.entry(listing.id()).or_insert_with(|| Arc::clone(listing));
         }
         self.needed = self.needed + read.len() - old.map_or(0, |old| old.len());
         let drawn = self.clock;
@@ -306,7 +353,10 @@ impl Index {
                 self.by_url.insert(Arc::clone(&url), at);
                 if let Some(place) = self.entries.get_mut(at as usize) {
                     let (look, later, is_flushed, is_dirty) = (None, None, false, false);
-                    *place = Some(Entry { url, read, look, later, drawn, is_flushed, is_dirty });
+                    let is_fault = false;
+                    let entry =
+                        Entry { url, read, look, later, drawn, is_flushed, is_dirty, is_fault };
+                    *place = Some(entry);
                 }
             }
         }
@@ -325,10 +375,14 @@ impl Index {
     /// Makes all links anew, without those that no set needs any more.
     fn relink(&mut self) {
         self.by_path.clear();
+        self.listings.clear();
         for (at, entry) in self.entries.iter().enumerate() {
             let Some(entry) = entry else { continue };
-            for path in entry.read.paths() {
-                self.by_path.entry(path).or_default().push(u32::try_from(at).unwrap_or(u32::MAX));
+            for key in entry.read.own_keys() {
+                self.by_path.entry(key).or_default().push(u32::try_from(at).unwrap_or(u32::MAX));
+            }
+            for listing in entry.read.listings() {
+                self.listings.entry(listing.id()).or_insert_with(|| Arc::clone(listing));
             }
         }
         self.links = self.needed;
@@ -351,25 +405,34 @@ impl Index {
 
     /// Gives up a tenth of the URLs, those not drawn for longest, if there are too many; returns how many.
     fn give_up(&mut self) -> u64 {
-        if self.by_url.len() <= self.max_urls {
+        if self.by_url.len() - self.faults <= self.max_urls {
             return 0;
         }
-        let mut oldest: Vec<(u64, u32)> =
-            self.by_url.values().filter_map(|at| Some((self.entry(*at)?.drawn, *at))).collect();
+        let drawn = |at: &u32| {
+            let entry = self.entry(*at).filter(|entry| !entry.is_fault)?;
+            Some((entry.drawn, *at))
+        };
+        let mut oldest: Vec<(u64, u32)> = self.by_url.values().filter_map(drawn).collect();
         let count = (self.max_urls / 10).max(1).min(oldest.len() - 1);
         oldest.select_nth_unstable(count);
         oldest.truncate(count);
         for (_, at) in oldest {
-            let Some(entry) = self.entries.get_mut(at as usize).and_then(Option::take) else {
-                continue;
-            };
-            self.by_url.remove(&entry.url);
-            self.needed -= entry.read.len();
-            self.free.push(at);
-            self.add_scope(folder_of(&entry.url));
-            self.gone.push(entry.url);
+            if let Some(url) = self.remove(at) {
+                self.add_scope(folder_of(&url));
+            }
         }
         count as u64
+    }
+
+    /// Forgets a URL.
+    fn remove(&mut self, at: u32) -> Option<Arc<str>> {
+        let entry = self.entries.get_mut(at as usize).and_then(Option::take)?;
+        self.by_url.remove(&entry.url);
+        self.needed -= entry.read.len();
+        self.faults -= usize::from(entry.is_fault);
+        self.free.push(at);
+        self.gone.push(Arc::clone(&entry.url));
+        Some(entry.url)
     }
 
     /// Notes that anything below a path may depend on anything.
@@ -399,17 +462,55 @@ impl Index {
         }
     }
 
-    /// Counts a change and returns the URLs that it concerns, those first of which it is not sure that they show it.
-    pub(super) fn concerned(&mut self, touched: Arc<Touched>) -> Vec<Candidate> {
+    /// Returns the lists of URLs whose answers a change may have changed.
+    pub(super) fn doubtful_listings(&mut self, touched: &Touched) -> Vec<Arc<Listing>> {
+        let (entries, by_path) = (&self.entries, &self.by_path);
+        let is_needed = |listing: &Listing| {
+            let holds = |at: &u32| {
+                let entry = entries.get(*at as usize).and_then(Option::as_ref);
+                entry.is_some_and(|entry| !entry.read.own_aspects_of(listing.id()).is_empty())
+            };
+            by_path.get(&listing.id()).is_some_and(|at| at.iter().any(holds))
+        };
+        let (mut doubtful, mut idle) = (Vec::new(), Vec::new());
+        for listing in self.listings.values().filter(|one| touched.touches(one.scope())) {
+            match is_needed(listing) {
+                true => doubtful.push(Arc::clone(listing)),
+                false => idle.push(listing.id()),
+            }
+        }
+        for id in idle {
+            self.listings.remove(&id);
+        }
+        doubtful
+    }
+
+    /// Tells whether a list is among those that changes are held against.
+    pub(super) fn has_listing(&self, id: u64) -> bool {
+        self.listings.contains_key(&id)
+    }
+
+    /// Counts a change and returns the URLs that it concerns, those first of which it is not sure that they show it. Of
+    /// some lists it is known that their answers are the same.
+    pub(super) fn concerned(
+        &mut self,
+        touched: Arc<Touched>,
+        same: &HashSet<u64>,
+    ) -> Vec<Candidate> {
         self.number += 1;
         let mut found: HashMap<u32, Aspects> = HashMap::new();
         if touched.is_everything() {
             found.extend(self.by_url.values().map(|at| (*at, Aspects::default())));
         } else {
-            for (path, aspects) in touched.paths() {
-                for at in self.by_path.get(&path).into_iter().flatten() {
+            // A list that was noted since the others were asked again counts like those with another answer.
+            let answers = self.listings.values();
+            let answers = answers
+                .filter(|one| touched.touches(one.scope()) && !same.contains(&one.id()))
+                .map(|one| (one.id(), Aspects::ANSWER));
+            for (key, aspects) in touched.paths().chain(answers) {
+                for at in self.by_path.get(&key).into_iter().flatten() {
                     let Some(entry) = self.entry(*at) else { continue };
-                    let shared = entry.read.aspects_of(path).only(aspects);
+                    let shared = entry.read.own_aspects_of(key).only(aspects);
                     if !shared.is_empty() {
                         let known = found.entry(*at).or_default();
                         *known = known.and(shared);
@@ -481,6 +582,10 @@ impl Index {
             let drawn = entry.drawn;
             let Some((read, look)) = entry.later.take() else {
                 entry.is_flushed = drawn <= answered;
+                if entry.is_flushed && entry.is_fault {
+                    // Nobody has a copy any more, and perhaps nobody asks again.
+                    self.remove(at);
+                }
                 continue;
             };
             self.put(url, read);
@@ -520,9 +625,16 @@ impl Index {
         }
         let mut rows = Vec::with_capacity(self.dirty.len());
         for at in std::mem::take(&mut self.dirty) {
-            if let Some(entry) = self.entry_mut(at) {
+            // The place of a URL that was given up may be another one's by now, and be here twice.
+            if let Some(entry) = self.entry_mut(at).filter(|entry| entry.is_dirty) {
                 entry.is_dirty = false;
-                rows.push((Arc::clone(&entry.url), Arc::clone(&entry.read), entry.look.clone()));
+                let (url, read) = (Arc::clone(&entry.url), Arc::clone(&entry.read));
+                rows.push(Unstored {
+                    url,
+                    read,
+                    look: entry.look.clone(),
+                    is_fault: entry.is_fault,
+                });
             }
         }
         let scopes = std::mem::take(&mut self.scope_changes);
@@ -536,8 +648,8 @@ impl Index {
         if is_stored {
             return self.journal.empty(batch.file);
         }
-        for (url, ..) in &batch.rows {
-            if let Some(at) = self.by_url.get(url).copied() {
+        for row in &batch.rows {
+            if let Some(at) = self.by_url.get(&row.url).copied() {
                 self.mark(at);
             }
         }

@@ -6,6 +6,9 @@
 //! Only what everybody gets can be drawn again: an answer that used more of its request than the URL, the scheme and the
 //! host has no look, nor has one that used parameters which were given, or asked an index, which follows content in its own
 //! time.
+//!
+//! Caches that fill in includes and those that do not may get the same bytes now and others after a change. So a look
+//! remembers which of them asked, and is drawn again for each.
 
 use std::hash::{Hash, Hasher};
 
@@ -15,10 +18,20 @@ use crate::request::{Flex, RenderRequest};
 use crate::response::{Body, Outcome, RenderResponse};
 
 /// What an answer may have used of its request.
-const REPEATABLE: Facts =
-    Facts::PAGE.and(Facts::URL).and(Facts::HOST).and(Facts::FAULT).and(Facts::PARAMETERS);
+const REPEATABLE: Facts = Facts::PAGE
+    .and(Facts::URL)
+    .and(Facts::HOST)
+    .and(Facts::FAULT)
+    .and(Facts::PARAMETERS)
+    .and(Facts::ACCOUNTS);
 /// Longer hosts are not kept.
 const MAX_HOST_BYTES: usize = 255;
+
+/// Bits of the byte behind the digest: whether a host follows, and by which scheme it was asked; and who asked.
+const HOST: u8 = 1;
+const TLS: u8 = 2;
+const PLAIN: u8 = 4;
+const FILLING: u8 = 8;
 
 /// How an answer looked, and how it was asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,6 +40,8 @@ pub struct Look {
     digest: [u64; 2],
     /// The host and whether it was asked over TLS, where addresses are mapped by them.
     asked: Option<(Box<str>, bool)>,
+    /// Who got it: [`PLAIN`] caches and visitors, those that are [`FILLING`] includes, or both.
+    askers: u8,
 }
 
 impl Look {
@@ -50,14 +65,32 @@ impl Look {
                 .facts
                 .has(Facts::HOST)
                 .then(|| (request.host.into(), request.scheme == "https")),
+            askers: if request.fills_includes { FILLING } else { PLAIN },
         })
     }
 
-    /// Writes the look as bytes: the digest, then, where the host decides, whether it was asked over TLS, and the host.
+    /// Tells whether this is how all copies look that the other one is about, whoever asked for them.
+    pub(super) fn is_like(&self, other: &Self) -> bool {
+        self.digest == other.digest && self.asked == other.asked
+    }
+
+    /// Returns the look of the copies of both; nothing if they differ.
+    pub(super) fn joined(&self, other: &Self) -> Option<Self> {
+        let askers = self.askers | other.askers;
+        self.is_like(other).then(|| Self { askers, ..self.clone() })
+    }
+
+    /// Writes the look as bytes: the digest, who asked, and the host where it decides.
     pub(super) fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = self.digest.map(u64::to_le_bytes).concat();
-        if let Some((host, is_secure)) = &self.asked {
-            bytes.push(u8::from(*is_secure));
+        let by = self.asked.as_ref().map_or(
+            0,
+            |(_, is_secure)| {
+                if *is_secure { HOST | TLS } else { HOST }
+            },
+        );
+        bytes.push(self.askers | by);
+        if let Some((host, _)) = &self.asked {
             bytes.extend_from_slice(host.as_bytes());
         }
         bytes
@@ -68,23 +101,34 @@ impl Look {
         let (digest, rest) = bytes.split_at_checked(16)?;
         let (words, _) = digest.as_chunks::<8>();
         let [first, second] = *words else { return None };
-        let asked = match rest.split_first() {
-            None => None,
-            Some((is_secure, host)) => {
-                Some((std::str::from_utf8(host).ok()?.into(), *is_secure == 1))
-            }
+        let (bits, host) = rest.split_first()?;
+        let asked = match bits & HOST {
+            0 => host.is_empty().then_some(None)?,
+            _ => Some((std::str::from_utf8(host).ok()?.into(), bits & TLS != 0)),
         };
-        Some(Self { digest: [u64::from_le_bytes(first), u64::from_le_bytes(second)], asked })
+        let askers = bits & (PLAIN | FILLING);
+        let digest = [u64::from_le_bytes(first), u64::from_le_bytes(second)];
+        (askers != 0).then_some(Self { digest, asked, askers })
     }
 
-    /// Returns the request that asks for the same.
-    pub(super) fn request<'a>(&'a self, url: &'a str) -> RenderRequest<'a> {
+    /// Returns the requests that ask for the same, one for each kind of cache that did.
+    pub(super) fn requests<'a>(&'a self, url: &'a str) -> impl Iterator<Item = RenderRequest<'a>> {
         let (host, scheme) = match &self.asked {
             Some((host, true)) => (&**host, "https"),
             Some((host, false)) => (&**host, "http"),
             None => ("", "http"),
         };
-        RenderRequest { scheme, host, recording: Recording::Paths, ..RenderRequest::get(url) }
+        let kinds = [(PLAIN, false), (FILLING, true)].into_iter();
+        kinds.filter(|(kind, _)| self.askers & kind != 0).map(move |(_, fills_includes)| {
+            RenderRequest {
+                scheme,
+                host,
+                recording: Recording::Paths,
+                fills_includes,
+                is_offline: true,
+                ..RenderRequest::get(url)
+            }
+        })
     }
 }
 
@@ -165,10 +209,23 @@ mod tests {
     #[test]
     fn looks_are_read_back() {
         for asked in [None, Some(("".into(), false)), Some(("www.example.com".into(), true))] {
-            let look = Look { digest: [1, u64::MAX], asked };
-            assert_eq!(Look::from_bytes(&look.to_bytes()), Some(look));
+            for askers in [PLAIN, FILLING, PLAIN | FILLING] {
+                let look = Look { digest: [1, u64::MAX], asked: asked.clone(), askers };
+                assert_eq!(Look::from_bytes(&look.to_bytes()), Some(look));
+            }
         }
-        assert_eq!(Look::from_bytes(&[0; 15]), None);
-        assert_eq!(Look::from_bytes(&[[0; 17].as_slice(), &[0xff]].concat()), None);
+        // Too short, asked by nobody, a host where none is told, and one that is no text.
+        for bytes in [&[0; 16][..], &[0; 17], &[[0; 16].as_slice(), &[PLAIN, b'x']].concat()] {
+            assert_eq!(Look::from_bytes(bytes), None);
+        }
+        assert_eq!(Look::from_bytes(&[[0; 16].as_slice(), &[PLAIN | HOST, 0xff]].concat()), None);
+    }
+
+    #[test]
+    fn looks_are_joined_where_the_bytes_are_the_same() {
+        let look = |digest, askers| Look { digest: [digest, 0], asked: None, askers };
+        assert_eq!(look(1, PLAIN).joined(&look(1, FILLING)), Some(look(1, PLAIN | FILLING)));
+        assert_eq!(look(1, PLAIN).joined(&look(2, PLAIN)), None);
+        assert_eq!(look(1, PLAIN | FILLING).requests("/a").count(), 2);
     }
 }

@@ -16,12 +16,15 @@
 //!   [`Recorded::Outdated`].
 //! * What is recorded for a URL grows until the URL was flushed, as copies of several drawings may be about.
 //! * A URL that a change concerns is left out of an answer only if it was drawn again from the state after the change and
-//!   every copy that is about looks the same.
+//!   every copy that is about looks the same; or if the change concerns it through lists alone, and these were asked again
+//!   in both states and answer the same.
 //! * Memory is bounded: the URLs that were not drawn for longest are given up, and their folder is flushed as a whole
 //!   with the next change.
 //!
 //! On failure: a database that cannot be written is tried again; meanwhile the file grows. Without the file nothing is
 //! kept, and [`Recorded::Lost`] says that no copy of the response may be kept either.
+//!
+//! The states that are compared are given as those see them for whom drawings are recorded: visitors without a login.
 //!
 //! Not here: sending flushes (`replicate`), and what of a change matters ([`crate::Touched`]).
 
@@ -30,6 +33,7 @@ mod journal;
 mod look;
 mod table;
 
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -41,12 +45,13 @@ use sqlx::AnyPool;
 use tokio::sync::Notify;
 use tympan_content::{ChunkId, Snapshot};
 
-use self::index::{Candidate, Index, Kept, Spared};
+use self::index::{Candidate, Drawn, Index, Kept, Spared};
 use self::journal::Journal;
 use self::table::{Opened, Table};
 use crate::dependency::Dependencies;
+use crate::reads::Facts;
 use crate::request::RenderRequest;
-use crate::response::RenderResponse;
+use crate::response::{Outcome, RenderResponse};
 use crate::touched::Touched;
 
 pub use self::look::Look;
@@ -62,6 +67,8 @@ const SILENCE: Duration = Duration::from_secs(60);
 /// The most URLs of one change that are drawn to see whether they show it. A drawing takes about a millisecond, and a
 /// flush waits for all of them.
 const MAX_COMPARED: usize = 200;
+/// The most lists that are asked again for one change; of more, all count as if they had another answer.
+const MAX_ASKED: usize = 500;
 
 /// Draws a request as visitors get it from a state; nothing if that cannot be done now.
 pub type Draw<'a> = &'a dyn Fn(&Snapshot, &RenderRequest<'_>) -> Option<RenderResponse>;
@@ -125,6 +132,8 @@ pub enum Recorded {
     Outdated,
     /// It could not be noted, so that no copy of it may be kept anywhere.
     Lost,
+    /// It shows that nothing is there, as too many URLs do by now: no copy of it may be kept anywhere.
+    Crowded,
 }
 
 /// What a change concerns.
@@ -183,6 +192,13 @@ counters! {
     compared,
     /// URLs that were drawn from what changed, and do not show it.
     spared,
+    /// Lists that were asked again, as a change may have changed their answers.
+    asked,
+    /// Those of them with the same answer as before.
+    unchanged,
+    /// Drawings of URLs with nothing to show that were not noted, and so not cached; a rise means that somebody makes up
+    /// addresses.
+    crowded,
     /// Answers that named every URL, as rights were changed.
     everything,
     /// URLs given up, so that memory stays bounded; a rise means that the bound is too low.
@@ -209,6 +225,14 @@ struct Inner {
     writing: tokio::sync::Mutex<()>,
     /// The newest answer to a follower, and the state that it leads to.
     answered: Mutex<Option<(ChunkId, Affected)>>,
+    answers: Mutex<Answers>,
+}
+
+/// What lists answer in a state.
+#[derive(Debug, Default)]
+struct Answers {
+    state: Option<ChunkId>,
+    known: HashMap<u64, u64>,
 }
 
 impl Ledger {
@@ -233,8 +257,9 @@ impl Ledger {
         let counters = LedgerCounters::default();
         let (bell, writing) = (Notify::new(), tokio::sync::Mutex::default());
         let index = Mutex::new(index);
-        let answered = Mutex::default();
-        let ledger = Self(Arc::new(Inner { index, table, counters, bell, writing, answered }));
+        let (answered, answers) = (Mutex::default(), Mutex::default());
+        let ledger =
+            Self(Arc::new(Inner { index, table, counters, bell, writing, answered, answers }));
         ledger.store().await?;
         ledger.0.index.lock().empty_journal();
         Ok(ledger)
@@ -260,10 +285,32 @@ impl Ledger {
         read: &Dependencies,
         look: Option<Look>,
     ) -> Recorded {
+        self.note(ticket, Drawn { url, read, look, is_fault: false })
+    }
+
+    /// Records an answer before it goes out. What is one visitor's alone is kept by nobody, and not noted.
+    pub fn record_answer(
+        &self,
+        ticket: Ticket,
+        url: &str,
+        answer: &RenderResponse,
+        look: Option<Look>,
+    ) -> Recorded {
+        if answer.reads.facts.has(Facts::USER) {
+            return Recorded::Kept;
+        }
+        let is_fault = matches!(
+            answer.outcome,
+            Outcome::NotFound | Outcome::BadRequest | Outcome::MethodNotAllowed
+        );
+        self.note(ticket, Drawn { url, read: &answer.reads.dependencies(), look, is_fault })
+    }
+
+    fn note(&self, ticket: Ticket, drawn: Drawn<'_>) -> Recorded {
         let counters = &self.0.counters;
         let count = |counter: &AtomicU64, by: u64| counter.fetch_add(by, Ordering::Relaxed);
         count(&counters.recorded, 1);
-        let kept = self.0.index.lock().record(ticket.0, url, read, look);
+        let kept = self.0.index.lock().record(ticket.0, drawn);
         match kept {
             Kept::Known => Recorded::Kept,
             Kept::Grown { given_up } => {
@@ -279,6 +326,10 @@ impl Ledger {
             Kept::Lost => {
                 count(&counters.lost, 1);
                 Recorded::Lost
+            }
+            Kept::Crowded => {
+                count(&counters.crowded, 1);
+                Recorded::Crowded
             }
         }
     }
@@ -311,12 +362,47 @@ impl Ledger {
         counters.changes.fetch_add(1, Ordering::Relaxed);
         counters.everything.fetch_add(u64::from(touched.is_everything()), Ordering::Relaxed);
         let documents = touched.documents();
-        let candidates = self.0.index.lock().concerned(Arc::new(touched));
+        let same = self.ask_lists(&touched, before, after);
+        let candidates = self.0.index.lock().concerned(Arc::new(touched), &same);
         let (named, same) = self.compare(candidates, after, draw);
         let (number, urls, scopes) = self.0.index.lock().answer(&named);
         counters.named.fetch_add(urls.len() as u64, Ordering::Relaxed);
         let spared = same.len();
         Ok(Affected { urls, scopes, documents, spared, number, same })
+    }
+
+    /// Asks the lists again whose answers a change may have changed; returns those with the same answer before and after it.
+    fn ask_lists(&self, touched: &Touched, before: &Snapshot, after: &Snapshot) -> HashSet<u64> {
+        let mut answers = self.0.answers.lock();
+        let Answers { state, known } = &mut *answers;
+        if *state != Some(before.root_id()) {
+            known.clear();
+        }
+        *state = Some(after.root_id());
+        let doubtful = {
+            let mut index = self.0.index.lock();
+            let doubtful = index.doubtful_listings(touched);
+            // Of a list that nobody notes any more, later changes would not be noticed.
+            known.retain(|id, _| index.has_listing(*id));
+            doubtful
+        };
+        if touched.is_everything() || doubtful.len() > MAX_ASKED {
+            // Also what is known of others may not hold for what visitors see now.
+            known.clear();
+            return HashSet::new();
+        }
+        let mut same = HashSet::new();
+        for listing in doubtful {
+            let old = known.remove(&listing.id()).or_else(|| listing.answer(before));
+            let new = listing.answer(after);
+            known.extend(new.map(|new| (listing.id(), new)));
+            if old.is_some() && old == new {
+                same.insert(listing.id());
+            }
+            self.0.counters.asked.fetch_add(1, Ordering::Relaxed);
+        }
+        self.0.counters.unchanged.fetch_add(same.len() as u64, Ordering::Relaxed);
+        same
     }
 
     /// Draws URLs that a change concerns again; returns those that show it or may, and the others.
@@ -332,12 +418,15 @@ impl Ledger {
         for candidate in candidates {
             let is_tried = left > 0 && (is_few || candidate.is_doubtful());
             let looked = candidate.look.as_ref().filter(|_| is_tried).and_then(|look| {
-                let request = look.request(&candidate.url);
-                let drawn = draw(after, &request)?;
                 left -= 1;
                 self.0.counters.compared.fetch_add(1, Ordering::Relaxed);
-                let is_same = Look::of(&drawn, &request).as_ref() == Some(&**look);
-                is_same.then(|| drawn.reads.dependencies())
+                let mut read = Dependencies::default();
+                for request in look.requests(&candidate.url) {
+                    let drawn = draw(after, &request)?;
+                    Look::of(&drawn, &request).filter(|now| now.is_like(look))?;
+                    read = read.union(&drawn.reads.dependencies());
+                }
+                Some(read)
             });
             let spared = looked.and_then(|read| self.0.index.lock().spare(&candidate, &read));
             match spared {

@@ -67,6 +67,8 @@ pub(super) struct Row {
     pub(super) url: String,
     pub(super) read: Dependencies,
     pub(super) look: Option<Look>,
+    /// Whether only faults were drawn.
+    pub(super) is_fault: bool,
 }
 
 /// What a publisher had stored.
@@ -92,8 +94,17 @@ impl Gone {
     }
 }
 
-/// A URL, what it was drawn from, and how it looks.
-type Unstored = (Arc<str>, Arc<Dependencies>, Option<Arc<Look>>);
+/// A URL whose row has to be stored.
+#[derive(Debug)]
+pub(super) struct Unstored {
+    pub(super) url: Arc<str>,
+    /// What it was drawn from.
+    pub(super) read: Arc<Dependencies>,
+    /// How it looks.
+    pub(super) look: Option<Arc<Look>>,
+    /// Whether only faults were drawn.
+    pub(super) is_fault: bool,
+}
 
 /// What has to be stored.
 #[derive(Debug)]
@@ -148,6 +159,13 @@ impl Table {
             let (boot, left): (String, i64) = (found.try_get(0)?, found.try_get(1)?);
             let format: i64 = found.try_get(2)?;
             is_whole = format == FORMAT && (left != state::OPEN || boot == self.boot);
+            if format != FORMAT {
+                // What these say is not known any more; everything is flushed instead.
+                sqlx::query("DELETE FROM ledger_url WHERE publisher = $1")
+                    .bind(&self.publisher)
+                    .execute(&mut *transaction)
+                    .await?;
+            }
         }
         let rows = read_rows(&mut transaction, &self.publisher).await?;
         let sql = "INSERT INTO ledger_publisher (publisher, boot, state, format, seen) \
@@ -182,8 +200,10 @@ impl Table {
                 .execute(&mut *transaction)
                 .await?;
         }
-        let rows = batch.rows.iter().map(|(url, read, look)| {
-            (Kind::Url, &**url, read.to_bytes(), look.as_ref().map(|look| look.to_bytes()))
+        let rows = batch.rows.iter().map(|row| {
+            let mut read = vec![u8::from(row.is_fault)];
+            read.extend(row.read.to_bytes());
+            (Kind::Url, &*row.url, read, row.look.as_ref().map(|look| look.to_bytes()))
         });
         let scopes = batch.scopes.iter().map(|url| (Kind::Scope, url.as_str(), Vec::new(), None));
         let rows: Vec<Written<'_>> = rows.chain(scopes).collect();
@@ -307,10 +327,14 @@ async fn read_rows(connection: &mut AnyConnection, publisher: &str) -> sqlx::Res
     let rows = rows.iter().map(|row| {
         let (kind, bytes): (i64, Vec<u8>) = (row.try_get(0)?, row.try_get(2)?);
         let kind = if kind == Kind::Url.number() { Kind::Url } else { Kind::Scope };
-        let read = Dependencies::from_bytes(&bytes).unwrap_or_else(Dependencies::anything);
+        let (is_fault, read) = match bytes.split_first() {
+            Some((is_fault, read)) => (*is_fault == 1, Dependencies::from_bytes(read)),
+            None => (false, None),
+        };
+        let read = read.unwrap_or_else(Dependencies::anything);
         let look: Option<Vec<u8>> = row.try_get(3)?;
         let look = look.and_then(|look| Look::from_bytes(&look));
-        Ok(Row { kind, url: row.try_get(1)?, read, look })
+        Ok(Row { kind, url: row.try_get(1)?, read, look, is_fault })
     });
     rows.collect()
 }

@@ -213,6 +213,9 @@ fn data(state: &mut State<'_, '_>, name: &str, path: &str) -> Result<Value, Erro
     // Also what shows nothing, or an older copy, has to be drawn again when there may be something new.
     if let Some(max_age) = back_ends.max_age(name) {
         frame.scope.reader.note_data(max_age);
+        if frame.scope.request.is_offline {
+            return Ok(Value::UNDEFINED);
+        }
     }
     let value = back_ends.value(name, path, Instant::now()).map_err(wrong_call)?;
     Ok(value.unwrap_or(Value::UNDEFINED))

@@ -88,6 +88,8 @@ pub(crate) struct Asked {
     pub form: Parameters,
     /// Whether who asks fills in includes.
     pub fills_includes: bool,
+    /// Whether no other system is asked.
+    pub is_offline: bool,
 }
 
 /// Something that a script asked for instead of its own text.

@@ -12,7 +12,7 @@ use tokio::runtime::Runtime;
 use tympan_content::{Node, NodePath, Repository, Viewer};
 use tympan_render::ledger::{Affected, Ledger, LedgerOptions, Look, MIGRATIONS, Recorded};
 use tympan_render::{
-    Dependencies, FragmentCache, FragmentOptions, Options, Recording, RenderRequest,
+    Dependencies, Facts, FragmentCache, FragmentOptions, Options, Recording, RenderRequest,
     RenderResponse, Renderer, Touched,
 };
 use tympan_testkit::State;
@@ -38,10 +38,13 @@ struct World {
     ledger: Option<Ledger>,
     urls: Vec<String>,
     cached: HashMap<String, String>,
-    /// What each of these was drawn from.
-    read: HashMap<String, Dependencies>,
+    /// What each of these was drawn from, and whether it can be compared.
+    read: HashMap<String, (Dependencies, bool)>,
     change: Change,
     random: Random,
+    /// URLs that were drawn since rows were stored, and those that a kill made uncertain.
+    unstored: Vec<String>,
+    lost: Vec<String>,
 }
 
 /// An edit that was made.
@@ -78,6 +81,8 @@ impl World {
             read: HashMap::new(),
             change,
             random: Random(seed),
+            unstored: Vec::new(),
+            lost: Vec::new(),
         };
         world.restart();
         let begun = world.ledger().owed();
@@ -86,6 +91,7 @@ impl World {
         world.runtime.block_on(world.ledger().store()).unwrap();
         for url in world.urls.clone() {
             world.refresh(&url);
+            world.unstored.push(url);
         }
         world
     }
@@ -93,6 +99,7 @@ impl World {
     /// Opens the ledger, anew if there was one: what that had not stored is lost with it.
     fn restart(&mut self) {
         drop(self.ledger.take());
+        self.lost.append(&mut self.unstored);
         let folder = self.folder.path().to_owned();
         self.ledger = Some(self.runtime.block_on(async {
             let state = State::open(&folder.join("state.db")).await.unwrap();
@@ -112,14 +119,19 @@ impl World {
         self.ledger.as_ref().unwrap()
     }
 
-    /// Draws a URL as a publisher does and keeps what it gave.
+    /// Draws a URL as a publisher does and keeps what it gave, unless it is one visitor's alone.
     fn refresh(&mut self, url: &str) {
         let ticket = self.ledger().ticket();
         let drawn = self.answer(self.kept.as_ref().unwrap_or(&self.renderer), url);
-        let (read, look) = (drawn.reads.dependencies(), Look::of(&drawn, &recorded(url)));
-        assert_eq!(self.ledger().record_look(ticket, url, &read, look), Recorded::Kept);
+        let look = Look::of(&drawn, &recorded(url));
+        let is_comparable = look.is_some();
+        assert_eq!(self.ledger().record_answer(ticket, url, &drawn, look), Recorded::Kept);
+        if drawn.reads.facts.has(Facts::USER) {
+            self.cached.remove(url);
+            return;
+        }
         self.cached.insert(url.to_owned(), text_of(&drawn));
-        self.read.insert(url.to_owned(), read);
+        self.read.insert(url.to_owned(), (drawn.reads.dependencies(), is_comparable));
     }
 
     fn draw(&self, url: &str) -> String {
@@ -139,16 +151,20 @@ impl World {
         session.commit("edit", SystemTime::UNIX_EPOCH).ok()?;
         let after = self.repository.snapshot().unwrap();
         let renderer = self.kept.as_ref().unwrap_or(&self.renderer);
-        let affected = self.ledger().affected_shown(&before, &after, &|state, request| {
-            Some(renderer.render(&state.seen_by(&self.viewer), request))
-        });
+        let [seen_before, seen_after] = [&before, &after].map(|state| state.seen_by(&self.viewer));
+        let affected =
+            self.ledger().affected_shown(&seen_before, &seen_after, &|state, request| {
+                Some(renderer.render(state, request))
+            });
         let touched = Touched::between(&before, &after).unwrap();
         Some(Edited { affected: affected.unwrap(), touched, what })
     }
 }
 
+/// Asks as half of the caches do that fill in includes, or as others.
 fn recorded(url: &str) -> RenderRequest<'_> {
-    RenderRequest { recording: Recording::Paths, ..RenderRequest::get(url) }
+    let fills_includes = url.len() % 2 == 0;
+    RenderRequest { recording: Recording::Paths, fills_includes, ..RenderRequest::get(url) }
 }
 
 /// Returns all that a client gets.
@@ -171,6 +187,8 @@ struct Found {
     needless: BTreeMap<String, usize>,
     /// The same, by the kind of edit.
     by_edit: BTreeMap<String, usize>,
+    /// Those that were named, by the reason for that.
+    in_vain: BTreeMap<String, usize>,
 }
 
 fn run(world: &mut World, edits: usize) -> Found {
@@ -182,22 +200,27 @@ fn run(world: &mut World, edits: usize) -> Found {
         let Some(Edited { affected, touched, what }) = world.edit() else { continue };
         found.edits += 1;
         assert_eq!(affected.scopes, Vec::<String>::new());
-        let mut changed = 0;
         for url in world.urls.clone() {
             let text = world.draw(&url);
             if let Some(kept) = &world.kept {
                 let kept = text_of(&world.answer(kept, &url));
                 assert_eq!(kept, text, "after {what} a fragment of {url} is old");
             }
-            if world.cached[&url] != text {
-                let old = &world.cached[&url];
-                let is_named = affected.urls.contains(&url);
+            let Some(old) = world.cached.get(&url) else { continue };
+            let (read, is_comparable) = &world.read[&url];
+            let is_named = affected.urls.contains(&url);
+            let is_concerned = touched.concerns(read);
+            found.concerned += usize::from(is_concerned);
+            if *old != text {
                 assert!(is_named, "after {what} the old {url} would stay:\n{old}\n\nnow {text}");
-                changed += 1;
-            } else if touched.concerns(&world.read[&url]) {
+                found.changed += 1;
+                found.named += 1;
+                continue;
+            }
+            if is_concerned {
                 let kind = match touched.is_everything() {
                     true => "anything".to_owned(),
-                    false => format!("{:?}", touched.shared_with(&world.read[&url])),
+                    false => format!("{:?}", touched.shared_with(read)),
                 };
                 *found.needless.entry(kind).or_default() += 1;
                 let edit = what
@@ -206,20 +229,37 @@ fn run(world: &mut World, edits: usize) -> Found {
                     .map_or(&*what, |(edit, _)| edit);
                 *found.by_edit.entry(edit.to_owned()).or_default() += 1;
             }
-            found.concerned += usize::from(touched.concerns(&world.read[&url]));
+            match (is_named, is_concerned) {
+                (false, _) => {}
+                (true, false) => found.unknown += 1,
+                (true, true) => {
+                    found.named += 1;
+                    let why = match (world.lost.contains(&url), is_comparable) {
+                        (true, _) => "lost with a kill",
+                        (false, false) => "cannot be drawn again",
+                        (false, true) => "other",
+                    };
+                    *found.in_vain.entry(format!("{why}: {url}")).or_default() += 1;
+                }
+            }
         }
-        let concerned = |url: &&String| touched.concerns(&world.read[*url]);
-        let named = affected.urls.iter().filter(concerned).count();
-        found.named += named;
-        found.unknown += affected.urls.len() - named;
-        found.changed += changed;
+        world.lost.clear();
         world.ledger().settle(&affected);
         for url in &affected.urls {
             world.refresh(url);
+            world.unstored.push(url.clone());
+        }
+        // What nobody could keep is asked for again.
+        for url in world.urls.clone() {
+            if !world.cached.contains_key(&url) {
+                world.refresh(&url);
+                world.unstored.push(url);
+            }
         }
         // Rows are stored a moment later, mostly before the next change.
         if world.random.below(4) > 0 {
             world.runtime.block_on(world.ledger().store()).unwrap();
+            world.unstored.clear();
         }
     }
     found
@@ -277,14 +317,15 @@ fn report(site: &str, found: &Found) {
         share(found.named),
         found.unknown,
     );
-    for (what, counts) in [("touched", &found.needless), ("edit", &found.by_edit)] {
+    for (what, counts) in [
+        ("without need by the record, by touched", &found.needless),
+        ("without need by the record, by edit", &found.by_edit),
+        ("named without need", &found.in_vain),
+    ] {
         let mut counts: Vec<_> = counts.iter().collect();
         counts.sort_by_key(|(kind, count)| (std::cmp::Reverse(**count), (*kind).clone()));
         let most = counts.iter().take(12).map(|(kind, count)| format!("{count} {kind}"));
-        println!(
-            "  without need by the record, by {what}: {}",
-            most.collect::<Vec<_>>().join(", ")
-        );
+        println!("  {what}: {}", most.collect::<Vec<_>>().join(", "));
     }
 }
 

@@ -10,6 +10,7 @@ mod backend;
 mod binaries;
 mod budgets;
 mod check;
+mod compared;
 mod corpus;
 mod dynamic;
 mod edits;
