@@ -67,8 +67,9 @@ impl Listing {
         self.scope
     }
 
-    /// Returns a digest of the answer in a state, as its viewer sees it; nothing if content cannot be read.
-    pub(crate) fn answer(&self, state: &Snapshot) -> Option<u64> {
+    /// Returns a digest of the answer in a state, as its viewer sees it, and how much was read for it; nothing if content
+    /// cannot be read.
+    pub(crate) fn answer(&self, state: &Snapshot) -> Option<(u64, u64)> {
         let reader = Reader::new(state.clone(), Recording::Count);
         let root = reader.glance(self.question.root());
         let digest = root.map_or(0, |root| match &self.question {
@@ -83,7 +84,7 @@ impl Listing {
                     .fold(1, |digest, (id, count)| mix(mix(digest ^ hash(id)) ^ *count as u64))
             }
         });
-        reader.failure().is_none().then_some(digest)
+        reader.failure().is_none().then_some((digest, reader.count()))
     }
 }
 
