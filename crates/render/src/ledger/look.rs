@@ -20,6 +20,7 @@ use crate::response::{Body, Outcome, RenderResponse};
 /// What an answer may have used of its request.
 const REPEATABLE: Facts = Facts::PAGE
     .and(Facts::URL)
+    .and(Facts::EDIT)
     .and(Facts::HOST)
     .and(Facts::FAULT)
     .and(Facts::PARAMETERS)
