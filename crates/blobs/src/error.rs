@@ -14,6 +14,14 @@ pub enum Error {
     /// The bytes to store could not be read to their end; nothing was stored.
     #[error("cannot read the bytes of a new blob")]
     Source(#[source] std::io::Error),
+    /// The bytes are not those that their sender named; nothing was stored.
+    #[error("the bytes are those of `{actual}`, not of `{expected}` as their sender says; send them again")]
+    Mismatch {
+        /// What the sender named.
+        expected: BlobId,
+        /// What came.
+        actual: BlobId,
+    },
     /// The store's own files could not be read or written.
     #[error("cannot {action} `{}`", path.display())]
     Disk {
@@ -34,7 +42,51 @@ pub enum Error {
         /// The file's length in bytes.
         length: u64,
     },
-    /// Small blobs live in the chunk store, which failed.
+    /// A delegate of a composite failed, and no other one holds the blob.
+    #[error("the blob store with the role `{role}` failed")]
+    Delegate {
+        /// The delegate.
+        role: String,
+        /// What it said.
+        source: Box<Error>,
+    },
+    /// A composite has nothing that could be written to.
+    #[error("no blob store of the composite is writable: all of {roles} are read-only; configure one without `readOnly`")]
+    NothingWritable {
+        /// The roles of its delegates.
+        roles: String,
+    },
+    /// A place that does not tell what it holds.
+    #[error("`{place}` does not list its blobs")]
+    Unlistable {
+        /// The place.
+        place: String,
+    },
+    /// A name that no note can have.
+    #[error("`{name}` is no name of a note: it takes 1 to 100 letters, digits, `-`, `_` and `.`, with a letter first")]
+    NoteName {
+        /// The name.
+        name: String,
+    },
+    /// Small blobs live in the chunk store, which failed; so may the store of another instance.
     #[error(transparent)]
     Store(#[from] tympan_store::Error),
+}
+
+impl Error {
+    /// Tells whether trying again can help.
+    #[must_use]
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::Delegate { source, .. } => source.is_transient(),
+            Self::Store(error) => error.is_transient(),
+            Self::Source(_)
+            | Self::Mismatch { .. }
+            | Self::Disk { .. }
+            | Self::Damaged { .. }
+            | Self::NothingWritable { .. }
+            | Self::Unlistable { .. }
+            | Self::NoteName { .. } => false,
+        }
+    }
 }

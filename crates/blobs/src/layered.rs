@@ -2,7 +2,6 @@
 //!
 //! What is put is kept by the own store, also where the base holds it: the base may drop it one day.
 
-use std::fmt::Debug;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,27 +9,7 @@ use std::sync::Arc;
 use tympan_store::BlobId;
 
 use crate::local::{SMALL_BYTES, exists_in, open_in};
-use crate::{BlobContent, BlobStore, LocalBlobs, Result};
-
-/// Large blobs that someone else writes.
-pub trait ReadBlobs: Send + Sync + Debug {
-    /// Opens a large blob to read; nothing if it is not there.
-    ///
-    /// # Errors
-    /// If that cannot be told, or the blob is damaged: never "nothing" in place of an error.
-    fn open(&self, id: &BlobId) -> Result<Option<BlobContent>>;
-
-    /// Tells whether the blob is there.
-    ///
-    /// # Errors
-    /// If that cannot be told.
-    fn contains(&self, id: &BlobId) -> Result<bool>;
-
-    /// Tells whether reading costs so much that what was read is better kept.
-    fn is_remote(&self) -> bool {
-        false
-    }
-}
+use crate::{BlobContent, BlobStore, LocalBlobs, ReadBlobs, Result};
 
 /// The large blobs in the folder `blobs` of another home. Nothing in it is touched.
 #[derive(Debug)]

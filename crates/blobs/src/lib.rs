@@ -15,10 +15,12 @@ mod error;
 mod layered;
 mod local;
 mod memory;
+mod place;
 
 pub use blob::{BlobContent, BlobStore, id_of};
 pub use error::{Error, Result};
-pub use layered::{FolderBlobs, LayeredBlobs, ReadBlobs};
+pub use layered::{FolderBlobs, LayeredBlobs};
 pub use local::{LocalBlobs, SMALL_BYTES};
 pub use memory::MemoryBlobs;
+pub use place::{Listed, Origin, ReadBlobs, WriteBlobs};
 pub use tympan_store::BlobId;

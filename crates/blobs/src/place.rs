@@ -1,0 +1,144 @@
+//! The places that keep large blobs: folders, buckets, other instances, and composites of those.
+//!
+//! A place is read by [`ReadBlobs`], or read and written by [`WriteBlobs`]. What is only read is held as the former, so
+//! that no code can write to it: there is no flag that somebody could forget to ask.
+
+use std::fmt::Debug;
+use std::io::Read;
+use std::ops::ControlFlow;
+use std::time::SystemTime;
+
+use tympan_store::BlobId;
+
+use crate::local::SMALL_BYTES;
+use crate::{BlobContent, Error, Result};
+
+/// Large blobs that someone keeps, perhaps someone else. No method here changes anything in the place: no time of a file,
+/// no temporary one.
+pub trait ReadBlobs: Send + Sync + Debug {
+    /// Opens a blob to read; nothing if it is not there.
+    ///
+    /// # Errors
+    /// If that cannot be told, or the blob is damaged: never "nothing" in place of an error.
+    fn open(&self, id: &BlobId) -> Result<Option<BlobContent>>;
+
+    /// Tells whether the blob is there, whole as far as its length tells.
+    ///
+    /// # Errors
+    /// If that cannot be told.
+    fn contains(&self, id: &BlobId) -> Result<bool>;
+
+    /// Shows every blob, in no order, until `visit` breaks. What is put or deleted meanwhile may be shown or not; what
+    /// is there all the time is shown once.
+    ///
+    /// # Errors
+    /// If the place cannot be listed in full; [`Error::Unlistable`] if it never can.
+    fn list(&self, _visit: &mut dyn FnMut(Listed) -> ControlFlow<()>) -> Result<()> {
+        Err(Error::Unlistable { place: format!("{self:?}") })
+    }
+
+    /// Tells whether reading costs so much that what was read is better kept.
+    fn is_remote(&self) -> bool {
+        false
+    }
+
+    /// Returns the length below which a blob is never here, as it lies in the chunk store of its home.
+    fn least_bytes(&self) -> u64 {
+        SMALL_BYTES as u64
+    }
+}
+
+/// A place that blobs are written to, by this process and others at the same time.
+pub trait WriteBlobs: ReadBlobs {
+    /// Stores all bytes of `source` durably and returns their id. What is there already is touched instead, unless it is
+    /// damaged: then it is healed.
+    ///
+    /// # Errors
+    /// [`Error::Source`] if the source fails; other variants if the place does. Nothing is stored then.
+    fn put(&self, source: &mut dyn Read) -> Result<BlobId>;
+
+    /// Stores several blobs in no more waits for the disk than one would take, and returns their ids in order; after an
+    /// error some may be stored.
+    ///
+    /// # Errors
+    /// As [`WriteBlobs::put`].
+    fn put_all(&self, blobs: &[&[u8]]) -> Result<Vec<BlobId>> {
+        blobs.iter().map(|bytes| self.put(&mut &**bytes)).collect()
+    }
+
+    /// Renews the time of a blob that garbage collection goes by, durably; `false` if the blob is not there, or was on its
+    /// way out: then it has to be put again.
+    ///
+    /// # Errors
+    /// If the place fails.
+    fn touch(&self, id: &BlobId) -> Result<bool>;
+
+    /// Removes a blob at once, whoever may need it; `false` if it is not there.
+    ///
+    /// # Errors
+    /// If the place fails.
+    fn delete(&self, id: &BlobId) -> Result<bool>;
+
+    /// Moves a blob to the trash unless it was put or touched at `unused_since` or later; `false` if it stays or is not
+    /// there. One that is touched at the same moment stays.
+    ///
+    /// # Errors
+    /// If the place fails.
+    fn discard(&self, id: &BlobId, unused_since: SystemTime) -> Result<bool>;
+
+    /// Takes a blob back out of the trash; `false` if it is not in it. One that was put again meanwhile stays as it is.
+    ///
+    /// # Errors
+    /// If the place fails.
+    fn undelete(&self, id: &BlobId) -> Result<bool>;
+
+    /// Shows what is in the trash, with the time at which it was discarded, until `visit` breaks.
+    ///
+    /// # Errors
+    /// If the trash cannot be listed.
+    fn list_trash(&self, visit: &mut dyn FnMut(Listed) -> ControlFlow<()>) -> Result<()>;
+
+    /// Removes a blob from the trash for good; `false` if it is not in it.
+    ///
+    /// # Errors
+    /// If the place fails.
+    fn purge(&self, id: &BlobId) -> Result<bool>;
+
+    /// Writes a note that all who share the place can read, durably, in place of one with the same name. Names are 1 to
+    /// 100 letters, digits, `-`, `_` and `.`, beginning with a letter, as Oak's `repository-<id>` and `references-<id>`.
+    ///
+    /// # Errors
+    /// [`Error::NoteName`]; if the place fails.
+    fn write_note(&self, name: &str, bytes: &[u8]) -> Result<()>;
+
+    /// Opens a note; nothing if there is none of this name.
+    ///
+    /// # Errors
+    /// As [`WriteBlobs::write_note`].
+    fn open_note(&self, name: &str) -> Result<Option<BlobContent>>;
+
+    /// Returns the names of the notes that begin with `prefix`, with the time at which each was written, sorted.
+    ///
+    /// # Errors
+    /// If the place fails.
+    fn list_notes(&self, prefix: &str) -> Result<Vec<(String, SystemTime)>>;
+
+    /// Removes a note; `false` if there is none of this name.
+    ///
+    /// # Errors
+    /// As [`WriteBlobs::write_note`].
+    fn delete_note(&self, name: &str) -> Result<bool>;
+}
+
+/// A blob as a place lists it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Listed {
+    /// Its name; the length is that of what is stored, so that a shortened blob has another id than it should.
+    pub id: BlobId,
+    /// When it was put or touched last; in the trash, when it was discarded.
+    pub modified: SystemTime,
+}
+
+/// Which of the delegates of a composite holds a blob: its place among them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Origin(pub u16);
