@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
-use tympan_blobs::{BlobStore, LayeredBlobs, LocalBlobs};
+use tympan_blobs::{BlobStore, Composite, Delegate, Folder, LocalBlobs};
 use tympan_store::disk::{Disk, DiskLock, FileDisk, LockError};
 use tympan_store::{
     ByteSize, ChunkStore, LocalOptions, LocalStore, NearCache, PostgresOptions, PostgresStore,
@@ -94,17 +94,24 @@ impl Backend {
     /// # Errors
     /// If the folder cannot be used.
     pub(crate) fn open_blobs(&self, dir: &Path) -> Result<Arc<dyn BlobStore>, Fault> {
-        let own = LocalBlobs::open(&dir.join("blobs"), self.chunks.clone()).map_err(|error| {
+        let own = Folder::open(&dir.join("blobs")).map_err(|error| {
             Fault::cannot_run(format!(
                 "cannot open the home `{}`: {}",
                 dir.display(),
                 chain(&error)
             ))
         })?;
-        Ok(match &self.base {
-            Some((_, below)) => Arc::new(LayeredBlobs::new(own, below.clone())),
-            None => Arc::new(own),
-        })
+        let own = Arc::new(own);
+        Ok(Arc::new(match &self.base {
+            Some((_, below)) => {
+                let delegates = vec![
+                    Delegate::writable("own", own),
+                    Delegate::read_only("base", below.clone()),
+                ];
+                LocalBlobs::over(Arc::new(Composite::new(delegates)), self.chunks.clone())
+            }
+            None => LocalBlobs::over(own, self.chunks.clone()),
+        }))
     }
 
     fn open_database(dir: &Path, disk: &FileDisk, options: PostgresOptions) -> Result<Self, Fault> {

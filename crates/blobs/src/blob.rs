@@ -26,6 +26,25 @@ pub trait BlobStore: Send + Sync + std::fmt::Debug {
         blobs.iter().map(|bytes| self.put(&mut &**bytes)).collect()
     }
 
+    /// Stores bytes whose id their sender named. If the blob is there already, they are compared and nothing is written.
+    ///
+    /// # Errors
+    /// [`crate::Error::Mismatch`] if other bytes came; otherwise as [`BlobStore::put`]. Nothing that content could name
+    /// is stored then.
+    fn put_named(&self, id: &BlobId, source: &mut dyn Read) -> Result<()> {
+        let actual = self.put(source)?;
+        if actual == *id { Ok(()) } else { Err(crate::Error::Mismatch { expected: *id, actual }) }
+    }
+
+    /// Tells whether this store holds the blob, and keeps it from garbage collection for as long as a new one: for
+    /// those who name it next, without sending its bytes again.
+    ///
+    /// # Errors
+    /// If the store cannot tell.
+    fn touch(&self, id: &BlobId) -> Result<bool> {
+        self.contains(id)
+    }
+
     /// Opens a blob to read; nothing if this store does not hold it.
     ///
     /// # Errors

@@ -5,22 +5,27 @@
 //! Invariants
 //! * A blob that [`BlobStore::put`] acknowledged is complete and durable before any node can name it: small ones with
 //!   the commit that names them, large ones on return.
-//! * A stored blob never changes; equal bytes are stored once.
-//! * Nothing here deletes a blob.
+//! * A stored blob never changes; equal bytes are stored once in each place.
+//! * Nothing here deletes a blob unless it is told to, and nothing is written to a place that is only read.
 //!
 //! Not here: who refers to a blob (`content` knows), and media types.
 
 mod blob;
+mod composite;
 mod error;
-mod layered;
+mod files;
+mod folder;
 mod local;
 mod memory;
 mod place;
+mod read_folder;
 
 pub use blob::{BlobContent, BlobStore, id_of};
+pub use composite::{Composite, CompositeCounts, Delegate};
 pub use error::{Error, Result};
-pub use layered::{FolderBlobs, LayeredBlobs};
+pub use folder::Folder;
 pub use local::{LocalBlobs, SMALL_BYTES};
 pub use memory::MemoryBlobs;
 pub use place::{Listed, Origin, ReadBlobs, WriteBlobs};
+pub use read_folder::FolderBlobs;
 pub use tympan_store::BlobId;

@@ -37,6 +37,23 @@ pub trait ReadBlobs: Send + Sync + Debug {
         Err(Error::Unlistable { place: format!("{self:?}") })
     }
 
+    /// Opens a note that the users of the place left for each other; nothing if there is none of this name.
+    ///
+    /// # Errors
+    /// [`Error::NoteName`]; if the place fails.
+    fn open_note(&self, name: &str) -> Result<Option<BlobContent>> {
+        check_note_name(name)?;
+        Ok(None)
+    }
+
+    /// Returns the names of the notes that begin with `prefix`, with the time at which each was written, sorted.
+    ///
+    /// # Errors
+    /// If the place fails.
+    fn list_notes(&self, _prefix: &str) -> Result<Vec<(String, SystemTime)>> {
+        Ok(Vec::new())
+    }
+
     /// Tells whether reading costs so much that what was read is better kept.
     fn is_remote(&self) -> bool {
         false
@@ -65,6 +82,12 @@ pub trait WriteBlobs: ReadBlobs {
     fn put_all(&self, blobs: &[&[u8]]) -> Result<Vec<BlobId>> {
         blobs.iter().map(|bytes| self.put(&mut &**bytes)).collect()
     }
+
+    /// Stores bytes whose id their sender named. If the blob is there already, they are compared and nothing is written.
+    ///
+    /// # Errors
+    /// [`Error::Mismatch`] if other bytes came; otherwise as [`WriteBlobs::put`]. Nothing is stored then.
+    fn put_named(&self, id: &BlobId, source: &mut dyn Read) -> Result<()>;
 
     /// Renews the time of a blob that garbage collection goes by, durably; `false` if the blob is not there, or was on its
     /// way out: then it has to be put again.
@@ -105,23 +128,11 @@ pub trait WriteBlobs: ReadBlobs {
     fn purge(&self, id: &BlobId) -> Result<bool>;
 
     /// Writes a note that all who share the place can read, durably, in place of one with the same name. Names are 1 to
-    /// 100 letters, digits, `-`, `_` and `.`, beginning with a letter, as Oak's `repository-<id>` and `references-<id>`.
+    /// 100 letters, digits, `-`, `_` and `.`, beginning with a letter, such as Oak's `repository-<id>`.
     ///
     /// # Errors
     /// [`Error::NoteName`]; if the place fails.
     fn write_note(&self, name: &str, bytes: &[u8]) -> Result<()>;
-
-    /// Opens a note; nothing if there is none of this name.
-    ///
-    /// # Errors
-    /// As [`WriteBlobs::write_note`].
-    fn open_note(&self, name: &str) -> Result<Option<BlobContent>>;
-
-    /// Returns the names of the notes that begin with `prefix`, with the time at which each was written, sorted.
-    ///
-    /// # Errors
-    /// If the place fails.
-    fn list_notes(&self, prefix: &str) -> Result<Vec<(String, SystemTime)>>;
 
     /// Removes a note; `false` if there is none of this name.
     ///
@@ -142,3 +153,19 @@ pub struct Listed {
 /// Which of the delegates of a composite holds a blob: its place among them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Origin(pub u16);
+
+/// Refuses a name that no note can have: nothing that could leave its folder, or be a file of the place itself.
+pub(crate) fn check_note_name(name: &str) -> Result<()> {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    let is_name = name.len() <= 100
+        && name.bytes().next().is_some_and(|first| first.is_ascii_alphabetic())
+        && name.bytes().all(is_plain)
+        && !matches!(name, "tmp" | "trash");
+    if is_name { Ok(()) } else { Err(Error::NoteName { name: name.to_owned() }) }
+}
+
+/// Compares bytes with the id that their sender named, without storing them.
+pub(crate) fn compare(id: &BlobId, source: &mut dyn Read) -> Result<()> {
+    let actual = crate::id_of(source).map_err(Error::Source)?;
+    if actual == *id { Ok(()) } else { Err(Error::Mismatch { expected: *id, actual }) }
+}

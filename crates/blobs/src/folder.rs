@@ -1,0 +1,407 @@
+//! Large blobs in a folder of the local disk: files `ab/cd/<hex>`, their trash, and notes of those who share it.
+//!
+//! Several processes may write to a folder at the same time. `docs/formats/blobs.md` describes it.
+//!
+//! Invariants
+//! * A file gets its name when all its bytes are on the disk, and the name is on the disk before its id is handed out.
+//! * A blob that somebody puts or touches is not discarded at the same moment: who writes looks again after the touch
+//!   whether the file is still there, who discards looks again after the move whether it was touched.
+//!
+//! Not here: folders that are only read ([`FolderBlobs`](crate::FolderBlobs)), and which blobs are garbage.
+
+use std::collections::{BTreeSet, HashSet};
+use std::fmt;
+use std::fs::{self, File};
+use std::io::{ErrorKind, Read, Write};
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::SystemTime;
+
+use parking_lot::Mutex;
+use sha2::{Digest, Sha256};
+use tempfile::NamedTempFile;
+use tympan_store::BlobId;
+
+use crate::files::{self, disk, hex_of, ignore_absent, modified_of};
+use crate::place::{check_note_name, compare};
+use crate::{BlobContent, Error, Listed, ReadBlobs, Result, WriteBlobs};
+
+/// How much is read and hashed at a time.
+const BUFFER_BYTES: usize = 128 * 1024;
+/// The folder for files that are still being written, beside the finished ones so that a rename suffices.
+const TEMPORARY: &str = "tmp";
+/// The folder for what was discarded.
+const TRASH: &str = "trash";
+
+/// A folder that this process and others write blobs to.
+pub struct Folder {
+    dir: PathBuf,
+    /// The folders for blobs, by the first digits of their names, whose own names are known to be on the disk.
+    durable: Mutex<HashSet<PathBuf>>,
+    folder_syncs: AtomicU64,
+}
+
+/// Bytes in a temporary file, with their id.
+struct Written {
+    file: NamedTempFile,
+    id: BlobId,
+}
+
+impl Folder {
+    /// Opens or creates the folder and removes what a crash left half-written. What another process is writing stays.
+    ///
+    /// # Errors
+    /// If the folder cannot be created or cleaned.
+    pub fn open(dir: &Path) -> Result<Self> {
+        let temporary = dir.join(TEMPORARY);
+        fs::create_dir_all(&temporary).map_err(disk("create", &temporary))?;
+        for entry in fs::read_dir(&temporary).map_err(disk("list", &temporary))? {
+            let path = entry.map_err(disk("list", &temporary))?.path();
+            if let Some(_claim) = claim_abandoned(&path)? {
+                ignore_absent(fs::remove_file(&path)).map_err(disk("remove", &path))?;
+            }
+        }
+        Ok(Self { dir: dir.to_owned(), durable: Mutex::default(), folder_syncs: AtomicU64::new(0) })
+    }
+
+    /// Returns where the folder is.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Returns how often a folder was synced since this was opened.
+    #[must_use]
+    pub fn folder_syncs(&self) -> u64 {
+        self.folder_syncs.load(Ordering::Relaxed)
+    }
+
+    /// Writes all bytes of a source to a temporary file and hashes them on the way.
+    fn write(&self, source: &mut dyn Read) -> Result<Written> {
+        let mut file = self.temporary_file()?;
+        let mut hash = Sha256::new();
+        let mut length = 0;
+        let mut buffer = vec![0; BUFFER_BYTES];
+        loop {
+            match read_some(source, &mut buffer)? {
+                [] => break,
+                bytes => {
+                    hash.update(bytes);
+                    length += bytes.len() as u64;
+                    file.write_all(bytes).map_err(disk("write", file.path()))?;
+                }
+            }
+        }
+        Ok(Written { file, id: BlobId::new(hash.finalize().into(), length) })
+    }
+
+    /// Makes a file to write to, locked for as long as it is open.
+    fn temporary_file(&self) -> Result<NamedTempFile> {
+        let temporary = self.dir.join(TEMPORARY);
+        loop {
+            let file =
+                NamedTempFile::new_in(&temporary).map_err(disk("create a file in", &temporary))?;
+            let is_mine = file.as_file().try_lock().is_ok();
+            // Another process that opens the folder may have taken it for abandoned before it was locked.
+            if is_mine && file.path().try_exists().map_err(disk("inspect", file.path()))? {
+                return Ok(file);
+            }
+        }
+    }
+
+    /// Makes complete temporary files the blobs' own, durably: first all bytes, then all names.
+    fn keep(&self, files: Vec<Written>) -> Result<()> {
+        let mut new = Vec::with_capacity(files.len());
+        let mut folders = BTreeSet::new();
+        for Written { file, id } in files {
+            let path = files::file_in(&self.dir, &id);
+            if self.renew(&path, &id)? {
+                // Another writer may have given it its name a moment ago, and not synced the folder yet.
+                folders.insert(self.parent_of(&path));
+            } else {
+                new.push((file, path));
+            }
+        }
+        for (file, path) in &new {
+            file.as_file().sync_data().map_err(disk("sync", path))?;
+        }
+        for (file, path) in new {
+            let folder = self.parent_of(&path);
+            fs::create_dir_all(&folder).map_err(disk("create", &folder))?;
+            file.persist(&path).map_err(|failed| disk("rename to", &path)(failed.error))?;
+            folders.insert(folder);
+        }
+        self.sync_names(folders)
+    }
+
+    /// Syncs folders with the names of blobs, then those with the folders' own names, as far as they are new since this
+    /// process began.
+    fn sync_names(&self, folders: BTreeSet<PathBuf>) -> Result<()> {
+        let (mut wanted, mut new) = (folders.clone(), Vec::new());
+        for folder in folders {
+            self.add_above(&folder, &mut wanted, &mut new);
+        }
+        wanted.iter().try_for_each(|folder| self.sync_folder(folder))?;
+        self.durable.lock().extend(new);
+        Ok(())
+    }
+
+    /// Adds the folders that have to be synced so that a folder's own name is on the disk, as far as that is not known;
+    /// `new` gets those whose names will be.
+    fn add_above(&self, folder: &Path, wanted: &mut BTreeSet<PathBuf>, new: &mut Vec<PathBuf>) {
+        let durable = self.durable.lock();
+        for folder in folder.ancestors().take_while(|folder| *folder != self.dir) {
+            if durable.contains(folder) {
+                return;
+            }
+            wanted.extend(folder.parent().map(Path::to_owned));
+            new.push(folder.to_owned());
+        }
+    }
+
+    fn parent_of(&self, path: &Path) -> PathBuf {
+        path.parent().unwrap_or(&self.dir).to_owned()
+    }
+
+    /// Makes renames in a folder durable.
+    fn sync_folder(&self, folder: &Path) -> Result<()> {
+        self.folder_syncs.fetch_add(1, Ordering::Relaxed);
+        File::open(folder).and_then(|folder| folder.sync_all()).map_err(disk("sync", folder))
+    }
+
+    /// Renews the time of a blob's file; `false` if it is absent, shortened, or was discarded at this moment.
+    fn renew(&self, path: &Path, id: &BlobId) -> Result<bool> {
+        let file = match File::options().write(true).open(path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+            Err(error) => return Err(disk("open", path)(error)),
+        };
+        let length = file.metadata().map_err(disk("inspect", path))?.len();
+        if length != id.length() {
+            return Ok(false);
+        }
+        file.set_modified(SystemTime::now()).map_err(disk("touch", path))?;
+        path.try_exists().map_err(disk("inspect", path))
+    }
+
+    fn trashed(&self, id: &BlobId) -> PathBuf {
+        self.dir.join(TRASH).join(hex_of(id))
+    }
+
+    /// Moves a file to another folder, durably; `false` if it is not there.
+    fn rename(&self, from: &Path, to: &Path) -> Result<bool> {
+        let (source, target) = (self.parent_of(from), self.parent_of(to));
+        fs::create_dir_all(&target).map_err(disk("create", &target))?;
+        match fs::rename(from, to) {
+            Ok(()) => {}
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+            Err(error) => return Err(disk("move", from)(error)),
+        }
+        // The new name first: a crash between may leave both, never none.
+        self.sync_names(BTreeSet::from([target]))?;
+        self.sync_folder(&source)?;
+        Ok(true)
+    }
+
+    fn remove(&self, path: &Path) -> Result<bool> {
+        match fs::remove_file(path) {
+            Ok(()) => self.sync_folder(&self.parent_of(path)).map(|()| true),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(disk("remove", path)(error)),
+        }
+    }
+}
+
+impl fmt::Debug for Folder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.dir.display())
+    }
+}
+
+impl ReadBlobs for Folder {
+    fn open(&self, id: &BlobId) -> Result<Option<BlobContent>> {
+        let path = files::file_in(&self.dir, id);
+        if let Some(content) = files::open_file(&path, id)? {
+            return Ok(Some(content));
+        }
+        // It may be on its way into the trash, or back out of it.
+        match files::open_file(&self.trashed(id), id)? {
+            Some(content) => Ok(Some(content)),
+            None => files::open_file(&path, id),
+        }
+    }
+
+    fn contains(&self, id: &BlobId) -> Result<bool> {
+        files::is_whole(&files::file_in(&self.dir, id), id)
+    }
+
+    fn list(&self, visit: &mut dyn FnMut(Listed) -> ControlFlow<()>) -> Result<()> {
+        files::list(&self.dir, visit).map(|_| ())
+    }
+
+    fn open_note(&self, name: &str) -> Result<Option<BlobContent>> {
+        files::open_note(&self.dir, name)
+    }
+
+    fn list_notes(&self, prefix: &str) -> Result<Vec<(String, SystemTime)>> {
+        files::list_notes(&self.dir, prefix)
+    }
+
+    fn least_bytes(&self) -> u64 {
+        0
+    }
+}
+
+impl WriteBlobs for Folder {
+    fn put(&self, source: &mut dyn Read) -> Result<BlobId> {
+        let written = self.write(source)?;
+        let id = written.id;
+        self.keep(vec![written])?;
+        Ok(id)
+    }
+
+    fn put_all(&self, blobs: &[&[u8]]) -> Result<Vec<BlobId>> {
+        let mut ids = Vec::with_capacity(blobs.len());
+        let mut files = Vec::new();
+        for bytes in blobs {
+            let id = BlobId::of(bytes);
+            if !ids.contains(&id) {
+                let mut file = self.temporary_file()?;
+                file.write_all(bytes).map_err(disk("write", file.path()))?;
+                files.push(Written { file, id });
+            }
+            ids.push(id);
+        }
+        self.keep(files)?;
+        Ok(ids)
+    }
+
+    fn put_named(&self, id: &BlobId, source: &mut dyn Read) -> Result<()> {
+        if self.touch(id)? {
+            return compare(id, source);
+        }
+        let written = self.write(source)?;
+        if written.id != *id {
+            return Err(Error::Mismatch { expected: *id, actual: written.id });
+        }
+        self.keep(vec![written])
+    }
+
+    fn touch(&self, id: &BlobId) -> Result<bool> {
+        let path = files::file_in(&self.dir, id);
+        let is_here = self.renew(&path, id)?;
+        if is_here {
+            self.sync_names(BTreeSet::from([self.parent_of(&path)]))?;
+        }
+        Ok(is_here)
+    }
+
+    fn delete(&self, id: &BlobId) -> Result<bool> {
+        self.remove(&files::file_in(&self.dir, id))
+    }
+
+    fn discard(&self, id: &BlobId, unused_since: SystemTime) -> Result<bool> {
+        let path = files::file_in(&self.dir, id);
+        let is_unused = |path: &Path| -> Result<bool> {
+            Ok(modified_of(path, id)?.is_some_and(|modified| modified < unused_since))
+        };
+        if !is_unused(&path)? {
+            return Ok(false);
+        }
+        let trashed = self.trashed(id);
+        if !self.rename(&path, &trashed)? {
+            return Ok(false);
+        }
+        if !is_unused(&trashed)? {
+            // Somebody put or touched it between, and relies on it.
+            self.rename(&trashed, &path)?;
+            return Ok(false);
+        }
+        match File::options().write(true).open(&trashed) {
+            Ok(file) => file.set_modified(SystemTime::now()).map_err(disk("touch", &trashed))?,
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(disk("open", &trashed)(error)),
+        }
+        Ok(true)
+    }
+
+    fn undelete(&self, id: &BlobId) -> Result<bool> {
+        let (trashed, path) = (self.trashed(id), files::file_in(&self.dir, id));
+        if !files::is_whole(&trashed, id)? {
+            return Ok(false);
+        }
+        // What counts as its last use is now; else the next collection would discard it again at once.
+        match File::options().write(true).open(&trashed) {
+            Ok(file) => file.set_modified(SystemTime::now()).map_err(disk("touch", &trashed))?,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+            Err(error) => return Err(disk("open", &trashed)(error)),
+        }
+        self.rename(&trashed, &path)
+    }
+
+    fn list_trash(&self, visit: &mut dyn FnMut(Listed) -> ControlFlow<()>) -> Result<()> {
+        files::list_files(&self.dir.join(TRASH), visit).map(|_| ())
+    }
+
+    fn purge(&self, id: &BlobId) -> Result<bool> {
+        self.remove(&self.trashed(id))
+    }
+
+    fn write_note(&self, name: &str, bytes: &[u8]) -> Result<()> {
+        check_note_name(name)?;
+        let mut file = self.temporary_file()?;
+        file.write_all(bytes).map_err(disk("write", file.path()))?;
+        file.as_file().sync_data().map_err(disk("sync", file.path()))?;
+        let path = self.dir.join(name);
+        file.persist(&path).map_err(|failed| disk("rename to", &path)(failed.error))?;
+        self.sync_folder(&self.dir)
+    }
+
+    fn delete_note(&self, name: &str) -> Result<bool> {
+        check_note_name(name)?;
+        self.remove(&self.dir.join(name))
+    }
+}
+
+/// Reads at least one byte unless the source has ended.
+fn read_some<'a>(source: &mut dyn Read, buffer: &'a mut [u8]) -> Result<&'a [u8]> {
+    loop {
+        match source.read(buffer) {
+            Ok(length) => return Ok(buffer.get(..length).unwrap_or_default()),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(Error::Source(error)),
+        }
+    }
+}
+
+/// Locks a temporary file that no process writes to any more. Who makes a new one locks it and then looks whether it is
+/// still there: so the lock has to be held until the file is removed.
+fn claim_abandoned(path: &Path) -> Result<Option<File>> {
+    match File::open(path) {
+        Ok(file) if file.try_lock().is_ok() => Ok(Some(file)),
+        Ok(_) => Ok(None),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(disk("open", path)(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+    use super::*;
+
+    /// An upload that begins between the look at a file and its removal has to see the lock, and take another file.
+    #[test]
+    fn an_abandoned_file_stays_locked_until_it_is_gone() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("half");
+        fs::write(&path, b"half").unwrap();
+        let claim = claim_abandoned(&path).unwrap().unwrap();
+        assert!(File::open(&path).unwrap().try_lock().is_err());
+        assert!(claim_abandoned(&path).unwrap().is_none());
+        drop(claim);
+        assert!(claim_abandoned(&path).unwrap().is_some());
+        assert!(claim_abandoned(&dir.path().join("absent")).unwrap().is_none());
+    }
+}
