@@ -6,7 +6,7 @@ use std::path::Path;
 /// Room, and the rooms below it that it may import. A new arrow is a design decision with its own commit.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("backup", &["blobs", "store", "web"]),
-    ("blobs", &["store"]),
+    ("blobs", &["store", "web"]),
     ("content", &["blobs", "store"]),
     ("dispatcher", &["web"]),
     ("jobs", &["blobs", "content", "web"]),

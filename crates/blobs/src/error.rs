@@ -68,6 +68,64 @@ pub enum Error {
         /// The name.
         name: String,
     },
+    /// A bucket refused, or could not be reached for as long as that was tried.
+    #[error("cannot {action} `{place}`")]
+    Bucket {
+        /// What was tried, as a verb.
+        action: &'static str,
+        /// The bucket's URL.
+        place: String,
+        /// The cause.
+        source: Box<object_store::Error>,
+    },
+    /// A URL or setting of a bucket makes no sense.
+    #[error("cannot use `{url}` as a bucket: {reason}")]
+    Address {
+        /// The URL.
+        url: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The stored bytes are not those that the id names.
+    #[error("the blob `{id}` in `{place}` has the bytes of `{actual}`; restore it from a backup")]
+    Altered {
+        /// The blob.
+        id: BlobId,
+        /// What its bytes are.
+        actual: BlobId,
+        /// Where it lies.
+        place: String,
+    },
+    /// A bucket took a blob and does not have it.
+    #[error("`{place}` took the blob `{id}` and does not have it; see whether somebody else removes what is there")]
+    Lost {
+        /// The blob.
+        id: BlobId,
+        /// The bucket's URL.
+        place: String,
+    },
+    /// Another process uses the local folder of a bucket.
+    #[error("another process uses `{}`; give each its own folder", dir.display())]
+    CacheHeld {
+        /// The folder.
+        dir: PathBuf,
+    },
+    /// Blobs wait to be uploaded, and at least one failed.
+    #[error("{count} blobs in `{}` are not uploaded yet: {reason}", dir.display())]
+    Waiting {
+        /// The local folder of the bucket.
+        dir: PathBuf,
+        /// How many there are.
+        count: usize,
+        /// What the bucket said.
+        reason: String,
+    },
+    /// The place is being closed.
+    #[error("`{place}` is being closed")]
+    Ended {
+        /// The place.
+        place: String,
+    },
     /// Small blobs live in the chunk store, which failed; so may the store of another instance.
     #[error(transparent)]
     Store(#[from] tympan_store::Error),
@@ -80,13 +138,22 @@ impl Error {
         match self {
             Self::Delegate { source, .. } => source.is_transient(),
             Self::Store(error) => error.is_transient(),
+            Self::Bucket { source, .. } => matches!(
+                **source,
+                object_store::Error::Generic { .. } | object_store::Error::JoinError { .. }
+            ),
+            Self::Lost { .. } | Self::Waiting { .. } => true,
             Self::Source(_)
             | Self::Mismatch { .. }
             | Self::Disk { .. }
             | Self::Damaged { .. }
             | Self::NothingWritable { .. }
             | Self::Unlistable { .. }
-            | Self::NoteName { .. } => false,
+            | Self::NoteName { .. }
+            | Self::Address { .. }
+            | Self::Altered { .. }
+            | Self::CacheHeld { .. }
+            | Self::Ended { .. } => false,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Names and look-ups of blobs in folders, for reading: nothing here changes a file, a folder or a time.
 
 use std::fs::{self, File};
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Read};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -168,6 +168,17 @@ pub(crate) fn parse_digest(name: &str) -> Option<[u8; 32]> {
 
 fn is_digit(byte: u8) -> bool {
     byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte)
+}
+
+/// Reads at least one byte unless the source has ended.
+pub(crate) fn read_some<'a>(source: &mut dyn Read, buffer: &'a mut [u8]) -> Result<&'a [u8]> {
+    loop {
+        match source.read(buffer) {
+            Ok(length) => return Ok(buffer.get(..length).unwrap_or_default()),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(Error::Source(error)),
+        }
+    }
 }
 
 /// Takes something that is not there for removed: another process was faster.

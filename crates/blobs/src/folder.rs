@@ -84,7 +84,7 @@ impl Folder {
         let mut length = 0;
         let mut buffer = vec![0; BUFFER_BYTES];
         loop {
-            match read_some(source, &mut buffer)? {
+            match files::read_some(source, &mut buffer)? {
                 [] => break,
                 bytes => {
                     hash.update(bytes);
@@ -189,24 +189,29 @@ impl Folder {
         self.dir.join(TRASH).join(hex_of(id))
     }
 
-    /// Moves a file to another folder, durably; `false` if it is not there.
+    /// Moves a file to another folder; `false` if it is not there. After a crash it is in one of both.
     fn rename(&self, from: &Path, to: &Path) -> Result<bool> {
-        let (source, target) = (self.parent_of(from), self.parent_of(to));
+        let target = self.parent_of(to);
         fs::create_dir_all(&target).map_err(disk("create", &target))?;
         match fs::rename(from, to) {
-            Ok(()) => {}
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
-            Err(error) => return Err(disk("move", from)(error)),
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(disk("move", from)(error)),
         }
-        // The new name first: a crash between may leave both, never none.
-        self.sync_names(BTreeSet::from([target]))?;
-        self.sync_folder(&source)?;
+    }
+
+    /// Moves a blob out of the trash, durably; `false` if it is not in it.
+    fn take_back(&self, trashed: &Path, path: &Path) -> Result<bool> {
+        if !self.rename(trashed, path)? {
+            return Ok(false);
+        }
+        self.sync_names(BTreeSet::from([self.parent_of(path)]))?;
         Ok(true)
     }
 
     fn remove(&self, path: &Path) -> Result<bool> {
         match fs::remove_file(path) {
-            Ok(()) => self.sync_folder(&self.parent_of(path)).map(|()| true),
+            Ok(()) => Ok(true),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
             Err(error) => Err(disk("remove", path)(error)),
         }
@@ -315,7 +320,7 @@ impl WriteBlobs for Folder {
         }
         if !is_unused(&trashed)? {
             // Somebody put or touched it between, and relies on it.
-            self.rename(&trashed, &path)?;
+            self.take_back(&trashed, &path)?;
             return Ok(false);
         }
         match File::options().write(true).open(&trashed) {
@@ -337,7 +342,7 @@ impl WriteBlobs for Folder {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
             Err(error) => return Err(disk("open", &trashed)(error)),
         }
-        self.rename(&trashed, &path)
+        self.take_back(&trashed, &path)
     }
 
     fn list_trash(&self, visit: &mut dyn FnMut(Listed) -> ControlFlow<()>) -> Result<()> {
@@ -360,18 +365,9 @@ impl WriteBlobs for Folder {
 
     fn delete_note(&self, name: &str) -> Result<bool> {
         check_note_name(name)?;
-        self.remove(&self.dir.join(name))
-    }
-}
-
-/// Reads at least one byte unless the source has ended.
-fn read_some<'a>(source: &mut dyn Read, buffer: &'a mut [u8]) -> Result<&'a [u8]> {
-    loop {
-        match source.read(buffer) {
-            Ok(length) => return Ok(buffer.get(..length).unwrap_or_default()),
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => return Err(Error::Source(error)),
-        }
+        let is_removed = self.remove(&self.dir.join(name))?;
+        self.sync_folder(&self.dir)?;
+        Ok(is_removed)
     }
 }
 

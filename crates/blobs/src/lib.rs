@@ -11,6 +11,7 @@
 //! Not here: who refers to a blob (`content` knows), and media types.
 
 mod blob;
+mod bucket;
 mod composite;
 mod error;
 mod files;
@@ -21,6 +22,7 @@ mod place;
 mod read_folder;
 
 pub use blob::{BlobContent, BlobStore, id_of};
+pub use bucket::{Bucket, BucketCounts, BucketOptions, parse_connection_string, parse_profile};
 pub use composite::{Composite, CompositeCounts, Delegate};
 pub use error::{Error, Result};
 pub use folder::Folder;

@@ -3,6 +3,8 @@
 //! Imported as a dev-dependency only, and only from `tests/it`: a unit test inside `store` or `blobs` would meet a
 //! second copy of its own crate here.
 
+pub mod bucket_server;
+pub mod composition;
 pub mod disk;
 pub mod folder;
 pub mod legacy;

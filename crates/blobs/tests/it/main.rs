@@ -6,7 +6,9 @@
     reason = "a test fails by panicking"
 )]
 
-mod layered;
+mod bucket;
+mod composite;
+mod folder;
 mod local;
 
 tympan_testkit::every_test_file_is_listed!();

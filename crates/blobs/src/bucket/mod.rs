@@ -1,0 +1,382 @@
+//! Large blobs in a bucket of S3 or a container of Azure, shared by any number of machines.
+//!
+//! In: bytes and ids. Out: local files: what is read is kept in a cache on the disk, so that the second read costs no
+//! request. What is put is in the bucket when `put` returns, or, where a staging area is configured, on the local disk,
+//! from where it is uploaded however often the process is killed.
+//!
+//! Invariants
+//! * Nothing is returned that does not have its hash.
+//! * An object gets its name when all its bytes are there; its length is compared before the upload counts as done.
+//! * A staged blob is removed from the staging area only after that.
+//! * One process uses a cache folder at a time; any number of them use a bucket.
+//!
+//! On failure: a request is sent again with growing waits for as long as [`BucketOptions::patience`]; then `put` and
+//! `open` say so, and a staged upload waits for its next turn.
+//!
+//! Not here: the words of the configuration (the binary). `docs/formats/blobs.md` describes the names of objects.
+
+mod cache;
+mod connect;
+mod credentials;
+mod options;
+mod remote;
+mod staging;
+
+use std::fmt;
+use std::future::Future;
+use std::io::{Read, Write};
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::sync::{Arc, mpsc};
+use std::time::SystemTime;
+
+use sha2::{Digest, Sha256};
+use tempfile::NamedTempFile;
+use tokio::runtime::Runtime;
+use tympan_store::BlobId;
+
+pub use credentials::{parse_connection_string, parse_profile};
+pub use options::BucketOptions;
+
+use self::cache::ReadCache;
+use self::remote::Remote;
+use self::staging::Staging;
+use crate::files::{self, disk};
+use crate::place::{check_note_name, compare};
+use crate::{BlobContent, Error, Listed, ReadBlobs, Result, WriteBlobs};
+
+/// Threads that speak to the bucket; they wait most of the time.
+const THREADS: usize = 2;
+/// How much is read and hashed at a time.
+const BUFFER_BYTES: usize = 128 * 1024;
+
+/// Counts since a bucket was opened, and what waits now.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct BucketCounts {
+    /// Reads that the disk answered.
+    pub cache_hits: u64,
+    /// Reads that the bucket was asked for.
+    pub cache_misses: u64,
+    /// Bytes in the read cache now.
+    pub cached_bytes: u64,
+    /// Staged blobs that are not in the bucket yet.
+    pub waiting: u64,
+    /// Their bytes.
+    pub waiting_bytes: u64,
+    /// Blobs that were uploaded.
+    pub uploaded: u64,
+    /// Uploads that failed and will be tried again. A rise means that the bucket refuses or cannot be reached.
+    pub upload_failures: u64,
+}
+
+/// A bucket, or a part of one below a prefix.
+pub struct Bucket {
+    remote: Arc<Remote>,
+    cache: Arc<ReadCache>,
+    staging: Arc<Staging>,
+    dir: PathBuf,
+    /// Keeps other processes out of the cache folder.
+    _lock: std::fs::File,
+    /// Taken when the bucket is dropped.
+    runtime: Option<Runtime>,
+}
+
+/// Bytes in a temporary file, with their id.
+struct Written {
+    file: NamedTempFile,
+    id: BlobId,
+}
+
+impl Bucket {
+    /// Opens a bucket and goes on with uploads that an earlier process began. The bucket itself is not asked: it may be
+    /// away now, and is not made.
+    ///
+    /// # Errors
+    /// [`Error::Address`] for a URL or setting that makes no sense; [`Error::CacheHeld`] if another process uses the
+    /// cache folder; if that cannot be used.
+    pub fn open(options: BucketOptions) -> Result<Self> {
+        let dir = options.cache_dir.clone();
+        let temporary = dir.join("tmp");
+        std::fs::create_dir_all(&temporary).map_err(disk("create", &temporary))?;
+        let lock_file = dir.join("lock");
+        let lock = std::fs::File::create(&lock_file).map_err(disk("create", &lock_file))?;
+        lock.try_lock().map_err(|_| Error::CacheHeld { dir: dir.clone() })?;
+        // Nobody else writes here now: what is there was left by a crash.
+        for entry in std::fs::read_dir(&temporary).map_err(disk("list", &temporary))? {
+            let path = entry.map_err(disk("list", &temporary))?.path();
+            std::fs::remove_file(&path).map_err(disk("remove", &path))?;
+        }
+        let remote = Arc::new(Remote::connect(&options)?);
+        let cache = Arc::new(ReadCache::open(&dir.join("download"), options.cache_bytes)?);
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(THREADS)
+            .thread_name("bucket")
+            .enable_all()
+            .build()
+            .map_err(disk("start threads for", &dir))?;
+        let staging = Staging::open(&dir.join("upload"), &options)?;
+        let staging = Arc::new(staging);
+        staging.start(runtime.handle(), &remote, &cache);
+        Ok(Self { remote, cache, staging, dir, _lock: lock, runtime: Some(runtime) })
+    }
+
+    /// Returns what was counted since this was opened.
+    #[must_use]
+    pub fn counts(&self) -> BucketCounts {
+        let mut counts = BucketCounts::default();
+        self.cache.count(&mut counts);
+        self.staging.count(&mut counts);
+        counts
+    }
+
+    /// Waits until nothing is left to upload, or until a failure since this call.
+    ///
+    /// # Errors
+    /// If an upload fails meanwhile; it is tried again later all the same.
+    pub fn drain(&self) -> Result<()> {
+        self.staging.drain(&self.dir)
+    }
+
+    /// Waits for work on the bucket's own threads; the caller may be on a thread of any runtime that allows to block.
+    fn wait<T, F>(&self, work: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T>> + Send + 'static,
+    {
+        let ended = || Error::Ended { place: self.remote.place().to_owned() };
+        let runtime = self.runtime.as_ref().ok_or_else(ended)?;
+        let (sender, receiver) = mpsc::sync_channel(1);
+        runtime.spawn(async move { sender.send(work.await).ok() });
+        receiver.recv().map_err(|_| ended())?
+    }
+
+    /// Writes all bytes of a source to a temporary file and hashes them on the way.
+    fn write(&self, source: &mut dyn Read) -> Result<Written> {
+        let temporary = self.dir.join("tmp");
+        let failed = disk("create a file in", &temporary);
+        let mut file = NamedTempFile::new_in(&temporary).map_err(failed)?;
+        let mut hash = Sha256::new();
+        let mut length = 0;
+        let mut buffer = vec![0; BUFFER_BYTES];
+        loop {
+            match files::read_some(source, &mut buffer)? {
+                [] => break,
+                bytes => {
+                    hash.update(bytes);
+                    length += bytes.len() as u64;
+                    file.write_all(bytes).map_err(disk("write", file.path()))?;
+                }
+            }
+        }
+        Ok(Written { file, id: BlobId::new(hash.finalize().into(), length) })
+    }
+
+    /// Stages or uploads a written blob.
+    fn keep(&self, Written { file, id }: Written) -> Result<()> {
+        let Some(file) = self.staging.stage(file, &id)? else { return Ok(()) };
+        let remote = self.remote.clone();
+        let path = file.path().to_owned();
+        self.wait(async move { remote.upload(&path, &id).await })?;
+        self.staging.note_uploaded();
+        self.cache.keep(file, &id)
+    }
+
+    /// Opens what is on the local disk.
+    fn open_near(&self, id: &BlobId) -> Result<Option<BlobContent>> {
+        // An upload that ends moves its file from the one to the other.
+        match self.staging.open(id)? {
+            Some(content) => Ok(Some(content)),
+            None => self.cache.open(id),
+        }
+    }
+
+    /// Shows objects as they are listed, on the caller's thread.
+    fn show(
+        &self,
+        kind: remote::Kind,
+        visit: &mut dyn FnMut(Listed) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>> {
+        let ended = || Error::Ended { place: self.remote.place().to_owned() };
+        let runtime = self.runtime.as_ref().ok_or_else(ended)?;
+        // Bounded, so that a slow visitor does not fill memory.
+        let (sender, receiver) = mpsc::sync_channel(1_024);
+        let remote = self.remote.clone();
+        let listing = runtime.spawn(async move { remote.list(kind, &sender).await });
+        for listed in &receiver {
+            if visit(listed).is_break() {
+                drop(receiver);
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        let (sender, receiver) = mpsc::sync_channel(1);
+        runtime.spawn(async move { sender.send(listing.await).ok() });
+        let ended_well = receiver.recv().map_err(|_| ended())?.map_err(|_| ended())?;
+        ended_well.map(|()| ControlFlow::Continue(()))
+    }
+}
+
+impl Drop for Bucket {
+    fn drop(&mut self) {
+        // Dropping a runtime waits for its tasks, which is not allowed on a thread of another runtime. What is not
+        // uploaded yet lies in the staging area.
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl fmt::Debug for Bucket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.remote.place())
+    }
+}
+
+impl ReadBlobs for Bucket {
+    fn open(&self, id: &BlobId) -> Result<Option<BlobContent>> {
+        if let Some(content) = self.open_near(id)? {
+            return Ok(Some(content));
+        }
+        // One fetch for a blob at a time: who comes meanwhile finds it in the cache.
+        let turn = self.cache.turn(id);
+        let _turn = turn.lock();
+        if let Some(content) = self.open_near(id)? {
+            return Ok(Some(content));
+        }
+        self.cache.note_miss();
+        let temporary = self.dir.join("tmp");
+        let failed = disk("create a file in", &temporary);
+        let file = NamedTempFile::new_in(&temporary).map_err(failed)?;
+        let (remote, id) = (self.remote.clone(), *id);
+        let fetched = self.wait(async move { remote.fetch(file, &id).await })?;
+        let Some(file) = fetched else { return Ok(None) };
+        let near = file.reopen().map_err(disk("open", file.path()))?;
+        self.cache.keep(file, &id)?;
+        Ok(Some(BlobContent::File { file: near, length: id.length() }))
+    }
+
+    fn contains(&self, id: &BlobId) -> Result<bool> {
+        if self.staging.contains(id) {
+            return Ok(true);
+        }
+        let (remote, id) = (self.remote.clone(), *id);
+        self.wait(async move { remote.contains(&id).await })
+    }
+
+    /// Shows what is in the bucket, then what waits to be uploaded. Notes of touches are held in memory meanwhile.
+    fn list(&self, visit: &mut dyn FnMut(Listed) -> ControlFlow<()>) -> Result<()> {
+        let mut touched = std::collections::HashMap::new();
+        let _all = self.show(remote::Kind::Touched, &mut |one| {
+            touched.insert(*one.id.digest(), one.modified);
+            ControlFlow::Continue(())
+        })?;
+        let waiting = self.staging.waiting();
+        let flow = self.show(remote::Kind::Blob, &mut |mut one| {
+            if waiting.contains(&one.id) {
+                return ControlFlow::Continue(());
+            }
+            let renewed = touched.get(one.id.digest()).copied();
+            one.modified = renewed.map_or(one.modified, |renewed| renewed.max(one.modified));
+            visit(one)
+        })?;
+        if flow.is_break() {
+            return Ok(());
+        }
+        let modified = SystemTime::now();
+        for id in waiting {
+            if visit(Listed { id, modified }).is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn open_note(&self, name: &str) -> Result<Option<BlobContent>> {
+        check_note_name(name)?;
+        let (remote, name) = (self.remote.clone(), name.to_owned());
+        let bytes = self.wait(async move { remote.read_note(&name).await })?;
+        Ok(bytes.map(BlobContent::Bytes))
+    }
+
+    fn list_notes(&self, prefix: &str) -> Result<Vec<(String, SystemTime)>> {
+        let (remote, prefix) = (self.remote.clone(), prefix.to_owned());
+        self.wait(async move { remote.list_notes(&prefix).await })
+    }
+
+    fn least_bytes(&self) -> u64 {
+        0
+    }
+}
+
+impl WriteBlobs for Bucket {
+    fn put(&self, source: &mut dyn Read) -> Result<BlobId> {
+        let written = self.write(source)?;
+        let id = written.id;
+        self.keep(written)?;
+        Ok(id)
+    }
+
+    fn put_named(&self, id: &BlobId, source: &mut dyn Read) -> Result<()> {
+        if self.touch(id)? {
+            return compare(id, source);
+        }
+        let written = self.write(source)?;
+        if written.id != *id {
+            return Err(Error::Mismatch { expected: *id, actual: written.id });
+        }
+        self.keep(written)
+    }
+
+    fn touch(&self, id: &BlobId) -> Result<bool> {
+        if self.staging.contains(id) {
+            return Ok(true);
+        }
+        let (remote, id) = (self.remote.clone(), *id);
+        self.wait(async move { remote.touch(&id).await })
+    }
+
+    fn delete(&self, id: &BlobId) -> Result<bool> {
+        let was_staged = self.staging.forget(id)?;
+        self.cache.forget(id)?;
+        let (remote, id) = (self.remote.clone(), *id);
+        let was_there = self.wait(async move { remote.delete(&id).await })?;
+        Ok(was_there || was_staged)
+    }
+
+    fn discard(&self, id: &BlobId, unused_since: SystemTime) -> Result<bool> {
+        if self.staging.contains(id) {
+            return Ok(false);
+        }
+        let (remote, blob) = (self.remote.clone(), *id);
+        let is_gone = self.wait(async move { remote.discard(&blob, unused_since).await })?;
+        if is_gone {
+            self.cache.forget(id)?;
+        }
+        Ok(is_gone)
+    }
+
+    fn undelete(&self, id: &BlobId) -> Result<bool> {
+        let (remote, id) = (self.remote.clone(), *id);
+        self.wait(async move { remote.undelete(&id).await })
+    }
+
+    fn list_trash(&self, visit: &mut dyn FnMut(Listed) -> ControlFlow<()>) -> Result<()> {
+        self.show(remote::Kind::Trash, visit).map(|_| ())
+    }
+
+    fn purge(&self, id: &BlobId) -> Result<bool> {
+        let (remote, id) = (self.remote.clone(), *id);
+        self.wait(async move { remote.purge(&id).await })
+    }
+
+    fn write_note(&self, name: &str, bytes: &[u8]) -> Result<()> {
+        check_note_name(name)?;
+        let (remote, name, bytes) = (self.remote.clone(), name.to_owned(), bytes.to_vec());
+        self.wait(async move { remote.write_note(&name, bytes).await })
+    }
+
+    fn delete_note(&self, name: &str) -> Result<bool> {
+        check_note_name(name)?;
+        let (remote, name) = (self.remote.clone(), name.to_owned());
+        self.wait(async move { remote.delete_note(&name).await })
+    }
+}

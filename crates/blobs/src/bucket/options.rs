@@ -1,0 +1,50 @@
+//! What a bucket is opened with.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tympan_web::tls::Trust;
+
+/// What a bucket is opened with. The names of sizes and threads are those of Oak's `CachingDataStore`.
+#[derive(Debug, Clone)]
+pub struct BucketOptions {
+    /// `s3://BUCKET/PREFIX` or `az://CONTAINER/PREFIX`; the prefix may be missing.
+    pub url: String,
+    /// Settings of the client by their names in the environment, such as `AWS_REGION`, in any case.
+    pub settings: Vec<(String, String)>,
+    /// The local folder for what was read, and for what waits to be uploaded. For one process.
+    pub cache_dir: PathBuf,
+    /// Bytes of blobs that were read lately and are kept; the least lately used go first.
+    pub cache_bytes: u64,
+    /// Bytes of blobs that may wait to be uploaded. While there are more, and if it is 0, `put` returns when the blob is
+    /// in the bucket.
+    pub staging_bytes: u64,
+    /// Staged uploads at a time.
+    pub upload_threads: usize,
+    /// After how long a staged upload that failed is tried again.
+    pub retry_every: Duration,
+    /// For how long a request is tried before it fails.
+    pub patience: Duration,
+    /// How long an answer may be silent before the request counts as failed.
+    pub stall: Duration,
+    /// Whom `https` servers must be signed by; without it `https` is refused.
+    pub trust: Option<Trust>,
+}
+
+impl BucketOptions {
+    /// Returns the usual options: no staging, a read cache of 16 GiB.
+    pub fn new(url: impl Into<String>, cache_dir: impl Into<PathBuf>) -> Self {
+        Self {
+            url: url.into(),
+            settings: Vec::new(),
+            cache_dir: cache_dir.into(),
+            cache_bytes: 16 << 30,
+            staging_bytes: 0,
+            upload_threads: 10,
+            retry_every: Duration::from_secs(600),
+            patience: Duration::from_secs(60),
+            stall: Duration::from_secs(30),
+            trust: None,
+        }
+    }
+}

@@ -1,0 +1,311 @@
+//! Buckets of real servers: moto for S3, Azurite for Azure, with faults on the way.
+
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, SystemTime};
+
+use tempfile::TempDir;
+use tympan_blobs::{
+    BlobId, Bucket, BucketOptions, Composite, Delegate, Error, ReadBlobs, WriteBlobs,
+};
+use tympan_testkit::bucket_server::{BucketServer, Fault, faulty_proxy};
+use tympan_testkit::composition::{Composition, Shelf, bytes_of, conform, picture};
+use tympan_testkit::origin::{Origin, Seen, dead_addr};
+
+/// A folder that tests keep.
+pub(crate) fn tools() -> PathBuf {
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    target.parent().unwrap_or(target).to_owned()
+}
+
+/// A bucket's client with a cache of its own.
+struct Client {
+    bucket: Bucket,
+    dir: TempDir,
+}
+
+fn options(server: &BucketServer, dir: &Path, prefix: &str) -> BucketOptions {
+    BucketOptions {
+        settings: server.settings(server.addr()),
+        stall: Duration::from_secs(60),
+        retry_every: Duration::from_millis(50),
+        ..BucketOptions::new(server.url(prefix), dir)
+    }
+}
+
+fn through(server: &BucketServer, proxy: &Origin, dir: &Path) -> BucketOptions {
+    BucketOptions { settings: server.settings(proxy.addr()), ..options(server, dir, "p") }
+}
+
+fn open(server: &BucketServer, prefix: &str) -> Client {
+    let dir = TempDir::new().unwrap();
+    let bucket = Bucket::open(options(server, dir.path(), prefix)).unwrap();
+    Client { bucket, dir }
+}
+
+fn ids(place: &dyn ReadBlobs) -> Vec<BlobId> {
+    let mut ids = Vec::new();
+    let mut show = |one: tympan_blobs::Listed| {
+        ids.push(one.id);
+        ControlFlow::Continue(())
+    };
+    place.list(&mut show).unwrap();
+    ids.sort();
+    ids
+}
+
+/// What a server of buckets must do, whichever it is.
+fn check_server(server: &BucketServer) {
+    let count = AtomicUsize::new(0);
+    let fresh = || format!("case-{}/of", count.fetch_add(1, Ordering::Relaxed));
+    conform("bucket + bucket", || {
+        let (own, theirs) = (open(server, &fresh()), fresh());
+        let (owner, reader) = (open(server, &theirs), open(server, &theirs));
+        let (reader, reader_dir) = (Arc::new(reader.bucket), reader.dir);
+        let keep = (own.dir, owner.dir, reader_dir);
+        let (owner, seen) = (Arc::new(owner.bucket), Arc::new(AtomicUsize::new(0)));
+        let (fill, trace) = (owner.clone(), owner);
+        let shelf = Shelf {
+            place: reader,
+            fill: Box::new(move |bytes| {
+                seen.fetch_add(1, Ordering::Relaxed);
+                fill.put(&mut &*bytes).unwrap()
+            }),
+            trace: Box::new(move || {
+                let mut all = Vec::new();
+                let mut show = |one: tympan_blobs::Listed| {
+                    all.push(format!("{} {:?}", one.id, one.modified));
+                    ControlFlow::Continue(())
+                };
+                trace.list(&mut show).unwrap();
+                trace.list_trash(&mut show).unwrap();
+                all.sort();
+                format!("{all:?} {:?}", trace.list_notes("").unwrap())
+            }),
+            is_listed: true,
+        };
+        Composition { writable: vec![Arc::new(own.bucket)], read_only: vec![shelf], keep: Box::new(keep) }
+    });
+    check_large(server, &fresh());
+    check_trash(server, &fresh());
+}
+
+/// Larger than a part, so that it takes several.
+fn check_large(server: &BucketServer, prefix: &str) {
+    let large: Vec<u8> = (0..20_000_001_u32).map(|at| (at >> 7) as u8 ^ at as u8).collect();
+    let client = open(server, prefix);
+    let id = client.bucket.put(&mut &*large).unwrap();
+    assert!(client.bucket.contains(&id).unwrap());
+    let other = open(server, prefix);
+    for misses in [1, 1] {
+        assert!(bytes_of(other.bucket.open(&id).unwrap().unwrap()) == large);
+        assert_eq!(other.bucket.counts().cache_misses, misses, "the second read is from the disk");
+    }
+    assert_eq!(other.bucket.counts().cached_bytes, id.length());
+}
+
+fn check_trash(server: &BucketServer, prefix: &str) {
+    let Client { bucket, dir: _dir } = open(server, prefix);
+    let id = bucket.put(&mut &*picture(1)).unwrap();
+    assert!(!bucket.discard(&id, SystemTime::now() - Duration::from_secs(3_600)).unwrap());
+    let soon = SystemTime::now() + Duration::from_secs(3_600);
+    assert!(bucket.discard(&id, soon).unwrap());
+    assert!(!bucket.contains(&id).unwrap() && ids(&bucket).is_empty());
+    assert!(bucket.undelete(&id).unwrap() && !bucket.undelete(&id).unwrap());
+    assert_eq!(ids(&bucket), [id]);
+    assert!(bucket.discard(&id, soon).unwrap());
+    assert!(bucket.purge(&id).unwrap() && !bucket.purge(&id).unwrap());
+    assert!(bucket.open(&id).unwrap().is_none());
+}
+
+#[test]
+fn s3_conforms() {
+    let Some(server) = BucketServer::moto(&tools()) else { return };
+    check_server(&server);
+}
+
+#[test]
+fn azure_conforms() {
+    let Some(server) = BucketServer::azurite(&tools()) else { return };
+    check_server(&server);
+}
+
+/// Every third request goes wrong, each time in another way. Nothing is lost, nothing is wrong, nothing is missing.
+fn mishap(number: usize, _: &Seen) -> Fault {
+    match (number % 3, number / 3 % 6) {
+        (0, 0) => Fault::Status(500),
+        (0, 1) => Fault::Refused,
+        (0, 2) => Fault::Unheard,
+        (0, 3) => Fault::CutAfter(10),
+        (0, 4) => Fault::Status(503),
+        (0, _) => Fault::StallAfter(5),
+        _ => Fault::Pass,
+    }
+}
+
+fn check_faults(server: &BucketServer) {
+    let proxy = faulty_proxy(server.addr(), mishap);
+    let dir = TempDir::new().unwrap();
+    let stall = Duration::from_secs(2);
+    let bucket =
+        Bucket::open(BucketOptions { stall, ..through(server, &proxy, dir.path()) }).unwrap();
+    let put: Vec<BlobId> =
+        (0..12).map(|seed| bucket.put(&mut &*picture(seed)).unwrap()).collect();
+    let honest = open(server, "p");
+    for (seed, id) in (0..).zip(&put) {
+        assert_eq!(bytes_of(honest.bucket.open(id).unwrap().unwrap()), picture(seed));
+        bucket.touch(id).unwrap();
+    }
+    drop(bucket);
+    let cold = TempDir::new().unwrap();
+    let bucket =
+        Bucket::open(BucketOptions { stall, ..through(server, &proxy, cold.path()) }).unwrap();
+    for (seed, id) in (0..).zip(&put) {
+        assert!(bucket.contains(id).unwrap());
+        assert_eq!(bytes_of(bucket.open(id).unwrap().unwrap()), picture(seed));
+    }
+    assert_eq!(ids(&honest.bucket).len(), put.len());
+}
+
+#[test]
+fn s3_survives_faults_on_the_way() {
+    let Some(server) = BucketServer::moto(&tools()) else { return };
+    check_faults(&server);
+}
+
+#[test]
+fn azure_survives_faults_on_the_way() {
+    let Some(server) = BucketServer::azurite(&tools()) else { return };
+    check_faults(&server);
+}
+
+/// A bucket that is away is an error that may pass, never an absent blob.
+#[test]
+fn a_bucket_that_is_away_is_an_error() {
+    let dir = TempDir::new().unwrap();
+    let bucket = Bucket::open(BucketOptions {
+        settings: vec![
+            ("AWS_ACCESS_KEY_ID".to_owned(), "ann".to_owned()),
+            ("AWS_SECRET_ACCESS_KEY".to_owned(), "secret".to_owned()),
+            ("AWS_ENDPOINT_URL".to_owned(), format!("http://{}", dead_addr())),
+        ],
+        patience: Duration::from_millis(300),
+        ..BucketOptions::new("s3://blobs/p", dir.path())
+    });
+    let bucket = Arc::new(bucket.unwrap());
+    let id = BlobId::of(&picture(1));
+    let composite = Composite::new(vec![Delegate::writable("far", bucket.clone())]);
+    for failed in [
+        bucket.open(&id).map(drop),
+        bucket.contains(&id).map(drop),
+        bucket.put(&mut &*picture(1)).map(drop),
+        composite.open(&id).map(drop),
+    ] {
+        let error = failed.unwrap_err();
+        assert!(error.is_transient(), "{error}");
+    }
+    assert_eq!(std::fs::read_dir(dir.path().join("tmp")).unwrap().count(), 0);
+}
+
+#[test]
+fn addresses_that_make_no_sense_are_refused() {
+    let dir = TempDir::new().unwrap();
+    for url in ["", "blobs", "s3://", "ftp://blobs", "s3:///prefix"] {
+        let opened = Bucket::open(BucketOptions::new(url, dir.path()));
+        assert!(matches!(opened, Err(Error::Address { .. })), "{url}");
+    }
+}
+
+#[test]
+fn a_cache_folder_is_for_one_process() {
+    let dir = TempDir::new().unwrap();
+    let options = || BucketOptions {
+        settings: vec![
+            ("AWS_ACCESS_KEY_ID".to_owned(), "ann".to_owned()),
+            ("AWS_SECRET_ACCESS_KEY".to_owned(), "secret".to_owned()),
+        ],
+        ..BucketOptions::new("s3://blobs", dir.path())
+    };
+    let first = Bucket::open(options()).unwrap();
+    assert!(matches!(Bucket::open(options()), Err(Error::CacheHeld { .. })));
+    drop(first);
+    Bucket::open(options()).unwrap();
+}
+
+/// What was staged is readable at once, and uploaded as soon as the bucket lets it, by whichever process.
+#[test]
+fn staged_blobs_are_uploaded_by_and_by() {
+    let Some(server) = BucketServer::moto(&tools()) else { return };
+    let is_open = Arc::new(AtomicBool::new(false));
+    let gate = is_open.clone();
+    let proxy = faulty_proxy(server.addr(), move |_, _| {
+        if gate.load(Ordering::SeqCst) { Fault::Pass } else { Fault::Status(403) }
+    });
+    let dir = TempDir::new().unwrap();
+    let staged = || BucketOptions {
+        staging_bytes: 50_000,
+        patience: Duration::from_secs(30),
+        ..through(&server, &proxy, dir.path())
+    };
+    let bucket = Bucket::open(staged()).unwrap();
+    let first = bucket.put(&mut &*picture(1)).unwrap();
+    let second = bucket.put(&mut &*picture(2)).unwrap();
+    assert_eq!(bucket.put(&mut &*picture(2)).unwrap(), second, "once is enough");
+    assert!(bucket.contains(&first).unwrap() && bucket.touch(&second).unwrap());
+    assert_eq!(bytes_of(bucket.open(&first).unwrap().unwrap()), picture(1));
+    let counts = bucket.counts();
+    assert_eq!((counts.waiting, counts.waiting_bytes, counts.uploaded), (2, 40_000, 0));
+    assert!(matches!(bucket.drain(), Err(Error::Waiting { .. })), "the bucket refuses");
+    // There is no room for a third: it must be in the bucket before it counts as put, and that refuses.
+    assert!(bucket.put(&mut &*picture(3)).is_err());
+    assert!(!bucket.discard(&first, SystemTime::now() + Duration::from_secs(99)).unwrap());
+    drop(bucket);
+    is_open.store(true, Ordering::SeqCst);
+    let next = Bucket::open(staged()).unwrap();
+    next.drain().unwrap();
+    let counts = next.counts();
+    assert_eq!((counts.waiting, counts.waiting_bytes, counts.uploaded), (0, 0, 2));
+    let other = open(&server, "p");
+    for (seed, id) in [(1, first), (2, second)] {
+        assert_eq!(bytes_of(other.bucket.open(&id).unwrap().unwrap()), picture(seed));
+        next.open(&id).unwrap().unwrap();
+    }
+    assert_eq!(next.counts().cache_misses, 0, "what was staged is cached");
+    next.put(&mut &*picture(3)).unwrap();
+    next.drain().unwrap();
+    assert_eq!(ids(&other.bucket).len(), 3);
+}
+
+/// An object that somebody shortened, or that is another's.
+#[test]
+fn wrong_objects_are_told_apart_and_healed() {
+    let Some(server) = BucketServer::moto(&tools()) else { return };
+    let client = open(&server, "p");
+    let id = client.bucket.put(&mut &*picture(1)).unwrap();
+    let hex = id.to_string()[..64].to_owned();
+    let place = |bytes: &[u8]| {
+        let head = format!(
+            "PUT /blobs/p/data/{hex} HTTP/1.1\r\nHost: {0}\r\nConnection: close\r\nContent-Length: {1}\r\nAuthorization: \
+             AWS4-HMAC-SHA256 Credential=ann/20240101/us-east-1/s3/aws4_request, SignedHeaders=host, \
+             Signature=0\r\n\r\n",
+            server.addr(),
+            bytes.len()
+        );
+        let request = [head.as_bytes(), bytes].concat();
+        let answer = tympan_testkit::origin::exchange(server.addr(), &request);
+        assert!(answer.starts_with(b"HTTP/1.1 200"));
+    };
+    place(b"short");
+    let cold = open(&server, "p");
+    assert!(matches!(cold.bucket.open(&id), Err(Error::Damaged { length: 5, .. })));
+    assert!(!cold.bucket.contains(&id).unwrap());
+    cold.bucket.put(&mut &*picture(1)).unwrap();
+    assert_eq!(bytes_of(open(&server, "p").bucket.open(&id).unwrap().unwrap()), picture(1));
+    place(&picture(2));
+    let cold = open(&server, "p");
+    let altered = cold.bucket.open(&id).unwrap_err();
+    assert!(matches!(altered, Error::Altered { .. }), "{altered}");
+    assert!(!altered.is_transient());
+}

@@ -1,0 +1,178 @@
+//! Composites of folders: the suite of OAK-7083 over a table of compositions. Those with other delegates run it where
+//! these are (`replicate`, `bucket`).
+
+use std::fmt::Write as _;
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tempfile::TempDir;
+use tympan_blobs::{BlobId, Composite, Delegate, Folder, FolderBlobs, ReadBlobs, WriteBlobs};
+use tympan_testkit::composition::{Composition, Shelf, conform, picture};
+
+/// Tells everything about a folder that a write could change, times of its folders too.
+pub(crate) fn trace(dir: &Path) -> String {
+    let mut lines = Vec::new();
+    let mut folders = vec![dir.to_owned()];
+    while let Some(folder) = folders.pop() {
+        let found = fs::metadata(&folder).unwrap();
+        lines.push(line(&folder, &found));
+        for entry in fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                let mut line = line(&path, &fs::metadata(&path).unwrap());
+                write!(line, " {}", BlobId::of(&fs::read(&path).unwrap())).unwrap();
+                lines.push(line);
+            }
+        }
+    }
+    lines.sort();
+    lines.join("\n")
+}
+
+fn line(path: &Path, found: &fs::Metadata) -> String {
+    let written = (found.mtime(), found.mtime_nsec(), found.ctime(), found.ctime_nsec());
+    let kind = (found.ino(), found.mode(), found.nlink(), found.uid(), found.gid());
+    format!("{} {written:?} {kind:?} {}", path.display(), found.size())
+}
+
+/// Another home's folder.
+pub(crate) fn shelf(dir: PathBuf) -> Shelf {
+    let owner = Folder::open(&dir).unwrap();
+    Shelf {
+        place: Arc::new(FolderBlobs::required(&dir)),
+        fill: Box::new(move |bytes| owner.put(&mut &*bytes).unwrap()),
+        trace: Box::new(move || trace(&dir)),
+        is_listed: true,
+    }
+}
+
+/// A folder laid out as Oak does.
+pub(crate) fn oak_shelf(dir: PathBuf) -> Shelf {
+    fs::create_dir_all(&dir).unwrap();
+    fs::write(dir.join("reference.key"), [7; 32]).unwrap();
+    let fill = {
+        let dir = dir.clone();
+        move |bytes: &[u8]| {
+            let id = BlobId::of(bytes);
+            let hex = id.to_string()[..64].to_owned();
+            let folder = dir.join(&hex[..2]).join(&hex[2..4]).join(&hex[4..6]);
+            fs::create_dir_all(&folder).unwrap();
+            fs::write(folder.join(hex), bytes).unwrap();
+            id
+        }
+    };
+    Shelf {
+        place: Arc::new(FolderBlobs::required(&dir)),
+        fill: Box::new(fill),
+        trace: Box::new(move || trace(&dir)),
+        is_listed: true,
+    }
+}
+
+fn composition(make: impl Fn(&Path) -> (Vec<Arc<dyn WriteBlobs>>, Vec<Shelf>)) -> Composition {
+    let dir = TempDir::new().unwrap();
+    let (writable, read_only) = make(dir.path());
+    Composition { writable, read_only, keep: Box::new(dir) }
+}
+
+fn folder(dir: &Path, name: &str) -> Arc<dyn WriteBlobs> {
+    Arc::new(Folder::open(&dir.join(name)).unwrap())
+}
+
+#[test]
+fn file_and_file() {
+    conform("file + file", || {
+        composition(|dir| (vec![folder(dir, "own")], vec![shelf(dir.join("production"))]))
+    });
+}
+
+#[test]
+fn oak_directory_and_file() {
+    conform("Oak directory + file", || {
+        composition(|dir| (vec![folder(dir, "own")], vec![oak_shelf(dir.join("production"))]))
+    });
+}
+
+#[test]
+fn three_delegates() {
+    conform("two writable + one read-only", || {
+        composition(|dir| {
+            (vec![folder(dir, "one"), folder(dir, "two")], vec![shelf(dir.join("production"))])
+        })
+    });
+    conform("one writable + two read-only", || {
+        composition(|dir| {
+            let read_only = vec![shelf(dir.join("production")), oak_shelf(dir.join("archive"))];
+            (vec![folder(dir, "own")], read_only)
+        })
+    });
+}
+
+/// A composite of composites, as a delegate of a clone of a clone may be one.
+#[test]
+fn a_composite_within_a_composite() {
+    conform("composite + file", || {
+        composition(|dir| {
+            let inner = Composite::new(vec![
+                Delegate::writable("one", folder(dir, "one")),
+                Delegate::writable("two", folder(dir, "two")),
+            ]);
+            (vec![Arc::new(inner)], vec![shelf(dir.join("production"))])
+        })
+    });
+}
+
+/// Permissions do not hold back root: then the folder is only looked at.
+#[test]
+fn a_folder_without_write_permission_is_enough() {
+    let dir = TempDir::new().unwrap();
+    let production = shelf(dir.path().join("production"));
+    let id = (production.fill)(&picture(1));
+    set_mode(&dir.path().join("production"), 0o555, 0o444);
+    let composite = Composite::new(vec![
+        Delegate::read_only("production", production.place.clone()),
+        Delegate::writable("own", folder(dir.path(), "own")),
+    ]);
+    assert!(composite.contains(&id).unwrap());
+    composite.open(&id).unwrap().unwrap();
+    composite.touch(&id).unwrap();
+    composite.put_named(&id, &mut &*picture(1)).unwrap();
+    set_mode(&dir.path().join("production"), 0o755, 0o644);
+}
+
+fn set_mode(dir: &Path, folders: u32, files: u32) {
+    for entry in fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            set_mode(&path, folders, files);
+        } else {
+            fs::set_permissions(&path, fs::Permissions::from_mode(files)).unwrap();
+        }
+    }
+    fs::set_permissions(dir, fs::Permissions::from_mode(folders)).unwrap();
+}
+
+/// An unmounted disk is an empty folder, or none.
+#[test]
+fn a_read_only_folder_that_went_away_is_an_error() {
+    let dir = TempDir::new().unwrap();
+    let production = dir.path().join("production");
+    let delegates = || {
+        vec![
+            Delegate::writable("own", folder(dir.path(), "own")),
+            Delegate::read_only("production", Arc::new(FolderBlobs::required(&production))),
+        ]
+    };
+    let absent = BlobId::of(b"absent");
+    let composite = Composite::new(delegates());
+    assert!(composite.contains(&absent).is_err());
+    fs::create_dir(&production).unwrap();
+    let error = composite.open(&absent).unwrap_err();
+    assert!(error.to_string().contains("`production`"), "{error}");
+    drop(shelf(production.clone()));
+    assert!(!composite.contains(&absent).unwrap());
+}

@@ -1,0 +1,371 @@
+//! Servers of buckets that others wrote, started for a test: moto for S3, Azurite for Azure; and a proxy before them
+//! that answers with faults.
+//!
+//! Where one is not installed, it is installed from PyPI or npm below a folder that tests keep. Without Python or Node.js
+//! or a network the test says that it was skipped, past what catches the output of tests.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::origin::{Answer, Delivery, Origin, Seen, dead_addr, exchange};
+
+/// How long one may take to start on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(120);
+const MOTO: &str = "moto[s3,server]==5.2.1";
+const AZURITE: &str = "azurite@3.35.0";
+/// The account that every Azurite has; its key is no secret.
+const ACCOUNT: &str = "devstoreaccount1";
+const KEY: &str = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
+
+/// A running server with one bucket, named `blobs`.
+#[derive(Debug)]
+pub struct BucketServer {
+    child: Child,
+    port: u16,
+    kind: Kind,
+    folder: PathBuf,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Moto,
+    Azurite,
+}
+
+impl BucketServer {
+    /// Starts moto; nothing, said aloud, where it cannot be installed. `tools` is a folder that tests keep.
+    ///
+    /// # Panics
+    /// If it is installed and does not start.
+    #[must_use]
+    pub fn moto(tools: &Path) -> Option<Self> {
+        let server = Self::start(Kind::Moto, tools)?;
+        server.make_bucket();
+        Some(server)
+    }
+
+    /// Starts Azurite; nothing, said aloud, where it cannot be installed. `tools` is a folder that tests keep.
+    ///
+    /// # Panics
+    /// If it is installed and does not start.
+    #[must_use]
+    pub fn azurite(tools: &Path) -> Option<Self> {
+        let server = Self::start(Kind::Azurite, tools)?;
+        server.make_bucket();
+        Some(server)
+    }
+
+    #[expect(clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+    fn start(kind: Kind, tools: &Path) -> Option<Self> {
+        let folder = tempfile::tempdir().expect("a folder can be made").keep();
+        // Somebody else may take a port between its being found free and its use.
+        for _ in 0..5 {
+            let port = dead_addr().port();
+            let mut command = match kind {
+                Kind::Moto => moto(tools)?,
+                Kind::Azurite => azurite(tools)?,
+            };
+            match kind {
+                Kind::Moto => command.args(["-H", "127.0.0.1", "-p", &port.to_string()]),
+                Kind::Azurite => command
+                    .args(["--blobHost", "127.0.0.1", "--blobPort", &port.to_string()])
+                    .args(["--silent", "--skipApiVersionCheck", "--disableTelemetry", "--location"])
+                    .arg(&folder),
+            };
+            let child = quiet(&mut command).spawn().expect("the server is installed");
+            let mut server = Self { child, port, kind, folder: folder.clone() };
+            if server.answers() {
+                return Some(server);
+            }
+        }
+        panic!("the server is installed and does not start");
+    }
+
+    /// Waits until it answers; false if it ends instead.
+    fn answers(&mut self) -> bool {
+        let begun = Instant::now();
+        while TcpStream::connect(self.addr()).is_err() {
+            assert!(begun.elapsed() < PATIENCE, "the server does not answer");
+            if !matches!(self.child.try_wait(), Ok(None)) {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        true
+    }
+
+    /// Returns where it listens.
+    #[must_use]
+    pub fn addr(&self) -> SocketAddr {
+        ([127, 0, 0, 1], self.port).into()
+    }
+
+    /// Returns the URL of the bucket, with a prefix.
+    #[must_use]
+    pub fn url(&self, prefix: &str) -> String {
+        let scheme = if self.kind == Kind::Moto { "s3" } else { "az" };
+        format!("{scheme}://blobs/{prefix}")
+    }
+
+    /// Returns the settings of a client that speaks to `addr`: this server, or a proxy before it.
+    #[must_use]
+    pub fn settings(&self, addr: SocketAddr) -> Vec<(String, String)> {
+        let settings = match self.kind {
+            Kind::Moto => vec![
+                ("AWS_ACCESS_KEY_ID", "ann".to_owned()),
+                ("AWS_SECRET_ACCESS_KEY", "secret".to_owned()),
+                ("AWS_REGION", "us-east-1".to_owned()),
+                ("AWS_ENDPOINT_URL", format!("http://{addr}")),
+            ],
+            Kind::Azurite => vec![
+                ("AZURE_STORAGE_ACCOUNT_NAME", ACCOUNT.to_owned()),
+                ("AZURE_STORAGE_ACCOUNT_KEY", KEY.to_owned()),
+                ("AZURE_STORAGE_ENDPOINT", format!("http://{addr}/{ACCOUNT}")),
+            ],
+        };
+        settings.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+    }
+
+    #[expect(clippy::expect_used, reason = "a test fails by panicking")]
+    fn make_bucket(&self) {
+        match self.kind {
+            Kind::Moto => {
+                // A signature of the right form is all that it looks at.
+                let request = format!(
+                    "PUT /blobs HTTP/1.1\r\nHost: {}\r\nConnection: close\r\nContent-Length: 0\r\nAuthorization: \
+                     AWS4-HMAC-SHA256 Credential=ann/20240101/us-east-1/s3/aws4_request, SignedHeaders=host, \
+                     Signature=0\r\n\r\n",
+                    self.addr()
+                );
+                let answer = exchange(self.addr(), request.as_bytes());
+                let answer = String::from_utf8_lossy(&answer);
+                assert!(answer.contains(" 200 "), "{answer}");
+            }
+            Kind::Azurite => {
+                let mut node = Command::new("node");
+                node.args(["-e", MAKE_CONTAINER, &self.port.to_string(), ACCOUNT, KEY]);
+                let made = quiet(&mut node).status().expect("Azurite runs in it");
+                assert!(made.success(), "the container cannot be made");
+            }
+        }
+    }
+
+    /// Ends the server at once, as a crash does.
+    pub fn kill(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+
+    /// Starts it again at the same place, after [`BucketServer::kill`]. Azurite has what it had; moto begins empty.
+    ///
+    /// # Panics
+    /// If it does not start.
+    #[expect(clippy::expect_used, reason = "a test fails by panicking")]
+    pub fn restart(&mut self, tools: &Path) {
+        assert!(self.kind == Kind::Azurite, "moto keeps nothing");
+        let mut command = azurite(tools).expect("it was started before");
+        command
+            .args(["--blobHost", "127.0.0.1", "--blobPort", &self.port.to_string()])
+            .args(["--silent", "--skipApiVersionCheck", "--disableTelemetry", "--location"])
+            .arg(&self.folder);
+        self.child = quiet(&mut command).spawn().expect("the server is installed");
+        assert!(self.answers(), "it does not start again");
+    }
+}
+
+impl Drop for BucketServer {
+    fn drop(&mut self) {
+        self.kill();
+        std::fs::remove_dir_all(&self.folder).ok();
+    }
+}
+
+/// Makes the container `blobs`, with a request signed by the shared key.
+const MAKE_CONTAINER: &str = "
+const [port, account, key] = process.argv.slice(1);
+const date = new Date().toUTCString(), version = '2021-08-06';
+const text = ['PUT', '', '', '', '', '', '', '', '', '', '', '', `x-ms-date:${date}`, `x-ms-version:${version}`,
+  `/${account}/${account}/blobs`, 'restype:container'].join('\\n');
+const sign = require('crypto').createHmac('sha256', Buffer.from(key, 'base64')).update(text, 'utf8').digest('base64');
+const headers = { 'x-ms-date': date, 'x-ms-version': version, Authorization: `SharedKey ${account}:${sign}` };
+const options = { host: '127.0.0.1', port, method: 'PUT', path: `/${account}/blobs?restype=container`, headers };
+require('http').request(options, answer => process.exit(answer.statusCode == 201 ? 0 : 1)).end();
+";
+
+fn quiet(command: &mut Command) -> &mut Command {
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null())
+}
+
+fn works(command: &mut Command) -> bool {
+    quiet(command).status().is_ok_and(|status| status.success())
+}
+
+fn skip(package: &str, takes: &str) {
+    let said = format!("skipped: buckets of {package}, which cannot be installed: it takes {takes} and a network\n");
+    io::stderr().write_all(said.as_bytes()).ok();
+}
+
+/// Installs something into a folder by `install`, once for all runs; `false` if that cannot be done.
+fn installed(home: &Path, install: impl Fn(&Path) -> bool) -> bool {
+    if !home.is_dir() {
+        // What runs at the same time makes its own, and the first one in place stays. So half of one is never used.
+        let making = home.with_extension(format!("new-{}", std::process::id()));
+        if install(&making) {
+            std::fs::rename(&making, home).ok();
+        }
+        std::fs::remove_dir_all(&making).ok();
+    }
+    home.is_dir()
+}
+
+fn moto(tools: &Path) -> Option<Command> {
+    if works(Command::new("moto_server").arg("--help")) {
+        return Some(Command::new("moto_server"));
+    }
+    let home = tools.join("moto-5.2.1");
+    let python = |home: &Path| Command::new(home.join("bin/python3"));
+    let is_here = installed(&home, |making| {
+        works(Command::new("python3").args(["-m", "venv"]).arg(making))
+            && works(python(making).args(["-m", "pip", "install", "--quiet", MOTO]))
+    });
+    if !is_here {
+        skip(MOTO, "python3-venv");
+        return None;
+    }
+    // Its programs name the interpreter by the path that it had before it was renamed.
+    let mut command = python(&home);
+    command.args(["-m", "moto.server"]);
+    Some(command)
+}
+
+fn azurite(tools: &Path) -> Option<Command> {
+    if works(Command::new("azurite-blob").arg("--version")) {
+        return Some(Command::new("azurite-blob"));
+    }
+    let home = tools.join("azurite-3.35.0");
+    let is_here = installed(&home, |making| {
+        std::fs::create_dir_all(making).is_ok()
+            && works(Command::new("npm").args(["install", "--silent", "--no-audit", "--no-fund"]).arg("--prefix").arg(making).arg(AZURITE))
+    });
+    if !is_here {
+        skip(AZURITE, "Node.js");
+        return None;
+    }
+    let mut command = Command::new("node");
+    command.arg(home.join("node_modules/azurite/dist/src/blob/main.js"));
+    Some(command)
+}
+
+/// What the proxy does with one request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// It goes on to the server, and the answer comes back.
+    Pass,
+    /// The server is not asked; the answer is this status.
+    Status(u16),
+    /// The server is not asked; the connection breaks.
+    Refused,
+    /// The server did it; the connection breaks before the answer.
+    Unheard,
+    /// The server did it; the answer breaks off after this many bytes of its body.
+    CutAfter(usize),
+    /// The server did it; the answer stops after this many bytes of its body.
+    StallAfter(usize),
+}
+
+/// A server before another one that lets faults happen: `script` is told the number of each request, from 0.
+///
+/// # Panics
+/// If no port is free.
+#[must_use]
+pub fn faulty_proxy(
+    server: SocketAddr,
+    script: impl Fn(usize, &Seen) -> Fault + Send + Sync + 'static,
+) -> Origin {
+    let count = AtomicUsize::new(0);
+    Origin::start(move |seen| {
+        let fault = script(count.fetch_add(1, Ordering::SeqCst), seen);
+        let delivery = match fault {
+            Fault::Status(status) => return Answer::status(status),
+            Fault::Refused => return Answer::status(200).deliver(Delivery::Hangup),
+            Fault::Pass => Delivery::Whole,
+            Fault::Unheard => Delivery::Hangup,
+            Fault::CutAfter(bytes) => Delivery::CutAfter(bytes),
+            Fault::StallAfter(bytes) => Delivery::StallAfter(bytes),
+        };
+        match forward(server, seen) {
+            Ok(answer) => answer.deliver(delivery),
+            // The server is down.
+            Err(_) => Answer::status(503),
+        }
+    })
+}
+
+fn forward(server: SocketAddr, seen: &Seen) -> io::Result<Answer> {
+    let mut stream = TcpStream::connect(server)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let mut head = format!("{} {} HTTP/1.1\r\nConnection: close\r\n", seen.method, seen.target);
+    for (name, value) in &seen.headers {
+        let is_ours = ["connection", "content-length", "transfer-encoding", "expect"]
+            .iter()
+            .any(|ours| name.eq_ignore_ascii_case(ours));
+        if !is_ours {
+            head.push_str(&format!("{name}: {value}\r\n"));
+        }
+    }
+    if !seen.body.is_empty() || seen.header("content-length").is_some() {
+        head.push_str(&format!("Content-Length: {}\r\n", seen.body.len()));
+    }
+    head.push_str("\r\n");
+    stream.write_all(head.as_bytes())?;
+    stream.write_all(&seen.body)?;
+    read_answer(&mut BufReader::new(stream), seen.method == "HEAD")
+}
+
+fn read_answer(reader: &mut BufReader<TcpStream>, is_head: bool) -> io::Result<Answer> {
+    let malformed = || io::Error::other("the server's answer is malformed");
+    let mut line = String::new();
+    reader.read_line(&mut line)?;
+    let status = line.split(' ').nth(1).and_then(|status| status.parse().ok());
+    let mut answer = Answer::status(status.ok_or_else(malformed)?);
+    let (mut length, mut is_chunked) = (None, false);
+    loop {
+        line.clear();
+        reader.read_line(&mut line)?;
+        let Some((name, value)) = line.trim_end().split_once(": ") else { break };
+        match name.to_ascii_lowercase().as_str() {
+            "content-length" => length = value.parse::<usize>().ok(),
+            "transfer-encoding" => is_chunked = true,
+            "connection" | "keep-alive" => {}
+            _ => answer.headers.push((name.to_owned(), value.to_owned())),
+        }
+    }
+    if is_head {
+        // Its length is told, its bytes are not sent.
+        answer.body = vec![0; length.unwrap_or(0)];
+    } else if is_chunked {
+        loop {
+            line.clear();
+            reader.read_line(&mut line)?;
+            let size = usize::from_str_radix(line.trim(), 16).map_err(|_| malformed())?;
+            let mut piece = vec![0; size];
+            reader.read_exact(&mut piece)?;
+            answer.body.extend(piece);
+            line.clear();
+            reader.read_line(&mut line)?;
+            if size == 0 {
+                break;
+            }
+        }
+    } else if let Some(length) = length {
+        answer.body.resize(length, 0);
+        reader.read_exact(&mut answer.body)?;
+    } else if answer.status != 204 && answer.status != 304 {
+        reader.read_to_end(&mut answer.body)?;
+    }
+    Ok(answer)
+}
