@@ -10,5 +10,6 @@ mod bucket;
 mod composite;
 mod folder;
 mod local;
+mod oak;
 
 tympan_testkit::every_test_file_is_listed!();

@@ -7,6 +7,7 @@
 )]
 
 mod agent;
+mod composition;
 mod listing;
 mod remote;
 mod standby;
