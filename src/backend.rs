@@ -3,7 +3,6 @@
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
-use tympan_blobs::{BlobStore, Composite, Delegate, Folder, LocalBlobs};
 use tympan_store::disk::{Disk, DiskLock, FileDisk, LockError};
 use tympan_store::{
     ByteSize, ChunkStore, LocalOptions, LocalStore, NearCache, PostgresOptions, PostgresStore,
@@ -13,6 +12,7 @@ use crate::base::Overlaid;
 use crate::command::Fault;
 use crate::config::Config;
 use crate::home::chain;
+use crate::places::{self, Blobs, Opened};
 
 /// Lets a database that the environment names go before the one of the configuration, for commands that have no argument
 /// for it.
@@ -43,6 +43,25 @@ pub(crate) fn choose_database(url: Option<&str>) {
     if let Some(url) = url {
         // A command line names one at most.
         CHOSEN.get_or_init(|| url.to_owned());
+    }
+}
+
+/// The bucket that the command line names.
+static CHOSEN_BLOBS: OnceLock<String> = OnceLock::new();
+
+/// Lets a bucket that the command line names go before the one of the configuration.
+pub(crate) fn choose_blobs(url: Option<&str>) {
+    if let Some(url) = url {
+        // A command line names one at most.
+        CHOSEN_BLOBS.get_or_init(|| url.to_owned());
+    }
+}
+
+/// Returns where blobs lie, by the command line or the configuration.
+pub(crate) fn chosen_blobs(config: &Config) -> Blobs {
+    match CHOSEN_BLOBS.get() {
+        Some(url) => Blobs { url: Some(url.clone()), path: config.blobs.path.clone(), ..Blobs::default() },
+        None => config.blobs.clone(),
     }
 }
 
@@ -92,26 +111,11 @@ impl Backend {
     /// Opens the large blobs of the home, over those of its base if it is a clone.
     ///
     /// # Errors
-    /// If the folder cannot be used.
-    pub(crate) fn open_blobs(&self, dir: &Path) -> Result<Arc<dyn BlobStore>, Fault> {
-        let own = Folder::open(&dir.join("blobs")).map_err(|error| {
-            Fault::cannot_run(format!(
-                "cannot open the home `{}`: {}",
-                dir.display(),
-                chain(&error)
-            ))
-        })?;
-        let own = Arc::new(own);
-        Ok(Arc::new(match &self.base {
-            Some((_, below)) => {
-                let delegates = vec![
-                    Delegate::writable("own", own),
-                    Delegate::read_only("base", below.clone()),
-                ];
-                LocalBlobs::over(Arc::new(Composite::new(delegates)), self.chunks.clone())
-            }
-            None => LocalBlobs::over(own, self.chunks.clone()),
-        }))
+    /// As [`places::open`].
+    pub(crate) fn open_blobs(&self, dir: &Path, config: &Config) -> Result<Opened, Fault> {
+        let base = self.base.as_ref().map(|(_, below)| below);
+        let section = chosen_blobs(config);
+        places::open(dir, &section, self.chunks.clone(), base)
     }
 
     fn open_database(dir: &Path, disk: &FileDisk, options: PostgresOptions) -> Result<Self, Fault> {

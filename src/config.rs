@@ -29,6 +29,7 @@ pub(crate) struct Config {
     pub(crate) work: Work,
     pub(crate) store: Store,
     pub(crate) database: Database,
+    pub(crate) blobs: crate::places::Blobs,
     pub(crate) history: History,
     pub(crate) collect: Collect,
     pub(crate) versions: Versions,

@@ -15,6 +15,7 @@ use crate::backend::{self, Backend};
 use crate::base;
 use crate::command::Fault;
 use crate::config::{self, Config};
+use crate::places::Opened;
 
 /// The name of the user that the first start makes.
 pub(crate) const ADMIN: &str = "admin";
@@ -28,6 +29,8 @@ pub(crate) struct Home {
     /// The packs together with the base that they lie over, if the home is a clone.
     pub(crate) composite: Option<Arc<CompositeStore>>,
     pub(crate) repository: Repository,
+    /// Where large blobs lie.
+    pub(crate) blobs: Opened,
     /// Keeps other processes out where the packs do not.
     _lock: Option<DiskLock>,
 }
@@ -45,11 +48,12 @@ impl Home {
         };
         fs::create_dir_all(dir).map_err(|error| failed(&error))?;
         let backend = Backend::open(dir, &config)?;
-        let blobs = backend.open_blobs(dir)?;
+        let blobs = backend.open_blobs(dir, &config)?;
         let Backend { chunks, local, base, lock } = backend;
         let composite = base.map(|(composite, _)| composite);
-        let repository = Repository::open(chunks, blobs).map_err(|error| failed(&error))?;
-        Ok(Self { dir: dir.to_owned(), config, local, composite, repository, _lock: lock })
+        let repository = Repository::open(chunks, blobs.store.clone()).map_err(|error| failed(&error))?;
+        let dir = dir.to_owned();
+        Ok(Self { dir, config, local, composite, repository, blobs, _lock: lock })
     }
 
     /// Opens the stores of a home that exists.

@@ -11,6 +11,7 @@ mod home;
 mod ledger;
 mod maintenance;
 mod mounts;
+mod places;
 mod shared;
 mod site;
 

@@ -42,6 +42,9 @@ pub(crate) struct Instance {
     /// The PostgreSQL database that the repository lies in, in place of the home's packs.
     #[arg(long, value_name = "URL", env = "TYMPAN_DATABASE", hide_env_values = true)]
     pub(crate) database: Option<String>,
+    /// The bucket for large blobs, in place of those of `[blobs]`: `s3://BUCKET/PREFIX` or `az://CONTAINER/PREFIX`.
+    #[arg(long, value_name = "URL")]
+    pub(crate) blobs: Option<String>,
     /// Takes the heavy work on assets from the queues that it shares with the other instances on its database, which
     /// leave it alone as long as this one lives.
     #[arg(long, value_name = "ROLE")]

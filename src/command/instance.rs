@@ -507,6 +507,7 @@ fn admin_front(config: &Config) -> Front {
 /// Runs an instance until a signal.
 pub(crate) fn run(role: Role, arguments: &args::Instance) -> Outcome {
     crate::backend::choose_database(arguments.database.as_deref());
+    crate::backend::choose_blobs(arguments.blobs.as_deref());
     if arguments.role.is_some() && crate::backend::has_database(&arguments.home)? {
         shared::require_blobs(&arguments.home)?;
     }

@@ -104,7 +104,7 @@ fn into_home(
         )));
     }
     let backend = Backend::open(home, &Config::default())?;
-    let blobs = backend.open_blobs(home)?;
+    let blobs = backend.open_blobs(home, &Config::default())?.store;
     import(&*backend.chunks, &*blobs)
 }
 

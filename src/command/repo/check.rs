@@ -112,8 +112,9 @@ pub(super) fn run(home: &Path, mode: Mode, json: bool) -> Outcome {
 
 impl Stores {
     fn open(home: &Path) -> Result<Self, Fault> {
-        let backend = Backend::open(home, &config::read(home)?)?;
-        let blobs = backend.open_blobs(home)?;
+        let config = config::read(home)?;
+        let backend = Backend::open(home, &config)?;
+        let blobs = backend.open_blobs(home, &config)?.store;
         let chunks = backend.chunks;
         let local = backend.local.ok_or_else(|| {
             Fault::usage("the repository of this home lies in a database, which checks itself")

@@ -102,7 +102,7 @@ impl ReadCache {
     }
 
     /// Opens a blob; nothing if it is not here.
-    pub(super) fn open(&self, id: &BlobId) -> Result<Option<BlobContent>> {
+    pub(super) fn open_blob(&self, id: &BlobId) -> Result<Option<BlobContent>> {
         let path = files::file_in(&self.dir, id);
         match files::open_file(&path, id) {
             Ok(Some(content)) => {
@@ -212,9 +212,9 @@ mod tests {
         let folder = dir.path().join("download");
         let cache = ReadCache::open(&folder, 350).unwrap();
         let ids: Vec<BlobId> = (0..3).map(|seed| keep(&cache, dir.path(), seed)).collect();
-        assert!(cache.open(&ids[0]).unwrap().is_some());
+        assert!(cache.open_blob(&ids[0]).unwrap().is_some());
         let last = keep(&cache, dir.path(), 3);
-        let is_here = |id| cache.open(id).unwrap().is_some();
+        let is_here = |id| cache.open_blob(id).unwrap().is_some();
         assert_eq!([is_here(&ids[0]), is_here(&ids[1]), is_here(&ids[2]), is_here(&last)], [true, false, true, true]);
         let mut counts = BucketCounts::default();
         cache.count(&mut counts);
@@ -238,9 +238,9 @@ mod tests {
         let cache = ReadCache::open(dir.path(), 1_000).unwrap();
         let id = keep(&cache, dir.path(), 1);
         File::create(files::file_in(dir.path(), &id)).unwrap();
-        assert!(cache.open(&id).unwrap().is_none());
-        assert!(cache.open(&id).unwrap().is_none());
+        assert!(cache.open_blob(&id).unwrap().is_none());
+        assert!(cache.open_blob(&id).unwrap().is_none());
         keep(&cache, dir.path(), 1);
-        assert!(cache.open(&id).unwrap().is_some());
+        assert!(cache.open_blob(&id).unwrap().is_some());
     }
 }

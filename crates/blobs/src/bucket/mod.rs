@@ -184,9 +184,9 @@ impl Bucket {
     /// Opens what is on the local disk.
     fn open_near(&self, id: &BlobId) -> Result<Option<BlobContent>> {
         // An upload that ends moves its file from the one to the other.
-        match self.staging.open(id)? {
+        match self.staging.open_blob(id)? {
             Some(content) => Ok(Some(content)),
-            None => self.cache.open(id),
+            None => self.cache.open_blob(id),
         }
     }
 

@@ -169,7 +169,7 @@ impl Staging {
     }
 
     /// Opens a staged blob; nothing if it does not wait here.
-    pub(super) fn open(&self, id: &BlobId) -> Result<Option<BlobContent>> {
+    pub(super) fn open_blob(&self, id: &BlobId) -> Result<Option<BlobContent>> {
         if !self.contains(id) {
             return Ok(None);
         }

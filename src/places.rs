@@ -1,0 +1,498 @@
+//! `[blobs]` of `tympan.toml`: where large blobs lie. The words for composites and buckets are those of Oak's
+//! configuration (OAK-7083, `FileDataStore`, `S3DataStore`); `docs/compat/oak.md` has the differences.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, Error as _};
+use tympan_blobs::{
+    BlobStore, Bucket, BucketOptions, Composite, Delegate, Folder, FolderBlobs, LocalBlobs,
+    ReadBlobs, WriteBlobs, parse_connection_string, parse_profile,
+};
+use tympan_replicate::{Credentials, RemoteStore};
+use tympan_store::ChunkStore;
+use tympan_web::tls::Trust;
+
+use crate::base::is_url;
+use crate::command::Fault;
+use crate::config::{ByteSize, Span};
+use crate::home::chain;
+
+/// The role of a home's only place.
+const OWN: &str = "own";
+/// The role of what a clone lies over.
+const BASE: &str = "base";
+/// Bytes of blobs of a bucket that are kept on the local disk unless configured.
+const CACHE_BYTES: u64 = 16 << 30;
+
+/// Where large blobs lie. Without any of this: in the folder `blobs` of the home.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Blobs {
+    /// One bucket for all: `"s3://BUCKET/PREFIX"` or `"az://CONTAINER/PREFIX"`; `--blobs` goes first. Set it where
+    /// machines share blobs or a disk does not hold them.
+    pub(crate) url: Option<String>,
+    /// The roles of the delegates, as Oak has them: `"staging, production"`, or a list. They must be those of `delegates`.
+    pub(crate) roles: Roles,
+    /// The folder for copies of what lies in buckets; default `blob-cache` below the home.
+    pub(crate) path: Option<PathBuf>,
+    /// The places. New blobs go to the first one that is not `readOnly`.
+    pub(crate) delegates: Vec<Place>,
+}
+
+/// One place; the section is `[[blobs.delegates]]`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(crate) struct Place {
+    /// What it is for; one of `roles`.
+    pub(crate) role: String,
+    /// Whether nothing is ever written to it; default false.
+    #[serde(default)]
+    pub(crate) read_only: Flag,
+    /// A folder: the `blobs` of a home or, read-only, the data store of an Oak.
+    pub(crate) path: Option<PathBuf>,
+    /// A bucket (`s3://`, `az://`) or, read-only, another instance (`https://`).
+    pub(crate) url: Option<String>,
+    /// Accepted and checked, without effect: blobs below 16 KiB lie in the repository's packs.
+    pub(crate) min_record_length: Option<u64>,
+    /// For another instance: the file with its replication key.
+    pub(crate) key: Option<PathBuf>,
+    /// For another instance: a file with a token of its user `admin`.
+    pub(crate) token: Option<PathBuf>,
+    /// Certificates in PEM, of which one must have signed that of an `https` address; default those of the system.
+    pub(crate) ca: Option<PathBuf>,
+    /// What a bucket's blobs may take on the local disk; default 16 GiB.
+    pub(crate) cache_size: Option<Bytes>,
+    /// The part of `cacheSize`, in percent, for blobs that are stored and not uploaded yet; default 0: storing waits for the
+    /// bucket. Raise it where uploads must not wait and one process alone uses the bucket: others see a blob when it is
+    /// uploaded.
+    pub(crate) staging_split_percentage: Option<u8>,
+    /// Staged uploads at a time; default 10.
+    pub(crate) upload_threads: Option<usize>,
+    /// After what time a staged upload that failed is tried again; default 10 min.
+    pub(crate) staging_retry_interval: Option<Seconds>,
+    /// The bucket, in place of `url`.
+    pub(crate) s3_bucket: Option<String>,
+    /// The region of the bucket; default that of the environment, or `us-east-1`.
+    pub(crate) s3_region: Option<String>,
+    /// The server of the bucket, such as `"http://127.0.0.1:9000"`; default that of the environment, or Amazon.
+    pub(crate) s3_end_point: Option<String>,
+    /// The access key; default that of the environment or the usual files, which is better.
+    pub(crate) access_key: Option<String>,
+    /// The secret key; default that of the environment or the usual files, which is better.
+    pub(crate) secret_key: Option<String>,
+}
+
+/// Names, as a text with commas or as a list.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Roles(BTreeSet<String>);
+
+/// A truth as Oak's configuration has it: `true`, `"true"`, or a number other than 0.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Flag(bool);
+
+/// A size with its unit, or Oak's number of bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Bytes(u64);
+
+/// A duration with its unit, or Oak's number of seconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Seconds(Duration);
+
+impl<'de> Deserialize<'de> for Roles {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Given {
+            Text(String),
+            List(Vec<String>),
+        }
+        let roles = match Given::deserialize(deserializer)? {
+            Given::Text(text) => text.split(',').map(str::to_owned).collect(),
+            Given::List(list) => list,
+        };
+        let roles = roles.iter().map(|role| role.trim().to_owned());
+        Ok(Self(roles.filter(|role| !role.is_empty()).collect()))
+    }
+}
+
+impl<'de> Deserialize<'de> for Flag {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Given {
+            Truth(bool),
+            Number(i64),
+            Text(String),
+        }
+        match Given::deserialize(deserializer)? {
+            Given::Truth(truth) => Ok(Self(truth)),
+            Given::Number(number) => Ok(Self(number != 0)),
+            Given::Text(text) => match text.trim().to_ascii_lowercase().as_str() {
+                "true" => Ok(Self(true)),
+                "false" | "" => Ok(Self(false)),
+                // Oak takes every other text for false, and then writes to what was meant to be safe.
+                _ => Err(D::Error::custom(format!("`{text}` is neither true nor false"))),
+            },
+        }
+    }
+}
+
+/// A number, or a text with a unit.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Measured<T> {
+    Number(u64),
+    Unit(T),
+}
+
+impl<'de> Deserialize<'de> for Bytes {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Ok(match Measured::<ByteSize>::deserialize(deserializer)? {
+            Measured::Number(bytes) => Self(bytes),
+            Measured::Unit(size) => Self(size.0),
+        })
+    }
+}
+
+impl<'de> Deserialize<'de> for Seconds {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Ok(match Measured::<Span>::deserialize(deserializer)? {
+            Measured::Number(seconds) => Self(Duration::from_secs(seconds)),
+            Measured::Unit(span) => Self(span.0),
+        })
+    }
+}
+
+/// The blobs of a home, opened.
+pub(crate) struct Opened {
+    /// What content stores blobs in.
+    pub(crate) store: Arc<dyn BlobStore>,
+    /// The places that are written to, with their roles.
+    pub(crate) writable: Vec<(String, Arc<dyn WriteBlobs>)>,
+    /// All places, if there are several.
+    pub(crate) composite: Option<Arc<Composite>>,
+    /// The buckets among them, with their roles.
+    pub(crate) buckets: Vec<(String, Arc<Bucket>)>,
+}
+
+/// Opens the places that the configuration of a home names, over the blobs of its base if it is a clone.
+///
+/// # Errors
+/// [`Fault::usage`] for delegates that make no sense together; otherwise if a place cannot be opened.
+pub(crate) fn open(
+    dir: &Path,
+    section: &Blobs,
+    small: Arc<dyn ChunkStore>,
+    base: Option<&Arc<dyn ReadBlobs>>,
+) -> Result<Opened, Fault> {
+    let mut opening = Opening { dir, section, delegates: Vec::new(), writable: Vec::new(), buckets: Vec::new() };
+    for place in section.places()? {
+        opening.open(&place)?;
+    }
+    let Opening { mut delegates, writable, buckets, .. } = opening;
+    if let Some(base) = base {
+        delegates.push(Delegate::read_only(BASE, base.clone()));
+    }
+    let only = match (&*delegates, &*writable) {
+        ([_], [(_, place)]) => Some(place.clone()),
+        _ => None,
+    };
+    let composite = only.is_none().then(|| Arc::new(Composite::new(delegates)));
+    let large = match (&composite, only) {
+        (Some(composite), _) => composite.clone(),
+        (None, Some(place)) => place,
+        (None, None) => Arc::new(Composite::new(Vec::new())),
+    };
+    let store = Arc::new(LocalBlobs::over(large, small));
+    Ok(Opened { store, writable, composite, buckets })
+}
+
+impl Blobs {
+    /// Returns the URL of the bucket that new blobs go to, if they go to one.
+    pub(crate) fn shared_url(&self) -> Option<String> {
+        let places = self.places().ok()?;
+        let first = places.into_iter().find(|place| !place.read_only.0)?;
+        first.bucket_url()
+    }
+
+    /// Returns the places, and checks that they fit together: what starts with a role missing would lack its blobs.
+    fn places(&self) -> Result<Vec<Place>, Fault> {
+        let wrong = |what: String| Err(Fault::usage(format!("tympan.toml: [blobs]: {what}")));
+        let is_composite = !self.roles.0.is_empty() || !self.delegates.is_empty();
+        match (&self.url, is_composite) {
+            (Some(_), true) => {
+                return wrong("`url` is for one bucket alone; give it to one of the `delegates`".to_owned());
+            }
+            (Some(url), false) => return Ok(vec![Place { url: Some(url.clone()), ..Place::named(OWN) }]),
+            (None, false) => return Ok(vec![Place { path: Some("blobs".into()), ..Place::named(OWN) }]),
+            (None, true) => {}
+        }
+        let mut roles = BTreeSet::new();
+        for place in &self.delegates {
+            if !roles.insert(place.role.clone()) {
+                return wrong(format!("two delegates have the role `{}`", place.role));
+            }
+        }
+        if let Some(role) = self.roles.0.difference(&roles).next() {
+            return wrong(format!("`roles` names `{role}`, and none of the `delegates` has it"));
+        }
+        if let Some(role) = roles.difference(&self.roles.0).next() {
+            return wrong(format!("a delegate has the role `{role}`, which `roles` does not name"));
+        }
+        if self.delegates.iter().all(|place| place.read_only.0) {
+            return wrong("all delegates are `readOnly`; new blobs need a place".to_owned());
+        }
+        Ok(self.delegates.clone())
+    }
+}
+
+impl Place {
+    fn named(role: &str) -> Self {
+        Self {
+            role: role.to_owned(),
+            read_only: Flag(false),
+            path: None,
+            url: None,
+            min_record_length: None,
+            key: None,
+            token: None,
+            ca: None,
+            cache_size: None,
+            staging_split_percentage: None,
+            upload_threads: None,
+            staging_retry_interval: None,
+            s3_bucket: None,
+            s3_region: None,
+            s3_end_point: None,
+            access_key: None,
+            secret_key: None,
+        }
+    }
+
+    fn bucket_url(&self) -> Option<String> {
+        let url = self.url.clone().filter(|url| !is_url(url));
+        url.or_else(|| Some(format!("s3://{}", self.s3_bucket.as_deref()?)))
+    }
+
+    fn wrong(&self, what: &str) -> Fault {
+        Fault::usage(format!("tympan.toml: [blobs]: the delegate `{}`: {what}", self.role))
+    }
+
+    fn failed(&self, error: &dyn std::error::Error) -> Fault {
+        Fault::cannot_run(format!("cannot open the blobs of `{}`: {}", self.role, chain(error)))
+    }
+}
+
+struct Opening<'a> {
+    dir: &'a Path,
+    section: &'a Blobs,
+    delegates: Vec<Delegate>,
+    writable: Vec<(String, Arc<dyn WriteBlobs>)>,
+    buckets: Vec<(String, Arc<Bucket>)>,
+}
+
+impl Opening<'_> {
+    fn open(&mut self, place: &Place) -> Result<(), Fault> {
+        match (&place.path, place.bucket_url(), &place.url) {
+            (Some(path), None, None) => self.open_folder(place, &self.dir.join(path)),
+            (None, Some(url), _) => self.open_bucket(place, url),
+            (None, None, Some(url)) => self.open_instance(place, url),
+            (None, None, None) => Err(place.wrong("give it a `path` or a `url`")),
+            (Some(_), ..) => Err(place.wrong("it has a `path` and a bucket or `url`; give it one of them")),
+        }
+    }
+
+    fn write_to(&mut self, place: &Place, to: Arc<dyn WriteBlobs>) {
+        self.delegates.push(Delegate::writable(&*place.role, to.clone()));
+        self.writable.push((place.role.clone(), to));
+    }
+
+    fn open_folder(&mut self, place: &Place, path: &Path) -> Result<(), Fault> {
+        if place.read_only.0 {
+            if !path.is_dir() {
+                let what = format!("there is no folder `{}`; is its disk mounted?", path.display());
+                return Err(place.wrong(&what));
+            }
+            let folder = Arc::new(FolderBlobs::required(path));
+            self.delegates.push(Delegate::read_only(&*place.role, folder));
+            return Ok(());
+        }
+        let folder = Folder::open(path).map_err(|error| place.failed(&error))?;
+        self.write_to(place, Arc::new(folder));
+        Ok(())
+    }
+
+    fn open_bucket(&mut self, place: &Place, url: String) -> Result<(), Fault> {
+        let caches = self.section.path.clone().unwrap_or_else(|| "blob-cache".into());
+        let cache = self.dir.join(caches).join(file_name(&place.role));
+        let size = place.cache_size.map_or(CACHE_BYTES, |size| size.0);
+        let percentage = place.staging_split_percentage.unwrap_or(0);
+        if percentage > 100 {
+            return Err(place.wrong("`stagingSplitPercentage` is above 100"));
+        }
+        let staging_bytes = size / 100 * u64::from(percentage);
+        let mut options = BucketOptions {
+            settings: settings(place)?,
+            cache_bytes: size.saturating_sub(staging_bytes),
+            staging_bytes,
+            trust: Some(trust(place)?),
+            ..BucketOptions::new(url, cache)
+        };
+        if let Some(threads) = place.upload_threads {
+            options.upload_threads = threads;
+        }
+        if let Some(Seconds(every)) = place.staging_retry_interval {
+            options.retry_every = every;
+        }
+        let bucket = Bucket::open(options).map_err(|error| match error {
+            tympan_blobs::Error::Address { .. } => place.wrong(&chain(&error)),
+            error => place.failed(&error),
+        })?;
+        let bucket = Arc::new(bucket);
+        self.buckets.push((place.role.clone(), bucket.clone()));
+        if place.read_only.0 {
+            self.delegates.push(Delegate::read_only(&*place.role, bucket));
+        } else {
+            self.write_to(place, bucket);
+        }
+        Ok(())
+    }
+
+    fn open_instance(&mut self, place: &Place, url: &str) -> Result<(), Fault> {
+        if !place.read_only.0 {
+            return Err(place.wrong("another instance can only be read: add `readOnly = true`"));
+        }
+        let read = |file: &PathBuf| {
+            let file = self.dir.join(file);
+            let text = fs::read_to_string(&file);
+            text.map(|text| text.trim().to_owned()).map_err(|error| {
+                place.wrong(&format!("cannot read `{}`: {error}", file.display()))
+            })
+        };
+        let credentials = match (&place.key, &place.token) {
+            (Some(key), None) => Credentials::Key(read(key)?),
+            (None, Some(token)) => Credentials::Token(read(token)?),
+            _ => {
+                return Err(place.wrong("give a file with its replication `key` or with a `token` of its user `admin`"));
+            }
+        };
+        let trust = Some(trust(place)?);
+        let store = RemoteStore::new(url, &credentials, trust, &self.dir.join("spool"));
+        let store = store.map_err(|error| place.wrong(&chain(&error)))?;
+        self.delegates.push(Delegate::read_only(&*place.role, Arc::new(store)));
+        Ok(())
+    }
+}
+
+/// Returns whom servers of a place must be signed by.
+fn trust(place: &Place) -> Result<Trust, Fault> {
+    let Some(file) = &place.ca else {
+        return Trust::system().map_err(|error| place.failed(&error));
+    };
+    let pem = fs::read(file)
+        .map_err(|error| place.wrong(&format!("cannot read `{}`: {error}", file.display())))?;
+    Trust::from_pem(&pem).map_err(|error| place.wrong(&chain(&error)))
+}
+
+/// Returns a role as a name of a folder.
+fn file_name(role: &str) -> String {
+    let plain = |character: char| {
+        if character.is_ascii_alphanumeric() || character == '-' { character } else { '_' }
+    };
+    role.chars().map(plain).collect()
+}
+
+/// Returns what a client of buckets is told: the usual files first, then the environment, then the configuration.
+fn settings(place: &Place) -> Result<Vec<(String, String)>, Fault> {
+    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let mut settings = Vec::new();
+    let home = variable("HOME").map(PathBuf::from).unwrap_or_default();
+    let profile = variable("AWS_PROFILE");
+    for (name, usual) in [("AWS_CONFIG_FILE", "config"), ("AWS_SHARED_CREDENTIALS_FILE", "credentials")] {
+        let file = variable(name).map_or_else(|| home.join(".aws").join(usual), PathBuf::from);
+        match fs::read_to_string(&file) {
+            Ok(text) => settings.extend(parse_profile(&text, profile.as_deref().unwrap_or("default"))),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => {
+                return Err(place.wrong(&format!("cannot read `{}`: {error}", file.display())));
+            }
+        }
+    }
+    if let Some(text) = variable("AZURE_STORAGE_CONNECTION_STRING") {
+        settings.extend(parse_connection_string(&text));
+    }
+    let is_ours = |name: &str| name.starts_with("AWS_") || name.starts_with("AZURE_");
+    settings.extend(std::env::vars().filter(|(name, value)| is_ours(name) && !value.is_empty()));
+    for (name, value) in [
+        ("AWS_REGION", &place.s3_region),
+        ("AWS_ENDPOINT_URL", &place.s3_end_point),
+        ("AWS_ACCESS_KEY_ID", &place.access_key),
+        ("AWS_SECRET_ACCESS_KEY", &place.secret_key),
+    ] {
+        settings.extend(value.clone().map(|value| (name.to_owned(), value)));
+    }
+    Ok(settings)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Blobs, String> {
+        crate::config::parse_toml("tympan.toml", text)
+    }
+
+    fn places(text: &str) -> Result<Vec<String>, String> {
+        let places = read(text)?.places().map_err(|fault| fault.message().to_owned())?;
+        let name = |place: &Place| format!("{}{}", place.role, if place.read_only.0 { " (read)" } else { "" });
+        Ok(places.iter().map(name).collect())
+    }
+
+    const COMPOSITE: &str = "roles = \" stg,prod \"\n[[delegates]]\nrole = \"prod\"\nreadOnly = \"true\"\npath = \"/p\"\n\
+                             minRecordLength = 4096\n[[delegates]]\nrole = \"stg\"\npath = \"own\"\n";
+
+    #[test]
+    fn oaks_keys_are_read_in_oaks_words() {
+        assert_eq!(places(COMPOSITE).unwrap(), ["prod (read)", "stg"]);
+        let listed = COMPOSITE.replace("\" stg,prod \"", "[\"prod\", \"stg\"]");
+        assert_eq!(places(&listed).unwrap(), ["prod (read)", "stg"]);
+        for flag in ["true", "1", "\"TRUE\""] {
+            let text = COMPOSITE.replace("\"true\"", flag);
+            assert_eq!(places(&text).unwrap(), ["prod (read)", "stg"], "{flag}");
+        }
+        for flag in ["false", "0", "\"false\""] {
+            assert_eq!(places(&COMPOSITE.replace("\"true\"", flag)).unwrap(), ["prod", "stg"]);
+        }
+        assert!(places(&COMPOSITE.replace("\"true\"", "\"yes\"")).is_err(), "never writable by a typo");
+    }
+
+    #[test]
+    fn a_store_that_lacks_a_role_does_not_start() {
+        let other = COMPOSITE.replace(" stg,prod ", "stg,prod,archive");
+        assert!(places(&other).unwrap_err().contains("names `archive`"));
+        assert!(places(&COMPOSITE.replace(" stg,prod ", "stg")).unwrap_err().contains("`prod`"));
+        assert!(places(&COMPOSITE.replace("roles =", "# roles =")).is_err());
+        let twice = COMPOSITE.replace("\"stg\"", "\"prod\"");
+        assert!(places(&twice).unwrap_err().contains("two delegates"));
+        let read_only = COMPOSITE.replace("\"own\"", "\"own\"\nreadOnly = true");
+        assert!(places(&read_only).unwrap_err().contains("new blobs need a place"));
+        assert!(places(&COMPOSITE.replace("readOnly", "readonly")).unwrap_err().contains("did you mean `readOnly`"));
+        assert!(places(&format!("url = \"s3://b\"\n{COMPOSITE}")).is_err());
+    }
+
+    #[test]
+    fn one_place_needs_no_roles() {
+        assert_eq!(places("").unwrap(), ["own"]);
+        assert_eq!(places("url = \"s3://site/blobs\"").unwrap(), ["own"]);
+        let shared = |text: &str| read(text).unwrap().shared_url();
+        assert_eq!(shared("url = \"s3://site/blobs\"").as_deref(), Some("s3://site/blobs"));
+        assert_eq!(shared(""), None);
+        let bucket = COMPOSITE.replace("path = \"own\"", "s3Bucket = \"site\"\ncacheSize = 68719476736");
+        assert_eq!(shared(&bucket).as_deref(), Some("s3://site"));
+    }
+}
