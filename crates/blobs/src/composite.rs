@@ -244,10 +244,11 @@ impl Composite {
         failure.map_or(Ok(is_done), Err)
     }
 
-    /// Keeps in the first writable delegate what was read from afar. Where that fails, it is read again next time.
+    /// Keeps in the first writable delegate what was read from afar.
     fn keep(&self, id: &BlobId, content: BlobContent) -> Result<Option<BlobContent>> {
         let (origin, delegate, place) = self.first_writable()?;
-        place.put_named(id, &mut content.into_reader()).map_err(|error| delegate.failed(error))?;
+        let kept = place.put_named(id, &mut content.into_reader());
+        kept.map_err(|error| sorted(delegate, error))?;
         self.origins.insert(*id, origin);
         place.open(id).map_err(|error| delegate.failed(error))
     }
@@ -263,12 +264,21 @@ impl ReadBlobs for Composite {
     fn open(&self, id: &BlobId) -> Result<Option<BlobContent>> {
         let found = self.look_up(id, |place| place.open(id))?;
         let Some((Origin(at), content)) = found else { return Ok(None) };
-        let delegate = self.delegates.get(usize::from(at));
-        let is_far = delegate.is_some_and(|one| one.writer().is_none() && one.reader().is_remote());
-        if is_far && self.writable().next().is_some() {
-            return self.keep(id, content);
+        let Some(delegate) = self.delegates.get(usize::from(at)) else { return Ok(Some(content)) };
+        let is_far = delegate.writer().is_none() && delegate.reader().is_remote();
+        if !is_far || self.writable().next().is_none() {
+            return Ok(Some(content));
         }
-        Ok(Some(content))
+        match self.keep(id, content) {
+            Ok(kept) => Ok(kept),
+            Err(error @ Error::Mismatch { .. }) => Err(delegate.failed(error)),
+            Err(error) => {
+                // A full disk is no reason not to serve what is there.
+                self.failures.fetch_add(1, Ordering::Relaxed);
+                tracing::warn!(blob = %id, reason = %error, "a blob that was read from afar is not kept");
+                delegate.reader().open(id).map_err(|error| delegate.failed(error))
+            }
+        }
     }
 
     fn contains(&self, id: &BlobId) -> Result<bool> {
@@ -301,7 +311,8 @@ impl ReadBlobs for Composite {
     fn open_note(&self, name: &str) -> Result<Option<BlobContent>> {
         check_note_name(name)?;
         for delegate in &self.delegates {
-            let found = delegate.reader().open_note(name).map_err(|error| delegate.failed(error))?;
+            let found =
+                delegate.reader().open_note(name).map_err(|error| delegate.failed(error))?;
             if found.is_some() {
                 return Ok(found);
             }

@@ -15,7 +15,9 @@ pub enum Error {
     #[error("cannot read the bytes of a new blob")]
     Source(#[source] std::io::Error),
     /// The bytes are not those that their sender named; nothing was stored.
-    #[error("the bytes are those of `{actual}`, not of `{expected}` as their sender says; send them again")]
+    #[error(
+        "the bytes are those of `{actual}`, not of `{expected}` as their sender says; send them again"
+    )]
     Mismatch {
         /// What the sender named.
         expected: BlobId,
@@ -51,7 +53,9 @@ pub enum Error {
         source: Box<Error>,
     },
     /// A composite has nothing that could be written to.
-    #[error("no blob store of the composite is writable: all of {roles} are read-only; configure one without `readOnly`")]
+    #[error(
+        "no blob store of the composite is writable: all of {roles} are read-only; configure one without `readOnly`"
+    )]
     NothingWritable {
         /// The roles of its delegates.
         roles: String,
@@ -63,7 +67,9 @@ pub enum Error {
         place: String,
     },
     /// A name that no note can have.
-    #[error("`{name}` is no name of a note: it takes 1 to 100 letters, digits, `-`, `_` and `.`, with a letter first")]
+    #[error(
+        "`{name}` is no name of a note: it takes 1 to 100 letters, digits, `-`, `_` and `.`, with a letter first"
+    )]
     NoteName {
         /// The name.
         name: String,
@@ -97,7 +103,9 @@ pub enum Error {
         place: String,
     },
     /// A bucket took a blob and does not have it.
-    #[error("`{place}` took the blob `{id}` and does not have it; see whether somebody else removes what is there")]
+    #[error(
+        "`{place}` took the blob `{id}` and does not have it; see whether somebody else removes what is there"
+    )]
     Lost {
         /// The blob.
         id: BlobId,

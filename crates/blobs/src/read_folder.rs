@@ -52,7 +52,8 @@ impl FolderBlobs {
             return Ok(());
         }
         // Every folder of blobs holds something else besides, such as the folder of temporary files.
-        let nothing = io::Error::new(ErrorKind::NotFound, "the folder is empty; is its disk mounted?");
+        let nothing =
+            io::Error::new(ErrorKind::NotFound, "the folder is empty; is its disk mounted?");
         Err(disk("find blobs in", &self.dir)(nothing))
     }
 }

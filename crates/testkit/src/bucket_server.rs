@@ -1,17 +1,17 @@
 //! Servers of buckets that others wrote, started for a test: moto for S3, Azurite for Azure; and a proxy before them
 //! that answers with faults.
 //!
-//! Where one is not installed, it is installed from PyPI or npm below a folder that tests keep. Without Python or Node.js
-//! or a network the test says that it was skipped, past what catches the output of tests.
+//! Where one is not installed, it is installed from PyPI or npm below a folder that tests keep, or the test is skipped.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
+use std::process::{Child, Command};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::origin::{Answer, Delivery, Origin, Seen, dead_addr, exchange};
+use crate::tool::{installed, quiet, skip, works};
 
 /// How long one may take to start on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -19,7 +19,8 @@ const MOTO: &str = "moto[s3,server]==5.2.1";
 const AZURITE: &str = "azurite@3.35.0";
 /// The account that every Azurite has; its key is no secret.
 const ACCOUNT: &str = "devstoreaccount1";
-const KEY: &str = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
+const KEY: &str =
+    "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
 
 /// A running server with one bucket, named `blobs`.
 #[derive(Debug)]
@@ -27,7 +28,6 @@ pub struct BucketServer {
     child: Child,
     port: u16,
     kind: Kind,
-    folder: PathBuf,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,7 +61,6 @@ impl BucketServer {
 
     #[expect(clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
     fn start(kind: Kind, tools: &Path) -> Option<Self> {
-        let folder = tempfile::tempdir().expect("a folder can be made").keep();
         // Somebody else may take a port between its being found free and its use.
         for _ in 0..5 {
             let port = dead_addr().port();
@@ -73,11 +72,11 @@ impl BucketServer {
                 Kind::Moto => command.args(["-H", "127.0.0.1", "-p", &port.to_string()]),
                 Kind::Azurite => command
                     .args(["--blobHost", "127.0.0.1", "--blobPort", &port.to_string()])
-                    .args(["--silent", "--skipApiVersionCheck", "--disableTelemetry", "--location"])
-                    .arg(&folder),
+                    .args(["--silent", "--skipApiVersionCheck", "--disableTelemetry"])
+                    .arg("--inMemoryPersistence"),
             };
             let child = quiet(&mut command).spawn().expect("the server is installed");
-            let mut server = Self { child, port, kind, folder: folder.clone() };
+            let mut server = Self { child, port, kind };
             if server.answers() {
                 return Some(server);
             }
@@ -153,34 +152,12 @@ impl BucketServer {
             }
         }
     }
-
-    /// Ends the server at once, as a crash does.
-    pub fn kill(&mut self) {
-        self.child.kill().ok();
-        self.child.wait().ok();
-    }
-
-    /// Starts it again at the same place, after [`BucketServer::kill`]. Azurite has what it had; moto begins empty.
-    ///
-    /// # Panics
-    /// If it does not start.
-    #[expect(clippy::expect_used, reason = "a test fails by panicking")]
-    pub fn restart(&mut self, tools: &Path) {
-        assert!(self.kind == Kind::Azurite, "moto keeps nothing");
-        let mut command = azurite(tools).expect("it was started before");
-        command
-            .args(["--blobHost", "127.0.0.1", "--blobPort", &self.port.to_string()])
-            .args(["--silent", "--skipApiVersionCheck", "--disableTelemetry", "--location"])
-            .arg(&self.folder);
-        self.child = quiet(&mut command).spawn().expect("the server is installed");
-        assert!(self.answers(), "it does not start again");
-    }
 }
 
 impl Drop for BucketServer {
     fn drop(&mut self) {
-        self.kill();
-        std::fs::remove_dir_all(&self.folder).ok();
+        self.child.kill().ok();
+        self.child.wait().ok();
     }
 }
 
@@ -196,32 +173,6 @@ const options = { host: '127.0.0.1', port, method: 'PUT', path: `/${account}/blo
 require('http').request(options, answer => process.exit(answer.statusCode == 201 ? 0 : 1)).end();
 ";
 
-fn quiet(command: &mut Command) -> &mut Command {
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null())
-}
-
-fn works(command: &mut Command) -> bool {
-    quiet(command).status().is_ok_and(|status| status.success())
-}
-
-fn skip(package: &str, takes: &str) {
-    let said = format!("skipped: buckets of {package}, which cannot be installed: it takes {takes} and a network\n");
-    io::stderr().write_all(said.as_bytes()).ok();
-}
-
-/// Installs something into a folder by `install`, once for all runs; `false` if that cannot be done.
-fn installed(home: &Path, install: impl Fn(&Path) -> bool) -> bool {
-    if !home.is_dir() {
-        // What runs at the same time makes its own, and the first one in place stays. So half of one is never used.
-        let making = home.with_extension(format!("new-{}", std::process::id()));
-        if install(&making) {
-            std::fs::rename(&making, home).ok();
-        }
-        std::fs::remove_dir_all(&making).ok();
-    }
-    home.is_dir()
-}
-
 fn moto(tools: &Path) -> Option<Command> {
     if works(Command::new("moto_server").arg("--help")) {
         return Some(Command::new("moto_server"));
@@ -233,7 +184,7 @@ fn moto(tools: &Path) -> Option<Command> {
             && works(python(making).args(["-m", "pip", "install", "--quiet", MOTO]))
     });
     if !is_here {
-        skip(MOTO, "python3-venv");
+        skip(&format!("buckets of {MOTO}"), "python3-venv");
         return None;
     }
     // Its programs name the interpreter by the path that it had before it was renamed.
@@ -249,10 +200,14 @@ fn azurite(tools: &Path) -> Option<Command> {
     let home = tools.join("azurite-3.35.0");
     let is_here = installed(&home, |making| {
         std::fs::create_dir_all(making).is_ok()
-            && works(Command::new("npm").args(["install", "--silent", "--no-audit", "--no-fund"]).arg("--prefix").arg(making).arg(AZURITE))
+            && works(
+                Command::new("npm")
+                    .args(["install", "--silent", "--no-audit", "--no-fund", AZURITE, "--prefix"])
+                    .arg(making),
+            )
     });
     if !is_here {
-        skip(AZURITE, "Node.js");
+        skip(&format!("containers of {AZURITE}"), "Node.js");
         return None;
     }
     let mut command = Command::new("node");

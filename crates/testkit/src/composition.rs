@@ -11,7 +11,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use tympan_blobs::{BlobContent, BlobId, Composite, Delegate, Error, ReadBlobs, Result, WriteBlobs};
+use tympan_blobs::{
+    BlobContent, BlobId, Composite, Delegate, Error, ReadBlobs, Result, WriteBlobs,
+};
 
 /// A delegate that is only read, with the way that its owner has into it.
 pub struct Shelf {
@@ -88,7 +90,10 @@ const CASES: &[Case] = &[
     ("metadata_of_all_delegates_is_found", metadata_of_all_delegates_is_found),
     ("weakness_metadata_is_written_to_read_only", weakness_metadata_is_written_to_read_only),
     ("weakness_metadata_delete_stops_at_the_first", weakness_metadata_delete_stops_at_the_first),
-    ("weakness_a_failing_delegate_passes_for_absence", weakness_a_failing_delegate_passes_for_absence),
+    (
+        "weakness_a_failing_delegate_passes_for_absence",
+        weakness_a_failing_delegate_passes_for_absence,
+    ),
     ("weakness_an_overlapping_id_is_listed_twice", weakness_an_overlapping_id_is_listed_twice),
     ("nothing_is_written_to_what_is_read_only", nothing_is_written_to_what_is_read_only),
 ];
@@ -174,7 +179,10 @@ fn add_of_what_is_read_only_is_stored_again(composition: &Composition) {
     let composite = composition.composite();
     assert_eq!(put(&composite, &picture(2)), id);
     assert!(has(&**first, &id), "production may drop it one day");
-    assert_eq!(composite.put_all(&[&picture(2), &picture(3)]).ok(), Some(vec![id, BlobId::of(&picture(3))]));
+    assert_eq!(
+        composite.put_all(&[&picture(2), &picture(3)]).ok(),
+        Some(vec![id, BlobId::of(&picture(3))])
+    );
     let named = composite.put_named(&id, &mut picture(4).as_slice());
     assert!(matches!(named, Err(Error::Mismatch { .. })), "{named:?}");
     assert!(!has(&composite, &BlobId::of(&picture(4))));
@@ -445,5 +453,7 @@ fn nothing_is_written_to_what_is_read_only(composition: &Composition) {
     composite.delete_unused(in_an_hour()).unwrap();
     assert_eq!(composition.traces(), before);
     // What can be written to at all is held by another type: this would not compile.
-    assert!(composite.delegates().iter().filter(|one| one.writer().is_none()).count() == theirs.len());
+    assert!(
+        composite.delegates().iter().filter(|one| one.writer().is_none()).count() == theirs.len()
+    );
 }

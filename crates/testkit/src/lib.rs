@@ -13,5 +13,6 @@ pub mod origin;
 pub mod postgres;
 pub mod shelf;
 pub mod store;
+pub mod tool;
 
 pub use tympan_store::State;

@@ -215,7 +215,10 @@ mod tests {
         assert!(cache.open_blob(&ids[0]).unwrap().is_some());
         let last = keep(&cache, dir.path(), 3);
         let is_here = |id| cache.open_blob(id).unwrap().is_some();
-        assert_eq!([is_here(&ids[0]), is_here(&ids[1]), is_here(&ids[2]), is_here(&last)], [true, false, true, true]);
+        assert_eq!(
+            [is_here(&ids[0]), is_here(&ids[1]), is_here(&ids[2]), is_here(&last)],
+            [true, false, true, true]
+        );
         let mut counts = BucketCounts::default();
         cache.count(&mut counts);
         assert_eq!((counts.cached_bytes, counts.cache_hits), (300, 4));

@@ -33,6 +33,7 @@ use std::time::SystemTime;
 use sha2::{Digest, Sha256};
 use tempfile::NamedTempFile;
 use tokio::runtime::Runtime;
+use tokio::sync::Semaphore;
 use tympan_store::BlobId;
 
 pub use credentials::{parse_connection_string, parse_profile};
@@ -47,6 +48,8 @@ use crate::{BlobContent, Error, Listed, ReadBlobs, Result, WriteBlobs};
 
 /// Threads that speak to the bucket; they wait most of the time.
 const THREADS: usize = 2;
+/// Listed objects that wait for who looks at them.
+const LISTED: usize = 1_024;
 /// How much is read and hashed at a time.
 const BUFFER_BYTES: usize = 128 * 1024;
 
@@ -198,13 +201,16 @@ impl Bucket {
     ) -> Result<ControlFlow<()>> {
         let ended = || Error::Ended { place: self.remote.place().to_owned() };
         let runtime = self.runtime.as_ref().ok_or_else(ended)?;
-        // Bounded, so that a slow visitor does not fill memory.
-        let (sender, receiver) = mpsc::sync_channel(1_024);
-        let remote = self.remote.clone();
-        let listing = runtime.spawn(async move { remote.list(kind, &sender).await });
+        // Bounded, so that a slow visitor does not fill memory; by waiting that keeps no thread from the visitor's own
+        // requests.
+        let room = Arc::new(Semaphore::new(LISTED));
+        let (sender, receiver) = mpsc::channel();
+        let (remote, permits) = (self.remote.clone(), room.clone());
+        let listing = runtime.spawn(async move { remote.list(kind, &sender, &permits).await });
         for listed in &receiver {
+            room.add_permits(1);
             if visit(listed).is_break() {
-                drop(receiver);
+                room.close();
                 return Ok(ControlFlow::Break(()));
             }
         }
@@ -250,7 +256,10 @@ impl ReadBlobs for Bucket {
         let fetched = self.wait(async move { remote.fetch(file, &id).await })?;
         let Some(file) = fetched else { return Ok(None) };
         let near = file.reopen().map_err(disk("open", file.path()))?;
-        self.cache.keep(file, &id)?;
+        if let Err(error) = self.cache.keep(file, &id) {
+            // A full disk is no reason not to serve what is there.
+            tracing::warn!(blob = %id, reason = %error, "a blob of a bucket is not kept on the disk");
+        }
         Ok(Some(BlobContent::File { file: near, length: id.length() }))
     }
 

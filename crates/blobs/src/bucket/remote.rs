@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::path::Path as FilePath;
 use std::sync::Arc;
-use std::sync::mpsc::SyncSender;
+use std::sync::mpsc::Sender;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
@@ -18,6 +18,7 @@ use object_store::{
 };
 use sha2::{Digest, Sha256};
 use tempfile::NamedTempFile;
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tympan_store::BlobId;
 
@@ -69,20 +70,20 @@ pub(super) struct Remote {
 
 impl Remote {
     pub(super) fn connect(options: &BucketOptions) -> Result<Self> {
-        let malformed =
-            |reason: String| Error::Address { url: options.url.clone(), reason };
+        let malformed = |reason: String| Error::Address { url: options.url.clone(), reason };
         let (scheme, rest) = options.url.split_once("://").unwrap_or_default();
         let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
         if bucket.is_empty() {
-            return Err(malformed("write `s3://BUCKET/PREFIX` or `az://CONTAINER/PREFIX`".to_owned()));
+            return Err(malformed(
+                "write `s3://BUCKET/PREFIX` or `az://CONTAINER/PREFIX`".to_owned(),
+            ));
         }
         let prefix =
             Path::parse(prefix.trim_matches('/')).map_err(|error| malformed(error.to_string()))?;
         let connector = Connector::new(options.trust.clone(), options.stall);
         let backoff =
             BackoffConfig { init_backoff: FIRST_WAIT, max_backoff: LONGEST_WAIT, base: 2.0 };
-        let retry =
-            RetryConfig { backoff, max_retries: 20, retry_timeout: options.patience };
+        let retry = RetryConfig { backoff, max_retries: 20, retry_timeout: options.patience };
         let names = options.settings.iter().map(|(name, value)| (name.to_ascii_lowercase(), value));
         let store: object_store::Result<Arc<dyn ObjectStore>> = match scheme {
             "s3" | "s3a" => {
@@ -106,7 +107,11 @@ impl Remote {
                 let builder = builder.with_container_name(bucket).with_retry(retry);
                 builder.with_http_connector(connector).build().map(|store| Arc::new(store) as _)
             }
-            _ => return Err(malformed("it begins neither with `s3://` nor with `az://`".to_owned())),
+            _ => {
+                return Err(malformed(
+                    "it begins neither with `s3://` nor with `az://`".to_owned(),
+                ));
+            }
         };
         let store = store.map_err(|error| malformed(error.to_string()))?;
         Ok(Self { store, prefix, place: options.url.clone(), patience: options.patience })
@@ -354,8 +359,13 @@ impl Remote {
         Ok(was_there)
     }
 
-    /// Sends all objects of a kind to where they are shown, until nobody looks any more.
-    pub(super) async fn list(&self, kind: Kind, shown: &SyncSender<Listed>) -> Result<()> {
+    /// Sends all objects of a kind to where they are shown, as there is room, until nobody looks any more.
+    pub(super) async fn list(
+        &self,
+        kind: Kind,
+        shown: &Sender<Listed>,
+        room: &Semaphore,
+    ) -> Result<()> {
         let folder = self.prefix.clone().join(kind.folder());
         let mut objects = self.store.list(Some(&folder));
         while let Some(object) = objects.next().await {
@@ -364,6 +374,8 @@ impl Remote {
             let Some(digest) = files::parse_digest(name) else { continue };
             let id = BlobId::new(digest, object.size);
             let listed = Listed { id, modified: object.last_modified.into() };
+            let Ok(permit) = room.acquire().await else { return Ok(()) };
+            permit.forget();
             if shown.send(listed).is_err() {
                 return Ok(());
             }

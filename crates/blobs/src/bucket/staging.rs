@@ -155,9 +155,7 @@ impl Staging {
         file.as_file().sync_data().map_err(disk("sync", file.path()))?;
         let path = self.file(id);
         file.persist(&path).map_err(|failed| disk("rename to", &path)(failed.error))?;
-        File::open(&self.dir)
-            .and_then(|folder| folder.sync_all())
-            .map_err(disk("sync", &self.dir))
+        File::open(&self.dir).and_then(|folder| folder.sync_all()).map_err(disk("sync", &self.dir))
     }
 
     fn file(&self, id: &BlobId) -> PathBuf {

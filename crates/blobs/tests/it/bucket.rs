@@ -86,7 +86,11 @@ fn check_server(server: &BucketServer) {
             }),
             is_listed: true,
         };
-        Composition { writable: vec![Arc::new(own.bucket)], read_only: vec![shelf], keep: Box::new(keep) }
+        Composition {
+            writable: vec![Arc::new(own.bucket)],
+            read_only: vec![shelf],
+            keep: Box::new(keep),
+        }
     });
     check_large(server, &fresh());
     check_trash(server, &fresh());
@@ -151,8 +155,7 @@ fn check_faults(server: &BucketServer) {
     let stall = Duration::from_secs(2);
     let bucket =
         Bucket::open(BucketOptions { stall, ..through(server, &proxy, dir.path()) }).unwrap();
-    let put: Vec<BlobId> =
-        (0..12).map(|seed| bucket.put(&mut &*picture(seed)).unwrap()).collect();
+    let put: Vec<BlobId> = (0..12).map(|seed| bucket.put(&mut &*picture(seed)).unwrap()).collect();
     let honest = open(server, "p");
     for (seed, id) in (0..).zip(&put) {
         assert_eq!(bytes_of(honest.bucket.open(id).unwrap().unwrap()), picture(seed));

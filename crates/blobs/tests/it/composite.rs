@@ -8,8 +8,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tempfile::TempDir;
-use tympan_blobs::{BlobId, Composite, Delegate, Folder, FolderBlobs, ReadBlobs, WriteBlobs};
-use tympan_testkit::composition::{Composition, Shelf, conform, picture};
+use tympan_blobs::{
+    BlobContent, BlobId, Composite, Delegate, Folder, FolderBlobs, ReadBlobs, Result, WriteBlobs,
+};
+use tympan_testkit::composition::{Composition, Shelf, bytes_of, conform, picture};
 
 /// Tells everything about a folder that a write could change, times of its folders too.
 pub(crate) fn trace(dir: &Path) -> String {
@@ -175,4 +177,44 @@ fn a_read_only_folder_that_went_away_is_an_error() {
     assert!(error.to_string().contains("`production`"), "{error}");
     drop(shelf(production.clone()));
     assert!(!composite.contains(&absent).unwrap());
+}
+
+/// A place that is far away.
+#[derive(Debug)]
+struct Far(FolderBlobs);
+
+impl ReadBlobs for Far {
+    fn open(&self, id: &BlobId) -> Result<Option<BlobContent>> {
+        self.0.open(id)
+    }
+
+    fn contains(&self, id: &BlobId) -> Result<bool> {
+        self.0.contains(id)
+    }
+
+    fn is_remote(&self) -> bool {
+        true
+    }
+}
+
+/// As with a full disk: writes fail, reads go on.
+#[test]
+fn what_cannot_be_kept_is_served_all_the_same() {
+    let dir = TempDir::new().unwrap();
+    let production = shelf(dir.path().join("production"));
+    let far = Far(FolderBlobs::required(&dir.path().join("production")));
+    let own = folder(dir.path(), "own");
+    let composite = Composite::new(vec![
+        Delegate::writable("own", own.clone()),
+        Delegate::read_only("production", Arc::new(far)),
+    ]);
+    let (first, second) = ((production.fill)(&picture(1)), (production.fill)(&picture(2)));
+    assert_eq!(bytes_of(composite.open(&first).unwrap().unwrap()), picture(1));
+    assert!(own.contains(&first).unwrap(), "what was read from afar is kept");
+    fs::remove_dir(dir.path().join("own/tmp")).unwrap();
+    for _ in 0..2 {
+        assert_eq!(bytes_of(composite.open(&second).unwrap().unwrap()), picture(2));
+    }
+    assert!(!own.contains(&second).unwrap());
+    assert_eq!(composite.counts().failures, 2);
 }

@@ -1,15 +1,14 @@
-//! A folder that Oak's own `FileDataStore` wrote, read as it is. Takes Java and Maven; without them the test says that it
-//! was skipped, past what catches the output of tests.
+//! A folder that Oak's own `FileDataStore` wrote, read as it is. Takes Java and Maven; without them it is skipped.
 
 use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::Arc;
 
 use tempfile::TempDir;
 use tympan_blobs::{BlobId, Composite, Delegate, Folder, FolderBlobs, ReadBlobs, WriteBlobs};
 use tympan_testkit::composition::{Composition, bytes_of, conform};
+use tympan_testkit::tool::{installed, skip, works};
 
 use crate::bucket::tools;
 use crate::composite::{oak_shelf, trace};
@@ -43,50 +42,34 @@ const POM: &str = r#"<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVe
 <dependency><groupId>org.slf4j</groupId><artifactId>slf4j-nop</artifactId><version>1.7.36</version></dependency>
 </dependencies></project>"#;
 
-fn works(command: &mut Command) -> bool {
-    let quiet = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    quiet.status().is_ok_and(|status| status.success())
-}
-
 /// Returns a folder with Oak's classes and the writer, made once for all runs.
 fn classes() -> Option<PathBuf> {
     let home = tools().join(format!("oak-{OAK}"));
-    if !home.is_dir() {
-        let making = home.with_extension(format!("new-{}", std::process::id()));
-        fs::create_dir_all(&making).unwrap();
+    let is_here = installed(&home, |making| {
+        fs::create_dir_all(making).unwrap();
         fs::write(making.join("pom.xml"), POM.replace("OAK", OAK)).unwrap();
         fs::write(making.join("Writer.java"), WRITER).unwrap();
         let goal = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies";
         let fetch = |offline: &[&str]| {
             let mut maven = Command::new("mvn");
             maven.args(["-q", "-B", goal, "-DoutputDirectory=lib", "-DincludeScope=runtime"]);
-            works(maven.args(offline).current_dir(&making))
+            works(maven.args(offline).current_dir(making))
         };
-        let is_made = (fetch(&["-o"]) || fetch(&[]))
-            && works(
-                Command::new("javac")
-                    .args(["-nowarn", "-cp", "lib/*", "-d", ".", "Writer.java"])
-                    .current_dir(&making),
-            );
-        if is_made {
-            fs::rename(&making, &home).ok();
-        }
-        fs::remove_dir_all(&making).ok();
+        let mut compiler = Command::new("javac");
+        compiler.args(["-nowarn", "-cp", "lib/*", "-d", ".", "Writer.java"]);
+        (fetch(&["-o"]) || fetch(&[])) && works(compiler.current_dir(making))
+    });
+    if !is_here {
+        skip(&format!("a data store of Oak {OAK}"), "Java and Maven");
     }
-    if home.is_dir() {
-        return Some(home);
-    }
-    let said = format!("skipped: a data store of Oak {OAK}, which takes Java, Maven and a network\n");
-    std::io::stderr().write_all(said.as_bytes()).unwrap();
-    None
+    is_here.then_some(home)
 }
 
 /// Lets Oak write records, and returns their identifiers.
 fn write(classes: &Path, store: &Path, lengths: &[usize]) -> Vec<String> {
     let lengths: Vec<String> = lengths.iter().map(ToString::to_string).collect();
-    let separator = if cfg!(windows) { ";" } else { ":" };
     let output = Command::new("java")
-        .args(["-Xmx256m", "-cp", &format!("lib/*{separator}."), "Writer"])
+        .args(["-Xmx256m", "-cp", "lib/*:.", "Writer"])
         .arg(store)
         .args(&lengths)
         .current_dir(classes)
@@ -144,11 +127,7 @@ fn the_suite_holds_over_a_data_store_that_oak_wrote() {
         let store = dir.path().join("datastore");
         copy(&template, &store);
         let own = Arc::new(Folder::open(&dir.path().join("own")).unwrap());
-        Composition {
-            writable: vec![own],
-            read_only: vec![oak_shelf(store)],
-            keep: Box::new(dir),
-        }
+        Composition { writable: vec![own], read_only: vec![oak_shelf(store)], keep: Box::new(dir) }
     });
 }
 
