@@ -60,7 +60,9 @@ pub(crate) fn choose_blobs(url: Option<&str>) {
 /// Returns where blobs lie, by the command line or the configuration.
 pub(crate) fn chosen_blobs(config: &Config) -> Blobs {
     match CHOSEN_BLOBS.get() {
-        Some(url) => Blobs { url: Some(url.clone()), path: config.blobs.path.clone(), ..Blobs::default() },
+        Some(url) => {
+            Blobs { url: Some(url.clone()), path: config.blobs.path.clone(), ..Blobs::default() }
+        }
         None => config.blobs.clone(),
     }
 }

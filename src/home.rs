@@ -51,7 +51,8 @@ impl Home {
         let blobs = backend.open_blobs(dir, &config)?;
         let Backend { chunks, local, base, lock } = backend;
         let composite = base.map(|(composite, _)| composite);
-        let repository = Repository::open(chunks, blobs.store.clone()).map_err(|error| failed(&error))?;
+        let repository =
+            Repository::open(chunks, blobs.store.clone()).map_err(|error| failed(&error))?;
         let dir = dir.to_owned();
         Ok(Self { dir, config, local, composite, repository, blobs, _lock: lock })
     }

@@ -128,7 +128,7 @@ pub(crate) async fn start(plan: &Plan<'_>) -> Result<Running, Fault> {
     let (configurator, mounts) = jobs(plan, &queues, state.is_shared())?;
     if plan.is_assets {
         let facts = &configurator.worker().options().facts;
-        shared::require_same_blobs(&plan.home.dir, facts, &queues).await?;
+        shared::require_same_blobs(plan.home, facts, &queues).await?;
     }
     let key = replication_key(&plan.key_dir)?;
     let replicator = Replicator::new(role.name(), repository.clone(), queues.clone(), key.clone());
@@ -309,7 +309,7 @@ fn jobs(
         Role::Publish => None,
     };
     if is_shared && plan.role == Role::Author {
-        options.facts = shared::facts(&plan.home.dir, settings.as_ref())?;
+        options.facts = shared::facts(plan.home, settings.as_ref())?;
     }
     let worker = Worker::new(queues.clone(), options);
     let runtime = tokio::runtime::Handle::current();

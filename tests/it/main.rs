@@ -11,6 +11,7 @@ mod access;
 mod api;
 mod asset_kills;
 mod bad_input;
+mod blob_kills;
 mod browser;
 mod changes;
 mod clone;
