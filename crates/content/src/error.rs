@@ -160,6 +160,16 @@ pub enum Error {
     /// A node names a blob that no store holds.
     #[error("the blob `{0}` is missing; restore it from a backup")]
     BlobMissing(BlobId),
+    /// The bytes of an upload are not those that its sender named; nothing was stored.
+    #[error(
+        "the bytes are those of `{actual}`, not of `{expected}` as their sender says; send them again"
+    )]
+    BlobMismatch {
+        /// What the sender named.
+        expected: BlobId,
+        /// What came.
+        actual: BlobId,
+    },
     /// The root has no content map, or one of an unknown format.
     #[error("root `{0}` is not a content root")]
     NotContent(ChunkId),

@@ -118,6 +118,23 @@ impl Session {
         Ok(self.repository.blobs().put(source)?)
     }
 
+    /// Stores a blob whose id its sender named, for a property that is set before the session ends. What is there already
+    /// is compared and not written again.
+    ///
+    /// # Errors
+    /// [`Error::BlobMismatch`] if other bytes came; if reading the source or storing the bytes fails.
+    pub fn put_named_blob(&mut self, id: &BlobId, source: &mut dyn Read) -> Result<()> {
+        if self.hold.is_none() {
+            self.hold = Some(self.repository.hold()?);
+        }
+        self.repository.blobs().put_named(id, source).map_err(|error| match error {
+            tympan_blobs::Error::Mismatch { expected, actual } => {
+                Error::BlobMismatch { expected, actual }
+            }
+            error => error.into(),
+        })
+    }
+
     /// Stores blobs for properties of one document, in no more waits for the disk than one would take.
     ///
     /// # Errors

@@ -11,6 +11,7 @@
 //! Not here: which chunk or blob store is in use; an opened `Repository` comes in.
 
 mod api;
+mod arrived;
 mod dialog;
 mod export;
 mod failure;

@@ -3,7 +3,7 @@
 //! Below a folder the body becomes a file; where a file or resource is, its bytes are replaced. One request is one
 //! commit.
 
-use std::io::{BufReader, Write as _};
+use std::io::Write as _;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -17,6 +17,7 @@ use tympan_content::{Date, JCR_CONTENT, Node, NodePath, Property, Session, Subtr
 use tympan_web::limit::{BodyLimit, limited};
 
 use crate::api::{Condition, broken, require_user};
+use crate::arrived::{header_digest, media_type, store_file};
 use crate::failure::{Failure, Result};
 use crate::login::{CSRF_HEADER, Identity, check_csrf, check_origin};
 use crate::metrics::count;
@@ -92,10 +93,12 @@ fn store(
     if condition != Condition::None {
         session.expect_unchanged(path)?;
     }
-    let blob = session.put_blob(&mut BufReader::new(file.reopen()?))?;
+    let blob = store_file(&mut session, file.reopen()?, header_digest(headers)?)?;
     let sent = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
-    let guessed = || mime_guess::from_path(path.name()).first_or_octet_stream().to_string();
-    let media_type = sent.map_or_else(guessed, str::to_owned);
+    let media_type = match sent {
+        Some(sent) => sent.to_owned(),
+        None => media_type(None, path.name(), file.as_file())?,
+    };
     let described = [
         ("jcr:data", Property::Single(Value::Binary(blob))),
         ("jcr:mimeType", Property::text(media_type)),

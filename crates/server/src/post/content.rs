@@ -1,17 +1,17 @@
 //! Carrying out a POST in one session and one commit.
 
-use std::fs::File;
-use std::io::{BufReader, Read, Seek, SeekFrom};
+use std::io::{BufReader, Read};
 use std::time::SystemTime;
 
 use http::StatusCode;
 use tympan_content::{
-    After, CheckIn, Date, JCR_CONTENT, MIXIN_TYPES, NodePath, PRIMARY_TYPE, Place, Property,
-    Session, Snapshot, Subtree, Value, ValueType, Viewer,
+    After, BlobId, CheckIn, Date, JCR_CONTENT, MIXIN_TYPES, NodePath, PRIMARY_TYPE, Place,
+    Property, Session, Snapshot, Subtree, Value, ValueType, Viewer,
 };
 
 use crate::Instance;
 use crate::api::Condition;
+use crate::arrived::{Sha256, media_type, store, store_file};
 use crate::failure::{Failure, Result};
 use crate::form::Upload;
 use crate::post::fields::{Chunk, Fields, Spec};
@@ -650,10 +650,12 @@ impl Work<'_> {
         if self.session.node(&folder)?.is_none() {
             self.create(&folder, None)?;
         }
+        let digest = fields.digest(field)?;
         if let Some(chunk) = fields.chunk(field)? {
-            return self.store_chunk(&path, upload, &chunk, fields.hint(field, "TypeHint"));
+            let hint = fields.hint(field, "TypeHint");
+            return self.store_chunk(&path, (upload, digest), &chunk, hint);
         }
-        let resource = self.resource(upload)?;
+        let resource = self.resource(upload, digest)?;
         self.put_file(&path, resource, fields.hint(field, "TypeHint"))
     }
 
@@ -686,7 +688,7 @@ impl Work<'_> {
     fn store_chunk(
         &mut self,
         path: &NodePath,
-        upload: &Upload,
+        (upload, digest): (&Upload, Option<Sha256>),
         chunk: &Chunk,
         hint: Option<&str>,
     ) -> Result<()> {
@@ -721,7 +723,7 @@ impl Work<'_> {
                 format!("the part begins at {}, but {begun} bytes are there", chunk.offset);
             return Err(Failure::bad_request(message));
         }
-        let blob = self.put_blob(upload.file.reopen()?)?;
+        let blob = store_file(&mut self.session, upload.file.reopen()?, None)?;
         blobs.push(blob);
         let end = begun + blob.length();
         let is_last = chunk.is_completed || chunk.length == Some(end);
@@ -735,37 +737,33 @@ impl Work<'_> {
             self.done.changes.push(("modified", vec![path.to_string()]));
             return Ok(());
         }
-        let store = self.session.repository().clone();
+        let repository = self.session.repository().clone();
         let mut whole: Box<dyn Read> = Box::new(std::io::empty());
         for id in blobs {
-            let content = store.blobs().open(&id).map_err(tympan_content::Error::from)?;
+            let content = repository.blobs().open(&id).map_err(tympan_content::Error::from)?;
             let content = content.ok_or(tympan_content::Error::BlobMissing(id))?;
             whole = Box::new(whole.chain(content.into_reader()));
         }
-        let blob = self.session.put_blob(&mut whole)?;
+        // The parts stay as they are if they are not what they should be together.
+        let named = digest.map(|digest| BlobId::new(digest, end));
+        let blob = store(&mut self.session, &mut whole, named)?;
         self.session.remove(path)?;
-        let resource = self.described(blob, upload);
+        let resource = self.described(blob, upload)?;
         self.put_file(path, resource, hint)
     }
 
     /// Stores the bytes of an upload and describes them.
-    fn resource(&mut self, upload: &Upload) -> Result<Subtree> {
-        let mut file = upload.file.reopen()?;
-        file.seek(SeekFrom::Start(0))?;
-        let blob = self.put_blob(file)?;
-        Ok(self.described(blob, upload))
+    fn resource(&mut self, upload: &Upload, digest: Option<Sha256>) -> Result<Subtree> {
+        let blob = store_file(&mut self.session, upload.file.reopen()?, digest)?;
+        self.described(blob, upload)
     }
 
-    fn described(&self, blob: tympan_content::BlobId, upload: &Upload) -> Subtree {
-        Subtree::new(JCR_CONTENT, "nt:resource")
+    fn described(&self, blob: BlobId, upload: &Upload) -> Result<Subtree> {
+        Ok(Subtree::new(JCR_CONTENT, "nt:resource")
             .with("jcr:data", Value::Binary(blob))
-            .with("jcr:mimeType", Property::text(media_type(upload)))
+            .with("jcr:mimeType", Property::text(media_type_of(upload)?))
             .with("jcr:lastModified", Value::Date(Date::from_system_time(self.now)))
-            .with("jcr:lastModifiedBy", Property::text(self.user))
-    }
-
-    fn put_blob(&mut self, file: File) -> Result<tympan_content::BlobId> {
-        Ok(self.session.put_blob(&mut BufReader::new(file))?)
+            .with("jcr:lastModifiedBy", Property::text(self.user)))
     }
 
     /// Stores uploads as assets, as AEM's `createasset` does.
@@ -777,11 +775,11 @@ impl Work<'_> {
         }
         for (_, upload) in &fields.files {
             let path = folder.child(&upload.name)?;
-            let original = self.resource(upload)?;
+            let original = self.resource(upload, None)?;
             let length = upload.file.as_file().metadata()?.len();
             let rendition = Subtree::new("original", "nt:file").with_child(original);
             let metadata = Subtree::new("metadata", "nt:unstructured")
-                .with("dc:format", Property::text(media_type(upload)))
+                .with("dc:format", Property::text(media_type_of(upload)?))
                 .with("dam:size", Value::Long(i64::try_from(length).unwrap_or(i64::MAX)));
             let content = Subtree::new(JCR_CONTENT, "dam:AssetContent")
                 .with("jcr:lastModified", Value::Date(Date::from_system_time(self.now)))
@@ -820,10 +818,9 @@ fn commands_order(fields: &Fields) -> Option<&str> {
     fields.command(":order").filter(|order| !order.is_empty())
 }
 
-/// Returns what the sender calls the file's type, or what its name says.
-fn media_type(upload: &Upload) -> String {
-    let sent = upload.media_type.clone().filter(|sent| sent != "application/octet-stream");
-    sent.unwrap_or_else(|| mime_guess::from_path(&upload.name).first_or_octet_stream().to_string())
+/// Returns what the sender calls the file's type, or what its name or its bytes say.
+fn media_type_of(upload: &Upload) -> Result<String> {
+    Ok(media_type(upload.media_type.as_deref(), &upload.name, upload.file.as_file())?)
 }
 
 /// Adds and removes values: `+v` adds `v` unless it is there, `-v` removes every `v`.

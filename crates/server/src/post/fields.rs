@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::arrived::{Sha256, parse_hex};
 use crate::failure::{Failure, Result};
 use crate::form::{Field, FieldValue, Upload};
 
@@ -129,6 +130,15 @@ impl Fields {
         Ok(is_part.then(|| Chunk { offset: offset.unwrap_or(0), length, is_completed }))
     }
 
+    /// Returns the SHA-256 that the sender says a file has, whole; nothing if it says nothing.
+    pub(crate) fn digest(&self, field: &str) -> Result<Option<Sha256>> {
+        let wrong = || {
+            Failure::bad_request(format!("`{field}@Digest` is a SHA-256 in 64 hexadecimal digits"))
+        };
+        let digest = self.hint(field, "Digest");
+        digest.map(|digest| parse_hex(digest).ok_or_else(wrong)).transpose()
+    }
+
     /// Returns the first value of a command such as `:operation`.
     pub(crate) fn command(&self, name: &str) -> Option<&str> {
         self.commands.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
@@ -170,6 +180,7 @@ fn is_hint(hint: &str) -> bool {
             | "Length"
             | "Offset"
             | "Completed"
+            | "Digest"
     )
 }
 
