@@ -30,9 +30,8 @@ const PAGES: [&str; 10] = [
 const EDITED: [&str; 5] =
     ["/journal", "/journal/the-last-ferry", "/food/tea-for-strangers", "/food", "/about"];
 
-/// How often the publisher is killed; `make torture ROOM=program` does it more often.
-fn kills() -> usize {
-    std::env::var("TYMPAN_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(3)
+fn kills() -> Option<usize> {
+    std::env::var("TYMPAN_KILLS").ok()?.parse().ok()
 }
 
 /// Numbers that repeat with the seed.
@@ -149,7 +148,12 @@ fn url_of(page: &str) -> String {
 
 #[test]
 fn a_publisher_that_is_killed_leaves_no_page_old() {
-    let kills = kills();
+    let Some(kills) = kills() else {
+        println!(
+            "SKIPPED: `TYMPAN_KILLS` says how often to kill; `make torture ROOM=program` does"
+        );
+        return;
+    };
     let dir = tempfile::tempdir().unwrap();
     let mut trio = Trio::start(dir.path());
     let mut random = Random(0x1ed6e4);

@@ -47,7 +47,6 @@ mod sling_post;
 mod sources;
 mod stalled;
 mod tokens;
-mod varnish;
 mod work;
 
 tympan_testkit::every_test_file_is_listed!();

@@ -132,32 +132,6 @@ fn a_customer_logs_in_orders_in_six_steps_and_logs_out() {
     assert!(!cached.exists(), "nothing of a visitor is in the cache");
 }
 
-/// Returns how many pages a publisher drew until now.
-fn renders(publish: SocketAddr) -> u64 {
-    let text = get(publish, "/metrics").text();
-    let line = text.lines().find(|line| line.starts_with("tympan_renders_total"));
-    line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or_else(|| panic!("{text}"))
-}
-
-#[test]
-fn a_page_for_everybody_is_drawn_once_for_who_is_logged_in() {
-    let dir = tempfile::tempdir().unwrap();
-    let demo = Demo::start(dir.path());
-    let (name, password) = customers(dir.path()).remove(0);
-    let mut visitor = Visitor::new(demo.publish);
-    let page = "/content/wayfare/en/journal/the-last-ferry.html";
-    let everyones = get(demo.publish, page).text();
-    visitor.log_in(&name, &password);
-    for path in [page, "/portal/status.html"] {
-        let before = renders(demo.publish);
-        let answer = visitor.get(path);
-        assert_eq!(renders(demo.publish) - before, 1, "{path}");
-        let is_own = path != page;
-        assert_eq!(answer.header("cache-control"), is_own.then_some("private, no-cache"));
-        assert_eq!(answer.text() == everyones, !is_own);
-    }
-}
-
 #[test]
 fn forms_of_other_sites_and_addresses_elsewhere_are_refused() {
     let dir = tempfile::tempdir().unwrap();
