@@ -3,6 +3,7 @@
 mod args;
 mod backend;
 mod base;
+mod blob_metrics;
 mod collection;
 mod command;
 mod config;

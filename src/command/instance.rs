@@ -26,6 +26,7 @@ use tympan_web::tls::Tls;
 
 use crate::args;
 use crate::base;
+use crate::blob_metrics;
 use crate::command::picture::{self, Urgency};
 use crate::command::{Fault, Outcome, runtime};
 use crate::config::Config;
@@ -178,6 +179,7 @@ pub(crate) async fn start(plan: &Plan<'_>) -> Result<Running, Fault> {
     }
     draw_pictures(plan, &instance, configurator.worker())?;
     watch_pools(&instance, &state, &front);
+    instance.watch_metrics(blob_metrics::source(&plan.home.blobs));
     let exports = super::export::start(plan, &instance)?;
     if role == Role::Publish {
         // What a crash kept from being flushed is flushed now.

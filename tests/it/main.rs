@@ -12,6 +12,7 @@ mod api;
 mod asset_kills;
 mod bad_input;
 mod blob_kills;
+mod blob_places;
 mod browser;
 mod changes;
 mod clone;

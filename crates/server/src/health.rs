@@ -106,6 +106,7 @@ pub(crate) async fn metrics(State(instance): State<Arc<Instance>>) -> Response {
     text.push_str(&crate::image::metrics(&instance, role));
     text.push_str(&crate::api::mount::metrics(&instance, role));
     text.push_str(&crate::pool::metrics(&instance, role));
+    text.push_str(&instance.watched.text(role));
     // The folder of open files is read, which may be long under a crowd.
     let process = tokio::task::spawn_blocking(crate::process::metrics).await;
     text.push_str(&process.unwrap_or_default());

@@ -159,6 +159,7 @@ pub struct Instance {
     pub(crate) images: std::sync::OnceLock<crate::image::Images>,
     pub(crate) export: std::sync::OnceLock<crate::export::Export>,
     pub(crate) pools: crate::pool::Pools,
+    pub(crate) watched: crate::watched::Watched,
     pub(crate) mounts: std::sync::OnceLock<tympan_jobs::mount::Mounts>,
 }
 
@@ -218,6 +219,7 @@ impl Instance {
             images: std::sync::OnceLock::new(),
             export: std::sync::OnceLock::new(),
             pools: crate::pool::Pools::default(),
+            watched: crate::watched::Watched::default(),
             mounts: std::sync::OnceLock::new(),
         };
         let instance = Arc::new(instance);

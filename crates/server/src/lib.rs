@@ -41,6 +41,7 @@ mod throttle;
 mod timing;
 mod touch;
 mod visitor;
+mod watched;
 mod wishes;
 
 pub use image::{ExportPictures, ImageOptions};

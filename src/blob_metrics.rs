@@ -1,0 +1,95 @@
+//! What the places of blobs count, in one table: name, kind, and what a rise means.
+
+use std::fmt::Write;
+use std::sync::Arc;
+
+use tympan_blobs::{Bucket, BucketCounts, Composite, CompositeCounts};
+
+use crate::places::Opened;
+
+/// A counter or gauge of buckets.
+type OfBucket = (&'static str, &'static str, &'static str, fn(&BucketCounts) -> u64);
+/// A counter of composites.
+type OfComposite = (&'static str, &'static str, fn(&CompositeCounts) -> u64);
+
+const BUCKETS: &[OfBucket] = &[
+    (
+        "tympan_blob_cache_hits_total",
+        "counter",
+        "Reads of a bucket's blobs that the local disk answered.",
+        |counts| counts.cache_hits,
+    ),
+    (
+        "tympan_blob_cache_misses_total",
+        "counter",
+        "Reads that the bucket was asked for; a rise without new content means that cacheSize is too small.",
+        |counts| counts.cache_misses,
+    ),
+    ("tympan_blob_cache_bytes", "gauge", "Bytes in the read cache.", |counts| counts.cached_bytes),
+    (
+        "tympan_blob_uploads_waiting",
+        "gauge",
+        "Blobs that are acknowledged and not in the bucket yet; a steady rise means that it is too slow or away.",
+        |counts| counts.waiting,
+    ),
+    ("tympan_blob_uploads_waiting_bytes", "gauge", "Their bytes.", |counts| counts.waiting_bytes),
+    ("tympan_blob_uploads_total", "counter", "Blobs that were uploaded.", |counts| counts.uploaded),
+    (
+        "tympan_blob_upload_failures_total",
+        "counter",
+        "Staged uploads that failed and wait for their next turn; a rise means that the bucket refuses or is away.",
+        |counts| counts.upload_failures,
+    ),
+];
+
+const COMPOSITES: &[OfComposite] = &[
+    ("tympan_blob_origin_hits_total", "Blobs found where they were found before.", |counts| {
+        counts.hinted
+    }),
+    (
+        "tympan_blob_origin_misses_total",
+        "Blobs that were elsewhere than before; a rise means that delegates change under the composite.",
+        |counts| counts.misled,
+    ),
+    (
+        "tympan_blob_delegate_failures_total",
+        "Failures of delegates; a rise means that a disk is not mounted or a server is away.",
+        |counts| counts.failures,
+    ),
+];
+
+/// Returns what writes the counters of a home's places as Prometheus text.
+pub(crate) fn source(opened: &Opened) -> impl Fn(&str) -> String + Send + Sync + use<> {
+    let (buckets, composite) = (opened.buckets.clone(), opened.composite.clone());
+    move |role| text(role, &buckets, composite.as_ref())
+}
+
+fn text(
+    role: &str,
+    buckets: &[(String, Arc<Bucket>)],
+    composite: Option<&Arc<Composite>>,
+) -> String {
+    let mut text = String::new();
+    let counts: Vec<(&str, BucketCounts)> =
+        buckets.iter().map(|(place, bucket)| (&**place, bucket.counts())).collect();
+    // Writing to a string cannot fail.
+    for (name, kind, help, read) in BUCKETS.iter().filter(|_| !counts.is_empty()) {
+        write!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n").ok();
+        for (place, counts) in &counts {
+            let value = read(counts);
+            writeln!(text, "{name}{{role=\"{role}\",place=\"{place}\"}} {value}").ok();
+        }
+    }
+    if let Some(composite) = composite {
+        let counts = composite.counts();
+        for (name, help, read) in COMPOSITES {
+            let value = read(&counts);
+            write!(
+                text,
+                "# HELP {name} {help}\n# TYPE {name} counter\n{name}{{role=\"{role}\"}} {value}\n"
+            )
+            .ok();
+        }
+    }
+    text
+}
