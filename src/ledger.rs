@@ -45,6 +45,14 @@ pub(crate) async fn open(home: &Home, state: &State) -> Result<Ledger, Fault> {
     Ledger::open(options, SystemTime::now()).await.map_err(|error| failed(&error))
 }
 
+/// Returns the name under which a publisher's flushes are counted: the begin of the one that its ledger has.
+///
+/// # Errors
+/// If it cannot be read or made.
+pub(crate) fn short_name(home: &Home) -> Result<String, Fault> {
+    Ok(name(&home.dir.join("ledger").join("publisher"))?.chars().take(12).collect())
+}
+
 /// Reads which header names the keys of answers.
 ///
 /// # Errors

@@ -176,6 +176,7 @@ pub(crate) async fn start(plan: &Plan<'_>) -> Result<Running, Fault> {
     }
     if let Some(ledger) = &ledger {
         replicator.ask(Arc::new(Reached::new(ledger.clone(), &instance)));
+        replicator.set_publisher(&crate::ledger::short_name(plan.home)?);
     }
     draw_pictures(plan, &instance, configurator.worker())?;
     watch_pools(&instance, &state, &front);

@@ -29,6 +29,7 @@ use tympan_web::flush_message::{Action, FlushMessage, Scope};
 use crate::affected::{Affected, OwnPages, Reach};
 use crate::agent::{AgentKind, agents};
 use crate::message::parse_chunk_id;
+use crate::numbers::Numbers;
 use crate::replicator::topic_of;
 use crate::send::{answer_of, blocking};
 use crate::{Agent, Error, Result};
@@ -278,6 +279,7 @@ impl<'a> Change<'a> {
             scope,
             refetch,
             sequence: u64::try_from(number).ok(),
+            numbering: None,
         };
         match (kind, self.part, self.fetched()) {
             (AgentKind::FlushPrecise, Part::Folder, _) => {
@@ -339,7 +341,12 @@ impl<'a> Change<'a> {
 }
 
 /// Sends one flush.
-pub(crate) async fn send_flush(client: &Client, agent: &Agent, job: &Job) -> Result<()> {
+pub(crate) async fn send_flush(
+    client: &Client,
+    numbers: &Numbers,
+    agent: &Agent,
+    job: &Job,
+) -> Result<()> {
     let change = Change::of(job);
     match agent.kind {
         AgentKind::Purge => {
@@ -368,7 +375,8 @@ pub(crate) async fn send_flush(client: &Client, agent: &Agent, job: &Job) -> Res
             Ok(())
         }
         kind => {
-            let Some(message) = change.message(kind, job.id.0) else { return Ok(()) };
+            let Some(mut message) = change.message(kind, job.id.0) else { return Ok(()) };
+            message.numbering = Some(numbers.of(&agent.name, job.id));
             let request = flush_request(agent, &message, &change)?;
             answer_of(client, &agent.target, request).await.map(|_| ())
         }

@@ -19,6 +19,7 @@ mod error;
 mod flush;
 mod frames;
 mod message;
+mod numbers;
 mod process;
 mod receive;
 mod remote;

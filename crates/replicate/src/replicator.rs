@@ -9,13 +9,14 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tracing::{debug, info, warn};
 use tympan_content::{ChunkId, Repository};
-use tympan_jobs::{Claim, Job, QueueSet, Queues, Worker, topic_part};
+use tympan_jobs::{Claim, Job, JobFilter, JobState, QueueSet, Queues, Worker, topic_part};
 use tympan_web::client::{Client, Options};
 
 use crate::activation::{Keeping, Need, Wish, hold, mark_keeping};
 use crate::affected::{Affected, OwnPages};
 use crate::agent::{AgentKind, agents};
 use crate::flush::{follow_with, send_flush, test_flush};
+use crate::numbers::Numbers;
 use crate::send::{Sender, blocking};
 use crate::{Agent, Error, Result};
 
@@ -42,6 +43,8 @@ struct Inner {
     sender: Sender,
     /// Dispatchers answer at once, so these requests end early.
     flusher: Client,
+    /// The numbers that flushes go under.
+    numbers: Numbers,
     queues: Queues,
     /// Wakes all workers: there may be something to do.
     bell: Notify,
@@ -73,6 +76,7 @@ impl Replicator {
             name: process_name(role),
             sender,
             flusher: Client::default(),
+            numbers: Numbers::new(),
             queues,
             bell: Notify::new(),
             blocked: Mutex::default(),
@@ -119,6 +123,11 @@ impl Replicator {
         drop(turn);
         self.ring();
         Ok(root)
+    }
+
+    /// Says under which name this publisher's flushes go, the same over restarts; dispatchers count them by it.
+    pub fn set_publisher(&self, name: &str) {
+        self.inner.numbers.set_publisher(name);
     }
 
     /// Returns the repository that is sent from.
@@ -214,6 +223,9 @@ impl Replicator {
         if paused.contains(&self.queue_of(name)) {
             return Ok(Some(IDLE));
         }
+        if agent.kind != AgentKind::Publish && self.inner.numbers.is_new(name) {
+            self.miss_given_up(name, &topic).await?;
+        }
         let claim = Claim { worker: &self.inner.name, lease: LEASE };
         let now = SystemTime::now();
         let Some(job) = self.inner.queues.claim_in_order(&[&topic], claim, now).await? else {
@@ -225,6 +237,19 @@ impl Replicator {
         Ok(None)
     }
 
+    /// Begins an agent's numbers with a gap if an earlier run gave flushes up: their dispatcher may not know of it.
+    async fn miss_given_up(&self, name: &str, topic: &str) -> Result<()> {
+        let given_up = JobFilter {
+            state: Some(JobState::GivenUp),
+            topics: vec![topic.to_owned()],
+            ..JobFilter::default()
+        };
+        if !self.inner.queues.list(&given_up, 1).await?.is_empty() {
+            self.inner.numbers.skip(name);
+        }
+        Ok(())
+    }
+
     /// Sends one job and notes how it went.
     async fn carry_out(&self, agent: &Agent, job: &Job) -> Result<()> {
         let started = SystemTime::now();
@@ -232,7 +257,7 @@ impl Replicator {
         let sending = async {
             match agent.kind {
                 AgentKind::Publish => self.inner.sender.deliver(agent, job).await,
-                _ => send_flush(&self.inner.flusher, agent, job).await,
+                _ => send_flush(&self.inner.flusher, &self.inner.numbers, agent, job).await,
             }
         };
         let mut sending = std::pin::pin!(sending);
@@ -342,6 +367,10 @@ impl Replicator {
         let agent = self.agent(name).await?;
         let removed = self.inner.queues.clear(&topic_of(self.inner.role, &agent.name)).await?;
         self.inner.blocked.lock().remove(&agent.name);
+        if removed > 0 {
+            // Its dispatcher must not take what comes next for all there is.
+            self.inner.numbers.skip(&agent.name);
+        }
         self.ring();
         Ok(removed)
     }

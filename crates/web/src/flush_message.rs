@@ -19,6 +19,8 @@ pub const PATH: HeaderName = HeaderName::from_static("cq-path");
 pub const ACTION_SCOPE: HeaderName = HeaderName::from_static("cq-action-scope");
 /// `X-Tympan-Seq`: the number of the change at its publisher.
 pub const SEQUENCE: HeaderName = HeaderName::from_static("x-tympan-seq");
+/// `X-Tympan-Order`: who sends, and the how many-th flush it is, so that a lost one is missed.
+pub const ORDER: HeaderName = HeaderName::from_static("x-tympan-order");
 
 const OLD_ACTION: HeaderName = HeaderName::from_static("action");
 const OLD_HANDLE: HeaderName = HeaderName::from_static("handle");
@@ -82,6 +84,36 @@ pub struct FlushMessage {
     pub refetch: Vec<String>,
     /// The number of the change at its publisher, rising.
     pub sequence: Option<u64>,
+    /// Which of its sender's flushes it is.
+    pub numbering: Option<Numbering>,
+}
+
+/// Which of its sender's flushes a message is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Numbering {
+    /// Who sends: a publisher's agent, the same over restarts; visible ASCII without spaces, as is `run`.
+    pub source: String,
+    /// Tells a run of the sender's process from those before.
+    pub run: String,
+    /// One for the first flush of a run, and one more for each that it sends, arrived or not.
+    pub count: u64,
+}
+
+/// A longer name of a sender or run is none.
+const MAX_NAME_BYTES: usize = 200;
+
+impl Numbering {
+    fn parse(text: &str) -> Option<Self> {
+        let mut words = text.split_ascii_whitespace();
+        let mut name = || {
+            let name = words.next()?;
+            let is_sound = name.len() <= MAX_NAME_BYTES && name.bytes().all(|byte| byte.is_ascii_graphic());
+            is_sound.then(|| name.to_owned())
+        };
+        let (source, run) = (name()?, name()?);
+        let count = words.next()?.parse().ok().filter(|count| *count > 0)?;
+        words.next().is_none().then_some(Self { source, run, count })
+    }
 }
 
 /// Why a message cannot be sent, or is not obeyed: answer 400.
@@ -121,6 +153,10 @@ impl FlushMessage {
         }
         if let Some(sequence) = self.sequence {
             headers.insert(SEQUENCE, HeaderValue::from(sequence));
+        }
+        if let Some(Numbering { source, run, count }) = &self.numbering {
+            let order = HeaderValue::from_str(&format!("{source} {run} {count}"));
+            headers.insert(ORDER, order.map_err(|_invalid| Fault::Handle)?);
         }
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain"));
         Ok(request)
@@ -168,7 +204,9 @@ impl FlushMessage {
         let refetch = if is_plain_text(headers) { parse_lines(body) } else { Vec::new() };
         let sequence =
             headers.get(SEQUENCE).and_then(|value| value.to_str().ok()?.trim().parse().ok());
-        Ok(Self { action, handle, scope, refetch, sequence })
+        let numbering =
+            headers.get(ORDER).and_then(|value| Numbering::parse(value.to_str().ok()?));
+        Ok(Self { action, handle, scope, refetch, sequence, numbering })
     }
 }
 

@@ -3,7 +3,7 @@
 use http::{HeaderMap, HeaderName, HeaderValue};
 use http_body_util::BodyExt;
 use proptest::prelude::*;
-use tympan_web::flush_message::{Action, Fault, FlushMessage, Scope};
+use tympan_web::flush_message::{Action, Fault, FlushMessage, Numbering, Scope};
 
 fn headers(pairs: &[(&str, &str)]) -> HeaderMap {
     pairs
@@ -24,6 +24,7 @@ fn message(action: Action, handle: &str) -> FlushMessage {
         scope: None,
         refetch: Vec::new(),
         sequence: None,
+        numbering: None,
     }
 }
 
@@ -85,6 +86,26 @@ fn a_line_break_cannot_be_smuggled_out() {
     assert_eq!(sent.to_request("h:1").unwrap_err(), Fault::Refetch("/a\n/etc".into()));
 }
 
+#[test]
+fn an_order_that_makes_no_sense_is_none() {
+    let long = "x".repeat(201);
+    for (text, expected) in [
+        ("a/b run 7", Some(7)),
+        ("  a/b   run 7 ", Some(7)),
+        ("a/b run 0", None),
+        ("a/b run -1", None),
+        ("a/b run", None),
+        ("a/b run 7 8", None),
+        ("", None),
+        (&*format!("{long} run 7"), None),
+    ] {
+        let sent =
+            headers(&[("CQ-Action", "Activate"), ("CQ-Handle", "/a"), ("X-Tympan-Order", text)]);
+        let numbering = FlushMessage::parse(&sent, b"").unwrap().numbering;
+        assert_eq!(numbering.map(|numbering| numbering.count), expected, "{text}");
+    }
+}
+
 fn any_message() -> impl Strategy<Value = FlushMessage> {
     (
         prop::sample::select(Action::ALL.to_vec()),
@@ -92,13 +113,15 @@ fn any_message() -> impl Strategy<Value = FlushMessage> {
         prop::option::of(Just(Scope::ResourceOnly)),
         prop::collection::vec("/[a-z.?=&/]{0,20}", 0..5),
         prop::option::of(any::<u64>()),
+        prop::option::of(("[!-~]{1,20}", "[!-~]{1,20}", 1..=u64::MAX)),
     )
-        .prop_map(|(action, handle, scope, refetch, sequence)| FlushMessage {
+        .prop_map(|(action, handle, scope, refetch, sequence, numbering)| FlushMessage {
             action,
             handle,
             scope,
             refetch,
             sequence,
+            numbering: numbering.map(|(source, run, count)| Numbering { source, run, count }),
         })
 }
 
