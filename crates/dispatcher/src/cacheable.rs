@@ -9,7 +9,7 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use percent_encoding::percent_decode_str;
 use tympan_web::cache_path::{CanonicalPath, MAX_NAME_BYTES, MAX_PATH_BYTES};
 
-use crate::cache::TEMPORARY_FOLDER;
+use crate::cache::{NUMBERS_FILE, TEMPORARY_FOLDER};
 use crate::config::{Cache, Farm};
 use crate::request::RequestView;
 use crate::sessions::Session;
@@ -180,12 +180,12 @@ pub(crate) fn is_reserved(path: &CanonicalPath) -> bool {
     path.segments().any(is_reserved_name)
 }
 
-/// `.stat`, the side files `.h` and `.ttl` of a file with an extension, and unfinished files.
+/// `.stat`, the side files `.h` and `.ttl` of a file with an extension, unfinished files, and the numbers of flushes.
 pub(crate) fn is_reserved_name(name: &str) -> bool {
     let is_side_file = [".h", ".ttl"]
         .iter()
         .any(|side| name.strip_suffix(side).is_some_and(|main| main.contains('.')));
-    name == ".stat" || is_side_file || name == TEMPORARY_FOLDER
+    name == ".stat" || is_side_file || name == TEMPORARY_FOLDER || name == NUMBERS_FILE
 }
 
 /// Tells whether every parameter of the query is to be ignored.

@@ -389,6 +389,7 @@ impl Inner {
         let renders =
             self.farms.iter().map(|farm| (farm.farm.name.as_str(), farm.upstream.renders()));
         text.push_str(&renders_to_text(renders));
+        text.push_str(&self.roots_to_text());
         text
     }
 
@@ -419,7 +420,7 @@ impl Inner {
         };
         let farms = self.farms.iter();
         let tasks = farms.clone().filter_map(load_vanity).chain(farms.clone().filter_map(probe));
-        tasks.chain(farms.filter_map(sweep)).collect()
+        tasks.chain(farms.filter_map(sweep)).chain(self.keep_roots(handle)).collect()
     }
 
     pub(crate) fn log(&self, level: Level, text: impl FnOnce() -> String) {

@@ -229,10 +229,11 @@ impl Lead {
     async fn spill(mut self, ticket: Ticket, head: Head, bytes: Bytes, body: ReceivedBody) {
         let farm = Arc::clone(&self.farm);
         let prefix = bytes.clone();
+        let length = head.length;
         let begun = tokio::task::spawn_blocking(move || {
             let mut temporary = begin(&farm)?;
             temporary.write(&prefix).map_err(unwritable)?;
-            let reader = temporary.reader().map_err(unwritable)?;
+            let reader = temporary.reader(length).map_err(unwritable)?;
             Ok::<_, Reason>((temporary, reader))
         });
         let Ok(Ok((temporary, reader))) = begun.await else {

@@ -152,6 +152,11 @@ impl Flights {
         self.is_closed.store(true, Ordering::SeqCst);
     }
 
+    /// Tells whether another process obeys the flushes by now.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::SeqCst)
+    }
+
     /// Runs `remove` while no file is put into place.
     ///
     /// Body and header file are two files: one that removes the old pair while a new one comes could leave the new body
@@ -197,7 +202,7 @@ impl Ticket {
         store: impl FnOnce() -> Result<(), Reason>,
     ) -> Result<(), Reason> {
         let _no_flush_names_files = self.flights.gate.read();
-        if self.flight.is_flushed() || self.flights.is_closed.load(Ordering::SeqCst) {
+        if self.flight.is_flushed() || self.flights.is_closed() {
             return Err(Reason::Flushed);
         }
         store()

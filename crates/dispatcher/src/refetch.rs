@@ -4,7 +4,8 @@
 //! * A page that waits is not queued twice; one that is being fetched is queued once more.
 //! * At most `/x-refetchConcurrency` pages of a farm are fetched at once, so that a flush makes no storm of its own.
 //!
-//! On failure: a page is tried three times, then left to the next visitor.
+//! On failure: a page is tried three times, then left to the next visitor. A render that says that its content is older than
+//! what was flushed is asked again for half a minute.
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::path::{Path, PathBuf};
@@ -13,6 +14,7 @@ use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue, Method, header};
 use parking_lot::Mutex;
+use tokio::time::Instant;
 use tympan_web::flush_message::FlushMessage;
 
 use crate::cacheable::check_request;
@@ -29,6 +31,10 @@ use crate::upstream::{Call, CallBody};
 const TRIES: u32 = 3;
 /// The pause after the first failure; it doubles.
 const PAUSE: Duration = Duration::from_secs(1);
+/// How long a page waits for a render that has the content which was flushed.
+const BEHIND_PATIENCE: Duration = Duration::from_secs(30);
+/// The pause until a render that was behind is asked again.
+const BEHIND_PAUSE: Duration = Duration::from_millis(250);
 /// Pages that wait, at most; what does not fit is left to visitors.
 const MAX_WAITING: usize = 10_000;
 
@@ -180,44 +186,70 @@ impl Inner {
     /// Fetches one page; returns whether its file is new, or rightly gone.
     async fn fetch_again(self: &Arc<Self>, farm: &Arc<FarmState>, item: &Item) -> bool {
         let key = farm.absolute(&item.file);
-        for attempt in 0..TRIES {
-            if attempt > 0 {
-                tokio::time::sleep(PAUSE * 2_u32.pow(attempt - 1)).await;
-            }
-            let first = match self.flights.lead_or_join(&key) {
-                // A visitor's fetch that began after the flush does as well.
-                Role::Join(flight) => match flight.outcome().await {
-                    Outcome::Shared(_) => return true,
-                    Outcome::Alone(_) | Outcome::Failed(_) => continue,
-                },
-                Role::Pass(_) => continue,
-                Role::Lead(ticket) => {
-                    let fetch = Fetch {
-                        call: Call {
-                            method: Method::GET,
-                            target: item.view.wire_target(),
-                            headers: request_headers(&farm.farm, &item.view, Purpose::Cache),
-                            body: CallBody::empty(),
-                            sticky: None,
-                        },
-                        file: item.file.clone(),
-                        sequence: item.sequence,
-                        info: "caching",
-                    };
-                    start(self, farm, ticket, fetch).await
+        let (begun, mut failures) = (Instant::now(), 0);
+        loop {
+            match self.try_again(farm, &key, item).await {
+                Tried::Done => return true,
+                // A publisher that is behind gets the content by itself, and another one may have it already.
+                Tried::Behind if begun.elapsed() < BEHIND_PATIENCE => {
+                    tokio::time::sleep(BEHIND_PAUSE).await;
+                    continue;
                 }
-            };
-            match first {
-                Ok(First::Page(_)) => return true,
-                Ok(First::Answer(response, ..))
-                    if matches!(response.status().as_u16(), 404 | 410) =>
-                {
-                    return true;
-                }
-                _ => {}
+                Tried::Behind | Tried::Failed => failures += 1,
             }
+            if failures == TRIES {
+                tracing::warn!(farm = %farm.farm.name, path = %item.view.path, "a flushed page could not be fetched again");
+                return false;
+            }
+            tokio::time::sleep(PAUSE * 2_u32.pow(failures - 1)).await;
         }
-        tracing::warn!(farm = %farm.farm.name, path = %item.view.path, "a flushed page could not be fetched again");
-        false
     }
+
+    async fn try_again(
+        self: &Arc<Self>,
+        farm: &Arc<FarmState>,
+        key: &Path,
+        item: &Item,
+    ) -> Tried {
+        let first = match self.flights.lead_or_join(key) {
+            // A visitor's fetch that began after the flush does as well.
+            Role::Join(flight) => match flight.outcome().await {
+                Outcome::Shared(_) => return Tried::Done,
+                Outcome::Alone(_) | Outcome::Failed(_) => return Tried::Failed,
+            },
+            Role::Pass(_) => return Tried::Failed,
+            Role::Lead(ticket) => {
+                let fetch = Fetch {
+                    call: Call {
+                        method: Method::GET,
+                        target: item.view.wire_target(),
+                        headers: request_headers(&farm.farm, &item.view, Purpose::Cache),
+                        body: CallBody::empty(),
+                        sticky: None,
+                    },
+                    file: item.file.clone(),
+                    sequence: item.sequence,
+                    info: "caching",
+                };
+                start(self, farm, ticket, fetch).await
+            }
+        };
+        match first {
+            Ok(First::Page(_)) => Tried::Done,
+            Ok(First::Answer(response, ..)) if matches!(response.status().as_u16(), 404 | 410) => {
+                Tried::Done
+            }
+            Ok(First::Behind) => Tried::Behind,
+            _ => Tried::Failed,
+        }
+    }
+}
+
+/// How one attempt to fetch a page ended.
+enum Tried {
+    /// Its file is new, or rightly gone.
+    Done,
+    /// The render has older content than what was flushed.
+    Behind,
+    Failed,
 }

@@ -129,6 +129,7 @@ impl Inner {
         cached: CacheFile,
     ) -> Response<Body> {
         exchange.cache = "hit";
+        found.docroot.note_use(found.file, self.runtime.clock.now());
         self.read_file(exchange, found, cached).unwrap_or_else(|error| {
             let file = found.docroot.path().join(found.file);
             tracing::error!(file = %file.display(), reason = %error, "cannot read a cache file");

@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use crate::dispatcher::{FarmState, Inner};
 use crate::metrics::{Counter, OUTCOMES};
+use crate::room::{DiskStatus, disk_status};
 
 /// What a dispatcher is doing.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -47,6 +48,8 @@ pub struct FarmStatus {
     pub top: Vec<(String, u64)>,
     /// Flushed pages that wait to be fetched again.
     pub refetch_queue: u64,
+    /// What its document root takes of the disk, if it has one.
+    pub disk: Option<DiskStatus>,
     /// Its renders.
     pub renders: Vec<RenderLine>,
 }
@@ -126,6 +129,7 @@ impl Inner {
                 .collect(),
             top: tally.top.first(MOST),
             refetch_queue: state.refetch.len(),
+            disk: state.docroot.as_deref().map(disk_status),
             renders: renders.collect(),
         }
     }

@@ -75,6 +75,27 @@ fn draw_farm(page: &mut String, farm: &FarmStatus) {
     );
     table(
         page,
+        &["document root", "files", "MiB", "evicted files", "full disk, stores", "MiB free"],
+        farm.disk.iter().map(|disk| {
+            let counted = if disk.is_counted { "" } else { " (being counted)" };
+            vec![
+                text(&format!("{}{counted}", disk.docroot)),
+                number(disk.files),
+                number(disk.bytes >> 20),
+                number(disk.evicted_files),
+                number(disk.disk_full),
+                number(disk.free >> 20),
+            ]
+        }),
+    );
+    let orders = farm.disk.iter().flat_map(|disk| &disk.flush_orders);
+    table(
+        page,
+        &["numbered flushes", "count"],
+        orders.filter(|(_, count)| *count > 0).map(|(name, count)| vec![text(name), number(count)]),
+    );
+    table(
+        page,
         &["cache", "requests"],
         farm.requests.iter().map(|(name, count)| vec![text(name), number(count)]),
     );
@@ -156,6 +177,7 @@ mod tests {
             prefixes: vec![("/<script>\"&".to_owned(), 1, 0.0)],
             top: vec![("/<img onerror=x>\n".to_owned(), 8)],
             refetch_queue: 0,
+            disk: None,
             renders: Vec::new(),
         };
         let page = draw(&Status {

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
-use tympan_web::flush_message::{Action, Scope};
+use tympan_web::flush_message::{Action, FlushMessage, Numbering, Scope};
 
 use crate::cache::{Deleted, Docroot, Fate, Named, Root};
 use crate::config::{Cache, FlushMode};
@@ -23,6 +23,7 @@ use crate::flush::Flush;
 use crate::freshness::window_end;
 use crate::log::Level;
 use crate::metrics::Counter;
+use crate::numbering::{Numbers, Order};
 
 /// The longest pause between two rounds.
 const MAX_PAUSE: Duration = Duration::from_millis(100);
@@ -104,11 +105,22 @@ impl Inner {
     }
 
     /// Changes the files of several flushes and tells those who sent them.
-    fn apply_round(&self, farm: &FarmState, docroot: &Docroot, round: Vec<Waiting>) {
+    fn apply_round(&self, farm: &FarmState, docroot: &Arc<Docroot>, round: Vec<Waiting>) {
         let Some(cache) = &farm.farm.cache else { return };
         let flushes: Vec<&Flush> = round.iter().map(|waiting| &waiting.flush).collect();
-        let done =
-            self.flights.while_nothing_is_stored(|| self.change_files(docroot, cache, &flushes));
+        // Held until the files are changed, as another farm may have the same document root.
+        let mut numbers = docroot.numbers.lock();
+        let heard = Heard::of(&flushes, || numbers.take().unwrap_or_else(|| docroot.read_numbers()));
+        let is_doubtful = heard.as_ref().is_some_and(Heard::is_doubtful);
+        let change = || self.change_files(docroot, cache, &flushes, is_doubtful);
+        let done = self.flights.while_nothing_is_stored(change);
+        if let Some(heard) = heard {
+            // What was not carried out was not heard, and comes again.
+            let is_done = done.failure.is_none();
+            *numbers = is_done.then(|| self.keep_numbers(farm, docroot, cache, heard));
+        }
+        drop(numbers);
+        docroot.note_outcome(&done.failure.as_ref().map_or(Ok(()), |failure| Err(failure.kind().into())));
         self.memory.note_change();
         self.metrics.add(Counter::FilesDeleted, done.removed as u64);
         self.metrics.add(Counter::FilesMarked, done.marked as u64);
@@ -124,10 +136,50 @@ impl Inner {
         }
     }
 
-    fn change_files(&self, docroot: &Docroot, cache: &Cache, flushes: &[&Flush]) -> Deleted {
+    /// Counts and writes down what was heard; returns it.
+    fn keep_numbers(
+        &self,
+        farm: &FarmState,
+        docroot: &Arc<Docroot>,
+        cache: &Cache,
+        heard: Heard,
+    ) -> Numbers {
+        for (source, order) in &heard.orders {
+            if let Some(root) = &farm.docroot {
+                root.orders.count(*order);
+            }
+            if order.is_doubtful() {
+                tracing::warn!(farm = %farm.farm.name, agent = source, reason = order.name(),
+                    "flushes may have been missed: all pages count as out of date");
+                self.log(Level::Warn, || {
+                    format!("Flushes of {source} may have been missed ({}): touched all stat files", order.name())
+                });
+            } else if *order == Order::Restarted {
+                tracing::info!(farm = %farm.farm.name, agent = source, "a sender of flushes began anew");
+            }
+        }
+        if let Err(error) = docroot.write_numbers(&heard.numbers.to_text(), cache.mode) {
+            // After a restart the next flush will look as if some before it were lost, which is safe.
+            tracing::warn!(farm = %farm.farm.name, reason = %error, "cannot write down which flushes came");
+        }
+        heard.numbers
+    }
+
+    fn change_files(
+        &self,
+        docroot: &Docroot,
+        cache: &Cache,
+        flushes: &[&Flush],
+        is_doubtful: bool,
+    ) -> Deleted {
         let mut done = Deleted::default();
-        let now = window_end(self.runtime.clock.tick(), cache.flush_window);
+        let now = self.runtime.clock.tick();
         let mut touched = BTreeSet::new();
+        if is_doubtful {
+            // Nobody knows when the missed changes were made, so no window is waited for.
+            done.note(docroot.touch_all_stats(cache, now, &mut touched));
+        }
+        let now = window_end(now, cache.flush_window);
         for flush in flushes {
             if flush.message.scope != Some(Scope::ResourceOnly) {
                 // What can be removed is removed nevertheless.
@@ -151,6 +203,35 @@ impl Inner {
             done.add(docroot.mark_file(file));
         }
         done
+    }
+}
+
+/// What the numbers of some flushes say.
+struct Heard {
+    numbers: Numbers,
+    orders: Vec<(String, Order)>,
+}
+
+impl Heard {
+    /// Notes the numbers of flushes; nothing if none of them has one.
+    fn of(flushes: &[&Flush], known: impl FnOnce() -> Numbers) -> Option<Self> {
+        let numbered = |flush: &&Flush| {
+            let FlushMessage { numbering, sequence, .. } = &flush.message;
+            numbering.clone().map(|numbering| (numbering, *sequence))
+        };
+        let mut numbered = flushes.iter().filter_map(numbered).peekable();
+        numbered.peek()?;
+        let mut numbers = known();
+        let note = |(numbering, sequence): (Numbering, Option<u64>)| {
+            let order = numbers.note(&numbering, sequence);
+            (numbering.source, order)
+        };
+        let orders = numbered.map(note).collect();
+        Some(Self { numbers, orders })
+    }
+
+    fn is_doubtful(&self) -> bool {
+        self.orders.iter().any(|(_, order)| order.is_doubtful())
     }
 }
 

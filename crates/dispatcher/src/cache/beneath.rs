@@ -47,12 +47,17 @@ pub(super) fn open_folder(root: BorrowedFd<'_>, path: &Path) -> Result<OwnedFd> 
     open(root, path, OFlags::RDONLY | OFlags::DIRECTORY)
 }
 
-/// Opens the folder `path` below `root`, making what is missing.
-pub(super) fn make_folder(root: BorrowedFd<'_>, path: &Path, mode: Mode) -> Result<OwnedFd> {
+/// Opens the folder `path` below `root`, making what is missing; tells how many folders were made.
+pub(super) fn make_folder(
+    root: BorrowedFd<'_>,
+    path: &Path,
+    mode: Mode,
+) -> Result<(OwnedFd, u64)> {
     match open_folder(root, path) {
         Err(Errno::NOENT) => {}
-        outcome => return outcome,
+        outcome => return outcome.map(|folder| (folder, 0)),
     }
+    let mut made = 0;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut folder = open_folder(root, Path::new(""))?;
     for component in path.components() {
@@ -60,12 +65,13 @@ pub(super) fn make_folder(root: BorrowedFd<'_>, path: &Path, mode: Mode) -> Resu
             continue;
         };
         match rustix::fs::mkdirat(&folder, name, mode) {
-            Ok(()) | Err(Errno::EXIST) => {}
+            Ok(()) => made += 1,
+            Err(Errno::EXIST) => {}
             Err(error) => return Err(error),
         }
         folder = openat(&folder, name, flags, Mode::empty())?;
     }
-    Ok(folder)
+    Ok((folder, made))
 }
 
 /// Removes a file or link; one that is gone already counts as removed.

@@ -15,7 +15,8 @@ use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, fchmod, fstat, renameat, 
 use rustix::io::Errno;
 
 use super::beneath;
-use super::docroot::{Docroot, MARK, TEMPORARY_FOLDER};
+use super::docroot::{Docroot, MARK, NUMBERS_FILE, TEMPORARY_FOLDER};
+use super::usage::Amount;
 
 /// What happens to the files of a handle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -134,12 +135,23 @@ impl Docroot {
         for side in ["", ".h", ".ttl"] {
             let mut name = name.to_owned();
             name.push(side);
-            match beneath::unlink(folder.as_fd(), &name) {
+            match self.unlink(&folder, &name) {
                 Ok(_) | Err(Errno::ISDIR | Errno::PERM) => {}
                 Err(error) => return Err(error.into()),
             }
         }
         Ok(())
+    }
+
+    /// Removes one file, which counts no longer then.
+    fn unlink(&self, folder: &OwnedFd, name: &OsStr) -> rustix::io::Result<bool> {
+        let stat = statat(folder, name, AtFlags::SYMLINK_NOFOLLOW).ok();
+        let is_removed = beneath::unlink(folder.as_fd(), name)?;
+        if let Some(stat) = stat.filter(|_| is_removed) {
+            let length = u64::try_from(stat.st_size).unwrap_or(0);
+            self.usage.replace(Amount::of_file(length), Amount::default());
+        }
+        Ok(is_removed)
     }
 
     /// Marks one cache file as flushed; one that is absent stays absent.
@@ -184,7 +196,7 @@ impl Flushing<'_> {
 
     fn empty_root(&mut self) -> io::Result<()> {
         for (name, kind) in self.list(Path::new(""))? {
-            if name != TEMPORARY_FOLDER && name != ".stat" {
+            if name != TEMPORARY_FOLDER && name != NUMBERS_FILE && name != ".stat" {
                 let root = beneath::open_folder(self.docroot.root(), Path::new(""))?;
                 let outcome = self.remove(&root, &name, kind);
                 self.done.note(outcome);
@@ -244,7 +256,7 @@ impl Flushing<'_> {
         let is_removed = if kind == FileType::Directory {
             self.remove_folder(folder, name)?
         } else {
-            beneath::unlink(folder.as_fd(), name)?
+            self.docroot.unlink(folder, name)?
         };
         self.done.removed += usize::from(is_removed);
         Ok(())
@@ -259,6 +271,7 @@ impl Flushing<'_> {
             Err(Errno::NOENT) => return Ok(false),
             Err(error) => return Err(error.into()),
         }
+        docroot.usage.note_unknown_removal();
         docroot.trash.lock().push(trash);
         Ok(true)
     }

@@ -13,21 +13,30 @@ use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use rustix::fs::{AtFlags, Mode, OFlags, fstat, statat};
 use rustix::io::Errno;
 
 use super::beneath;
 use super::headers::StoredHeaders;
+use super::usage::Usage;
+use crate::numbering::Numbers;
 
 /// The folder for unfinished files and for folders on their way out.
 pub(crate) const TEMPORARY_FOLDER: &str = ".tympan-tmp";
 
+/// The file that tells which flushes came.
+pub(crate) const NUMBERS_FILE: &str = ".tympan-flushes";
+
 /// A file's mode bit that marks it as flushed.
 pub(crate) const MARK: u32 = 0o1000;
+
+/// A longer file of numbers is not ours.
+const MAX_NUMBERS_BYTES: u64 = 4 * 1024 * 1024;
 
 /// Side files above this are not ours.
 const MAX_HEADERS_BYTES: u64 = 256 * 1024;
@@ -41,6 +50,12 @@ pub(crate) struct Docroot {
     counter: AtomicU64,
     /// Folders in the temporary folder that are to be removed.
     pub(super) trash: Mutex<Vec<String>>,
+    /// What is counted, by the root's name.
+    pub(super) usage: Arc<Usage>,
+    /// Held for reading while a file is put into place, for writing while one is evicted.
+    pub(super) placing: RwLock<()>,
+    /// Which flushes came, as the file says; nothing before it was read.
+    pub(crate) numbers: Mutex<Option<Numbers>>,
 }
 
 /// A cache file that is open, with what its name and times say.
@@ -88,12 +103,12 @@ pub(crate) enum Lookup {
 
 impl Docroot {
     /// Opens the root at `path`, making it if it is absent, and clears what a crash left unfinished.
-    pub(crate) fn open(path: &Path, mode: u32) -> io::Result<Self> {
+    pub(crate) fn open(path: &Path, mode: u32, usage: Arc<Usage>) -> io::Result<Self> {
         DirBuilder::new().recursive(true).mode(mode & 0o777).create(path)?;
         // The root itself may be a link; only what is below it must not leave it.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::open(path, flags, Mode::empty())?;
-        let temporary =
+        let (temporary, _) =
             beneath::make_folder(root.as_fd(), Path::new(TEMPORARY_FOLDER), Mode::RWXU)?;
         let docroot = Self {
             path: path.to_owned(),
@@ -101,6 +116,9 @@ impl Docroot {
             temporary,
             counter: AtomicU64::new(0),
             trash: Mutex::default(),
+            usage,
+            placing: RwLock::default(),
+            numbers: Mutex::default(),
         };
         docroot.sweep();
         Ok(docroot)
@@ -128,42 +146,40 @@ impl Docroot {
     /// Looks `file` up; `wants_ttl` says whether its `.ttl` file counts.
     pub(crate) fn look_up(&self, file: &Path, wants_ttl: bool) -> io::Result<Lookup> {
         // A replacement renames header file and body one after the other, so a pair that differs is read again.
-        let mut found = self.read_pair(file, wants_ttl)?;
-        for _ in 0..3 {
-            match &found {
-                Lookup::File(cached) if !cached.is_paired() => {
-                    found = self.read_pair(file, wants_ttl)?;
-                }
-                _ => return Ok(found),
+        for _ in 0..4 {
+            if let Some(found) = self.read_pair(file, wants_ttl)? {
+                return Ok(found);
             }
         }
-        match found {
-            Lookup::File(cached) if !cached.is_paired() => Ok(Lookup::Absent),
-            found => Ok(found),
-        }
+        Ok(Lookup::Absent)
     }
 
-    fn read_pair(&self, file: &Path, wants_ttl: bool) -> io::Result<Lookup> {
+    /// Looks a file up; nothing if it changed meanwhile, or does not fit its header file.
+    fn read_pair(&self, file: &Path, wants_ttl: bool) -> io::Result<Option<Lookup>> {
         // A pipe that someone put there must not block the server.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK;
         let body = match beneath::open(self.root(), file, flags) {
             Ok(body) => File::from(body),
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV | Errno::NAMETOOLONG) => {
-                return Ok(Lookup::Absent);
+                return Ok(Some(Lookup::Absent));
             }
             Err(error) => return Err(error.into()),
         };
         let stat = fstat(&body)?;
         match rustix::fs::FileType::from_raw_mode(stat.st_mode) {
-            rustix::fs::FileType::Directory => return Ok(Lookup::Directory),
+            rustix::fs::FileType::Directory => return Ok(Some(Lookup::Directory)),
             rustix::fs::FileType::RegularFile => {}
-            _ => return Ok(Lookup::Absent),
+            _ => return Ok(Some(Lookup::Absent)),
         }
         let is_marked = stat.st_mode & MARK != 0;
         let marked = is_marked.then(|| time(stat.st_ctime, stat.st_ctime_nsec));
         let expires = if wants_ttl { self.modified(&side_file(file, ".ttl")) } else { None };
         let fetched = time(stat.st_mtime, stat.st_mtime_nsec);
         let text = self.read_headers(file);
+        // Whoever removes or replaces a pair begins with the body: without its headers it would be served as another type.
+        if text.is_none() && fstat(&body)?.st_nlink == 0 {
+            return Ok(None);
+        }
         let stamp = Stamp {
             device: stat.st_dev,
             inode: stat.st_ino,
@@ -172,7 +188,7 @@ impl Docroot {
             changed: time(stat.st_ctime, stat.st_ctime_nsec),
             headers: digest(text.as_deref()),
         };
-        Ok(Lookup::File(CacheFile {
+        let cached = CacheFile {
             body,
             length: u64::try_from(stat.st_size).unwrap_or(0),
             fetched,
@@ -180,7 +196,8 @@ impl Docroot {
             headers: text.and_then(|text| StoredHeaders::parse(&text)),
             expires,
             stamp,
-        }))
+        };
+        Ok(cached.is_paired().then_some(Lookup::File(cached)))
     }
 
     fn read_headers(&self, file: &Path) -> Option<Vec<u8>> {
@@ -189,6 +206,27 @@ impl Docroot {
         let mut text = Vec::new();
         File::from(headers).take(MAX_HEADERS_BYTES).read_to_end(&mut text).ok()?;
         Some(text)
+    }
+
+    /// Reads which flushes came; none if nobody wrote that, or what stands there makes no sense.
+    pub(crate) fn read_numbers(&self) -> Numbers {
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK;
+        let Ok(file) = beneath::open(self.root(), Path::new(NUMBERS_FILE), flags) else {
+            return Numbers::default();
+        };
+        let mut text = String::new();
+        let read = File::from(file).take(MAX_NUMBERS_BYTES).read_to_string(&mut text);
+        let numbers = read.ok().and_then(|_| Numbers::parse(&text));
+        numbers.unwrap_or_else(|| {
+            let file = self.path.join(NUMBERS_FILE);
+            tracing::warn!(file = %file.display(), "cannot read which flushes came; the next ones count as after a loss");
+            Numbers::default()
+        })
+    }
+
+    /// Notes that a file was served.
+    pub(crate) fn note_use(&self, file: &Path, now: SystemTime) {
+        self.usage.uses.note(file, now);
     }
 
     /// Returns the modification time of the file `path`.

@@ -34,6 +34,11 @@ impl StoredHeaders {
         bytes
     }
 
+    /// Tells whether a file that begins so is a header file of this or another version.
+    pub(crate) fn is_one(text: &[u8]) -> bool {
+        text.starts_with(b"tympan-headers ")
+    }
+
     pub(crate) fn parse(text: &[u8]) -> Option<Self> {
         let mut lines = text.strip_suffix(b"\n")?.split(|byte| *byte == b'\n');
         let first = std::str::from_utf8(lines.next()?).ok()?;

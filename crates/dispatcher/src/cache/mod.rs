@@ -9,11 +9,17 @@ mod headers;
 mod root;
 mod stat;
 mod store;
+mod survey;
+mod usage;
 mod walk;
 
 pub(crate) use delete::{Deleted, Fate, Named};
-pub(crate) use docroot::{CacheFile, Docroot, Lookup, MARK, Stamp, TEMPORARY_FOLDER};
+pub(crate) use docroot::{
+    CacheFile, Docroot, Lookup, MARK, NUMBERS_FILE, Stamp, TEMPORARY_FOLDER,
+};
 #[cfg(any(fuzzing, test))]
 pub(crate) use headers::StoredHeaders;
 pub(crate) use root::Root;
 pub(crate) use store::{NewFile, Temporary};
+pub(crate) use survey::{Rules, Space};
+pub(crate) use usage::Amount;

@@ -13,6 +13,8 @@ use std::time::Instant;
 use parking_lot::RwLock;
 
 use super::docroot::Docroot;
+use super::usage::Usage;
+use crate::numbering::OrderTally;
 use crate::tags::Tags;
 
 /// A document root of one farm.
@@ -23,19 +25,31 @@ pub(crate) struct Root {
     opened: RwLock<Arc<Docroot>>,
     /// Which files carry which surrogate keys.
     pub(crate) tags: Tags,
+    /// What it takes of the disk.
+    pub(crate) usage: Arc<Usage>,
+    /// In which order flushes came.
+    pub(crate) orders: OrderTally,
     started: Instant,
     /// The second, counted from `started`, in which the folder was last compared.
     compared: AtomicU64,
 }
 
 impl Root {
+    /// Returns the root as it was opened last, whatever stands at its path by now.
+    pub(crate) fn last_opened(&self) -> Arc<Docroot> {
+        Arc::clone(&self.opened.read())
+    }
+
     /// Opens the root at `path`, making it if it is absent.
     pub(crate) fn open(path: &Path, mode: u32) -> io::Result<Self> {
+        let usage = Arc::new(Usage::default());
         Ok(Self {
             path: path.to_owned(),
             mode,
-            opened: RwLock::new(Arc::new(Docroot::open(path, mode)?)),
+            opened: RwLock::new(Arc::new(Docroot::open(path, mode, Arc::clone(&usage))?)),
             tags: Tags::default(),
+            usage,
+            orders: OrderTally::default(),
             started: Instant::now(),
             compared: AtomicU64::new(0),
         })
@@ -67,7 +81,8 @@ impl Root {
         }
         let mut place = self.opened.write();
         if !self.is_current(&place) {
-            *place = Arc::new(Docroot::open(&self.path, self.mode)?);
+            *place = Arc::new(Docroot::open(&self.path, self.mode, Arc::clone(&self.usage))?);
+            self.usage.reset();
             tracing::info!(file = %self.path.display(), "the document root was replaced and is opened anew");
         }
         Ok(Arc::clone(&place))

@@ -4,14 +4,19 @@
 //! to `statfileslevel`; the nearest one above a file counts, not the newest.
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 use std::time::SystemTime;
 
-use rustix::fs::{Mode, OFlags, Timespec, Timestamps, futimens, openat};
+use rustix::fs::{
+    Dir, FileType, Mode, OFlags, Timespec, Timestamps, futimens, openat,
+};
+use rustix::io::Errno;
 
 use super::beneath;
-use super::docroot::{CacheFile, Docroot};
+use super::docroot::{CacheFile, Docroot, TEMPORARY_FOLDER};
 use crate::config::{Cache, StatFiles};
 use crate::freshness::Facts;
 
@@ -92,9 +97,57 @@ impl Docroot {
         Ok(())
     }
 
+    /// Touches the root's stat file and all that stand below it, so that nothing hides the change: the nearest one counts.
+    pub(crate) fn touch_all_stats(
+        &self,
+        cache: &Cache,
+        now: SystemTime,
+        touched: &mut BTreeSet<PathBuf>,
+    ) -> io::Result<()> {
+        let level = match &cache.stat_files {
+            StatFiles::Single(file) => {
+                touched.insert(file.clone());
+                return touch_single(file, now, cache.mode);
+            }
+            StatFiles::Level(level) => usize::try_from(*level).unwrap_or(usize::MAX),
+        };
+        let mut folders = vec![PathBuf::new()];
+        while let Some(folder) = folders.pop() {
+            let is_root = folder.as_os_str().is_empty();
+            let has_stat = is_root || self.modified(&folder.join(STAT)).is_some();
+            if has_stat && self.touch(&folder, now, cache.mode)? {
+                touched.insert(self.path.join(&folder).join(STAT));
+            }
+            if folder.components().count() < level {
+                folders.extend(self.folders_in(&folder)?);
+            }
+        }
+        Ok(())
+    }
+
+    fn folders_in(&self, folder: &Path) -> io::Result<Vec<PathBuf>> {
+        let opened = match beneath::open_folder(self.root(), folder) {
+            Ok(opened) => opened,
+            // It was removed meanwhile, and its stat file with it.
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV) => return Ok(Vec::new()),
+            Err(error) => return Err(error.into()),
+        };
+        let mut folders = Vec::new();
+        for entry in Dir::read_from(&opened)? {
+            let entry = entry?;
+            let name = OsStr::from_bytes(entry.file_name().to_bytes());
+            // What is no folder has no stat file, so that asking is enough where the listing does not tell.
+            let may_be_folder =
+                matches!(entry.file_type(), FileType::Directory | FileType::Unknown);
+            if may_be_folder && name != "." && name != ".." && name != TEMPORARY_FOLDER {
+                folders.push(folder.join(name));
+            }
+        }
+        Ok(folders)
+    }
+
     /// Touches the stat file in `folder`, if the folder exists.
     fn touch(&self, folder: &Path, now: SystemTime, mode: u32) -> io::Result<bool> {
-        use rustix::io::Errno;
         let folder = match beneath::open_folder(self.root(), folder) {
             Ok(folder) => folder,
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV) => return Ok(false),

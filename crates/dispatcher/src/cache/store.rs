@@ -2,19 +2,25 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{self, Write};
-use std::os::fd::AsFd;
+use std::io::{self, ErrorKind, Write};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use http::HeaderMap;
-use rustix::fs::{Mode, OFlags, futimens, openat, renameat};
+use rustix::fs::{AtFlags, Mode, OFlags, futimens, openat, renameat, statat};
 
 use super::beneath;
-use super::docroot::{Docroot, side_file};
+use super::docroot::{Docroot, NUMBERS_FILE, side_file, time};
 use super::headers::StoredHeaders;
 use super::stat::both;
+use super::usage::Amount;
+
+/// How long visitors of a page that grows wait for room on a full disk.
+const ROOM_PATIENCE: Duration = Duration::from_secs(10);
+/// How often room is asked for at one piece of such a page.
+const ROOM_TRIES: u32 = 3;
 
 /// A file that is being written; dropping it removes it.
 #[derive(Debug)]
@@ -23,6 +29,8 @@ pub(crate) struct Temporary {
     name: String,
     file: File,
     is_kept: bool,
+    /// Whether visitors read what was written so far.
+    is_shared: bool,
 }
 
 /// What is known about a file that is about to be put into place.
@@ -42,13 +50,40 @@ pub(crate) struct NewFile<'a> {
 
 impl Docroot {
     /// Begins a file.
+    ///
+    /// # Errors
+    /// Also while the root is well beyond its bound: files come faster than others are evicted.
     pub(crate) fn begin(self: &Arc<Self>, mode: u32) -> io::Result<Temporary> {
+        if self.usage.is_overflowing() {
+            return Err(ErrorKind::StorageFull.into());
+        }
+        let begun = self.create(mode);
+        self.note_outcome(&begun);
+        begun
+    }
+
+    fn create(self: &Arc<Self>, mode: u32) -> io::Result<Temporary> {
         let name = self.temporary_name();
         let flags =
             OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file =
             openat(&self.temporary, name.as_str(), flags, Mode::from_raw_mode(mode & 0o777))?;
-        Ok(Temporary { docroot: Arc::clone(self), name, file: File::from(file), is_kept: false })
+        let file = File::from(file);
+        Ok(Temporary { docroot: Arc::clone(self), name, file, is_kept: false, is_shared: false })
+    }
+
+    /// Writes which flushes came.
+    pub(crate) fn write_numbers(self: &Arc<Self>, text: &str, mode: u32) -> io::Result<()> {
+        let mut file = self.create(mode & 0o666)?;
+        file.write(text.as_bytes())?;
+        file.place(self.root(), Path::new(NUMBERS_FILE), SystemTime::now())
+    }
+
+    /// Asks for room if something failed for want of it.
+    pub(crate) fn note_outcome<T>(&self, outcome: &io::Result<T>) {
+        if outcome.as_ref().is_err_and(is_full) {
+            self.usage.note_full();
+        }
     }
 
     /// Removes the file `name` beside a cache file, if it is there.
@@ -56,16 +91,77 @@ impl Docroot {
         beneath::unlink(folder.as_fd(), name.as_os_str())?;
         Ok(())
     }
+
+    /// Returns what a cache file takes with its side files, and when it expires.
+    fn what_stands_at(&self, folder: &OwnedFd, name: &Path) -> (Amount, Option<SystemTime>) {
+        let (mut amount, mut expires) = (Amount::default(), None);
+        for side in ["", ".h", ".ttl"] {
+            let side_name = side_file(name, side);
+            let Ok(stat) = statat(folder, &side_name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
+            amount = amount + Amount::of_file(u64::try_from(stat.st_size).unwrap_or(0));
+            if side == ".ttl" {
+                expires = Some(time(stat.st_mtime, stat.st_mtime_nsec));
+            }
+        }
+        (amount, expires)
+    }
+}
+
+/// Tells whether something failed as the disk is full, or the user's share of it.
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
+}
+
+/// What is put into place together.
+struct Parts {
+    body: Temporary,
+    headers: Option<Temporary>,
+    /// An empty file whose time says when the body expires.
+    ttl: Option<(Temporary, SystemTime)>,
+    amount: Amount,
 }
 
 impl Temporary {
     /// Appends `bytes`.
+    ///
+    /// Blocks for some seconds on a full disk if visitors read the file already, as they would get half a page.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.file.write_all(bytes)
+        let written = self.append(bytes);
+        self.docroot.note_outcome(&written);
+        written
     }
 
-    /// Returns a second handle for reading what was written.
-    pub(crate) fn reader(&self) -> io::Result<File> {
+    fn append(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        let mut tries = 0;
+        while !bytes.is_empty() {
+            match self.file.write(bytes) {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(count) => bytes = bytes.get(count..).unwrap_or_default(),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if is_full(&error) && self.is_shared && tries < ROOM_TRIES => {
+                    tries += 1;
+                    if !self.docroot.usage.wait_for_room(ROOM_PATIENCE) {
+                        return Err(error);
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns a second handle for visitors who read while the file grows, up to `length` bytes if that is known.
+    ///
+    /// # Errors
+    /// Also if there is no room for so many bytes.
+    pub(crate) fn reader(&mut self, length: Option<u64>) -> io::Result<File> {
+        let free = self.docroot.space()?.free;
+        let written = self.file.metadata()?.len();
+        if length.is_some_and(|length| length.saturating_sub(written) > free) {
+            self.docroot.usage.note_full();
+            return Err(ErrorKind::StorageFull.into());
+        }
+        self.is_shared = true;
         self.file.try_clone()
     }
 
@@ -74,31 +170,33 @@ impl Temporary {
     /// Body and header file are two renames. Each carries the moment of the fetch, so a reader that meets one old and
     /// one new tries again, and after a crash between them the page counts as absent.
     pub(crate) fn commit(self, new: &NewFile<'_>) -> io::Result<()> {
-        let name = new.file.file_name().unwrap_or(OsStr::new(""));
-        let name = Path::new(name);
-        let parent = new.file.parent().unwrap_or(Path::new(""));
-        let mode = Mode::from_raw_mode(new.mode & 0o777);
-        let folder = beneath::make_folder(self.docroot.root(), parent, mode)?;
         let docroot = Arc::clone(&self.docroot);
-        let (headers, ttl) = (side_file(name, ".h"), side_file(name, ".ttl"));
-        match new.expires {
-            Some(expires) => {
-                let side = docroot.begin(new.mode)?;
-                side.place(&folder, &ttl, expires)?;
-            }
-            None => docroot.forget(&folder, &ttl)?,
-        }
-        if new.headers.is_empty() {
-            self.place(&folder, name, new.fetched)?;
-            // Until here the old headers did not fit the new body, so nobody served them together.
-            return docroot.forget(&folder, &headers);
-        }
-        let mut side = docroot.begin(new.mode)?;
-        let stored =
-            StoredHeaders { fetched: self.as_kept(new.fetched)?, headers: new.headers.clone() };
-        side.write(&stored.to_text())?;
-        side.place(&folder, &headers, new.fetched)?;
-        self.place(&folder, name, new.fetched)
+        let outcome = self.prepare(new).and_then(|parts| docroot.place(parts, new));
+        docroot.note_outcome(&outcome);
+        outcome
+    }
+
+    /// Writes what goes beside the body: what needs room comes before anything is put into place.
+    fn prepare(self, new: &NewFile<'_>) -> io::Result<Parts> {
+        let mut amount = Amount::of_file(self.file.metadata()?.len());
+        let mut side = |length: usize| {
+            amount = amount + Amount::of_file(length as u64);
+            self.docroot.create(new.mode)
+        };
+        let ttl = match new.expires {
+            Some(expires) => Some((side(0)?, expires)),
+            None => None,
+        };
+        let headers = if new.headers.is_empty() {
+            None
+        } else {
+            let fetched = self.as_kept(new.fetched)?;
+            let text = StoredHeaders { fetched, headers: new.headers.clone() }.to_text();
+            let mut side = side(text.len())?;
+            side.append(&text)?;
+            Some(side)
+        };
+        Ok(Parts { body: self, headers, ttl, amount })
     }
 
     /// Returns `time` as the file system keeps it, which may be coarser.
@@ -111,6 +209,45 @@ impl Temporary {
         futimens(&self.file, &both(modified))?;
         renameat(&self.docroot.temporary, self.name.as_str(), folder, name)?;
         self.is_kept = true;
+        Ok(())
+    }
+}
+
+impl Docroot {
+    fn place(&self, parts: Parts, new: &NewFile<'_>) -> io::Result<()> {
+        let name = Path::new(new.file.file_name().unwrap_or(OsStr::new("")));
+        let parent = new.file.parent().unwrap_or(Path::new(""));
+        let mode = Mode::from_raw_mode(new.mode & 0o777);
+        let _nothing_is_evicted = self.placing.read();
+        let (folder, made) = beneath::make_folder(self.root(), parent, mode)?;
+        self.usage.replace(Amount::default(), Amount::of_folder() * made);
+        let (old, old_expires) = self.what_stands_at(&folder, name);
+        let Parts { body, headers, ttl, amount } = parts;
+        let ttl_name = side_file(name, ".ttl");
+        // A crash must leave no body with a longer life than its own: the earlier end comes first, the later one last.
+        let ends_earlier = new.expires.is_some_and(|end| old_expires.is_none_or(|old| end < old));
+        let (first, last) = if ends_earlier { (ttl, None) } else { (None, ttl) };
+        if let Some((ttl, expires)) = first {
+            ttl.place(&folder, &ttl_name, expires)?;
+        }
+        let headers_name = side_file(name, ".h");
+        match headers {
+            Some(headers) => {
+                headers.place(&folder, &headers_name, new.fetched)?;
+                body.place(&folder, name, new.fetched)?;
+            }
+            None => {
+                body.place(&folder, name, new.fetched)?;
+                // Until here the old headers did not fit the new body, so nobody served them together.
+                self.forget(&folder, &headers_name)?;
+            }
+        }
+        match last {
+            Some((ttl, expires)) => ttl.place(&folder, &ttl_name, expires)?,
+            None if new.expires.is_none() => self.forget(&folder, &ttl_name)?,
+            None => {}
+        }
+        self.usage.replace(old, amount);
         Ok(())
     }
 }

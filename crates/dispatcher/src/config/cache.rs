@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::access::{AccessList, read_list};
+use super::bounds::{DiskBounds, parse_size};
 use super::read::Reader;
 use crate::any::Block;
 use crate::freshness::Patience;
@@ -75,6 +76,8 @@ pub struct Cache {
     pub refetch_budget: u32,
     /// How long a visitor waits for another visitor's fetch before fetching itself (`/x-collapseWait`).
     pub collapse_wait: Duration,
+    /// What the document root may take of the disk (`/x-maxSize`, `/x-maxFiles`, `/x-minFree`).
+    pub bounds: DiskBounds,
 }
 
 /// A token of random characters that nobody guesses.
@@ -106,6 +109,7 @@ impl Default for Cache {
             refetch_hot: 0,
             refetch_budget: 600,
             collapse_wait: Duration::from_secs(30),
+            bounds: DiskBounds::default(),
         }
     }
 }
@@ -117,7 +121,7 @@ impl Cache {
     }
 }
 
-pub(super) const CACHE_KEYS: [&str; 24] = [
+pub(super) const CACHE_KEYS: [&str; 27] = [
     "docroot",
     "statfile",
     "statfileslevel",
@@ -142,6 +146,9 @@ pub(super) const CACHE_KEYS: [&str; 24] = [
     "x-compress",
     "x-refetchHot",
     "x-refetchBudget",
+    "x-maxSize",
+    "x-maxFiles",
+    "x-minFree",
 ];
 
 pub(super) fn read_cache(reader: &mut Reader, block: &Block) -> Cache {
@@ -212,6 +219,11 @@ fn read_extension(reader: &mut Reader, entry: &super::read::Entry<'_>, cache: &m
         "x-collapseWait" => {
             cache.collapse_wait = reader.seconds(entry).unwrap_or(cache.collapse_wait);
         }
+        "x-maxSize" => cache.bounds.max_bytes = read_size(reader, entry).filter(|size| *size > 0),
+        "x-maxFiles" => {
+            cache.bounds.max_files = reader.number(entry).filter(|count| *count > 0).map(u64::from);
+        }
+        "x-minFree" => cache.bounds.min_free = read_size(reader, entry),
         "x-flushCertificate" => {
             cache.flush_certificate = reader.text(entry).filter(|name| !name.is_empty());
         }
@@ -227,4 +239,14 @@ fn read_extension(reader: &mut Reader, entry: &super::read::Entry<'_>, cache: &m
         },
         _ => reader.unknown(entry, &CACHE_KEYS),
     }
+}
+
+fn read_size(reader: &mut Reader, entry: &super::read::Entry<'_>) -> Option<u64> {
+    let text = reader.value(entry)?;
+    let size = parse_size(&text.text);
+    if size.is_none() {
+        let message = format!("`/{}` is a size like `20 GiB`, not `{}`", entry.name(), text.text);
+        reader.error(&text.at, message);
+    }
+    size
 }

@@ -10,6 +10,7 @@
 //! Not here: applying the rules (`farm`, `filter`, `decision`).
 
 mod access;
+mod bounds;
 mod cache;
 mod farm;
 mod filter;
@@ -23,6 +24,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use access::{AccessList, AccessRule, Verdict};
+pub use bounds::DiskBounds;
 pub use cache::{Cache, FlushMode, StatFiles};
 pub use farm::{AuthChecker, Category, ClientHeaders, Farm, Sessions, Share, Sticky, VanityUrls};
 pub use filter::{ELEMENTS, Element, FilterRule, Matcher};

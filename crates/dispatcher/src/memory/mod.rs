@@ -301,6 +301,7 @@ impl Inner {
         }
         let facts = docroot.facts(cache, (&source.file, &source.path), &cached, moment.now);
         let is_valid = judge(facts, cache.patience()) == Freshness::Valid;
+        docroot.note_use(&source.file, moment.now);
         is_valid.then(|| Checked {
             changes: is_watched.then_some(changes),
             at_ms: moment.at_ms,

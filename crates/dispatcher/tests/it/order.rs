@@ -1,0 +1,151 @@
+//! Numbered flushes: a lost one makes pages stale, one that comes twice changes nothing, a publisher that went back in
+//! time is noticed.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tympan_testkit::origin::{Answer, Origin};
+
+use crate::front::{Front, Setup, front};
+
+fn counting() -> Origin {
+    let count = AtomicUsize::new(0);
+    Origin::start(move |_| {
+        Answer::html(format!("version {}", count.fetch_add(1, Ordering::SeqCst) + 1))
+    })
+}
+
+/// Sends a flush that concerns no page, as the `count`-th of a run.
+fn flush(front: &Front, run: &str, count: u64, sequence: u64) {
+    let order = format!("p/flush {run} {count}");
+    let sequence = sequence.to_string();
+    let headers = [
+        ("CQ-Action", "Activate"),
+        ("CQ-Handle", "/content/none"),
+        ("CQ-Action-Scope", "ResourceOnly"),
+        ("X-Tympan-Seq", sequence.as_str()),
+        ("X-Tympan-Order", order.as_str()),
+    ];
+    assert_eq!(front.send("POST", "/dispatcher/invalidate.cache", &headers, "").status, 200);
+}
+
+fn orders(front: &Front) -> String {
+    let text = front.dispatcher.metrics();
+    let counts = text.lines().filter_map(|line| {
+        let rest = line.strip_prefix("tympan_dispatcher_flush_order_total{")?;
+        let (_, order) = rest.split_once("order=\"")?;
+        let (name, count) = order.split_once("\"} ")?;
+        (count != "0").then(|| format!("{name} {count}"))
+    });
+    counts.collect::<Vec<_>>().join(", ")
+}
+
+/// Puts a page under a `.stat` file of its own into the cache.
+fn prepared(front: &Front) -> &'static str {
+    const PAGE: &str = "/content/site/a.html";
+    front.get(PAGE);
+    front.flush("Activate", "/content/site/none", &[]);
+    front.advance(1);
+    front.get(PAGE);
+    front.advance(1);
+    assert!(front.get(PAGE).is_hit());
+    assert!(front.has("content/site/.stat"));
+    PAGE
+}
+
+#[test]
+fn a_lost_flush_makes_every_page_stale_once() {
+    let origin = counting();
+    let front = front(&origin, "/statfileslevel 3");
+    let page = prepared(&front);
+    let is_hit = |front: &Front| {
+        front.advance(1);
+        let is_hit = front.get(page).is_hit();
+        front.advance(1);
+        is_hit
+    };
+    flush(&front, "a", 1, 10);
+    flush(&front, "a", 2, 12);
+    assert!(is_hit(&front), "flushes in order concern what they name");
+    flush(&front, "a", 2, 12);
+    assert!(is_hit(&front), "one that comes twice changes nothing");
+    flush(&front, "a", 5, 20);
+    assert!(!is_hit(&front), "two are missing");
+    assert!(is_hit(&front), "fetched anew, it is fresh");
+    flush(&front, "a", 4, 18);
+    flush(&front, "a", 6, 22);
+    assert!(is_hit(&front), "a late one is no loss");
+    assert_eq!(orders(&front), "first 1, next 2, repeated 1, late 1, gap 1");
+    // Pages that do not obey `.stat` files are concerned by what names them alone.
+    assert_eq!(front.read(".tympan-flushes").lines().nth(1), Some("p/flush 22 a 6"));
+}
+
+#[test]
+fn a_publisher_that_was_restored_is_noticed() {
+    let origin = counting();
+    let front = front(&origin, "/statfileslevel 3");
+    let page = prepared(&front);
+    flush(&front, "a", 1, 100);
+    flush(&front, "b", 1, 101);
+    front.advance(1);
+    assert!(front.get(page).is_hit(), "a restart is no loss");
+    flush(&front, "c", 1, 70);
+    front.advance(1);
+    assert!(!front.get(page).is_hit(), "what was published since is gone");
+    flush(&front, "c", 2, 71);
+    assert_eq!(orders(&front), "first 1, next 1, restarted 1, back 1");
+}
+
+#[test]
+fn what_was_heard_outlives_a_restart_and_belongs_to_the_files() {
+    let origin = counting();
+    let setup = Setup { cache: "/statfileslevel 3", renders: vec![origin.addr()], ..Setup::default() };
+    let first = Front::start(&setup);
+    let page = prepared(&first);
+    flush(&first, "a", 1, 1);
+    flush(&first, "a", 2, 2);
+    let second = Front::start_in(&setup, first.stop());
+    second.advance(10);
+    flush(&second, "a", 3, 3);
+    second.advance(1);
+    assert!(second.get(page).is_hit());
+    // Another folder takes its place, as from a backup: it has missed what came since.
+    let numbers = second.read(".tympan-flushes").replace("a 3", "a 1");
+    std::fs::write(second.file(".tympan-flushes"), numbers).unwrap();
+    let third = Front::start_in(&setup, second.stop());
+    third.advance(20);
+    flush(&third, "a", 4, 4);
+    third.advance(1);
+    assert!(!third.get(page).is_hit());
+    // Without the file nobody knows.
+    std::fs::write(third.file(".tympan-flushes"), "broken").unwrap();
+    let fourth = Front::start_in(&setup, third.stop());
+    fourth.advance(40);
+    flush(&fourth, "a", 5, 5);
+    assert_eq!(orders(&fourth), "joined 1");
+    flush(&fourth, "a", 6, 6);
+    assert_eq!(orders(&fourth), "next 1, joined 1");
+}
+
+#[test]
+fn the_numbers_are_nobodys_to_read_and_survive_a_flush_of_everything() {
+    let origin = counting();
+    let front = front(&origin, "");
+    flush(&front, "a", 1, 1);
+    assert!(front.has(".tympan-flushes"));
+    assert_eq!(front.get("/.tympan-flushes").status, 404);
+    assert_eq!(front.flush("Delete", "/", &[]).status, 200);
+    assert!(front.has(".tympan-flushes"));
+}
+
+#[test]
+fn a_window_does_not_hold_back_what_was_missed() {
+    let origin = counting();
+    let front = front(&origin, "/statfileslevel 3 /x-flushWindow 1000000");
+    front.get("/content/a.html");
+    flush(&front, "a", 1, 1);
+    front.advance(1);
+    assert!(front.get("/content/a.html").is_hit());
+    flush(&front, "a", 3, 3);
+    front.advance(1);
+    assert!(!front.get("/content/a.html").is_hit());
+}

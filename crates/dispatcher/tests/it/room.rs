@@ -1,0 +1,334 @@
+//! The document root stays within its bounds, and a full disk costs no visitor a page.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use tempfile::TempDir;
+use tympan_testkit::origin::{Answer, Delivery, Origin, PATIENCE};
+
+use crate::front::{Front, Setup, front};
+
+/// An origin whose pages have headers to keep and an end.
+fn origin() -> Origin {
+    Origin::start(|seen| {
+        Answer::html(format!("page {}", seen.target))
+            .header("X-Kept", "yes")
+            .header("Cache-Control", "max-age=100000")
+    })
+}
+
+const KEEPS: &str = "/headers { \"X-Kept\" } /enableTTL 1 ";
+
+fn wait(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < deadline, "waited in vain for {what}");
+        std::thread::yield_now();
+    }
+}
+
+/// Everything below the root but the folder for unfinished files: files, links, folders.
+fn entries(front: &Front) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut folders = vec![front.file("")];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).into_iter().flatten().flatten() {
+            let path = entry.path();
+            if path.ends_with(".tympan-tmp") {
+                continue;
+            }
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                folders.push(path.clone());
+            }
+            found.push(path);
+        }
+    }
+    found
+}
+
+fn evicted(front: &Front) -> u64 {
+    front.metric(&format!("evicted_files_total{{docroot=\"{}\"}}", docroot(front)))
+}
+
+/// The root's path without the slash that joining leaves.
+fn docroot(front: &Front) -> String {
+    front.file("").to_str().unwrap().trim_end_matches('/').to_owned()
+}
+
+#[test]
+fn a_flood_evicts_itself_and_pages_in_use_stay() {
+    let origin = origin();
+    let front = front(&origin, "/headers { \"X-Kept\" } /enableTTL 1 /x-maxFiles 120");
+    let real: Vec<String> = (0..8).map(|number| format!("/content/real{number}.html")).collect();
+    let visit = || {
+        for page in &real {
+            assert_eq!(front.get(page).status, 200);
+        }
+    };
+    visit();
+    front.advance(10);
+    for number in 0..150 {
+        if number % 10 == 0 {
+            visit();
+        }
+        // Each with a folder of its own.
+        assert_eq!(front.get(&format!("/content/x.html/{number}/s.html")).status, 200);
+        front.advance(1);
+    }
+    // The root itself counts as a folder.
+    wait("the bound to hold", || entries(&front).len() < 120);
+    assert!(evicted(&front) > 0);
+    for page in &real {
+        assert!(front.has(&page[1..]), "{page} was in use");
+    }
+    assert_eq!(origin.requests_for(&real[0]), 1, "visitors noticed nothing");
+    // What is left belongs together, and no folder is empty.
+    let left = entries(&front);
+    for entry in &left {
+        let name = entry.to_str().unwrap();
+        let main = name.strip_suffix(".h").or_else(|| name.strip_suffix(".ttl"));
+        match main {
+            Some(main) => assert!(Path::new(main).is_file(), "{name} has no body"),
+            None if entry.is_file() => {
+                assert!(Path::new(&format!("{name}.h")).is_file(), "{name} has no headers");
+                assert!(Path::new(&format!("{name}.ttl")).is_file(), "{name} has no end");
+            }
+            None => assert!(std::fs::read_dir(entry).unwrap().next().is_some(), "{name} is empty"),
+        }
+    }
+    // What was evicted is fetched again.
+    assert_eq!(front.get("/content/x.html/0/s.html").status, 200);
+}
+
+#[test]
+fn what_is_not_the_caches_own_is_neither_counted_nor_evicted() {
+    let origin = origin();
+    let outside = tempfile::tempdir().unwrap();
+    let target = outside.path().join("kept.html");
+    std::fs::write(&target, "kept").unwrap();
+    let front = Front::start(&Setup {
+        cache: "/x-maxFiles 12 /statfileslevel 1 \
+                /rules { /0 { /type \"allow\" /glob \"*\" } /1 { /type \"deny\" /glob \"/own/*\" } }",
+        renders: vec![origin.addr()],
+        ..Setup::default()
+    });
+    let own = ["own/a.html", "content/robots", ".htaccess", "content/foo.bar.h", "content/x.y.ttl"];
+    for name in own {
+        front.write(name, "not the cache's");
+    }
+    std::os::unix::fs::symlink(&target, front.file("content/link.html")).unwrap();
+    std::os::unix::fs::symlink(outside.path(), front.file("content/folder.html")).unwrap();
+    front.flush("Activate", "/content/none", &[]);
+    for number in 0..40 {
+        assert_eq!(front.get(&format!("/content/p{number}.html")).status, 200);
+        front.advance(1);
+    }
+    wait("the flood to go", || {
+        let left = entries(&front);
+        left.iter().filter(|path| path.to_str().unwrap().contains("/content/p")).count() <= 12
+    });
+    for name in own {
+        assert_eq!(front.read(name), "not the cache's", "{name}");
+    }
+    assert_eq!(std::fs::read_to_string(target).unwrap(), "kept");
+    assert!(front.has("content/link.html") && front.has("content/folder.html"));
+    assert_eq!(front.stats(), [".stat", "content/.stat"]);
+}
+
+#[test]
+fn other_users_files_stay() {
+    let origin = origin();
+    let front = front(&origin, "/x-maxFiles 10");
+    front.write("content/theirs.html", "theirs");
+    let file = std::fs::File::open(front.file("content/theirs.html")).unwrap();
+    if std::os::unix::fs::fchown(&file, Some(1234), None).is_err() {
+        eprintln!("skipped: only root gives files away");
+        return;
+    }
+    for number in 0..30 {
+        front.get(&format!("/content/p{number}.html"));
+        front.advance(1);
+    }
+    wait("the bound to hold", || entries(&front).len() <= 11);
+    assert_eq!(front.read("content/theirs.html"), "theirs");
+}
+
+#[test]
+fn bytes_are_bounded_over_a_restart_and_told() {
+    let origin = Origin::start(|_| Answer::html("x".repeat(40_000)));
+    let setup = Setup {
+        cache: "/x-maxSize \"1 MiB\"",
+        renders: vec![origin.addr()],
+        ..Setup::default()
+    };
+    let unbounded = Front::start(&Setup { cache: "", ..setup.clone() });
+    for number in 0..60 {
+        unbounded.get(&format!("/content/p{number}.html"));
+    }
+    assert_eq!(unbounded.files().len(), 60);
+    // Nobody stores anything in the next run: what is there is counted at the start.
+    let front = Front::start_in(&setup, unbounded.stop());
+    let bytes = |front: &Front| {
+        let files = front.files();
+        files.iter().map(|name| std::fs::metadata(front.file(name)).unwrap().len()).sum::<u64>()
+    };
+    wait("the bound to hold", || bytes(&front) <= 1 << 20);
+    assert!(bytes(&front) > 800_000, "no more than needed goes");
+    wait("the end of the round", || evicted(&front) > 0);
+    let told = front.metric(&format!("cache_bytes{{docroot=\"{}\"}}", docroot(&front)));
+    assert!(told <= 1 << 20 && told > 800_000, "{told}");
+    let status = serde_json::to_value(front.dispatcher.status()).unwrap();
+    let disk = &status["farms"][0]["disk"];
+    assert_eq!(disk["bytes"], told);
+    assert!(disk["evicted_files"].as_u64().unwrap() > 30 && disk["free"].as_u64().unwrap() > 0);
+    assert_eq!(disk["is_counted"], true);
+}
+
+#[test]
+fn sizes_without_a_unit_are_refused() {
+    let text = |cache| Setup { cache, ..Setup::default() }.text("/".as_ref());
+    for wrong in ["/x-maxSize \"20\"", "/x-minFree \"much\"", "/x-maxSize \"1 MB\""] {
+        assert!(crate::front::load(&text(wrong)).has_errors(), "{wrong}");
+    }
+    let right = "/x-maxSize \"20 GiB\" /x-maxFiles 1000000 /x-minFree \"0\"";
+    assert!(crate::front::load(&text(right)).diagnostics.is_empty());
+}
+
+/// A small file system; dropping it unmounts it.
+struct Small(TempDir);
+
+impl Small {
+    /// Mounts one, where this may be done.
+    fn mount(size: &str) -> Option<Self> {
+        let folder = tempfile::tempdir().unwrap();
+        let options = format!("size={size},mode=0755");
+        let outcome = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &options, "tmpfs"])
+            .arg(folder.path())
+            .output();
+        if outcome.is_ok_and(|output| output.status.success()) {
+            return Some(Self(folder));
+        }
+        eprintln!("skipped: a small file system cannot be mounted here");
+        None
+    }
+
+    fn root(&self) -> String {
+        self.0.path().to_str().unwrap().to_owned()
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        // Lazily, as the dispatcher may hold files open for a moment yet.
+        Command::new("umount").arg("-l").arg(self.0.path()).output().ok();
+    }
+}
+
+fn start_on(small: &Small, origin: &Origin, cache: &'static str) -> Front {
+    let setup = Setup { cache, renders: vec![origin.addr()], ..Setup::default() };
+    Front::start_text(&setup.text(Path::new(&small.root())))
+}
+
+fn leftovers(small: &Small) -> Vec<String> {
+    let folder = small.0.path().join(".tympan-tmp");
+    let names = std::fs::read_dir(folder).unwrap().flatten();
+    names.map(|entry| entry.file_name().into_string().unwrap()).collect()
+}
+
+#[test]
+fn a_full_disk_costs_no_visitor_a_page_and_leaves_no_half_file() {
+    const LENGTH: usize = 100_000;
+    let Some(small) = Small::mount("2m") else { return };
+    let origin = Origin::start(|seen| {
+        let length = if seen.target.contains("big") { 5_000_000 } else { LENGTH };
+        Answer::html("x".repeat(length)).header("X-Kept", "yes")
+    });
+    let front = start_on(&small, &origin, "/headers { \"X-Kept\" } /x-minFree \"0\"");
+    for number in 0..60 {
+        let reply = front.get(&format!("/content/p{number}.html"));
+        assert_eq!((reply.status, reply.body.len()), (200, LENGTH));
+        front.advance(1);
+    }
+    let full = |front: &Front| front.metric(&format!("disk_full_total{{docroot=\"{}\"}}", small.root()));
+    assert!(full(&front) > 0);
+    // The cache gives way by itself, so that new pages are kept again.
+    let mut number = 100;
+    wait("a page to be kept", || {
+        number += 1;
+        let page = format!("/content/p{number}.html");
+        front.get(&page);
+        front.advance(1);
+        front.get(&page).is_hit()
+    });
+    assert!(front.metric(&format!("evicted_files_total{{docroot=\"{}\"}}", small.root())) > 0);
+    // One that is larger than the disk is served whole, too.
+    let reply = front.get("/content/big.html");
+    assert_eq!((reply.status, reply.body.len(), reply.is_complete), (200, 5_000_000, true));
+    front.wait_for("fetches", 0);
+    assert_eq!(leftovers(&small), Vec::<String>::new());
+    for entry in std::fs::read_dir(small.0.path().join("content")).unwrap().flatten() {
+        let name = entry.file_name().into_string().unwrap();
+        if name.ends_with(".html") {
+            assert_eq!(entry.metadata().unwrap().len(), LENGTH as u64, "{name}");
+        }
+    }
+    drop(front);
+}
+
+#[test]
+fn a_page_that_grows_waits_for_room() {
+    const LENGTH: usize = 1_500_000;
+    let Some(small) = Small::mount("4m") else { return };
+    let origin = Origin::start(|seen| {
+        let length = if seen.target.contains("grows") { LENGTH } else { 100_000 };
+        Answer::html("x".repeat(length)).header("Transfer-Encoding", "chunked")
+    });
+    let front = start_on(&small, &origin, "/x-minFree \"0\"");
+    for number in 0..60 {
+        front.get(&format!("/content/p{number}.html"));
+        front.advance(1);
+    }
+    let reply = front.get("/content/grows.html");
+    assert_eq!((reply.status, reply.body.len(), reply.is_complete), (200, LENGTH, true));
+    drop(front);
+}
+
+#[test]
+fn a_flush_on_a_full_disk_is_carried_out_or_refused() {
+    let Some(small) = Small::mount("1m") else { return };
+    let count = AtomicUsize::new(0);
+    let origin = Origin::start(move |_| {
+        let number = count.fetch_add(1, Ordering::SeqCst);
+        Answer::html(format!("{number} {}", "x".repeat(100_000)))
+    });
+    let front = start_on(&small, &origin, "/x-minFree \"0\" /statfileslevel 2");
+    for number in 0..30 {
+        front.get(&format!("/content/p{number}.html"));
+    }
+    for number in 0..30 {
+        let page = format!("/content/p{number}.html");
+        let before = front.get(&page).body;
+        wait("the flush", || {
+            let status = front.flush("Activate", &format!("/content/p{number}"), &[]).status;
+            assert!(status == 200 || status == 500, "{status}");
+            status == 200
+        });
+        assert_ne!(front.get(&page).body, before, "{page}");
+    }
+    drop(front);
+}
+
+#[test]
+fn bodies_that_break_off_leave_nothing() {
+    let origin = Origin::start(|_| {
+        Answer::html("x".repeat(2_000_000)).deliver(Delivery::CutAfter(1_500_000))
+    });
+    let front = front(&origin, KEEPS);
+    assert!(!front.get("/content/a.html").is_complete);
+    front.wait_for("fetches", 0);
+    assert_eq!(front.files(), Vec::<String>::new());
+    assert_eq!(std::fs::read_dir(front.file(".tympan-tmp")).unwrap().count(), 0);
+}
