@@ -314,3 +314,47 @@ fn a_precise_agent_names_every_url_that_shows_a_change_and_no_other() {
     assert!(differ.iter().all(|url| named.contains(url)), "{differ:?} of {named:?}");
     assert!(named.len() < urls.len(), "{named:?}");
 }
+
+#[test]
+fn a_flush_that_was_lost_is_missed_by_the_next_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let demo = Demo::start(dir.path());
+    let url = format!("{PAGE}.html");
+    let other = "/content/dispatchertester/us/en/regular-page";
+    let change = |path: &str, title: &str| {
+        let form = format!("./jcr:title={}", title.replace(' ', "+"));
+        assert_eq!(demo.post(&format!("{path}/jcr:content"), &form).status, 200);
+        assert_eq!(demo.post(path, ":operation=activate").status, 200);
+    };
+    poll_until(&demo, &url, "</html>");
+    poll_until(&demo, &format!("{other}.html"), "</html>");
+    change(other, "Numbers begin");
+    poll_until(&demo, &format!("{other}.html"), "Numbers begin");
+    // Somebody empties the queue of the publisher's agent: the page changes, and nobody tells the dispatcher.
+    let command = |command: &str| {
+        let path = format!("/api/v1/agents?name=flush&command={command}");
+        let password = std::fs::read_to_string(demo.home.join("publish/initial-password"));
+        let password =
+            password.map_or_else(|_| demo.password().to_owned(), |text| text.trim().to_owned());
+        let answer = crate::program::post(demo.publish, &password, &path, "");
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        answer.text()
+    };
+    command("pause");
+    change(PAGE, "Changed behind the back");
+    let started = Instant::now();
+    while !get(demo.publish, &url).text().contains("Changed behind the back") {
+        assert!(started.elapsed() < PATIENCE, "the publisher never got the page");
+        std::thread::yield_now();
+    }
+    let cleared = command("clear").replace(' ', "");
+    assert!(!cleared.contains("\"jobs\":0"), "{cleared}");
+    command("resume");
+    assert!(!get(demo.dispatcher, &url).text().contains("Changed behind the back"));
+    // The next flush concerns another page, and tells that one is missing.
+    change(other, "Numbers go on");
+    poll_until(&demo, &url, "Changed behind the back");
+    let heard =
+        std::fs::read_to_string(demo.home.join("dispatcher/cache/.tympan-flushes")).unwrap();
+    assert_eq!(heard.lines().count(), 2, "{heard}");
+}

@@ -174,8 +174,7 @@ mod tests {
     use tympan_web::flush_message::Numbering;
 
     fn hear(numbers: &mut Numbers, run: &str, count: u64, sequence: u64) -> Order {
-        let numbering =
-            Numbering { source: "p/flush".to_owned(), run: run.to_owned(), count };
+        let numbering = Numbering { source: "p/flush".to_owned(), run: run.to_owned(), count };
         numbers.note(&numbering, Some(sequence))
     }
 
@@ -236,7 +235,9 @@ mod tests {
         hear(&mut numbers, "a", 1, 7);
         let text = numbers.to_text();
         assert_eq!(Numbers::parse(&text), Some(numbers));
-        for broken in ["", "x\n", "tympan-flushes 2\n", &text[..text.len() - 1], "tympan-flushes 1\nx\n"] {
+        for broken in
+            ["", "x\n", "tympan-flushes 2\n", &text[..text.len() - 1], "tympan-flushes 1\nx\n"]
+        {
             assert_eq!(Numbers::parse(broken), None, "{broken}");
         }
     }

@@ -205,12 +205,7 @@ impl Inner {
         }
     }
 
-    async fn try_again(
-        self: &Arc<Self>,
-        farm: &Arc<FarmState>,
-        key: &Path,
-        item: &Item,
-    ) -> Tried {
+    async fn try_again(self: &Arc<Self>, farm: &Arc<FarmState>, key: &Path, item: &Item) -> Tried {
         let first = match self.flights.lead_or_join(key) {
             // A visitor's fetch that began after the flush does as well.
             Role::Join(flight) => match flight.outcome().await {

@@ -87,7 +87,8 @@ fn goal(bounds: &DiskBounds, state: State) -> Option<Goal> {
     let bytes = over(taken.bytes, bounds.max_bytes);
     let files = over(taken.files, bounds.max_files);
     let floor = bounds.min_free.unwrap_or_else(|| DiskBounds::usual_floor(space.all));
-    let lacking = if space.free < floor { (floor + floor / 10).saturating_sub(space.free) } else { 0 };
+    let lacking =
+        if space.free < floor { (floor + floor / 10).saturating_sub(space.free) } else { 0 };
     let bounded = Amount { files, bytes };
     if is_full {
         let share = |count: u64| count.div_ceil(FULL_SHARE);
@@ -127,7 +128,7 @@ struct Watched(Arc<Keeper>);
 impl Drop for Watched {
     fn drop(&mut self) {
         self.0.is_over.store(true, Ordering::SeqCst);
-        self.0.root.usage.set_kept(false);
+        self.0.root.usage.remove_keeper();
     }
 }
 
@@ -196,7 +197,8 @@ impl Inner {
         writeln!(text, "# HELP {name} {help}\n# TYPE {name} counter").ok();
         for root in &roots {
             for (order, count) in root.orders.counts() {
-                writeln!(text, "{name}{{docroot=\"{}\",order=\"{order}\"}} {count}", label(root)).ok();
+                writeln!(text, "{name}{{docroot=\"{}\",order=\"{order}\"}} {count}", label(root))
+                    .ok();
             }
         }
         text
@@ -216,9 +218,12 @@ const ROOT_METRICS: [RootMetric; 5] = [
     ("cache_bytes", "gauge", "About how much the cache files take, in whole blocks.", |root| {
         root.usage.amount().bytes
     }),
-    ("cache_files", "gauge", "About how many cache files, side files and folders there are.", |root| {
-        root.usage.amount().files
-    }),
+    (
+        "cache_files",
+        "gauge",
+        "About how many cache files, side files and folders there are.",
+        |root| root.usage.amount().files,
+    ),
     (
         "evicted_files_total",
         "counter",
@@ -281,7 +286,7 @@ async fn keep(keeper: Arc<Keeper>) {
     let or_all = |bound: Option<u64>| bound.unwrap_or(u64::MAX);
     let (files, bytes) = (or_all(keeper.bounds.max_files), or_all(keeper.bounds.max_bytes));
     usage.set_limit(Amount { files, bytes });
-    usage.set_kept(true);
+    usage.add_keeper();
     let mut memo = Memo::default();
     loop {
         let working = Arc::clone(&keeper);

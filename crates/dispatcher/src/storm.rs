@@ -110,7 +110,8 @@ impl Inner {
         let flushes: Vec<&Flush> = round.iter().map(|waiting| &waiting.flush).collect();
         // Held until the files are changed, as another farm may have the same document root.
         let mut numbers = docroot.numbers.lock();
-        let heard = Heard::of(&flushes, || numbers.take().unwrap_or_else(|| docroot.read_numbers()));
+        let heard =
+            Heard::of(&flushes, || numbers.take().unwrap_or_else(|| docroot.read_numbers()));
         let is_doubtful = heard.as_ref().is_some_and(Heard::is_doubtful);
         let change = || self.change_files(docroot, cache, &flushes, is_doubtful);
         let done = self.flights.while_nothing_is_stored(change);
@@ -120,7 +121,9 @@ impl Inner {
             *numbers = is_done.then(|| self.keep_numbers(farm, docroot, cache, heard));
         }
         drop(numbers);
-        docroot.note_outcome(&done.failure.as_ref().map_or(Ok(()), |failure| Err(failure.kind().into())));
+        docroot.note_outcome(
+            &done.failure.as_ref().map_or(Ok(()), |failure| Err(failure.kind().into())),
+        );
         self.memory.note_change();
         self.metrics.add(Counter::FilesDeleted, done.removed as u64);
         self.metrics.add(Counter::FilesMarked, done.marked as u64);
@@ -152,7 +155,10 @@ impl Inner {
                 tracing::warn!(farm = %farm.farm.name, agent = source, reason = order.name(),
                     "flushes may have been missed: all pages count as out of date");
                 self.log(Level::Warn, || {
-                    format!("Flushes of {source} may have been missed ({}): touched all stat files", order.name())
+                    format!(
+                        "Flushes of {source} may have been missed ({}): touched all stat files",
+                        order.name()
+                    )
                 });
             } else if *order == Order::Restarted {
                 tracing::info!(farm = %farm.farm.name, agent = source, "a sender of flushes began anew");

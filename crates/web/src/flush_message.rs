@@ -107,7 +107,8 @@ impl Numbering {
         let mut words = text.split_ascii_whitespace();
         let mut name = || {
             let name = words.next()?;
-            let is_sound = name.len() <= MAX_NAME_BYTES && name.bytes().all(|byte| byte.is_ascii_graphic());
+            let is_sound =
+                name.len() <= MAX_NAME_BYTES && name.bytes().all(|byte| byte.is_ascii_graphic());
             is_sound.then(|| name.to_owned())
         };
         let (source, run) = (name()?, name()?);
@@ -204,8 +205,7 @@ impl FlushMessage {
         let refetch = if is_plain_text(headers) { parse_lines(body) } else { Vec::new() };
         let sequence =
             headers.get(SEQUENCE).and_then(|value| value.to_str().ok()?.trim().parse().ok());
-        let numbering =
-            headers.get(ORDER).and_then(|value| Numbering::parse(value.to_str().ok()?));
+        let numbering = headers.get(ORDER).and_then(|value| Numbering::parse(value.to_str().ok()?));
         Ok(Self { action, handle, scope, refetch, sequence, numbering })
     }
 }

@@ -48,11 +48,7 @@ pub(super) fn open_folder(root: BorrowedFd<'_>, path: &Path) -> Result<OwnedFd> 
 }
 
 /// Opens the folder `path` below `root`, making what is missing; tells how many folders were made.
-pub(super) fn make_folder(
-    root: BorrowedFd<'_>,
-    path: &Path,
-    mode: Mode,
-) -> Result<(OwnedFd, u64)> {
+pub(super) fn make_folder(root: BorrowedFd<'_>, path: &Path, mode: Mode) -> Result<(OwnedFd, u64)> {
     match open_folder(root, path) {
         Err(Errno::NOENT) => {}
         outcome => return outcome.map(|folder| (folder, 0)),

@@ -10,9 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 use std::time::SystemTime;
 
-use rustix::fs::{
-    Dir, FileType, Mode, OFlags, Timespec, Timestamps, futimens, openat,
-};
+use rustix::fs::{Dir, FileType, Mode, OFlags, Timespec, Timestamps, futimens, openat};
 use rustix::io::Errno;
 
 use super::beneath;

@@ -260,3 +260,95 @@ impl Drop for Temporary {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::NewFile;
+    use crate::cache::docroot::{Docroot, Lookup};
+    use http::{HeaderMap, HeaderValue};
+    use std::path::Path;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+    fn open() -> (tempfile::TempDir, Arc<Docroot>) {
+        let folder = tempfile::tempdir().unwrap();
+        let docroot = Docroot::open(folder.path(), 0o755, Arc::default()).unwrap();
+        (folder, Arc::new(docroot))
+    }
+
+    fn at(second: u64) -> SystemTime {
+        UNIX_EPOCH + Duration::from_secs(second)
+    }
+
+    fn store(
+        docroot: &Arc<Docroot>,
+        (file, body): (&str, &str),
+        headers: HeaderMap,
+        expires: Option<SystemTime>,
+    ) -> std::io::Result<()> {
+        let mut temporary = docroot.begin(0o644)?;
+        temporary.write(body.as_bytes())?;
+        let new = NewFile { file: Path::new(file), fetched: at(5), headers, expires, mode: 0o755 };
+        temporary.commit(&new)
+    }
+
+    #[test]
+    fn a_body_that_cannot_be_replaced_lives_no_longer_than_before() {
+        for (old, new, expected) in [
+            (Some(100), Some(200), Some(100)),
+            (Some(200), Some(100), Some(100)),
+            (Some(100), None, Some(100)),
+            (None, Some(100), Some(100)),
+            (None, None, None),
+        ] {
+            let (folder, docroot) = open();
+            // No body can take the place of a folder, as none does after a kill at this moment.
+            std::fs::create_dir(folder.path().join("a.html")).unwrap();
+            let ttl = folder.path().join("a.html.ttl");
+            if let Some(old) = old {
+                std::fs::File::create(&ttl).unwrap().set_modified(at(old)).unwrap();
+            }
+            let failed = store(&docroot, ("a.html", "new"), HeaderMap::new(), new.map(at));
+            assert!(failed.is_err());
+            let left = std::fs::metadata(&ttl).ok().map(|stat| stat.modified().unwrap());
+            assert_eq!(left, expected.map(at), "{old:?} {new:?}");
+        }
+    }
+
+    #[test]
+    fn a_reader_meets_no_body_without_its_headers() {
+        let (_folder, docroot) = open();
+        let is_over = AtomicBool::new(false);
+        let mut headers = HeaderMap::new();
+        headers.insert("content-type", HeaderValue::from_static("text/html; charset=gbk"));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for _ in 0..2000 {
+                    store(&docroot, ("a.html", "page"), headers.clone(), None).unwrap();
+                    docroot.remove_file(Path::new("a.html")).unwrap();
+                }
+                is_over.store(true, Ordering::SeqCst);
+            });
+            while !is_over.load(Ordering::SeqCst) {
+                if let Lookup::File(cached) = docroot.look_up(Path::new("a.html"), false).unwrap() {
+                    assert!(cached.headers.is_some());
+                }
+            }
+        });
+    }
+
+    #[test]
+    fn what_is_stored_and_removed_is_counted() {
+        let (folder, docroot) = open();
+        let count = || docroot.usage.amount();
+        store(&docroot, ("x/y/a.html", "page"), HeaderMap::new(), Some(at(9))).unwrap();
+        // Two folders, the page and its empty side file.
+        assert_eq!((count().files, count().bytes), (4, 3 * 4096));
+        store(&docroot, ("x/y/a.html", &"x".repeat(5000)), HeaderMap::new(), None).unwrap();
+        assert_eq!((count().files, count().bytes), (3, 4 * 4096));
+        docroot.remove_file(Path::new("x/y/a.html")).unwrap();
+        assert_eq!((count().files, count().bytes), (2, 2 * 4096));
+        drop(folder);
+    }
+}

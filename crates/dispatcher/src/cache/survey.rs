@@ -344,10 +344,8 @@ fn left_over<'a>(rules: &Rules<'_>, place: &Place<'a>, stat: Stat) -> Option<Can
     let bytes = place.name.as_bytes();
     let main = bytes.strip_suffix(b".h").or_else(|| bytes.strip_suffix(b".ttl"))?;
     let main = OsString::from(OsStr::from_bytes(main));
-    let is_alone = matches!(
-        statat(place.folder, &main, AtFlags::SYMLINK_NOFOLLOW),
-        Err(Errno::NOENT)
-    );
+    let is_alone =
+        matches!(statat(place.folder, &main, AtFlags::SYMLINK_NOFOLLOW), Err(Errno::NOENT));
     let changed = time(stat.st_ctime, stat.st_ctime_nsec);
     let age = rules.now.duration_since(changed).unwrap_or_default();
     let file = place.path.join(&main);
@@ -357,13 +355,7 @@ fn left_over<'a>(rules: &Rules<'_>, place: &Place<'a>, stat: Stat) -> Option<Can
     }
     let amount = Amount::of_file(u64::try_from(stat.st_size).unwrap_or(0));
     // Nobody can use it, so it goes first.
-    Some(Candidate {
-        folder: place.folder,
-        name: place.name,
-        stat,
-        amount,
-        class: CLASSES - 1,
-    })
+    Some(Candidate { folder: place.folder, name: place.name, stat, amount, class: CLASSES - 1 })
 }
 
 /// Tells a side file from another one with such a name.

@@ -108,8 +108,8 @@ struct Rounds {
 #[derive(Debug, Default)]
 struct RoundState {
     count: u64,
-    /// Whether somebody makes room when the bell rings.
-    is_kept: bool,
+    /// How many make room when the bell rings: two while one takes over from another.
+    keepers: u32,
 }
 
 impl Usage {
@@ -194,9 +194,15 @@ impl Usage {
         self.is_full.swap(false, Ordering::SeqCst)
     }
 
-    /// Says whether somebody makes room when the bell rings.
-    pub(crate) fn set_kept(&self, is_kept: bool) {
-        self.rounds.state.lock().is_kept = is_kept;
+    /// Says that somebody makes room when the bell rings.
+    pub(crate) fn add_keeper(&self) {
+        self.rounds.state.lock().keepers += 1;
+    }
+
+    /// Undoes [`Usage::add_keeper`].
+    pub(crate) fn remove_keeper(&self) {
+        let mut state = self.rounds.state.lock();
+        state.keepers = state.keepers.saturating_sub(1);
         self.rounds.ended.notify_all();
     }
 
@@ -217,10 +223,12 @@ impl Usage {
         self.note_full();
         let first = state.count + 1;
         loop {
-            if !state.is_kept {
+            if state.keepers == 0 {
                 return false;
             }
-            if state.count >= wanted || (state.count >= first && !self.is_full.load(Ordering::SeqCst)) {
+            if state.count >= wanted
+                || (state.count >= first && !self.is_full.load(Ordering::SeqCst))
+            {
                 return true;
             }
             if self.rounds.ended.wait_until(&mut state, deadline).timed_out() {
@@ -249,8 +257,9 @@ impl Uses {
     /// Notes a use of `file`, below the document root.
     pub(crate) fn note(&self, file: &Path, now: SystemTime) {
         let second = seconds(now);
-        let table =
-            self.0.get_or_init(|| std::iter::repeat_with(AtomicU32::default).take(PLACES).collect());
+        let table = self
+            .0
+            .get_or_init(|| std::iter::repeat_with(AtomicU32::default).take(PLACES).collect());
         for place in Self::places(file) {
             if let Some(cell) = table.get(place) {
                 cell.fetch_max(second, Ordering::Relaxed);
@@ -261,9 +270,8 @@ impl Uses {
     /// Returns when `file` was used last, or a later time; nothing if it was not used since the start.
     pub(crate) fn last(&self, file: &Path) -> Option<SystemTime> {
         let table = self.0.get()?;
-        let cells = Self::places(file).map(|place| {
-            table.get(place).map_or(0, |cell| cell.load(Ordering::Relaxed))
-        });
+        let cells = Self::places(file)
+            .map(|place| table.get(place).map_or(0, |cell| cell.load(Ordering::Relaxed)));
         let second = cells.into_iter().min().filter(|second| *second > 0)?;
         Some(UNIX_EPOCH + Duration::from_secs(second.into()))
     }
@@ -291,7 +299,8 @@ mod tests {
         }
         // An earlier time, as from a clock that was set back, changes nothing.
         uses.note(&file(5000), at(7));
-        let exact = (0..10_000).filter(|number| uses.last(&file(*number)) == Some(at(1000 + number)));
+        let exact =
+            (0..10_000).filter(|number| uses.last(&file(*number)) == Some(at(1000 + number)));
         assert!(exact.count() > 9_900);
         assert!((0..10_000).all(|number| uses.last(&file(number)) >= Some(at(1000 + number))));
         assert_eq!(uses.last(Path::new("never.html")), None);

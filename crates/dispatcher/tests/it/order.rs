@@ -98,7 +98,8 @@ fn a_publisher_that_was_restored_is_noticed() {
 #[test]
 fn what_was_heard_outlives_a_restart_and_belongs_to_the_files() {
     let origin = counting();
-    let setup = Setup { cache: "/statfileslevel 3", renders: vec![origin.addr()], ..Setup::default() };
+    let setup =
+        Setup { cache: "/statfileslevel 3", renders: vec![origin.addr()], ..Setup::default() };
     let first = Front::start(&setup);
     let page = prepared(&first);
     flush(&first, "a", 1, 1);
