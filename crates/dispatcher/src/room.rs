@@ -351,6 +351,7 @@ impl Keeper {
         usage.evicted_files.fetch_add(evicted.files, Ordering::Relaxed);
         usage.evicted_bytes.fetch_add(evicted.bytes, Ordering::Relaxed);
         self.memory.note_change();
+        self.root.tags.forget_gone(docroot);
         self.tell(goal, evicted, now);
         if !evicted.covers(goal.amount) {
             self.tell_in_vain(goal, memo);

@@ -26,6 +26,8 @@ pub(crate) const KEPT_KEYS: HeaderName = HeaderName::from_static("x-tympan-keys"
 
 /// Words of one answer that count.
 const MAX_KEYS: usize = 256;
+/// Files that are looked for while nobody else notes any.
+const GONE_AT_ONCE: usize = 512;
 /// Flushes that are remembered for fetches under way.
 const MAX_FLUSHES: usize = 4096;
 
@@ -77,6 +79,26 @@ impl Tags {
             })
     }
 
+    /// Forgets files that are gone, so that the index does not outgrow the cache.
+    pub(crate) fn forget_gone(&self, docroot: &Docroot) {
+        let keys: Vec<u64> = self.0.lock().files.keys().copied().collect();
+        for key in keys {
+            let known = self.0.lock().files.get(&key).map(|files| files.iter().cloned().collect());
+            let known: Vec<PathBuf> = known.unwrap_or_default();
+            // Whoever stores a file notes it afterwards, so one that comes back meanwhile is not lost.
+            for some in known.chunks(GONE_AT_ONCE) {
+                let mut state = self.0.lock();
+                let Some(files) = state.files.get_mut(&key) else { break };
+                for file in some.iter().filter(|file| !docroot.has(file)) {
+                    files.remove(file);
+                }
+                if files.is_empty() {
+                    state.files.remove(&key);
+                }
+            }
+        }
+    }
+
     /// Reads the keys of files from earlier runs, the first time.
     pub(crate) fn complete(&self, docroot: &Docroot) {
         if self.0.lock().is_complete {
@@ -117,5 +139,30 @@ fn read_keys(docroot: &Docroot, file: &Path) -> Vec<String> {
             cached.headers.map(|stored| keys_of(&stored.headers, &KEPT_KEYS)).unwrap_or_default()
         }
         _ => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Tags;
+    use crate::cache::Docroot;
+    use std::path::Path;
+    use std::sync::Arc;
+
+    #[test]
+    fn the_index_forgets_files_that_are_gone() {
+        let folder = tempfile::tempdir().unwrap();
+        let docroot = Docroot::open(folder.path(), 0o755, Arc::default()).unwrap();
+        let (tags, word) = (Tags::default(), |word: &str| vec![word.to_owned()]);
+        for number in 0..2000 {
+            tags.note(Path::new(&format!("{number}.html")), &word("all"));
+        }
+        tags.note(Path::new("gone.html"), &word("alone"));
+        std::fs::write(folder.path().join("7.html"), "x").unwrap();
+        tags.forget_gone(&docroot);
+        let state = tags.0.lock();
+        let files: Vec<_> = state.files.values().flatten().collect();
+        assert_eq!(files, [Path::new("7.html")]);
+        assert_eq!(state.files.len(), 1);
     }
 }

@@ -229,6 +229,11 @@ impl Docroot {
         self.usage.uses.note(file, now);
     }
 
+    /// Tells whether something stands at `file`.
+    pub(crate) fn has(&self, file: &Path) -> bool {
+        self.modified(file).is_some()
+    }
+
     /// Returns the modification time of the file `path`.
     pub(super) fn modified(&self, path: &Path) -> Option<SystemTime> {
         let stat = statat(self.root(), path, AtFlags::SYMLINK_NOFOLLOW).ok()?;

@@ -50,6 +50,19 @@ fn entries(front: &Front) -> Vec<PathBuf> {
     found
 }
 
+/// Tells whether a file has what belongs to it, or a folder something in it.
+fn belongs(entry: &Path) -> bool {
+    let name = entry.to_str().unwrap();
+    let is_file = |name: &str| Path::new(name).is_file();
+    match name.strip_suffix(".h").or_else(|| name.strip_suffix(".ttl")) {
+        Some(main) => is_file(main),
+        None if entry.is_dir() => {
+            std::fs::read_dir(entry).is_ok_and(|mut entries| entries.next().is_some())
+        }
+        None => is_file(&format!("{name}.h")) && is_file(&format!("{name}.ttl")),
+    }
+}
+
 fn evicted(front: &Front) -> u64 {
     front.metric(&format!("evicted_files_total{{docroot=\"{}\"}}", docroot(front)))
 }
@@ -86,20 +99,8 @@ fn a_flood_evicts_itself_and_pages_in_use_stay() {
         assert!(front.has(&page[1..]), "{page} was in use");
     }
     assert_eq!(origin.requests_for(&real[0]), 1, "visitors noticed nothing");
-    // What is left belongs together, and no folder is empty.
-    let left = entries(&front);
-    for entry in &left {
-        let name = entry.to_str().unwrap();
-        let main = name.strip_suffix(".h").or_else(|| name.strip_suffix(".ttl"));
-        match main {
-            Some(main) => assert!(Path::new(main).is_file(), "{name} has no body"),
-            None if entry.is_file() => {
-                assert!(Path::new(&format!("{name}.h")).is_file(), "{name} has no headers");
-                assert!(Path::new(&format!("{name}.ttl")).is_file(), "{name} has no end");
-            }
-            None => assert!(std::fs::read_dir(entry).unwrap().next().is_some(), "{name} is empty"),
-        }
-    }
+    // What is left belongs together, and no folder is empty, once the last round has ended.
+    wait("files to belong together", || entries(&front).iter().all(|entry| belongs(entry)));
     // What was evicted is fetched again.
     assert_eq!(front.get("/content/x.html/0/s.html").status, 200);
 }
@@ -274,8 +275,9 @@ fn a_full_disk_costs_no_visitor_a_page_and_leaves_no_half_file() {
     assert_eq!(leftovers(&small), Vec::<String>::new());
     for entry in std::fs::read_dir(small.0.path().join("content")).unwrap().flatten() {
         let name = entry.file_name().into_string().unwrap();
-        if name.ends_with(".html") {
-            assert_eq!(entry.metadata().unwrap().len(), LENGTH as u64, "{name}");
+        // One may be evicted at this moment.
+        if let Some(metadata) = entry.metadata().ok().filter(|_| name.ends_with(".html")) {
+            assert_eq!(metadata.len(), LENGTH as u64, "{name}");
         }
     }
     drop(front);
