@@ -60,9 +60,14 @@ def run(arguments):
                     kind = (f"/content/site/p1.x{number}.html", f"/content/site/p2.html/s{number}/x.html")[number % 2]
                     answers.append(visitor.ask(kind)[0])
 
+        # Stored, and used once since.
+        for _ in range(2):
+            with Visitor(front.at) as visitor:
+                for page in pages:
+                    visitor.ask(page)
+            time.sleep(1.1)
         reader = threading.Thread(target=read)
         reader.start()
-        time.sleep(3)
         drawn_before = render.count(lambda path: path in pages)
         begun = time.monotonic()
         attackers = [threading.Thread(target=flood, args=(attacker,)) for attacker in range(ATTACKERS)]
@@ -82,7 +87,9 @@ def run(arguments):
     render.stop()
     errors = sum(status != 200 for status in answers)
     times.sort()
-    goals.check(most_files <= MAX_FILES * CEILING, f"{most_files} files at most, bound {MAX_FILES}")
+    # Each store that was let in may add a page, its headers and two folders.
+    on_the_way = 4 * (ATTACKERS + 2)
+    goals.check(most_files <= MAX_FILES * CEILING + on_the_way, f"{most_files} files at most, bound {MAX_FILES}")
     goals.check(most_bytes <= (MAX_MIB << 20) * CEILING, f"{most_bytes / 2**20:.1f} MiB at most, bound {MAX_MIB} MiB")
     goals.check(drawn <= PAGES // 10, f"{drawn} renders of the {PAGES} pages in use during the flood")
     goals.check(errors == 0, f"{errors} of {len(answers)} requests of the flood failed")
