@@ -17,6 +17,7 @@ export type Route =
   | { screen: "users"; kind: "user" | "group"; name: string | null }
   | { screen: "packages" }
   | { screen: "mounts" }
+  | { screen: "workflows"; show: "inbox" | "models" | "failed" }
   | { screen: "search"; text: string; path: string; type: string }
   | { screen: "missing"; address: string };
 
@@ -31,6 +32,10 @@ export function parseRoute(url: URL): Route {
   if (path === "/queue.html") return { screen: "queue" };
   if (path === "/packages.html") return { screen: "packages" };
   if (path === "/mounts.html") return { screen: "mounts" };
+  if (path === "/workflows.html") {
+    const show = query.get("show");
+    return { screen: "workflows", show: show === "models" || show === "failed" ? show : "inbox" };
+  }
   if (path === "/search.html") {
     return { screen: "search", text: query.get("text") ?? "", path: query.get("path") ?? "", type: query.get("type") ?? "" };
   }
@@ -90,6 +95,11 @@ export function launchesUrl(name: string | null = null): string {
 export function usersUrl(kind: "user" | "group", name: string | null = null): string {
   if (name !== null) return `/users.html/${kind}/${encodeURIComponent(name)}`;
   return kind === "group" ? "/users.html?show=groups" : "/users.html";
+}
+
+/** Returns the address of the inbox, of the models of workflows, or of the steps that failed. */
+export function workflowsUrl(show: "inbox" | "models" | "failed" = "inbox"): string {
+  return show === "inbox" ? "/workflows.html" : `/workflows.html?show=${show}`;
 }
 
 /** Returns the address of a search. */

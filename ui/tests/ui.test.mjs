@@ -7,6 +7,7 @@ import * as queue from "./browser/queue.mjs";
 import * as session from "./browser/session.mjs";
 import * as sites from "./browser/sites.mjs";
 import * as together from "./browser/together.mjs";
+import * as workflows from "./browser/workflows.mjs";
 import { run } from "./harness.mjs";
 
-await run({ ...session, ...sites, ...editor, ...together, ...queue, ...mounts, ...consoles, ...looks });
+await run({ ...session, ...sites, ...editor, ...together, ...queue, ...mounts, ...workflows, ...consoles, ...looks });

@@ -65,6 +65,7 @@ fn author_routes() -> Router<Arc<Instance>> {
         .route("/launches.html/{*name}", get(interface::shell))
         .route("/packages.html", get(interface::shell))
         .route("/mounts.html", get(interface::shell))
+        .route("/workflows.html", get(interface::shell))
         .route("/permissions.html/{*path}", get(interface::shell))
         .route("/search.html", get(interface::shell))
         .route("/users.html", get(interface::shell))

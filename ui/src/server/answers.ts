@@ -475,6 +475,60 @@ export interface Mount {
   last: Pass | null;
 }
 
+/** A model of workflows. */
+export interface WorkflowModel {
+  path: string;
+  /** Absent where the model cannot be read. */
+  title?: string;
+  transient?: boolean;
+  topic?: string;
+  /** Why it starts nothing. */
+  fault?: string;
+}
+
+/** `GET /api/v1/workflows/models` */
+export interface WorkflowModels {
+  models: WorkflowModel[];
+}
+
+/** A step of a workflow that waits for somebody. */
+export interface WorkItem {
+  id: number;
+  workflow: number;
+  /** The path of the model that its instance began with. */
+  model: string;
+  step: string;
+  title: string;
+  type: string;
+  assignee: string | null;
+  started: string;
+  /** What it is about; nothing if whoever asks may not read it. */
+  payload: string | null;
+  /** The steps that may be chosen next. */
+  routes: string[];
+}
+
+/** `GET /api/v1/workflows/inbox` */
+export interface Inbox {
+  items: WorkItem[];
+}
+
+/** A step that was given up. */
+export interface FailedStep {
+  item: number;
+  workflow: number;
+  title: string;
+  payload: string;
+  job: number;
+  reason: string;
+  ended: string | null;
+}
+
+/** `GET /api/v1/workflows/failures` */
+export interface FailedSteps {
+  steps: FailedStep[];
+}
+
 /** `GET /api/v1/assets/mounts` */
 export interface Mounts {
   mounts: Mount[];

@@ -199,6 +199,17 @@ const SCREENS = [
   { name: "search-none", address: "/search.html?text=fary", ready: (page) => page.getByText("Did you mean").waitFor() },
   { name: "search-empty", address: "/search.html", ready: (page) => page.getByText("What are you looking for?").waitFor() },
   { name: "mounts", address: "/mounts.html", ready: (page) => page.getByText("900 files are gone").waitFor() },
+  { name: "workflows", address: "/workflows.html", ready: (page) => page.getByText("Approve the text").waitFor() },
+  { name: "workflows-models", address: "/workflows.html?show=models", ready: (page) => page.getByText("Starts nothing").first().waitFor() },
+  { name: "workflows-failed", address: "/workflows.html?show=failed", ready: (page) => page.getByText("the agent `publish` is disabled").waitFor() },
+  {
+    name: "workflows-complete",
+    address: "/workflows.html",
+    ready: async (page) => {
+      await page.getByRole("button", { name: "Complete" }).first().click();
+      await page.getByLabel("Comment").fill("Reads well.");
+    },
+  },
   { name: "queue", address: "/queue.html", ready: (page) => page.getByText("3 items").waitFor() },
 ];
 

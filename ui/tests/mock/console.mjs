@@ -35,9 +35,37 @@ export function sampleConsole() {
       { name: "deny", allow: false, principal: "ada", privileges: ["jcr:removeNode"], restrictions: { "rep:glob": ["/archive/*"] } },
     ],
     mounts: sampleMounts(),
+    models: sampleModels(),
+    inbox: sampleInbox(),
+    failedSteps: [
+      { item: 91, workflow: 40, title: "Activate", payload: "/content/demo/en/food", job: 512, reason: "the agent `publish` is disabled", ended: ago(5) },
+    ],
     faults: [{ path: "/apps/site/config/org.tympan.assets.Mount-old", message: "the source `/mnt/old` lies in no place that `tympan.toml` allows" }],
     packages: [pack("shop", "site", "1.4", 48_200_000, ago(30)), pack("shop", "site.config", "1.4", 18_300, null)],
   };
+}
+
+function sampleModels() {
+  const model = (name, title, fault) => ({
+    path: `/var/workflow/models/${name}`, title, transient: false, topic: `com/adobe/granite/workflow/job/var/workflow/models/${name}`, ...(fault && { fault }),
+  });
+  return [
+    model("review", "Review", null),
+    model("legacy", "Old approval", "the step `Stamp` of `/var/workflow/models/legacy` names the unknown process `com.example.StampProcess`; known are NoopProcess, LockProcess"),
+    { path: "/conf/global/settings/workflow/models/broken", fault: "the model `/conf/global/settings/workflow/models/broken` has no step of type START" },
+  ];
+}
+
+function sampleInbox() {
+  const item = (id, title, more) => ({
+    id, workflow: id + 1000, model: "/var/workflow/models/review", step: "node1", title, type: "PARTICIPANT", assignee: "content-authors",
+    started: ago(id), payload: "/content/demo/en/trieste", routes: ["node2"], ...more,
+  });
+  return [
+    item(3, "Approve the text", { routes: ["publish", "rework"] }),
+    item(7, "Stamp it", { model: "/var/workflow/models/legacy", payload: "/content/dam/demo/ferry.jpg" }),
+    item(9, "Look at a page", { payload: null, assignee: null }),
+  ];
 }
 
 function sampleMounts() {
@@ -150,6 +178,25 @@ const ENDPOINTS = {
   "POST assets/mounts/resume": (state, query, _, refuse) => {
     mountOf(state, query, refuse).paused = false;
     return json({ changed: true });
+  },
+
+  "GET workflows/models": ({ models }) => json({ models }),
+  "GET workflows/inbox": ({ inbox }) => json({ items: inbox }),
+  "GET workflows/failures": ({ failedSteps }, _, __, refuse) => {
+    if (failedSteps === null) throw refuse(403, "only administrators may see what failed");
+    return json({ steps: failedSteps });
+  },
+  "GET workflows/back": (_, query) => json({ routes: query.get("item") === "3" ? ["write", "collect"] : [] }),
+  "POST workflows/back": (state, query) => json({ item: takeItem(state, query.get("item")) }),
+  "POST workflows/complete": (state, _, { item }) => json({ completed: takeItem(state, item) }),
+  "POST workflows/delegate": (state, _, { item, to }, refuse) => {
+    if (!state.groups.includes(to)) throw refuse(422, `there is no user or group \`${to}\``);
+    state.inbox.find(({ id }) => id === Number(item)).assignee = to;
+    return json({ delegated: Number(item), to });
+  },
+  "POST workflows/restart": (state, query) => {
+    state.failedSteps = state.failedSteps.filter(({ item }) => item !== Number(query.get("item")));
+    return json({ item: Number(query.get("item")) });
   },
 
   "GET branches": (state) => json({ branches: state.branches }),
@@ -309,6 +356,11 @@ const ENDPOINTS = {
     return json({});
   },
 };
+
+function takeItem(state, item) {
+  state.inbox = state.inbox.filter(({ id }) => id !== Number(item));
+  return Number(item);
+}
 
 function mountOf(state, query, refuse) {
   const mount = state.mounts.find((one) => one.name === query.get("name"));

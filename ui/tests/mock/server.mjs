@@ -13,7 +13,7 @@ import { changes, commit, tagOf } from "./feed.mjs";
 
 const DIST = fileURLToPath(new URL("../../dist/", import.meta.url));
 const TYPES = { ".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml" };
-const SCREENS = /^\/(login|sites|editor|queue|versions|permissions|launches|users|packages|mounts|search)\.html(\/|$)/;
+const SCREENS = /^\/(login|sites|editor|queue|versions|permissions|launches|users|packages|mounts|workflows|search)\.html(\/|$)/;
 export const POLICY =
   "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; font-src 'self'; connect-src 'self'; frame-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
 
@@ -257,8 +257,8 @@ async function change(state, url, path, request, response) {
     return sendJson(response, 200, {});
   }
   if (path.startsWith("/api/v1/queue/")) return queueAction(state, nameOf(path), url.searchParams.get("id"), response);
-  const isJson = request.headers["content-type"]?.includes("json");
-  const sent = isJson ? JSON.parse(body) : {};
+  const kind = request.headers["content-type"] ?? "";
+  const sent = kind.includes("json") ? JSON.parse(body) : kind.includes("urlencoded") ? Object.fromEntries(form) : {};
   const refuse = (status, message, facts) => new Refusal(status, message, facts);
   const query = Object.fromEntries(url.searchParams);
   if (path === "/api/v1/packages/build") {

@@ -85,6 +85,8 @@ pub struct WorkItem {
     pub id: i64,
     /// Its instance.
     pub workflow: WorkflowId,
+    /// The path of the model that its instance began with.
+    pub model: String,
     /// The step.
     pub step: String,
     /// What people call the step.
@@ -193,7 +195,7 @@ impl Workflows {
             format!("AND work_item.assignee IN ({})", places(2, names.len()))
         };
         let text = format!(
-            "SELECT work_item.id, workflow, node, work_item.title, kind, assignee, work_item.started, payload, definition \
+            "SELECT work_item.id, workflow, node, work_item.title, kind, assignee, work_item.started, payload, definition, model \
              FROM work_item JOIN workflow ON workflow.id = work_item.workflow \
              WHERE kind = 'PARTICIPANT' AND state = 'RUNNING' {whose} ORDER BY work_item.id LIMIT $1"
         );
@@ -211,7 +213,7 @@ impl Workflows {
     /// If the database fails.
     pub async fn open_steps(&self, id: WorkflowId) -> Result<Vec<WorkItem>> {
         let rows = sqlx::query(
-            "SELECT work_item.id, workflow, node, work_item.title, kind, assignee, work_item.started, payload, definition \
+            "SELECT work_item.id, workflow, node, work_item.title, kind, assignee, work_item.started, payload, definition, model \
              FROM work_item JOIN workflow ON workflow.id = work_item.workflow \
              WHERE workflow = $1 ORDER BY work_item.id",
         )
@@ -418,6 +420,7 @@ fn item_of(row: &AnyRow) -> Result<WorkItem> {
         assignee: row.try_get(5).map_err(database(action))?,
         started: time(row.try_get(6).map_err(database(action))?),
         payload: text(7)?,
+        model: text(9)?,
         routes,
         step,
     })

@@ -58,6 +58,7 @@ pub(super) fn schemas() -> Map<String, Value> {
     let item = object(&[
         ("id", count()),
         ("workflow", count()),
+        ("model", text()),
         ("step", text()),
         ("title", text()),
         ("type", text()),
@@ -78,6 +79,7 @@ pub(super) fn described(item: &WorkItem, seen: &Snapshot) -> Value {
     json!({
         "id": item.id,
         "workflow": item.workflow,
+        "model": item.model,
         "step": item.step,
         "title": item.title,
         "type": item.kind,
