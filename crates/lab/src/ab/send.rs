@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::load::{Crew, Crowd, Load, Step, Turn, User, processors, run};
@@ -143,6 +143,7 @@ impl Ab {
             request: self.request(&url)?,
             tickets: AtomicI64::new(i64::try_from(self.requests).unwrap_or(i64::MAX)),
             gathered: Mutex::default(),
+            length: OnceLock::new(),
             label: format!("{} {}", self.method, url.target),
             strict: self.strict && !self.any_length,
         });
@@ -164,8 +165,9 @@ impl Ab {
             rows: None,
         };
         let results = run(load, &mut ())?;
-        let gathered =
+        let mut gathered =
             std::mem::take(&mut *shared.gathered.lock().unwrap_or_else(PoisonError::into_inner));
+        gathered.length = shared.length.get().copied();
         Ok(AbRun { options: self.clone(), url, gathered, results })
     }
 
@@ -231,6 +233,8 @@ struct Shared {
     request: Request,
     tickets: AtomicI64,
     gathered: Mutex<Gathered>,
+    /// The length of the first answer that any connection received: ab holds all others against it.
+    length: OnceLock<u64>,
     label: String,
     strict: bool,
 }
@@ -266,8 +270,8 @@ impl Bencher {
                 own.body += response.body_bytes;
                 own.non_2xx += u64::from(!(200..300).contains(&response.status));
                 own.kept_alive += u64::from(reply.kept_alive);
-                let length = *own.length.get_or_insert(response.body_bytes);
-                own.other_lengths += u64::from(length != response.body_bytes);
+                let length = self.shared.length.get_or_init(|| response.body_bytes);
+                own.other_lengths += u64::from(*length != response.body_bytes);
                 if own.software.is_empty()
                     && let Some(server) =
                         response.head.as_ref().and_then(|head| head.header("Server"))
@@ -292,15 +296,7 @@ impl Bencher {
     fn hand_over(&mut self) {
         let own = std::mem::take(&mut self.own);
         let mut all = self.shared.gathered.lock().unwrap_or_else(PoisonError::into_inner);
-        if let (Some(first), Some(length)) = (all.length, own.length)
-            && first != length
-        {
-            // Answers that agree with each other, but not with the first answer of the run.
-            all.other_lengths += own.times.len() as u64 - own.other_lengths;
-        } else {
-            all.other_lengths += own.other_lengths;
-        }
-        all.length = all.length.or(own.length);
+        all.other_lengths += own.other_lengths;
         all.times.extend(own.times);
         if all.software.is_empty() {
             all.software = own.software;

@@ -1,7 +1,7 @@
 //! ab's text: printed as ab prints, and read from ab's own pages, old and new.
 
 use tympan_lab::ab::{Ab, parse, parse_all};
-use tympan_testkit::origin::{Answer, Origin};
+use tympan_testkit::origin::{Answer, Gate, Origin};
 
 /// The runs of source 004, as its page gives them.
 const DIARY: &str = include_str!("../data/opencms-tuning.txt");
@@ -102,6 +102,33 @@ fn answers_of_another_length_are_failures_only_where_that_is_asked() {
     let strict = Ab { url, requests: 10, strict: true, ..Ab::default() }.run().unwrap();
     assert_eq!(strict.failed(), 5);
     assert!(strict.to_string().contains("   (Connect: 0, Receive: 0, Length: 5, Exceptions: 0)"));
+}
+
+/// Two connections, each with a first answer of its own length; all but the very first answer differ from it.
+#[test]
+fn lengths_are_held_against_the_first_answer_of_the_run() {
+    let count = std::sync::atomic::AtomicUsize::new(0);
+    let (first_is_received, both_go_on) = (Gate::default(), Gate::default());
+    let origin = Origin::start(move |_| {
+        let turn = count.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        match turn {
+            // The other connection's: it waits until the first has its answer, and asks again.
+            1 => first_is_received.pass(),
+            2 => {
+                first_is_received.open();
+                both_go_on.pass();
+            }
+            3 => both_go_on.open(),
+            _ => {}
+        }
+        Answer::html("x".repeat(5 + turn.min(2)))
+    });
+    let url = format!("http://{}/", origin.addr());
+    let ab = Ab { url, requests: 9, concurrency: 2, strict: true, ..Ab::default() };
+    let run = ab.run().unwrap();
+    let text = run.to_string();
+    assert!(text.contains("Document Length:        5 bytes"), "{text}");
+    assert!(text.contains("   (Connect: 0, Receive: 0, Length: 8, Exceptions: 0)"), "{text}");
 }
 
 #[test]
