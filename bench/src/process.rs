@@ -146,11 +146,10 @@ impl Drop for Process {
 
 /// Returns the address in a line such as `publish listens on http://127.0.0.1:4503`.
 pub(crate) fn address_in(lines: &[String]) -> Outcome<SocketAddr> {
-    let address =
-        lines.iter().find_map(|line| {
-            let (_, url) = line.split_once("listens on ")?;
-            url.trim().split_once("://")?.1.parse().ok()
-        });
+    let address = lines.iter().find_map(|line| {
+        let (_, url) = line.split_once("listens on ")?;
+        url.trim().split_once("://")?.1.parse().ok()
+    });
     address.ok_or_else(|| "the program did not tell its address".into())
 }
 

@@ -45,7 +45,8 @@ pub(super) fn measure(context: &mut Context) -> Outcome<Vec<Figure>> {
     let (named, compared) = site.edit(&content_of(edited), "jcr:title", title)?;
     let two = refresh(&site, &mut cache, &named)?;
     // Written anew with the blanks around it that nothing shows; the record alone would name both pages.
-    let (named, again) = site.edit(&content_of(edited), "text", "  A text that nobody else shows")?;
+    let (named, again) =
+        site.edit(&content_of(edited), "text", "  A text that nobody else shows")?;
     let none = refresh(&site, &mut cache, &named)?;
     let stale = all.iter().filter(|url| site.fetch(url).ok().as_ref() != cache.get(*url)).count();
     let mut figures = vec![

@@ -64,7 +64,10 @@ pub(super) fn measure(context: &mut Context) -> Outcome<Vec<Figure>> {
     std::fs::create_dir_all(&root)?;
     std::fs::write(root.join(PAGE.trim_start_matches('/')), &files.page)?;
     std::fs::write(root.join(PICTURE.trim_start_matches('/')), &files.picture)?;
-    let nginx = Nginx::start(Duty::Secure(&root, [pair.0.as_path(), pair.1.as_path()]), &folder.join("files"))?;
+    let nginx = Nginx::start(
+        Duty::Secure(&root, [pair.0.as_path(), pair.1.as_path()]),
+        &folder.join("files"),
+    )?;
     let ours = Target { address: dispatcher.address, pid: dispatcher.pid() };
     let theirs = Target { address: nginx.address, pid: nginx.pid() };
     for target in [&ours, &theirs] {
@@ -95,8 +98,23 @@ pub(super) fn measure(context: &mut Context) -> Outcome<Vec<Figure>> {
 fn make_certificate(folder: &Path) -> Outcome<(PathBuf, PathBuf)> {
     let (chain, key) = (folder.join("chain.pem"), folder.join("key.pem"));
     let mut command = Command::new("openssl");
-    command.args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]);
-    command.args(["-days", "2", "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"]);
+    command.args([
+        "req",
+        "-x509",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:P-256",
+        "-nodes",
+    ]);
+    command.args([
+        "-days",
+        "2",
+        "-subj",
+        "/CN=localhost",
+        "-addext",
+        "subjectAltName=IP:127.0.0.1",
+    ]);
     command.arg("-out").arg(&chain).arg("-keyout").arg(&key);
     let output = command.output()?;
     if !output.status.success() {
