@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The long fault runs, each printing its count. Usage: scripts/torture.sh [store|search|jobs|render|dispatcher|program]...    (default: all)
+# The long fault runs, each printing its count. Usage: scripts/torture.sh [store|search|jobs|backup|render|dispatcher|program]...    (default: all)
 #   KILLS         processes killed in each test (default: 1,000 of the store, 200 of the index, 300 of job workers, 500 of
 #                 the dispatcher, 100 of the whole program)
 #   POSTGRES_SECONDS  of 64 writers on one database, one of their processes killed (default 60)
@@ -38,7 +38,11 @@ jobs() {
   run "very many jobs" env TYMPAN_JOBS="${JOBS:-100000}" cargo test -p tympan-jobs --test it -- --nocapture queue_many
   run "cuts of workflows" env TYMPAN_CUTS=all cargo test -p tympan-jobs --test it -- --nocapture workflow_cut
   run "kills of workers" env TYMPAN_KILLS="${KILLS:-300}" cargo test -p tympan-jobs --test it -- --nocapture kill
-  run "kills of what works on assets" env TYMPAN_KILLS="${KILLS:-300}" cargo test --test it asset_kills -- --nocapture
+  run "kills of what works on assets" env TYMPAN_KILLS="${KILLS:-300}" cargo test --test it asset_ -- --nocapture
+}
+
+backup() {
+  run "kills of saves and prunes" env TYMPAN_KILLS="${KILLS:-300}" cargo test -p tympan-backup --test it -- --nocapture kill
 }
 
 render() {
@@ -63,11 +67,11 @@ program() {
 }
 
 rooms=("$@")
-[ $# -gt 0 ] || rooms=(store search jobs render dispatcher program)
+[ $# -gt 0 ] || rooms=(store search jobs backup render dispatcher program)
 for room in "${rooms[@]}"; do
   case $room in
-    store|search|jobs|render|dispatcher|program) "$room" ;;
-    *) echo "there is no room \`$room\` here; there are store, search, jobs, render, dispatcher, program" >&2; exit 2 ;;
+    store|search|jobs|backup|render|dispatcher|program) "$room" ;;
+    *) echo "there is no room \`$room\` here; there are store, search, jobs, backup, render, dispatcher, program" >&2; exit 2 ;;
   esac
 done
 [ ${#failed[@]} -eq 0 ] || { echo "torture: FAILED: ${failed[*]}"; exit 1; }

@@ -632,7 +632,7 @@ fn parse_size(text: &str) -> Option<u64> {
     number.checked_mul(factor)
 }
 
-fn parse_span(text: &str) -> Option<Duration> {
+pub(crate) fn parse_span(text: &str) -> Option<Duration> {
     let (number, unit) = split_unit(text)?;
     Some(match unit {
         "ms" => Duration::from_millis(number),

@@ -1,6 +1,7 @@
 //! The words of `tympan backup`.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 
@@ -112,7 +113,12 @@ pub(crate) enum Backup {
     Forget(Forget),
     /// Removes what no snapshot refers to.
     #[command(after_help = "Example: tympan backup prune -r /backup/site")]
-    Prune(VaultArguments),
+    Prune {
+        #[command(flatten)]
+        vault: VaultArguments,
+        #[command(flatten)]
+        grace: Grace,
+    },
     /// Checks the vault.
     #[command(after_help = "Example: tympan backup check -r /backup/site --read-data")]
     Check {
@@ -147,9 +153,14 @@ pub(crate) enum Backup {
     /// Is not there yet.
     #[command(hide = true)]
     Estimate(NotYet),
-    /// Is not there yet.
-    #[command(hide = true)]
-    Stats(NotYet),
+    /// Counts what snapshots would restore, and what they take.
+    #[command(after_help = "Example: tympan backup stats -r /backup/site latest")]
+    Stats {
+        #[command(flatten)]
+        vault: VaultArguments,
+        /// Only these snapshots.
+        snapshots: Vec<String>,
+    },
     /// Is not there yet.
     #[command(hide = true)]
     Tune(NotYet),
@@ -268,6 +279,22 @@ pub(crate) struct Forget {
     /// Removes what no snapshot refers to any more.
     #[arg(long)]
     pub(crate) prune: bool,
+    #[command(flatten)]
+    pub(crate) grace: Grace,
+}
+
+/// How long what nobody needs stays.
+#[derive(Debug, Args)]
+pub(crate) struct Grace {
+    /// Packs that nobody needs are marked, and removed by a prune so much later (`90min`, `23h`). `0s` removes at once,
+    /// which is safe where all who save into the vault take locks, as Tympan and restic do.
+    #[arg(long, value_name = "TIME", default_value = "23h", value_parser = span)]
+    pub(crate) grace: Duration,
+}
+
+fn span(text: &str) -> Result<Duration, String> {
+    let unknown = || format!("`{text}` is no time; write `90min`, `23h` or `0s`");
+    crate::config::parse_span(text).ok_or_else(unknown)
 }
 
 #[derive(Debug, Subcommand)]

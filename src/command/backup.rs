@@ -36,14 +36,14 @@ pub(crate) fn run(command: &Backup) -> Outcome {
         Backup::Restore(arguments) => restore::run(arguments),
         Backup::Verify { vault, snapshot } => restore::verify(vault, snapshot),
         Backup::Forget(arguments) => keep::forget(arguments),
-        Backup::Prune(arguments) => keep::prune(arguments),
+        Backup::Prune { vault, grace } => keep::prune(vault, grace.grace),
         Backup::Check { vault, read_data, read_data_subset } => {
             keep::check(vault, *read_data, read_data_subset.as_deref())
         }
         Backup::Key { vault, command } => key(vault, command),
         Backup::Unlock { vault, remove_all } => unlock(vault, *remove_all),
         Backup::Estimate(_) => not_yet("estimate"),
-        Backup::Stats(_) => not_yet("stats"),
+        Backup::Stats { vault, snapshots } => look::stats(vault, snapshots),
         Backup::Tune(_) => not_yet("tune"),
         Backup::Mount(_) => not_yet("mount"),
     }

@@ -40,6 +40,8 @@ pub struct CheckReport {
     pub packs_read: usize,
     /// Packs that no index lists: what a run left that did not end. They do no harm; a prune removes them.
     pub unlisted_packs: usize,
+    /// Packs that a prune has marked, and a later one removes.
+    pub marked_packs: usize,
     /// What is wrong.
     pub faults: Vec<String>,
 }
@@ -50,9 +52,9 @@ pub struct CheckReport {
 /// If the place cannot be read at all; damage is in the report.
 pub fn check(vault: &Vault, depth: Depth, progress: &Progress) -> Result<CheckReport> {
     let mut report = CheckReport::default();
-    let (index, stored) = load(vault, &mut report)?;
+    let (index, stored, marked) = load(vault, &mut report)?;
     report.packs = stored.len();
-    check_packs(vault, &stored, &mut report)?;
+    check_packs(vault, (&stored, &marked), &mut report)?;
     check_snapshots(vault, &index, &mut report)?;
     let part = |id: &Id| match depth {
         Depth::Structure => false,
@@ -75,9 +77,10 @@ pub fn check(vault: &Vault, depth: Depth, progress: &Progress) -> Result<CheckRe
     Ok(report)
 }
 
-/// Loads all index files that can be read.
-fn load(vault: &Vault, report: &mut CheckReport) -> Result<(Index, Vec<StoredPack>)> {
+/// Loads all index files that can be read: what they list, and which packs are marked.
+fn load(vault: &Vault, report: &mut CheckReport) -> Result<(Index, Vec<StoredPack>, HashSet<Id>)> {
     let (mut index, mut stored) = (Index::default(), HashMap::new());
+    let mut marked = HashSet::new();
     for (id, _) in vault.list(FileKind::Index)? {
         match vault.read_json::<StoredIndex>(FileKind::Index, &id) {
             Ok(file) => {
@@ -85,6 +88,7 @@ fn load(vault: &Vault, report: &mut CheckReport) -> Result<(Index, Vec<StoredPac
                     index.add(&pack);
                     stored.entry(pack.id).or_insert(pack);
                 }
+                marked.extend(file.packs_to_delete.iter().map(|pack| pack.id));
             }
             Err(error @ (Error::Damaged { .. } | Error::Backend { .. })) => {
                 report.faults.push(crate::chain(&error));
@@ -92,10 +96,15 @@ fn load(vault: &Vault, report: &mut CheckReport) -> Result<(Index, Vec<StoredPac
             Err(error) => return Err(error),
         }
     }
-    Ok((index, stored.into_values().collect()))
+    marked.retain(|id| !stored.contains_key(id));
+    Ok((index, stored.into_values().collect(), marked))
 }
 
-fn check_packs(vault: &Vault, stored: &[StoredPack], report: &mut CheckReport) -> Result<()> {
+fn check_packs(
+    vault: &Vault,
+    (stored, marked): (&[StoredPack], &HashSet<Id>),
+    report: &mut CheckReport,
+) -> Result<()> {
     let there: HashMap<Id, u64> = vault.list(FileKind::Pack)?.into_iter().collect();
     for pack in stored {
         let blobs: u64 = pack.blobs.iter().map(|blob| u64::from(blob.length)).sum();
@@ -111,7 +120,9 @@ fn check_packs(vault: &Vault, stored: &[StoredPack], report: &mut CheckReport) -
         }
     }
     let listed: HashSet<&Id> = stored.iter().map(|pack| &pack.id).collect();
-    report.unlisted_packs = there.keys().filter(|id| !listed.contains(id)).count();
+    let unlisted = there.keys().filter(|id| !listed.contains(id));
+    let (marked, unlisted): (Vec<&Id>, Vec<&Id>) = unlisted.partition(|id| marked.contains(id));
+    (report.marked_packs, report.unlisted_packs) = (marked.len(), unlisted.len());
     Ok(())
 }
 

@@ -124,6 +124,12 @@ pub enum Error {
         /// What the system said.
         source: io::Error,
     },
+    /// The vault lacks what its snapshots refer to, so that nothing is removed from it.
+    #[error("{fault}; nothing is removed from a damaged vault: run `tympan backup check`")]
+    DamagedVault {
+        /// What is lacking.
+        fault: String,
+    },
     /// A request that cannot be carried out as it stands.
     #[error("{0}")]
     Refused(String),

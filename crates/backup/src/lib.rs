@@ -5,7 +5,7 @@
 //!
 //! Invariants
 //! * What a snapshot refers to is durable before the snapshot is: pieces, then the index, then the snapshot.
-//! * Nothing is removed from a vault except under an exclusive lock, which restic honors too.
+//! * Nothing is removed from a vault except under an exclusive lock, which restic honors too; packs are marked before.
 //! * What comes out of a vault has the hash it is named by.
 //!
 //! Not here: passwords' origin, the command line, how content looks to people.
@@ -23,6 +23,7 @@ mod restore;
 mod save;
 mod seal;
 mod source;
+mod stats;
 mod vault;
 mod verify;
 
@@ -33,7 +34,7 @@ pub use error::{Error, Result};
 pub use forget::{Keep, Reason, choose};
 pub use id::Id;
 pub use look::{Change, Difference, diff, dump, find_path, walk};
-pub use prune::{Pruned, prune};
+pub use prune::{PruneOptions, Pruned, prune};
 pub use restore::{Existing, RestoreOptions, Restored, restore};
 pub use save::{Fault, Parent, Progress, SaveOptions, Saved, Session};
 pub use source::directory::save_directories;
@@ -41,6 +42,7 @@ pub use source::exclude::Excludes;
 pub use source::repository::{
     Imported, RepositorySource, import_folder, import_snapshot, save_repository,
 };
+pub use stats::{Stats, stats};
 pub use vault::index::Index;
 pub use vault::lock::{Lock, LockMode, Unlock};
 pub use vault::node::{Attribute, Node, NodeKind, Time, Tree};

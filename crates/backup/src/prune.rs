@@ -2,13 +2,21 @@
 //!
 //! In: a vault under an exclusive lock. Out: the same snapshots, fewer packs.
 //!
+//! A pack that nobody needs is marked first, in an index, under rustic's name `packs_to_delete`. It goes in a later
+//! prune, when its grace is over. So a writer that takes no locks, or lost its own, may still refer to a marked pack for
+//! that long: the next prune finds that it is needed and takes the mark away.
+//!
 //! Invariants, at any instant, also of a crash
 //! * Whatever a snapshot refers to is in a pack that is there and that an index lists.
 //! * The order is: packs with what is kept of partly used ones, the new index, then the old index goes, then packs.
-//! * Nothing is removed if anything that a snapshot refers to cannot be found.
+//! * Only index files that were read go; one that somebody wrote meanwhile stays.
+//! * Nothing is removed if anything that a snapshot refers to cannot be found, or the lock is not confirmed.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
 
 use crate::backend::FileKind;
 use crate::error::{Error, Result};
@@ -16,15 +24,26 @@ use crate::id::Id;
 use crate::look::walk_trees;
 use crate::save::Progress;
 use crate::vault::Vault;
-use crate::vault::index::{BlobKind, Index, StoredBlob, StoredIndex, StoredPack};
+use crate::vault::index::{BlobKind, Index, MarkedPack, StoredBlob, StoredIndex, StoredPack};
 use crate::vault::lock::Lock;
-use crate::vault::write::Writer;
+use crate::vault::write::{Listed, Writer};
 
 /// A vault may hold one part of so many that nobody needs, before packs are rewritten.
 const UNUSED_PART: u64 = 20;
 const INDEX_BLOBS: usize = 50_000;
+/// Packs that are removed between two looks at the lock.
+const REMOVED_AT_ONCE: usize = 64;
 
-/// What a prune did, or would do.
+/// How to prune.
+#[derive(Clone, Copy, Debug)]
+pub struct PruneOptions {
+    /// How long a pack stays after it was marked; zero removes at once what nobody needs.
+    pub grace: Duration,
+    /// The time now.
+    pub now: Timestamp,
+}
+
+/// What a prune did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pruned {
     /// Packs that were removed.
@@ -35,6 +54,12 @@ pub struct Pruned {
     pub freed_bytes: u64,
     /// Bytes that nobody needs and that stay, as rewriting their packs is not worth it yet.
     pub unused_bytes: u64,
+    /// Packs that are marked, and go when their grace is over.
+    pub marked_packs: usize,
+    /// Their bytes.
+    pub marked_bytes: u64,
+    /// Packs whose mark was taken away, as a snapshot needs them.
+    pub recovered_packs: usize,
 }
 
 /// A pack, and which of its blobs are needed from it.
@@ -44,50 +69,82 @@ struct Judged {
     unused: u64,
 }
 
-/// Removes what no snapshot refers to. `lock` is exclusive.
+/// What the index says after a prune.
+#[derive(Default)]
+struct Next {
+    packs: Vec<StoredPack>,
+    marks: Vec<MarkedPack>,
+}
+
+/// Marks what no snapshot refers to, and removes what was marked long enough ago. `lock` is exclusive.
 ///
 /// # Errors
-/// [`Error::Refused`] if the vault is damaged, or a failed read or write; nothing that is needed is gone then.
-pub fn prune(vault: &Arc<Vault>, lock: &Lock, progress: &Progress) -> Result<Pruned> {
-    let index = Index::load(vault)?;
-    let needed = needed(vault, &index)?;
-    let there: HashMap<Id, u64> = vault.list(FileKind::Pack)?.into_iter().collect();
-    let judged = judge(vault, &index, needed)?;
-    if let Some(lost) =
-        judged.iter().find(|one| !one.kept.is_empty() && !there.contains_key(&one.pack.id))
-    {
-        return Err(Error::Refused(format!(
-            "the pack `{}` is needed and not there; nothing is removed from a damaged vault: run `tympan backup check`",
-            lost.pack.id
-        )));
+/// [`Error::DamagedVault`] if something is lacking that is needed, or a failed read or write; nothing that is needed is
+/// gone then.
+pub fn prune(
+    vault: &Arc<Vault>,
+    lock: &Lock,
+    options: &PruneOptions,
+    progress: &Progress,
+) -> Result<Pruned> {
+    let (mut index, marked) = Index::load_with_marks(vault)?;
+    for pack in &marked {
+        index.add(&StoredPack { id: pack.id, blobs: pack.blobs.clone() });
     }
-    let listed: HashSet<Id> = judged.iter().map(|one| one.pack.id).collect();
-    let (whole, rest): (Vec<Judged>, Vec<Judged>) =
-        judged.into_iter().partition(|one| one.unused == 0 && !one.kept.is_empty());
-    let (gone, partly): (Vec<Judged>, Vec<Judged>) =
-        rest.into_iter().partition(|one| one.kept.is_empty());
+    let mut needed = needed(vault, &index)?;
+    let there: HashMap<Id, u64> = vault.list(FileKind::Pack)?.into_iter().collect();
+    let mut judged = judge(vault, &index, &mut needed)?;
+    let (recovered, marked) = recover(marked, &mut needed);
+    let mut pruned = Pruned { recovered_packs: recovered.len(), ..Pruned::default() };
+    judged.extend(recovered);
+    let is_lost = |one: &&Judged| !one.kept.is_empty() && !there.contains_key(&one.pack.id);
+    if let Some(lost) = judged.iter().find(is_lost) {
+        let fault = format!("the pack `{}` is needed and not there", lost.pack.id);
+        return Err(Error::DamagedVault { fault });
+    }
+    let mut unlisted: HashSet<Id> = there.keys().copied().collect();
+    for id in judged.iter().map(|one| &one.pack.id).chain(marked.iter().map(|pack| &pack.id)) {
+        unlisted.remove(id);
+    }
+
+    let (gone, kept): (Vec<Judged>, Vec<Judged>) =
+        judged.into_iter().partition(|one| one.kept.is_empty());
+    let (whole, partly): (Vec<Judged>, Vec<Judged>) =
+        kept.into_iter().partition(|one| one.unused == 0);
     let (rewritten, left) = worth_rewriting(&whole, partly);
-    let mut pruned = Pruned {
-        removed_packs: gone.len() + rewritten.len(),
-        rewritten_packs: rewritten.len(),
-        unused_bytes: left.iter().map(|one| one.unused).sum(),
-        ..Pruned::default()
+    pruned.rewritten_packs = rewritten.len();
+    pruned.unused_bytes = left.iter().map(|one| one.unused).sum();
+
+    let time = options.now.to_string();
+    let mark = |id: Id, blobs: Vec<StoredBlob>| {
+        let size = there.get(&id).and_then(|length| u32::try_from(*length).ok());
+        MarkedPack { id, blobs, time: Some(time.clone()), size }
     };
-    let unlisted: Vec<Id> = there.keys().filter(|id| !listed.contains(id)).copied().collect();
-    pruned.removed_packs += unlisted.len();
-    if gone.is_empty() && rewritten.is_empty() {
-        lock.confirm()?;
-        remove_packs(vault, &unlisted, (&there, progress), &mut pruned)?;
+    let obsolete: HashSet<Id> = gone.iter().chain(&rewritten).map(|one| one.pack.id).collect();
+    let before = marked.iter().filter(|pack| marked_at(pack, options.now).is_some()).count();
+    let mut marks: Vec<MarkedPack> =
+        marked.into_iter().map(|pack| with_time(pack, options.now)).collect();
+    for one in gone.iter().chain(&rewritten) {
+        marks.push(mark(one.pack.id, one.pack.blobs.clone()));
+    }
+    marks.extend(unlisted.into_iter().map(|id| mark(id, Vec::new())));
+    let is_new = marks.len() > before || !obsolete.is_empty() || pruned.recovered_packs > 0;
+    marks.retain(|pack| there.contains_key(&pack.id));
+    let (expired, marks): (Vec<MarkedPack>, Vec<MarkedPack>) =
+        marks.into_iter().partition(|pack| is_over(pack, options));
+    pruned.marked_packs = marks.len();
+    pruned.marked_bytes = marks.iter().filter_map(|pack| there.get(&pack.id)).sum();
+    if !is_new && marks.len() == before {
         return Ok(pruned);
     }
-    let mut packs: Vec<StoredPack> = whole.into_iter().chain(left).map(|one| one.pack).collect();
-    let (written, new) = rewrite(vault, lock, &rewritten, progress)?;
-    packs.extend(new);
-    replace_index(vault, lock, &index, packs)?;
-    lock.confirm()?;
-    let mut removed: Vec<Id> = gone.iter().chain(&rewritten).map(|one| one.pack.id).collect();
-    removed.extend(unlisted);
-    remove_packs(vault, &removed, (&there, progress), &mut pruned)?;
+
+    let packs = whole.into_iter().chain(left).map(|one| one.pack).collect();
+    let mut next = Next { packs, marks };
+    let (written, listed) = rewrite(vault, lock, &rewritten, progress)?;
+    next.packs.extend(listed.packs);
+    replace_index(vault, lock, index.files().iter().chain(&listed.files), next)?;
+    let expired: Vec<Id> = expired.iter().map(|pack| pack.id).collect();
+    remove_packs((vault, lock), &expired, (&there, progress), &mut pruned)?;
     pruned.freed_bytes = pruned.freed_bytes.saturating_sub(written);
     Ok(pruned)
 }
@@ -104,31 +161,75 @@ fn needed(vault: &Vault, index: &Index) -> Result<HashSet<(BlobKind, Id)>> {
         Ok(())
     })?;
     if let Some((kind, id)) = needed.iter().find(|(kind, id)| !index.contains(*kind, id)) {
-        return Err(Error::Refused(format!(
-            "a snapshot refers to the {} `{id}`, which is not in the vault; nothing is removed from a damaged vault: \
-             run `tympan backup check`",
-            kind.name()
-        )));
+        let fault =
+            format!("a snapshot refers to the {} `{id}`, which is not in the vault", kind.name());
+        return Err(Error::DamagedVault { fault });
     }
     Ok(needed)
 }
 
-/// Tells for each pack what is needed from it; what several packs hold is needed from one of them.
-fn judge(vault: &Vault, index: &Index, mut needed: HashSet<(BlobKind, Id)>) -> Result<Vec<Judged>> {
+/// Tells for each pack what is needed from it; what several packs hold is needed from one of them, and is not in
+/// `needed` any more.
+fn judge(
+    vault: &Vault,
+    index: &Index,
+    needed: &mut HashSet<(BlobKind, Id)>,
+) -> Result<Vec<Judged>> {
     let mut judged = Vec::new();
     let mut seen = HashSet::new();
     for file in index.files() {
         for pack in vault.read_json::<StoredIndex>(FileKind::Index, file)?.packs {
-            if !seen.insert(pack.id) {
-                continue;
+            if seen.insert(pack.id) {
+                judged.push(judge_pack(pack, needed));
             }
-            let (kept, unused): (Vec<StoredBlob>, Vec<StoredBlob>) =
-                pack.blobs.iter().cloned().partition(|blob| needed.remove(&(blob.kind, blob.id)));
-            let unused = unused.iter().map(|blob| u64::from(blob.length)).sum();
-            judged.push(Judged { pack, kept, unused });
         }
     }
     Ok(judged)
+}
+
+fn judge_pack(pack: StoredPack, needed: &mut HashSet<(BlobKind, Id)>) -> Judged {
+    let (kept, unused): (Vec<StoredBlob>, Vec<StoredBlob>) =
+        pack.blobs.iter().cloned().partition(|blob| needed.remove(&(blob.kind, blob.id)));
+    let unused = unused.iter().map(|blob| u64::from(blob.length)).sum();
+    Judged { pack, kept, unused }
+}
+
+/// Takes the mark from packs that are needed after all.
+fn recover(
+    marked: Vec<MarkedPack>,
+    needed: &mut HashSet<(BlobKind, Id)>,
+) -> (Vec<Judged>, Vec<MarkedPack>) {
+    let mut recovered = Vec::new();
+    let mut left = Vec::new();
+    for pack in marked {
+        let stored = StoredPack { id: pack.id, blobs: pack.blobs.clone() };
+        let judged = judge_pack(stored, needed);
+        if judged.kept.is_empty() {
+            left.push(pack);
+        } else {
+            recovered.push(judged);
+        }
+    }
+    (recovered, left)
+}
+
+/// Returns when a pack was marked; nothing if that cannot be told, or lies ahead.
+fn marked_at(pack: &MarkedPack, now: Timestamp) -> Option<Timestamp> {
+    let time: Timestamp = pack.time.as_deref()?.parse().ok()?;
+    (time <= now).then_some(time)
+}
+
+/// Gives a mark without a time, or with one that lies ahead, the present one: it must neither go at once nor stay forever.
+fn with_time(pack: MarkedPack, now: Timestamp) -> MarkedPack {
+    match marked_at(&pack, now) {
+        Some(_) => pack,
+        None => MarkedPack { time: Some(now.to_string()), ..pack },
+    }
+}
+
+fn is_over(pack: &MarkedPack, options: &PruneOptions) -> bool {
+    marked_at(pack, options.now)
+        .is_some_and(|time| options.now.duration_since(time).unsigned_abs() >= options.grace)
 }
 
 /// Chooses the packs to rewrite: those with the most unused bytes, until little enough is left.
@@ -156,7 +257,7 @@ fn rewrite(
     lock: &Lock,
     packs: &[Judged],
     progress: &Progress,
-) -> Result<(u64, Vec<StoredPack>)> {
+) -> Result<(u64, Listed)> {
     let writer = Writer::new(vault, &Arc::default(), lock);
     for one in packs {
         progress.go_on()?;
@@ -175,16 +276,21 @@ fn rewrite(
         }
         progress.add(1, bytes.len() as u64);
     }
-    let (written, packs) = writer.finish(lock)?;
-    Ok((written.stored_bytes, packs))
+    let (written, listed) = writer.finish(lock)?;
+    Ok((written.stored_bytes, listed))
 }
 
-/// Writes an index of these packs, then removes the one before.
-fn replace_index(vault: &Vault, lock: &Lock, old: &Index, packs: Vec<StoredPack>) -> Result<()> {
+/// Writes the new index, then removes the files of the one before.
+fn replace_index<'a>(
+    vault: &Vault,
+    lock: &Lock,
+    old: impl Iterator<Item = &'a Id>,
+    next: Next,
+) -> Result<()> {
     let mut kept = HashSet::new();
-    let mut file = StoredIndex::default();
-    let mut blobs = 0;
-    for pack in packs {
+    let mut file = StoredIndex { packs: Vec::new(), packs_to_delete: next.marks };
+    let mut blobs: usize = file.packs_to_delete.iter().map(|pack| pack.blobs.len()).sum();
+    for pack in next.packs {
         blobs += pack.blobs.len();
         file.packs.push(pack);
         if blobs >= INDEX_BLOBS {
@@ -192,29 +298,30 @@ fn replace_index(vault: &Vault, lock: &Lock, old: &Index, packs: Vec<StoredPack>
             blobs = 0;
         }
     }
-    if !file.packs.is_empty() {
+    if !file.packs.is_empty() || !file.packs_to_delete.is_empty() {
         kept.insert(vault.write_json(FileKind::Index, &file)?);
     }
     lock.confirm()?;
-    let mut obsolete: Vec<Id> =
-        vault.list(FileKind::Index)?.into_iter().map(|(id, _)| id).collect();
-    obsolete.retain(|id| !kept.contains(id));
-    for id in old.files().iter().chain(obsolete.iter().filter(|id| !old.files().contains(id))) {
+    for id in old.filter(|id| !kept.contains(id)) {
         vault.remove(FileKind::Index, id)?;
     }
     Ok(())
 }
 
 fn remove_packs(
-    vault: &Vault,
+    (vault, lock): (&Vault, &Lock),
     packs: &[Id],
     (there, progress): (&HashMap<Id, u64>, &Progress),
     pruned: &mut Pruned,
 ) -> Result<()> {
-    for id in packs {
-        progress.go_on()?;
-        vault.remove(FileKind::Pack, id)?;
-        pruned.freed_bytes += there.get(id).copied().unwrap_or(0);
+    for some in packs.chunks(REMOVED_AT_ONCE) {
+        lock.confirm()?;
+        for id in some {
+            progress.go_on()?;
+            vault.remove(FileKind::Pack, id)?;
+            pruned.removed_packs += 1;
+            pruned.freed_bytes += there.get(id).copied().unwrap_or(0);
+        }
     }
     Ok(())
 }

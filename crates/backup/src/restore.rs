@@ -29,7 +29,7 @@ use crate::id::Id;
 use crate::save::{Fault, Faults, Progress};
 use crate::vault::Vault;
 use crate::vault::index::{BlobKind, Index};
-use crate::vault::node::{Node, NodeKind, Tree, go_mode};
+use crate::vault::node::{Attribute, Node, NodeKind, Tree, go_mode};
 
 /// What happens where something is in the way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -201,12 +201,20 @@ impl Restorer<'_> {
         Ok(())
     }
 
+    /// Gives what was opened all that was known about it; what is refused keeps nothing else from being tried.
     fn describe(&self, opened: BorrowedFd<'_>, node: &Node) -> io::Result<()> {
-        self.own(opened, node)?;
-        rustix::fs::fchmod(opened, mode_of(node))?;
-        set_attributes(opened, node)?;
-        rustix::fs::futimens(opened, &times_of(node))?;
-        Ok(())
+        let owned = self.own(opened, node);
+        let mut mode = mode_of(node);
+        if owned.is_err() {
+            // Rights of an owner that it does not have.
+            mode = mode & Mode::from_raw_mode(0o1777);
+        }
+        let tried = [
+            rustix::fs::fchmod(opened, mode).map_err(Into::into),
+            set_attributes(opened, node),
+            rustix::fs::futimens(opened, &times_of(node)).map_err(Into::into),
+        ];
+        tried.into_iter().fold(owned, Result::and)
     }
 
     fn own(&self, file: BorrowedFd<'_>, node: &Node) -> io::Result<()> {
@@ -248,11 +256,7 @@ impl Restorer<'_> {
     fn describe_file(&self, folder: BorrowedFd<'_>, node: &Node) -> io::Result<()> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = rustix::fs::openat(folder, node.name.as_slice(), flags, Mode::empty())?;
-        self.own(file.as_fd(), node)?;
-        rustix::fs::fchmod(&file, mode_of(node))?;
-        set_attributes(file.as_fd(), node)?;
-        rustix::fs::futimens(&file, &times_of(node))?;
-        Ok(())
+        self.describe(file.as_fd(), node)
     }
 
     /// Tells whether a file has the length and time that it should have.
@@ -413,21 +417,17 @@ fn times_of(node: &Node) -> Timestamps {
     Timestamps { last_access: access, last_modification: time }
 }
 
+/// Sets all attributes that can be; the first failure is returned.
 fn set_attributes(file: BorrowedFd<'_>, node: &Node) -> io::Result<()> {
-    for attribute in &node.extended_attributes {
-        let set = rustix::fs::fsetxattr(
-            file,
-            attribute.name.as_str(),
-            &attribute.value,
-            XattrFlags::empty(),
-        );
-        match set {
+    let set = |attribute: &Attribute| {
+        let Attribute { name, value } = attribute;
+        match rustix::fs::fsetxattr(file, name.as_str(), value, XattrFlags::empty()) {
             // The target's file system has none, or the attribute is one that only the system sets.
-            Err(Errno::OPNOTSUPP | Errno::PERM) => {}
-            set => set?,
+            Err(Errno::OPNOTSUPP | Errno::PERM) => Ok(()),
+            set => set.map_err(Into::into),
         }
-    }
-    Ok(())
+    };
+    node.extended_attributes.iter().map(set).fold(Ok(()), Result::and)
 }
 
 /// Writes a file of a vault to a stream.

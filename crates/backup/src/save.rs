@@ -154,21 +154,18 @@ impl<'a> Session<'a> {
         Self { vault, index, lock, progress }
     }
 
-    /// Finds the snapshot that a save of these paths is compared with.
+    /// Finds the last snapshot of these paths that fits: the one that a save is compared with.
     pub(crate) fn parent(
         &self,
         options: &SaveOptions,
         paths: &[String],
+        fits: fn(&Snapshot) -> bool,
     ) -> Result<Option<Snapshot>> {
+        let is_like =
+            |one: &Snapshot| one.hostname == options.who.host && one.paths == paths && fits(one);
         match options.parent {
             Parent::Nothing => Ok(None),
-            Parent::Latest => {
-                let mut snapshots = self.vault.snapshots()?;
-                snapshots.retain(|one| {
-                    one.hostname == options.who.host && one.paths == paths && !one.is_incomplete()
-                });
-                Ok(snapshots.pop())
-            }
+            Parent::Latest => Ok(self.vault.usable_snapshots()?.into_iter().rfind(is_like)),
         }
     }
 

@@ -2,9 +2,10 @@
 
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::json;
-use tympan_backup::{Depth, Keep, LockMode, Progress, Snapshot, choose};
+use tympan_backup::{Depth, Id, Keep, LockMode, Progress, PruneOptions, Snapshot, choose};
 
 use super::{Watch, failed, open};
 use crate::args::backup::{Forget, VaultArguments};
@@ -16,9 +17,11 @@ pub(super) fn forget(arguments: &Forget) -> Outcome {
     let opened = open::open(&arguments.vault)?;
     let mode = if arguments.dry_run { LockMode::Shared } else { LockMode::Exclusive };
     let lock = opened.lock(mode)?;
-    let snapshots = opened.vault.snapshots().map_err(failed)?;
+    let (snapshots, faults) = opened.vault.readable_snapshots().map_err(failed)?;
     let json = arguments.vault.json;
-    let mut gone: Vec<Snapshot> = Vec::new();
+    // By what they are called: a damaged one says nothing else.
+    let mut gone: Vec<(Id, String)> = Vec::new();
+    let named = |one: &Snapshot| (one.id, format!("{} of {}", one.id.short(), one.time));
     if let Some(rule) = &arguments.keep {
         let mut keep = Keep::parse(rule).map_err(failed)?;
         keep.tags.clone_from(&arguments.keep_tag);
@@ -27,27 +30,33 @@ pub(super) fn forget(arguments: &Forget) -> Outcome {
                 "the rule keeps nothing in particular; write `--keep 7d,4w,12m`",
             ));
         }
+        // A rule must not count without those that cannot be read.
+        if let Some(fault) = faults.into_iter().next() {
+            return Err(failed(fault));
+        }
         let chosen = choose(&snapshots, &keep);
         gone.extend(
-            chosen.iter().filter(|(_, reasons)| reasons.is_empty()).map(|(one, _)| (*one).clone()),
+            chosen.iter().filter(|(_, reasons)| reasons.is_empty()).map(|(one, _)| named(one)),
         );
     }
     for name in &arguments.snapshots {
-        gone.push(opened.vault.find_snapshot(name).map_err(failed)?);
+        let id = opened.vault.find_snapshot_id(name).map_err(failed)?;
+        let known = snapshots.iter().find(|one| one.id == id);
+        gone.push(known.map_or_else(|| (id, format!("{}, which is damaged", id.short())), named));
     }
-    for snapshot in &gone {
+    for (id, words) in &gone {
         if !arguments.dry_run {
             lock.confirm().map_err(failed)?;
-            opened.vault.forget(&snapshot.id).map_err(failed)?;
+            opened.vault.forget(id).map_err(failed)?;
         }
         if json {
             say!(
                 "{}",
-                json!({ "message_type": "forgotten", "id": snapshot.id.to_string(), "dry_run": arguments.dry_run })
+                json!({ "message_type": "forgotten", "id": id.to_string(), "dry_run": arguments.dry_run })
             );
         } else {
             let verb = if arguments.dry_run { "would forget" } else { "forgot" };
-            say!("{verb} {} of {}", snapshot.id.short(), snapshot.time);
+            say!("{verb} {words}");
         }
     }
     if !json {
@@ -58,23 +67,29 @@ pub(super) fn forget(arguments: &Forget) -> Outcome {
         );
     }
     if arguments.prune && !arguments.dry_run {
-        prune_under(&opened, &lock, json)?;
+        prune_under(&opened, &lock, arguments.grace.grace, json)?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// Removes what no snapshot refers to.
-pub(super) fn prune(arguments: &VaultArguments) -> Outcome {
+pub(super) fn prune(arguments: &VaultArguments, grace: Duration) -> Outcome {
     let opened = open::open(arguments)?;
     let lock = opened.lock(LockMode::Exclusive)?;
-    prune_under(&opened, &lock, arguments.json)?;
+    prune_under(&opened, &lock, grace, arguments.json)?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn prune_under(opened: &open::Opened, lock: &tympan_backup::Lock, json: bool) -> Result<(), Fault> {
+fn prune_under(
+    opened: &open::Opened,
+    lock: &tympan_backup::Lock,
+    grace: Duration,
+    json: bool,
+) -> Result<(), Fault> {
     let progress = Arc::new(Progress::default());
     let watch = Watch::begin(&progress);
-    let pruned = tympan_backup::prune(&opened.vault, lock, &progress).map_err(failed)?;
+    let options = PruneOptions { grace, now: open::now() };
+    let pruned = tympan_backup::prune(&opened.vault, lock, &options, &progress).map_err(failed)?;
     drop(watch);
     if json {
         say!(
@@ -82,15 +97,28 @@ fn prune_under(opened: &open::Opened, lock: &tympan_backup::Lock, json: bool) ->
             json!({
                 "message_type": "pruned", "removed_packs": pruned.removed_packs, "rewritten_packs": pruned.rewritten_packs,
                 "freed_bytes": pruned.freed_bytes, "unused_bytes": pruned.unused_bytes,
+                "marked_packs": pruned.marked_packs, "marked_bytes": pruned.marked_bytes,
+                "recovered_packs": pruned.recovered_packs,
             })
         );
     } else {
         say!(
-            "removed {} packs, of which {} were needed in part and written anew; freed {}",
+            "removed {} packs; freed {}; {} were needed in part and written anew",
             pruned.removed_packs,
-            pruned.rewritten_packs,
-            indicatif::HumanBytes(pruned.freed_bytes)
+            indicatif::HumanBytes(pruned.freed_bytes),
+            pruned.rewritten_packs
         );
+        if pruned.marked_packs > 0 {
+            say!(
+                "{} packs, {}, are marked: a prune removes them when they have been for {}",
+                pruned.marked_packs,
+                indicatif::HumanBytes(pruned.marked_bytes),
+                indicatif::HumanDuration(grace)
+            );
+        }
+        if pruned.recovered_packs > 0 {
+            say!("{} marked packs are needed after all and stay", pruned.recovered_packs);
+        }
     }
     Ok(())
 }
@@ -120,7 +148,7 @@ pub(super) fn check(arguments: &VaultArguments, read_data: bool, subset: Option<
             "{}",
             json!({
                 "snapshots": report.snapshots, "packs": report.packs, "packs_read": report.packs_read,
-                "unlisted_packs": report.unlisted_packs, "faults": report.faults,
+                "unlisted_packs": report.unlisted_packs, "marked_packs": report.marked_packs, "faults": report.faults,
             })
         );
     } else {
@@ -128,11 +156,12 @@ pub(super) fn check(arguments: &VaultArguments, read_data: bool, subset: Option<
             say!("{fault}");
         }
         say!(
-            "{} snapshots, {} packs, {} of them read, {} left over by runs that did not end; {} faults",
+            "{} snapshots, {} packs, {} of them read, {} left over by runs that did not end, {} marked for removal; {} faults",
             report.snapshots,
             report.packs,
             report.packs_read,
             report.unlisted_packs,
+            report.marked_packs,
             report.faults.len()
         );
     }

@@ -13,7 +13,8 @@ use crate::say;
 /// Lists the snapshots.
 pub(super) fn list(arguments: &VaultArguments) -> Outcome {
     let vault = open::open(arguments)?.vault;
-    for snapshot in vault.snapshots().map_err(failed)? {
+    let (snapshots, faults) = vault.readable_snapshots().map_err(failed)?;
+    for snapshot in snapshots {
         if arguments.json {
             say!("{}", json_of(&snapshot));
             continue;
@@ -23,6 +24,39 @@ pub(super) fn list(arguments: &VaultArguments) -> Outcome {
         let tags: String = tags.map(|tag| format!(" [{tag}]")).collect();
         say!("{} {time} {hostname} {}{tags}", id.short(), paths.join(", "));
     }
+    faults.into_iter().next().map_or(Ok(ExitCode::SUCCESS), |fault| Err(failed(fault)))
+}
+
+/// Counts what snapshots hold, and what the vault does.
+pub(super) fn stats(arguments: &VaultArguments, names: &[String]) -> Outcome {
+    let (vault, index) = load(arguments)?;
+    let snapshots = if names.is_empty() {
+        vault.snapshots().map_err(failed)?
+    } else {
+        let found = names.iter().map(|name| vault.find_snapshot(name));
+        found.collect::<Result<Vec<Snapshot>, _>>().map_err(failed)?
+    };
+    let stats = tympan_backup::stats((&vault, &index), &snapshots).map_err(failed)?;
+    if arguments.json {
+        say!("{}", serde_json::to_string(&stats).unwrap_or_default());
+        return Ok(ExitCode::SUCCESS);
+    }
+    let bytes = indicatif::HumanBytes;
+    say!(
+        "{} snapshots would restore {} items, {}",
+        stats.snapshots,
+        stats.items,
+        bytes(stats.restored_bytes)
+    );
+    say!(
+        "the vault holds {} pieces and {} folders, {}, stored in {}: {:.2} to 1",
+        stats.pieces,
+        stats.folders,
+        bytes(stats.plain_bytes),
+        bytes(stats.stored_bytes),
+        stats.compression()
+    );
+    say!("{} packs take {}", stats.packs, bytes(stats.pack_bytes));
     Ok(ExitCode::SUCCESS)
 }
 

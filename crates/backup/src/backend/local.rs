@@ -3,16 +3,21 @@
 //! Invariants
 //! * A file is written under a name of its own in `tmp`, synced, renamed, and its folder synced: after a loss of power
 //!   it is whole or absent.
+//! * A file system that cannot sync folders, lock files or take away the right to write, as some network file systems,
+//!   is told about once and holds a vault all the same.
 //! * What a crash left in `tmp` is removed by a later run: its writer held a lock on it, which nobody holds any more.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
 use rustix::fs::FlockOperation;
+use rustix::io::Errno;
+use tracing::warn;
 
 use super::{Backend, FileKind};
 use crate::id::Id;
@@ -29,13 +34,35 @@ pub struct LocalBackend {
     dir: PathBuf,
     /// The packs read last, newest at the end.
     open: Mutex<Vec<(Id, std::sync::Arc<File>)>>,
+    /// How a folder is synced; a test has another way.
+    sync: fn(&Path) -> io::Result<()>,
+    /// Whether it was told that folders cannot be synced.
+    is_warned: AtomicBool,
 }
 
 impl LocalBackend {
     /// Names the folder; nothing is touched yet.
     #[must_use]
     pub fn new(dir: impl Into<PathBuf>) -> Self {
-        Self { dir: dir.into(), open: Mutex::new(Vec::new()) }
+        Self {
+            dir: dir.into(),
+            open: Mutex::new(Vec::new()),
+            sync: |folder| File::open(folder)?.sync_all(),
+            is_warned: AtomicBool::new(false),
+        }
+    }
+
+    /// Makes the names in a folder durable, where the file system offers that.
+    fn sync_folder(&self, folder: &Path) -> io::Result<()> {
+        match (self.sync)(folder) {
+            Err(error) if is_not_offered(&error) => {
+                if !self.is_warned.swap(true, Ordering::Relaxed) {
+                    warn!(file = %folder.display(), %error, "the file system syncs no folders: a loss of power may cost what was saved last");
+                }
+                Ok(())
+            }
+            synced => synced,
+        }
     }
 
     fn folder(&self, kind: FileKind, id: &Id) -> PathBuf {
@@ -124,9 +151,10 @@ impl Backend for LocalBackend {
         for number in 0..=u8::MAX {
             make.create(self.dir.join("data").join(format!("{number:02x}")))?;
         }
-        sync_folder(&self.dir.join("data"))?;
-        sync_folder(&self.dir)?;
-        self.dir.parent().filter(|above| above.is_dir()).map_or(Ok(()), sync_folder)
+        self.sync_folder(&self.dir.join("data"))?;
+        self.sync_folder(&self.dir)?;
+        let above = self.dir.parent().filter(|above| above.is_dir());
+        above.map_or(Ok(()), |above| self.sync_folder(above))
     }
 
     fn list(&self, kind: FileKind) -> io::Result<Vec<(Id, u64)>> {
@@ -182,12 +210,12 @@ impl Backend for LocalBackend {
             match fs::rename(&temporary, &path) {
                 Err(error) if error.kind() == ErrorKind::NotFound => {
                     DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
-                    folder.parent().map_or(Ok(()), sync_folder)?;
+                    folder.parent().map_or(Ok(()), |above| self.sync_folder(above))?;
                     fs::rename(&temporary, &path)
                 }
                 renamed => renamed,
             }?;
-            sync_folder(&folder)
+            self.sync_folder(&folder)
         });
         if written.is_err() {
             // What is said is why the write failed; the file is swept away later, if it cannot be removed now.
@@ -204,7 +232,7 @@ impl Backend for LocalBackend {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
             removed => removed?,
         }
-        sync_folder(&self.folder(kind, id))
+        self.sync_folder(&self.folder(kind, id))
     }
 }
 
@@ -226,9 +254,17 @@ impl LocalBackend {
 /// Writes a new file and syncs it. It is locked until the returned handle is dropped.
 fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<File> {
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-    rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+    // Without a lock, which some file systems do not offer, a sweep takes the file for nobody's after an hour.
+    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Err(Errno::NOLCK) => {}
+        Err(error) if is_not_offered(&error.into()) => {}
+        locked => locked?,
+    }
     file.write_all(bytes)?;
-    file.set_permissions(fs::Permissions::from_mode(0o400))?;
+    match file.set_permissions(fs::Permissions::from_mode(0o400)) {
+        Err(error) if error.kind() == ErrorKind::PermissionDenied || is_not_offered(&error) => {}
+        set => set?,
+    }
     file.sync_all()?;
     Ok(file)
 }
@@ -249,6 +285,47 @@ fn list_folder(folder: &Path, found: &mut Vec<(Id, u64)>) -> io::Result<()> {
     Ok(())
 }
 
-fn sync_folder(folder: &Path) -> io::Result<()> {
-    File::open(folder)?.sync_all()
+/// Tells whether the file system does not know what it was asked for.
+fn is_not_offered(error: &io::Error) -> bool {
+    let known = [Errno::INVAL, Errno::NOTSUP, Errno::OPNOTSUPP, Errno::NOSYS];
+    Errno::from_io_error(error).is_some_and(|error| known.contains(&error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written_with(sync: fn(&Path) -> io::Result<()>) -> (io::Result<()>, LocalBackend) {
+        let dir = tempfile::tempdir().unwrap();
+        let backend = LocalBackend { sync, ..LocalBackend::new(dir.path().join("vault")) };
+        backend
+            .create()
+            .and_then(|()| {
+                let id = Id::of(b"bytes");
+                backend.write(FileKind::Pack, &id, b"bytes")?;
+                assert_eq!(backend.read(FileKind::Pack, &id)?, b"bytes");
+                backend.remove(FileKind::Pack, &id)
+            })
+            .map_or_else(|error| (Err(error), LocalBackend::new("")), |()| (Ok(()), backend))
+    }
+
+    #[test]
+    fn a_file_system_that_syncs_no_folders_holds_a_vault() {
+        for refuse in [(|_| Err(Errno::INVAL.into())) as fn(&Path) -> io::Result<()>, |_| {
+            Err(Errno::NOTSUP.into())
+        }] {
+            let (written, backend) = written_with(refuse);
+            written.unwrap();
+            assert!(backend.is_warned.into_inner());
+        }
+    }
+
+    #[test]
+    fn a_sync_that_fails_otherwise_fails_the_write() {
+        let (written, _) = written_with(|_| Err(Errno::IO.into()));
+        assert_eq!(written.unwrap_err().raw_os_error(), Some(Errno::IO.raw_os_error()));
+        let (written, backend) = written_with(|folder| File::open(folder)?.sync_all());
+        written.unwrap();
+        assert!(!backend.is_warned.into_inner());
+    }
 }

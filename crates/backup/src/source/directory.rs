@@ -29,6 +29,7 @@ use crate::id::Id;
 use crate::save::{Faults, SaveOptions, Saved, Session};
 use crate::vault::index::BlobKind;
 use crate::vault::node::{Attribute, Node, NodeKind, Time, Tree, go_mode};
+use crate::vault::snapshot::INCOMPLETE;
 use crate::vault::write::Writer;
 
 /// Saves folders, and files, of this system as one snapshot.
@@ -49,7 +50,8 @@ pub fn save_directories(
     }
     names.sort();
     names.dedup();
-    let parent = session.parent(options, &names)?;
+    // Also one that lacks something: each file is looked at anyway, and what is missing is read.
+    let parent = session.parent(options, &names, |_| true)?;
     let writer = Writer::new(session.vault, session.index, session.lock);
     let saver = Saver {
         session,
@@ -61,7 +63,11 @@ pub fn save_directories(
     let old = parent.as_ref().and_then(|parent| session.old_tree(Some(&parent.tree)));
     let tree = saver.save_wanted(Path::new("/"), &wanted, old.as_ref())?;
     let faults = saver.faults.into_sorted();
-    let (snapshot, written) = session.finish(writer, tree, (options, names, parent))?;
+    let mut options = options.clone();
+    if !faults.is_empty() {
+        options.tags.push(INCOMPLETE.to_owned());
+    }
+    let (snapshot, written) = session.finish(writer, tree, (&options, names, parent))?;
     Ok(Saved { snapshot, written, faults })
 }
 

@@ -113,7 +113,8 @@ fn save_root(
 ) -> Result<Option<Saved>> {
     let root = lease.root.to_string();
     let paths = vec![source.path.to_owned()];
-    let parent = session.parent(options, &paths)?;
+    // What it lacks would be lacking in all that follow: a part is taken over whole, by its name.
+    let parent = session.parent(options, &paths, |one| !one.is_incomplete())?;
     if parent.as_ref().is_some_and(|parent| parent.repository_root() == Some(root.as_str())) {
         return Ok(None);
     }

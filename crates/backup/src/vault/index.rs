@@ -45,6 +45,14 @@ pub(crate) struct Place {
 }
 
 impl Place {
+    /// Returns the plain length.
+    fn plain_length(&self) -> u64 {
+        match self.raw {
+            0 => u64::from(self.length).saturating_sub(crate::seal::OVERHEAD as u64),
+            raw => raw.into(),
+        }
+    }
+
     /// Returns the place of a blob in a pack whose number does not matter.
     pub(super) fn of(blob: &StoredBlob) -> Self {
         let raw = blob.uncompressed_length.unwrap_or(0);
@@ -71,10 +79,29 @@ pub(crate) struct StoredPack {
     pub(crate) blobs: Vec<StoredBlob>,
 }
 
+/// The stored form of a pack that a prune marked: nobody reads from it any more, and it goes when its grace is over.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct MarkedPack {
+    pub(crate) id: Id,
+    /// What it holds; nothing where no index ever listed it.
+    #[serde(default)]
+    pub(crate) blobs: Vec<StoredBlob>,
+    /// When it was marked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) time: Option<String>,
+    /// Its length, as rustic wants it of packs without blobs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) size: Option<u32>,
+}
+
 /// An index file.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct StoredIndex {
+    #[serde(default)]
     pub(crate) packs: Vec<StoredPack>,
+    /// Under the name that rustic gave it; restic passes it over.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) packs_to_delete: Vec<MarkedPack>,
 }
 
 /// All index files, loaded.
@@ -89,12 +116,18 @@ pub struct Index {
 }
 
 impl Index {
-    /// Loads all index files of a vault.
+    /// Loads all index files of a vault, without what is marked for removal.
     ///
     /// # Errors
     /// A failed read, or a damaged file.
     pub fn load(vault: &Vault) -> Result<Self> {
+        Ok(Self::load_with_marks(vault)?.0)
+    }
+
+    /// As [`Index::load`], with the packs that are marked for removal and listed nowhere else.
+    pub(crate) fn load_with_marks(vault: &Vault) -> Result<(Self, Vec<MarkedPack>)> {
         let mut index = Self::default();
+        let mut marked: HashMap<Id, MarkedPack> = HashMap::new();
         let files: Vec<Id> = vault.list(FileKind::Index)?.into_iter().map(|(id, _)| id).collect();
         // Some files at a time, so that their JSON is not in memory all at once.
         for some in files.chunks(16) {
@@ -103,10 +136,12 @@ impl Index {
                 for pack in &stored.packs {
                     index.add(pack);
                 }
+                marked.extend(stored.packs_to_delete.into_iter().map(|pack| (pack.id, pack)));
             }
         }
         index.files = files;
-        Ok(index)
+        marked.retain(|id, _| !index.known_packs.contains(id));
+        Ok((index, marked.into_values().collect()))
     }
 
     /// Adds what a pack holds.
@@ -144,10 +179,17 @@ impl Index {
 
     /// Returns the plain length of a blob.
     pub(crate) fn plain_length(&self, kind: BlobKind, id: &Id) -> Option<u64> {
-        let place = self.find(kind, id)?;
-        Some(match place.raw {
-            0 => u64::from(place.length).saturating_sub(crate::seal::OVERHEAD as u64),
-            raw => raw.into(),
+        self.find(kind, id).as_ref().map(Place::plain_length)
+    }
+
+    /// Returns how many blobs of a kind there are, with their plain and their stored bytes.
+    pub(crate) fn totals(&self, kind: BlobKind) -> (u64, u64, u64) {
+        let places = match kind {
+            BlobKind::Data => self.data.values(),
+            BlobKind::Tree => self.trees.values(),
+        };
+        places.fold((0, 0, 0), |(count, plain, stored), place| {
+            (count + 1, plain + place.plain_length(), stored + u64::from(place.length))
         })
     }
 

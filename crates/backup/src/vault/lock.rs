@@ -285,3 +285,52 @@ impl Vault {
         Ok(removed)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::LocalBackend;
+    use crate::vault::KeyCost;
+
+    fn vault(dir: &tempfile::TempDir) -> Arc<Vault> {
+        let backend = Arc::new(LocalBackend::new(dir.path().join("vault")));
+        let by = (&Who::this_process(), Timestamp::UNIX_EPOCH);
+        Arc::new(Vault::init(backend, b"x", KeyCost { log_rounds: 4 }, by).unwrap())
+    }
+
+    fn names(vault: &Vault) -> Vec<Id> {
+        vault.list(FileKind::Lock).unwrap().into_iter().map(|(id, _)| id).collect()
+    }
+
+    /// A process that was asleep for so long that others may have removed its lock, or passed it over.
+    #[test]
+    fn a_lock_that_was_silent_for_too_long_is_not_renewed() {
+        let dir = tempfile::tempdir().unwrap();
+        let (vault, who) = (vault(&dir), Who::this_process());
+        let lock = Lock::take(&vault, &who, LockMode::Shared, Duration::ZERO).unwrap();
+        let before = names(&vault);
+        let state = &lock.state;
+        renew(&vault, state, &who, LockMode::Shared).unwrap();
+        let renewed = names(&vault);
+        assert!(renewed.len() == 1 && renewed != before, "{renewed:?}");
+        lock.confirm().unwrap();
+
+        let silent = TOO_OLD + Duration::from_secs(1);
+        state.lock().written = Timestamp::now() - silent;
+        let refused = renew(&vault, state, &who, LockMode::Shared);
+        assert!(matches!(refused, Err(Error::LockLost)), "{refused:?}");
+        assert_eq!(names(&vault), renewed, "nothing was written");
+        assert!(matches!(lock.confirm(), Err(Error::LockLost)));
+    }
+
+    #[test]
+    fn a_lock_that_others_removed_is_not_renewed() {
+        let dir = tempfile::tempdir().unwrap();
+        let (vault, who) = (vault(&dir), Who::this_process());
+        let lock = Lock::take(&vault, &who, LockMode::Shared, Duration::ZERO).unwrap();
+        vault.unlock(&who, Unlock::All).unwrap();
+        let refused = renew(&vault, &lock.state, &who, LockMode::Shared);
+        assert!(matches!(refused, Err(Error::LockLost)), "{refused:?}");
+        assert!(names(&vault).is_empty());
+    }
+}

@@ -1,7 +1,10 @@
 //! Snapshots: finished backups.
 
+use std::io::ErrorKind;
+
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use tracing::warn;
 
 use super::Vault;
 use crate::backend::FileKind;
@@ -67,7 +70,8 @@ impl Snapshot {
         self.tags.as_deref().unwrap_or_default()
     }
 
-    /// Tells whether the snapshot lacks parts of what was saved; no later one takes anything over from it.
+    /// Tells whether the snapshot lacks parts of what was saved. No later one of a repository takes anything over from
+    /// it; one of folders looks at each file anyway, and reads what is missing.
     #[must_use]
     pub fn is_incomplete(&self) -> bool {
         self.tags().iter().any(|tag| tag == INCOMPLETE)
@@ -86,28 +90,65 @@ impl Vault {
     /// # Errors
     /// A failed read, or a damaged snapshot.
     pub fn snapshots(&self) -> Result<Vec<Snapshot>> {
-        let mut snapshots = Vec::new();
+        let (snapshots, faults) = self.readable_snapshots()?;
+        faults.into_iter().next().map_or(Ok(snapshots), Err)
+    }
+
+    /// Returns the snapshots that can be read, oldest first, and what is wrong with the others.
+    ///
+    /// # Errors
+    /// If the place cannot be read.
+    pub fn readable_snapshots(&self) -> Result<(Vec<Snapshot>, Vec<Error>)> {
+        let (mut snapshots, mut faults) = (Vec::new(), Vec::new());
         for (id, _) in self.list(FileKind::Snapshot)? {
-            let snapshot: Snapshot = self.read_json(FileKind::Snapshot, &id)?;
-            snapshots.push(Snapshot { id, ..snapshot });
+            match self.read_json::<Snapshot>(FileKind::Snapshot, &id) {
+                Ok(snapshot) => snapshots.push(Snapshot { id, ..snapshot }),
+                // Somebody has forgotten it meanwhile.
+                Err(Error::Backend { source, .. }) if source.kind() == ErrorKind::NotFound => {}
+                Err(error @ Error::Damaged { .. }) => faults.push(error),
+                Err(error) => return Err(error),
+            }
         }
         snapshots.sort_by_key(|snapshot| (snapshot.timestamp(), snapshot.id));
+        Ok((snapshots, faults))
+    }
+
+    /// Returns the snapshots that can be read, oldest first; the others are told in the log.
+    pub(crate) fn usable_snapshots(&self) -> Result<Vec<Snapshot>> {
+        let (snapshots, faults) = self.readable_snapshots()?;
+        for error in &faults {
+            warn!(%error, "a snapshot is passed over");
+        }
         Ok(snapshots)
     }
 
-    /// Finds a snapshot by `latest`, its id, or the first digits of it.
+    /// Finds a snapshot by `latest`, its id, or the first digits of it. Damage to others does not matter.
+    ///
+    /// # Errors
+    /// [`Error::SnapshotMissing`] or [`Error::SnapshotAmbiguous`]; a damaged snapshot.
+    pub fn find_snapshot(&self, name: &str) -> Result<Snapshot> {
+        if name == "latest" {
+            let latest = self.usable_snapshots()?.pop();
+            return latest.ok_or_else(|| Error::SnapshotMissing { name: name.to_owned() });
+        }
+        let id = self.find_snapshot_id(name)?;
+        let snapshot: Snapshot = self.read_json(FileKind::Snapshot, &id)?;
+        Ok(Snapshot { id, ..snapshot })
+    }
+
+    /// Finds the id of a snapshot, which may be damaged, by `latest` or the first digits of it.
     ///
     /// # Errors
     /// [`Error::SnapshotMissing`] or [`Error::SnapshotAmbiguous`].
-    pub fn find_snapshot(&self, name: &str) -> Result<Snapshot> {
-        let mut snapshots = self.snapshots()?;
+    pub fn find_snapshot_id(&self, name: &str) -> Result<Id> {
         if name == "latest" {
-            return snapshots.pop().ok_or_else(|| Error::SnapshotMissing { name: name.to_owned() });
+            return self.find_snapshot(name).map(|snapshot| snapshot.id);
         }
-        snapshots.retain(|snapshot| !name.is_empty() && snapshot.id.to_string().starts_with(name));
-        match snapshots.len() {
-            0 => Err(Error::SnapshotMissing { name: name.to_owned() }),
-            1 => Ok(snapshots.remove(0)),
+        let named = |id: &Id| !name.is_empty() && id.to_string().starts_with(name);
+        let mut ids = self.list(FileKind::Snapshot)?.into_iter().map(|(id, _)| id).filter(named);
+        match (ids.next(), ids.next()) {
+            (None, _) => Err(Error::SnapshotMissing { name: name.to_owned() }),
+            (Some(id), None) => Ok(id),
             _ => Err(Error::SnapshotAmbiguous { name: name.to_owned() }),
         }
     }

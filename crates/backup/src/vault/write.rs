@@ -34,6 +34,13 @@ const INDEX_BLOBS: usize = 50_000;
 const QUEUE: usize = 2;
 const CONNECTIONS: usize = 2;
 
+/// Packs that were written and listed, and the index files that list them.
+#[derive(Debug, Default)]
+pub(crate) struct Listed {
+    pub(crate) packs: Vec<StoredPack>,
+    pub(crate) files: Vec<Id>,
+}
+
 /// What was written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Written {
@@ -58,7 +65,7 @@ struct Shared {
     /// Packs that are durable and in no index file yet.
     unlisted: Mutex<StoredIndex>,
     /// Packs that are listed.
-    listed: Mutex<Vec<StoredPack>>,
+    listed: Mutex<Listed>,
     failure: Mutex<Option<Error>>,
     has_failed: AtomicBool,
     stored_bytes: AtomicU64,
@@ -170,7 +177,7 @@ impl Writer {
     }
 
     /// Writes what is left, and the index. `lock` is confirmed before anything is listed.
-    pub(crate) fn finish(mut self, lock: &Lock) -> Result<(Written, Vec<StoredPack>)> {
+    pub(crate) fn finish(mut self, lock: &Lock) -> Result<(Written, Listed)> {
         for pack in std::mem::take(&mut self.packs) {
             let pack = pack.into_inner();
             if !pack.blobs.is_empty() {
@@ -214,12 +221,14 @@ fn length_of(length: usize) -> u32 {
 }
 
 /// Writes index files for packs that are durable.
-fn list(vault: &Vault, index: StoredIndex, listed: &Mutex<Vec<StoredPack>>) -> Result<()> {
+fn list(vault: &Vault, index: StoredIndex, listed: &Mutex<Listed>) -> Result<()> {
     if index.packs.is_empty() {
         return Ok(());
     }
-    vault.write_json(FileKind::Index, &index)?;
-    listed.lock().extend(index.packs);
+    let file = vault.write_json(FileKind::Index, &index)?;
+    let mut listed = listed.lock();
+    listed.files.push(file);
+    listed.packs.extend(index.packs);
     Ok(())
 }
 
@@ -309,7 +318,46 @@ pub(crate) fn parse_header(mut header: &[u8]) -> Option<Vec<StoredBlob>> {
 
 #[cfg(test)]
 mod tests {
+    use jiff::Timestamp;
+
     use super::*;
+    use crate::backend::LocalBackend;
+    use crate::vault::lock::{LockMode, Unlock};
+    use crate::vault::{KeyCost, Who};
+
+    /// Brings so many blobs that an index is written before the end, without the lock by then.
+    #[test]
+    fn nothing_is_listed_without_the_lock() {
+        let dir = tempfile::tempdir().unwrap();
+        let backend = Arc::new(LocalBackend::new(dir.path().join("vault")));
+        let who = Who::this_process();
+        let by = (&who, Timestamp::UNIX_EPOCH);
+        let vault = Arc::new(Vault::init(backend, b"x", KeyCost { log_rounds: 4 }, by).unwrap());
+        for is_held in [true, false] {
+            let lock = Lock::take(&vault, &who, LockMode::Shared, std::time::Duration::ZERO);
+            let lock = lock.unwrap();
+            if !is_held {
+                vault.unlock(&who, Unlock::All).unwrap();
+            }
+            let before = vault.list(FileKind::Index).unwrap().len();
+            let writer = Writer::new(&vault, &Arc::default(), &lock);
+            let blob = |number: usize| {
+                let id = Id::of(&number.to_le_bytes());
+                writer.append((BlobKind::Data, id), b"sealed", None)
+            };
+            let brought = (0..INDEX_BLOBS).try_for_each(blob);
+            let shared = writer.shared.clone();
+            drop(writer);
+            let listed = vault.list(FileKind::Index).unwrap().len() - before;
+            let refused = brought.err().or_else(|| shared.failure.lock().take());
+            if is_held {
+                assert!(refused.is_none() && listed == 1, "{refused:?}, {listed} listed");
+            } else {
+                assert!(matches!(refused, Some(Error::LockLost)), "{refused:?}");
+                assert_eq!(listed, 0);
+            }
+        }
+    }
 
     #[test]
     fn headers_survive_and_damage_is_no_panic() {

@@ -3,10 +3,11 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
 
 use tympan_backup::{Backend, FileKind, Id, LocalBackend};
 
-use crate::support::{Bench, describe, noise, plant, prune_vault, save};
+use crate::support::{Bench, describe, noise, now, plant, prune_with, save};
 
 /// A backend that stops working after some calls that change it, for good: as if the process had been killed.
 #[derive(Debug)]
@@ -112,6 +113,16 @@ fn a_save_that_dies_at_any_call_harms_nothing() {
 
 #[test]
 fn a_prune_that_dies_at_any_call_harms_nothing() {
+    prunes_that_die(Duration::ZERO);
+}
+
+/// What one prune marked, a later one removes.
+#[test]
+fn a_prune_in_two_phases_that_dies_at_any_call_harms_nothing() {
+    prunes_that_die(Duration::from_secs(1));
+}
+
+fn prunes_that_die(grace: Duration) {
     let bench = Bench::new();
     plant(&bench.source());
     let mut ended = false;
@@ -123,7 +134,7 @@ fn a_prune_that_dies_at_any_call_harms_nothing() {
         let kept = bench.save();
         bench.vault.forget(&passing.snapshot.id).unwrap();
         let dying = Dying::after(&bench, calls);
-        let pruned = prune_vault(&bench.open_through(dying));
+        let pruned = prune_with(&bench.open_through(dying), grace, now());
         unlock(&bench);
         let report = bench.check();
         assert!(report.faults.is_empty(), "after {calls} calls: {:?}", report.faults);

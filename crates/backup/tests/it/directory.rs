@@ -2,11 +2,12 @@
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
 use tympan_backup::{
-    Excludes, Existing, NodeKind, Parent, Progress, RestoreOptions, SaveOptions, Snapshot, Who,
-    diff, find_path, restore, walk,
+    Attribute, Excludes, Existing, NodeKind, Parent, Progress, RestoreOptions, SaveOptions,
+    Snapshot, Who, diff, find_path, restore, walk,
 };
 
 use crate::support::{Bench, describe, now, plant, save, save_with};
@@ -168,4 +169,57 @@ fn differences_are_told_path_by_path() {
         .filter_map(|one| Some(format!("{}{}", one.change.sign(), one.path.strip_prefix(&above)?)))
         .collect();
     assert_eq!(lines, ["U/", "M/a.txt", "-/nothing", "+/young/", "+/young/one"]);
+}
+
+/// A file that the system lists and does not let anybody read.
+const UNREADABLE: &str = "/proc/self/mem";
+
+#[test]
+fn a_snapshot_that_lacks_something_says_so() {
+    let bench = Bench::new();
+    plant(&bench.source());
+    let paths = [bench.source(), PathBuf::from(UNREADABLE)];
+    let whole = bench.save();
+    assert!(!whole.snapshot.is_incomplete());
+    let first = save(&bench.vault, &paths).unwrap();
+    assert_eq!(first.faults.len(), 1, "{:?}", first.faults);
+    assert!(first.snapshot.is_incomplete());
+    let stored = bench.vault.find_snapshot(&first.snapshot.id.short()).unwrap();
+    assert_eq!(stored.tags(), ["incomplete"]);
+    // The next one looks at each file anyway: what did not change is not read again, what is missing is tried again.
+    let progress = Progress::default();
+    let options = SaveOptions::new(Who::this_process(), now());
+    let second = save_with(&bench.vault, &paths, &options, &progress).unwrap();
+    assert_eq!(progress.read_items.load(Ordering::Relaxed), 1);
+    assert_eq!(second.faults, first.faults);
+}
+
+/// What cannot be told about a file must not cost its bytes.
+#[test]
+fn bytes_are_restored_where_the_rest_is_refused() {
+    let bench = Bench::new();
+    plant(&bench.source());
+    let saved = bench.save();
+    let path = bench.source().join("deep/er/est/b.bin").display().to_string();
+    let mut node = find_path(&bench.vault, &bench.index(), &saved.snapshot, &path).unwrap();
+    node.mode = 0o640;
+    node.mtime.seconds = 86_400;
+    // Attributes have a namespace, which no system knows by this name.
+    let attribute = Attribute { name: "nonsense.note".to_owned(), value: b"x".to_vec() };
+    node.extended_attributes.push(attribute);
+    let restored = bench.restore_node(&node, "out");
+    let out = bench.path("out/b.bin");
+    assert_eq!(fs::read(&out).unwrap(), fs::read(&path).unwrap());
+    assert_eq!(restored.faults.len(), 0, "an attribute that is not offered is no fault");
+
+    // Nor does any take one of this length.
+    node.extended_attributes[0].name = format!("user.{}", "x".repeat(300));
+    let restored = bench.restore_node(&node, "refused");
+    assert_eq!(restored.faults.len(), 1, "{:?}", restored.faults);
+    let out = bench.path("refused/b.bin");
+    assert_eq!(fs::read(&out).unwrap(), fs::read(&path).unwrap());
+    let facts = fs::metadata(&out).unwrap();
+    assert_eq!((facts.mode() & 0o777, facts.mtime()), (0o640, 86_400), "the rest is told");
+    let left = fs::read_dir(bench.path("refused")).unwrap().count();
+    assert_eq!(left, 1, "no temporary file stays");
 }

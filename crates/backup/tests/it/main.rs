@@ -9,7 +9,9 @@
 
 mod crash;
 mod directory;
+mod kill;
 mod lock;
+mod prune;
 mod repository;
 mod restic;
 mod support;

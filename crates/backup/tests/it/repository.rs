@@ -165,9 +165,11 @@ fn an_incomplete_backup_becomes_no_home() {
         }
         folders.extend(dirs);
     };
-    std::fs::remove_file(file).unwrap();
+    let bytes = std::fs::read(&file).unwrap();
+    std::fs::remove_file(&file).unwrap();
     let saved = save(&bench, &home).0.unwrap();
     assert_eq!(saved.faults.len(), 1, "{:?}", saved.faults);
+    assert!(saved.snapshot.is_incomplete());
     let copy = Home::open(bench.path("copy"));
     let target = (&*copy.store as &dyn ChunkStore, &copy.blobs as &dyn BlobStore);
     let refused = import_snapshot(
@@ -178,4 +180,14 @@ fn an_incomplete_backup_becomes_no_home() {
     );
     assert!(refused.unwrap_err().to_string().contains("lacks the blob"));
     assert_eq!(copy.root(), None);
+
+    // The blob is there again: the same root is saved once more, with nothing taken from what lacks it.
+    std::fs::write(&file, bytes).unwrap();
+    let again = save(&bench, &home).0.unwrap();
+    assert!(again.faults.is_empty(), "{:?}", again.faults);
+    assert_eq!((again.snapshot.is_incomplete(), again.snapshot.parent), (false, None));
+    let target = (&*copy.store as &dyn ChunkStore, &copy.blobs as &dyn BlobStore);
+    let index = bench.index();
+    import_snapshot((&bench.vault, &index), &again.snapshot, target, &Progress::default()).unwrap();
+    assert_eq!(copy.root(), home.root());
 }

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use tympan_backup::{
     Backend, CheckReport, Depth, Existing, FileKind, Id, Index, KeyCost, LocalBackend, Lock,
-    LockMode, Node, Progress, Pruned, RestoreOptions, Restored, Result, SaveOptions, Saved,
-    Session, Snapshot, Vault, Who, check, find_path, prune, restore, save_directories,
+    LockMode, Node, Progress, PruneOptions, Pruned, RestoreOptions, Restored, Result, SaveOptions,
+    Saved, Session, Snapshot, Vault, Who, check, find_path, prune, restore, save_directories,
 };
 
 pub(crate) const PASSWORD: &str = "correct horse";
@@ -92,9 +92,18 @@ impl Bench {
     }
 }
 
+/// Removes at once what nobody needs.
 pub(crate) fn prune_vault(vault: &Arc<Vault>) -> Result<Pruned> {
+    prune_with(vault, Duration::ZERO, now())
+}
+
+pub(crate) fn prune_with(
+    vault: &Arc<Vault>,
+    grace: Duration,
+    now: jiff::Timestamp,
+) -> Result<Pruned> {
     let lock = Lock::take(vault, &Who::this_process(), LockMode::Exclusive, Duration::ZERO)?;
-    prune(vault, &lock, &Progress::default())
+    prune(vault, &lock, &PruneOptions { grace, now }, &Progress::default())
 }
 
 /// Each save is a second later than the one before.

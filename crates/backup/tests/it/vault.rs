@@ -99,3 +99,54 @@ fn pruning_frees_what_no_snapshot_needs() {
     bench.prune().unwrap();
     assert_eq!(bench.check().packs, 0);
 }
+
+#[test]
+fn what_a_vault_holds_is_counted() {
+    let bench = Bench::new();
+    plant(&bench.source());
+    let first = bench.save();
+    let second = bench.save();
+    let index = bench.index();
+    let count = |snapshots: &[tympan_backup::Snapshot]| {
+        tympan_backup::stats((&bench.vault, &index), snapshots).unwrap()
+    };
+    let one = count(std::slice::from_ref(&first.snapshot));
+    let both = count(&[first.snapshot.clone(), second.snapshot]);
+    assert_eq!((one.snapshots, both.snapshots), (1, 2));
+    assert_eq!((both.items, both.restored_bytes), (2 * one.items, 2 * one.restored_bytes));
+    // Two names of one file count both; what is above the source has no bytes.
+    let files: u64 = 9 + 3 + 7 + (3 << 20) + 2 * 700_000 + (6 << 20);
+    let lengths = describe(&bench.source()).len() as u64;
+    assert!(one.items >= lengths, "{one:?}");
+    assert_eq!(one.restored_bytes, files);
+    assert_eq!((one.pieces, one.stored_bytes), (both.pieces, both.stored_bytes));
+    assert_eq!(one.pieces, first.written.pieces);
+    assert!(one.pack_bytes > one.stored_bytes && one.compression() > 1.0, "{one:?}");
+}
+
+/// One snapshot that cannot be read keeps nobody from the others, and is forgotten by its name.
+#[test]
+fn a_damaged_snapshot_leaves_the_others() {
+    let bench = Bench::new();
+    plant(&bench.source());
+    let whole = bench.save().snapshot;
+    let damaged = bench.save().snapshot;
+    let file = bench.path("vault/snapshots").join(damaged.id.to_string());
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+    fs::write(&file, "nothing that was sealed").unwrap();
+    assert_eq!(bench.vault.find_snapshot("latest").unwrap().id, whole.id);
+    assert_eq!(bench.vault.find_snapshot(&whole.id.short()).unwrap().tree, whole.tree);
+    let (readable, faults) = bench.vault.readable_snapshots().unwrap();
+    assert_eq!((readable.len(), faults.len()), (1, 1));
+    let refused = bench.vault.find_snapshot(&damaged.id.to_string());
+    assert!(matches!(refused, Err(Error::Damaged { .. })), "{refused:?}");
+    // What it needs cannot be told, so that nothing is removed.
+    assert!(matches!(bench.prune(), Err(Error::Damaged { .. })));
+    let next = bench.save();
+    assert_eq!(next.snapshot.parent, Some(whole.id));
+
+    let id = bench.vault.find_snapshot_id(&damaged.id.short()).unwrap();
+    bench.vault.forget(&id).unwrap();
+    bench.prune().unwrap();
+    assert!(bench.check().faults.is_empty());
+}

@@ -1,0 +1,95 @@
+//! What a vault holds, counted: what its snapshots would restore, and what they take.
+
+use std::collections::HashMap;
+
+use serde::Serialize;
+
+use crate::backend::FileKind;
+use crate::error::Result;
+use crate::id::Id;
+use crate::vault::Vault;
+use crate::vault::index::{BlobKind, Index};
+use crate::vault::snapshot::Snapshot;
+
+/// What a vault holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Stats {
+    /// Snapshots that were counted.
+    pub snapshots: u64,
+    /// Files, folders and other things that they would restore, each snapshot for itself.
+    pub items: u64,
+    /// Bytes that they would restore; a file with several names counts under each.
+    pub restored_bytes: u64,
+    /// Pieces of files in the vault, each once.
+    pub pieces: u64,
+    /// Folders in the vault, each once.
+    pub folders: u64,
+    /// The plain bytes of both.
+    pub plain_bytes: u64,
+    /// The bytes that both take, compressed and sealed.
+    pub stored_bytes: u64,
+    /// Packs, also those that no snapshot needs.
+    pub packs: u64,
+    /// The bytes of all packs.
+    pub pack_bytes: u64,
+}
+
+impl Stats {
+    /// Returns how many plain bytes a stored one stands for.
+    #[must_use]
+    pub fn compression(&self) -> f64 {
+        self.plain_bytes as f64 / self.stored_bytes.max(1) as f64
+    }
+}
+
+/// Items and bytes below a folder.
+type Below = (u64, u64);
+
+/// Counts what snapshots hold, and what the vault does. A folder that several snapshots share is read once.
+///
+/// # Errors
+/// A folder that cannot be read, or a place that cannot be listed.
+pub fn stats((vault, index): (&Vault, &Index), snapshots: &[Snapshot]) -> Result<Stats> {
+    let packs = vault.list(FileKind::Pack)?;
+    let mut stats = Stats {
+        packs: packs.len() as u64,
+        pack_bytes: packs.iter().map(|(_, length)| length).sum(),
+        ..Stats::default()
+    };
+    for kind in [BlobKind::Data, BlobKind::Tree] {
+        let (count, plain, stored) = index.totals(kind);
+        stats.plain_bytes += plain;
+        stats.stored_bytes += stored;
+        *if kind == BlobKind::Data { &mut stats.pieces } else { &mut stats.folders } += count;
+    }
+    let mut known = HashMap::new();
+    for snapshot in snapshots {
+        let (items, bytes) = below((vault, index), &snapshot.tree, &mut known)?;
+        stats.snapshots += 1;
+        stats.items += items;
+        stats.restored_bytes += bytes;
+    }
+    Ok(stats)
+}
+
+fn below(
+    (vault, index): (&Vault, &Index),
+    tree: &Id,
+    known: &mut HashMap<Id, Below>,
+) -> Result<Below> {
+    if let Some(below) = known.get(tree) {
+        return Ok(*below);
+    }
+    let (mut items, mut bytes) = (0, 0);
+    for node in vault.read_tree(index, tree)?.nodes {
+        items += 1;
+        bytes += node.size;
+        if let Some(inner) = &node.subtree {
+            let (more, size) = below((vault, index), inner, known)?;
+            items += more;
+            bytes += size;
+        }
+    }
+    known.insert(*tree, (items, bytes));
+    Ok((items, bytes))
+}

@@ -1,0 +1,132 @@
+//! Kills: a process that saves or prunes is killed at moments that a seed chooses. What was saved before stays whole, for
+//! the stock restic too, the next save succeeds, and the lock that was left is nobody's.
+//!
+//! `TYMPAN_KILLS` sets how often; `make torture` asks for the full count.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tympan_backup::{LocalBackend, Vault};
+
+use crate::support::{Bench, PASSWORD, describe, noise, prune_vault, save};
+
+/// The variables that make a run of this test the process that is killed: the test's folder, and what it does there.
+const FOLDER: &str = "TYMPAN_TEST_VAULT";
+const ACT: &str = "TYMPAN_TEST_ACT";
+
+fn kills() -> u64 {
+    std::env::var("TYMPAN_KILLS").ok().and_then(|count| count.parse().ok()).unwrap_or(6)
+}
+
+/// A small generator: the same seeds give the same points.
+fn next(seed: &mut u64) -> u64 {
+    *seed ^= *seed << 13;
+    *seed ^= *seed >> 7;
+    *seed ^= *seed << 17;
+    *seed
+}
+
+/// What the killed process runs; without the variables it is no test.
+#[test]
+fn a_process_that_saves_or_prunes() {
+    let (Some(dir), Ok(act)) = (std::env::var_os(FOLDER), std::env::var(ACT)) else { return };
+    let dir = Path::new(&dir);
+    let backend = Arc::new(LocalBackend::new(dir.join("vault")));
+    let vault = Arc::new(Vault::open(backend, PASSWORD.as_bytes()).unwrap());
+    match &*act {
+        "save" => drop(save(&vault, &[dir.join("source")]).unwrap()),
+        _ => drop(prune_vault(&vault).unwrap()),
+    }
+}
+
+fn start(bench: &Bench, act: &str) -> Child {
+    Command::new(std::env::current_exe().unwrap())
+        .args(["kill::a_process_that_saves_or_prunes", "--exact", "--nocapture"])
+        .env(FOLDER, bench.dir.path())
+        .env(ACT, act)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
+fn change(bench: &Bench, round: u64, seed: &mut u64) {
+    let source = bench.source();
+    fs::create_dir_all(&source).unwrap();
+    for _ in 0..4 {
+        let name = format!("file{:02}", next(seed) % 40);
+        fs::write(source.join(name), noise(60_000, next(seed))).unwrap();
+    }
+    let folder = source.join(format!("folder{}", round % 5));
+    fs::create_dir_all(&folder).unwrap();
+    fs::write(folder.join(round.to_string()), noise(1000, next(seed))).unwrap();
+}
+
+fn locks(bench: &Bench) -> usize {
+    fs::read_dir(bench.path("vault/locks")).unwrap().count()
+}
+
+/// Forgets all snapshots but the last two.
+fn forget(bench: &Bench) {
+    let snapshots = bench.vault.snapshots().unwrap();
+    let gone = snapshots.len().saturating_sub(2);
+    for snapshot in &snapshots[..gone] {
+        bench.vault.forget(&snapshot.id).unwrap();
+    }
+}
+
+/// Runs the two acts to their ends, so that kills lie within them.
+fn spans(bench: &Bench, seed: &mut u64) -> [Duration; 2] {
+    ["save", "prune"].map(|act| {
+        change(bench, 1, seed);
+        let begin = Instant::now();
+        assert!(start(bench, act).wait().unwrap().success(), "{act}");
+        begin.elapsed()
+    })
+}
+
+#[test]
+fn killed_saves_and_prunes_cost_no_snapshot() {
+    let bench = Bench::new();
+    let mut seed = 0x5eed_bacc_u64;
+    change(&bench, 0, &mut seed);
+    bench.save();
+    let spans = spans(&bench, &mut seed);
+    let (mut with_lock, mut prunes) = (0, 0);
+    for round in 2..kills() + 2 {
+        change(&bench, round, &mut seed);
+        let is_prune = next(&mut seed).is_multiple_of(2);
+        if is_prune {
+            // What is thrown away by then is what a kill must not take along.
+            prunes += 1;
+            bench.save();
+            forget(&bench);
+        }
+        let part = u32::try_from(next(&mut seed) % 1000).unwrap();
+        let moment = Instant::now() + spans[usize::from(is_prune)] * part / 1000;
+        let mut child = start(&bench, if is_prune { "prune" } else { "save" });
+        while Instant::now() < moment && child.try_wait().unwrap().is_none() {
+            std::thread::yield_now();
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+
+        with_lock += usize::from(locks(&bench) > 0);
+        // restic does not go past the lock of a dead process by itself, but may be told to.
+        bench.restic_ok(&["check", "--no-lock"]);
+        let report = bench.check();
+        assert!(report.faults.is_empty(), "after {round} rounds: {:?}", report.faults);
+        let saved = bench.save();
+        bench.restore(&saved.snapshot, "out");
+        assert_eq!(describe(&bench.path("out")), describe(&bench.source()));
+        fs::remove_dir_all(bench.path("out")).unwrap();
+        // A prune needs the vault alone, whatever lock was left.
+        prune_vault(&bench.vault).unwrap();
+        assert_eq!(locks(&bench), 0);
+    }
+    bench.restic_ok(&["check", "--read-data"]);
+    println!("{} kills, {prunes} of prunes, {with_lock} with the lock held: nothing lost", kills());
+}
