@@ -72,6 +72,11 @@ pub trait Base: ReadChunks + Debug {
     /// # Errors
     /// A failed write.
     fn release(&self, holder: &str) -> Result<()>;
+
+    /// Returns why it cannot be reached now, as far as that is known without asking it.
+    fn outage(&self) -> Option<String> {
+        None
+    }
 }
 
 /// Takes a lease on the state that a ref of the base points to.

@@ -7,10 +7,13 @@
 //! * Only what was complete is collected: a chunk that cannot be read ends the collection before anything is removed.
 //! * A chunk is walked once in a generation, however many roots reach it.
 //!
-//! Not here: how marks are kept and garbage is removed (each store); which large blobs are garbage (`blobs`).
+//! Not here: how marks are kept and garbage is removed (each store); which large blobs are garbage (`blobs`), which is told what is live by a
+//! [`BlobVisitor`].
 
 use std::collections::BTreeSet;
+use std::fmt::{self, Debug};
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use crate::chunk::Chunk;
@@ -32,6 +35,31 @@ pub struct CollectOptions {
     pub min_live: f64,
     /// Whether something is removed, or only counted.
     pub mode: CollectMode,
+    /// Who is told which blobs are live.
+    pub blobs: Option<BlobVisitor>,
+}
+
+/// Is told, while a collection marks, every blob that something live refers to: small and large ones, some more than
+/// once. What it was told is complete once the collection has come to its end.
+#[derive(Clone)]
+pub struct BlobVisitor(Arc<dyn Fn(&BlobId) + Send + Sync>);
+
+impl BlobVisitor {
+    /// Makes one of a function, which is called on the thread that marks.
+    #[must_use]
+    pub fn new(visit: impl Fn(&BlobId) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(visit))
+    }
+
+    pub(crate) fn visit(&self, id: &BlobId) {
+        (self.0)(id);
+    }
+}
+
+impl Debug for BlobVisitor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("BlobVisitor")
+    }
 }
 
 impl CollectOptions {
@@ -40,7 +68,7 @@ impl CollectOptions {
     pub fn at(now: SystemTime) -> Self {
         let retention = Retention::default();
         let keep = BTreeSet::new();
-        Self { now, retention, keep, min_live: 0.6, mode: CollectMode::Remove }
+        Self { now, retention, keep, min_live: 0.6, mode: CollectMode::Remove, blobs: None }
     }
 }
 

@@ -13,6 +13,8 @@
 //! On failure: a chunk that the base should keep and does not is an error that names the lease. A lease that is lost
 //! closes the store for writing, as nobody knows what is still there.
 //!
+//! A base that cannot be read makes a transient error: what is own is served, and the rest when the base is back.
+//!
 //! Not here: when the lease is renewed; large blobs.
 
 use std::collections::HashSet;
@@ -46,6 +48,8 @@ pub struct CompositeStore {
     base: Arc<dyn Base>,
     lease: Mutex<Lease>,
     is_lost: AtomicBool,
+    /// Why the lease was not renewed at the last try.
+    not_renewed: Mutex<Option<String>>,
     /// Whether own chunks are being collected; then what an own chunk refers to may be in neither place.
     is_collecting: RwLock<bool>,
     marks: Cache<ChunkId, Mark>,
@@ -81,6 +85,7 @@ impl CompositeStore {
             base,
             lease: Mutex::new(lease),
             is_lost: AtomicBool::new(false),
+            not_renewed: Mutex::default(),
             is_collecting: RwLock::new(false),
             marks: Cache::new(MARKS),
             blobs: Cache::new(MARKS),
@@ -112,14 +117,26 @@ impl CompositeStore {
             Ok(renewed) => {
                 *self.lease.lock() = renewed;
                 self.is_lost.store(false, Ordering::Release);
+                *self.not_renewed.lock() = None;
                 Ok(())
             }
             Err(error) => {
+                *self.not_renewed.lock() = Some(error.to_string());
                 let is_lost = matches!(error, Error::LeaseLost { .. });
                 self.is_lost.fetch_or(is_lost, Ordering::AcqRel);
                 Err(error)
             }
         }
+    }
+
+    /// Returns what is wrong with the base or the lease on it, as far as that is known without asking.
+    #[must_use]
+    pub fn fault(&self) -> Option<String> {
+        if let Some(reason) = self.base.outage() {
+            return Some(format!("`{}` cannot be reached: {reason}", self.base.name()));
+        }
+        let reason = self.not_renewed.lock().clone()?;
+        Some(format!("the lease on `{}` was not renewed: {reason}", self.base.name()))
     }
 
     /// Marks the roots, from which everything else that is kept is found by reading.
@@ -180,6 +197,12 @@ impl CompositeStore {
                 let holder = self.lease.lock().holder.clone();
                 Error::BaseChunkMissing { id, base: self.base.name(), holder }
             }
+            // Of someone else's disk, which may be mounted again.
+            Error::Read { file, source } => Error::Remote {
+                base: self.base.name(),
+                reason: format!("cannot read `{file}`: {source}"),
+                is_transient: true,
+            },
             other => other,
         }
     }
@@ -190,7 +213,7 @@ impl CompositeStore {
         if known.is_empty() {
             return Ok(HashSet::new());
         }
-        let present = self.base.contains_many(&known)?;
+        let present = self.base.contains_many(&known).map_err(|error| self.missing(error))?;
         Ok(known
             .into_iter()
             .zip(present)
@@ -271,7 +294,10 @@ impl ChunkStore for CompositeStore {
     fn read_blob(&self, id: &BlobId) -> Result<Option<Bytes>> {
         match self.own.read_blob(id)? {
             Some(bytes) => Ok(Some(bytes)),
-            None => Ok(self.base.read_blobs(&[*id])?.pop().flatten()),
+            None => {
+                let found = self.base.read_blobs(&[*id]).map_err(|error| self.missing(error));
+                Ok(found?.pop().flatten())
+            }
         }
     }
 

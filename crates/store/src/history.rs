@@ -39,6 +39,8 @@ impl Default for Retention {
 impl Retention {
     /// Keeps nothing but the newest revision of each ref.
     pub const NONE: Self = Self { all: Duration::ZERO, hourly: 0, daily: 0, weekly: 0 };
+    /// Keeps every revision.
+    pub const ALL: Self = Self { all: Duration::MAX, hourly: 0, daily: 0, weekly: 0 };
 
     /// Returns which revisions of one ref are kept, given as sequence and time, newest first.
     #[must_use]

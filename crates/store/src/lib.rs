@@ -32,6 +32,8 @@ mod id;
 mod keep;
 pub mod key;
 mod local;
+mod near;
+mod near_base;
 mod postgres;
 mod repair;
 mod root;
@@ -45,7 +47,7 @@ pub use byte_size::ByteSize;
 pub use check::{Affected, Inspection, Origin, Report, check, inspect};
 pub use chunk::{Chunk, ChunkKind, MAX_CHUNK_BYTES};
 pub use chunk_store::{ChunkStore, ReadChunks};
-pub use collect::{CollectMode, CollectOptions, Collected, Keeper, Phase, Progress};
+pub use collect::{BlobVisitor, CollectMode, CollectOptions, Collected, Keeper, Phase, Progress};
 pub use committer::Committer;
 pub use composite::CompositeStore;
 pub use error::{Error, Result};
@@ -55,6 +57,7 @@ pub use keep::{Hold, Lease, Pin, Pins};
 #[cfg(fuzzing)]
 pub use local::fuzzing;
 pub use local::{Compression, FollowedStore, LocalOptions, LocalStore};
+pub use near_base::NearBase;
 pub use postgres::{
     NearCache, PostgresCollection, PostgresCounters, PostgresOptions, PostgresStore,
 };

@@ -19,6 +19,8 @@ const FOLDER_MODE: u32 = 0o750;
 #[derive(Clone, Debug)]
 pub struct FileDisk {
     dir: PathBuf,
+    /// Whether someone else writes the folder.
+    is_read_only: bool,
 }
 
 impl FileDisk {
@@ -29,7 +31,18 @@ impl FileDisk {
     pub fn open(dir: impl Into<PathBuf>) -> io::Result<Self> {
         let dir = dir.into();
         create_dir(&dir)?;
-        Ok(Self { dir })
+        Ok(Self { dir, is_read_only: false })
+    }
+
+    /// Opens a folder that someone else writes: no file in it is opened for writing, whoever may.
+    #[must_use]
+    pub fn read_only(dir: impl Into<PathBuf>) -> Self {
+        Self { dir: dir.into(), is_read_only: true }
+    }
+
+    /// Refuses to write to what is only read.
+    fn check_writable(&self) -> io::Result<()> {
+        if self.is_read_only { Err(io::ErrorKind::ReadOnlyFilesystem.into()) } else { Ok(()) }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -49,6 +62,9 @@ impl FileDisk {
 impl Disk for FileDisk {
     fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
         let path = self.path(name);
+        if self.is_read_only {
+            return Ok(Arc::new(SystemFile { file: File::open(path)? }));
+        }
         let file = match OpenOptions::new().read(true).append(true).open(&path) {
             // A folder that is mounted for reading only can still be read.
             Err(error) if is_read_only(&error) => File::open(path)?,
@@ -58,6 +74,7 @@ impl Disk for FileDisk {
     }
 
     fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
+        self.check_writable()?;
         let path = self.path(name);
         self.create_folders(&path)?;
         // Truncation and appending exclude each other when opening; the file is emptied right after.
@@ -69,12 +86,14 @@ impl Disk for FileDisk {
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.check_writable()?;
         let to = self.path(to);
         self.create_folders(&to)?;
         fs::rename(self.path(from), to)
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
+        self.check_writable()?;
         fs::remove_file(self.path(name))
     }
 
@@ -97,6 +116,7 @@ impl Disk for FileDisk {
     }
 
     fn lock(&self) -> Result<DiskLock, LockError> {
+        self.check_writable()?;
         let mut file = OpenOptions::new()
             .read(true)
             .write(true)

@@ -21,7 +21,6 @@ use bytes::Bytes;
 use super::condemned::{self, Candidate};
 use super::index::{Live, Purpose, is_live};
 use super::index_file::{self, Contents, Entry, IndexFile, Location};
-use super::lease_file;
 use super::log::Folded;
 use super::payload::Tables;
 use super::record::{self, HEADER_BYTES, Header, Kind, Place};
@@ -31,7 +30,7 @@ use crate::batch::{Batch, LeaseUpdate};
 use crate::chunk::Chunk;
 use crate::chunk_store::ChunkStore;
 use crate::collect::{
-    CollectMode, CollectOptions, Collected, Keeper, Marked, Marks, Phase, Progress, mark,
+    BlobVisitor, CollectMode, CollectOptions, Collected, Keeper, Marked, Marks, Phase, Progress, mark,
 };
 use crate::disk::DiskFile;
 use crate::error::{Error, Result};
@@ -75,7 +74,7 @@ impl LocalStore {
             revisions_dropped: folded.dropped,
             ..Collected::default()
         };
-        let mut marks = LocalMarks::new(self, boundary, report);
+        let mut marks = LocalMarks::new(self, boundary, report, options.blobs.as_ref());
         let mut pace = Paced { pace, progress: BEGIN };
         if self.mark_live(options, &folded, &mut marks, &mut pace)?.is_break() {
             return Ok(Collected { is_stopped: true, ..marks.report });
@@ -212,7 +211,7 @@ impl LocalStore {
     /// Returns what is live beside history, by what keeps it.
     fn live_roots(&self, options: &CollectOptions) -> Result<Vec<(String, Vec<ChunkId>)>> {
         let Tables { refs, leases, .. } = self.tables.read().clone();
-        let files = lease_file::read_all(self.disk.as_ref())?;
+        let files = self.lease_files()?;
         // Whoever asked for a lease too late finds out by itself; there is nothing to keep.
         let is_here = |lease: &Lease| self.index.find(Kind::Chunk, lease.root.as_bytes()).is_some();
         let leases = leases.into_values().chain(files.into_iter().filter(is_here));
@@ -389,6 +388,8 @@ struct LocalMarks<'a> {
     report: Collected,
     /// What the store's base must hold.
     below: Vec<ChunkId>,
+    /// Who is told of blobs.
+    blobs: Option<&'a BlobVisitor>,
 }
 
 struct PackMarks {
@@ -398,7 +399,12 @@ struct PackMarks {
 }
 
 impl<'a> LocalMarks<'a> {
-    fn new(store: &'a LocalStore, boundary: u32, report: Collected) -> Self {
+    fn new(
+        store: &'a LocalStore,
+        boundary: u32,
+        report: Collected,
+        blobs: Option<&'a BlobVisitor>,
+    ) -> Self {
         let packs = store.index.packs();
         let candidates = packs.indexes.iter().filter(|(pack, index)| {
             index.is_sealed() && (is_collected(**pack) || **pack < boundary)
@@ -416,6 +422,7 @@ impl<'a> LocalMarks<'a> {
             below: Vec::new(),
             passes_gaps: false,
             report,
+            blobs,
         }
     }
 
@@ -543,6 +550,9 @@ impl Marks for LocalMarks<'_> {
     }
 
     fn mark_blob(&mut self, id: &BlobId) -> Result<u64> {
+        if let Some(visitor) = self.blobs {
+            visitor.visit(id);
+        }
         // One that is not here is a large one, which lies elsewhere.
         Ok(self.set(Kind::Blob, id.digest())?.map_or(0, |(_, bytes)| bytes))
     }

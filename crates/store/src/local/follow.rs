@@ -7,7 +7,7 @@
 //! looked at again, until two looks agree.
 //!
 //! Invariants
-//! * Nothing in the folder is changed but the files of leases.
+//! * Nothing in the folder is opened for writing but the files of leases, which may lie in another folder.
 //! * Nothing is returned that does not have its hash.
 //! * No pack is mapped, as its writer may cut it; index files are, as they never change under their name.
 //!
@@ -16,6 +16,7 @@
 //! Not here: what the writer has not committed. A commit may be seen just before its sync.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -52,6 +53,8 @@ const FAULT: &str = "its record cannot be decoded or does not have its hash";
 #[derive(Debug)]
 pub struct FollowedStore {
     disk: Arc<dyn Disk>,
+    /// The disk with the leases, and their folder in it.
+    leases: (Arc<dyn Disk>, &'static str),
     index: Index,
     tables: RwLock<Tables>,
     seen: Mutex<BTreeMap<u32, Seen>>,
@@ -78,11 +81,32 @@ impl FollowedStore {
     /// # Errors
     /// [`Error::Read`] if there is none, [`Error::FileMalformed`] for packs of another format.
     pub fn open_dir(dir: &Path, options: LocalOptions) -> Result<Self> {
-        let failed = |source| Error::Read { file: dir.display().to_string(), source };
-        if !dir.is_dir() {
-            return Err(failed(std::io::ErrorKind::NotFound.into()));
+        Self::open_leasing_in(dir, None, options)
+    }
+
+    /// Opens the folder `store` of a home that exists; leases lie in a folder elsewhere, to which the writer of the store
+    /// pays heed ([`LocalStore::heed_leases_in`](super::LocalStore::heed_leases_in)), so that nothing at all is written in
+    /// the home.
+    ///
+    /// # Errors
+    /// As [`FollowedStore::open_dir`], for either folder.
+    pub fn open_leasing_in(
+        dir: &Path,
+        leases: Option<&Path>,
+        options: LocalOptions,
+    ) -> Result<Self> {
+        for needed in [Some(dir), leases].into_iter().flatten() {
+            if !needed.is_dir() {
+                let (file, source) = (needed.display().to_string(), ErrorKind::NotFound.into());
+                return Err(Error::Read { file, source });
+            }
         }
-        Self::open(Arc::new(FileDisk::open(dir).map_err(failed)?), options)
+        let failed = |source| Error::Read { file: dir.display().to_string(), source };
+        let leases: (Arc<dyn Disk>, _) = match leases {
+            Some(folder) => (Arc::new(FileDisk::open(folder).map_err(failed)?), ""),
+            None => (Arc::new(FileDisk::open(dir).map_err(failed)?), lease_file::FOLDER),
+        };
+        Self::open_with(Arc::new(FileDisk::read_only(dir)), leases, options)
     }
 
     /// Opens the folder of a local store, whether a process has it open or not.
@@ -90,9 +114,19 @@ impl FollowedStore {
     /// # Errors
     /// [`Error::FileMalformed`] for packs of another format, or what the disk says.
     pub fn open(disk: Arc<dyn Disk>, options: LocalOptions) -> Result<Self> {
+        let leases = (Arc::clone(&disk), lease_file::FOLDER);
+        Self::open_with(disk, leases, options)
+    }
+
+    fn open_with(
+        disk: Arc<dyn Disk>,
+        leases: (Arc<dyn Disk>, &'static str),
+        options: LocalOptions,
+    ) -> Result<Self> {
         let items = usize::try_from(options.cache.as_bytes() / 4_096).unwrap_or(usize::MAX);
         let store = Self {
             disk,
+            leases,
             index: Index::default(),
             tables: RwLock::default(),
             seen: Mutex::default(),
@@ -120,7 +154,7 @@ impl FollowedStore {
                 Ok(now) => now,
                 // It was collected since the folder was listed; the next look tells what stands for it.
                 Err(Error::Read { source, .. })
-                    if source.kind() == std::io::ErrorKind::NotFound =>
+                    if source.kind() == ErrorKind::NotFound =>
                 {
                     is_new = true;
                     continue;
@@ -394,15 +428,15 @@ impl Base for FollowedStore {
     }
 
     fn lease(&self, holder: &str) -> Result<Option<Lease>> {
-        let leases = lease_file::read_all(self.disk.as_ref())?;
+        let leases = lease_file::read_all(self.leases.0.as_ref(), self.leases.1)?;
         Ok(leases.into_iter().find(|lease| lease.holder == holder))
     }
 
     fn grant(&self, lease: &Lease) -> Result<()> {
-        lease_file::write(self.disk.as_ref(), lease)
+        lease_file::write(self.leases.0.as_ref(), self.leases.1, lease)
     }
 
     fn release(&self, holder: &str) -> Result<()> {
-        lease_file::remove(self.disk.as_ref(), holder)
+        lease_file::remove(self.leases.0.as_ref(), self.leases.1, holder)
     }
 }

@@ -71,7 +71,7 @@ impl LocalStore {
 
     /// Ends the lease that a client has written as a file, if there is one.
     pub(crate) fn end_lease_file(&self, holder: &str) -> Result<()> {
-        lease_file::remove(self.disk.as_ref(), holder)
+        lease_file::remove(self.disk.as_ref(), lease_file::FOLDER, holder)
     }
 
     /// Makes damaged index files again, and sets damaged packs aside with all that can be read of them elsewhere.

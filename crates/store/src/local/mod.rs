@@ -104,6 +104,8 @@ pub struct LocalStore {
     poison: OnceLock<String>,
     /// What the store lies over: holds what refs reach and the store does not.
     base: OnceLock<Arc<dyn Base>>,
+    /// Folders elsewhere with leases on this store.
+    lease_folders: RwLock<Vec<Arc<dyn Disk>>>,
     compression: Compression,
     /// What opening has found to be damaged.
     damage: Mutex<Vec<String>>,
@@ -139,6 +141,7 @@ impl LocalStore {
             writer: Mutex::new(recovered.writer),
             poison: OnceLock::new(),
             base: OnceLock::new(),
+            lease_folders: RwLock::default(),
             compression: options.compression,
             damage: Mutex::new(recovered.damage),
             notes: recovered.notes,
@@ -173,6 +176,28 @@ impl LocalStore {
     #[must_use]
     pub fn poisoned(&self) -> Option<&str> {
         self.poison.get().map(String::as_str)
+    }
+
+    /// Heeds the leases in another folder, too: for those who read the store and may write nothing into its own.
+    pub fn heed_leases_in(&self, folder: Arc<dyn Disk>) {
+        self.lease_folders.write().push(folder);
+    }
+
+    /// Returns the leases of clients that cannot write packs.
+    ///
+    /// # Errors
+    /// A lease or a folder that cannot be read: nobody knows what it keeps.
+    fn lease_files(&self) -> Result<Vec<Lease>> {
+        let mut leases = lease_file::read_all(self.disk.as_ref(), lease_file::FOLDER)?;
+        for folder in self.lease_folders.read().iter() {
+            let dir = folder.dir();
+            if !dir.is_dir() {
+                let (file, source) = (dir.display().to_string(), std::io::ErrorKind::NotFound.into());
+                return Err(Error::Read { file, source });
+            }
+            leases.extend(lease_file::read_all(folder.as_ref(), "")?);
+        }
+        Ok(leases)
     }
 
     /// Lays the store over a base: refs may reach what only that holds.
@@ -408,7 +433,7 @@ impl ChunkStore for LocalStore {
 
     fn leases(&self) -> Result<Vec<Lease>> {
         let mut leases = self.tables.read().leases.clone();
-        let files = lease_file::read_all(self.disk.as_ref())?;
+        let files = self.lease_files()?;
         leases.extend(files.into_iter().map(|lease| (lease.holder.clone(), lease)));
         Ok(leases.into_values().collect())
     }

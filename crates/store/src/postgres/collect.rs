@@ -310,8 +310,8 @@ impl Lead {
         }
         let mut lead = Self {
             connection,
+            marks: Marks::telling(options.blobs.clone()),
             options,
-            marks: Marks::default(),
             safe: 0,
             young: 0.0,
             roots: Vec::new(),

@@ -17,7 +17,6 @@ mod bridge;
 mod collect;
 mod commit;
 mod follow;
-mod near;
 mod options;
 mod outcome;
 mod process;
@@ -52,7 +51,7 @@ use crate::local::ChunkBytes;
 use bridge::Bridge;
 pub use collect::PostgresCollection;
 use follow::Followed;
-use near::Near;
+use crate::near::Near;
 pub use options::{NearCache, PostgresOptions};
 use process::Process;
 

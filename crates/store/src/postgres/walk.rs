@@ -7,6 +7,7 @@ use std::collections::HashSet;
 use sqlx::{PgConnection, Row};
 
 use super::{Shared, failed, hash_of};
+use crate::collect::BlobVisitor;
 use crate::error::{Error, Result};
 use crate::id::ChunkId;
 
@@ -21,6 +22,8 @@ pub(super) struct Marks {
     waiting: Vec<[u8; 32]>,
     /// What has been marked since the last call of [`Marks::take_fresh`]; kept only while asked for.
     fresh: Option<Fresh>,
+    /// Who is told of blobs.
+    visitor: Option<BlobVisitor>,
 }
 
 /// Chunks and blobs, by hash.
@@ -43,6 +46,11 @@ pub(super) struct Found {
 }
 
 impl Marks {
+    /// Begins with nothing marked; `visitor` is told of every blob.
+    pub(super) fn telling(visitor: Option<BlobVisitor>) -> Self {
+        Self { visitor, ..Self::default() }
+    }
+
     pub(super) fn has_chunk(&self, hash: &[u8; 32]) -> bool {
         self.chunks.contains(hash)
     }
@@ -116,6 +124,9 @@ impl Marks {
             }
             let (_, chunk) = shared.verify(row)?;
             chunk.chunk_refs().for_each(|id| self.add_root(*id.as_bytes()));
+            if let Some(visitor) = &self.visitor {
+                chunk.blob_refs().for_each(|id| visitor.visit(&id));
+            }
             blobs.extend(
                 chunk.blob_refs().map(|id| *id.digest()).filter(|hash| self.add_blob(*hash)),
             );

@@ -1,4 +1,5 @@
-//! The folder beside the process in which chunks that were read stay at hand: a cache between memory and database.
+//! The folder beside the process in which chunks that were read stay at hand: a cache between memory and a database, or
+//! another instance. Small blobs are kept, too, where they are asked for.
 //!
 //! Two local stores, a young and an old one. Chunks go to the young one; when it is full, the old one is removed and
 //! the young one takes its place. A chunk that is found in the old one moves to the young one.
@@ -13,19 +14,19 @@ use std::sync::Arc;
 use bytes::Bytes;
 use parking_lot::RwLock;
 
-use super::NearCache;
 use crate::batch::Batch;
 use crate::byte_size::ByteSize;
 use crate::chunk::Chunk;
 use crate::chunk_store::{ChunkStore, ReadChunks};
 use crate::disk::FileDisk;
 use crate::error::Error;
-use crate::id::ChunkId;
+use crate::id::{BlobId, ChunkId};
 use crate::local::{LocalOptions, LocalStore};
+use crate::postgres::NearCache;
 
 /// The cache in a folder.
 #[derive(Debug)]
-pub(super) struct Near {
+pub(crate) struct Near {
     dir: PathBuf,
     /// At how many bytes the young store takes the place of the old one.
     limit: u64,
@@ -44,7 +45,7 @@ const OLD: &str = "old";
 
 impl Near {
     /// Opens the folder; without it the store works as well, so that a fault is only logged.
-    pub(super) fn open(cache: &NearCache) -> Option<Self> {
+    pub(crate) fn open(cache: &NearCache) -> Option<Self> {
         let near = Self {
             dir: cache.dir.clone(),
             limit: (cache.size.as_bytes() / 2).max(1),
@@ -60,7 +61,7 @@ impl Near {
         Some(near)
     }
 
-    pub(super) fn find(&self, id: &ChunkId) -> Option<Chunk> {
+    pub(crate) fn find(&self, id: &ChunkId) -> Option<Chunk> {
         let halves = self.halves.read();
         match halves.young.as_ref()?.read(id) {
             Ok(chunk) => return Some(chunk),
@@ -77,14 +78,50 @@ impl Near {
         Some(chunk)
     }
 
+    /// Returns a small blob.
+    pub(crate) fn find_blob(&self, id: &BlobId) -> Option<Bytes> {
+        let halves = self.halves.read();
+        match halves.young.as_ref()?.read_blob(id) {
+            Ok(Some(bytes)) => return Some(bytes),
+            Ok(None) => {}
+            Err(error) => {
+                drop(halves);
+                self.begin_anew(&error);
+                return None;
+            }
+        }
+        let bytes = halves.old.as_ref()?.read_blob(id).ok()??;
+        drop(halves);
+        self.add_blobs(std::iter::once((*id, bytes.clone())));
+        Some(bytes)
+    }
+
     /// Keeps chunks at hand.
-    pub(super) fn add<'a>(&self, chunks: impl Iterator<Item = &'a Chunk>) {
+    pub(crate) fn add<'a>(&self, chunks: impl Iterator<Item = &'a Chunk>) {
         let mut batch = Batch::new();
         let mut added = 0;
         for chunk in chunks {
             let bytes: Bytes = chunk.bytes().clone();
             added += bytes.len() as u64;
             batch.add_chunk(bytes);
+        }
+        self.commit(batch, added);
+    }
+
+    /// Keeps small blobs at hand.
+    pub(crate) fn add_blobs(&self, blobs: impl Iterator<Item = (BlobId, Bytes)>) {
+        let mut batch = Batch::new();
+        let mut added = 0;
+        for (id, bytes) in blobs {
+            added += bytes.len() as u64;
+            batch.add_blob(id, bytes);
+        }
+        self.commit(batch, added);
+    }
+
+    fn commit(&self, batch: Batch, added: u64) {
+        if batch.is_empty() {
+            return;
         }
         let mut halves = self.halves.write();
         let Some(young) = &halves.young else {
@@ -102,7 +139,7 @@ impl Near {
     }
 
     /// Ends the use of the folder.
-    pub(super) fn close(&self) {
+    pub(crate) fn close(&self) {
         *self.halves.write() = Halves::default();
     }
 
