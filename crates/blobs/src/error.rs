@@ -134,12 +134,31 @@ pub enum Error {
         /// The place.
         place: String,
     },
+    /// A note of the place is not what its name says: nobody knows what it keeps.
+    #[error(
+        "the note `{name}` beside the blobs cannot be understood, so that nothing can be removed; see who wrote it, or \
+         take its repository out with `tympan blobs forget`"
+    )]
+    NoteMalformed {
+        /// The note.
+        name: String,
+    },
     /// Small blobs live in the chunk store, which failed; so may the store of another instance.
     #[error(transparent)]
     Store(#[from] tympan_store::Error),
 }
 
 impl Error {
+    /// Tells whether it is a store of someone else that cannot be had: not now, or no more.
+    #[must_use]
+    pub fn is_of_base(&self) -> bool {
+        match self {
+            Self::Delegate { source, .. } => source.is_of_base(),
+            Self::Store(error) => error.is_of_base(),
+            _ => false,
+        }
+    }
+
     /// Tells whether trying again can help.
     #[must_use]
     pub fn is_transient(&self) -> bool {
@@ -158,6 +177,7 @@ impl Error {
             | Self::NothingWritable { .. }
             | Self::Unlistable { .. }
             | Self::NoteName { .. }
+            | Self::NoteMalformed { .. }
             | Self::Address { .. }
             | Self::Altered { .. }
             | Self::CacheHeld { .. }

@@ -12,10 +12,12 @@
 
 mod blob;
 mod bucket;
+pub mod collect;
 mod composite;
 mod error;
 mod files;
 mod folder;
+mod hot;
 mod local;
 mod memory;
 mod place;
@@ -26,6 +28,7 @@ pub use bucket::{Bucket, BucketCounts, BucketOptions, parse_connection_string, p
 pub use composite::{Composite, CompositeCounts, Delegate};
 pub use error::{Error, Result};
 pub use folder::Folder;
+pub use hot::HotBlobs;
 pub use local::{LocalBlobs, SMALL_BYTES};
 pub use memory::MemoryBlobs;
 pub use place::{Listed, Origin, ReadBlobs, WriteBlobs};

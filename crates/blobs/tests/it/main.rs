@@ -7,8 +7,10 @@
 )]
 
 mod bucket;
+mod collect;
 mod composite;
 mod folder;
+mod interleaved;
 mod local;
 mod oak;
 

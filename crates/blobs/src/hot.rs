@@ -1,0 +1,158 @@
+//! Blobs that are asked for again and again, kept in memory: a page's pictures cost no open file and no copy then.
+//!
+//! Invariants
+//! * Memory stays under the bound; a blob that was read once pushes none out that is read often.
+//! * What is kept is what the store gave: blobs never change, so nothing is ever looked at again.
+//!
+//! Not here: sending without copying (`sendfile`). The front of an instance takes bodies as bytes, for which a descriptor
+//! is of no use; a dispatcher in front of it sends its cache files so.
+
+use std::io::Read;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use quick_cache::Weighter;
+use quick_cache::sync::Cache;
+use tympan_store::BlobId;
+
+use crate::{BlobContent, BlobStore, Error, Result};
+
+/// Larger blobs are read from where they lie: of those the bytes cost, not the opening.
+const MAX_BYTES: u64 = 256 * 1024;
+/// An estimate of the blobs that fit sizes the cache's own tables.
+const USUAL_BYTES: u64 = 32 * 1024;
+
+/// A store with a cache in front.
+#[derive(Debug)]
+pub struct HotBlobs {
+    store: Arc<dyn BlobStore>,
+    cache: Cache<BlobId, Bytes, BlobBytes>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct BlobBytes;
+
+impl Weighter<BlobId, Bytes> for BlobBytes {
+    fn weight(&self, _: &BlobId, bytes: &Bytes) -> u64 {
+        // The cache's own tables take about this much per blob.
+        const ENTRY: u64 = 128;
+        bytes.len() as u64 + ENTRY
+    }
+}
+
+impl HotBlobs {
+    /// Keeps up to `max_bytes` of what is read of a store.
+    #[must_use]
+    pub fn new(store: Arc<dyn BlobStore>, max_bytes: u64) -> Self {
+        let items = usize::try_from(max_bytes / USUAL_BYTES).unwrap_or(usize::MAX);
+        Self { store, cache: Cache::with_weighter(items.max(16), max_bytes, BlobBytes) }
+    }
+
+    /// Returns the bytes that are kept now.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.cache.weight()
+    }
+}
+
+impl BlobStore for HotBlobs {
+    fn put(&self, source: &mut dyn Read) -> Result<BlobId> {
+        self.store.put(source)
+    }
+
+    fn put_all(&self, blobs: &[&[u8]]) -> Result<Vec<BlobId>> {
+        self.store.put_all(blobs)
+    }
+
+    fn put_named(&self, id: &BlobId, source: &mut dyn Read) -> Result<()> {
+        self.store.put_named(id, source)
+    }
+
+    fn touch(&self, id: &BlobId) -> Result<bool> {
+        self.store.touch(id)
+    }
+
+    fn open(&self, id: &BlobId) -> Result<Option<BlobContent>> {
+        if id.length() > MAX_BYTES {
+            return self.store.open(id);
+        }
+        if let Some(bytes) = self.cache.get(id) {
+            return Ok(Some(BlobContent::Bytes(bytes)));
+        }
+        let Some(content) = self.store.open(id)? else {
+            return Ok(None);
+        };
+        // What is in memory already is kept by the store, or not worth it.
+        if matches!(content, BlobContent::Bytes(_)) {
+            return Ok(Some(content));
+        }
+        let mut bytes = Vec::with_capacity(usize::try_from(id.length()).unwrap_or(0));
+        content.into_reader().read_to_end(&mut bytes).map_err(Error::Source)?;
+        if bytes.len() as u64 != id.length() {
+            return Err(Error::Damaged { id: *id, length: bytes.len() as u64 });
+        }
+        let bytes = Bytes::from(bytes);
+        self.cache.insert(*id, bytes.clone());
+        Ok(Some(BlobContent::Bytes(bytes)))
+    }
+
+    fn contains(&self, id: &BlobId) -> Result<bool> {
+        self.store.contains(id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+    use crate::Folder;
+    use crate::LocalBlobs;
+
+    /// Counts how often a blob is opened.
+    #[derive(Debug)]
+    struct Counting(LocalBlobs, AtomicUsize);
+
+    impl BlobStore for Counting {
+        fn put(&self, source: &mut dyn Read) -> Result<BlobId> {
+            self.0.put(source)
+        }
+
+        fn open(&self, id: &BlobId) -> Result<Option<BlobContent>> {
+            self.1.fetch_add(1, Ordering::SeqCst);
+            self.0.open(id)
+        }
+
+        fn contains(&self, id: &BlobId) -> Result<bool> {
+            self.0.contains(id)
+        }
+    }
+
+    #[test]
+    fn what_is_read_again_is_not_opened_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let small = Arc::new(tympan_store::LocalStore::memory().unwrap());
+        let folder = Arc::new(Folder::open(dir.path()).unwrap());
+        let store = Arc::new(Counting(LocalBlobs::over(folder, small), AtomicUsize::new(0)));
+        let hot = HotBlobs::new(store.clone(), 1 << 20);
+        let opened = |id: &BlobId| {
+            let before = store.1.load(Ordering::SeqCst);
+            let mut bytes = Vec::new();
+            let content = hot.open(id).unwrap().unwrap();
+            content.into_reader().read_to_end(&mut bytes).unwrap();
+            assert_eq!(BlobId::of(&bytes), *id);
+            store.1.load(Ordering::SeqCst) - before
+        };
+        let picture = hot.put(&mut &[1; 100_000][..]).unwrap();
+        assert_eq!([opened(&picture), opened(&picture), opened(&picture)], [1, 0, 0]);
+        // A film is read from the disk each time.
+        let film = hot.put(&mut &vec![2; 300_000][..]).unwrap();
+        assert_eq!([opened(&film), opened(&film)], [1, 1]);
+        assert!(hot.open(&BlobId::new([9; 32], 50_000)).unwrap().is_none());
+        for seed in 3..40 {
+            opened(&hot.put(&mut &[seed; 200_000][..]).unwrap());
+            assert!(hot.bytes() <= 1 << 20, "{}", hot.bytes());
+        }
+    }
+}
