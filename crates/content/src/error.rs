@@ -195,6 +195,17 @@ impl Error {
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Store(error) => error.is_transient(),
+            Self::Blobs(error) => error.is_transient(),
+            _ => false,
+        }
+    }
+
+    /// Tells whether it is the store that this one lies over which cannot be had: not now, or no more.
+    #[must_use]
+    pub fn is_of_base(&self) -> bool {
+        match self {
+            Self::Store(error) => error.is_of_base(),
+            Self::Blobs(error) => error.is_of_base(),
             _ => false,
         }
     }

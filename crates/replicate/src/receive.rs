@@ -71,7 +71,8 @@ fn check_parts(repository: &Repository, message: &Message) -> Result<()> {
     let mut blobs = Vec::new();
     for id in &message.blobs {
         let id = parse_blob_id(id)?;
-        if !repository.blobs().contains(&id)? {
+        // It must not be collected before the commit names it.
+        if !repository.blobs().touch(&id)? {
             blobs.push(id);
         }
     }
@@ -104,11 +105,11 @@ pub fn put_chunks(repository: &Repository, framed: &Bytes) -> Result<usize> {
 /// [`Error::Mismatch`] if the bytes are not those that the id names.
 pub fn put_blob(repository: &Repository, id: &str, source: &mut dyn Read) -> Result<BlobId> {
     let expected = parse_blob_id(id)?;
-    let actual = repository.blobs().put(source)?;
-    if actual == expected {
-        Ok(actual)
-    } else {
-        Err(Error::Mismatch { expected: expected.to_string(), actual: actual.to_string() })
+    match repository.blobs().put_named(&expected, source) {
+        Err(tympan_blobs::Error::Mismatch { expected, actual }) => {
+            Err(Error::Mismatch { expected: expected.to_string(), actual: actual.to_string() })
+        }
+        put => Ok(put.map(|()| expected)?),
     }
 }
 

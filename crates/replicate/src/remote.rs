@@ -7,7 +7,8 @@
 //! * Nothing is returned that does not have its hash, however hostile the other side is.
 //! * Every answer is bounded in bytes and every wait in time.
 //!
-//! On failure: a request is sent again a few times while that can help, then the error says so.
+//! On failure: a request is sent again a few times while that can help, then the error says so. While nobody answers,
+//! requests fail at once, but for one from time to time that looks again.
 //!
 //! Not here: what is asked when. `docs/formats/remote-store.md` describes the exchange.
 
@@ -15,7 +16,7 @@ use std::fmt;
 use std::io::{Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, StatusCode, header};
@@ -34,6 +35,7 @@ use tympan_web::tls::Trust;
 use crate::frames::{
     ANSWER_BYTES, MAX_FRAME, MAX_IDS, decode_frames, encode_blob_ids, encode_chunk_ids,
 };
+use crate::outage::{Outage, Turn};
 use crate::send::KEY_HEADER;
 use crate::serve::{STORE_PATH, WireGrant, WireLease, WireRevision, time};
 
@@ -79,6 +81,7 @@ pub struct RemoteStore {
     cache: Cache<ChunkId, Chunk, ChunkBytes>,
     /// Where large blobs are kept while they are read.
     spool: PathBuf,
+    outage: Outage,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -119,6 +122,11 @@ impl Fault {
 
     fn lasting(reason: impl Into<String>) -> Self {
         Self { reason: reason.into(), is_transient: false, status: None }
+    }
+
+    /// Tells whether an instance said this, and no proxy in front of one that is down.
+    fn is_answer(&self) -> bool {
+        self.status.is_some_and(|status| !matches!(status.as_u16(), 502..=504))
     }
 }
 
@@ -172,6 +180,7 @@ impl RemoteStore {
             runtime: Some(runtime),
             cache: Cache::with_weighter(16_384, CACHE_BYTES, ChunkBytes),
             spool: spool.to_owned(),
+            outage: Outage::default(),
             url,
         })
     }
@@ -183,6 +192,35 @@ impl RemoteStore {
 
     fn malformed(&self, reason: impl fmt::Display) -> Error {
         self.fault(Fault::lasting(reason.to_string()))
+    }
+
+    /// Runs a request unless the other side is known to be down, and notes whether it answers. `work` is given how often
+    /// it may send.
+    fn reach<T: Send + 'static, F>(&self, work: impl FnOnce(u32) -> F) -> Result<T, Fault>
+    where
+        F: Future<Output = Result<T, Fault>> + Send + 'static,
+    {
+        let attempts = match self.outage.turn(Instant::now()) {
+            Turn::Go => ATTEMPTS,
+            Turn::Probe => 1,
+            Turn::Refuse(reason) => return Err(Fault::transient(reason)),
+        };
+        let done = self.wait(work(attempts));
+        match &done {
+            Err(fault) if fault.is_transient && !fault.is_answer() => {
+                if self.outage.reason().is_none() {
+                    tracing::warn!(reason = fault.reason, target = self.url, "the base is down");
+                }
+                self.outage.begin(&fault.reason, Instant::now());
+            }
+            _ => {
+                if self.outage.reason().is_some() {
+                    tracing::info!(target = self.url, "the base answers again");
+                }
+                self.outage.end();
+            }
+        }
+        done
     }
 
     /// Runs a request on the store's own runtime and waits for it on this thread.
@@ -205,7 +243,7 @@ impl RemoteStore {
     fn ask(&self, ask: &Ask) -> Result<Bytes, Fault> {
         let (client, url, ask) = (self.client.clone(), self.url.clone(), ask.clone());
         let authorization = self.authorization.clone();
-        self.wait(async move {
+        self.reach(|attempts| async move {
             let mut wait = FIRST_WAIT;
             let mut attempt = 1;
             loop {
@@ -215,7 +253,7 @@ impl RemoteStore {
                     Err(Fault::transient(format!("its answer was not complete after {waited} s")))
                 });
                 match answer {
-                    Err(fault) if fault.is_transient && attempt < ATTEMPTS => {
+                    Err(fault) if fault.is_transient && attempt < attempts => {
                         tokio::time::sleep(wait).await;
                         wait *= 2;
                         attempt += 1;
@@ -451,6 +489,10 @@ impl Base for RemoteStore {
         let ask = Ask { method: Method::DELETE, place, body: Bytes::new(), max: MAX_JSON };
         self.ask(&ask).map(drop).map_err(|fault| self.fault(fault))
     }
+
+    fn outage(&self) -> Option<String> {
+        self.outage.reason()
+    }
 }
 
 impl ReadBlobs for RemoteStore {
@@ -465,7 +507,7 @@ impl ReadBlobs for RemoteStore {
         };
         let (client, url) = (self.client.clone(), self.url.clone());
         let (authorization, id) = (self.authorization.clone(), *id);
-        let fetched = self.wait(async move {
+        let fetched = self.reach(|_| async move {
             let (name, value) = &authorization;
             let response = start(&client, &url, (name, value), &ask).await?;
             let mut body = limited(response.into_body(), ask.max).stalling_at_most(STALL);

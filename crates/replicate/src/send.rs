@@ -14,6 +14,7 @@ use tympan_web::client::Client;
 use tympan_web::read_body::from_reader;
 
 use crate::activation::Action;
+use crate::bundle::{BundleReader, divide, length_of};
 use crate::message::{frame_chunks, parse_chunk_id};
 use crate::times::is_due;
 use crate::{Agent, Error, Message, RECEIVE_PATH, Result, WireDocument};
@@ -47,8 +48,8 @@ impl Sender {
                 None => return Ok(()),
                 Some((chunks, blobs)) => {
                     self.send_chunks(agent, chunks).await?;
-                    for blob in blobs {
-                        self.send_blob(agent, blob).await?;
+                    for blobs in divide(blobs) {
+                        self.send_bundle(agent, blobs).await?;
                     }
                 }
             }
@@ -166,6 +167,34 @@ impl Sender {
             wanted = rest;
             let request = self.request(agent, Method::POST, "/chunks", Full::from(framed))?;
             answer_of(&self.client, &agent.target, request).await?;
+        }
+        Ok(())
+    }
+
+    /// Sends blobs in one request; a publisher that knows no bundles gets them one by one.
+    async fn send_bundle(&self, agent: &Agent, blobs: Vec<BlobId>) -> Result<()> {
+        if let [blob] = blobs.as_slice() {
+            return self.send_blob(agent, *blob).await;
+        }
+        let (repository, wanted) = (self.repository.clone(), blobs.clone());
+        blocking(move || -> Result<()> {
+            for blob in wanted {
+                if !repository.blobs().contains(&blob)? {
+                    return Err(Error::BlobLost(blob));
+                }
+            }
+            Ok(())
+        })
+        .await??;
+        let reader = BundleReader::new(self.repository.clone(), blobs.clone());
+        let body = from_reader(reader, length_of(&blobs));
+        let request = self.request(agent, Method::POST, "/blobs", body)?;
+        match answer_of(&self.client, &agent.target, request).await {
+            Err(Error::Refused { status: 404 | 405, .. }) => {}
+            answer => return answer.map(|_| ()),
+        }
+        for blob in blobs {
+            self.send_blob(agent, blob).await?;
         }
         Ok(())
     }
