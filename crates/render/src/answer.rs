@@ -232,8 +232,7 @@ impl Answer<'_> {
             self.reader.note_type(node);
         }
         let (resource_type, super_type) = (resource.resource_type(), resource.super_type());
-        self.scripts.note_types(&self.reader, &resource_type, super_type.as_deref());
-        self.scripts.find(&resource_type, super_type.as_deref(), &wanted)
+        self.scripts.find(&self.reader, (&resource_type, super_type.as_deref()), &wanted)
     }
 
     /// Makes the redirect that a node asks for, unless the editor wants to see the node itself.

@@ -19,6 +19,7 @@ use std::sync::Arc;
 use tympan_content::NodePath;
 
 use crate::listing::Listing;
+use crate::noted::Noted;
 
 /// The version of hashes, aspects and lists, as they are stored.
 pub(crate) const FORMAT: i64 = 3;
@@ -203,24 +204,9 @@ impl Dependencies {
 
     /// Makes the set of what was noted and of lists.
     pub(crate) fn with(noted: &[(NodePath, Aspects)], listings: &[Arc<Listing>]) -> Self {
-        let listings = || listings.iter().cloned();
-        let pairs = noted.iter().map(|(path, aspects)| (hash_path(path), *aspects));
-        let set = Self::of_parts(pairs, listings());
-        if set.pairs.len() <= Self::MAX {
-            return set;
-        }
-        // The scope of a site: `/content/site`, `/apps/site`, `/content/dam`.
-        let scope = |path: &NodePath| {
-            let mut scope = path.clone();
-            while scope.depth() > 2
-                && let Some(parent) = scope.parent()
-            {
-                scope = parent;
-            }
-            hash_path(&scope)
-        };
-        let pairs = noted.iter().map(|(path, _)| (scope(path), Aspects::BELOW));
-        Self::of_parts(pairs, listings())
+        let mut all = Noted::default();
+        noted.iter().for_each(|(path, aspects)| all.add(path.as_str(), *aspects));
+        all.dependencies(listings)
     }
 
     /// Makes the set that every change touches.
@@ -241,7 +227,7 @@ impl Dependencies {
     }
 
     /// Sorts and joins.
-    fn of_parts(
+    pub(crate) fn of_parts(
         pairs: impl Iterator<Item = Dependency>,
         listings: impl Iterator<Item = Arc<Listing>>,
     ) -> Self {
@@ -285,6 +271,17 @@ impl Dependencies {
 
     fn has_listing(&self, id: u64) -> bool {
         self.listings.binary_search_by_key(&id, |one| one.id()).is_ok()
+    }
+
+    /// Returns what of a node is in the set, the scopes of lists included.
+    #[must_use]
+    pub fn of_node(&self, path: &NodePath) -> Aspects {
+        self.aspects_of(hash_path(path))
+    }
+
+    /// Returns how many paths there are, lists left out.
+    pub(crate) fn count_paths(&self) -> usize {
+        self.pairs.len()
     }
 
     /// Returns what of a path is in the set, the scopes of lists included.
@@ -373,8 +370,13 @@ impl Dependencies {
 
 /// Hashes a path.
 pub(crate) fn hash_path(path: &NodePath) -> u64 {
+    hash_text(path.as_str())
+}
+
+/// Hashes the text of a path.
+pub(crate) fn hash_text(path: &str) -> u64 {
     // Zero is taken.
-    hash(path.as_str()).max(1)
+    hash(path).max(1)
 }
 
 /// Hashes a text, eight bytes at a time: in this crate the speed of a render depends on it, nobody's safety does.
@@ -463,8 +465,9 @@ mod tests {
             .map(|number| (path(&format!("/content/site/en/p{number}")), Aspects::HEAD))
             .collect();
         let set = Dependencies::of(&noted);
-        assert_eq!(set.len(), 1);
-        assert_eq!(set.aspects_of(hash_path(&path("/content/site"))), Aspects::BELOW);
+        assert_eq!(set.of_node(&path("/content/site")), Aspects::BELOW);
+        assert!(set.of_node(&path("/content/site/en/p1")).is_empty());
+        assert_eq!(set.len(), 3, "and the programs");
     }
 
     #[test]

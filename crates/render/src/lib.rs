@@ -31,6 +31,7 @@ mod library;
 mod link;
 mod listing;
 mod message;
+mod noted;
 mod page;
 mod policy;
 pub mod profile;

@@ -11,6 +11,7 @@
 //! * A listing covers which pages there are, and which hide. Their titles are noted with
 //!   [`Reader::note_head`] or [`Reader::note_titles_below`], dates are asked for with [`Reader::modified`].
 //! * What [`Reader::listed`] reads decides about its answer alone; what is read of the answer is noted like all else.
+//! * One thread draws a request: two that count at the same time may count one look-up less. Notes are never lost.
 //!
 //! On failure: look-ups that fail answer "nothing there" and leave the error in [`Reader::failure`], which the
 //! renderer asks before it hands anything out.
@@ -23,8 +24,9 @@ use parking_lot::Mutex;
 use tympan_content::query::{Page, QueryEngine, Request};
 use tympan_content::{Date, Error, Node, NodePath, Property, Result, Snapshot, Summary, Viewer};
 
-use crate::dependency::{Aspects, Dependencies};
+use crate::dependency::{Aspects, Dependencies, hash_text};
 use crate::listing::{Listing, Question};
+use crate::noted::{Begin, Noted, Notes, joined};
 
 /// Whether a request keeps the paths it read, or counts only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -43,8 +45,8 @@ pub struct Reads {
     pub count: u64,
     /// How many queries were run.
     pub queries: u64,
-    /// What was read where, in order; empty unless paths were asked for. A path may come more than once.
-    pub paths: Vec<(NodePath, Aspects)>,
+    /// What was read where; nothing unless paths were asked for.
+    pub(crate) noted: Noted,
     /// The lists that were asked for, in place of what they read.
     pub(crate) listings: Vec<Arc<Listing>>,
     /// What was read for kept fragments, when they were drawn.
@@ -59,7 +61,7 @@ impl Reads {
     /// Returns what the drawing depends on, as the ledger keeps it.
     #[must_use]
     pub fn dependencies(&self) -> Dependencies {
-        joined(&self.paths, &self.listings, &self.kept)
+        joined(self.noted.dependencies(&self.listings), &self.kept)
     }
 }
 
@@ -149,7 +151,7 @@ pub(crate) struct Reader {
     queries: AtomicU64,
     facts: AtomicU32,
     max_age: Mutex<Option<Duration>>,
-    notes: Option<Mutex<Notes>>,
+    notes: Option<Box<Mutex<Notes>>>,
     failure: OnceLock<Error>,
     glance: Aspects,
     types: Aspects,
@@ -157,7 +159,7 @@ pub(crate) struct Reader {
 
 impl Reader {
     pub(crate) fn new(snapshot: Snapshot, recording: Recording) -> Self {
-        let notes = (recording == Recording::Paths).then(Mutex::default);
+        let notes = (recording == Recording::Paths).then(Box::default);
         let program = snapshot.seen_by(&Viewer::system());
         Self {
             snapshot,
@@ -208,14 +210,21 @@ impl Reader {
     /// Finds a child, all of which may be read.
     pub(crate) fn child(&self, node: &Node, name: &str) -> Option<Node> {
         let found = self.keep(node.child(name)).flatten();
-        self.note_child(node, name, found.as_ref().map_or(Aspects::EXISTENCE, whole));
+        match &found {
+            Some(child) => self.note(child.path(), whole(child)),
+            None => self.note_child(node, name, Aspects::EXISTENCE),
+        }
         found
     }
 
     /// Finds a child of which existence and type matter.
     pub(crate) fn glance_child(&self, node: &Node, name: &str) -> Option<Node> {
-        self.note_child(node, name, self.glance);
-        self.keep(node.child(name)).flatten()
+        let found = self.keep(node.child(name)).flatten();
+        match &found {
+            Some(child) => self.note(child.path(), self.glance),
+            None => self.note_child(node, name, self.glance),
+        }
+        found
     }
 
     /// Finds a node below by a relative path.
@@ -317,43 +326,30 @@ impl Reader {
     pub(crate) fn listed<T>(&self, question: Question, read: impl FnOnce() -> T) -> T {
         let Some(notes) = &self.notes else { return read() };
         let Some(listing) = Listing::new(question) else { return read() };
-        let before = notes.lock().paths.len();
+        let outer = notes.lock().begin();
         let found = read();
-        let mut notes = notes.lock();
-        notes.paths.truncate(before);
-        let known = notes.listings.get(notes.begin.listings..).unwrap_or_default();
-        if !known.iter().any(|known| **known == listing) {
-            notes.listings.push(Arc::new(listing));
-        }
+        notes.lock().end_list(outer, listing);
         found
     }
 
-    /// Notes that a script of a resource type was looked for in these folders.
-    pub(crate) fn note_scripts(&self, folders: Arc<[NodePath]>) {
-        let Some(notes) = &self.notes else { return };
-        let mut notes = notes.lock();
-        // A page draws many components of few types.
-        let known = notes.places.get(notes.begin.places..).unwrap_or_default();
-        if known.iter().any(|known| Arc::ptr_eq(known, &folders)) {
-            return;
+    /// Notes that a script of a resource type was looked for in the folders with these hashes.
+    pub(crate) fn note_scripts(&self, folders: Arc<[u64]>) {
+        if let Some(notes) = &self.notes {
+            notes.lock().add_places(folders);
         }
-        folders.iter().for_each(|folder| notes.add(folder, Aspects::SCRIPTS));
-        notes.places.push(folders);
     }
 
     /// Notes that a script was run.
     pub(crate) fn note_script(&self, script: &str) {
-        if self.notes.is_some()
-            && let Ok(path) = NodePath::new(script)
-        {
-            self.also(&path, Aspects::BELOW);
+        if let Some(notes) = &self.notes {
+            notes.lock().add_program(hash_text(script), Aspects::BELOW);
         }
     }
 
     /// Notes that a script took in others.
     pub(crate) fn note_any_script(&self) {
-        if let Ok(path) = NodePath::new("/apps") {
-            self.also(&path, Aspects::ANY_SCRIPT);
+        if let Some(notes) = &self.notes {
+            notes.lock().add_program(hash_text("/apps"), Aspects::ANY_SCRIPT);
         }
     }
 
@@ -419,40 +415,28 @@ impl Reader {
     /// Begins to note what one component reads.
     pub(crate) fn begin(&self) -> Mark {
         let Some(notes) = &self.notes else { return Mark::default() };
-        let mut notes = notes.lock();
-        let outer = notes.begin;
-        notes.begin = Begin {
-            paths: notes.paths.len(),
-            places: notes.places.len(),
-            listings: notes.listings.len(),
-            kept: notes.kept.len(),
-            depth: outer.depth + 1,
-        };
+        let outer = notes.lock().begin();
         Mark { outer, facts: self.facts.swap(0, Ordering::Relaxed) }
     }
 
     /// Returns what was read and used since the latest beginning.
     pub(crate) fn read_since(&self) -> (Dependencies, Facts) {
         let facts = Facts(self.facts.load(Ordering::Relaxed));
-        let Some(notes) = &self.notes else { return (Dependencies::default(), facts) };
-        let notes = notes.lock();
-        let paths = notes.paths.get(notes.begin.paths..).unwrap_or_default();
-        let listings = notes.listings.get(notes.begin.listings..).unwrap_or_default();
-        let kept = notes.kept.get(notes.begin.kept..).unwrap_or_default();
-        (joined(paths, listings, kept), facts)
+        let read = self.notes.as_ref().map(|notes| notes.lock().of_component());
+        (read.unwrap_or_default(), facts)
     }
 
     /// Ends what [`Reader::begin`] began: what was read counts for the component around it, too.
     pub(crate) fn end(&self, mark: Mark) {
         self.facts.fetch_or(mark.facts, Ordering::Relaxed);
         if let Some(notes) = &self.notes {
-            notes.lock().begin = mark.outer;
+            notes.lock().end(mark.outer);
         }
     }
 
     /// Tells whether a component is being drawn whose reads are noted for themselves.
     pub(crate) fn is_inside(&self) -> bool {
-        self.notes.as_ref().is_some_and(|notes| notes.lock().begin.depth > 0)
+        self.notes.as_ref().is_some_and(|notes| notes.lock().is_inside())
     }
 
     /// Notes again what a look-up read whose result was remembered: every node from a path up to another one.
@@ -468,18 +452,18 @@ impl Reader {
     pub(crate) fn add_read(&self, read: &Arc<Dependencies>, facts: Facts) {
         self.note_fact(facts);
         if let Some(notes) = &self.notes {
-            notes.lock().kept.push(Arc::clone(read));
+            notes.lock().add_kept(Arc::clone(read));
         }
     }
 
     /// Hands out what was read.
     pub(crate) fn take_reads(&self) -> Reads {
-        let notes = self.notes.as_ref().map(|notes| std::mem::take(&mut *notes.lock()));
-        let Notes { paths, listings, kept, .. } = notes.unwrap_or_default();
+        let taken = self.notes.as_ref().map(|notes| notes.lock().take());
+        let (noted, listings, kept) = taken.unwrap_or_default();
         Reads {
             count: self.count(),
             queries: self.queries(),
-            paths,
+            noted,
             listings,
             kept,
             facts: Facts(self.facts.load(Ordering::Relaxed)),
@@ -498,34 +482,37 @@ impl Reader {
         self.snapshot.root_id()
     }
 
-    /// Tells whether paths are kept.
-    pub(crate) fn is_recording(&self) -> bool {
-        self.notes.is_some()
-    }
-
     /// Counts a look-up and notes it.
     fn note(&self, path: &NodePath, aspects: Aspects) {
-        self.count.fetch_add(1, Ordering::Relaxed);
+        self.count_one();
         self.also(path, aspects);
     }
 
-    /// Notes a look-up of a child. A name that no node can have will not be there later either.
+    /// Notes a look-up of a child that is not there.
     fn note_child(&self, node: &Node, name: &str, aspects: Aspects) {
-        self.count.fetch_add(1, Ordering::Relaxed);
-        if self.notes.is_some()
-            && let Ok(path) = node.path().child(name)
+        self.count_one();
+        let Some(notes) = &self.notes else { return };
+        let parent = node.path();
+        if leads_to_accounts(parent.as_str(), Aspects::EXISTENCE)
+            || (parent.is_root() && name == "home")
         {
-            self.also(&path, aspects);
+            self.note_fact(Facts::ACCOUNTS);
         }
+        notes.lock().add_child(parent, name, aspects);
+    }
+
+    /// Counts a look-up, without the price of an atomic addition.
+    fn count_one(&self) {
+        self.count.store(self.count() + 1, Ordering::Relaxed);
     }
 
     /// Notes something more about what was looked up already.
     fn also(&self, path: &NodePath, aspects: Aspects) {
         if let Some(notes) = &self.notes {
-            if leads_to_accounts(path, aspects) {
+            if leads_to_accounts(path.as_str(), aspects) {
                 self.note_fact(Facts::ACCOUNTS);
             }
-            notes.lock().add(path, aspects);
+            notes.lock().add(path.as_str(), aspects);
         }
     }
 
@@ -535,57 +522,11 @@ impl Reader {
     }
 }
 
-/// What was noted so far.
-#[derive(Debug, Default)]
-struct Notes {
-    paths: Vec<(NodePath, Aspects)>,
-    /// Where scripts were looked for, once for each type.
-    places: Vec<Arc<[NodePath]>>,
-    listings: Vec<Arc<Listing>>,
-    kept: Vec<Arc<Dependencies>>,
-    /// Where the component began that is drawn now.
-    begin: Begin,
-}
-
-/// How many notes there were at a moment.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Begin {
-    paths: usize,
-    places: usize,
-    listings: usize,
-    kept: usize,
-    depth: usize,
-}
-
 /// The component around one that is drawn.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Mark {
     outer: Begin,
     facts: u32,
-}
-
-/// Joins notes with what was read for kept fragments.
-fn joined(
-    paths: &[(NodePath, Aspects)],
-    listings: &[Arc<Listing>],
-    kept: &[Arc<Dependencies>],
-) -> Dependencies {
-    let own = Dependencies::with(paths, listings);
-    if kept.is_empty() {
-        return own;
-    }
-    Dependencies::join(std::iter::once(&own).chain(kept.iter().map(|one| &**one)))
-}
-
-impl Notes {
-    /// Adds a note: mostly it is about the path that was noted last.
-    fn add(&mut self, path: &NodePath, aspects: Aspects) {
-        let is_new = self.paths.len() <= self.begin.paths;
-        match self.paths.last_mut().filter(|_| !is_new) {
-            Some((last, known)) if last == path => *known = known.and(aspects),
-            _ => self.paths.push((path.clone(), aspects)),
-        }
-    }
 }
 
 /// Returns what may be read of a node that is handed out: the parts of files and assets are reached past the reader.
@@ -598,11 +539,10 @@ fn whole(node: &Node) -> Aspects {
 }
 
 /// Tells whether accounts were read: at their path, or in a list of what is below the root.
-fn leads_to_accounts(path: &NodePath, aspects: Aspects) -> bool {
-    let text = path.as_str();
-    match text.strip_prefix("/home") {
+fn leads_to_accounts(path: &str, aspects: Aspects) -> bool {
+    match path.strip_prefix("/home") {
         Some(rest) => rest.is_empty() || rest.starts_with('/'),
-        None => text == "/" && aspects.overlaps(Aspects::ANY_BELOW),
+        None => path == "/" && aspects.overlaps(Aspects::ANY_BELOW),
     }
 }
 

@@ -7,13 +7,14 @@ use std::sync::Arc;
 use minijinja::{Environment, Template};
 use parking_lot::RwLock;
 use quick_cache::sync::Cache;
-use tympan_content::{ChunkId, NodePath, Snapshot, Viewer};
+use tympan_content::{ChunkId, Snapshot, Viewer};
 
 use super::index::{ScriptIndex, folders};
 use super::name::Wanted;
 use super::source::{ScriptSet, ScriptSource};
 use crate::Result;
 use crate::client_library::ClientLibraries;
+use crate::dependency::hash_text;
 use crate::dynamic::Dynamic;
 use crate::fragment::Directives;
 use crate::i18n::Dictionaries;
@@ -23,6 +24,14 @@ use crate::template::{Failure, Rewritten, analyze};
 /// How many resolutions are remembered; selectors come from visitors, so there is no end of them.
 const MAX_RESOLUTIONS: usize = 4096;
 
+/// What is known of a resource type and what was asked of it.
+#[derive(Debug, Clone)]
+struct Resolution {
+    script: Option<Arc<str>>,
+    /// The hashes of the folders in which it was looked for.
+    places: Arc<[u64]>,
+}
+
 /// All scripts, compiled, with the resolutions found so far.
 #[derive(Debug)]
 pub(crate) struct Scripts {
@@ -31,9 +40,9 @@ pub(crate) struct Scripts {
     broken: HashMap<String, Failure>,
     /// The texts as their authors wrote them, for excerpts.
     origins: HashMap<String, Arc<Rewritten>>,
-    resolutions: Cache<String, Option<Arc<str>>>,
+    resolutions: Cache<String, Resolution>,
     /// The folders in which scripts of a type are looked for, by the type and the super type of its resource.
-    places: Cache<String, Arc<[NodePath]>>,
+    places: Cache<String, Arc<[u64]>>,
     /// Scripts whose text takes in other scripts.
     takers: HashSet<String>,
     /// Scripts that put out what they include as it is, so that it can be found in what they draw.
@@ -163,45 +172,47 @@ impl Scripts {
         found
     }
 
-    /// Finds the script for a resource type.
+    /// Finds the script for a resource type, and notes where it was looked for: one that appears there later may draw it.
     pub(crate) fn find(
         &self,
-        resource_type: &str,
-        super_type: Option<&str>,
+        reader: &Reader,
+        (resource_type, super_type): (&str, Option<&str>),
         wanted: &Wanted<'_>,
     ) -> Option<Arc<str>> {
         let key = key_of(resource_type, super_type, wanted);
-        if let Some(known) = self.resolutions.get(&key) {
-            return known;
-        }
-        let found = self.index.find(resource_type, super_type, wanted).map(Arc::from);
-        self.resolutions.insert(key, Option::clone(&found));
-        found
+        let found = self.resolutions.get(&key).unwrap_or_else(|| {
+            let script = self.index.find(resource_type, super_type, wanted).map(Arc::from);
+            let found = Resolution { script, places: self.places_of(resource_type, super_type) };
+            self.resolutions.insert(key, found.clone());
+            found
+        });
+        reader.note_scripts(found.places);
+        found.script
     }
 
-    /// Notes where scripts of a type are looked for: one that appears there later may draw it.
+    /// Notes where scripts of a type are looked for.
     pub(crate) fn note_types(
         &self,
         reader: &Reader,
         resource_type: &str,
         super_type: Option<&str>,
     ) {
-        if !reader.is_recording() {
-            return;
-        }
+        reader.note_scripts(self.places_of(resource_type, super_type));
+    }
+
+    /// Returns the hashes of the folders in which scripts of a type are looked for.
+    fn places_of(&self, resource_type: &str, super_type: Option<&str>) -> Arc<[u64]> {
         let key = match super_type {
             None => Cow::Borrowed(resource_type),
             Some(super_type) => Cow::Owned(format!("{resource_type}\0{super_type}")),
         };
-        let places = self.places.get(&*key).unwrap_or_else(|| {
+        self.places.get(&*key).unwrap_or_else(|| {
             let chain = self.index.chain(resource_type, super_type);
             let found = chain.iter().flat_map(|one| folders(one));
-            let found: Arc<[NodePath]> =
-                found.filter_map(|folder| NodePath::new(&folder).ok()).collect();
+            let found: Arc<[u64]> = found.map(|folder| hash_text(&folder)).collect();
             self.places.insert(key.into_owned(), Arc::clone(&found));
             found
-        });
-        reader.note_scripts(places);
+        })
     }
 
     /// Returns what tells kept drawings of these scripts from those of others, where nothing else does.

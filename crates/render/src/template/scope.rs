@@ -185,8 +185,7 @@ impl Scope {
             self.reader.note_type(node);
         }
         let resource_type = resource.resource_type();
-        self.scripts.note_types(&self.reader, &resource_type, super_type.as_deref());
-        self.scripts.find(&resource_type, super_type.as_deref(), &wanted)
+        self.scripts.find(&self.reader, (&resource_type, super_type.as_deref()), &wanted)
     }
 
     /// Draws a resource with a script.
