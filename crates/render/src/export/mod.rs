@@ -27,6 +27,8 @@ mod place;
 mod report;
 mod rewrite;
 mod run;
+mod seed;
+mod work;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
