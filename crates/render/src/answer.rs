@@ -264,6 +264,7 @@ impl Answer<'_> {
             forced: None,
             selectors: Arc::clone(&selectors),
             is_itself: true,
+            around: None,
         };
         let find = || Ok(resource.clone());
         let draw = |resource: &Resource| scope.draw(resource, script, selectors);
@@ -280,7 +281,9 @@ impl Answer<'_> {
         drawn.failed_components += scope.failures();
         if let Some(addresses) = scope.take_included() {
             drawn.headers.push((INCLUDE_HEADER, addresses));
-            // Who fills no includes must not get this one from a cache.
+        }
+        // Who fills in includes must not get from a cache what others get, nor they what is for those.
+        if scope.varies_by_capability() {
             drawn.headers.push(("vary", "surrogate-capability".to_owned()));
         }
         if let Some(warnings) = scope.take_warnings() {

@@ -5,6 +5,9 @@
 //!   does that has the component drawn in it.
 //! * `ajax`: an empty element stands in its place, which a script fills in the browser.
 //!
+//! A component says in its property `dynamicChildren` which of the components that it includes are drawn so, whatever these
+//! say themselves: resource types, each with `=ajax` or `=include` behind it; `include` is meant where nothing is said.
+//!
 //! Either asks for the address of the component's own node, with the visitor's cookies.
 //!
 //! Invariant: a page names each address that it includes in a header of its own answer, so that nothing which somebody
@@ -12,7 +15,10 @@
 //!
 //! Not here: filling in (`tympan_dispatcher`).
 
+use std::collections::HashMap;
+
 use crate::link::encode_path;
+use crate::policy::relative;
 use crate::template::escape;
 
 /// The header that names the addresses which a page includes, with blanks between them.
@@ -42,6 +48,25 @@ impl Dynamic {
             _ => return None,
         })
     }
+}
+
+/// What a component says of those that it includes: how a type is put into pages.
+pub(crate) type DynamicChildren = HashMap<String, Dynamic>;
+
+/// Reads the property of a component about others; entries that make no sense come back as they are.
+pub(crate) fn read_children(entries: &[String]) -> (DynamicChildren, Vec<&str>) {
+    let (mut children, mut odd) = (DynamicChildren::new(), Vec::new());
+    for entry in entries {
+        let (kind, how) = entry.split_once('=').unwrap_or((entry, "include"));
+        let kind = relative(kind.trim());
+        match Dynamic::find(how) {
+            Some(how) if !kind.is_empty() => {
+                children.insert(kind.to_owned(), how);
+            }
+            _ => odd.push(entry.as_str()),
+        }
+    }
+    (children, odd)
 }
 
 /// Returns an include in the form that caches and web servers know.
@@ -75,5 +100,14 @@ mod tests {
         );
         assert_eq!(Dynamic::find(" include "), Some(Dynamic::Include));
         assert_eq!(Dynamic::find("esi"), None);
+    }
+
+    #[test]
+    fn reads_what_is_said_of_others() {
+        let entries = ["a/b", "/apps/c/d = ajax", "e=esi", " =ajax"].map(str::to_owned);
+        let (children, odd) = read_children(&entries);
+        assert_eq!(children.get("a/b"), Some(&Dynamic::Include));
+        assert_eq!(children.get("c/d"), Some(&Dynamic::Ajax));
+        assert_eq!((children.len(), odd), (2, vec!["e=esi", " =ajax"]));
     }
 }

@@ -84,7 +84,7 @@ impl Policy {
 }
 
 /// Returns a resource type without its search path.
-fn relative(resource_type: &str) -> &str {
+pub(crate) fn relative(resource_type: &str) -> &str {
     SEARCH_PATH.iter().find_map(|place| resource_type.strip_prefix(place)).unwrap_or(resource_type)
 }
 

@@ -10,6 +10,7 @@ use tympan_content::{ChunkId, Snapshot};
 
 use super::{Directives, Uncached};
 use crate::dependency::{Dependencies, hash};
+use crate::dynamic::DynamicChildren;
 use crate::reads::Facts;
 use crate::touched::Touched;
 
@@ -71,6 +72,8 @@ pub(crate) struct Hole {
     pub selectors: Arc<[String]>,
     /// Whether it is the node itself that is drawn, and not the content of the page that it may be.
     pub is_itself: bool,
+    /// What the component around it says of those that it includes.
+    pub around: Option<Arc<DynamicChildren>>,
 }
 
 /// A kept drawing.

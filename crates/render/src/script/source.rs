@@ -28,6 +28,8 @@ pub struct ScriptSet {
     pub caches: BTreeMap<String, String>,
     /// How folders of types want to be put into pages, in `dynamic`, by their absolute paths.
     pub dynamics: BTreeMap<String, String>,
+    /// How folders of types want what they include to be put into pages, in `dynamicChildren`, by their absolute paths.
+    pub dynamic_children: BTreeMap<String, Vec<String>>,
     /// The folders of client libraries, by their absolute paths.
     pub libraries: BTreeMap<String, LibrarySource>,
     /// What texts of components are in other languages: by language, by their key.
@@ -82,6 +84,10 @@ impl RepositorySource {
         }
         if let Some(dynamic) = node.text("dynamic") {
             set.dynamics.insert(path.to_owned(), dynamic);
+        }
+        if let Some(children) = node.property("dynamicChildren") {
+            let texts = children.values().iter().map(|value| value.to_text().into_owned());
+            set.dynamic_children.insert(path.to_owned(), texts.collect());
         }
         match node.primary_type() {
             "nt:file" if is_script(node.name()) => {

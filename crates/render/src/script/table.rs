@@ -15,9 +15,10 @@ use super::source::{ScriptSet, ScriptSource};
 use crate::Result;
 use crate::client_library::ClientLibraries;
 use crate::dependency::hash_text;
-use crate::dynamic::Dynamic;
+use crate::dynamic::{Dynamic, DynamicChildren, read_children};
 use crate::fragment::Directives;
 use crate::i18n::Dictionaries;
+use crate::policy::relative;
 use crate::reads::Reader;
 use crate::template::{Failure, Rewritten, analyze};
 
@@ -58,6 +59,8 @@ pub(crate) struct Scripts {
     dynamics: HashMap<String, Dynamic>,
     /// How types are put into pages, found so far.
     dynamic_types: Cache<String, Option<Dynamic>>,
+    /// What types say of those that they include, by their folders.
+    dynamic_children: HashMap<String, Arc<DynamicChildren>>,
     libraries: ClientLibraries,
     dictionaries: Dictionaries,
 }
@@ -79,6 +82,14 @@ impl Scripts {
             Some((folder.clone(), dynamic?))
         });
         let dynamics = dynamics.collect();
+        let dynamic_children = set.dynamic_children.iter().map(|(folder, entries)| {
+            let (children, odd) = read_children(entries);
+            if !odd.is_empty() {
+                tracing::warn!(path = %folder, reason = ?odd, "`dynamicChildren` of a component makes no sense");
+            }
+            (folder.clone(), Arc::new(children))
+        });
+        let dynamic_children = dynamic_children.collect();
         let caches = set.caches.iter().map(|(folder, text)| (folder.clone(), read(folder, text)));
         let caches = caches.collect();
         for (path, text) in &set.scripts {
@@ -138,6 +149,7 @@ impl Scripts {
             mark: String::new(),
             dynamics,
             dynamic_types: Cache::new(MAX_RESOLUTIONS),
+            dynamic_children,
             libraries,
             dictionaries,
         }
@@ -170,6 +182,28 @@ impl Scripts {
         let found = places.find_map(|folder| self.dynamics.get(&folder).copied());
         self.dynamic_types.insert(key.into_owned(), found);
         found
+    }
+
+    /// Tells whether any component says something of those that it includes.
+    pub(crate) fn has_dynamic_children(&self) -> bool {
+        !self.dynamic_children.is_empty()
+    }
+
+    /// Returns what a type, or the nearest super type that says something, says of the components that it includes.
+    pub(crate) fn dynamic_children(
+        &self,
+        resource_type: &str,
+        super_type: Option<&str>,
+    ) -> Option<Arc<DynamicChildren>> {
+        let chain = self.index.chain(resource_type, super_type);
+        let mut places = chain.iter().flat_map(|one| folders(one));
+        places.find_map(|folder| self.dynamic_children.get(&folder)).cloned()
+    }
+
+    /// Tells whether any component may have a type put into its page for each visitor.
+    fn is_dynamic_child(&self, resource_type: &str) -> bool {
+        let kind = relative(resource_type);
+        self.dynamic_children.values().any(|children| children.contains_key(kind))
     }
 
     /// Finds the script for a resource type, and notes where it was looked for: one that appears there later may draw it.
@@ -239,7 +273,7 @@ impl Scripts {
             return known;
         }
         // What stands for a dynamic component is noted in its page's answer each time.
-        if self.dynamic(resource_type, super_type).is_some() {
+        if self.dynamic(resource_type, super_type).is_some() || self.is_dynamic_child(resource_type) {
             return Arc::clone(&self.never);
         }
         let chain = self.index.chain(resource_type, super_type);

@@ -11,11 +11,12 @@ use super::failure::{Failure, wrong_call};
 use super::object::{ResourceObject, properties};
 use super::page::{NavEntry, PageObject};
 use super::scope::{Asked, Handover, Scope};
-use crate::dynamic::{self, Dynamic};
+use crate::dynamic::{self, Dynamic, DynamicChildren};
 use crate::engine::Mode;
 use crate::fragment::Hole;
 use crate::library::Libraries;
 use crate::page;
+use crate::policy::relative;
 use crate::reads::Facts;
 use crate::request::Parameters;
 use crate::resource::Resource;
@@ -116,8 +117,9 @@ impl Frame {
         let find = || self.find_resource(target, forced.clone());
         match self.path_of(target) {
             Some(path) => {
-                let forced = forced.clone();
-                self.include_hole(Hole { path, forced, selectors, is_itself: false }, find, target)
+                let (forced, around) = (forced.clone(), self.around());
+                let hole = Hole { path, forced, selectors, is_itself: false, around };
+                self.include_hole(hole, find, target)
             }
             None => match find() {
                 Ok(resource) => self.include_resource(&resource, selectors),
@@ -135,7 +137,11 @@ impl Frame {
     ) -> String {
         let draw = |resource: &Resource| {
             // The address of a part is that of its node, which tells nothing of another type.
-            let part = hole.forced.is_none().then(|| self.leave_to_visitor(resource)).flatten();
+            let around = hole.around.as_deref();
+            let part = match hole.forced {
+                None => self.leave_to_visitor(resource, around),
+                Some(_) => None,
+            };
             let selectors = Arc::clone(&hole.selectors);
             Ok(part.unwrap_or_else(|| self.include_resource(resource, selectors)))
         };
@@ -143,6 +149,17 @@ impl Frame {
         let text =
             drawn.unwrap_or_else(|failure| self.place_failure(&failure, &target.to_string()));
         self.scope.mark(hole, text)
+    }
+
+    /// Returns what this component says of those that it includes.
+    fn around(&self) -> Option<Arc<DynamicChildren>> {
+        let scripts = &self.scope.scripts;
+        if !scripts.has_dynamic_children() {
+            return None;
+        }
+        let (resource_type, super_type) =
+            (self.resource.resource_type(), self.resource.super_type());
+        scripts.dynamic_children(&resource_type, super_type.as_deref())
     }
 
     /// Draws a resource with its own script.
@@ -165,10 +182,16 @@ impl Frame {
     }
 
     /// Returns what stands for a component that is drawn for each visitor; nothing if it is to be drawn here.
-    fn leave_to_visitor(&self, resource: &Resource) -> Option<String> {
+    fn leave_to_visitor(
+        &self,
+        resource: &Resource,
+        around: Option<&DynamicChildren>,
+    ) -> Option<String> {
         let scope = &self.scope;
         let (resource_type, super_type) = (resource.resource_type(), resource.super_type());
-        let dynamic = scope.scripts.dynamic(&resource_type, super_type.as_deref())?;
+        let said = around.and_then(|around| around.get(relative(&resource_type)).copied());
+        let own = || scope.scripts.dynamic(&resource_type, super_type.as_deref());
+        let dynamic = said.or_else(own)?;
         let is_page = matches!(scope.request.method.as_str(), "GET" | "HEAD");
         if scope.mode == Mode::Author || !is_page || scope.request.error.is_some() {
             return None;
@@ -177,6 +200,9 @@ impl Frame {
         let node = resource.node()?;
         scope.reader.note_type(node);
         let address = dynamic::address_of(node.path().as_str());
+        if dynamic == Dynamic::Include {
+            scope.note_capability();
+        }
         match dynamic {
             Dynamic::Include if scope.request.fills_includes => {
                 scope.note_included(&address);
@@ -214,11 +240,13 @@ impl Frame {
         };
         let components = self.scope.reader.glance_children(&node).into_iter();
         let components = components.filter(|child| child.property("sling:resourceType").is_some());
+        let around = self.around();
         components
             .map(|child| {
                 let (path, selectors) = (child.path().clone(), Arc::clone(&self.selectors));
                 let target = Value::from(path.as_str());
-                let hole = Hole { path, forced: None, selectors, is_itself: true };
+                let around = around.clone();
+                let hole = Hole { path, forced: None, selectors, is_itself: true, around };
                 self.include_hole(hole, || Ok(Resource::of(child)), &target)
             })
             .collect()

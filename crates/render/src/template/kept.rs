@@ -371,7 +371,7 @@ mod tests {
 
     fn hole(path: &str) -> Hole {
         let path = tympan_content::NodePath::new(path).unwrap();
-        Hole { path, forced: None, selectors: Arc::default(), is_itself: false }
+        Hole { path, forced: None, selectors: Arc::default(), is_itself: false, around: None }
     }
 
     fn shown(text: &str, capture: &Capture) -> String {

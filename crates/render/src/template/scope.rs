@@ -122,6 +122,8 @@ struct Running {
     fragments: FragmentCounts,
     /// The addresses that the page leaves to be included, each once.
     included: Vec<String>,
+    /// Whether somebody who fills in includes, or does not, would get something else.
+    varies_by_capability: bool,
     /// Whether the script that fetches parts is on the page.
     has_fetcher: bool,
     /// What authors should mend.
@@ -319,6 +321,16 @@ impl Scope {
         if !included.iter().any(|one| one == address) {
             included.push(address.to_owned());
         }
+    }
+
+    /// Notes that it decides about the page whether who asks fills in includes.
+    pub(super) fn note_capability(&self) {
+        self.running().lock().varies_by_capability = true;
+    }
+
+    /// Tells whether it decides about the page who fills in includes.
+    pub(crate) fn varies_by_capability(&self) -> bool {
+        self.running().lock().varies_by_capability
     }
 
     /// Takes the addresses that the page includes, as a header holds them.

@@ -143,3 +143,49 @@ fn an_address_cannot_end_the_comment() {
     let part = site.render(&ask(addresses[1], "ben", true));
     assert_eq!(body_text(&part), "<b>Hello ben</b>");
 }
+
+#[test]
+fn the_component_around_can_leave_others_to_the_visitor() {
+    let site = site("");
+    site.edit(|session| {
+        let around = tympan_content::NodePath::new("/apps/t/box").unwrap();
+        let said = crate::site::texts(&["/apps/t/greeting", "t/none=ajax"]);
+        session.set_property(&around, "dynamicChildren", said).unwrap();
+    });
+    // The same component elsewhere on the page is drawn in its place.
+    site.put("/content/a/jcr:content/root/top", component("top", "t/greeting"));
+    let tag = format!("<div><!--#include virtual=\"{PART}\" --></div>");
+    let fragments = Renderer::new(&site.repository, Options::default())
+        .with_fragments(FragmentCache::new(FragmentOptions::default()));
+    let snapshot = site.repository.snapshot().unwrap();
+    for user in ["anna", "ben", "anna"] {
+        for drawn in [
+            site.render(&ask("/content/a.html", user, true)),
+            fragments.render(&snapshot, &ask("/content/a.html", user, true)),
+        ] {
+            assert_eq!(body_text(&drawn), format!("<p>A</p>{tag}<b>Hello {user}</b>"));
+            assert_eq!(header(&drawn, "x-tympan-include"), Some(PART), "also out of the cache");
+        }
+    }
+    // What the policy no longer says is drawn in its place again, also where the box was kept.
+    site.edit(|session| {
+        let around = tympan_content::NodePath::new("/apps/t/box").unwrap();
+        session.remove_property(&around, "dynamicChildren").unwrap();
+    });
+    let snapshot = site.repository.snapshot().unwrap();
+    let drawn = body_text(&fragments.render(&snapshot, &ask("/content/a.html", "anna", true)));
+    assert_eq!(drawn, "<p>A</p><div><b>Hello anna</b></div><b>Hello anna</b>");
+}
+
+#[test]
+fn caches_are_told_where_it_matters_who_fills_includes() {
+    let site = site("include");
+    for fills_includes in [true, false] {
+        let drawn = site.render(&ask("/content/a.html", "", fills_includes));
+        assert_eq!(header(&drawn, "vary"), Some("surrogate-capability"), "{fills_includes}");
+    }
+    let part = site.render(&ask(PART, "", true));
+    assert_eq!(header(&part, "vary"), None, "a part is the same for both");
+    let site = self::site("ajax");
+    assert_eq!(header(&site.render(&ask("/content/a.html", "", true)), "vary"), None);
+}
