@@ -11,6 +11,7 @@ pub mod legacy;
 pub mod listed;
 pub mod origin;
 pub mod postgres;
+pub mod secure;
 pub mod shelf;
 pub mod store;
 pub mod tool;

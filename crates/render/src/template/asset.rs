@@ -42,6 +42,43 @@ impl AssetObject {
         self.metadata(names)?.to_text().trim().parse::<i64>().ok().map(Value::from)
     }
 
+    /// Returns a side of the original.
+    fn side_of(&self, names: &[&str]) -> Option<u32> {
+        u32::try_from(self.number(names)?.as_i64()?).ok()
+    }
+
+    /// Returns the stored renditions that show the whole picture, narrowest first.
+    fn renditions(&self) -> Vec<Rendition> {
+        let Some(folder) = self.scope.reader.find(&self.node, "jcr:content/renditions") else {
+            return Vec::new();
+        };
+        let own = self
+            .side_of(&["tiff:ImageWidth", "exif:PixelXDimension"])
+            .zip(self.side_of(&["tiff:ImageLength", "exif:PixelYDimension"]));
+        let children = self.scope.reader.children(&folder);
+        let mut found: Vec<Rendition> =
+            children.iter().filter_map(|child| Rendition::of(child, own)).collect();
+        found.sort_by(|left, right| (left.width, &left.name).cmp(&(right.width, &right.name)));
+        found
+    }
+
+    /// Writes the stored renditions of a format; without one, of the format of which there are most.
+    fn stored_srcset(&self, format: Option<&str>) -> String {
+        let all = self.renditions();
+        let formats = all.iter().map(|one| one.format.as_str());
+        let count = |format: &str| all.iter().filter(|one| one.format == format).count();
+        let most = formats.rev().max_by_key(|format| count(format)).unwrap_or_default();
+        let wanted = match format {
+            Some("jpg") => "jpeg",
+            Some(format) => format,
+            None => most,
+        };
+        let mut wanted: Vec<&Rendition> = all.iter().filter(|one| one.format == wanted).collect();
+        wanted.dedup_by_key(|one| one.width);
+        let one = |one: &&Rendition| format!("{} {}w", one.url, one.width);
+        wanted.iter().map(one).collect::<Vec<_>>().join(", ")
+    }
+
     /// Returns the original.
     fn original(&self) -> Option<StoredFile> {
         StoredFile::of(&self.node).ok().flatten()
@@ -76,13 +113,19 @@ impl AssetObject {
         Ok(Value::from(self.address(shape, ending)))
     }
 
-    /// `srcset(widths=[320, 640], format="webp")`: only widths that the original has, and its own if all are larger.
+    /// `srcset(widths=[320, 640], format="webp")`: only widths that the original has, and its own if all are larger. Without
+    /// widths, what is stored.
     fn srcset(&self, options: &Kwargs) -> Result<Value, Error> {
-        let widths: Value = options.get("widths")?;
+        let widths: Option<Value> = options.get("widths")?;
+        let Some(widths) = widths.filter(|widths| !widths.is_none() && !widths.is_undefined())
+        else {
+            let format = option(options, "format")?;
+            options.assert_all_used()?;
+            return Ok(Value::from(self.stored_srcset(format.as_deref())));
+        };
         let ending = ending_of(options)?;
         options.assert_all_used()?;
-        let own = self.number(&["tiff:ImageWidth", "exif:PixelXDimension"]);
-        let own = own.and_then(|own| u32::try_from(own.as_i64()?).ok()).unwrap_or(MAX_SIDE);
+        let own = self.side_of(&["tiff:ImageWidth", "exif:PixelXDimension"]).unwrap_or(MAX_SIDE);
         let mut sizes = Vec::new();
         for width in widths.try_iter()? {
             sizes.push(side(&width.to_string())?.min(own));
@@ -93,6 +136,56 @@ impl AssetObject {
         let all: Vec<String> = sizes.iter().map(one).collect();
         Ok(Value::from(all.join(", ")))
     }
+}
+
+/// A stored rendition that shows the whole picture.
+struct Rendition {
+    name: String,
+    url: String,
+    /// The ending of its name; `jpeg` also for `jpg`.
+    format: String,
+    width: u32,
+}
+
+impl Rendition {
+    /// Reads the name of a rendition: `cq5dam.width.640.webp`, or `cq5dam.web.1280.1280.jpeg`, which fits into a box. Others,
+    /// such as thumbnails, may show a part. Neither is wider than the original.
+    fn of(node: &Node, own: Option<(u32, u32)>) -> Option<Self> {
+        let parts: Vec<&str> = node.name().split('.').collect();
+        let (width, ending) = match parts.as_slice() {
+            ["cq5dam", "width", width, ending] => {
+                let width = side(width).ok()?;
+                (own.map_or(width, |(own, _)| width.min(own)), ending)
+            }
+            ["cq5dam", "web", width, height, ending] => {
+                (fitted((side(width).ok()?, side(height).ok()?), own?)?, ending)
+            }
+            _ => return None,
+        };
+        let ending = ending.to_ascii_lowercase();
+        Some(Self {
+            name: node.name().to_owned(),
+            url: encode_path(node.path().as_str()),
+            format: if ending == "jpg" { "jpeg".to_owned() } else { ending },
+            width,
+        })
+    }
+
+    fn to_value(&self) -> Value {
+        Value::from_pairs([
+            ("name", Value::from(self.name.as_str())),
+            ("url", Value::from(self.url.as_str())),
+            ("format", Value::from(self.format.as_str())),
+            ("width", Value::from(self.width)),
+        ])
+    }
+}
+
+/// Returns the width of a picture that is made to fit into a box and never enlarged.
+fn fitted((box_width, box_height): (u32, u32), (width, height): (u32, u32)) -> Option<u32> {
+    let by_height = u64::from(width) * u64::from(box_height) / u64::from(height.max(1));
+    let fitted = u64::from(width.min(box_width)).min(by_height).max(1);
+    u32::try_from(fitted).ok()
 }
 
 impl Object for AssetObject {
@@ -119,6 +212,9 @@ impl Object for AssetObject {
             "mime" => {
                 let original = || self.original().map(|file| file.media_type);
                 Value::from(self.text(&["dam:MIMEtype", "dc:format"]).or_else(original)?)
+            }
+            "renditions" => {
+                self.renditions().iter().map(Rendition::to_value).collect::<Vec<_>>().into()
             }
             "size" => match self.original() {
                 Some(file) => Value::from(file.blob.length()),

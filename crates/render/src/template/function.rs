@@ -12,14 +12,15 @@ use minijinja::value::Kwargs;
 use minijinja::{Environment, Error, State, Value};
 
 use super::asset::asset_value;
+use super::date::Style;
 use super::escape::escape;
 use super::failure::wrong_call;
 use super::frame::{Change, Frame};
 use super::object::{NodeList, ResourceObject};
 use super::output::plain;
 use super::page::{PageObject, TagObject, navigation};
-use super::scope::Handover;
-use super::value::format_date;
+use super::scope::{Handover, Scope};
+use super::{breakpoint, date};
 use crate::client_library::Kind;
 use crate::engine::Mode;
 use crate::library::Libraries;
@@ -54,7 +55,8 @@ pub(super) fn add_all(environment: &mut Environment<'_>) {
     environment.add_function("clientlibs", clientlibs);
     environment.add_function("i18n", i18n);
     environment.add_function("query", query);
-    environment.add_function("date", date);
+    environment.add_function("date", write_date);
+    environment.add_function("breakpoints", breakpoints);
     environment.add_function("send_file", send_file);
     environment.add_function("redirect", redirect);
     environment.add_function("sleep_ms", sleep_ms);
@@ -336,7 +338,7 @@ fn i18n(state: &mut State<'_, '_>, key: &str, options: Kwargs) -> Result<Value, 
     let scope = &Frame::of(state)?.scope;
     let language = match option(&options, "language")? {
         Some(language) => plain(&language).into_owned(),
-        None => scope.page().map(|page| page::language(&scope.reader, page)).unwrap_or_default(),
+        None => language_of(scope),
     };
     let mut given = BTreeMap::new();
     for name in options.args() {
@@ -382,9 +384,41 @@ fn query(state: &mut State<'_, '_>, statement: &str, options: Kwargs) -> Result<
     Ok(NodeList::value(scope, found.nodes, ResourceObject::value))
 }
 
-/// `date(value, format="%Y-%m-%d")`
-fn date(value: &Value, format: Option<&str>) -> Result<Value, Error> {
-    format_date(value, format)
+/// `date(value, format="%Y-%m-%d", language=none, time=false)`
+fn write_date(
+    state: &mut State<'_, '_>,
+    value: &Value,
+    format: Option<Value>,
+    options: Kwargs,
+) -> Result<Value, Error> {
+    let format = named_or(format, &options, "format")?.map(|format| plain(&format).into_owned());
+    let language = option(&options, "language")?;
+    let has_time = option(&options, "time")?.is_some_and(|value| value.is_true());
+    options.assert_all_used()?;
+    let Some(style) = format.as_deref().and_then(Style::find) else {
+        if language.is_some() || has_time {
+            let message = "`language` and `time` go with the formats short, medium, long and full";
+            return Err(wrong_call(message));
+        }
+        return date::by_format(value, format.as_deref());
+    };
+    let language = match language {
+        Some(language) => plain(&language).into_owned(),
+        None => language_of(&Frame::of(state)?.scope),
+    };
+    style.with_time(has_time).write(value, &language)
+}
+
+/// `breakpoints()`: the widths at which the layout of the page changes, narrowest first.
+fn breakpoints(state: &mut State<'_, '_>) -> Result<Value, Error> {
+    let scope = &Frame::of(state)?.scope;
+    let found = scope.page().map(|page| breakpoint::values(&scope.reader, page));
+    Ok(found.unwrap_or_else(|| Vec::<Value>::new().into()))
+}
+
+/// Returns the language of the page that was asked for.
+fn language_of(scope: &Scope) -> String {
+    scope.page().map(|page| page::language(&scope.reader, page)).unwrap_or_default()
 }
 
 /// `send_file(path)`

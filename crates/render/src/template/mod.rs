@@ -8,6 +8,8 @@
 //! On failure: a template that fails leaves a placeholder (`failure`); the page around it is drawn all the same.
 
 mod asset;
+mod breakpoint;
+mod date;
 mod escape;
 mod failure;
 mod filter;

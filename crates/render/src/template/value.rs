@@ -4,10 +4,8 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 
-use jiff::Zoned;
-use jiff::fmt::strtime;
 use minijinja::value::{DynObject, Object, ObjectRepr};
-use minijinja::{Error, ErrorKind, Value};
+use minijinja::Value;
 use tympan_content as content;
 use tympan_content::{BlobId, Date, Property};
 
@@ -92,31 +90,4 @@ impl Object for BinaryValue {
     fn render(self: &Arc<Self>, _: &mut fmt::Formatter<'_>) -> fmt::Result {
         Ok(())
     }
-}
-
-/// The function `date(value, format)`: writes a date, or a text that holds one, by a strftime format.
-pub(super) fn format_date(value: &Value, format: Option<&str>) -> Result<Value, Error> {
-    if value.is_undefined() || value.is_none() {
-        return Ok(Value::from(""));
-    }
-    let zoned = zoned_of(value)
-        .ok_or_else(|| Error::new(ErrorKind::InvalidOperation, format!("`{value}` is no date")))?;
-    let text = strtime::format(format.unwrap_or("%Y-%m-%d"), &zoned).map_err(|error| {
-        Error::new(ErrorKind::InvalidOperation, format!("the date format is not valid: {error}"))
-    })?;
-    Ok(Value::from(text))
-}
-
-/// Reads a date out of a value.
-fn zoned_of(value: &Value) -> Option<Zoned> {
-    if let Some(date) = value.downcast_object_ref::<DateValue>() {
-        return date.0.zoned();
-    }
-    let text = value.as_str()?.trim();
-    if let Ok(date) = Date::parse(text) {
-        return date.zoned();
-    }
-    // A form or a string property may hold the day alone.
-    let day: jiff::civil::Date = text.parse().ok()?;
-    day.to_zoned(jiff::tz::TimeZone::UTC).ok()
 }

@@ -486,8 +486,15 @@ fn an_unfinished_export_keeps_what_is_whole_and_still_right() {
     }));
     // Half a file, and a page that changes before the run goes on.
     let tree = export.options.dir.join("tree-000001");
-    for (name, _) in files_of(&tree).iter().take(1) {
-        std::fs::write(tree.join(name), "half").unwrap();
+    let written = files_of(&tree);
+    assert!(written.len() > 1, "{written:?}");
+    for (at, (name, text)) in written.iter().enumerate() {
+        // One is cut, one has other bytes of the same length, as a disk leaves blocks that were never written.
+        let half = match at % 2 {
+            0 => text.as_bytes()[..text.len() / 2].to_vec(),
+            _ => vec![0; text.len()],
+        };
+        std::fs::write(tree.join(name), half).unwrap();
     }
     export.set("/content/site/en/zebra", "jcr:title", "Later");
     export.open().full(export.press(), (Begin::Resume, Effect::Write), QUIET).unwrap();
@@ -519,6 +526,34 @@ fn a_cut_while_a_change_is_exported_leaves_nothing_stale() {
         export.changed();
         assert_eq!(export.files(), export.files_anew(), "{steps}");
     }
+}
+
+#[test]
+fn pictures_of_titles_are_files_beside_their_page() {
+    let export = Export::sample();
+    export.site.script("/apps/test/links/title.png.j2", "{{ send_text_picture(page.title) }}");
+    export.set(
+        "/content/site/en/linked",
+        "text",
+        "<img src=\"/content/site/en/linked.title.png\" alt=\"Linked\">",
+    );
+    export.full();
+    let picture = export.options.dir.join("current/content/site/en/linked.title.png");
+    let first = std::fs::read(&picture).unwrap();
+    assert!(first.starts_with(b"\x89PNG"));
+    let page = export.files()["content/site/en/linked.html"].clone();
+    assert!(page.contains("src=\"/content/site/en/linked.title.png\""), "{page}");
+    // A new title is a new picture; another page's change is none.
+    export.set("/content/site/en/zebra", "jcr:description", "new");
+    export.changed();
+    assert_eq!(std::fs::read(&picture).unwrap(), first);
+    export.set("/content/site/en/linked", "jcr:title", "Another title");
+    let report = export.changed();
+    assert!(report.written >= 2, "{report:?}");
+    assert_ne!(std::fs::read(&picture).unwrap(), first);
+    export.delete("/content/site/en/linked");
+    export.changed();
+    assert!(!picture.exists(), "it goes with its page");
 }
 
 #[test]

@@ -17,6 +17,7 @@ mod edits;
 mod exact;
 mod export;
 mod fragments;
+mod helpers;
 mod json;
 mod ledger;
 mod libraries;

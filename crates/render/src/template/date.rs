@@ -1,0 +1,117 @@
+//! Dates as text: by a format of `strftime`, or as the readers of a language write them.
+//!
+//! In: a date, or a text that holds one. Out: its text; nothing for nothing.
+//!
+//! Not here: which language a page has (`page`).
+
+use icu_datetime::FixedCalendarDateTimeFormatter;
+use icu_datetime::fieldsets::enums::{
+    CompositeDateTimeFieldSet, DateAndTimeFieldSet, DateFieldSet,
+};
+use icu_datetime::fieldsets::{YMD, YMDE};
+use icu_datetime::input::{Date as Day, DateTime, Time};
+use icu_datetime::options::Length;
+use icu_locale_core::Locale;
+use jiff::Zoned;
+use jiff::fmt::strtime;
+use minijinja::{Error, ErrorKind, Value};
+use tympan_content::Date;
+
+use super::value::DateValue;
+
+/// How a date is written where nothing is said.
+const DEFAULT: &str = "%Y-%m-%d";
+
+/// How much of a date the readers of a language get to see.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Style {
+    length: Length,
+    has_weekday: bool,
+    /// Whether hour and minute follow.
+    has_time: bool,
+}
+
+impl Style {
+    /// Finds a style by its word; other formats are those of `strftime`.
+    pub(super) fn find(word: &str) -> Option<Self> {
+        let (length, has_weekday) = match word {
+            "short" => (Length::Short, false),
+            "medium" => (Length::Medium, false),
+            "long" => (Length::Long, false),
+            "full" => (Length::Long, true),
+            _ => return None,
+        };
+        Some(Self { length, has_weekday, has_time: false })
+    }
+
+    /// Adds hour and minute, or leaves them out.
+    pub(super) fn with_time(self, has_time: bool) -> Self {
+        Self { has_time, ..self }
+    }
+
+    /// Writes a date for the readers of a language; English for those of one that nobody knows.
+    pub(super) fn write(self, value: &Value, language: &str) -> Result<Value, Error> {
+        let Some(zoned) = read(value)? else { return Ok(Value::from("")) };
+        let locale = Locale::try_from_str(&language.trim().replace('_', "-"));
+        let locale = locale.unwrap_or_else(|_| icu_locale_core::locale!("en"));
+        self.text(&zoned, &locale)
+            .map(Value::from)
+            .ok_or_else(|| Error::new(ErrorKind::InvalidOperation, "the date cannot be written"))
+    }
+
+    fn text(self, zoned: &Zoned, locale: &Locale) -> Option<String> {
+        let (month, day) = (u8::try_from(zoned.month()).ok()?, u8::try_from(zoned.day()).ok()?);
+        let date = Day::try_new_gregorian(i32::from(zoned.year()), month, day).ok()?;
+        let (hour, minute) = (u8::try_from(zoned.hour()).ok()?, u8::try_from(zoned.minute()).ok()?);
+        let time = Time::try_new(hour, minute, 0, 0).ok()?;
+        let formatter = FixedCalendarDateTimeFormatter::try_new(locale.into(), self.fields()).ok()?;
+        Some(formatter.format(&DateTime { date, time }).to_string())
+    }
+
+    /// Returns what of a moment is written.
+    fn fields(self) -> CompositeDateTimeFieldSet {
+        let (day, weekday) = (YMD::for_length(self.length), YMDE::for_length(self.length));
+        match (self.has_weekday, self.has_time) {
+            (false, false) => CompositeDateTimeFieldSet::Date(DateFieldSet::YMD(day)),
+            (true, false) => CompositeDateTimeFieldSet::Date(DateFieldSet::YMDE(weekday)),
+            (false, true) => {
+                CompositeDateTimeFieldSet::DateTime(DateAndTimeFieldSet::YMDT(day.with_time_hm()))
+            }
+            (true, true) => CompositeDateTimeFieldSet::DateTime(DateAndTimeFieldSet::YMDET(
+                weekday.with_time_hm(),
+            )),
+        }
+    }
+}
+
+/// Writes a date by a format of `strftime`.
+pub(super) fn by_format(value: &Value, format: Option<&str>) -> Result<Value, Error> {
+    let Some(zoned) = read(value)? else { return Ok(Value::from("")) };
+    let text = strtime::format(format.unwrap_or(DEFAULT), &zoned).map_err(|error| {
+        Error::new(ErrorKind::InvalidOperation, format!("the date format is not valid: {error}"))
+    })?;
+    Ok(Value::from(text))
+}
+
+/// Reads a date out of a value; nothing out of nothing.
+fn read(value: &Value) -> Result<Option<Zoned>, Error> {
+    if value.is_undefined() || value.is_none() {
+        return Ok(None);
+    }
+    let found = zoned_of(value);
+    let wrong = || Error::new(ErrorKind::InvalidOperation, format!("`{value}` is no date"));
+    found.ok_or_else(wrong).map(Some)
+}
+
+fn zoned_of(value: &Value) -> Option<Zoned> {
+    if let Some(date) = value.downcast_object_ref::<DateValue>() {
+        return date.0.zoned();
+    }
+    let text = value.as_str()?.trim();
+    if let Ok(date) = Date::parse(text) {
+        return date.zoned();
+    }
+    // A form or a string property may hold the day alone.
+    let day: jiff::civil::Date = text.parse().ok()?;
+    day.to_zoned(jiff::tz::TimeZone::UTC).ok()
+}
