@@ -113,6 +113,9 @@ fn note_types(
             types.insert(format!("{above}{name}"), property.value_type().name().into());
         }
     }
+    for (name, property) in below(node, fields)? {
+        types.insert(format!("{above}{name}"), property.value_type().name().into());
+    }
     for (name, inner) in groups(fields) {
         let Some(list) = node.find(name)? else { continue };
         for entry in list.children()? {
@@ -133,12 +136,26 @@ fn groups<'a>(fields: &[&'a Json]) -> Vec<(&'a str, Vec<&'a Json>)> {
     fields.iter().filter(is_group).filter_map(named).collect()
 }
 
+/// Returns the stored properties of nodes below that fields name by their path, such as `image/fileReference`.
+fn below(node: &Node, fields: &[&Json]) -> Result<Vec<(String, Property)>> {
+    let mut found = Vec::new();
+    for name in fields.iter().filter_map(|field| field.get("name")?.as_str()) {
+        let Some((path, property)) = name.rsplit_once('/') else { continue };
+        let holder = node.find(path)?;
+        if let Some(stored) = holder.and_then(|holder| holder.property(property)) {
+            found.push((name.to_owned(), stored));
+        }
+    }
+    Ok(found)
+}
+
 /// Returns the present values of a form: the resource's properties, and the entries of composite fields, which are
 /// nodes below it.
 fn values_of(resource: &Node, fields: &[&Json]) -> Result<serde_json::Map<String, Json>> {
     let visible = resource.properties().into_iter().filter(|(name, _)| name != "rep:password");
     let mut values: serde_json::Map<String, Json> =
         visible.map(|(name, property)| (name, value_of(&property))).collect();
+    values.extend(below(resource, fields)?.into_iter().map(|(name, one)| (name, value_of(&one))));
     for (name, inner) in groups(fields) {
         let entries = match resource.find(name)? {
             Some(list) => list.children()?,
@@ -370,6 +387,19 @@ mod tests {
         let fields = &described["tabs"][0]["fields"];
         assert_eq!((&fields[0]["name"], &fields[0]["value"]), (&json!("hide"), &Json::Null));
         assert_eq!((&fields[1]["name"], &fields[1]["value"]), (&json!("show"), &json!(true)));
+    }
+
+    #[test]
+    fn a_field_of_a_node_below_shows_what_is_stored_there() {
+        let name = "./steps/one/jcr:title";
+        let title = field_node("title", "textfield").with("name", name);
+        let absent = field_node("absent", "textfield").with("name", "./none/text");
+        let one = Subtree::new("one", "nt:unstructured").with("jcr:title", "First");
+        let steps = Subtree::new("steps", "nt:unstructured").with_child(one);
+        let described = described(vec![title, absent], resource().with_child(steps));
+        assert_eq!(described["values"]["steps/one/jcr:title"], "First");
+        assert_eq!(described["types"]["steps/one/jcr:title"], "String");
+        assert_eq!(described["values"].get("none/text"), None);
     }
 
     #[test]
