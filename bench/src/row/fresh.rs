@@ -197,7 +197,9 @@ impl Site {
             let look = Look::of(&drawn, &request);
             match self.ledger.record_look(ticket, url, &drawn.reads.dependencies(), look) {
                 Recorded::Outdated => {}
-                Recorded::Lost | Recorded::Crowded => return Err("the ledger cannot be written".into()),
+                Recorded::Lost | Recorded::Crowded => {
+                    return Err("the ledger cannot be written".into());
+                }
                 Recorded::Kept => match drawn.body {
                     Body::Bytes(bytes) => return Ok(bytes.to_vec()),
                     other => return Err(format!("{url} is drawn as {other:?}").into()),
