@@ -243,64 +243,44 @@ fn answer(instance: &Instance, asked: &Asked) -> Result<Response> {
         add_keys(instance, &asked.path, &mut response);
         Ok(response)
     };
-    let own = match draw_noted(instance, &repository, (asked, wishes))? {
-        Noted::Everyones(drawn, true) => return answer(drawn),
-        Noted::Everyones(drawn, false) => return Ok(unkept(answer(drawn)?)),
-        Noted::Own(own) => own,
+    let own = match asked.user.is_some() && instance.role == Role::Publish {
+        true => Some(draw(instance, &repository, (asked, wishes), Recording::Paths)?.0),
+        false => None,
     };
     // What uses the visitor says so itself, and nobody keeps it.
-    if own.reads.facts.has(Facts::USER) {
-        return answer(own);
+    if own.as_ref().is_some_and(|own| own.reads.facts.has(Facts::USER)) {
+        return own.map_or_else(|| Err(Failure::not_found(&asked.path)), answer);
     }
-    let nobody = asked.as_nobody(instance)?;
-    match draw_noted(instance, &repository, (&nobody, wishes))? {
-        Noted::Everyones(drawn, is_kept) if is_same(&own, &drawn) => {
-            let response = answer(drawn)?;
-            Ok(if is_kept { response } else { unkept(response) })
-        }
+    let nobody = own.as_ref().map(|_| asked.as_nobody(instance)).transpose()?;
+    let everyones = nobody.as_ref().unwrap_or(asked);
+    let (drawn, is_kept) = draw_noted(instance, &repository, (everyones, wishes))?;
+    match own {
         // What this visitor alone may see must not come to others.
-        _ => Ok(unshared(answer(own)?)),
+        Some(own) if !is_same(&own, &drawn) => Ok(unshared(answer(own)?)),
+        _ if is_kept => answer(drawn),
+        _ => Ok(unkept(answer(drawn)?)),
     }
 }
 
-/// What was drawn for a visitor.
-enum Noted {
-    /// What everybody gets, and whether changes of it will be told.
-    Everyones(RenderResponse, bool),
-    /// What perhaps nobody else gets.
-    Own(RenderResponse),
-}
-
-/// Draws an answer, and notes in the ledger what it was drawn from if everybody gets it.
+/// Draws what everybody may get, and notes in the ledger what it was drawn from; tells whether that was possible.
 fn draw_noted(
     instance: &Instance,
     repository: &Repository,
     (asked, wishes): (&Asked, Wishes),
-) -> Result<Noted> {
+) -> Result<(RenderResponse, bool)> {
     let Some(ledger) = &instance.ledger else {
-        let is_known = asked.user.is_some() && instance.role == Role::Publish;
-        let recording = if is_known { Recording::Paths } else { Recording::Count };
-        let Drawing { drawn, is_everyones, .. } =
-            draw(instance, repository, (asked, wishes), recording)?;
-        let is_own = is_known && !is_everyones;
-        return Ok(if is_own { Noted::Own(drawn) } else { Noted::Everyones(drawn, true) });
+        return Ok((draw(instance, repository, (asked, wishes), Recording::Count)?.0, true));
     };
     for _ in 0..MAX_DRAWINGS {
         let ticket = ledger.ticket();
-        let Drawing { drawn, look, is_everyones } =
-            draw(instance, repository, (asked, wishes), Recording::Paths)?;
-        if !is_everyones {
-            return Ok(Noted::Own(drawn));
-        }
+        let (drawn, look) = draw(instance, repository, (asked, wishes), Recording::Paths)?;
         match ledger.record_answer(ticket, &asked.path, &drawn, look) {
-            Recorded::Kept => return Ok(Noted::Everyones(drawn, true)),
+            Recorded::Kept => return Ok((drawn, true)),
             Recorded::Outdated => {}
-            Recorded::Lost | Recorded::Crowded => return Ok(Noted::Everyones(drawn, false)),
+            Recorded::Lost | Recorded::Crowded => return Ok((drawn, false)),
         }
     }
-    let Drawing { drawn, is_everyones, .. } =
-        draw(instance, repository, (asked, wishes), Recording::Paths)?;
-    Ok(if is_everyones { Noted::Everyones(drawn, false) } else { Noted::Own(drawn) })
+    Ok((draw(instance, repository, (asked, wishes), Recording::Count)?.0, false))
 }
 
 /// Tells whether two drawings are the same for whoever gets them.
@@ -320,8 +300,7 @@ fn is_same(one: &RenderResponse, other: &RenderResponse) -> bool {
 /// Answers a form that a visitor sent to a page; nothing if no script of the page takes it.
 pub(crate) fn take_form(instance: &Instance, asked: &Asked) -> Result<Option<Response>> {
     let wishes = Wishes::default();
-    let Drawing { drawn, .. } =
-        draw(instance, &instance.repository, (asked, wishes), Recording::Count)?;
+    let (drawn, _) = draw(instance, &instance.repository, (asked, wishes), Recording::Count)?;
     if matches!(drawn.outcome, Outcome::MethodNotAllowed) {
         return Ok(None);
     }
@@ -331,25 +310,13 @@ pub(crate) fn take_form(instance: &Instance, asked: &Asked) -> Result<Option<Res
 /// Drawings of one request that changes may overtake, before one is sent that nobody may keep.
 const MAX_DRAWINGS: usize = 3;
 
-/// A drawing, and who gets the same.
-struct Drawing {
-    drawn: RenderResponse,
-    /// How it looks, if the same can be drawn again.
-    look: Option<Look>,
-    /// Whether everybody gets it.
-    is_everyones: bool,
-}
-
-/// Whose contents differ between visitors even if all else is the same to them.
-const ACCOUNTS: [&str; 1] = ["home"];
-
-/// Draws from the newest state.
+/// Draws from the newest state; tells how it looks if the same can be drawn again.
 fn draw(
     instance: &Instance,
     repository: &Repository,
     (asked, wishes): (&Asked, Wishes),
     recording: Recording,
-) -> Result<Drawing> {
+) -> Result<(RenderResponse, Option<Look>)> {
     let snapshot = repository.snapshot()?.seen_by(&asked.viewer);
     let ip = asked.peer.map(|peer| peer.addr.ip().to_string()).unwrap_or_default();
     let request = RenderRequest {
@@ -378,18 +345,11 @@ fn draw(
         .metrics
         .failed_components
         .fetch_add(u64::from(drawn.failed_components), std::sync::atomic::Ordering::Relaxed);
-    let is_everyones = asked.user.is_none()
-        || (!drawn.reads.facts.has(Facts::USER.and(Facts::ACCOUNTS))
-            && wishes.flex == Flex::None
-            && snapshot.reads_like(&snapshot.seen_by(&instance.viewer_of(None)?), &ACCOUNTS));
     let look = match recording {
-        Recording::Paths if is_everyones => {
-            let visitor = Visitor { user: "", ..request.visitor };
-            Look::of(&drawn, &RenderRequest { visitor, ..request })
-        }
-        _ => None,
+        Recording::Paths => Look::of(&drawn, &request),
+        Recording::Count => None,
     };
-    Ok(Drawing { drawn, look, is_everyones })
+    Ok((drawn, look))
 }
 
 impl Instance {

@@ -82,16 +82,6 @@ impl Gate {
         self.all(|lens| matches!(lens, Lens::All))
     }
 
-    /// Tells whether two viewers of one state read the same, but perhaps below some children of the root. Gives `false`
-    /// in doubt.
-    pub(crate) fn reads_like(&self, other: &Self, except: &[&str]) -> bool {
-        self.lenses.iter().zip(&other.lenses).all(|pair| match pair {
-            (Some(own), Some(other)) => own.reads_like(other, except),
-            (None, None) => true,
-            _ => false,
-        })
-    }
-
     /// Tells whether a node is seen.
     pub(crate) fn sees(&self, path: &NodePath, primary_type: &str) -> bool {
         self.all(|lens| lens.sees(path.as_str(), primary_type)) && !is_secret_node(path.as_str())

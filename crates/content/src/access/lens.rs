@@ -13,7 +13,7 @@
 //! * No rule, no privilege.
 //! * A scope is plain for reading only if no node in it can be decided differently.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use crate::NodePath;
@@ -162,17 +162,6 @@ impl Lens {
         rules.scope_of(path).plain == Some(Privileges::READ) && !is_policy_path(path)
     }
 
-    /// Tells whether two viewers read the same, but perhaps below some children of the root. Gives `false` in doubt.
-    pub(crate) fn reads_like(&self, other: &Self, except: &[&str]) -> bool {
-        match (self, other) {
-            (Self::All, Self::All) => true,
-            (Self::Rules(own), Self::Rules(other)) => {
-                own.reads_like(Place::Mark(0), (other, Place::Mark(0)), except)
-            }
-            _ => false,
-        }
-    }
-
     /// Returns the rules that may count for a node in the order in which they are asked, and whether a closed user
     /// group shuts the viewer out; nothing where no rules bind the viewer.
     pub(crate) fn rules_at(&self, path: &str) -> Option<(&[Rule], bool)> {
@@ -239,83 +228,7 @@ fn plain(rules: &[Rule]) -> Option<Privileges> {
     Some(granted)
 }
 
-/// A place in the marks of a viewer.
-#[derive(Debug, Clone, Copy)]
-enum Place {
-    Mark(usize),
-    /// Somewhere below the last mark, in this scope.
-    Beyond(usize),
-}
-
-impl Scope {
-    /// Tells whether the same is read here as in the scope of another viewer. Gives `false` in doubt.
-    fn reads_like(&self, other: &Self) -> bool {
-        let rules = |scope: &Self, what: Privileges| {
-            let rules =
-                scope.rules.iter().filter(|rule| !(rule.entry.privileges & what).is_empty());
-            rules.map(|rule| (Arc::as_ptr(&rule.entry), rule.is_always)).collect::<Vec<_>>()
-        };
-        let policies = Privileges::READ_ACCESS_CONTROL;
-        rules(self, policies) == rules(other, policies)
-            && match (self.plain, other.plain) {
-                (Some(own), Some(other)) => own == other,
-                _ => {
-                    self.is_closed == other.is_closed
-                        && rules(self, Privileges::READ) == rules(other, Privileges::READ)
-                }
-            }
-    }
-}
-
 impl Rules {
-    /// Tells whether the same is read at a place and below as by another viewer.
-    fn reads_like(&self, place: Place, other: (&Self, Place), except: &[&str]) -> bool {
-        let (other, there) = other;
-        let [[own, below], [other_own, other_below]] =
-            [self.scopes_at(place), other.scopes_at(there)];
-        if !own.reads_like(other_own) || !below.reads_like(other_below) {
-            return false;
-        }
-        let mut names = self.names_at(place);
-        names.extend(other.names_at(there));
-        names.into_iter().filter(|name| !except.contains(name)).all(|name| {
-            self.reads_like(self.child(place, name), (other, other.child(there, name)), &[])
-        })
-    }
-
-    /// Returns the scope of a place and that of what is below it and leads to no mark.
-    fn scopes_at(&self, place: Place) -> [&Scope; 2] {
-        match place {
-            Place::Beyond(scope) => [self.scope(scope); 2],
-            Place::Mark(at) => match self.marks.get(at) {
-                Some(mark) => [self.scope(mark.own), self.scope(mark.below)],
-                None => [&self.repository; 2],
-            },
-        }
-    }
-
-    /// Returns the names of the marks right below a place.
-    fn names_at(&self, place: Place) -> HashSet<&str> {
-        let mark = match place {
-            Place::Mark(at) => self.marks.get(at),
-            Place::Beyond(_) => None,
-        };
-        mark.map(|mark| mark.children.keys().map(|name| &**name).collect()).unwrap_or_default()
-    }
-
-    fn child(&self, place: Place, name: &str) -> Place {
-        match place {
-            Place::Beyond(_) => place,
-            Place::Mark(at) => match self.marks.get(at) {
-                Some(mark) => {
-                    let child = mark.children.get(name).copied();
-                    child.map_or(Place::Beyond(mark.below), Place::Mark)
-                }
-                None => place,
-            },
-        }
-    }
-
     /// Finds the deepest mark at or above a path, and whether it is at the path.
     fn locate(&self, path: &str) -> (usize, bool) {
         let mut at = 0;

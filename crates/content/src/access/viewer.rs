@@ -165,18 +165,6 @@ impl Snapshot {
         Self(self.0.clone(), Some(Arc::new(gate)))
     }
 
-    /// Tells whether another viewer of the same state reads the same, but perhaps below the children of the root with
-    /// these names. Gives `false` in doubt.
-    #[must_use]
-    pub fn reads_like(&self, other: &Self, except: &[&str]) -> bool {
-        self.root_id() == other.root_id()
-            && match (&self.1, &other.1) {
-                (None, None) => true,
-                (Some(own), Some(other)) => own.reads_like(other, except),
-                _ => false,
-            }
-    }
-
     /// Tells whether the snapshot's viewer has privileges at a path, whether or not there is a node.
     ///
     /// # Errors

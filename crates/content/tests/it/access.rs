@@ -419,16 +419,6 @@ proptest! {
                 }
             }
         }
-        for user in USERS {
-            let [own, other] = [Some(user), None].map(|user| all.seen_by(&repository.viewer(user).unwrap()));
-            if !own.reads_like(&other, &["home"]) {
-                continue;
-            }
-            for node in &known {
-                let [own, other] = [&own, &other].map(|seen| seen.read(&path(&node.path)).unwrap());
-                prop_assert_eq!(own, other, "{} and a stranger at {}", user, node.path);
-            }
-        }
     }
 }
 
@@ -494,25 +484,6 @@ fn initial_policies_open_what_is_public() {
     ] {
         assert_eq!(is_seen(&repository, user, at_path), expected, "{user:?} {at_path}");
     }
-}
-
-#[test]
-fn readers_of_the_same_are_known() {
-    let repository = house();
-    let all = repository.snapshot().unwrap();
-    let reads_like = |user: Option<&str>, other: Option<&str>| {
-        let [one, other] = [user, other].map(|user| all.seen_by(&repository.viewer(user).unwrap()));
-        assert_eq!(one.reads_like(&other, &["home"]), other.reads_like(&one, &["home"]));
-        one.reads_like(&other, &["home"])
-    };
-    assert!(reads_like(Some("bob"), None), "bob sees what is public");
-    assert!(!reads_like(Some("ann"), None), "ann sees components");
-    assert!(!reads_like(Some("admin"), None) && reads_like(Some("admin"), Some("admin")));
-    put(&repository, "/content/rep:policy", deny("bob", &["jcr:read"]));
-    let all = repository.snapshot().unwrap();
-    let [bob, other] =
-        [Some("bob"), None].map(|user| all.seen_by(&repository.viewer(user).unwrap()));
-    assert!(!bob.reads_like(&other, &["home"]) && bob.reads_like(&other, &["content", "home"]));
 }
 
 #[test]
