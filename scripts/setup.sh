@@ -36,8 +36,6 @@ if [ "$purpose" = test ]; then
   # Backups are checked and restored by it; exported pages are served by the other.
   need restic restic
   need nginx nginx-light
-  # Surrogate keys are purged from it.
-  need varnishd varnish
 fi
 if [ "$purpose" = bench ]; then
   # Peers to measure against; a row whose peer is missing says so.
@@ -62,12 +60,10 @@ if [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null 2>&1; then
   export DEBIAN_FRONTEND=noninteractive
   apt-get update -qq
   apt-get install -y -qq --no-install-recommends "${packages[@]}" >/dev/null
-  # What is freshly installed starts by itself; tests and bench start their own.
-  for service in nginx varnish; do
-    if [[ " ${packages[*]} " == *" $service"* ]] && command -v service >/dev/null 2>&1; then
-      service "$service" stop >/dev/null 2>&1 || true
-    fi
-  done
+  # A freshly installed nginx starts by itself; tests and bench start their own.
+  if [[ " ${packages[*]} " == *" nginx-light "* ]] && command -v service >/dev/null 2>&1; then
+    service nginx stop >/dev/null 2>&1 || true
+  fi
 else
   echo "setup: please install these packages first: apt-get install ${packages[*]}" >&2
   exit 1
