@@ -1,7 +1,8 @@
 //! Servers of buckets that others wrote, started for a test: moto for S3, Azurite for Azure; and a proxy before them
 //! that answers with faults.
 //!
-//! Where one is not installed, it is installed from PyPI or npm below a folder that tests keep, or the test is skipped.
+//! Where moto is not installed, it is installed from PyPI below a folder that tests keep; without it, or without Azurite
+//! (from npm), the test is skipped.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -16,7 +17,6 @@ use crate::tool::{installed, quiet, skip, works};
 /// How long one may take to start on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 const MOTO: &str = "moto[s3,server]==5.2.1";
-const AZURITE: &str = "azurite@3.35.0";
 /// The account that every Azurite has; its key is no secret.
 const ACCOUNT: &str = "devstoreaccount1";
 const KEY: &str =
@@ -48,13 +48,13 @@ impl BucketServer {
         Some(server)
     }
 
-    /// Starts Azurite; nothing, said aloud, where it cannot be installed. `tools` is a folder that tests keep.
+    /// Starts Azurite; nothing, said aloud, where it is not installed.
     ///
     /// # Panics
     /// If it is installed and does not start.
     #[must_use]
-    pub fn azurite(tools: &Path) -> Option<Self> {
-        let server = Self::start(Kind::Azurite, tools)?;
+    pub fn azurite() -> Option<Self> {
+        let server = Self::start(Kind::Azurite, Path::new(""))?;
         server.make_bucket();
         Some(server)
     }
@@ -66,7 +66,7 @@ impl BucketServer {
             let port = dead_addr().port();
             let mut command = match kind {
                 Kind::Moto => moto(tools)?,
-                Kind::Azurite => azurite(tools)?,
+                Kind::Azurite => azurite()?,
             };
             match kind {
                 Kind::Moto => command.args(["-H", "127.0.0.1", "-p", &port.to_string()]),
@@ -193,26 +193,12 @@ fn moto(tools: &Path) -> Option<Command> {
     Some(command)
 }
 
-fn azurite(tools: &Path) -> Option<Command> {
+fn azurite() -> Option<Command> {
     if works(Command::new("azurite-blob").arg("--version")) {
         return Some(Command::new("azurite-blob"));
     }
-    let home = tools.join("azurite-3.35.0");
-    let is_here = installed(&home, |making| {
-        std::fs::create_dir_all(making).is_ok()
-            && works(
-                Command::new("npm")
-                    .args(["install", "--silent", "--no-audit", "--no-fund", AZURITE, "--prefix"])
-                    .arg(making),
-            )
-    });
-    if !is_here {
-        skip(&format!("containers of {AZURITE}"), "Node.js");
-        return None;
-    }
-    let mut command = Command::new("node");
-    command.arg(home.join("node_modules/azurite/dist/src/blob/main.js"));
-    Some(command)
+    skip("containers of Azurite", "`npm install -g azurite`");
+    None
 }
 
 /// What the proxy does with one request.
