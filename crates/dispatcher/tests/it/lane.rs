@@ -343,7 +343,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 #[test]
 fn both_lanes_answer_alike_whatever_happens() {
     let mut runner =
-        TestRunner::new(Config { cases: 24, failure_persistence: None, ..Config::default() });
+        TestRunner::new(Config { cases: 14, failure_persistence: None, ..Config::default() });
     let total = AtomicU64::new(0);
     runner
         .run(&steps(), |steps| {

@@ -279,14 +279,15 @@ fn the_last_answer_arrives_although_the_client_goes_on_sending() {
         let last = LAST.replace("\r\n\r\n", &format!("\r\n{fully}\r\n"));
         // More than is read at once; a server that ends with it unread throws away what it could not send yet.
         let all = format!("{PAGE}{last}{}", PAGE.repeat(1000));
-        for round in 0..15 {
+        for round in 0..8 {
             let mut stream = connect(&front);
             stream.write_all(all.as_bytes()).unwrap();
             let mut answers = Vec::new();
             stream.read_to_end(&mut answers).unwrap();
-            let bodies = answers.iter().filter(|byte| **byte == b'x').count();
+            let answers = String::from_utf8(answers).unwrap();
+            assert_eq!(answers.matches("HTTP/1.1 200 ").count(), 2);
+            let bodies = answers.matches('x').count();
             assert!(bodies >= 2 * LENGTH, "only {bodies} bytes in round {round}");
-            assert_eq!(answers.windows(13).filter(|window| window == b"HTTP/1.1 200 ").count(), 2);
         }
     }
 }
