@@ -5,7 +5,7 @@
 #   POSTGRES_SECONDS  of 64 writers on one database, one of their processes killed (default 60)
 #   FILES         of a mount that is passed over twice (default 100,000)
 #   JOBS          in one table (default 100,000)
-#   CASES         damaged stores that are repaired (default 2,000)
+#   CASES         damaged stores that are repaired, and histories of a site that both lanes answer alike (default 2,000)
 #   SAVES         page saves of the soak (default 10,000)
 #   FUZZ_SECONDS  for each of the store's decoders (default 1,800)
 #   CLIENTS, CROWD_SECONDS  clients of a dispatcher at once, half of them hostile, and for how long (default 10,000 for 600)
@@ -55,6 +55,7 @@ dispatcher() {
   ulimit -n "$(ulimit -Hn)"
   run "a crowd" env TYMPAN_CLIENTS="${CLIENTS:-10000}" TYMPAN_SECONDS="${CROWD_SECONDS:-600}" \
     cargo test --release --test it crowd -- --nocapture
+  run "both lanes" env TYMPAN_CASES="${CASES:-2000}" cargo test -p tympan-dispatcher --test it -- both_lanes
   run "kills of the dispatcher" env TYMPAN_KILLS="${KILLS:-500}" cargo test -p tympan-dispatcher --test it -- --nocapture crash
   run "fuzz" env FUZZ_SECONDS="${FUZZ_SECONDS:-1800}" fuzz/run.sh any glob cache_path flush_message request proxy_protocol \
     dispatcher_headers dispatcher_lane dispatcher_plan dispatcher_url

@@ -315,6 +315,11 @@ fn setups(origin: &Origin) -> Vec<Setup> {
     ]
 }
 
+/// How many histories are tried; `make torture` sets more.
+fn cases() -> u32 {
+    std::env::var("TYMPAN_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(10)
+}
+
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let method = prop_oneof![4 => Just("GET"), 2 => Just("HEAD")];
     let host = prop_oneof![3 => Just(0), 2 => 0..HOSTS.len()];
@@ -343,7 +348,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 #[test]
 fn both_lanes_answer_alike_whatever_happens() {
     let mut runner =
-        TestRunner::new(Config { cases: 14, failure_persistence: None, ..Config::default() });
+        TestRunner::new(Config { cases: cases(), failure_persistence: None, ..Config::default() });
     let total = AtomicU64::new(0);
     runner
         .run(&steps(), |steps| {
