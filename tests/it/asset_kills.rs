@@ -18,15 +18,17 @@ use crate::program::{Running, ask, basic, free_address, post};
 /// Generous: what draws stands behind everything else on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(300);
 const FOLDER: &str = "/content/dam";
+/// The rendition by which it is counted how often an asset got its own.
+const FIRST: &str = "cq5dam.thumbnail.48.48.png";
 /// Pictures that differ; assets beyond repeat them.
 const PICTURES: u32 = 6;
 
-fn kills(short: u64) -> u64 {
+pub(crate) fn kills(short: u64) -> u64 {
     std::env::var("TYMPAN_KILLS").ok().and_then(|count| count.parse().ok()).unwrap_or(short)
 }
 
 /// A small generator: the same seeds give the same points.
-fn next(seed: &mut u64) -> u64 {
+pub(crate) fn next(seed: &mut u64) -> u64 {
     *seed ^= *seed << 13;
     *seed ^= *seed >> 7;
     *seed ^= *seed << 17;
@@ -34,11 +36,34 @@ fn next(seed: &mut u64) -> u64 {
 }
 
 /// One process of the program that can be started again.
-struct Instance {
-    home: PathBuf,
+pub(crate) struct Instance {
+    pub(crate) home: PathBuf,
     more: Vec<String>,
     running: Option<Running>,
-    address: SocketAddr,
+    pub(crate) address: SocketAddr,
+}
+
+/// Starts two authors and a process for assets on one database and one folder of blobs.
+pub(crate) fn three_on_one_database(dir: &Path, schema: &str) -> [Instance; 3] {
+    let url = PostgresServer::shared().url();
+    let homes = ["first", "second", "assets"].map(|name| dir.join(name));
+    let blobs = homes[0].join("blobs");
+    for home in &homes {
+        std::fs::create_dir_all(home).unwrap();
+        let settings = format!("[database]\nschema = \"{schema}\"\n[jobs]\nlease = \"2s\"\n");
+        std::fs::write(home.join("tympan.toml"), settings).unwrap();
+        match home.join("blobs") {
+            own if own == blobs => std::fs::create_dir(own).unwrap(),
+            link => std::os::unix::fs::symlink(&blobs, link).unwrap(),
+        }
+    }
+    let [first, second, assets] = &homes;
+    let database = ["--database", url.as_str()];
+    [
+        Instance::start(first, &database),
+        Instance::start(second, &database),
+        Instance::start(assets, &[&database[..], &["--role", "assets"]].concat()),
+    ]
 }
 
 impl Instance {
@@ -50,7 +75,7 @@ impl Instance {
         instance
     }
 
-    fn restart(&mut self) {
+    pub(crate) fn restart(&mut self) {
         self.address = free_address();
         let (home, address) = (self.home.to_str().unwrap(), self.address.to_string());
         let mut arguments = vec!["author", "--home", home, "--listen", &address];
@@ -58,7 +83,7 @@ impl Instance {
         self.running = Some(Running::start(&arguments));
     }
 
-    fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         if let Some(running) = self.running.take() {
             running.kill();
         }
@@ -89,16 +114,17 @@ fn children_of(parent: u32) -> Vec<i32> {
     processes.filter_map(child).collect()
 }
 
-/// The processes that share a repository; the first receives the uploads.
+/// The processes that share a repository; the first ones, so many as there are authors, receive the uploads in turn.
 struct Farm {
     instances: Vec<Instance>,
+    authors: usize,
     password: String,
 }
 
 impl Farm {
-    fn new(instances: Vec<Instance>) -> Self {
+    fn new(instances: Vec<Instance>, authors: usize) -> Self {
         let password = std::fs::read_to_string(instances[0].home.join("initial-password"));
-        let farm = Self { password: password.unwrap().trim().to_owned(), instances };
+        let farm = Self { password: password.unwrap().trim().to_owned(), instances, authors };
         for path in ["/content", FOLDER] {
             let form = "jcr:primaryType=sling:Folder";
             let made = post(farm.author(), &farm.password, path, form);
@@ -124,7 +150,8 @@ impl Farm {
 
     fn upload(&self, name: &str, picture: u32) {
         let bytes = bitmap(260 + 20 * picture, 200, picture);
-        let answer = upload(self.author(), &self.password, FOLDER, (name, &bytes)).unwrap();
+        let author = self.instances[usize::try_from(picture).unwrap() % self.authors].address;
+        let answer = upload(author, &self.password, FOLDER, (name, &bytes)).unwrap();
         assert!((200..300).contains(&answer.status), "{}", answer.text());
     }
 
@@ -137,6 +164,24 @@ impl Farm {
             line?.rsplit(' ').next()?.parse().ok()
         };
         self.instances.iter().filter_map(of).sum()
+    }
+
+    /// Counts, for each asset, the revisions since a cursor that gave it its first rendition.
+    fn appearances(&self, cursor: &str) -> BTreeMap<String, u32> {
+        let (mut found, mut cursor) = (BTreeMap::new(), cursor.to_owned());
+        loop {
+            let asked =
+                format!("/api/v1/changes?since={cursor}&kind=added&path={FOLDER}/**/{FIRST}");
+            let page = self.json(&asked);
+            let changes = page["revisions"].as_array().unwrap().iter();
+            for change in changes.flat_map(|revision| revision["changes"].as_array().unwrap()) {
+                *found.entry(change["path"].as_str().unwrap().to_owned()).or_default() += 1;
+            }
+            page["next"].as_str().unwrap().clone_into(&mut cursor);
+            if page["isEnd"] == true {
+                return found;
+            }
+        }
     }
 
     /// Returns the jobs that are stored.
@@ -179,7 +224,7 @@ impl Farm {
 
 /// Returns the renditions of each picture, of a run in which nobody was killed.
 fn quiet_run(dir: &Path) -> Vec<BTreeMap<String, Vec<u8>>> {
-    let farm = Farm::new(vec![Instance::start(&dir.join("quiet"), &[])]);
+    let farm = Farm::new(vec![Instance::start(&dir.join("quiet"), &[])], 1);
     let names: Vec<String> = (0..PICTURES).map(|picture| format!("{picture}.bmp")).collect();
     for (picture, name) in (0..).zip(&names) {
         farm.upload(name, picture);
@@ -194,6 +239,7 @@ fn torture(mut farm: Farm, quiet: &[BTreeMap<String, Vec<u8>>], kills: u64, mut 
     let mut names = Vec::new();
     let mut pictures = Vec::new();
     let mut painters = 0;
+    let cursor = farm.json("/api/v1/changes?since=now")["next"].as_str().unwrap().to_owned();
     for _ in 0..kills {
         let before = farm.finished();
         for _ in 0..1 + next(&mut seed) % 3 {
@@ -230,6 +276,9 @@ fn torture(mut farm: Farm, quiet: &[BTreeMap<String, Vec<u8>>], kills: u64, mut 
         assert_eq!(keys(renditions), keys(expected), "{name}");
         assert!(renditions == expected, "{name} is not drawn as in the quiet run");
     }
+    let appearances = farm.appearances(&cursor);
+    assert_eq!(appearances.len(), names.len(), "{appearances:?}");
+    assert!(appearances.values().all(|times| *times == 1), "{appearances:?}");
     let assets = names.len();
     eprintln!(
         "{kills} kills, {painters} of them of processes that draw: {assets} assets, all whole"
@@ -240,7 +289,7 @@ fn torture(mut farm: Farm, quiet: &[BTreeMap<String, Vec<u8>>], kills: u64, mut 
 fn kills_of_the_server_and_of_what_draws_lose_no_asset() {
     let dir = tempfile::tempdir().unwrap();
     let quiet = quiet_run(dir.path());
-    let farm = Farm::new(vec![Instance::start(&dir.path().join("author"), &[])]);
+    let farm = Farm::new(vec![Instance::start(&dir.path().join("author"), &[])], 1);
     torture(farm, &quiet, kills(6), 0x5eed_a55e);
 }
 
@@ -260,5 +309,13 @@ fn kills_of_a_process_for_assets_lose_no_asset() {
     let url = PostgresServer::shared().url();
     let first = Instance::start(&author, &["--database", &url]);
     let second = Instance::start(&assets, &["--database", &url, "--role", "assets"]);
-    torture(Farm::new(vec![first, second]), &quiet, kills(4), 0x5eed_0ff1);
+    torture(Farm::new(vec![first, second], 1), &quiet, kills(4), 0x5eed_0ff1);
+}
+
+#[test]
+fn kills_of_two_authors_and_a_process_for_assets_lose_no_asset() {
+    let dir = tempfile::tempdir().unwrap();
+    let quiet = quiet_run(dir.path());
+    let farm = Farm::new(three_on_one_database(dir.path(), "asset_farm").into(), 2);
+    torture(farm, &quiet, kills(4), 0x5eed_0fa2);
 }

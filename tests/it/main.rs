@@ -9,7 +9,9 @@
 
 mod access;
 mod api;
+mod asset_farm;
 mod asset_kills;
+mod backup;
 mod bad_input;
 mod blob_kills;
 mod blob_places;
