@@ -73,19 +73,24 @@ impl Failure {
             let message = "the disk is full: nothing was saved, and reading goes on; make room, then try again";
             return Self::new(StatusCode::INSUFFICIENT_STORAGE, message);
         }
+        // What reads a blob as a stream has only this kind of error.
+        let inner = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+        let content = error.downcast_ref().or_else(|| inner?.downcast_ref());
+        let is_of_base = content.is_some_and(tympan_content::Error::is_of_base);
+        if is_of_base {
+            let reason = reasons(error);
+            // The log would be full of it: `/health` says it, and so does whoever reads from the base.
+            tracing::debug!(reason, "the base cannot be read");
+            let message = format!("{reason}; what was read before is still served, try again later");
+            return Self::new(StatusCode::SERVICE_UNAVAILABLE, message);
+        }
         let is_busy = error.downcast_ref().is_some_and(tympan_content::Error::is_transient);
         if is_busy {
             tracing::warn!(reason = %error, "request put off");
             let message = format!("{error}; nothing was saved, try again in a moment");
             return Self::new(StatusCode::SERVICE_UNAVAILABLE, message);
         }
-        let mut reason = error.to_string();
-        let mut cause = error.source();
-        while let Some(next) = cause {
-            reason = format!("{reason}: {next}");
-            cause = next.source();
-        }
-        tracing::error!(reason, "request failed");
+        tracing::error!(reason = reasons(error), "request failed");
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "the server failed; its error log says why")
     }
 
@@ -138,6 +143,17 @@ impl Failure {
         }
         response
     }
+}
+
+/// Joins an error's message with those of its causes.
+fn reasons(error: &dyn std::error::Error) -> String {
+    let mut reason = error.to_string();
+    let mut cause = error.source();
+    while let Some(next) = cause {
+        reason = format!("{reason}: {next}");
+        cause = next.source();
+    }
+    reason
 }
 
 /// Describes a conflict with the values of all sides, and who made the other one.

@@ -7,6 +7,7 @@ use std::time::SystemTime;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::{StatusCode, header};
+use parking_lot::RwLock;
 use serde_json::json;
 use tympan_render::FragmentReport;
 use tympan_render::ledger::Ledger;
@@ -25,6 +26,7 @@ pub(crate) async fn health(State(instance): State<Arc<Instance>>) -> Response {
     checks.push(("jobs", crate::api::job::fault(&instance, SystemTime::now()).await));
     checks.extend(crate::api::mount::checks(&instance).await);
     checks.push(("work", work_check(&instance)));
+    checks.extend(instance.checks.all());
     let fragments = instance.renderer.fragments();
     checks.push(("fragments", fragments.and_then(|fragments| fragments.report(0).fault())));
     let is_ok = checks.iter().all(|(_, fault)| fault.is_none());
@@ -43,6 +45,35 @@ pub(crate) async fn health(State(instance): State<Arc<Instance>>) -> Response {
 }
 
 type Check = (&'static str, Option<String>);
+
+/// Checks of what is kept elsewhere, by name. Each tells at once what is wrong.
+#[derive(Default)]
+pub(crate) struct Checks(RwLock<Vec<(&'static str, Source)>>);
+
+type Source = Box<dyn Fn() -> Option<String> + Send + Sync>;
+
+impl Checks {
+    fn all(&self) -> Vec<Check> {
+        self.0.read().iter().map(|(name, source)| (*name, source())).collect()
+    }
+}
+
+impl std::fmt::Debug for Checks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Checks")
+    }
+}
+
+impl Instance {
+    /// Shows in `/health` what `source` says is wrong, under a name of its own. It must answer without waiting.
+    pub fn watch_health(
+        &self,
+        name: &'static str,
+        source: impl Fn() -> Option<String> + Send + Sync + 'static,
+    ) {
+        self.checks.0.write().push((name, Box::new(source)));
+    }
+}
 
 fn content_check(instance: &Instance) -> Check {
     ("content", instance.repository.head().err().map(|error| error.to_string()))

@@ -160,6 +160,10 @@ pub struct Instance {
     pub(crate) export: std::sync::OnceLock<crate::export::Export>,
     pub(crate) pools: crate::pool::Pools,
     pub(crate) watched: crate::watched::Watched,
+    /// What an author takes from other instances.
+    pub(crate) receives: parking_lot::RwLock<Vec<tympan_content::NodePath>>,
+    /// What `/health` shows beside the instance's own checks.
+    pub(crate) checks: crate::health::Checks,
     pub(crate) mounts: std::sync::OnceLock<tympan_jobs::mount::Mounts>,
 }
 
@@ -220,6 +224,8 @@ impl Instance {
             export: std::sync::OnceLock::new(),
             pools: crate::pool::Pools::default(),
             watched: crate::watched::Watched::default(),
+            receives: parking_lot::RwLock::default(),
+            checks: crate::health::Checks::default(),
             mounts: std::sync::OnceLock::new(),
         };
         let instance = Arc::new(instance);

@@ -406,7 +406,7 @@ fn at_version(snapshot: &Snapshot, path: &str) -> Result<Snapshot> {
 /// Refuses to answer from content that could not be read.
 pub(crate) fn check_failure(snapshot: &Snapshot) -> Result<()> {
     match snapshot.failure() {
-        Some(error) if error.is_transient() => {
+        Some(error) if error.is_transient() || error.is_of_base() => {
             Err(Failure::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string()))
         }
         Some(error) => Err(Failure::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())),
@@ -555,5 +555,33 @@ fn part_of(content: BlobContent, start: u64, count: u64) -> Result<HttpBody> {
             std::io::Seek::seek(&mut file, std::io::SeekFrom::Start(start))?;
             Ok(HttpBody::new(from_reader(file, count)))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tympan_content::BlobId;
+
+    use super::*;
+
+    /// A blob that no store holds: whoever looks for it fails.
+    #[test]
+    fn conditional_requests_are_answered_without_the_blob() {
+        let repository = Repository::memory().unwrap();
+        let id = BlobId::of(b"no store holds this");
+        let modified = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_000);
+        let blob = Blob { id, etag: "\"abc\"".to_owned(), last_modified: Some(modified) };
+        let check = |name: HeaderName, value: &str, is_head: bool| {
+            let asked = HeaderMap::from_iter([(name, value.parse().unwrap())]);
+            send_blob(&repository, &blob, &asked, is_head).map(|sent| sent.status()).ok()
+        };
+        let date = httpdate::fmt_http_date(modified);
+        assert_eq!(check(header::IF_NONE_MATCH, "\"abc\"", false), Some(StatusCode::NOT_MODIFIED));
+        assert_eq!(check(header::IF_MODIFIED_SINCE, &date, false), Some(StatusCode::NOT_MODIFIED));
+        assert_eq!(check(header::RANGE, "bytes=99-", false), Some(StatusCode::RANGE_NOT_SATISFIABLE));
+        assert_eq!(check(header::RANGE, "bytes=0-3", true), Some(StatusCode::PARTIAL_CONTENT));
+        assert_eq!(check(header::IF_NONE_MATCH, "\"other\"", true), Some(StatusCode::OK));
+        assert_eq!(check(header::IF_NONE_MATCH, "\"other\"", false), None);
+        assert_eq!(check(header::RANGE, "bytes=0-3", false), None);
     }
 }

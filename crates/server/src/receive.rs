@@ -1,5 +1,9 @@
-//! The publisher's ear: replication messages, chunks and blobs from authors.
+//! The ear for other instances: replication messages, chunks and blobs.
+//!
+//! A publisher takes everything from who knows the key. An author shares the key with its publishers, which face the
+//! world: so it takes only what lies below the paths that it is told, and nothing by default.
 
+use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -12,10 +16,11 @@ use http::{HeaderMap, StatusCode};
 use http_body_util::BodyExt;
 use serde_json::json;
 use subtle::ConstantTimeEq;
-use tympan_replicate::{Error, Message, apply, put_blob, put_chunks};
+use tympan_content::NodePath;
+use tympan_replicate::{Error, Message, apply, put_blob, put_blobs, put_chunks};
 use tympan_web::limit::{BodyLimit, limited};
 
-use crate::Instance;
+use crate::{Instance, Role};
 use crate::failure::{Failure, Result};
 use crate::metrics::count;
 
@@ -37,6 +42,50 @@ pub(crate) fn check_key(instance: &Instance, headers: &HeaderMap) -> Result<()> 
     }
 }
 
+/// Refuses whoever does not know the key, and everybody where nothing is received.
+fn admit(instance: &Instance, headers: &HeaderMap) -> Result<()> {
+    check_key(instance, headers)?;
+    if instance.role == Role::Publish || !instance.receives.read().is_empty() {
+        return Ok(());
+    }
+    let message = "this author receives nothing; name the paths that others may send as `paths` in the section \
+                   `[receive]` of its `tympan.toml`";
+    Err(Failure::new(StatusCode::FORBIDDEN, message))
+}
+
+/// Refuses a message about anything else than what this instance takes from others.
+fn check_paths(instance: &Instance, message: &Message) -> Result<()> {
+    if instance.role == Role::Publish {
+        return Ok(());
+    }
+    let receives = instance.receives.read().clone();
+    let path = NodePath::new(&message.path)?;
+    let is_taken = |path: &NodePath| receives.iter().any(|top| path.is_within(top));
+    let mut refused = (!is_taken(&path)).then(|| path.clone());
+    for document in &message.documents {
+        let document = NodePath::new(&document.path)?;
+        if !is_taken(&document) {
+            refused = Some(document);
+        }
+    }
+    for (ancestor, _) in &message.ancestors {
+        let ancestor = NodePath::new(ancestor)?;
+        if !path.is_within(&ancestor) {
+            refused = Some(ancestor);
+        }
+    }
+    let Some(refused) = refused else { return Ok(()) };
+    let message = format!("this author takes nothing at `{refused}` from others; see `[receive]` in its `tympan.toml`");
+    Err(Failure::new(StatusCode::FORBIDDEN, message))
+}
+
+impl Instance {
+    /// Lets an author take from other instances what lies at or below these paths.
+    pub fn receive_below(&self, paths: Vec<NodePath>) {
+        *self.receives.write() = paths;
+    }
+}
+
 /// Reads a body within the listener's limit.
 async fn read(request: Request) -> Result<Bytes> {
     let max = request.extensions().get::<BodyLimit>().map_or(u64::MAX, |limit| limit.0);
@@ -51,10 +100,11 @@ pub(crate) async fn message(
     State(instance): State<Arc<Instance>>,
     request: Request,
 ) -> Result<Response> {
-    check_key(&instance, request.headers())?;
+    admit(&instance, request.headers())?;
     let body = read(request).await?;
     let message: Message = serde_json::from_slice(&body)
         .map_err(|error| Failure::bad_request(format!("not a message: {error}")))?;
+    check_paths(&instance, &message)?;
     tokio::spawn(apply_message(instance, message)).await?
 }
 
@@ -74,7 +124,9 @@ async fn apply_message(instance: Arc<Instance>, message: Message) -> Result<Resp
     match applied {
         Ok(applied) => {
             // The flushes are stored before the author is told; if this process ends now, the next start stores them.
-            instance.replicator.follow(now).await?;
+            if instance.role == Role::Publish {
+                instance.replicator.follow(now).await?;
+            }
             count(&instance.metrics.received);
             let body =
                 json!({ "root": applied.root.to_string(), "changed": applied.changed.len() });
@@ -89,9 +141,26 @@ pub(crate) async fn chunks(
     State(instance): State<Arc<Instance>>,
     request: Request,
 ) -> Result<Response> {
-    check_key(&instance, request.headers())?;
+    admit(&instance, request.headers())?;
     let body = read(request).await?;
     let count = instance.work(move |instance| Ok(put_chunks(&instance.repository, &body)?)).await?;
+    Ok(axum::Json(json!({ "kept": count })).into_response())
+}
+
+/// Keeps many blobs, which go to a temporary file as they arrive.
+pub(crate) async fn blobs(
+    State(instance): State<Arc<Instance>>,
+    request: Request,
+) -> Result<Response> {
+    admit(&instance, request.headers())?;
+    let max = request.extensions().get::<BodyLimit>().map_or(u64::MAX, |limit| limit.0);
+    let mut file = spool(&instance, request.into_body(), max).await?;
+    let count = instance
+        .work(move |instance| {
+            file.seek(SeekFrom::Start(0))?;
+            Ok(put_blobs(&instance.repository, &mut std::io::BufReader::new(file))?)
+        })
+        .await?;
     Ok(axum::Json(json!({ "kept": count })).into_response())
 }
 
@@ -101,24 +170,10 @@ pub(crate) async fn blob(
     Path((digest, length)): Path<(String, String)>,
     request: Request,
 ) -> Result<Response> {
-    check_key(&instance, request.headers())?;
-    let mut body = request.into_body();
-    let mut file = tempfile::tempfile_in(&instance.spool)?;
+    admit(&instance, request.headers())?;
     let announced: u64 =
         length.parse().map_err(|_| Failure::bad_request(format!("`{length}` is no length")))?;
-    let mut arrived = 0;
-    while let Some(frame) = body.frame().await {
-        let frame =
-            frame.map_err(|error| Failure::bad_request(format!("the blob broke off: {error}")))?;
-        if let Ok(data) = frame.into_data() {
-            arrived += data.len() as u64;
-            if arrived > announced {
-                return Err(Failure::bad_request("more bytes arrive than were announced"));
-            }
-            file =
-                tokio::task::spawn_blocking(move || file.write_all(&data).map(|()| file)).await??;
-        }
-    }
+    let mut file = spool(&instance, request.into_body(), announced).await?;
     let id = format!("{digest}#{length}");
     instance
         .work(move |instance| {
@@ -127,4 +182,23 @@ pub(crate) async fn blob(
         })
         .await?;
     Ok(StatusCode::CREATED.into_response())
+}
+
+/// Writes a body to a temporary file.
+async fn spool(instance: &Instance, mut body: Body, max: u64) -> Result<File> {
+    let mut file = tempfile::tempfile_in(&instance.spool)?;
+    let mut arrived = 0;
+    while let Some(frame) = body.frame().await {
+        let frame =
+            frame.map_err(|error| Failure::bad_request(format!("the body broke off: {error}")))?;
+        if let Ok(data) = frame.into_data() {
+            arrived += data.len() as u64;
+            if arrived > max {
+                return Err(Failure::bad_request("more bytes arrive than may"));
+            }
+            file =
+                tokio::task::spawn_blocking(move || file.write_all(&data).map(|()| file)).await??;
+        }
+    }
+    Ok(file)
 }

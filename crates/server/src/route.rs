@@ -74,6 +74,7 @@ fn author_routes() -> Router<Arc<Instance>> {
         .route("/ui/{*file}", get(interface::file))
         .route("/metrics", get(metrics_for_users))
         .merge(package::routes())
+        .merge(receive_routes())
         .merge(api::routes())
 }
 
@@ -81,8 +82,15 @@ fn publish_routes() -> Router<Arc<Instance>> {
     Router::new()
         .merge(api::publish_routes())
         .route("/handle404", get(crate::export::handle))
+        .merge(receive_routes())
+}
+
+/// Where content of other instances arrives: all of it at a publisher, and at an author what it is told to take.
+fn receive_routes() -> Router<Arc<Instance>> {
+    Router::new()
         .route("/bin/receive", post(receive::message))
         .route("/bin/receive/chunks", post(receive::chunks))
+        .route("/bin/receive/blobs", post(receive::blobs))
         .route("/bin/receive/blob/{digest}/{length}", put(receive::blob))
 }
 

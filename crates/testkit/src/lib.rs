@@ -6,6 +6,7 @@
 pub mod bucket_server;
 pub mod composition;
 pub mod disk;
+pub mod far;
 pub mod folder;
 pub mod legacy;
 pub mod listed;

@@ -33,4 +33,4 @@ pub use join::{Census, census, missing};
 pub use marks::{MarkWriter, Marked};
 pub use member::{Member, Registered, forget, register, registered};
 pub use sorter::{Sorted, Sorter};
-pub use sweep::{SweepMode, SweepOptions, Swept, sweep};
+pub use sweep::{SweepMode, SweepOptions, Swept, Tally, sweep};

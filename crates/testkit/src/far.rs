@@ -1,0 +1,150 @@
+//! A link to a machine that is far away: everything takes its time, and how often one side waits for the other is counted.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::time::{Duration, Instant};
+
+/// A proxy that delays every byte, each way by half of the time that a round trip takes.
+#[derive(Debug)]
+pub struct FarLink {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    target: SocketAddr,
+    one_way: Duration,
+    connections: AtomicU64,
+    turns: AtomicU64,
+    bytes: AtomicU64,
+    is_over: AtomicBool,
+}
+
+impl FarLink {
+    /// Begins to pass connections on to `target`.
+    ///
+    /// # Panics
+    /// Without a free port.
+    #[must_use]
+    pub fn start(target: SocketAddr, round_trip: Duration) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().expect("an address");
+        let shared = Arc::new(Shared {
+            target,
+            one_way: round_trip / 2,
+            connections: AtomicU64::new(0),
+            turns: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            is_over: AtomicBool::new(false),
+        });
+        let accepting = Arc::clone(&shared);
+        std::thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                if accepting.is_over.load(Ordering::SeqCst) {
+                    return;
+                }
+                accepting.connections.fetch_add(1, Ordering::SeqCst);
+                let shared = Arc::clone(&accepting);
+                // A side that is gone ends the connection.
+                std::thread::spawn(move || pass(stream, &shared).ok());
+            }
+        });
+        Self { address, shared }
+    }
+
+    /// Returns where the link begins.
+    #[must_use]
+    pub fn addr(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Returns how many round trips there were: how often the near side said something after it had heard something, or
+    /// for the first time.
+    #[must_use]
+    pub fn round_trips(&self) -> u64 {
+        self.shared.turns.load(Ordering::SeqCst)
+    }
+
+    /// Returns how many connections were made, each of which costs one round trip more.
+    #[must_use]
+    pub fn connections(&self) -> u64 {
+        self.shared.connections.load(Ordering::SeqCst)
+    }
+
+    /// Returns how many bytes the near side has sent.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.shared.bytes.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for FarLink {
+    fn drop(&mut self) {
+        self.shared.is_over.store(true, Ordering::SeqCst);
+        // Wakes the thread that accepts.
+        TcpStream::connect(self.address).ok();
+    }
+}
+
+/// Who spoke last on a connection.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Near,
+    Far,
+}
+
+fn pass(near: TcpStream, shared: &Arc<Shared>) -> std::io::Result<()> {
+    let far = TcpStream::connect(shared.target)?;
+    near.set_nodelay(true)?;
+    far.set_nodelay(true)?;
+    let last = Arc::new(Mutex::new(Side::Far));
+    let there = carry(near.try_clone()?, far.try_clone()?, Side::Near, (shared, &last));
+    let back = carry(far, near, Side::Far, (shared, &last));
+    there.join().ok();
+    back.join().ok();
+    Ok(())
+}
+
+/// Carries bytes in one direction: one thread reads and notes when they are due, another one delivers them.
+fn carry(
+    mut from: TcpStream,
+    mut to: TcpStream,
+    side: Side,
+    (shared, last): (&Arc<Shared>, &Arc<Mutex<Side>>),
+) -> std::thread::JoinHandle<()> {
+    let (shared, last) = (Arc::clone(shared), Arc::clone(last));
+    let (sender, receiver) = mpsc::sync_channel::<(Instant, Vec<u8>)>(1_024);
+    std::thread::spawn(move || {
+        for (due, bytes) in receiver {
+            std::thread::sleep(due.saturating_duration_since(Instant::now()));
+            if to.write_all(&bytes).is_err() {
+                break;
+            }
+        }
+        to.shutdown(Shutdown::Write).ok();
+    });
+    std::thread::spawn(move || {
+        let mut buffer = vec![0; 64 * 1024];
+        while let Ok(count) = from.read(&mut buffer) {
+            let Some(bytes) = buffer.get(..count).filter(|bytes| !bytes.is_empty()) else {
+                break;
+            };
+            {
+                let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+                if side == Side::Near {
+                    shared.bytes.fetch_add(bytes.len() as u64, Ordering::SeqCst);
+                    if *last == Side::Far {
+                        shared.turns.fetch_add(1, Ordering::SeqCst);
+                    }
+                }
+                *last = side;
+            }
+            if sender.send((Instant::now() + shared.one_way, bytes.to_vec())).is_err() {
+                break;
+            }
+        }
+    })
+}
