@@ -102,6 +102,17 @@ impl Backend {
         }
         let store = LocalStore::open(Arc::new(disk), options).map_err(|error| failed(&error))?;
         let store = Arc::new(store);
+        for folder in &config.history.leases {
+            // One that is not there may hold leases.
+            if !folder.is_dir() {
+                return Err(Fault::usage(format!(
+                    "tympan.toml: [history]: leases: there is no folder `{}`; make it, or see whether its disk is mounted",
+                    folder.display()
+                )));
+            }
+            let folder = FileDisk::open(folder).map_err(|error| failed(&error))?;
+            store.heed_leases_in(Arc::new(folder));
+        }
         let base = crate::base::lay_over(dir, &store)?;
         let chunks: Arc<dyn ChunkStore> = match &base {
             Some((composite, _)) => composite.clone(),

@@ -13,8 +13,8 @@ use tokio::sync::watch;
 use tympan_blobs::{FolderBlobs, ReadBlobs};
 use tympan_replicate::{Credentials, RemoteStore};
 use tympan_store::{
-    Base, Batch, ChunkId, ChunkStore, CompositeStore, Error, FollowedStore, Lease, LocalOptions,
-    LocalStore, RefUpdate,
+    Base, Batch, ByteSize, ChunkId, ChunkStore, CompositeStore, Error, FollowedStore, Lease,
+    LocalOptions, LocalStore, NearBase, NearCache, RefUpdate,
 };
 use tympan_web::tls::Trust;
 
@@ -26,6 +26,12 @@ use crate::home::{chain, write_secret};
 pub(crate) const LEASE_LIFE: Duration = Duration::from_hours(14 * 24);
 /// How often a running instance renews it.
 const RENEW_EVERY: Duration = Duration::from_mins(10);
+/// How soon it tries again after a failure.
+const RENEW_AGAIN: Duration = Duration::from_secs(5);
+/// Bytes of chunks and small blobs of another instance that stay at hand.
+const NEAR_BYTES: u64 = 1 << 30;
+/// The folder that they stay in.
+const NEAR_DIR: &str = "near";
 
 /// The branch that is cloned.
 pub(crate) const MAIN: &str = "main";
@@ -45,6 +51,8 @@ pub(crate) struct Origin {
     pub(crate) root: Option<String>,
     /// Who must have signed the certificate of an `https` URL: a PEM file.
     pub(crate) ca: Option<PathBuf>,
+    /// Where the lease lies, in place of the home that is read.
+    pub(crate) leases: Option<PathBuf>,
 }
 
 /// A base with its large blobs.
@@ -97,6 +105,9 @@ impl Origin {
         if let Some(ca) = &self.ca {
             text.push_str(&format!("ca = {}\n", quoted(&ca.to_string_lossy())));
         }
+        if let Some(leases) = &self.leases {
+            text.push_str(&format!("leases = {}\n", quoted(&leases.to_string_lossy())));
+        }
         write_durably(file, &text)
     }
 
@@ -105,7 +116,8 @@ impl Origin {
     /// # Errors
     /// If it cannot be reached, or cannot be a base.
     pub(crate) fn open(&self, home: &Path) -> Result<Opened, Fault> {
-        let access = Access { secret: read_secret(home)?, ca: self.ca.clone() };
+        let (ca, leases) = (self.ca.clone(), self.leases.clone());
+        let access = Access { secret: read_secret(home)?, ca, leases };
         open(&self.from, &access, home)
     }
 }
@@ -117,6 +129,8 @@ pub(crate) struct Access {
     pub(crate) secret: Option<Credentials>,
     /// Who must have signed the certificate of an `https` URL: a PEM file.
     pub(crate) ca: Option<PathBuf>,
+    /// Where the lease on a home is to lie, in place of that home.
+    pub(crate) leases: Option<PathBuf>,
 }
 
 /// Keeps what a home proves itself with.
@@ -186,17 +200,20 @@ pub(crate) fn open(from: &str, access: &Access, home: &Path) -> Result<Opened, F
             "`{from}` is a clone itself and holds only what differs from its base; clone the base"
         )));
     }
-    let followed = FollowedStore::open_dir(&dir.join("store"), LocalOptions::default());
+    let leases = access.leases.as_deref();
+    let followed =
+        FollowedStore::open_leasing_in(&dir.join("store"), leases, LocalOptions::default());
     let followed = followed.map_err(|error| {
         Fault::usage(format!("`{from}` is no home with packs to read: {}", chain(&error)))
     })?;
     Ok((Arc::new(followed), Arc::new(FolderBlobs::new(&dir.join("blobs")))))
 }
 
-/// Lays the packs of a clone over its base and renews the lease; nothing if the home is no clone.
+/// Lays the packs of a clone over its base and renews the lease; nothing if the home is no clone. A running instance that
+/// does not answer now is asked again later.
 ///
 /// # Errors
-/// If the base cannot be reached, or no longer keeps what the clone stands on.
+/// If the directory of the base is not there, or it no longer keeps what the clone stands on.
 pub(crate) fn lay_over(home: &Path, own: &Arc<LocalStore>) -> Result<Option<Overlaid>, Fault> {
     let Some(origin) = Origin::of_clone(home)? else {
         return Ok(None);
@@ -213,15 +230,28 @@ pub(crate) fn lay_over(home: &Path, own: &Arc<LocalStore>) -> Result<Option<Over
     let root = root.ok_or_else(|| {
         Fault::usage(format!("`{}` names no root", home.join(BASE_FILE).display()))
     })?;
-    let (base, blobs) = origin.open(home)?;
-    let lease = base.lease(&origin.holder).map_err(|error| failed(&error))?;
+    let (mut base, blobs) = origin.open(home)?;
+    if is_url(&origin.from) {
+        let cache = NearCache { dir: home.join(NEAR_DIR), size: ByteSize::bytes(NEAR_BYTES) };
+        base = Arc::new(NearBase::new(base, &cache));
+    }
+    let lease = match base.lease(&origin.holder) {
+        // What is own, and what was read before, is served meanwhile.
+        Err(error) if error.is_transient() => None,
+        lease => lease.map_err(|error| failed(&error))?,
+    };
     // One that is not there counts as expired: it is taken again if the base has kept the root by chance.
     let expired =
         Lease { holder: origin.holder.clone(), root, expires: Some(SystemTime::UNIX_EPOCH) };
     let lease = lease.filter(|lease| lease.root == root).unwrap_or(expired);
     let store =
         CompositeStore::new(Arc::clone(own), base, lease).map_err(|error| failed(&error))?;
-    store.renew(SystemTime::now(), LEASE_LIFE).map_err(|error| failed(&error))?;
+    match store.renew(SystemTime::now(), LEASE_LIFE) {
+        Err(error) if error.is_transient() => {
+            tracing::warn!(reason = chain(&error), "the lease was not renewed; trying again");
+        }
+        renewed => renewed.map_err(|error| failed(&error))?,
+    }
     begin_clone(&store, &origin.from).map_err(|error| failed(&error))?;
     Ok(Some((Arc::new(store), blobs)))
 }
@@ -249,10 +279,11 @@ pub(crate) fn begin_clone(store: &CompositeStore, from: &str) -> Result<(), Erro
 /// Renews the lease of a clone until the instance stops.
 pub(crate) async fn keep_lease(store: Arc<CompositeStore>, mut stopped: watch::Receiver<bool>) {
     loop {
+        let wait = if store.fault().is_some() { RENEW_AGAIN } else { RENEW_EVERY };
         tokio::select! {
             // The sender lives as long as the process serves.
             _ = stopped.wait_for(|stopped| *stopped) => return,
-            () = tokio::time::sleep(RENEW_EVERY) => {}
+            () = tokio::time::sleep(wait) => {}
         }
         let store = Arc::clone(&store);
         let renewed =

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use tympan_content::{Purged, Repository, Revising};
 use tympan_jobs::Queues;
-use tympan_store::{ChunkId, ChunkStore, CollectOptions, Collected, Progress};
+use tympan_store::{ChunkId, ChunkStore, CollectOptions, Collected, Phase, Progress};
 
 use crate::command::Fault;
 use crate::config::Config;
@@ -44,17 +44,35 @@ pub(crate) fn collect_paced(
     rate: u64,
     is_stopped: &dyn Fn() -> bool,
 ) -> tympan_store::Result<Collected> {
-    let mut phase = None;
-    let mut began = Instant::now();
+    let mut pacer = Pacer::at(rate);
     chunks.collect(options, &mut |progress: &Progress| {
-        if phase != Some(progress.phase) {
-            (phase, began) = (Some(progress.phase), Instant::now());
-        }
-        let due = Duration::from_micros(progress.bytes.saturating_mul(1_000_000) / rate);
-        // Little waits are left to add up: a timer is not so fine.
-        if let Some(wait) = due.checked_sub(began.elapsed()).filter(|wait| wait.as_millis() >= 5) {
-            std::thread::sleep(wait.min(Duration::from_millis(250)));
-        }
+        pacer.wait(progress);
         if is_stopped() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })
+}
+
+/// Keeps a walk at a number of bytes in a second.
+pub(crate) struct Pacer {
+    rate: u64,
+    phase: Option<Phase>,
+    began: Instant,
+}
+
+impl Pacer {
+    pub(crate) fn at(rate: u64) -> Self {
+        Self { rate, phase: None, began: Instant::now() }
+    }
+
+    /// Waits for as long as the walk is too fast.
+    pub(crate) fn wait(&mut self, progress: &Progress) {
+        if self.phase != Some(progress.phase) {
+            (self.phase, self.began) = (Some(progress.phase), Instant::now());
+        }
+        let due = Duration::from_micros(progress.bytes.saturating_mul(1_000_000) / self.rate);
+        // Little waits are left to add up: a timer is not so fine.
+        let wait = due.checked_sub(self.began.elapsed()).filter(|wait| wait.as_millis() >= 5);
+        if let Some(wait) = wait {
+            std::thread::sleep(wait.min(Duration::from_millis(250)));
+        }
+    }
 }

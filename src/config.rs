@@ -46,6 +46,16 @@ pub(crate) struct Config {
     pub(crate) timing: Timing,
     pub(crate) logs: Logs,
     pub(crate) export: Export,
+    pub(crate) receive: Receive,
+}
+
+/// What an author takes from other instances.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Receive {
+    /// Who knows the replication key may write at and below these paths, such as `["/content/dam/photos"]`; default
+    /// nowhere. Name the subtree that another author holds and replicates to this one. A publisher takes everything.
+    pub(crate) paths: Vec<String>,
 }
 
 /// A system whose JSON components show with `data`; the section is `[back_ends.NAME]`.
@@ -289,6 +299,9 @@ impl Export {
 pub(crate) struct Store {
     /// Memory for chunks; default 64 MiB.
     pub(crate) cache: Option<ByteSize>,
+    /// Memory for blobs of up to 256 KiB that are asked for again and again, such as the pictures of much visited pages;
+    /// default 64 MiB. Raise it on publishers without a dispatcher, 0 turns it off.
+    pub(crate) hot_blobs: Option<ByteSize>,
 }
 
 /// The PostgreSQL database that instances share in place of packs of their own.
@@ -430,6 +443,9 @@ pub(crate) struct History {
     pub(crate) daily: Option<u32>,
     /// For how many weeks the last revision of each is kept; default 52.
     pub(crate) weekly: Option<u32>,
+    /// Folders in which clones of this home keep their leases (`tympan repo clone --leases`); default none. Name one where
+    /// a staging machine must not write a single byte into this home.
+    pub(crate) leases: Vec<PathBuf>,
 }
 
 impl History {
@@ -498,6 +514,9 @@ pub(crate) struct Maintenance {
     /// When outdated versions are taken away, as a Quartz expression in UTC; default `"0 0 2 * * ?"`, at two every night.
     /// Move it to when the fewest people work.
     pub(crate) daily: Option<String>,
+    /// When this home says which blobs it needs, and those that nobody needs are swept, likewise; default
+    /// `"0 30 3 * * ?"`. All who share a store of blobs should do it: what one has stored since waits for it.
+    pub(crate) blobs: Option<String>,
     /// When ended workflows are taken away, likewise; default `"0 0 1 ? * SAT"`.
     pub(crate) weekly: Option<String>,
     /// How long workflows that ended are kept with their history; default: without end. Set it where thousands end a day.
@@ -632,6 +651,7 @@ fn parse_size(text: &str) -> Option<u64> {
     number.checked_mul(factor)
 }
 
+/// Reads a duration such as `30s`.
 pub(crate) fn parse_span(text: &str) -> Option<Duration> {
     let (number, unit) = split_unit(text)?;
     Some(match unit {
@@ -639,6 +659,7 @@ pub(crate) fn parse_span(text: &str) -> Option<Duration> {
         "s" => Duration::from_secs(number),
         "min" => Duration::from_secs(number.checked_mul(60)?),
         "h" => Duration::from_secs(number.checked_mul(3600)?),
+        "d" => Duration::from_secs(number.checked_mul(24 * 3600)?),
         _ => return None,
     })
 }

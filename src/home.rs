@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use tympan_blobs::HotBlobs;
 use tympan_content::Repository;
 use tympan_store::disk::DiskLock;
 use tympan_store::{CompositeStore, LocalStore, State};
@@ -19,6 +20,9 @@ use crate::places::Opened;
 
 /// The name of the user that the first start makes.
 pub(crate) const ADMIN: &str = "admin";
+
+/// Memory for blobs that are often read unless configured.
+const HOT_BYTES: u64 = 64 << 20;
 
 /// An opened home. No other process can open it meanwhile.
 pub(crate) struct Home {
@@ -51,8 +55,9 @@ impl Home {
         let blobs = backend.open_blobs(dir, &config)?;
         let Backend { chunks, local, base, lock } = backend;
         let composite = base.map(|(composite, _)| composite);
-        let repository =
-            Repository::open(chunks, blobs.store.clone()).map_err(|error| failed(&error))?;
+        let hot = config.store.hot_blobs.map_or(HOT_BYTES, |size| size.0);
+        let store = Arc::new(HotBlobs::new(blobs.store.clone(), hot));
+        let repository = Repository::open(chunks, store).map_err(|error| failed(&error))?;
         let dir = dir.to_owned();
         Ok(Self { dir, config, local, composite, repository, blobs, _lock: lock })
     }

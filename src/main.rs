@@ -4,6 +4,7 @@ mod args;
 mod backend;
 mod base;
 mod blob_metrics;
+mod blobs;
 mod collection;
 mod command;
 mod config;

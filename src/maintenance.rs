@@ -3,6 +3,7 @@
 //! | schedule | topic below `com/adobe/granite/maintenance/job` | does |
 //! |---|---|---|
 //! | `maintenance/garbage` | `RevisionCleanupTask` | thins out old revisions and collects what nothing refers to |
+//! | `maintenance/blobs` | `DataStoreGarbageCollectionTask` | says which blobs are needed, and sweeps those that nobody needs |
 //! | `maintenance/versions` | `VersionPurgeTask` | takes away outdated versions of nodes |
 //! | `maintenance/workflows` | `WorkflowPurgeTask` | takes away workflows that ended long ago |
 //!
@@ -11,20 +12,24 @@
 //! * A task that fails says why in the list of jobs; the next time comes all the same.
 //! * A task that is stopped, or killed, leaves everything whole, and begins anew.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use tokio::runtime::Handle;
+use tympan_blobs::collect::SweepMode;
 use tympan_content::{Purged, Repository};
 use tympan_jobs::workflow::Workflows;
 use tympan_jobs::{Handler, Job, JobContext, MAINTENANCE_TOPIC, NewJob, Outcome, Queues, Worker};
 use tympan_store::Collected;
 
-use crate::collection::{self, BYTES_PER_SECOND, EVERY, collect_paced};
+use crate::blobs::Sharing;
+use crate::collection::{self, BYTES_PER_SECOND, EVERY, Pacer, collect_paced};
 use crate::command::Fault;
 use crate::config::Config;
-use crate::home::chain;
+use crate::home::{Home, chain};
 
+const BLOBS: &str = "0 30 3 * * ?";
 const DAILY: &str = "0 0 2 * * ?";
 const WEEKLY: &str = "0 0 1 ? * SAT";
 
@@ -32,16 +37,18 @@ const WEEKLY: &str = "0 0 1 ? * SAT";
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Task {
     Garbage,
+    Blobs,
     Versions,
     Workflows,
 }
 
 impl Task {
-    const ALL: [Self; 3] = [Self::Garbage, Self::Versions, Self::Workflows];
+    const ALL: [Self; 4] = [Self::Garbage, Self::Blobs, Self::Versions, Self::Workflows];
 
     fn schedule(self) -> &'static str {
         match self {
             Self::Garbage => "maintenance/garbage",
+            Self::Blobs => "maintenance/blobs",
             Self::Versions => "maintenance/versions",
             Self::Workflows => "maintenance/workflows",
         }
@@ -50,6 +57,7 @@ impl Task {
     fn topic(self) -> String {
         let name = match self {
             Self::Garbage => "RevisionCleanupTask",
+            Self::Blobs => "DataStoreGarbageCollectionTask",
             Self::Versions => "VersionPurgeTask",
             Self::Workflows => "WorkflowPurgeTask",
         };
@@ -67,6 +75,7 @@ impl Task {
                 let every = config.collect.every.map_or(EVERY, |span| span.0);
                 (!every.is_zero()).then(|| format!("every {}ms", every.as_millis().max(1)))
             }
+            Self::Blobs => or(&section.blobs, BLOBS),
             Self::Versions => or(&section.daily, DAILY),
             Self::Workflows => section.workflows.and_then(|_| or(&section.weekly, WEEKLY)),
         }
@@ -79,9 +88,9 @@ impl Task {
 /// With the key if a rule of the configuration is none; if the state database fails.
 pub(crate) async fn register(
     worker: &Worker,
-    repository: &Repository,
-    config: &Config,
+    home: &Home,
 ) -> Result<(), Fault> {
+    let (repository, config) = (&home.repository, &home.config);
     let queues = worker.queues();
     for task in Task::ALL {
         worker.register(Arc::new(Run {
@@ -89,10 +98,13 @@ pub(crate) async fn register(
             topic: task.topic(),
             repository: repository.clone(),
             queues: queues.clone(),
+            sharing: Sharing::of(home),
             config: config.clone(),
             runtime: Handle::current(),
         }));
-        let done = match task.rule(config) {
+        // What a clone has read of its base is worth keeping, and nothing of its own refers to it.
+        let rule = task.rule(config).filter(|_| task != Task::Blobs || home.composite.is_none());
+        let done = match rule {
             Some(rule) => {
                 let job = NewJob::new(task.topic(), serde_json::json!({}));
                 queues.schedule(task.schedule(), &rule, &job, SystemTime::now()).await
@@ -115,6 +127,7 @@ struct Run {
     topic: String,
     repository: Repository,
     queues: Queues,
+    sharing: Sharing,
     config: Config,
     runtime: Handle,
 }
@@ -127,6 +140,7 @@ impl Handler for Run {
     fn run(&self, _job: &Job, context: &JobContext) -> Outcome {
         let done = match self.task {
             Task::Garbage => self.collect(context),
+            Task::Blobs => self.sweep_blobs(context),
             Task::Versions => self.purge_versions(),
             Task::Workflows => self.purge_workflows(),
         };
@@ -166,6 +180,29 @@ impl Run {
             }
             Err(error) => Err(chain(&error)),
         }
+    }
+
+    fn sweep_blobs(&self, context: &JobContext) -> Result<(), String> {
+        let rate = self.config.collect.rate.map_or(BYTES_PER_SECOND, |rate| rate.0.max(1));
+        let go_on = || {
+            if context.cancelled() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        let mut pace = Pacer::at(rate);
+        let marked = self.sharing.mark(&self.repository, &mut |progress| {
+            pace.wait(progress);
+            go_on()
+        });
+        let failed = |fault: Fault| fault.message().to_owned();
+        let Some(count) = marked.map_err(failed)? else { return Ok(()) };
+        let options = self.sharing.sweep_options(SweepMode::Remove).map_err(failed)?;
+        for (role, swept) in self.sharing.sweep(&options, &mut &go_on).map_err(failed)? {
+            let (discarded, purged) = (swept.discarded.blobs, swept.purged.blobs);
+            if !swept.waits_for.is_empty() {
+                tracing::warn!(role, waits_for = ?swept.waits_for, "no blobs go before all have said what they need");
+            }
+            tracing::info!(role, needed = count, discarded, purged, "blobs swept");
+        }
+        Ok(())
     }
 
     fn purge_versions(&self) -> Result<(), String> {

@@ -1,6 +1,7 @@
 //! The command line, as DESIGN fixes it: scripts rely on these names.
 
 mod assets;
+mod blobs;
 pub(crate) mod backup;
 mod jobs;
 pub(crate) mod lab;
@@ -14,6 +15,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 pub(crate) use assets::{Assets, Mount, Switch};
+pub(crate) use blobs::{Blobs, BlobsArguments, Promotion};
 pub(crate) use jobs::Jobs;
 pub(crate) use package::{Index, Package};
 pub(crate) use repo::{Branch, Clone, MergeBranch, Prefer, Repo, RepoArguments, RestorePath};
@@ -59,6 +61,8 @@ pub(crate) enum Command {
     Export(Export),
     /// Looks after a repository.
     Repo(RepoArguments),
+    /// Looks after the large blobs of a home, which it may share with others.
+    Blobs(BlobsArguments),
     /// Saves folders and repositories in a vault, and restores them.
     Backup(backup::BackupArguments),
     /// Looks after users and their tokens.

@@ -145,6 +145,10 @@ pub(crate) struct Clone {
     /// For an `https` URL: a PEM file with the certificate that must have signed that of the instance.
     #[arg(long, value_name = "FILE")]
     pub(crate) ca: Option<PathBuf>,
+    /// For a home: where its lease is kept, in place of the home itself, so that nothing at all is written there; one of
+    /// the folders that the home names as `leases` in the section `[history]` of its `tympan.toml`.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["full", "follow"])]
+    pub(crate) leases: Option<PathBuf>,
     /// Prints JSON.
     #[arg(long)]
     pub(crate) json: bool,

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tympan_content::Repository;
+use tympan_content::{NodePath, Repository};
 use tympan_jobs::asset::{AssetCounters, AssetFollower, AssetHandler, Assets, WriteBackProcess};
 use tympan_jobs::mount::Mounts;
 use tympan_jobs::workflow::{Launcher, Steps, WorkflowHandler, Workflows};
@@ -27,6 +27,7 @@ use tympan_web::tls::Tls;
 use crate::args;
 use crate::base;
 use crate::blob_metrics;
+use crate::blobs::Sharing;
 use crate::command::picture::{self, Urgency};
 use crate::command::{Fault, Outcome, runtime};
 use crate::config::Config;
@@ -118,6 +119,8 @@ pub(crate) async fn start(plan: &Plan<'_>) -> Result<Running, Fault> {
     let config = &plan.home.config;
     let mut front = main_front(config, BODY_BYTES)?;
     front.limits.overflow = Overflow::Refuse;
+    // Before anything can be stored that another repository would take for garbage.
+    Sharing::of(plan.home).register()?;
     let state = plan.home.open_state().await?;
     let repository = plan.home.repository.clone();
     let queues = Queues::new(state.pool().clone());
@@ -137,7 +140,7 @@ pub(crate) async fn start(plan: &Plan<'_>) -> Result<Running, Fault> {
     replicator.configure_as(configurator.worker().clone());
     register_steps(plan, &workflows, configurator.worker(), &replicator)?;
     if !plan.is_assets {
-        maintenance::register(configurator.worker(), &repository, config).await?;
+        maintenance::register(configurator.worker(), plan.home).await?;
     }
     let logins = Logins::new(state.pool().clone(), repository.clone());
     logins.tidy(SystemTime::now()).await.map_err(|error| failed(&error))?;
@@ -174,6 +177,7 @@ pub(crate) async fn start(plan: &Plan<'_>) -> Result<Running, Fault> {
     if let Some(mounts) = &mounts {
         instance.synchronize_with(mounts.clone());
     }
+    instance.receive_below(received_paths(config)?);
     if let Some(ledger) = &ledger {
         replicator.ask(Arc::new(Reached::new(ledger.clone(), &instance)));
         replicator.set_publisher(&crate::ledger::short_name(plan.home)?);
@@ -202,6 +206,8 @@ pub(crate) async fn start(plan: &Plan<'_>) -> Result<Running, Fault> {
     }
     if let Some(composite) = plan.home.composite.clone() {
         let stopped = stopped.clone();
+        let watched = composite.clone();
+        instance.watch_health("base", move || watched.fault());
         tasks.spawn(async move {
             base::keep_lease(composite, stopped).await;
             Ok(())
@@ -222,6 +228,16 @@ pub(crate) async fn start(plan: &Plan<'_>) -> Result<Running, Fault> {
         });
     }
     Ok(Running { state, logins, address, search, instance, stop, tasks })
+}
+
+/// Returns what an author takes from other instances.
+fn received_paths(config: &Config) -> Result<Vec<NodePath>, Fault> {
+    let parse = |path: &String| {
+        NodePath::new(path).map_err(|error| {
+            Fault::usage(format!("tympan.toml: [receive]: paths: {}", chain(&error)))
+        })
+    };
+    config.receive.paths.iter().map(parse).collect()
 }
 
 /// Shows connections of clients and of the state database in `/metrics`.

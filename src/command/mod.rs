@@ -3,6 +3,7 @@
 
 mod assets;
 mod backup;
+mod blobs;
 mod demo;
 mod demo_portal;
 mod dispatcher;
@@ -92,6 +93,7 @@ pub(crate) fn run(arguments: Arguments) -> Outcome {
             export::run(&arguments)
         }
         Command::Repo(repo) => repo::run(&repo),
+        Command::Blobs(arguments) => blobs::run(&arguments),
         Command::Backup(arguments) => backup::run(&arguments.command),
         Command::User(user) => {
             backend::choose_database_of_environment();

@@ -24,6 +24,7 @@ fn tasks_of_maintenance_are_scheduled_and_run_on_demand() {
     let schedules = ask(&["schedules"]);
     for (name, rule) in [
         ("maintenance/garbage", "every 3600000ms"),
+        ("maintenance/blobs", "0 30 3 * * ?"),
         ("maintenance/versions", "0 0 3 * * ?"),
         ("maintenance/workflows", "0 0 1 ? * SAT"),
     ] {
@@ -36,7 +37,7 @@ fn tasks_of_maintenance_are_scheduled_and_run_on_demand() {
     loop {
         let topics = ask(&["topics"]);
         let done = topics.matches(" 0 waiting, 0 running, 1 done, 0 failed").count();
-        if done >= 3 {
+        if done >= 4 {
             break;
         }
         assert!(started.elapsed() < PATIENCE, "{topics}");

@@ -33,7 +33,7 @@ const STATUS_FILE: &str = "standby.json";
 /// Clones, copies or follows.
 pub(super) fn run(clone: &Clone) -> Outcome {
     let from = absolute(&clone.from)?;
-    let access = access(clone)?;
+    let access = access(clone, &from)?;
     if clone.follow {
         return follow(clone, &from, &access);
     }
@@ -43,8 +43,13 @@ pub(super) fn run(clone: &Clone) -> Outcome {
     }
     let base = base::open(&from, &access, &clone.to)?;
     let holder = holder_of(&clone.to)?;
-    let origin =
-        Origin { from: from.clone(), holder: holder.clone(), root: None, ca: access.ca.clone() };
+    let origin = Origin {
+        from: from.clone(),
+        holder: holder.clone(),
+        root: None,
+        ca: access.ca.clone(),
+        leases: access.leases.clone(),
+    };
     let cloned = make_clone(&clone.to, origin, &access, &base);
     let root = match cloned {
         Ok(root) => root,
@@ -129,7 +134,7 @@ fn follow(clone: &Clone, from: &str, access: &Access) -> Outcome {
             require_empty(to)?;
             create(to)?;
             let (from, ca) = (from.to_owned(), access.ca.clone());
-            let origin = Origin { from, holder: holder_of(to)?, root: None, ca };
+            let origin = Origin { from, holder: holder_of(to)?, root: None, ca, leases: None };
             base::write_credentials(to, access)?;
             origin.write_standby(to)?;
             origin
@@ -266,7 +271,7 @@ pub(super) fn last_status(home: &Path) -> Option<serde_json::Value> {
 }
 
 /// Returns what the arguments say about reading from a running instance.
-fn access(clone: &Clone) -> Result<Access, Fault> {
+fn access(clone: &Clone, from: &str) -> Result<Access, Fault> {
     let read_key = |file: &PathBuf| {
         let key = fs::read_to_string(file)
             .map_err(|error| Fault::usage(format!("cannot read `{}`: {error}", file.display())))?;
@@ -280,7 +285,26 @@ fn access(clone: &Clone) -> Result<Access, Fault> {
     let ca = clone.ca.as_ref().map(fs::canonicalize).transpose();
     let ca =
         ca.map_err(|error| Fault::usage(format!("cannot read the file of `--ca`: {error}")))?;
-    Ok(Access { secret, ca })
+    let leases = clone.leases.as_deref().map(|folder| lease_folder(folder, from)).transpose()?;
+    Ok(Access { secret, ca, leases })
+}
+
+/// Returns the folder that is to hold the lease, if the home that is cloned pays heed to it.
+fn lease_folder(folder: &Path, from: &str) -> Result<PathBuf, Fault> {
+    if base::is_url(from) {
+        return Err(Fault::usage("`--leases` is for a home that is read by its directory"));
+    }
+    let folder = fs::canonicalize(folder)
+        .map_err(|error| Fault::usage(format!("cannot use `{}`: {error}", folder.display())))?;
+    let heeded = config::read(Path::new(from))?.history.leases;
+    if heeded.iter().any(|one| fs::canonicalize(one).is_ok_and(|one| one == folder)) {
+        return Ok(folder);
+    }
+    Err(Fault::usage(format!(
+        "`{from}` pays no heed to leases in `{}`: add it to `leases` in the section `[history]` of its `tympan.toml`, and \
+         restart its instance",
+        folder.display()
+    )))
 }
 
 fn open_standby(to: &Path, base: Opened, holder: &str) -> Result<Standby, Fault> {
