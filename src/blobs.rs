@@ -164,7 +164,8 @@ impl Sharing {
             return Ok(Member { id: database.clone(), name: "a database".to_owned() });
         }
         let id = identity.map(|identity| identity.id.clone());
-        let id = id.ok_or_else(|| Fault::cannot_run("the home has no name among those who share blobs"))?;
+        let id = id
+            .ok_or_else(|| Fault::cannot_run("the home has no name among those who share blobs"))?;
         let dir = fs::canonicalize(&self.dir).unwrap_or_else(|_| self.dir.clone());
         let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         let name = format!("{}:{}", host.trim(), dir.display());
@@ -234,7 +235,10 @@ fn say_if_copied(identity: &Identity) {
         return;
     }
     let id = &identity.id;
-    tracing::warn!(id, "this home is a copy of another one; it has a name of its own beside the blobs now");
+    tracing::warn!(
+        id,
+        "this home is a copy of another one; it has a name of its own beside the blobs now"
+    );
 }
 
 /// Returns what tells this machine from others.

@@ -86,10 +86,7 @@ impl Task {
 ///
 /// # Errors
 /// With the key if a rule of the configuration is none; if the state database fails.
-pub(crate) async fn register(
-    worker: &Worker,
-    home: &Home,
-) -> Result<(), Fault> {
+pub(crate) async fn register(worker: &Worker, home: &Home) -> Result<(), Fault> {
     let (repository, config) = (&home.repository, &home.config);
     let queues = worker.queues();
     for task in Task::ALL {

@@ -1,8 +1,8 @@
 //! The command line, as DESIGN fixes it: scripts rely on these names.
 
 mod assets;
-mod blobs;
 pub(crate) mod backup;
+mod blobs;
 mod jobs;
 pub(crate) mod lab;
 mod package;

@@ -22,7 +22,8 @@ struct Instance {
 impl Instance {
     fn start(role: &str, home: &Path) -> Self {
         let address = free_address();
-        let running = Running::start(&[role, "--home", text(home), "--listen", &address.to_string()]);
+        let running =
+            Running::start(&[role, "--home", text(home), "--listen", &address.to_string()]);
         let password = std::fs::read_to_string(home.join("initial-password")).unwrap();
         Self { running, address, password: password.trim().to_owned() }
     }
@@ -97,7 +98,10 @@ fn bytes(seed: usize) -> Vec<u8> {
 #[test]
 fn a_far_author_gets_any_number_of_nodes_in_as_many_round_trips() {
     let dir = tempfile::tempdir().unwrap();
-    let far = Instance::start("author", &home(dir.path(), "main", &format!("[receive]\npaths = [\"{PHOTOS}\"]\n")));
+    let far = Instance::start(
+        "author",
+        &home(dir.path(), "main", &format!("[receive]\npaths = [\"{PHOTOS}\"]\n")),
+    );
     let own = Instance::start("author", &home(dir.path(), "photos", ""));
     let link = FarLink::start(far.address, Duration::from_millis(150));
     own.add_agent("main", link.addr());
@@ -156,7 +160,8 @@ fn close(home: &Path, dir: &Path) {
              jcr:primaryType=\"rep:CugPolicy\" rep:principalNames=\"[{names}]\"/>"
         )
     };
-    let filter = format!("<workspaceFilter version=\"1.0\"><filter root=\"{PHOTOS}\"/></workspaceFilter>");
+    let filter =
+        format!("<workspaceFilter version=\"1.0\"><filter root=\"{PHOTOS}\"/></workspaceFilter>");
     let properties = "<properties><entry key=\"name\">closed</entry><entry key=\"group\">t</entry>\
                       <entry key=\"version\">1</entry><entry key=\"cugHandling\">overwrite</entry>\
                       <entry key=\"acHandling\">overwrite</entry></properties>";
@@ -187,7 +192,8 @@ fn add_user(home: &Path, name: &str, group: &str) {
 #[test]
 fn external_groups_see_final_assets_only() {
     let dir = tempfile::tempdir().unwrap();
-    let (author_home, publish_home) = (home(dir.path(), "author", ""), home(dir.path(), "publish", ""));
+    let (author_home, publish_home) =
+        (home(dir.path(), "author", ""), home(dir.path(), "publish", ""));
     // The first start makes the home.
     assert!(Instance::start("author", &author_home).running.stop());
     assert!(Instance::start("publish", &publish_home).running.stop());
@@ -203,7 +209,8 @@ fn external_groups_see_final_assets_only() {
     let (done, idea) = (format!("{PHOTOS}/final/done.bin"), format!("{PHOTOS}/draft/idea.bin"));
     publish.wait_for(&done);
     publish.wait_for(&idea);
-    let sees = |user: &str, path: &str| publish.get(path, user, "correct horse battery").status == 200;
+    let sees =
+        |user: &str, path: &str| publish.get(path, user, "correct horse battery").status == 200;
     assert!(sees("sam", &done) && sees("sam", &idea));
     assert!(sees("pat", &done) && !sees("pat", &idea));
     // Neither in a listing, nor by whoever is not logged in.

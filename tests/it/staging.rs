@@ -221,9 +221,19 @@ fn what_is_made_on_staging_goes_to_production() {
     let (filter, package) = (dir.path().join("filter.xml"), dir.path().join("new.zip"));
     let xml = "<workspaceFilter version=\"1.0\"><filter root=\"/uploads/new\"/></workspaceFilter>";
     std::fs::write(&filter, xml).unwrap();
-    run_ok(&["package", "build", "-f", text(&filter), "-o", text(&package), "--home", text(&staging)]);
+    run_ok(&[
+        "package",
+        "build",
+        "-f",
+        text(&filter),
+        "-o",
+        text(&package),
+        "--home",
+        text(&staging),
+    ]);
 
-    let promote = ["blobs", "promote", "/uploads/new", "--to", text(&production), "--json", "--home"];
+    let promote =
+        ["blobs", "promote", "/uploads/new", "--to", text(&production), "--json", "--home"];
     let done = run_ok(&[&promote[..], &[text(&staging)]].concat());
     let done: serde_json::Value = serde_json::from_str(&done).unwrap();
     assert_eq!((&done["blobs"], &done["present"]), (&3.into(), &1.into()), "{done}");

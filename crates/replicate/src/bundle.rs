@@ -192,9 +192,8 @@ mod tests {
         let (from, to) = (repository(), repository());
         let ids = blobs(&from);
         let bytes = bundle(&from, &ids[..5]);
-        let ends: Vec<usize> = (0..=5)
-            .map(|count| usize::try_from(length_of(&ids[..count])).unwrap())
-            .collect();
+        let ends: Vec<usize> =
+            (0..=5).map(|count| usize::try_from(length_of(&ids[..count])).unwrap()).collect();
         for cut in (0..200).chain(bytes.len() - 200..bytes.len()) {
             let put = put_blobs(&to, &mut &bytes[..cut]);
             assert_eq!(put.is_ok(), ends.contains(&cut), "cut at {cut}: {put:?}");
@@ -210,7 +209,10 @@ mod tests {
     fn bundles_are_bounded() {
         let id = |length| BlobId::new([0; 32], length);
         let of = |lengths: &[u64]| -> Vec<usize> {
-            divide(lengths.iter().map(|length| id(*length)).collect()).iter().map(Vec::len).collect()
+            divide(lengths.iter().map(|length| id(*length)).collect())
+                .iter()
+                .map(Vec::len)
+                .collect()
         };
         assert_eq!(of(&[]), [0_usize; 0]);
         assert_eq!(of(&[1, 2, 3]), [3]);

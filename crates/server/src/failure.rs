@@ -81,7 +81,8 @@ impl Failure {
             let reason = reasons(error);
             // The log would be full of it: `/health` says it, and so does whoever reads from the base.
             tracing::debug!(reason, "the base cannot be read");
-            let message = format!("{reason}; what was read before is still served, try again later");
+            let message =
+                format!("{reason}; what was read before is still served, try again later");
             return Self::new(StatusCode::SERVICE_UNAVAILABLE, message);
         }
         let is_busy = error.downcast_ref().is_some_and(tympan_content::Error::is_transient);

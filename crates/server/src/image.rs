@@ -385,7 +385,8 @@ pub(crate) fn pool(instance: &Instance) -> Option<PoolState> {
 
 fn open(repository: &Repository, blob: &BlobId) -> std::io::Result<BlobContent> {
     let opened = repository.blobs().open(blob);
-    let opened = opened.map_err(|error| std::io::Error::other(tympan_content::Error::from(error)))?;
+    let opened =
+        opened.map_err(|error| std::io::Error::other(tympan_content::Error::from(error)))?;
     opened.ok_or_else(|| std::io::Error::other(format!("the blob {blob} is missing")))
 }
 

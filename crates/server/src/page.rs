@@ -578,7 +578,10 @@ mod tests {
         let date = httpdate::fmt_http_date(modified);
         assert_eq!(check(header::IF_NONE_MATCH, "\"abc\"", false), Some(StatusCode::NOT_MODIFIED));
         assert_eq!(check(header::IF_MODIFIED_SINCE, &date, false), Some(StatusCode::NOT_MODIFIED));
-        assert_eq!(check(header::RANGE, "bytes=99-", false), Some(StatusCode::RANGE_NOT_SATISFIABLE));
+        assert_eq!(
+            check(header::RANGE, "bytes=99-", false),
+            Some(StatusCode::RANGE_NOT_SATISFIABLE)
+        );
         assert_eq!(check(header::RANGE, "bytes=0-3", true), Some(StatusCode::PARTIAL_CONTENT));
         assert_eq!(check(header::IF_NONE_MATCH, "\"other\"", true), Some(StatusCode::OK));
         assert_eq!(check(header::IF_NONE_MATCH, "\"other\"", false), None);

@@ -20,9 +20,9 @@ use tympan_content::NodePath;
 use tympan_replicate::{Error, Message, apply, put_blob, put_blobs, put_chunks};
 use tympan_web::limit::{BodyLimit, limited};
 
-use crate::{Instance, Role};
 use crate::failure::{Failure, Result};
 use crate::metrics::count;
+use crate::{Instance, Role};
 
 /// The header in which the author proves knowledge of the shared key.
 const KEY_HEADER: &str = "x-tympan-replication-key";
@@ -75,7 +75,9 @@ fn check_paths(instance: &Instance, message: &Message) -> Result<()> {
         }
     }
     let Some(refused) = refused else { return Ok(()) };
-    let message = format!("this author takes nothing at `{refused}` from others; see `[receive]` in its `tympan.toml`");
+    let message = format!(
+        "this author takes nothing at `{refused}` from others; see `[receive]` in its `tympan.toml`"
+    );
     Err(Failure::new(StatusCode::FORBIDDEN, message))
 }
 

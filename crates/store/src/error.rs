@@ -252,10 +252,7 @@ impl Error {
     /// Tells whether it is the store that this one lies over which cannot be had: not now, or no more.
     #[must_use]
     pub fn is_of_base(&self) -> bool {
-        matches!(
-            self,
-            Self::Remote { .. } | Self::BaseChunkMissing { .. } | Self::LeaseLost { .. }
-        )
+        matches!(self, Self::Remote { .. } | Self::BaseChunkMissing { .. } | Self::LeaseLost { .. })
     }
 
     /// Tells whether the same call can succeed later, with nothing changed but time.

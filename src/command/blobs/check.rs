@@ -70,7 +70,8 @@ fn look(home: &Home, rehash: bool) -> Result<Found, Fault> {
     let (gone, count) =
         missing(&mut |id| blobs.contains(id), needed, present, NAMED).map_err(failed)?;
     let mut found = Found { missing: count, ..Found::default() };
-    let reason = "is missing; restore it from a backup, or take it back with `tympan blobs undelete`";
+    let reason =
+        "is missing; restore it from a backup, or take it back with `tympan blobs undelete`";
     found.faults.extend(gone.into_iter().map(|id| (id, reason.to_owned())));
     let mut last = None;
     for one in to_count.finish().map_err(failed)? {
@@ -79,7 +80,8 @@ fn look(home: &Home, rehash: bool) -> Result<Found, Fault> {
             continue;
         }
         found.checked += 1;
-        if rehash && !found.faults.contains_key(&id)
+        if rehash
+            && !found.faults.contains_key(&id)
             && let Some(fault) = damage(home, &id)
         {
             found.faults.insert(id, fault);
@@ -96,7 +98,9 @@ fn damage(home: &Home, id: &BlobId) -> Option<String> {
     match home.repository.blobs().open(id) {
         Ok(Some(content)) => match id_of(&mut content.into_reader()) {
             Ok(actual) if actual == *id => None,
-            Ok(actual) => Some(format!("is damaged: its bytes are {actual}; restore it from a backup")),
+            Ok(actual) => {
+                Some(format!("is damaged: its bytes are {actual}; restore it from a backup"))
+            }
             Err(error) => Some(format!("cannot be read: {error}")),
         },
         Ok(None) => Some("is missing".to_owned()),

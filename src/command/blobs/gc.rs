@@ -65,7 +65,11 @@ fn print(role: &str, swept: &Swept, mode: Mode) {
     say!("  {} blobs, {} bytes {would}go for good", purged.blobs, purged.bytes);
     say!("  {} blobs, {} bytes stay in the trash", in_trash.blobs, in_trash.bytes);
     if restored.blobs > 0 {
-        say!("  {} blobs, {} bytes {would}come back, as they are needed", restored.blobs, restored.bytes);
+        say!(
+            "  {} blobs, {} bytes {would}come back, as they are needed",
+            restored.blobs,
+            restored.bytes
+        );
     }
     if young.blobs > 0 {
         say!("  {} blobs, {} bytes are too young to tell", young.blobs, young.bytes);

@@ -126,7 +126,10 @@ fn take_out(home: &Path, repository: &str) -> Outcome {
             return Ok(ExitCode::SUCCESS);
         }
     }
-    Err(Fault::usage(format!("no repository `{repository}` shares the blobs; there are: {}", known.join(", "))))
+    Err(Fault::usage(format!(
+        "no repository `{repository}` shares the blobs; there are: {}",
+        known.join(", ")
+    )))
 }
 
 /// Returns a time as people read it.

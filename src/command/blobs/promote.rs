@@ -106,7 +106,9 @@ fn to_instance(
     promotion: &Promotion,
 ) -> Result<Promoted, Fault> {
     let file = promotion.key.as_ref().ok_or_else(|| {
-        Fault::usage("an instance takes blobs from who knows its replication key: give `--key FILE`")
+        Fault::usage(
+            "an instance takes blobs from who knows its replication key: give `--key FILE`",
+        )
     })?;
     let key = std::fs::read_to_string(file)
         .map_err(|error| Fault::usage(format!("cannot read `{}`: {error}", file.display())))?;
@@ -127,8 +129,12 @@ fn to_instance(
             let content = content.ok_or_else(|| missing(id))?;
             let body = from_reader(content.into_reader(), id.length());
             let place = target.place("/bin/receive", id);
-            if target.send(Method::PUT, &place, body.boxed_unsync()).await? == StatusCode::NOT_FOUND {
-                return Err(Fault::usage(format!("`{}` is no instance that receives", promotion.to)));
+            if target.send(Method::PUT, &place, body.boxed_unsync()).await? == StatusCode::NOT_FOUND
+            {
+                return Err(Fault::usage(format!(
+                    "`{}` is no instance that receives",
+                    promotion.to
+                )));
             }
             done.blobs += 1;
             done.bytes += id.length();

@@ -169,12 +169,7 @@ pub(super) fn read_into(
 }
 
 /// Adds all ids; `false` if a part is not there.
-fn read_parts(
-    place: &dyn WriteBlobs,
-    id: &str,
-    head: &Head,
-    sorter: &mut Sorter,
-) -> Result<bool> {
+fn read_parts(place: &dyn WriteBlobs, id: &str, head: &Head, sorter: &mut Sorter) -> Result<bool> {
     let mut hash = Sha256::new();
     let mut count = 0;
     let mut part = Vec::new();

@@ -3,8 +3,8 @@
 use std::io::Read;
 use std::time::SystemTime;
 
-use serde::{Deserialize, Serialize};
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 use super::marks::{self, Marked};
 use super::sorter::{micros_of, time_of};

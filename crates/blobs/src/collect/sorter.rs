@@ -83,7 +83,8 @@ impl Sorter {
     pub fn finish(mut self) -> Result<Sorted> {
         if self.runs.is_empty() {
             self.buffer.sort_unstable();
-            let merge = Merge { memory: std::mem::take(&mut self.buffer).into_iter(), ..Merge::default() };
+            let merge =
+                Merge { memory: std::mem::take(&mut self.buffer).into_iter(), ..Merge::default() };
             return Ok(Sorted { merge, scratch: self.scratch });
         }
         if !self.buffer.is_empty() {
@@ -105,12 +106,10 @@ impl Sorter {
         Ok(())
     }
 
-    fn write_run(
-        &self,
-        records: impl Iterator<Item = std::io::Result<Record>>,
-    ) -> Result<File> {
+    fn write_run(&self, records: impl Iterator<Item = std::io::Result<Record>>) -> Result<File> {
         let write = || -> std::io::Result<File> {
-            let mut out = BufWriter::with_capacity(READ_AHEAD, tempfile::tempfile_in(&self.scratch)?);
+            let mut out =
+                BufWriter::with_capacity(READ_AHEAD, tempfile::tempfile_in(&self.scratch)?);
             for record in records {
                 out.write_all(&record?)?;
             }

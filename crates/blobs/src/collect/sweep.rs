@@ -177,7 +177,8 @@ impl Needed {
     fn read(&self) -> Result<impl Iterator<Item = Result<[u8; 32]>> + use<>> {
         use std::io::{BufReader, ErrorKind, Read, Seek, SeekFrom};
         let path = self.scratch.clone();
-        let failed = move |source| Error::Disk { action: "read a file in", path: path.clone(), source };
+        let failed =
+            move |source| Error::Disk { action: "read a file in", path: path.clone(), source };
         let mut file = self.file.try_clone().map_err(&failed)?;
         file.seek(SeekFrom::Start(0)).map_err(&failed)?;
         let mut file = BufReader::with_capacity(128 * 1024, file);

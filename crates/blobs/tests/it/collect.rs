@@ -222,7 +222,10 @@ fn a_copied_home_takes_another_name() {
     let open = |home: &Path, fresh: &str| Identity::open(home, "machine", fresh).unwrap();
     let first = open(&home, "one");
     assert_eq!((first.id.as_str(), first.kinship), ("one", Kinship::New));
-    assert_eq!((open(&home, "two").id.as_str(), open(&home, "two").kinship), ("one", Kinship::Known));
+    assert_eq!(
+        (open(&home, "two").id.as_str(), open(&home, "two").kinship),
+        ("one", Kinship::Known)
+    );
     let copied = dir.path().join("copy");
     copy(&home, &copied);
     let copy = open(&copied, "three");
@@ -261,7 +264,8 @@ fn a_turn_that_was_not_finished_makes_no_stranger() {
     let home = shared.dir.path().join("home");
     std::fs::create_dir(&home).unwrap();
     Identity::open(&home, "machine", "one").unwrap();
-    for (turn, is_finished) in [("t1", true), ("t2", false), ("t3", false), ("t4", true), ("t5", true)]
+    for (turn, is_finished) in
+        [("t1", true), ("t2", false), ("t3", false), ("t4", true), ("t5", true)]
     {
         let mut identity = Identity::open(&home, "machine", "never").unwrap();
         identity.begin_turn(&shared.place, ("machine", "never"), turn).unwrap();

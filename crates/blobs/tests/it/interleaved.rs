@@ -304,7 +304,13 @@ impl Repository {
                 self.place.world.turnstile.step(self.place.who);
                 lock(self.refs()).iter().for_each(|id| marks.add(id).unwrap());
                 self.turns += 1;
-                marks.publish(&self.place, &self.member, &format!("t{}x{}", self.turns, self.place.who)).unwrap();
+                marks
+                    .publish(
+                        &self.place,
+                        &self.member,
+                        &format!("t{}x{}", self.turns, self.place.who),
+                    )
+                    .unwrap();
             }
             Act::Sweep => {
                 let options = SweepOptions {
@@ -347,7 +353,8 @@ fn run(
         for (who, script) in scripts.iter().enumerate() {
             let place = Place { world: world.clone(), who };
             let member = Member { id: names[who].to_owned(), name: format!("repository {who}") };
-            let mut repository = Repository { place, member, turns: 0, scratch: scratch.to_owned() };
+            let mut repository =
+                Repository { place, member, turns: 0, scratch: scratch.to_owned() };
             scope.spawn(move || {
                 let now = repository.place.world.now();
                 register(&repository.place, &repository.member, now).unwrap();

@@ -30,7 +30,8 @@ use crate::batch::{Batch, LeaseUpdate};
 use crate::chunk::Chunk;
 use crate::chunk_store::ChunkStore;
 use crate::collect::{
-    BlobVisitor, CollectMode, CollectOptions, Collected, Keeper, Marked, Marks, Phase, Progress, mark,
+    BlobVisitor, CollectMode, CollectOptions, Collected, Keeper, Marked, Marks, Phase, Progress,
+    mark,
 };
 use crate::disk::DiskFile;
 use crate::error::{Error, Result};

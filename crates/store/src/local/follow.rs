@@ -153,9 +153,7 @@ impl FollowedStore {
             let now = match self.look_at(*pack, &known, before) {
                 Ok(now) => now,
                 // It was collected since the folder was listed; the next look tells what stands for it.
-                Err(Error::Read { source, .. })
-                    if source.kind() == ErrorKind::NotFound =>
-                {
+                Err(Error::Read { source, .. }) if source.kind() == ErrorKind::NotFound => {
                     is_new = true;
                     continue;
                 }

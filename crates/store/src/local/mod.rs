@@ -192,7 +192,8 @@ impl LocalStore {
         for folder in self.lease_folders.read().iter() {
             let dir = folder.dir();
             if !dir.is_dir() {
-                let (file, source) = (dir.display().to_string(), std::io::ErrorKind::NotFound.into());
+                let (file, source) =
+                    (dir.display().to_string(), std::io::ErrorKind::NotFound.into());
                 return Err(Error::Read { file, source });
             }
             leases.extend(lease_file::read_all(folder.as_ref(), "")?);

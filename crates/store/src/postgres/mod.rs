@@ -48,10 +48,10 @@ use crate::id::{BlobId, ChunkId};
 use crate::keep::{Hold, Lease, Pin};
 use crate::local::ChunkBytes;
 
+use crate::near::Near;
 use bridge::Bridge;
 pub use collect::PostgresCollection;
 use follow::Followed;
-use crate::near::Near;
 pub use options::{NearCache, PostgresOptions};
 use process::Process;
 
