@@ -22,6 +22,7 @@ use crate::api::node::{NodePatch, SentNode, given};
 use crate::api::tag::{self, Condition};
 use crate::failure::{Failure, Result};
 use crate::metrics::count;
+use crate::placed::Placed;
 use crate::settable::SetProperties;
 use crate::touch::touch_pages;
 use crate::wishes::{taken_away, with_wishes};
@@ -414,9 +415,9 @@ fn carry_out(
     let begun = session.snapshot()?;
     let mut done = Vec::new();
     let mut touched = Vec::new();
-    let mut set = SetProperties::default();
+    let (mut set, mut placed) = (SetProperties::default(), Placed::default());
     for (number, step) in steps.iter().enumerate() {
-        let mut changing = Changing { set: &mut set, number };
+        let mut changing = Changing { set: &mut set, placed: &mut placed, number };
         let at = |failure: Failure| match steps.len() {
             1 => failure,
             _ => failure.with("operation", number),
@@ -429,11 +430,15 @@ fn carry_out(
         }
         done.push(one);
     }
-    set.check(&begun, &mut session).map_err(|refused| match steps.len() {
-        1 => Failure::from(refused),
-        _ => {
-            let operation = refused.operation;
-            Failure::from(refused).with("operation", operation)
+    set.typed().for_each(|(path, operation)| placed.add(path, operation));
+    let checked = set.check(&begun, &mut session);
+    checked.and_then(|()| placed.check(&begun, &mut session)).map_err(|refused| {
+        match steps.len() {
+            1 => Failure::from(refused),
+            _ => {
+                let operation = refused.operation;
+                Failure::from(refused).with("operation", operation)
+            }
         }
     })?;
     touch_pages(&mut session, touched, call.user(), now)?;
@@ -457,9 +462,10 @@ fn guard(instance: &Instance, session: &mut Session, begun: &Snapshot, step: &St
     Ok(session.expect_unchanged(&path)?)
 }
 
-/// Carries out one operation and notes the properties that it names.
+/// Carries out one operation and notes the properties that it names and where it puts what.
 struct Changing<'a> {
     set: &'a mut SetProperties,
+    placed: &'a mut Placed,
     number: usize,
 }
 
@@ -492,12 +498,16 @@ impl Changing<'_> {
             }
             Operation::Move { from, to, replace } => {
                 let to = make_way(session, from, to, *replace)?;
-                session.move_node(&NodePath::new(from)?, &to)?;
+                let from = NodePath::new(from)?;
+                session.move_node(&from, &to)?;
+                self.placed.add_transfer(&from, &to, self.number);
                 Ok(Done { path: to, status: StatusCode::CREATED })
             }
             Operation::Copy { from, to, replace } => {
                 let to = make_way(session, from, to, *replace)?;
-                session.copy_node(&NodePath::new(from)?, &to)?;
+                let from = NodePath::new(from)?;
+                session.copy_node(&from, &to)?;
+                self.placed.add_transfer(&from, &to, self.number);
                 Ok(Done { path: to, status: StatusCode::CREATED })
             }
             Operation::Order { path, place, sibling } => {
