@@ -26,6 +26,8 @@ pub(crate) struct Backend {
     pub(crate) chunks: Arc<dyn ChunkStore>,
     /// The packs of this home, if the repository lies in them.
     pub(crate) local: Option<Arc<LocalStore>>,
+    /// The database, if the repository lies in one.
+    pub(crate) database: Option<Arc<PostgresStore>>,
     /// What the packs lie over, and its large blobs, if the home is a clone.
     pub(crate) base: Option<Overlaid>,
     /// Keeps other processes out where the packs do not.
@@ -118,7 +120,7 @@ impl Backend {
             Some((composite, _)) => composite.clone(),
             None => store.clone(),
         };
-        Ok(Self { chunks, local: Some(store), base, lock: None })
+        Ok(Self { chunks, local: Some(store), database: None, base, lock: None })
     }
 
     /// Opens the large blobs of the home, over those of its base if it is a clone.
@@ -150,7 +152,9 @@ impl Backend {
         })?;
         let store = PostgresStore::open(options).map_err(|error| failed(&error))?;
         std::fs::write(dir.join("store").join(MARK), "").map_err(|error| failed(&error))?;
-        Ok(Self { chunks: Arc::new(store), local: None, base: None, lock: Some(lock) })
+        let store = Arc::new(store);
+        let database = Some(Arc::clone(&store));
+        Ok(Self { chunks: store, local: None, database, base: None, lock: Some(lock) })
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::SystemTime;
 use tympan_blobs::HotBlobs;
 use tympan_content::Repository;
 use tympan_store::disk::DiskLock;
-use tympan_store::{CompositeStore, LocalStore, State};
+use tympan_store::{CompositeStore, LocalStore, PostgresStore, State};
 
 use crate::backend::{self, Backend};
 use crate::base;
@@ -30,6 +30,8 @@ pub(crate) struct Home {
     pub(crate) config: Config,
     /// The packs of this home, if the repository lies in them.
     pub(crate) local: Option<Arc<LocalStore>>,
+    /// The database, if the repository lies in one.
+    pub(crate) database: Option<Arc<PostgresStore>>,
     /// The packs together with the base that they lie over, if the home is a clone.
     pub(crate) composite: Option<Arc<CompositeStore>>,
     pub(crate) repository: Repository,
@@ -53,13 +55,13 @@ impl Home {
         fs::create_dir_all(dir).map_err(|error| failed(&error))?;
         let backend = Backend::open(dir, &config)?;
         let blobs = backend.open_blobs(dir, &config)?;
-        let Backend { chunks, local, base, lock } = backend;
+        let Backend { chunks, local, database, base, lock } = backend;
         let composite = base.map(|(composite, _)| composite);
         let hot = config.store.hot_blobs.map_or(HOT_BYTES, |size| size.0);
         let store = Arc::new(HotBlobs::new(blobs.store.clone(), hot));
         let repository = Repository::open(chunks, store).map_err(|error| failed(&error))?;
         let dir = dir.to_owned();
-        Ok(Self { dir, config, local, composite, repository, blobs, _lock: lock })
+        Ok(Self { dir, config, local, database, composite, repository, blobs, _lock: lock })
     }
 
     /// Opens the stores of a home that exists.

@@ -20,7 +20,7 @@ use tympan_search::Index;
 use tympan_server::{
     ImageOptions, Instance, InstanceOptions, Logins, PoolState, Role, admin_router, router,
 };
-use tympan_store::State;
+use tympan_store::{PostgresStore, State};
 use tympan_web::listen::{Front, Limits, Overflow, Reuse, bind, serve};
 use tympan_web::tls::Tls;
 
@@ -183,7 +183,7 @@ pub(crate) async fn start(plan: &Plan<'_>) -> Result<Running, Fault> {
         replicator.set_publisher(&crate::ledger::short_name(plan.home)?);
     }
     draw_pictures(plan, &instance, configurator.worker())?;
-    watch_pools(&instance, &state, &front);
+    watch_pools(&instance, (&state, plan.home.database.as_ref()), &front);
     instance.watch_metrics(blob_metrics::source(&plan.home.blobs));
     let exports = super::export::start(plan, &instance)?;
     if role == Role::Publish {
@@ -240,8 +240,26 @@ fn received_paths(config: &Config) -> Result<Vec<NodePath>, Fault> {
     config.receive.paths.iter().map(parse).collect()
 }
 
-/// Shows connections of clients and of the state database in `/metrics`.
-fn watch_pools(instance: &Instance, state: &State, front: &Front) {
+/// Shows connections of clients, to the state database and to the repository's in `/metrics`.
+fn watch_pools(
+    instance: &Instance,
+    (state, database): (&State, Option<&Arc<PostgresStore>>),
+    front: &Front,
+) {
+    if let Some(database) = database.cloned() {
+        instance.watch_pools(move || {
+            let counters = database.counters();
+            vec![PoolState {
+                name: "store".to_owned(),
+                in_use: counters.in_use,
+                idle: counters.idle,
+                limit: counters.limit,
+                waiting: counters.waiting,
+                timeouts: counters.busy,
+                refused: 0,
+            }]
+        });
+    }
     let (pool, counters) = (state.pool().clone(), Arc::clone(&front.counters));
     let most = front.limits.max_connections as u64;
     instance.watch_pools(move || {

@@ -186,6 +186,12 @@ fn a_pool_that_is_used_up_answers_503_and_recovers() {
     until("it recovers", || post(address, password, "/after", "./value=1").status < 300);
     let headers = [("Authorization", basic("admin", password))];
     let metrics = crate::program::ask(address, "GET", "/metrics", &headers, b"").unwrap().text();
+    let pool = |what: &str| -> f64 {
+        let begin = format!("tympan_pool_{what}{{role=\"author\",pool=\"store\"}} ");
+        let value = metrics.lines().find_map(|line| line.strip_prefix(&begin)?.parse().ok());
+        value.unwrap_or_else(|| panic!("{what}: {metrics}"))
+    };
+    assert!(pool("limit") >= 1.0 && pool("timeouts_total") >= 1.0, "{metrics}");
     let line = metrics.lines().find(|line| line.starts_with("tympan_put_off_total")).unwrap();
     assert!(!line.ends_with(" 0"), "{line}");
     drop(input);

@@ -75,6 +75,14 @@ pub struct PostgresCounters {
     pub reads: u64,
     /// Commits of which the outcome had to be found out; a rise means a network or server that fails.
     pub outcomes: u64,
+    /// Connections for reads and commits that are taken now.
+    pub in_use: u64,
+    /// Connections that are open and free now.
+    pub idle: u64,
+    /// Connections that there may be.
+    pub limit: u64,
+    /// Calls that wait for a connection now.
+    pub waiting: u64,
 }
 
 /// What the caller's side and the tasks of a store share.
@@ -105,6 +113,23 @@ struct Counts {
     chunks_read: AtomicU64,
     reads: AtomicU64,
     outcomes: AtomicU64,
+    waiting: AtomicU64,
+}
+
+/// Counts one that waits, for as long as it does.
+struct Waits<'a>(&'a AtomicU64);
+
+impl<'a> Waits<'a> {
+    fn enter(waiting: &'a AtomicU64) -> Self {
+        waiting.fetch_add(1, Ordering::Relaxed);
+        Self(waiting)
+    }
+}
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// The numbers of the advisory locks of one repository; a database may hold several.
@@ -160,8 +185,13 @@ impl PostgresStore {
     /// Returns what has been counted since the store was opened.
     #[must_use]
     pub fn counters(&self) -> PostgresCounters {
-        let counts = &self.shared.counts;
+        let Shared { counts, main, options, .. } = &*self.shared;
+        let (size, idle) = (u64::from(main.size()), main.num_idle() as u64);
         PostgresCounters {
+            in_use: size.saturating_sub(idle),
+            idle,
+            limit: u64::from(options.max_connections),
+            waiting: counts.waiting.load(Ordering::Relaxed),
             busy: counts.busy.load(Ordering::Relaxed),
             chunks_read: counts.chunks_read.load(Ordering::Relaxed),
             reads: counts.reads.load(Ordering::Relaxed),
@@ -278,6 +308,7 @@ fn failed(action: &'static str) -> impl Fn(sqlx::Error) -> Error {
 impl Shared {
     /// Takes a connection for reads and commits.
     async fn connection(&self) -> Result<PoolConnection<Postgres>> {
+        let _waits = Waits::enter(&self.counts.waiting);
         self.main.acquire().await.map_err(|source| {
             let used =
                 self.main.size().saturating_sub(self.main.num_idle().try_into().unwrap_or(0));
