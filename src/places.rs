@@ -193,7 +193,6 @@ pub(crate) struct Opened {
     /// What content stores blobs in.
     pub(crate) store: Arc<dyn BlobStore>,
     /// The places that are written to, with their roles.
-    #[expect(dead_code, reason = "what a collection of garbage sweeps")]
     pub(crate) writable: Vec<(String, Arc<dyn WriteBlobs>)>,
     /// All places, if there are several.
     pub(crate) composite: Option<Arc<Composite>>,

@@ -32,7 +32,7 @@ fn copy(from: &Path, to: &Path) {
         if path.is_dir() {
             copy(&path, &target)
         } else {
-            drop(std::fs::copy(&path, target).unwrap())
+            std::fs::copy(&path, target).unwrap();
         }
     }
 }

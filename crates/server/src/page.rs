@@ -238,8 +238,9 @@ fn answer(instance: &Instance, asked: &Asked) -> Result<Response> {
     if let Some(fragments) = instance.renderer.fragments().filter(|_| wishes.clears) {
         fragments.clear();
     }
-    let answer = |drawn| {
-        let mut response = to_http(instance, drawn, (asked, wishes))?;
+    // What everybody gets tells nobody's times, whoever asks for it.
+    let answer = |of: &Asked, drawn| {
+        let mut response = to_http(instance, drawn, (of, wishes))?;
         add_keys(instance, &asked.path, &mut response);
         Ok(response)
     };
@@ -249,16 +250,16 @@ fn answer(instance: &Instance, asked: &Asked) -> Result<Response> {
     };
     // What uses the visitor says so itself, and nobody keeps it.
     if own.as_ref().is_some_and(|own| own.reads.facts.has(Facts::USER)) {
-        return own.map_or_else(|| Err(Failure::not_found(&asked.path)), answer);
+        return own.map_or_else(|| Err(Failure::not_found(&asked.path)), |own| answer(asked, own));
     }
     let nobody = own.as_ref().map(|_| asked.as_nobody(instance)).transpose()?;
     let everyones = nobody.as_ref().unwrap_or(asked);
     let (drawn, is_kept) = draw_noted(instance, &repository, (everyones, wishes))?;
     match own {
         // What this visitor alone may see must not come to others.
-        Some(own) if !is_same(&own, &drawn) => Ok(unshared(answer(own)?)),
-        _ if is_kept => answer(drawn),
-        _ => Ok(unkept(answer(drawn)?)),
+        Some(own) if !is_same(&own, &drawn) => Ok(unshared(answer(asked, own)?)),
+        _ if is_kept => answer(everyones, drawn),
+        _ => Ok(unkept(answer(everyones, drawn)?)),
     }
 }
 

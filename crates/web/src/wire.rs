@@ -173,8 +173,7 @@ impl Wire {
         match &mut self.0 {
             Kind::Clear(socket) => {
                 let mut offset = offset;
-                let count =
-                    rustix::fs::sendfile(socket.free()?, file, Some(&mut offset), count)?;
+                let count = rustix::fs::sendfile(socket.free()?, file, Some(&mut offset), count)?;
                 *sent += count as u64;
                 Ok(count)
             }

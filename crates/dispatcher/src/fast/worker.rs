@@ -165,9 +165,10 @@ impl Worker {
         let data = epoll::EventData::new_u64(slot as u64);
         // Told once for each change, so that waiting for a slow reader costs no call. The first change comes at once, as
         // a socket can be written to; what came with the connection is answered then.
-        let added = connection.wire.descriptor().and_then(|socket| {
-            Ok(epoll::add(&self.epoll, socket, data, changes())?)
-        });
+        let added = connection
+            .wire
+            .descriptor()
+            .and_then(|socket| Ok(epoll::add(&self.epoll, socket, data, changes())?));
         if let Err(error) = added {
             tracing::debug!(reason = %error, "the lane cannot wait for a connection");
             self.dispatcher.current().metrics.count(Counter::LaneRefusals);
@@ -287,9 +288,10 @@ impl Worker {
         if connection.has_paused() || (connection.may_read && !is_blocked) {
             // Told anew, behind the others.
             let data = epoll::EventData::new_u64(slot as u64);
-            let told = connection.wire.descriptor().and_then(|socket| {
-                Ok(epoll::modify(&self.epoll, socket, data, changes())?)
-            });
+            let told = connection
+                .wire
+                .descriptor()
+                .and_then(|socket| Ok(epoll::modify(&self.epoll, socket, data, changes())?));
             if told.is_err() {
                 // Nothing would be told of it any more.
                 self.dispatcher.current().metrics.count(Counter::LaneRefusals);

@@ -231,7 +231,8 @@ fn the_end_of_an_encrypted_connection_is_told() {
     let head = "GET /a.html HTTP/1.1\r\nHost: www.example.com\r\n";
     // `converse` fails where a connection ends without TLS's own good-bye.
     for _ in 0..4 {
-        let answers = converse(&front, &folder, format!("{head}Connection: close\r\n\r\n").as_bytes());
+        let answers =
+            converse(&front, &folder, format!("{head}Connection: close\r\n\r\n").as_bytes());
         assert_eq!(split(&answers)[0].1, "www.example.com on 443 -");
     }
     assert!(front.metric("lane_hits_total") >= 1, "the lane took part");

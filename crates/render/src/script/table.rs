@@ -273,7 +273,8 @@ impl Scripts {
             return known;
         }
         // What stands for a dynamic component is noted in its page's answer each time.
-        if self.dynamic(resource_type, super_type).is_some() || self.is_dynamic_child(resource_type) {
+        if self.dynamic(resource_type, super_type).is_some() || self.is_dynamic_child(resource_type)
+        {
             return Arc::clone(&self.never);
         }
         let chain = self.index.chain(resource_type, super_type);

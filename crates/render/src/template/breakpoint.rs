@@ -66,9 +66,17 @@ fn read(reader: &Reader, folder: &Node) -> Vec<Breakpoint> {
     let read = |node: &Node| {
         let width = node.property("width")?;
         let width = width.first().map(|width| width.to_text().trim().parse().ok())??;
-        let title = node.property("title").as_ref().and_then(Property::first).map(|title| title.to_text().into_owned());
+        let title = node
+            .property("title")
+            .as_ref()
+            .and_then(Property::first)
+            .map(|title| title.to_text().into_owned());
         let name = node.name().to_owned();
-        (width > 0).then(|| Breakpoint { title: title.unwrap_or_else(|| name.clone()), name, width })
+        (width > 0).then(|| Breakpoint {
+            title: title.unwrap_or_else(|| name.clone()),
+            name,
+            width,
+        })
     };
     let mut found: Vec<Breakpoint> = reader.children(folder).iter().filter_map(read).collect();
     found.sort_by(|left, right| (left.width, &left.name).cmp(&(right.width, &right.name)));

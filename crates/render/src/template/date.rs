@@ -64,7 +64,8 @@ impl Style {
         let date = Day::try_new_gregorian(i32::from(zoned.year()), month, day).ok()?;
         let (hour, minute) = (u8::try_from(zoned.hour()).ok()?, u8::try_from(zoned.minute()).ok()?);
         let time = Time::try_new(hour, minute, 0, 0).ok()?;
-        let formatter = FixedCalendarDateTimeFormatter::try_new(locale.into(), self.fields()).ok()?;
+        let formatter =
+            FixedCalendarDateTimeFormatter::try_new(locale.into(), self.fields()).ok()?;
         Some(formatter.format(&DateTime { date, time }).to_string())
     }
 

@@ -4,8 +4,8 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 
-use minijinja::value::{DynObject, Object, ObjectRepr};
 use minijinja::Value;
+use minijinja::value::{DynObject, Object, ObjectRepr};
 use tympan_content as content;
 use tympan_content::{BlobId, Date, Property};
 

@@ -88,9 +88,13 @@ fn breakpoints_are_those_of_the_page_its_template_or_a_page_above() {
         let template = "/apps/test/templates/plain";
         session.set_property(&content, "cq:template", template.into()).unwrap();
     });
-    let expected = "phone/On phone/0/768/(max-width: 768px);tablet/On tablet/769/1200/(max-width: 1200px);";
+    let expected =
+        "phone/On phone/0/768/(max-width: 768px);tablet/On tablet/769/1200/(max-width: 1200px);";
     assert_eq!(shown(), expected);
-    site.put("/content/site/en/jcr:content/cq:responsive", breakpoints(&[("all", 900), ("none", 0)]));
+    site.put(
+        "/content/site/en/jcr:content/cq:responsive",
+        breakpoints(&[("all", 900), ("none", 0)]),
+    );
     assert_eq!(shown(), "all/On all/0/900/(max-width: 900px);");
     // A page below takes over what the nearest page above has.
     site.script("/apps/test/page/page.html.j2", "{{ breakpoints()[0].width }}");
