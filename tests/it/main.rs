@@ -37,7 +37,6 @@ mod openapi;
 mod package;
 mod package_manager;
 mod pictures;
-mod placed;
 mod portal;
 mod program;
 mod publish_crowd;

@@ -26,7 +26,6 @@ mod metrics;
 mod observe;
 mod package;
 mod page;
-mod placed;
 mod pool;
 mod post;
 mod process;

@@ -12,9 +12,6 @@ use tympan_content::{
 
 use crate::failure::{Failure, Result};
 
-/// The property that names a component.
-const RESOURCE_TYPE: &str = "sling:resourceType";
-
 /// The properties that a request named.
 #[derive(Debug, Default)]
 pub(crate) struct SetProperties(Vec<Named>);
@@ -51,12 +48,6 @@ impl SetProperties {
                 self.add_tree(&path, child, operation);
             }
         }
-    }
-
-    /// Returns the nodes that were given a resource type, each with its operation.
-    pub(crate) fn typed(&self) -> impl Iterator<Item = (&NodePath, usize)> {
-        let typed = self.0.iter().filter(|one| one.name == RESOURCE_TYPE && one.value.is_some());
-        typed.map(|one| (&one.path, one.operation))
     }
 
     /// Refuses a change of a protected property.
@@ -113,7 +104,7 @@ pub(crate) struct Refused {
 }
 
 impl Refused {
-    pub(crate) fn new(operation: usize, error: Error) -> Self {
+    fn new(operation: usize, error: Error) -> Self {
         Self { operation, failure: Box::new(error.into()) }
     }
 }

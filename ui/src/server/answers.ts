@@ -66,8 +66,6 @@ export interface ComponentItem {
   /** What tells it from its siblings, e.g. the teaser's headline; may be empty. */
   label: string | null;
   container: boolean;
-  /** The types that may lie in it, or `null` where all may. */
-  allowed?: string[] | null;
   children: ComponentItem[];
 }
 

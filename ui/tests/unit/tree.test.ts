@@ -45,19 +45,6 @@ describe("places for a new component", () => {
     expect(found.filter(({ parent }) => parent === `${ROOT}/box`)).toHaveLength(1);
   });
 
-  it("say what may lie there", () => {
-    const box = { ...component(`${ROOT}/box`, [component(`${ROOT}/box/b`)]), allowed: ["t/b"] };
-    const page = { ...PAGE, components: [component(ROOT, [component(`${ROOT}/a`), box])] } as PageDetail;
-    const found = spots(page, `${ROOT}/box/b`);
-    expect(found.map(({ label, allowed }) => [label, allowed])).toEqual([
-      ["After b", ["t/b"]],
-      ["Before b", ["t/b"]],
-      ["Inside root, at the end", undefined],
-      ["Inside box, at the end", ["t/b"]],
-      ["At the end of the page", undefined],
-    ]);
-  });
-
   it("exist on an empty page", () => {
     const empty = { ...PAGE, components: [] } as PageDetail;
     expect(spots(empty, null)).toEqual([{ label: "At the end of the page", parent: "/p/jcr:content", place: "last" }]);

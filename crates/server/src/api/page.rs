@@ -274,7 +274,6 @@ fn components(node: &Node, depth: usize) -> Result<Vec<Value>> {
                     "title": child.name(),
                     "label": child.name(),
                     "container": true,
-                    "allowed": allowed_in(&child)?,
                     "children": children,
                 }));
             }

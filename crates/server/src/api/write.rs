@@ -22,7 +22,6 @@ use crate::api::node::{NodePatch, SentNode, given};
 use crate::api::tag::{self, Condition};
 use crate::failure::{Failure, Result};
 use crate::metrics::count;
-use crate::placed::Placed;
 use crate::settable::SetProperties;
 use crate::touch::touch_pages;
 use crate::wishes::{taken_away, with_wishes};
@@ -415,9 +414,9 @@ fn carry_out(
     let begun = session.snapshot()?;
     let mut done = Vec::new();
     let mut touched = Vec::new();
-    let (mut set, mut placed) = (SetProperties::default(), Placed::default());
+    let mut set = SetProperties::default();
     for (number, step) in steps.iter().enumerate() {
-        let mut changing = Changing { set: &mut set, placed: &mut placed, number };
+        let mut changing = Changing { set: &mut set, number };
         let at = |failure: Failure| match steps.len() {
             1 => failure,
             _ => failure.with("operation", number),
@@ -430,15 +429,11 @@ fn carry_out(
         }
         done.push(one);
     }
-    set.typed().for_each(|(path, operation)| placed.add(path, operation));
-    let checked = set.check(&begun, &mut session);
-    checked.and_then(|()| placed.check(&begun, &mut session)).map_err(|refused| {
-        match steps.len() {
-            1 => Failure::from(refused),
-            _ => {
-                let operation = refused.operation;
-                Failure::from(refused).with("operation", operation)
-            }
+    set.check(&begun, &mut session).map_err(|refused| match steps.len() {
+        1 => Failure::from(refused),
+        _ => {
+            let operation = refused.operation;
+            Failure::from(refused).with("operation", operation)
         }
     })?;
     touch_pages(&mut session, touched, call.user(), now)?;
@@ -462,10 +457,9 @@ fn guard(instance: &Instance, session: &mut Session, begun: &Snapshot, step: &St
     Ok(session.expect_unchanged(&path)?)
 }
 
-/// Carries out one operation and notes the properties that it names and where it puts what.
+/// Carries out one operation and notes the properties that it names.
 struct Changing<'a> {
     set: &'a mut SetProperties,
-    placed: &'a mut Placed,
     number: usize,
 }
 
@@ -498,16 +492,12 @@ impl Changing<'_> {
             }
             Operation::Move { from, to, replace } => {
                 let to = make_way(session, from, to, *replace)?;
-                let from = NodePath::new(from)?;
-                session.move_node(&from, &to)?;
-                self.placed.add_transfer(&from, &to, self.number);
+                session.move_node(&NodePath::new(from)?, &to)?;
                 Ok(Done { path: to, status: StatusCode::CREATED })
             }
             Operation::Copy { from, to, replace } => {
                 let to = make_way(session, from, to, *replace)?;
-                let from = NodePath::new(from)?;
-                session.copy_node(&from, &to)?;
-                self.placed.add_transfer(&from, &to, self.number);
+                session.copy_node(&NodePath::new(from)?, &to)?;
                 Ok(Done { path: to, status: StatusCode::CREATED })
             }
             Operation::Order { path, place, sibling } => {

@@ -14,7 +14,6 @@ use crate::api::Condition;
 use crate::arrived::{Sha256, media_type, store, store_file};
 use crate::failure::{Failure, Result};
 use crate::form::Upload;
-use crate::placed::Placed;
 use crate::post::fields::{Chunk, Fields, Spec};
 use crate::post::import::{self, Form, Merging};
 use crate::post::{Done, duplicate};
@@ -40,7 +39,6 @@ pub(crate) fn carry_out(
         begun: session.snapshot()?,
         session,
         set: SetProperties::default(),
-        placed: Placed::default(),
         user: viewer.name(),
         now: SystemTime::now(),
         done: Done::default(),
@@ -87,8 +85,6 @@ pub(crate) fn carry_out(
         }
     }
     work.set.check(&work.begun, &mut work.session)?;
-    work.set.typed().for_each(|(path, operation)| work.placed.add(path, operation));
-    work.placed.check(&work.begun, &mut work.session)?;
     work.touch_pages()?;
     let message = if operation.is_empty() { "modify" } else { operation };
     work.session.commit(&format!("{message} {}", work.done.path), work.now)?;
@@ -168,8 +164,6 @@ struct Work<'a> {
     begun: Snapshot,
     /// The properties that the request names.
     set: SetProperties,
-    /// Where it puts components.
-    placed: Placed,
     user: &'a str,
     now: SystemTime,
     done: Done,
@@ -318,7 +312,6 @@ impl Work<'_> {
         let mut created = Vec::new();
         import::put(&mut self.session, &path, tree, merging, &mut created)?;
         named.take_back(&self.begun, &mut self.session)?;
-        named.typed().for_each(|(path, operation)| self.placed.add(path, operation));
         self.done.changes.extend(created.into_iter().map(|path| ("created", vec![path])));
         if is_set(":checkin") { self.check_in_created() } else { Ok(()) }
     }
@@ -557,7 +550,6 @@ impl Work<'_> {
             } else {
                 self.session.copy_node(from, to)?
             }
-            self.placed.add_transfer(from, to, 0);
         } else {
             let missing = || Failure::not_found(from.as_str());
             let parent = from.parent().ok_or_else(missing)?;
@@ -607,7 +599,6 @@ impl Work<'_> {
         } else {
             self.session.copy_node(&from, &to)?
         }
-        self.placed.add_transfer(&from, &to, 0);
         to.as_str().clone_into(&mut self.done.path);
         let word = if operation == "move" { "moved" } else { "copied" };
         self.done.changes.push((word, vec![from.to_string(), to.to_string()]));

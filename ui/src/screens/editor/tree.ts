@@ -17,8 +17,6 @@ export interface Spot {
   label: string;
   parent: string;
   place: Place;
-  /** The types that may lie there; nothing where all may. */
-  allowed: string[] | null | undefined;
 }
 
 /** Returns the rows in reading order, without those inside folded components. */
@@ -43,22 +41,19 @@ export function componentName(item: ComponentItem): string {
 export function spots(page: PageDetail, selected: string | null): Spot[] {
   const row = selected === null ? null : findRow(page.components, selected);
   const found: Spot[] = [];
-  const add = (label: string, parent: string, place: Place) => {
-    found.push({ label, parent, place, allowed: findRow(page.components, parent)?.item.allowed });
-  };
   if (row) {
     const { item } = row;
-    if (item.container) add(`Inside ${componentName(item)}, at the end`, item.path, "last");
-    add(`After ${componentName(item)}`, parentPath(item.path), { after: item.name });
-    add(`Before ${componentName(item)}`, parentPath(item.path), { before: item.name });
+    if (item.container) found.push({ label: `Inside ${componentName(item)}, at the end`, parent: item.path, place: "last" });
+    found.push({ label: `After ${componentName(item)}`, parent: parentPath(item.path), place: { after: item.name } });
+    found.push({ label: `Before ${componentName(item)}`, parent: parentPath(item.path), place: { before: item.name } });
   }
   for (const { item } of visibleRows(page.components, () => false)) {
     if (item.container && item.path !== selected) {
-      add(`Inside ${componentName(item)}, at the end`, item.path, "last");
+      found.push({ label: `Inside ${componentName(item)}, at the end`, parent: item.path, place: "last" });
     }
   }
   const top = page.components[0] ? parentPath(page.components[0].path) : page.content.path;
-  add("At the end of the page", top, "last");
+  found.push({ label: "At the end of the page", parent: top, place: "last" });
   return found;
 }
 
