@@ -33,14 +33,22 @@ pub(crate) struct Sharing {
     places: Vec<Place>,
     /// The name of the repository, if it lies in a database: all homes on it are one repository.
     database: Option<String>,
+    has_buckets: bool,
 }
 
 impl Sharing {
     /// Returns what the home shares.
     pub(crate) fn of(home: &Home) -> Self {
         let database = backend::state_database(&home.config);
-        let database = database.map(|(url, schema)| database_name(&url, &schema));
-        Self { dir: home.dir.clone(), places: home.blobs.writable.clone(), database }
+        let database = database.map(|(url, schema)| database_name(&url, &schema, &machine()));
+        let has_buckets = !home.blobs.buckets.is_empty();
+        Self { dir: home.dir.clone(), places: home.blobs.writable.clone(), database, has_buckets }
+    }
+
+    /// Tells whether the home may sweep by itself: a database goes by its address alone, and two that sweep a bucket at
+    /// the same moment are in each other's way, so that people choose the time there.
+    pub(crate) fn sweeps_by_itself(&self) -> bool {
+        self.database.is_none() && !self.has_buckets
     }
 
     /// Registers the home wherever it stores blobs. It has to be, before it stores one.
@@ -221,12 +229,26 @@ pub(crate) fn visit<C: Send + 'static>(
     Ok((!is_stopped).then_some(context))
 }
 
-/// Names a database: as it is found, without who asks and how.
-fn database_name(url: &str, schema: &str) -> String {
+/// Names a database: as it is found, without who asks and how; `machine` is the one that asks.
+fn database_name(url: &str, schema: &str, machine: &str) -> String {
     let place = url.split_once("://").map_or(url, |(_, place)| place);
-    let place = place.split('?').next().unwrap_or(place);
+    let (place, query) = place.split_once('?').unwrap_or((place, ""));
     let place = place.rsplit_once('@').map_or(place, |(_, place)| place);
-    let hash = ChunkId::of(format!("{place}\n{schema}").as_bytes()).to_string();
+    let words: Vec<(&str, &str)> = query
+        .split('&')
+        .filter_map(|pair| pair.split_once('='))
+        .filter(|(name, _)| ["host", "hostaddr", "port", "dbname"].contains(name))
+        .collect();
+    let hosts = words.iter().filter(|(name, _)| name.starts_with("host"));
+    let host = hosts.map(|(_, host)| *host).next().or(place.split('/').next()).unwrap_or("");
+    // The same words mean another database on another machine where they mean "here".
+    let is_here = host.is_empty()
+        || ["localhost", "127.", "::1", "[::1]", "/", "%2F", "%2f"]
+            .iter()
+            .any(|here| host.starts_with(here));
+    let machine = if is_here { machine } else { "" };
+    let text = format!("{place}\n{words:?}\n{machine}\n{schema}");
+    let hash = ChunkId::of(text.as_bytes()).to_string();
     format!("db{}", hash.get(..20).unwrap_or_default())
 }
 
@@ -256,4 +278,34 @@ fn short() -> Result<String, Fault> {
 /// Names the place in an error.
 pub(crate) fn cannot(role: &str, error: &tympan_blobs::Error) -> Fault {
     Fault::cannot_run(format!("blobs, `{role}`: {}", chain(error)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::database_name;
+
+    #[test]
+    fn a_database_is_named_by_what_finds_it() {
+        let name = |url| database_name(url, "tympan", "here");
+        assert_eq!(
+            name("postgres://a:b@db.example/x"),
+            name("postgresql://c@db.example/x?sslmode=require")
+        );
+        assert_ne!(name("postgres://db.example/x"), name("postgres://db.example/y"));
+        assert_ne!(name("postgres:///x?host=/run/a"), name("postgres:///x?host=/run/b"));
+        assert_ne!(
+            name("postgres://db.example/x"),
+            database_name("postgres://db.example/x", "other", "here")
+        );
+        for (url, is_here) in [
+            ("postgres://localhost/x", true),
+            ("postgres://127.0.0.1:5433/x", true),
+            ("postgres:///x", true),
+            ("postgres:///x?host=%2Frun", true),
+            ("postgres://db.example/x", false),
+            ("postgres:///x?host=db.example", false),
+        ] {
+            assert_eq!(name(url) != database_name(url, "tympan", "there"), is_here, "{url}");
+        }
+    }
 }

@@ -100,7 +100,12 @@ pub(crate) async fn register(worker: &Worker, home: &Home) -> Result<(), Fault> 
             runtime: Handle::current(),
         }));
         // What a clone has read of its base is worth keeping, and nothing of its own refers to it.
-        let rule = task.rule(config).filter(|_| task != Task::Blobs || home.composite.is_none());
+        let sharing = Sharing::of(home);
+        let is_due = || {
+            home.composite.is_none()
+                && (config.maintenance.blobs.is_some() || sharing.sweeps_by_itself())
+        };
+        let rule = task.rule(config).filter(|_| task != Task::Blobs || is_due());
         let done = match rule {
             Some(rule) => {
                 let job = NewJob::new(task.topic(), serde_json::json!({}));

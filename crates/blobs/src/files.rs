@@ -22,6 +22,14 @@ pub(crate) fn file_in(dir: &Path, id: &BlobId) -> PathBuf {
     dir.join(format!("{first:02x}")).join(format!("{second:02x}")).join(hex_of(id))
 }
 
+/// The folder for what was discarded.
+pub(crate) const TRASH: &str = "trash";
+
+/// Returns the file that holds a blob that was discarded.
+pub(crate) fn trashed_in(dir: &Path, id: &BlobId) -> PathBuf {
+    dir.join(TRASH).join(hex_of(id))
+}
+
 /// Returns the file that holds a blob in a folder of Oak's: below three folders.
 pub(crate) fn oak_file_in(dir: &Path, id: &BlobId) -> PathBuf {
     let [first, second, third, ..] = id.digest();

@@ -23,7 +23,7 @@ use sha2::{Digest, Sha256};
 use tempfile::NamedTempFile;
 use tympan_store::BlobId;
 
-use crate::files::{self, disk, hex_of, ignore_absent, modified_of};
+use crate::files::{self, TRASH, disk, ignore_absent, modified_of};
 use crate::place::{check_note_name, compare};
 use crate::{BlobContent, Error, Listed, ReadBlobs, Result, WriteBlobs};
 
@@ -31,8 +31,6 @@ use crate::{BlobContent, Error, Listed, ReadBlobs, Result, WriteBlobs};
 const BUFFER_BYTES: usize = 128 * 1024;
 /// The folder for files that are still being written, beside the finished ones so that a rename suffices.
 const TEMPORARY: &str = "tmp";
-/// The folder for what was discarded.
-const TRASH: &str = "trash";
 
 /// A folder that this process and others write blobs to.
 pub struct Folder {
@@ -186,7 +184,7 @@ impl Folder {
     }
 
     fn trashed(&self, id: &BlobId) -> PathBuf {
-        self.dir.join(TRASH).join(hex_of(id))
+        files::trashed_in(&self.dir, id)
     }
 
     /// Moves a file to another folder; `false` if it is not there. After a crash it is in one of both.

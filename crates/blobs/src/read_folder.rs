@@ -69,7 +69,14 @@ impl ReadBlobs for FolderBlobs {
         if let Some(content) = files::open_file(&files::file_in(&self.dir, id), id)? {
             return Ok(Some(content));
         }
-        let found = files::open_file(&files::oak_file_in(&self.dir, id), id)?;
+        let mut found = files::open_file(&files::oak_file_in(&self.dir, id), id)?;
+        if found.is_none() {
+            // It may be on its way into the trash, or back out of it.
+            found = files::open_file(&files::trashed_in(&self.dir, id), id)?;
+        }
+        if found.is_none() {
+            found = files::open_file(&files::file_in(&self.dir, id), id)?;
+        }
         if found.is_none() {
             self.check_presence()?;
         }

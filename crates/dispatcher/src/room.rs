@@ -80,6 +80,10 @@ struct Goal {
 
 /// Decides what has to go.
 fn goal(bounds: &DiskBounds, state: State) -> Option<Goal> {
+    // Without a word of their owner, files are nobody's to remove: some may have been put there by hand.
+    if *bounds == DiskBounds::default() {
+        return None;
+    }
     let State { taken, space, is_full } = state;
     let over = |taken: u64, bound: Option<u64>| {
         bound.filter(|bound| taken > *bound).map_or(0, |bound| taken - low(bound))
@@ -330,7 +334,11 @@ impl Keeper {
             return Ok(());
         }
         let now = self.clock.now();
-        let is_own = |path: &str| self.farms.iter().any(|farm| may_have_written(farm, path));
+        let is_own = |path: &str| {
+            // What one farm names is no other's to remove.
+            !self.farms.iter().any(|farm| is_named(farm, path))
+                && self.farms.iter().any(|farm| may_have_written(farm, path))
+        };
         let is_over = || self.is_over();
         let is_patient = !is_full;
         let rules = Rules { is_own: &is_own, is_over: &is_over, now, is_patient };
@@ -380,7 +388,7 @@ impl Keeper {
 /// Tells whether a farm's cache may have written the file of a URL path.
 ///
 /// People put files of their own beside those of the cache. What the farm would not store is theirs, and so is what httpd
-/// hides and what the configuration itself names.
+/// hides.
 fn may_have_written(farm: &Farm, path: &str) -> bool {
     let Some(cache) = &farm.cache else { return false };
     let Some((_, name)) = path.rsplit_once('/') else { return false };
@@ -388,7 +396,7 @@ fn may_have_written(farm: &Farm, path: &str) -> bool {
     if !has_extension || name.starts_with(".ht") || path.split('/').any(is_reserved_name) {
         return false;
     }
-    cache.rules.allows(path) && !is_named(farm, path)
+    cache.rules.allows(path)
 }
 
 /// Tells whether the configuration names the file, or a folder above it, for something else.
@@ -440,9 +448,11 @@ mod tests {
     }
 
     #[test]
-    fn without_settings_a_fiftieth_stays_free() {
-        let bounds = DiskBounds::default();
+    fn without_settings_nothing_is_removed_and_with_some_a_fiftieth_stays_free() {
         let huge = Amount { files: 1 << 40, bytes: 1 << 50 };
+        let full = State { is_full: true, ..state(huge, 0) };
+        assert_eq!(goal(&DiskBounds::default(), full), None);
+        let bounds = DiskBounds { max_files: Some(u64::MAX), ..DiskBounds::default() };
         assert_eq!(goal(&bounds, state(huge, 2000)), None);
         assert_eq!(goal(&bounds, state(huge, 1999)).map(|goal| goal.amount.bytes), Some(201));
         let none = DiskBounds { min_free: Some(0), ..bounds };

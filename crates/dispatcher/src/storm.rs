@@ -171,6 +171,12 @@ impl Inner {
         heard.numbers
     }
 
+    /// Returns the caches of all farms that keep their files in a document root: numbers count for all of them.
+    fn caches_on<'a>(&'a self, docroot: &'a Docroot) -> impl Iterator<Item = &'a Cache> {
+        let caches = self.farms.iter().filter_map(|farm| farm.farm.cache.as_ref());
+        caches.filter(|cache| cache.docroot.as_deref().is_some_and(|path| path == docroot.path()))
+    }
+
     fn change_files(
         &self,
         docroot: &Docroot,
@@ -183,7 +189,9 @@ impl Inner {
         let mut touched = BTreeSet::new();
         if is_doubtful {
             // Nobody knows when the missed changes were made, so no window is waited for.
-            done.note(docroot.touch_all_stats(cache, now, &mut touched));
+            for cache in self.caches_on(docroot) {
+                done.note(docroot.touch_all_stats(cache, now, &mut touched));
+            }
         }
         let now = window_end(now, cache.flush_window);
         for flush in flushes {

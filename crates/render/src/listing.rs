@@ -10,6 +10,7 @@
 //!
 //! Not here: when it is asked again ([`crate::ledger`]).
 
+use sha2::{Digest, Sha256};
 use tympan_content::{NodePath, Snapshot};
 
 use crate::dependency::{Aspects, Dependency, hash, hash_path, mix};
@@ -37,6 +38,13 @@ pub(crate) struct Listing {
     scope: Dependency,
 }
 
+/// Returns what tells a question from others. Visitors choose parts of some questions, and one that looks like another
+/// would answer for it: so this is a hash that nobody can aim at.
+fn id_of(text: &str) -> u64 {
+    let digest = Sha256::digest(text.as_bytes());
+    digest.first_chunk().map_or(1, |bytes| u64::from_le_bytes(*bytes)).max(1)
+}
+
 impl Listing {
     /// Makes what stands for a question; nothing if it cannot be written down.
     pub(crate) fn new(question: Question) -> Option<Self> {
@@ -44,7 +52,7 @@ impl Listing {
         let is_plain =
             text.len() <= MAX_BYTES && Question::parse(&text).as_ref() == Some(&question);
         let scope = question.scope();
-        is_plain.then(|| Self { id: hash(&text).max(1), text, question, scope })
+        is_plain.then(|| Self { id: id_of(&text), text, question, scope })
     }
 
     /// Reads one that was written down.

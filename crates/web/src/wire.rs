@@ -19,6 +19,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 
+/// How often is read in a turn for the sake of nothing but TLS's own records.
+const MOST_ROUNDS: usize = 16;
 /// What TLS encrypts before it is sent, at most.
 const HELD_BYTES: usize = 64 * 1024;
 
@@ -266,10 +268,11 @@ impl Read for Emptying<'_> {
 fn receive_encrypted(stream: &mut TlsStream<Socket>, buffer: &mut [u8]) -> Result<Received> {
     let (socket, session) = stream.get_mut();
     let mut reader = Emptying { socket: socket.free()?, is_empty: false };
-    loop {
+    for _ in 0..MOST_ROUNDS {
         match session.reader().read(buffer) {
             Ok(bytes) => {
-                let has_more = bytes == buffer.len() || !reader.is_empty;
+                // Whoever ended TLS sends nothing of which the kernel would tell.
+                let has_more = bytes == buffer.len() || !reader.is_empty || !session.wants_read();
                 return Ok(Received { bytes, has_more });
             }
             // The client went without a word; whatever it asked has been read.
@@ -292,6 +295,8 @@ fn receive_encrypted(stream: &mut TlsStream<Socket>, buffer: &mut [u8]) -> Resul
         }
         outcome.map_err(|error| Error::new(ErrorKind::InvalidData, error))?;
     }
+    // Others have their turn; more is there.
+    Err(ErrorKind::Interrupted.into())
 }
 
 /// Sends what is encrypted.

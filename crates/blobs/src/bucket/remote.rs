@@ -264,11 +264,19 @@ impl Remote {
     async fn fetch_once(&self, file: &mut NamedTempFile, id: &BlobId) -> Result<bool> {
         let path = file.path().to_owned();
         let failed = |error| self.failed("read a blob from", error);
-        let found = match self.store.get(&self.key(Kind::Blob, id)).await {
-            Ok(found) => found,
-            Err(Failure::NotFound { .. }) => return Ok(false),
-            Err(error) => return Err(failed(error)),
-        };
+        // It may be on its way into the trash, or back out of it.
+        let mut found = None;
+        for kind in [Kind::Blob, Kind::Trash, Kind::Blob] {
+            match self.store.get(&self.key(kind, id)).await {
+                Ok(there) => {
+                    found = Some(there);
+                    break;
+                }
+                Err(Failure::NotFound { .. }) => {}
+                Err(error) => return Err(failed(error)),
+            }
+        }
+        let Some(found) = found else { return Ok(false) };
         if found.meta.size != id.length() {
             return Err(Error::Damaged { id: *id, length: found.meta.size });
         }
@@ -322,14 +330,19 @@ impl Remote {
             _ => return Ok(false),
         }
         let (key, trash) = (self.key(Kind::Blob, id), self.key(Kind::Trash, id));
-        self.copy(&key, &trash).await?;
+        match self.store.copy(&key, &trash).await {
+            Ok(()) => {}
+            // Another collector was faster.
+            Err(Failure::NotFound { .. }) => return Ok(false),
+            Err(error) => return Err(self.failed("copy an object in", error)),
+        }
         self.remove(&key).await?;
         // Somebody may have touched it between, and relies on it.
         let touched_key = self.key(Kind::Touched, id);
         let touched = self.head(&touched_key).await?;
         if touched.is_some_and(|touched| !is_unused(touched.last_modified.into())) {
+            // What stays in the trash is purged in time; another collector may need it until then.
             self.copy(&trash, &key).await?;
-            self.remove(&trash).await?;
             return Ok(false);
         }
         self.remove(&touched_key).await?;

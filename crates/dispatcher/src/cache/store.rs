@@ -8,6 +8,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+/// Room is made for a file of one part in so many of the file system, and not for larger ones.
+const MOST_OF_DISK: u64 = 8;
+
 use http::HeaderMap;
 use rustix::fs::{AtFlags, Mode, OFlags, futimens, openat, renameat, statat};
 
@@ -155,10 +158,15 @@ impl Temporary {
     /// # Errors
     /// Also if there is no room for so many bytes.
     pub(crate) fn reader(&mut self, length: Option<u64>) -> io::Result<File> {
-        let free = self.docroot.space()?.free;
+        let space = self.docroot.space()?;
         let written = self.file.metadata()?.len();
-        if length.is_some_and(|length| length.saturating_sub(written) > free) {
-            self.docroot.usage.note_full();
+        if let Some(length) = length
+            && length.saturating_sub(written) > space.free
+        {
+            // No visitor empties the cache by asking for something huge.
+            if length <= space.all / MOST_OF_DISK {
+                self.docroot.usage.note_full();
+            }
             return Err(ErrorKind::StorageFull.into());
         }
         self.is_shared = true;

@@ -7,7 +7,8 @@ pub struct DiskBounds {
     pub max_bytes: Option<u64>,
     /// Files, side files and folders (`/x-maxFiles`); `None` is no bound.
     pub max_files: Option<u64>,
-    /// Bytes of the file system that stay free (`/x-minFree`); `None` is [`DiskBounds::usual_floor`].
+    /// Bytes of the file system that stay free (`/x-minFree`); `None` is [`DiskBounds::usual_floor`] where another
+    /// bound is set, and no bound otherwise.
     pub min_free: Option<u64>,
 }
 
@@ -23,7 +24,7 @@ impl DiskBounds {
         }
     }
 
-    /// Returns what stays free on a file system of `all` bytes where nothing is set: a fiftieth, at most 1 GiB.
+    /// Returns what stays free on a file system of `all` bytes where other bounds are set: a fiftieth, at most 1 GiB.
     #[must_use]
     pub fn usual_floor(all: u64) -> u64 {
         (all / 50).min(1 << 30)

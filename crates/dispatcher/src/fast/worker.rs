@@ -348,7 +348,8 @@ impl Worker {
                 }
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                connection.may_read = false;
+                // The end that was told is still to be read.
+                connection.may_read = has_ended;
                 Ok(())
             }
             Err(error) if error.kind() == ErrorKind::Interrupted => Ok(()),
