@@ -116,6 +116,8 @@ const NO_CONTENT: &[&str] = &[
     "/launches.html/{*name}",
     "/packages.html",
     "/mounts.html",
+    "/workflows.html",
+    "/bin/receive/blobs",
     "/permissions.html/{*path}",
     "/search.html",
     "/users.html",

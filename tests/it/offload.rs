@@ -172,7 +172,7 @@ fn a_process_for_assets_needs_the_blobs_of_the_author() {
     let other = dir.path().join("mistaken/blobs");
     std::fs::create_dir_all(&other).unwrap();
     std::fs::write(other.join("folder.id"), "somebody else's").unwrap();
-    refused("mistaken", "is another folder of blobs than that of the author on this database");
+    refused("mistaken", "is another place for blobs than that of the author on this database");
 
     // One that shares them, but not the mounts: it works, and both say what is wrong.
     let assets_home = dir.path().join("assets");

@@ -207,7 +207,7 @@ impl Restorer<'_> {
         let mut mode = mode_of(node);
         if owned.is_err() {
             // Rights of an owner that it does not have.
-            mode = mode & Mode::from_raw_mode(0o1777);
+            mode &= Mode::from_raw_mode(0o1777);
         }
         let tried = [
             rustix::fs::fchmod(opened, mode).map_err(Into::into),

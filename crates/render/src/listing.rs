@@ -186,7 +186,8 @@ mod tests {
             let again = Listing::parse(listing.text()).unwrap();
             assert_eq!((again.id(), again.question), (listing.id(), question));
         }
-        for text in ["", "pages", "pages\0/a", "pages\0/a\0none\01", "pages\0/a\0date\0-1", "x\0/a"]
+        for text in
+            ["", "pages", "pages\0/a", "pages\x00/a\x00none\x001", "pages\0/a\0date\0-1", "x\0/a"]
         {
             assert_eq!(Listing::parse(text), None, "{text:?}");
         }

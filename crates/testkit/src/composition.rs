@@ -15,12 +15,15 @@ use tympan_blobs::{
     BlobContent, BlobId, Composite, Delegate, Error, ReadBlobs, Result, WriteBlobs,
 };
 
+/// Puts bytes into a place, as its owner does.
+pub type Fill = Box<dyn Fn(&[u8]) -> BlobId>;
+
 /// A delegate that is only read, with the way that its owner has into it.
 pub struct Shelf {
     /// As the composite sees it.
     pub place: Arc<dyn ReadBlobs>,
     /// Puts bytes into it as its owner does.
-    pub fill: Box<dyn Fn(&[u8]) -> BlobId>,
+    pub fill: Fill,
     /// Tells everything that a write could change: names, bytes, lengths, times.
     pub trace: Box<dyn Fn() -> String>,
     /// Whether it tells what it holds.

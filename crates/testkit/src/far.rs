@@ -29,6 +29,7 @@ impl FarLink {
     /// # Panics
     /// Without a free port.
     #[must_use]
+    #[expect(clippy::expect_used, reason = "a test without a port cannot go on")]
     pub fn start(target: SocketAddr, round_trip: Duration) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = listener.local_addr().expect("an address");

@@ -97,6 +97,7 @@ impl Bucket {
     /// # Errors
     /// [`Error::Address`] for a URL or setting that makes no sense; [`Error::CacheHeld`] if another process uses the
     /// cache folder; if that cannot be used.
+    #[expect(clippy::needless_pass_by_value, reason = "callers make them for this call")]
     pub fn open(options: BucketOptions) -> Result<Self> {
         let dir = options.cache_dir.clone();
         let temporary = dir.join("tmp");

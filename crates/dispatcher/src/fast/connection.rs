@@ -227,6 +227,7 @@ impl Connection {
 }
 
 /// Nothing was done, as far as it may be done later.
+#[expect(clippy::needless_pass_by_value, reason = "so that `or_else` takes it")]
 fn not_now(error: std::io::Error) -> Result<usize, Broken> {
     match error.kind() {
         ErrorKind::WouldBlock | ErrorKind::Interrupted => Ok(0),

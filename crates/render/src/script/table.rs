@@ -65,6 +65,15 @@ pub(crate) struct Scripts {
     dictionaries: Dictionaries,
 }
 
+/// Reads what a component says of its being dynamic; nothing, with a warning, if that makes no sense.
+fn read_dynamic(folder: &str, text: &str) -> Option<(String, Dynamic)> {
+    let dynamic = Dynamic::find(text);
+    if dynamic.is_none() {
+        tracing::warn!(path = %folder, reason = %text, "`dynamic` of a component makes no sense");
+    }
+    Some((folder.to_owned(), dynamic?))
+}
+
 impl Scripts {
     /// Compiles a set; a script that does not compile is kept with its error.
     pub(crate) fn compile(set: ScriptSet, mut environment: Environment<'static>) -> Self {
@@ -74,13 +83,7 @@ impl Scripts {
             index.set_super_type(folder, super_type);
         }
         let mut takers = HashSet::new();
-        let dynamics = set.dynamics.iter().filter_map(|(folder, text)| {
-            let dynamic = Dynamic::find(text);
-            if dynamic.is_none() {
-                tracing::warn!(path = %folder, reason = %text, "`dynamic` of a component makes no sense");
-            }
-            Some((folder.clone(), dynamic?))
-        });
+        let dynamics = set.dynamics.iter().filter_map(|(folder, text)| read_dynamic(folder, text));
         let dynamics = dynamics.collect();
         let dynamic_children = set.dynamic_children.iter().map(|(folder, entries)| {
             let (children, odd) = read_children(entries);

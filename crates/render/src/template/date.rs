@@ -53,7 +53,7 @@ impl Style {
     pub(super) fn write(self, value: &Value, language: &str) -> Result<Value, Error> {
         let Some(zoned) = read(value)? else { return Ok(Value::from("")) };
         let locale = Locale::try_from_str(&language.trim().replace('_', "-"));
-        let locale = locale.unwrap_or_else(|_| icu_locale_core::locale!("en"));
+        let locale = locale.unwrap_or(icu_locale_core::locale!("en"));
         self.text(&zoned, &locale)
             .map(Value::from)
             .ok_or_else(|| Error::new(ErrorKind::InvalidOperation, "the date cannot be written"))

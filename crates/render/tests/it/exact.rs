@@ -163,7 +163,7 @@ impl World {
 
 /// Asks as half of the caches do that fill in includes, or as others.
 fn recorded(url: &str) -> RenderRequest<'_> {
-    let fills_includes = url.len() % 2 == 0;
+    let fills_includes = url.len().is_multiple_of(2);
     RenderRequest { recording: Recording::Paths, fills_includes, ..RenderRequest::get(url) }
 }
 
