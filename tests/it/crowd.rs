@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::sync::Semaphore;
 use tympan_testkit::origin::{Answer, Origin};
 
 use crate::program::{Running, free_address};
@@ -26,8 +25,6 @@ fn number(name: &str, default: u64) -> u64 {
 
 struct Tally {
     started: Instant,
-    /// Visitors that come at once, at most.
-    door: Semaphore,
     served: AtomicU64,
     attacks: AtomicU64,
     is_over: AtomicBool,
@@ -38,7 +35,6 @@ impl Tally {
     fn new() -> Self {
         Self {
             started: Instant::now(),
-            door: Semaphore::new(500),
             served: AtomicU64::new(0),
             attacks: AtomicU64::new(0),
             is_over: AtomicBool::new(false),
@@ -81,12 +77,7 @@ async fn visit(addr: SocketAddr, index: u64, tally: Arc<Tally>) {
         tokio::time::sleep(pause).await;
         pause = Duration::from_millis(900 + index % 200);
         let is_new = connection.is_none();
-        // The kernel lets only so many wait to be accepted, and resets others: a crowd that this machine is too slow to
-        // make in time must not become one that comes all at once.
-        let turn = if is_new { tally.door.acquire().await.ok() } else { None };
-        let asked = ask(addr, &request, &mut connection).await;
-        drop(turn);
-        match asked {
+        match ask(addr, &request, &mut connection).await {
             Ok(()) => drop(tally.served.fetch_add(1, Ordering::Relaxed)),
             Err(error) => {
                 let which = if is_new { "a new" } else { "an open" };
