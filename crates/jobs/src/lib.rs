@@ -16,10 +16,11 @@ pub mod asset;
 mod choose;
 mod claim;
 mod config;
+mod configurator;
 mod cron;
 mod error;
 mod floor;
-mod follow;
+mod follower;
 mod handler;
 mod job;
 mod look;
@@ -41,9 +42,10 @@ pub use config::{
     QueueConfig, QueueKind, QueueOf, QueueSet, TIMEOUT_TOPIC, TRANSIENT_TOPIC, WORKFLOW_TOPIC,
     default_queues,
 };
+pub use configurator::Configurator;
 pub use cron::{Cron, Rule};
-pub use error::{Error, Result};
-pub use follow::Configurator;
+pub use error::{Error, Result, chain};
+pub use follower::{Behind, Rounds, changes_behind};
 pub use handler::{Handler, JobContext, Outcome};
 pub use job::{Job, JobId, JobState, NewJob, Priority, Progress};
 pub use look::{JobFilter, TopicStatistics, WorkerProcess};

@@ -25,6 +25,7 @@ use tokio::sync::{mpsc, watch};
 use tracing::{error, info, warn};
 
 use crate::config::{QueueConfig, QueueSet};
+use crate::error::chain;
 use crate::floor::{Ended, Floor};
 use crate::handler::JobContext;
 use crate::topic::TopicPattern;
@@ -307,17 +308,6 @@ impl Desk {
             is_failing: false,
         }
     }
-}
-
-/// Joins an error's message with those of its causes.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(next) = cause {
-        text = format!("{text}: {next}");
-        cause = next.source();
-    }
-    text
 }
 
 impl fmt::Debug for Worker {

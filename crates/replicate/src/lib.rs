@@ -43,7 +43,7 @@ pub use message::{Message, RECEIVE_PATH, WireDocument};
 pub use process::processes;
 pub use receive::{Applied, apply, put_blob, put_chunks};
 pub use remote::{Credentials, RemoteStore};
-pub use replicator::{Replicator, chain, topic_of};
+pub use replicator::{Replicator, topic_of};
 pub use serve::{
     MAX_STORE_REQUEST, STORE_PATH, WireGrant, WireLease, WireRevision, store_blobs, store_chunks,
     store_grant, store_history, store_lacks, store_lease, store_refs, store_release,

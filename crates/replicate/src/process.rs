@@ -11,11 +11,11 @@ use std::time::SystemTime;
 use serde_json::Map;
 use tokio::runtime::Handle;
 use tympan_content::{Depth, NodePath, Privileges, Snapshot, Viewer};
-use tympan_jobs::JobContext;
 use tympan_jobs::workflow::{Process, StepOutcome, StepRun};
+use tympan_jobs::{JobContext, chain};
 
 use crate::activation::{Action, Keeping, Wish};
-use crate::replicator::{Replicator, chain};
+use crate::replicator::Replicator;
 use crate::{Error, Result};
 
 /// Returns the processes of a replicator.

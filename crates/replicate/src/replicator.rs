@@ -9,7 +9,7 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tracing::{debug, info, warn};
 use tympan_content::{ChunkId, Repository};
-use tympan_jobs::{Claim, Job, JobFilter, JobState, QueueSet, Queues, Worker, topic_part};
+use tympan_jobs::{Claim, Job, JobFilter, JobState, QueueSet, Queues, Worker, chain, topic_part};
 use tympan_web::client::{Client, Options};
 
 use crate::activation::{Keeping, Need, Wish, hold, mark_keeping};
@@ -424,16 +424,4 @@ fn process_name(role: &str) -> String {
 fn pause_after(attempt: u32) -> Duration {
     let doubled = Duration::from_millis(250).saturating_mul(1 << attempt.saturating_sub(1).min(16));
     doubled.min(MAX_PAUSE)
-}
-
-/// Joins an error's message with those of its causes.
-#[must_use]
-pub fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(next) = cause {
-        text = format!("{text}: {next}");
-        cause = next.source();
-    }
-    text
 }

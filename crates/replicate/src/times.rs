@@ -16,21 +16,25 @@ use std::time::{Duration, SystemTime};
 use serde_json::{Value as Json, json};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
-use tracing::{debug, warn};
+use tracing::debug;
 use tympan_content::{
-    ChangeFilter, Cursor, Date, Depth, JCR_CONTENT, Node, NodePath, Privileges, Property,
+    Cursor, Date, Depth, JCR_CONTENT, Node, NodePath, Privileges, Property,
     RevisionChanges, Snapshot, Value, Viewer,
 };
-use tympan_jobs::{Handler, Job, JobContext, NewJob, Outcome};
+use tympan_jobs::{
+    Behind, Handler, Job, JobContext, NewJob, Outcome, Rounds, chain, changes_behind,
+};
 
 use crate::activation::{Action, Keeping, Wish, is_live};
-use crate::replicator::{Replicator, chain};
+use crate::replicator::Replicator;
 use crate::send::blocking;
 use crate::{Error, Result};
 
 /// The topic of what is to happen at a time.
 const TOPIC: &str = "com/day/cq/replication/times";
 const FOLLOWER: &str = "replication-times";
+/// Its name in the log.
+const WHAT: &str = "on and off times";
 /// How often content is looked at.
 const LOOK: Duration = Duration::from_millis(500);
 /// Changes of one look.
@@ -75,25 +79,12 @@ impl Times {
     }
 
     /// Follows until `stop` turns true.
-    pub async fn run(self, mut stop: watch::Receiver<bool>) {
-        let mut is_failing = false;
-        while !*stop.borrow() {
-            let wait = match self.step(SystemTime::now()).await {
-                Ok(is_end) => {
-                    is_failing = false;
-                    if is_end { LOOK } else { Duration::ZERO }
-                }
-                Err(error) => {
-                    if !std::mem::replace(&mut is_failing, true) {
-                        warn!(reason = chain(&error), "on and off times cannot be followed");
-                    }
-                    LOOK * 10
-                }
-            };
-            tokio::select! {
-                () = tokio::time::sleep(wait) => {}
-                _ = stop.changed() => {}
-            }
+    pub async fn run(self, stop: watch::Receiver<bool>) {
+        let mut rounds = Rounds::new(WHAT, stop, LOOK * 10);
+        while !rounds.is_over() {
+            let done = self.step(SystemTime::now()).await;
+            let wait = done.map(|is_end| if is_end { LOOK } else { Duration::ZERO });
+            rounds.end(wait.map_err(|error| chain(&error))).await;
         }
     }
 
@@ -115,18 +106,9 @@ impl Times {
 
     fn look(&self, from: Option<&str>, now: SystemTime) -> Result<(Vec<NewJob>, Cursor, bool)> {
         let repository = self.replicator.repository();
-        let Some(from) = from else {
-            return Ok((Vec::new(), repository.newest_cursor()?, true));
-        };
-        let cursor: Cursor = from.parse()?;
-        let filter = ChangeFilter::default();
-        let page = match repository.changes(&Viewer::system(), &cursor, &filter, LIMIT) {
-            Ok(page) => page,
-            Err(error @ tympan_content::Error::CursorLost { .. }) => {
-                warn!(reason = chain(&error), "changes of on and off times were missed");
-                return Ok((Vec::new(), repository.newest_cursor()?, true));
-            }
-            Err(error) => return Err(error.into()),
+        let page = match changes_behind(repository, from, LIMIT, WHAT)? {
+            Behind::Changes(page) => page,
+            Behind::Begin(cursor) => return Ok((Vec::new(), cursor, true)),
         };
         let mut jobs = Vec::new();
         for revision in &page.revisions {

@@ -12,6 +12,7 @@ use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Redirect, Response};
 use http::{HeaderValue, Method, StatusCode, header};
 use tokio::sync::watch;
+use tympan_jobs::Rounds;
 use tympan_render::export::{Error, Exporter, OnDemand, Press};
 
 use crate::failure::{Failure, Result};
@@ -40,34 +41,24 @@ impl Instance {
     }
 
     /// Follows content and keeps the exported files as it is, until `stop` turns true.
-    pub async fn follow_exports(self: Arc<Self>, mut stop: watch::Receiver<bool>) {
+    pub async fn follow_exports(self: Arc<Self>, stop: watch::Receiver<bool>) {
         let costly = self.repository.chunks().has_costly_round_trips();
         let look = if costly { COSTLY_LOOK } else { LOOK };
-        let (mut seen, mut again, mut is_failing) = (None, None, false);
-        while !*stop.borrow() {
+        let (mut seen, mut again) = (None, None);
+        let mut rounds = Rounds::new("exported pages", stop, FAILING);
+        while !rounds.is_over() {
             let head = self.repository.head().ok();
             let is_new = head.is_none() || head != seen;
-            let mut wait = look;
+            let mut round = Ok(look);
             if is_new || again.is_some_and(|again| Instant::now() >= again) {
-                match self.clone().catch_up(is_new).await {
-                    Ok(failures) => {
-                        seen = head;
-                        // A page that failed may have failed for a while only.
-                        again = (failures > 0).then(|| Instant::now() + AGAIN);
-                        is_failing = false;
-                    }
-                    Err(reason) => {
-                        if !std::mem::replace(&mut is_failing, true) {
-                            tracing::error!(reason, "pages cannot be exported");
-                        }
-                        wait = FAILING;
-                    }
-                }
+                round = self.clone().catch_up(is_new).await.map(|failures| {
+                    seen = head;
+                    // A page that failed may have failed for a while only.
+                    again = (failures > 0).then(|| Instant::now() + AGAIN);
+                    look
+                });
             }
-            tokio::select! {
-                () = tokio::time::sleep(wait) => {}
-                _ = stop.changed() => {}
-            }
+            rounds.end(round).await;
         }
     }
 
@@ -83,7 +74,7 @@ impl Instance {
                 }
                 done => done,
             };
-            let report = report.map_err(|error| tympan_replicate::chain(&error))?;
+            let report = report.map_err(|error| tympan_jobs::chain(&error))?;
             let failed = report.findings.iter().filter(|finding| finding.is_failure() && is_new);
             failed.for_each(|finding| tracing::warn!(reason = %finding, "not exported"));
             if report.written + report.removed > 0 {
@@ -143,7 +134,7 @@ fn answer(
     let Some(export) = instance.export.get() else { return Err(Failure::not_found(asked)) };
     let found = export.exporter.on_demand(export.press(instance), asked);
     let found = found.map_err(|error| {
-        tracing::warn!(file = asked, reason = tympan_replicate::chain(&error), "not exported");
+        tracing::warn!(file = asked, reason = tympan_jobs::chain(&error), "not exported");
         let message = "the page cannot be exported now; the error log says why";
         Failure { retry_after: Some(5), ..Failure::new(StatusCode::SERVICE_UNAVAILABLE, message) }
     })?;

@@ -15,14 +15,14 @@ use std::time::{Duration, SystemTime};
 use serde_json::json;
 use sha1::{Digest, Sha1};
 use tokio::sync::watch;
-use tracing::{debug, error, warn};
+use tracing::{debug, warn};
 use tympan_content::{BlobId, NodePath, Repository, Snapshot};
 
 use super::draw::hex;
 use super::handler::TOPIC;
 use super::ingest::{ASSET, USER, due_original};
-use crate::worker::chain;
-use crate::{Error, NewJob, Queues, Result};
+use crate::follower::Rounds;
+use crate::{Error, NewJob, Queues, Result, chain};
 
 /// The follower that stores jobs for assets.
 const FOLLOWER: &str = "assets";
@@ -59,27 +59,13 @@ impl AssetFollower {
     }
 
     /// Follows content until `stop` turns true.
-    pub async fn run(mut self, mut stop: watch::Receiver<bool>) {
+    pub async fn run(mut self, stop: watch::Receiver<bool>) {
         let costly = self.repository.chunks().has_costly_round_trips();
         let look = if costly { COSTLY_LOOK } else { LOOK };
-        let mut is_failing = false;
-        while !*stop.borrow() {
-            let wait = match self.step(SystemTime::now()).await {
-                Ok(_) => {
-                    is_failing = false;
-                    look
-                }
-                Err(failure) => {
-                    if !std::mem::replace(&mut is_failing, true) {
-                        error!(reason = chain(&failure), "assets cannot be looked for");
-                    }
-                    FAILING
-                }
-            };
-            tokio::select! {
-                () = tokio::time::sleep(wait) => {}
-                _ = stop.changed() => {}
-            }
+        let mut rounds = Rounds::new("assets", stop, FAILING);
+        while !rounds.is_over() {
+            let done = self.step(SystemTime::now()).await;
+            rounds.end(done.map(|_| look).map_err(|failure| chain(&failure))).await;
         }
     }
 

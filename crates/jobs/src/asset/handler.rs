@@ -14,7 +14,7 @@ use tympan_content::NodePath;
 
 use super::ingest::{AssetError, Assets, Processed, due_original};
 use super::studio::DrawError;
-use crate::worker::chain;
+use crate::error::chain;
 use crate::{Handler, Job, JobContext, Outcome};
 
 /// The topic of the jobs that make assets of originals.

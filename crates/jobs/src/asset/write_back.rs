@@ -28,8 +28,8 @@ use super::metadata::{Properties, xmp};
 use super::order::MetadataValue;
 use super::packet;
 use super::studio::{DrawError, Studio};
+use crate::error::chain;
 use crate::mount::MOUNT;
-use crate::worker::chain;
 use crate::workflow::WORKFLOW_USER;
 
 /// On a folder or its `jcr:content`: whether the assets below take metadata; the nearest counts. It is not one of

@@ -18,7 +18,7 @@ use super::ingest::ASSET;
 use super::studio::Studio;
 use super::write_back::{ATTEMPTS, Pen, WriteBack, WrittenBack, write_back};
 use crate::JobContext;
-use crate::worker::chain;
+use crate::error::chain;
 use crate::workflow::{Process, StepOutcome, StepRun, WORKFLOW_USER};
 
 /// On `jcr:content` of an asset: why its file does not say what content says. It is not one of AEM's.

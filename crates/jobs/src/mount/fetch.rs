@@ -6,7 +6,7 @@ use tympan_blobs::BlobStore;
 use tympan_content::BlobId;
 
 use super::source::{Entry, MAX_FILE_BYTES, Source, SourceError};
-use crate::worker::chain;
+use crate::error::chain;
 
 /// What a file gave.
 pub(super) enum Fetched {

@@ -125,7 +125,7 @@ impl Host {
             let response = match self.runtime.block_on(self.client.send(request)) {
                 Ok(response) => response,
                 Err(error) => {
-                    failure = unreachable(crate::worker::chain(&error));
+                    failure = unreachable(crate::error::chain(&error));
                     if error.is_transient() {
                         continue;
                     }

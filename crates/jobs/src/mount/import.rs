@@ -18,7 +18,7 @@ use super::place;
 use super::report::Report;
 use super::service::Mounts;
 use super::source::SourceError;
-use crate::worker::chain;
+use crate::error::chain;
 use crate::{Handler, Job, JobContext, JobId, NewJob, Outcome, Result};
 
 /// The topics of imports end in their name.

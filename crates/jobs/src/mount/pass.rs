@@ -27,7 +27,7 @@ use super::report::Report;
 use super::source::{Entry, Found, Source, SourceError};
 use super::target::{FILE, MARK, MOUNT, Put, Target, Verdict};
 use crate::Result;
-use crate::worker::chain;
+use crate::error::chain;
 
 /// In whose name assets come and go.
 pub(crate) const USER: &str = "asset-synchronization-service";

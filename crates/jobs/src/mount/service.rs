@@ -27,7 +27,7 @@ use super::ledger::{LastPass, Ledger};
 use super::pass::{Mount, Order, PassError, Purpose, synchronize};
 use super::place;
 use super::source::{Source, SourceError};
-use crate::worker::chain;
+use crate::error::chain;
 use crate::{
     ConfigFault, Configs, Configurator, Handler, Job, JobContext, JobState, NewJob, Outcome,
     Priority, Queues, Result,

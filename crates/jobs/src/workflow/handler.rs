@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use serde_json::{Map, Value as Json};
 use tokio::runtime::Handle;
 
-use crate::worker::chain;
+use crate::error::chain;
 use crate::workflow::engine::{Ending, Move, StartWorkflow, Workflows};
 use crate::workflow::model::{Model, Step, StepKind};
 use crate::workflow::query::WorkflowState;

@@ -13,14 +13,15 @@ use std::time::{Duration, SystemTime};
 use regex::Regex;
 use serde_json::{Map, Value as Json};
 use tokio::sync::watch;
-use tracing::{error, info, warn};
+use tracing::{info, warn};
 use tympan_content::{
-    ChangeFilter, Cursor, FeedKind, Node, NodeChange, NodePath, Repository, RevisionChanges,
-    Snapshot, Viewer,
+    Cursor, FeedKind, Node, NodeChange, NodePath, Repository, RevisionChanges,
+    Snapshot,
 };
 
+use crate::error::chain;
+use crate::follower::{Behind, Rounds, changes_behind};
 use crate::osgi::properties_of;
-use crate::worker::chain;
 use crate::workflow::engine::{StartWorkflow, Workflows};
 use crate::workflow::flow::holds;
 use crate::workflow::model::{Model, find_models, is_of_model};
@@ -34,6 +35,8 @@ const ROOTS: &[&str] = &[
 ];
 /// The follower that starts workflows.
 const FOLLOWER: &str = "workflow-launchers";
+/// Its name in the log.
+const WHAT: &str = "launchers";
 /// In whose name processes of workflows change content; such changes start nothing.
 pub(crate) const WORKFLOW_USER: &str = "workflow-process-service";
 /// In whose name uploads are processed: what a file says about itself is nobody's edit.
@@ -204,25 +207,12 @@ impl Launcher {
     }
 
     /// Follows content until `stop` turns true.
-    pub async fn run(self, mut stop: watch::Receiver<bool>) {
-        let mut is_failing = false;
-        while !*stop.borrow() {
-            let wait = match self.step(SystemTime::now()).await {
-                Ok(is_end) => {
-                    is_failing = false;
-                    if is_end { LOOK } else { Duration::ZERO }
-                }
-                Err(failure) => {
-                    if !std::mem::replace(&mut is_failing, true) {
-                        error!(reason = chain(&failure), "launchers cannot follow content");
-                    }
-                    Duration::from_secs(5)
-                }
-            };
-            tokio::select! {
-                () = tokio::time::sleep(wait) => {}
-                _ = stop.changed() => {}
-            }
+    pub async fn run(self, stop: watch::Receiver<bool>) {
+        let mut rounds = Rounds::new(WHAT, stop, LOOK * 10);
+        while !rounds.is_over() {
+            let done = self.step(SystemTime::now()).await;
+            let wait = done.map(|is_end| if is_end { LOOK } else { Duration::ZERO });
+            rounds.end(wait.map_err(|failure| chain(&failure))).await;
         }
     }
 
@@ -250,19 +240,9 @@ impl Launcher {
 
     /// Reads changes and finds what they start.
     fn look(&self, from: Option<&str>) -> Result<(Vec<StartWorkflow>, Cursor, bool)> {
-        let Some(from) = from else {
-            return Ok((Vec::new(), self.repository.newest_cursor()?, true));
-        };
-        let cursor: Cursor = from.parse()?;
-        let viewer = Viewer::system();
-        let page = match self.repository.changes(&viewer, &cursor, &ChangeFilter::default(), LIMIT)
-        {
-            Ok(page) => page,
-            Err(failure @ tympan_content::Error::CursorLost { .. }) => {
-                error!(reason = chain(&failure), "launchers missed changes and begin anew");
-                return Ok((Vec::new(), self.repository.newest_cursor()?, true));
-            }
-            Err(failure) => return Err(failure.into()),
+        let page = match changes_behind(&self.repository, from, LIMIT, WHAT)? {
+            Behind::Changes(page) => page,
+            Behind::Begin(cursor) => return Ok((Vec::new(), cursor, true)),
         };
         let mut starts = Vec::new();
         if !page.revisions.is_empty() {

@@ -20,8 +20,8 @@ use std::time::{Duration, SystemTime};
 use serde_json::{Map, Value as Json, json};
 use tokio::runtime::Handle;
 
+use crate::error::chain;
 use crate::sql::Transaction;
-use crate::worker::chain;
 use crate::workflow::engine::{Locked, Move, Workflows};
 use crate::workflow::model::Step;
 use crate::workflow::query::WorkflowState;

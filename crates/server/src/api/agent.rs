@@ -115,7 +115,7 @@ fn carry_out(call: Call) -> Pending {
         match call.text("command").unwrap_or_default() {
             "test" => {
                 if let Err(error) = replicator.test(&agent).await {
-                    let reason = tympan_replicate::chain(&error);
+                    let reason = tympan_jobs::chain(&error);
                     return Ok(Reply::json(json!({ "done": false, "reason": reason, "jobs": 0 })));
                 }
             }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use serde_json::Value as Json;
 use tympan_content::{JCR_CONTENT, NodePath, Repository};
 
-use crate::worker::chain;
+use crate::error::chain;
 use crate::workflow::handler::StepRun;
 use crate::workflow::registry::Chooser;
 

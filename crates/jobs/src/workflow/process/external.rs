@@ -16,7 +16,7 @@ use serde_json::{Map, Value as Json, json};
 use tympan_web::client::Client;
 
 use crate::JobContext;
-use crate::worker::chain;
+use crate::error::chain;
 use crate::workflow::handler::{Process, StepOutcome, StepRun};
 use crate::workflow::timeout::parse_span;
 

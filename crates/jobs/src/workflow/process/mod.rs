@@ -37,7 +37,7 @@ use serde_json::{Map, Value as Json};
 use tympan_content::{Error as ContentError, NodePath, Repository, Session, Viewer};
 
 use crate::JobContext;
-use crate::worker::chain;
+use crate::error::chain;
 use crate::workflow::handler::{Process, StepOutcome, StepRun};
 use crate::workflow::registry::Chooser;
 

@@ -12,8 +12,9 @@ use tokio::sync::watch;
 use tracing::{info, warn};
 use tympan_content::{ChunkId, Repository};
 
+use crate::error::chain;
+use crate::follower::Rounds;
 use crate::osgi::{Configs, is_config_path};
-use crate::worker::chain;
 use crate::{Result, Worker};
 
 /// How often the newest root is looked at.
@@ -106,26 +107,18 @@ impl Configurator {
     }
 
     /// Follows content until `stop` turns true.
-    pub async fn run(self, mut stop: watch::Receiver<bool>) {
-        let mut is_failing = false;
-        while !*stop.borrow() {
+    pub async fn run(self, stop: watch::Receiver<bool>) {
+        let mut rounds = Rounds::new("configurations", stop, LOOK);
+        while !rounds.is_over() {
             let following = self.clone();
             let refreshed = tokio::task::spawn_blocking(move || following.refresh()).await;
-            let failure = match refreshed {
-                Ok(Ok(_)) => None,
-                Ok(Err(error)) => Some(chain(&error)),
-                Err(error) => Some(error.to_string()),
-            };
-            if let Some(reason) = &failure
-                && !is_failing
-            {
-                warn!(reason, "configurations cannot be read; those in force stay so");
-            }
-            is_failing = failure.is_some();
-            tokio::select! {
-                () = tokio::time::sleep(LOOK) => {}
-                _ = stop.changed() => {}
-            }
+            rounds
+                .end(match refreshed {
+                    Ok(Ok(_)) => Ok(LOOK),
+                    Ok(Err(error)) => Err(chain(&error)),
+                    Err(error) => Err(error.to_string()),
+                })
+                .await;
         }
     }
 }
