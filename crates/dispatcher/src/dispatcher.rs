@@ -325,8 +325,8 @@ impl Inner {
         let has_shares = has_shares(&config);
         let mut farms: Vec<Arc<FarmState>> = Vec::new();
         for farm in &config.farms {
-            let known = old.iter().flat_map(|old| &old.farms).chain(&farms);
-            let state = open_farm(farm, &runtime, switches.keep_alive, &known.collect::<Vec<_>>());
+            let known = Known { old: old.map_or(&[], |old| &old.farms), new: &farms };
+            let state = open_farm(farm, &runtime, switches.keep_alive, known);
             farms.push(Arc::new(state));
         }
         Ok(Self {
@@ -428,18 +428,43 @@ impl Inner {
     }
 }
 
-/// Opens a farm; `known` are those whose open parts it may share.
+/// Farms whose open parts another one may share.
+#[derive(Debug, Clone, Copy)]
+struct Known<'a> {
+    /// Those of the configuration before.
+    old: &'a [Arc<FarmState>],
+    /// Those before it in its own configuration.
+    new: &'a [Arc<FarmState>],
+}
+
+impl Known<'_> {
+    fn farms(&self) -> impl Iterator<Item = &Arc<FarmState>> {
+        self.old.iter().chain(self.new)
+    }
+
+    /// Returns the root at `path`.
+    ///
+    /// Opening a root sweeps it, and must not sweep what a fetch under way writes there. Farms that name one folder in two
+    /// ways have one root as well: what is counted, evicted and flushed there concerns both. The root of an old farm goes by
+    /// its name alone, as nobody looks after a name any more that the configuration has lost.
+    fn root(&self, path: &Path) -> Option<&Arc<Root>> {
+        let named = self.farms().filter_map(|farm| farm.docroot.as_ref());
+        let same = self.new.iter().filter_map(|farm| farm.docroot.as_ref());
+        let mut found = named.filter(|root| root.path() == path);
+        found.next().or_else(|| same.into_iter().find(|root| root.is_at(path)))
+    }
+}
+
+/// Opens a farm.
 fn open_farm(
     farm: &Arc<Farm>,
     runtime: &Runtime,
     keep_alive: Option<Duration>,
-    known: &[&Arc<FarmState>],
+    known: Known<'_>,
 ) -> FarmState {
     let docroot = farm.cache.as_ref().and_then(|cache| {
         let path = cache.docroot.as_ref()?;
-        // Opening a root sweeps it, and must not sweep what a fetch under way writes there.
-        let shared = known.iter().filter_map(|farm| farm.docroot.as_ref());
-        if let Some(root) = shared.clone().find(|root| root.path() == path) {
+        if let Some(root) = known.root(path) {
             return Some(Arc::clone(root));
         }
         let opened = Root::open(path, cache.mode);
@@ -463,8 +488,8 @@ fn open_farm(
     if is_open_to_all {
         tracing::warn!(farm = %farm.name, "anyone may flush this farm; add /allowedClients");
     }
-    let old = known.iter().find(|old| old.farm.name == farm.name);
-    let is_same_list = |old: &&&Arc<FarmState>| old.farm.vanity_urls == farm.vanity_urls;
+    let old = known.farms().find(|old| old.farm.name == farm.name);
+    let is_same_list = |old: &&Arc<FarmState>| old.farm.vanity_urls == farm.vanity_urls;
     let vanity = old.filter(is_same_list).map(|old| Arc::clone(&old.vanity)).unwrap_or_else(|| {
         let vanity = VanityList::default();
         if let Some(file) = farm.vanity_urls.as_ref().and_then(|urls| urls.file.as_ref()) {

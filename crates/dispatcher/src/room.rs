@@ -118,6 +118,8 @@ struct Keeper {
     root: Arc<Root>,
     /// The farms that keep their files there.
     farms: Vec<Arc<Farm>>,
+    /// All farms: also one that keeps its files elsewhere may name something there.
+    neighbors: Vec<Arc<Farm>>,
     bounds: DiskBounds,
     flights: Arc<Flights>,
     memory: Arc<Memory>,
@@ -154,6 +156,7 @@ impl Inner {
             let keeper = Keeper {
                 root,
                 farms,
+                neighbors: self.farms.iter().map(|state| Arc::clone(&state.farm)).collect(),
                 bounds,
                 flights: Arc::clone(&self.flights),
                 memory: Arc::clone(&self.memory),
@@ -334,9 +337,11 @@ impl Keeper {
             return Ok(());
         }
         let now = self.clock.now();
+        let named = self.named(docroot.path());
         let is_own = |path: &str| {
+            let file = Path::new(path.trim_start_matches('/'));
             // What one farm names is no other's to remove.
-            !self.farms.iter().any(|farm| is_named(farm, path))
+            !named.iter().any(|own| file.starts_with(own))
                 && self.farms.iter().any(|farm| may_have_written(farm, path))
         };
         let is_over = || self.is_over();
@@ -365,6 +370,15 @@ impl Keeper {
             self.tell_in_vain(goal, memo);
         }
         failure.map_or(Ok(()), Err)
+    }
+
+    /// Returns the files and folders below the root that the configuration names for something else than cache files.
+    ///
+    /// They are compared by where they are: the configuration may name root and file in ways that have nothing in common.
+    fn named(&self, root: &Path) -> Vec<PathBuf> {
+        let root = resolved(root);
+        let all = self.neighbors.iter().flat_map(|farm| named_by(farm));
+        all.filter_map(|own| resolved(own).strip_prefix(&root).ok().map(Path::to_owned)).collect()
     }
 
     fn tell(&self, goal: Goal, evicted: Amount, now: SystemTime) {
@@ -399,22 +413,24 @@ fn may_have_written(farm: &Farm, path: &str) -> bool {
     cache.rules.allows(path)
 }
 
-/// Tells whether the configuration names the file, or a folder above it, for something else.
-fn is_named(farm: &Farm, path: &str) -> bool {
-    let Some(cache) = &farm.cache else { return false };
-    let Some(docroot) = &cache.docroot else { return false };
-    let stat_file = match &cache.stat_files {
+/// Returns the files and folders that a farm keeps beside its cache files.
+fn named_by(farm: &Farm) -> impl Iterator<Item = &PathBuf> {
+    let stat_file = farm.cache.as_ref().and_then(|cache| match &cache.stat_files {
         StatFiles::Single(file) => Some(file),
         StatFiles::Level(_) => None,
-    };
+    });
     let vanity = farm.vanity_urls.as_ref().and_then(|urls| urls.file.as_ref());
     let sessions = farm.sessions.as_ref().map(|sessions| &sessions.directory);
-    let mut named = stat_file.into_iter().chain(vanity).chain(sessions).peekable();
-    if named.peek().is_none() {
-        return false;
-    }
-    let file: PathBuf = docroot.join(path.trim_start_matches('/'));
-    named.any(|own: &PathBuf| file.starts_with(Path::new(own)))
+    stat_file.into_iter().chain(vanity).chain(sessions)
+}
+
+/// Returns a path without links, as far as it exists.
+fn resolved(path: &Path) -> PathBuf {
+    let known = path.ancestors().find_map(|folder| {
+        let rest = path.strip_prefix(folder).ok()?;
+        Some(folder.canonicalize().ok()?.join(rest))
+    });
+    known.unwrap_or_else(|| path.to_owned())
 }
 
 #[cfg(test)]

@@ -173,8 +173,11 @@ impl Inner {
 
     /// Returns the caches of all farms that keep their files in a document root: numbers count for all of them.
     fn caches_on<'a>(&'a self, docroot: &'a Docroot) -> impl Iterator<Item = &'a Cache> {
-        let caches = self.farms.iter().filter_map(|farm| farm.farm.cache.as_ref());
-        caches.filter(|cache| cache.docroot.as_deref().is_some_and(|path| path == docroot.path()))
+        let is_there = |farm: &&Arc<FarmState>| {
+            farm.docroot.as_ref().is_some_and(|root| root.path() == docroot.path())
+        };
+        let farms = self.farms.iter().filter(is_there);
+        farms.filter_map(|farm| farm.farm.cache.as_ref())
     }
 
     fn change_files(

@@ -59,6 +59,12 @@ impl Root {
         &self.path
     }
 
+    /// Tells whether `path` is another name of this root's folder: one with `..`, or through a link.
+    pub(crate) fn is_at(&self, path: &Path) -> bool {
+        let named = std::fs::metadata(path);
+        named.is_ok_and(|named| self.last_opened().is_folder(named.dev(), named.ino()))
+    }
+
     /// Returns the open root for reading; compares it with its name at most once a second.
     pub(crate) fn opened(&self) -> Arc<Docroot> {
         let second = self.started.elapsed().as_secs();

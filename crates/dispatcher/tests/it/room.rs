@@ -141,6 +141,46 @@ fn what_is_not_the_caches_own_is_neither_counted_nor_evicted() {
 }
 
 #[test]
+fn what_is_named_in_another_way_is_neither_evicted_nor_counted_twice() {
+    let origin = origin();
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("real")).unwrap();
+    std::os::unix::fs::symlink("real", folder.path().join("link")).unwrap();
+    let farm = |name: &str, docroot: &str, cache: &str| {
+        let (port, folder) = (origin.addr().port(), folder.path().display());
+        format!(
+            "/{name} {{ /virtualhosts {{ \"{name}.example\" }}
+                /renders {{ /r {{ /hostname \"127.0.0.1\" /port \"{port}\" }} }}
+                /cache {{ /docroot \"{folder}/{docroot}\" /rules {{ /0 {{ /type \"allow\" /glob \"*\" }} }}
+                    /allowedClients {{ /0 {{ /type \"allow\" /glob \"127.0.0.1\" }} }} {cache} }} }}"
+        )
+    };
+    // A stat file of its own in the folder that the other farm looks after.
+    let stat_file =
+        format!("/statfile \"{}/link/../real/own/last.flush\"", folder.path().display());
+    std::fs::create_dir(folder.path().join("real/own")).unwrap();
+    let (one, two) = (farm("one", "link", "/x-maxFiles 12"), farm("two", "real", &stat_file));
+    let front = Front::start_text(&format!("/farms {{ {one} {two} }}"));
+    let ask = |host: &str, page: &str| {
+        assert_eq!(front.send("GET", page, &[("Host", host)], "").status, 200);
+    };
+    let host = [("Host", "two.example"), ("CQ-Action", "Activate"), ("CQ-Handle", "/content/none")];
+    assert_eq!(front.send("POST", "/dispatcher/invalidate.cache", &host, "").status, 200);
+    let named = folder.path().join("real/own/last.flush");
+    assert!(named.is_file());
+    for number in 0..40 {
+        front.advance(1);
+        ask(["one.example", "two.example"][number % 2], &format!("/content/p{number}.html"));
+    }
+    let pages = || std::fs::read_dir(folder.path().join("real/content")).unwrap().count();
+    wait("the flood to go", || pages() <= 12);
+    assert!(named.is_file(), "the other farm keeps it there");
+    let text = front.dispatcher.metrics();
+    let roots = text.lines().filter(|line| line.starts_with("tympan_dispatcher_cache_files{"));
+    assert_eq!(roots.count(), 1, "{text}");
+}
+
+#[test]
 fn other_users_files_stay() {
     let origin = origin();
     let front = front(&origin, "/x-maxFiles 10");
