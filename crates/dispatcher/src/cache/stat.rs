@@ -20,6 +20,9 @@ use crate::freshness::Facts;
 
 const STAT: &str = ".stat";
 
+/// How often a folder may vanish while its stat file is touched.
+const TOUCH_TRIES: u32 = 100;
+
 impl Docroot {
     /// Reads what decides whether `cached` is fresh; its file below the root and its page's path name it.
     pub(crate) fn facts(
@@ -146,15 +149,24 @@ impl Docroot {
 
     /// Touches the stat file in `folder`, if the folder exists.
     fn touch(&self, folder: &Path, now: SystemTime, mode: u32) -> io::Result<bool> {
-        let folder = match beneath::open_folder(self.root(), folder) {
-            Ok(folder) => folder,
-            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV) => return Ok(false),
-            Err(error) => return Err(error.into()),
-        };
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let stat = openat(&folder, STAT, flags, Mode::from_raw_mode(mode & 0o777))?;
-        futimens(&stat, &both(now))?;
-        Ok(true)
+        for _ in 0..TOUCH_TRIES {
+            let opened = match beneath::open_folder(self.root(), folder) {
+                Ok(opened) => opened,
+                Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV) => return Ok(false),
+                Err(error) => return Err(error.into()),
+            };
+            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            match openat(&opened, STAT, flags, Mode::from_raw_mode(mode & 0o777)) {
+                Ok(stat) => {
+                    futimens(&stat, &both(now))?;
+                    return Ok(true);
+                }
+                // Eviction removed the empty folder since it was opened; another one may stand there already.
+                Err(Errno::NOENT) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(Errno::NOENT.into())
     }
 }
 
@@ -179,4 +191,39 @@ pub(super) fn both(time: SystemTime) -> Timestamps {
         tv_nsec: since.subsec_nanos().into(),
     };
     Timestamps { last_access: time, last_modification: time }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::DirBuilderExt;
+    use std::path::Path;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::SystemTime;
+
+    use crate::cache::Docroot;
+
+    /// Eviction removes folders that are empty while a flush touches what stands in them.
+    #[test]
+    fn a_folder_that_vanishes_while_it_is_touched_is_no_failure() {
+        let folder = tempfile::tempdir().unwrap();
+        let docroot = Docroot::open(folder.path(), 0o755, Arc::default()).unwrap();
+        let place = folder.path().join("content");
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::SeqCst) {
+                    std::fs::DirBuilder::new().mode(0o755).create(&place).ok();
+                    // One with a stat file is not empty.
+                    std::fs::remove_file(place.join(".stat")).ok();
+                    std::fs::remove_dir(&place).ok();
+                }
+            });
+            let touch = || docroot.touch(Path::new("content"), SystemTime::now(), 0o644);
+            let outcomes: Vec<_> = (0..20_000).map(|_| touch()).collect();
+            is_over.store(true, Ordering::SeqCst);
+            let failure = outcomes.into_iter().find_map(Result::err);
+            assert!(failure.is_none(), "{failure:?}");
+        });
+    }
 }
