@@ -3,12 +3,16 @@
 //! Invariants
 //! * A page that waits is not queued twice; one that is being fetched is queued once more.
 //! * At most `/x-refetchConcurrency` pages of a farm are fetched at once, so that a flush makes no storm of its own.
+//! * A page that waits for a render to catch up takes no place of another one. Of those that wait one is tried at a time,
+//!   for all: a render that is late is not made later.
 //!
 //! On failure: a page is tried three times, then left to the next visitor. A render that says that its content is older than
 //! what was flushed is asked again for half a minute.
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::future::Future;
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,7 +37,7 @@ const TRIES: u32 = 3;
 const PAUSE: Duration = Duration::from_secs(1);
 /// How long a page waits for a render that has the content which was flushed.
 const BEHIND_PATIENCE: Duration = Duration::from_secs(30);
-/// The pause until a render that was behind is asked again.
+/// The pause until a render that was behind is asked again, for one of the pages that wait for it.
 const BEHIND_PAUSE: Duration = Duration::from_millis(250);
 /// Pages that wait, at most; what does not fit is left to visitors.
 const MAX_WAITING: usize = 10_000;
@@ -45,8 +49,13 @@ pub(crate) struct Queue(Mutex<State>);
 #[derive(Debug, Default)]
 struct State {
     waiting: VecDeque<Item>,
+    /// Those in `waiting` and in `behind`.
     waiting_files: HashSet<PathBuf>,
     running: HashSet<PathBuf>,
+    /// Pages whose render was behind, the one that was asked for longest ago first.
+    behind: VecDeque<Item>,
+    /// Whether someone asks again for pages in `behind`.
+    is_asking: bool,
     /// Files that flushes are about to queue, with how many flushes are.
     announced: HashMap<PathBuf, usize>,
     workers: u32,
@@ -57,6 +66,17 @@ struct Item {
     view: RequestView,
     file: PathBuf,
     sequence: Option<u64>,
+    /// How long it waits for a render that was behind.
+    until: Option<Instant>,
+}
+
+impl State {
+    /// Tells whether a new worker has to be started for what waits.
+    fn may_start(&mut self, workers: u32) -> bool {
+        let is_new = self.workers < workers;
+        self.workers += u32::from(is_new);
+        is_new
+    }
 }
 
 impl Queue {
@@ -91,7 +111,8 @@ impl Queue {
 
     /// Returns how many pages wait.
     pub(crate) fn len(&self) -> u64 {
-        self.0.lock().waiting.len() as u64
+        let state = self.0.lock();
+        (state.waiting.len() + state.behind.len()) as u64
     }
 
     /// Adds a page; returns whether a new worker has to be started for it.
@@ -99,21 +120,54 @@ impl Queue {
         let mut state = self.0.lock();
         if state.waiting_files.contains(&item.file) {
             // The later flush asks for the newer content.
-            if let Some(waiting) =
-                state.waiting.iter_mut().find(|waiting| waiting.file == item.file)
-            {
+            let State { waiting, behind, .. } = &mut *state;
+            let mut known = waiting.iter_mut().chain(behind);
+            if let Some(waiting) = known.find(|waiting| waiting.file == item.file) {
                 waiting.sequence = waiting.sequence.max(item.sequence);
             }
             return false;
         }
-        if state.waiting.len() >= MAX_WAITING {
+        if state.waiting_files.len() >= MAX_WAITING {
             return false;
         }
         state.waiting_files.insert(item.file.clone());
         state.waiting.push_back(item);
-        let is_new = state.workers < workers;
-        state.workers += u32::from(is_new);
-        is_new
+        state.may_start(workers)
+    }
+
+    /// Puts a page back whose render was behind; returns whether someone has to be told to ask again.
+    fn postpone(&self, item: Item) -> bool {
+        let mut state = self.0.lock();
+        state.running.remove(&item.file);
+        // If it was flushed anew meanwhile, it waits already.
+        if !state.waiting_files.insert(item.file.clone()) {
+            return false;
+        }
+        state.behind.push_back(item);
+        !std::mem::replace(&mut state.is_asking, true)
+    }
+
+    /// Lets the page be tried again that was tried longest ago of those whose render was behind; returns whether a new
+    /// worker has to be started for it, or nothing without such a page.
+    fn ask_again(&self, workers: u32) -> Option<bool> {
+        let mut state = self.0.lock();
+        let Some(item) = state.behind.pop_front() else {
+            state.is_asking = false;
+            return None;
+        };
+        state.waiting.push_front(item);
+        Some(state.may_start(workers))
+    }
+
+    /// Lets all pages be tried again whose render was behind, as it has caught up; returns how many new workers have to be
+    /// started for them.
+    fn release(&self, workers: u32) -> usize {
+        let mut state = self.0.lock();
+        let mut released = std::mem::take(&mut state.behind);
+        let count = released.len();
+        released.append(&mut state.waiting);
+        state.waiting = released;
+        (0..count).take_while(|_| state.may_start(workers)).count()
     }
 
     /// Takes the next page that is not being fetched; without one the worker ends.
@@ -161,47 +215,74 @@ fn own_host(farm: &FarmState) -> Option<HeaderValue> {
 impl Inner {
     /// Queues the pages that `message` lists.
     pub(crate) fn refetch(self: &Arc<Self>, farm: &Arc<FarmState>, message: &FlushMessage) {
-        let workers = farm.farm.cache.as_ref().map_or(1, |cache| cache.refetch_concurrency);
+        let workers = workers(farm);
         for uri in &message.refetch {
             let Some((view, file)) = target(farm, uri) else {
                 self.log(Level::Debug, || format!("nothing to re-fetch for [{uri}]"));
                 continue;
             };
-            let item = Item { view, file, sequence: message.sequence };
+            let item = Item { view, file, sequence: message.sequence, until: None };
             if farm.refetch.push(item, workers) {
                 tokio::spawn(Arc::clone(self).work_off(Arc::clone(farm)));
             }
         }
     }
 
-    async fn work_off(self: Arc<Self>, farm: Arc<FarmState>) {
-        while let Some(item) = farm.refetch.take() {
-            let is_done = self.fetch_again(&farm, &item).await;
-            let counter = if is_done { Counter::Refetches } else { Counter::RefetchFailures };
-            self.metrics.count(counter);
-            farm.refetch.done(&item.file);
+    fn work_off(self: Arc<Self>, farm: Arc<FarmState>) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        Box::pin(async move {
+            while let Some(item) = farm.refetch.take() {
+                self.fetch_again(&farm, item).await;
+            }
+        })
+    }
+
+    /// Fetches one page, or puts it back.
+    async fn fetch_again(self: &Arc<Self>, farm: &Arc<FarmState>, item: Item) {
+        let key = farm.absolute(&item.file);
+        let mut failures = 0;
+        let is_done = loop {
+            match self.try_again(farm, &key, &item).await {
+                Tried::Done => break true,
+                Tried::Behind if item.until.is_none_or(|until| Instant::now() < until) => {
+                    return self.postpone(farm, item);
+                }
+                Tried::Behind => break false,
+                Tried::Failed => failures += 1,
+            }
+            if failures == TRIES {
+                break false;
+            }
+            tokio::time::sleep(PAUSE * 2_u32.pow(failures - 1)).await;
+        };
+        farm.refetch.done(&item.file);
+        self.metrics.count(if is_done { Counter::Refetches } else { Counter::RefetchFailures });
+        if !is_done {
+            tracing::warn!(farm = %farm.farm.name, path = %item.view.path, "a flushed page could not be fetched again");
+        } else if item.until.is_some() {
+            for _ in 0..farm.refetch.release(workers(farm)) {
+                tokio::spawn(Arc::clone(self).work_off(Arc::clone(farm)));
+            }
         }
     }
 
-    /// Fetches one page; returns whether its file is new, or rightly gone.
-    async fn fetch_again(self: &Arc<Self>, farm: &Arc<FarmState>, item: &Item) -> bool {
-        let key = farm.absolute(&item.file);
-        let (begun, mut failures) = (Instant::now(), 0);
+    /// Puts a page back whose render was behind. A publisher that is behind gets the content by itself, and another one may
+    /// have it already.
+    fn postpone(self: &Arc<Self>, farm: &Arc<FarmState>, item: Item) {
+        let until = item.until.unwrap_or_else(|| Instant::now() + BEHIND_PATIENCE);
+        if farm.refetch.postpone(Item { until: Some(until), ..item }) {
+            tokio::spawn(Arc::clone(self).ask_again(Arc::clone(farm)));
+        }
+    }
+
+    /// Asks again now and then for pages whose render was behind.
+    async fn ask_again(self: Arc<Self>, farm: Arc<FarmState>) {
         loop {
-            match self.try_again(farm, &key, item).await {
-                Tried::Done => return true,
-                // A publisher that is behind gets the content by itself, and another one may have it already.
-                Tried::Behind if begun.elapsed() < BEHIND_PATIENCE => {
-                    tokio::time::sleep(BEHIND_PAUSE).await;
-                    continue;
-                }
-                Tried::Behind | Tried::Failed => failures += 1,
+            tokio::time::sleep(BEHIND_PAUSE).await;
+            match farm.refetch.ask_again(workers(&farm)) {
+                None => return,
+                Some(false) => {}
+                Some(true) => drop(tokio::spawn(Arc::clone(&self).work_off(Arc::clone(&farm)))),
             }
-            if failures == TRIES {
-                tracing::warn!(farm = %farm.farm.name, path = %item.view.path, "a flushed page could not be fetched again");
-                return false;
-            }
-            tokio::time::sleep(PAUSE * 2_u32.pow(failures - 1)).await;
         }
     }
 
@@ -238,6 +319,11 @@ impl Inner {
             _ => Tried::Failed,
         }
     }
+}
+
+/// How many pages of a farm are fetched at once.
+fn workers(farm: &FarmState) -> u32 {
+    farm.farm.cache.as_ref().map_or(1, |cache| cache.refetch_concurrency)
 }
 
 /// How one attempt to fetch a page ended.

@@ -111,7 +111,7 @@ fn lb126_silence_is_a_gateway_timeout_and_a_stop_in_the_middle_stores_nothing() 
     });
     let front = Front::start(&Setup {
         renders: vec![origin.addr()],
-        render: "/receiveTimeout 100",
+        render: "/receiveTimeout 1500",
         ..Setup::default()
     });
     assert_eq!(front.get("/silent.html").status, 504);

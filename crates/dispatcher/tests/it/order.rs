@@ -1,9 +1,11 @@
 //! Numbered flushes: a lost one makes pages stale, one that comes twice changes nothing, a publisher that went back in
 //! time is noticed.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Instant;
 
-use tympan_testkit::origin::{Answer, Origin};
+use tympan_testkit::origin::{Answer, Origin, PATIENCE};
 
 use crate::front::{Front, Setup, front};
 
@@ -149,4 +151,69 @@ fn a_window_does_not_hold_back_what_was_missed() {
     flush(&front, "a", 3, 3);
     front.advance(1);
     assert!(!front.get("/content/a.html").is_hit());
+}
+
+#[test]
+fn pages_that_wait_for_a_late_render_hold_nobody_up() {
+    let has_caught_up = Arc::new(AtomicBool::new(false));
+    let reached = Arc::clone(&has_caught_up);
+    let origin = Origin::start(move |seen| {
+        let is_late = seen.target.contains("late") && !reached.load(Ordering::SeqCst);
+        Answer::html("page").header("X-Tympan-Seq", if is_late { "6" } else { "7" })
+    });
+    // One page at a time is fetched again.
+    let front = front(&origin, "");
+    let late: Vec<String> = (0..5).map(|number| format!("/content/late{number}.html")).collect();
+    let pages: Vec<&str> = late.iter().map(String::as_str).chain(["/content/other.html"]).collect();
+    let headers = [
+        ("CQ-Action", "Activate"),
+        ("CQ-Handle", "/content/none"),
+        ("Content-Type", "text/plain"),
+        ("X-Tympan-Seq", "7"),
+    ];
+    let body = pages.join("\n");
+    assert_eq!(front.send("POST", "/dispatcher/invalidate.cache", &headers, &body).status, 200);
+    front.wait_for("refetches_total", 1);
+    assert!(front.has("content/other.html"));
+    assert_eq!(front.metric("refetch_failures_total"), 0, "the others are not given up");
+    assert!(late.iter().all(|page| !front.has(&page[1..])));
+    has_caught_up.store(true, Ordering::SeqCst);
+    front.wait_for("refetches_total", 6);
+    assert!(late.iter().all(|page| front.has(&page[1..])));
+    assert_eq!((front.metric("refetch_failures_total"), front.metric("refetch_queue")), (0, 0));
+}
+
+#[test]
+fn a_page_that_waits_for_a_late_render_takes_the_number_of_the_newest_flush() {
+    let sequence = Arc::new(AtomicUsize::new(6));
+    let reached = Arc::clone(&sequence);
+    let origin = Origin::start(move |_| {
+        let reached = reached.load(Ordering::SeqCst).to_string();
+        Answer::html(format!("version {reached}")).header("X-Tympan-Seq", &reached)
+    });
+    let front = front(&origin, "");
+    let page = "/content/a.html";
+    let flush = |sequence: &str| {
+        let headers = [
+            ("CQ-Action", "Activate"),
+            ("CQ-Handle", "/content/none"),
+            ("Content-Type", "text/plain"),
+            ("X-Tympan-Seq", sequence),
+        ];
+        assert_eq!(front.send("POST", "/dispatcher/invalidate.cache", &headers, page).status, 200);
+    };
+    flush("7");
+    origin.wait_for(1);
+    flush("9");
+    sequence.store(8, Ordering::SeqCst);
+    let asked = origin.requests();
+    origin.wait_for(asked + 2);
+    assert!(!front.has("content/a.html"), "8 is still too old");
+    sequence.store(9, Ordering::SeqCst);
+    let deadline = Instant::now() + PATIENCE;
+    while !front.has("content/a.html") {
+        assert!(Instant::now() < deadline, "it is not fetched again");
+        std::thread::yield_now();
+    }
+    assert_eq!(front.read("content/a.html"), "version 9");
 }
