@@ -18,7 +18,7 @@ use tympan_web::log_time::LogTime;
 use tympan_web::network::Network;
 
 use crate::authority;
-use crate::cacheable::{Reason, is_query_ignored};
+use crate::cacheable::Reason;
 use crate::config::{ClientHeaders, Farm};
 use crate::decision::{Action, decide_among, is_flush, place};
 use crate::dispatcher::{FarmState, Inner};
@@ -34,6 +34,7 @@ use crate::route::{Proxied, Routed};
 use crate::sessions::{self, Session};
 use crate::share;
 use crate::upstream::CallBody;
+use crate::variant;
 
 /// One request on its way, with what the log tells about it in the end.
 pub(crate) struct Exchange<'a> {
@@ -317,9 +318,10 @@ impl Inner {
             Action::Cache(_) => self.log(Level::Debug, || format!("Query string ignored: {query}")),
             Action::Pass(Reason::Query) => {
                 let cache = exchange.farm.farm.cache.as_ref();
-                let counts =
-                    |pair: &&str| cache.is_none_or(|cache| !is_query_ignored(cache, Some(pair)));
-                if let Some(pair) = query.split(['&', ';']).find(counts) {
+                let counts = |pair: &&str| {
+                    cache.is_none_or(|cache| variant::use_of(cache, pair) == variant::Use::Unknown)
+                };
+                if let Some(pair) = variant::pairs(query).find(counts) {
                     self.log(Level::Debug, || {
                         let name = pair.split('=').next().unwrap_or(pair);
                         format!("Name not in ignored URL parameters ACL: {name}")

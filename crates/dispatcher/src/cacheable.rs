@@ -6,13 +6,13 @@ use std::fmt;
 use std::path::PathBuf;
 
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
-use percent_encoding::percent_decode_str;
 use tympan_web::cache_path::{CanonicalPath, MAX_NAME_BYTES, MAX_PATH_BYTES};
 
 use crate::cache::{NUMBERS_FILE, TEMPORARY_FOLDER};
-use crate::config::{Cache, Farm};
+use crate::config::Farm;
 use crate::request::RequestView;
 use crate::sessions::Session;
+use crate::variant;
 
 /// Why a request or its answer is not cached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -126,9 +126,7 @@ pub(crate) fn check_request(farm: &Farm, request: &RequestView) -> Result<PathBu
     if !matches!(request.method, Method::GET | Method::HEAD) {
         return Err(Reason::Method);
     }
-    if !is_query_ignored(cache, request.query.as_deref()) {
-        return Err(Reason::Query);
-    }
+    let key = variant::key_of(cache, request.query.as_deref())?;
     if farm.sessions.is_some() {
         match request.session {
             Session::Valid => {}
@@ -150,7 +148,7 @@ pub(crate) fn check_request(farm: &Farm, request: &RequestView) -> Result<PathBu
     if !cache.rules.allows(request.path.as_str()) {
         return Err(Reason::Rules);
     }
-    Ok(request.path.relative_file())
+    variant::file_of(&request.path, &key, docroot)
 }
 
 /// Folders within each other, at most: removing a tree holds a file descriptor for each.
@@ -186,19 +184,6 @@ pub(crate) fn is_reserved_name(name: &str) -> bool {
         .iter()
         .any(|side| name.strip_suffix(side).is_some_and(|main| main.contains('.')));
     name == ".stat" || is_side_file || name == TEMPORARY_FOLDER || name == NUMBERS_FILE
-}
-
-/// Tells whether every parameter of the query is to be ignored.
-pub(crate) fn is_query_ignored(cache: &Cache, query: Option<&str>) -> bool {
-    let Some(query) = query else { return true };
-    let list = &cache.ignore_url_params;
-    if list.rules.is_empty() {
-        return false;
-    }
-    query.split(['&', ';']).filter(|pair| !pair.is_empty()).all(|pair| {
-        let name = pair.split('=').next().unwrap_or(pair).replace('+', " ");
-        list.allows(&percent_decode_str(&name).decode_utf8_lossy())
-    })
 }
 
 pub(crate) fn has_credentials(request: &RequestView) -> bool {

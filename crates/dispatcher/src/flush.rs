@@ -16,15 +16,18 @@ use tympan_web::flush_message::{Action, FlushMessage, Scope};
 use tympan_web::limit::{is_stalled, limited};
 
 use crate::answer::{Exchange, refusal};
+use crate::cache::Named;
 use crate::cacheable::check_request;
-use crate::config::FlushMode;
+use crate::config::{Cache, FlushMode};
 use crate::dispatcher::{FarmState, Inner};
 use crate::log::Level;
 use crate::metrics::Counter;
 use crate::page::{Body, full};
 use crate::request::RequestView;
+use crate::storm::fate;
 use crate::tags::{SURROGATE_KEY, keys_of};
 use crate::upstream::{BODY_PATIENCE, Call, CallBody};
+use crate::variant;
 
 /// The longest body of a flush.
 const MAX_BODY_BYTES: u64 = 1024 * 1024;
@@ -39,6 +42,17 @@ pub(crate) struct Flush {
     pub(crate) handle: PathBuf,
     /// Files on the re-fetch list.
     pub(crate) listed: BTreeSet<PathBuf>,
+    /// Handles of these files' variants: whoever lists a page knows nothing of its queries.
+    pub(crate) variants: Vec<PathBuf>,
+}
+
+/// Returns the handles of the variants of listed files.
+fn variants_of(cache: &Cache, listed: &BTreeSet<PathBuf>) -> Vec<PathBuf> {
+    if cache.key_params.rules.is_empty() {
+        return Vec::new();
+    }
+    let pages = listed.iter().filter(|file| !variant::is_variant(file));
+    pages.map(|file| variant::handle_of(file)).collect()
 }
 
 impl Inner {
@@ -128,13 +142,28 @@ impl Inner {
         let (root, mode) = (Arc::clone(root), cache.flush_mode);
         let flights = Arc::clone(&self.flights);
         let absolute = farm.absolute(&file);
+        let variants = variants_of(cache, &BTreeSet::from([file.clone()]));
+        let fate = fate(cache, Action::Activate);
         let work = move || -> std::io::Result<bool> {
-            flights.flush(|fetched| fetched == absolute);
+            flights.flush(|fetched| {
+                let below = fetched.strip_prefix(root.path()).ok();
+                let is_variant = |handle: &PathBuf| {
+                    below.is_some_and(|below| names(Action::Activate, handle, below))
+                };
+                fetched == absolute || variants.iter().any(is_variant)
+            });
             let docroot = root.current()?;
-            let is_there = absolute.symlink_metadata().is_ok();
-            flights.while_nothing_is_stored(|| match mode {
-                FlushMode::Soft => docroot.mark_file(&file).failure.map_or(Ok(()), Err),
-                FlushMode::Delete => docroot.remove_file(&file),
+            let mut is_there = absolute.symlink_metadata().is_ok();
+            let named: Vec<Named<'_>> =
+                variants.iter().map(|handle| Named { handle, fate }).collect();
+            flights.while_nothing_is_stored(|| {
+                let done = docroot.flush(&named, &BTreeSet::new());
+                is_there |= done.removed + done.marked > 0;
+                done.failure.map_or(Ok(()), Err)?;
+                match mode {
+                    FlushMode::Soft => docroot.mark_file(&file).failure.map_or(Ok(()), Err),
+                    FlushMode::Delete => docroot.remove_file(&file),
+                }
             })?;
             Ok(is_there)
         };
@@ -203,9 +232,11 @@ impl Inner {
         if let (Some(root), Some(cache)) = (&farm.docroot, &farm.farm.cache) {
             let hot = self.hot_named(&farm, cache, &message);
             message.refetch.extend(hot);
+            let listed = self.listed_files(&farm, &message);
             let flush = Flush {
                 handle: PathBuf::from(message.handle.trim_matches('/')),
-                listed: self.listed_files(&farm, &message),
+                variants: variants_of(cache, &listed),
+                listed,
                 message: message.clone(),
             };
             // Visitors of a listed file must not find it marked before it waits to be fetched.
@@ -245,7 +276,9 @@ impl Inner {
             let Ok(below) = file.strip_prefix(docroot.path()) else {
                 return false;
             };
-            flush.listed.contains(below) || names(flush.message.action, &flush.handle, below)
+            let mut handles = std::iter::once(&flush.handle).chain(&flush.variants);
+            flush.listed.contains(below)
+                || handles.any(|handle| names(flush.message.action, handle, below))
         });
     }
 

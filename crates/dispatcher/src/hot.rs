@@ -19,6 +19,7 @@ use crate::flush::names;
 use crate::freshness::{Freshness, judge};
 use crate::memory::Ready;
 use crate::request::encode_path;
+use crate::variant::is_variant;
 
 /// What is left of a minute's budget.
 #[derive(Debug, Default)]
@@ -79,7 +80,10 @@ impl Inner {
         let wanted = usize::try_from(cache.refetch_hot).unwrap_or(usize::MAX);
         let is_own = |ready: &Ready| {
             let (own, other) = (&farm.docroot, &ready.source.farm.docroot);
-            own.as_ref().map(|root| root.path()) == other.as_ref().map(|root| root.path())
+            let is_here =
+                own.as_ref().map(|root| root.path()) == other.as_ref().map(|root| root.path());
+            // Nobody remembers which query a variant was asked by.
+            is_here && !is_variant(&ready.source.file)
         };
         let mut found: Vec<String> = Vec::new();
         for ready in self.memory.hottest(is_own).iter().take(wanted.saturating_mul(JUDGED)) {

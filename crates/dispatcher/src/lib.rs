@@ -70,6 +70,7 @@ mod top;
 mod ttl;
 mod upstream;
 mod vanity;
+mod variant;
 
 pub use authority::{Fault as HostFault, settle as settle_host};
 pub use cacheable::Reason;

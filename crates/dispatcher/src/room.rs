@@ -30,6 +30,7 @@ use crate::dispatcher::{FarmState, Inner};
 use crate::flight::Flights;
 use crate::log::{Level, Log};
 use crate::memory::Memory;
+use crate::variant::base_name;
 
 /// How often the file system is looked at without being asked.
 const EVERY: Duration = Duration::from_secs(15);
@@ -410,7 +411,10 @@ fn may_have_written(farm: &Farm, path: &str) -> bool {
     if !has_extension || name.starts_with(".ht") || path.split('/').any(is_reserved_name) {
         return false;
     }
-    cache.rules.allows(path)
+    let Some(base) = base_name(name) else { return cache.rules.allows(path) };
+    // The rules know a variant by its page.
+    let folder = path.strip_suffix(name).unwrap_or_default();
+    cache.rules.allows(&format!("{folder}{base}"))
 }
 
 /// Returns the files and folders that a farm keeps beside its cache files.

@@ -206,10 +206,11 @@ impl Inner {
         for file in &touched {
             self.log(Level::Debug, || format!("Touched {}", file.display()));
         }
-        let named: Vec<Named<'_>> = flushes
-            .iter()
-            .map(|flush| Named { handle: &flush.handle, fate: fate(cache, flush.message.action) })
-            .collect();
+        let named = flushes.iter().flat_map(|flush| {
+            let handles = std::iter::once(&flush.handle).chain(&flush.variants);
+            handles.map(|handle| Named { handle, fate: fate(cache, flush.message.action) })
+        });
+        let named: Vec<Named<'_>> = named.collect();
         let nothing = BTreeSet::new();
         let listed = flushes.first().map_or(&nothing, |flush| &flush.listed);
         done.add(docroot.flush(&named, listed));
@@ -265,7 +266,8 @@ fn is_gone(action: Action) -> bool {
     matches!(action, Action::Deactivate | Action::Delete)
 }
 
-fn fate(cache: &Cache, action: Action) -> Fate {
+/// Returns what happens to the files of a handle.
+pub(crate) fn fate(cache: &Cache, action: Action) -> Fate {
     match cache.flush_mode {
         FlushMode::Soft if !is_gone(action) => Fate::Mark,
         FlushMode::Soft | FlushMode::Delete => Fate::Delete,

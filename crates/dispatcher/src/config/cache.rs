@@ -48,6 +48,8 @@ pub struct Cache {
     pub allowed_clients: Option<AccessList>,
     /// Parameters to ignore.
     pub ignore_url_params: AccessList,
+    /// Parameters whose values make pages of their own (`/x-cacheKeyParams`).
+    pub key_params: AccessList,
     /// Response headers to store beside the file, in lower case.
     pub headers: Vec<String>,
     /// Permissions of new files and folders, before the umask.
@@ -95,6 +97,7 @@ impl Default for Cache {
             invalidate_handler: None,
             allowed_clients: None,
             ignore_url_params: AccessList::default(),
+            key_params: AccessList::default(),
             headers: Vec::new(),
             mode: 0o755,
             grace_period: Duration::ZERO,
@@ -121,7 +124,7 @@ impl Cache {
     }
 }
 
-pub(super) const CACHE_KEYS: [&str; 27] = [
+pub(super) const CACHE_KEYS: [&str; 28] = [
     "docroot",
     "statfile",
     "statfileslevel",
@@ -132,6 +135,7 @@ pub(super) const CACHE_KEYS: [&str; 27] = [
     "invalidateHandler",
     "allowedClients",
     "ignoreUrlParams",
+    "x-cacheKeyParams",
     "headers",
     "mode",
     "gracePeriod",
@@ -165,7 +169,7 @@ pub(super) fn read_cache(reader: &mut Reader, block: &Block) -> Cache {
             "serveStaleOnError" => {
                 cache.serve_stale_on_error = reader.boolean(&entry).unwrap_or(false);
             }
-            "rules" | "invalidate" | "allowedClients" | "ignoreUrlParams" => {
+            "rules" | "invalidate" | "allowedClients" | "ignoreUrlParams" | "x-cacheKeyParams" => {
                 let Some(list) = reader.block(&entry).map(|block| read_list(reader, block)) else {
                     continue;
                 };
@@ -173,7 +177,8 @@ pub(super) fn read_cache(reader: &mut Reader, block: &Block) -> Cache {
                     "rules" => cache.rules = list,
                     "invalidate" => cache.invalidate = list,
                     "allowedClients" => cache.allowed_clients = Some(list),
-                    _ => cache.ignore_url_params = list,
+                    "ignoreUrlParams" => cache.ignore_url_params = list,
+                    _ => cache.key_params = list,
                 }
             }
             "invalidateHandler" => cache.invalidate_handler = reader.text(&entry),

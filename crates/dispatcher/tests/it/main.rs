@@ -42,5 +42,6 @@ mod sessions;
 mod share;
 mod storm;
 mod tls;
+mod variants;
 
 tympan_testkit::every_test_file_is_listed!();

@@ -1,0 +1,197 @@
+//! Pages that differ by parameters of their query, each in a cache file of its own: `/ignoreUrlParams` and
+//! `/x-cacheKeyParams`.
+//!
+//! In: a farm's lists and the query of a request. Out: the name of the cache file, or that there is none.
+//!
+//! The file of `/content/list.html?page=2&utm_source=x` is `content/list.q~.page=2.html` where `page` is a key and
+//! `utm_source` ignored: a flush of `/content/list` takes it along, and its type follows from its extension.
+//!
+//! Invariants
+//! * Two queries share a file only if their parameters that are no ignored ones are the same, whatever the order of those
+//!   with different names. What escapes stand for is not asked: a page that is kept twice is right, one for two is not.
+//! * No URL path has the file of a variant.
+
+use std::borrow::Cow;
+use std::path::{Path, PathBuf};
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+use tympan_web::cache_path::{CanonicalPath, MAX_NAME_BYTES, MAX_PATH_BYTES};
+
+use crate::cacheable::{Reason, TEMPORARY_SUFFIX_BYTES};
+use crate::config::Cache;
+
+/// What stands between a page's name and its parameters, with a dot on either side.
+const MARK: &str = "q~";
+/// What stays as it is in names: all but what separates parts of names, and the sign that escapes begin with.
+const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'=').remove(b'&');
+
+/// What a parameter does to a page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Use {
+    /// Nothing.
+    Ignored,
+    /// It makes a variant.
+    Key,
+    /// The page must not be cached.
+    Unknown,
+}
+
+/// Tells what a pair of a query does.
+pub(crate) fn use_of(cache: &Cache, pair: &str) -> Use {
+    let name = pair.split('=').next().unwrap_or(pair).replace('+', " ");
+    let name = percent_decode_str(&name).decode_utf8_lossy();
+    if cache.key_params.allows(&name) && !cache.key_params.rules.is_empty() {
+        Use::Key
+    } else if cache.ignore_url_params.allows(&name) && !cache.ignore_url_params.rules.is_empty() {
+        Use::Ignored
+    } else {
+        Use::Unknown
+    }
+}
+
+/// Returns the pairs of a query.
+pub(crate) fn pairs(query: &str) -> impl Iterator<Item = &str> {
+    query.split(['&', ';']).filter(|pair| !pair.is_empty())
+}
+
+/// Returns what of a query names a variant; empty for the page itself.
+///
+/// # Errors
+/// [`Reason::Query`] for a parameter that is in neither list.
+pub(crate) fn key_of<'a>(cache: &Cache, query: Option<&'a str>) -> Result<Cow<'a, str>, Reason> {
+    let Some(query) = query else { return Ok(Cow::Borrowed("")) };
+    if cache.ignore_url_params.rules.is_empty() && cache.key_params.rules.is_empty() {
+        return Err(Reason::Query);
+    }
+    let mut keys = Vec::new();
+    for pair in pairs(query) {
+        match use_of(cache, pair) {
+            Use::Ignored => {}
+            Use::Key => keys.push(pair),
+            Use::Unknown => return Err(Reason::Query),
+        }
+    }
+    // Of several with one name the order may mean something.
+    keys.sort_by_key(|pair| pair.split('=').next());
+    Ok(Cow::Owned(keys.join("&")))
+}
+
+/// Returns the file of a page below the document root.
+///
+/// # Errors
+/// [`Reason::TemporaryPathTooLong`], or [`Reason::ReservedName`] for a path that looks like a variant.
+pub(crate) fn file_of(path: &CanonicalPath, key: &str, root: &Path) -> Result<PathBuf, Reason> {
+    let file = path.relative_file();
+    let name = path.segments().next_back().unwrap_or_default();
+    if base_name(name).is_some() {
+        return Err(Reason::ReservedName);
+    }
+    if key.is_empty() {
+        return Ok(file);
+    }
+    let (stem, extension) = name.rsplit_once('.').unwrap_or((name, ""));
+    let key = utf8_percent_encode(key, ESCAPED);
+    let name = format!("{stem}.{MARK}.{key}.{extension}");
+    let file = file.with_file_name(&name);
+    let whole = root.as_os_str().len() + 1 + file.as_os_str().len();
+    let is_too_long = name.len() + TEMPORARY_SUFFIX_BYTES > MAX_NAME_BYTES
+        || whole + TEMPORARY_SUFFIX_BYTES > MAX_PATH_BYTES;
+    if is_too_long { Err(Reason::TemporaryPathTooLong) } else { Ok(file) }
+}
+
+/// Returns the name of the page of a variant's file; nothing for a file that is none.
+pub(crate) fn base_name(name: &str) -> Option<String> {
+    let (stem, rest) = name.split_once(&format!(".{MARK}."))?;
+    let extension = rest.rsplit_once('.').map_or("", |(_, extension)| extension);
+    Some(format!("{stem}.{extension}"))
+}
+
+/// Tells whether a cache file is that of a variant.
+pub(crate) fn is_variant(file: &Path) -> bool {
+    file.file_name().and_then(|name| name.to_str()).is_some_and(|name| base_name(name).is_some())
+}
+
+/// Returns the handle that stands for all variants of the page with this file, of whatever extension.
+pub(crate) fn handle_of(file: &Path) -> PathBuf {
+    file.with_extension(MARK)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{base_name, file_of, handle_of, is_variant, key_of};
+    use crate::any::Sources;
+    use crate::cacheable::Reason;
+    use crate::config::{Cache, Config};
+    use proptest::prelude::*;
+    use std::path::Path;
+    use tympan_web::cache_path::CanonicalPath;
+
+    fn cache(lists: &str) -> Cache {
+        let text = format!("/farms {{ /f {{ /renders {{ }} /cache {{ {lists} }} }} }}");
+        let loaded = Config::parse(text.as_bytes(), Path::new("test.any"), &Sources::default());
+        loaded.config.farms[0].cache.clone().unwrap()
+    }
+
+    const BOTH: &str = "/ignoreUrlParams { /0 { /glob \"utm_*\" /type \"allow\" } }
+        /x-cacheKeyParams { /0 { /glob \"page\" /type \"allow\" } /1 { /glob \"s?rt\" /type \"allow\" } }";
+
+    #[test]
+    fn keys_hold_what_makes_a_page_another_one() {
+        let both = cache(BOTH);
+        for (query, expected) in [
+            ("", Ok("")),
+            ("utm_source=x", Ok("")),
+            ("page=2", Ok("page=2")),
+            ("sort=a&utm_source=x&page=2&&", Ok("page=2&sort=a")),
+            ("page=2&page=1", Ok("page=2&page=1")),
+            ("p%61ge=2", Ok("p%61ge=2")),
+            ("page", Ok("page")),
+            ("page=2;other=1", Err(Reason::Query)),
+            ("page=2&utm", Err(Reason::Query)),
+        ] {
+            assert_eq!(key_of(&both, Some(query)).as_deref(), expected.as_deref(), "{query}");
+        }
+        assert_eq!(key_of(&both, None).as_deref(), Ok(""));
+        assert_eq!(key_of(&cache(""), Some("")).as_deref(), Err(&Reason::Query));
+        let keys = cache("/x-cacheKeyParams { /0 { /glob \"page\" /type \"allow\" } }");
+        assert_eq!(key_of(&keys, Some("page=1")).as_deref(), Ok("page=1"));
+        assert_eq!(key_of(&keys, Some("utm_x=1")).as_deref(), Err(&Reason::Query));
+    }
+
+    #[test]
+    fn variants_have_names_of_their_own() {
+        let file = |path: &str, key: &str| {
+            let path = CanonicalPath::parse(path).unwrap();
+            file_of(&path, key, Path::new("/root")).map(|file| file.to_str().unwrap().to_owned())
+        };
+        for (path, key, expected) in [
+            ("/a/list.html", "", "a/list.html"),
+            ("/a/list.html", "page=2&sort=a", "a/list.q~.page=2&sort=a.html"),
+            ("/a/list.print.html", "page=2", "a/list.print.q~.page=2.html"),
+            ("/list.html", "page=../x%2F.q~.y", "list.q~.page=%2E%2E%2Fx%252F%2Eq%7E%2Ey.html"),
+        ] {
+            assert_eq!(file(path, key).as_deref(), Ok(expected));
+            let name = expected.rsplit('/').next().unwrap();
+            let base = path.rsplit('/').next().unwrap();
+            assert_eq!(base_name(name).as_deref(), (!key.is_empty()).then_some(base));
+            assert_eq!(is_variant(Path::new(expected)), !key.is_empty());
+        }
+        assert_eq!(file("/a/list.q~.page=2.html", ""), Err(Reason::ReservedName));
+        assert_eq!(file("/a/list.html", &"x".repeat(240)), Err(Reason::TemporaryPathTooLong));
+        let handle = handle_of(Path::new("a/list.print.html"));
+        assert_eq!(handle.to_str(), Some("a/list.print.q~"));
+    }
+
+    proptest! {
+        /// Different parameters never share a file, and no file lies elsewhere.
+        #[test]
+        fn no_two_keys_share_a_file(one in "[a-z0-9=&%./~;+?é-]{0,12}", two in "[a-z0-9=&%./~;+?é-]{0,12}") {
+            let path = CanonicalPath::parse("/content/list.html").unwrap();
+            let file = |key: &str| file_of(&path, key, Path::new("/root")).unwrap();
+            prop_assert_eq!(one == two, file(&one) == file(&two));
+            let kept = file(&one);
+            prop_assert_eq!(kept.parent(), Some(Path::new("content")));
+            prop_assert_eq!(is_variant(&kept), !one.is_empty());
+        }
+    }
+}
