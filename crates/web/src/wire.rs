@@ -7,6 +7,7 @@
 //! * TLS takes bytes only when everything that it took before is on its way, so that a client that reads nothing costs
 //!   one buffer of [`HELD_BYTES`].
 
+use std::cell::RefCell;
 use std::fs::File;
 use std::io::{Error, ErrorKind, IoSlice, Read, Result, Write};
 use std::net::Shutdown;
@@ -23,6 +24,11 @@ use tokio_rustls::server::TlsStream;
 const MOST_ROUNDS: usize = 16;
 /// What TLS encrypts before it is sent, at most.
 const HELD_BYTES: usize = 64 * 1024;
+
+thread_local! {
+    /// What is read of a file to be encrypted: a buffer of its own for each part would be cleared each time.
+    static PART: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
 
 /// A connection's socket, with or without TLS.
 #[derive(Debug)]
@@ -182,12 +188,15 @@ impl Wire {
             Kind::Tls(stream) => {
                 // Nothing is read that could not be taken.
                 drain(stream, sent)?;
-                let mut part = vec![0; count.min(HELD_BYTES)];
-                let length = file.read_at(&mut part, offset)?;
-                if length == 0 {
-                    return Ok(0);
-                }
-                self.send(part.get(..length).unwrap_or_default(), &[], sent)
+                PART.with_borrow_mut(|part| {
+                    part.resize(HELD_BYTES, 0);
+                    let part = part.get_mut(..count.min(HELD_BYTES)).unwrap_or_default();
+                    let length = file.read_at(part, offset)?;
+                    if length == 0 {
+                        return Ok(0);
+                    }
+                    self.send(part.get(..length).unwrap_or_default(), &[], sent)
+                })
             }
         }
     }

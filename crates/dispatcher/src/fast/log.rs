@@ -28,6 +28,8 @@ pub(super) struct Logs {
     /// The same for a warning.
     warning_prefix: String,
     request: String,
+    /// When the first line that waits was noted, on the worker's clock.
+    since_ms: u64,
 }
 
 /// An answer that was given.
@@ -40,15 +42,18 @@ pub(super) struct Given<'a> {
 }
 
 impl Logs {
-    /// Notes an answer.
+    /// Notes an answer that was given at a time, on the dispatcher's clock and the worker's.
     pub(super) fn note(
         &mut self,
         runtime: &Runtime,
-        now: SystemTime,
+        (now, now_ms): (SystemTime, u64),
         (connection, plain): (&Connection, &Plain<'_>),
         given: Given<'_>,
     ) {
         self.set_time(now);
+        if !self.has_text() {
+            self.since_ms = now_ms;
+        }
         if runtime.access_log.is_some() {
             self.request.clear();
             self.request.push_str(if plain.key.kind.is_head() { "HEAD " } else { "GET " });
@@ -90,6 +95,11 @@ impl Logs {
     /// Tells whether something waits to be handed on.
     pub(super) fn has_text(&self) -> bool {
         !self.access.is_empty() || !self.own.is_empty()
+    }
+
+    /// Returns for how many milliseconds something waits; none if nothing does.
+    pub(super) fn wait_since(&self, now_ms: u64) -> u64 {
+        if self.has_text() { now_ms.saturating_sub(self.since_ms) } else { 0 }
     }
 
     /// Hands everything on to the writers.

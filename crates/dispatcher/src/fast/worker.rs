@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use http::HeaderMap;
 use rustix::event::{Timespec, epoll};
@@ -24,8 +24,8 @@ const BUFFER_BYTES: usize = 16 * 1024;
 const BATCH: usize = 256;
 /// The event that tells of orders.
 const WAKE: u64 = u64::MAX;
-/// Log lines wait for each other this long at most.
-const LOG_PAUSE_MS: i64 = 20;
+/// Log lines wait for each other this long at most, as handing some on wakes another thread.
+const LOG_PAUSE_MS: u64 = 20;
 /// Timers are this coarse.
 const TICK_MS: u64 = 1000;
 /// What is read of one client before the others have their turn, in buffers.
@@ -112,8 +112,7 @@ impl Worker {
                     self.serve(slot, flags, &batch);
                 }
             }
-            // A busy lane hands many lines on at once.
-            if self.logs.has_text() && events.len() <= 2 {
+            if self.logs.wait_since(batch.now_ms) >= LOG_PAUSE_MS {
                 self.logs.hand_on(&batch.inner.runtime);
             }
             if is_stopped {
@@ -129,7 +128,9 @@ impl Worker {
 
     fn timeout(&self) -> Option<Timespec> {
         if self.logs.has_text() {
-            return Some(Timespec { tv_sec: 0, tv_nsec: LOG_PAUSE_MS * 1_000_000 });
+            let left = LOG_PAUSE_MS.saturating_sub(self.logs.wait_since(self.now_ms()));
+            let left = Duration::from_millis(left.max(1));
+            return Some(Timespec { tv_sec: 0, tv_nsec: left.subsec_nanos().into() });
         }
         let has_connections = self.connections.len() > self.free.len();
         has_connections.then_some(Timespec { tv_sec: 1, tv_nsec: 0 })
@@ -428,7 +429,7 @@ impl Worker {
             }
         };
         let given = Given { ready: &ready, status, length };
-        self.logs.note(&inner.runtime, now, (connection, plain), given);
+        self.logs.note(&inner.runtime, (now, batch.now_ms), (connection, plain), given);
         inner.note_kept(&ready);
         inner.metrics.count(Counter::LaneHits);
         if closes {
