@@ -51,6 +51,11 @@ pub trait BlobStore: Send + Sync + std::fmt::Debug {
     /// If the store cannot tell, or the stored file is damaged: never "nothing" in place of an error.
     fn open(&self, id: &BlobId) -> Result<Option<BlobContent>>;
 
+    /// Returns a blob that is in memory; nothing if it would have to be read. Never waits.
+    fn find_at_hand(&self, _id: &BlobId) -> Option<Bytes> {
+        None
+    }
+
     /// Tells whether this store holds the blob.
     ///
     /// # Errors

@@ -334,6 +334,10 @@ impl ReadBlobs for Composite {
         Ok(notes)
     }
 
+    fn is_remote(&self) -> bool {
+        self.delegates.iter().any(|one| one.reader().is_remote())
+    }
+
     fn least_bytes(&self) -> u64 {
         self.delegates.iter().map(|one| one.reader().least_bytes()).min().unwrap_or(0)
     }
@@ -405,6 +409,12 @@ impl WriteBlobs for Composite {
         check_note_name(name)?;
         self.first_writable()?;
         self.in_all_writable(|place| place.write_note(name, bytes).map(|()| true)).map(|_| ())
+    }
+
+    fn create_note(&self, name: &str, bytes: &[u8]) -> Result<bool> {
+        check_note_name(name)?;
+        let (_, delegate, place) = self.first_writable()?;
+        place.create_note(name, bytes).map_err(|error| delegate.failed(error))
     }
 
     fn delete_note(&self, name: &str) -> Result<bool> {

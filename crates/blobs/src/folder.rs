@@ -207,6 +207,15 @@ impl Folder {
         Ok(true)
     }
 
+    /// Writes a note that has no name yet.
+    fn unnamed_note(&self, name: &str, bytes: &[u8]) -> Result<NamedTempFile> {
+        check_note_name(name)?;
+        let mut file = self.temporary_file()?;
+        file.write_all(bytes).map_err(disk("write", file.path()))?;
+        file.as_file().sync_data().map_err(disk("sync", file.path()))?;
+        Ok(file)
+    }
+
     fn remove(&self, path: &Path) -> Result<bool> {
         match fs::remove_file(path) {
             Ok(()) => Ok(true),
@@ -352,13 +361,20 @@ impl WriteBlobs for Folder {
     }
 
     fn write_note(&self, name: &str, bytes: &[u8]) -> Result<()> {
-        check_note_name(name)?;
-        let mut file = self.temporary_file()?;
-        file.write_all(bytes).map_err(disk("write", file.path()))?;
-        file.as_file().sync_data().map_err(disk("sync", file.path()))?;
+        let file = self.unnamed_note(name, bytes)?;
         let path = self.dir.join(name);
         file.persist(&path).map_err(|failed| disk("rename to", &path)(failed.error))?;
         self.sync_folder(&self.dir)
+    }
+
+    fn create_note(&self, name: &str, bytes: &[u8]) -> Result<bool> {
+        let file = self.unnamed_note(name, bytes)?;
+        let path = self.dir.join(name);
+        match file.persist_noclobber(&path) {
+            Ok(_) => self.sync_folder(&self.dir).map(|()| true),
+            Err(failed) if failed.error.kind() == ErrorKind::AlreadyExists => Ok(false),
+            Err(failed) => Err(disk("rename to", &path)(failed.error)),
+        }
     }
 
     fn delete_note(&self, name: &str) -> Result<bool> {

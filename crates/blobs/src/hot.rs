@@ -96,6 +96,10 @@ impl BlobStore for HotBlobs {
         Ok(Some(BlobContent::Bytes(bytes)))
     }
 
+    fn find_at_hand(&self, id: &BlobId) -> Option<Bytes> {
+        self.cache.get(id)
+    }
+
     fn contains(&self, id: &BlobId) -> Result<bool> {
         self.store.contains(id)
     }
@@ -145,7 +149,9 @@ mod tests {
             store.1.load(Ordering::SeqCst) - before
         };
         let picture = hot.put(&mut &[1; 100_000][..]).unwrap();
+        assert!(hot.find_at_hand(&picture).is_none());
         assert_eq!([opened(&picture), opened(&picture), opened(&picture)], [1, 0, 0]);
+        assert_eq!(hot.find_at_hand(&picture).unwrap(), [1; 100_000][..]);
         // A film is read from the disk each time.
         let film = hot.put(&mut &vec![2; 300_000][..]).unwrap();
         assert_eq!([opened(&film), opened(&film)], [1, 1]);

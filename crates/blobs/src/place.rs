@@ -134,6 +134,12 @@ pub trait WriteBlobs: ReadBlobs {
     /// [`Error::NoteName`]; if the place fails.
     fn write_note(&self, name: &str, bytes: &[u8]) -> Result<()>;
 
+    /// Writes a note unless there is one of this name; `false` if there is. Of all who try at the same time, one succeeds.
+    ///
+    /// # Errors
+    /// As [`WriteBlobs::write_note`]; the note may be there then.
+    fn create_note(&self, name: &str, bytes: &[u8]) -> Result<bool>;
+
     /// Removes a note; `false` if there is none of this name.
     ///
     /// # Errors

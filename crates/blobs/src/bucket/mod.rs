@@ -384,6 +384,12 @@ impl WriteBlobs for Bucket {
         self.wait(async move { remote.write_note(&name, bytes).await })
     }
 
+    fn create_note(&self, name: &str, bytes: &[u8]) -> Result<bool> {
+        check_note_name(name)?;
+        let (remote, name, bytes) = (self.remote.clone(), name.to_owned(), bytes.to_vec());
+        self.wait(async move { remote.create_note(&name, bytes).await })
+    }
+
     fn delete_note(&self, name: &str) -> Result<bool> {
         check_note_name(name)?;
         let (remote, name) = (self.remote.clone(), name.to_owned());

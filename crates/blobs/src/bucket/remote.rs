@@ -401,6 +401,16 @@ impl Remote {
         put.map(drop).map_err(|error| self.failed("write a note to", error))
     }
 
+    /// Writes a note unless there is one of this name. `false` may also mean that it was written and the answer got lost.
+    pub(super) async fn create_note(&self, name: &str, bytes: Vec<u8>) -> Result<bool> {
+        let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
+        match self.store.put_opts(&self.note_key(name), bytes.into(), options).await {
+            Ok(_) => Ok(true),
+            Err(Failure::AlreadyExists { .. }) => Ok(false),
+            Err(error) => Err(self.failed("write a note to", error)),
+        }
+    }
+
     pub(super) async fn read_note(&self, name: &str) -> Result<Option<Bytes>> {
         let failed = |error| self.failed("read a note from", error);
         match self.store.get(&self.note_key(name)).await {

@@ -4,6 +4,7 @@
 //! home notes where it is; found elsewhere, it takes a new name. A copy that is made with the whole machine looks the
 //! same in every respect: it is found out by the turn of its last marks, which both sides remember.
 
+use std::fmt;
 use std::fs;
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::MetadataExt;
@@ -13,7 +14,7 @@ use std::time::UNIX_EPOCH;
 use serde::{Deserialize, Serialize};
 
 use super::marks;
-use crate::{Error, Result, WriteBlobs};
+use crate::{Error, ReadBlobs, Result};
 
 /// The name of a home among those who share blobs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,7 +24,15 @@ pub struct Identity {
     /// Whether it was found or made.
     pub kinship: Kinship,
     file: PathBuf,
-    turns: Vec<String>,
+    turns: Vec<Turn>,
+}
+
+/// A turn that may be the last one in a place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Turn {
+    turn: String,
+    /// The place as it names itself; empty if that was not noted.
+    place: String,
 }
 
 /// What a home was found to be.
@@ -54,8 +63,6 @@ struct Note {
 
 const ID_FILE: &str = "blobs.id";
 const TURN_FILE: &str = "blobs.turn";
-/// Turns that a home remembers: places of a composite may have failed at some of them.
-const MAX_TURNS: usize = 16;
 
 impl Identity {
     /// Reads the name of a home, or makes one from `fresh`: letters and digits that were never used before. `machine` is
@@ -70,7 +77,7 @@ impl Identity {
             Some(Note { id, at }) if at == whereabouts(&file, machine)? => {
                 let turns = read(&home.join(TURN_FILE))?.unwrap_or_default();
                 let turns = String::from_utf8_lossy(&turns);
-                let turns = turns.split_whitespace().map(str::to_owned).collect();
+                let turns = turns.lines().filter_map(Turn::parse).collect();
                 return Ok(Self { id, kinship: Kinship::Known, file, turns });
             }
             Some(_) => Kinship::Copy,
@@ -87,12 +94,15 @@ impl Identity {
     /// If the place fails, or the files cannot be written.
     pub fn begin_turn(
         &mut self,
-        place: &dyn WriteBlobs,
+        place: &dyn ReadBlobs,
         (machine, fresh): (&str, &str),
         turn: &str,
     ) -> Result<()> {
-        let last = marks::last(place, &self.id)?.map(|marked| marked.turn);
-        if last.as_ref().is_some_and(|last| !self.turns.contains(last)) {
+        let mut last = marks::last(place, &self.id)?.map(|marked| marked.turn);
+        // Known for any place: one that was moved names itself in another way.
+        let is_known = |last: &String| self.turns.iter().any(|known| known.turn == *last);
+        if last.as_ref().is_some_and(|last| !is_known(last)) {
+            last = None;
             mint(&self.file, machine, fresh)?;
             *self = Self {
                 id: fresh.to_owned(),
@@ -101,14 +111,41 @@ impl Identity {
                 turns: Vec::new(),
             };
         }
-        // The former ones count, too: this process may die before the place has the new one.
+        // The one that the place has counts, too: this process may die before the place has the new one. No other can
+        // come up there any more, however many marks failed.
+        let name = format!("{place:?}");
         let mut turns = self.turns.clone();
-        turns.push(turn.to_owned());
-        turns.drain(..turns.len().saturating_sub(MAX_TURNS));
-        write(&self.file.with_file_name(TURN_FILE), turns.join("\n").as_bytes())?;
+        turns.retain(|known| known.place != name);
+        let of_place = last.into_iter().chain([turn.to_owned()]);
+        turns.extend(of_place.map(|turn| Turn { turn, place: name.clone() }));
+        let text: String = turns.iter().map(|known| format!("{known}\n")).collect();
+        write(&self.file.with_file_name(TURN_FILE), text.as_bytes())?;
         self.turns = turns;
         Ok(())
     }
+}
+
+impl Turn {
+    fn parse(line: &str) -> Option<Self> {
+        let (turn, place) = line.split_once(' ').unwrap_or((line, ""));
+        (!turn.is_empty()).then(|| Self { turn: turn.to_owned(), place: place.to_owned() })
+    }
+}
+
+impl fmt::Display for Turn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.turn, self.place)
+    }
+}
+
+/// Returns the name that a home has among those who share its blobs, without a look at whether it is a copy; nothing if
+/// it has none. For those who look at the home of somebody else.
+///
+/// # Errors
+/// If the file is there and cannot be read.
+pub fn name_of(home: &Path) -> Result<Option<String>> {
+    let text = read(&home.join(ID_FILE))?;
+    Ok(text.and_then(|text| serde_json::from_slice::<Note>(&text).ok()).map(|note| note.id))
 }
 
 /// Makes a name. The file stays the same one from then on: it is what tells copies apart.

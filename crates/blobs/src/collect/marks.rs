@@ -10,7 +10,7 @@ use tympan_store::BlobId;
 
 use super::member::{Member, malformed, read_note, write_json};
 use super::sorter::{Sorter, micros_of, time_of};
-use crate::{Error, Result, WriteBlobs};
+use crate::{Error, ReadBlobs, Result, WriteBlobs};
 
 const MARKS: &str = "marks-";
 /// Ids in a part: 2.5 MiB.
@@ -130,7 +130,7 @@ impl<'a> Parts<'a> {
 }
 
 /// Returns what a repository marked last; nothing if it never did.
-pub(super) fn last(place: &dyn WriteBlobs, id: &str) -> Result<Option<Marked>> {
+pub(super) fn last(place: &dyn ReadBlobs, id: &str) -> Result<Option<Marked>> {
     Ok(read_head(place, id)?.map(|head| Marked {
         begun: time_of(head.begun),
         count: head.count,
@@ -138,7 +138,7 @@ pub(super) fn last(place: &dyn WriteBlobs, id: &str) -> Result<Option<Marked>> {
     }))
 }
 
-fn read_head(place: &dyn WriteBlobs, id: &str) -> Result<Option<Head>> {
+fn read_head(place: &dyn ReadBlobs, id: &str) -> Result<Option<Head>> {
     read_note(place, &format!("{MARKS}{id}"))
 }
 
@@ -149,7 +149,7 @@ fn read_head(place: &dyn WriteBlobs, id: &str) -> Result<Option<Head>> {
 /// # Errors
 /// [`Error::NoteMalformed`] for marks that are not what they should be; if the place fails.
 pub(super) fn read_into(
-    place: &dyn WriteBlobs,
+    place: &dyn ReadBlobs,
     id: &str,
     sorter: &mut Sorter,
 ) -> Result<Option<SystemTime>> {
@@ -169,7 +169,7 @@ pub(super) fn read_into(
 }
 
 /// Adds all ids; `false` if a part is not there.
-fn read_parts(place: &dyn WriteBlobs, id: &str, head: &Head, sorter: &mut Sorter) -> Result<bool> {
+fn read_parts(place: &dyn ReadBlobs, id: &str, head: &Head, sorter: &mut Sorter) -> Result<bool> {
     let mut hash = Sha256::new();
     let mut count = 0;
     let mut part = Vec::new();

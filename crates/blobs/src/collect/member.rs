@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::marks::{self, Marked};
 use super::sorter::{micros_of, time_of};
-use crate::{Error, Result, WriteBlobs};
+use crate::{Error, ReadBlobs, Result, WriteBlobs};
 
 const REPOSITORY: &str = "repository-";
 /// No note that is read whole is longer.
@@ -61,7 +61,7 @@ pub fn register(place: &dyn WriteBlobs, member: &Member, now: SystemTime) -> Res
 ///
 /// # Errors
 /// If the place fails, or holds a note that cannot be understood: nobody knows then what is needed.
-pub fn registered(place: &dyn WriteBlobs) -> Result<Vec<Registered>> {
+pub fn registered(place: &dyn ReadBlobs) -> Result<Vec<Registered>> {
     let mut members = Vec::new();
     for (note, _) in place.list_notes(REPOSITORY)? {
         // One that was removed a moment ago shares the place no more.
@@ -87,7 +87,7 @@ pub fn forget(place: &dyn WriteBlobs, id: &str) -> Result<bool> {
 
 /// Reads a small note.
 pub(super) fn read_note<T: DeserializeOwned>(
-    place: &dyn WriteBlobs,
+    place: &dyn ReadBlobs,
     name: &str,
 ) -> Result<Option<T>> {
     let Some(content) = place.open_note(name)? else {

@@ -7,7 +7,8 @@
 //! Why no order of marks and sweeps can lose a blob: a reference is new only after its blob was put or touched, and is
 //! committed within `grace` of that. A blob goes to the trash only if every registered repository began to mark more
 //! than `grace` after that time: so each mark saw the reference, if there still was one. The same counts again for what
-//! leaves the trash, by the time at which it came there. A repository without marks stops every sweep.
+//! leaves the trash, by the time at which it came there. A repository without marks stops every sweep. Sweeps of one place
+//! take turns, as a bucket cannot move an object in one step.
 //!
 //! Invariants
 //! * Nothing is removed that the marks of a registered repository name, or that is younger than the oldest marks less
@@ -25,12 +26,16 @@ mod identity;
 mod join;
 mod marks;
 mod member;
+mod shared;
 mod sorter;
 mod sweep;
+mod turn;
 
-pub use identity::{Identity, Kinship, Whereabouts};
+pub use identity::{Identity, Kinship, Whereabouts, name_of};
 pub use join::{Census, census, missing};
 pub use marks::{MarkWriter, Marked};
 pub use member::{Member, Registered, forget, register, registered};
+pub use shared::SharedBlobs;
 pub use sorter::{Sorted, Sorter};
 pub use sweep::{SweepMode, SweepOptions, Swept, Tally, sweep};
+pub use turn::Clock;

@@ -1,14 +1,17 @@
 //! Sweeping: what no repository marked goes to the trash, and out of it after a while.
 
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use super::join::Joined;
 use super::marks::read_into;
-use super::member::registered;
+use super::member::{Member, register, registered};
 use super::sorter::{Sorted, Sorter};
-use crate::{Error, Listed, Result, WriteBlobs};
+use super::turn::{Asked, Clock, Turn};
+use crate::{Error, Listed, ReadBlobs, Result, WriteBlobs};
 
 /// How a sweep works.
 #[derive(Debug, Clone)]
@@ -24,6 +27,14 @@ pub struct SweepOptions {
     pub mode: SweepMode,
     /// An existing folder for temporary files, of about 50 bytes for each blob.
     pub scratch: PathBuf,
+    /// Who sweeps, if no other process sweeps under this name: what it left unfinished is taken up at once then.
+    pub sweeper: Option<String>,
+    /// For how long a process that sweeps and says nothing more keeps others from it. Default 10 min.
+    pub turn: Duration,
+    /// What tells the time by which turns are kept.
+    pub clock: Clock,
+    /// Where repositories that only read the place leave their notes.
+    pub guests: Vec<Arc<dyn ReadBlobs>>,
 }
 
 impl SweepOptions {
@@ -31,7 +42,17 @@ impl SweepOptions {
     #[must_use]
     pub fn at(now: SystemTime, scratch: PathBuf) -> Self {
         let (grace, window) = (Duration::from_hours(24), Duration::from_hours(7 * 24));
-        Self { now, grace, window, mode: SweepMode::Remove, scratch }
+        Self {
+            now,
+            grace,
+            window,
+            mode: SweepMode::Remove,
+            scratch,
+            sweeper: None,
+            turn: Duration::from_mins(10),
+            clock: Clock::new(SystemTime::now),
+            guests: Vec::new(),
+        }
     }
 }
 
@@ -66,6 +87,8 @@ pub struct Swept {
     pub oldest: Option<(String, SystemTime)>,
     /// Whether it was stopped early.
     pub is_stopped: bool,
+    /// Somebody else sweeps the place, at most until then: nothing was done, or what was begun was left to them.
+    pub others_until: Option<SystemTime>,
 }
 
 /// A number of blobs, and their bytes.
@@ -85,8 +108,8 @@ impl Tally {
     }
 }
 
-/// Sweeps a place. `pace` is asked for each blob and may wait, or stop the sweep, which leaves nothing undone that
-/// matters.
+/// Sweeps a place, unless somebody else does. `pace` is asked for each blob and may wait, or stop the sweep, which leaves
+/// nothing undone that matters.
 ///
 /// # Errors
 /// If the place fails, cannot be listed, or holds notes that cannot be understood.
@@ -95,25 +118,46 @@ pub fn sweep(
     options: &SweepOptions,
     pace: &mut dyn FnMut() -> ControlFlow<()>,
 ) -> Result<Swept> {
+    if options.mode == SweepMode::DryRun {
+        return sweep_all(place, options, None, pace);
+    }
+    let mut turn = match Turn::take(place, options)? {
+        Asked::Mine(turn) => turn,
+        Asked::Others(until) => {
+            return Ok(Swept { others_until: Some(until), ..Swept::default() });
+        }
+    };
+    let swept = sweep_all(place, options, Some(&mut turn), pace);
+    let ended = turn.end();
+    let swept = swept?;
+    ended.map(|()| swept)
+}
+
+/// Sweeps within a turn, or only counts.
+fn sweep_all<'a>(
+    place: &'a dyn WriteBlobs,
+    options: &'a SweepOptions,
+    turn: Option<&'a mut Turn<'_>>,
+    pace: &mut dyn FnMut() -> ControlFlow<()>,
+) -> Result<Swept> {
     let mut swept = Swept::default();
     let mut sorter = Sorter::new(&options.scratch);
     let mut is_complete = true;
-    for member in registered(place)? {
-        let name = member.member.name;
-        match read_into(place, &member.member.id, &mut sorter)? {
+    for member in members(place, options)? {
+        match read_marks(place, options, &member.id, &mut sorter)? {
             Some(begun) if swept.oldest.as_ref().is_none_or(|(_, oldest)| begun < *oldest) => {
-                swept.oldest = Some((name, begun));
+                swept.oldest = Some((member.name, begun));
             }
             Some(_) => {}
             None => {
                 is_complete = false;
-                swept.waits_for.push(name);
+                swept.waits_for.push(member.name);
             }
         }
     }
     let oldest = swept.oldest.as_ref().map(|(_, oldest)| *oldest);
     let unused_since = oldest.filter(|_| is_complete).and_then(|at| at.checked_sub(options.grace));
-    let broom = Broom { place, options, unused_since };
+    let mut broom = Broom { place, options, unused_since, turn };
     // One list of what is needed serves for both: it is merged once, in order, beside each.
     let needed = Needed::of(sorter.finish()?, options)?;
     // The trash first: what goes there now is looked at by the next sweep.
@@ -124,6 +168,37 @@ pub fn sweep(
     let live = list(options, |visit| place.list(visit))?;
     let stopped = broom.sweep_live(live, needed.read()?, &mut swept, pace)?;
     Ok(Swept { is_stopped: stopped.is_break(), ..swept })
+}
+
+/// Returns who needs blobs of a place. Guests are noted in the place itself: if what they leave elsewhere is not to be
+/// seen one day, nothing goes.
+fn members(place: &dyn WriteBlobs, options: &SweepOptions) -> Result<Vec<Member>> {
+    let mut members = BTreeMap::new();
+    for guests in &options.guests {
+        for guest in registered(&**guests)? {
+            if options.mode == SweepMode::Remove {
+                register(place, &guest.member, options.now)?;
+            }
+            members.insert(guest.member.id.clone(), guest.member);
+        }
+    }
+    let own = registered(place)?.into_iter();
+    members.extend(own.map(|one| (one.member.id.clone(), one.member)));
+    Ok(members.into_values().collect())
+}
+
+/// Adds the marks of a repository, from wherever it leaves them, and returns when the newest were begun.
+fn read_marks(
+    place: &dyn WriteBlobs,
+    options: &SweepOptions,
+    id: &str,
+    sorter: &mut Sorter,
+) -> Result<Option<SystemTime>> {
+    let mut begun = read_into(place, id, sorter)?;
+    for guests in &options.guests {
+        begun = begun.max(read_into(&**guests, id, sorter)?);
+    }
+    Ok(begun)
 }
 
 /// Sorts what a place shows.
@@ -194,20 +269,27 @@ impl Needed {
 }
 
 /// What carries a sweep out.
-struct Broom<'a> {
+struct Broom<'a, 't> {
     place: &'a dyn WriteBlobs,
     options: &'a SweepOptions,
     /// What was put or touched before this, and is not marked, is garbage; nothing if that is not known.
     unused_since: Option<SystemTime>,
+    /// Without it, everything is only counted.
+    turn: Option<&'a mut Turn<'t>>,
 }
 
-impl Broom<'_> {
-    fn is_dry(&self) -> bool {
-        self.options.mode == SweepMode::DryRun
+impl Broom<'_, '_> {
+    /// Does something in the place, unless everything is only counted; nothing if the turn was lost.
+    fn act(
+        &mut self,
+        action: impl FnOnce(&dyn WriteBlobs) -> Result<bool>,
+    ) -> Result<Option<bool>> {
+        let Some(turn) = &mut self.turn else { return Ok(Some(true)) };
+        if turn.go_on()? { action(self.place).map(Some) } else { Ok(None) }
     }
 
     fn sweep_live(
-        &self,
+        &mut self,
         live: Sorted,
         needed: impl Iterator<Item = Result<[u8; 32]>>,
         swept: &mut Swept,
@@ -219,13 +301,11 @@ impl Broom<'_> {
             match garbage {
                 _ if is_needed => swept.live.add(&listed),
                 None => swept.young.add(&listed),
-                Some(since) => {
-                    if self.is_dry() || self.place.discard(&listed.id, since)? {
-                        swept.discarded.add(&listed);
-                    } else {
-                        swept.young.add(&listed);
-                    }
-                }
+                Some(since) => match self.act(|place| place.discard(&listed.id, since))? {
+                    Some(true) => swept.discarded.add(&listed),
+                    Some(false) => swept.young.add(&listed),
+                    None => return Ok(self.lose_turn(swept)),
+                },
             }
             if pace().is_break() {
                 return Ok(ControlFlow::Break(()));
@@ -235,7 +315,7 @@ impl Broom<'_> {
     }
 
     fn sweep_trash(
-        &self,
+        &mut self,
         trash: Sorted,
         needed: impl Iterator<Item = Result<[u8; 32]>>,
         swept: &mut Swept,
@@ -243,25 +323,28 @@ impl Broom<'_> {
     ) -> Result<ControlFlow<()>> {
         for joined in Joined::new(trash, needed) {
             let (listed, is_needed) = joined?;
-            let tally = if is_needed {
-                if !self.is_dry() {
-                    self.place.undelete(&listed.id)?;
-                }
-                &mut swept.restored
+            let (tally, done) = if is_needed {
+                (&mut swept.restored, self.act(|place| place.undelete(&listed.id))?)
             } else if self.is_outdated(&listed) {
-                if !self.is_dry() {
-                    self.place.purge(&listed.id)?;
-                }
-                &mut swept.purged
+                (&mut swept.purged, self.act(|place| place.purge(&listed.id))?)
             } else {
-                &mut swept.in_trash
+                (&mut swept.in_trash, Some(true))
             };
+            if done.is_none() {
+                return Ok(self.lose_turn(swept));
+            }
             tally.add(&listed);
             if pace().is_break() {
                 return Ok(ControlFlow::Break(()));
             }
         }
         Ok(ControlFlow::Continue(()))
+    }
+
+    /// Notes that somebody else sweeps, as this process stood still for too long.
+    fn lose_turn(&self, swept: &mut Swept) -> ControlFlow<()> {
+        swept.others_until = Some(self.options.clock.now() + self.options.turn);
+        ControlFlow::Break(())
     }
 
     /// Tells whether everybody began to mark long after a blob came to the trash, and the window is over.

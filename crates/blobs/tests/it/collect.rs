@@ -3,13 +3,15 @@
 use std::fs::File;
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
 use tympan_blobs::collect::{
-    Identity, Kinship, MarkWriter, Member, Sorter, SweepMode, SweepOptions, Swept, census, forget,
-    missing, register, registered, sweep,
+    Clock, Identity, Kinship, MarkWriter, Member, SharedBlobs, Sorter, SweepMode, SweepOptions,
+    Swept, census, forget, missing, register, registered, sweep,
 };
-use tympan_blobs::{BlobId, Error, Folder, ReadBlobs, WriteBlobs};
+use tympan_blobs::{BlobId, Error, Folder, FolderBlobs, ReadBlobs, WriteBlobs};
 
 const DAY: Duration = Duration::from_hours(24);
 
@@ -274,6 +276,216 @@ fn a_turn_that_was_not_finished_makes_no_stranger() {
             shared.mark(&member("one"), turn, &[]);
         }
     }
+}
+
+#[test]
+fn any_number_of_turns_that_fail_makes_no_stranger() {
+    let shared = Shared::new();
+    let home = shared.dir.path().join("home");
+    std::fs::create_dir(&home).unwrap();
+    let other = Folder::open(&shared.dir.path().join("other")).unwrap();
+    let begin = |turn: &str| {
+        let mut identity = Identity::open(&home, "machine", "one").unwrap();
+        identity.begin_turn(&shared.place, ("machine", "stranger"), turn).unwrap();
+        identity.begin_turn(&other, ("machine", "stranger"), turn).unwrap();
+        assert_eq!((identity.id.as_str(), turn), ("one", turn));
+    };
+    begin("t0");
+    shared.mark(&member("one"), "t0", &[]);
+    for failed in 1..100 {
+        begin(&format!("t{failed}"));
+    }
+    let turns = std::fs::read_to_string(home.join("blobs.turn")).unwrap();
+    assert!(turns.lines().count() <= 4, "{turns}");
+    shared.mark(&member("one"), "t99", &[]);
+    begin("t100");
+    // A place that was moved has another name, and the same marks.
+    let moved = shared.dir.path().join("moved");
+    std::fs::rename(shared.place.dir(), &moved).unwrap();
+    let mut identity = Identity::open(&home, "machine", "one").unwrap();
+    let moved = Folder::open(&moved).unwrap();
+    identity.begin_turn(&moved, ("machine", "stranger"), "t101").unwrap();
+    assert_eq!(identity.id, "one");
+}
+
+#[test]
+fn turns_of_the_former_format_are_known() {
+    let shared = Shared::new();
+    let home = shared.dir.path().join("home");
+    std::fs::create_dir(&home).unwrap();
+    Identity::open(&home, "machine", "one").unwrap();
+    std::fs::write(home.join("blobs.turn"), "t1\nt2\nt3").unwrap();
+    shared.mark(&member("one"), "t2", &[]);
+    let mut identity = Identity::open(&home, "machine", "never").unwrap();
+    identity.begin_turn(&shared.place, ("machine", "never"), "t4").unwrap();
+    assert_eq!(identity.id, "one");
+}
+
+#[test]
+fn who_stores_is_registered_before() {
+    let shared = Shared::new();
+    let place = Arc::new(Folder::open(shared.place.dir()).unwrap());
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&asked);
+    let joined = SharedBlobs::new(place, move || {
+        // The first time its name cannot be read.
+        match counted.fetch_add(1, Ordering::SeqCst) {
+            0 => Err(Error::NoteName { name: String::new() }),
+            _ => Ok(member("a")),
+        }
+    });
+    assert!(joined.contains(&BlobId::of(b"absent")).is_ok_and(|is_there| !is_there));
+    assert!(registered(&shared.place).unwrap().is_empty(), "who only looks needs nothing");
+    assert!(joined.put(&mut &bytes(1)[..]).is_err());
+    let mut count = 0;
+    let mut see = |_| {
+        count += 1;
+        ControlFlow::Continue(())
+    };
+    shared.place.list(&mut see).unwrap();
+    assert_eq!(count, 0, "nothing is stored by a stranger");
+    let id = joined.put(&mut &bytes(1)[..]).unwrap();
+    assert_eq!(registered(&shared.place).unwrap()[0].member, member("a"));
+    assert!(joined.touch(&id).unwrap());
+    assert_eq!(asked.load(Ordering::SeqCst), 2, "and is registered once");
+    // A blob of a repository that has not marked stays, whatever the others say.
+    shared.set_age(&shared.file(&id), 30);
+    shared.mark(&member("b"), "1", &[]);
+    assert_eq!(shared.sweep().waits_for, ["home a"]);
+}
+
+#[test]
+fn an_upload_for_later_does_not_wait_for_a_place_that_is_away() {
+    let shared = Shared::new();
+    let memory = shared.dir.path().join("registered");
+    let gone = shared.dir.path().join("gone");
+    let open = || {
+        let place = Arc::new(Folder::open(&gone).unwrap());
+        let asked = SharedBlobs::new(place, || Ok(member("a")));
+        asked.remembering(memory.clone())
+    };
+    open().put(&mut &bytes(1)[..]).unwrap();
+    forget(&Folder::open(&gone).unwrap(), "a").unwrap();
+    let joined = open();
+    joined.put(&mut &bytes(2)[..]).unwrap();
+    assert!(registered(&Folder::open(&gone).unwrap()).unwrap().is_empty(), "it was not asked");
+    joined.register().unwrap();
+    assert_eq!(registered(&Folder::open(&gone).unwrap()).unwrap().len(), 1);
+}
+
+#[test]
+fn one_sweeps_at_a_time() {
+    let shared = Shared::new();
+    let id = shared.put(1);
+    shared.set_age(&shared.file(&id), 3);
+    shared.mark(&member("a"), "1", &[]);
+    let minutes = Arc::new(AtomicUsize::new(0));
+    let (clock, begun) = (Arc::clone(&minutes), shared.now);
+    let clock = Clock::new(move || {
+        let minutes = u32::try_from(clock.load(Ordering::SeqCst)).unwrap();
+        begun + Duration::from_mins(1) * minutes
+    });
+    let options = |sweeper: Option<&str>| SweepOptions {
+        sweeper: sweeper.map(str::to_owned),
+        clock: clock.clone(),
+        ..shared.options()
+    };
+    let go_on = &mut || ControlFlow::Continue(());
+    // A process that dies in the middle leaves its turn.
+    shared.place.write_note("sweep-7", &turn_until(Some("a"), shared.now, 10)).unwrap();
+    for sweeper in [Some("b"), None] {
+        let swept = sweep(&shared.place, &options(sweeper), go_on).unwrap();
+        assert_eq!(swept.discarded.blobs, 0);
+        assert_eq!(swept.others_until, Some(micros(shared.now + Duration::from_mins(10))));
+    }
+    let dry = SweepOptions { mode: SweepMode::DryRun, ..options(None) };
+    assert_eq!(sweep(&shared.place, &dry, go_on).unwrap().discarded.blobs, 1);
+    // The clocks of machines differ.
+    minutes.store(14, Ordering::SeqCst);
+    assert!(sweep(&shared.place, &options(None), go_on).unwrap().others_until.is_some());
+    minutes.store(16, Ordering::SeqCst);
+    let swept = sweep(&shared.place, &options(None), go_on).unwrap();
+    assert_eq!((swept.discarded.blobs, swept.others_until), (1, None));
+    // Its own is taken up at once, and a turn that ended is free.
+    shared.place.write_note("sweep-9", &turn_until(Some("a"), shared.now, 100)).unwrap();
+    assert_eq!(sweep(&shared.place, &options(Some("a")), go_on).unwrap().others_until, None);
+    assert_eq!(sweep(&shared.place, &options(Some("b")), go_on).unwrap().others_until, None);
+    let notes = shared.place.list_notes("sweep-").unwrap();
+    assert_eq!(notes.iter().map(|(name, _)| name).collect::<Vec<_>>(), ["sweep-11"]);
+}
+
+#[test]
+fn who_lost_the_turn_moves_nothing_more() {
+    let shared = Shared::new();
+    let ids: Vec<BlobId> = (1..=4).map(|seed| shared.put(seed)).collect();
+    ids.iter().for_each(|id| shared.set_age(&shared.file(id), 3));
+    shared.mark(&member("a"), "1", &[]);
+    let minutes = Arc::new(AtomicUsize::new(0));
+    let (clock, begun) = (Arc::clone(&minutes), shared.now);
+    let clock = Clock::new(move || {
+        begun + Duration::from_mins(1) * u32::try_from(clock.load(Ordering::SeqCst)).unwrap()
+    });
+    let options = SweepOptions { clock, ..shared.options() };
+    let mut moved = 0;
+    let swept = sweep(&shared.place, &options, &mut || {
+        moved += 1;
+        if moved == 2 {
+            // It stands still for an hour, and somebody else begins.
+            minutes.store(60, Ordering::SeqCst);
+            let others = turn_until(None, begun + Duration::from_hours(1), 10);
+            assert!(shared.place.create_note("sweep-2", &others).unwrap());
+        }
+        ControlFlow::Continue(())
+    });
+    let swept = swept.unwrap();
+    assert!(swept.is_stopped && swept.others_until.is_some());
+    assert_eq!((swept.discarded.blobs, census(&shared.place).unwrap().live.blobs), (2, 2));
+    assert!(shared.place.open_note("sweep-2").unwrap().is_some(), "the others go on");
+}
+
+/// Returns the note of a turn that ends so many minutes after a time.
+fn turn_until(sweeper: Option<&str>, begun: SystemTime, minutes: u64) -> Vec<u8> {
+    let until = begun + Duration::from_mins(minutes);
+    let until = until.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_micros();
+    let sweeper = sweeper.map_or_else(|| "null".to_owned(), |name| format!("{name:?}"));
+    format!("{{\"sweeper\":{sweeper},\"until\":{until}}}").into_bytes()
+}
+
+/// Returns a time as notes hold it.
+fn micros(at: SystemTime) -> SystemTime {
+    let since = at.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_micros();
+    SystemTime::UNIX_EPOCH + Duration::from_micros(u64::try_from(since).unwrap())
+}
+
+#[test]
+fn what_a_guest_marks_elsewhere_stays() {
+    let shared = Shared::new();
+    let ids: Vec<BlobId> = (1..=3).map(|seed| shared.put(seed)).collect();
+    ids.iter().for_each(|id| shared.set_age(&shared.file(id), 3));
+    shared.mark(&member("owner"), "1", &ids[..1]);
+    let folder = shared.dir.path().join("guests");
+    let notes = Folder::open(&folder).unwrap();
+    register(&notes, &member("guest"), shared.now).unwrap();
+    let options =
+        SweepOptions { guests: vec![Arc::new(FolderBlobs::new(&folder))], ..shared.options() };
+    let go_on = &mut || ControlFlow::Continue(());
+    let waiting = sweep(&shared.place, &options, go_on).unwrap();
+    assert_eq!((waiting.waits_for, waiting.discarded.blobs), (vec!["home guest".to_owned()], 0));
+    let mut marks = MarkWriter::begin(shared.now, shared.dir.path());
+    marks.add(&ids[1]).unwrap();
+    marks.publish(&notes, &member("guest"), "1").unwrap();
+    let swept = sweep(&shared.place, &options, go_on).unwrap();
+    assert_eq!((swept.live.blobs, swept.discarded.blobs), (2, 1));
+    // What the guest says cannot be seen: its disk is not mounted, or nobody looks there any more.
+    std::fs::remove_dir_all(&folder).unwrap();
+    shared.set_age(&shared.file(&ids[1]), 3);
+    for options in [&options, &shared.options()] {
+        let waiting = sweep(&shared.place, options, go_on).unwrap();
+        assert_eq!(waiting.waits_for, ["home guest"]);
+        assert_eq!(waiting.discarded.blobs, 0);
+    }
+    assert!(forget(&shared.place, "guest").unwrap());
+    assert_eq!(shared.sweep().discarded.blobs, 1);
 }
 
 /// As many blobs as `TYMPAN_BLOBS` says: how much memory the process has used is read from outside.
