@@ -17,7 +17,7 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
@@ -27,6 +27,9 @@ use crate::{Error, Result};
 const QUEUE: usize = 16 * 1024;
 const BUFFER_BYTES: usize = 64 * 1024;
 const FLUSH_AFTER: Duration = Duration::from_secs(1);
+/// After it has written all there was, the writer lets lines gather for so long: to wake it costs a request more than to
+/// make a line, and a busy server would do it for each.
+const GATHER: Duration = Duration::from_millis(5);
 
 /// A new file for each day, in UTC, and perhaps more of them on a day of many requests.
 #[derive(Debug, Clone, Copy)]
@@ -202,21 +205,31 @@ struct Writer {
 
 impl Writer {
     fn run<L: Display>(mut self, queue: &Receiver<Order<L>>) {
-        let mut has_text = false;
+        let (mut has_text, mut gathers) = (false, false);
         loop {
-            let order = match queue.recv_timeout(FLUSH_AFTER) {
+            let order = match queue.try_recv() {
                 Ok(order) => order,
-                Err(RecvTimeoutError::Timeout) if has_text => {
-                    self.try_to(|file| file.flush());
-                    has_text = false;
+                Err(TryRecvError::Disconnected) => break,
+                Err(TryRecvError::Empty) if gathers => {
+                    std::thread::sleep(GATHER);
+                    gathers = false;
                     continue;
                 }
-                Err(RecvTimeoutError::Timeout) => match queue.recv() {
+                Err(TryRecvError::Empty) => match queue.recv_timeout(FLUSH_AFTER) {
                     Ok(order) => order,
-                    Err(_closed) => break,
+                    Err(RecvTimeoutError::Timeout) if has_text => {
+                        self.try_to(|file| file.flush());
+                        has_text = false;
+                        continue;
+                    }
+                    Err(RecvTimeoutError::Timeout) => match queue.recv() {
+                        Ok(order) => order,
+                        Err(_closed) => break,
+                    },
+                    Err(RecvTimeoutError::Disconnected) => break,
                 },
-                Err(RecvTimeoutError::Disconnected) => break,
             };
+            gathers = matches!(order, Order::Line(_) | Order::Text(_));
             match order {
                 Order::Line(line) => {
                     self.rotate();
