@@ -27,6 +27,7 @@ mod meter;
 pub mod network;
 mod pace;
 pub mod proxy_protocol;
+mod quiet;
 pub mod rate;
 pub mod read_body;
 pub mod request_log;

@@ -42,6 +42,7 @@ use crate::linger::{Expected, Linger};
 use crate::meter::{Closed, Meter};
 use crate::network::{Network, any_contains};
 use crate::proxy_protocol;
+use crate::quiet::{self, Next};
 use crate::stall::WriteStall;
 use crate::tls::{HTTP_2, Handshake, Tls};
 use crate::wire::{Socket, Wire};
@@ -476,7 +477,8 @@ where
             },
         };
         match &self.front.tls {
-            None => self.speak_http1(Wire::clear(stream), watcher, None).await,
+            None if self.front.lane.is_none() => self.take_requests(stream, watcher).await,
+            None => Box::pin(self.speak_http1(Wire::clear(stream), watcher, None)).await,
             Some(tls) => {
                 let handshake = tls.acceptor().accept(Socket::Runtime(stream));
                 let stream = tokio::time::timeout(patience, handshake).await??;
@@ -526,6 +528,42 @@ where
         Ok(outcome?)
     }
 
+    /// Lets the service answer one request after another, and holds nothing but the socket between them.
+    async fn take_requests(self, stream: TcpStream, watcher: Watcher) -> Result<(), BoxError> {
+        let Self { peer, front, service, permit: _until_the_end, mut ending } = self;
+        let asked = Arc::new(Asked::new(peer, None, front));
+        let limits = &asked.front.limits;
+        let (mut stream, mut unread) = (WriteStall::new(stream, limits.stall_timeout), Vec::new());
+        loop {
+            let next = quiet::next(&mut stream, &mut unread, limits.header_bytes);
+            let next = tokio::select! {
+                biased;
+                next = tokio::time::timeout(limits.header_timeout, next) => next??,
+                () = end_of(&mut ending) => Next::End,
+            };
+            let next = if unread.is_empty() || next != Next::End { next } else { Next::Other };
+            let service = answering(Arc::clone(&asked), service.clone());
+            // What hyper holds is held elsewhere than by the task, which lives as long as the connection.
+            match next {
+                Next::End => return Ok(stream.shutdown().await?),
+                Next::Request(length) => {
+                    let lingering = Linger::new(stream, asked.expected.clone());
+                    let one = OneRequest::first(lingering, std::mem::take(&mut unread), length);
+                    match Box::pin(answer_one(limits, one, service, &ending)).await? {
+                        Some(left) => (stream, unread) = left,
+                        None => return Ok(()),
+                    }
+                }
+                Next::Other => {
+                    let stream = Linger::new(stream, asked.expected.clone());
+                    let all = TokioIo::new(OneRequest::all(stream, unread));
+                    let connection = http1_builder(limits).serve_connection(all, service);
+                    return Ok(Box::pin(watcher.watch(connection)).await?);
+                }
+            }
+        }
+    }
+
     /// Lets the lane serve, and the service each request that is not for the lane.
     async fn take_turns(
         self,
@@ -563,14 +601,11 @@ where
                 let all = TokioIo::new(OneRequest::all(stream, handed.unread));
                 return Ok(watcher.watch(builder.serve_connection(all, service)).await?);
             };
-            let one = TokioIo::new(OneRequest::first(stream, handed.unread, length));
-            let served = builder.serve_connection(one, service).without_shutdown().await?;
-            let mut one = served.io.into_inner();
-            if !one.is_over() || *ending.borrow() {
-                return Ok(one.shutdown().await?);
+            let one = OneRequest::first(stream, handed.unread, length);
+            match answer_one(&limits, one, service, &ending).await? {
+                Some((stream, unread)) => current = (stream.into_inner(), unread),
+                None => return Ok(()),
             }
-            let (stream, unread) = one.into_parts();
-            current = (stream.into_inner().into_inner(), unread);
         }
     }
 
@@ -619,6 +654,37 @@ where
         drop(permit);
         outcome
     }
+}
+
+/// Waits until connections are to end.
+async fn end_of(ending: &mut watch::Receiver<bool>) {
+    // Without a sender nobody serves any more.
+    ending.wait_for(|is_ending| *is_ending).await.ok();
+}
+
+/// Lets hyper answer one request. Gives the connection back, with what was read of it beyond, if the client may send
+/// another one; it is ended otherwise.
+async fn answer_one<T, S, B>(
+    limits: &Limits,
+    one: OneRequest<Linger<T>>,
+    service: S,
+    ending: &watch::Receiver<bool>,
+) -> Result<Option<(T, Vec<u8>)>, BoxError>
+where
+    T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    S: hyper::service::HttpService<Incoming, ResBody = B>,
+    S::Error: Into<BoxError>,
+    B: Body + 'static,
+    B::Error: Into<BoxError>,
+{
+    let connection = http1_builder(limits).serve_connection(TokioIo::new(one), service);
+    let mut one = connection.without_shutdown().await?.io.into_inner();
+    if !one.is_over() || *ending.borrow() {
+        one.shutdown().await?;
+        return Ok(None);
+    }
+    let (stream, unread) = one.into_parts();
+    Ok(Some((stream.into_inner(), unread)))
 }
 
 fn http1_builder(limits: &Limits) -> http1::Builder {
