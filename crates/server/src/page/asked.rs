@@ -1,0 +1,134 @@
+//! What a request for content asks for, and what its user wishes besides.
+
+use http::request::Parts;
+use http::{HeaderMap, Method};
+use tympan_content::Viewer;
+use tympan_render::{Flex, Visitor};
+use tympan_web::listen::Peer;
+
+use super::query_value;
+use crate::Instance;
+use crate::failure::Result;
+use crate::login::Identity;
+
+/// What a request asks for, detached from its connection.
+#[derive(Clone)]
+pub(crate) struct Asked {
+    pub(super) viewer: Viewer,
+    pub(super) path: String,
+    pub(super) branch: Option<String>,
+    pub(super) query: String,
+    pub(super) headers: HeaderMap,
+    pub(super) is_edit: bool,
+    pub(super) method: &'static str,
+    /// The fields of a form, urlencoded.
+    pub(super) form: String,
+    pub(super) peer: Option<Peer>,
+    pub(super) user: Option<String>,
+}
+
+/// By which caches in front say that they fill in includes (ESI 1.0, section 6).
+const CAPABILITY: &str = "surrogate-capability";
+
+impl Asked {
+    /// Takes a request of somebody, as it is for visitors.
+    pub(crate) fn by(
+        identity: Option<&Identity>,
+        parts: &Parts,
+        instance: &Instance,
+    ) -> Result<Self> {
+        Ok(Self {
+            viewer: instance.viewer_of(identity)?,
+            is_edit: false,
+            branch: None,
+            query: parts.uri.query().unwrap_or_default().to_owned(),
+            headers: parts.headers.clone(),
+            method: if parts.method == Method::HEAD { "HEAD" } else { "GET" },
+            form: String::new(),
+            peer: parts.extensions.get::<Peer>().copied(),
+            user: identity.map(|identity| identity.user.clone()),
+            path: parts.uri.path().to_owned(),
+        })
+    }
+
+    pub(super) fn by_nobody(parts: &Parts, instance: &Instance) -> Result<Self> {
+        Self::by(None, parts, instance)
+    }
+
+    /// Returns the same request as one that sends a form.
+    pub(crate) fn posting(self, form: String) -> Self {
+        Self { method: "POST", form, ..self }
+    }
+
+    /// Returns the same request by somebody without a login.
+    pub(super) fn as_nobody(&self, instance: &Instance) -> Result<Self> {
+        Ok(Self { viewer: instance.viewer_of(None)?, user: None, ..self.clone() })
+    }
+
+    /// Tells whether who asks fills in includes.
+    pub(super) fn fills_includes(&self) -> bool {
+        self.header(CAPABILITY).split([',', '"', ' ']).any(|one| one == "SSI/1.0")
+    }
+
+    /// Returns a header's value.
+    pub(super) fn header(&self, name: &str) -> &str {
+        self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+    }
+
+    /// Returns the scheme that was asked by.
+    pub(super) fn scheme(&self) -> &'static str {
+        if self.peer.is_some_and(|peer| peer.is_tls) { "https" } else { "http" }
+    }
+
+    /// Returns what may tell visitors apart.
+    pub(super) fn visitor<'a>(&'a self, ip: &'a str) -> Visitor<'a> {
+        let default = if self.scheme() == "https" { 443 } else { 80 };
+        let host = self.header("host");
+        let port = host.rsplit_once(':').and_then(|(_, port)| port.parse().ok());
+        let languages = self.header("accept-language");
+        Visitor {
+            user: self.user.as_deref().unwrap_or_default(),
+            ip,
+            port: port.unwrap_or(default),
+            locale: languages.split([',', ';']).next().unwrap_or_default().trim(),
+            user_agent: self.header("user-agent"),
+        }
+    }
+
+    /// Tells what is asked of the fragment cache and of the times; nothing for anybody but administrators.
+    pub(super) fn wishes(&self, instance: &Instance) -> Result<Wishes> {
+        let query = Some(self.query.as_str());
+        let flex = query_value(query, "_flex").unwrap_or_default();
+        let is_profiled = query_value(query, "tympan-profile") == Some("1");
+        if (flex.is_empty() && !is_profiled) || self.user.is_none() {
+            return Ok(Wishes::default());
+        }
+        if !instance.is_administrator(&self.viewer)? {
+            return Ok(Wishes::default());
+        }
+        let word = flex.split([',', '+', ' ']).next().unwrap_or_default();
+        Ok(Wishes {
+            is_trusted: true,
+            is_profiled,
+            flex: match word {
+                "nocache" => Flex::Nocache,
+                "recompile" => Flex::Recompile,
+                _ => Flex::None,
+            },
+            clears: matches!(word, "purge" | "clearcache" | "clearvariations"),
+        })
+    }
+}
+
+/// What an administrator asks for besides a page.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Wishes {
+    /// Whether an administrator asks for something.
+    pub(super) is_trusted: bool,
+    /// Whether the times of all components are told.
+    pub(super) is_profiled: bool,
+    /// What is asked of the fragment cache.
+    pub(super) flex: Flex,
+    /// Whether everything that is kept is dropped.
+    pub(super) clears: bool,
+}

@@ -1,0 +1,117 @@
+//! Stored binaries over HTTP: whole, in part, or not at all if the client has them.
+
+use axum::body::Body as HttpBody;
+use axum::response::{IntoResponse, Response};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
+use tympan_content::{BlobContent, Repository};
+use tympan_render::Blob;
+use tympan_render::binary::{self, Conditions, Plan};
+use tympan_web::read_body::from_reader;
+
+use super::answer::set;
+use crate::failure::{Failure, Result};
+
+/// Sends a blob, or the part of it that was asked for.
+pub(crate) fn send_blob(
+    repository: &Repository,
+    blob: &Blob,
+    asked: &HeaderMap,
+    is_head: bool,
+) -> Result<Response> {
+    let text = |name| asked.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
+    let conditions = Conditions {
+        if_none_match: text(header::IF_NONE_MATCH),
+        if_modified_since: text(header::IF_MODIFIED_SINCE),
+        range: text(header::RANGE),
+        if_range: text(header::IF_RANGE),
+    };
+    let length = blob.id.length();
+    let plan = binary::plan(&conditions, length, &blob.etag, blob.last_modified);
+    let (status, start, count) = match plan {
+        Plan::Full => (StatusCode::OK, 0, length),
+        Plan::NotModified => (StatusCode::NOT_MODIFIED, 0, 0),
+        Plan::Partial { start, len } => (StatusCode::PARTIAL_CONTENT, start, len),
+        Plan::Unsatisfiable => (StatusCode::RANGE_NOT_SATISFIABLE, 0, 0),
+    };
+    let mut response = if is_head || count == 0 {
+        status.into_response()
+    } else {
+        let missing = || {
+            Failure::new(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                format!("the blob {} is missing", blob.id),
+            )
+        };
+        let content = repository
+            .blobs()
+            .open(&blob.id)
+            .map_err(tympan_content::Error::from)?
+            .ok_or_else(missing)?;
+        (status, part_of(content, start, count)?).into_response()
+    };
+    let headers = response.headers_mut();
+    if matches!(status, StatusCode::OK | StatusCode::PARTIAL_CONTENT) {
+        set(headers, header::CONTENT_LENGTH, &count.to_string());
+    }
+    match status {
+        StatusCode::PARTIAL_CONTENT => {
+            let range = format!("bytes {start}-{}/{length}", start + count - 1);
+            set(headers, header::CONTENT_RANGE, &range);
+        }
+        StatusCode::RANGE_NOT_SATISFIABLE => {
+            set(headers, header::CONTENT_RANGE, &format!("bytes */{length}"))
+        }
+        _ => {}
+    }
+    set(headers, header::ACCEPT_RANGES, "bytes");
+    set(headers, header::ETAG, &blob.etag);
+    if let Some(modified) = blob.last_modified {
+        set(headers, header::LAST_MODIFIED, &httpdate::fmt_http_date(modified));
+    }
+    Ok(response)
+}
+
+/// Returns a body of some bytes of a blob.
+fn part_of(content: BlobContent, start: u64, count: u64) -> Result<HttpBody> {
+    match content {
+        BlobContent::Bytes(bytes) => {
+            let (from, to) = (start as usize, (start + count) as usize);
+            Ok(HttpBody::from(bytes.slice(from.min(bytes.len())..to.min(bytes.len()))))
+        }
+        BlobContent::File { mut file, .. } => {
+            std::io::Seek::seek(&mut file, std::io::SeekFrom::Start(start))?;
+            Ok(HttpBody::new(from_reader(file, count)))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tympan_content::BlobId;
+
+    use super::*;
+
+    /// A blob that no store holds: whoever looks for it fails.
+    #[test]
+    fn conditional_requests_are_answered_without_the_blob() {
+        let repository = Repository::memory().unwrap();
+        let id = BlobId::of(b"no store holds this");
+        let modified = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_000);
+        let blob = Blob { id, etag: "\"abc\"".to_owned(), last_modified: Some(modified) };
+        let check = |name: HeaderName, value: &str, is_head: bool| {
+            let asked = HeaderMap::from_iter([(name, value.parse().unwrap())]);
+            send_blob(&repository, &blob, &asked, is_head).map(|sent| sent.status()).ok()
+        };
+        let date = httpdate::fmt_http_date(modified);
+        assert_eq!(check(header::IF_NONE_MATCH, "\"abc\"", false), Some(StatusCode::NOT_MODIFIED));
+        assert_eq!(check(header::IF_MODIFIED_SINCE, &date, false), Some(StatusCode::NOT_MODIFIED));
+        assert_eq!(
+            check(header::RANGE, "bytes=99-", false),
+            Some(StatusCode::RANGE_NOT_SATISFIABLE)
+        );
+        assert_eq!(check(header::RANGE, "bytes=0-3", true), Some(StatusCode::PARTIAL_CONTENT));
+        assert_eq!(check(header::IF_NONE_MATCH, "\"other\"", true), Some(StatusCode::OK));
+        assert_eq!(check(header::IF_NONE_MATCH, "\"other\"", false), None);
+        assert_eq!(check(header::RANGE, "bytes=0-3", false), None);
+    }
+}
