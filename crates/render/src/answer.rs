@@ -119,6 +119,10 @@ impl Drawn {
             // What is one visitor's must not come to another, whichever cache stands between.
             self.headers.push(("cache-control", "private, no-cache".to_owned()));
             self.headers.push(("dispatcher", "no-cache".to_owned()));
+        } else if reads.is_momentary() {
+            // Caches that go by changes of content alone would keep it until the next one.
+            self.headers.push(("cache-control", "no-store".to_owned()));
+            self.headers.push(("dispatcher", "no-cache".to_owned()));
         } else if let Some(max_age) = reads.max_age {
             // Caches in front hear of changes of content, never of those of other systems.
             self.headers.push(("cache-control", format!("max-age={}", max_age.as_secs())));

@@ -63,6 +63,12 @@ impl Reads {
     pub fn dependencies(&self) -> Dependencies {
         joined(self.noted.dependencies(&self.listings), &self.kept)
     }
+
+    /// Tells whether the drawing is good for no second: whoever kept it would show others what was.
+    #[must_use]
+    pub fn is_momentary(&self) -> bool {
+        self.max_age.is_some_and(|age| age < Duration::from_secs(1))
+    }
 }
 
 /// What of a request a drawing used, so that another request may get something else.

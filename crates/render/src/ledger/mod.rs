@@ -290,7 +290,7 @@ impl Ledger {
         self.note(ticket, Drawn { url, read, look, is_fault: false })
     }
 
-    /// Records an answer before it goes out. What is one visitor's alone is kept by nobody, and not noted.
+    /// Records an answer before it goes out. What is one visitor's or one moment's alone is kept by nobody, and not noted.
     pub fn record_answer(
         &self,
         ticket: Ticket,
@@ -298,7 +298,7 @@ impl Ledger {
         answer: &RenderResponse,
         look: Option<Look>,
     ) -> Recorded {
-        if answer.reads.facts.has(Facts::USER) {
+        if answer.reads.facts.has(Facts::USER) || answer.reads.is_momentary() {
             return Recorded::Kept;
         }
         let is_fault = matches!(

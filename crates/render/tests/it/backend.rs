@@ -217,6 +217,25 @@ fn what_shows_a_back_end_is_drawn_anew_and_has_an_end() {
     assert_eq!((plain.headers.len(), plain.fragments.hits), (0, 1));
 }
 
+#[test]
+fn what_is_good_for_no_second_is_kept_by_nobody() {
+    for (max_age, is_kept) in [(0, false), (999, false), (1_000, true)] {
+        let shop = shop(|back_end| back_end.max_age = Duration::from_millis(max_age));
+        let request =
+            RenderRequest { recording: Recording::Paths, ..RenderRequest::get("/content/a.html") };
+        let drawn = shop.renderer.render(&shop.site.repository.snapshot().unwrap(), &request);
+        assert_eq!(body_text(&drawn), SENT);
+        assert_eq!(drawn.reads.is_momentary(), !is_kept);
+        let expected: &[(&str, &str)] = match is_kept {
+            true => &[("cache-control", "max-age=1")],
+            false => &[("cache-control", "no-store"), ("dispatcher", "no-cache")],
+        };
+        let headers: Vec<(&str, &str)> =
+            drawn.headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        assert_eq!(headers, expected, "{max_age} ms");
+    }
+}
+
 /// Posts a form to the page, which sends it on.
 fn post(shop: &Shop, form: &str) -> String {
     let snapshot = shop.site.repository.snapshot().unwrap();

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use tempfile::TempDir;
 use tympan_content::{NodePath, Snapshot};
 use tympan_render::ledger::{Affected, Ledger, LedgerOptions, MIGRATIONS, Recorded};
-use tympan_render::{Dependencies, Mode, Recording, RenderRequest};
+use tympan_render::{Dependencies, Mode, Recording, RenderRequest, RenderResponse};
 use tympan_testkit::State;
 
 use crate::site::Site;
@@ -101,6 +101,23 @@ async fn names_the_pages_that_show_a_change_and_no_others() {
     assert!(publisher.edit(content, "jcr:description", "unseen").is_empty());
     let same = publisher.ledger.affected(&publisher.snapshot(), &publisher.snapshot()).unwrap();
     assert!(same.is_empty());
+}
+
+#[tokio::test]
+async fn what_nobody_keeps_takes_no_room() {
+    let publisher = Publisher::new().await;
+    let url = "/content/site/en.html";
+    let request = RenderRequest { recording: Recording::Paths, ..RenderRequest::get(url) };
+    let mut drawn = publisher.site.render(&request);
+    drawn.reads.max_age = Some(Duration::from_millis(999));
+    let record = |drawn: &RenderResponse| {
+        let ticket = publisher.ledger.ticket();
+        assert_eq!(publisher.ledger.record_answer(ticket, url, drawn, None), Recorded::Kept);
+        publisher.ledger.size().0
+    };
+    assert_eq!(record(&drawn), 0);
+    drawn.reads.max_age = Some(Duration::from_secs(1));
+    assert_eq!(record(&drawn), 1);
 }
 
 #[tokio::test]
