@@ -120,7 +120,7 @@ pub fn parse(text: &str, file: &str) -> Result<Vec<Goal>> {
     if findings.is_empty() { Ok(goals) } else { Err(Error::Refused(findings)) }
 }
 
-fn limit(key: &str, value: &str) -> Result<Limit, String> {
+pub(crate) fn limit(key: &str, value: &str) -> Result<Limit, String> {
     let time = || {
         parse_duration(value.trim_start_matches(['<', '=', ' ']))
             .ok_or_else(|| format!("`{key}` is a time such as \"300ms\", not `{value}`"))

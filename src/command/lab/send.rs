@@ -156,6 +156,7 @@ pub(super) fn run(arguments: &Run) -> Outcome {
         workers: arguments.workers,
         seed: arguments.seed,
         without_listeners: arguments.without_listeners,
+        offer: None,
     };
     play(&arguments.plan, &run, &arguments.output)
 }

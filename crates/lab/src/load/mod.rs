@@ -17,5 +17,5 @@ mod user;
 mod worker;
 
 pub(crate) use run::{Crew, Load, Observer, Rows, processors, run};
-pub(crate) use schedule::{Process, Schedule, random};
+pub(crate) use schedule::{Process, Schedule, Stretch, random};
 pub(crate) use user::{Crowd, Step, Turn, User};

@@ -4,6 +4,7 @@
 //! * The schedule is a function of its parameters and its seed: a run can be repeated.
 //! * The shares of all workers together are exactly the whole schedule.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How arrivals follow each other.
@@ -15,23 +16,89 @@ pub(crate) enum Process {
     Poisson,
 }
 
+/// A part of a schedule in which the rate goes evenly from one value to another.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Stretch {
+    /// Arrivals per second at its beginning.
+    pub(crate) from: f64,
+    /// Arrivals per second at its end.
+    pub(crate) to: f64,
+    /// How long it lasts.
+    pub(crate) lasts: Duration,
+}
+
+impl Stretch {
+    /// Returns a stretch of one rate.
+    pub(crate) fn steady(rate: f64, lasts: Duration) -> Self {
+        Self { from: rate, to: rate, lasts }
+    }
+
+    fn seconds(&self) -> f64 {
+        self.lasts.as_secs_f64()
+    }
+
+    /// Returns the arrivals of the whole stretch.
+    fn count(&self) -> f64 {
+        (self.from + self.to) / 2.0 * self.seconds()
+    }
+
+    /// Returns after how many seconds `count` arrivals have come.
+    fn when(&self, count: f64) -> f64 {
+        let slope = (self.to - self.from) / self.seconds();
+        if count <= 0.0 {
+            return 0.0;
+        }
+        if slope == 0.0 {
+            return count / self.from;
+        }
+        // The root of slope / 2 * t^2 + from * t = count, in the form that loses no digits for small slopes.
+        let under = (self.from * self.from + 2.0 * slope * count).max(0.0).sqrt();
+        2.0 * count / (self.from + under)
+    }
+}
+
 /// The arrivals of one worker, as times since the start.
 #[derive(Debug, Clone)]
 pub(crate) struct Schedule {
     process: Process,
-    rate: f64,
-    end: Duration,
+    stretches: Arc<[Stretch]>,
     share: u64,
     shares: u64,
     seed: u64,
     index: u64,
-    at: f64,
+    /// Arrivals that have come, as a number of the process's own clock.
+    count: f64,
+    /// The stretch that the last arrival fell into, when it begins, and how many came before it.
+    place: (usize, f64, f64),
 }
 
 impl Schedule {
-    /// Returns the arrivals `share`, `share + shares`, ... of a schedule of `rate` per second until `end`.
+    /// Returns a schedule of `rate` per second until `end`.
     pub(crate) fn new(process: Process, rate: f64, end: Duration, seed: u64) -> Self {
-        Self { process, rate, end, share: 0, shares: 1, seed, index: 0, at: 0.0 }
+        Self::of(process, &[Stretch::steady(rate, end)], seed)
+    }
+
+    /// Returns a schedule whose rate changes; stretches without a sound rate have no arrivals.
+    pub(crate) fn of(process: Process, stretches: &[Stretch], seed: u64) -> Self {
+        let is_sound = |rate: f64| rate.is_finite() && rate >= 0.0;
+        let stretches = stretches.iter().map(|stretch| {
+            let (from, to) = match is_sound(stretch.from) && is_sound(stretch.to) {
+                true => (stretch.from, stretch.to),
+                false => (0.0, 0.0),
+            };
+            Stretch { from, to, lasts: stretch.lasts }
+        });
+        let stretches = stretches.collect();
+        Self {
+            process,
+            stretches,
+            share: 0,
+            shares: 1,
+            seed,
+            index: 0,
+            count: 0.0,
+            place: (0, 0.0, 0.0),
+        }
     }
 
     /// Returns the part of the schedule that falls to one of `shares` workers.
@@ -39,22 +106,35 @@ impl Schedule {
         Self { share: share as u64, shares: shares.max(1) as u64, ..self.clone() }
     }
 
-    /// Returns the arrivals per second of all shares.
+    /// Returns the arrivals per second of all shares, on average.
     pub(crate) fn rate(&self) -> f64 {
-        self.rate
+        let count: f64 = self.stretches.iter().map(Stretch::count).sum();
+        let seconds = self.lasts().as_secs_f64();
+        if seconds > 0.0 { count / seconds } else { 0.0 }
     }
 
-    fn following(&mut self) -> f64 {
-        let at = match self.process {
-            // From the count, so that rounding does not add up.
-            Process::Uniform => self.index as f64 / self.rate,
-            Process::Poisson => {
-                self.at += -unit(self.seed, self.index).ln() / self.rate;
-                self.at
-            }
+    /// Returns when the last stretch ends.
+    pub(crate) fn lasts(&self) -> Duration {
+        self.stretches.iter().map(|stretch| stretch.lasts).sum()
+    }
+
+    /// Returns when the next arrival comes; `None` after the last stretch.
+    fn following(&mut self) -> Option<f64> {
+        self.count = match self.process {
+            // From the index, so that rounding does not add up.
+            Process::Uniform => self.index as f64,
+            Process::Poisson => self.count - unit(self.seed, self.index).ln(),
         };
         self.index += 1;
-        at
+        loop {
+            let (number, start, before) = self.place;
+            let stretch = self.stretches.get(number)?;
+            let count = self.count - before;
+            if count < stretch.count() {
+                return Some(start + stretch.when(count));
+            }
+            self.place = (number + 1, start + stretch.seconds(), before + stretch.count());
+        }
     }
 }
 
@@ -64,12 +144,9 @@ impl Iterator for Schedule {
     fn next(&mut self) -> Option<Duration> {
         loop {
             let mine = self.index % self.shares == self.share;
-            let at = self.following();
-            if !at.is_finite() || at >= self.end.as_secs_f64() {
-                return None;
-            }
+            let at = self.following()?;
             if mine {
-                return Some(Duration::from_secs_f64(at));
+                return Duration::try_from_secs_f64(at).ok();
             }
         }
     }
@@ -128,6 +205,25 @@ mod tests {
             union.sort_unstable();
             assert_eq!(union, all(whole));
         }
+    }
+
+    #[test]
+    fn a_ramp_has_the_arrivals_of_its_mean_rate() {
+        let second = Duration::from_secs(1);
+        let ramp = Stretch { from: 0.0, to: 100.0, lasts: 10 * second };
+        let hold = Stretch::steady(100.0, 10 * second);
+        let fall = Stretch { from: 100.0, to: 0.0, lasts: 10 * second };
+        let schedule = Schedule::of(Process::Uniform, &[ramp, hold, fall], 1);
+        assert_eq!((schedule.rate(), schedule.lasts()), (2000.0 / 30.0, 30 * second));
+        let times = all(schedule);
+        let between = |from: u32, to: u32| {
+            let span = second * from..second * to;
+            times.iter().filter(|at| span.contains(*at)).count()
+        };
+        assert_eq!([between(0, 10), between(10, 20), between(20, 30)], [500, 1000, 500]);
+        // Half of a ramp's time has a quarter of its arrivals.
+        assert_eq!([between(0, 5), between(25, 30)], [125, 125]);
+        assert!(times.windows(2).all(|pair| pair[0] <= pair[1]));
     }
 
     #[test]

@@ -25,6 +25,8 @@ pub(super) struct Stage {
     /// Threads that began, and that ended.
     pub(super) begun: AtomicU64,
     pub(super) ended: AtomicU64,
+    /// Visits of the open model that came to their end.
+    pub(super) visits: AtomicU64,
     pub(super) tally: Mutex<(Tally, Tally)>,
     /// What went wrong outside of samples, such as a data file that cannot be read.
     pub(super) faults: Mutex<Vec<String>>,
@@ -49,6 +51,14 @@ pub(super) struct Squad {
     /// `None` without end.
     pub(super) loops: Option<u64>,
     pub(super) root: NodeId,
+    /// In the open model: the variables that each visitor begins with. An iteration is one visit.
+    pub(super) first: Option<Arc<Scope>>,
+}
+
+impl Squad {
+    pub(super) fn is_open(&self) -> bool {
+        self.first.is_some()
+    }
 }
 
 /// What a thread does at its next turn.
@@ -98,6 +108,9 @@ pub(super) struct Actor {
     /// How long after its start the thread lives; `ends_at` is set when it begins.
     pub(super) lives: Option<Duration>,
     previous: HashMap<usize, Instant>,
+    /// When the first request of a visit is due; taken by it.
+    pub(super) due: Option<Instant>,
+    is_visiting: bool,
     pub(super) finished: Vec<super::exchange::Finished>,
     iterations: u64,
     samples_of_iteration: u64,
@@ -128,6 +141,8 @@ impl Actor {
             ends_at: None,
             lives: None,
             previous: HashMap::new(),
+            due: None,
+            is_visiting: false,
             finished: Vec::new(),
             iterations: 0,
             samples_of_iteration: 0,
@@ -150,6 +165,19 @@ impl Actor {
         Step::End
     }
 
+    /// Waits for the next visitor, whom this thread then is.
+    fn end_visit(&mut self) -> Step {
+        self.squad.active.fetch_sub(1, Ordering::Relaxed);
+        self.stage.ended.fetch_add(1, Ordering::Relaxed);
+        self.stage.visits.fetch_add(1, Ordering::Relaxed);
+        if let Some(first) = &self.squad.first {
+            self.scope.copy_variables(first);
+        }
+        self.is_visiting = false;
+        self.phase = Phase::Begin;
+        Step::Rest
+    }
+
     fn is_over(&self, now: Instant, is_stopping: bool) -> bool {
         self.is_ending || is_stopping || self.ends_at.is_some_and(|at| now >= at)
     }
@@ -167,9 +195,12 @@ impl Actor {
                     self.squad.active.fetch_add(1, Ordering::Relaxed);
                     self.stage.begun.fetch_add(1, Ordering::Relaxed);
                     self.ends_at = self.lives.map(|lives| turn.now + lives);
+                    self.due = self.squad.is_open().then_some(turn.due);
                     self.phase = Phase::Between;
                 }
+                Phase::Between if self.is_visiting => return self.end_visit(),
                 Phase::Between => {
+                    self.is_visiting = self.squad.is_open();
                     if self.squad.loops.is_some_and(|most| self.iterations >= most) {
                         return self.end();
                     }
@@ -228,8 +259,9 @@ impl Actor {
             return;
         }
         self.samples_of_iteration = 0;
-        let is_new_user = self.iterations > 1 && !self.squad.is_same_user;
-        if is_new_user {
+        let is_known_user = self.squad.is_same_user && !self.squad.is_open();
+        let is_new_user = self.iterations > 1 && !is_known_user;
+        if is_new_user && !self.squad.is_same_user {
             turn.drops_connections = true;
         }
         let model = Arc::clone(&self.model);
@@ -283,6 +315,7 @@ impl Actor {
             }
             delay += self.delay(timer, now);
         }
+        self.due = self.due.map(|due| due + delay);
         self.phase = Phase::Sample(node);
         if delay.is_zero() {
             return None;
@@ -312,7 +345,8 @@ impl Actor {
             }
             Timer::Throughput { per_minute, mode, meter } => {
                 let per_minute = self.number(per_minute);
-                if per_minute <= 0.0 {
+                // In the open model the schedule says when.
+                if per_minute <= 0.0 || self.squad.is_open() {
                     return Duration::ZERO;
                 }
                 let distance = Duration::try_from_secs_f64(60.0 / per_minute).unwrap_or_default();
@@ -422,6 +456,7 @@ impl Actor {
                     self.is_ending = true;
                     return None;
                 }
+                self.due = self.due.map(|due| due + pause);
                 self.phase = Phase::Paused;
                 Some(Step::Wait(now + pause))
             }

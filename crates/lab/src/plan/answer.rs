@@ -22,7 +22,7 @@ pub(super) struct Answer {
 const MOST: u64 = 64 << 20;
 
 /// Undoes the content coding; a body that does not decode stays as it is.
-pub(super) fn decode(body: Vec<u8>, coding: Option<&str>) -> Vec<u8> {
+pub(crate) fn decode(body: Vec<u8>, coding: Option<&str>) -> Vec<u8> {
     let mut out = Vec::new();
     let is_sound = match coding.map(|coding| coding.trim().to_ascii_lowercase()).as_deref() {
         Some("gzip" | "x-gzip") => flate2::read::MultiGzDecoder::new(body.as_slice())
@@ -48,7 +48,7 @@ pub(super) fn decode(body: Vec<u8>, coding: Option<&str>) -> Vec<u8> {
 }
 
 /// Turns bytes into text by the charset of the content type.
-pub(super) fn to_text(body: Vec<u8>, content_type: Option<&str>) -> String {
+pub(crate) fn to_text(body: Vec<u8>, content_type: Option<&str>) -> String {
     let charset = content_type.and_then(|kind| {
         let lower = kind.to_ascii_lowercase();
         let at = lower.find("charset=")?;

@@ -15,14 +15,14 @@ struct Entry {
 
 /// Responses that were seen.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Cache(HashMap<String, Entry>);
+pub(crate) struct Cache(HashMap<String, Entry>);
 
 /// JMeter's default bound.
 const MOST: usize = 5000;
 
 impl Cache {
     /// Returns the headers that ask whether a URL has changed.
-    pub(super) fn conditions(&self, url: &str) -> Vec<(String, String)> {
+    pub(crate) fn conditions(&self, url: &str) -> Vec<(String, String)> {
         let Some(entry) = self.0.get(url) else { return Vec::new() };
         let mut headers = Vec::new();
         if let Some(date) = &entry.last_modified {
@@ -35,12 +35,12 @@ impl Cache {
     }
 
     /// Reports whether a URL needs not be asked for.
-    pub(super) fn is_fresh(&self, url: &str, now: SystemTime) -> bool {
+    pub(crate) fn is_fresh(&self, url: &str, now: SystemTime) -> bool {
         self.0.get(url).and_then(|entry| entry.fresh_until).is_some_and(|until| until > now)
     }
 
     /// Notes a response.
-    pub(super) fn note(&mut self, url: &str, status: u16, head: &Head, now: SystemTime) {
+    pub(crate) fn note(&mut self, url: &str, status: u16, head: &Head, now: SystemTime) {
         if !(200..300).contains(&status) || (self.0.len() >= MOST && !self.0.contains_key(url)) {
             return;
         }

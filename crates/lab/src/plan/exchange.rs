@@ -51,6 +51,8 @@ pub(super) struct Finished {
     is_transaction: bool,
     /// Inside a transaction that stands for its samples.
     is_hidden: bool,
+    /// When it was due, if that is known.
+    due: Option<Instant>,
     started: Instant,
     first_byte: Instant,
     ended: Instant,
@@ -463,6 +465,7 @@ impl Actor {
             label: self.scope.sampler.to_string(),
             is_transaction: false,
             is_hidden: hidden,
+            due: self.due.take(),
             started: sum.started,
             first_byte: sum.first_byte,
             ended: sum.ended,
@@ -544,6 +547,7 @@ impl Actor {
             label: entry.name.draw(&mut self.scope).into_owned(),
             is_transaction: true,
             is_hidden,
+            due: None,
             started: open.started,
             first_byte: open.started + open.latency,
             ended: now,
@@ -581,7 +585,7 @@ impl Actor {
             };
             turn.recorder.sample(&Sample {
                 label,
-                intended: finished.started,
+                intended: finished.due.map_or(finished.started, |due| due.min(finished.started)),
                 started: finished.started,
                 first_byte: finished.first_byte,
                 ended: finished.started + elapsed,

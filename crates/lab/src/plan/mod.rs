@@ -1,4 +1,4 @@
-//! Plans: `.jmx` files of JMeter, read, checked as a whole, and run natively.
+//! Plans: `.jmx` files of JMeter and our own in TOML, read, checked as a whole, and run by one engine.
 //!
 //! In: a file and properties. Out: an [`Inventory`] and findings, or a run with JMeter's summary lines and rows.
 //!
@@ -9,8 +9,8 @@
 //! Not here: sending (`load`), counting (`record`).
 
 mod actor;
-mod answer;
-mod cache;
+pub(crate) mod answer;
+pub(crate) mod cache;
 mod compile;
 mod cookie;
 mod data;
@@ -23,6 +23,7 @@ mod function;
 mod http;
 mod judge;
 mod model;
+mod own;
 mod pattern;
 mod run;
 mod scope;
@@ -38,8 +39,10 @@ use compile::Compiler;
 pub use compile::Inventory;
 use element::Element;
 use model::Model;
-pub use run::{Outcome, Run};
+pub use own::parse_rate;
+pub use run::{Amount, Offer, Outcome, Run};
 
+use crate::goal::Goal;
 use crate::{Error, Finding, Result};
 
 /// A plan that can be run.
@@ -49,6 +52,8 @@ pub struct Plan {
     file: String,
     /// What it is made of.
     pub inventory: Inventory,
+    /// Goals that the plan itself sets.
+    pub goals: Vec<Goal>,
 }
 
 /// What a check of a file found.
@@ -67,9 +72,9 @@ impl Plan {
     /// [`Error::Refused`] with everything that cannot be run; [`Error::File`].
     pub fn load(path: &Path) -> Result<Self> {
         let extension = path.extension().and_then(|extension| extension.to_str());
-        if let Some(kind @ ("toml" | "har" | "yaml" | "yml")) = extension {
+        if let Some(kind @ ("har" | "yaml" | "yml")) = extension {
             return Err(Error::Input(format!(
-                "`{}`: plans in {kind} cannot be run yet, only plans of JMeter (.jmx)",
+                "`{}`: {kind} is no plan that can be run; plans are `.toml` and `.jmx`",
                 path.display()
             )));
         }
@@ -83,12 +88,23 @@ impl Plan {
     /// # Errors
     /// [`Error::Refused`].
     pub fn parse(bytes: &[u8], file: &str, folder: PathBuf) -> Result<Self> {
-        let (mut model, inventory, findings) = compile(bytes, file);
-        if !findings.is_empty() {
-            return Err(Error::Refused(findings));
+        let compiled = compile_any(bytes, file, &folder);
+        if !compiled.findings.is_empty() {
+            return Err(Error::Refused(compiled.findings));
         }
+        let mut model = compiled.model;
         model.folder = folder;
-        Ok(Self { model: Arc::new(model), file: file.to_owned(), inventory })
+        let (inventory, goals) = (compiled.inventory, compiled.goals);
+        Ok(Self { model: Arc::new(model), file: file.to_owned(), inventory, goals })
+    }
+
+    /// Returns the plan of one user who gets one page once.
+    ///
+    /// # Errors
+    /// [`Error::Url`].
+    pub fn of_url(url: &str) -> Result<Self> {
+        let model = Arc::new(own::of_url(url)?);
+        Ok(Self { model, file: url.to_owned(), inventory: Inventory::default(), goals: Vec::new() })
     }
 
     /// Returns the plan's name.
@@ -118,8 +134,31 @@ impl Plan {
 /// [`Error::File`].
 pub fn check(path: &Path) -> Result<Check> {
     let bytes = std::fs::read(path).map_err(|source| Error::read(path, source))?;
-    let (_, inventory, findings) = compile(&bytes, &path.display().to_string());
-    Ok(Check { findings, inventory })
+    let folder = path.parent().map(Path::to_owned).unwrap_or_default();
+    let compiled = compile_any(&bytes, &path.display().to_string(), &folder);
+    Ok(Check { findings: compiled.findings, inventory: compiled.inventory })
+}
+
+/// Compiles a plan of either form, which the name of its file tells.
+fn compile_any(bytes: &[u8], file: &str, folder: &Path) -> own::Compiled {
+    let is_own = Path::new(file).extension().is_some_and(|extension| extension == "toml");
+    if !is_own {
+        let (model, inventory, findings) = compile(bytes, file);
+        return own::Compiled { model, goals: Vec::new(), inventory, findings };
+    }
+    match std::str::from_utf8(bytes) {
+        Ok(text) => own::compile(text, file, folder),
+        Err(_) => {
+            let message = "the file is not UTF-8".to_owned();
+            let finding = Finding { file: file.to_owned(), line: 1, column: 1, message };
+            own::Compiled {
+                model: Model::default(),
+                goals: Vec::new(),
+                inventory: Inventory::default(),
+                findings: vec![finding],
+            }
+        }
+    }
 }
 
 fn compile(bytes: &[u8], file: &str) -> (Model, Inventory, Vec<Finding>) {

@@ -10,6 +10,7 @@ use super::extract::Extractor;
 use super::http::HttpSpec;
 use super::judge::Judge;
 use super::template::Template;
+use crate::load::{Process, Stretch};
 
 /// A node's place in [`Model::nodes`].
 pub(super) type NodeId = usize;
@@ -87,6 +88,19 @@ pub(super) enum Shape {
         hold: Template,
         in_minutes: bool,
     },
+    /// Known when the plan is read.
+    Spans(Vec<super::shape::Span>),
+    /// Visitors who come whether or not earlier ones have been answered.
+    Arrivals(Arrivals),
+}
+
+/// Visitors of the open model.
+#[derive(Debug, Clone)]
+pub(super) struct Arrivals {
+    pub(super) process: Process,
+    pub(super) stretches: Vec<Stretch>,
+    /// Most visitors at a time.
+    pub(super) most: usize,
 }
 
 /// A controller or a sampler.
@@ -110,18 +124,46 @@ pub(super) enum Event {
 #[derive(Debug)]
 pub(super) enum Kind {
     Simple,
-    Loop { count: Template, only_once: bool },
+    Loop {
+        count: Template,
+        only_once: bool,
+    },
     Once,
-    If { condition: Template, is_script: bool, every: bool },
+    If {
+        condition: Template,
+        is_script: bool,
+        every: bool,
+    },
     While(Template),
-    ForEach { input: Template, output: Template, from: Template, to: Template, separator: bool },
-    Transaction { is_parent: bool, with_timers: bool },
-    Throughput { is_percent: bool, value: Template, per_user: bool, meter: usize },
+    ForEach {
+        input: Template,
+        output: Template,
+        from: Template,
+        to: Template,
+        separator: bool,
+    },
+    Transaction {
+        is_parent: bool,
+        with_timers: bool,
+    },
+    Throughput {
+        is_percent: bool,
+        value: Template,
+        per_user: bool,
+        meter: usize,
+    },
     Random,
     RandomOrder,
-    Interleave { by_controller: bool },
+    Interleave {
+        by_controller: bool,
+    },
     Switch(Template),
     Runtime(Template),
+    /// One child per iteration of the plan: over all users in exactly this order, again and again.
+    Mix {
+        order: Vec<usize>,
+        meter: usize,
+    },
     Sampler(Box<Sampler>),
 }
 

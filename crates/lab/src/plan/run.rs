@@ -2,15 +2,18 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use super::actor::{Actor, Squad, Stage as Shared};
-use super::model::{Group, Model, Stage};
+use super::model::{Arrivals, Group, Model, Shape, Stage};
 use super::scope::{Scope, World};
 use super::shape::{self, Span};
-use crate::load::{Crew, Crowd, Load, Observer, Rows, User, processors, run as run_load};
+use crate::load::{
+    Crew, Crowd, Load, Observer, Process, Rows, Schedule, Stretch, User, processors,
+    run as run_load,
+};
 use crate::net::Targets;
 use crate::record::summariser::{Tally, line};
 use crate::record::{Results, RowSink};
@@ -29,6 +32,30 @@ pub struct Run {
     pub seed: u64,
     /// Leaves out the result files that listeners of the plan name.
     pub without_listeners: bool,
+    /// Load that is put on the plan instead of its own.
+    pub offer: Option<Offer>,
+}
+
+/// A load for any plan: its groups share it by their own numbers of users.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Offer {
+    /// Whether visitors come, or users stay.
+    pub amount: Amount,
+    /// How long.
+    pub lasts: Duration,
+    /// Over how long it grows from nothing, within that time.
+    pub ramp: Duration,
+    /// Visitors come independently of each other instead of at equal distances.
+    pub is_random: bool,
+}
+
+/// How much load.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Amount {
+    /// Visits that begin per second, whether or not earlier ones are over (open model).
+    Rate(f64),
+    /// Users at a time, who wait for answers (closed model).
+    Users(u64),
 }
 
 /// What came of a run.
@@ -40,8 +67,12 @@ pub struct Outcome {
     pub tally: Tally,
     /// What went wrong outside of samples, such as a data file that cannot be read.
     pub faults: Vec<String>,
+    /// Visits of the open model that came to their end.
+    pub visits: u64,
 }
 
+/// How long what is under way at the end of a run may still take.
+const DRAIN: Duration = Duration::from_secs(5);
 /// How often a `+` line appears.
 const INTERVAL: u64 = 30;
 
@@ -60,25 +91,7 @@ pub(super) fn run(
         let value = value.draw(&mut first).into_owned();
         first.set(&name, &value);
     }
-    let mut findings = Vec::new();
-    let mut groups = Vec::new();
-    for group in &model.groups {
-        match prepare(group, &mut first) {
-            Ok((spans, loops)) => groups.push((group, spans, loops)),
-            Err(message) => {
-                let message = format!("thread group `{}`: {message}", group.name.source());
-                findings.push(Finding {
-                    file: file.to_owned(),
-                    line: group.line,
-                    column: 1,
-                    message,
-                });
-            }
-        }
-    }
-    if !findings.is_empty() {
-        return Err(Error::Refused(findings));
-    }
+    let groups = prepare_all(model, file, options, &mut first)?;
     let outputs = outputs(model, options, &mut first);
     let rows = if outputs.is_empty() { None } else { Some(Rows::append(&outputs)?) };
     let shared = Arc::new(Shared {
@@ -86,14 +99,19 @@ pub(super) fn run(
         crowd: Arc::new(Crowd::default()),
         begun: AtomicU64::new(0),
         ended: AtomicU64::new(0),
+        visits: AtomicU64::new(0),
         tally: Mutex::default(),
         faults: Mutex::default(),
     });
     let mut director = Director {
-        model,
-        world: &world,
-        first: &first,
-        shared: &shared,
+        casting: Casting {
+            model: Arc::clone(model),
+            world: Arc::clone(&world),
+            first: Arc::new(first),
+            shared: Arc::clone(&shared),
+        },
+        seed: options.seed,
+        offer: options.offer.as_ref(),
         workers: if options.workers == 0 { processors() } else { options.workers },
         sink: rows.as_ref().map(Rows::sink),
         number: 0,
@@ -110,9 +128,12 @@ pub(super) fn run(
             }
             shared.crowd.go_on();
         }
-        let members: Vec<_> = groups.iter().filter(|(group, ..)| group.stage == stage).collect();
+        let members: Vec<_> =
+            groups.iter().filter(|prepared| prepared.group.stage == stage).collect();
+        // A load for the whole plan is one load, also where groups would follow each other.
+        let is_serial = model.is_serial && options.offer.is_none();
         let parts: Vec<&[&Prepared<'_>]> =
-            if model.is_serial { members.chunks(1).collect() } else { vec![members.as_slice()] };
+            if is_serial { members.chunks(1).collect() } else { vec![members.as_slice()] };
         for part in parts {
             if !part.is_empty() {
                 director.play(part, &mut reporter)?;
@@ -129,7 +150,8 @@ pub(super) fn run(
     say("... end of run");
     let tally = shared.tally.lock().unwrap_or_else(PoisonError::into_inner).1.clone();
     let faults = shared.faults.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    Ok(Outcome { results, tally, faults })
+    let visits = shared.visits.load(Ordering::Relaxed);
+    Ok(Outcome { results, tally, faults, visits })
 }
 
 fn moment() -> String {
@@ -151,30 +173,148 @@ fn outputs(model: &Model, options: &Run, scope: &mut Scope) -> Vec<PathBuf> {
     outputs
 }
 
-fn prepare(group: &Group, scope: &mut Scope) -> Result<(Vec<Span>, Option<u64>), String> {
+/// A group with its threads and loops.
+struct Prepared<'a> {
+    group: &'a Group,
+    spans: Vec<Span>,
+    loops: Option<u64>,
+    arrivals: Option<Arrivals>,
+}
+
+fn prepare_all<'a>(
+    model: &'a Model,
+    file: &str,
+    options: &Run,
+    first: &mut Scope,
+) -> Result<Vec<Prepared<'a>>> {
+    let mut findings = Vec::new();
+    let mut groups = Vec::new();
+    for group in &model.groups {
+        match prepare(group, first) {
+            Ok(prepared) => groups.push(prepared),
+            Err(message) => {
+                let message = format!("thread group `{}`: {message}", group.name.source());
+                findings.push(Finding {
+                    file: file.to_owned(),
+                    line: group.line,
+                    column: 1,
+                    message,
+                });
+            }
+        }
+    }
+    if !findings.is_empty() {
+        return Err(Error::Refused(findings));
+    }
+    if let Some(offer) = &options.offer {
+        put_offer(offer, &mut groups);
+    }
+    Ok(groups)
+}
+
+fn prepare<'a>(group: &'a Group, scope: &mut Scope) -> Result<Prepared<'a>, String> {
     let spans = shape::spans(group, scope)?;
-    if group.is_endless {
-        return Ok((spans, None));
+    if let Shape::Arrivals(arrivals) = &group.shape {
+        return Ok(Prepared { group, spans, loops: None, arrivals: Some(arrivals.clone()) });
     }
     let text = group.loops.draw(scope).trim().to_owned();
-    match text.parse::<i64>() {
-        Ok(-1) => Ok((spans, None)),
-        Ok(loops) => Ok((spans, Some(u64::try_from(loops).unwrap_or(0)))),
-        Err(_) => Err(format!(
-            "the number of loops is `{text}` by `{}`, which is no number",
-            group.loops.source()
-        )),
+    let loops = match text.parse::<i64>() {
+        _ if group.is_endless => None,
+        Ok(-1) => None,
+        Ok(loops) => Some(u64::try_from(loops).unwrap_or(0)),
+        Err(_) => {
+            return Err(format!(
+                "the number of loops is `{text}` by `{}`, which is no number",
+                group.loops.source()
+            ));
+        }
+    };
+    Ok(Prepared { group, spans, loops, arrivals: None })
+}
+
+/// Replaces the load of the main groups.
+fn put_offer(offer: &Offer, groups: &mut [Prepared<'_>]) {
+    let weight = |prepared: &Prepared<'_>| match &prepared.arrivals {
+        // Of visitors, the rate tells how much a group counts.
+        Some(arrivals) => {
+            Schedule::of(arrivals.process, &arrivals.stretches, 0).rate().ceil().max(1.0)
+        }
+        None => prepared.spans.len() as f64,
+    };
+    let mut main: Vec<&mut Prepared<'_>> =
+        groups.iter_mut().filter(|prepared| prepared.group.stage == Stage::Main).collect();
+    let all: f64 = main.iter().map(|prepared| weight(prepared)).sum();
+    let (mut seen, mut given) = (0.0, 0);
+    for prepared in &mut main {
+        let own = weight(prepared);
+        seen += own;
+        prepared.loops = None;
+        let share = if all > 0.0 { own / all } else { 0.0 };
+        match offer.amount {
+            Amount::Rate(rate) => {
+                prepared.spans.clear();
+                prepared.arrivals = Some(arrivals_of(offer, rate * share));
+            }
+            Amount::Users(users) => {
+                // What rounding takes from one group, the next one gets.
+                let until = if all > 0.0 { (users as f64 * seen / all).round() as u64 } else { 0 };
+                let count = until.saturating_sub(given);
+                given = until;
+                prepared.arrivals = None;
+                prepared.spans = (0..count)
+                    .map(|thread| {
+                        let start = offer.ramp.mul_f64(thread as f64 / count as f64);
+                        Span { start, lives: Some(offer.lasts.saturating_sub(start)) }
+                    })
+                    .collect();
+            }
+        }
     }
 }
 
-/// A group with its threads and loops.
-type Prepared<'a> = (&'a Group, Vec<Span>, Option<u64>);
+fn arrivals_of(offer: &Offer, rate: f64) -> Arrivals {
+    let ramp = offer.ramp.min(offer.lasts);
+    let mut stretches = Vec::new();
+    if !ramp.is_zero() {
+        stretches.push(Stretch { from: 0.0, to: rate, lasts: ramp });
+    }
+    stretches.push(Stretch::steady(rate, offer.lasts.saturating_sub(ramp)));
+    let process = if offer.is_random { Process::Poisson } else { Process::Uniform };
+    Arrivals { process, stretches, most: MOST_VISITORS }
+}
+
+/// Visitors at a time that an offer makes at most: beyond that, arrivals wait for one who is done.
+const MOST_VISITORS: usize = 10_000;
+
+/// Who plays: everything that a thread needs to begin.
+#[derive(Clone)]
+struct Casting {
+    model: Arc<Model>,
+    world: Arc<World>,
+    first: Arc<Scope>,
+    shared: Arc<Shared>,
+}
+
+impl Casting {
+    /// Returns a thread of a group; `place` is the group's number and the thread's, both from 1.
+    fn actor(&self, group: usize, squad: &Arc<Squad>, place: (usize, usize)) -> Actor {
+        let mut scope = Scope::new(Arc::clone(&self.world));
+        scope.copy_variables(&self.first);
+        scope.thread = place.1;
+        let name = match self.model.groups.get(group) {
+            Some(group) => group.name.draw(&mut scope).into_owned(),
+            None => String::new(),
+        };
+        scope.thread_name = format!("{name} {}-{}", place.0, place.1).into();
+        scope.group = name.into();
+        Actor::new(Arc::clone(&self.model), Arc::clone(&self.shared), Arc::clone(squad), scope)
+    }
+}
 
 struct Director<'a> {
-    model: &'a Arc<Model>,
-    world: &'a Arc<World>,
-    first: &'a Scope,
-    shared: &'a Arc<Shared>,
+    casting: Casting,
+    seed: u64,
+    offer: Option<&'a Offer>,
     workers: usize,
     sink: Option<RowSink>,
     /// Groups begun.
@@ -184,52 +324,87 @@ struct Director<'a> {
 
 impl Director<'_> {
     fn play(&mut self, groups: &[&Prepared<'_>], reporter: &mut Reporter<'_>) -> Result<()> {
-        let threads: usize = groups.iter().map(|(_, spans, _)| spans.len()).sum();
-        let workers = self.workers.min(threads).max(1);
+        let threads: usize = groups.iter().map(|prepared| prepared.spans.len()).sum();
+        let workers = self.workers.min(threads);
         let mut crews: Vec<Crew> =
             (0..workers).map(|_| Crew { users: Vec::new(), arrivals: None }).collect();
-        let mut next = 0;
-        for (group, spans, loops) in groups {
+        let (mut next, mut rate) = (0, 0.0);
+        for prepared in groups {
             self.number += 1;
-            let squad = Arc::new(Squad {
-                active: AtomicU64::new(0),
-                size: spans.len() as u64,
-                on_error: group.on_error,
-                is_same_user: group.is_same_user,
-                loops: *loops,
-                root: group.root,
-            });
-            for (thread, span) in spans.iter().enumerate() {
-                let actor = self.actor(group, &squad, thread, *span);
+            let squad = Arc::new(self.squad(prepared));
+            let group = self.place_of(prepared.group);
+            for (thread, span) in prepared.spans.iter().enumerate() {
+                let mut actor = self.casting.actor(group, &squad, (self.number, thread + 1));
+                actor.lives = span.lives;
                 if let Some(crew) = crews.get_mut(next % workers) {
                     crew.users.push((span.start, Box::new(actor) as Box<dyn User>));
                 }
                 next += 1;
             }
+            if let Some(arrivals) = &prepared.arrivals {
+                let seed = self.seed.wrapping_add(self.number as u64);
+                let schedule = Schedule::of(arrivals.process, &arrivals.stretches, seed);
+                rate += schedule.rate();
+                self.hire(&mut crews, (&schedule, arrivals.most), (group, &squad));
+            }
         }
+        if crews.is_empty() {
+            return Ok(());
+        }
+        let is_main = groups.iter().any(|prepared| prepared.group.stage == Stage::Main);
         let load = Load {
             crews,
-            stop_after: None,
-            drain: Duration::from_secs(5),
-            crowd: Arc::clone(&self.shared.crowd),
+            // Visits that have begun may end: only a target that does not keep pace has some left then.
+            stop_after: self.offer.filter(|_| is_main).map(|offer| offer.lasts + DRAIN),
+            drain: DRAIN,
+            crowd: Arc::clone(&self.casting.shared.crowd),
             rows: self.sink.clone(),
         };
-        let part = run_load(load, reporter)?;
+        let mut part = run_load(load, reporter)?;
+        part.generator.offered = (rate > 0.0).then_some(rate);
         self.results.append(part);
         Ok(())
     }
 
-    fn actor(&self, group: &Group, squad: &Arc<Squad>, thread: usize, span: Span) -> Actor {
-        let mut scope = Scope::new(Arc::clone(self.world));
-        scope.copy_variables(self.first);
-        scope.thread = thread + 1;
-        let name = group.name.draw(&mut scope).into_owned();
-        scope.thread_name = format!("{name} {}-{}", self.number, thread + 1).into();
-        scope.group = name.into();
-        let mut actor =
-            Actor::new(Arc::clone(self.model), Arc::clone(self.shared), Arc::clone(squad), scope);
-        actor.lives = span.lives;
-        actor
+    fn squad(&self, prepared: &Prepared<'_>) -> Squad {
+        Squad {
+            active: AtomicU64::new(0),
+            size: prepared.spans.len() as u64,
+            on_error: prepared.group.on_error,
+            is_same_user: prepared.group.is_same_user,
+            loops: prepared.loops,
+            root: prepared.group.root,
+            first: prepared.arrivals.is_some().then(|| Arc::clone(&self.casting.first)),
+        }
+    }
+
+    fn place_of(&self, group: &Group) -> usize {
+        let groups = &self.casting.model.groups;
+        groups.iter().position(|known| std::ptr::eq(known, group)).unwrap_or(0)
+    }
+
+    /// Adds crews that receive the visitors of a group, one per worker.
+    fn hire(
+        &self,
+        crews: &mut Vec<Crew>,
+        (schedule, most): (&Schedule, usize),
+        (group, squad): (usize, &Arc<Squad>),
+    ) {
+        let hired = Arc::new(AtomicUsize::new(0));
+        for worker in 0..self.workers {
+            let casting = self.casting.clone();
+            let (squad, hired, number) = (Arc::clone(squad), Arc::clone(&hired), self.number);
+            let hire = move || {
+                let thread = hired.fetch_add(1, Ordering::Relaxed) + 1;
+                if thread > most {
+                    return None;
+                }
+                let actor = casting.actor(group, &squad, (number, thread));
+                Some(Box::new(actor) as Box<dyn User>)
+            };
+            let arrivals = Some((schedule.share(worker, self.workers), Box::new(hire) as _));
+            crews.push(Crew { users: Vec::new(), arrivals });
+        }
     }
 }
 

@@ -22,6 +22,9 @@ const MOST_THREADS: u64 = 1_000_000;
 /// What is no number, and the text that should give it.
 pub(super) fn spans(group: &Group, scope: &mut Scope) -> Result<Vec<Span>, String> {
     match &group.shape {
+        Shape::Spans(spans) => Ok(spans.clone()),
+        // Visitors are hired when they come.
+        Shape::Arrivals(_) => Ok(Vec::new()),
         Shape::Ramp { threads, ramp, delay, duration } => {
             let count = count(threads, "the number of threads", scope)?;
             let ramp = seconds(ramp, "the ramp-up", 0.0, scope)?;

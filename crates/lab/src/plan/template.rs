@@ -114,6 +114,19 @@ impl Template {
         self.parts.iter().map(text).collect()
     }
 
+    /// Calls `each` with every variable in the text, those in arguments of functions included.
+    pub(crate) fn each_variable(&self, each: &mut dyn FnMut(&str)) {
+        for part in &self.parts {
+            match part {
+                Part::Text(_) => {}
+                Part::Variable(name) => each(name),
+                Part::Call(call) => {
+                    call.arguments.iter().for_each(|argument| argument.each_variable(each));
+                }
+            }
+        }
+    }
+
     /// Calls `each` with every function in the text, inner ones included.
     pub(crate) fn each_call(&self, each: &mut dyn FnMut(&Call)) {
         for part in &self.parts {

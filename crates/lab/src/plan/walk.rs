@@ -125,6 +125,15 @@ impl Actor {
                 }
                 self.pass(node)
             }
+            Kind::Mix { order, meter } => {
+                if self.state(node).is_first {
+                    let turn = model.meters.get(*meter)?.count.fetch_add(1, Ordering::Relaxed);
+                    let turn = usize::try_from(turn).unwrap_or(0) % order.len().max(1);
+                    self.state(node).order = order.get(turn).copied().into_iter().collect();
+                    self.state(node).runs = true;
+                }
+                self.pass(node)
+            }
             Kind::Runtime(seconds) => {
                 let most: f64 = seconds.draw(&mut self.scope).trim().parse().unwrap_or(0.0);
                 let most = Duration::try_from_secs_f64(most).unwrap_or_default();

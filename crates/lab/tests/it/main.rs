@@ -9,6 +9,7 @@
 mod ab;
 mod get;
 mod jmeter;
+mod own_plan;
 mod plan;
 mod report;
 mod requests;

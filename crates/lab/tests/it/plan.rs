@@ -50,6 +50,11 @@ fn defaults(origin: &Origin) -> String {
     )
 }
 
+/// Returns what gets a page of the origin.
+pub(crate) fn get(origin: &Origin, path: &str) -> String {
+    format!("{}{}", defaults(origin), sampler(path, ""))
+}
+
 struct Played {
     outcome: Outcome,
     targets: Vec<String>,

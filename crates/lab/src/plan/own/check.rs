@@ -1,0 +1,47 @@
+//! What can be known of a plan before anything is sent: its data files, and that every variable is set by something.
+
+use std::fs::File;
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+
+use super::Compiler;
+use super::table::{Source, nearest};
+
+/// Returns the columns of a data file's first line.
+///
+/// # Errors
+/// Why it cannot be read, in words.
+pub(super) fn first_line(path: &Path, delimiter: &str) -> Result<Vec<String>, String> {
+    let lost = |error| format!("cannot read `{}`: {error}", path.display());
+    let file = File::open(path).map_err(lost)?;
+    let mut line = Vec::new();
+    BufReader::new(file).read_until(b'\n', &mut line).map_err(lost)?;
+    let line = String::from_utf8_lossy(&line);
+    let line = line.trim_start_matches('\u{feff}').trim_end();
+    if line.is_empty() {
+        return Err(format!("`{}` is empty", path.display()));
+    }
+    let delimiter = if delimiter == "\\t" { "\t" } else { delimiter };
+    Ok(line.split(delimiter).map(|name| name.trim().trim_matches('"').to_owned()).collect())
+}
+
+/// Notes every variable that nothing sets.
+pub(super) fn variables(compiler: &Compiler<'_>, source: &Source<'_>) {
+    let known: Vec<&str> = compiler.known.iter().map(String::as_str).collect();
+    for (template, at) in &compiler.texts {
+        template.each_variable(&mut |name| {
+            // Functions and groups of extractors set variables of their own, with a number behind the name.
+            let is_known = compiler.known.iter().any(|one| {
+                name == one || name.strip_prefix(one.as_str()).is_some_and(|rest| rest.starts_with('_'))
+            });
+            if is_known || name.starts_with("JMeterThread.") {
+                return;
+            }
+            let near = nearest(name, &known).map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+            source.note(
+                *at,
+                format!("variable `{name}` is set by nothing: no `[variables]`, no `data`, no `extract`{near}"),
+            );
+        });
+    }
+}
