@@ -3,7 +3,9 @@
 //! It sees a system only as HTTP and log files and imports no room that it may be asked to judge, so that the same
 //! plan measures Tympan, AEM or OpenCms.
 //!
-//! * Sending: [`get`] and [`ab`] (URLs), [`plan`] (plans of JMeter and our own), all on one load engine.
+//! * Sending: [`get`] and [`ab`] (URLs), [`plan`] (plans of JMeter and our own), [`phase`] (tests of several phases),
+//!   [`page`] (pages with all their parts), [`components`], [`slo`],
+//!   all on one load engine.
 //! * Numbers: [`record`] (histograms, result files, summary lines), [`honesty`] (may they be believed), [`goal`].
 //! * Reading what others measured: [`ab::parse`], [`record::jtl`], [`requests`] (logs), [`calculate`], [`compare`].
 //! * Telling: [`report`].
@@ -11,19 +13,25 @@
 //! Not here: arguments and exit codes (the binary).
 
 pub mod ab;
+mod browse;
 pub mod calculate;
 pub mod compare;
+pub mod components;
 mod error;
 mod finding;
 pub mod get;
 pub mod goal;
 pub mod honesty;
+mod html_parts;
 mod load;
 mod net;
+pub mod page;
+pub mod phase;
 pub mod plan;
 pub mod record;
 pub mod report;
 pub mod requests;
+pub mod slo;
 
 pub use error::Error;
 pub use finding::Finding;

@@ -14,6 +14,8 @@ pub(crate) enum Step {
     Fetch(Request),
     /// Sends requests, some at a time; the next turn brings all replies, in the order of the requests.
     FetchAll { requests: Vec<Request>, parallel: usize },
+    /// The same, with so many at a time for each host, as browsers do.
+    FetchHosts { requests: Vec<Request>, parallel: usize },
     /// Waits.
     Wait(Instant),
     /// Is ready for the next arrival; in the closed model, for its next turn at once.

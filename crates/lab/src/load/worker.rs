@@ -48,6 +48,8 @@ struct Slot {
     /// Exchanges under way.
     running: usize,
     waiting: VecDeque<(usize, Request)>,
+    /// Requests at a time to one host; else the number is for all hosts together.
+    per_host: Option<usize>,
     replies: Vec<Option<Box<Reply>>>,
     due: Instant,
     is_timed: bool,
@@ -180,6 +182,7 @@ impl Worker {
             connections: Vec::new(),
             running: 0,
             waiting: VecDeque::new(),
+            per_host: None,
             replies: Vec::new(),
             due,
             is_timed: false,
@@ -284,6 +287,13 @@ impl Worker {
         match step {
             Step::Fetch(request) => self.fetch(index, vec![request], 1),
             Step::FetchAll { requests, parallel } => self.fetch(index, requests, parallel.max(1)),
+            Step::FetchHosts { requests, parallel } => {
+                let all = requests.len();
+                if let Some(slot) = self.slots.get_mut(index) {
+                    slot.per_host = Some(parallel.max(1));
+                }
+                self.fetch(index, requests, all);
+            }
             Step::Wait(due) => self.set_timer(index, due),
             Step::Rest => self.rest(index, now),
             Step::End => self.leave(index),
@@ -336,10 +346,24 @@ impl Worker {
     }
 
     fn start_waiting(&mut self, index: usize) {
+        let Some(place) = self.startable(index) else { return };
         let Some(slot) = self.slots.get_mut(index) else { return };
-        let Some((number, request)) = slot.waiting.pop_front() else { return };
+        let Some((number, request)) = slot.waiting.remove(place) else { return };
         slot.running += 1;
         self.start(index, number, request, Instant::now());
+    }
+
+    /// Returns the first waiting request whose host takes one more.
+    fn startable(&self, index: usize) -> Option<usize> {
+        let slot = self.slots.get(index)?;
+        let Some(most) = slot.per_host else { return (!slot.waiting.is_empty()).then_some(0) };
+        slot.waiting.iter().position(|(_, request)| {
+            let busy = slot.connections.iter().filter(|&&place| {
+                matches!(self.places.get(place), Some(Some(entry))
+                    if entry.is_busy && entry.connection.leads_to(&request.target))
+            });
+            busy.count() < most
+        })
     }
 
     fn start(&mut self, index: usize, number: usize, request: Request, started: Instant) {

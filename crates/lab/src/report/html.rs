@@ -9,7 +9,7 @@ use super::{Report, text};
 use crate::goal::show;
 use crate::record::{Results, Stats, Timing};
 
-const STYLE: &str = include_str!("report.css");
+pub(super) const STYLE: &str = include_str!("report.css");
 
 /// Returns the report.
 #[must_use]

@@ -2,6 +2,7 @@
 
 mod chart;
 mod html;
+pub mod sheet;
 mod text;
 
 use std::io::BufRead;

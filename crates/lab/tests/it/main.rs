@@ -9,7 +9,10 @@
 mod ab;
 mod get;
 mod jmeter;
+mod latency;
 mod own_plan;
+mod page;
+mod phase;
 mod plan;
 mod report;
 mod requests;

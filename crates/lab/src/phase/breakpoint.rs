@@ -1,0 +1,551 @@
+//! Where a target breaks: load in steps until it no longer keeps pace, and what broke first.
+//!
+//! The knee is the last step before the target achieves less than 97 % of what is offered, or answers more than twice as
+//! slowly while it achieves less than 10 % more. The universal scalability law, fitted to all steps, is a cross-check.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::{Measured, Phase, Subject, add_row, first_reason, grid, measure, watch};
+use crate::Result;
+use crate::goal::show;
+use crate::plan::{Amount, Offer};
+use crate::report::sheet::{Curves, Part, Sheet, Tone};
+
+/// How a load grows from step to step.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Growth {
+    /// `x1.5`.
+    Times(f64),
+    /// `+10`.
+    Plus(f64),
+}
+
+/// How to look for the breaking point.
+#[derive(Debug, Clone)]
+pub struct Search {
+    /// The first step's rate or users.
+    pub from: f64,
+    /// Steps are users who stay, not visits per second.
+    pub by_users: bool,
+    /// How steps follow each other.
+    pub growth: Growth,
+    /// Least time of a step.
+    pub dwell: Duration,
+    /// Takes the time of steps as it is given; else it is at least 50 times the 99th percentile and 2,000 samples.
+    pub is_exact: bool,
+    /// Steps at most.
+    pub most_steps: usize,
+    /// No step above this load.
+    pub most: Option<f64>,
+    /// A 95th percentile beyond which to stop.
+    pub p95_limit: Option<Duration>,
+    /// Looks between the knee and the step behind it.
+    pub narrows: bool,
+}
+
+/// Share of what is offered that a target must achieve.
+const KEEPS_PACE: f64 = 0.97;
+/// Achieving less than this for two steps ends the search.
+const LOSES_PACE: f64 = 0.90;
+/// A share of errors that ends the search.
+const MOST_ERRORS: f64 = 0.05;
+/// How much slower, for how much more throughput.
+const SLOWER: f64 = 2.0;
+const HARDLY_MORE: f64 = 1.1;
+/// Samples that a step should have, and its length in 99th percentiles.
+const SAMPLES: f64 = 2000.0;
+const TAILS: f64 = 50.0;
+/// A step becomes at most this much longer than it was asked to be.
+const LONGEST: u32 = 10;
+
+/// What the search looks at of a step.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Step {
+    /// Rate or users.
+    pub level: f64,
+    /// Per second.
+    pub achieved: f64,
+    /// Whether `level` is a rate, which can be compared with `achieved`.
+    pub is_rate: bool,
+    /// The 95th percentile, in seconds.
+    pub p95: f64,
+    /// The share of failed samples.
+    pub errors: f64,
+}
+
+/// Why a step is beyond the knee.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sign {
+    /// Too many errors.
+    Errors,
+    /// Less achieved than offered.
+    LostPace,
+    /// Slower, and not more.
+    Slower,
+    /// Slower than the limit that was given.
+    Limit,
+}
+
+impl Sign {
+    fn words(self) -> &'static str {
+        match self {
+            Self::Errors => "errors",
+            Self::LostPace => "lost pace",
+            Self::Slower => "slower for little more",
+            Self::Limit => "over the limit",
+        }
+    }
+}
+
+/// Returns why `step` is beyond the knee, seen from the step before it.
+#[must_use]
+pub fn sign(before: Option<&Step>, step: &Step, p95_limit: Option<Duration>) -> Option<Sign> {
+    if step.errors > MOST_ERRORS {
+        return Some(Sign::Errors);
+    }
+    if p95_limit.is_some_and(|limit| step.p95 > limit.as_secs_f64()) {
+        return Some(Sign::Limit);
+    }
+    if step.is_rate && step.achieved < step.level * KEEPS_PACE {
+        return Some(Sign::LostPace);
+    }
+    let before = before?;
+    let is_slower = step.p95 > before.p95 * SLOWER && step.achieved < before.achieved * HARDLY_MORE;
+    is_slower.then_some(Sign::Slower)
+}
+
+/// Reports whether the search has seen enough.
+fn is_enough(steps: &[Step], signs: &[Option<Sign>]) -> bool {
+    let last_two = |holds: &dyn Fn(usize) -> bool| {
+        steps.len() >= 2 && (steps.len() - 2..steps.len()).all(holds)
+    };
+    let loses = |place: usize| {
+        steps.get(place).is_some_and(|step| step.is_rate && step.achieved < step.level * LOSES_PACE)
+    };
+    let is_hard = matches!(signs.last(), Some(Some(Sign::Errors | Sign::Limit)));
+    is_hard || last_two(&loses) || last_two(&|place| matches!(signs.get(place), Some(Some(_))))
+}
+
+/// The universal scalability law: throughput at a number of requests under way.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Scalability {
+    /// Per second for one at a time.
+    pub alone: f64,
+    /// What waiting for each other costs.
+    pub contention: f64,
+    /// What keeping each other informed costs.
+    pub coherency: f64,
+}
+
+impl Scalability {
+    /// Fits the law to requests under way and throughput; `None` with fewer than three different points.
+    #[must_use]
+    pub fn fit(points: &[(f64, f64)]) -> Option<Self> {
+        let sound: Vec<(f64, f64)> =
+            points.iter().copied().filter(|(n, x)| n.is_finite() && *n > 0.0 && *x > 0.0).collect();
+        if sound.len() < 3 {
+            return None;
+        }
+        // n / x = (1 + contention (n - 1) + coherency n (n - 1)) / alone: linear in its three coefficients. Costs cannot
+        // be negative: where the fit says so, it is made again without them.
+        for columns in [&[0usize, 1, 2][..], &[0, 1], &[0, 2], &[0]] {
+            let Some(found) = least_squares(&sound, columns) else { continue };
+            let [one, contention, coherency] = found;
+            if one > 0.0 && contention >= 0.0 && coherency >= 0.0 {
+                return Some(Self {
+                    alone: 1.0 / one,
+                    contention: contention / one,
+                    coherency: coherency / one,
+                });
+            }
+        }
+        None
+    }
+
+    /// Returns the throughput with `n` requests under way.
+    #[must_use]
+    pub fn at(&self, n: f64) -> f64 {
+        self.alone * n / (1.0 + self.contention * (n - 1.0) + self.coherency * n * (n - 1.0))
+    }
+
+    /// Returns with how many requests under way the throughput is highest, and that throughput; without coherency costs
+    /// the throughput that is never reached, and without any cost nothing.
+    #[must_use]
+    pub fn peak(&self) -> Option<(Option<f64>, f64)> {
+        if self.coherency > 0.0 {
+            let n = ((1.0 - self.contention).max(0.0) / self.coherency).sqrt().max(1.0);
+            return Some((Some(n), self.at(n)));
+        }
+        (self.contention > 0.0).then(|| (None, self.alone / self.contention))
+    }
+}
+
+/// Solves the normal equations for the chosen columns of (1, n - 1, n (n - 1)); the others are zero.
+fn least_squares(points: &[(f64, f64)], columns: &[usize]) -> Option<[f64; 3]> {
+    let row = |n: f64| [1.0, n - 1.0, n * (n - 1.0)];
+    let size = columns.len();
+    let mut matrix = vec![vec![0.0; size + 1]; size];
+    for &(n, x) in points {
+        let values = row(n);
+        let wanted = n / x;
+        for (line, &one) in matrix.iter_mut().zip(columns) {
+            let left = values.get(one)?;
+            for (cell, &other) in line.iter_mut().zip(columns) {
+                *cell += left * values.get(other)?;
+            }
+            *line.last_mut()? += left * wanted;
+        }
+    }
+    let solved = solve(matrix)?;
+    let mut found = [0.0; 3];
+    for (value, &column) in solved.iter().zip(columns) {
+        *found.get_mut(column)? = *value;
+    }
+    Some(found)
+}
+
+/// Solves linear equations by elimination; each line ends with its right side.
+fn solve(mut lines: Vec<Vec<f64>>) -> Option<Vec<f64>> {
+    let size = lines.len();
+    for column in 0..size {
+        let best = (column..size).max_by(|one, other| {
+            let value = |line: usize| {
+                lines.get(line).and_then(|line| line.get(column)).map_or(0.0, |v| v.abs())
+            };
+            value(*one).total_cmp(&value(*other))
+        })?;
+        lines.swap(column, best);
+        let pivot = lines.get(column)?.clone();
+        let head = *pivot.get(column)?;
+        if head.abs() < 1e-12 {
+            return None;
+        }
+        for (number, line) in lines.iter_mut().enumerate() {
+            if number == column {
+                continue;
+            }
+            let factor = line.get(column)? / head;
+            line.iter_mut().zip(&pivot).for_each(|(cell, over)| *cell -= factor * over);
+        }
+    }
+    lines.iter().enumerate().map(|(place, line)| Some(line.last()? / line.get(place)?)).collect()
+}
+
+/// Looks for the breaking point.
+///
+/// # Errors
+/// As [`measure`].
+pub fn run(subject: &Subject<'_>, search: &Search, say: &mut dyn FnMut(&str)) -> Result<Sheet> {
+    let mut all = Vec::new();
+    let (mut steps, mut signs) = (Vec::new(), Vec::new());
+    let mut level = search.from;
+    while all.len() < search.most_steps.max(1) && search.most.is_none_or(|most| level <= most) {
+        let measured = step(subject, search, level, all.last(), say)?;
+        let figures = figures(&measured, level);
+        signs.push(sign(steps.last(), &figures, search.p95_limit));
+        steps.push(figures);
+        let is_saturated = !measured.doubts.is_empty();
+        let is_unreachable = measured.is_unreachable();
+        all.push(measured);
+        if is_saturated || is_unreachable || is_enough(&steps, &signs) {
+            break;
+        }
+        level = match search.growth {
+            Growth::Times(factor) => level * factor,
+            Growth::Plus(more) => level + more,
+        };
+        if search.by_users {
+            level = level.round();
+        }
+    }
+    let first_bad = signs.iter().position(Option::is_some);
+    let is_honest = all.iter().all(|measured| measured.doubts.is_empty());
+    if let (true, true, Some(bad)) = (search.narrows, is_honest, first_bad)
+        && bad > 0
+    {
+        let (low, high) = (steps.get(bad - 1).copied(), steps.get(bad).copied());
+        if let (Some(low), Some(high)) = (low, high) {
+            // Half a step, by the measure in which steps are equal.
+            let middle = match search.growth {
+                Growth::Times(_) => (low.level * high.level).sqrt(),
+                Growth::Plus(_) => (low.level + high.level) / 2.0,
+            };
+            let middle = if search.by_users { middle.round() } else { middle };
+            if middle > low.level && middle < high.level {
+                let measured = step(subject, search, middle, all.get(bad - 1), say)?;
+                let figures = figures(&measured, middle);
+                signs.insert(bad, sign(Some(&low), &figures, search.p95_limit));
+                steps.insert(bad, figures);
+                all.insert(bad, measured);
+            }
+        }
+    }
+    Ok(tell(search, &all, &steps, &signs))
+}
+
+fn step(
+    subject: &Subject<'_>,
+    search: &Search,
+    level: f64,
+    before: Option<&Measured>,
+    say: &mut dyn FnMut(&str),
+) -> Result<Measured> {
+    let amount = if search.by_users { Amount::Users(level as u64) } else { Amount::Rate(level) };
+    let offer = Offer {
+        amount,
+        lasts: dwell(search, level, before),
+        ramp: Duration::ZERO,
+        is_random: false,
+    };
+    let name = if search.by_users { format!("{level} users") } else { format!("{level:.1}/s") };
+    say(&format!("step {name} for {}", show(offer.lasts)));
+    measure(subject, Phase { name, offer })
+}
+
+/// Returns how long a step lasts.
+fn dwell(search: &Search, level: f64, before: Option<&Measured>) -> Duration {
+    if search.is_exact {
+        return search.dwell;
+    }
+    let by_tail =
+        before.map_or(0.0, |before| before.total.response.quantile(0.99).as_secs_f64() * TAILS);
+    let by_count = match before {
+        Some(before) if search.by_users => SAMPLES / before.achieved.max(0.1),
+        _ if search.by_users => 0.0,
+        _ => SAMPLES / level,
+    };
+    let wanted = Duration::try_from_secs_f64(by_tail.max(by_count)).unwrap_or_default();
+    wanted.max(search.dwell).min(search.dwell * LONGEST)
+}
+
+fn figures(measured: &Measured, level: f64) -> Step {
+    Step {
+        level,
+        achieved: measured.achieved,
+        is_rate: measured.offered().is_some(),
+        p95: measured.total.response.quantile(0.95).as_secs_f64(),
+        errors: measured.total.error_rate(),
+    }
+}
+
+fn tell(search: &Search, all: &[Measured], steps: &[Step], signs: &[Option<Sign>]) -> Sheet {
+    let mut sheet = Sheet::new("Breakpoint");
+    let unit = if search.by_users { "users" } else { "visits/s" };
+    let first_bad = signs.iter().position(Option::is_some);
+    let doubts: Vec<&str> = all.iter().flat_map(|one| &one.doubts).map(String::as_str).collect();
+    let knee = first_bad.and_then(|bad| bad.checked_sub(1)).and_then(|good| all.get(good));
+    if let Some(doubt) = doubts.first() {
+        sheet.say(
+            Tone::Doubt,
+            format!("GENERATOR SATURATED: {doubt}; the figures of that step are the generator's"),
+        );
+    }
+    match (first_bad, knee) {
+        _ if all.iter().all(Measured::is_unreachable) => {
+            sheet.say(Tone::Doubt, "the target never answered");
+        }
+        (Some(bad), Some(knee)) => {
+            let broken = signs.get(bad).copied().flatten().map_or("", Sign::words);
+            sheet.say(Tone::Plain, format!(
+                "breaks at {} ({:.1} answered/s, {:.1} requests in flight, p95 {}): the next step shows {broken}",
+                knee.phase.name, knee.achieved, knee.in_flight(), show(knee.total.response.quantile(0.95)),
+            ));
+        }
+        (Some(_), None) => {
+            sheet.say(Tone::Bad, format!("broken from the first step on; begin with fewer {unit}"))
+        }
+        (None, _) => sheet.say(
+            Tone::Plain,
+            format!("did not break up to {} {unit}", steps.last().map_or(0.0, |step| step.level)),
+        ),
+    }
+    if let Some(bad) = first_bad.and_then(|bad| all.get(bad)) {
+        sheet.say(Tone::Plain, format!("what broke first: {}", what_broke(bad)));
+    }
+    let points: Vec<(f64, f64)> =
+        all.iter().map(|one| (one.in_flight(), one.results.rate(one.total.count()))).collect();
+    let law = Scalability::fit(&points);
+    if let Some((at, most)) = law.as_ref().and_then(Scalability::peak) {
+        let at = at.map_or_else(
+            || "never quite reached".to_owned(),
+            |at| format!("with {at:.1} requests in flight"),
+        );
+        sheet.say(
+            Tone::Plain,
+            format!("the scalability law predicts at most {most:.1} requests/s, {at}"),
+        );
+    }
+    let mut table = grid("Steps");
+    for (place, measured) in all.iter().enumerate() {
+        let is_knee = first_bad == Some(place + 1);
+        let (tone, word) = match signs.get(place).copied().flatten() {
+            _ if !measured.doubts.is_empty() => (Tone::Doubt, "saturated"),
+            Some(sign) => (Tone::Bad, sign.words()),
+            None if is_knee => (Tone::Good, "knee"),
+            None => (Tone::Good, "holds"),
+        };
+        add_row(&mut table, measured, tone, word);
+    }
+    sheet.parts.push(Part::Grid(table));
+    sheet.parts.extend(curves(steps, unit).map(Part::Curves));
+    sheet.json = to_json(all, knee, law, signs, first_bad);
+    sheet
+}
+
+fn curves(steps: &[Step], unit: &str) -> [Curves; 2] {
+    let line = |value: &dyn Fn(&Step) -> f64| -> Vec<(f64, f64)> {
+        steps.iter().map(|step| (step.level, value(step))).collect()
+    };
+    let curves = |title: &str, unit_of: &str, lines| Curves {
+        title: title.to_owned(),
+        unit: unit_of.to_owned(),
+        axis: unit.to_owned(),
+        lines,
+    };
+    [
+        curves(
+            "Throughput against load",
+            "1/s",
+            vec![("achieved".to_owned(), line(&|step| step.achieved))],
+        ),
+        curves(
+            "95th percentile against load",
+            "ms",
+            vec![("p95".to_owned(), line(&|step| step.p95 * 1000.0))],
+        ),
+    ]
+}
+
+/// Returns what of the target gave way in the first step beyond the knee.
+fn what_broke(bad: &Measured) -> String {
+    let mut seen = Vec::new();
+    if bad.total.errors > 0 {
+        let share = bad.total.error_rate() * 100.0;
+        seen.push(format!("errors ({share:.1} %: {})", first_reason(&bad.total)));
+    }
+    if let Some(share) = watch::cpu_share(&bad.watched).filter(|share| *share > 0.85) {
+        seen.push(format!("processors ({:.0} % used by the target)", share * 100.0));
+    }
+    if let (Some(first), Some(last)) = (bad.watched.first(), bad.watched.last())
+        && last.threads > first.threads * 2
+    {
+        seen.push(format!("threads ({} to {})", first.threads, last.threads));
+    }
+    if seen.is_empty() {
+        let waits = bad.total.connect.quantile(0.95) > bad.total.service.quantile(0.95) / 2;
+        let what = if waits {
+            "connecting takes most of the time"
+        } else {
+            "requests wait inside the target"
+        };
+        let hint = if bad.watched.is_empty() {
+            "; with --pid its processors and threads are watched too"
+        } else {
+            ""
+        };
+        return format!("{what}, without errors{hint}");
+    }
+    seen.join(", ")
+}
+
+fn to_json(
+    all: &[Measured],
+    knee: Option<&Measured>,
+    law: Option<Scalability>,
+    signs: &[Option<Sign>],
+    first_bad: Option<usize>,
+) -> Value {
+    let steps: Vec<Value> = all
+        .iter()
+        .zip(signs)
+        .map(|(measured, sign)| {
+            let mut step = measured.to_json();
+            if let Value::Object(fields) = &mut step {
+                fields.insert("sign".to_owned(), Value::from(sign.map(Sign::words)));
+            }
+            step
+        })
+        .collect();
+    json!({
+        "steps": steps,
+        "knee": knee.map(Measured::to_json),
+        "broke": first_bad.is_some(),
+        "scalability": law.map(|law| json!({
+            "alone_per_second": law.alone,
+            "contention": law.contention,
+            "coherency": law.coherency,
+            "peak_per_second": law.peak().map(|(_, most)| most),
+        })),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn step(level: f64, achieved: f64, p95: f64) -> Step {
+        Step { level, achieved, is_rate: true, p95, errors: 0.0 }
+    }
+
+    #[test]
+    fn every_sign_has_its_rule() {
+        let before = step(100.0, 100.0, 0.010);
+        let check = |step: Step, expected: Option<Sign>| {
+            assert_eq!(
+                sign(Some(&before), &step, Some(Duration::from_secs(1))),
+                expected,
+                "{step:?}"
+            );
+        };
+        check(step(150.0, 149.0, 0.015), None);
+        check(step(150.0, 145.5, 0.015), None);
+        check(step(150.0, 145.4, 0.015), Some(Sign::LostPace));
+        check(step(109.0, 109.0, 0.021), Some(Sign::Slower));
+        check(step(109.0, 109.0, 0.020), None);
+        check(step(111.0, 111.0, 0.030), None);
+        check(step(150.0, 150.0, 1.1), Some(Sign::Limit));
+        check(Step { errors: 0.06, ..step(150.0, 150.0, 0.01) }, Some(Sign::Errors));
+        // Users who stay are not compared with what they achieve.
+        check(Step { is_rate: false, ..step(400.0, 120.0, 0.015) }, None);
+    }
+
+    #[test]
+    fn the_search_ends_by_its_rules() {
+        let slow = Some(Sign::LostPace);
+        let check = |achieved: [f64; 2], signs: [Option<Sign>; 2], expected: bool| {
+            let steps = [step(100.0, achieved[0], 0.01), step(150.0, achieved[1], 0.01)];
+            assert_eq!(is_enough(&steps, &signs), expected, "{achieved:?} {signs:?}");
+        };
+        check([100.0, 150.0], [None, None], false);
+        check([100.0, 140.0], [None, slow], false);
+        check([80.0, 100.0], [slow, slow], true);
+        check([96.0, 140.0], [slow, slow], true);
+        check([100.0, 150.0], [None, Some(Sign::Errors)], true);
+    }
+
+    #[test]
+    fn the_law_is_found_again_in_its_own_points() {
+        let law = Scalability { alone: 100.0, contention: 0.02, coherency: 0.0005 };
+        let points: Vec<(f64, f64)> =
+            [1.0, 2.0, 5.0, 10.0, 30.0, 60.0].iter().map(|&n| (n, law.at(n))).collect();
+        let found = Scalability::fit(&points).unwrap();
+        assert!(
+            (found.alone - 100.0).abs() < 0.1 && (found.coherency - 0.0005).abs() < 1e-5,
+            "{found:?}"
+        );
+        let (at, most) = found.peak().unwrap();
+        assert!((at.unwrap() - 44.27).abs() < 0.1 && (most - law.at(44.27)).abs() < 0.1);
+        // A target that scales without end has no peak, and two points are no curve.
+        let linear: Vec<(f64, f64)> = (1..6).map(|n| (f64::from(n), f64::from(n) * 50.0)).collect();
+        assert!(Scalability::fit(&linear).unwrap().peak().is_none_or(|(_, most)| most > 10_000.0));
+        assert_eq!(Scalability::fit(&points[..2]), None);
+    }
+
+    #[test]
+    fn equations_without_an_answer_have_none() {
+        assert_eq!(solve(vec![vec![1.0, 2.0, 3.0], vec![2.0, 4.0, 6.0]]), None);
+        assert_eq!(solve(vec![vec![0.0, 2.0, 4.0], vec![1.0, 1.0, 5.0]]), Some(vec![3.0, 2.0]));
+    }
+}

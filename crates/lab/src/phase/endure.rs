@@ -1,0 +1,312 @@
+//! Endurance: one load for hours, and whether the target gets worse meanwhile.
+//!
+//! Each figure's change per hour is the median of the slopes of all pairs of windows (Theil and Sen), with its 95 %
+//! interval, so that single bad minutes do not make a trend. The first minutes are left out: caches fill.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::{Measured, Phase, Subject, measure};
+use crate::Result;
+use crate::goal::{Goal, judge, show};
+use crate::plan::Offer;
+use crate::record::Timing;
+use crate::report::sheet::{Curves, Grid, Part, Sheet, Tone};
+
+/// What to watch for.
+#[derive(Debug, Clone)]
+pub struct Endurance {
+    /// The load.
+    pub offer: Offer,
+    /// What is left out at the beginning.
+    pub warm_up: Duration,
+    /// The change per hour that is allowed, as a share of the median.
+    pub trend: f64,
+    /// Limits of the whole run.
+    pub goals: Vec<Goal>,
+}
+
+/// A change over time.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Slope {
+    /// Per hour.
+    pub per_hour: f64,
+    /// Ends of the 95 % interval.
+    pub low: f64,
+    /// See `low`.
+    pub high: f64,
+}
+
+/// Windows that a run is cut into at most: the pairs grow with the square.
+const WINDOWS: u64 = 120;
+/// Fewer windows show no trend.
+const FEWEST: usize = 6;
+
+/// Returns the slope of points (seconds, value); `None` with fewer than three.
+#[must_use]
+pub fn theil_sen(points: &[(f64, f64)]) -> Option<Slope> {
+    let count = points.len();
+    if count < 3 {
+        return None;
+    }
+    let mut slopes: Vec<f64> = Vec::with_capacity(count * (count - 1) / 2);
+    for (place, one) in points.iter().enumerate() {
+        for other in points.iter().skip(place + 1) {
+            if other.0 > one.0 {
+                slopes.push((other.1 - one.1) / (other.0 - one.0) * 3600.0);
+            }
+        }
+    }
+    if slopes.is_empty() {
+        return None;
+    }
+    slopes.sort_by(f64::total_cmp);
+    let n = count as f64;
+    // The spread of Kendall's statistic tells how far from the middle the interval's ends are.
+    let spread = 1.96 * (n * (n - 1.0) * (2.0 * n + 5.0) / 18.0).sqrt();
+    let pairs = slopes.len() as f64;
+    let at = |rank: f64| {
+        let place = rank.round().clamp(0.0, pairs - 1.0) as usize;
+        slopes.get(place).copied().unwrap_or(0.0)
+    };
+    Some(Slope {
+        per_hour: median(&slopes),
+        low: at((pairs - spread) / 2.0 - 1.0),
+        high: at((pairs + spread) / 2.0),
+    })
+}
+
+fn median(sorted: &[f64]) -> f64 {
+    let half = sorted.len() / 2;
+    let upper = sorted.get(half).copied().unwrap_or(0.0);
+    if sorted.len() % 2 == 1 {
+        upper
+    } else {
+        (upper + sorted.get(half.wrapping_sub(1)).copied().unwrap_or(upper)) / 2.0
+    }
+}
+
+/// Which direction is worse.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Worse {
+    More,
+    Less,
+}
+
+/// What is followed over time.
+struct Series {
+    name: &'static str,
+    worse: Worse,
+    points: Vec<(f64, f64)>,
+    /// Smaller changes per hour are nothing, in the series' own unit.
+    floor: f64,
+}
+
+/// How a series went.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Trend {
+    /// Per hour, in the series' own unit.
+    pub slope: Slope,
+    /// The middle value.
+    pub median: f64,
+    /// The change per hour as a share of the median.
+    pub share: f64,
+    /// Worse than allowed, and surely so.
+    pub is_worse: bool,
+}
+
+impl Series {
+    fn trend(&self, allowed: f64) -> Option<Trend> {
+        if self.points.len() < FEWEST {
+            return None;
+        }
+        let slope = theil_sen(&self.points)?;
+        let mut values: Vec<f64> = self.points.iter().map(|point| point.1).collect();
+        values.sort_by(f64::total_cmp);
+        let median = median(&values);
+        let share = if median == 0.0 { 0.0 } else { slope.per_hour / median };
+        let (bad, is_sure) = match self.worse {
+            Worse::More => (share, slope.low > 0.0),
+            Worse::Less => (-share, slope.high < 0.0),
+        };
+        let is_worse = bad > allowed && is_sure && slope.per_hour.abs() > self.floor;
+        Some(Trend { slope, median, share, is_worse })
+    }
+}
+
+/// Runs the load and looks for trends.
+///
+/// # Errors
+/// As [`measure`].
+pub fn run(subject: &Subject<'_>, endurance: &Endurance) -> Result<Sheet> {
+    let phase = Phase { name: "endurance".to_owned(), offer: endurance.offer.clone() };
+    let measured = measure(subject, phase)?;
+    Ok(tell(endurance, &measured))
+}
+
+fn tell(endurance: &Endurance, measured: &Measured) -> Sheet {
+    let mut sheet = Sheet::new("Endurance");
+    sheet.goals = judge(&endurance.goals, &measured.results);
+    let all = series(endurance, measured);
+    let mut grid = Grid::new(
+        "Change per hour",
+        &["figure", "median", "per hour", "95 % interval", "share", ""],
+    );
+    let mut trends = serde_json::Map::new();
+    let (mut worse, mut judged) = (Vec::new(), 0);
+    for series in &all {
+        let Some(trend) = series.trend(endurance.trend) else { continue };
+        judged += 1;
+        let (tone, word) =
+            if trend.is_worse { (Tone::Bad, "worse") } else { (Tone::Good, "steady") };
+        if trend.is_worse {
+            worse.push(format!("{} {:+.1} %/h", series.name, trend.share * 100.0));
+        }
+        grid.add(
+            tone,
+            vec![
+                series.name.to_owned(),
+                format!("{:.2}", trend.median),
+                format!("{:+.3}", trend.slope.per_hour),
+                format!("{:+.3} .. {:+.3}", trend.slope.low, trend.slope.high),
+                format!("{:+.2} %", trend.share * 100.0),
+                word.to_owned(),
+            ],
+        );
+        trends.insert(
+            series.name.to_owned(),
+            json!({
+                "median": trend.median, "per_hour": trend.slope.per_hour, "low": trend.slope.low,
+                "high": trend.slope.high, "share_per_hour": trend.share, "worse": trend.is_worse,
+            }),
+        );
+    }
+    for doubt in &measured.doubts {
+        sheet.say(Tone::Doubt, format!("GENERATOR SATURATED: {doubt}"));
+    }
+    if measured.is_unreachable() {
+        sheet.say(Tone::Doubt, "the target never answered");
+    }
+    match (judged, worse.is_empty()) {
+        (0, _) => sheet.say(
+            Tone::Plain,
+            format!(
+                "too short for a trend: it needs {FEWEST} windows after the warm-up of {}",
+                show(endurance.warm_up)
+            ),
+        ),
+        (_, true) => sheet.say(
+            Tone::Good,
+            format!(
+                "steady: nothing gets worse by more than {:.1} % per hour",
+                endurance.trend * 100.0
+            ),
+        ),
+        (_, false) => sheet.say(Tone::Bad, format!("gets worse: {}", worse.join(", "))),
+    }
+    let mut table = super::grid("The whole run");
+    super::add_row(&mut table, measured, Tone::Plain, "");
+    sheet.parts.push(Part::Grid(table));
+    if judged > 0 {
+        sheet.parts.push(Part::Grid(grid));
+    }
+    for series in &all {
+        sheet.parts.push(Part::Curves(Curves {
+            title: series.name.to_owned(),
+            unit: String::new(),
+            axis: "s".to_owned(),
+            lines: vec![(series.name.to_owned(), series.points.clone())],
+        }));
+    }
+    sheet.json = json!({ "run": measured.to_json(), "trends": trends });
+    sheet
+}
+
+/// Cuts the run into windows.
+fn series(endurance: &Endurance, measured: &Measured) -> Vec<Series> {
+    let first = endurance.warm_up.as_secs();
+    let last = endurance.offer.lasts.as_secs();
+    let width = (last.saturating_sub(first)).div_ceil(WINDOWS).max(1);
+    let count = usize::try_from(last.saturating_sub(first) / width).unwrap_or(0);
+    let mut windows: Vec<(u64, Timing)> = Vec::new();
+    windows.resize_with(count, || (0, Timing::new()));
+    for series in measured.results.labels.values() {
+        for (&second, values) in &series.seconds {
+            let Some(since) = u64::from(second).checked_sub(first) else { continue };
+            let place = usize::try_from(since / width).unwrap_or(usize::MAX);
+            let Some(window) = windows.get_mut(place) else { continue };
+            window.0 += values.count;
+            values.times.iter().for_each(|&(time, count)| window.1.record_us(time, count));
+        }
+    }
+    let over = |value: &dyn Fn(&(u64, Timing)) -> f64| -> Vec<(f64, f64)> {
+        let at = |place: usize| (first + place as u64 * width + width / 2) as f64;
+        windows.iter().enumerate().map(|(place, window)| (at(place), value(window))).collect()
+    };
+    let quantile = |share: f64| over(&|window| window.1.quantile(share).as_secs_f64() * 1000.0);
+    let watched = |value: &dyn Fn(&super::watch::Facts) -> f64| -> Vec<(f64, f64)> {
+        let seen: Vec<_> =
+            measured.watched.iter().filter(|facts| facts.at.as_secs() >= first).collect();
+        let step = seen.len().div_ceil(usize::try_from(WINDOWS).unwrap_or(1)).max(1);
+        seen.iter().step_by(step).map(|facts| (facts.at.as_secs_f64(), value(facts))).collect()
+    };
+    let all = [
+        ("p50 ms", Worse::More, quantile(0.5), 0.2),
+        ("p95 ms", Worse::More, quantile(0.95), 0.5),
+        ("throughput 1/s", Worse::Less, over(&|window| window.0 as f64 / width as f64), 0.0),
+        ("memory MB", Worse::More, watched(&|facts| facts.memory as f64 / 1e6), 1.0),
+        ("open files", Worse::More, watched(&|facts| facts.files as f64), 1.0),
+        ("threads", Worse::More, watched(&|facts| facts.threads as f64), 1.0),
+    ];
+    all.into_iter()
+        .filter(|(_, _, points, _)| !points.is_empty())
+        .map(|(name, worse, points, floor)| Series { name, worse, points, floor })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slopes_do_not_mind_single_bad_minutes() {
+        let mut points: Vec<(f64, f64)> = (0..60)
+            .map(|minute| (f64::from(minute) * 60.0, 100.0 + f64::from(minute) / 6.0))
+            .collect();
+        let slope = theil_sen(&points).unwrap();
+        assert!((slope.per_hour - 10.0).abs() < 1e-6, "{slope:?}");
+        points[7].1 = 5000.0;
+        points[41].1 = 5000.0;
+        let slope = theil_sen(&points).unwrap();
+        assert!(
+            (slope.per_hour - 10.0).abs() < 0.5 && slope.low > 0.0 && slope.high < 15.0,
+            "{slope:?}"
+        );
+        assert_eq!(theil_sen(&points[..2]), None);
+    }
+
+    #[test]
+    fn noise_is_no_trend_and_growth_is() {
+        let series = |value: &dyn Fn(u64) -> f64| Series {
+            name: "p95 ms",
+            worse: Worse::More,
+            points: (0..60).map(|at| (at as f64 * 60.0, value(at))).collect(),
+            floor: 0.5,
+        };
+        let noise = series(&|at| 100.0 + (crate::load::random(1, at) % 20) as f64);
+        assert!(!noise.trend(0.02).unwrap().is_worse);
+        let grows = series(&|at| 100.0 + at as f64 / 6.0 + (crate::load::random(1, at) % 3) as f64);
+        let trend = grows.trend(0.02).unwrap();
+        assert!(trend.is_worse && (trend.share - 0.09).abs() < 0.02, "{trend:?}");
+        // More throughput is not worse, less is.
+        let falls = Series { worse: Worse::Less, ..series(&|at| 100.0 - at as f64 / 6.0) };
+        assert!(falls.trend(0.02).unwrap().is_worse);
+        assert!(
+            !Series { worse: Worse::Less, ..series(&|at| 100.0 + at as f64 / 6.0) }
+                .trend(0.02)
+                .unwrap()
+                .is_worse
+        );
+    }
+}

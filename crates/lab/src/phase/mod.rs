@@ -1,0 +1,216 @@
+//! Tests of several phases over any plan: breakpoint, endurance, going live, errors.
+//!
+//! In: a [`Plan`] and a load per phase. Out: a [`Sheet`] with verdicts.
+//!
+//! Invariants
+//! * A phase whose generator was saturated is told to be doubtful and never judged as the target's fault.
+//! * Every figure of a phase comes from its own run; percentiles are never averaged.
+
+pub mod breakpoint;
+pub mod component;
+pub mod endure;
+pub mod errors;
+pub mod golive;
+pub mod watch;
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::goal::show;
+use crate::plan::{Amount, Offer, Outcome, Plan, Run};
+use crate::record::{Results, Stats};
+use crate::report::sheet::{Grid, Tone};
+use crate::{Result, honesty};
+
+/// What every test of phases is given.
+#[derive(Debug)]
+pub struct Subject<'a> {
+    /// The plan.
+    pub plan: &'a Plan,
+    /// How to run it; its load is replaced in each phase.
+    pub run: Run,
+    /// The process to watch beside the load, on this machine.
+    pub pid: Option<u32>,
+}
+
+/// One phase.
+#[derive(Debug, Clone)]
+pub struct Phase {
+    /// Such as `peak`.
+    pub name: String,
+    /// Its load.
+    pub offer: Offer,
+}
+
+/// What came of a phase.
+#[derive(Debug)]
+pub struct Measured {
+    /// The phase.
+    pub phase: Phase,
+    /// Its numbers.
+    pub results: Results,
+    /// All labels together.
+    pub total: Stats,
+    /// Visits that were finished in the part of the time that counts, per second; samples for users who stay.
+    pub achieved: f64,
+    /// Why the numbers are the generator's.
+    pub doubts: Vec<String>,
+    /// What went wrong outside of samples.
+    pub faults: Vec<String>,
+    /// What was seen of the target's process.
+    pub watched: Vec<watch::Facts>,
+}
+
+impl Measured {
+    /// Returns requests under way at a time, by Little's law.
+    #[must_use]
+    pub fn in_flight(&self) -> f64 {
+        self.results.rate(self.total.count()) * self.total.response.mean().as_secs_f64()
+    }
+
+    /// Returns visits that were asked for per second; `None` for users who stay.
+    #[must_use]
+    pub fn offered(&self) -> Option<f64> {
+        match self.phase.offer.amount {
+            Amount::Rate(rate) => Some(rate),
+            Amount::Users(_) => None,
+        }
+    }
+
+    /// Reports whether nothing was answered at all.
+    #[must_use]
+    pub fn is_unreachable(&self) -> bool {
+        self.total.statuses.keys().all(|status| *status == 0)
+    }
+
+    /// Returns the phase for machines.
+    #[must_use]
+    pub fn to_json(&self) -> Value {
+        let ms = |time: Duration| (time.as_secs_f64() * 1e6).round() / 1e3;
+        let (rate, users) = match self.phase.offer.amount {
+            Amount::Rate(rate) => (Some(rate), None),
+            Amount::Users(users) => (None, Some(users)),
+        };
+        json!({
+            "phase": self.phase.name,
+            "offered_per_second": rate,
+            "users": users,
+            "seconds": self.results.elapsed.as_secs_f64(),
+            "achieved_per_second": self.achieved,
+            "samples": self.total.count(),
+            "errors": self.total.errors,
+            "in_flight": self.in_flight(),
+            "mean_ms": ms(self.total.response.mean()),
+            "p50_ms": ms(self.total.response.quantile(0.5)),
+            "p95_ms": ms(self.total.response.quantile(0.95)),
+            "p99_ms": ms(self.total.response.quantile(0.99)),
+            "max_ms": ms(self.total.response.max()),
+            "doubts": self.doubts,
+            "faults": self.faults,
+            "target_cpu": watch::cpu_share(&self.watched),
+        })
+    }
+}
+
+/// Runs one phase.
+///
+/// # Errors
+/// As [`Plan::run`].
+pub fn measure(subject: &Subject<'_>, phase: Phase) -> Result<Measured> {
+    let run = Run { offer: Some(phase.offer.clone()), ..subject.run.clone() };
+    let watch = subject.pid.map(watch::Watch::start);
+    let outcome = subject.plan.run(&run, &mut |_| {})?;
+    let watched = watch.map(watch::Watch::stop).unwrap_or_default();
+    Ok(sum_up(phase, outcome, watched))
+}
+
+fn sum_up(phase: Phase, outcome: Outcome, watched: Vec<watch::Facts>) -> Measured {
+    let total = outcome.results.total();
+    let achieved = match phase.offer.amount {
+        Amount::Rate(rate) => rate * kept_pace(&outcome, rate, phase.offer.lasts),
+        Amount::Users(_) => outcome.results.rate(total.count()),
+    };
+    // Arrivals that an overloaded target leaves unsent are what such a test looks for.
+    let mut believed = outcome.results.clone();
+    believed.generator.unsent = 0;
+    let doubts = honesty::doubts(&believed);
+    Measured {
+        phase,
+        results: outcome.results,
+        total,
+        achieved,
+        doubts,
+        faults: outcome.faults,
+        watched,
+    }
+}
+
+/// Returns the share of the offered visits with which the target kept pace.
+///
+/// Long phases are looked at from their first quarter to their end: as many visits are under way at one moment as at the
+/// other where the target keeps pace, so that what is not yet answered at the end is no loss. In short ones the time
+/// counts that the target took beyond the schedule.
+fn kept_pace(outcome: &Outcome, rate: f64, lasts: Duration) -> f64 {
+    let wanted = rate * lasts.as_secs_f64();
+    let results = &outcome.results;
+    let usual = results.total().response.quantile(0.5);
+    let took = results.elapsed.saturating_sub(usual).max(lasts);
+    let whole = outcome.visits as f64 / wanted.max(1.0) * lasts.as_secs_f64() / took.as_secs_f64();
+    let seconds = lasts.as_secs();
+    if seconds < SHORT || outcome.visits == 0 {
+        return whole.min(1.0);
+    }
+    let (from, to) = (seconds / 4, seconds);
+    let inside: u64 = results
+        .labels
+        .values()
+        .flat_map(|series| &series.seconds)
+        .filter(|(second, _)| (from..to).contains(&u64::from(**second)))
+        .map(|(_, values)| values.count)
+        .sum();
+    let all: u64 = results.labels.values().map(|series| series.total.count()).sum();
+    let per_visit = all as f64 / outcome.visits as f64;
+    let visits = inside as f64 / per_visit.max(f64::MIN_POSITIVE);
+    (visits / (rate * (to - from) as f64)).max(whole).min(1.0)
+}
+
+/// Seconds below which a phase has too few of them to be cut.
+const SHORT: u64 = 8;
+
+/// Returns the columns that every table of phases has.
+pub(crate) fn grid(title: &str) -> Grid {
+    Grid::new(
+        title,
+        &["phase", "offered", "achieved", "in flight", "errors", "p50", "p95", "p99", "max", ""],
+    )
+}
+
+pub(crate) fn add_row(grid: &mut Grid, measured: &Measured, tone: Tone, word: &str) {
+    let offered = match measured.phase.offer.amount {
+        Amount::Rate(rate) => format!("{rate:.1}/s"),
+        Amount::Users(users) => format!("{users} users"),
+    };
+    let time = |share: f64| show(measured.total.response.quantile(share));
+    grid.add(
+        tone,
+        vec![
+            measured.phase.name.clone(),
+            offered,
+            format!("{:.1}/s", measured.achieved),
+            format!("{:.1}", measured.in_flight()),
+            format!("{:.2} %", measured.total.error_rate() * 100.0),
+            time(0.5),
+            time(0.95),
+            time(0.99),
+            show(measured.total.response.max()),
+            word.to_owned(),
+        ],
+    );
+}
+
+/// Returns the most frequent reason of failed samples, in words.
+pub(crate) fn first_reason(stats: &Stats) -> String {
+    let most = stats.reasons.iter().max_by_key(|(_, count)| **count);
+    most.map_or_else(|| "no reason".to_owned(), |(reason, count)| format!("{count} x {reason}"))
+}

@@ -1,0 +1,160 @@
+//! Tests of several phases over a scripted origin: what is sent, and what is concluded from the answers.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tympan_lab::goal;
+use tympan_lab::phase::{Subject, breakpoint, component, endure, errors, golive};
+use tympan_lab::plan::{Amount, Offer, Plan, Run};
+use tympan_lab::report::sheet::Sheet;
+use tympan_testkit::origin::{Answer, Origin};
+
+fn plan(origin: &Origin, step: &str) -> Plan {
+    let text = format!(
+        "target = \"http://{}\"\n[load]\nusers = 1\nvisits = 1\non_error = \"go-on\"\n[[scenario]]\nname = \"visit\"\n[[scenario.step]]\n{step}",
+        origin.addr()
+    );
+    Plan::parse(text.as_bytes(), "p.toml", PathBuf::new()).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn subject(plan: &Plan) -> Subject<'_> {
+    Subject { plan, run: Run { workers: 2, ..Run::default() }, pid: None }
+}
+
+fn offer(amount: Amount, millis: u64) -> Offer {
+    let lasts = Duration::from_millis(millis);
+    Offer { amount, lasts, ramp: Duration::ZERO, is_random: false }
+}
+
+fn search() -> breakpoint::Search {
+    breakpoint::Search {
+        from: 1.0,
+        by_users: true,
+        growth: breakpoint::Growth::Times(3.0),
+        dwell: Duration::from_millis(300),
+        is_exact: true,
+        most_steps: 5,
+        most: None,
+        p95_limit: None,
+        narrows: false,
+    }
+}
+
+fn met(sheet: &Sheet, words: &str) -> Vec<bool> {
+    let goals =
+        sheet.goals.iter().filter(|goal| goal.wanted.contains(words) || goal.label.contains(words));
+    goals.map(|goal| goal.is_met).collect()
+}
+
+#[test]
+fn a_breakpoint_is_the_step_before_errors() {
+    let origin = Origin::start(|seen| match seen.target.as_str() {
+        "/user/1" => Answer::html("x"),
+        _ => Answer::status(503),
+    });
+    let plan = plan(&origin, "path = \"/user/${__threadNum}\"\n");
+    let mut told = Vec::new();
+    let sheet = breakpoint::run(&subject(&plan), &search(), &mut |line| told.push(line.to_owned()))
+        .unwrap();
+    assert_eq!(told, ["step 1 users for 300 ms", "step 3 users for 300 ms"]);
+    let json = sheet.to_json();
+    assert_eq!((&json["broke"], &json["knee"]["users"]), (&true.into(), &1.into()));
+    assert_eq!(json["steps"][1]["sign"], "errors");
+    let text = sheet.plain();
+    assert!(text.contains("breaks at 1 users") && text.contains("status 503"), "{text}");
+    assert!(sheet.html().contains("Throughput against load"));
+}
+
+#[test]
+fn a_target_that_never_answers_has_no_breakpoint() {
+    let closed = tympan_testkit::origin::dead_addr();
+    let plan = Plan::of_url(&format!("http://{closed}/")).unwrap();
+    let sheet = breakpoint::run(&subject(&plan), &search(), &mut |_| {}).unwrap();
+    assert!(sheet.is_doubtful());
+    assert!(sheet.plain().contains("the target never answered"), "{}", sheet.plain());
+}
+
+#[test]
+fn going_live_judges_every_phase_by_the_same_goals() {
+    let origin = Origin::always(Answer::html("x"));
+    let plan = plan(&origin, "path = \"/\"\n");
+    let launch = golive::Launch {
+        expected: golive::Expected { average: 10.0, peak: 20.0 },
+        factor: 2.0,
+        hold: Duration::from_secs(1),
+        soft: Some(0.5),
+        goals: goal::parse("[goal.\"*\"]\nerror_rate = \"0%\"\n[goal.visit]\nmax = \"60s\"", "g")
+            .unwrap(),
+    };
+    let mut told = Vec::new();
+    let sheet =
+        golive::run(&subject(&plan), &launch, &mut |line| told.push(line.to_owned())).unwrap();
+    assert_eq!(told, ["average: 10.0/s", "peak: 20.0/s", "soft launch: 20.0/s", "launch: 40.0/s"]);
+    assert_eq!(met(&sheet, "errors"), [true; 4]);
+    assert_eq!(met(&sheet, "all under"), [true; 4]);
+    assert_eq!(sheet.json["phases"].as_array().unwrap().len(), 4);
+    assert!(origin.requests() > 40, "{}", origin.requests());
+}
+
+#[test]
+fn errors_are_judged_by_their_answers_and_by_what_they_cost() {
+    let check = |missing: u16, is_right: bool| {
+        let origin = Origin::start(move |seen| {
+            let is_odd = seen.target.contains("missing") || seen.target.contains('%');
+            if is_odd { Answer::status(missing) } else { Answer::html("x") }
+        });
+        let site = format!("http://{}", origin.addr());
+        let healthy = Plan::of_url(&format!("{site}/page.html")).unwrap();
+        let mistakes = errors::common_mistakes(&site, "/page.html", Some("/find?q={}")).unwrap();
+        let trial = errors::Trial {
+            healthy: offer(Amount::Rate(20.0), 1000),
+            errors: offer(Amount::Rate(12.0), 1000),
+            within: Duration::from_secs(60),
+            delta: 1000.0,
+        };
+        let sheet = errors::run(&subject(&healthy), &mistakes, &trial, &mut |_| {}).unwrap();
+        assert_eq!(sheet.json["answered_rightly"], is_right, "{}", sheet.plain());
+        assert_eq!(sheet.json["healthy_unharmed"], true, "{}", sheet.plain());
+        assert_eq!(sheet.is_bad(), !is_right);
+        assert_eq!(sheet.json["errors"].as_object().unwrap().len(), 6);
+        assert_eq!(origin.requests_for("/page.html"), 40);
+    };
+    check(404, true);
+    check(200, false);
+}
+
+#[test]
+fn endurance_is_too_short_or_has_trends() {
+    let origin = Origin::always(Answer::html("x"));
+    let plan = plan(&origin, "path = \"/\"\n");
+    let endurance = endure::Endurance {
+        offer: offer(Amount::Rate(20.0), 1000),
+        warm_up: Duration::ZERO,
+        trend: 0.02,
+        goals: goal::parse("[goal.\"*\"]\nerror_rate = \"0%\"", "g").unwrap(),
+    };
+    let watching = Subject { pid: Some(std::process::id()), ..subject(&plan) };
+    let sheet = endure::run(&watching, &endurance).unwrap();
+    assert!(sheet.plain().contains("too short for a trend"), "{}", sheet.plain());
+    assert_eq!(met(&sheet, "errors"), [true]);
+    assert_eq!(origin.requests(), 20);
+}
+
+#[test]
+fn components_are_tried_at_their_average_and_their_peak() {
+    let origin = Origin::start(|seen| {
+        if seen.target == "/bad.html" { Answer::status(500) } else { Answer::html("x") }
+    });
+    let url = |path: &str| format!("http://{}{path}", origin.addr());
+    let trial = component::Trial {
+        urls: vec![url("/nav.html"), url("/bad.html")],
+        average: 10.0,
+        peak: 20.0,
+        hold: Duration::from_secs(1),
+        goals: goal::parse("[goal.\"*\"]\nerror_rate = \"1%\"", "g").unwrap(),
+        pid: None,
+    };
+    let sheet = component::run(&trial, &Run::default(), &mut |_| {}).unwrap();
+    assert_eq!(met(&sheet, "errors"), [true, true, false, false]);
+    assert!(sheet.is_bad() && sheet.junit().contains("failure"));
+}
