@@ -36,6 +36,8 @@ if [ "$purpose" = test ]; then
   # Backups are checked and restored by it; exported pages are served by the other.
   need restic restic
   need nginx nginx-light
+  # Vaults over SFTP are kept by a server that the tests start themselves.
+  [ -x /usr/sbin/sshd ] || packages+=(openssh-server)
 fi
 if [ "$purpose" = bench ]; then
   # Peers to measure against; a row whose peer is missing says so.
@@ -60,9 +62,12 @@ if [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null 2>&1; then
   export DEBIAN_FRONTEND=noninteractive
   apt-get update -qq
   apt-get install -y -qq --no-install-recommends "${packages[@]}" >/dev/null
-  # A freshly installed nginx starts by itself; tests and bench start their own.
+  # A freshly installed server starts by itself; tests and bench start their own.
   if [[ " ${packages[*]} " == *" nginx-light "* ]] && command -v service >/dev/null 2>&1; then
     service nginx stop >/dev/null 2>&1 || true
+  fi
+  if [[ " ${packages[*]} " == *" openssh-server "* ]] && command -v service >/dev/null 2>&1; then
+    service ssh stop >/dev/null 2>&1 || true
   fi
 else
   echo "setup: please install these packages first: apt-get install ${packages[*]}" >&2

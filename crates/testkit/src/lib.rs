@@ -5,6 +5,7 @@
 
 pub mod bucket_server;
 pub mod composition;
+pub mod cut_link;
 pub mod disk;
 pub mod far;
 pub mod folder;
@@ -14,6 +15,7 @@ pub mod origin;
 pub mod postgres;
 pub mod secure;
 pub mod shelf;
+pub mod sshd;
 pub mod store;
 pub mod tool;
 
