@@ -24,7 +24,9 @@ mod place;
 mod read_folder;
 
 pub use blob::{BlobContent, BlobStore, id_of};
-pub use bucket::{Bucket, BucketCounts, BucketOptions, parse_connection_string, parse_profile};
+pub use bucket::{
+    Bucket, BucketCounts, BucketOptions, Objects, parse_connection_string, parse_profile,
+};
 pub use composite::{Composite, CompositeCounts, Delegate};
 pub use error::{Error, Result};
 pub use folder::Folder;

@@ -18,6 +18,7 @@
 mod cache;
 mod connect;
 mod credentials;
+mod objects;
 mod options;
 mod remote;
 mod staging;
@@ -37,6 +38,7 @@ use tokio::sync::Semaphore;
 use tympan_store::BlobId;
 
 pub use credentials::{parse_connection_string, parse_profile};
+pub use objects::Objects;
 pub use options::BucketOptions;
 
 use self::cache::ReadCache;

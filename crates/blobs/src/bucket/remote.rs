@@ -121,6 +121,15 @@ impl Remote {
         &self.place
     }
 
+    pub(super) fn store(&self) -> &dyn ObjectStore {
+        &*self.store
+    }
+
+    /// Returns the whole name of an object, given by the parts below the prefix.
+    pub(super) fn named(&self, name: &str) -> Path {
+        name.split('/').filter(|part| !part.is_empty()).fold(self.prefix.clone(), Path::join)
+    }
+
     fn key(&self, kind: Kind, id: &BlobId) -> Path {
         self.prefix.clone().join(kind.folder()).join(hex_of(id))
     }
@@ -129,12 +138,12 @@ impl Remote {
         self.prefix.clone().join("notes").join(name)
     }
 
-    fn failed(&self, action: &'static str, source: Failure) -> Error {
+    pub(super) fn failed(&self, action: &'static str, source: Failure) -> Error {
         Error::Bucket { action, place: self.place.clone(), source: Box::new(source) }
     }
 
     /// Returns what the bucket says about an object; nothing if it is not there.
-    async fn head(&self, key: &Path) -> Result<Option<ObjectMeta>> {
+    pub(super) async fn head(&self, key: &Path) -> Result<Option<ObjectMeta>> {
         match self.store.head(key).await {
             Ok(found) => Ok(Some(found)),
             Err(Failure::NotFound { .. }) => Ok(None),
@@ -308,7 +317,7 @@ impl Remote {
     }
 
     /// Removes an object, which may be gone already.
-    async fn remove(&self, key: &Path) -> Result<()> {
+    pub(super) async fn remove(&self, key: &Path) -> Result<()> {
         match self.store.delete(key).await {
             Ok(()) | Err(Failure::NotFound { .. }) => Ok(()),
             Err(error) => Err(self.failed("remove an object from", error)),

@@ -1,0 +1,145 @@
+//! Objects of a bucket by their names, for those who keep other things there than blobs: vaults of backups.
+//!
+//! An object is there whole when [`Objects::put`] returns, or as it was before. Requests are sent again with growing
+//! waits for as long as [`BucketOptions::patience`].
+
+use std::fmt;
+use std::future::Future;
+use std::ops::Range;
+
+use bytes::Bytes;
+use futures_util::StreamExt;
+use object_store::path::Path;
+use object_store::{Error as Failure, ObjectStoreExt};
+use tokio::runtime::{Builder, Runtime};
+
+use super::remote::Remote;
+use super::{BucketOptions, THREADS};
+use crate::files::disk;
+use crate::{Error, Result};
+
+/// A bucket, or a part of one below a prefix.
+pub struct Objects {
+    remote: Remote,
+    /// Taken when this is dropped.
+    runtime: Option<Runtime>,
+}
+
+impl fmt::Debug for Objects {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Objects").field("place", &self.remote.place()).finish_non_exhaustive()
+    }
+}
+
+impl Objects {
+    /// Opens a bucket; it is not asked yet. Of the options, those about a local folder are not used.
+    ///
+    /// # Errors
+    /// [`Error::Address`] for a URL or setting that makes no sense.
+    pub fn open(options: &BucketOptions) -> Result<Self> {
+        let remote = Remote::connect(options)?;
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(THREADS)
+            .thread_name("objects")
+            .enable_all()
+            .build()
+            .map_err(disk("start threads for", &options.cache_dir))?;
+        Ok(Self { remote, runtime: Some(runtime) })
+    }
+
+    fn wait<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
+        let ended = || Error::Ended { place: self.remote.place().to_owned() };
+        self.runtime.as_ref().ok_or_else(ended)?.block_on(work)
+    }
+
+    /// Writes an object, in place of one that is there.
+    ///
+    /// # Errors
+    /// [`Error::Bucket`].
+    pub fn put(&self, name: &str, bytes: Bytes) -> Result<()> {
+        self.wait(async {
+            let put = self.remote.store().put(&self.remote.named(name), bytes.into()).await;
+            put.map(drop).map_err(|error| self.remote.failed("write an object to", error))
+        })
+    }
+
+    /// Reads an object; nothing if it is not there.
+    ///
+    /// # Errors
+    /// [`Error::Bucket`].
+    pub fn read(&self, name: &str) -> Result<Option<Bytes>> {
+        self.wait(async {
+            match self.remote.store().get(&self.remote.named(name)).await {
+                Ok(found) => {
+                    let bytes = found.bytes().await;
+                    bytes.map(Some).map_err(|error| self.remote.failed("read from", error))
+                }
+                Err(Failure::NotFound { .. }) => Ok(None),
+                Err(error) => Err(self.remote.failed("read from", error)),
+            }
+        })
+    }
+
+    /// Reads a part of an object, which may be shorter than asked for; nothing if the object is not there.
+    ///
+    /// # Errors
+    /// [`Error::Bucket`].
+    pub fn read_range(&self, name: &str, range: Range<u64>) -> Result<Option<Bytes>> {
+        self.wait(async {
+            let key = self.remote.named(name);
+            match self.remote.store().get_range(&key, range.clone()).await {
+                Ok(bytes) => Ok(Some(bytes)),
+                Err(Failure::NotFound { .. }) => Ok(None),
+                // A server refuses what begins behind the end.
+                Err(error) => match self.remote.head(&key).await? {
+                    Some(found) if found.size < range.end => Ok(Some(Bytes::new())),
+                    _ => Err(self.remote.failed("read from", error)),
+                },
+            }
+        })
+    }
+
+    /// Returns the length of an object; nothing if it is not there.
+    ///
+    /// # Errors
+    /// [`Error::Bucket`].
+    pub fn length(&self, name: &str) -> Result<Option<u64>> {
+        let found = self.wait(async { self.remote.head(&self.remote.named(name)).await })?;
+        Ok(found.map(|found| found.size))
+    }
+
+    /// Lists the objects in a folder, and in those below it, by the last parts of their names, with their lengths. An
+    /// empty folder stands for all.
+    ///
+    /// # Errors
+    /// [`Error::Bucket`].
+    pub fn list(&self, folder: &str) -> Result<Vec<(String, u64)>> {
+        self.wait(async {
+            let folder: Path = self.remote.named(folder);
+            let mut objects = self.remote.store().list(Some(&folder));
+            let mut found = Vec::new();
+            while let Some(object) = objects.next().await {
+                let object = object.map_err(|error| self.remote.failed("list", error))?;
+                let name = object.location.filename().unwrap_or_default();
+                found.push((name.to_owned(), object.size));
+            }
+            Ok(found)
+        })
+    }
+
+    /// Removes an object; it is fine if it is gone.
+    ///
+    /// # Errors
+    /// [`Error::Bucket`].
+    pub fn remove(&self, name: &str) -> Result<()> {
+        self.wait(async { self.remote.remove(&self.remote.named(name)).await })
+    }
+}
+
+impl Drop for Objects {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
