@@ -98,7 +98,7 @@ mod tests {
         let id = BlobId::of(b"no store holds this");
         let modified = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_000);
         let blob = Blob { id, etag: "\"abc\"".to_owned(), last_modified: Some(modified) };
-        let check = |name: HeaderName, value: &str, is_head: bool| {
+        let check = |name: http::HeaderName, value: &str, is_head: bool| {
             let asked = HeaderMap::from_iter([(name, value.parse().unwrap())]);
             send_blob(&repository, &blob, &asked, is_head).map(|sent| sent.status()).ok()
         };
