@@ -30,6 +30,7 @@ mod history;
 mod interface;
 mod launches;
 mod ledger_kills;
+mod lost_flush;
 mod maintenance;
 mod mounts;
 mod offload;
@@ -52,6 +53,7 @@ mod sources;
 mod staging;
 mod stalled;
 mod tokens;
+mod varnish;
 mod work;
 
 tympan_testkit::every_test_file_is_listed!();
