@@ -22,7 +22,7 @@ use crate::listing::Listing;
 use crate::noted::Noted;
 
 /// The version of hashes, aspects and lists, as they are stored.
-pub(crate) const FORMAT: i64 = 3;
+pub(crate) const FORMAT: i64 = 4;
 
 /// The bits below this one have a meaning each; those from here on stand for names of properties.
 const FIRST_PROPERTY: u32 = 16;
@@ -256,6 +256,10 @@ impl Dependencies {
 
     /// Tells whether everything of the other set is in this one.
     pub(crate) fn holds(&self, other: &Self) -> bool {
+        // A page that is drawn again reads mostly what it read before.
+        if self.pairs == other.pairs && self.listings == other.listings {
+            return true;
+        }
         other.pairs.iter().all(|(path, aspects)| self.read_at(*path).holds(*aspects))
             && other.listings.iter().all(|one| {
                 let (path, aspects) = one.scope();
@@ -317,6 +321,12 @@ impl Dependencies {
         self.listings.iter()
     }
 
+    /// Digests the set.
+    pub(crate) fn digest(&self, digest: &mut Digest) {
+        digest.add_all(&self.pairs);
+        digest.add_listings(&self.listings);
+    }
+
     /// Returns how many paths and lists there are.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -368,6 +378,41 @@ impl Dependencies {
     }
 }
 
+/// Tells what was read from other reads, without the price of a set. It is not stored.
+#[derive(Debug)]
+pub(crate) struct Digest {
+    state: u64,
+    key: u64,
+}
+
+impl Digest {
+    /// Begins one with keys that nobody knows who decides about what is read.
+    pub(crate) fn new([state, key]: [u64; 2]) -> Self {
+        Self { state, key }
+    }
+
+    fn add(&mut self, one: u64, other: u64) {
+        self.state = folded(self.state ^ one, self.key ^ other);
+    }
+
+    /// Adds some aspects of paths, in their order.
+    pub(crate) fn add_all(&mut self, pairs: &[Dependency]) {
+        // How many there are keeps apart what lies side by side.
+        self.add(ONE, pairs.len() as u64);
+        pairs.iter().for_each(|(path, aspects)| self.add(*path, aspects.0));
+    }
+
+    /// Adds lists, in their order.
+    pub(crate) fn add_listings(&mut self, listings: &[Arc<Listing>]) {
+        self.add(OTHER, listings.len() as u64);
+        listings.iter().for_each(|one| self.add(one.id(), 0));
+    }
+
+    pub(crate) fn finish(self) -> u64 {
+        self.state
+    }
+}
+
 /// Hashes a path.
 pub(crate) fn hash_path(path: &NodePath) -> u64 {
     hash_text(path.as_str())
@@ -379,21 +424,49 @@ pub(crate) fn hash_text(path: &str) -> u64 {
     hash(path).max(1)
 }
 
-/// Hashes a text, eight bytes at a time: in this crate the speed of a render depends on it, nobody's safety does.
+/// Hashes a text, sixteen bytes at a time: in this crate the speed of a render depends on it, nobody's safety does.
 pub(crate) fn hash(text: &str) -> u64 {
-    let (words, rest) = text.as_bytes().as_chunks::<8>();
-    let mut last = [0_u8; 8];
-    last.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
-    let start = mix(text.len() as u64);
-    let state = words.iter().fold(start, |state, word| mix(state ^ u64::from_le_bytes(*word)));
-    mix(state ^ u64::from_le_bytes(last))
+    let bytes = text.as_bytes();
+    let join = |state: u64, [one, other]: [u64; 2]| folded(state ^ one, other ^ OTHER);
+    let (blocks, rest) = bytes.as_chunks::<16>();
+    let state =
+        blocks.iter().fold(bytes.len() as u64 ^ ONE, |state, block| join(state, pair(block)));
+    mix(if rest.is_empty() { state } else { join(state, end(bytes)) })
+}
+
+/// Returns the last sixteen bytes as two numbers, or all bytes of a shorter text.
+fn end(bytes: &[u8]) -> [u64; 2] {
+    if let Some(last) = bytes.last_chunk::<16>() {
+        return pair(last);
+    }
+    if let (Some(first), Some(last)) = (bytes.first_chunk(), bytes.last_chunk()) {
+        return [u64::from_le_bytes(*first), u64::from_le_bytes(*last)];
+    }
+    if let (Some(first), Some(last)) = (bytes.first_chunk(), bytes.last_chunk()) {
+        return [u32::from_le_bytes(*first).into(), u32::from_le_bytes(*last).into()];
+    }
+    [bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte)), 0]
+}
+
+/// Reads sixteen bytes as two numbers.
+fn pair(bytes: &[u8; 16]) -> [u64; 2] {
+    let (words, _) = bytes.as_chunks::<8>();
+    words.first_chunk().map_or([0; 2], |words| words.map(u64::from_le_bytes))
+}
+
+/// What keeps bytes of zeros from being the end of a hash; no text holds the second one's bytes.
+const ONE: u64 = 0x9e37_79b9_7f4a_7c15;
+const OTHER: u64 = 0xd6e8_feb8_6659_fd93;
+
+/// Multiplies two numbers, and folds the product's halves together.
+pub(crate) fn folded(one: u64, other: u64) -> u64 {
+    let product = u128::from(one) * u128::from(other);
+    (product >> 64) as u64 ^ product as u64
 }
 
 /// Spreads the bits of a number over all bits.
 pub(crate) fn mix(number: u64) -> u64 {
-    let product =
-        u128::from(number ^ 0x9e37_79b9_7f4a_7c15) * u128::from(0xd6e8_feb8_6659_fd93_u64);
-    (product >> 64) as u64 ^ product as u64
+    folded(number ^ ONE, OTHER)
 }
 
 #[cfg(test)]
@@ -460,6 +533,33 @@ mod tests {
     }
 
     #[test]
+    fn digests_tell_reads_apart() {
+        let (one, other) = ((1, Aspects::HEAD), (2, Aspects::DATE));
+        let digest = |keys, pairs: &[Dependency], listings: &[Arc<Listing>]| {
+            let mut digest = Digest::new(keys);
+            digest.add_all(pairs);
+            digest.add_listings(listings);
+            digest.finish()
+        };
+        let [a, b] = [listing("/a"), listing("/b")];
+        let different = [
+            digest([7, 9], &[], &[]),
+            digest([7, 9], &[one], &[]),
+            digest([7, 9], &[other], &[]),
+            digest([7, 9], &[(1, Aspects::DATE)], &[]),
+            digest([7, 9], &[one, other], &[]),
+            digest([7, 9], &[one, other], std::slice::from_ref(&a)),
+            digest([7, 9], &[one, other], std::slice::from_ref(&b)),
+            digest([7, 9], &[one, other], &[a, b]),
+            digest([7, 10], &[one, other], &[]),
+            digest([8, 9], &[one, other], &[]),
+        ];
+        let all: std::collections::HashSet<u64> = different.into_iter().collect();
+        assert_eq!(all.len(), different.len());
+        assert_eq!(digest([7, 9], &[one], &[]), digest([7, 9], &[one], &[]));
+    }
+
+    #[test]
     fn very_many_paths_become_their_subtrees() {
         let noted: Vec<_> = (0..Dependencies::MAX + 1)
             .map(|number| (path(&format!("/content/site/en/p{number}")), Aspects::HEAD))
@@ -479,6 +579,14 @@ mod tests {
         let many: std::collections::HashSet<u64> =
             (0..100_000).map(|number| hash(&format!("/content/site/page-{number}"))).collect();
         assert_eq!(many.len(), 100_000);
+        // Whatever its length, each byte of a text counts.
+        for length in 0..70 {
+            let text = "x".repeat(length);
+            let others = (0..length).map(|at| format!("{}y{}", &text[..at], &text[at + 1..]));
+            let all: std::collections::HashSet<u64> =
+                others.chain([text.clone(), format!("{text}\0")]).map(|one| hash(&one)).collect();
+            assert_eq!(all.len(), length + 2, "{length}");
+        }
         assert!(
             !Aspects::property("jcr:title").overlaps(Aspects::EXISTENCE.and(Aspects::ANY_SCRIPT))
         );

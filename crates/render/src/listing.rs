@@ -70,6 +70,11 @@ impl Listing {
         &self.text
     }
 
+    /// Returns the node below which is listed.
+    pub(crate) fn root(&self) -> &NodePath {
+        self.question.root()
+    }
+
     /// Returns what a change has to touch to change the answer.
     pub(crate) fn scope(&self) -> Dependency {
         self.scope

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use tympan_content::NodePath;
 
-use crate::dependency::{Aspects, Dependencies, Dependency, hash_text};
+use crate::dependency::{Aspects, Dependencies, Dependency, Digest, hash_text};
 use crate::listing::Listing;
 
 /// The places in which notes are found again; a power of two.
@@ -51,6 +51,11 @@ impl Noted {
         self.since(0, listings)
     }
 
+    /// Digests the notes in their order.
+    pub(crate) fn digest(&self, digest: &mut Digest) {
+        digest.add_all(&self.pairs);
+    }
+
     /// Returns what was noted from a place on, with lists.
     fn since(&self, begin: usize, listings: &[Arc<Listing>]) -> Dependencies {
         let pairs = self.pairs.iter().skip(begin).copied();
@@ -79,6 +84,8 @@ pub(crate) struct Notes {
     latest: [u32; SLOTS],
     /// Where scripts were looked for, once for each type.
     places: Vec<Arc<[u64]>>,
+    /// The scripts that were run, each once.
+    scripts: Vec<Arc<str>>,
     listings: Vec<Arc<Listing>>,
     kept: Vec<Arc<Dependencies>>,
     /// Where the component began that is drawn now.
@@ -92,6 +99,7 @@ pub(crate) struct Notes {
 pub(crate) struct Begin {
     pairs: usize,
     places: usize,
+    scripts: usize,
     listings: usize,
     kept: usize,
     depth: usize,
@@ -103,6 +111,7 @@ impl Default for Notes {
             noted: Noted { pairs: Vec::with_capacity(SLOTS), scopes: Vec::new() },
             latest: [0; SLOTS],
             places: Vec::new(),
+            scripts: Vec::new(),
             listings: Vec::new(),
             kept: Vec::new(),
             begin: Begin::default(),
@@ -151,6 +160,17 @@ impl Notes {
         self.places.push(folders);
     }
 
+    /// Notes that a script was run, with all that lies below it.
+    pub(crate) fn add_script(&mut self, script: &Arc<str>) {
+        // A page runs few scripts, some of them often.
+        let known = self.scripts.get(self.begin.scripts..).unwrap_or_default();
+        if known.iter().any(|known| Arc::ptr_eq(known, script)) {
+            return;
+        }
+        self.add_program(hash_text(script), Aspects::BELOW);
+        self.scripts.push(Arc::clone(script));
+    }
+
     /// Adds what was read for a kept fragment.
     pub(crate) fn add_kept(&mut self, read: Arc<Dependencies>) {
         self.kept.push(read);
@@ -178,6 +198,7 @@ impl Notes {
         self.begin = Begin {
             pairs: self.noted.pairs.len(),
             places: self.places.len(),
+            scripts: self.scripts.len(),
             listings: self.listings.len(),
             kept: self.kept.len(),
             depth: outer.depth + 1,
@@ -190,13 +211,9 @@ impl Notes {
         self.begin = outer;
     }
 
-    /// Ends what was read for a list: in place of all that, the list is noted.
-    pub(crate) fn end_list(&mut self, outer: Begin, listing: Listing) {
-        self.noted.pairs.truncate(self.begin.pairs);
-        self.places.truncate(self.begin.places);
-        self.listings.truncate(self.begin.listings);
-        self.begin = outer;
-        let known = self.listings.get(outer.listings..).unwrap_or_default();
+    /// Notes a list, which stands for all that was read for it.
+    pub(crate) fn add_list(&mut self, listing: Listing) {
+        let known = self.listings.get(self.begin.listings..).unwrap_or_default();
         if !known.iter().any(|known| **known == listing) {
             self.listings.push(Arc::new(listing));
         }

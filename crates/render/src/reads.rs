@@ -16,7 +16,7 @@
 //! On failure: look-ups that fail answer "nothing there" and leave the error in [`Reader::failure`], which the
 //! renderer asks before it hands anything out.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ use parking_lot::Mutex;
 use tympan_content::query::{Page, QueryEngine, Request};
 use tympan_content::{Date, Error, Node, NodePath, Property, Result, Snapshot, Summary, Viewer};
 
-use crate::dependency::{Aspects, Dependencies, hash_text};
+use crate::dependency::{Aspects, Dependencies, Digest, hash_text};
 use crate::listing::{Listing, Question};
 use crate::noted::{Begin, Noted, Notes, joined};
 
@@ -62,6 +62,16 @@ impl Reads {
     #[must_use]
     pub fn dependencies(&self) -> Dependencies {
         joined(self.noted.dependencies(&self.listings), &self.kept)
+    }
+
+    /// Returns a number that drawings have in common which read the same in the same order. Others have another one, and
+    /// nobody who does not know the keys can aim at it.
+    pub(crate) fn digest(&self, keys: [u64; 2]) -> u64 {
+        let mut digest = Digest::new(keys);
+        self.noted.digest(&mut digest);
+        digest.add_listings(&self.listings);
+        self.kept.iter().for_each(|read| read.digest(&mut digest));
+        digest.finish()
     }
 
     /// Tells whether the drawing is good for no second: whoever kept it would show others what was.
@@ -158,6 +168,8 @@ pub(crate) struct Reader {
     facts: AtomicU32,
     max_age: Mutex<Option<Duration>>,
     notes: Option<Box<Mutex<Notes>>>,
+    /// Whether a list is read, for which its question stands.
+    is_listing: AtomicBool,
     failure: OnceLock<Error>,
     glance: Aspects,
     types: Aspects,
@@ -175,6 +187,7 @@ impl Reader {
             facts: AtomicU32::new(0),
             max_age: Mutex::default(),
             notes,
+            is_listing: AtomicBool::new(false),
             failure: OnceLock::new(),
             glance: Aspects::EXISTENCE.and(Aspects::property(PRIMARY_TYPE)),
             types: TYPES
@@ -332,9 +345,15 @@ impl Reader {
     pub(crate) fn listed<T>(&self, question: Question, read: impl FnOnce() -> T) -> T {
         let Some(notes) = &self.notes else { return read() };
         let Some(listing) = Listing::new(question) else { return read() };
-        let outer = notes.lock().begin();
+        if leads_to_accounts(listing.root().as_str(), Aspects::ANY_BELOW) {
+            self.note_fact(Facts::ACCOUNTS);
+        }
+        let was_listing = self.is_listing.swap(true, Ordering::Relaxed);
         let found = read();
-        notes.lock().end_list(outer, listing);
+        self.is_listing.store(was_listing, Ordering::Relaxed);
+        if !was_listing {
+            notes.lock().add_list(listing);
+        }
         found
     }
 
@@ -346,9 +365,9 @@ impl Reader {
     }
 
     /// Notes that a script was run.
-    pub(crate) fn note_script(&self, script: &str) {
+    pub(crate) fn note_script(&self, script: &Arc<str>) {
         if let Some(notes) = &self.notes {
-            notes.lock().add_program(hash_text(script), Aspects::BELOW);
+            notes.lock().add_script(script);
         }
     }
 
@@ -497,7 +516,7 @@ impl Reader {
     /// Notes a look-up of a child that is not there.
     fn note_child(&self, node: &Node, name: &str, aspects: Aspects) {
         self.count_one();
-        let Some(notes) = &self.notes else { return };
+        let Some(notes) = self.open_notes() else { return };
         let parent = node.path();
         if leads_to_accounts(parent.as_str(), Aspects::EXISTENCE)
             || (parent.is_root() && name == "home")
@@ -514,12 +533,17 @@ impl Reader {
 
     /// Notes something more about what was looked up already.
     fn also(&self, path: &NodePath, aspects: Aspects) {
-        if let Some(notes) = &self.notes {
+        if let Some(notes) = self.open_notes() {
             if leads_to_accounts(path.as_str(), aspects) {
                 self.note_fact(Facts::ACCOUNTS);
             }
             notes.lock().add(path.as_str(), aspects);
         }
+    }
+
+    /// Returns where reads are noted; nothing if they are not.
+    fn open_notes(&self) -> Option<&Mutex<Notes>> {
+        self.notes.as_deref().filter(|_| !self.is_listing.load(Ordering::Relaxed))
     }
 
     /// Keeps the first error for [`Reader::failure`].

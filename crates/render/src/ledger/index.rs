@@ -45,9 +45,20 @@ pub(super) enum Kept {
 pub(super) struct Drawn<'a> {
     pub(super) url: &'a str,
     pub(super) read: &'a Dependencies,
+    /// A digest of what was read, with the keys of the index.
+    pub(super) digest: Option<u64>,
     /// How it looks, if it can be drawn again.
     pub(super) look: Option<Look>,
     /// Whether there is nothing at the URL that can be shown.
+    pub(super) is_fault: bool,
+}
+
+/// A drawing of a URL of which no more than a digest of what it read was made.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sketch<'a> {
+    pub(super) url: &'a str,
+    pub(super) digest: u64,
+    pub(super) look: Option<&'a Look>,
     pub(super) is_fault: bool,
 }
 
@@ -56,6 +67,8 @@ pub(super) struct Drawn<'a> {
 struct Entry {
     url: Arc<str>,
     read: Arc<Dependencies>,
+    /// The digest of a drawing that read just this, if there was one.
+    digest: Option<u64>,
     /// How all copies look; nothing if they differ or nobody knows.
     look: Option<Arc<Look>>,
     /// What was drawn since an answer named it: the flushes for that answer need not reach these copies.
@@ -253,9 +266,28 @@ impl Index {
         self.entries.get_mut(at as usize)?.as_mut()
     }
 
+    /// Tells whether a drawing that began after the change with a number read, looks and is like the URL is known, as
+    /// most are; nothing else need be recorded of it then.
+    pub(super) fn is_known(&mut self, began: u64, sketch: Sketch<'_>) -> bool {
+        let Sketch { url, digest, look, is_fault } = sketch;
+        if began != self.number || (!self.owed.is_empty() && self.owed.contains(url)) {
+            return false;
+        }
+        let (at, clock) = (self.by_url.get(url).copied(), self.clock + 1);
+        let Some(entry) = at.and_then(|at| self.entry_mut(at)) else { return false };
+        let is_known = entry.digest == Some(digest)
+            && entry.look.as_deref() == look
+            && entry.is_fault == is_fault;
+        if is_known {
+            (entry.drawn, entry.is_flushed) = (clock, false);
+            self.clock = clock;
+        }
+        is_known
+    }
+
     /// Records a drawing that began after the change with a number.
     pub(super) fn record(&mut self, began: u64, drawn: Drawn<'_>) -> Kept {
-        let Drawn { url, read, look, is_fault } = drawn;
+        let Drawn { url, read, digest, look, is_fault } = drawn;
         if self.is_outdated(began, read) {
             return Kept::Outdated;
         }
@@ -289,6 +321,7 @@ impl Index {
             // A row with an older look would let a change pass that leads back to it.
             if is_known && entry.look == look && entry.is_fault == only_faults {
                 entry.is_flushed = false;
+                entry.digest = digest.filter(|_| *entry.read == *read).or(entry.digest);
                 return Kept::Known;
             }
             grown = (!entry.is_flushed).then(|| entry.read.union(read));
@@ -297,9 +330,13 @@ impl Index {
             tracing::error!(file = url, error = %error, "a drawing cannot be noted in the ledger");
             return Kept::Lost;
         }
+        let digest = digest.filter(|_| grown.is_none());
         let at = self.put(url, Arc::new(grown.unwrap_or_else(|| read.clone())));
         self.set_look(at, look);
         self.set_fault(at, only_faults);
+        if let Some(entry) = self.entry_mut(at) {
+            entry.digest = digest;
+        }
         self.mark(at);
         Kept::Grown { given_up: self.give_up() }
     }
@@ -347,16 +384,27 @@ impl Index {
         self.needed = self.needed + read.len() - old.map_or(0, |old| old.len());
         let drawn = self.clock;
         match self.entry_mut(at) {
-            Some(entry) => (entry.read, entry.drawn, entry.is_flushed) = (read, drawn, false),
+            Some(entry) => {
+                (entry.read, entry.drawn, entry.is_flushed) = (read, drawn, false);
+                entry.digest = None;
+            }
             None => {
                 let url: Arc<str> = url.into();
                 self.by_url.insert(Arc::clone(&url), at);
                 if let Some(place) = self.entries.get_mut(at as usize) {
                     let (look, later, is_flushed, is_dirty) = (None, None, false, false);
-                    let is_fault = false;
-                    let entry =
-                        Entry { url, read, look, later, drawn, is_flushed, is_dirty, is_fault };
-                    *place = Some(entry);
+                    let (digest, is_fault) = (None, false);
+                    *place = Some(Entry {
+                        url,
+                        read,
+                        digest,
+                        look,
+                        later,
+                        drawn,
+                        is_flushed,
+                        is_dirty,
+                        is_fault,
+                    });
                 }
             }
         }

@@ -12,7 +12,7 @@
 
 use std::hash::{Hash, Hasher};
 
-use crate::dependency::mix;
+use crate::dependency::{folded, mix};
 use crate::reads::{Facts, Recording};
 use crate::request::{Flex, RenderRequest};
 use crate::response::{Body, Outcome, RenderResponse};
@@ -159,12 +159,6 @@ fn digest(drawn: &RenderResponse) -> [u64; 2] {
 /// What keeps a word of zeros from being the end of a lane.
 const LEFT: u64 = 0x9e37_79b9_7f4a_7c15;
 const RIGHT: u64 = 0xd6e8_feb8_6659_fd93;
-
-/// Multiplies two numbers, and folds the product's halves together.
-fn folded(left: u64, right: u64) -> u64 {
-    let product = u128::from(left) * u128::from(right);
-    (product >> 64) as u64 ^ product as u64
-}
 
 /// 128 bits in two lanes: nobody gains by making two pages of a site collide, and a render must not wait for more.
 struct Digest(u64, u64);

@@ -35,6 +35,7 @@ mod table;
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
+use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -45,7 +46,7 @@ use sqlx::AnyPool;
 use tokio::sync::Notify;
 use tympan_content::{ChunkId, Snapshot};
 
-use self::index::{Candidate, Drawn, Index, Kept, Spared};
+use self::index::{Candidate, Drawn, Index, Kept, Sketch, Spared};
 use self::journal::Journal;
 use self::table::{Opened, Table};
 use crate::dependency::Dependencies;
@@ -228,6 +229,8 @@ struct Inner {
     /// The newest answer to a follower, and the state that it leads to.
     answered: Mutex<Option<(ChunkId, Affected)>>,
     answers: Mutex<Answers>,
+    /// What digests of reads begin with, so that nobody who decides about reads can aim at one.
+    keys: [u64; 2],
 }
 
 /// What lists answer in a state.
@@ -260,8 +263,9 @@ impl Ledger {
         let (bell, writing) = (Notify::new(), tokio::sync::Mutex::default());
         let index = Mutex::new(index);
         let (answered, answers) = (Mutex::default(), Mutex::default());
-        let ledger =
-            Self(Arc::new(Inner { index, table, counters, bell, writing, answered, answers }));
+        let keys = [1, 2].map(|number: u64| RandomState::new().hash_one(number));
+        let inner = Inner { index, table, counters, bell, writing, answered, answers, keys };
+        let ledger = Self(Arc::new(inner));
         ledger.store().await?;
         ledger.0.index.lock().empty_journal();
         Ok(ledger)
@@ -287,7 +291,7 @@ impl Ledger {
         read: &Dependencies,
         look: Option<Look>,
     ) -> Recorded {
-        self.note(ticket, Drawn { url, read, look, is_fault: false })
+        self.note(ticket, Drawn { url, read, digest: None, look, is_fault: false })
     }
 
     /// Records an answer before it goes out. What is one visitor's or one moment's alone is kept by nobody, and not noted.
@@ -305,7 +309,15 @@ impl Ledger {
             answer.outcome,
             Outcome::NotFound | Outcome::BadRequest | Outcome::MethodNotAllowed
         );
-        self.note(ticket, Drawn { url, read: &answer.reads.dependencies(), look, is_fault })
+        // Most answers are like the one before, and a digest costs less than a set.
+        let digest = answer.reads.digest(self.0.keys);
+        let sketch = Sketch { url, digest, look: look.as_ref(), is_fault };
+        if self.0.index.lock().is_known(ticket.0, sketch) {
+            self.0.counters.recorded.fetch_add(1, Ordering::Relaxed);
+            return Recorded::Kept;
+        }
+        let (read, digest) = (&answer.reads.dependencies(), Some(digest));
+        self.note(ticket, Drawn { url, read, digest, look, is_fault })
     }
 
     fn note(&self, ticket: Ticket, drawn: Drawn<'_>) -> Recorded {

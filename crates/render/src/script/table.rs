@@ -294,9 +294,9 @@ impl Scripts {
     }
 
     /// Notes that a script is run, and which ones it depends on besides itself.
-    pub(crate) fn note_taken(&self, reader: &Reader, script: &str) {
+    pub(crate) fn note_taken(&self, reader: &Reader, script: &Arc<str>) {
         reader.note_script(script);
-        if self.takers.contains(script) {
+        if self.takers.contains(&**script) {
             reader.note_any_script();
         }
     }

@@ -1,11 +1,12 @@
 //! The ledger: what it names, and what it knows after a kill.
 
 use std::path::Path;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
 use tempfile::TempDir;
 use tympan_content::{NodePath, Snapshot};
-use tympan_render::ledger::{Affected, Ledger, LedgerOptions, MIGRATIONS, Recorded};
+use tympan_render::ledger::{Affected, Ledger, LedgerOptions, Look, MIGRATIONS, Recorded};
 use tympan_render::{Dependencies, Mode, Recording, RenderRequest, RenderResponse};
 use tympan_testkit::State;
 
@@ -118,6 +119,42 @@ async fn what_nobody_keeps_takes_no_room() {
     assert_eq!(record(&drawn), 0);
     drawn.reads.max_age = Some(Duration::from_secs(1));
     assert_eq!(record(&drawn), 1);
+}
+
+#[tokio::test]
+async fn an_answer_like_the_one_before_stores_nothing_and_is_named_again() {
+    let publisher = Publisher::new().await;
+    let url = "/content/site/en.html";
+    let record = || {
+        let request = RenderRequest { recording: Recording::Paths, ..RenderRequest::get(url) };
+        let ticket = publisher.ledger.ticket();
+        let drawn = publisher.site.render(&request);
+        let look = Look::of(&drawn, &request);
+        assert_eq!(publisher.ledger.record_answer(ticket, url, &drawn, look), Recorded::Kept);
+        let counters = publisher.ledger.counters();
+        (counters.recorded.load(Ordering::Relaxed), counters.grown.load(Ordering::Relaxed))
+    };
+    assert_eq!((record(), record(), record()), ((1, 1), (2, 1), (3, 1)));
+    // It reads the same after each of these, and looks otherwise.
+    for (number, title) in [(4, "One"), (6, "Two")] {
+        let affected = publisher.edit("/content/site/en/jcr:content", "jcr:title", title);
+        assert_eq!(affected.urls, [url]);
+        publisher.ledger.settle(&affected);
+        let grown = number / 2;
+        assert_eq!((record(), record()), ((number, grown), (number + 1, grown)), "{title}");
+    }
+    // Flushed, drawn as before and named again: each drawing may be about.
+    publisher.ledger.settle(&publisher.edit("/content/site/en/jcr:content", "jcr:title", "One"));
+    publisher.ledger.settle(&publisher.edit("/content/site/en/jcr:content", "jcr:title", "Two"));
+    assert_eq!(record(), (8, 3));
+    assert_eq!(publisher.edit("/content/site/en/jcr:content", "jcr:title", "X").urls, [url]);
+    // A drawing that began before that change is not taken for known.
+    let ticket = publisher.ledger.ticket();
+    let request = RenderRequest { recording: Recording::Paths, ..RenderRequest::get(url) };
+    let drawn = publisher.site.render(&request);
+    publisher.edit("/content/site/en/jcr:content", "jcr:title", "Y");
+    let look = Look::of(&drawn, &request);
+    assert_eq!(publisher.ledger.record_answer(ticket, url, &drawn, look), Recorded::Outdated);
 }
 
 #[tokio::test]

@@ -68,6 +68,24 @@ fn lists_and_navigations_depend_on_what_they_show() {
 }
 
 #[test]
+fn what_a_list_reads_is_not_noted_and_what_follows_is() {
+    let site = Site::sample(Mode::Publish);
+    site.draw("{{ pages(\"/content/site/en\", order=\"date\")|length }}");
+    let recorded = reads(&site, "/content/site/en.html");
+    assert_eq!(of(&recorded, "/content/site/en/apple/jcr:content"), "");
+    site.draw("{% for one in pages(\"/content/site/en\", order=\"date\") %}{{ one.title }}{{ one.tags }}{% endfor %}");
+    let recorded = reads(&site, "/content/site/en.html");
+    check(&recorded, "/content/site/en/apple", "head");
+    check(&recorded, "/content/site/en/apple/jcr:content", "some-properties");
+    // What visitors see of accounts is their own, also in lists.
+    for root in ["/", "/home", "/home/users"] {
+        site.draw(&format!("{{{{ pages(\"{root}\")|length }}}}"));
+        let facts = drawn(&site, "/content/site/en.html").reads.facts;
+        assert!(facts.has(Facts::ACCOUNTS), "{root}");
+    }
+}
+
+#[test]
 fn scripts_that_take_in_others_depend_on_any() {
     let site = Site::sample(Mode::Publish);
     site.draw("{%- if true %}no{% endif %} {{ 'import' }}");
