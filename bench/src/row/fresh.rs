@@ -9,13 +9,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Instant, SystemTime};
 
 use tympan_content::{NodePath, Property, Repository, Snapshot, Subtree, Value};
-use tympan_render::ledger::{Ledger, LedgerOptions, Look, MAX_URLS, MIGRATIONS, Recorded};
+use tympan_render::ledger::{Ledger, Look, Recorded};
 use tympan_render::{Body, Options, Recording, RenderRequest, Renderer};
-use tympan_store::State;
 
 use crate::Outcome;
 use crate::context::Context;
 use crate::figure::{Figure, Goal};
+use crate::row::record::open_ledger;
 
 const ROW: &str = "R7";
 const PAGES: usize = 10_000;
@@ -163,24 +163,7 @@ impl Site {
         }
         session.commit("pages", SystemTime::UNIX_EPOCH)?;
         let renderer = Renderer::new(&repository, Options::default());
-        let runtime =
-            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
-        let ledger = runtime.block_on(async {
-            let state = State::open(&folder.join("state.db")).await?;
-            state.migrate("render", MIGRATIONS).await?;
-            let options = LedgerOptions {
-                pool: state.pool().clone(),
-                folder: folder.to_owned(),
-                publisher: "bench".to_owned(),
-                boot: "bench".to_owned(),
-                max_urls: MAX_URLS,
-            };
-            Ok::<_, Box<dyn std::error::Error + Send + Sync>>(
-                Ledger::open(options, SystemTime::now()).await?,
-            )
-        });
-        let ledger = ledger.map_err(|error| error.to_string())?;
-        ledger.settle(&ledger.owed());
+        let (ledger, runtime) = open_ledger(folder)?;
         Ok(Self { repository, renderer, ledger, runtime })
     }
 
@@ -195,7 +178,7 @@ impl Site {
             let request = RenderRequest { recording: Recording::Paths, ..RenderRequest::get(url) };
             let drawn = self.renderer.render(&self.repository.snapshot()?, &request);
             let look = Look::of(&drawn, &request);
-            match self.ledger.record_look(ticket, url, &drawn.reads.dependencies(), look) {
+            match self.ledger.record_answer(ticket, url, &drawn, look) {
                 Recorded::Outdated => {}
                 Recorded::Lost | Recorded::Crowded => {
                     return Err("the ledger cannot be written".into());

@@ -1,7 +1,12 @@
-//! R4: what it costs a render to keep the paths it read.
+//! R4: what it costs a render to keep what it read: to note it, to see how the page looks, and to record both.
 
-use tympan_render::ledger::Look;
+use std::path::Path;
+use std::time::SystemTime;
+
+use tokio::runtime::Runtime;
+use tympan_render::ledger::{Ledger, LedgerOptions, Look, MAX_URLS, MIGRATIONS, Recorded};
 use tympan_render::{Body, Options, Recording, RenderRequest, Renderer};
+use tympan_store::State;
 
 use crate::alternate::{Spread, alternate};
 use crate::context::Context;
@@ -29,7 +34,7 @@ pub(super) fn measure(context: &mut Context) -> Outcome<Vec<Figure>> {
         // The least disturbed quarter of each side is compared: what disturbs only ever adds.
         let cost = (with.lower_quartile / without.lower_quartile - 1.0) * 100.0;
         let note = format!(
-            "{paths} paths; a render takes {:.0} us of CPU; lower quartiles of {TURNS} turns",
+            "{paths} paths, as each time before; a render takes {:.0} us of CPU; lower quartiles of {TURNS} turns",
             without.median
         );
         let what = format!("{what}, CPU of the dependency record");
@@ -39,30 +44,59 @@ pub(super) fn measure(context: &mut Context) -> Outcome<Vec<Figure>> {
     Ok(figures)
 }
 
+/// Opens a new ledger in a folder; it owes nothing.
+pub(super) fn open_ledger(folder: &Path) -> Outcome<(Ledger, Runtime)> {
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+    let ledger = runtime.block_on(async {
+        let state = State::open(&folder.join("state.db")).await?;
+        state.migrate("render", MIGRATIONS).await?;
+        let options = LedgerOptions {
+            pool: state.pool().clone(),
+            folder: folder.to_owned(),
+            publisher: "bench".to_owned(),
+            boot: "bench".to_owned(),
+            max_urls: MAX_URLS,
+        };
+        let ledger = Ledger::open(options, SystemTime::now()).await?;
+        Ok::<_, Box<dyn std::error::Error + Send + Sync>>(ledger)
+    });
+    let ledger = ledger.map_err(|error| error.to_string())?;
+    ledger.settle(&ledger.owed());
+    Ok((ledger, runtime))
+}
+
 /// Draws pages in this process, from the publisher's content.
 pub(super) struct Painter {
     repository: tympan_content::Repository,
     renderer: Renderer,
+    ledger: Ledger,
+    /// The ledger's database lives in it.
+    _runtime: Runtime,
 }
 
 impl Painter {
     pub(super) fn new(context: &mut Context) -> Outcome<Self> {
         let repository = context.site()?.open()?;
         let renderer = Renderer::new(&repository, Options::default());
-        Ok(Self { repository, renderer })
+        let (ledger, runtime) = open_ledger(&context.new_folder("record-")?)?;
+        Ok(Self { repository, renderer, ledger, _runtime: runtime })
     }
 
     /// Draws a page many times and returns the microseconds of CPU for one.
     pub(super) fn turn(&self, path: &str, recording: Recording, renders: u32) -> Outcome<f64> {
         let draw = |_| -> Outcome<()> {
+            let ticket = self.ledger.ticket();
             let drawn = self.render(path, recording)?;
-            // What the ledger is given; without a record this is nothing.
-            if recording == Recording::Paths {
-                let request = RenderRequest { recording, ..RenderRequest::get(path) };
-                std::hint::black_box(drawn.reads.dependencies());
-                std::hint::black_box(Look::of(&drawn, &request));
+            if recording == Recording::Count {
+                return Ok(());
             }
-            Ok(())
+            let request = RenderRequest { recording, ..RenderRequest::get(path) };
+            let look = Look::of(&drawn, &request);
+            match self.ledger.record_answer(ticket, path, &drawn, look) {
+                Recorded::Kept => Ok(()),
+                other => Err(format!("{path} is not kept: {other:?}").into()),
+            }
         };
         let (result, seconds) = cpu::spent(|| (0..renders).try_for_each(draw));
         result?;
