@@ -27,7 +27,10 @@ mod stats;
 mod vault;
 mod verify;
 
-pub use backend::{Backend, FileKind, LocalBackend};
+pub use backend::{
+    AppendOnly, Backend, FileKind, LocalBackend, PacedBackend, Rate, S3Address, S3Backend,
+    SftpAddress, SftpBackend, SftpOptions, UnknownHost,
+};
 pub use check::{CheckReport, Depth, check};
 pub use compress::Compression;
 pub use error::{Error, Result};
@@ -48,7 +51,7 @@ pub use vault::lock::{Lock, LockMode, Unlock};
 pub use vault::node::{Attribute, Node, NodeKind, Time, Tree};
 pub use vault::snapshot::Snapshot;
 pub use vault::write::Written;
-pub use vault::{KeyCost, KeyFacts, Vault, Who};
+pub use vault::{KeyCost, KeyFacts, Tuning, Vault, Who};
 pub use verify::verify;
 
 /// Joins an error's message with those of its causes.

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use tracing::warn;
 
 use crate::backend::FileKind;
 use crate::error::{Error, Result};
@@ -146,6 +147,10 @@ pub fn prune(
     let expired: Vec<Id> = expired.iter().map(|pack| pack.id).collect();
     remove_packs((vault, lock), &expired, (&there, progress), &mut pruned)?;
     pruned.freed_bytes = pruned.freed_bytes.saturating_sub(written);
+    // Nobody else writes now. What cannot be removed is left to the next prune.
+    if let Err(error) = vault.backend().remove_leftovers(options.now.into()) {
+        warn!(%error, "what an earlier run left in the vault could not be removed");
+    }
     Ok(pruned)
 }
 

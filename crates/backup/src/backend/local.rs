@@ -19,7 +19,7 @@ use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use tracing::warn;
 
-use super::{Backend, FileKind};
+use super::{Backend, FileKind, file_name, folder_name};
 use crate::id::Id;
 
 const TEMPORARY: &str = "tmp";
@@ -65,22 +65,8 @@ impl LocalBackend {
         }
     }
 
-    fn folder(&self, kind: FileKind, id: &Id) -> PathBuf {
-        match kind {
-            FileKind::Config => self.dir.clone(),
-            FileKind::Pack => {
-                let digits: String = id.to_string().chars().take(2).collect();
-                self.dir.join("data").join(digits)
-            }
-            _ => self.dir.join(folder_name(kind)),
-        }
-    }
-
     fn file(&self, kind: FileKind, id: &Id) -> PathBuf {
-        match kind {
-            FileKind::Config => self.dir.join("config"),
-            _ => self.folder(kind, id).join(id.to_string()),
-        }
+        self.dir.join(file_name(kind, id))
     }
 
     /// Returns a pack, opened.
@@ -97,7 +83,7 @@ impl LocalBackend {
         Ok(file)
     }
 
-    /// Removes what crashed writers left, at most once in a run.
+    /// Removes what crashed writers left.
     fn sweep(&self, now: SystemTime) -> io::Result<()> {
         let Ok(entries) = fs::read_dir(self.dir.join(TEMPORARY)) else { return Ok(()) };
         for entry in entries {
@@ -111,25 +97,6 @@ impl LocalBackend {
             }
         }
         Ok(())
-    }
-
-    /// Removes what crashed writers left in the vault's folder for temporary files.
-    ///
-    /// # Errors
-    /// If a file cannot be removed.
-    pub fn remove_leftovers(&self, now: SystemTime) -> io::Result<()> {
-        self.sweep(now)
-    }
-}
-
-const fn folder_name(kind: FileKind) -> &'static str {
-    match kind {
-        FileKind::Config => "",
-        FileKind::Key => "keys",
-        FileKind::Lock => "locks",
-        FileKind::Snapshot => "snapshots",
-        FileKind::Index => "index",
-        FileKind::Pack => "data",
     }
 }
 
@@ -177,6 +144,10 @@ impl Backend for LocalBackend {
         Ok(found)
     }
 
+    fn contains(&self, kind: FileKind, id: &Id) -> io::Result<bool> {
+        self.file(kind, id).try_exists()
+    }
+
     fn read(&self, kind: FileKind, id: &Id) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
         File::open(self.file(kind, id))?.read_to_end(&mut bytes)?;
@@ -204,18 +175,19 @@ impl Backend for LocalBackend {
     }
 
     fn write(&self, kind: FileKind, id: &Id, bytes: &[u8]) -> io::Result<()> {
-        let (folder, path) = (self.folder(kind, id), self.file(kind, id));
+        let path = self.file(kind, id);
+        let folder = path.parent().unwrap_or(&self.dir);
         let temporary = self.temporary()?;
         let written = write_whole(&temporary, bytes).and_then(|_locked| {
             match fs::rename(&temporary, &path) {
                 Err(error) if error.kind() == ErrorKind::NotFound => {
-                    DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
+                    DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
                     folder.parent().map_or(Ok(()), |above| self.sync_folder(above))?;
                     fs::rename(&temporary, &path)
                 }
                 renamed => renamed,
             }?;
-            self.sync_folder(&folder)
+            self.sync_folder(folder)
         });
         if written.is_err() {
             // What is said is why the write failed; the file is swept away later, if it cannot be removed now.
@@ -228,11 +200,16 @@ impl Backend for LocalBackend {
         if kind == FileKind::Pack {
             self.open.lock().retain(|(open, _)| open != id);
         }
-        match fs::remove_file(self.file(kind, id)) {
+        let path = self.file(kind, id);
+        match fs::remove_file(&path) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
             removed => removed?,
         }
-        self.sync_folder(&self.folder(kind, id))
+        self.sync_folder(path.parent().unwrap_or(&self.dir))
+    }
+
+    fn remove_leftovers(&self, now: SystemTime) -> io::Result<()> {
+        self.sweep(now)
     }
 }
 

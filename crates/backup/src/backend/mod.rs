@@ -1,15 +1,26 @@
-//! Where the files of a vault lie: the seam that folders, and other places later, fill in.
+//! Where the files of a vault lie: the seam that folders, folders of other machines and buckets fill in.
+//!
+//! All of them have restic's layout. Calls block, and come from any number of threads.
 //!
 //! Invariants of every backend
-//! * A file is whole and durable when `write` returns, or not there.
+//! * A file is whole and durable when `write` returns, or not there: nobody sees one that is half written.
 //! * A file is never changed, only made and removed.
 
+mod append_only;
 mod local;
+mod paced;
+mod s3;
+mod sftp;
 
 use std::fmt;
 use std::io;
+use std::time::SystemTime;
 
+pub use append_only::AppendOnly;
 pub use local::LocalBackend;
+pub use paced::{PacedBackend, Rate};
+pub use s3::{S3Address, S3Backend};
+pub use sftp::{SftpAddress, SftpBackend, SftpOptions, UnknownHost};
 
 use crate::id::Id;
 
@@ -43,10 +54,44 @@ impl fmt::Display for FileKind {
     }
 }
 
+/// Returns the folder of a kind of files, from the vault's folder on.
+const fn folder_name(kind: FileKind) -> &'static str {
+    match kind {
+        FileKind::Config => "",
+        FileKind::Key => "keys",
+        FileKind::Lock => "locks",
+        FileKind::Snapshot => "snapshots",
+        FileKind::Index => "index",
+        FileKind::Pack => "data",
+    }
+}
+
+/// Returns where a file lies, from the vault's folder on.
+fn file_name(kind: FileKind, id: &Id) -> String {
+    match kind {
+        FileKind::Config => "config".to_owned(),
+        FileKind::Pack => {
+            let name = id.to_string();
+            format!("data/{}/{name}", name.get(..2).unwrap_or_default())
+        }
+        _ => format!("{}/{id}", folder_name(kind)),
+    }
+}
+
 /// A place that keeps the files of a vault.
 pub trait Backend: Send + Sync + fmt::Debug {
     /// Returns how people name the place.
     fn place(&self) -> String;
+
+    /// Returns how many calls at once pay off.
+    fn connections(&self) -> usize {
+        2
+    }
+
+    /// Tells whether each call costs a round trip to another machine.
+    fn is_remote(&self) -> bool {
+        false
+    }
 
     /// Makes the folders of a new vault in an empty place.
     ///
@@ -59,6 +104,14 @@ pub trait Backend: Send + Sync + fmt::Debug {
     /// # Errors
     /// What the system says.
     fn list(&self, kind: FileKind) -> io::Result<Vec<(Id, u64)>>;
+
+    /// Tells whether a file is there.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn contains(&self, kind: FileKind, id: &Id) -> io::Result<bool> {
+        Ok(self.list(kind)?.iter().any(|(one, _)| one == id))
+    }
 
     /// Reads a file.
     ///
@@ -84,4 +137,13 @@ pub trait Backend: Send + Sync + fmt::Debug {
     /// # Errors
     /// What the system says.
     fn remove(&self, kind: FileKind, id: &Id) -> io::Result<()>;
+
+    /// Removes what crashed writers left, as far as it is certain that nobody writes it any more.
+    ///
+    /// # Errors
+    /// If something that was left cannot be removed.
+    fn remove_leftovers(&self, now: SystemTime) -> io::Result<()> {
+        let _ = now;
+        Ok(())
+    }
 }

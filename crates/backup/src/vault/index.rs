@@ -4,7 +4,6 @@
 
 use std::collections::{HashMap, HashSet};
 
-use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use super::Vault;
@@ -132,7 +131,8 @@ impl Index {
         // Some files at a time, so that their JSON is not in memory all at once.
         for some in files.chunks(16) {
             let read = |id: &Id| vault.read_json::<StoredIndex>(FileKind::Index, id);
-            for stored in some.par_iter().map(read).collect::<Result<Vec<_>>>()? {
+            for stored in vault.read_many(some, read) {
+                let stored = stored?;
                 for pack in &stored.packs {
                     index.add(pack);
                 }

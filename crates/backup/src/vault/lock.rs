@@ -157,7 +157,7 @@ impl Witness {
     /// As [`Lock::confirm`].
     pub(crate) fn confirm(&self) -> Result<()> {
         let id = self.state.lock().recent()?;
-        let is_there = self.vault.list(FileKind::Lock)?.iter().any(|(one, _)| *one == id);
+        let is_there = self.vault.contains(FileKind::Lock, &id)?;
         // The renewer may have replaced it between the two looks.
         if is_there || self.state.lock().id != id { Ok(()) } else { Err(Error::LockLost) }
     }
@@ -250,7 +250,7 @@ fn renew_until(
 /// Writes a lock anew and removes its former file. One that others removed is not written again.
 fn renew(vault: &Vault, state: &Mutex<State>, who: &Who, mode: LockMode) -> Result<()> {
     let old = state.lock().recent()?;
-    if !vault.list(FileKind::Lock)?.iter().any(|(id, _)| *id == old) {
+    if !vault.contains(FileKind::Lock, &old)? {
         return Err(Error::LockLost);
     }
     let id = vault.write_json(FileKind::Lock, &StoredLock::new(who, mode))?;

@@ -7,6 +7,7 @@
 //!
 //! Invariant: a file is named by the hash of its own bytes, and what is read is checked against its name.
 
+mod cache;
 pub(crate) mod index;
 mod key;
 pub(crate) mod lock;
@@ -14,15 +15,19 @@ pub(crate) mod node;
 pub(crate) mod snapshot;
 pub(crate) mod write;
 
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
+use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
+use rayon::prelude::*;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 pub use key::{KeyCost, KeyFacts};
 
+use self::cache::Cache;
 use self::index::{BlobKind, Index, Place};
 use crate::backend::{Backend, FileKind};
 use crate::compress::{Compression, compress, decompress, decompress_unknown};
@@ -76,6 +81,23 @@ impl Who {
     }
 }
 
+/// How much a writer takes of the machine and of the way to the vault.
+#[derive(Clone, Copy, Debug)]
+pub struct Tuning {
+    /// Packs that are written at once; the backend knows how many pay off.
+    pub connections: Option<usize>,
+    /// Bytes of finished packs that may wait to be written. Packs are no larger.
+    pub queue_bytes: u64,
+    /// A wait before each new piece.
+    pub delay: Duration,
+}
+
+impl Default for Tuning {
+    fn default() -> Self {
+        Self { connections: None, queue_bytes: 32 << 20, delay: Duration::ZERO }
+    }
+}
+
 /// An opened vault.
 #[derive(Debug)]
 pub struct Vault {
@@ -85,6 +107,9 @@ pub struct Vault {
     config: Config,
     cutter: Cutter,
     compression: Compression,
+    tuning: Tuning,
+    /// What is kept here of a vault that is elsewhere.
+    cache: Option<Cache>,
 }
 
 impl Vault {
@@ -148,13 +173,32 @@ impl Vault {
         let cutter = polynomial.and_then(Cutter::new).ok_or_else(|| {
             Error::damaged(FileKind::Config, &Id::default(), &"its polynomial is none")
         })?;
-        let compression = Compression::default();
-        Ok(Self { backend, key, opened_with, config, cutter, compression })
+        let (compression, tuning) = (Compression::default(), Tuning::default());
+        Ok(Self { backend, key, opened_with, config, cutter, compression, tuning, cache: None })
     }
 
     /// Chooses how hard what is written from now on is compressed.
     pub const fn set_compression(&mut self, compression: Compression) {
         self.compression = compression;
+    }
+
+    /// Chooses what writers take from now on.
+    pub const fn set_tuning(&mut self, tuning: Tuning) {
+        self.tuning = tuning;
+    }
+
+    /// Keeps index, snapshots and folders in a folder below `dir`, up to some bytes, so that they are fetched once.
+    ///
+    /// # Errors
+    /// If the folder cannot be used; nothing is kept then.
+    pub fn keep_in(&mut self, dir: &Path, max_bytes: u64) -> io::Result<()> {
+        // The vault says what it is called: that must be a name and nothing else.
+        let is_plain = self.id().bytes().all(|byte| byte.is_ascii_alphanumeric());
+        if !is_plain || self.id().is_empty() {
+            return Err(io::Error::new(ErrorKind::InvalidData, "the vault's id is none"));
+        }
+        self.cache = Some(Cache::open(&dir.join(self.id()), max_bytes)?);
+        Ok(())
     }
 
     /// Returns the vault's own id.
@@ -224,14 +268,49 @@ impl Vault {
     }
 
     pub(crate) fn list(&self, kind: FileKind) -> Result<Vec<(Id, u64)>> {
-        self.backend.list(kind).map_err(|source| Error::Backend {
+        let listed = self.backend.list(kind).map_err(|source| Error::Backend {
             action: "list",
             what: format!("the files of kind {kind}"),
             source,
+        })?;
+        if let Some(cache) = &self.cache {
+            cache.retain(kind, &listed);
+        }
+        Ok(listed)
+    }
+
+    /// Tells whether a file is there.
+    pub(crate) fn contains(&self, kind: FileKind, id: &Id) -> Result<bool> {
+        self.backend.contains(kind, id).map_err(Error::backend("look for", kind, id))
+    }
+
+    /// Reads many files, as many at once as pays off; the results have their order.
+    pub(crate) fn read_many<T: Send>(
+        &self,
+        ids: &[Id],
+        read: impl Fn(&Id) -> Result<T> + Sync + Send,
+    ) -> Vec<Result<T>> {
+        let threads = self.backend.connections().min(ids.len());
+        if threads < 2 || !self.backend.is_remote() {
+            return ids.par_iter().map(read).collect();
+        }
+        // What waits for another machine needs no processor: more threads than those of rayon.
+        let part = ids.len().div_ceil(threads);
+        std::thread::scope(|scope| {
+            let read = &read;
+            let parts: Vec<_> = ids
+                .chunks(part)
+                .map(|some| scope.spawn(move || some.iter().map(read).collect::<Vec<_>>()))
+                .collect();
+            let stopped = |_| vec![Err(Error::Interrupted)];
+            parts.into_iter().flat_map(|part| part.join().unwrap_or_else(stopped)).collect()
         })
     }
 
     pub(crate) fn remove(&self, kind: FileKind, id: &Id) -> Result<()> {
+        if let Some(cache) = &self.cache {
+            cache.forget(kind, id);
+        }
         self.backend.remove(kind, id).map_err(Error::backend("remove", kind, id))
     }
 
@@ -255,16 +334,43 @@ impl Vault {
         };
         let sealed = self.key.seal(&bytes)?;
         let id = Id::of(&sealed);
-        self.backend.write(kind, &id, &sealed).map_err(Error::backend("write", kind, &id))?;
+        self.write(kind, &id, &sealed)?;
         Ok(id)
     }
 
-    fn read_unpacked(&self, kind: FileKind, id: &Id) -> Result<Vec<u8>> {
-        let sealed = self.backend.read(kind, id).map_err(Error::backend("read", kind, id))?;
-        let damaged = |fault: &str| Error::damaged(kind, id, &fault);
-        if Id::of(&sealed) != *id {
-            return Err(damaged("its bytes do not have the hash that it is named by"));
+    /// Writes a file, and keeps it here if such files are.
+    fn write(&self, kind: FileKind, id: &Id, bytes: &[u8]) -> Result<()> {
+        self.backend.write(kind, id, bytes).map_err(Error::backend("write", kind, id))?;
+        if let Some(cache) = self.cache.as_ref().filter(|_| kind != FileKind::Pack) {
+            cache.keep(kind, id, bytes);
         }
+        Ok(())
+    }
+
+    /// Reads a file whose bytes have the hash that it is named by, from here if it is kept.
+    fn read_named(&self, kind: FileKind, id: &Id) -> Result<Vec<u8>> {
+        if let Some(cache) = &self.cache
+            && let Some(bytes) = cache.read(kind, id)
+        {
+            if Id::of(&bytes) == *id {
+                return Ok(bytes);
+            }
+            cache.forget(kind, id);
+        }
+        let bytes = self.backend.read(kind, id).map_err(Error::backend("read", kind, id))?;
+        if Id::of(&bytes) != *id {
+            let fault = "its bytes do not have the hash that it is named by";
+            return Err(Error::damaged(kind, id, &fault));
+        }
+        if let Some(cache) = &self.cache {
+            cache.keep(kind, id, &bytes);
+        }
+        Ok(bytes)
+    }
+
+    fn read_unpacked(&self, kind: FileKind, id: &Id) -> Result<Vec<u8>> {
+        let sealed = self.read_named(kind, id)?;
+        let damaged = |fault: &str| Error::damaged(kind, id, &fault);
         let bytes = self.key.open(sealed).ok_or_else(|| damaged("its seal is broken"))?;
         match bytes.split_first() {
             Some((b'{' | b'[', _)) => Ok(bytes),
@@ -317,11 +423,39 @@ impl Vault {
         let failed = |fault: String| Error::Blob { what: kind.name(), id: *id, fault };
         let place = index.find(kind, id).ok_or_else(|| failed("no index lists it".to_owned()))?;
         let pack = index.pack(place);
+        let (start, length) = (u64::from(place.offset), place.length as usize);
+        if let Some(cache) = self.cache.as_ref().filter(|_| kind == BlobKind::Tree)
+            && let Some(sealed) = self.kept_blob(cache, (&pack, start, length))
+        {
+            match self.open_blob((kind, id), place, sealed) {
+                Ok(plain) => return Ok(plain),
+                // What is kept here is damaged; what is there may be whole.
+                Err(_) => cache.forget(FileKind::Pack, &pack),
+            }
+        }
         let sealed = self
             .backend
-            .read_range(FileKind::Pack, &pack, place.offset.into(), place.length as usize)
+            .read_range(FileKind::Pack, &pack, start, length)
             .map_err(|error| failed(format!("the pack `{pack}`: {error}")))?;
         self.open_blob((kind, id), place, sealed)
+    }
+
+    /// Cuts a folder from a pack that is kept here, or that is fetched to be: with it come its neighbors, which are
+    /// needed next.
+    fn kept_blob(
+        &self,
+        cache: &Cache,
+        (pack, start, length): (&Id, u64, usize),
+    ) -> Option<Vec<u8>> {
+        if let Some(sealed) = cache.read_range(pack, start, length) {
+            return Some(sealed);
+        }
+        if !cache.has_room() {
+            return None;
+        }
+        let bytes = self.read_named(FileKind::Pack, pack).ok()?;
+        let start = usize::try_from(start).ok()?;
+        bytes.get(start..start.checked_add(length)?).map(<[u8]>::to_vec)
     }
 }
 

@@ -100,9 +100,11 @@ impl Vault {
     /// If the place cannot be read.
     pub fn readable_snapshots(&self) -> Result<(Vec<Snapshot>, Vec<Error>)> {
         let (mut snapshots, mut faults) = (Vec::new(), Vec::new());
-        for (id, _) in self.list(FileKind::Snapshot)? {
-            match self.read_json::<Snapshot>(FileKind::Snapshot, &id) {
-                Ok(snapshot) => snapshots.push(Snapshot { id, ..snapshot }),
+        let ids: Vec<Id> = self.list(FileKind::Snapshot)?.into_iter().map(|(id, _)| id).collect();
+        let read = |id: &Id| self.read_json::<Snapshot>(FileKind::Snapshot, id);
+        for (id, snapshot) in ids.iter().zip(self.read_many(&ids, read)) {
+            match snapshot {
+                Ok(snapshot) => snapshots.push(Snapshot { id: *id, ..snapshot }),
                 // Somebody has forgotten it meanwhile.
                 Err(Error::Backend { source, .. }) if source.kind() == ErrorKind::NotFound => {}
                 Err(error @ Error::Damaged { .. }) => faults.push(error),

@@ -24,15 +24,15 @@ use crate::backend::FileKind;
 use crate::error::{Error, Result};
 use crate::id::Id;
 
-/// A pack is closed when it reaches this length.
+/// A pack is closed when it reaches this length, or that of the queue if it is shorter.
 const PACK_BYTES: usize = 16 << 20;
+const MIN_PACK_BYTES: usize = 1 << 20;
+/// No more packs wait than this, however long the queue may be.
+const MAX_QUEUE: usize = 4096;
 /// A pack is closed when it holds so many blobs, so that its header stays small.
 const PACK_BLOBS: usize = 10_000;
 /// An index file is written when so many blobs wait for one.
 const INDEX_BLOBS: usize = 50_000;
-/// Packs that wait to be written.
-const QUEUE: usize = 2;
-const CONNECTIONS: usize = 2;
 
 /// Packs that were written and listed, and the index files that list them.
 #[derive(Debug, Default)]
@@ -85,6 +85,7 @@ pub(crate) struct Writer {
     index: Arc<Index>,
     seen: Mutex<HashSet<(BlobKind, Id)>>,
     packs: [Mutex<Pack>; 2],
+    pack_bytes: usize,
     queue: Option<SyncSender<Pack>>,
     threads: Vec<JoinHandle<()>>,
     shared: Arc<Shared>,
@@ -96,10 +97,13 @@ pub(crate) struct Writer {
 impl Writer {
     /// Begins; what `index` lists is in the vault already.
     pub(crate) fn new(vault: &Arc<Vault>, index: &Arc<Index>, lock: &Lock) -> Self {
-        let (queue, packs) = sync_channel(QUEUE);
+        let queue_bytes = usize::try_from(vault.tuning.queue_bytes).unwrap_or(usize::MAX);
+        let pack_bytes = queue_bytes.clamp(MIN_PACK_BYTES, PACK_BYTES);
+        let (queue, packs) = sync_channel((queue_bytes / pack_bytes).clamp(1, MAX_QUEUE));
+        let connections = vault.tuning.connections.unwrap_or_else(|| vault.backend.connections());
         let packs = Arc::new(Mutex::new(packs));
         let shared = Arc::new(Shared::default());
-        let threads = (0..CONNECTIONS).map(|_| {
+        let threads = (0..connections.max(1)).map(|_| {
             let (vault, packs, shared) = (vault.clone(), packs.clone(), shared.clone());
             let witness = lock.witness();
             std::thread::spawn(move || write_packs((&vault, &witness), &packs, &shared))
@@ -109,6 +113,7 @@ impl Writer {
             index: index.clone(),
             seen: Mutex::default(),
             packs: Default::default(),
+            pack_bytes,
             queue: Some(queue),
             threads: threads.collect(),
             shared,
@@ -128,6 +133,9 @@ impl Writer {
         let id = Id::of(plain);
         if self.index.contains(kind, &id) || !self.seen.lock().insert((kind, id)) {
             return Ok((id, false));
+        }
+        if kind == BlobKind::Data && !self.vault.tuning.delay.is_zero() {
+            std::thread::sleep(self.vault.tuning.delay);
         }
         let (sealed, raw) = self.vault.seal_blob(kind, plain)?;
         match kind {
@@ -153,7 +161,7 @@ impl Writer {
             let length = length_of(sealed.len());
             pack.bytes.extend_from_slice(sealed);
             pack.blobs.push(StoredBlob { id, kind, offset, length, uncompressed_length: raw });
-            let is_full = pack.bytes.len() >= PACK_BYTES || pack.blobs.len() >= PACK_BLOBS;
+            let is_full = pack.bytes.len() >= self.pack_bytes || pack.blobs.len() >= PACK_BLOBS;
             is_full.then(|| std::mem::take(&mut *pack))
         };
         full.map_or(Ok(()), |pack| self.send(pack))
@@ -252,11 +260,12 @@ fn write_pack((vault, witness): (&Vault, &Witness), mut pack: Pack, shared: &Sha
     pack.bytes.extend_from_slice(&header);
     pack.bytes.extend_from_slice(&length_of(header.len()).to_le_bytes());
     let id = Id::of(&pack.bytes);
-    vault.backend.write(FileKind::Pack, &id, &pack.bytes).map_err(Error::backend(
-        "write",
-        FileKind::Pack,
-        &id,
-    ))?;
+    vault.write(FileKind::Pack, &id, &pack.bytes)?;
+    if let Some(cache) = &vault.cache
+        && pack.blobs.first().is_some_and(|blob| blob.kind == BlobKind::Tree)
+    {
+        cache.keep(FileKind::Pack, &id, &pack.bytes);
+    }
     shared.stored_bytes.fetch_add(pack.bytes.len() as u64, Ordering::Relaxed);
     let full = {
         let mut unlisted = shared.unlisted.lock();

@@ -7,13 +7,16 @@
     reason = "a test fails by panicking"
 )]
 
+mod backends;
 mod crash;
 mod directory;
 mod kill;
 mod lock;
 mod prune;
+mod remote;
 mod repository;
 mod restic;
+mod sftp;
 mod support;
 mod vault;
 

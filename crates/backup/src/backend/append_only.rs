@@ -1,0 +1,90 @@
+//! A vault to which only can be added: what is there stays, whatever the process that uses it is made to do.
+//!
+//! Locks can be removed: each process writes and removes its own.
+//!
+//! Not here: a guard against somebody who has the keys to the place itself; that is up to the rights which the place
+//! gives.
+
+use std::io::{self, ErrorKind};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use super::{Backend, FileKind};
+use crate::id::Id;
+
+/// A backend that removes and replaces nothing but locks.
+#[derive(Debug)]
+pub struct AppendOnly {
+    inner: Arc<dyn Backend>,
+}
+
+impl AppendOnly {
+    /// Guards a backend.
+    #[must_use]
+    pub const fn new(inner: Arc<dyn Backend>) -> Self {
+        Self { inner }
+    }
+}
+
+fn refused(text: &str) -> io::Error {
+    io::Error::new(ErrorKind::PermissionDenied, format!("the vault is opened append-only: {text}"))
+}
+
+impl Backend for AppendOnly {
+    fn place(&self) -> String {
+        self.inner.place()
+    }
+
+    fn connections(&self) -> usize {
+        self.inner.connections()
+    }
+
+    fn is_remote(&self) -> bool {
+        self.inner.is_remote()
+    }
+
+    fn create(&self) -> io::Result<()> {
+        self.inner.create()
+    }
+
+    fn list(&self, kind: FileKind) -> io::Result<Vec<(Id, u64)>> {
+        self.inner.list(kind)
+    }
+
+    fn contains(&self, kind: FileKind, id: &Id) -> io::Result<bool> {
+        self.inner.contains(kind, id)
+    }
+
+    fn read(&self, kind: FileKind, id: &Id) -> io::Result<Vec<u8>> {
+        self.inner.read(kind, id)
+    }
+
+    fn read_range(
+        &self,
+        kind: FileKind,
+        id: &Id,
+        start: u64,
+        length: usize,
+    ) -> io::Result<Vec<u8>> {
+        self.inner.read_range(kind, id, start, length)
+    }
+
+    fn write(&self, kind: FileKind, id: &Id, bytes: &[u8]) -> io::Result<()> {
+        // The one file that is not named by its bytes.
+        if kind == FileKind::Config && self.inner.contains(kind, id)? {
+            return Err(refused("its `config` stays as it is"));
+        }
+        self.inner.write(kind, id, bytes)
+    }
+
+    fn remove(&self, kind: FileKind, id: &Id) -> io::Result<()> {
+        match kind {
+            FileKind::Lock => self.inner.remove(kind, id),
+            _ => Err(refused("nothing is removed from it")),
+        }
+    }
+
+    fn remove_leftovers(&self, now: SystemTime) -> io::Result<()> {
+        self.inner.remove_leftovers(now)
+    }
+}

@@ -1,0 +1,132 @@
+//! Writing at no more than a rate: what is written uses up a budget that fills with time.
+
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use parking_lot::Mutex;
+
+use super::{Backend, FileKind};
+use crate::id::Id;
+
+/// Bytes in a second, at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rate(pub std::num::NonZeroU64);
+
+impl Rate {
+    /// Returns how long so many bytes take.
+    fn span(self, bytes: u64) -> Duration {
+        let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(self.0.get());
+        Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    }
+}
+
+/// When the next bytes may go.
+#[derive(Debug)]
+struct Pace {
+    rate: Rate,
+    free_at: Option<Instant>,
+}
+
+impl Pace {
+    /// Takes the time that some bytes use; returns how long to wait before they go.
+    fn take(&mut self, bytes: u64, now: Instant) -> Duration {
+        let begin = self.free_at.map_or(now, |free_at| free_at.max(now));
+        self.free_at = begin.checked_add(self.rate.span(bytes));
+        begin.saturating_duration_since(now)
+    }
+}
+
+/// A backend that writes at no more than a rate, taken over some files: each goes at once when its turn has come.
+#[derive(Debug)]
+pub struct PacedBackend {
+    inner: Arc<dyn Backend>,
+    pace: Mutex<Pace>,
+}
+
+impl PacedBackend {
+    /// Bounds how fast a backend is written.
+    #[must_use]
+    pub const fn new(inner: Arc<dyn Backend>, rate: Rate) -> Self {
+        Self { inner, pace: Mutex::new(Pace { rate, free_at: None }) }
+    }
+}
+
+impl Backend for PacedBackend {
+    fn place(&self) -> String {
+        self.inner.place()
+    }
+
+    fn connections(&self) -> usize {
+        self.inner.connections()
+    }
+
+    fn is_remote(&self) -> bool {
+        self.inner.is_remote()
+    }
+
+    fn create(&self) -> io::Result<()> {
+        self.inner.create()
+    }
+
+    fn list(&self, kind: FileKind) -> io::Result<Vec<(Id, u64)>> {
+        self.inner.list(kind)
+    }
+
+    fn contains(&self, kind: FileKind, id: &Id) -> io::Result<bool> {
+        self.inner.contains(kind, id)
+    }
+
+    fn read(&self, kind: FileKind, id: &Id) -> io::Result<Vec<u8>> {
+        self.inner.read(kind, id)
+    }
+
+    fn read_range(
+        &self,
+        kind: FileKind,
+        id: &Id,
+        start: u64,
+        length: usize,
+    ) -> io::Result<Vec<u8>> {
+        self.inner.read_range(kind, id, start, length)
+    }
+
+    fn write(&self, kind: FileKind, id: &Id, bytes: &[u8]) -> io::Result<()> {
+        // A lock says that its process lives: it must not wait behind what the process writes.
+        if kind != FileKind::Lock {
+            let wait = self.pace.lock().take(bytes.len() as u64, Instant::now());
+            std::thread::sleep(wait);
+        }
+        self.inner.write(kind, id, bytes)
+    }
+
+    fn remove(&self, kind: FileKind, id: &Id) -> io::Result<()> {
+        self.inner.remove(kind, id)
+    }
+
+    fn remove_leftovers(&self, now: SystemTime) -> io::Result<()> {
+        self.inner.remove_leftovers(now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rate_holds_over_many_files() {
+        let rate = Rate(std::num::NonZeroU64::new(1000).unwrap());
+        let (mut pace, begin) = (Pace { rate, free_at: None }, Instant::now());
+        let mut now = begin;
+        let mut sent = 0;
+        for bytes in [500, 1, 4000, 0, 250] {
+            now += pace.take(bytes, now);
+            assert!(now - begin >= rate.span(sent), "{bytes}");
+            sent += bytes;
+        }
+        // Time in which nothing was written is not made up for.
+        now += Duration::from_secs(3600);
+        assert_eq!(pace.take(2000, now), Duration::ZERO);
+        assert_eq!(pace.take(1, now), Duration::from_secs(2));
+    }
+}

@@ -1,0 +1,178 @@
+//! A vault in a bucket of S3, under the names that restic gives to objects.
+//!
+//! In: a client of buckets. A bucket has no folders, and shows an object only when it is whole.
+//!
+//! Not here: how a bucket is reached and whose keys are used (`blobs`, and the binary).
+
+use std::io::{self, ErrorKind};
+
+use bytes::Bytes;
+use tympan_blobs::{Error, Objects};
+
+use super::{Backend, FileKind, file_name, folder_name};
+use crate::id::Id;
+
+/// Where a bucket is, in restic's words: `s3:HOST/BUCKET/PREFIX`, `s3:https://HOST/BUCKET/PREFIX`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct S3Address {
+    /// The server: `https://HOST`, or `http://HOST:PORT`.
+    pub endpoint: String,
+    /// The bucket on it.
+    pub bucket: String,
+    /// What the names of the vault's objects begin with; may be empty.
+    pub prefix: String,
+    /// The region, where the host's name tells it.
+    pub region: Option<String>,
+}
+
+impl S3Address {
+    /// Takes an address apart; nothing if it does not begin with `s3:`.
+    ///
+    /// # Errors
+    /// What is wrong with it, and how to write it.
+    pub fn parse(text: &str) -> Option<Result<Self, String>> {
+        let rest = text.strip_prefix("s3:")?;
+        let (scheme, rest) = match rest.split_once("://") {
+            Some((scheme @ ("http" | "https"), rest)) => (scheme, rest),
+            _ => ("https", rest.strip_prefix("//").unwrap_or(rest)),
+        };
+        let mut parts = rest.splitn(3, '/');
+        let mut next = || parts.next().unwrap_or_default();
+        let (host, bucket, prefix) = (next(), next(), next());
+        if host.is_empty() || bucket.is_empty() || host.contains(['@', ' ']) {
+            let text = format!(
+                "`{text}` names no bucket; write `s3:HOST/BUCKET/PREFIX`, or `s3:http://HOST:PORT/BUCKET/PREFIX`"
+            );
+            return Some(Err(text));
+        }
+        Some(Ok(Self {
+            endpoint: format!("{scheme}://{host}"),
+            bucket: bucket.to_owned(),
+            prefix: prefix.trim_matches('/').to_owned(),
+            region: region_of(host),
+        }))
+    }
+}
+
+/// Tells the region of a host of Amazon: `s3.REGION.amazonaws.com`.
+fn region_of(host: &str) -> Option<String> {
+    let name = host.strip_suffix(".amazonaws.com")?;
+    let region = name.strip_prefix("s3.").or_else(|| name.strip_prefix("s3-"))?;
+    (!region.is_empty()).then(|| region.trim_start_matches("dualstack.").to_owned())
+}
+
+/// A vault's part of a bucket.
+#[derive(Debug)]
+pub struct S3Backend {
+    place: String,
+    objects: Objects,
+    connections: usize,
+}
+
+impl S3Backend {
+    /// Names the place; it is not asked yet. `place` is how people name it.
+    #[must_use]
+    pub const fn new(place: String, objects: Objects, connections: usize) -> Self {
+        Self { place, objects, connections }
+    }
+}
+
+fn failed(error: Error) -> io::Error {
+    io::Error::other(error)
+}
+
+impl Backend for S3Backend {
+    fn place(&self) -> String {
+        self.place.clone()
+    }
+
+    fn connections(&self) -> usize {
+        self.connections
+    }
+
+    fn is_remote(&self) -> bool {
+        true
+    }
+
+    fn create(&self) -> io::Result<()> {
+        if self.objects.list("").map_err(failed)?.is_empty() {
+            Ok(())
+        } else {
+            Err(ErrorKind::AlreadyExists.into())
+        }
+    }
+
+    fn list(&self, kind: FileKind) -> io::Result<Vec<(Id, u64)>> {
+        if kind == FileKind::Config {
+            let length = self.objects.length("config").map_err(failed)?;
+            return Ok(vec![(Id::default(), length.ok_or(ErrorKind::NotFound)?)]);
+        }
+        let found = self.objects.list(folder_name(kind)).map_err(failed)?;
+        let named =
+            found.into_iter().filter_map(|(name, length)| Some((name.parse().ok()?, length)));
+        Ok(named.collect())
+    }
+
+    fn contains(&self, kind: FileKind, id: &Id) -> io::Result<bool> {
+        Ok(self.objects.length(&file_name(kind, id)).map_err(failed)?.is_some())
+    }
+
+    fn read(&self, kind: FileKind, id: &Id) -> io::Result<Vec<u8>> {
+        let found = self.objects.read(&file_name(kind, id)).map_err(failed)?;
+        Ok(found.ok_or(ErrorKind::NotFound)?.into())
+    }
+
+    fn read_range(
+        &self,
+        kind: FileKind,
+        id: &Id,
+        start: u64,
+        length: usize,
+    ) -> io::Result<Vec<u8>> {
+        if length == 0 {
+            return Ok(Vec::new());
+        }
+        let range = start..start.saturating_add(length as u64);
+        let found = self.objects.read_range(&file_name(kind, id), range).map_err(failed)?;
+        let bytes = found.ok_or(ErrorKind::NotFound)?;
+        if bytes.len() == length { Ok(bytes.into()) } else { Err(ErrorKind::UnexpectedEof.into()) }
+    }
+
+    fn write(&self, kind: FileKind, id: &Id, bytes: &[u8]) -> io::Result<()> {
+        self.objects.put(&file_name(kind, id), Bytes::copy_from_slice(bytes)).map_err(failed)
+    }
+
+    fn remove(&self, kind: FileKind, id: &Id) -> io::Result<()> {
+        self.objects.remove(&file_name(kind, id)).map_err(failed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_taken_apart_as_restic_does() {
+        let check = |text: &str, expected: &str| {
+            let told = match S3Address::parse(text) {
+                None => "none".to_owned(),
+                Some(Err(reason)) => reason,
+                Some(Ok(S3Address { endpoint, bucket, prefix, region })) => {
+                    format!("{endpoint} {bucket} [{prefix}] {}", region.unwrap_or_default())
+                }
+            };
+            assert!(told.contains(expected), "{text}: {told}");
+        };
+        check("s3:s3.amazonaws.com/bucket", "https://s3.amazonaws.com bucket [] ");
+        check(
+            "s3:s3.eu-west-1.amazonaws.com/b/x/y/",
+            "https://s3.eu-west-1.amazonaws.com b [x/y] eu-west-1",
+        );
+        check("s3:http://localhost:9000/b/p", "http://localhost:9000 b [p]");
+        check("s3://minio.example/b", "https://minio.example b []");
+        check("s3:https://h/b", "https://h b []");
+        check("s3:bucket", "names no bucket");
+        check("s3:http://h/", "names no bucket");
+        check("/s3:x", "none");
+    }
+}

@@ -1,0 +1,159 @@
+//! Where a vault lies on another machine: `sftp://user@host:port/path`, or `sftp:user@host:path`.
+//!
+//! Pure. A path that begins with `~/` is below the user's home. One of the first form is from the root on, as in Obnam
+//! and in URLs; of the second form it is below the home unless it begins with `/`, as in `scp` and restic.
+
+/// A folder of a user on a host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SftpAddress {
+    /// The user there; without one, the user here.
+    pub user: Option<String>,
+    /// The host's name or address.
+    pub host: String,
+    /// Its port.
+    pub port: u16,
+    /// The folder: from the root on if it begins with `/`, else below the user's home.
+    pub path: String,
+}
+
+/// The usual port of SSH.
+const PORT: u16 = 22;
+
+impl SftpAddress {
+    /// Takes an address apart; nothing if it does not begin with `sftp:`.
+    ///
+    /// # Errors
+    /// What is wrong with it, and how to write it.
+    pub fn parse(text: &str) -> Option<Result<Self, String>> {
+        let rest = text.strip_prefix("sftp:")?;
+        let parsed = match rest.strip_prefix("//") {
+            Some(url) => parse_url(url),
+            None => parse_short(rest),
+        };
+        Some(parsed.map_err(|reason| {
+            format!(
+                "`{text}` {reason}; write `sftp://USER@HOST:PORT/PATH` or `sftp:USER@HOST:PATH`"
+            )
+        }))
+    }
+}
+
+fn parse_url(url: &str) -> Result<SftpAddress, &'static str> {
+    let (place, path) = url.split_once('/').ok_or("names no folder")?;
+    let (user, host) = split_user(place)?;
+    let (host, port) = split_host(host)?;
+    let port = match port {
+        None => PORT,
+        Some(digits) => digits.parse().map_err(|_| "has a port that is no number")?,
+    };
+    let path = match path.strip_prefix('~') {
+        Some("") => ".".to_owned(),
+        Some(below) if below.starts_with('/') => below.trim_start_matches('/').to_owned(),
+        _ => format!("/{}", path.trim_start_matches('/')),
+    };
+    finish(user, host, port, path)
+}
+
+fn parse_short(text: &str) -> Result<SftpAddress, &'static str> {
+    let (user, place) = match text.split_once('@') {
+        // A path may hold the sign as well.
+        Some((user, rest)) if !user.contains([':', '/']) => (Some(user), rest),
+        _ => (None, text),
+    };
+    let (host, path) = split_host(place)?;
+    let path = path.ok_or("names no folder")?;
+    let path = match path.strip_prefix("~/") {
+        Some(below) => below.trim_start_matches('/'),
+        None if path == "~" => ".",
+        None => path,
+    };
+    finish(user.map(str::to_owned), host, PORT, path.to_owned())
+}
+
+fn finish(
+    user: Option<String>,
+    host: &str,
+    port: u16,
+    path: String,
+) -> Result<SftpAddress, &'static str> {
+    if host.is_empty() || host.starts_with('-') || host.contains(char::is_whitespace) {
+        return Err("names no host");
+    }
+    if user.as_ref().is_some_and(String::is_empty) {
+        return Err("names no user");
+    }
+    let path = match path.trim_end_matches('/') {
+        "" => return Err("names no folder"),
+        path => path.to_owned(),
+    };
+    Ok(SftpAddress { user, host: host.to_ascii_lowercase(), port, path })
+}
+
+fn split_user(place: &str) -> Result<(Option<String>, &str), &'static str> {
+    let Some((user, host)) = place.rsplit_once('@') else { return Ok((None, place)) };
+    if user.contains(':') {
+        return Err("has a password in it, which others would see; use a key");
+    }
+    Ok((Some(user.to_owned()), host))
+}
+
+/// Splits what follows the host's colon off; an address of version 6 is in brackets.
+fn split_host(text: &str) -> Result<(&str, Option<&str>), &'static str> {
+    let Some(rest) = text.strip_prefix('[') else {
+        return Ok(match text.split_once(':') {
+            Some((host, after)) => (host, Some(after)),
+            None => (text, None),
+        });
+    };
+    let (host, after) = rest.split_once(']').ok_or("has an opening bracket and no closing one")?;
+    match after {
+        "" => Ok((host, None)),
+        _ => Ok((host, Some(after.strip_prefix(':').ok_or("has something after the bracket")?))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(text: &str, expected: &str) {
+        let told = match SftpAddress::parse(text) {
+            None => "none".to_owned(),
+            Some(Err(reason)) => reason,
+            Some(Ok(SftpAddress { user, host, port, path })) => {
+                format!("{} {host} {port} {path}", user.unwrap_or_default())
+            }
+        };
+        assert!(told.contains(expected), "{text}: {told}");
+    }
+
+    #[test]
+    fn both_forms_are_taken_apart() {
+        check("sftp://obnam@server/~/repo", "obnam server 22 repo");
+        check("sftp://obnam@Server:2222/srv/repo/", "obnam server 2222 /srv/repo");
+        check("sftp://server//srv/repo", " server 22 /srv/repo");
+        check("sftp://server/~", " server 22 .");
+        check("sftp://server/~ann/x", " server 22 /~ann/x");
+        check("sftp://ann@[::1]:99/x", "ann ::1 99 /x");
+        check("sftp:ann@host:/srv/x", "ann host 22 /srv/x");
+        check("sftp:ann@host:x/y", "ann host 22 x/y");
+        check("sftp:ann@host:~/x", "ann host 22 x");
+        check("sftp:host:a@b", " host 22 a@b");
+        check("sftp:[fe80::1]:x", " fe80::1 22 x");
+        check("/srv/sftp:x", "none");
+    }
+
+    #[test]
+    fn what_is_wrong_is_told() {
+        check("sftp://server", "names no folder");
+        check("sftp://server/", "names no folder");
+        check("sftp:server", "names no folder");
+        check("sftp://ann:secret@server/x", "password");
+        check("sftp://@server/x", "names no user");
+        check("sftp:///x", "names no host");
+        check("sftp://-oProxyCommand=x/x", "names no host");
+        check("sftp://server:ssh/x", "no number");
+        check("sftp://[::1/x", "no closing one");
+        check("sftp:[::1]x", "after the bracket");
+    }
+}

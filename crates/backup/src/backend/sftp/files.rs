@@ -1,0 +1,363 @@
+//! What a vault does with files, over one channel.
+
+use std::io::{self, ErrorKind};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use futures_util::stream::{self, StreamExt, TryStreamExt};
+use russh_sftp::client::RawSftpSession;
+use russh_sftp::protocol::{File, FileAttributes, OpenFlags, Packet, StatusCode};
+
+use super::link::{Channel, Failure};
+use crate::id::Id;
+
+/// What one request carries: every server takes so much.
+const PIECE: usize = 32 << 10;
+/// Requests for pieces of one file that are on their way at once.
+const AHEAD: usize = 64;
+/// Requests about folders that are on their way at once.
+const FOLDERS_AHEAD: usize = 32;
+/// What lies in `tmp` for so long is nobody's: clocks may differ, and a slow writer writes.
+const SWEEP_AGE: Duration = Duration::from_hours(24);
+
+const FOLDER_MODE: u32 = 0o700;
+const FILE_MODE: u32 = 0o600;
+/// Which bits of a mode tell the kind of a file, and which kind is a plain one, and which a folder.
+const KIND: u32 = 0o170_000;
+const PLAIN: u32 = 0o100_000;
+const FOLDER: u32 = 0o040_000;
+
+type Outcome<T> = Result<T, Failure>;
+
+const fn with_mode(mode: u32) -> FileAttributes {
+    FileAttributes {
+        size: None,
+        uid: None,
+        user: None,
+        gid: None,
+        group: None,
+        permissions: Some(mode),
+        atime: None,
+        mtime: None,
+    }
+}
+
+fn is_of(attributes: &FileAttributes, kind: u32) -> bool {
+    attributes.permissions.is_none_or(|mode| mode & KIND == kind)
+}
+
+/// Lists a folder.
+pub(super) async fn list(channel: &Channel, path: &str) -> Outcome<Vec<File>> {
+    let sftp = &channel.sftp;
+    let handle = sftp.opendir(path).await?.handle;
+    let mut files = Vec::new();
+    // A short list is over with two answers, of which the second says so.
+    let mut ahead = 2;
+    let listed = loop {
+        let asked = stream::iter(0..ahead).map(|_| sftp.readdir(handle.clone()));
+        let answers: Vec<_> = asked.buffered(ahead).collect().await;
+        let mut is_over = false;
+        let mut failed = None;
+        for answer in answers {
+            match answer.map_err(Failure::from) {
+                Ok(some) => files.extend(some.files),
+                Err(error) if error.kind() == ErrorKind::UnexpectedEof => is_over = true,
+                Err(error) => failed = Some(error),
+            }
+        }
+        match failed {
+            Some(error) => break Err(error),
+            None if is_over => break Ok(()),
+            None => ahead = 8,
+        }
+    };
+    sftp.close(handle).await?;
+    listed?;
+    files.retain(|file| file.filename != "." && file.filename != "..");
+    Ok(files)
+}
+
+/// Lists the files in a folder that are named by ids.
+pub(super) async fn list_ids(channel: &Channel, path: &str) -> Outcome<Vec<(Id, u64)>> {
+    let files = list(channel, path).await?;
+    let plain = files.into_iter().filter(|file| is_of(&file.attrs, PLAIN));
+    let named = plain.filter_map(|file| Some((file.filename.parse().ok()?, file.attrs.size?)));
+    Ok(named.collect())
+}
+
+/// Lists the packs, which lie in many folders.
+pub(super) async fn list_packs(channel: &Channel, path: &str) -> Outcome<Vec<(Id, u64)>> {
+    let folders = list(channel, path).await?;
+    let folders = folders.into_iter().filter(|folder| is_of(&folder.attrs, FOLDER));
+    let packs = stream::iter(folders).map(|folder| async move {
+        match list_ids(channel, &format!("{path}/{}", folder.filename)).await {
+            // Somebody removed it meanwhile.
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
+            listed => listed,
+        }
+    });
+    let packs: Vec<Vec<(Id, u64)>> = packs.buffer_unordered(FOLDERS_AHEAD).try_collect().await?;
+    Ok(packs.into_iter().flatten().collect())
+}
+
+/// Returns the length of a file; nothing if it is not there.
+pub(super) async fn length(channel: &Channel, path: &str) -> Outcome<Option<u64>> {
+    match channel.sftp.stat(path).await.map_err(Failure::from) {
+        Ok(found) => Ok(Some(found.attrs.size.unwrap_or(0))),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Reads a file.
+pub(super) async fn read(channel: Arc<Channel>, path: &str) -> Outcome<Vec<u8>> {
+    let sftp = &channel.sftp;
+    let handle = sftp.open(path, OpenFlags::READ, FileAttributes::empty()).await?.handle;
+    // Its length and its beginning come with one round trip, which is all that a short file takes.
+    let (facts, first) =
+        tokio::join!(sftp.fstat(handle.clone()), read_piece(sftp, &handle, (0, PIECE)));
+    let whole = async {
+        let length = facts?.attrs.size.unwrap_or(0);
+        let mut bytes = first?;
+        if bytes.len() == PIECE && length > PIECE as u64 {
+            let rest = usize::try_from(length - PIECE as u64).unwrap_or(usize::MAX);
+            bytes.extend(read_from(sftp, &handle, (PIECE as u64, rest)).await?);
+        }
+        if bytes.len() as u64 == length {
+            Ok(bytes)
+        } else {
+            Err(Failure::Said(ErrorKind::UnexpectedEof.into()))
+        }
+    };
+    let whole = whole.await;
+    close_later(channel.clone(), handle);
+    whole
+}
+
+/// Reads a part of a file.
+pub(super) async fn read_range(
+    channel: Arc<Channel>,
+    path: &str,
+    (start, length): (u64, usize),
+) -> Outcome<Vec<u8>> {
+    let sftp = &channel.sftp;
+    let handle = sftp.open(path, OpenFlags::READ, FileAttributes::empty()).await?.handle;
+    let bytes = read_from(sftp, &handle, (start, length)).await;
+    close_later(channel.clone(), handle);
+    let bytes = bytes?;
+    if bytes.len() == length {
+        Ok(bytes)
+    } else {
+        Err(Failure::Said(ErrorKind::UnexpectedEof.into()))
+    }
+}
+
+/// Closes a file without waiting for the answer.
+fn close_later(channel: Arc<Channel>, handle: String) {
+    tokio::spawn(async move { channel.sftp.close(handle).await.ok() });
+}
+
+/// Reads some bytes, or as many as there are.
+async fn read_from(
+    sftp: &RawSftpSession,
+    handle: &str,
+    (start, length): (u64, usize),
+) -> Outcome<Vec<u8>> {
+    let pieces = (0..length.div_ceil(PIECE)).map(|number| {
+        let begin = number * PIECE;
+        (start + begin as u64, PIECE.min(length - begin))
+    });
+    let mut pieces =
+        stream::iter(pieces).map(|piece| read_piece(sftp, handle, piece)).buffered(AHEAD);
+    let mut bytes = Vec::new();
+    while let Some(piece) = pieces.next().await {
+        let piece = piece?;
+        let is_last = piece.len() < PIECE;
+        bytes.extend(piece);
+        // What an index promises may be far more than there is.
+        if is_last {
+            break;
+        }
+    }
+    Ok(bytes)
+}
+
+/// Reads one piece, by more than one request if the server gives less than it was asked for.
+async fn read_piece(
+    sftp: &RawSftpSession,
+    handle: &str,
+    (start, length): (u64, usize),
+) -> Outcome<Vec<u8>> {
+    let mut bytes = Vec::new();
+    while bytes.len() < length {
+        let wanted = u32::try_from(length - bytes.len()).unwrap_or(u32::MAX);
+        match sftp.read(handle, start + bytes.len() as u64, wanted).await.map_err(Failure::from) {
+            Ok(some) if some.data.is_empty() => break,
+            Ok(some) if some.data.len() > wanted as usize => {
+                let text = "the host gives more than it was asked for";
+                return Err(Failure::Said(io::Error::new(ErrorKind::InvalidData, text)));
+            }
+            Ok(some) => bytes.extend(some.data),
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(bytes)
+}
+
+/// Writes a file under a name of its own in a folder for such files, and renames it.
+pub(super) async fn write(
+    channel: &Channel,
+    (temporary, path): (&str, &str),
+    bytes: &[u8],
+) -> Outcome<()> {
+    let mut random = [0; 12];
+    let failed = |error: getrandom::Error| Failure::Said(io::Error::other(error.to_string()));
+    getrandom::fill(&mut random).map_err(failed)?;
+    let name: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+    let name = format!("{temporary}/{name}");
+    let handle = match open_new(channel, &name).await {
+        // Vaults that restic made have no such folder.
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            make_folder(channel, temporary).await?;
+            open_new(channel, &name).await
+        }
+        opened => opened,
+    }?;
+    let written = fill(channel, &handle, bytes).await;
+    let named = match written {
+        Ok(()) => give_name(channel, (&name, path), bytes.len() as u64).await,
+        failed => failed,
+    };
+    if let Err(Failure::Said(_)) = named {
+        // What is said is why the write failed; a prune sweeps the file away, if it cannot be removed now.
+        channel.sftp.remove(name).await.ok();
+    }
+    named
+}
+
+async fn open_new(channel: &Channel, name: &str) -> Outcome<String> {
+    let flags = OpenFlags::WRITE | OpenFlags::CREATE | OpenFlags::EXCLUDE;
+    Ok(channel.sftp.open(name, flags, with_mode(FILE_MODE)).await?.handle)
+}
+
+/// Writes all bytes, syncs and closes.
+async fn fill(channel: &Channel, handle: &str, bytes: &[u8]) -> Outcome<()> {
+    let sftp = &channel.sftp;
+    let pieces = bytes.chunks(PIECE).enumerate();
+    let written = stream::iter(pieces)
+        .map(|(number, piece)| sftp.write(handle, (number * PIECE) as u64, piece.to_vec()))
+        .buffer_unordered(AHEAD)
+        .try_for_each(|_| async { Ok(()) })
+        .await;
+    // A server answers a channel's requests in their order.
+    let synced = async {
+        if channel.can_sync && written.is_ok() {
+            sftp.fsync(handle).await.map(drop)
+        } else {
+            Ok(())
+        }
+    };
+    let (synced, closed) = tokio::join!(synced, sftp.close(handle));
+    written?;
+    synced?;
+    closed?;
+    Ok(())
+}
+
+/// Renames a file to what it is called in the vault.
+async fn give_name(channel: &Channel, (name, path): (&str, &str), length: u64) -> Outcome<()> {
+    match rename(channel, name, path).await {
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            let Some((folder, _)) = path.rsplit_once('/') else { return Err(error) };
+            make_folder(channel, folder).await?;
+            rename(channel, name, path).await
+        }
+        // A rename that replaces nothing fails where the file is already: the same, as its name is that of its bytes.
+        Err(Failure::Said(_)) if !channel.can_replace => match self::length(channel, path).await? {
+            Some(there) if there == length => {
+                channel.sftp.remove(name).await?;
+                Ok(())
+            }
+            Some(_) => {
+                remove(channel, path).await?;
+                rename(channel, name, path).await
+            }
+            None => rename(channel, name, path).await,
+        },
+        renamed => renamed,
+    }
+}
+
+async fn rename(channel: &Channel, from: &str, to: &str) -> Outcome<()> {
+    if !channel.can_replace {
+        channel.sftp.rename(from, to).await?;
+        return Ok(());
+    }
+    let mut data = Vec::new();
+    for path in [from, to] {
+        data.extend(u32::try_from(path.len()).unwrap_or(u32::MAX).to_be_bytes());
+        data.extend(path.as_bytes());
+    }
+    match channel.sftp.extended("posix-rename@openssh.com", data).await? {
+        Packet::Status(status) if status.status_code == StatusCode::Ok => Ok(()),
+        Packet::Status(status) => Err(russh_sftp::client::error::Error::from(status).into()),
+        _ => Err(Failure::broken(ErrorKind::InvalidData, "an answer of the wrong kind".to_owned())),
+    }
+}
+
+/// Removes a file; it is fine if it is gone.
+pub(super) async fn remove(channel: &Channel, path: &str) -> Outcome<()> {
+    match channel.sftp.remove(path).await.map_err(Failure::from) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Makes a folder; it is fine if it is there.
+async fn make_folder(channel: &Channel, path: &str) -> Outcome<()> {
+    match channel.sftp.mkdir(path, with_mode(FOLDER_MODE)).await.map_err(Failure::from) {
+        Ok(_) => Ok(()),
+        Err(Failure::Said(error)) => match length(channel, path).await? {
+            Some(_) => Ok(()),
+            None => Err(Failure::Said(error)),
+        },
+        Err(error) => Err(error),
+    }
+}
+
+/// Makes the folders of a vault, and those above it.
+pub(super) async fn create_vault(channel: &Channel, root: &str) -> Outcome<()> {
+    let ends = root.match_indices('/').map(|(at, _)| at).filter(|at| *at > 0);
+    for end in ends.chain([root.len()]) {
+        let above = root.get(..end).unwrap_or(root);
+        // A folder above may be one that this user may not look into.
+        if length(channel, above).await?.is_none() {
+            make_folder(channel, above).await?;
+        }
+    }
+    let folders = ["data", "index", "keys", "locks", "snapshots", "tmp"];
+    for folder in folders {
+        make_folder(channel, &format!("{root}/{folder}")).await?;
+    }
+    let numbered = stream::iter(0..=u8::MAX).map(|number| async move {
+        make_folder(channel, &format!("{root}/data/{number:02x}")).await
+    });
+    numbered.buffer_unordered(FOLDERS_AHEAD).try_for_each(|()| async { Ok(()) }).await
+}
+
+/// Removes what crashed writers left.
+pub(super) async fn sweep(channel: &Channel, folder: &str, now: SystemTime) -> Outcome<()> {
+    let files = match list(channel, folder).await {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        listed => listed?,
+    };
+    for file in files {
+        let written = file.attrs.mtime.map(|time| UNIX_EPOCH + Duration::from_secs(time.into()));
+        let age = written.and_then(|written| now.duration_since(written).ok());
+        if is_of(&file.attrs, PLAIN) && age.is_some_and(|age| age > SWEEP_AGE) {
+            remove(channel, &format!("{folder}/{}", file.filename)).await?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,197 @@
+//! What every backend promises, asked of each: folders here, folders of other machines, buckets, and those that guard
+//! or slow down another one.
+
+use std::collections::BTreeSet;
+use std::io::ErrorKind;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tympan_backup::{
+    AppendOnly, Backend, FileKind, Id, LocalBackend, PacedBackend, Rate, SftpBackend,
+};
+
+use crate::remote::{Bucket, Host};
+use crate::support::noise;
+
+const KINDS: [FileKind; 5] =
+    [FileKind::Key, FileKind::Lock, FileKind::Snapshot, FileKind::Index, FileKind::Pack];
+
+fn ids(backend: &dyn Backend, kind: FileKind) -> BTreeSet<(Id, u64)> {
+    backend.list(kind).unwrap().into_iter().collect()
+}
+
+/// Holds a backend over an empty place to what it promises.
+fn conforms(backend: &Arc<dyn Backend>) {
+    backend.create().unwrap();
+    files_of_all_kinds_come_and_go(&**backend);
+    lengths_at_the_edges_survive(&**backend);
+    parts_are_read_and_what_is_beyond_refused(&**backend);
+    the_same_file_may_be_written_again(&**backend);
+    nobody_sees_half_a_file(backend);
+    assert!(!backend.place().is_empty() && backend.connections() > 0);
+    backend.remove_leftovers(std::time::SystemTime::now()).unwrap();
+    // A place that holds something is not taken for a new vault.
+    backend.write(FileKind::Config, &Id::default(), b"config").unwrap();
+    assert_eq!(backend.create().unwrap_err().kind(), ErrorKind::AlreadyExists);
+}
+
+fn files_of_all_kinds_come_and_go(backend: &dyn Backend) {
+    let none = Id::default();
+    assert_eq!(backend.read(FileKind::Config, &none).unwrap_err().kind(), ErrorKind::NotFound);
+    assert!(!backend.contains(FileKind::Config, &none).unwrap());
+    for kind in KINDS {
+        let (one, two) = (Id::of(b"one"), Id::of(format!("{kind} two").as_bytes()));
+        for id in [&one, &two] {
+            assert_eq!(backend.read(kind, id).unwrap_err().kind(), ErrorKind::NotFound, "{kind}");
+            let range = backend.read_range(kind, id, 0, 1);
+            assert_eq!(range.unwrap_err().kind(), ErrorKind::NotFound, "{kind}");
+            // What is gone is removed.
+            backend.remove(kind, id).unwrap();
+        }
+        assert!(ids(backend, kind).is_empty(), "{kind}");
+        backend.write(kind, &one, b"one").unwrap();
+        backend.write(kind, &two, b"and two").unwrap();
+        assert_eq!(ids(backend, kind), BTreeSet::from([(one, 3), (two, 7)]), "{kind}");
+        assert_eq!(backend.read(kind, &two).unwrap(), b"and two");
+        assert!(backend.contains(kind, &one).unwrap());
+        backend.remove(kind, &one).unwrap();
+        assert!(!backend.contains(kind, &one).unwrap());
+        assert_eq!(ids(backend, kind), BTreeSet::from([(two, 7)]), "{kind}");
+        backend.remove(kind, &two).unwrap();
+        assert!(ids(backend, kind).is_empty(), "{kind}");
+    }
+}
+
+/// Around what one request carries, and far beyond what is on its way at once.
+fn lengths_at_the_edges_survive(backend: &dyn Backend) {
+    let piece = 32 << 10;
+    for length in [0, 1, piece - 1, piece, piece + 1, 3 * piece, (3 << 20) + 17] {
+        let bytes = noise(length, 5 + length as u64);
+        let id = Id::of(&bytes);
+        backend.write(FileKind::Pack, &id, &bytes).unwrap();
+        assert!(backend.read(FileKind::Pack, &id).unwrap() == bytes, "{length}");
+        assert_eq!(ids(backend, FileKind::Pack), BTreeSet::from([(id, length as u64)]));
+        backend.remove(FileKind::Pack, &id).unwrap();
+    }
+}
+
+fn parts_are_read_and_what_is_beyond_refused(backend: &dyn Backend) {
+    let bytes = noise(200_000, 3);
+    let id = Id::of(&bytes);
+    backend.write(FileKind::Pack, &id, &bytes).unwrap();
+    for (start, length) in
+        [(0, 1), (0, 200_000), (32_767, 2), (100_000, 99_999), (199_999, 1), (7, 0)]
+    {
+        let read = backend.read_range(FileKind::Pack, &id, start as u64, length).unwrap();
+        assert!(read == bytes[start..start + length], "{length} bytes from {start}");
+    }
+    // An index may promise anything.
+    for (start, length) in [(0, 200_001), (199_999, 2), (200_000, 1), (1 << 40, 5), (5, 1 << 34)] {
+        let refused = backend.read_range(FileKind::Pack, &id, start, length).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::UnexpectedEof, "{length} bytes from {start}");
+    }
+    backend.remove(FileKind::Pack, &id).unwrap();
+}
+
+/// A run that was cut off before it heard the answer writes again.
+fn the_same_file_may_be_written_again(backend: &dyn Backend) {
+    let bytes = noise(50_000, 11);
+    let id = Id::of(&bytes);
+    for _ in 0..2 {
+        backend.write(FileKind::Pack, &id, &bytes).unwrap();
+        assert_eq!(backend.read(FileKind::Pack, &id).unwrap(), bytes);
+    }
+    backend.remove(FileKind::Pack, &id).unwrap();
+}
+
+/// Whoever lists while others write finds whole files only.
+fn nobody_sees_half_a_file(backend: &Arc<dyn Backend>) {
+    let is_over = Arc::new(AtomicBool::new(false));
+    let writers: Vec<_> = (0..2_u64)
+        .map(|seed| {
+            let (backend, is_over) = (backend.clone(), is_over.clone());
+            std::thread::spawn(move || {
+                for round in 0..8 {
+                    let bytes = noise(300_000, 1 + seed * 100 + round);
+                    backend.write(FileKind::Pack, &Id::of(&bytes), &bytes).unwrap();
+                }
+                is_over.store(true, Ordering::SeqCst);
+            })
+        })
+        .collect();
+    loop {
+        let last = is_over.load(Ordering::SeqCst);
+        for (id, length) in ids(&**backend, FileKind::Pack) {
+            assert_eq!(length, 300_000, "{id}");
+        }
+        if last {
+            break;
+        }
+    }
+    for writer in writers {
+        writer.join().unwrap();
+    }
+    let written = ids(&**backend, FileKind::Pack);
+    assert_eq!(written.len(), 16);
+    for (id, _) in written {
+        assert_eq!(Id::of(&backend.read(FileKind::Pack, &id).unwrap()), id);
+        backend.remove(FileKind::Pack, &id).unwrap();
+    }
+}
+
+#[test]
+fn a_folder_conforms() {
+    let dir = tempfile::tempdir().unwrap();
+    conforms(&(Arc::new(LocalBackend::new(dir.path().join("a/new/vault"))) as Arc<dyn Backend>));
+}
+
+#[test]
+fn a_folder_at_a_rate_conforms() {
+    let dir = tempfile::tempdir().unwrap();
+    let inner = Arc::new(LocalBackend::new(dir.path().join("vault")));
+    let rate = Rate(std::num::NonZeroU64::new(1 << 40).unwrap());
+    conforms(&(Arc::new(PacedBackend::new(inner, rate)) as Arc<dyn Backend>));
+}
+
+#[test]
+fn a_folder_of_another_machine_conforms() {
+    for arguments in ["", "-P posix-rename,fsync"] {
+        let Some(host) = Host::start(arguments) else { return };
+        for place in ["a/new/vault", "vault with spaces/ünd"] {
+            let backend: SftpBackend = host.backend(place);
+            conforms(&(Arc::new(backend) as Arc<dyn Backend>));
+        }
+    }
+}
+
+#[test]
+fn a_bucket_conforms() {
+    let Some(bucket) = Bucket::start() else { return };
+    for prefix in ["vaults/one", "", "two"] {
+        // A bucket without a prefix must be empty for a new vault; those before are not.
+        if prefix.is_empty() {
+            let refused = bucket.backend("").create();
+            assert_eq!(refused.unwrap_err().kind(), ErrorKind::AlreadyExists);
+            continue;
+        }
+        conforms(&(Arc::new(bucket.backend(prefix)) as Arc<dyn Backend>));
+    }
+}
+
+#[test]
+fn what_is_append_only_loses_nothing_but_locks() {
+    let dir = tempfile::tempdir().unwrap();
+    let inner: Arc<dyn Backend> = Arc::new(LocalBackend::new(dir.path().join("vault")));
+    let guarded = AppendOnly::new(inner.clone());
+    guarded.create().unwrap();
+    let id = Id::of(b"bytes");
+    guarded.write(FileKind::Config, &Id::default(), b"config").unwrap();
+    let again = guarded.write(FileKind::Config, &Id::default(), b"other");
+    assert_eq!(again.unwrap_err().kind(), ErrorKind::PermissionDenied);
+    for kind in KINDS {
+        guarded.write(kind, &id, b"bytes").unwrap();
+        let removed = guarded.remove(kind, &id);
+        assert_eq!(removed.is_ok(), kind == FileKind::Lock, "{kind}");
+        assert_eq!(inner.contains(kind, &id).unwrap(), kind != FileKind::Lock, "{kind}");
+    }
+}

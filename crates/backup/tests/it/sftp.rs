@@ -1,0 +1,333 @@
+//! Vaults on another machine over SFTP: connections that break in every phase, hosts that are not who they were, servers
+//! that only read, links that are slow, and the stock restic beside.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tympan_backup::{
+    Backend, Depth, Error, FileKind, Id, Progress, SftpBackend, SftpOptions, UnknownHost, Vault,
+    Who, check, find_path, restore,
+};
+use tympan_testkit::cut_link::CutLink;
+use tympan_testkit::far::FarLink;
+
+use crate::remote::Host;
+use crate::support::{COST, PASSWORD, describe, noise, now, plant, prune_vault, save};
+
+fn init(backend: SftpBackend) -> Result<Arc<Vault>, Error> {
+    let by = (&Who::this_process(), now());
+    Vault::init(Arc::new(backend), PASSWORD.as_bytes(), COST, by).map(Arc::new)
+}
+
+fn open(backend: Arc<SftpBackend>) -> Result<Arc<Vault>, Error> {
+    Vault::open(backend, PASSWORD.as_bytes()).map(Arc::new)
+}
+
+/// Restores what was the source of the last snapshot, and compares.
+fn comes_back_whole(vault: &Arc<Vault>, host: &Host, to: &str) {
+    let index = tympan_backup::Index::load(vault).unwrap();
+    let latest = vault.find_snapshot("latest").unwrap();
+    let path = host.path("source").display().to_string();
+    let node = find_path(vault, &index, &latest, &path).unwrap();
+    let options = tympan_backup::RestoreOptions { existing: tympan_backup::Existing::Refuse };
+    let to = host.path(to);
+    restore((vault, &index), &node, &to, (&options, &Progress::default())).unwrap();
+    assert_eq!(describe(&to), describe(&host.path("source")));
+}
+
+/// Runs the stock restic over its own SSH; nothing, said aloud, where there is none.
+fn restic(host: &Host, vault: &str, arguments: &[&str]) -> Option<std::process::Output> {
+    let at = host.sshd.addr();
+    let ssh = format!(
+        "ssh -p {} -i {} -o UserKnownHostsFile={} -o IdentitiesOnly=yes -F none {}@{} -s sftp",
+        at.port(),
+        host.sshd.user_key().display(),
+        host.sshd.known_at(at).display(),
+        host.sshd.user(),
+        at.ip()
+    );
+    let place = format!("sftp:{}@{}:{}", host.sshd.user(), at.ip(), host.path(vault).display());
+    let mut command = Command::new("restic");
+    command.args(["--no-cache", "-o", &format!("sftp.command={ssh}"), "-r", &place]);
+    let output = command.args(arguments).env("RESTIC_PASSWORD", PASSWORD).output();
+    match output {
+        Ok(output) => Some(output),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            println!("skipped: this machine has no restic");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+#[test]
+fn restic_checks_and_prunes_what_was_saved_over_sftp() {
+    let Some(host) = Host::start("") else { return };
+    plant(&host.path("source"));
+    let vault = init(host.backend("vault")).unwrap();
+    save(&vault, &[host.path("source")]).unwrap();
+    fs::write(host.path("source/later"), noise(2 << 20, 3)).unwrap();
+    save(&vault, &[host.path("source")]).unwrap();
+    comes_back_whole(&vault, &host, "out");
+    for arguments in [["check", "--read-data"].as_slice(), &["forget", "latest", "--prune"]] {
+        let Some(output) = restic(&host, "vault", arguments) else { return };
+        assert!(output.status.success(), "{arguments:?}: {output:?}");
+    }
+    let report = check(&vault, Depth::Data, &Progress::default()).unwrap();
+    assert!(report.faults.is_empty() && report.snapshots == 1, "{report:?}");
+    prune_vault(&vault).unwrap();
+}
+
+/// Cuts the connection after ever more bytes of a save, wherever that falls.
+#[test]
+fn a_connection_that_breaks_in_any_phase_is_made_again() {
+    let Some(host) = Host::start("") else { return };
+    plant(&host.path("source"));
+    drop(init(host.backend("vault")).unwrap());
+    let whole = CutLink::start(host.sshd.addr(), &[]);
+    let backend = |link: &CutLink| {
+        let at = link.addr();
+        Arc::new(host.backend_at(at, "vault", host.options(at)))
+    };
+    let vault = open(backend(&whole)).unwrap();
+    save(&vault, &[host.path("source")]).unwrap();
+    drop(vault);
+    let sent = whole.sent();
+    let (mut reconnected, rounds) = (0, 6);
+    for round in 0..rounds {
+        // Something new in each round, so that there is something to write.
+        fs::write(host.path("source/changing"), noise(1 << 20, 50 + round)).unwrap();
+        // The first connection gets through its handshake; the ones after it break too, each later than the one before.
+        let first = 4_000 + (sent - 4_000) * round / rounds;
+        let link = CutLink::start(host.sshd.addr(), &[first, 30_000 + 2_000 * round]);
+        let backend = backend(&link);
+        let vault = open(backend.clone()).unwrap();
+        let saved = save(&vault, &[host.path("source")]).unwrap();
+        assert!(saved.faults.is_empty());
+        assert!(link.cut() == 0 || backend.reconnects() > 0, "after {first} bytes");
+        reconnected += backend.reconnects();
+        let out = format!("out {round}");
+        comes_back_whole(&vault, &host, &out);
+        fs::remove_dir_all(host.path(&out)).unwrap();
+    }
+    assert!(reconnected >= rounds, "{reconnected} connections were made again");
+    let vault = open(Arc::new(host.backend("vault"))).unwrap();
+    prune_vault(&vault).unwrap();
+    let report = check(&vault, Depth::Data, &Progress::default()).unwrap();
+    assert!(report.faults.is_empty(), "{:?}", report.faults);
+    assert_eq!(fs::read_dir(host.path("vault/locks")).unwrap().count(), 0);
+}
+
+/// A host that cannot be reached at all is said at once, and one that goes away for good when the patience is over.
+#[test]
+fn a_host_that_is_gone_is_told() {
+    let Some(host) = Host::start("") else { return };
+    drop(init(host.backend("vault")).unwrap());
+    let nobody = tympan_testkit::origin::dead_addr();
+    let options = SftpOptions { patience: Duration::from_secs(3600), ..host.options(nobody) };
+    let refused = open(Arc::new(host.backend_at(nobody, "vault", options))).unwrap_err();
+    assert!(matches!(refused, Error::Backend { .. }), "{refused:?}");
+
+    // Every connection after the first one is cut before it can do anything.
+    let link =
+        CutLink::start(host.sshd.addr(), &[60_000, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1]);
+    let options = SftpOptions { patience: Duration::from_millis(500), ..host.options(link.addr()) };
+    let backend = host.backend_at(link.addr(), "vault", options);
+    assert!(backend.contains(FileKind::Config, &Id::default()).unwrap());
+    let bytes = noise(1 << 20, 1);
+    let id = Id::of(&bytes);
+    let lost = backend.write(FileKind::Pack, &id, &bytes).unwrap_err();
+    assert_ne!(lost.kind(), ErrorKind::NotFound, "{lost}");
+    assert!(!host.backend("vault").contains(FileKind::Pack, &id).unwrap(), "nothing in part");
+}
+
+fn refusal(host: &Host, options: SftpOptions) -> String {
+    let at = host.sshd.addr();
+    let error = open(Arc::new(host.backend_at(at, "vault", options))).unwrap_err();
+    let Error::Backend { source, .. } = &error else { panic!("{error:?}") };
+    source.to_string()
+}
+
+#[test]
+fn a_host_with_another_key_is_refused_and_an_unknown_one_unless_asked_for() {
+    let Some(mut host) = Host::start("") else { return };
+    drop(init(host.backend("vault")).unwrap());
+    let at = host.sshd.addr();
+    let unknown = vec![host.path("none/known_hosts")];
+    let strict = SftpOptions { known_hosts: unknown.clone(), ..host.options(at) };
+    let said = refusal(&host, strict.clone());
+    assert!(said.contains("is not known") && said.contains("SHA256:"), "{said}");
+    assert!(!host.path("none").exists());
+
+    // Asked for, the key is recorded, and from then on it is known.
+    let learning = SftpOptions { unknown_host: UnknownHost::Record, ..strict.clone() };
+    open(Arc::new(host.backend_at(at, "vault", learning.clone()))).unwrap();
+    let line = fs::read_to_string(host.path("none/known_hosts")).unwrap();
+    assert_eq!(line.lines().count(), 1, "{line}");
+    open(Arc::new(host.backend_at(at, "vault", strict.clone()))).unwrap();
+
+    host.sshd.change_host_key();
+    for options in [strict, learning] {
+        let said = refusal(&host, options);
+        assert!(said.contains("line 1") && said.contains("by another one"), "{said}");
+    }
+    assert_eq!(fs::read_to_string(host.path("none/known_hosts")).unwrap(), line);
+}
+
+#[test]
+fn a_user_without_a_fitting_key_is_told_which_were_tried() {
+    let Some(host) = Host::start("") else { return };
+    let other = host.path("other");
+    let made = Command::new("ssh-keygen")
+        .args(["-q", "-t", "ed25519", "-N", "", "-f"])
+        .arg(&other)
+        .status();
+    assert!(made.unwrap().success());
+    let locked = host.path("locked");
+    let made = Command::new("ssh-keygen")
+        .args(["-q", "-t", "ed25519", "-N", "secret", "-f"])
+        .arg(&locked)
+        .status();
+    assert!(made.unwrap().success());
+    let keys = vec![other, locked, host.path("missing")];
+    let said = refusal(&host, SftpOptions { keys, ..host.options(host.sshd.addr()) });
+    assert!(
+        said.contains("other") && said.contains("ssh-add") && said.contains("missing"),
+        "{said}"
+    );
+}
+
+/// Keys that nothing names: the usual files, and those that an agent holds.
+#[test]
+fn keys_come_from_the_usual_files_and_from_the_agent() {
+    let Some(host) = Host::start("") else { return };
+    drop(init(host.backend("vault")).unwrap());
+    let at = host.sshd.addr();
+    let bare = SftpOptions { keys: Vec::new(), ..host.options(at) };
+    let usual = SftpOptions { usual_keys: vec![host.sshd.user_key()], ..bare.clone() };
+    open(Arc::new(host.backend_at(at, "vault", usual))).unwrap();
+    assert!(refusal(&host, bare.clone()).contains("none of these keys"));
+
+    let socket = host.path("agent");
+    let mut agent = Command::new("ssh-agent");
+    let agent = agent.args(["-D", "-a"]).arg(&socket).stdout(std::process::Stdio::null()).spawn();
+    let mut agent = agent.unwrap();
+    while !socket.exists() {
+        assert!(agent.try_wait().unwrap().is_none(), "the agent has ended");
+        std::thread::yield_now();
+    }
+    let added = Command::new("ssh-add")
+        .arg(host.sshd.user_key())
+        .env("SSH_AUTH_SOCK", &socket)
+        .stderr(std::process::Stdio::null())
+        .status();
+    assert!(added.unwrap().success());
+    let asked = SftpOptions { agent: Some(socket), ..bare };
+    let opened = open(Arc::new(host.backend_at(at, "vault", asked)));
+    agent.kill().unwrap();
+    agent.wait().unwrap();
+    opened.unwrap();
+}
+
+#[test]
+fn a_target_that_only_reads_is_told_and_what_it_holds_is_restored() {
+    let Some(writing) = Host::start("") else { return };
+    plant(&writing.path("source"));
+    let vault = init(writing.backend("vault")).unwrap();
+    save(&vault, &[writing.path("source")]).unwrap();
+    let Some(reading) = Host::start("-R") else { return };
+    let at = reading.sshd.addr();
+    let place = |name: &str| {
+        let place = format!("sftp://{at}{}", writing.path(name).display());
+        let address = tympan_backup::SftpAddress::parse(&place).unwrap().unwrap();
+        SftpBackend::new(&place, address, reading.options(at)).unwrap()
+    };
+    let vault = open(Arc::new(place("vault"))).unwrap();
+    let refused = save(&vault, &[writing.path("source")]).unwrap_err();
+    let Error::Backend { source, .. } = &refused else { panic!("{refused:?}") };
+    assert_eq!(source.kind(), ErrorKind::PermissionDenied, "{refused:?}");
+    assert!(init(place("another")).is_err());
+    comes_back_whole(&vault, &writing, "out");
+}
+
+/// What a crash has left goes, once it is old enough that nobody can be writing it.
+#[test]
+fn leftovers_are_swept_by_a_prune() {
+    let Some(host) = Host::start("") else { return };
+    let vault = init(host.backend("vault")).unwrap();
+    let (old, fresh) = (host.path("vault/tmp/old"), host.path("vault/tmp/fresh"));
+    for file in [&old, &fresh] {
+        fs::write(file, "half").unwrap();
+    }
+    let long_ago = std::time::UNIX_EPOCH + Duration::from_secs(86_400);
+    fs::File::options().write(true).open(&old).unwrap().set_modified(long_ago).unwrap();
+    prune_vault(&vault).unwrap();
+    assert!(!old.exists() && fresh.exists());
+}
+
+/// Files of a vault are for their owner alone.
+#[test]
+fn files_there_are_readable_by_their_owner_only() {
+    let Some(host) = Host::start("") else { return };
+    drop(init(host.backend("vault")).unwrap());
+    let mode = |name: &str| fs::metadata(host.path(name)).unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode("vault"), mode("vault/data/00"), mode("vault/config")), (0o700, 0o700, 0o600));
+}
+
+/// A round trip is paid for a file, and not for each of its pieces: of 200 pieces, far fewer turns are taken.
+#[test]
+fn a_slow_link_is_filled() {
+    let Some(host) = Host::start("") else { return };
+    drop(init(host.backend("vault")).unwrap());
+    let link = FarLink::start(host.sshd.addr(), Duration::from_millis(60));
+    let at: SocketAddr = link.addr();
+    let backend = host.backend_at(at, "vault", host.options(at));
+    assert!(backend.contains(FileKind::Config, &Id::default()).unwrap());
+    let bytes = noise(200 * (32 << 10), 4);
+    let id = Id::of(&bytes);
+    backend.write(FileKind::Pack, &id, &bytes).unwrap();
+    assert!(backend.read(FileKind::Pack, &id).unwrap() == bytes);
+    assert_eq!(link.connections(), 1);
+}
+
+/// What was fetched or written once is not asked for again, and damage here costs no more than a round trip.
+#[test]
+fn what_is_kept_here_is_not_fetched_again() {
+    let Some(host) = Host::start("") else { return };
+    plant(&host.path("source"));
+    drop(init(host.backend("vault")).unwrap());
+    let kept = host.path("kept");
+    let opened = || {
+        let backend = Arc::new(host.backend("vault"));
+        let mut vault = Vault::open(backend, PASSWORD.as_bytes()).unwrap();
+        vault.keep_in(&kept, 64 << 20).unwrap();
+        Arc::new(vault)
+    };
+    let first = save(&opened(), &[host.path("source")]).unwrap();
+    let folders = kept.join(opened().id()).join("folders");
+    let names = || -> Vec<_> {
+        fs::read_dir(&folders).unwrap().map(|entry| entry.unwrap().path()).collect()
+    };
+    assert_eq!(names().len(), 1, "the pack of folders is kept as it is written");
+    // Whatever lies there now, it has to be the same: damaged here, it is fetched.
+    for pack in names() {
+        let mut bytes = fs::read(&pack).unwrap();
+        bytes.iter_mut().for_each(|byte| *byte ^= 0x55);
+        fs::write(&pack, bytes).unwrap();
+    }
+    let again = save(&opened(), &[host.path("source")]).unwrap();
+    assert_eq!((again.written.pieces, again.snapshot.tree), (0, first.snapshot.tree));
+    // Kept files stand in for those that are hidden from the server.
+    let vault = opened();
+    comes_back_whole(&vault, &host, "out");
+    // What the vault forgot is forgotten here.
+    vault.forget(&first.snapshot.id).unwrap();
+    vault.snapshots().unwrap();
+    let snapshots = fs::read_dir(kept.join(vault.id()).join("snapshots")).unwrap().count();
+    assert_eq!(snapshots, 1);
+}
