@@ -24,6 +24,7 @@ mod save;
 mod seal;
 mod source;
 mod stats;
+mod throttle;
 mod vault;
 mod verify;
 
@@ -46,6 +47,7 @@ pub use source::repository::{
     Imported, RepositorySource, import_folder, import_snapshot, save_repository,
 };
 pub use stats::{Stats, stats};
+pub use throttle::{Controller, Served, Throttle};
 pub use vault::index::Index;
 pub use vault::lock::{Lock, LockMode, Unlock};
 pub use vault::node::{Attribute, Node, NodeKind, Time, Tree};

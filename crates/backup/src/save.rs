@@ -1,8 +1,8 @@
 //! What saving has in common for all sources: what was asked for, how far it is, what came of it.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use jiff::Timestamp;
 use parking_lot::Mutex;
@@ -11,6 +11,7 @@ use tracing::warn;
 use crate::error::{Error, Result};
 use crate::id::Id;
 use crate::source::exclude::Excludes;
+use crate::throttle::Throttle;
 use crate::vault::index::Index;
 use crate::vault::lock::Lock;
 use crate::vault::node::Tree;
@@ -66,6 +67,7 @@ pub struct Progress {
     /// Bytes that are expected, if that is known.
     pub expected_bytes: AtomicU64,
     stop: AtomicBool,
+    throttle: OnceLock<Arc<Throttle>>,
 }
 
 impl Progress {
@@ -74,8 +76,17 @@ impl Progress {
         self.stop.store(true, Ordering::Relaxed);
     }
 
-    /// Fails if the run was asked to stop.
+    /// Brakes the run from now on; once for each run.
+    pub fn brake_with(&self, throttle: Arc<Throttle>) {
+        // A second one would be another person's: the first stays.
+        self.throttle.set(throttle).ok();
+    }
+
+    /// Fails if the run was asked to stop; waits if it is braked.
     pub(crate) fn go_on(&self) -> Result<()> {
+        if let Some(throttle) = self.throttle.get() {
+            throttle.pause();
+        }
         if self.stop.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) }
     }
 

@@ -1,0 +1,242 @@
+//! The brake on a run beside a site that serves: how much of its time the run may work, by how long the site's answers
+//! take meanwhile.
+//!
+//! In: what the site served in each short span. Out: a share of time between [`LEAST`] and 1, which each thread of the run
+//! keeps to by pausing; and how many answers fewer than usual the site gave in total.
+//!
+//! The share is halved when the 95th percentile of the response times is well above that of the time before the run, and
+//! grows by a step in each span in which it is not. With a deadline, it does not fall below what the rest of the run
+//! needs: a long mild run may cost a site more answers in total than a short hard one.
+//!
+//! Not here: where response times are read, and when (the binary).
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// A run gets at least this share of its time, so that it ends.
+const LEAST: f64 = 0.05;
+/// What is added to the share in a span that is quiet.
+const STEP: f64 = 0.1;
+/// Response times may rise to so many times what they were.
+const TOLERANCE: f64 = 1.2;
+/// Smaller differences are not told from noise: logs count whole milliseconds.
+const SLACK: Duration = Duration::from_millis(2);
+/// Fewer answers say nothing about a percentile.
+const FEW: usize = 5;
+/// A thread that was away for longer was not working for the run.
+const LONGEST_WORK: Duration = Duration::from_secs(1);
+const WHOLE: f64 = 1_000_000.0;
+
+/// What a site served in a span of time.
+#[derive(Clone, Debug, Default)]
+pub struct Served {
+    /// How long it is.
+    pub span: Duration,
+    /// The response times of the answers in it.
+    pub times: Vec<Duration>,
+}
+
+impl Served {
+    /// Returns the 95th percentile; nothing if there are too few answers.
+    #[must_use]
+    pub fn p95(&self) -> Option<Duration> {
+        let mut times = self.times.clone();
+        times.sort();
+        let at = (times.len() * 95).div_ceil(100).saturating_sub(1);
+        (times.len() >= FEW).then(|| times.get(at).copied()).flatten()
+    }
+
+    /// Returns the answers in a second.
+    fn rate(&self) -> f64 {
+        self.times.len() as f64 / self.span.as_secs_f64().max(1e-9)
+    }
+}
+
+/// Decides about the share.
+#[derive(Debug)]
+pub struct Controller {
+    baseline: Served,
+    deadline: Option<Duration>,
+    share: f64,
+    lost: f64,
+    /// Time that the run worked, in shares of the spans.
+    worked: f64,
+}
+
+impl Controller {
+    /// Begins with what the site served before the run. `deadline` is how long the run may take.
+    #[must_use]
+    pub const fn new(baseline: Served, deadline: Option<Duration>) -> Self {
+        Self { baseline, deadline, share: 1.0, lost: 0.0, worked: 0.0 }
+    }
+
+    /// Takes what was served in the span that has passed, since the run has been going for `elapsed` and has done `part`
+    /// of its work, if that is known. Returns the share for the next span.
+    pub fn observe(&mut self, served: &Served, elapsed: Duration, part: Option<f64>) -> f64 {
+        let missing = (self.baseline.rate() - served.rate()) * served.span.as_secs_f64();
+        // What came later than usual makes up for what was missing before.
+        self.lost = (self.lost + missing).max(0.0);
+        self.worked += self.share * served.span.as_secs_f64();
+        let bound =
+            self.baseline.p95().map(|p95| p95.mul_f64(TOLERANCE).max(p95.saturating_add(SLACK)));
+        let is_slow = served.p95().zip(bound).is_some_and(|(p95, bound)| p95 > bound);
+        self.share = if is_slow { self.share / 2.0 } else { self.share + STEP };
+        self.share = self.share.clamp(self.floor(elapsed, part), 1.0);
+        self.share
+    }
+
+    /// Returns the share below which the run would miss its deadline.
+    fn floor(&self, elapsed: Duration, part: Option<f64>) -> f64 {
+        let Some(deadline) = self.deadline else { return LEAST };
+        let left = deadline.saturating_sub(elapsed).as_secs_f64();
+        let floor = match part.filter(|part| *part > 0.0) {
+            // As much work as was done for each part so far is to be done for what is left.
+            Some(part) => self.worked / part * (1.0 - part.min(1.0)) / left.max(1e-9),
+            None => elapsed.as_secs_f64() / deadline.as_secs_f64().max(1e-9),
+        };
+        floor.clamp(LEAST, 1.0)
+    }
+
+    /// Returns how many answers fewer the site gave than at the rate before the run.
+    #[must_use]
+    pub const fn transactions_lost(&self) -> f64 {
+        self.lost
+    }
+
+    /// Returns what the site served before the run.
+    #[must_use]
+    pub const fn baseline(&self) -> &Served {
+        &self.baseline
+    }
+}
+
+/// The share that threads keep to.
+#[derive(Debug)]
+pub struct Throttle {
+    share: AtomicU32,
+    paused_nanos: AtomicU64,
+}
+
+impl Default for Throttle {
+    fn default() -> Self {
+        Self { share: AtomicU32::new(WHOLE as u32), paused_nanos: AtomicU64::new(0) }
+    }
+}
+
+thread_local! {
+    /// When this thread began to work, or ended its last pause.
+    static WORKING_SINCE: Cell<Option<Instant>> = const { Cell::new(None) };
+}
+
+impl Throttle {
+    /// Sets the share.
+    pub fn set_share(&self, share: f64) {
+        // Between 0 and a million: it fits.
+        self.share.store((share.clamp(LEAST, 1.0) * WHOLE) as u32, Ordering::Relaxed);
+    }
+
+    /// Returns how long threads have paused, all together.
+    #[must_use]
+    pub fn paused(&self) -> Duration {
+        Duration::from_nanos(self.paused_nanos.load(Ordering::Relaxed))
+    }
+
+    /// Pauses this thread for as long as its work since the last pause asks for.
+    pub(crate) fn pause(&self) {
+        let share = f64::from(self.share.load(Ordering::Relaxed)) / WHOLE;
+        let now = Instant::now();
+        let worked = WORKING_SINCE.get().map_or(Duration::ZERO, |since| now - since);
+        let pause = pause_for(worked.min(LONGEST_WORK), share);
+        // Pauses shorter than what a clock tells are put off.
+        if share >= 1.0 || pause >= Duration::from_millis(1) || WORKING_SINCE.get().is_none() {
+            std::thread::sleep(pause);
+            let nanos = u64::try_from(pause.as_nanos()).unwrap_or(u64::MAX);
+            self.paused_nanos.fetch_add(nanos, Ordering::Relaxed);
+            WORKING_SINCE.set(Some(Instant::now()));
+        }
+    }
+}
+
+fn pause_for(worked: Duration, share: f64) -> Duration {
+    worked.mul_f64((1.0 - share).max(0.0) / share.max(LEAST))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn served(count: usize, ms: u64) -> Served {
+        Served { span: Duration::from_secs(1), times: vec![Duration::from_millis(ms); count] }
+    }
+
+    fn controller(deadline: Option<u64>) -> Controller {
+        Controller::new(served(100, 20), deadline.map(Duration::from_secs))
+    }
+
+    #[test]
+    fn slow_answers_halve_the_share_and_quiet_ones_give_it_back() {
+        let mut run = controller(None);
+        let mut observe =
+            |ms| (run.observe(&served(100, ms), Duration::ZERO, None) * 100.0).round();
+        // 24 ms is a fifth more than 20.
+        assert_eq!(observe(24), 100.0);
+        assert_eq!([observe(30), observe(30), observe(30)], [50.0, 25.0, 13.0]);
+        assert_eq!([observe(30), observe(30), observe(30)], [6.0, 5.0, 5.0]);
+        assert_eq!([observe(20), observe(20)], [15.0, 25.0]);
+    }
+
+    #[test]
+    fn a_site_without_visitors_holds_nothing_up() {
+        let mut run = controller(None);
+        assert_eq!(run.observe(&served(0, 0), Duration::ZERO, None), 1.0);
+        // Few answers say nothing, however slow.
+        assert_eq!(run.observe(&served(FEW - 1, 900), Duration::ZERO, None), 1.0);
+        let mut idle = Controller::new(Served::default(), None);
+        assert_eq!(idle.observe(&served(100, 900), Duration::ZERO, None), 1.0);
+        assert_eq!(idle.transactions_lost(), 0.0);
+    }
+
+    #[test]
+    fn a_deadline_keeps_the_share_up() {
+        let mut run = controller(Some(10));
+        // Nine seconds of work have done half of it, and one second is left: no time to be mild.
+        for second in 1..=9 {
+            run.observe(&served(100, 90), Duration::from_secs(second), None);
+        }
+        let share = run.observe(&served(100, 90), Duration::from_secs(9), Some(0.5));
+        assert_eq!(share, 1.0);
+        // Of which a hundredth is left, a small share does.
+        let share = run.observe(&served(100, 90), Duration::from_secs(9), Some(0.99));
+        assert!(share <= 0.5, "{share}");
+        let late = run.observe(&served(100, 90), Duration::from_secs(11), None);
+        assert_eq!(late, 1.0);
+    }
+
+    #[test]
+    fn lost_answers_are_summed_up_and_made_up_for() {
+        let mut run = controller(None);
+        for (count, lost) in [(60, 40.0), (100, 40.0), (130, 10.0), (200, 0.0), (90, 10.0)] {
+            run.observe(&served(count, 20), Duration::ZERO, None);
+            assert!((run.transactions_lost() - lost).abs() < 1e-6, "{count}");
+        }
+    }
+
+    #[test]
+    fn pauses_follow_the_share() {
+        let work = Duration::from_millis(100);
+        assert_eq!(pause_for(work, 1.0), Duration::ZERO);
+        assert_eq!(pause_for(work, 0.5), work);
+        assert_eq!(pause_for(work, 0.25), work * 3);
+        let throttle = Throttle::default();
+        throttle.pause();
+        assert_eq!(throttle.paused(), Duration::ZERO);
+    }
+
+    #[test]
+    fn the_percentile_is_that_of_the_slow_ones() {
+        let times = (1..=100).rev().map(Duration::from_millis).collect();
+        let served = Served { span: Duration::from_secs(1), times };
+        assert_eq!(served.p95(), Some(Duration::from_millis(95)));
+    }
+}
