@@ -42,6 +42,24 @@ pub enum Error {
     /// The system gave no epoll, thread or socket.
     #[error("cannot start the load engine")]
     Engine(#[source] std::io::Error),
+    /// A target gave no whole answer.
+    #[error("`{url}` gave no answer: {reason}")]
+    Unanswered {
+        /// What was asked for.
+        url: String,
+        /// What happened instead.
+        reason: String,
+    },
+    /// A program that was to be measured failed.
+    #[error("`{command}` {outcome}{}", last_words(.said))]
+    Program {
+        /// The words that started it.
+        command: String,
+        /// How it ended.
+        outcome: String,
+        /// The end of what it wrote to standard error.
+        said: String,
+    },
     /// TLS cannot be set up.
     #[error("cannot set up TLS: {0}")]
     Tls(String),
@@ -61,6 +79,10 @@ impl Error {
     pub(crate) fn write(path: &std::path::Path, source: std::io::Error) -> Self {
         Self::File { verb: "write", path: path.to_owned(), source }
     }
+}
+
+fn last_words(text: &str) -> String {
+    if text.is_empty() { String::new() } else { format!("; it said: {text}") }
 }
 
 fn list(findings: &[Finding]) -> String {

@@ -15,6 +15,7 @@
 pub mod ab;
 mod browse;
 pub mod calculate;
+mod client;
 pub mod compare;
 pub mod components;
 mod error;
@@ -28,10 +29,13 @@ mod net;
 pub mod page;
 pub mod phase;
 pub mod plan;
+pub mod proxy;
 pub mod record;
 pub mod report;
 pub mod requests;
 pub mod slo;
+pub mod verify;
+pub mod watch_log;
 
 pub use error::Error;
 pub use finding::Finding;

@@ -152,6 +152,7 @@ fn properties(texts: &[String]) -> Result<HashMap<String, String>, Fault> {
 pub(super) fn run(arguments: &Run) -> Outcome {
     let run = PlanRun {
         properties: properties(&arguments.properties)?,
+        detour: None,
         rows: arguments.jtl.clone(),
         workers: arguments.workers,
         seed: arguments.seed,

@@ -66,20 +66,36 @@ impl Target {
 
 /// The targets of a run, each resolved once.
 #[derive(Debug, Default)]
-pub(crate) struct Targets(Mutex<HashMap<(bool, String, u16), Arc<Target>>>);
+pub(crate) struct Targets {
+    known: Mutex<HashMap<(bool, String, u16), Arc<Target>>>,
+    /// Where everything goes instead of where it was meant to go.
+    detour: Option<SocketAddr>,
+}
 
 impl Targets {
+    /// Sends everything to `detour`, in plain HTTP.
+    pub(crate) fn toward(detour: Option<SocketAddr>) -> Self {
+        Self { detour, ..Self::default() }
+    }
+
     /// Returns the target, resolving it at its first use.
     ///
     /// # Errors
     /// As [`Target::resolve`].
     pub(crate) fn find(&self, is_tls: bool, host: &str, port: u16) -> Result<Arc<Target>> {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = (is_tls, host.to_ascii_lowercase(), port);
+        if let Some(detour) = self.detour {
+            let key = (false, detour.ip().to_string(), detour.port());
+            return self.find_known(key);
+        }
+        self.find_known((is_tls, host.to_ascii_lowercase(), port))
+    }
+
+    fn find_known(&self, key: (bool, String, u16)) -> Result<Arc<Target>> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(target) = known.get(&key) {
             return Ok(Arc::clone(target));
         }
-        let target = Target::resolve(is_tls, host, port)?;
+        let target = Target::resolve(key.0, &key.1, key.2)?;
         known.insert(key, Arc::clone(&target));
         Ok(target)
     }
@@ -155,6 +171,16 @@ impl Url {
             format!("{folder}/{reference}")
         };
         Ok(Self { target: without_dots(&target), ..self.clone() })
+    }
+}
+
+impl std::fmt::Display for Url {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let scheme = if self.is_tls { "https" } else { "http" };
+        match (self.is_tls, self.port) {
+            (true, 443) | (false, 80) => write!(f, "{scheme}://{}{}", self.host, self.target),
+            _ => write!(f, "{scheme}://{}:{}{}", self.host, self.port, self.target),
+        }
     }
 }
 

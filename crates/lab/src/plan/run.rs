@@ -24,6 +24,8 @@ use crate::{Error, Finding, Result};
 pub struct Run {
     /// `-J`: properties.
     pub properties: HashMap<String, String>,
+    /// Sends everything to this address instead of where the plan says, in plain HTTP: to a proxy that watches.
+    pub detour: Option<std::net::SocketAddr>,
     /// `-l`: the result file.
     pub rows: Option<PathBuf>,
     /// Threads that send; 0 for one per processor.
@@ -95,7 +97,7 @@ pub(super) fn run(
     let outputs = outputs(model, options, &mut first);
     let rows = if outputs.is_empty() { None } else { Some(Rows::append(&outputs)?) };
     let shared = Arc::new(Shared {
-        targets: Targets::default(),
+        targets: Targets::toward(options.detour),
         crowd: Arc::new(Crowd::default()),
         begun: AtomicU64::new(0),
         ended: AtomicU64::new(0),

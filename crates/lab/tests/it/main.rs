@@ -17,5 +17,6 @@ mod plan;
 mod report;
 mod requests;
 mod sources;
+mod verify;
 
 tympan_testkit::every_test_file_is_listed!();

@@ -1,0 +1,224 @@
+//! Asks for one thing at a time and waits for the whole answer: what comparing, crawling and filling need.
+//!
+//! In: a [`Question`]. Out: an [`Answer`] with its body, or the reason why there is none.
+//!
+//! Redirects are not followed and bodies are not decompressed: nothing asks for either.
+
+use std::time::{Duration, Instant};
+
+use rustix::event::{Timespec, epoll};
+
+use crate::net::{Connection, Failure, Keep, Progress, Reply, Request, Targets, Url};
+use crate::{Error, Result};
+
+/// Most bytes of a body that are kept.
+const MOST: usize = 64 * 1024 * 1024;
+const BUFFER: usize = 64 * 1024;
+
+/// What is asked.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Question<'a> {
+    pub(crate) method: &'a str,
+    pub(crate) url: &'a Url,
+    /// Replace what is sent by itself where they have the same name.
+    pub(crate) headers: &'a [(String, String)],
+    pub(crate) body: &'a [u8],
+}
+
+/// What came back.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) body: Vec<u8>,
+    /// From the start of the exchange to its last byte.
+    pub(crate) elapsed: Duration,
+}
+
+impl Answer {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        let found = self.headers.iter().find(|(key, _)| key.eq_ignore_ascii_case(name));
+        found.map(|(_, value)| value.as_str())
+    }
+
+    pub(crate) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
+        self.headers
+            .iter()
+            .filter(move |(key, _)| key.eq_ignore_ascii_case(name))
+            .map(|(_, value)| value.as_str())
+    }
+
+    /// Returns the media type without its parameters, in lower case.
+    pub(crate) fn media_type(&self) -> String {
+        let text = self.header("Content-Type").unwrap_or_default();
+        text.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
+    }
+
+    /// Reports whether the body is text by its media type.
+    pub(crate) fn is_text(&self) -> bool {
+        let kind = self.media_type();
+        kind.starts_with("text/")
+            || ["json", "xml", "javascript", "svg", "x-www-form-urlencoded"]
+                .iter()
+                .any(|word| kind.contains(word))
+    }
+}
+
+/// A client with at most one open connection.
+#[derive(Debug)]
+pub(crate) struct Client {
+    targets: Targets,
+    connection: Option<Connection>,
+    buffer: Box<[u8]>,
+    timeout: Duration,
+}
+
+impl Client {
+    pub(crate) fn new(timeout: Duration) -> Self {
+        Self {
+            targets: Targets::default(),
+            connection: None,
+            buffer: vec![0; BUFFER].into_boxed_slice(),
+            timeout,
+        }
+    }
+
+    /// Asks and waits.
+    ///
+    /// # Errors
+    /// [`Error::Resolve`], [`Error::Tls`], [`Error::Engine`]; [`Error::Unanswered`] if no whole answer came.
+    pub(crate) fn ask(&mut self, question: &Question<'_>) -> Result<Answer> {
+        let mut request = self.request(question)?;
+        loop {
+            let mut reply = self.exchange(request)?;
+            if let Some(again) = reply.again.take() {
+                self.connection = None;
+                request = again;
+                continue;
+            }
+            let elapsed = reply.ended.saturating_duration_since(reply.started);
+            if !reply.kept_alive {
+                self.connection = None;
+            }
+            return match reply.result {
+                Ok(response) => Ok(Answer {
+                    status: response.status,
+                    headers: response.head.map(|head| head.headers).unwrap_or_default(),
+                    body: response.body,
+                    elapsed,
+                }),
+                Err(failure) => Err(Error::Unanswered {
+                    url: question.url.to_string(),
+                    reason: failure.words().to_owned(),
+                }),
+            };
+        }
+    }
+
+    fn request(&self, question: &Question<'_>) -> Result<Request> {
+        let url = question.url;
+        let target = self.targets.find(url.is_tls, &url.host, url.port)?;
+        let mut text = format!("{} {} HTTP/1.1\r\n", question.method, url.target);
+        let mut add = |name: &str, value: &str| {
+            if !question.headers.iter().any(|(known, _)| known.eq_ignore_ascii_case(name)) {
+                text.push_str(&format!("{name}: {value}\r\n"));
+            }
+        };
+        add("Host", &target.authority());
+        add("User-Agent", concat!("tympan-lab/", env!("CARGO_PKG_VERSION")));
+        add("Accept", "*/*");
+        if !question.body.is_empty() || matches!(question.method, "POST" | "PUT" | "PATCH") {
+            add("Content-Length", &question.body.len().to_string());
+        }
+        for (name, value) in question.headers {
+            text.push_str(&format!("{name}: {}\r\n", value.replace(['\r', '\n'], " ")));
+        }
+        text.push_str("\r\n");
+        let mut bytes = text.into_bytes();
+        bytes.extend_from_slice(question.body);
+        Ok(Request {
+            target,
+            bytes: bytes.into(),
+            is_head: question.method == "HEAD",
+            keep: Keep::Body(MOST),
+            keep_alive: true,
+            connect_timeout: Some(self.timeout),
+            response_timeout: Some(self.timeout),
+        })
+    }
+
+    /// Carries out one exchange, on the open connection if it leads there.
+    fn exchange(&mut self, request: Request) -> Result<Box<Reply>> {
+        let started = Instant::now();
+        let target = request.target.clone();
+        let mut connection = match self.connection.take() {
+            Some(connection) if connection.leads_to(&target) => connection,
+            _ => match Connection::open(&target) {
+                Ok(connection) => connection,
+                Err(failure) => return Ok(failed(failure, started)),
+            },
+        };
+        let events = Events::of(&connection)?;
+        let mut progress = connection.begin(request, started, &mut self.buffer);
+        loop {
+            match progress {
+                Progress::Done(reply) => {
+                    self.connection = reply.kept_alive.then_some(connection);
+                    return Ok(reply);
+                }
+                Progress::Dead => return Ok(failed(Failure::NoResponse, started)),
+                Progress::Pending => {}
+            }
+            progress = match connection.overdue(Instant::now()) {
+                Some(failure) => connection.abandon(failure),
+                None => {
+                    events.wait()?;
+                    connection.ready(&mut self.buffer)
+                }
+            };
+        }
+    }
+}
+
+fn failed(failure: Failure, started: Instant) -> Box<Reply> {
+    let now = Instant::now();
+    Box::new(Reply {
+        started,
+        connect: Duration::ZERO,
+        first_byte: now,
+        ended: now,
+        sent: 0,
+        received: 0,
+        result: Err(failure),
+        kept_alive: false,
+        again: None,
+    })
+}
+
+/// What happens on one socket; the connection counts on edges.
+#[derive(Debug)]
+struct Events(rustix::fd::OwnedFd);
+
+impl Events {
+    fn of(connection: &Connection) -> Result<Self> {
+        let engine = |error: rustix::io::Errno| Error::Engine(error.into());
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(engine)?;
+        let flags = epoll::EventFlags::IN
+            | epoll::EventFlags::OUT
+            | epoll::EventFlags::RDHUP
+            | epoll::EventFlags::ET;
+        epoll::add(&epoll, connection.socket(), epoll::EventData::new_u64(0), flags)
+            .map_err(engine)?;
+        Ok(Self(epoll))
+    }
+
+    /// Waits for something to happen, or a moment, after which limits are looked at.
+    fn wait(&self) -> Result<()> {
+        let mut events: Vec<epoll::Event> = Vec::with_capacity(4);
+        let moment = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+        match epoll::wait(&self.0, rustix::buffer::spare_capacity(&mut events), Some(&moment)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(Error::Engine(error.into())),
+        }
+    }
+}

@@ -1,0 +1,410 @@
+//! A server in between that passes requests on and remembers what went through.
+//!
+//! In: an address to listen at, and where requests go. Out: the [`Exchange`]s, in the order of their answers.
+//!
+//! It is a forward proxy for requests that name their host (`GET http://host/path`), and stands before one site where
+//! an upstream is given. Encrypted connections that a browser wants to be passed through cannot be read, so `CONNECT` is
+//! answered 501 with the advice to record the site through an upstream.
+//!
+//! On failure: a site that does not answer is answered for with 502; the exchange is remembered with that status.
+//!
+//! Not here: what is made of the exchanges ([`crate::verify`], [`crate::recording`]).
+
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::client::{Answer, Client, Question};
+use crate::net::Url;
+use crate::{Error, Result};
+
+/// Largest head of a request.
+const MOST_HEAD: usize = 256 * 1024;
+/// Largest body of a request.
+const MOST_BODY: usize = 256 * 1024 * 1024;
+const HOP_BY_HOP: [&str; 8] = [
+    "connection",
+    "keep-alive",
+    "proxy-connection",
+    "transfer-encoding",
+    "te",
+    "trailer",
+    "upgrade",
+    "content-length",
+];
+
+/// One request and its answer.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Exchange {
+    /// Since the proxy started: when the request came.
+    pub at: Duration,
+    /// From the request to the last byte of the answer.
+    pub elapsed: Duration,
+    /// `GET`.
+    pub method: String,
+    /// Where it went.
+    pub url: String,
+    /// Path and query.
+    pub target: String,
+    /// The request's headers as they came, those of the connection excepted.
+    pub headers: Vec<(String, String)>,
+    /// The request's body.
+    pub body: Vec<u8>,
+    /// The answer's status.
+    pub status: u16,
+    /// The answer's headers.
+    pub answer_headers: Vec<(String, String)>,
+    /// The answer's body.
+    pub answer: Vec<u8>,
+    /// Why the site did not answer; the client then got a 502 of the proxy's own.
+    pub failure: Option<String>,
+}
+
+type Watcher = dyn Fn(&Exchange) + Send + Sync;
+
+struct Shared {
+    upstream: Option<Url>,
+    timeout: Duration,
+    started: Instant,
+    exchanges: Mutex<Vec<Exchange>>,
+    connections: Mutex<Vec<TcpStream>>,
+    watcher: Box<Watcher>,
+    is_stopped: AtomicBool,
+}
+
+/// A running proxy; dropping it ends it.
+pub struct Proxy {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+}
+
+impl std::fmt::Debug for Proxy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Proxy").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+impl Proxy {
+    /// Starts to listen; `upstream` is the site that requests go to if they do not name one.
+    ///
+    /// # Errors
+    /// [`Error::Url`], [`Error::Engine`] if the address is not free.
+    pub fn start(
+        listen: SocketAddr,
+        upstream: Option<&str>,
+        timeout: Duration,
+        watcher: impl Fn(&Exchange) + Send + Sync + 'static,
+    ) -> Result<Self> {
+        let listener = TcpListener::bind(listen).map_err(Error::Engine)?;
+        let address = listener.local_addr().map_err(Error::Engine)?;
+        let shared = Arc::new(Shared {
+            upstream: upstream.map(Url::parse).transpose()?,
+            timeout,
+            started: Instant::now(),
+            exchanges: Mutex::default(),
+            connections: Mutex::default(),
+            watcher: Box::new(watcher),
+            is_stopped: AtomicBool::new(false),
+        });
+        let server = Arc::clone(&shared);
+        std::thread::Builder::new()
+            .name("proxy".to_owned())
+            .spawn(move || accept(&listener, &server))
+            .map_err(Error::Engine)?;
+        Ok(Self { address, shared })
+    }
+
+    /// Returns where the proxy listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Returns what went through so far.
+    #[must_use]
+    pub fn exchanges(&self) -> Vec<Exchange> {
+        lock(&self.shared.exchanges).clone()
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.shared.is_stopped.store(true, Ordering::SeqCst);
+        // Wakes the accepting thread, which then sees the flag.
+        drop(TcpStream::connect(self.address));
+        for connection in lock(&self.shared.connections).drain(..) {
+            connection.shutdown(Shutdown::Both).ok();
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
+    for stream in listener.incoming().flatten() {
+        if shared.is_stopped.load(Ordering::SeqCst) {
+            return;
+        }
+        if let Ok(handle) = stream.try_clone() {
+            lock(&shared.connections).push(handle);
+        }
+        let shared = Arc::clone(shared);
+        let thread = std::thread::Builder::new().name("proxy".to_owned());
+        // Without a thread the connection is closed, and the client tries again.
+        thread.spawn(move || converse(stream, &shared)).ok();
+    }
+}
+
+/// A request as it came.
+#[derive(Debug, Default)]
+struct Asked {
+    method: String,
+    target: String,
+    headers: Vec<(String, String)>,
+    body: Vec<u8>,
+    closes: bool,
+}
+
+impl Asked {
+    fn header(&self, name: &str) -> Option<&str> {
+        let found = self.headers.iter().find(|(key, _)| key.eq_ignore_ascii_case(name));
+        found.map(|(_, value)| value.as_str())
+    }
+}
+
+fn converse(stream: TcpStream, shared: &Shared) -> Option<()> {
+    stream.set_nodelay(true).ok()?;
+    let mut reader = Incoming { stream: stream.try_clone().ok()?, bytes: Vec::new() };
+    let mut client = Client::new(shared.timeout);
+    loop {
+        let asked = reader.read_request()?;
+        let is_last = asked.closes;
+        let is_head = asked.method == "HEAD";
+        let answer = pass_on(asked, shared, &mut client);
+        write_answer(&stream, &answer, is_head, is_last)?;
+        if is_last {
+            stream.shutdown(Shutdown::Both).ok()?;
+            return None;
+        }
+    }
+}
+
+/// Sends a request on, remembers the exchange, and returns what to answer.
+fn pass_on(asked: Asked, shared: &Shared, client: &mut Client) -> Answer {
+    if asked.method == "CONNECT" {
+        return told(
+            501,
+            "encrypted connections cannot be recorded; record the site with --target https://... instead",
+        );
+    }
+    let url = match shared.destination(&asked) {
+        Ok(url) => url,
+        Err(error) => return told(400, &error.to_string()),
+    };
+    let mut headers: Vec<(String, String)> = asked
+        .headers
+        .iter()
+        .filter(|(name, _)| !is_hop_by_hop(name) && !name.eq_ignore_ascii_case("host"))
+        .cloned()
+        .collect();
+    // What is recorded is compared and read; compressed it could be neither.
+    headers.retain(|(name, _)| !name.eq_ignore_ascii_case("accept-encoding"));
+    let at = shared.started.elapsed();
+    let question =
+        Question { method: &asked.method, url: &url, headers: &headers, body: &asked.body };
+    let (answer, failure) = match client.ask(&question) {
+        Ok(answer) => (answer, None),
+        Err(error) => (told(502, &error.to_string()), Some(error.to_string())),
+    };
+    let exchange = Exchange {
+        at,
+        elapsed: shared.started.elapsed().saturating_sub(at),
+        method: asked.method,
+        url: url.to_string(),
+        target: url.target.clone(),
+        headers,
+        body: asked.body,
+        status: answer.status,
+        answer_headers: answer.headers.clone(),
+        answer: answer.body.clone(),
+        failure,
+    };
+    lock(&shared.exchanges).push(exchange.clone());
+    (shared.watcher)(&exchange);
+    answer
+}
+
+impl Shared {
+    /// Returns where a request goes: to the upstream under its own path, or to the host that it names.
+    fn destination(&self, asked: &Asked) -> Result<Url> {
+        let path = match asked.target.find("://") {
+            Some(_) => Url::parse(&asked.target)?.target,
+            None => asked.target.clone(),
+        };
+        if let Some(upstream) = &self.upstream {
+            return Ok(Url { target: path, ..upstream.clone() });
+        }
+        if asked.target.contains("://") {
+            return Url::parse(&asked.target);
+        }
+        let host = asked.header("Host").unwrap_or_default();
+        Url::parse(&format!("http://{host}{path}"))
+    }
+}
+
+fn is_hop_by_hop(name: &str) -> bool {
+    HOP_BY_HOP.iter().any(|known| name.eq_ignore_ascii_case(known))
+        || name.to_ascii_lowercase().starts_with("proxy-")
+}
+
+fn told(status: u16, text: &str) -> Answer {
+    Answer {
+        status,
+        headers: vec![("Content-Type".to_owned(), "text/plain; charset=utf-8".to_owned())],
+        body: format!("{text}\n").into_bytes(),
+        elapsed: Duration::ZERO,
+    }
+}
+
+fn write_answer(
+    mut stream: &TcpStream,
+    answer: &Answer,
+    is_head: bool,
+    is_last: bool,
+) -> Option<()> {
+    let mut head = format!("HTTP/1.1 {} -\r\n", answer.status);
+    for (name, value) in &answer.headers {
+        let is_length = name.eq_ignore_ascii_case("content-length");
+        if !is_hop_by_hop(name) || (is_head && is_length) {
+            head.push_str(&format!("{name}: {value}\r\n"));
+        }
+    }
+    let has_body = !is_head && !matches!(answer.status, 204 | 304);
+    if has_body {
+        head.push_str(&format!("Content-Length: {}\r\n", answer.body.len()));
+    }
+    if is_last {
+        head.push_str("Connection: close\r\n");
+    }
+    head.push_str("\r\n");
+    stream.write_all(head.as_bytes()).ok()?;
+    if has_body {
+        stream.write_all(&answer.body).ok()?;
+    }
+    Some(())
+}
+
+/// Bytes of a client that were not used yet.
+struct Incoming {
+    stream: TcpStream,
+    bytes: Vec<u8>,
+}
+
+impl Incoming {
+    /// Reads one request; `None` at the end of the connection and at what is no HTTP.
+    fn read_request(&mut self) -> Option<Asked> {
+        let (mut asked, used) = loop {
+            if let Some(found) = parse_head(&self.bytes)? {
+                break found;
+            }
+            if self.bytes.len() > MOST_HEAD {
+                return None;
+            }
+            self.more()?;
+        };
+        self.bytes.drain(..used);
+        if asked.header("Expect").is_some() {
+            self.stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").ok()?;
+        }
+        let is_chunked = asked
+            .header("Transfer-Encoding")
+            .is_some_and(|coding| coding.to_ascii_lowercase().contains("chunked"));
+        asked.body = if is_chunked {
+            self.read_chunks()?
+        } else {
+            let length =
+                asked.header("Content-Length").map_or(Some(0), |text| text.parse().ok())?;
+            self.take(length)?
+        };
+        Some(asked)
+    }
+
+    fn more(&mut self) -> Option<()> {
+        let mut piece = [0; 16 * 1024];
+        let read = self.stream.read(&mut piece).ok().filter(|read| *read > 0)?;
+        self.bytes.extend_from_slice(piece.get(..read)?);
+        Some(())
+    }
+
+    fn take(&mut self, length: usize) -> Option<Vec<u8>> {
+        if length > MOST_BODY {
+            return None;
+        }
+        while self.bytes.len() < length {
+            self.more()?;
+        }
+        Some(self.bytes.drain(..length).collect())
+    }
+
+    fn line(&mut self) -> Option<String> {
+        loop {
+            if let Some(end) = self.bytes.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.bytes.drain(..=end).collect();
+                return Some(String::from_utf8_lossy(&line).trim_end().to_owned());
+            }
+            if self.bytes.len() > MOST_HEAD {
+                return None;
+            }
+            self.more()?;
+        }
+    }
+
+    fn read_chunks(&mut self) -> Option<Vec<u8>> {
+        let mut body = Vec::new();
+        loop {
+            let line = self.line()?;
+            let size = usize::from_str_radix(line.split(';').next()?.trim(), 16).ok()?;
+            if size == 0 {
+                while !self.line()?.is_empty() {}
+                return Some(body);
+            }
+            if body.len().saturating_add(size) > MOST_BODY {
+                return None;
+            }
+            body.extend(self.take(size)?);
+            self.line()?;
+        }
+    }
+}
+
+/// Reads the head at the start of `bytes`: `None` for what is none, `Some(None)` for a part of one.
+fn parse_head(bytes: &[u8]) -> Option<Option<(Asked, usize)>> {
+    let mut headers = [httparse::EMPTY_HEADER; 128];
+    let mut parsed = httparse::Request::new(&mut headers);
+    let used = match parsed.parse(bytes) {
+        Ok(httparse::Status::Complete(used)) => used,
+        Ok(httparse::Status::Partial) => return Some(None),
+        Err(_) => return None,
+    };
+    let headers: Vec<(String, String)> = parsed
+        .headers
+        .iter()
+        .map(|header| {
+            (header.name.to_owned(), String::from_utf8_lossy(header.value).trim().to_owned())
+        })
+        .collect();
+    let mut asked = Asked {
+        method: parsed.method?.to_owned(),
+        target: parsed.path?.to_owned(),
+        headers,
+        ..Asked::default()
+    };
+    let connection = asked.header("Connection").unwrap_or_default().to_ascii_lowercase();
+    let is_old = parsed.version == Some(0);
+    asked.closes = connection.contains("close") || (is_old && !connection.contains("keep-alive"));
+    Some(Some((asked, used)))
+}

@@ -1,0 +1,139 @@
+//! Two sites that should answer alike.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tympan_lab::plan::{Plan, Run};
+use tympan_lab::verify::{Aspect, Rules, Verdict, Verify, parse_list, verify_plan};
+use tympan_testkit::origin::{Answer, Origin, dead_addr};
+
+fn verify(before: &Origin, after: &Origin) -> Verify {
+    Verify {
+        before: format!("http://{}", before.addr()),
+        after: format!("http://{}", after.addr()),
+        headers: Vec::new(),
+        rules: Rules::default(),
+        timeout: Duration::from_secs(60),
+    }
+}
+
+fn run(before: &Origin, after: &Origin, list: &str) -> Verdict {
+    verify(before, after).run(&parse_list(list, "list").unwrap()).unwrap()
+}
+
+fn aspects(verdict: &Verdict) -> Vec<String> {
+    verdict.changes.iter().map(|one| format!("{} {}", one.request, one.aspect)).collect()
+}
+
+#[test]
+fn answers_that_differ_in_dates_nonces_and_their_own_address_are_the_same() {
+    let site = |date: &'static str, nonce: &'static str| {
+        Origin::start(move |seen| {
+            let host = seen.header("host").unwrap_or_default();
+            Answer::html(format!(
+                "<p>made {date}</p><script nonce=\"{nonce}\"></script><a href=\"http://{host}/x\">"
+            ))
+            .header("Date", date)
+            .header("Set-Cookie", &format!("sid={nonce}; Path=/"))
+        })
+    };
+    let before = site("2026-11-21T00:50:16Z", "aaaaaaaaaaaa");
+    let after = site("2026-11-22T01:02:03.5Z", "bbbbbbbbbbbb");
+    let verdict = run(&before, &after, "/a.html\nGET /b.html?c=d\n# nothing\n");
+    assert!(verdict.is_same(), "{verdict:?}");
+    assert_eq!((verdict.compared, before.requests(), after.requests()), (2, 2, 2));
+}
+
+#[test]
+fn every_kind_of_change_is_named_with_what_went_and_what_came() {
+    let before = Origin::start(|seen| match seen.target.as_str() {
+        "/status" => Answer::html("x"),
+        "/header" => Answer::html("x").header("Cache-Control", "max-age=60"),
+        "/bytes" => Answer::status(200).header("Content-Type", "image/png").body([1, 2, 3]),
+        _ => Answer::html("<h1>One</h1>\n<p>same</p>"),
+    });
+    let after = Origin::start(|seen| match seen.target.as_str() {
+        "/status" => {
+            Answer::status(404).header("Content-Type", "text/html; charset=utf-8").body("x")
+        }
+        "/header" => Answer::html("x"),
+        "/bytes" => Answer::status(200).header("Content-Type", "image/png").body([1, 9, 3, 4]),
+        _ => Answer::html("<h1>Two</h1>\n<p>same</p>"),
+    });
+    let verdict = run(&before, &after, "/status\n/header\n/bytes\n/body");
+    assert_eq!(
+        aspects(&verdict),
+        [
+            "GET /status status",
+            "GET /header header cache-control",
+            "GET /bytes body",
+            "GET /body body"
+        ]
+    );
+    let diffs: Vec<&str> = verdict.changes.iter().map(|one| one.diff.as_str()).collect();
+    assert_eq!(diffs[0], "- 200\n+ 404");
+    assert_eq!(diffs[1], "- max-age=60");
+    assert_eq!(diffs[2], "- 3 bytes\n+ 4 bytes, the first that differs is at 1");
+    assert_eq!(diffs[3], "- <h1>One</h1>\n+ <h1>Two</h1>");
+}
+
+#[test]
+fn a_page_that_differs_from_itself_is_unstable_not_changed() {
+    let count = AtomicUsize::new(0);
+    let before = Origin::start(move |_| {
+        Answer::html(format!("visit {}", count.fetch_add(1, Ordering::SeqCst)))
+    });
+    let after = Origin::always(Answer::html("visit 99").header("X-Frame-Options", "DENY"));
+    let verdict = run(&before, &after, "/");
+    assert_eq!(aspects(&verdict), ["GET / header x-frame-options"]);
+    assert_eq!(verdict.unstable.len(), 1);
+    assert_eq!(verdict.unstable[0].aspect, Aspect::Body);
+    let mut with_rule = verify(&before, &after);
+    with_rule.rules.add(r"visit \d+").unwrap();
+    with_rule.rules.ignore_header("x-frame-options");
+    assert!(with_rule.run(&parse_list("/", "list").unwrap()).unwrap().is_same());
+}
+
+#[test]
+fn a_site_that_does_not_answer_is_told_and_nothing_is_called_the_same() {
+    let before = Origin::always(Answer::html("x"));
+    let mut verify = verify(&before, &before);
+    verify.after = format!("http://{}", dead_addr());
+    let verdict = verify.run(&parse_list("/", "list").unwrap()).unwrap();
+    assert_eq!((verdict.compared, verdict.unanswered.len()), (0, 1));
+    assert!(!verdict.is_same() && verdict.unanswered[0].contains("connection refused"));
+}
+
+#[test]
+fn a_list_that_does_not_read_is_refused_with_its_lines() {
+    let text = parse_list("/a\nb c\nPOST relative\n", "pages.txt").unwrap_err().to_string();
+    assert!(text.contains("pages.txt:2:1: ") && text.contains("pages.txt:3:1: "), "{text}");
+    assert!(parse_list("# nothing\n", "x").is_err());
+    let asks = parse_list("https://site.example/a?b=c\nHEAD /d", "x").unwrap();
+    assert_eq!((asks[0].target.as_str(), asks[1].method.as_str()), ("/a?b=c", "HEAD"));
+}
+
+/// A plan with a host that does not exist: everything goes to the two sites instead.
+const PLAN: &str = r#"<?xml version="1.0"?><jmeterTestPlan version="1.2"><hashTree><TestPlan testname="p"/><hashTree>
+<ThreadGroup testname="g"><elementProp name="ThreadGroup.main_controller" elementType="LoopController"><stringProp name="LoopController.loops">2</stringProp></elementProp><stringProp name="ThreadGroup.num_threads">1</stringProp><stringProp name="ThreadGroup.ramp_time">0</stringProp></ThreadGroup><hashTree>
+<HTTPSamplerProxy testname="a"><stringProp name="HTTPSampler.domain">no-such-host.invalid</stringProp><stringProp name="HTTPSampler.port">443</stringProp><stringProp name="HTTPSampler.protocol">https</stringProp><stringProp name="HTTPSampler.path">/a</stringProp><stringProp name="HTTPSampler.method">GET</stringProp></HTTPSamplerProxy><hashTree/>
+<HTTPSamplerProxy testname="b"><stringProp name="HTTPSampler.domain">no-such-host.invalid</stringProp><stringProp name="HTTPSampler.path">/b</stringProp><stringProp name="HTTPSampler.method">GET</stringProp></HTTPSamplerProxy><hashTree/>
+</hashTree></hashTree></hashTree></jmeterTestPlan>"#;
+
+#[test]
+fn a_whole_plan_is_played_against_both_sites() {
+    let plan = Plan::parse(PLAN.as_bytes(), "p.jmx", std::path::PathBuf::new()).unwrap();
+    let before = Origin::start(|seen| Answer::html(format!("at {}", seen.target)));
+    let same = Origin::start(|seen| Answer::html(format!("at {}", seen.target)));
+    let verdict = verify_plan(&verify(&before, &same), &plan, &Run::default()).unwrap();
+    assert!(verdict.is_same(), "{verdict:?}");
+    assert_eq!((verdict.compared, same.requests_for("/a"), same.requests_for("/b")), (4, 2, 2));
+    let host = same.addr().to_string();
+    assert_eq!(same.seen()[0].header("host"), Some(host.as_str()), "the site hears its own name");
+    let other = Origin::start(|seen| match seen.target.as_str() {
+        "/b" => Answer::html("elsewhere"),
+        _ => Answer::html("at /a"),
+    });
+    let verdict = verify_plan(&verify(&before, &other), &plan, &Run::default()).unwrap();
+    assert_eq!(aspects(&verdict), ["GET /b body", "GET /b body"]);
+}
