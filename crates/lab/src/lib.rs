@@ -9,6 +9,7 @@
 //! * Numbers: [`record`] (histograms, result files, summary lines), [`honesty`] (may they be believed), [`goal`].
 //! * Reading what others measured: [`ab::parse`], [`record::jtl`], [`requests`] (logs), [`calculate`], [`compare`].
 //! * Telling: [`report`].
+//! * Proof: [`verify`], [`watch_log`], [`sweep`], [`tune`], [`paired`], [`journal`].
 //!
 //! Not here: arguments and exit codes (the binary).
 
@@ -24,16 +25,21 @@ pub mod get;
 pub mod goal;
 pub mod honesty;
 mod html_parts;
+pub mod journal;
 mod load;
 mod net;
 pub mod page;
+pub mod paired;
 pub mod phase;
 pub mod plan;
+pub mod program;
 pub mod proxy;
 pub mod record;
 pub mod report;
 pub mod requests;
 pub mod slo;
+pub mod sweep;
+pub mod tune;
 pub mod verify;
 pub mod watch_log;
 

@@ -9,6 +9,7 @@
 mod ab;
 mod get;
 mod jmeter;
+mod journal;
 mod latency;
 mod own_plan;
 mod page;
@@ -17,6 +18,7 @@ mod plan;
 mod report;
 mod requests;
 mod sources;
+mod sweep;
 mod verify;
 
 tympan_testkit::every_test_file_is_listed!();

@@ -1,0 +1,262 @@
+//! The diary of tuning: one change at a time, what was asked, what was measured, and what may be compared.
+//!
+//! In: [`Step`]s, one JSON object per line of a file. Out: a table with a factor per step, or the reason why there is none.
+//!
+//! Invariants
+//! * A factor stands only between steps that asked for the same thing: what differs in [`Step::asked`] is told instead.
+//! * The file is only ever added to.
+//!
+//! Not here: running what a step measures (the binary), reading diaries of ab's texts ([`crate::ab::parse_all`]).
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::Write as _;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::ab::AbText;
+use crate::{Error, Finding, Result};
+
+/// Answers whose mean length differs by more than this share are another document.
+const SAME_LENGTH: f64 = 0.01;
+/// The name under which the mean length of answers stands in [`Step::asked`].
+const LENGTH: &str = "document length";
+
+/// One step.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Step {
+    /// What was changed.
+    pub what: String,
+    /// When, as RFC 3339.
+    pub at: String,
+    /// The words of the command.
+    pub command: Vec<String>,
+    /// What was asked for, by name: whatever makes two runs comparable.
+    pub asked: BTreeMap<String, String>,
+    /// What was measured.
+    pub figures: Figures,
+}
+
+/// What a run measured.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Figures {
+    /// Requests.
+    pub samples: u64,
+    /// Failed ones.
+    pub errors: u64,
+    /// Requests per second.
+    pub rate: f64,
+    /// Mean time.
+    pub mean_ms: f64,
+    /// Median time.
+    pub p50_ms: f64,
+    /// 95 of 100 were faster.
+    pub p95_ms: f64,
+    /// 98 of 100 were faster.
+    pub p98_ms: f64,
+    /// 99 of 100 were faster.
+    pub p99_ms: f64,
+    /// The longest.
+    pub max_ms: f64,
+    /// Mean length of an answer's body.
+    pub length: f64,
+}
+
+impl Figures {
+    /// Returns the figures of a report of this lab in JSON; `None` if it is none.
+    #[must_use]
+    pub fn of_report(report: &Value) -> Option<Self> {
+        let total = report.get("total")?;
+        let number = |name: &str| total.get(name).and_then(Value::as_f64);
+        let samples = total.get("samples")?.as_u64()?;
+        let per_sample = |bytes: f64| bytes / samples.max(1) as f64;
+        Some(Self {
+            samples,
+            errors: total.get("errors")?.as_u64()?,
+            rate: number("per_second")?,
+            mean_ms: number("mean_ms")?,
+            p50_ms: number("p50_ms")?,
+            p95_ms: number("p95_ms")?,
+            p98_ms: number("p98_ms").or_else(|| number("p99_ms"))?,
+            p99_ms: number("p99_ms")?,
+            max_ms: number("max_ms")?,
+            length: per_sample(number("body_bytes").or_else(|| number("received_bytes"))?),
+        })
+    }
+
+    /// Returns the figures of a run of ab.
+    #[must_use]
+    pub fn of_ab(run: &AbText) -> Self {
+        let percentile = |percent| run.percentile(percent).map_or(0.0, |ms| ms as f64);
+        Self {
+            samples: run.complete,
+            errors: run.failed,
+            rate: run.rate,
+            mean_ms: run.per_request,
+            p50_ms: percentile(50),
+            p95_ms: percentile(95),
+            p98_ms: percentile(98),
+            p99_ms: percentile(99),
+            max_ms: percentile(100),
+            length: run.html as f64 / run.complete.max(1) as f64,
+        }
+    }
+}
+
+impl Step {
+    /// Notes the length of the answers among what was asked for.
+    pub fn note_length(&mut self) {
+        self.asked.insert(LENGTH.to_owned(), format!("{:.0}", self.figures.length));
+    }
+
+    /// Returns what keeps this step from being compared with an earlier one; empty if nothing does.
+    #[must_use]
+    pub fn differences(&self, before: &Self) -> Vec<String> {
+        let mut names: Vec<&String> = self.asked.keys().chain(before.asked.keys()).collect();
+        names.sort_unstable();
+        names.dedup();
+        let value = |step: &Self, name: &str| {
+            step.asked.get(name).cloned().unwrap_or_else(|| "-".to_owned())
+        };
+        names
+            .into_iter()
+            .filter_map(|name| {
+                let (old, new) = (value(before, name), value(self, name));
+                let is_same = if name == LENGTH { is_same_length(&old, &new) } else { old == new };
+                (!is_same).then(|| format!("{name} {old} -> {new}"))
+            })
+            .collect()
+    }
+}
+
+fn is_same_length(old: &str, new: &str) -> bool {
+    match (old.parse::<f64>(), new.parse::<f64>()) {
+        (Ok(old), Ok(new)) => (old - new).abs() <= old.max(new) * SAME_LENGTH,
+        _ => old == new,
+    }
+}
+
+/// Adds a step at the end of a file, which is made if it is not there.
+///
+/// # Errors
+/// [`Error::File`].
+pub fn add(path: &Path, step: &Step) -> Result<()> {
+    let lost = |error| Error::write(path, error);
+    let mut line = serde_json::to_vec(step).map_err(|error| lost(error.into()))?;
+    line.push(b'\n');
+    let mut file = File::options().append(true).create(true).open(path).map_err(lost)?;
+    file.write_all(&line).and_then(|()| file.sync_data()).map_err(lost)
+}
+
+/// Reads all steps of a file.
+///
+/// # Errors
+/// [`Error::File`]; [`Error::Refused`] with every line that is no step.
+pub fn read(path: &Path) -> Result<Vec<Step>> {
+    let text = std::fs::read_to_string(path).map_err(|error| Error::read(path, error))?;
+    let mut steps = Vec::new();
+    let mut findings = Vec::new();
+    for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
+        match serde_json::from_str(line) {
+            Ok(step) => steps.push(step),
+            Err(error) => findings.push(Finding {
+                file: path.display().to_string(),
+                line: u32::try_from(number + 1).unwrap_or(u32::MAX),
+                column: u32::try_from(error.column()).unwrap_or(1),
+                message: format!("no step of a journal: {error}"),
+            }),
+        }
+    }
+    if findings.is_empty() { Ok(steps) } else { Err(Error::Refused(findings)) }
+}
+
+/// One row of the table.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Row {
+    /// Counted from 1.
+    pub number: usize,
+    /// What was changed.
+    pub what: String,
+    /// What was measured.
+    pub figures: Figures,
+    /// Requests per second, divided by those of the step before; none where the two may not be compared.
+    pub factor: Option<f64>,
+    /// The same against the first step.
+    pub of_first: Option<f64>,
+    /// Why there is no factor.
+    pub differences: Vec<String>,
+    /// The step repeats the one before: its caches were filled by it.
+    pub is_repeat: bool,
+}
+
+/// Compares each step with the one before and with the first.
+#[must_use]
+pub fn rows(steps: &[Step]) -> Vec<Row> {
+    let factor = |step: &Step, before: &Step| {
+        let may = step.differences(before).is_empty() && before.figures.rate > 0.0;
+        may.then(|| step.figures.rate / before.figures.rate)
+    };
+    steps
+        .iter()
+        .enumerate()
+        .map(|(place, step)| {
+            let before = place.checked_sub(1).and_then(|place| steps.get(place));
+            let first = steps.first().filter(|_| place > 0);
+            Row {
+                number: place + 1,
+                what: step.what.clone(),
+                figures: step.figures,
+                factor: before.and_then(|before| factor(step, before)),
+                of_first: first.and_then(|first| factor(step, first)),
+                differences: before.map(|before| step.differences(before)).unwrap_or_default(),
+                is_repeat: before.is_some_and(|before| before.what == step.what),
+            }
+        })
+        .collect()
+}
+
+/// Returns the table as text.
+#[must_use]
+pub fn table(rows: &[Row]) -> String {
+    let width = rows.iter().map(|row| row.what.chars().count()).max().unwrap_or(0).clamp(6, 48);
+    let mut out = format!(
+        "{:>3} {:<width$} {:>10} {:>9} {:>9} {:>9} {:>9} {:>9}\n",
+        "#", "change", "req/s", "x before", "x first", "p50 ms", "p98 ms", "max ms"
+    );
+    let times =
+        |factor: Option<f64>| factor.map_or("-".to_owned(), |factor| format!("{factor:.2}x"));
+    for row in rows {
+        let what: String = row.what.chars().take(width).collect();
+        // Writing to a string cannot fail.
+        write!(
+            out,
+            "{:>3} {what:<width$} {:>10.2} {:>9} {:>9} {:>9.1} {:>9.1} {:>9.1}",
+            row.number,
+            row.figures.rate,
+            times(row.factor),
+            times(row.of_first),
+            row.figures.p50_ms,
+            row.figures.p98_ms,
+            row.figures.max_ms
+        )
+        .ok();
+        if row.figures.errors > 0 {
+            write!(out, "  {} errors", row.figures.errors).ok();
+        }
+        if row.is_repeat {
+            out.push_str("  again: caches were filled by the step before");
+        }
+        if !row.differences.is_empty() {
+            let differences = row.differences.join(", ");
+            write!(out, "  not comparable with step {}: {differences}", row.number - 1).ok();
+        }
+        out.push('\n');
+    }
+    out.truncate(out.trim_end().len());
+    out
+}

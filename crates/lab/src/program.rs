@@ -1,0 +1,200 @@
+//! Runs a program and measures it: time, processor time, peak memory, and a number that it prints.
+//!
+//! In: words, of which some may hold places for settings. Out: a [`Measure`].
+//!
+//! The peak memory is the kernel's figure for the program and the children that it waited for. The kernel counts the
+//! moment before the program replaces its caller too, so figures under this process's own size cannot be told.
+
+use std::io::Read;
+use std::mem::MaybeUninit;
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use regex::Regex;
+
+use crate::{Error, Result};
+
+/// What one run of a program took.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Measure {
+    /// From its start to its end.
+    pub elapsed: Duration,
+    /// Processor time, of the system too.
+    pub cpu: Duration,
+    /// Most memory that was resident at a time, in bytes.
+    pub peak: Option<u64>,
+    /// The number that was looked for in its output.
+    pub metric: Option<f64>,
+    /// What it wrote to standard output.
+    pub output: String,
+}
+
+/// A program that is measured.
+#[derive(Debug, Clone)]
+pub struct Program {
+    /// The program and its arguments.
+    pub words: Vec<String>,
+    /// Finds a number in the output.
+    pub metric: Option<Metric>,
+}
+
+/// Where a number stands in an output: the first group of a pattern, or its whole match; the last match counts.
+#[derive(Debug, Clone)]
+pub struct Metric(Regex);
+
+impl Metric {
+    /// Reads a regular expression.
+    ///
+    /// # Errors
+    /// [`Error::Input`].
+    pub fn parse(pattern: &str) -> Result<Self> {
+        Regex::new(pattern)
+            .map(Self)
+            .map_err(|error| Error::Input(format!("`{pattern}` does not read: {error}")))
+    }
+
+    fn find(&self, text: &str) -> Option<f64> {
+        let found = self.0.captures_iter(text).last()?;
+        let number = found.get(1).or_else(|| found.get(0))?.as_str();
+        number.trim().replace(',', "").parse().ok()
+    }
+}
+
+/// Most of standard error that is shown of a program that failed.
+const MOST_SAID: usize = 400;
+
+impl Program {
+    /// Runs the program to its end.
+    ///
+    /// # Errors
+    /// [`Error::Program`] if it cannot be started, fails, or does not print the number.
+    pub fn measure(&self) -> Result<Measure> {
+        let command = self.words.join(" ");
+        let fail = |outcome: String, said: String| Error::Program {
+            command: command.clone(),
+            outcome,
+            said,
+        };
+        let (program, arguments) = self
+            .words
+            .split_first()
+            .ok_or_else(|| Error::Input("no program is given after `--`".to_owned()))?;
+        let started = Instant::now();
+        let mut child = Command::new(program)
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(|error| fail(format!("cannot be started: {error}"), String::new()))?;
+        let errors = child.stderr.take();
+        let reader = std::thread::spawn(move || errors.map(read_all).unwrap_or_default());
+        let output = child.stdout.take().map(read_all).unwrap_or_default();
+        let (status, usage) = wait(child.id()).map_err(Error::Engine)?;
+        let elapsed = started.elapsed();
+        let said = reader.join().unwrap_or_default();
+        if !status.success() {
+            return Err(fail(format!("failed ({status})"), tail(&said)));
+        }
+        let metric = match &self.metric {
+            None => None,
+            Some(metric) => Some(metric.find(&output).ok_or_else(|| {
+                fail(
+                    format!("printed nothing that `{}` finds a number in", metric.0),
+                    tail(&output),
+                )
+            })?),
+        };
+        Ok(Measure { elapsed, cpu: usage.cpu, peak: Some(usage.peak), metric, output })
+    }
+}
+
+fn read_all(mut input: impl Read) -> String {
+    let mut bytes = Vec::new();
+    // What cannot be read any more is not there.
+    input.read_to_end(&mut bytes).ok();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+fn tail(text: &str) -> String {
+    let text = text.trim();
+    let from = text.len().saturating_sub(MOST_SAID);
+    let from = (from..text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    text.get(from..).unwrap_or_default().to_owned()
+}
+
+struct Usage {
+    cpu: Duration,
+    peak: u64,
+}
+
+/// Waits for a child and returns what it used.
+fn wait(child: u32) -> std::io::Result<(ExitStatus, Usage)> {
+    let pid = libc::pid_t::try_from(child).map_err(std::io::Error::other)?;
+    let mut status = 0;
+    let mut usage = MaybeUninit::<libc::rusage>::zeroed();
+    loop {
+        #[expect(unsafe_code, reason = "the standard library waits without telling the usage")]
+        // SAFETY: both pointers lead to places of the right type that outlive the call, and zeros are a valid `rusage`,
+        // so it may be read whether or not the call filled it.
+        let (waited, usage) = unsafe {
+            (libc::wait4(pid, &raw mut status, 0, usage.as_mut_ptr()), usage.assume_init())
+        };
+        if waited >= 0 {
+            let time = |time: libc::timeval| {
+                Duration::from_secs(u64::try_from(time.tv_sec).unwrap_or(0))
+                    + Duration::from_micros(u64::try_from(time.tv_usec).unwrap_or(0))
+            };
+            let usage = Usage {
+                cpu: time(usage.ru_utime) + time(usage.ru_stime),
+                peak: u64::try_from(usage.ru_maxrss).unwrap_or(0) * 1024,
+            };
+            return Ok((ExitStatus::from_raw(status), usage));
+        }
+        let error = std::io::Error::last_os_error();
+        if error.kind() != std::io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str, metric: Option<&str>) -> Program {
+        Program {
+            words: ["sh", "-c", script].map(str::to_owned).to_vec(),
+            metric: metric.map(|pattern| Metric::parse(pattern).unwrap()),
+        }
+    }
+
+    #[test]
+    fn a_program_is_measured_to_its_end() {
+        let script = "i=0; while [ $i -lt 2000 ]; do i=$((i+1)); done; echo first 1/s; echo 'then 1,234.5/s'";
+        let measure = shell(script, Some(r"([0-9.,]+)/s")).measure().unwrap();
+        assert_eq!(measure.metric, Some(1234.5));
+        assert!(measure.output.contains("first"));
+        assert!(measure.peak.unwrap() > 100_000, "{:?}", measure.peak);
+        assert!(measure.elapsed > Duration::ZERO);
+    }
+
+    #[test]
+    fn output_of_any_length_does_not_block() {
+        let script = "head -c 300000 /dev/zero; head -c 300000 /dev/zero >&2";
+        assert_eq!(shell(script, None).measure().unwrap().output.len(), 300_000);
+    }
+
+    #[test]
+    fn what_fails_says_why() {
+        let text = |program: Program| program.measure().unwrap_err().to_string();
+        assert_eq!(
+            text(shell("echo no disk >&2; exit 3", None)),
+            "`sh -c echo no disk >&2; exit 3` failed (exit status: 3); it said: no disk"
+        );
+        assert!(text(shell("echo none", Some("[0-9]+"))).contains("finds a number in"));
+        let missing = Program { words: vec!["/no/such/program".to_owned()], metric: None };
+        assert!(text(missing).contains("cannot be started"));
+    }
+}
