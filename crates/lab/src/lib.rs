@@ -10,15 +10,18 @@
 //! * Reading what others measured: [`ab::parse`], [`record::jtl`], [`requests`] (logs), [`calculate`], [`compare`].
 //! * Telling: [`report`].
 //! * Proof: [`verify`], [`watch_log`], [`sweep`], [`tune`], [`paired`], [`journal`].
+//! * Sites: [`cacheability`], [`profile`], [`replay`], [`proxy`], [`recording`].
 //!
 //! Not here: arguments and exit codes (the binary).
 
 pub mod ab;
 mod browse;
+pub mod cacheability;
 pub mod calculate;
 mod client;
 pub mod compare;
 pub mod components;
+pub mod draft;
 mod error;
 mod finding;
 pub mod get;
@@ -32,9 +35,12 @@ pub mod page;
 pub mod paired;
 pub mod phase;
 pub mod plan;
+pub mod profile;
 pub mod program;
 pub mod proxy;
 pub mod record;
+pub mod recording;
+pub mod replay;
 pub mod report;
 pub mod requests;
 pub mod slo;

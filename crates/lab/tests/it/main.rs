@@ -7,6 +7,7 @@
 )]
 
 mod ab;
+mod cacheability;
 mod get;
 mod jmeter;
 mod journal;
@@ -20,5 +21,6 @@ mod requests;
 mod sources;
 mod sweep;
 mod verify;
+mod visitors;
 
 tympan_testkit::every_test_file_is_listed!();

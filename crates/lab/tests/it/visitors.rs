@@ -1,0 +1,214 @@
+//! What visitors did, from logs and recordings: figures, plans, and the same again.
+
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use proptest::prelude::*;
+use tympan_lab::profile::{Profile, Visit, read};
+use tympan_lab::proxy::Proxy;
+use tympan_lab::recording::{Options, plan};
+use tympan_lab::replay::{Replay, schedule};
+use tympan_testkit::origin::{Answer, Origin, dead_addr, exchange};
+
+fn line(second: u32, client: u32, request: &str, status: u16) -> String {
+    let (minute, second) = (second / 60, second % 60);
+    format!(
+        "10.0.0.{client} - - [21/Nov/2026:00:{minute:02}:{second:02} +0000] \"{request}\" {status} 10 \"-\" \"x\"\n"
+    )
+}
+
+/// Five minutes: one request a second, and 240 more in the fourth minute; 9 of 10 for one page.
+fn log() -> String {
+    let mut log = String::new();
+    for second in 0..300 {
+        let busy = (180..240).contains(&second);
+        for number in 0..if busy { 5 } else { 1 } {
+            let page = if (second + number) % 10 == 0 { "/b.html?x=1" } else { "/a.html" };
+            log.push_str(&line(second, number, &format!("GET {page} HTTP/1.1"), 200));
+        }
+    }
+    log
+}
+
+#[test]
+fn a_log_has_a_rate_a_peak_and_a_mix() {
+    let text = format!("{}broken\n{}", log(), line(299, 9, "POST /c HTTP/1.1", 500));
+    let (visits, malformed) = read(&mut text.as_bytes(), "access.log").unwrap();
+    let profile = Profile::of(&visits, malformed);
+    assert_eq!((profile.requests, profile.malformed, profile.seconds), (541, 1, 300));
+    assert_eq!((profile.peak_minute, profile.peak_second, profile.clients), (5.0, 5, 6));
+    assert_eq!(format!("{:.3}", profile.average), "1.803");
+    assert_eq!(format!("{:.3}", profile.in_busiest_fifth), format!("{:.3}", 300.0 / 541.0));
+    assert_eq!(profile.wanted[0].1, "/a.html");
+    assert_eq!(profile.methods["POST"], 1);
+    assert_eq!(format!("{:.4}", profile.error_rate), format!("{:.4}", 1.0 / 541.0));
+    assert!(
+        profile.to_string().contains("in time      55 % of the requests in 20 % of the minutes")
+    );
+}
+
+#[test]
+fn the_plan_of_a_log_has_its_mix_and_leaves_out_what_sends() {
+    let text = format!("{}{}", log(), line(299, 9, "POST /c HTTP/1.1", 200));
+    let (visits, _) = read(&mut text.as_bytes(), "access.log").unwrap();
+    let profile = Profile::of(&visits, 0);
+    let text = profile.plan("http://127.0.0.1:8080", 100).to_toml();
+    let plan: toml::Table = text.parse().unwrap();
+    let scenarios = plan["scenario"].as_array().unwrap();
+    let told: Vec<(&str, i64)> = scenarios
+        .iter()
+        .map(|one| {
+            let weight = one.get("weight").map_or(1, |weight| weight.as_integer().unwrap());
+            (one["step"][0]["path"].as_str().unwrap(), weight)
+        })
+        .collect();
+    assert_eq!(told.len(), 2, "{text}");
+    assert_eq!((told[0].0, told[1].0), ("/a.html", "/b.html?x=1"));
+    assert_eq!(told[0].1 + told[1].1, 540);
+    assert_eq!(plan["load"]["rate"].as_str(), Some("1.803/s"));
+    assert!(text.contains("Left out: 1 requests that send something"), "{text}");
+    let goals = tympan_lab::goal::parse(&profile.goals(), "goals.toml").unwrap();
+    assert_eq!(goals.len(), 6);
+    assert!(profile.goals().contains("throughput = \">=5.00/s\""), "{}", profile.goals());
+}
+
+#[test]
+fn a_file_that_is_no_access_log_is_refused() {
+    assert!(read(&mut "hello\n".as_bytes(), "x").unwrap_err().is_usage());
+    let hostile = "1.2.3.4 - - [21/Nov/2026:00:00:00 +0000] \"\\x16\\x03\" 400 0 \"-\" \"-\"\n";
+    assert!(read(&mut hostile.as_bytes(), "x").is_err(), "what is no request is no visit");
+}
+
+fn visit(at: i64, client: &str, method: &str, target: &str) -> Visit {
+    Visit { at, client: client.into(), method: method.into(), target: target.into(), status: 200 }
+}
+
+#[test]
+fn requests_of_a_second_are_spread_over_it_and_speed_shortens_all() {
+    let visits: Vec<Visit> = [5, 5, 7].into_iter().map(|at| visit(at, "c", "GET", "/")).collect();
+    let ms =
+        |speed| -> Vec<u128> { schedule(&visits, speed).iter().map(Duration::as_millis).collect() };
+    assert_eq!((ms(1.0), ms(2.0)), (vec![0, 500, 2000], vec![0, 250, 1000]));
+}
+
+proptest! {
+    #[test]
+    fn a_schedule_keeps_the_log_s_order_and_seconds(mut seconds in prop::collection::vec(0i64..50, 1..60)) {
+        seconds.sort_unstable();
+        let visits: Vec<Visit> = seconds.iter().map(|at| visit(*at, "c", "GET", "/")).collect();
+        let due = schedule(&visits, 1.0);
+        prop_assert_eq!(due.len(), visits.len());
+        prop_assert!(due.is_sorted());
+        for (visit, due) in visits.iter().zip(&due) {
+            prop_assert_eq!(due.as_secs(), u64::try_from(visit.at - seconds[0]).unwrap());
+        }
+    }
+}
+
+fn replay(origin: &Origin) -> Replay {
+    Replay {
+        url: format!("http://{}/prefix/", origin.addr()),
+        speed: 100.0,
+        headers: vec![("X-Replayed".to_owned(), "yes".to_owned())],
+        all_methods: false,
+        workers: 2,
+        timeout: Duration::from_secs(60),
+    }
+}
+
+#[test]
+fn a_replay_sends_what_the_log_holds_and_nothing_that_may_change_something() {
+    let origin = Origin::start(|seen| {
+        Answer::status(if seen.target.ends_with("/gone") { 404 } else { 200 })
+    });
+    let mut visits: Vec<Visit> = (0..40)
+        .map(|number| {
+            visit(number / 4, &format!("c{}", number % 3), "GET", &format!("/p{}?q=1", number % 5))
+        })
+        .collect();
+    visits.push(visit(9, "c1", "POST", "/form"));
+    visits.push(visit(9, "c1", "HEAD", "/gone"));
+    let replayed = replay(&origin).run(&visits).unwrap();
+    assert_eq!(replayed.left_out, 1);
+    let total = replayed.results.total();
+    assert_eq!((total.count(), origin.requests()), (41, 41));
+    assert_eq!(total.statuses.get(&404), Some(&1));
+    assert_eq!(origin.requests_for("/prefix/p0?q=1"), 8);
+    let labels: Vec<&str> = replayed.results.labels.keys().map(|label| &**label).collect();
+    assert_eq!(labels, ["GET /p0", "GET /p1", "GET /p2", "GET /p3", "GET /p4", "HEAD /gone"]);
+    assert!(origin.seen().iter().all(|seen| seen.header("x-replayed") == Some("yes")));
+    let all = Replay { all_methods: true, ..replay(&origin) };
+    assert_eq!(all.run(&visits).unwrap().results.total().count(), 42);
+    assert!(replay(&origin).run(&[visit(0, "c", "POST", "/")]).unwrap_err().is_usage());
+    assert!(Replay { speed: 0.0, ..replay(&origin) }.run(&visits).unwrap_err().is_usage());
+}
+
+/// What a browser sends through the proxy, and what comes back.
+fn browse(address: SocketAddr, request: &str) -> String {
+    let text = request.replace('\n', "\r\n");
+    String::from_utf8(exchange(address, text.as_bytes())).unwrap()
+}
+
+#[test]
+fn a_recording_becomes_a_plan_without_secrets() {
+    let origin = Origin::start(|seen| match seen.target.as_str() {
+        "/style.css" => Answer::status(200).header("Content-Type", "text/css").body("x"),
+        "/missing.html" => Answer::status(404),
+        _ => Answer::html(format!("{} {}", seen.method, seen.body.len())),
+    });
+    let listen = SocketAddr::from(([127, 0, 0, 1], 0));
+    let target = format!("http://{}", origin.addr());
+    let proxy = Proxy::start(listen, Some(&target), Duration::from_secs(60), |_| {}).unwrap();
+    let host = "Host: x\nConnection: close";
+    let page = browse(
+        proxy.address(),
+        &format!("GET /a.html HTTP/1.1\n{host}\nCookie: sid=s3cret\nAccept: text/html\n\n"),
+    );
+    assert!(page.starts_with("HTTP/1.1 200 ") && page.ends_with("GET 0"), "{page}");
+    browse(proxy.address(), &format!("GET /style.css HTTP/1.1\n{host}\n\n"));
+    let form = "user=me&password=s3cret";
+    let sent = browse(
+        proxy.address(),
+        &format!(
+            "POST /login HTTP/1.1\n{host}\nAuthorization: Basic s3cret\nContent-Type: application/x-www-form-urlencoded\nContent-Length: {}\n\n{form}",
+            form.len()
+        ),
+    );
+    assert!(sent.ends_with("POST 23"), "the site hears all of it: {sent}");
+    browse(proxy.address(), &format!("GET /missing.html HTTP/1.1\n{host}\n\n"));
+    let text = plan(&target, &proxy.exchanges(), Options::default()).to_toml();
+    assert!(!text.contains("s3cret"), "{text}");
+    let read: toml::Table = text.parse().unwrap();
+    let steps = read["scenario"][0]["step"].as_array().unwrap();
+    let paths: Vec<&str> = steps.iter().map(|step| step["path"].as_str().unwrap()).collect();
+    assert_eq!(paths, ["/a.html", "/login", "/missing.html"]);
+    assert_eq!(steps[1]["body"].as_str(), Some("user=me&password={secret}"));
+    assert_eq!(steps[2]["expect"]["status"].as_integer(), Some(404));
+    let all = plan(&target, &proxy.exchanges(), Options { with_parts: true });
+    assert_eq!(all.scenarios[0].steps.len(), 4);
+    let seen = origin.seen();
+    assert_eq!(seen[0].header("host"), Some(origin.addr().to_string().as_str()));
+    assert_eq!(seen[0].header("cookie"), Some("sid=s3cret"));
+}
+
+#[test]
+fn a_forward_proxy_goes_where_the_request_says() {
+    let origin = Origin::always(Answer::html("here"));
+    let listen = SocketAddr::from(([127, 0, 0, 1], 0));
+    let proxy = Proxy::start(listen, None, Duration::from_secs(60), |_| {}).unwrap();
+    let ask =
+        |line: &str| browse(proxy.address(), &format!("{line}\nHost: x\nConnection: close\n\n"));
+    assert!(ask(&format!("GET http://{}/a?b HTTP/1.1", origin.addr())).ends_with("here"));
+    assert_eq!(origin.requests_for("/a?b"), 1);
+    assert!(ask("CONNECT site.example:443 HTTP/1.1").starts_with("HTTP/1.1 501 "));
+    let lost = ask(&format!("GET http://{}/ HTTP/1.1", dead_addr()));
+    assert!(lost.starts_with("HTTP/1.1 502 ") && lost.contains("connection refused"), "{lost}");
+    assert_eq!(proxy.exchanges().len(), 2);
+    assert!(proxy.exchanges()[1].failure.is_some());
+    let address = proxy.address();
+    drop(proxy);
+    // Whoever still comes is not served.
+    if let Ok(stream) = TcpStream::connect(address) {
+        drop(stream);
+    }
+}
