@@ -10,6 +10,7 @@
 //! * Reading what others measured: [`ab::parse`], [`record::jtl`], [`requests`] (logs), [`calculate`], [`compare`].
 //! * Telling: [`report`].
 //! * Proof: [`verify`], [`watch_log`], [`sweep`], [`tune`], [`paired`], [`journal`].
+//! * Projects: [`content`], [`experiment`], [`project`].
 //! * Sites: [`cacheability`], [`profile`], [`replay`], [`proxy`], [`recording`].
 //!
 //! Not here: arguments and exit codes (the binary).
@@ -21,8 +22,10 @@ pub mod calculate;
 mod client;
 pub mod compare;
 pub mod components;
+pub mod content;
 pub mod draft;
 mod error;
+pub mod experiment;
 mod finding;
 pub mod get;
 pub mod goal;
@@ -37,6 +40,7 @@ pub mod phase;
 pub mod plan;
 pub mod profile;
 pub mod program;
+pub mod project;
 pub mod proxy;
 pub mod record;
 pub mod recording;

@@ -9,7 +9,7 @@ use super::{Report, text};
 use crate::goal::show;
 use crate::record::{Results, Stats, Timing};
 
-pub(super) const STYLE: &str = include_str!("report.css");
+pub(crate) const STYLE: &str = include_str!("report.css");
 
 /// Returns the report.
 #[must_use]
@@ -238,7 +238,7 @@ fn write_generator(out: &mut String, report: &Report<'_>) {
 }
 
 /// Escapes text for HTML and XML.
-pub(super) fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {

@@ -9,6 +9,7 @@ use std::io::BufRead;
 use std::time::{Duration, SystemTime};
 
 pub use html::html;
+pub(crate) use html::{STYLE, escape};
 pub use text::{json, junit, markdown, plain};
 
 use crate::goal::Judged;

@@ -8,6 +8,7 @@
 
 mod ab;
 mod cacheability;
+mod content;
 mod get;
 mod jmeter;
 mod journal;
@@ -16,6 +17,7 @@ mod own_plan;
 mod page;
 mod phase;
 mod plan;
+mod project;
 mod report;
 mod requests;
 mod sources;

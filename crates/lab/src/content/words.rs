@@ -1,0 +1,52 @@
+//! Words, sentences and titles: readable enough to search in, the same for the same seed and number.
+
+use crate::load::random;
+
+const SYLLABLES: [&str; 32] = [
+    "ba", "ce", "di", "fo", "gu", "la", "me", "ni", "po", "ru", "sa", "te", "vi", "zo", "lu", "ka",
+    "re", "mi", "to", "nu", "pa", "se", "ri", "do", "fa", "ge", "li", "mo", "na", "si", "ta", "ve",
+];
+/// Words that there are; common ones come first.
+const WORDS: u64 = 2000;
+
+fn word(seed: u64, index: u64) -> String {
+    // The product of two even numbers is uneven: some words are common, most are rare, as in a language.
+    let one = random(seed, index * 2) % 1000;
+    let two = random(seed, index * 2 + 1) % 1000;
+    let mut left = one * two * WORDS / 1_000_000 + 3;
+    let mut out = String::new();
+    while left > 0 || out.is_empty() {
+        let place = usize::try_from(left % 32).unwrap_or(0);
+        out.push_str(SYLLABLES.get(place).copied().unwrap_or("a"));
+        left /= 32;
+    }
+    out
+}
+
+/// Returns a title of `count` words.
+pub(super) fn title(seed: u64, number: u64, count: u64) -> String {
+    let words: Vec<String> =
+        (0..count).map(|place| word(seed ^ 0x7717, number * 8 + place)).collect();
+    let mut text = format!("{} {number}", words.join(" "));
+    if let Some(first) = text.get(..1) {
+        let first = first.to_uppercase();
+        text.replace_range(..1, &first);
+    }
+    text
+}
+
+/// Returns a text of `count` sentences.
+pub(super) fn text(seed: u64, number: u64, count: u64) -> String {
+    let mut out = String::new();
+    for sentence in 0..count {
+        let start = (number * 64 + sentence) * 32;
+        let length = 6 + random(seed ^ 0x5e47, start) % 10;
+        let words: Vec<String> = (0..length).map(|place| word(seed, start + place)).collect();
+        if !out.is_empty() {
+            out.push(' ');
+        }
+        out.push_str(&words.join(" "));
+        out.push('.');
+    }
+    out
+}

@@ -1,0 +1,156 @@
+//! Content to measure with, stored in a scripted author.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use tympan_lab::Result;
+use tympan_lab::content::{Author, Item, Login, MOST_CHILDREN, Nowhere, Sink, Sum, Wish};
+use tympan_testkit::origin::{Answer, Origin};
+
+fn wish() -> Wish {
+    Wish {
+        name: "lab".to_owned(),
+        pages: 7,
+        images: 2,
+        tags: 1,
+        from: 0,
+        increments: 1,
+        children: 800,
+        seed: 3,
+    }
+}
+
+#[derive(Default)]
+struct Kept(Vec<Item>);
+
+impl Sink for Kept {
+    fn store(&mut self, item: &Item, _: u64) -> Result<()> {
+        self.0.push(item.clone());
+        Ok(())
+    }
+}
+
+fn items(wish: &Wish) -> Vec<Item> {
+    let mut kept = Kept::default();
+    wish.fill(&mut kept, &mut |_, _| ()).unwrap();
+    kept.0
+}
+
+fn path(item: &Item) -> String {
+    match item {
+        Item::Folder { path } | Item::Tag { path, .. } | Item::Page { path, .. } => path.clone(),
+        Item::Image { folder, name, .. } => format!("{folder}/{name}"),
+    }
+}
+
+#[test]
+fn increments_together_are_what_is_made_at_once() {
+    let first = items(&Wish { increments: 2, ..wish() });
+    let mut later = items(&wish());
+    later.extend(items(&Wish { from: 1, ..wish() }));
+    assert_eq!(first, later);
+    assert_eq!(items(&wish()), items(&wish()));
+    assert_ne!(items(&wish()), items(&Wish { seed: 4, ..wish() }));
+}
+
+#[test]
+fn no_node_has_more_children_than_it_may_and_parents_come_first() {
+    for children in [2, 3, 800] {
+        let wish = Wish { pages: 2000, images: 0, tags: 900, children, ..wish() };
+        let mut counts: BTreeMap<String, u64> = BTreeMap::new();
+        let mut known: BTreeSet<String> =
+            ["/content", "/content/cq:tags"].map(str::to_owned).into();
+        for item in items(&wish) {
+            let path = path(&item);
+            let parent = path.rsplit_once('/').unwrap().0.to_owned();
+            assert!(known.contains(&parent), "{path} comes before what holds it");
+            *counts.entry(parent).or_default() += 1;
+            assert!(known.insert(path.clone()), "{path} twice");
+        }
+        counts.remove("/content");
+        assert_eq!(counts.values().max(), Some(&children.min(1999)));
+    }
+    let images = Wish { images: 1700, ..wish() };
+    let folders: Vec<String> = items(&images)
+        .iter()
+        .filter(|item| matches!(item, Item::Folder { .. }))
+        .map(path)
+        .collect();
+    assert_eq!(
+        folders,
+        ["/content/dam/lab", "/content/dam/lab/f0", "/content/dam/lab/f1", "/content/dam/lab/f2"]
+    );
+}
+
+#[test]
+fn sums_tell_counts_and_bytes_per_increment() {
+    let wish = Wish { images: 400, increments: 2, ..wish() };
+    let mut sums = Vec::new();
+    let whole =
+        wish.fill(&mut Nowhere, &mut |increment, sum: Sum| sums.push((increment, sum))).unwrap();
+    assert_eq!(sums.iter().map(|(increment, _)| *increment).collect::<Vec<_>>(), [0, 1]);
+    assert_eq!((sums[0].1.pages, sums[0].1.images, sums[0].1.tags), (7, 400, 1));
+    // 400 images are every unique file once, so each increment weighs the same, whatever the seed.
+    assert_eq!(sums[0].1.image_bytes, sums[1].1.image_bytes);
+    let mean = sums[0].1.image_bytes / 400;
+    assert!((mean as i64 - (37 + 594) * 512).abs() < 1024, "{mean}");
+    assert_eq!(whole.pages, 14);
+    assert_eq!(whole.text_bytes, sums[0].1.text_bytes + sums[1].1.text_bytes);
+}
+
+#[test]
+fn a_wish_that_cannot_be_is_refused() {
+    for wish in [
+        Wish { name: "a/b".to_owned(), ..wish() },
+        Wish { name: String::new(), ..wish() },
+        Wish { children: MOST_CHILDREN + 1, ..wish() },
+        Wish { children: 1, ..wish() },
+        Wish { images: 700_000, ..wish() },
+    ] {
+        assert!(wish.fill(&mut Nowhere, &mut |_, _| ()).unwrap_err().is_usage(), "{wish:?}");
+    }
+}
+
+#[test]
+fn an_author_hears_forms_and_files_with_credentials() {
+    let origin = Origin::always(Answer::status(201));
+    let login = Login { user: "admin".to_owned(), password: "s3cret".to_owned() };
+    assert!(!format!("{login:?}").contains("s3cret"));
+    let url = format!("http://{}", origin.addr());
+    let mut author = Author::new(&url, &login, Duration::from_secs(60)).unwrap();
+    wish().fill(&mut author, &mut |_, _| ()).unwrap();
+    let seen = origin.seen();
+    let targets: Vec<&str> = seen.iter().map(|seen| seen.target.as_str()).collect();
+    assert_eq!(
+        targets[..6],
+        [
+            "/content/dam/lab",
+            "/content/cq%3Atags/lab",
+            "/content/dam/lab/f0",
+            "/content/dam/lab/f0",
+            "/content/dam/lab/f0",
+            "/content/lab"
+        ]
+    );
+    assert_eq!(targets.len(), 12);
+    assert!(seen.iter().all(|seen| seen.header("authorization") == Some("Basic YWRtaW46czNjcmV0")));
+    let page = String::from_utf8(seen[5].body.clone()).unwrap();
+    assert!(page.contains("cq%3APage") && page.contains("jcr%3Acontent"), "{page}");
+    let image = &seen[3].body;
+    assert!(image.len() > 37 * 1024);
+    assert!(image.windows(8).any(|part| part == b"\x89PNG\r\n\x1a\n"));
+}
+
+#[test]
+fn an_author_that_refuses_ends_it_with_its_reason() {
+    let origin = Origin::start(|seen| match seen.target.ends_with("p2") {
+        true => Answer::status(403).body("no\n right"),
+        false => Answer::status(200),
+    });
+    let login = Login { user: "x".to_owned(), password: "y".to_owned() };
+    let url = format!("http://{}", origin.addr());
+    let mut author = Author::new(&url, &login, Duration::from_secs(60)).unwrap();
+    let error = wish().fill(&mut author, &mut |_, _| ()).unwrap_err().to_string();
+    assert!(error.contains("status 403: no right"), "{error}");
+    assert_eq!(origin.requests_for("/content/lab/p3"), 0);
+}
