@@ -52,14 +52,8 @@ pub(crate) enum Lab {
         after_help = "Example: tympan lab upload-goal --assets 500 --size 12 --renditions 4 --window 8h --skew 80/20"
     )]
     UploadGoal(UploadGoal),
-    /// Compares columns of numbers of two series of runs, and says whether the difference is more than noise.
-    #[command(
-        after_help = "Example: tympan lab compare before.txt after.txt --trim 1 --less-is-better"
-    )]
-    Compare(Compare),
-    /// Reads texts of ab, one run after the other, and compares each with the one before.
-    #[command(after_help = "Example: tympan lab journal diary.txt")]
-    Journal(Journal),
+    #[command(flatten)]
+    Proof(super::lab_proof::Proof),
     /// Any other word: told to be missing.
     #[command(external_subcommand)]
     Other(Vec<String>),
@@ -297,7 +291,11 @@ pub(crate) struct Check {
 #[derive(Debug, Args)]
 pub(crate) struct ReportArguments {
     /// The result file.
-    pub(crate) rows: PathBuf,
+    #[arg(required_unless_present = "project", conflicts_with = "project")]
+    pub(crate) rows: Option<PathBuf>,
+    /// Makes the report of a project instead.
+    #[arg(long, value_name = "project.toml")]
+    pub(crate) project: Option<PathBuf>,
     /// Where the HTML file goes.
     #[arg(short = 'o', long = "out", value_name = "FILE.html")]
     pub(crate) out: Option<PathBuf>,
@@ -388,24 +386,4 @@ pub(crate) struct UploadGoal {
     /// Share of the work and of the time in which it falls, in percent.
     #[arg(long, default_value = "80/20")]
     pub(crate) skew: String,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Compare {
-    /// Numbers of the first series: one run per line, one column per metric.
-    pub(crate) before: PathBuf,
-    /// Numbers of the second series.
-    pub(crate) after: PathBuf,
-    /// How many of the smallest and of the largest values are left out of the means.
-    #[arg(long, default_value_t = 1)]
-    pub(crate) trim: usize,
-    /// Smaller numbers are better, as with times.
-    #[arg(long)]
-    pub(crate) less_is_better: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Journal {
-    /// A file with texts of ab.
-    pub(crate) file: PathBuf,
 }

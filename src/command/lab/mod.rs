@@ -1,8 +1,14 @@
 //! `tympan lab`: from words to the performance lab, and from its verdicts to exit codes: 0 goals met, 1 a goal missed,
 //! 2 refused, 3 could not measure.
 
+mod compare;
+mod journal;
+mod project;
+mod proof;
 mod read;
 mod send;
+mod site;
+mod tune;
 
 use std::fs::File;
 use std::io::BufReader;
@@ -21,7 +27,7 @@ use crate::home::chain;
 use crate::say;
 
 /// The commands that the design names and that do not exist.
-const MISSING: [&str; 24] = [
+const MISSING: [&str; 13] = [
     "tough",
     "breakpoint",
     "golive",
@@ -31,21 +37,10 @@ const MISSING: [&str; 24] = [
     "components",
     "page",
     "upload",
-    "sweep",
-    "experiment",
-    "verify",
-    "content",
-    "cacheability",
-    "record",
     "convert",
-    "profile",
-    "replay",
     "backup-impact",
-    "map",
     "agent",
     "export",
-    "tune",
-    "autotune",
 ];
 
 /// Runs the command.
@@ -62,8 +57,7 @@ pub(crate) fn run(lab: Lab) -> Outcome {
         Lab::CacheRatio(arguments) => read::cache_ratio(&arguments),
         Lab::Users(arguments) => read::users(&arguments),
         Lab::UploadGoal(arguments) => read::upload_goal(&arguments),
-        Lab::Compare(arguments) => read::compare(&arguments),
-        Lab::Journal(arguments) => read::journal(&arguments),
+        Lab::Proof(command) => proof::run(&command),
         Lab::Other(words) => {
             let word = words.first().map_or("", String::as_str);
             Err(Fault::usage(if MISSING.contains(&word) {

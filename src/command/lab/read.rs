@@ -1,20 +1,16 @@
 //! The commands that read what was measured elsewhere, and those that only calculate.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use serde_json::json;
 use tympan_lab::calculate::{self, peak_factor};
-use tympan_lab::compare::{Better, compare as compare_series};
 use tympan_lab::requests::{self, CacheReport, Limits};
-use tympan_lab::{ab, goal, plan, report as reports};
+use tympan_lab::{goal, plan, report as reports};
 
-use super::{Telling, conclude, duration, fault, goals, open, read_text, write};
-use crate::args::lab::{
-    CacheRatio, Check, Compare, Journal, Log, ReportArguments, UploadGoal, Users,
-};
+use super::{Telling, conclude, duration, fault, goals, open, write};
+use crate::args::lab::{CacheRatio, Check, Log, ReportArguments, UploadGoal, Users};
 use crate::command::{Fault, Outcome};
 use crate::say;
 
@@ -53,9 +49,13 @@ pub(super) fn check(arguments: &Check) -> Outcome {
 }
 
 pub(super) fn report(arguments: &ReportArguments) -> Outcome {
+    if let Some(file) = &arguments.project {
+        return super::project::report(file, arguments.out.as_deref(), arguments.output.json);
+    }
+    let Some(rows) = &arguments.rows else { return Err(Fault::usage("no result file is named")) };
     let goals = goals(arguments.output.goals.as_deref())?;
-    let mut input = open(&arguments.rows)?;
-    let name = arguments.rows.display().to_string();
+    let mut input = open(rows)?;
+    let name = rows.display().to_string();
     let results = reports::read_rows(&mut input, &name).map_err(|error| fault(&error))?;
     if let Some(path) = &arguments.out {
         let judged = goal::judge(&goals, &results);
@@ -224,63 +224,5 @@ pub(super) fn upload_goal(arguments: &UploadGoal) -> Outcome {
         uploads.peak,
         uploads.assets_per_minute()
     );
-    Ok(ExitCode::SUCCESS)
-}
-
-/// Reads numbers: one run per line, columns parted by spaces, commas, tabs or `|`; a line with a word is a heading.
-fn columns(path: &Path) -> Result<(Vec<String>, Vec<Vec<f64>>), Fault> {
-    let mut names = Vec::new();
-    let mut columns: Vec<Vec<f64>> = Vec::new();
-    for line in read_text(path)?.lines() {
-        let words: Vec<&str> = line
-            .split(['|', ',', '\t', ';', ' '])
-            .map(str::trim)
-            .filter(|word| !word.is_empty())
-            .collect();
-        let numbers: Option<Vec<f64>> = words.iter().map(|word| word.parse().ok()).collect();
-        match numbers {
-            Some(numbers) => {
-                columns.resize_with(columns.len().max(numbers.len()), Vec::new);
-                columns.iter_mut().zip(numbers).for_each(|(column, number)| column.push(number));
-            }
-            None => names = words.iter().map(|word| (*word).to_owned()).collect(),
-        }
-    }
-    if columns.is_empty() {
-        return Err(Fault::usage(format!("`{}` holds no numbers", path.display())));
-    }
-    Ok((names, columns))
-}
-
-pub(super) fn compare(arguments: &Compare) -> Outcome {
-    let (names, before) = columns(&arguments.before)?;
-    let (_, after) = columns(&arguments.after)?;
-    let better = if arguments.less_is_better { Better::Less } else { Better::More };
-    for (number, (one, two)) in before.iter().zip(&after).enumerate() {
-        let name = names.get(number).cloned().unwrap_or_else(|| format!("column {}", number + 1));
-        say!("{}", compare_series(&name, one, two, arguments.trim, better));
-    }
-    Ok(ExitCode::SUCCESS)
-}
-
-pub(super) fn journal(arguments: &Journal) -> Outcome {
-    let runs = ab::parse_all(&read_text(&arguments.file)?);
-    if runs.is_empty() {
-        return Err(Fault::usage(format!("`{}` holds no text of ab", arguments.file.display())));
-    }
-    for (number, run) in runs.iter().enumerate() {
-        let before = number.checked_sub(1).and_then(|before| runs.get(before));
-        let factor = before.map(|before| run.compare(before).to_string()).unwrap_or_default();
-        let time =
-            |percent| run.percentile(percent).map_or("-".to_owned(), |ms| format!("{ms} ms"));
-        say!(
-            "{:>3} {:>10.2}/s  p50 {:>8} p98 {:>8} max {:>8}  {factor}",
-            number + 1,
-            run.rate,
-            time(50),
-            time(98),
-            time(100)
-        );
-    }
     Ok(ExitCode::SUCCESS)
 }

@@ -14,7 +14,7 @@ use crate::args::lab::{Ab, Arrivals, Get, Jmeter, Output, ReportArguments, Run, 
 use crate::command::{Fault, Outcome};
 use crate::say;
 
-fn headers(texts: &[String]) -> Result<Vec<(String, String)>, Fault> {
+pub(super) fn headers(texts: &[String]) -> Result<Vec<(String, String)>, Fault> {
     texts
         .iter()
         .map(|text| match text.split_once(':') {
@@ -139,7 +139,7 @@ pub(super) fn ab(arguments: &Ab) -> Outcome {
     }
 }
 
-fn properties(texts: &[String]) -> Result<HashMap<String, String>, Fault> {
+pub(super) fn properties(texts: &[String]) -> Result<HashMap<String, String>, Fault> {
     texts
         .iter()
         .map(|text| match text.split_once('=') {
@@ -187,7 +187,8 @@ pub(super) fn jmeter(arguments: &Jmeter) -> Outcome {
     let mut output = Output { goals: None, report: None, junit: None, markdown: None, json: false };
     if let Some(rows) = &arguments.report_only {
         let page = report_path(arguments);
-        let report = ReportArguments { rows: rows.clone(), out: page, output };
+        let rows = Some(rows.clone());
+        let report = ReportArguments { rows, project: None, out: page, output };
         return super::read::report(&report);
     }
     if arguments.report {

@@ -1,0 +1,129 @@
+//! `compare`: two series side by side, from numbers, reports, or programs that run in turn.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use serde_json::json;
+use tympan_lab::compare::{Better, Comparison, Verdict, compare as compare_series};
+use tympan_lab::paired::{self, Turns};
+use tympan_lab::program::Program;
+
+use super::{fault, read_text, tune};
+use crate::args::lab_proof::Compare;
+use crate::command::{CHECK_FAILED, Fault, Outcome};
+use crate::say;
+
+pub(super) fn compare(arguments: &Compare) -> Outcome {
+    let rows = match arguments.runs {
+        Some(runs) => of_programs(arguments, runs)?,
+        None if is_report(&arguments.before) && is_report(&arguments.after) => {
+            let read =
+                |text: &str| paired::read_reports(Path::new(text)).map_err(|error| fault(&error));
+            let (before, after) = (read(&arguments.before)?, read(&arguments.after)?);
+            paired::compare_reports(&before, &after, arguments.trim)
+        }
+        None => of_numbers(arguments)?,
+    };
+    if arguments.json {
+        say!("{}", json!({ "metrics": rows.iter().map(row_json).collect::<Vec<_>>() }));
+    } else {
+        rows.iter().for_each(|row| say!("{row}"));
+    }
+    let is_worse = rows.iter().any(|row| row.verdict() == Verdict::Worse);
+    Ok(if arguments.fail_if_worse && is_worse {
+        ExitCode::from(CHECK_FAILED)
+    } else {
+        ExitCode::SUCCESS
+    })
+}
+
+fn better(arguments: &Compare) -> Better {
+    if arguments.less_is_better { Better::Less } else { Better::More }
+}
+
+fn row_json(row: &Comparison) -> serde_json::Value {
+    json!({
+        "metric": row.metric,
+        "before": row.before,
+        "after": row.after,
+        "difference": row.difference,
+        "share": row.share,
+        "interval": [row.interval.0, row.interval.1],
+        "chance": row.chance,
+        "verdict": match row.verdict() {
+            Verdict::Better => "better",
+            Verdict::Worse => "worse",
+            Verdict::Noise => "noise",
+        },
+    })
+}
+
+fn is_report(text: &str) -> bool {
+    let path = Path::new(text);
+    path.is_dir() || path.extension().is_some_and(|extension| extension == "json")
+}
+
+fn of_programs(arguments: &Compare, runs: usize) -> Result<Vec<Comparison>, Fault> {
+    if runs == 0 {
+        return Err(Fault::usage("--runs is at least 1"));
+    }
+    let metric = tune::metric(arguments.metric.as_deref())?;
+    let program = |line: &str| Program {
+        words: ["sh", "-c", line].map(str::to_owned).to_vec(),
+        metric: metric.clone(),
+    };
+    let turns = Turns { runs, warm_ups: arguments.warm_ups, seed: arguments.seed };
+    let (one, two) = (program(&arguments.before), program(&arguments.after));
+    let paired = paired::measure(&one, &two, turns).map_err(|error| fault(&error))?;
+    if !arguments.json {
+        for (name, series) in [("before", &paired.before), ("after ", &paired.after)] {
+            for run in series {
+                let metric = run.metric.map(|metric| format!("  {metric}")).unwrap_or_default();
+                say!("{name}  {:.4} s{metric}", run.elapsed.as_secs_f64());
+            }
+        }
+    }
+    let trim = if runs > 2 * arguments.trim { arguments.trim } else { 0 };
+    Ok(paired.compare(trim, better(arguments)))
+}
+
+fn of_numbers(arguments: &Compare) -> Result<Vec<Comparison>, Fault> {
+    let (names, before) = columns(Path::new(&arguments.before))?;
+    let (_, after) = columns(Path::new(&arguments.after))?;
+    let better = better(arguments);
+    Ok(before
+        .iter()
+        .zip(&after)
+        .enumerate()
+        .map(|(number, (one, two))| {
+            let name =
+                names.get(number).cloned().unwrap_or_else(|| format!("column {}", number + 1));
+            compare_series(&name, one, two, arguments.trim, better)
+        })
+        .collect())
+}
+
+/// Reads numbers: one run per line, columns parted by spaces, commas, tabs or `|`; a line with a word is a heading.
+fn columns(path: &Path) -> Result<(Vec<String>, Vec<Vec<f64>>), Fault> {
+    let mut names = Vec::new();
+    let mut columns: Vec<Vec<f64>> = Vec::new();
+    for line in read_text(path)?.lines() {
+        let words: Vec<&str> = line
+            .split(['|', ',', '\t', ';', ' '])
+            .map(str::trim)
+            .filter(|word| !word.is_empty())
+            .collect();
+        let numbers: Option<Vec<f64>> = words.iter().map(|word| word.parse().ok()).collect();
+        match numbers {
+            Some(numbers) => {
+                columns.resize_with(columns.len().max(numbers.len()), Vec::new);
+                columns.iter_mut().zip(numbers).for_each(|(column, number)| column.push(number));
+            }
+            None => names = words.iter().map(|word| (*word).to_owned()).collect(),
+        }
+    }
+    if columns.is_empty() {
+        return Err(Fault::usage(format!("`{}` holds no numbers", path.display())));
+    }
+    Ok((names, columns))
+}

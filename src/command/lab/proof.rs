@@ -1,0 +1,141 @@
+//! The commands that prove, tune and look at a site: who does which, and `verify`.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use serde_json::json;
+use tympan_lab::plan::{Plan, Run as PlanRun};
+use tympan_lab::verify::{Difference, Rules, Verdict, Verify, parse_list, verify_plan};
+use tympan_lab::watch_log::Watch;
+
+use super::send::{headers, properties};
+use super::{compare, duration, fault, journal, project, read_text, site, tune};
+use crate::args::lab_proof::{self as args, Proof};
+use crate::command::{CHECK_FAILED, Fault, Outcome};
+use crate::say;
+
+pub(super) fn run(command: &Proof) -> Outcome {
+    match command {
+        Proof::Verify(arguments) => verify(arguments),
+        Proof::Sweep(arguments) => tune::sweep(arguments),
+        Proof::Tune(arguments) => tune::tune(arguments),
+        Proof::Compare(arguments) => compare::compare(arguments),
+        Proof::Journal(arguments) => journal::journal(arguments),
+        Proof::Cacheability(arguments) => site::cacheability(arguments),
+        Proof::Profile(arguments) => site::profile(arguments),
+        Proof::Replay(arguments) => site::replay(arguments),
+        Proof::Record(arguments) => site::record(arguments),
+        Proof::Content(arguments) => project::content(arguments),
+        Proof::Experiment(arguments) => project::experiment(arguments),
+        Proof::Map(arguments) => project::map(arguments),
+    }
+}
+
+fn verify(arguments: &args::Verify) -> Outcome {
+    let mut rules = Rules::default();
+    rules.is_strict = arguments.strict;
+    for rule in &arguments.rules {
+        rules.add(rule).map_err(|error| fault(&error))?;
+    }
+    arguments.ignored_headers.iter().for_each(|name| rules.ignore_header(name));
+    let verify = Verify {
+        before: arguments.before.clone(),
+        after: arguments.after.clone(),
+        headers: headers(&arguments.headers)?,
+        rules,
+        timeout: duration(&arguments.timeout)?,
+    };
+    let mut watches = Vec::new();
+    for path in &arguments.watch_log {
+        let watch = Watch::begin(path, arguments.log_pattern.as_deref());
+        watches.push((path, watch.map_err(|error| fault(&error))?));
+    }
+    let verdict = compare_sites(&verify, arguments)?;
+    let mut lines: Vec<(String, String)> = Vec::new();
+    for (path, watch) in &watches {
+        let errors = watch.errors().map_err(|error| fault(&error))?;
+        lines.extend(errors.into_iter().map(|line| (path.display().to_string(), line)));
+    }
+    if arguments.json {
+        print_json(&verdict, &lines);
+    } else {
+        print(&verdict, &lines);
+    }
+    Ok(if !verdict.changes.is_empty() || !lines.is_empty() {
+        ExitCode::from(CHECK_FAILED)
+    } else if verdict.is_same() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(3)
+    })
+}
+
+fn compare_sites(verify: &Verify, arguments: &args::Verify) -> Result<Verdict, Fault> {
+    if is_plan(&arguments.what) {
+        if !verify.headers.is_empty() {
+            return Err(Fault::usage("a plan brings its own headers; -H is for lists of requests"));
+        }
+        let plan = Plan::load(&arguments.what).map_err(|error| fault(&error))?;
+        let run = PlanRun {
+            properties: properties(&arguments.properties)?,
+            seed: arguments.seed,
+            ..PlanRun::default()
+        };
+        return verify_plan(verify, &plan, &run).map_err(|error| fault(&error));
+    }
+    let name = arguments.what.display().to_string();
+    let asks = parse_list(&read_text(&arguments.what)?, &name).map_err(|error| fault(&error))?;
+    verify.run(&asks).map_err(|error| fault(&error))
+}
+
+fn is_plan(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "jmx" || extension == "toml")
+}
+
+fn print(verdict: &Verdict, lines: &[(String, String)]) {
+    let tell = |word: &str, difference: &Difference| {
+        say!("{word} {}: {}\n{}", difference.request, difference.aspect, difference.diff);
+    };
+    verdict.changes.iter().for_each(|difference| tell("CHANGED", difference));
+    verdict.unstable.iter().for_each(|difference| tell("UNSTABLE", difference));
+    for reason in &verdict.unanswered {
+        say!("NO ANSWER {reason}");
+    }
+    for (file, line) in lines {
+        say!("ERROR LOGGED {file}: {line}");
+    }
+    say!(
+        "{} requests compared: {} changes, {} unstable, {} without an answer, {} lines of errors logged",
+        verdict.compared,
+        verdict.changes.len(),
+        verdict.unstable.len(),
+        verdict.unanswered.len(),
+        lines.len()
+    );
+    if !verdict.unstable.is_empty() {
+        say!(
+            "unstable: the first site differs from itself there; name what varies with --rule or --ignore-header"
+        );
+    }
+}
+
+fn print_json(verdict: &Verdict, lines: &[(String, String)]) {
+    let list = |differences: &[Difference]| -> Vec<serde_json::Value> {
+        differences
+            .iter()
+            .map(|one| json!({ "request": one.request, "aspect": one.aspect.to_string(), "diff": one.diff }))
+            .collect()
+    };
+    let lines: Vec<_> =
+        lines.iter().map(|(file, line)| json!({ "file": file, "line": line })).collect();
+    say!(
+        "{}",
+        json!({
+            "compared": verdict.compared,
+            "changes": list(&verdict.changes),
+            "unstable": list(&verdict.unstable),
+            "unanswered": verdict.unanswered,
+            "errors_logged": lines,
+        })
+    );
+}
