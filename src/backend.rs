@@ -133,6 +133,30 @@ impl Backend {
         places::open(dir, &section, self.chunks.clone(), base)
     }
 
+    /// Opens the repository of a home that lies in a database, beside an instance that may run on the home.
+    ///
+    /// # Errors
+    /// A [`Fault`] if no database is named, or it cannot be reached.
+    pub(crate) fn open_beside(dir: &Path, config: &Config) -> Result<Arc<dyn ChunkStore>, Fault> {
+        let url = CHOSEN.get().or(config.database.url.as_ref()).ok_or_else(|| {
+            Fault::usage(format!(
+                "the repository of `{}` lies in a database; name it by TYMPAN_DATABASE, or as `url` in the section \
+                 `[database]` of its `tympan.toml`",
+                dir.display()
+            ))
+        })?;
+        // The chunks at hand belong to the instance.
+        let options = PostgresOptions { near: None, ..database_options(dir, config, url) };
+        let store = PostgresStore::open(options).map_err(|error| {
+            Fault::cannot_run(format!(
+                "cannot open the home `{}`: {}",
+                dir.display(),
+                chain(&error)
+            ))
+        })?;
+        Ok(Arc::new(store))
+    }
+
     fn open_database(dir: &Path, disk: &FileDisk, options: PostgresOptions) -> Result<Self, Fault> {
         let failed = |error: &dyn std::error::Error| {
             Fault::cannot_run(format!("cannot open the home `{}`: {}", dir.display(), chain(error)))

@@ -37,6 +37,7 @@ pub(crate) struct Config {
     pub(crate) search: Search,
     pub(crate) jobs: Jobs,
     pub(crate) maintenance: Maintenance,
+    pub(crate) backup: crate::backup::Backup,
     pub(crate) assets: Assets,
     pub(crate) dispatcher: tympan_dispatcher::Settings,
     pub(crate) back_ends: BTreeMap<String, BackEnd>,

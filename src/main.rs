@@ -2,6 +2,7 @@
 
 mod args;
 mod backend;
+mod backup;
 mod base;
 mod blob_metrics;
 mod blobs;

@@ -200,6 +200,17 @@ pub(crate) struct Opened {
     pub(crate) buckets: Vec<(String, Arc<Bucket>)>,
 }
 
+impl Opened {
+    /// Returns where large blobs are read.
+    pub(crate) fn readable(&self, home: &Path) -> Arc<dyn ReadBlobs> {
+        match (&self.composite, self.writable.first()) {
+            (Some(composite), _) => composite.clone(),
+            (None, Some((_, place))) => place.clone(),
+            (None, None) => Arc::new(FolderBlobs::new(&home.join("blobs"))),
+        }
+    }
+}
+
 /// Opens the places that the configuration of a home names, over the blobs of its base if it is a clone.
 ///
 /// # Errors
@@ -234,6 +245,11 @@ pub(crate) fn open(
 }
 
 impl Blobs {
+    /// Tells whether large blobs lie in the folder `blobs` of the home.
+    pub(crate) fn is_default(&self) -> bool {
+        self.url.is_none() && self.roles.0.is_empty() && self.delegates.is_empty()
+    }
+
     /// Returns where new blobs of a home go.
     ///
     /// # Errors

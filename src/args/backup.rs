@@ -53,6 +53,9 @@ pub(crate) enum Backup {
     /// Lists the snapshots.
     #[command(after_help = "Example: tympan backup list -r /backup/site")]
     List(VaultArguments),
+    /// Lists the saves of this user from this machine: when, of what kind, how long, how much.
+    #[command(after_help = "Example: tympan backup runs -r /backup/site")]
+    Runs(VaultArguments),
     /// Lists what a snapshot holds.
     #[command(after_help = "Example: tympan backup ls -r /backup/site latest /etc")]
     Ls {
@@ -150,9 +153,9 @@ pub(crate) enum Backup {
         #[arg(long)]
         remove_all: bool,
     },
-    /// Is not there yet.
-    #[command(hide = true)]
-    Estimate(NotYet),
+    /// Says what the next save, and a first one, would take in time and room.
+    #[command(after_help = "Example: tympan backup estimate -r /backup/site repo:/srv/author /etc")]
+    Estimate(Save),
     /// Counts what snapshots would restore, and what they take.
     #[command(after_help = "Example: tympan backup stats -r /backup/site latest")]
     Stats {
@@ -180,7 +183,7 @@ pub(crate) struct NotYet {
 pub(crate) struct Save {
     #[command(flatten)]
     pub(crate) vault: VaultArguments,
-    /// Folders and files, or `repo:HOME` for the repository of a home.
+    /// Folders and files; `repo:HOME` for the repository of a home; the URL of a running instance for its repository.
     #[arg(required = true, value_name = "SOURCE")]
     pub(crate) sources: Vec<String>,
     /// Leaves out what fits: `*.tmp`, `/srv/*/cache`.
@@ -204,6 +207,21 @@ pub(crate) struct Save {
     /// How hard to compress.
     #[arg(long, value_enum, default_value = "auto")]
     pub(crate) compression: CompressionLevel,
+    /// Keeps no table of what was seen, and uses none: each folder's tree is read from the vault.
+    #[arg(long)]
+    pub(crate) no_cache: bool,
+    /// Leaves out the folder `content`, in which people read a repository.
+    #[arg(long)]
+    pub(crate) no_view: bool,
+    /// For a URL: a file with its replication key.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) key: Option<PathBuf>,
+    /// For a URL: a file with a token of its `tympan user token admin`.
+    #[arg(long, value_name = "FILE", conflicts_with = "key")]
+    pub(crate) token_file: Option<PathBuf>,
+    /// For an `https` URL: a PEM file with the certificate that must have signed that of the instance.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) ca: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

@@ -3,11 +3,15 @@
 //! Exit codes are restic's: 0 done, 1 failed or found something, 3 incomplete, 10 no vault, 11 locked, 12 wrong
 //! password, 130 interrupted; 2 used wrongly.
 
+mod estimate;
 mod keep;
 mod look;
 mod open;
+mod read_only;
 mod restore;
 mod save;
+mod source;
+mod view;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -15,6 +19,7 @@ use std::sync::Arc;
 use tympan_backup::{Error, Progress, Unlock, Who};
 
 use self::open::Opened;
+pub(crate) use self::view::ContentView;
 use super::{Fault, Outcome};
 use crate::args::backup::{Backup, Key, NewPassword, VaultArguments};
 use crate::home::chain;
@@ -29,6 +34,7 @@ pub(crate) fn run(command: &Backup) -> Outcome {
         Backup::Init(arguments) => init(arguments),
         Backup::Save(arguments) => save::run(arguments),
         Backup::List(arguments) => look::list(arguments),
+        Backup::Runs(arguments) => save::runs(arguments),
         Backup::Ls { vault, snapshot, path } => look::ls(vault, snapshot, path),
         Backup::Find { vault, pattern } => look::find(vault, pattern),
         Backup::Diff { vault, old, new } => look::diff(vault, old, new),
@@ -42,7 +48,7 @@ pub(crate) fn run(command: &Backup) -> Outcome {
         }
         Backup::Key { vault, command } => key(vault, command),
         Backup::Unlock { vault, remove_all } => unlock(vault, *remove_all),
-        Backup::Estimate(_) => not_yet("estimate"),
+        Backup::Estimate(arguments) => estimate::run(arguments),
         Backup::Stats { vault, snapshots } => look::stats(vault, snapshots),
         Backup::Tune(_) => not_yet("tune"),
         Backup::Mount(_) => not_yet("mount"),

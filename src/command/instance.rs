@@ -25,6 +25,7 @@ use tympan_web::listen::{Front, Limits, Overflow, Reuse, bind, serve};
 use tympan_web::tls::Tls;
 
 use crate::args;
+use crate::backup;
 use crate::base;
 use crate::blob_metrics;
 use crate::blobs::Sharing;
@@ -186,6 +187,9 @@ pub(crate) async fn start(plan: &Plan<'_>) -> Result<Running, Fault> {
     watch_pools(&instance, (&state, plan.home.database.as_ref()), &front);
     instance.watch_metrics(blob_metrics::source(&plan.home.blobs));
     let exports = super::export::start(plan, &instance)?;
+    if !plan.is_assets {
+        backup::register(configurator.worker(), plan.home, &instance).await?;
+    }
     if role == Role::Publish {
         // What a crash kept from being flushed is flushed now.
         replicator.follow(SystemTime::now()).await.map_err(|error| failed(&error))?;

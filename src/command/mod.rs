@@ -20,6 +20,8 @@ mod repo;
 mod site;
 mod user;
 
+pub(crate) use backup::ContentView;
+
 use std::process::ExitCode;
 
 use crate::args::{Arguments, Command};

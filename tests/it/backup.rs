@@ -50,6 +50,8 @@ impl Bench {
         let mut command = tympan();
         command.args(["backup", word, "-r"]).arg(self.path("vault")).args(arguments);
         command.env("TYMPAN_VAULT_PASSWORD", PASSWORD);
+        // What the program keeps for a user stays in this folder.
+        command.env("XDG_CACHE_HOME", self.path("cache")).env("XDG_STATE_HOME", self.path("state"));
         command
     }
 

@@ -136,6 +136,14 @@ pub enum Error {
     /// The content repository failed.
     #[error("the repository cannot be read")]
     Store(#[from] tympan_store::Error),
+    /// A document of a content repository cannot be drawn for people to read.
+    #[error("the document `{path}` cannot be drawn: {reason}")]
+    Document {
+        /// Its path.
+        path: String,
+        /// Why not.
+        reason: String,
+    },
     /// The blobs of a content repository failed.
     #[error("the blobs of the repository cannot be read")]
     Blobs(#[from] tympan_blobs::Error),

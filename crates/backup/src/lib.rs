@@ -20,6 +20,7 @@ mod id;
 mod look;
 mod prune;
 mod restore;
+mod runs;
 mod save;
 mod seal;
 mod source;
@@ -40,12 +41,16 @@ pub use id::Id;
 pub use look::{Change, Difference, diff, dump, find_path, walk};
 pub use prune::{PruneOptions, Pruned, prune};
 pub use restore::{Existing, RestoreOptions, Restored, restore};
+pub use runs::{Run, RunKind, RunLog};
 pub use save::{Fault, Parent, Progress, SaveOptions, Saved, Session};
 pub use source::directory::save_directories;
+pub use source::estimate::{Estimate, estimate_full};
 pub use source::exclude::Excludes;
+pub use source::live::LiveStore;
 pub use source::repository::{
     Imported, RepositorySource, import_folder, import_snapshot, save_repository,
 };
+pub use source::view::{DocumentChange, Documents, DrawnContent, DrawnFile, View};
 pub use stats::{Stats, stats};
 pub use throttle::{Controller, Served, Throttle};
 pub use vault::index::Index;

@@ -42,6 +42,8 @@ pub struct SaveOptions {
     pub tags: Vec<String>,
     /// What it is compared with.
     pub parent: Parent,
+    /// Where tables of sources are kept, which spare reading what did not change; they may be thrown away at any time.
+    pub tables: Option<PathBuf>,
 }
 
 impl SaveOptions {
@@ -49,7 +51,7 @@ impl SaveOptions {
     #[must_use]
     pub fn new(who: Who, now: Timestamp) -> Self {
         let (excludes, parent) = (Excludes::default(), Parent::default());
-        Self { who, now, excludes, tags: Vec::new(), parent }
+        Self { who, now, excludes, tags: Vec::new(), parent, tables: None }
     }
 }
 
@@ -192,15 +194,15 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Writes what is left, and then the snapshot.
+    /// Writes what is left, and then the snapshot; returns the index files that were added, too.
     pub(crate) fn finish(
         &self,
         writer: Writer,
         tree: Id,
         (options, paths, parent): (&SaveOptions, Vec<String>, Option<Snapshot>),
-    ) -> Result<(Snapshot, Written)> {
+    ) -> Result<(Snapshot, Written, Vec<Id>)> {
         self.progress.go_on()?;
-        let (written, _) = writer.finish(self.lock)?;
+        let (written, listed) = writer.finish(self.lock)?;
         self.lock.confirm()?;
         let SaveOptions { who, now, excludes, tags, .. } = options;
         let mut snapshot = Snapshot {
@@ -218,7 +220,7 @@ impl<'a> Session<'a> {
             id: Id::default(),
         };
         snapshot.id = self.vault.write_json(crate::FileKind::Snapshot, &snapshot)?;
-        Ok((snapshot, written))
+        Ok((snapshot, written, listed.files))
     }
 }
 

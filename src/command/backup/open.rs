@@ -1,6 +1,6 @@
 //! Opening a vault: where it is, and its password, which never comes from the command line itself.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -26,6 +26,22 @@ impl Opened {
     pub(super) fn lock(&self, mode: LockMode) -> Result<Lock, Fault> {
         Lock::take(&self.vault, &self.who, mode, self.wait).map_err(failed)
     }
+}
+
+/// Returns the folder for what spares work and may be thrown away at any time; nothing if this user has none.
+pub(super) fn cache() -> Option<PathBuf> {
+    let variable = |name: &str| std::env::var_os(name).map(PathBuf::from);
+    let cache = variable("XDG_CACHE_HOME").filter(|folder| folder.is_absolute());
+    let cache = cache.or_else(|| Some(variable("HOME")?.join(".cache")))?;
+    cache.is_absolute().then(|| cache.join("tympan/backup"))
+}
+
+/// Returns the file with the log of this user's runs; nothing if this user has no place for it.
+pub(super) fn runs(vault: &str) -> Option<PathBuf> {
+    let variable = |name: &str| std::env::var_os(name).map(PathBuf::from);
+    let state = variable("XDG_STATE_HOME").filter(|folder| folder.is_absolute());
+    let state = state.or_else(|| Some(variable("HOME")?.join(".local/state")))?;
+    state.is_absolute().then(|| state.join(format!("tympan/backup/{vault}.jsonl")))
 }
 
 /// Returns the time now.

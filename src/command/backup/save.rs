@@ -1,34 +1,27 @@
 //! `tympan backup save`.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
 
 use serde_json::json;
 use tympan_backup::{
-    Compression, Excludes, Index, LockMode, Parent, Progress, RepositorySource, SaveOptions, Saved,
-    Session, save_directories, save_repository,
+    Compression, Excludes, Index, Lock, LockMode, Parent, Progress, RepositorySource, Run, RunLog,
+    SaveOptions, Saved, Session, Vault, View, save_directories, save_repository,
 };
-use tympan_blobs::FolderBlobs;
-use tympan_store::{FollowedStore, LocalOptions};
 
-use super::{INCOMPLETE, Watch, failed, open};
-use crate::args::backup::{CompressionLevel, Save};
-use crate::base::MAIN;
+use super::{INCOMPLETE, Watch, failed, open, source};
+use crate::args::backup::{CompressionLevel, Save, VaultArguments};
+use crate::base::{MAIN, is_url};
 use crate::command::{Fault, Outcome};
-use crate::home::{chain, require_home};
 use crate::say;
 
 /// Saves folders as one snapshot, and each repository as one of its own.
 pub(super) fn run(arguments: &Save) -> Outcome {
-    if let Some(url) = arguments.sources.iter().find(|source| source.contains("://")) {
-        return Err(Fault::usage(format!(
-            "`{url}`: saving a running author by its URL is not there yet; name its home as `repo:HOME`"
-        )));
-    }
-    let (homes, folders): (Vec<&String>, Vec<&String>) =
-        arguments.sources.iter().partition(|source| source.starts_with("repo:"));
+    let is_repository = |source: &&String| source.starts_with("repo:") || is_url(source);
+    let (repositories, folders): (Vec<&String>, Vec<&String>) =
+        arguments.sources.iter().partition(is_repository);
     let options = options(arguments)?;
     let mut vault = open::open_alone(&arguments.vault)?;
     vault.set_compression(compression(arguments.compression));
@@ -38,33 +31,94 @@ pub(super) fn run(arguments: &Save) -> Outcome {
     let who = tympan_backup::Who::this_process();
     let lock = tympan_backup::Lock::take(&vault, &who, LockMode::Shared, wait);
     let lock = lock.map_err(failed)?;
-    let progress = Arc::new(Progress::default());
-    let watch = Watch::begin(&progress);
-    let mut ended = Vec::new();
+    let log = open::runs(vault.id()).map(RunLog::new);
+    let runner = Runner { vault, lock, log };
+    let mut is_whole = true;
     if !folders.is_empty() {
         let paths: Vec<PathBuf> = folders.iter().map(PathBuf::from).collect();
-        let index = Arc::new(Index::load(&vault).map_err(failed)?);
-        let session = Session::new((&vault, &index), &lock, &progress);
-        let begin = Instant::now();
-        let saved = save_directories(&session, &paths, &options).map_err(failed)?;
-        ended.push((Some(saved), begin.elapsed()));
+        let names = folders.iter().map(ToString::to_string).collect();
+        let done = runner.run(names, &mut |session| {
+            save_directories(session, &paths, &options).map(Some).map_err(failed)
+        })?;
+        is_whole &= tell(&done, arguments.vault.json);
     }
-    for home in homes {
-        let home = Path::new(home.strip_prefix("repo:").unwrap_or(home));
-        let index = Arc::new(Index::load(&vault).map_err(failed)?);
-        let session = Session::new((&vault, &index), &lock, &progress);
-        let begin = Instant::now();
-        ended.push((save_home(&session, home, &options)?, begin.elapsed()));
-    }
-    drop(watch);
-    let is_whole = ended.iter().flat_map(|(saved, _)| saved).all(|saved| saved.faults.is_empty());
-    for (saved, elapsed) in &ended {
-        tell(saved.as_ref(), elapsed.as_millis(), arguments.vault.json);
+    for source in repositories {
+        let done = runner.run(vec![source.clone()], &mut |session| {
+            save_source(session, source, (arguments, &options))
+        })?;
+        is_whole &= tell(&done, arguments.vault.json);
     }
     Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::from(INCOMPLETE) })
 }
 
-fn options(arguments: &Save) -> Result<SaveOptions, Fault> {
+/// A vault that several sources are saved into, one after another.
+struct Runner {
+    vault: Arc<Vault>,
+    lock: Lock,
+    log: Option<RunLog>,
+}
+
+/// What came of one source.
+struct Done {
+    saved: Option<Saved>,
+    elapsed_ms: u128,
+}
+
+impl Runner {
+    /// Saves one source, and notes the run.
+    fn run(
+        &self,
+        names: Vec<String>,
+        save: &mut dyn FnMut(&Session<'_>) -> Result<Option<Saved>, Fault>,
+    ) -> Result<Done, Fault> {
+        let (start, begin) = (open::now(), Instant::now());
+        let progress = Arc::new(Progress::default());
+        let watch = Watch::begin(&progress);
+        let index = Index::load(&self.vault).map_err(failed);
+        let saved = index.and_then(|index| {
+            let index = Arc::new(index);
+            save(&Session::new((&self.vault, &index), &self.lock, &progress))
+        });
+        drop(watch);
+        let outcome =
+            saved.as_ref().map(Option::as_ref).map_err(|fault| fault.message().to_owned());
+        let run = Run::of((start, open::now()), names, outcome, &progress);
+        if let Some(Err(error)) = self.log.as_ref().map(|log| log.add(&run)) {
+            tracing::warn!(reason = %error, "a run is not in the log of runs");
+        }
+        Ok(Done { saved: saved?, elapsed_ms: begin.elapsed().as_millis() })
+    }
+}
+
+/// Lists what this user has saved into the vault from this machine.
+pub(super) fn runs(arguments: &VaultArguments) -> Outcome {
+    let vault = open::open(arguments)?.vault;
+    let log = open::runs(vault.id()).map(RunLog::new).ok_or_else(|| {
+        Fault::usage("neither XDG_STATE_HOME nor HOME says where the log of runs is")
+    })?;
+    let runs = log.read();
+    let runs = runs.map_err(|error| Fault::with_code(format!("the log of runs: {error}"), 1))?;
+    for run in runs {
+        if arguments.json {
+            say!("{}", serde_json::to_string(&run).unwrap_or_default());
+            continue;
+        }
+        let Run { start, end, kind, paths, .. } = &run;
+        let seconds = end.duration_since(*start).as_secs_f64();
+        let end = run.error.as_ref().map_or_else(String::new, |error| format!(": {error}"));
+        say!(
+            "{start:.0} {:<11} {seconds:.1} s {} looked at, {} stored, {}{end}",
+            kind.name(),
+            indicatif::HumanBytes(run.bytes),
+            indicatif::HumanBytes(run.stored_bytes),
+            paths.join(", ")
+        );
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Returns what a save is asked for.
+pub(super) fn options(arguments: &Save) -> Result<SaveOptions, Fault> {
     let mut options = SaveOptions::new(tympan_backup::Who::this_process(), open::now());
     options.excludes = Excludes::new(arguments.exclude.clone()).map_err(failed)?;
     options.excludes.caches = arguments.exclude_caches;
@@ -75,6 +129,9 @@ fn options(arguments: &Save) -> Result<SaveOptions, Fault> {
     }
     if arguments.force {
         options.parent = Parent::Nothing;
+    }
+    if !arguments.no_cache {
+        options.tables = open::cache();
     }
     Ok(options)
 }
@@ -89,45 +146,33 @@ const fn compression(level: CompressionLevel) -> Compression {
     }
 }
 
-/// Saves the repository of a home, beside the instance that may be writing it.
-fn save_home(
+/// Saves a repository, beside the instance that may be writing it.
+pub(super) fn save_source(
     session: &Session<'_>,
-    home: &Path,
-    options: &SaveOptions,
+    source: &str,
+    (arguments, options): (&Save, &SaveOptions),
 ) -> Result<Option<Saved>, Fault> {
-    require_home(home)?;
-    let refused = |what: &str| {
-        Fault::usage(format!(
-            "`{}` {what}; saving such a repository is not there yet",
-            home.display()
-        ))
+    let opened = source::open(source, arguments)?;
+    let view = if arguments.no_view { None } else { opened.view() };
+    let source = RepositorySource {
+        base: &*opened.base,
+        blobs: &*opened.blobs,
+        reference: MAIN,
+        path: &opened.path,
+        view: view.as_ref().map(|view| view as &dyn View),
     };
-    if home.join("store").join(crate::backend::MARK).exists() {
-        return Err(refused("has its repository in a database"));
-    }
-    if home.join("base.toml").exists() {
-        return Err(refused("is a clone, which lies over another repository"));
-    }
-    let failed_home = |error: &dyn std::error::Error| {
-        Fault::with_code(format!("cannot read the home `{}`: {}", home.display(), chain(error)), 1)
-    };
-    let full = home.canonicalize().map_err(|error| failed_home(&error))?;
-    let base = FollowedStore::open_dir(&home.join("store"), LocalOptions::default())
-        .map_err(|error| failed_home(&error))?;
-    let blobs = FolderBlobs::new(&home.join("blobs"));
-    let path = format!("/tympan{}", full.display());
-    let source = RepositorySource { base: &base, blobs: &blobs, reference: MAIN, path: &path };
     save_repository(session, source, options).map_err(failed)
 }
 
-fn tell(saved: Option<&Saved>, elapsed_ms: u128, json: bool) {
+/// Says what came of a source, and tells whether it is saved whole.
+fn tell(Done { saved, elapsed_ms }: &Done, json: bool) -> bool {
     let Some(saved) = saved else {
         if json {
             say!("{}", json!({ "message_type": "unchanged" }));
         } else {
             say!("nothing changed since the snapshot before; none was made");
         }
-        return;
+        return true;
     };
     let (written, snapshot) = (&saved.written, &saved.snapshot);
     for fault in &saved.faults {
@@ -159,4 +204,5 @@ fn tell(saved: Option<&Saved>, elapsed_ms: u128, json: bool) {
             indicatif::HumanBytes(written.stored_bytes)
         );
     }
+    saved.faults.is_empty()
 }

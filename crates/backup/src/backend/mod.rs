@@ -7,6 +7,7 @@
 //! * A file is never changed, only made and removed.
 
 mod append_only;
+mod dry;
 mod local;
 mod paced;
 mod s3;
@@ -17,6 +18,7 @@ use std::io;
 use std::time::SystemTime;
 
 pub use append_only::AppendOnly;
+pub(crate) use dry::DryBackend;
 pub use local::LocalBackend;
 pub use paced::{PacedBackend, Rate};
 pub use s3::{S3Address, S3Backend};

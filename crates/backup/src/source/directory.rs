@@ -4,13 +4,15 @@
 //!
 //! Invariants
 //! * A file whose length, times and number are those of the snapshot before is not opened.
-//! * A folder in which nothing differs keeps its id without being written again.
+//! * A folder in which nothing differs keeps its id without being written again; if the table of the source knows it,
+//!   without being read from the vault.
+//! * What becomes of a source is the same with and without a table, and whatever the snapshot before was.
 //! * What cannot be read is told as a fault; the rest is saved.
 //!
 //! Not here: following symbolic links, which are saved as links; sockets, which only their process can make anew.
 
-use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -22,13 +24,15 @@ use rayon::prelude::*;
 use rustix::fs::OFlags;
 
 use super::exclude::CACHE_MARK;
+use super::facts::{attributes, mode_of, time};
 use super::names::Names;
+use super::table::{Entry, FolderTable, NewTable, TableFile, facts_of};
 use crate::cut::MAX_PIECE;
 use crate::error::{Error, Result};
 use crate::id::Id;
 use crate::save::{Faults, SaveOptions, Saved, Session};
 use crate::vault::index::BlobKind;
-use crate::vault::node::{Attribute, Node, NodeKind, Time, Tree, go_mode};
+use crate::vault::node::{Node, NodeKind, Tree};
 use crate::vault::snapshot::INCOMPLETE;
 use crate::vault::write::Writer;
 
@@ -53,21 +57,34 @@ pub fn save_directories(
     // Also one that lacks something: each file is looked at anyway, and what is missing is read.
     let parent = session.parent(options, &names, |_| true)?;
     let writer = Writer::new(session.vault, session.index, session.lock);
+    let system = Names::of_system();
+    let file = TableFile::of(session.vault, options, &names, &system);
+    let table = match (&file, &parent) {
+        (Some(file), Some(parent)) => file.read(&parent.tree, session.index),
+        _ => FolderTable::default(),
+    };
     let saver = Saver {
         session,
         writer: &writer,
         options,
-        names: Names::of_system(),
+        names: system,
         faults: Faults::default(),
+        table,
+        new_table: NewTable::default(),
     };
-    let old = parent.as_ref().and_then(|parent| session.old_tree(Some(&parent.tree)));
-    let tree = saver.save_wanted(Path::new("/"), &wanted, old.as_ref())?;
-    let faults = saver.faults.into_sorted();
+    let old = parent.as_ref().map(|parent| parent.tree);
+    let tree = saver.save_wanted(Path::new("/"), &wanted, old)?;
+    let Saver { faults, new_table, .. } = saver;
+    let faults = faults.into_sorted();
     let mut options = options.clone();
     if !faults.is_empty() {
         options.tags.push(INCOMPLETE.to_owned());
     }
-    let (snapshot, written) = session.finish(writer, tree, (&options, names, parent))?;
+    let (snapshot, written, listed) = session.finish(writer, tree, (&options, names, parent))?;
+    if let Some(file) = file.filter(|_| !session.vault.is_dry()) {
+        let files: Vec<Id> = session.index.files().iter().chain(&listed).copied().collect();
+        file.write(new_table, (&tree, &files), &faults);
+    }
     Ok(Saved { snapshot, written, faults })
 }
 
@@ -102,59 +119,92 @@ impl Wanted {
     }
 }
 
-struct Saver<'a> {
-    session: &'a Session<'a>,
-    writer: &'a Writer,
-    options: &'a SaveOptions,
-    names: Names,
-    faults: Faults,
+pub(super) struct Saver<'a> {
+    pub(super) session: &'a Session<'a>,
+    pub(super) writer: &'a Writer,
+    pub(super) options: &'a SaveOptions,
+    pub(super) names: Names,
+    pub(super) faults: Faults,
+    /// What is known of the snapshot before.
+    pub(super) table: FolderTable,
+    pub(super) new_table: NewTable,
 }
 
-/// What of the parent is at the place that is saved.
-#[derive(Clone, Copy)]
-struct Before<'a> {
-    node: Option<&'a Node>,
-    /// The file system that the source is on.
-    device: u64,
+/// What is in a folder now.
+struct Listing {
+    /// By ascending name, without what stays out.
+    entries: Vec<Entry>,
+    /// Whether the system told of all of them.
+    is_whole: bool,
 }
 
 impl Saver<'_> {
     /// Saves the folders above what is asked for, with only that in them.
-    fn save_wanted(&self, path: &Path, wanted: &Wanted, old: Option<&Tree>) -> Result<Id> {
+    fn save_wanted(&self, path: &Path, wanted: &Wanted, old: Option<Id>) -> Result<Id> {
         if wanted.is_whole {
             let device = fs::symlink_metadata(path).map_or(0, |facts| facts.dev());
-            return self.save_entries(path, (old.cloned(), None), device);
+            return self.save_entries(path, old, device);
         }
+        let old = self.session.old_tree(old.as_ref());
         let mut nodes = Vec::new();
         for (name, below) in &wanted.below {
             let path = path.join(name);
-            let old = old.and_then(|tree| tree.find(name.as_bytes()));
+            let old = old.as_ref().and_then(|tree| tree.find(name.as_bytes()));
             let failed = |source| Error::Source { path: path.clone(), source };
             let facts = fs::symlink_metadata(&path).map_err(failed)?;
-            if below.is_whole {
-                let before = Before { node: old, device: facts.dev() };
-                let node = self.save_path(&path, &facts, before)?;
-                nodes.extend(node);
+            if below.is_whole && !facts.is_dir() {
+                nodes.extend(self.save_path(&path, &facts, old)?);
                 continue;
             }
             // A link on the way is a folder in the snapshot: what was asked for is below it.
-            let facts = fs::metadata(&path).map_err(failed)?;
+            let facts = if below.is_whole { facts } else { fs::metadata(&path).map_err(failed)? };
             let mut node = self.describe(&path, &facts, NodeKind::Dir);
-            let old = self.session.old_tree(old.and_then(|old| old.subtree.as_ref()));
-            node.subtree = Some(self.save_wanted(&path, below, old.as_ref())?);
+            node.subtree = Some(self.save_wanted(&path, below, old.and_then(|old| old.subtree))?);
+            if below.is_whole {
+                self.session.progress.add(1, 0);
+            }
             nodes.push(node);
         }
         self.writer.add(BlobKind::Tree, &Tree::of(nodes).to_bytes()).map(|(id, _)| id)
     }
 
-    /// Saves what is at a path; nothing if it cannot be, which is a fault.
-    fn save_path(&self, path: &Path, facts: &Metadata, before: Before<'_>) -> Result<Option<Node>> {
+    /// Lists the files at and below a path, as a save would find them.
+    pub(super) fn list_files(&self, path: &Path) -> Result<Vec<(PathBuf, Metadata)>> {
+        let path = absolute(path)?;
+        let failed = |source| Error::Source { path: path.clone(), source };
+        let facts = fs::symlink_metadata(&path).map_err(failed)?;
+        if !facts.is_dir() {
+            return Ok(if facts.is_file() { vec![(path, facts)] } else { Vec::new() });
+        }
+        self.list_below(&path, facts.dev())
+    }
+
+    fn list_below(&self, path: &Path, device: u64) -> Result<Vec<(PathBuf, Metadata)>> {
+        self.session.progress.go_on()?;
+        let entries = self.list(path).entries;
+        let below = entries.par_iter().map(|(name, facts)| {
+            let path = path.join(name);
+            let stays_out = self.options.excludes.other_file_systems && facts.dev() != device;
+            match (facts.is_dir(), facts.is_file()) {
+                (true, _) if !stays_out => self.list_below(&path, device),
+                (_, true) => Ok(vec![(path, facts.clone())]),
+                _ => Ok(Vec::new()),
+            }
+        });
+        Ok(below.collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
+    }
+
+    /// Saves what is at a path and is no folder; nothing if it cannot be, which is a fault.
+    pub(super) fn save_path(
+        &self,
+        path: &Path,
+        facts: &Metadata,
+        old: Option<&Node>,
+    ) -> Result<Option<Node>> {
         self.session.progress.go_on()?;
         let kind = facts.file_type();
-        let node = if kind.is_dir() {
-            self.save_folder(path, facts, before)?
-        } else if kind.is_file() {
-            match self.save_file(path, facts, before.node)? {
+        let node = if kind.is_file() {
+            match self.save_file(path, facts, old)? {
                 Some(node) => node,
                 None => return Ok(None),
             }
@@ -186,73 +236,119 @@ impl Saver<'_> {
         Ok(Some(node))
     }
 
-    fn save_folder(&self, path: &Path, facts: &Metadata, before: Before<'_>) -> Result<Node> {
-        let mut node = self.describe(path, facts, NodeKind::Dir);
-        let other = self.options.excludes.other_file_systems && facts.dev() != before.device;
-        if other {
-            let (id, _) = self.writer.add(BlobKind::Tree, &Tree::default().to_bytes())?;
-            node.subtree = Some(id);
-            return Ok(node);
-        }
-        let old_id = before.node.and_then(|old| old.subtree);
-        let old = self.session.old_tree(old_id.as_ref());
-        node.subtree = Some(self.save_entries(path, (old, old_id), before.device)?);
-        Ok(node)
-    }
-
-    /// Saves what is in a folder.
-    fn save_entries(
-        &self,
-        path: &Path,
-        (old, old_id): (Option<Tree>, Option<Id>),
-        device: u64,
-    ) -> Result<Id> {
-        let mut entries = match list(path) {
-            Ok(entries) => entries,
-            Err(error) => {
-                self.faults.add(path, &error);
-                Vec::new()
-            }
+    /// Saves what is in a folder; `old` is its tree in the snapshot before.
+    fn save_entries(&self, path: &Path, old: Option<Id>, device: u64) -> Result<Id> {
+        self.session.progress.go_on()?;
+        let Listing { entries, is_whole } = self.list(path);
+        let facts = facts_of(&entries);
+        let known = self.table.find(path, &facts);
+        let known = known.filter(|id| is_whole && self.writer.contains(BlobKind::Tree, id));
+        // What the table knows needs no reading, unless something deeper differs.
+        let mut old_tree = if known.is_some() { None } else { self.session.old_tree(old.as_ref()) };
+        let old_below = |name: &OsStr| match &old_tree {
+            Some(tree) => tree.find(name.as_bytes()).and_then(|node| node.subtree),
+            None => self.table.tree(&path.join(name)),
         };
-        if self.options.excludes.caches && is_cache(path) {
-            entries.retain(|name| name == "CACHEDIR.TAG");
-        }
-        let save = |name: &OsString| {
-            let path = path.join(name);
-            if self.options.excludes.contains(&path) {
-                return Ok(None);
+        let folders: Vec<&Entry> = entries.iter().filter(|(_, facts)| facts.is_dir()).collect();
+        let below = folders.par_iter().map(|entry| {
+            let (name, facts) = *entry;
+            let old = old_below(name);
+            let new = self.save_folder(&path.join(name), facts, (old, device))?;
+            Ok((name.as_os_str(), new, old == Some(new)))
+        });
+        let below = below.collect::<Result<Vec<_>>>()?;
+        if let Some(id) = known {
+            if below.iter().all(|(_, _, is_same)| *is_same) {
+                self.new_table.add(path, facts, id);
+                let files = entries.iter().filter(|(_, facts)| facts.is_file());
+                let bytes = files.map(|(_, facts)| facts.len()).sum();
+                self.session.progress.add(entries.len() as u64, bytes);
+                return Ok(id);
             }
-            let facts = match fs::symlink_metadata(&path) {
-                Ok(facts) => facts,
-                // It was removed since the folder was listed: then it is not part of the state that is saved.
-                Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-                Err(error) => {
-                    self.faults.add(path, &error);
-                    return Ok(None);
-                }
-            };
-            let node = old.as_ref().and_then(|tree| tree.find(name.as_bytes()));
-            self.save_path(&path, &facts, Before { node, device })
+            old_tree = self.session.old_tree(Some(&id));
+        }
+        let below: HashMap<&OsStr, Id> =
+            below.into_iter().map(|(name, id, _)| (name, id)).collect();
+        let save = |(name, facts): &Entry| {
+            let path = path.join(name);
+            if let Some(subtree) = below.get(name.as_os_str()) {
+                let mut node = self.describe(&path, facts, NodeKind::Dir);
+                node.subtree = Some(*subtree);
+                self.session.progress.add(1, 0);
+                return Ok(Some(node));
+            }
+            let old = old_tree.as_ref().and_then(|tree| tree.find(name.as_bytes()));
+            self.save_path(&path, facts, old)
         };
         let nodes = entries.par_iter().map(save).collect::<Result<Vec<Option<Node>>>>()?;
         let tree = Tree { nodes: nodes.into_iter().flatten().collect() };
-        match old_id
-            .filter(|id| old.as_ref() == Some(&tree) && self.writer.contains(BlobKind::Tree, id))
-        {
-            Some(id) => Ok(id),
-            None => self.writer.add(BlobKind::Tree, &tree.to_bytes()).map(|(id, _)| id),
+        let same = known.or(old).filter(|id| {
+            old_tree.as_ref() == Some(&tree) && self.writer.contains(BlobKind::Tree, id)
+        });
+        let id = match same {
+            Some(id) => id,
+            None => self.writer.add(BlobKind::Tree, &tree.to_bytes())?.0,
+        };
+        if is_whole {
+            self.new_table.add(path, facts, id);
         }
+        Ok(id)
+    }
+
+    /// Saves what is in a folder of a folder, unless another file system is there that stays out.
+    fn save_folder(
+        &self,
+        path: &Path,
+        facts: &Metadata,
+        (old, device): (Option<Id>, u64),
+    ) -> Result<Id> {
+        if self.options.excludes.other_file_systems && facts.dev() != device {
+            return Ok(self.writer.add(BlobKind::Tree, &Tree::default().to_bytes())?.0);
+        }
+        self.save_entries(path, old, device)
+    }
+
+    /// Lists a folder, without what stays out.
+    fn list(&self, path: &Path) -> Listing {
+        let (names, mut is_whole) = match list(path) {
+            Ok(names) => (names, true),
+            Err(error) => {
+                self.faults.add(path, &error);
+                (Vec::new(), false)
+            }
+        };
+        let is_cache = self.options.excludes.caches && is_cache(path);
+        let mut entries = Vec::with_capacity(names.len());
+        for name in names {
+            let path = path.join(&name);
+            if is_cache && name != "CACHEDIR.TAG" || self.options.excludes.contains(&path) {
+                continue;
+            }
+            match fs::symlink_metadata(&path) {
+                Ok(facts) => entries.push((name, facts)),
+                // It was removed since the folder was listed: then it is not part of the state that is saved.
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(error) => {
+                    self.faults.add(path, &error);
+                    is_whole = false;
+                }
+            }
+        }
+        Listing { entries, is_whole }
     }
 
     fn save_file(&self, path: &Path, facts: &Metadata, old: Option<&Node>) -> Result<Option<Node>> {
-        let mut node = self.describe(path, facts, NodeKind::File);
-        if let Some(content) =
-            old.filter(|old| is_unchanged(old, &node)).and_then(|old| old.content.clone())
+        let mut node = self.facts(path, facts, NodeKind::File);
+        if let Some(old) = old.filter(|old| is_unchanged(old, &node))
+            && let Some(content) = &old.content
             && content.iter().all(|id| self.writer.contains(BlobKind::Data, id))
         {
-            node.content = Some(content);
+            node.content = Some(content.clone());
+            // Changing an attribute changes `ctime`.
+            node.extended_attributes.clone_from(&old.extended_attributes);
             return Ok(Some(node));
         }
+        self.add_attributes(path, &mut node);
         self.session.progress.read_items.fetch_add(1, Ordering::Relaxed);
         let read = open(path).map_err(|source| Error::Source { path: path.to_owned(), source });
         match read.and_then(|mut file| self.save_content(path, &mut file, node.size)) {
@@ -292,6 +388,20 @@ impl Saver<'_> {
 
     /// Returns a node with all that the system knows about a path.
     fn describe(&self, path: &Path, facts: &Metadata, kind: NodeKind) -> Node {
+        let mut node = self.facts(path, facts, kind);
+        self.add_attributes(path, &mut node);
+        node
+    }
+
+    fn add_attributes(&self, path: &Path, node: &mut Node) {
+        match attributes(path) {
+            Ok(attributes) => node.extended_attributes = attributes,
+            Err(error) => self.faults.add(path, &format!("its extended attributes: {error}")),
+        }
+    }
+
+    /// Returns a node with what the system says in one call.
+    fn facts(&self, path: &Path, facts: &Metadata, kind: NodeKind) -> Node {
         let name = path.file_name().map(|name| name.as_bytes().to_vec()).unwrap_or_default();
         let mut node = Node::new(name, kind, mode_of(facts.mode(), kind));
         node.mtime = time(facts.mtime(), facts.mtime_nsec());
@@ -313,10 +423,6 @@ impl Saver<'_> {
         }
         if matches!(kind, NodeKind::Dev | NodeKind::Chardev) {
             node.device = facts.rdev();
-        }
-        match attributes(path) {
-            Ok(attributes) => node.extended_attributes = attributes,
-            Err(error) => self.faults.add(path, &format!("its extended attributes: {error}")),
         }
         node
     }
@@ -348,77 +454,4 @@ fn open(path: &Path) -> io::Result<File> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let flags = i32::try_from(flags.bits()).unwrap_or(0);
     OpenOptions::new().read(true).custom_flags(flags).open(path)
-}
-
-fn time(seconds: i64, nanos: i64) -> Time {
-    Time { seconds, nanos: u32::try_from(nanos).unwrap_or(0) }
-}
-
-/// Turns the mode of this system into that of a vault.
-fn mode_of(mode: u32, kind: NodeKind) -> u32 {
-    let kind = match kind {
-        NodeKind::File | NodeKind::Irregular => 0,
-        NodeKind::Dir => go_mode::DIR,
-        NodeKind::Symlink => go_mode::SYMLINK,
-        NodeKind::Dev => go_mode::DEVICE,
-        NodeKind::Chardev => go_mode::DEVICE | go_mode::CHARACTER,
-        NodeKind::Fifo => go_mode::FIFO,
-        NodeKind::Socket => go_mode::SOCKET,
-    };
-    let special = [(0o4000, go_mode::SETUID), (0o2000, go_mode::SETGID), (0o1000, go_mode::STICKY)];
-    let set = special.iter().filter(|(bit, _)| mode & bit != 0);
-    set.fold(mode & 0o777 | kind, |all, (_, bit)| all | bit)
-}
-
-/// Reads all extended attributes; none where the file system has none.
-fn attributes(path: &Path) -> io::Result<Vec<Attribute>> {
-    let mut names = Vec::new();
-    match read_growing(
-        &mut names,
-        || rustix::fs::llistxattr_query(path),
-        |buffer| rustix::fs::llistxattr(path, buffer),
-    ) {
-        Err(error) if error.kind() == ErrorKind::Unsupported => return Ok(Vec::new()),
-        read => read?,
-    }
-    let mut found = Vec::new();
-    for name in names.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
-        let mut value = Vec::new();
-        match read_growing(
-            &mut value,
-            || rustix::fs::lgetxattr_query(path, name),
-            |buffer| rustix::fs::lgetxattr(path, name, buffer),
-        ) {
-            // It was removed since they were listed, or may not be read by this user.
-            Err(error) if matches!(error.raw_os_error(), Some(61 | 1 | 13)) => continue,
-            read => read?,
-        }
-        found.push(Attribute { name: String::from_utf8_lossy(name).into_owned(), value });
-    }
-    found.sort_by(|left, right| left.name.cmp(&right.name));
-    Ok(found)
-}
-
-/// Asks for a length, and fills a buffer of it, again until nothing grew in between.
-fn read_growing(
-    buffer: &mut Vec<u8>,
-    query: impl Fn() -> rustix::io::Result<usize>,
-    read: impl Fn(&mut [u8]) -> rustix::io::Result<usize>,
-) -> io::Result<()> {
-    loop {
-        let length = query()?;
-        if length == 0 {
-            buffer.clear();
-            return Ok(());
-        }
-        buffer.resize(length, 0);
-        match read(buffer) {
-            Ok(length) => {
-                buffer.truncate(length);
-                return Ok(());
-            }
-            Err(rustix::io::Errno::RANGE) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
 }

@@ -1,6 +1,11 @@
 //! What is backed up: folders, and content repositories.
 
 pub(crate) mod directory;
+pub(crate) mod estimate;
 pub(crate) mod exclude;
+mod facts;
+pub(crate) mod live;
 pub(crate) mod names;
 pub(crate) mod repository;
+mod table;
+pub(crate) mod view;

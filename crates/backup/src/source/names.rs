@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use crate::id::Id;
+
 /// Names by number.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Names {
@@ -13,6 +15,17 @@ impl Names {
     /// Reads the names that the system's own files list; others stay numbers.
     pub(crate) fn of_system() -> Self {
         Self { users: read("/etc/passwd"), groups: read("/etc/group") }
+    }
+
+    /// Returns a digest of all names.
+    pub(super) fn digest(&self) -> [u8; 32] {
+        let of = |names: &HashMap<u32, String>| {
+            let mut lines: Vec<String> =
+                names.iter().map(|(number, name)| format!("{number} {name}\n")).collect();
+            lines.sort();
+            lines.concat()
+        };
+        *Id::of(format!("{}\0{}", of(&self.users), of(&self.groups)).as_bytes()).as_bytes()
     }
 
     pub(crate) fn user(&self, number: u32) -> Option<&str> {

@@ -11,7 +11,8 @@
 //!
 //! Layout: `tympan.json` names the root. `state` is the root's folder. A folder holds `chunks` (frames of the chunk
 //! itself, of the chunks below it that refer to no others, and of their small blobs), large blobs by their hash, and
-//! what else is below. A part without large blobs and without parts of its own is one file of frames.
+//! what else is below. A part without large blobs and without parts of its own is one file of frames. Beside it,
+//! `content` is what people read (`view`).
 //!
 //! Not here: what chunks mean.
 
@@ -29,6 +30,7 @@ use tracing::warn;
 use tympan_blobs::{BlobStore, ReadBlobs, SMALL_BYTES};
 use tympan_store::{Base, Batch, BlobId, Chunk, ChunkId, ChunkStore, Lease, RefUpdate, take_lease};
 
+use super::view::{CONTENT, Cuts, View, save_view};
 use crate::cut::MAX_PIECE;
 use crate::error::{Error, Result};
 use crate::id::Id;
@@ -45,7 +47,8 @@ const FACTS: &str = "tympan.json";
 const STATE: &str = "state";
 const CHUNKS: &str = "chunks";
 const README: &str = "README.txt";
-const README_TEXT: &str = "This is one state of a Tympan repository, as `tympan backup save repo:HOME` saved it.\n\
+const README_TEXT: &str = "This is one state of a Tympan repository, as `tympan backup save` saved it.\n\
+    `content`, if it is there, is for people: each document as a folder with its text and its files.\n\
     Make a home of it with `tympan backup restore --unpacked THIS-FOLDER --home NEW-HOME`.\n";
 /// A save may take so long; the repository collects no garbage of its root meanwhile.
 const LEASE: Duration = Duration::from_hours(24);
@@ -78,6 +81,8 @@ pub struct RepositorySource<'a> {
     pub reference: &'a str,
     /// The path that its snapshots have, such as `/tympan/srv/author`.
     pub path: &'a str,
+    /// What people can read of it, beside what an import reads.
+    pub view: Option<&'a dyn View>,
 }
 
 impl std::fmt::Debug for RepositorySource<'_> {
@@ -119,7 +124,8 @@ fn save_root(
         return Ok(None);
     }
     let writer = Writer::new(session.vault, session.index, session.lock);
-    let saver = Saver { session, source, options, writer: &writer, faults: Faults::default() };
+    let (faults, cuts) = (Faults::default(), Cuts::default());
+    let saver = Saver { session, source, options, writer: &writer, faults, cuts };
     let old = match (&parent, &options.parent) {
         (Some(parent), Parent::Latest) => saver.old_state(parent),
         _ => Candidates::default(),
@@ -131,14 +137,20 @@ fn save_root(
     let facts = serde_json::to_vec_pretty(&facts).unwrap_or_default();
     let facts = saver.save_bytes(FACTS, &facts)?;
     let readme = saver.save_bytes(README, README_TEXT.as_bytes())?;
-    let (tree, _) = writer.add(BlobKind::Tree, &Tree::of([state, facts, readme]).to_bytes())?;
+    let mut nodes = vec![state, facts, readme];
+    if let Some(view) = source.view {
+        let before = parent.as_ref().and_then(|parent| saver.old_view(parent));
+        let documents = view.open(&lease.root)?;
+        nodes.push(save_view(&saver, &*documents, before)?);
+    }
+    let (tree, _) = writer.add(BlobKind::Tree, &Tree::of(nodes).to_bytes())?;
     let faults = saver.faults.into_sorted();
     let mut options = options.clone();
     options.tags.extend(["tympan".to_owned(), format!("root:{root}")]);
     if !faults.is_empty() {
         options.tags.push(INCOMPLETE.to_owned());
     }
-    let (snapshot, written) = session.finish(writer, tree, (&options, paths, parent))?;
+    let (snapshot, written, _) = session.finish(writer, tree, (&options, paths, parent))?;
     Ok(Some(Saved { snapshot, written, faults }))
 }
 
@@ -153,12 +165,13 @@ enum Shape {
     Either,
 }
 
-struct Saver<'a> {
-    session: &'a Session<'a>,
-    source: RepositorySource<'a>,
-    options: &'a SaveOptions,
-    writer: &'a Writer,
-    faults: Faults,
+pub(super) struct Saver<'a> {
+    pub(super) session: &'a Session<'a>,
+    pub(super) source: RepositorySource<'a>,
+    pub(super) options: &'a SaveOptions,
+    pub(super) writer: &'a Writer,
+    pub(super) faults: Faults,
+    pub(super) cuts: Cuts,
 }
 
 impl Saver<'_> {
@@ -166,6 +179,13 @@ impl Saver<'_> {
         let root = self.session.old_tree(Some(&parent.tree));
         let state = root.and_then(|root| root.find(STATE.as_bytes()).and_then(|node| node.subtree));
         self.candidates(state.iter())
+    }
+
+    /// Finds the root of the snapshot before, and its folder for people.
+    fn old_view(&self, parent: &Snapshot) -> Option<(ChunkId, Id)> {
+        let root = parent.repository_root()?.parse().ok()?;
+        let tree = self.session.old_tree(Some(&parent.tree))?;
+        Some((root, tree.find(CONTENT.as_bytes())?.subtree?))
     }
 
     /// Reads what is in some folders of the snapshot before.
@@ -260,7 +280,7 @@ impl Saver<'_> {
         Ok(())
     }
 
-    fn missing(&self, id: &BlobId) {
+    pub(super) fn missing(&self, id: &BlobId) {
         self.faults.add(format!("blob {id}"), &"the repository refers to it and does not hold it");
     }
 
@@ -285,11 +305,14 @@ impl Saver<'_> {
             return Ok(None);
         }
         self.session.progress.add(1, id.length());
+        if id.length() > MAX_PIECE as u64 {
+            self.cuts.lock().insert(*id, content.clone());
+        }
         Ok(Some(self.node(&name, id.digest(), (content, id.length()))))
     }
 
     /// Saves a stream in pieces: one up to the greatest length of a piece, else cut by content.
-    fn save_stream(
+    pub(super) fn save_stream(
         &self,
         mut source: Box<dyn Read + Send>,
         length: u64,
@@ -337,7 +360,7 @@ impl Saver<'_> {
         node
     }
 
-    fn folder(&self, name: Vec<u8>) -> Node {
+    pub(super) fn folder(&self, name: Vec<u8>) -> Node {
         let mut node = Node::new(name, NodeKind::Dir, go_mode::DIR | 0o700);
         (node.uid, node.gid) = (self.options.who.uid, self.options.who.gid);
         node

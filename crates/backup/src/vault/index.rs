@@ -3,6 +3,7 @@
 //! In memory a table of about 60 bytes per piece; in the vault one JSON file for some packs each.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -127,7 +128,9 @@ impl Index {
     pub(crate) fn load_with_marks(vault: &Vault) -> Result<(Self, Vec<MarkedPack>)> {
         let mut index = Self::default();
         let mut marked: HashMap<Id, MarkedPack> = HashMap::new();
-        let files: Vec<Id> = vault.list(FileKind::Index)?.into_iter().map(|(id, _)| id).collect();
+        let mut files: Vec<Id> =
+            vault.list(FileKind::Index)?.into_iter().map(|(id, _)| id).collect();
+        files.sort_unstable();
         // Some files at a time, so that their JSON is not in memory all at once.
         for some in files.chunks(16) {
             let read = |id: &Id| vault.read_json::<StoredIndex>(FileKind::Index, id);
@@ -142,6 +145,33 @@ impl Index {
         index.files = files;
         marked.retain(|id, _| !index.known_packs.contains(id));
         Ok((index, marked.into_values().collect()))
+    }
+
+    /// Brings an index that was kept to what the vault has now: new files are read, and all anew if one is gone.
+    ///
+    /// # Errors
+    /// As [`Index::load`].
+    pub fn catch_up(kept: &mut Arc<Self>, vault: &Vault) -> Result<()> {
+        let mut files: Vec<Id> =
+            vault.list(FileKind::Index)?.into_iter().map(|(id, _)| id).collect();
+        files.sort_unstable();
+        if kept.files == files {
+            return Ok(());
+        }
+        if kept.files.iter().any(|file| files.binary_search(file).is_err()) {
+            *kept = Arc::new(Self::load(vault)?);
+            return Ok(());
+        }
+        let added = files.iter().filter(|file| kept.files.binary_search(file).is_err());
+        let read = |id: &Id| vault.read_json::<StoredIndex>(FileKind::Index, id);
+        let added = added.map(read).collect::<Result<Vec<_>>>()?;
+        let Some(index) = Arc::get_mut(kept) else {
+            *kept = Arc::new(Self::load(vault)?);
+            return Ok(());
+        };
+        added.iter().flat_map(|stored| &stored.packs).for_each(|pack| index.add(pack));
+        index.files = files;
+        Ok(())
     }
 
     /// Adds what a pack holds.
@@ -197,7 +227,7 @@ impl Index {
         self.packs.get(place.pack as usize).copied().unwrap_or_default()
     }
 
-    /// Returns the files that the index was loaded from.
+    /// Returns the files that the index was loaded from, ascending.
     pub(crate) fn files(&self) -> &[Id] {
         &self.files
     }

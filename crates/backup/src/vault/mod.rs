@@ -15,12 +15,14 @@ pub(crate) mod node;
 pub(crate) mod snapshot;
 pub(crate) mod write;
 
+use std::collections::HashMap;
 use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use rayon::prelude::*;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -29,7 +31,8 @@ pub use key::{KeyCost, KeyFacts};
 
 use self::cache::Cache;
 use self::index::{BlobKind, Index, Place};
-use crate::backend::{Backend, FileKind};
+use self::snapshot::Snapshot;
+use crate::backend::{Backend, DryBackend, FileKind};
 use crate::compress::{Compression, compress, decompress, decompress_unknown};
 use crate::cut::{self, Cutter};
 use crate::error::{Error, Result};
@@ -110,6 +113,9 @@ pub struct Vault {
     tuning: Tuning,
     /// What is kept here of a vault that is elsewhere.
     cache: Option<Cache>,
+    /// Snapshots that were read: their files never change.
+    known_snapshots: Mutex<HashMap<Id, Snapshot>>,
+    is_dry: bool,
 }
 
 impl Vault {
@@ -174,7 +180,40 @@ impl Vault {
             Error::damaged(FileKind::Config, &Id::default(), &"its polynomial is none")
         })?;
         let (compression, tuning) = (Compression::default(), Tuning::default());
-        Ok(Self { backend, key, opened_with, config, cutter, compression, tuning, cache: None })
+        let known_snapshots = Mutex::default();
+        Ok(Self {
+            backend,
+            key,
+            opened_with,
+            config,
+            cutter,
+            compression,
+            tuning,
+            cache: None,
+            known_snapshots,
+            is_dry: false,
+        })
+    }
+
+    /// Returns the same vault, which from now on drops what is written: a save counts what it would take.
+    #[must_use]
+    pub fn dry(&self) -> Self {
+        Self {
+            backend: Arc::new(DryBackend(self.backend.clone())),
+            key: self.key.clone(),
+            opened_with: self.opened_with,
+            config: self.config.clone(),
+            cutter: self.cutter.clone(),
+            compression: self.compression,
+            tuning: self.tuning,
+            cache: None,
+            known_snapshots: Mutex::default(),
+            is_dry: true,
+        }
+    }
+
+    pub(crate) const fn is_dry(&self) -> bool {
+        self.is_dry
     }
 
     /// Chooses how hard what is written from now on is compressed.
@@ -462,6 +501,10 @@ impl Vault {
 impl Vault {
     pub(crate) fn open_sealed(&self, sealed: Vec<u8>) -> Option<Vec<u8>> {
         self.key.open(sealed)
+    }
+
+    pub(crate) fn seal_bytes(&self, plain: &[u8]) -> Result<Vec<u8>> {
+        self.key.seal(plain)
     }
 
     /// Opens a blob as an index lists it.

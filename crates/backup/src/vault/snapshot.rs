@@ -99,12 +99,26 @@ impl Vault {
     /// # Errors
     /// If the place cannot be read.
     pub fn readable_snapshots(&self) -> Result<(Vec<Snapshot>, Vec<Error>)> {
+        self.known_snapshots.lock().clear();
+        self.read_new_snapshots()
+    }
+
+    /// As [`Vault::readable_snapshots`], without reading again what was read before.
+    fn read_new_snapshots(&self) -> Result<(Vec<Snapshot>, Vec<Error>)> {
         let (mut snapshots, mut faults) = (Vec::new(), Vec::new());
-        let ids: Vec<Id> = self.list(FileKind::Snapshot)?.into_iter().map(|(id, _)| id).collect();
+        let all: Vec<Id> = self.list(FileKind::Snapshot)?.into_iter().map(|(id, _)| id).collect();
+        let is_new = |id: &&Id| !self.known_snapshots.lock().contains_key(*id);
+        let new: Vec<Id> = all.iter().filter(is_new).copied().collect();
         let read = |id: &Id| self.read_json::<Snapshot>(FileKind::Snapshot, id);
-        for (id, snapshot) in ids.iter().zip(self.read_many(&ids, read)) {
+        let known = self.known_snapshots.lock().clone();
+        snapshots.extend(all.iter().filter_map(|id| known.get(id).cloned()));
+        for (id, snapshot) in new.iter().zip(self.read_many(&new, read)) {
             match snapshot {
-                Ok(snapshot) => snapshots.push(Snapshot { id: *id, ..snapshot }),
+                Ok(snapshot) => {
+                    let snapshot = Snapshot { id: *id, ..snapshot };
+                    self.known_snapshots.lock().insert(*id, snapshot.clone());
+                    snapshots.push(snapshot);
+                }
                 // Somebody has forgotten it meanwhile.
                 Err(Error::Backend { source, .. }) if source.kind() == ErrorKind::NotFound => {}
                 Err(error @ Error::Damaged { .. }) => faults.push(error),
@@ -117,7 +131,7 @@ impl Vault {
 
     /// Returns the snapshots that can be read, oldest first; the others are told in the log.
     pub(crate) fn usable_snapshots(&self) -> Result<Vec<Snapshot>> {
-        let (snapshots, faults) = self.readable_snapshots()?;
+        let (snapshots, faults) = self.read_new_snapshots()?;
         for error in &faults {
             warn!(%error, "a snapshot is passed over");
         }

@@ -18,6 +18,8 @@ mod repository;
 mod restic;
 mod sftp;
 mod support;
+mod table;
 mod vault;
+mod view;
 
 tympan_testkit::every_test_file_is_listed!();

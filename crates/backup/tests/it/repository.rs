@@ -84,8 +84,13 @@ fn save(bench: &Bench, home: &Home) -> (Option<Saved>, u64) {
     let index = Arc::new(Index::load(&bench.vault).unwrap());
     let progress = Progress::default();
     let session = Session::new((&bench.vault, &index), &lock, &progress);
-    let source =
-        RepositorySource { base: &base, blobs: &blobs, reference: "main", path: "/tympan/home" };
+    let source = RepositorySource {
+        base: &base,
+        blobs: &blobs,
+        reference: "main",
+        path: "/tympan/home",
+        view: None,
+    };
     let saved = save_repository(&session, source, &SaveOptions::new(who, now())).unwrap();
     (saved, progress.items.into_inner())
 }

@@ -1,0 +1,108 @@
+//! What a first save of folders would take, from a part of them.
+//!
+//! Files are drawn by the hash of their path, so that small and large ones are there as often as in the whole, and go
+//! through the same cutting, compressing and sealing as in a save. What that took is scaled by how many were drawn.
+//!
+//! Not here: what the vault's disk takes to write; a save's packs are written beside the work on the next ones.
+
+use std::fs::Metadata;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rayon::prelude::*;
+
+use super::directory::Saver;
+use super::names::Names;
+use super::table::{FolderTable, NewTable};
+use crate::error::Result;
+use crate::id::Id;
+use crate::save::{Faults, SaveOptions, Session};
+use crate::vault::index::Index;
+use crate::vault::write::Writer;
+
+/// Bytes that are drawn, about.
+const WANTED_BYTES: u64 = 96 << 20;
+/// Files that are drawn at least, where there are so many.
+const WANTED_FILES: u64 = 4_000;
+
+/// What a save would take.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Estimate {
+    /// Files.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// How many of them were read for the estimate.
+    pub read_files: u64,
+    /// How long the save would take.
+    pub time: Duration,
+    /// Bytes that it would add to the vault.
+    pub stored_bytes: u64,
+}
+
+/// Estimates a first save of folders into an empty vault. Nothing is written.
+///
+/// # Errors
+/// If a path is not there at all, or the vault fails.
+pub fn estimate_full(
+    session: &Session<'_>,
+    paths: &[PathBuf],
+    options: &SaveOptions,
+) -> Result<Estimate> {
+    let begin = Instant::now();
+    let (vault, index) = (Arc::new(session.vault.dry()), Arc::new(Index::default()));
+    let session = Session::new((&vault, &index), session.lock, session.progress);
+    let writer = Writer::new(&vault, &index, session.lock);
+    let saver = Saver {
+        session: &session,
+        writer: &writer,
+        options,
+        names: Names::of_system(),
+        faults: Faults::default(),
+        table: FolderTable::default(),
+        new_table: NewTable::default(),
+    };
+    let lists = paths.iter().map(|path| saver.list_files(path)).collect::<Result<Vec<_>>>()?;
+    let files: Vec<(PathBuf, Metadata)> = lists.into_iter().flatten().collect();
+    let bytes = files.iter().map(|(_, facts)| facts.len()).sum::<u64>();
+    let count = files.len() as u64;
+    let walked = begin.elapsed();
+    let share = share_of(count, bytes);
+    let is_drawn = |path: &Path| {
+        use std::os::unix::ffi::OsStrExt;
+        let hash = Id::of(path.as_os_str().as_bytes());
+        let number = hash
+            .as_bytes()
+            .iter()
+            .take(4)
+            .fold(0_u64, |number, byte| number << 8 | u64::from(*byte));
+        share >= 1.0 || (number as f64) < share * f64::from(u32::MAX)
+    };
+    let drawn: Vec<&(PathBuf, Metadata)> =
+        files.iter().filter(|(path, _)| is_drawn(path)).collect();
+    let drawn_bytes = drawn.iter().map(|(_, facts)| facts.len()).sum::<u64>();
+    let begin = Instant::now();
+    drawn
+        .par_iter()
+        .try_for_each(|(path, facts)| saver.save_path(path, facts, None).map(|_| ()))?;
+    let read_files = drawn.len() as u64;
+    let (written, _) = writer.finish(session.lock)?;
+    // Files cost by their number as well as by their bytes; of both, the part is what it is of the whole.
+    let by_bytes = ratio(bytes, drawn_bytes);
+    let by_both = f64::midpoint(by_bytes, ratio(count, read_files));
+    let time = walked + begin.elapsed().mul_f64(by_both);
+    let stored_bytes = (written.stored_bytes as f64 * by_bytes) as u64;
+    Ok(Estimate { files: count, bytes, read_files, time, stored_bytes })
+}
+
+/// Returns which share of the files is drawn.
+fn share_of(files: u64, bytes: u64) -> f64 {
+    let by_bytes = WANTED_BYTES as f64 / bytes.max(1) as f64;
+    let by_files = WANTED_FILES as f64 / files.max(1) as f64;
+    by_bytes.min(by_files).max(0.01).min(1.0)
+}
+
+fn ratio(whole: u64, part: u64) -> f64 {
+    if part == 0 { 1.0 } else { whole as f64 / part as f64 }
+}

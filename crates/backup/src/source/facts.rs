@@ -1,0 +1,79 @@
+//! What the system knows about a file, in the words of a vault.
+
+use std::io::{self, ErrorKind};
+use std::path::Path;
+
+use crate::vault::node::{Attribute, NodeKind, Time, go_mode};
+
+pub(super) fn time(seconds: i64, nanos: i64) -> Time {
+    Time { seconds, nanos: u32::try_from(nanos).unwrap_or(0) }
+}
+
+/// Turns the mode of this system into that of a vault.
+pub(super) fn mode_of(mode: u32, kind: NodeKind) -> u32 {
+    let kind = match kind {
+        NodeKind::File | NodeKind::Irregular => 0,
+        NodeKind::Dir => go_mode::DIR,
+        NodeKind::Symlink => go_mode::SYMLINK,
+        NodeKind::Dev => go_mode::DEVICE,
+        NodeKind::Chardev => go_mode::DEVICE | go_mode::CHARACTER,
+        NodeKind::Fifo => go_mode::FIFO,
+        NodeKind::Socket => go_mode::SOCKET,
+    };
+    let special = [(0o4000, go_mode::SETUID), (0o2000, go_mode::SETGID), (0o1000, go_mode::STICKY)];
+    let set = special.iter().filter(|(bit, _)| mode & bit != 0);
+    set.fold(mode & 0o777 | kind, |all, (_, bit)| all | bit)
+}
+
+/// Reads all extended attributes; none where the file system has none.
+pub(super) fn attributes(path: &Path) -> io::Result<Vec<Attribute>> {
+    let mut names = Vec::new();
+    match read_growing(
+        &mut names,
+        || rustix::fs::llistxattr_query(path),
+        |buffer| rustix::fs::llistxattr(path, buffer),
+    ) {
+        Err(error) if error.kind() == ErrorKind::Unsupported => return Ok(Vec::new()),
+        read => read?,
+    }
+    let mut found = Vec::new();
+    for name in names.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
+        let mut value = Vec::new();
+        match read_growing(
+            &mut value,
+            || rustix::fs::lgetxattr_query(path, name),
+            |buffer| rustix::fs::lgetxattr(path, name, buffer),
+        ) {
+            // It was removed since they were listed, or may not be read by this user.
+            Err(error) if matches!(error.raw_os_error(), Some(61 | 1 | 13)) => continue,
+            read => read?,
+        }
+        found.push(Attribute { name: String::from_utf8_lossy(name).into_owned(), value });
+    }
+    found.sort_by(|left, right| left.name.cmp(&right.name));
+    Ok(found)
+}
+
+/// Asks for a length, and fills a buffer of it, again until nothing grew in between.
+fn read_growing(
+    buffer: &mut Vec<u8>,
+    query: impl Fn() -> rustix::io::Result<usize>,
+    read: impl Fn(&mut [u8]) -> rustix::io::Result<usize>,
+) -> io::Result<()> {
+    loop {
+        let length = query()?;
+        if length == 0 {
+            buffer.clear();
+            return Ok(());
+        }
+        buffer.resize(length, 0);
+        match read(buffer) {
+            Ok(length) => {
+                buffer.truncate(length);
+                return Ok(());
+            }
+            Err(rustix::io::Errno::RANGE) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}

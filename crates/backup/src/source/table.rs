@@ -1,0 +1,215 @@
+//! The table of a source: what the system said of each folder's entries when they were saved, and the tree they became.
+//!
+//! In: the folder for tables, the vault, and the tree of the snapshot before. Out: for a folder whose entries look as they
+//! did, its tree, without reading anything of the vault.
+//!
+//! Invariants
+//! * A table speaks of one topmost tree, by its id. With another snapshot before, it is not used.
+//! * It is sealed with the vault's key: nobody else makes one, and a damaged one is not used.
+//! * It names the index files of its time. When one of them is gone, as after a prune, what it speaks of may be too, and
+//!   it is not used.
+//! * A folder in which something could not be saved is not in it.
+//!
+//! On failure: a table that cannot be read or written costs time, never a save.
+
+use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, Metadata};
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use parking_lot::Mutex;
+use sha2::{Digest, Sha256};
+use tracing::debug;
+
+use super::names::Names;
+use crate::id::Id;
+use crate::save::{Fault, SaveOptions};
+use crate::vault::Vault;
+use crate::vault::index::Index;
+
+const MAGIC: &[u8; 8] = b"tympfol1";
+/// No table is longer than this when decompressed.
+const MAX_TABLE: usize = 1 << 30;
+
+/// A digest of what the system says of a folder's entries.
+pub(crate) type Facts = [u8; 32];
+
+/// An entry of a folder, as the system tells it.
+pub(crate) type Entry = (OsString, Metadata);
+
+/// Digests all that becomes part of a folder's tree, but for the trees of folders in it.
+pub(crate) fn facts_of(entries: &[Entry]) -> Facts {
+    let mut digest = Sha256::new();
+    for (name, facts) in entries {
+        let is_folder = facts.is_dir();
+        digest.update((name.len() as u64).to_le_bytes());
+        digest.update(name.as_bytes());
+        let (size, links) = if is_folder { (0, 0) } else { (facts.size(), facts.nlink()) };
+        let device = if links > 1 { facts.dev() } else { 0 };
+        for number in [size, links, device, facts.rdev(), facts.ino()] {
+            digest.update(number.to_le_bytes());
+        }
+        for number in [facts.mode(), facts.uid(), facts.gid()] {
+            digest.update(number.to_le_bytes());
+        }
+        let times = [facts.mtime(), facts.mtime_nsec(), facts.ctime(), facts.ctime_nsec()];
+        times.iter().for_each(|number| digest.update(number.to_le_bytes()));
+    }
+    digest.finalize().into()
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    tree: Id,
+    facts: Facts,
+}
+
+/// What is known of a source's folders, by path.
+#[derive(Debug, Default)]
+pub(crate) struct FolderTable(HashMap<PathBuf, Known>);
+
+impl FolderTable {
+    /// Returns the tree that a folder with these entries became.
+    pub(crate) fn find(&self, path: &Path, facts: &Facts) -> Option<Id> {
+        self.0.get(path).filter(|known| known.facts == *facts).map(|known| known.tree)
+    }
+
+    /// Returns the tree that a folder became, whatever it holds now.
+    pub(crate) fn tree(&self, path: &Path) -> Option<Id> {
+        self.0.get(path).map(|known| known.tree)
+    }
+}
+
+/// A table in the making, from many threads.
+#[derive(Debug, Default)]
+pub(crate) struct NewTable(Mutex<HashMap<PathBuf, Known>>);
+
+impl NewTable {
+    pub(crate) fn add(&self, path: &Path, facts: Facts, tree: Id) {
+        self.0.lock().insert(path.to_owned(), Known { tree, facts });
+    }
+
+    /// Leaves out the folders of what could not be saved, so that it is tried again.
+    fn without(self, faults: &[Fault]) -> HashMap<PathBuf, Known> {
+        let mut known = self.0.into_inner();
+        for fault in faults {
+            known.remove(&fault.path);
+            fault.path.parent().map(|above| known.remove(above));
+        }
+        known
+    }
+}
+
+/// Where the table of a source lies, and whose tables it takes for its own.
+#[derive(Debug)]
+pub(crate) struct TableFile<'a> {
+    vault: &'a Vault,
+    path: PathBuf,
+    /// Names of users and groups are part of trees.
+    names: [u8; 32],
+}
+
+impl<'a> TableFile<'a> {
+    /// Names the table of these paths; nothing if the caller keeps none.
+    pub(crate) fn of(
+        vault: &'a Vault,
+        options: &SaveOptions,
+        paths: &[String],
+        names: &Names,
+    ) -> Option<Self> {
+        let mut source = options.who.host.clone();
+        for path in paths {
+            source.push('\0');
+            source.push_str(path);
+        }
+        let name = format!("folders-{}", Id::of(source.as_bytes()).short());
+        let path = options.tables.as_ref()?.join(vault.id()).join(name);
+        Some(Self { vault, path, names: names.digest() })
+    }
+
+    /// Reads the table; an empty one if there is none that may be used.
+    pub(crate) fn read(&self, tree: &Id, index: &Index) -> FolderTable {
+        let Ok(sealed) = fs::read(&self.path) else { return FolderTable::default() };
+        let plain = self.vault.open_sealed(sealed);
+        let plain =
+            plain.and_then(|packed| crate::compress::decompress_unknown(&packed, MAX_TABLE));
+        let table = plain.and_then(|plain| self.parse(&plain, tree, index));
+        if table.is_none() {
+            debug!(file = %self.path.display(), "the table of folders is out of date");
+        }
+        table.unwrap_or_default()
+    }
+
+    fn parse(&self, plain: &[u8], tree: &Id, index: &Index) -> Option<FolderTable> {
+        let rest = plain.strip_prefix(MAGIC)?;
+        let (names, rest) = rest.split_first_chunk::<32>()?;
+        let (of, mut rest) = rest.split_first_chunk::<32>()?;
+        if *names != self.names || of != tree.as_bytes() {
+            return None;
+        }
+        for _ in 0..take_length(&mut rest)? {
+            let (file, after) = rest.split_first_chunk::<32>()?;
+            index.files().binary_search(&Id::from_bytes(*file)).ok()?;
+            rest = after;
+        }
+        let count = take_length(&mut rest)?;
+        let mut known = HashMap::with_capacity(count.min(rest.len() / 68));
+        for _ in 0..count {
+            let length = take_length(&mut rest)?;
+            let (path, after) = rest.split_at_checked(length)?;
+            let (tree, after) = after.split_first_chunk::<32>()?;
+            let (facts, after) = after.split_first_chunk::<32>()?;
+            let path = PathBuf::from(OsString::from_vec(path.to_vec()));
+            known.insert(path, Known { tree: Id::from_bytes(*tree), facts: *facts });
+            rest = after;
+        }
+        Some(FolderTable(known))
+    }
+
+    /// Keeps a table for the next save. `files` are the index files that list all it speaks of.
+    pub(crate) fn write(&self, table: NewTable, (tree, files): (&Id, &[Id]), faults: &[Fault]) {
+        let known = table.without(faults);
+        let mut plain = MAGIC.to_vec();
+        plain.extend_from_slice(&self.names);
+        plain.extend_from_slice(tree.as_bytes());
+        push_length(&mut plain, files.len());
+        files.iter().for_each(|file| plain.extend_from_slice(file.as_bytes()));
+        push_length(&mut plain, known.len());
+        for (path, Known { tree, facts }) in &known {
+            let path: &OsStr = path.as_os_str();
+            push_length(&mut plain, path.len());
+            plain.extend_from_slice(path.as_bytes());
+            plain.extend_from_slice(tree.as_bytes());
+            plain.extend_from_slice(facts);
+        }
+        if let Err(error) = self.store(&plain) {
+            debug!(file = %self.path.display(), %error, "the table of folders is not kept");
+        }
+    }
+
+    fn store(&self, plain: &[u8]) -> io::Result<()> {
+        let packed = crate::compress::compress(plain, crate::Compression::Fastest);
+        let packed = packed.ok_or(io::ErrorKind::OutOfMemory)?;
+        let sealed = self.vault.seal_bytes(&packed).map_err(io::Error::other)?;
+        let folder = self.path.parent().unwrap_or(Path::new("."));
+        fs::create_dir_all(folder)?;
+        // It is worth nothing after a crash that damages it, so it is not synced.
+        let file = tempfile::NamedTempFile::new_in(folder)?;
+        io::Write::write_all(&mut file.as_file(), &sealed)?;
+        file.persist(&self.path)?;
+        Ok(())
+    }
+}
+
+fn push_length(out: &mut Vec<u8>, length: usize) {
+    out.extend_from_slice(&u32::try_from(length).unwrap_or(u32::MAX).to_le_bytes());
+}
+
+fn take_length(rest: &mut &[u8]) -> Option<usize> {
+    let (length, after) = rest.split_first_chunk::<4>()?;
+    *rest = after;
+    usize::try_from(u32::from_le_bytes(*length)).ok()
+}

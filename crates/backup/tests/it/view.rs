@@ -1,0 +1,221 @@
+//! The folder in which people read a repository.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, SystemTime};
+
+use proptest::prelude::*;
+use tympan_backup::{
+    DocumentChange, Documents, DrawnContent, DrawnFile, Index, LiveStore, Lock, LockMode, Progress,
+    RepositorySource, Result, SaveOptions, Saved, Session, View, Who, dump, find_path,
+    save_repository, walk,
+};
+use tympan_blobs::FolderBlobs;
+use tympan_store::{Batch, BlobId, ChunkId, ChunkStore, LocalStore, RefUpdate, Root, Value, body};
+
+use crate::support::{Bench, noise, now};
+
+/// A repository of documents by path, and what each root holds.
+struct Site {
+    store: Arc<LocalStore>,
+    states: BTreeMap<ChunkId, BTreeMap<String, Vec<u8>>>,
+    drawn: AtomicUsize,
+}
+
+impl Site {
+    fn new() -> Self {
+        let store = Arc::new(LocalStore::memory().unwrap());
+        Self { store, states: BTreeMap::new(), drawn: AtomicUsize::new(0) }
+    }
+
+    /// Makes these documents, with those above them, the state of `main`.
+    fn commit(&mut self, documents: &BTreeMap<String, Vec<u8>>) -> ChunkId {
+        let old = self.store.read_ref("main").unwrap();
+        let mut batch = Batch::new();
+        let mut root = Root::default();
+        let mut edits = BTreeMap::new();
+        for (path, text) in documents {
+            let blob = BlobId::of(text);
+            batch.add_blob(blob, text.clone().into());
+            let id = body::write(&mut batch, path.as_bytes(), &[blob]).unwrap();
+            let value = Value { bytes: b"x".to_vec().into(), body: Some(id) };
+            edits.insert(path.clone().into_bytes(), Some(value));
+        }
+        let map = root.map("content").edit(&*self.store, &mut batch, edits).unwrap();
+        root.maps.insert("content".to_owned(), map);
+        let new = root.write(&mut batch).unwrap();
+        batch.move_ref(RefUpdate {
+            name: "main".to_owned(),
+            expected: old,
+            new: Some(new),
+            at: SystemTime::now(),
+            author: "test".to_owned(),
+            message: String::new(),
+        });
+        self.store.commit(batch).unwrap();
+        self.states.insert(new, documents.clone());
+        new
+    }
+
+    fn save(&self, bench: &Bench) -> Option<Saved> {
+        let who = Who::this_process();
+        let lock = Lock::take(&bench.vault, &who, LockMode::Shared, Duration::ZERO).unwrap();
+        let index = Arc::new(Index::load(&bench.vault).unwrap());
+        let progress = Progress::default();
+        let session = Session::new((&bench.vault, &index), &lock, &progress);
+        let base = LiveStore::new(self.store.clone());
+        let blobs = FolderBlobs::new(&bench.path("no blobs"));
+        let (reference, path) = ("main", "/tympan/site");
+        let source =
+            RepositorySource { base: &base, blobs: &blobs, reference, path, view: Some(self) };
+        save_repository(&session, source, &SaveOptions::new(who, now())).unwrap()
+    }
+}
+
+impl View for Site {
+    fn open(&self, root: &ChunkId) -> Result<Box<dyn Documents + '_>> {
+        Ok(Box::new(At { site: self, documents: &self.states[root] }))
+    }
+}
+
+struct At<'a> {
+    site: &'a Site,
+    documents: &'a BTreeMap<String, Vec<u8>>,
+}
+
+impl Documents for At<'_> {
+    fn changes(&self, since: &ChunkId) -> Result<Option<Vec<DocumentChange>>> {
+        let Some(before) = self.site.states.get(since) else { return Ok(None) };
+        let paths: std::collections::BTreeSet<&String> =
+            before.keys().chain(self.documents.keys()).collect();
+        let differs = |path: &&&String| before.get(**path) != self.documents.get(**path);
+        let change = |path: &String| DocumentChange {
+            path: path.clone(),
+            is_there: self.documents.contains_key(path),
+        };
+        Ok(Some(paths.iter().filter(differs).map(|path| change(path)).collect()))
+    }
+
+    fn children(&self, path: &str) -> Result<Vec<String>> {
+        let above = if path == "/" { "" } else { path };
+        let name = |path: &String| {
+            let name = path.strip_prefix(above)?.strip_prefix('/')?;
+            (!name.is_empty() && !name.contains('/')).then(|| name.to_owned())
+        };
+        Ok(self.documents.keys().filter_map(name).collect())
+    }
+
+    fn draw(&self, path: &str) -> Result<Vec<DrawnFile>> {
+        self.site.drawn.fetch_add(1, Ordering::Relaxed);
+        let Some(text) = self.documents.get(path) else { return Ok(Vec::new()) };
+        let file = |place: &[&str], content| {
+            let place = place.iter().map(|name| name.as_bytes().to_vec()).collect();
+            DrawnFile { place, content }
+        };
+        let blob = DrawnContent::Blob(BlobId::of(text));
+        Ok(vec![
+            file(&[".content.xml"], DrawnContent::Text(format!("<{path}>").into_bytes())),
+            file(&["_files", "bytes"], blob),
+        ])
+    }
+
+    fn folder_name(&self, name: &str) -> Vec<u8> {
+        name.as_bytes().to_vec()
+    }
+}
+
+/// Returns all files below `content`, as they come out of the vault.
+fn files(bench: &Bench, saved: &Saved) -> BTreeMap<String, Vec<u8>> {
+    let index = bench.index();
+    let content = find_path(&bench.vault, &index, &saved.snapshot, "/content").unwrap();
+    let mut files = BTreeMap::new();
+    walk((&bench.vault, &index), &content.subtree.unwrap(), "", &mut |path, node| {
+        if node.subtree.is_none() {
+            let mut bytes = Vec::new();
+            dump((&bench.vault, &index), node, &mut bytes)?;
+            files.insert(path.to_owned(), bytes);
+        }
+        Ok(())
+    })
+    .unwrap();
+    files
+}
+
+fn expected(documents: &BTreeMap<String, Vec<u8>>) -> BTreeMap<String, Vec<u8>> {
+    let of = |(path, text): (&String, &Vec<u8>)| {
+        let folder = path.trim_end_matches('/');
+        [
+            (format!("{folder}/.content.xml"), format!("<{path}>").into_bytes()),
+            (format!("{folder}/_files/bytes"), text.clone()),
+        ]
+    };
+    documents.iter().flat_map(of).collect()
+}
+
+#[test]
+fn one_edit_draws_one_document() {
+    let bench = Bench::new();
+    let mut site = Site::new();
+    let mut documents = BTreeMap::from([("/".to_owned(), b"root".to_vec())]);
+    for section in 0..20 {
+        documents.insert(format!("/s{section}"), format!("section {section}").into_bytes());
+        for page in 0..20 {
+            let text = format!("{section} {page}").into_bytes();
+            documents.insert(format!("/s{section}/p{page}"), text);
+        }
+    }
+    site.commit(&documents);
+    let first = site.save(&bench).unwrap();
+    assert_eq!(files(&bench, &first), expected(&documents));
+    let drawn = site.drawn.load(Ordering::Relaxed);
+    documents.insert("/s3/p7".to_owned(), noise(900, 3));
+    documents.remove("/s4/p4");
+    site.commit(&documents);
+    let second = site.save(&bench).unwrap();
+    assert_eq!(files(&bench, &second), expected(&documents));
+    assert_eq!(site.drawn.load(Ordering::Relaxed) - drawn, 1);
+    bench.restic_ok(&["check", "--read-data"]);
+}
+
+fn states() -> impl Strategy<Value = Vec<Vec<(usize, Option<u8>)>>> {
+    let edit = (0..PATHS.len(), prop::option::weighted(0.7, any::<u8>()));
+    prop::collection::vec(prop::collection::vec(edit, 1..5), 1..6)
+}
+
+const PATHS: [&str; 9] = ["/a", "/a/b", "/a/b/c", "/a/d", "/e", "/e/f", "/e/f/g", "/e/f/h", "/i"];
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(16))]
+
+    #[test]
+    fn differences_give_what_drawing_all_gives(rounds in states()) {
+        let bench = Bench::new();
+        let mut site = Site::new();
+        let mut documents = BTreeMap::from([("/".to_owned(), b"root".to_vec())]);
+        site.commit(&documents);
+        site.save(&bench).unwrap();
+        for round in rounds {
+            for (place, text) in round {
+                let path = PATHS[place];
+                match text {
+                    None => documents.retain(|one, _| {
+                        one != path && !one.starts_with(&format!("{path}/"))
+                    }),
+                    Some(seed) => {
+                        // Those above come along.
+                        for (end, _) in path.match_indices('/').skip(1) {
+                            documents.entry(path[..end].to_owned()).or_insert_with(|| vec![1]);
+                        }
+                        documents.insert(path.to_owned(), vec![seed; 30]);
+                    }
+                }
+            }
+            site.commit(&documents);
+            let Some(saved) = site.save(&bench) else { continue };
+            prop_assert_eq!(files(&bench, &saved), expected(&documents));
+            let other = Bench::new();
+            prop_assert_eq!(site.save(&other).unwrap().snapshot.tree, saved.snapshot.tree);
+        }
+    }
+}

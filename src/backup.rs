@@ -1,0 +1,381 @@
+//! `[backup]` of `tympan.toml`: an author saves itself by schedule, as a job.
+//!
+//! The vault's key and index stay in memory between two saves, so that a save costs what changed. `/health` says when the
+//! last one is too long ago, `/metrics` how long, and each run stands in the jobs and in `logs/backup.jsonl`.
+//!
+//! Invariants
+//! * What is saved is one state of the repository, and folders beside it as they are read.
+//! * A save that fails is told where it failed, and the next one comes all the same.
+//! * Retention runs after a save that went well, and never takes the snapshot that it made.
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::{Duration, SystemTime};
+
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use serde::Deserialize;
+use tympan_backup::{
+    Index, Keep, LiveStore, LocalBackend, Lock, LockMode, Progress, PruneOptions, RepositorySource,
+    Run, RunLog, SaveOptions, Saved, Session, Vault, View, Who, choose, prune, save_directories,
+    save_repository,
+};
+use tympan_blobs::ReadBlobs;
+use tympan_content::Repository;
+use tympan_jobs::{Handler, Job, JobContext, NewJob, Outcome, Worker};
+use tympan_server::Instance;
+
+use crate::base::MAIN;
+use crate::command::{ContentView, Fault};
+use crate::config::Span;
+use crate::home::{Home, chain};
+
+/// The topic of its jobs.
+const TOPIC: &str = "tympan/backup/save";
+/// The name of its schedule.
+const SCHEDULE: &str = "backup";
+/// At half past two every night.
+const DAILY: &str = "0 30 2 * * ?";
+/// A daily save that is late by half a day is told.
+const MAX_AGE: Duration = Duration::from_hours(36);
+/// Waits for others that use the vault.
+const LOCK_WAIT: Duration = Duration::from_mins(10);
+/// How long what nobody needs stays in the vault, as for `tympan backup prune`.
+const GRACE: Duration = Duration::from_hours(23);
+
+/// Saves by schedule. Without `vault` there are none.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Backup {
+    /// The vault: a folder that `tympan backup init` made; default none, and nothing is saved by schedule.
+    pub(crate) vault: Option<PathBuf>,
+    /// The file with the vault's password; needed with `vault`. Only the user of the instance should be able to read it.
+    pub(crate) password_file: Option<PathBuf>,
+    /// When, as a Quartz expression in UTC or `every 15min`; default `"0 30 2 * * ?"`. A save costs what changed, so every
+    /// few minutes is fine where less may be lost.
+    pub(crate) schedule: Option<String>,
+    /// Folders that are saved beside the repository; default none. Name what else the machine needs to start anew.
+    pub(crate) folders: Vec<PathBuf>,
+    /// Which snapshots of this instance stay, as `--keep` of `tympan backup forget`; default all. What they alone need goes
+    /// in two phases, as by `tympan backup prune`.
+    pub(crate) keep: Option<String>,
+    /// How old the last success may be until `/health` says so; default 36 h. Set it to a little more than two turns.
+    pub(crate) max_age: Option<Span>,
+}
+
+/// Registers the job and its schedule, and what watches it.
+///
+/// # Errors
+/// With the key if the configuration makes no sense; if the state database fails.
+pub(crate) async fn register(
+    worker: &Worker,
+    home: &Home,
+    instance: &Instance,
+) -> Result<(), Fault> {
+    let section = &home.config.backup;
+    let queues = worker.queues();
+    let Some(vault) = &section.vault else {
+        let done = queues.unschedule(SCHEDULE).await;
+        return done.map(|_| ()).map_err(|error| Fault::cannot_run(chain(&error)));
+    };
+    let wrong = |what: String| Fault::usage(format!("tympan.toml: [backup]: {what}"));
+    let password_file = section.password_file.clone().ok_or_else(|| {
+        wrong("`vault` needs a `password_file`; passwords have no place in this file".to_owned())
+    })?;
+    let keep = section.keep.as_deref().map(Keep::parse).transpose();
+    let keep = keep.map_err(|error| wrong(format!("keep: {}", chain(&error))))?;
+    let log = RunLog::new(home.dir.join("logs/backup.jsonl"));
+    let last = log.read().unwrap_or_default();
+    let last = last.iter().rev().find(|run| run.kind.is_success());
+    let status = Arc::new(Status {
+        success: AtomicI64::new(last.map_or(0, |run| run.end.as_second())),
+        fault: Mutex::default(),
+        max_age: section.max_age.map_or(MAX_AGE, |span| span.0),
+    });
+    let dir = home.dir.canonicalize().unwrap_or_else(|_| home.dir.clone());
+    worker.register(Arc::new(Save {
+        place: vault.clone(),
+        password_file,
+        folders: section.folders.clone(),
+        keep,
+        repository: home.repository.clone(),
+        blobs: home.blobs.readable(&home.dir),
+        path: format!("/tympan{}", dir.display()),
+        log,
+        status: status.clone(),
+        opened: Mutex::default(),
+    }));
+    let rule = section.schedule.as_deref().unwrap_or(DAILY);
+    let job = NewJob::new(TOPIC, serde_json::json!({}));
+    queues.schedule(SCHEDULE, rule, &job, SystemTime::now()).await.map_err(
+        |error| match error {
+            tympan_jobs::Error::Schedule { .. } => wrong(format!("schedule: {}", chain(&error))),
+            error => Fault::cannot_run(chain(&error)),
+        },
+    )?;
+    let watched = status.clone();
+    instance.watch_health("backup", move || watched.fault_at(SystemTime::now()));
+    instance.watch_metrics(move |role| status.metrics(role));
+    Ok(())
+}
+
+/// When the last save went well, and what is wrong since.
+#[derive(Debug)]
+struct Status {
+    /// Seconds since 1970; 0 for never.
+    success: AtomicI64,
+    fault: Mutex<Option<String>>,
+    max_age: Duration,
+}
+
+impl Status {
+    /// Says what an operator has to look at.
+    fn fault_at(&self, now: SystemTime) -> Option<String> {
+        if let Some(fault) = &*self.fault.lock() {
+            return Some(format!("the last save failed: {fault}"));
+        }
+        let success = self.success.load(Ordering::Relaxed);
+        if success == 0 {
+            return Some("no save has ended well yet".to_owned());
+        }
+        let now = Timestamp::try_from(now).unwrap_or(Timestamp::UNIX_EPOCH).as_second();
+        let age = Duration::from_secs(u64::try_from(now - success).unwrap_or(0));
+        (age > self.max_age)
+            .then(|| format!("the last save that went well ended {} h ago", age.as_secs() / 3_600))
+    }
+
+    fn metrics(&self, role: &str) -> String {
+        let table = [
+            (
+                "tympan_backup_last_success_seconds",
+                "When the last save ended well, in seconds since 1970; 0 for never. What lags behind the clock was not saved.",
+                self.success.load(Ordering::Relaxed),
+            ),
+            (
+                "tympan_backup_failing",
+                "Whether the last save failed.",
+                i64::from(self.fault.lock().is_some()),
+            ),
+        ];
+        let mut text = String::new();
+        for (name, help, value) in table {
+            // Writing to a string cannot fail.
+            write!(
+                text,
+                "# HELP {name} {help}\n# TYPE {name} gauge\n{name}{{role=\"{role}\"}} {value}\n"
+            )
+            .ok();
+        }
+        text
+    }
+}
+
+/// Carries out a save.
+struct Save {
+    place: PathBuf,
+    password_file: PathBuf,
+    folders: Vec<PathBuf>,
+    keep: Option<Keep>,
+    repository: Repository,
+    blobs: Arc<dyn ReadBlobs>,
+    path: String,
+    log: RunLog,
+    status: Arc<Status>,
+    /// The vault and its index, kept between two saves. Locked for the whole of a save.
+    opened: Mutex<Option<(Arc<Vault>, Arc<Index>)>>,
+}
+
+impl Handler for Save {
+    fn topic(&self) -> &str {
+        TOPIC
+    }
+
+    fn run(&self, _job: &Job, context: &JobContext) -> Outcome {
+        let mut opened = self.opened.lock();
+        let done = self.save_all(&mut opened, context);
+        match done {
+            Ok(said) => {
+                *self.status.fault.lock() = None;
+                self.status.success.store(now().as_second(), Ordering::Relaxed);
+                tracing::info!(reason = said, "saved");
+                context.progress(1, 1, &said);
+                Outcome::Done
+            }
+            Err(_) if context.cancelled() => Outcome::Cancelled,
+            Err(reason) => {
+                // What is in memory may be what is wrong.
+                *opened = None;
+                tracing::error!(reason, "a save by schedule failed");
+                *self.status.fault.lock() = Some(reason.clone());
+                Outcome::Failed { reason }
+            }
+        }
+    }
+}
+
+fn now() -> Timestamp {
+    Timestamp::try_from(SystemTime::now()).unwrap_or(Timestamp::UNIX_EPOCH)
+}
+
+impl Save {
+    /// Saves the repository and the folders, and keeps to the retention. Says what came of it.
+    fn save_all(
+        &self,
+        opened: &mut Option<(Arc<Vault>, Arc<Index>)>,
+        context: &JobContext,
+    ) -> Result<String, String> {
+        let failed = |error: tympan_backup::Error| chain(&error);
+        if opened.is_none() {
+            let password = read_password(&self.password_file)?;
+            let backend = Arc::new(LocalBackend::new(&self.place));
+            let vault = Vault::open(backend, &password).map_err(failed)?;
+            *opened = Some((Arc::new(vault), Arc::default()));
+        }
+        let Some((vault, index)) = opened else { return Err("the vault is not open".to_owned()) };
+        let who = Who::this_process();
+        let mut words = Vec::new();
+        {
+            let lock = Lock::take(vault, &who, LockMode::Shared, LOCK_WAIT).map_err(failed)?;
+            words.push(self.run_one((vault, index), &lock, context, None)?);
+            if !self.folders.is_empty() {
+                words.push(self.run_one((vault, index), &lock, context, Some(&self.folders))?);
+            }
+        }
+        if let Some(keep) = &self.keep {
+            words.extend(self.thin_out(vault, &who, keep).map_err(failed)?);
+        }
+        Ok(words.join("; "))
+    }
+
+    /// Saves one source and notes the run.
+    fn run_one(
+        &self,
+        (vault, index): (&Arc<Vault>, &mut Arc<Index>),
+        lock: &Lock,
+        context: &JobContext,
+        folders: Option<&[PathBuf]>,
+    ) -> Result<String, String> {
+        let start = now();
+        let progress = Arc::new(Progress::default());
+        let stopping = Stopping::begin(context, &progress);
+        let done = Index::catch_up(index, vault).and_then(|()| {
+            let session = Session::new((vault, index), lock, &progress);
+            let options = SaveOptions::new(Who::this_process(), start);
+            match folders {
+                Some(folders) => save_directories(&session, folders, &options).map(Some),
+                None => self.save_own(&session, &options),
+            }
+        });
+        drop(stopping);
+        let outcome = done.as_ref().map(Option::as_ref).map_err(|error| chain(error));
+        let run = Run::of((start, now()), vec![self.path.clone()], outcome, &progress);
+        if let Err(error) = self.log.add(&run) {
+            tracing::warn!(reason = %error, "a run is not in the log of runs");
+        }
+        let saved = done.map_err(|error| chain(&error))?;
+        if let Some(fault) = saved.iter().flat_map(|saved| &saved.faults).next() {
+            return Err(format!("{} things are not saved, such as {fault}", run.faults));
+        }
+        Ok(format!(
+            "{} of {}: {} bytes stored",
+            run.kind.name(),
+            run.paths.join(", "),
+            run.stored_bytes
+        ))
+    }
+
+    fn save_own(
+        &self,
+        session: &Session<'_>,
+        options: &SaveOptions,
+    ) -> tympan_backup::Result<Option<Saved>> {
+        let base = LiveStore::new(self.repository.chunks().clone());
+        let view = ContentView::of(self.repository.clone());
+        let source = RepositorySource {
+            base: &base,
+            blobs: &*self.blobs,
+            reference: MAIN,
+            path: &self.path,
+            view: Some(&view as &dyn View),
+        };
+        save_repository(session, source, options)
+    }
+
+    /// Forgets what the rule does not keep of this instance's snapshots, and prunes if anything went.
+    fn thin_out(
+        &self,
+        vault: &Arc<Vault>,
+        who: &Who,
+        keep: &Keep,
+    ) -> tympan_backup::Result<Option<String>> {
+        let mut own = vault.snapshots()?;
+        let folders: Vec<String> =
+            self.folders.iter().map(|folder| folder.to_string_lossy().into_owned()).collect();
+        own.retain(|one| {
+            let is_own = one.paths == [self.path.clone()]
+                || (!folders.is_empty() && one.paths.iter().all(|path| folders.contains(path)));
+            one.hostname == who.host && is_own
+        });
+        let chosen = choose(&own, keep);
+        let gone: Vec<_> = chosen
+            .iter()
+            .filter(|(_, reasons)| reasons.is_empty())
+            .map(|(one, _)| one.id)
+            .collect();
+        if gone.is_empty() {
+            return Ok(None);
+        }
+        let lock = Lock::take(vault, who, LockMode::Exclusive, LOCK_WAIT)?;
+        for id in &gone {
+            lock.confirm()?;
+            vault.forget(id)?;
+        }
+        let options = PruneOptions { grace: GRACE, now: now() };
+        let pruned = prune(vault, &lock, &options, &Progress::default())?;
+        Ok(Some(format!("{} forgotten, {} bytes freed", gone.len(), pruned.freed_bytes)))
+    }
+}
+
+/// Stops a save when its job is cancelled.
+struct Stopping {
+    done: std::sync::mpsc::Sender<()>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Stopping {
+    fn begin(context: &JobContext, progress: &Arc<Progress>) -> Self {
+        let (done, ended) = std::sync::mpsc::channel::<()>();
+        let (context, progress) = (context.clone(), progress.clone());
+        let thread = std::thread::spawn(move || {
+            let pause = Duration::from_millis(200);
+            while ended.recv_timeout(pause) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+                if context.cancelled() {
+                    progress.stop();
+                }
+            }
+        });
+        Self { done, thread: Some(thread) }
+    }
+}
+
+impl Drop for Stopping {
+    fn drop(&mut self) {
+        // The thread ends with this, or has ended.
+        self.done.send(()).ok();
+        if let Some(thread) = self.thread.take() {
+            thread.join().ok();
+        }
+    }
+}
+
+fn read_password(file: &Path) -> Result<Vec<u8>, String> {
+    let text = std::fs::read(file)
+        .map_err(|error| format!("cannot read `{}`: {error}", file.display()))?;
+    let line = text.split(|byte| matches!(byte, b'\n' | b'\r')).next().unwrap_or_default();
+    if line.is_empty() {
+        return Err(format!("`{}` holds no password", file.display()));
+    }
+    Ok(line.to_vec())
+}

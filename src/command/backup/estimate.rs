@@ -1,0 +1,148 @@
+//! `tympan backup estimate`: what the next save, and a first one, would take in time and room.
+//!
+//! The next save is carried out but for writing. A first save of folders is extrapolated from a part of the files, one of a
+//! repository from the last one in the log of runs, or carried out but for writing where there is none.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use tympan_backup::{
+    Estimate, Index, LockMode, Parent, Progress, Run, RunKind, RunLog, SaveOptions, Saved, Session,
+    estimate_full, save_directories,
+};
+
+use super::{Watch, failed, open, save};
+use crate::args::backup::Save;
+use crate::base::is_url;
+use crate::command::{Fault, Outcome};
+use crate::say;
+
+/// Estimates each source.
+pub(super) fn run(arguments: &Save) -> Outcome {
+    let begin = Instant::now();
+    let opened = open::open(&arguments.vault)?;
+    let lock = opened.lock(LockMode::Shared)?;
+    let vault = Arc::new(opened.vault.dry());
+    let index = Arc::new(Index::load(&vault).map_err(failed)?);
+    // A save opens the vault, too.
+    let opening = begin.elapsed();
+    let log = open::runs(vault.id()).map(RunLog::new);
+    let runs = log.and_then(|log| log.read().ok()).unwrap_or_default();
+    let options = save::options(arguments)?;
+    let is_repository = |source: &&String| source.starts_with("repo:") || is_url(source);
+    let (repositories, folders): (Vec<&String>, Vec<&String>) =
+        arguments.sources.iter().partition(is_repository);
+    if !folders.is_empty() {
+        let paths: Vec<PathBuf> = folders.iter().map(PathBuf::from).collect();
+        let progress = Arc::new(Progress::default());
+        let _watch = Watch::begin(&progress);
+        let session = Session::new((&vault, &index), &lock, &progress);
+        let begin = Instant::now();
+        let saved = save_directories(&session, &paths, &options).map_err(failed)?;
+        let next = Predicted::of(Some(&saved), opening + begin.elapsed(), &progress);
+        let Estimate { files, bytes, time, stored_bytes, .. } =
+            estimate_full(&session, &paths, &options).map_err(failed)?;
+        let full = Predicted { items: files, bytes, time: opening + time, stored_bytes };
+        let names: Vec<String> = folders.iter().map(ToString::to_string).collect();
+        tell(
+            &names.join(", "),
+            [&full, &next],
+            (&runs, &saved.snapshot.paths),
+            arguments.vault.json,
+        );
+    }
+    for source in repositories {
+        let dry = |options: &SaveOptions| {
+            let progress = Arc::new(Progress::default());
+            let _watch = Watch::begin(&progress);
+            let session = Session::new((&vault, &index), &lock, &progress);
+            let begin = Instant::now();
+            let saved = save::save_source(&session, source, (arguments, options))?;
+            let took = opening + begin.elapsed();
+            Ok::<_, Fault>((Predicted::of(saved.as_ref(), took, &progress), saved))
+        };
+        let (next, saved) = dry(&options)?;
+        let paths = saved.map(|saved| saved.snapshot.paths).unwrap_or_default();
+        let is_full = |run: &&Run| run.kind == RunKind::Full && run.paths == paths;
+        let full = match runs.iter().rev().find(is_full) {
+            Some(run) => Predicted::of_run(run),
+            None => dry(&SaveOptions { parent: Parent::Nothing, ..options.clone() })?.0,
+        };
+        tell(source, [&full, &next], (&runs, &paths), arguments.vault.json);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What a save would take.
+struct Predicted {
+    items: u64,
+    bytes: u64,
+    time: Duration,
+    stored_bytes: u64,
+}
+
+impl Predicted {
+    fn of(saved: Option<&Saved>, time: Duration, progress: &Progress) -> Self {
+        use std::sync::atomic::Ordering::Relaxed;
+        Self {
+            items: progress.items.load(Relaxed),
+            bytes: progress.bytes.load(Relaxed),
+            time,
+            stored_bytes: saved.map_or(0, |saved| saved.written.stored_bytes),
+        }
+    }
+
+    fn of_run(run: &Run) -> Self {
+        let time = run.end.duration_since(run.start).unsigned_abs();
+        Self { items: run.items, bytes: run.bytes, time, stored_bytes: run.stored_bytes }
+    }
+}
+
+/// Returns how many bytes a day the vault has grown by for these paths; nothing before the second save.
+fn growth(runs: &[Run], paths: &[String]) -> Option<f64> {
+    let own: Vec<&Run> = runs.iter().filter(|run| run.paths == paths).collect();
+    let (first, last) = (own.first()?, own.last()?);
+    let days = last.end.duration_since(first.end).as_secs_f64() / 86_400.0;
+    let later = own.iter().filter(|run| run.kind == RunKind::Incremental);
+    let bytes = later.map(|run| run.stored_bytes).sum::<u64>();
+    (days > 0.01).then(|| bytes as f64 / days)
+}
+
+fn tell(
+    source: &str,
+    [full, next]: [&Predicted; 2],
+    (runs, paths): (&[Run], &[String]),
+    json: bool,
+) {
+    let growth = growth(runs, paths);
+    if json {
+        let of = |one: &Predicted| {
+            json!({
+                "items": one.items, "bytes": one.bytes, "elapsed_ms": one.time.as_millis(),
+                "data_added_packed": one.stored_bytes,
+            })
+        };
+        say!(
+            "{}",
+            json!({
+                "message_type": "estimate", "source": source, "full": of(full), "next": of(next),
+                "bytes_per_day": growth,
+            })
+        );
+        return;
+    }
+    say!("{source}: {} items, {}", full.items, indicatif::HumanBytes(full.bytes));
+    for (what, one) in [("a first save", full), ("the next save", next)] {
+        let seconds = one.time.as_secs_f64();
+        say!(
+            "  {what}: {seconds:.1} s, {} into the vault",
+            indicatif::HumanBytes(one.stored_bytes)
+        );
+    }
+    if let Some(bytes) = growth {
+        say!("  so far {} a day", indicatif::HumanBytes(bytes as u64));
+    }
+}

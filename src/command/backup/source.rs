@@ -1,0 +1,224 @@
+//! Repositories that are saved: of homes, whatever they lie in, and of running instances by their URL.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tympan_backup::LiveStore;
+use tympan_blobs::{FolderBlobs, ReadBlobs};
+use tympan_replicate::{Credentials, RemoteStore};
+use tympan_store::{
+    Base, BlobId, ByteSize, Chunk, ChunkId, Error, FollowedStore, Lease, LocalOptions, NearBase,
+    NearCache, ReadChunks, Result, Revision,
+};
+use tympan_web::tls::Trust;
+
+use super::read_only::ReadOnly;
+use super::view::ContentView;
+use crate::args::backup::Save;
+use crate::backend::{self, Backend};
+use crate::base::{Origin, is_url};
+use crate::command::Fault;
+use crate::config;
+use crate::home::{chain, require_home};
+use crate::places;
+
+/// Bytes of chunks of another machine that stay at hand during a save.
+const NEAR_BYTES: u64 = 1 << 30;
+
+/// An opened repository.
+pub(super) struct Opened {
+    /// Its chunks and small blobs.
+    pub(super) base: Arc<dyn Base>,
+    /// Its large blobs.
+    pub(super) blobs: Arc<dyn ReadBlobs>,
+    /// The path of its snapshots.
+    pub(super) path: String,
+    /// Large blobs of another machine lie here while they are saved.
+    _spool: Option<tempfile::TempDir>,
+}
+
+impl Opened {
+    /// Opens what people read of it; nothing if it cannot be read as content.
+    pub(super) fn view(&self) -> Option<ContentView> {
+        let view = ContentView::new(Arc::new(ReadOnly::new(self.base.clone())));
+        view.inspect_err(|error| {
+            tracing::warn!(reason = chain(error), "the snapshot has no folder `content`");
+        })
+        .ok()
+    }
+}
+
+/// Opens the home behind `repo:HOME`, or the running instance at a URL.
+///
+/// # Errors
+/// If it is no repository, or cannot be reached.
+pub(super) fn open(source: &str, arguments: &Save) -> Result<Opened, Fault> {
+    if is_url(source) {
+        return open_url(source, arguments);
+    }
+    open_home(Path::new(source.strip_prefix("repo:").unwrap_or(source)))
+}
+
+fn open_home(home: &Path) -> Result<Opened, Fault> {
+    require_home(home)?;
+    let failed = |error: &dyn std::error::Error| {
+        Fault::with_code(format!("cannot read the home `{}`: {}", home.display(), chain(error)), 1)
+    };
+    let full = home.canonicalize().map_err(|error| failed(&error))?;
+    let path = format!("/tympan{}", full.display());
+    let config = config::read(home)?;
+    let base: Arc<dyn Base> = if home.join("store").join(backend::MARK).exists() {
+        let store = Backend::open_beside(home, &config)?;
+        Arc::new(LiveStore::new(store))
+    } else {
+        let own = FollowedStore::open_dir(&home.join("store"), LocalOptions::default())
+            .map_err(|error| failed(&error))?;
+        match Origin::of_clone(home)? {
+            None => Arc::new(own),
+            Some(origin) => Arc::new(Layered::open(own, &origin, home)?),
+        }
+    };
+    let section = backend::chosen_blobs(&config);
+    let below = match Origin::of_clone(home)? {
+        Some(origin) => Some(origin.open(home)?.1),
+        None => None,
+    };
+    let is_plain = below.is_none() && section.is_default();
+    let blobs: Arc<dyn ReadBlobs> = if is_plain {
+        Arc::new(FolderBlobs::new(&home.join("blobs")))
+    } else {
+        let small = Arc::new(ReadOnly::new(base.clone()));
+        places::open(home, &section, small, below.as_ref())?.readable(home)
+    };
+    Ok(Opened { base, blobs, path, _spool: None })
+}
+
+fn open_url(url: &str, arguments: &Save) -> Result<Opened, Fault> {
+    let read = |file: &Path| {
+        let text = fs::read_to_string(file)
+            .map_err(|error| Fault::usage(format!("cannot read `{}`: {error}", file.display())))?;
+        Ok::<_, Fault>(text.trim().to_owned())
+    };
+    let secret = match (&arguments.key, &arguments.token_file) {
+        (Some(file), _) => Credentials::Key(read(file)?),
+        (None, Some(file)) => Credentials::Token(read(file)?),
+        (None, None) => {
+            return Err(Fault::usage(format!(
+                "`{url}` lets nobody read its store without credentials: give `--key FILE` with its replication key, or \
+                 `--token-file FILE` with a token of `tympan user token admin`"
+            )));
+        }
+    };
+    let trust = arguments.ca.as_deref().map(|file| {
+        let pem = fs::read(file)
+            .map_err(|error| Fault::usage(format!("cannot read `{}`: {error}", file.display())))?;
+        Trust::from_pem(&pem).map_err(|error| Fault::usage(chain(&error)))
+    });
+    // Who asks is told by the key or the token; a name in the URL is for people.
+    let (scheme, rest) = url.split_once("://").unwrap_or(("http", url));
+    let (authority, folder) = rest.split_once('/').unwrap_or((rest, ""));
+    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    if authority.rsplit_once('@').is_some_and(|(user, _)| user.contains(':')) {
+        return Err(Fault::usage(
+            "a password does not belong into a URL, where other users of this machine see it: use `--key` or `--token-file`",
+        ));
+    }
+    let spool = tempfile::tempdir()
+        .map_err(|error| Fault::cannot_run(format!("cannot make a temporary folder: {error}")))?;
+    let plain = format!("{scheme}://{host}/{folder}");
+    let store = RemoteStore::new(&plain, &secret, trust.transpose()?, spool.path());
+    let store = Arc::new(store.map_err(|error| Fault::usage(chain(&error)))?);
+    let path = format!("/tympan/{}", plain.replace("://", "/").trim_end_matches('/'));
+    // What is read for the import is read again for people.
+    let cache = NearCache { dir: spool.path().join("near"), size: ByteSize::bytes(NEAR_BYTES) };
+    let base = Arc::new(NearBase::new(store.clone(), &cache));
+    Ok(Opened { base, blobs: store, path, _spool: Some(spool) })
+}
+
+/// The packs of a clone over what it stands on, read together.
+#[derive(Debug)]
+struct Layered {
+    own: FollowedStore,
+    below: Arc<dyn Base>,
+    /// What of it the clone stands on.
+    root: ChunkId,
+}
+
+impl Layered {
+    fn open(own: FollowedStore, origin: &Origin, home: &Path) -> Result<Self, Fault> {
+        let root = origin.root.as_deref().and_then(|root| root.parse().ok());
+        let root = root.ok_or_else(|| {
+            Fault::usage(format!("`{}` does not say which state it stands on", home.display()))
+        })?;
+        Ok(Self { own, below: origin.open(home)?.0, root })
+    }
+}
+
+impl ReadChunks for Layered {
+    fn read(&self, id: &ChunkId) -> Result<Chunk> {
+        match self.own.read(id) {
+            Err(Error::ChunkMissing { .. }) => self.below.read(id),
+            read => read,
+        }
+    }
+
+    fn has_costly_round_trips(&self) -> bool {
+        self.below.has_costly_round_trips()
+    }
+}
+
+impl Base for Layered {
+    fn name(&self) -> String {
+        self.own.name()
+    }
+
+    fn contains_many(&self, ids: &[ChunkId]) -> Result<Vec<bool>> {
+        let mut present = self.own.contains_many(ids)?;
+        let below = self.below.contains_many(ids)?;
+        present.iter_mut().zip(below).for_each(|(present, below)| *present |= below);
+        Ok(present)
+    }
+
+    fn read_blobs(&self, ids: &[BlobId]) -> Result<Vec<Option<Bytes>>> {
+        let mut found = self.own.read_blobs(ids)?;
+        let lacking: Vec<BlobId> = ids
+            .iter()
+            .zip(&found)
+            .filter(|(_, bytes)| bytes.is_none())
+            .map(|(id, _)| *id)
+            .collect();
+        if lacking.is_empty() {
+            return Ok(found);
+        }
+        let mut below = self.below.read_blobs(&lacking)?.into_iter();
+        for bytes in found.iter_mut().filter(|bytes| bytes.is_none()) {
+            *bytes = below.next().flatten();
+        }
+        Ok(found)
+    }
+
+    fn refs(&self) -> Result<Vec<(String, ChunkId)>> {
+        self.own.refs()
+    }
+
+    fn history(&self, name: &str, before: Option<u64>, limit: usize) -> Result<Vec<Revision>> {
+        self.own.history(name, before, limit)
+    }
+
+    fn lease(&self, holder: &str) -> Result<Option<Lease>> {
+        self.own.lease(holder)
+    }
+
+    /// Keeps what the clone has of its own, and what it stands on.
+    fn grant(&self, lease: &Lease) -> Result<()> {
+        self.below.grant(&Lease { root: self.root, ..lease.clone() })?;
+        self.own.grant(lease)
+    }
+
+    fn release(&self, holder: &str) -> Result<()> {
+        self.own.release(holder)?;
+        self.below.release(holder)
+    }
+}

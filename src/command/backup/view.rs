@@ -1,0 +1,204 @@
+//! What people read of a repository in a snapshot: each document's docview and its files, named as FileVault names them.
+
+use std::sync::Arc;
+
+use tympan_backup::{DocumentChange, Documents, DrawnContent, DrawnFile, Error, View};
+use tympan_blobs::MemoryBlobs;
+use tympan_content::package::docview::{self, Namespaces};
+use tympan_content::{
+    ChangeKind, ChunkId, JCR_CONTENT, Node, NodePath, Property, Repository, Snapshot, Subtree,
+    Value,
+};
+use tympan_store::ChunkStore;
+
+use crate::home::chain;
+
+/// The file with a document's nodes and values.
+const DOCVIEW: &str = ".content.xml";
+const JCR_DATA: &str = "jcr:data";
+/// Where the uploaded bytes of an asset are.
+const ORIGINAL: &str = "jcr:content/renditions/original";
+/// File systems take no longer names.
+const MAX_NAME: usize = 200;
+
+/// The documents of a repository.
+pub(crate) struct ContentView(Repository);
+
+impl ContentView {
+    /// Reads them from a repository that this process has open.
+    pub(crate) const fn of(repository: Repository) -> Self {
+        Self(repository)
+    }
+
+    /// Reads them from a store.
+    ///
+    /// # Errors
+    /// If the store holds no content.
+    pub(crate) fn new(chunks: Arc<dyn ChunkStore>) -> tympan_content::Result<Self> {
+        // Blobs are named, and not read.
+        Ok(Self(Repository::open(chunks, Arc::new(MemoryBlobs::default()))?))
+    }
+}
+
+impl View for ContentView {
+    fn open(&self, root: &ChunkId) -> Result<Box<dyn Documents + '_>, Error> {
+        let snapshot = self.0.snapshot_at(*root).map_err(|error| failed("/", &error))?;
+        Ok(Box::new(ContentDocuments { repository: &self.0, snapshot }))
+    }
+}
+
+struct ContentDocuments<'a> {
+    repository: &'a Repository,
+    snapshot: Snapshot,
+}
+
+impl Documents for ContentDocuments<'_> {
+    fn changes(&self, since: &ChunkId) -> Result<Option<Vec<DocumentChange>>, Error> {
+        // What is collected by now can be compared with no more.
+        let Ok(before) = self.repository.snapshot_at(*since) else { return Ok(None) };
+        let changes = before.diff(&self.snapshot).map(|change| {
+            let change = change?;
+            let is_there = change.kind != ChangeKind::Removed;
+            Ok(DocumentChange { path: change.path.to_string(), is_there })
+        });
+        Ok(changes.collect::<tympan_content::Result<Vec<_>>>().ok())
+    }
+
+    fn children(&self, path: &str) -> Result<Vec<String>, Error> {
+        let names = || {
+            let Some(node) = self.snapshot.node(&NodePath::new(path)?)? else {
+                return Ok(Vec::new());
+            };
+            let children = node.listed_children()?;
+            Ok(children.iter().map(|child| child.name().to_owned()).collect())
+        };
+        names().map_err(|error| failed(path, &error))
+    }
+
+    fn draw(&self, path: &str) -> Result<Vec<DrawnFile>, Error> {
+        let read = || {
+            let node = self.snapshot.node(&NodePath::new(path)?)?;
+            node.as_ref().map(read_own).transpose()
+        };
+        let Some(document) = read().map_err(|error| failed(path, &error))? else {
+            return Ok(Vec::new());
+        };
+        let text = docview::write(&document, &Namespaces::default()).into_bytes();
+        let place = vec![DOCVIEW.as_bytes().to_vec()];
+        let mut files = vec![DrawnFile { place, content: DrawnContent::Text(text) }];
+        add_binaries(&document, &document, "", &mut files);
+        Ok(files)
+    }
+
+    fn folder_name(&self, name: &str) -> Vec<u8> {
+        file_name(name)
+    }
+}
+
+/// Decodes a document, without the documents below it.
+fn read_own(node: &Node) -> tympan_content::Result<Subtree> {
+    if node.listed_children()?.is_empty() {
+        return node.read();
+    }
+    let mut document = Subtree::new(node.name(), node.primary_type());
+    document.properties.extend(node.properties());
+    if node.borrowed().is_none() {
+        // What is wrong with its body is told by reading it.
+        return node.read();
+    }
+    if node.is_page()
+        && let Some(content) = node.content()?
+    {
+        document.children.push(content.read()?);
+    }
+    Ok(document)
+}
+
+fn failed(path: &str, error: &tympan_content::Error) -> Error {
+    Error::Document { path: path.to_owned(), reason: chain(error) }
+}
+
+/// Adds the files of a node, which `relative` leads to in its document, and of what is below it.
+fn add_binaries(document: &Subtree, node: &Subtree, relative: &str, files: &mut Vec<DrawnFile>) {
+    for (name, property) in &node.properties {
+        for (number, value) in property.values().iter().enumerate() {
+            let Value::Binary(blob) = value else { continue };
+            let place = place_of(document, relative, (name, number, property));
+            files.push(DrawnFile { place, content: DrawnContent::Blob(*blob) });
+        }
+    }
+    for child in &node.children {
+        let joint = if relative.is_empty() { "" } else { "/" };
+        add_binaries(document, child, &format!("{relative}{joint}{}", child.name), files);
+    }
+}
+
+/// Returns where the bytes of a value stand: those of a file under the file's own name, and the original of an asset under
+/// the asset's.
+fn place_of(
+    document: &Subtree,
+    relative: &str,
+    (name, number, property): (&str, usize, &Property),
+) -> Vec<Vec<u8>> {
+    let file = relative.strip_suffix(JCR_CONTENT).filter(|_| name == JCR_DATA);
+    if let Some(file) = file.map(|file| file.trim_end_matches('/')) {
+        let is_original = document.primary_type() == "dam:Asset" && file == ORIGINAL;
+        if file.is_empty() || is_original {
+            return vec![file_name(&document.name)];
+        }
+        return file.split('/').map(file_name).collect();
+    }
+    let names = relative.split('/').filter(|name| !name.is_empty()).map(file_name);
+    let number = if property.is_list() { format!("[{number}]") } else { String::new() };
+    let mut last = file_name(name);
+    last.extend_from_slice(format!("{number}.binary").as_bytes());
+    names.chain([last]).collect()
+}
+
+/// Returns the name of a file for the name of a node: `_jcr_content` for `jcr:content`, as FileVault has it.
+fn file_name(name: &str) -> Vec<u8> {
+    let mut text = match name.split_once(':') {
+        Some((prefix, local)) if !prefix.is_empty() => format!("_{prefix}_{local}"),
+        _ if name.starts_with('_') && name.matches('_').count() > 1 => format!("_{name}"),
+        _ => name.to_owned(),
+    };
+    let is_plain = |letter: char| !letter.is_control() && !matches!(letter, '/' | '%' | ':');
+    if !text.chars().all(is_plain) || text.starts_with('.') {
+        let escape = |(place, letter): (usize, char)| match letter {
+            '.' if place > 0 => letter.to_string(),
+            letter if is_plain(letter) && letter != '.' => letter.to_string(),
+            letter => letter.to_string().bytes().map(|byte| format!("%{byte:02x}")).collect(),
+        };
+        text = text.char_indices().map(escape).collect();
+    }
+    if text.len() > MAX_NAME {
+        let hash = tympan_backup::Id::of(name.as_bytes()).short();
+        let end = (0..=MAX_NAME - 10).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+        text.truncate(end);
+        text.push('~');
+        text.push_str(&hash);
+    }
+    text.into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_become_names_of_files() {
+        let check = |name: &str, expected: &str| {
+            assert_eq!(String::from_utf8(file_name(name)).unwrap(), expected);
+        };
+        check("en", "en");
+        check("jcr:content", "_jcr_content");
+        check("_jcr_content", "__jcr_content");
+        check("photo.jpg", "photo.jpg");
+        check(".content.xml", "%2econtent.xml");
+        check("..", "%2e.");
+        check("50%", "50%25");
+        check("a\nb", "a%0ab");
+        let long = file_name(&"ü".repeat(300));
+        assert!(long.len() <= MAX_NAME && long != file_name(&"ü".repeat(301)));
+    }
+}
