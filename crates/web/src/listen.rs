@@ -462,8 +462,8 @@ where
         stream.set_nodelay(true)?;
         let patience = self.front.limits.stall_timeout;
         if any_contains(&self.front.proxies, self.peer.addr.ip()) {
-            let proxied =
-                tokio::time::timeout(patience, proxy_protocol::read(&mut stream)).await??;
+            let proxied = tokio::time::timeout(patience, proxy_protocol::read(&mut stream));
+            let proxied = Box::pin(proxied).await??;
             if let Some(client) = proxied.client {
                 self.peer = Peer::new(client, self.peer.is_tls || proxied.is_tls);
             }
@@ -476,19 +476,20 @@ where
                 None => return Ok(()),
             },
         };
+        // What few connections need is held elsewhere than by the task, which is as large as the largest of it.
         match &self.front.tls {
             None if self.front.lane.is_none() => self.take_requests(stream, watcher).await,
             None => Box::pin(self.speak_http1(Wire::clear(stream), watcher, None)).await,
             Some(tls) => {
                 let handshake = tls.acceptor().accept(Socket::Runtime(stream));
-                let stream = tokio::time::timeout(patience, handshake).await??;
+                let stream = Box::pin(tokio::time::timeout(patience, handshake)).await??;
                 let connection = stream.get_ref().1;
                 let handshake = Handshake::of(connection);
                 if connection.alpn_protocol() == Some(HTTP_2) {
                     let stream = WriteStall::new(stream, patience);
-                    self.speak_http2(stream, watcher_http2, handshake).await
+                    Box::pin(self.speak_http2(stream, watcher_http2, handshake)).await
                 } else {
-                    self.speak_http1(Wire::tls(stream), watcher, Some(handshake)).await
+                    Box::pin(self.speak_http1(Wire::tls(stream), watcher, Some(handshake))).await
                 }
             }
         }
@@ -810,4 +811,36 @@ fn refuse_body(limit: u64) -> Response<Full<Bytes>> {
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
     headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    /// Ten thousand users hold connections open, and ask on few of them at a time.
+    #[tokio::test]
+    async fn a_connection_on_which_nothing_is_asked_takes_little_room() {
+        let listener = bind((Ipv4Addr::LOCALHOST, 0).into(), Reuse::Exclusive).unwrap();
+        let client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (stream, addr) =
+            tokio::net::TcpListener::from_std(listener).unwrap().accept().await.unwrap();
+        let service = tower::service_fn(async |_: Request<Incoming>| {
+            Ok::<_, Infallible>(Response::new(Full::<Bytes>::default()))
+        });
+        let connection = Connection {
+            peer: Peer::new(addr, false),
+            front: Front::default(),
+            service,
+            permit: Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap(),
+            ending: watch::channel(false).1,
+        };
+        let graceful = GracefulShutdown::new();
+        let task = connection.run(stream, (graceful.watcher(), graceful.watcher()));
+        let bytes = size_of_val(&task);
+        assert!(bytes <= 4096, "{bytes} bytes");
+        drop(client);
+    }
 }

@@ -93,8 +93,33 @@ fn requests_carry_their_peer() {
 }
 
 #[test]
+fn requests_follow_each_other_on_one_connection() {
+    let server = Server::start(Limits::default());
+    let answers = server.ask(
+        "GET /a HTTP/1.1\r\nHost: h\r\n\r\nGET /b HTTP/1.1\r\nHost: h\r\n\r\n\
+         POST /c HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc\
+         GET /d HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n",
+    );
+    let places: Vec<_> = ["/a 0", "/b 0", "/c 3", "/d 0"]
+        .map(|part| answers.find(&format!("{part} bytes")).unwrap_or_else(|| panic!("{answers}")))
+        .into();
+    assert!(places.is_sorted(), "{answers}");
+    assert_eq!(server.counters.accepted.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn a_connection_has_as_many_requests_as_it_may() {
+    let server = Server::start(Limits { max_requests: 2, ..Limits::default() });
+    let answers = server.ask(&"GET /x HTTP/1.1\r\nHost: h\r\n\r\n".repeat(3));
+    assert_eq!(answers.matches("HTTP/1.1 200").count(), 2, "{answers}");
+    assert_eq!(answers.to_lowercase().matches("connection: close").count(), 1, "{answers}");
+}
+
+#[test]
 fn http_1_0_is_answered_and_closed() {
     let server = Server::start(Limits::default());
+    let answer = server.ask("GET /x HTTP/1.0\r\n\r\n");
+    assert!(answer.ends_with("/x 0 bytes, loopback true, tls false"), "{answer}");
     let answer = server.ask("POST /x HTTP/1.0\r\nContent-Length: 3\r\n\r\nabc");
     assert!(answer.starts_with("HTTP/1.0 200"), "{answer}");
     assert!(answer.ends_with("/x 3 bytes, loopback true, tls false"), "{answer}");
