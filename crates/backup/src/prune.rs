@@ -88,6 +88,10 @@ pub fn prune(
     options: &PruneOptions,
     progress: &Progress,
 ) -> Result<Pruned> {
+    // Nobody else writes now. What cannot be removed is left to the next prune.
+    if let Err(error) = vault.backend().remove_leftovers(options.now.into()) {
+        warn!(%error, "what an earlier run left in the vault could not be removed");
+    }
     let (mut index, marked) = Index::load_with_marks(vault)?;
     for pack in &marked {
         index.add(&StoredPack { id: pack.id, blobs: pack.blobs.clone() });
@@ -147,10 +151,6 @@ pub fn prune(
     let expired: Vec<Id> = expired.iter().map(|pack| pack.id).collect();
     remove_packs((vault, lock), &expired, (&there, progress), &mut pruned)?;
     pruned.freed_bytes = pruned.freed_bytes.saturating_sub(written);
-    // Nobody else writes now. What cannot be removed is left to the next prune.
-    if let Err(error) = vault.backend().remove_leftovers(options.now.into()) {
-        warn!(%error, "what an earlier run left in the vault could not be removed");
-    }
     Ok(pruned)
 }
 

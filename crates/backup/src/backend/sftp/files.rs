@@ -249,7 +249,11 @@ async fn fill(channel: &Channel, handle: &str, bytes: &[u8]) -> Outcome<()> {
         .map(|(number, piece)| sftp.write(handle, (number * PIECE) as u64, piece.to_vec()))
         .buffer_unordered(AHEAD)
         .try_for_each(|_| async { Ok(()) })
-        .await;
+        .await
+        .map_err(Failure::from);
+    if let Err(broken @ Failure::Broken(_)) = written {
+        return Err(broken);
+    }
     // A server answers a channel's requests in their order.
     let synced = async {
         if channel.can_sync && written.is_ok() {

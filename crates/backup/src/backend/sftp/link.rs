@@ -18,7 +18,9 @@ use super::connect::{Connection, connect, of_ssh};
 use super::{SftpAddress, SftpOptions};
 
 /// A request that is not answered for so long has broken the channel; a slow link has much on its way.
-const REQUEST_TIMEOUT: Duration = Duration::from_mins(10);
+const REQUEST_TIMEOUT: Duration = Duration::from_mins(3);
+/// How often it is looked whether a connection is still there that work waits for.
+const LOOK: Duration = Duration::from_millis(200);
 const FIRST_WAIT: Duration = Duration::from_millis(100);
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
 
@@ -165,7 +167,13 @@ impl Link {
         F: Future<Output = Result<T, Failure>>,
     {
         let channel = self.channel().await?;
-        let done = work(channel.clone()).await;
+        // A request that is sent while its connection ends may be forgotten: nobody would answer it.
+        let done = tokio::select! {
+            done = work(channel.clone()) => done,
+            () = gone(&channel.connection) => {
+                Err(Failure::broken(ErrorKind::ConnectionReset, "the connection is gone".to_owned()))
+            }
+        };
         let mut state = self.state.lock().await;
         if matches!(done, Err(Failure::Broken(_))) {
             let is_that = |one: &Arc<Connection>| Arc::ptr_eq(one, &channel.connection);
@@ -219,7 +227,24 @@ impl Drop for Link {
     }
 }
 
+/// Waits until a connection is closed.
+async fn gone(connection: &Connection) {
+    while !connection.is_closed() {
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// Opens a channel, unless the connection ends meanwhile.
 async fn open(host: &str, connection: &Arc<Connection>) -> Result<Channel, Failure> {
+    tokio::select! {
+        opened = open_over(host, connection) => opened,
+        () = gone(connection) => {
+            Err(Failure::broken(ErrorKind::ConnectionReset, "the connection is gone".to_owned()))
+        }
+    }
+}
+
+async fn open_over(host: &str, connection: &Arc<Connection>) -> Result<Channel, Failure> {
     let broken = |error| of_ssh(host, error);
     let channel = connection.channel_open_session().await.map_err(broken)?;
     channel.request_subsystem(true, "sftp").await.map_err(broken)?;
