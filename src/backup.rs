@@ -29,7 +29,7 @@ use tympan_server::Instance;
 
 use crate::base::MAIN;
 use crate::command::{ContentView, Fault};
-use crate::config::Span;
+use crate::config::{Span, parse_span};
 use crate::home::{Home, chain};
 
 /// The topic of its jobs.
@@ -107,9 +107,9 @@ pub(crate) async fn register(
         status: status.clone(),
         opened: Mutex::default(),
     }));
-    let rule = section.schedule.as_deref().unwrap_or(DAILY);
+    let rule = rule_of(section.schedule.as_deref().unwrap_or(DAILY));
     let job = NewJob::new(TOPIC, serde_json::json!({}));
-    queues.schedule(SCHEDULE, rule, &job, SystemTime::now()).await.map_err(
+    queues.schedule(SCHEDULE, &rule, &job, SystemTime::now()).await.map_err(
         |error| match error {
             tympan_jobs::Error::Schedule { .. } => wrong(format!("schedule: {}", chain(&error))),
             error => Fault::cannot_run(chain(&error)),
@@ -119,6 +119,12 @@ pub(crate) async fn register(
     instance.watch_health("backup", move || watched.fault_at(SystemTime::now()));
     instance.watch_metrics(move |role| status.metrics(role));
     Ok(())
+}
+
+/// Writes a period with the units of this file as the jobs have it; other rules stay as they are.
+fn rule_of(text: &str) -> String {
+    let span = text.trim().strip_prefix("every ").and_then(parse_span);
+    span.map_or_else(|| text.to_owned(), |span| format!("every {}ms", span.as_millis()))
 }
 
 /// When the last save went well, and what is wrong since.
@@ -378,4 +384,34 @@ fn read_password(file: &Path) -> Result<Vec<u8>, String> {
         return Err(format!("`{}` holds no password", file.display()));
     }
     Ok(line.to_vec())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_have_the_units_of_the_file() {
+        assert_eq!(rule_of("every 15min"), "every 900000ms");
+        assert_eq!(rule_of("every 90s"), "every 90000ms");
+        assert_eq!(rule_of(DAILY), DAILY);
+        assert_eq!(rule_of("every so often"), "every so often");
+    }
+
+    #[test]
+    fn health_tells_what_is_late_or_failed() {
+        let status = Status {
+            success: AtomicI64::new(0),
+            fault: Mutex::default(),
+            max_age: Duration::from_hours(1),
+        };
+        let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+        assert!(status.fault_at(at(10_000)).unwrap().contains("yet"));
+        status.success.store(10_000, Ordering::Relaxed);
+        assert_eq!(status.fault_at(at(13_600)), None);
+        assert!(status.fault_at(at(17_300)).unwrap().contains("2 h ago"));
+        *status.fault.lock() = Some("full".to_owned());
+        assert!(status.fault_at(at(10_000)).unwrap().contains("full"));
+        assert!(status.metrics("author").contains("tympan_backup_failing{role=\"author\"} 1"));
+    }
 }

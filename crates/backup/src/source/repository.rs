@@ -140,8 +140,7 @@ fn save_root(
     let mut nodes = vec![state, facts, readme];
     if let Some(view) = source.view {
         let before = parent.as_ref().and_then(|parent| saver.old_view(parent));
-        let documents = view.open(&lease.root)?;
-        nodes.push(save_view(&saver, &*documents, before)?);
+        nodes.extend(save_view(&saver, (view, &lease.root), before)?);
     }
     let (tree, _) = writer.add(BlobKind::Tree, &Tree::of(nodes).to_bytes())?;
     let faults = saver.faults.into_sorted();
@@ -170,7 +169,7 @@ pub(super) struct Saver<'a> {
     pub(super) source: RepositorySource<'a>,
     pub(super) options: &'a SaveOptions,
     pub(super) writer: &'a Writer,
-    pub(super) faults: Faults,
+    faults: Faults,
     pub(super) cuts: Cuts,
 }
 
@@ -280,7 +279,7 @@ impl Saver<'_> {
         Ok(())
     }
 
-    pub(super) fn missing(&self, id: &BlobId) {
+    fn missing(&self, id: &BlobId) {
         self.faults.add(format!("blob {id}"), &"the repository refers to it and does not hold it");
     }
 

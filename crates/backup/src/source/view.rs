@@ -8,6 +8,9 @@
 //! * Where the root before is known, only documents that differ are drawn, and only folders on the way to them are read
 //!   and written.
 //! * Bytes of blobs are pieces that the repository's own part of the snapshot has, too.
+//!
+//! On failure: what cannot be drawn is left out and told in the log. The snapshot is whole without it, as an import does not
+//! read it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{Cursor, Read};
@@ -114,13 +117,28 @@ impl Touched {
 /// Large blobs that this save has cut, with their pieces.
 pub(super) type Cuts = Mutex<HashMap<BlobId, Vec<Id>>>;
 
-/// Draws the folder of a snapshot. `before` is the root of the snapshot before, and its folder.
+/// Draws the folder of a snapshot; nothing if it cannot be drawn. `before` is the root of the snapshot before, and its
+/// folder.
 pub(super) fn save_view(
     saver: &Saver<'_>,
-    documents: &dyn Documents,
+    (view, root): (&dyn View, &ChunkId),
     before: Option<(ChunkId, Id)>,
-) -> Result<Node> {
-    let drawing = Drawing { saver, documents };
+) -> Result<Option<Node>> {
+    let drawn = view.open(root).and_then(|documents| {
+        let drawing = Drawing { saver, documents: &*documents };
+        draw_all(&drawing, before)
+    });
+    match drawn {
+        Err(error @ (Error::Document { .. } | Error::Store(_))) => {
+            warn!(reason = crate::chain(&error), "the snapshot has no folder for people");
+            Ok(None)
+        }
+        drawn => drawn.map(Some),
+    }
+}
+
+fn draw_all(drawing: &Drawing<'_>, before: Option<(ChunkId, Id)>) -> Result<Node> {
+    let Drawing { saver, documents } = drawing;
     let mut changes = None;
     if let Some((root, tree)) = before
         && let Some(old) = saver.session.old_tree(Some(&tree))
@@ -198,12 +216,13 @@ impl Drawing<'_> {
         self.write(nodes)
     }
 
-    /// Saves a document's own files; nothing if it cannot be drawn, which is a fault.
+    /// Saves a document's own files; nothing if it cannot be drawn.
     fn own(&self, path: &str, old: Option<&Tree>) -> Result<Vec<Node>> {
         let files = match self.documents.draw(root_or(path)) {
             Ok(files) => files,
             Err(error @ (Error::Store(_) | Error::Document { .. })) => {
-                self.saver.faults.add(format!("{CONTENT}{path}"), &crate::chain(&error));
+                let reason = crate::chain(&error);
+                warn!(path, reason, "a document is left out of the folder for people");
                 return Ok(Vec::new());
             }
             Err(error) => return Err(error),
@@ -219,7 +238,7 @@ impl Drawing<'_> {
         top.nodes(self)
     }
 
-    /// Saves a file; nothing if its blob is missing, which is a fault.
+    /// Saves a file; nothing if its blob is missing, which the repository's own part of the snapshot tells as a fault.
     fn file(
         &self,
         name: &[u8],
@@ -253,10 +272,8 @@ impl Drawing<'_> {
     fn blob(&self, id: &BlobId, old: impl FnOnce() -> Option<Vec<Id>>) -> Result<Option<Vec<Id>>> {
         let saver = self.saver;
         if id.length() < SMALL_BYTES as u64 {
-            let Some(bytes) = saver.source.base.read_blobs(&[*id])?.pop().flatten() else {
-                saver.missing(id);
-                return Ok(None);
-            };
+            let bytes = saver.source.base.read_blobs(&[*id])?.pop().flatten();
+            let Some(bytes) = bytes else { return Ok(None) };
             return Ok(Some(vec![saver.writer.add(BlobKind::Data, &bytes)?.0]));
         }
         let piece = Id::from_bytes(*id.digest());
@@ -267,14 +284,10 @@ impl Drawing<'_> {
         if let Some(pieces) = cut.or_else(old) {
             return Ok(Some(pieces));
         }
-        let Some(content) = saver.source.blobs.open(id)? else {
-            saver.missing(id);
-            return Ok(None);
-        };
+        let Some(content) = saver.source.blobs.open(id)? else { return Ok(None) };
         let reader: Box<dyn Read + Send> = content.into_reader();
         let (pieces, found) = saver.save_stream(reader, id.length())?;
         if found != *id {
-            saver.faults.add(format!("blob {id}"), &"its bytes have another hash");
             return Ok(None);
         }
         saver.cuts.lock().insert(*id, pieces.clone());

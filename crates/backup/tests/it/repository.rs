@@ -1,8 +1,10 @@
 //! Content repositories that are saved, and become repositories again.
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use tympan_backup::{
@@ -12,8 +14,9 @@ use tympan_backup::{
 use tympan_blobs::{BlobStore, FolderBlobs, LocalBlobs};
 use tympan_store::disk::FileDisk;
 use tympan_store::{
-    Batch, BlobId, ChunkId, ChunkStore, FollowedStore, LocalOptions, LocalStore, RefUpdate, Root,
-    Value, body,
+    Base, Batch, BlobId, Chunk, ChunkId, ChunkStore, CollectOptions, FollowedStore, Lease,
+    LocalOptions, LocalStore, ReadChunks, RefUpdate, Result as StoreResult, Retention, Revision,
+    Root, Value, body,
 };
 
 use crate::support::{Bench, noise, now};
@@ -78,6 +81,10 @@ impl Home {
 /// Saves what `main` points to, through readers that need no lock on the home.
 fn save(bench: &Bench, home: &Home) -> (Option<Saved>, u64) {
     let base = FollowedStore::open_dir(&home.dir.join("store"), LocalOptions::default()).unwrap();
+    save_from(bench, &base, home)
+}
+
+fn save_from(bench: &Bench, base: &dyn Base, home: &Home) -> (Option<Saved>, u64) {
     let blobs = FolderBlobs::new(&home.dir.join("blobs"));
     let who = Who::this_process();
     let lock = Lock::take(&bench.vault, &who, LockMode::Shared, Duration::ZERO).unwrap();
@@ -85,7 +92,7 @@ fn save(bench: &Bench, home: &Home) -> (Option<Saved>, u64) {
     let progress = Progress::default();
     let session = Session::new((&bench.vault, &index), &lock, &progress);
     let source = RepositorySource {
-        base: &base,
+        base,
         blobs: &blobs,
         reference: "main",
         path: "/tympan/home",
@@ -195,4 +202,126 @@ fn an_incomplete_backup_becomes_no_home() {
     let index = bench.index();
     import_snapshot((&bench.vault, &index), &again.snapshot, target, &Progress::default()).unwrap();
     assert_eq!(copy.root(), home.root());
+}
+
+/// A store in which something happens when it is read from for the second time.
+struct Meddling {
+    inner: FollowedStore,
+    then: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+    reads: AtomicU64,
+}
+
+impl std::fmt::Debug for Meddling {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Meddling")
+    }
+}
+
+impl ReadChunks for Meddling {
+    fn read(&self, id: &ChunkId) -> StoreResult<Chunk> {
+        if self.reads.fetch_add(1, Ordering::Relaxed) == 0
+            && let Some(then) = self.then.lock().unwrap().take()
+        {
+            then();
+        }
+        self.inner.read(id)
+    }
+}
+
+impl Base for Meddling {
+    fn name(&self) -> String {
+        self.inner.name()
+    }
+    fn contains_many(&self, ids: &[ChunkId]) -> StoreResult<Vec<bool>> {
+        self.inner.contains_many(ids)
+    }
+    fn read_blobs(&self, ids: &[BlobId]) -> StoreResult<Vec<Option<bytes::Bytes>>> {
+        self.inner.read_blobs(ids)
+    }
+    fn refs(&self) -> StoreResult<Vec<(String, ChunkId)>> {
+        self.inner.refs()
+    }
+    fn history(&self, name: &str, before: Option<u64>, limit: usize) -> StoreResult<Vec<Revision>> {
+        self.inner.history(name, before, limit)
+    }
+    fn lease(&self, holder: &str) -> StoreResult<Option<Lease>> {
+        self.inner.lease(holder)
+    }
+    fn grant(&self, lease: &Lease) -> StoreResult<()> {
+        self.inner.grant(lease)
+    }
+    fn release(&self, holder: &str) -> StoreResult<()> {
+        self.inner.release(holder)
+    }
+}
+
+fn collect(store: &LocalStore) {
+    let retention = Retention::NONE;
+    // Every pack with garbage in it is rewritten.
+    let options =
+        CollectOptions { retention, min_live: 1.1, ..CollectOptions::at(SystemTime::now()) };
+    store.collect(&options, &mut |_| ControlFlow::Continue(())).unwrap();
+}
+
+/// The repository goes on and collects its garbage while the save has read nothing but the root.
+#[test]
+fn garbage_that_a_save_still_needs_stays_until_it_ends() {
+    let bench = Bench::new();
+    let home = Arc::new(Home::open(bench.path("home")));
+    home.write(0..2_000, 1);
+    let root = home.root().unwrap();
+    let inner = FollowedStore::open_dir(&home.dir.join("store"), LocalOptions::default()).unwrap();
+    let meddler = home.clone();
+    let then = move || {
+        meddler.write(0..2_000, 2);
+        collect(&meddler.store);
+    };
+    let base = Meddling { inner, then: Mutex::new(Some(Box::new(then))), reads: AtomicU64::new(0) };
+    let saved = save_from(&bench, &base, &home).0.unwrap();
+    assert!(base.then.lock().unwrap().is_none(), "nothing happened meanwhile");
+    assert_eq!(saved.snapshot.repository_root(), Some(root.to_string().as_str()));
+    assert!(saved.faults.is_empty(), "{:?}", saved.faults);
+    let copy = Home::open(bench.path("copy"));
+    let target = (&*copy.store as &dyn ChunkStore, &copy.blobs as &dyn BlobStore);
+    let progress = Progress::default();
+    import_snapshot((&bench.vault, &bench.index()), &saved.snapshot, target, &progress).unwrap();
+    assert_eq!(copy.root(), Some(root));
+}
+
+/// Every snapshot is one state that was committed, whatever is written meanwhile, and the save ends.
+#[test]
+fn a_save_beside_writers_is_one_committed_state() {
+    let bench = Bench::new();
+    let home = Arc::new(Home::open(bench.path("home")));
+    home.write(0..500, 1);
+    let heads = Mutex::new(vec![home.root().unwrap()]);
+    let stop = AtomicBool::new(false);
+    let mut saved = Vec::new();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for number in 0_u32.. {
+                // Two records and blobs in one commit.
+                home.write([number % 500, (number * 50) % 500].into_iter(), (number % 250) as u8);
+                heads.lock().unwrap().push(home.root().unwrap());
+                if stop.load(Ordering::Relaxed) {
+                    return;
+                }
+            }
+        });
+        while saved.len() < 4 {
+            saved.extend(save(&bench, &home).0);
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    let heads: Vec<String> = heads.into_inner().unwrap().iter().map(ToString::to_string).collect();
+    for (number, one) in saved.iter().enumerate() {
+        let root = one.snapshot.repository_root().unwrap();
+        assert!(heads.iter().any(|head| head == root), "{root} was never committed");
+        assert!(one.faults.is_empty(), "{:?}", one.faults);
+        let copy = Home::open(bench.path(&format!("copy{number}")));
+        let target = (&*copy.store as &dyn ChunkStore, &copy.blobs as &dyn BlobStore);
+        let progress = Progress::default();
+        import_snapshot((&bench.vault, &bench.index()), &one.snapshot, target, &progress).unwrap();
+        assert_eq!(copy.root().unwrap().to_string(), root);
+    }
 }

@@ -250,7 +250,7 @@ fn carry_out(root: &Path, edit: &Edit, number: usize) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(12))]
+    #![proptest_config(ProptestConfig::with_cases(6))]
 
     #[test]
     fn differences_give_what_a_full_save_gives(rounds in edits()) {

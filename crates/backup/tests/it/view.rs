@@ -186,7 +186,7 @@ fn states() -> impl Strategy<Value = Vec<Vec<(usize, Option<u8>)>>> {
 const PATHS: [&str; 9] = ["/a", "/a/b", "/a/b/c", "/a/d", "/e", "/e/f", "/e/f/g", "/e/f/h", "/i"];
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(16))]
+    #![proptest_config(ProptestConfig::with_cases(6))]
 
     #[test]
     fn differences_give_what_drawing_all_gives(rounds in states()) {
