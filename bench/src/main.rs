@@ -28,6 +28,7 @@ mod random;
 mod row;
 mod site;
 mod sling;
+mod timed;
 mod tree;
 mod varnish;
 

@@ -35,6 +35,8 @@ mod storm;
 mod timing;
 mod tls;
 mod upload;
+mod vault;
+mod vault_repository;
 mod visible;
 mod writers;
 mod written;
@@ -146,6 +148,28 @@ pub(crate) const ROWS: &[Row] = &[
     Row { name: "D4", about: "rules of a farm in the cloud", measure: storm::measure_rules },
     Row { name: "D6", about: "a storm of flushes beside visitors", measure: storm::measure_storm },
     Row { name: "D8", about: "start and memory before many files", measure: storm::measure_start },
+    Row {
+        name: "K1",
+        about: "first save of folders; memory and size (K8)",
+        measure: vault::measure_full,
+    },
+    Row {
+        name: "K2",
+        about: "save of folders where nothing changed",
+        measure: vault::measure_unchanged,
+    },
+    Row {
+        name: "K3",
+        about: "save of a repository: nothing changed, and one edit",
+        measure: vault_repository::measure,
+    },
+    Row { name: "K4", about: "save of folders, 1 % changed", measure: vault::measure_changed },
+    Row {
+        name: "K4/repository",
+        about: "save of a repository, 1 % changed, beside its files in restic",
+        measure: vault_repository::measure_changed,
+    },
+    Row { name: "K5", about: "restore of folders", measure: vault::measure_restore },
     Row {
         name: "ADMIN",
         about: "second listener while the main one is saturated",
