@@ -199,7 +199,10 @@ impl Handler for Save {
     }
 
     fn run(&self, _job: &Job, context: &JobContext) -> Outcome {
-        let mut opened = self.opened.lock();
+        // A save that takes longer than a turn must not fill the queue with others that wait for it.
+        let Some(mut opened) = self.opened.try_lock() else {
+            return Outcome::Done;
+        };
         let done = self.save_all(&mut opened, context);
         match done {
             Ok(said) => {
@@ -241,13 +244,20 @@ impl Save {
         }
         let Some((vault, index)) = opened else { return Err("the vault is not open".to_owned()) };
         let who = Who::this_process();
-        let mut words = Vec::new();
+        let (mut words, mut faults) = (Vec::new(), Vec::new());
         {
             let lock = Lock::take(vault, &who, LockMode::Shared, LOCK_WAIT).map_err(failed)?;
-            words.push(self.run_one((vault, index), &lock, context, None)?);
-            if !self.folders.is_empty() {
-                words.push(self.run_one((vault, index), &lock, context, Some(&self.folders))?);
+            let folders = Some(&*self.folders).filter(|folders| !folders.is_empty());
+            // What is wrong with one must not cost the other.
+            for source in [Some(None), folders.map(Some)].into_iter().flatten() {
+                match self.run_one((vault, index), &lock, context, source) {
+                    Ok(said) => words.push(said),
+                    Err(fault) => faults.push(fault),
+                }
             }
+        }
+        if !faults.is_empty() {
+            return Err(faults.join("; "));
         }
         if let Some(keep) = &self.keep {
             words.extend(self.thin_out(vault, &who, keep).map_err(failed)?);
