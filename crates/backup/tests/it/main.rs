@@ -10,6 +10,7 @@
 mod backends;
 mod crash;
 mod directory;
+mod full_disk;
 mod kill;
 mod lock;
 mod prune;
