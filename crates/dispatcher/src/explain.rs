@@ -240,7 +240,11 @@ fn explain_cache(
         now,
         fetched,
         is_marked: metadata.permissions().mode() & MARK != 0,
-        flushed: stat.filter(|_| obeys).map(|(_, time)| time),
+        flushed: stat.as_ref().filter(|_| obeys).map(|(_, time)| *time),
+        flushed_before: stat.filter(|_| obeys).and_then(|(path, time)| {
+            let used = std::fs::symlink_metadata(path).ok()?.accessed().ok()?;
+            (used < time).then_some(used)
+        }),
         expires,
     };
     let fetched = httpdate::fmt_http_date(fetched);

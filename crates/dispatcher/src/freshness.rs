@@ -13,6 +13,9 @@ pub(crate) struct Facts {
     pub(crate) is_marked: bool,
     /// The time of the nearest `.stat` file, if the path obeys it and there is one.
     pub(crate) flushed: Option<SystemTime>,
+    /// The time that this file had before the window of its last flush began: one whose own time lies ahead still says what
+    /// is out of date already.
+    pub(crate) flushed_before: Option<SystemTime>,
     /// When the render's own limit ends, if one is kept.
     pub(crate) expires: Option<SystemTime>,
 }
@@ -73,19 +76,22 @@ pub(crate) fn judge(facts: Facts, patience: Patience) -> Freshness {
     if facts.is_marked {
         return Freshness::Marked;
     }
-    let is_stale = facts
-        .flushed
-        .is_some_and(|flushed| flushed > facts.fetched && patience.is_over(flushed, facts.now));
+    let is_stale = flushes(facts, patience).any(|flushed| patience.is_over(flushed, facts.now));
     if is_stale { Freshness::Stale } else { Freshness::Valid }
 }
 
 /// Returns the last moment at which a file that is valid now is still valid by itself; nothing if only a change ends it.
 #[must_use]
 pub(crate) fn valid_until(facts: Facts, patience: Patience) -> Option<SystemTime> {
-    let graced = facts.flushed.filter(|flushed| *flushed > facts.fetched);
     let moment = Duration::from_nanos(u64::from(patience.has_window));
-    let graced = graced.map(|flushed| flushed + patience.grace - moment);
-    graced.into_iter().chain(facts.expires).min()
+    let graced = flushes(facts, patience).map(|flushed| flushed + patience.grace - moment);
+    graced.chain(facts.expires).min()
+}
+
+/// Returns the flushes that concern a file, by the times of its `.stat` file.
+fn flushes(facts: Facts, patience: Patience) -> impl Iterator<Item = SystemTime> {
+    let before = facts.flushed_before.filter(|_| patience.has_window);
+    facts.flushed.into_iter().chain(before).filter(move |flushed| *flushed > facts.fetched)
 }
 
 #[cfg(test)]
@@ -98,11 +104,40 @@ mod tests {
     }
 
     fn facts(now: u64, fetched: u64) -> Facts {
-        Facts { now: at(now), fetched: at(fetched), is_marked: false, flushed: None, expires: None }
+        Facts {
+            now: at(now),
+            fetched: at(fetched),
+            is_marked: false,
+            flushed: None,
+            flushed_before: None,
+            expires: None,
+        }
     }
 
     fn grace(seconds: u64) -> Patience {
         Patience { grace: Duration::from_secs(seconds), has_window: false }
+    }
+
+    #[test]
+    fn a_window_that_goes_on_does_not_hide_the_one_before() {
+        let window = Patience { grace: Duration::ZERO, has_window: true };
+        let flushed = |fetched, before| Facts {
+            flushed: Some(at(20)),
+            flushed_before: Some(at(before)),
+            ..facts(12, fetched)
+        };
+        for (fetched, before, expected) in
+            [(5, 10, Freshness::Stale), (11, 10, Freshness::Valid), (5, 3, Freshness::Valid)]
+        {
+            assert_eq!(judge(flushed(fetched, before), window), expected, "{fetched} {before}");
+        }
+        // One that is not over yet is waited for.
+        let ahead = flushed(5, 14);
+        assert_eq!(judge(ahead, window), Freshness::Valid);
+        assert_eq!(valid_until(ahead, window), Some(at(14) - Duration::from_nanos(1)));
+        assert_eq!(valid_until(flushed(11, 10), window), Some(at(20) - Duration::from_nanos(1)));
+        // Without windows the file's own time is all that counts.
+        assert_eq!(judge(flushed(21, 30), grace(0)), Freshness::Valid);
     }
 
     #[test]

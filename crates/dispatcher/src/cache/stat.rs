@@ -6,15 +6,19 @@
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 use std::time::SystemTime;
 
-use rustix::fs::{Dir, FileType, Mode, OFlags, Timespec, Timestamps, futimens, openat};
+use rustix::fs::{
+    AtFlags, Dir, FileType, Mode, OFlags, Stat, Timespec, Timestamps, fstat, futimens, openat,
+    statat,
+};
 use rustix::io::Errno;
 
 use super::beneath;
-use super::docroot::{CacheFile, Docroot, TEMPORARY_FOLDER};
+use super::docroot::{CacheFile, Docroot, TEMPORARY_FOLDER, time};
 use crate::config::{Cache, StatFiles};
 use crate::freshness::Facts;
 
@@ -33,27 +37,31 @@ impl Docroot {
         now: SystemTime,
     ) -> Facts {
         let obeys_stat = cache.invalidate.allows(path);
+        let touched = if obeys_stat { self.touched(file, &cache.stat_files) } else { None };
         Facts {
             now,
             fetched: cached.fetched,
             is_marked: cached.marked.is_some(),
-            flushed: if obeys_stat { self.flushed(file, &cache.stat_files) } else { None },
+            flushed: touched.map(|touched| touched.at),
+            flushed_before: touched.and_then(|touched| touched.before),
             expires: cached.expires,
         }
     }
 
-    /// Returns the time of the stat file that `file` obeys, if there is one.
-    pub(crate) fn flushed(&self, file: &Path, stat_files: &StatFiles) -> Option<SystemTime> {
+    /// Returns the times of the stat file that `file` obeys, if there is one.
+    fn touched(&self, file: &Path, stat_files: &StatFiles) -> Option<Touched> {
         let level = match stat_files {
             StatFiles::Single(file) => {
-                return std::fs::symlink_metadata(file).ok()?.modified().ok();
+                return rustix::fs::lstat(file).ok().map(|stat| Touched::of(&stat));
             }
             StatFiles::Level(level) => *level,
         };
         let folder = file.parent().unwrap_or(Path::new(""));
         let depth = folder.components().count();
         let above = depth.saturating_sub(usize::try_from(level).unwrap_or(usize::MAX));
-        folder.ancestors().skip(above).find_map(|folder| self.modified(&folder.join(STAT)))
+        let stat =
+            |folder: &Path| statat(self.root(), folder.join(STAT), AtFlags::SYMLINK_NOFOLLOW).ok();
+        folder.ancestors().skip(above).find_map(|folder| Some(Touched::of(&stat(folder)?)))
     }
 
     /// Touches the stat files that a change of `handle` concerns, but for those that are in `touched` already, and adds
@@ -155,12 +163,8 @@ impl Docroot {
                 Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV) => return Ok(false),
                 Err(error) => return Err(error.into()),
             };
-            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            match openat(&opened, STAT, flags, Mode::from_raw_mode(mode & 0o777)) {
-                Ok(stat) => {
-                    futimens(&stat, &both(now))?;
-                    return Ok(true);
-                }
+            match touch_in((opened.as_fd(), STAT), OFlags::NOFOLLOW, now, mode) {
+                Ok(()) => return Ok(true),
                 // Eviction removed the empty folder since it was opened; another one may stand there already.
                 Err(Errno::NOENT) => {}
                 Err(error) => return Err(error.into()),
@@ -171,15 +175,50 @@ impl Docroot {
 }
 
 fn touch_single(file: &Path, now: SystemTime, mode: u32) -> io::Result<()> {
-    use std::os::unix::fs::OpenOptionsExt;
-    let file = std::fs::File::options()
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(mode & 0o777)
-        .open(file)?;
-    futimens(&file, &both(now))?;
-    Ok(())
+    // It may be reached by a link; those in folders are none.
+    Ok(touch_in((rustix::fs::CWD, file), OFlags::empty(), now, mode)?)
+}
+
+/// The times of a stat file.
+#[derive(Debug, Clone, Copy)]
+struct Touched {
+    at: SystemTime,
+    /// What its time was before, if that is known.
+    before: Option<SystemTime>,
+}
+
+impl Touched {
+    fn of(stat: &Stat) -> Self {
+        let at = time(stat.st_mtime, stat.st_mtime_nsec);
+        let before = time(stat.st_atime, stat.st_atime_nsec);
+        Self { at, before: Some(before).filter(|before| *before < at) }
+    }
+}
+
+/// Sets the time of a stat file, making it if it is absent. The time that it had before becomes that of its last use: the
+/// new one may lie ahead, at the end of a window, and says nothing then of what is out of date already. Whoever reads the
+/// file, as a backup does, makes that a later time, which errs to freshness.
+fn touch_in(
+    (folder, file): (BorrowedFd<'_>, impl rustix::path::Arg + Copy),
+    flags: OFlags,
+    now: SystemTime,
+    mode: u32,
+) -> rustix::io::Result<()> {
+    let flags = flags | OFlags::WRONLY | OFlags::CLOEXEC;
+    let (file, before) = match openat(folder, file, flags, Mode::empty()) {
+        Ok(known) => {
+            let touched = Touched::of(&fstat(&known)?);
+            let before = if touched.at < now { Some(touched.at) } else { touched.before };
+            (known, before)
+        }
+        Err(Errno::NOENT) => {
+            let mode = Mode::from_raw_mode(mode & 0o777);
+            (openat(folder, file, flags | OFlags::CREATE, mode)?, None)
+        }
+        Err(error) => return Err(error),
+    };
+    let before = both(before.unwrap_or(SystemTime::UNIX_EPOCH)).last_access;
+    futimens(&file, &Timestamps { last_access: before, ..both(now) })
 }
 
 /// Sets an exact time: the kernel's own "now" is up to 4 ms old, and a fetch that was sent in between would count as

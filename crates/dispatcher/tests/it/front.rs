@@ -382,7 +382,9 @@ fn list(root: &Path, folder: &Path, found: &mut Vec<String>) {
         let path = entry.unwrap().path();
         // Folders on their way out are emptied after the flush was answered.
         let is_trash = folder.ends_with(".tympan-tmp") && path.extension().is_none();
-        let is_dir = path.symlink_metadata().is_ok_and(|metadata| metadata.is_dir());
+        // Gone since it was listed.
+        let Ok(metadata) = path.symlink_metadata() else { continue };
+        let is_dir = metadata.is_dir();
         if is_dir && !is_trash {
             list(root, &path, found);
         } else if !is_dir {

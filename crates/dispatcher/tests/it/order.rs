@@ -217,3 +217,17 @@ fn a_page_that_waits_for_a_late_render_takes_the_number_of_the_newest_flush() {
     }
     assert_eq!(front.read("content/a.html"), "version 9");
 }
+
+#[test]
+fn a_page_that_is_flushed_before_each_visit_gets_new_once_in_each_window() {
+    let origin = counting();
+    let front = front(&origin, "/statfileslevel 3 /x-flushWindow 10");
+    front.get("/content/a.html");
+    for _ in 0..12 {
+        front.advance(5);
+        front.flush("Activate", "/content/none", &[]);
+        front.get("/content/a.html");
+    }
+    // Sixty seconds: the first visit, and one for each of the windows that ended.
+    assert!((6..=8).contains(&origin.requests()), "{} renders", origin.requests());
+}
