@@ -296,6 +296,8 @@ impl Flushing<'_> {
             };
             entries.push((name.to_owned(), kind));
         }
+        // A body goes before its header file: whoever reads the pair meanwhile would take it for a page without headers.
+        entries.sort_by_key(|(name, _)| is_side_name(name));
         Ok(entries)
     }
 }
@@ -340,5 +342,32 @@ fn absent_as_none<T>(outcome: rustix::io::Result<T>) -> io::Result<Option<T>> {
         Ok(value) => Ok(Some(value)),
         Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV) => Ok(None),
         Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::path::Path;
+    use std::sync::Arc;
+
+    use super::{Deleted, Flushing, is_side_name};
+    use crate::cache::Docroot;
+
+    #[test]
+    fn bodies_go_before_their_side_files() {
+        let folder = tempfile::tempdir().unwrap();
+        for number in 0..50 {
+            for side in [".ttl", ".h", ""] {
+                std::fs::write(folder.path().join(format!("p{number}.html{side}")), "x").unwrap();
+            }
+        }
+        let docroot = Docroot::open(folder.path(), 0o755, Arc::default()).unwrap();
+        let kept = BTreeSet::new();
+        let flushing = Flushing { docroot: &docroot, kept: &kept, done: Deleted::default() };
+        let entries = flushing.list(Path::new("")).unwrap();
+        let sides: Vec<bool> = entries.iter().map(|(name, _)| is_side_name(name)).collect();
+        assert_eq!(sides.iter().filter(|is_side| **is_side).count(), 100);
+        assert!(sides.is_sorted());
     }
 }
