@@ -24,7 +24,7 @@ use crate::{Error, Result};
 const MOST_HEAD: usize = 256 * 1024;
 /// Largest body of a request.
 const MOST_BODY: usize = 256 * 1024 * 1024;
-const HOP_BY_HOP: [&str; 8] = [
+const HOP_BY_HOP: [&str; 9] = [
     "connection",
     "keep-alive",
     "proxy-connection",
@@ -33,6 +33,7 @@ const HOP_BY_HOP: [&str; 8] = [
     "trailer",
     "upgrade",
     "content-length",
+    "expect",
 ];
 
 /// One request and its answer.

@@ -27,7 +27,7 @@ use crate::home::chain;
 use crate::say;
 
 /// The commands that the design names and that do not exist.
-const MISSING: [&str; 13] = [
+const MISSING: &[&str] = &[
     "tough",
     "breakpoint",
     "golive",

@@ -258,14 +258,16 @@ impl Wish {
             "teaser",
             &[("jcr:title", words::title(seed, number * 5, 3)), ("jcr:description", text(3, 2))],
         );
-        let tags = (0..self.tags.min(3))
+        // Number 0 is the namespace, which is no tag by itself.
+        let others = self.tags.saturating_sub(1);
+        let mut tags: Vec<String> = (0..others.min(3))
             .map(|place| {
-                let tag = crate::load::random(seed ^ 0x2222, number * 4 + place) % self.tags;
-                self.tree("/content/cq:tags", 't', tag)
-                    .replacen("/content/cq:tags/", "", 1)
-                    .replacen('/', ":", 1)
+                let tag = 1 + crate::load::random(seed ^ 0x2222, number * 4 + place) % others;
+                let path = self.tree("/content/cq:tags", 't', tag);
+                path.replacen("/content/cq:tags/", "", 1).replacen('/', ":", 1)
             })
             .collect();
+        tags.dedup();
         Item::Page {
             path: self.tree("/content", 'p', number),
             title: words::title(seed, number, 3),

@@ -83,6 +83,23 @@ fn no_node_has_more_children_than_it_may_and_parents_come_first() {
 }
 
 #[test]
+fn pages_carry_tags_that_are_there() {
+    let made = items(&Wish { pages: 50, tags: 9, ..wish() });
+    let known: BTreeSet<String> = made
+        .iter()
+        .filter(|item| matches!(item, Item::Tag { .. }))
+        .map(|item| path(item).replacen("/content/cq:tags/", "", 1).replacen('/', ":", 1))
+        .collect();
+    let mut carried = 0;
+    for item in &made {
+        let Item::Page { tags, .. } = item else { continue };
+        carried += tags.len();
+        assert!(tags.iter().all(|tag| tag.starts_with("lab:") && known.contains(tag)), "{tags:?}");
+    }
+    assert!(carried > 50);
+}
+
+#[test]
 fn sums_tell_counts_and_bytes_per_increment() {
     let wish = Wish { images: 400, increments: 2, ..wish() };
     let mut sums = Vec::new();

@@ -4,6 +4,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use proptest::prelude::*;
+use tympan_lab::plan::{Plan, Run};
 use tympan_lab::profile::{Profile, Visit, read};
 use tympan_lab::proxy::Proxy;
 use tympan_lab::recording::{Options, plan};
@@ -15,6 +16,11 @@ fn line(second: u32, client: u32, request: &str, status: u16) -> String {
     format!(
         "10.0.0.{client} - - [21/Nov/2026:00:{minute:02}:{second:02} +0000] \"{request}\" {status} 10 \"-\" \"x\"\n"
     )
+}
+
+/// Reads a text as a plan of our own, as `tympan lab run` does.
+fn own_plan(text: &str) -> Plan {
+    Plan::parse(text.as_bytes(), "plan.toml", std::path::PathBuf::new()).unwrap()
 }
 
 /// Five minutes: one request a second, and 240 more in the fourth minute; 9 of 10 for one page.
@@ -67,6 +73,7 @@ fn the_plan_of_a_log_has_its_mix_and_leaves_out_what_sends() {
     assert_eq!(told[0].1 + told[1].1, 540);
     assert_eq!(plan["load"]["rate"].as_str(), Some("1.803/s"));
     assert!(text.contains("Left out: 1 requests that send something"), "{text}");
+    own_plan(&text);
     let goals = tympan_lab::goal::parse(&profile.goals(), "goals.toml").unwrap();
     assert_eq!(goals.len(), 6);
     assert!(profile.goals().contains("throughput = \">=5.00/s\""), "{}", profile.goals());
@@ -186,7 +193,16 @@ fn a_recording_becomes_a_plan_without_secrets() {
     assert_eq!(steps[2]["expect"]["status"].as_integer(), Some(404));
     let all = plan(&target, &proxy.exchanges(), Options { with_parts: true });
     assert_eq!(all.scenarios[0].steps.len(), 4);
+    let before = origin.requests();
+    let results = own_plan(&text).run(&Run::default(), &mut |_| ()).unwrap().results;
+    assert_eq!(
+        (results.total().count(), results.total().errors),
+        (3, 0),
+        "it plays what was recorded"
+    );
     let seen = origin.seen();
+    assert_eq!(seen.len(), before + 3);
+    assert_eq!(seen[before + 1].body, b"user=me&password={secret}");
     assert_eq!(seen[0].header("host"), Some(origin.addr().to_string().as_str()));
     assert_eq!(seen[0].header("cookie"), Some("sid=s3cret"));
 }
