@@ -156,7 +156,7 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
         let shared = Arc::clone(shared);
         let thread = std::thread::Builder::new().name("proxy".to_owned());
         // Without a thread the connection is closed, and the client tries again.
-        thread.spawn(move || converse(stream, &shared)).ok();
+        thread.spawn(move || converse(&stream, &shared)).ok();
     }
 }
 
@@ -177,7 +177,7 @@ impl Asked {
     }
 }
 
-fn converse(stream: TcpStream, shared: &Shared) -> Option<()> {
+fn converse(stream: &TcpStream, shared: &Shared) -> Option<()> {
     stream.set_nodelay(true).ok()?;
     let mut reader = Incoming { stream: stream.try_clone().ok()?, bytes: Vec::new() };
     let mut client = Client::new(shared.timeout);
@@ -186,7 +186,7 @@ fn converse(stream: TcpStream, shared: &Shared) -> Option<()> {
         let is_last = asked.closes;
         let is_head = asked.method == "HEAD";
         let answer = pass_on(asked, shared, &mut client);
-        write_answer(&stream, &answer, is_head, is_last)?;
+        write_answer(stream, &answer, is_head, is_last)?;
         if is_last {
             stream.shutdown(Shutdown::Both).ok()?;
             return None;

@@ -31,7 +31,8 @@ pub(super) fn png(seed: u64, number: u64) -> Vec<u8> {
     let mut rows = Vec::with_capacity(height * (width * 3 + 1));
     let mut index = 0;
     for _ in 0..height {
-        rows.push(0);
+        // The row's filter: none.
+        rows.extend([0]);
         let mut left = width * 3;
         while left > 0 {
             let noise = random(seed ^ number.wrapping_mul(0x9E37), index).to_le_bytes();
