@@ -43,6 +43,8 @@ jobs() {
 
 backup() {
   run "kills of saves and prunes" env TYMPAN_KILLS="${KILLS:-300}" cargo test -p tympan-backup --test it -- --nocapture kill
+  run "kills of the program that saves, here and over SFTP" env TYMPAN_KILLS="${KILLS:-300}" \
+    cargo test --test it backup_remote -- --nocapture kill
 }
 
 render() {

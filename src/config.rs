@@ -639,7 +639,8 @@ impl<'de> Deserialize<'de> for Span {
     }
 }
 
-fn parse_size(text: &str) -> Option<u64> {
+/// Reads a size such as `64 MiB`.
+pub(crate) fn parse_size(text: &str) -> Option<u64> {
     let (number, unit) = split_unit(text)?;
     let factor = match unit {
         "B" => 1,

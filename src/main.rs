@@ -30,7 +30,8 @@ fn main() -> ExitCode {
     let done = if is_painter {
         command::picture::draw_pictures()
     } else {
-        let arguments = Arguments::parse();
+        let line = std::env::args_os().collect();
+        let arguments = Arguments::parse_from(args::obnam::in_order::<Arguments>(line));
         start_log();
         command::run(arguments)
     };

@@ -462,6 +462,20 @@ fn file_name(role: &str) -> String {
 
 /// Returns what a client of buckets is told: the usual files first, then the environment, then the configuration.
 fn settings(place: &Place) -> Result<Vec<(String, String)>, Fault> {
+    let mut settings = usual_settings().map_err(|reason| place.wrong(&reason))?;
+    for (name, value) in [
+        ("AWS_REGION", &place.s3_region),
+        ("AWS_ENDPOINT_URL", &place.s3_end_point),
+        ("AWS_ACCESS_KEY_ID", &place.access_key),
+        ("AWS_SECRET_ACCESS_KEY", &place.secret_key),
+    ] {
+        settings.extend(value.clone().map(|value| (name.to_owned(), value)));
+    }
+    Ok(settings)
+}
+
+/// Returns what the usual files and the environment tell a client of buckets.
+pub(crate) fn usual_settings() -> Result<Vec<(String, String)>, String> {
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let mut settings = Vec::new();
     let home = variable("HOME").map(PathBuf::from).unwrap_or_default();
@@ -475,9 +489,7 @@ fn settings(place: &Place) -> Result<Vec<(String, String)>, Fault> {
                 settings.extend(parse_profile(&text, profile.as_deref().unwrap_or("default")))
             }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-            Err(error) => {
-                return Err(place.wrong(&format!("cannot read `{}`: {error}", file.display())));
-            }
+            Err(error) => return Err(format!("cannot read `{}`: {error}", file.display())),
         }
     }
     if let Some(text) = variable("AZURE_STORAGE_CONNECTION_STRING") {
@@ -485,14 +497,6 @@ fn settings(place: &Place) -> Result<Vec<(String, String)>, Fault> {
     }
     let is_ours = |name: &str| name.starts_with("AWS_") || name.starts_with("AZURE_");
     settings.extend(std::env::vars().filter(|(name, value)| is_ours(name) && !value.is_empty()));
-    for (name, value) in [
-        ("AWS_REGION", &place.s3_region),
-        ("AWS_ENDPOINT_URL", &place.s3_end_point),
-        ("AWS_ACCESS_KEY_ID", &place.access_key),
-        ("AWS_SECRET_ACCESS_KEY", &place.secret_key),
-    ] {
-        settings.extend(value.clone().map(|value| (name.to_owned(), value)));
-    }
     Ok(settings)
 }
 

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 
+use super::vault::{PlaceArguments, size};
+
 #[derive(Debug, Args)]
 pub(crate) struct BackupArguments {
     #[command(subcommand)]
@@ -12,10 +14,17 @@ pub(crate) struct BackupArguments {
 }
 
 /// Which vault, and how it opens.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(crate) struct VaultArguments {
-    /// The vault: a folder, of the format of restic's repositories.
-    #[arg(short = 'r', long = "vault", value_name = "VAULT", env = "TYMPAN_VAULT")]
+    /// The vault, of the format of restic's repositories: a folder, `sftp://USER@HOST:PORT/PATH`, `sftp:USER@HOST:PATH`,
+    /// or `s3:HOST/BUCKET/PREFIX`.
+    #[arg(
+        short = 'r',
+        long = "vault",
+        alias = "repository",
+        value_name = "VAULT",
+        env = "TYMPAN_VAULT"
+    )]
     pub(crate) vault: String,
     /// A file whose first line is the password. Without it, and without a command, TYMPAN_VAULT_PASSWORD has it.
     #[arg(long, value_name = "FILE")]
@@ -29,11 +38,15 @@ pub(crate) struct VaultArguments {
     /// Prints JSON, one line for each thing.
     #[arg(long)]
     pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) place: PlaceArguments,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum CompressionLevel {
+    #[value(alias = "deflate")]
     Auto,
+    #[value(alias = "none")]
     Off,
     Fastest,
     Better,
@@ -204,8 +217,8 @@ pub(crate) struct Save {
     /// Reads everything, also what did not change.
     #[arg(long, visible_alias = "full-walk")]
     pub(crate) force: bool,
-    /// How hard to compress.
-    #[arg(long, value_enum, default_value = "auto")]
+    /// How hard to compress. Obnam's `deflate` stands for `auto`, and its `none` for `off`.
+    #[arg(long, value_enum, default_value = "auto", visible_alias = "compress-with")]
     pub(crate) compression: CompressionLevel,
     /// Keeps no table of what was seen, and uses none: each folder's tree is read from the vault.
     #[arg(long)]
@@ -222,6 +235,37 @@ pub(crate) struct Save {
     /// For an `https` URL: a PEM file with the certificate that must have signed that of the instance.
     #[arg(long, value_name = "FILE")]
     pub(crate) ca: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) tuning: Tuning,
+}
+
+/// How much of the machine, and of the way to the vault, a save takes.
+#[derive(Debug, Args)]
+pub(crate) struct Tuning {
+    /// How much may wait to be written, in finished packs; packs are no larger than this.
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub(crate) upload_queue: Option<u64>,
+    /// The same in Obnam's nodes of 256 KiB.
+    #[arg(long, value_name = "NODES", conflicts_with = "upload_queue")]
+    pub(crate) upload_queue_size: Option<u64>,
+    /// `--tree-cache` in Obnam's nodes of 256 KiB.
+    #[arg(long, value_name = "NODES", conflicts_with = "tree_cache")]
+    pub(crate) lru_size: Option<u64>,
+    /// Waits so many milliseconds before each new piece is written.
+    #[arg(long, value_name = "MILLISECONDS", default_value_t = 0)]
+    pub(crate) delay_ms: u64,
+    /// The home of an instance that serves meanwhile: the save works less while its visitors wait longer than before.
+    #[arg(long, value_name = "HOME")]
+    pub(crate) beside: Option<PathBuf>,
+    /// By when a save that gives way to visitors has to be through: `2h`.
+    #[arg(long, value_name = "TIME", value_parser = span, requires = "beside")]
+    pub(crate) finish_within: Option<Duration>,
+    /// Says nothing unless something is wrong.
+    #[arg(long, conflicts_with = "verbose")]
+    pub(crate) quiet: bool,
+    /// Says more about the run.
+    #[arg(long)]
+    pub(crate) verbose: bool,
 }
 
 #[derive(Debug, Args)]
@@ -255,6 +299,7 @@ pub(crate) struct OptionalVault {
     #[arg(
         short = 'r',
         long = "vault",
+        alias = "repository",
         value_name = "VAULT",
         env = "TYMPAN_VAULT",
         required_unless_present = "unpacked"
@@ -272,6 +317,8 @@ pub(crate) struct OptionalVault {
     /// Prints JSON.
     #[arg(long)]
     pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) place: PlaceArguments,
 }
 
 #[derive(Debug, Args)]

@@ -6,10 +6,12 @@ mod blobs;
 mod jobs;
 pub(crate) mod lab;
 pub(crate) mod lab_proof;
+pub(crate) mod obnam;
 mod package;
 mod repo;
 mod serve;
 mod user;
+pub(crate) mod vault;
 
 use std::path::PathBuf;
 

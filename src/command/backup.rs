@@ -4,9 +4,11 @@
 //! password, 130 interrupted; 2 used wrongly.
 
 mod estimate;
+mod give_way;
 mod keep;
 mod look;
 mod open;
+mod place;
 mod read_only;
 mod restore;
 mod save;
@@ -138,7 +140,16 @@ struct Watch {
 
 impl Watch {
     fn begin(progress: &Arc<Progress>) -> Self {
+        let mut watch = Self::silent(progress);
         let (done, ended) = std::sync::mpsc::channel();
+        let shown = progress.clone();
+        watch.done = done;
+        watch.thread = Some(std::thread::spawn(move || show(&shown, &ended)));
+        watch
+    }
+
+    /// Shows nothing.
+    fn silent(progress: &Arc<Progress>) -> Self {
         let stopping = progress.clone();
         std::thread::spawn(move || {
             if let Ok(runtime) = super::runtime(1)
@@ -147,9 +158,8 @@ impl Watch {
                 stopping.stop();
             }
         });
-        let shown = progress.clone();
-        let thread = std::thread::spawn(move || show(&shown, &ended));
-        Self { done, thread: Some(thread) }
+        let (done, _) = std::sync::mpsc::channel();
+        Self { done, thread: None }
     }
 }
 

@@ -14,6 +14,9 @@ use crate::say;
 
 /// Removes snapshots.
 pub(super) fn forget(arguments: &Forget) -> Outcome {
+    if !arguments.dry_run {
+        refuse_append_only(&arguments.vault)?;
+    }
     let opened = open::open(&arguments.vault)?;
     let mode = if arguments.dry_run { LockMode::Shared } else { LockMode::Exclusive };
     let lock = opened.lock(mode)?;
@@ -72,8 +75,17 @@ pub(super) fn forget(arguments: &Forget) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Refuses at the start what could not be carried through.
+fn refuse_append_only(arguments: &VaultArguments) -> Result<(), Fault> {
+    if arguments.place.append_only {
+        return Err(Fault::usage("nothing is removed from a vault that is opened append-only"));
+    }
+    Ok(())
+}
+
 /// Removes what no snapshot refers to.
 pub(super) fn prune(arguments: &VaultArguments, grace: Duration) -> Outcome {
+    refuse_append_only(arguments)?;
     let opened = open::open(arguments)?;
     let lock = opened.lock(LockMode::Exclusive)?;
     prune_under(&opened, &lock, grace, arguments.json)?;
@@ -137,7 +149,10 @@ pub(super) fn check(arguments: &VaultArguments, read_data: bool, subset: Option<
             }
         }
     };
-    let opened = open::open(arguments)?;
+    // What is kept here tells nothing about what is there.
+    let mut there = arguments.clone();
+    there.place.tree_cache = 0;
+    let opened = open::open(&there)?;
     let _lock = opened.lock(LockMode::Shared)?;
     let progress = Arc::new(Progress::default());
     let watch = Watch::begin(&progress);

@@ -5,9 +5,9 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use tympan_backup::{KeyCost, LocalBackend, Lock, LockMode, Vault, Who};
+use tympan_backup::{KeyCost, Lock, LockMode, Vault, Who};
 
-use super::failed;
+use super::{failed, place};
 use crate::args::backup::VaultArguments;
 use crate::command::Fault;
 
@@ -51,7 +51,7 @@ pub(super) fn now() -> jiff::Timestamp {
 
 /// Makes a vault.
 pub(super) fn init(arguments: &VaultArguments) -> Result<Vault, Fault> {
-    let backend = backend(&arguments.vault)?;
+    let backend = place::backend(arguments)?;
     let password = password(arguments)?;
     let by = Who::this_process();
     Vault::init(backend, &password, KeyCost::default(), (&by, now())).map_err(failed)
@@ -66,22 +66,15 @@ pub(super) fn open(arguments: &VaultArguments) -> Result<Opened, Fault> {
 
 /// Opens a vault that nothing else in this process uses.
 pub(super) fn open_alone(arguments: &VaultArguments) -> Result<Vault, Fault> {
-    let backend = backend(&arguments.vault)?;
-    let vault = Vault::open(backend.clone(), &password(arguments)?).map_err(failed)?;
-    if let Err(error) = backend.remove_leftovers(SystemTime::now()) {
+    let backend = place::backend(arguments)?;
+    let mut vault = Vault::open(backend.clone(), &password(arguments)?).map_err(failed)?;
+    if backend.is_remote() {
+        place::keep_here(&mut vault, arguments.place.tree_cache);
+    } else if let Err(error) = backend.remove_leftovers(SystemTime::now()) {
+        // Elsewhere that costs time, and is left to a prune.
         tracing::warn!(%error, "what an earlier run left in the vault could not be removed");
     }
     Ok(vault)
-}
-
-fn backend(place: &str) -> Result<Arc<LocalBackend>, Fault> {
-    let remote = ["sftp:", "s3:", "s3://", "sftp://", "rest:", "az://", "b2:", "rclone:"];
-    if let Some(scheme) = remote.iter().find(|scheme| place.starts_with(**scheme)) {
-        return Err(Fault::usage(format!(
-            "vaults at `{scheme}…` are not there yet; name a folder, which may be one that is mounted"
-        )));
-    }
-    Ok(Arc::new(LocalBackend::new(place.strip_prefix("file://").unwrap_or(place))))
 }
 
 fn password(arguments: &VaultArguments) -> Result<Vec<u8>, Fault> {

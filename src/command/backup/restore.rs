@@ -35,6 +35,7 @@ pub(super) fn run(arguments: &Restore) -> Outcome {
         password_command: from.password_command.clone(),
         retry_lock: from.retry_lock,
         json: from.json,
+        place: from.place.clone(),
     };
     let opened = open::open(&vault)?;
     let _lock = opened.lock(LockMode::Shared)?;

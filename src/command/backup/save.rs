@@ -3,14 +3,16 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use serde_json::json;
 use tympan_backup::{
     Compression, Excludes, Index, Lock, LockMode, Parent, Progress, RepositorySource, Run, RunLog,
-    SaveOptions, Saved, Session, Vault, View, save_directories, save_repository,
+    SaveOptions, Saved, Session, Tuning, Vault, View, save_directories, save_repository,
 };
 
+use super::give_way::GivingWay;
 use super::{INCOMPLETE, Watch, failed, open, source};
 use crate::args::backup::{CompressionLevel, Save, VaultArguments};
 use crate::base::{MAIN, is_url};
@@ -23,8 +25,9 @@ pub(super) fn run(arguments: &Save) -> Outcome {
     let (repositories, folders): (Vec<&String>, Vec<&String>) =
         arguments.sources.iter().partition(is_repository);
     let options = options(arguments)?;
-    let mut vault = open::open_alone(&arguments.vault)?;
+    let mut vault = open::open_alone(&with_tree_cache(arguments))?;
     vault.set_compression(compression(arguments.compression));
+    vault.set_tuning(tuning(arguments));
     let vault = Arc::new(vault);
     let wait = std::time::Duration::from_secs(arguments.vault.retry_lock);
     // The lock tells others which process to look for, whatever host the snapshot is to name.
@@ -32,7 +35,7 @@ pub(super) fn run(arguments: &Save) -> Outcome {
     let lock = tympan_backup::Lock::take(&vault, &who, LockMode::Shared, wait);
     let lock = lock.map_err(failed)?;
     let log = open::runs(vault.id()).map(RunLog::new);
-    let runner = Runner { vault, lock, log };
+    let runner = Runner { vault, lock, log, arguments };
     let mut is_whole = true;
     if !folders.is_empty() {
         let paths: Vec<PathBuf> = folders.iter().map(PathBuf::from).collect();
@@ -40,22 +43,23 @@ pub(super) fn run(arguments: &Save) -> Outcome {
         let done = runner.run(names, &mut |session| {
             save_directories(session, &paths, &options).map(Some).map_err(failed)
         })?;
-        is_whole &= tell(&done, arguments.vault.json);
+        is_whole &= tell(&done, arguments);
     }
     for source in repositories {
         let done = runner.run(vec![source.clone()], &mut |session| {
             save_source(session, source, (arguments, &options))
         })?;
-        is_whole &= tell(&done, arguments.vault.json);
+        is_whole &= tell(&done, arguments);
     }
     Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::from(INCOMPLETE) })
 }
 
 /// A vault that several sources are saved into, one after another.
-struct Runner {
+struct Runner<'a> {
     vault: Arc<Vault>,
     lock: Lock,
     log: Option<RunLog>,
+    arguments: &'a Save,
 }
 
 /// What came of one source.
@@ -64,7 +68,7 @@ struct Done {
     elapsed_ms: u128,
 }
 
-impl Runner {
+impl Runner<'_> {
     /// Saves one source, and notes the run.
     fn run(
         &self,
@@ -73,13 +77,28 @@ impl Runner {
     ) -> Result<Done, Fault> {
         let (start, begin) = (open::now(), Instant::now());
         let progress = Arc::new(Progress::default());
-        let watch = Watch::begin(&progress);
+        let tuning = &self.arguments.tuning;
+        let watch = if tuning.quiet { Watch::silent(&progress) } else { Watch::begin(&progress) };
+        let beside = tuning.beside.as_ref();
+        let giving_way = beside
+            .map(|home| GivingWay::begin(home, tuning.finish_within, &progress))
+            .transpose()?;
         let index = Index::load(&self.vault).map_err(failed);
         let saved = index.and_then(|index| {
             let index = Arc::new(index);
             save(&Session::new((&self.vault, &index), &self.lock, &progress))
         });
         drop(watch);
+        if let Some(yielded) = giving_way.and_then(GivingWay::end).filter(|_| !tuning.quiet) {
+            if self.arguments.vault.json {
+                say!("{}", yielded.to_json());
+            } else {
+                say!("{yielded}");
+            }
+        }
+        if tuning.verbose && !self.arguments.vault.json {
+            tell_more(&progress);
+        }
         let outcome =
             saved.as_ref().map(Option::as_ref).map_err(|fault| fault.message().to_owned());
         let run = Run::of((start, open::now()), names, outcome, &progress);
@@ -136,6 +155,29 @@ pub(super) fn options(arguments: &Save) -> Result<SaveOptions, Fault> {
     Ok(options)
 }
 
+/// Obnam counted in nodes of this size.
+const NODE_BYTES: u64 = 256 << 10;
+
+/// Returns how the vault is opened; Obnam's word for what is kept of its folders counts in nodes.
+fn with_tree_cache(arguments: &Save) -> VaultArguments {
+    let mut vault = arguments.vault.clone();
+    if let Some(nodes) = arguments.tuning.lru_size {
+        vault.place.tree_cache = nodes.saturating_mul(NODE_BYTES);
+    }
+    vault
+}
+
+fn tuning(arguments: &Save) -> Tuning {
+    let given = &arguments.tuning;
+    let nodes = given.upload_queue_size.map(|nodes| nodes.saturating_mul(NODE_BYTES));
+    let usual = Tuning::default();
+    Tuning {
+        connections: arguments.vault.place.connections.map(usize::from),
+        queue_bytes: given.upload_queue.or(nodes).unwrap_or(usual.queue_bytes),
+        delay: std::time::Duration::from_millis(given.delay_ms),
+    }
+}
+
 const fn compression(level: CompressionLevel) -> Compression {
     match level {
         CompressionLevel::Auto => Compression::Auto,
@@ -164,8 +206,27 @@ pub(super) fn save_source(
     save_repository(session, source, options).map_err(failed)
 }
 
+/// Tells what a run looked at, and what it took.
+fn tell_more(progress: &Progress) {
+    let count = |number: &std::sync::atomic::AtomicU64| number.load(Ordering::Relaxed);
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).map(str::trim);
+    say!(
+        "looked at {} things, {}; read {} of them; peak memory {}",
+        count(&progress.items),
+        indicatif::HumanBytes(count(&progress.bytes)),
+        count(&progress.read_items),
+        peak.unwrap_or("unknown")
+    );
+}
+
 /// Says what came of a source, and tells whether it is saved whole.
-fn tell(Done { saved, elapsed_ms }: &Done, json: bool) -> bool {
+fn tell(Done { saved, elapsed_ms }: &Done, arguments: &Save) -> bool {
+    let json = arguments.vault.json;
+    let is_whole = saved.as_ref().is_none_or(|saved| saved.faults.is_empty());
+    if arguments.tuning.quiet && is_whole {
+        return true;
+    }
     let Some(saved) = saved else {
         if json {
             say!("{}", json!({ "message_type": "unchanged" }));
@@ -204,5 +265,5 @@ fn tell(Done { saved, elapsed_ms }: &Done, json: bool) -> bool {
             indicatif::HumanBytes(written.stored_bytes)
         );
     }
-    saved.faults.is_empty()
+    is_whole
 }

@@ -1,0 +1,132 @@
+//! Command lines in Obnam's order: `tympan backup -r VAULT --client-name=X backup DIR`, with the options before the word
+//! that says what to do.
+//!
+//! Pure. The options go behind that word, and Obnam's words become those of `tympan backup`. What has no such order is
+//! left as it is.
+
+use std::ffi::{OsStr, OsString};
+
+use clap::{CommandFactory, Parser};
+
+/// Obnam's words, and what they are here.
+const WORDS: [(&str, &[&str]); 7] = [
+    ("backup", &["save"]),
+    ("generations", &["list"]),
+    ("genids", &["list"]),
+    ("fsck", &["check"]),
+    ("force-lock", &["unlock", "--remove-all"]),
+    ("list-keys", &["key", "list"]),
+    ("clients", &["list"]),
+];
+
+/// Puts a command line into the order that is parsed.
+pub(crate) fn in_order<A: Parser>(line: Vec<OsString>) -> Vec<OsString> {
+    let is_ours = line.get(1).is_some_and(|word| word == "backup");
+    let begins_with_option = line
+        .get(2)
+        .and_then(|word| word.to_str())
+        .is_some_and(|word| is_option(word) && !is_help(word));
+    if !is_ours || !begins_with_option {
+        return line;
+    }
+    let valued = valued_options::<A>();
+    let mut words = line.iter().skip(2);
+    let mut options: Vec<OsString> = Vec::new();
+    while let Some(word) = words.next() {
+        let text = word.to_string_lossy();
+        if !is_option(&text) {
+            let mut ordered: Vec<OsString> = line.iter().take(2).cloned().collect();
+            ordered.extend(ours(word));
+            ordered.extend(options);
+            ordered.extend(words.cloned());
+            return ordered;
+        }
+        options.push(word.clone());
+        if valued.iter().any(|option| OsStr::new(option) == word) {
+            options.extend(words.next().cloned());
+        }
+    }
+    // There is no word at all: the parser says so.
+    line
+}
+
+fn is_option(word: &str) -> bool {
+    word.len() > 1 && word.starts_with('-') && word != "--"
+}
+
+fn is_help(word: &str) -> bool {
+    matches!(word, "-h" | "--help")
+}
+
+fn ours(word: &OsStr) -> Vec<OsString> {
+    let known = WORDS.iter().find(|(theirs, _)| word == *theirs);
+    known.map_or_else(
+        || vec![word.to_owned()],
+        |(_, words)| words.iter().map(OsString::from).collect(),
+    )
+}
+
+/// Returns the options of `tympan backup` that take a value as a word of its own.
+fn valued_options<A: CommandFactory>() -> Vec<String> {
+    let command = A::command();
+    let Some(backup) = command.find_subcommand("backup") else { return Vec::new() };
+    let arguments = backup.get_subcommands().flat_map(clap::Command::get_arguments);
+    let valued = arguments.filter(|argument| argument.get_action().takes_values());
+    valued
+        .flat_map(|argument| {
+            let short = argument.get_short().map(|letter| format!("-{letter}"));
+            let aliases = argument.get_all_aliases().unwrap_or_default();
+            let long = argument.get_long().into_iter().chain(aliases);
+            short.into_iter().chain(long.map(|name| format!("--{name}"))).collect::<Vec<_>>()
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::Arguments;
+
+    fn check(given: &str, expected: &str) {
+        let line = given.split(' ').map(OsString::from).collect();
+        let ordered: Vec<String> = in_order::<Arguments>(line)
+            .iter()
+            .map(|word| word.to_string_lossy().into_owned())
+            .collect();
+        assert_eq!(ordered.join(" "), expected, "{given}");
+    }
+
+    #[test]
+    fn obnams_order_becomes_ours() {
+        check(
+            "tympan backup -r sftp://obnam@SERVER/~/repo --compress-with=deflate --client-name=CLIENT backup DIR",
+            "tympan backup save -r sftp://obnam@SERVER/~/repo --compress-with=deflate --client-name=CLIENT DIR",
+        );
+        check(
+            "tympan backup --lru-size 1024 --upload-queue-size 512 --quiet -r V backup A B",
+            "tympan backup save --lru-size 1024 --upload-queue-size 512 --quiet -r V A B",
+        );
+        check(
+            "tympan backup --repository=V --keep 7d forget",
+            "tympan backup forget --repository=V --keep 7d",
+        );
+        check("tympan backup -r V force-lock", "tympan backup unlock --remove-all -r V");
+        check(
+            "tympan backup --client-name backup -r V backup D",
+            "tympan backup save --client-name backup -r V D",
+        );
+    }
+
+    #[test]
+    fn other_lines_stay_as_they_are() {
+        for line in [
+            "tympan backup save -r V backup",
+            "tympan backup --help",
+            "tympan backup -r V",
+            "tympan lab run -r backup",
+            "tympan",
+        ] {
+            check(line, line);
+        }
+    }
+}

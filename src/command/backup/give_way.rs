@@ -1,0 +1,196 @@
+//! Giving way to visitors: a save beside an instance works less while the instance's answers take longer than before.
+//!
+//! In: the instance's `request.log`, as it grows. Out: the share of its time that the save works, and what the visitors
+//! lost all the same.
+
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tympan_backup::{Controller, Progress, Served, Throttle};
+use tympan_web::request_log::{Event, parse_line};
+
+use crate::command::Fault;
+
+/// For how long the instance is watched before the save begins.
+const BEFORE: Duration = Duration::from_secs(5);
+/// How often the share is decided about.
+const SPAN: Duration = Duration::from_millis(500);
+
+/// The end of a log that others write.
+struct Tail {
+    path: PathBuf,
+    file: File,
+    /// The beginning of a line that is not complete.
+    rest: Vec<u8>,
+}
+
+impl Tail {
+    fn open(path: PathBuf) -> std::io::Result<Self> {
+        let mut file = File::open(&path)?;
+        file.seek(SeekFrom::End(0))?;
+        Ok(Self { path, file, rest: Vec::new() })
+    }
+
+    /// Returns the response times that were written since the last call. What cannot be read is left out.
+    fn times(&mut self) -> Vec<Duration> {
+        self.file.read_to_end(&mut self.rest).ok();
+        // A log that was rotated goes on under the same name.
+        let is_other =
+            |path: &Path| Some(path.metadata().ok()?.ino() != self.file.metadata().ok()?.ino());
+        if is_other(&self.path) == Some(true)
+            && let Ok(file) = File::open(&self.path)
+        {
+            self.file = file;
+            self.file.read_to_end(&mut self.rest).ok();
+        }
+        let Some(end) = self.rest.iter().rposition(|byte| *byte == b'\n') else {
+            return Vec::new();
+        };
+        let left = self.rest.split_off(end + 1);
+        let text = std::mem::replace(&mut self.rest, left);
+        let text = String::from_utf8_lossy(&text);
+        let lines = text.lines().filter_map(|line| parse_line(line).ok());
+        lines
+            .filter_map(|line| match line.event {
+                Event::Exit { elapsed, .. } => Some(elapsed),
+                Event::Entry { .. } => None,
+            })
+            .collect()
+    }
+}
+
+/// A save that gives way.
+pub(super) struct GivingWay {
+    stop: Sender<()>,
+    thread: JoinHandle<(Controller, Served)>,
+    throttle: Arc<Throttle>,
+}
+
+/// What came of it.
+pub(super) struct Yielded {
+    before: Option<Duration>,
+    meanwhile: Option<Duration>,
+    lost: f64,
+    paused: Duration,
+}
+
+impl GivingWay {
+    /// Watches an instance for a moment, and then begins to brake the run.
+    pub(super) fn begin(
+        home: &Path,
+        deadline: Option<Duration>,
+        progress: &Arc<Progress>,
+    ) -> Result<Self, Fault> {
+        let log = home.join("logs").join("request.log");
+        let mut tail = Tail::open(log.clone()).map_err(|error| {
+            Fault::usage(format!(
+                "cannot read `{}`: {error}; name the home of an instance that serves",
+                log.display()
+            ))
+        })?;
+        let throttle = Arc::new(Throttle::default());
+        progress.brake_with(throttle.clone());
+        let (stop, stopped) = channel::<()>();
+        stopped.recv_timeout(BEFORE).ok();
+        let mut controller =
+            Controller::new(Served { span: BEFORE, times: tail.times() }, deadline);
+        let (progress, braked) = (progress.clone(), throttle.clone());
+        let thread = std::thread::spawn(move || {
+            let begin = Instant::now();
+            let mut last = begin;
+            let mut all = Served::default();
+            loop {
+                let is_over = stopped.recv_timeout(SPAN) != Err(RecvTimeoutError::Timeout);
+                let now = Instant::now();
+                let served = Served { span: now - last, times: tail.times() };
+                last = now;
+                let share = controller.observe(&served, now - begin, part_of(&progress));
+                braked.set_share(share);
+                all.span += served.span;
+                all.times.extend(served.times);
+                if is_over {
+                    return (controller, all);
+                }
+            }
+        });
+        Ok(Self { stop, thread, throttle })
+    }
+
+    /// Ends with the run.
+    pub(super) fn end(self) -> Option<Yielded> {
+        drop(self.stop);
+        let (controller, all) = self.thread.join().ok()?;
+        Some(Yielded {
+            before: controller.baseline().p95(),
+            meanwhile: all.p95(),
+            lost: controller.transactions_lost(),
+            paused: self.throttle.paused(),
+        })
+    }
+}
+
+/// Returns how much of a run is done, if it knows how much there is.
+fn part_of(progress: &Progress) -> Option<f64> {
+    let expected = progress.expected_items.load(Ordering::Relaxed);
+    let done = progress.items.load(Ordering::Relaxed);
+    (expected > 0).then(|| done as f64 / expected as f64)
+}
+
+impl Yielded {
+    pub(super) fn to_json(&self) -> Value {
+        let ms = |time: Option<Duration>| time.map(|time| time.as_secs_f64() * 1000.0);
+        json!({
+            "message_type": "gave_way", "p95_ms_before": ms(self.before), "p95_ms": ms(self.meanwhile),
+            "transactions_lost": self.lost.round(), "paused_ms": self.paused.as_millis(),
+        })
+    }
+}
+
+impl std::fmt::Display for Yielded {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (Some(before), Some(meanwhile)) = (self.before, self.meanwhile) else {
+            return f.write_str("hardly anybody was served meanwhile, so nothing was held up");
+        };
+        write!(
+            f,
+            "gave way: 95 of 100 answers took at most {before:?} before and {meanwhile:?} meanwhile; {:.0} answers fewer \
+             than usual; paused for {:.1} s",
+            self.lost,
+            self.paused.as_secs_f64()
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    #[test]
+    fn a_log_is_followed_past_half_lines_and_rotation() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("request.log");
+        let exit = |ms: u64| format!("21/Nov/2026:00:50:16 +0000 [2] <- 200 text/html {ms}ms\n");
+        std::fs::write(&path, exit(1)).unwrap();
+        let mut tail = Tail::open(path.clone()).unwrap();
+        assert!(tail.times().is_empty(), "what was before does not count");
+        let mut log = File::options().append(true).open(&path).unwrap();
+        let entry = "21/Nov/2026:00:50:16 +0000 [2] -> GET /content/en.html HTTP/1.1\n";
+        let text = format!("{entry}{}nonsense\n{}", exit(20), exit(30).trim_end());
+        log.write_all(text.as_bytes()).unwrap();
+        assert_eq!(tail.times(), [Duration::from_millis(20)]);
+        log.write_all(b"\n").unwrap();
+        std::fs::rename(&path, dir.path().join("request.log.1")).unwrap();
+        std::fs::write(&path, exit(40)).unwrap();
+        assert_eq!(tail.times(), [Duration::from_millis(30), Duration::from_millis(40)]);
+    }
+}

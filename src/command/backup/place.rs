@@ -1,0 +1,112 @@
+//! Where a vault is: a folder here, one on a host with SSH, a bucket; with the files and variables that say how to get
+//! there.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tympan_backup::{
+    AppendOnly, Backend, LocalBackend, PacedBackend, Rate, S3Address, S3Backend, SftpAddress,
+    SftpBackend, SftpOptions, UnknownHost, Vault, Who,
+};
+use tympan_blobs::{BucketOptions, Objects};
+use tympan_web::tls::Trust;
+
+use crate::args::backup::VaultArguments;
+use crate::args::vault::{HostKeysCheck, PlaceArguments};
+use crate::command::Fault;
+use crate::home::chain;
+
+/// Calls to a bucket or a host that are on their way at once.
+const CONNECTIONS: u8 = 5;
+/// The private keys that are tried, as by OpenSSH.
+const KEYS: [&str; 3] = ["id_ed25519", "id_ecdsa", "id_rsa"];
+
+/// Names the place of a vault; nothing is connected yet.
+pub(super) fn backend(arguments: &VaultArguments) -> Result<Arc<dyn Backend>, Fault> {
+    let options = &arguments.place;
+    let mut backend = bare(&arguments.vault, options)?;
+    if let Some(rate) = options.limit_upload {
+        backend = Arc::new(PacedBackend::new(backend, Rate(rate)));
+    }
+    if options.append_only {
+        backend = Arc::new(AppendOnly::new(backend));
+    }
+    Ok(backend)
+}
+
+fn bare(place: &str, options: &PlaceArguments) -> Result<Arc<dyn Backend>, Fault> {
+    let connections = options.connections.unwrap_or(CONNECTIONS).into();
+    if let Some(address) = SftpAddress::parse(place) {
+        let options = SftpOptions { connections, ..sftp(options) };
+        let backend = SftpBackend::new(place, address.map_err(Fault::usage)?, options);
+        return Ok(Arc::new(backend.map_err(|error| Fault::with_code(error.to_string(), 1))?));
+    }
+    if let Some(address) = S3Address::parse(place) {
+        let objects = bucket(address.map_err(Fault::usage)?)?;
+        return Ok(Arc::new(S3Backend::new(place.to_owned(), objects, connections)));
+    }
+    let unknown = ["rest:", "az:", "az://", "b2:", "gs:", "swift:", "azure:", "rclone:"];
+    if let Some(scheme) = unknown.iter().find(|scheme| place.starts_with(**scheme)) {
+        return Err(Fault::usage(format!(
+            "vaults at `{scheme}…` are not there; name a folder, `sftp://…` or `s3:…`"
+        )));
+    }
+    Ok(Arc::new(LocalBackend::new(place.strip_prefix("file://").unwrap_or(place))))
+}
+
+fn variable(name: &str) -> Option<PathBuf> {
+    std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
+}
+
+fn sftp(options: &PlaceArguments) -> SftpOptions {
+    // Without a home nothing is taken from the folder that the program happens to run in.
+    let ssh = variable("HOME").map(|home| home.join(".ssh"));
+    let known_hosts = match &options.ssh_known_hosts {
+        Some(file) => vec![file.clone()],
+        None => {
+            let own = ssh.iter().map(|ssh| ssh.join("known_hosts"));
+            own.chain([PathBuf::from("/etc/ssh/ssh_known_hosts")]).collect()
+        }
+    };
+    let unknown_host = match options.ssh_host_keys_check {
+        HostKeysCheck::Yes => UnknownHost::Refuse,
+        HostKeysCheck::AcceptNew => UnknownHost::Record,
+    };
+    SftpOptions {
+        user: Who::this_process().user,
+        keys: options.ssh_key.clone(),
+        usual_keys: ssh.iter().flat_map(|ssh| KEYS.map(|name| ssh.join(name))).collect(),
+        agent: variable("SSH_AUTH_SOCK"),
+        known_hosts,
+        unknown_host,
+        ..SftpOptions::default()
+    }
+}
+
+fn bucket(address: S3Address) -> Result<Objects, Fault> {
+    let url = format!("s3://{}/{}", address.bucket, address.prefix);
+    let mut options = BucketOptions::new(url, "");
+    // What is given here outdoes what is usual.
+    options.settings.push(("AWS_REGION".to_owned(), "us-east-1".to_owned()));
+    options.settings.extend(crate::places::usual_settings().map_err(Fault::usage)?);
+    if let Some(region) = address.region {
+        options.settings.push(("AWS_REGION".to_owned(), region));
+    }
+    if address.endpoint.starts_with("https:") {
+        let trust = Trust::system();
+        options.trust = Some(trust.map_err(|error| Fault::with_code(chain(&error), 1))?);
+    }
+    options.settings.push(("AWS_ENDPOINT_URL".to_owned(), address.endpoint));
+    Objects::open(&options).map_err(|error| Fault::usage(chain(&error)))
+}
+
+/// Keeps here what a vault elsewhere holds and that is needed again; without a place for it, nothing is kept.
+pub(super) fn keep_here(vault: &mut Vault, max_bytes: u64) {
+    let caches = variable("XDG_CACHE_HOME")
+        .or_else(|| variable("HOME").map(|home| home.join(".cache")))
+        .map(|caches| caches.join("tympan"));
+    let Some(dir) = caches.filter(|_| max_bytes > 0) else { return };
+    if let Err(error) = vault.keep_in(&dir, max_bytes) {
+        tracing::warn!(%error, file = %dir.display(), "nothing of the vault is kept here");
+    }
+}
