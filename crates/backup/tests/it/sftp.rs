@@ -89,21 +89,25 @@ fn a_connection_that_breaks_in_any_phase_is_made_again() {
     let Some(host) = Host::start("") else { return };
     plant(&host.path("source"));
     drop(init(host.backend("vault")).unwrap());
-    let whole = CutLink::start(host.sshd.addr(), &[]);
     let backend = |link: &CutLink| {
         let at = link.addr();
         Arc::new(host.backend_at(at, "vault", host.options(at)))
     };
-    let vault = open(backend(&whole)).unwrap();
-    save(&vault, &[host.path("source")]).unwrap();
-    drop(vault);
-    let sent = whole.sent();
-    let (mut reconnected, rounds) = (0, 6);
+    // Something new in each round, so that there is something to write.
+    let change =
+        |round| fs::write(host.path("source/changing"), noise(1 << 20, 50 + round)).unwrap();
+    let mut sent = 0;
+    for round in 100..102 {
+        change(round);
+        let whole = CutLink::start(host.sshd.addr(), &[]);
+        save(&open(backend(&whole)).unwrap(), &[host.path("source")]).unwrap();
+        sent = whole.sent();
+    }
+    let (mut reconnected, rounds) = (0, 5);
     for round in 0..rounds {
-        // Something new in each round, so that there is something to write.
-        fs::write(host.path("source/changing"), noise(1 << 20, 50 + round)).unwrap();
+        change(round);
         // The first connection gets through its handshake; the ones after it break too, each later than the one before.
-        let first = 4_000 + (sent - 4_000) * round / rounds;
+        let first = 6_000 + (sent - 6_000) * round / rounds;
         let link = CutLink::start(host.sshd.addr(), &[first, 30_000 + 2_000 * round]);
         let backend = backend(&link);
         let vault = open(backend.clone()).unwrap();
@@ -111,12 +115,10 @@ fn a_connection_that_breaks_in_any_phase_is_made_again() {
         assert!(saved.faults.is_empty());
         assert!(link.cut() == 0 || backend.reconnects() > 0, "after {first} bytes");
         reconnected += backend.reconnects();
-        let out = format!("out {round}");
-        comes_back_whole(&vault, &host, &out);
-        fs::remove_dir_all(host.path(&out)).unwrap();
     }
     assert!(reconnected >= rounds, "{reconnected} connections were made again");
     let vault = open(Arc::new(host.backend("vault"))).unwrap();
+    comes_back_whole(&vault, &host, "out");
     prune_vault(&vault).unwrap();
     let report = check(&vault, Depth::Data, &Progress::default()).unwrap();
     assert!(report.faults.is_empty(), "{:?}", report.faults);
