@@ -51,7 +51,7 @@ fn parse_url(url: &str) -> Result<SftpAddress, &'static str> {
         Some(below) if below.starts_with('/') => below.trim_start_matches('/').to_owned(),
         _ => format!("/{}", path.trim_start_matches('/')),
     };
-    finish(user, host, port, path)
+    finish(user, host, port, &path)
 }
 
 fn parse_short(text: &str) -> Result<SftpAddress, &'static str> {
@@ -67,14 +67,14 @@ fn parse_short(text: &str) -> Result<SftpAddress, &'static str> {
         None if path == "~" => ".",
         None => path,
     };
-    finish(user.map(str::to_owned), host, PORT, path.to_owned())
+    finish(user.map(str::to_owned), host, PORT, path)
 }
 
 fn finish(
     user: Option<String>,
     host: &str,
     port: u16,
-    path: String,
+    path: &str,
 ) -> Result<SftpAddress, &'static str> {
     if host.is_empty() || host.starts_with('-') || host.contains(char::is_whitespace) {
         return Err("names no host");

@@ -128,7 +128,7 @@ pub(super) async fn connect(
     let connected = tokio::time::timeout(CONNECT_TIMEOUT, connecting).await.map_err(|_| late())?;
     let mut connection = connected.map_err(|error| match refusal.lock().take() {
         Some(text) => Failure::Said(io::Error::new(ErrorKind::PermissionDenied, text)),
-        None => of_ssh(&name, error),
+        None => of_ssh(&name, &error),
     })?;
     let proving = authenticate(&mut connection, address, options);
     tokio::time::timeout(CONNECT_TIMEOUT, proving).await.map_err(|_| late())??;
@@ -198,7 +198,7 @@ async fn authenticate(
         let hash = hash_for(connection, &key.algorithm()).await?;
         let key = PrivateKeyWithHashAlg::new(key, hash);
         let answer = connection.authenticate_publickey(user.clone(), key).await;
-        if answer.map_err(|error| of_ssh(&address.host, error))?.success() {
+        if answer.map_err(|error| of_ssh(&address.host, &error))?.success() {
             return Ok(());
         }
         tried.push(format!("`{}`", file.display()));
@@ -251,14 +251,14 @@ async fn hash_for(
     if !matches!(algorithm, Algorithm::Rsa { .. }) {
         return Ok(None);
     }
-    let best = connection.best_supported_rsa_hash().await.map_err(|error| of_ssh("", error))?;
+    let best = connection.best_supported_rsa_hash().await.map_err(|error| of_ssh("", &error))?;
     Ok(best.flatten().or(Some(HashAlg::Sha512)))
 }
 
 /// Turns an error of SSH into what it means for the caller.
-pub(super) fn of_ssh(name: &str, error: russh::Error) -> Failure {
+pub(super) fn of_ssh(name: &str, error: &russh::Error) -> Failure {
     let said = |kind| Failure::Said(io::Error::new(kind, format!("`{name}`: {error}")));
-    match &error {
+    match error {
         russh::Error::NoCommonAlgo { .. } | russh::Error::WrongServerSig => {
             said(ErrorKind::InvalidData)
         }

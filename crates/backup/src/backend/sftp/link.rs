@@ -245,7 +245,7 @@ async fn open(host: &str, connection: &Arc<Connection>) -> Result<Channel, Failu
 }
 
 async fn open_over(host: &str, connection: &Arc<Connection>) -> Result<Channel, Failure> {
-    let broken = |error| of_ssh(host, error);
+    let broken = |error| of_ssh(host, &error);
     let channel = connection.channel_open_session().await.map_err(broken)?;
     channel.request_subsystem(true, "sftp").await.map_err(broken)?;
     let config = Config { request_timeout_secs: REQUEST_TIMEOUT.as_secs(), ..Config::default() };
