@@ -33,7 +33,7 @@ pub(crate) enum Lab {
     #[command(
         after_help = "Example: tympan lab slo http://127.0.0.1:4503/content/site/en.html --samples 200"
     )]
-    Slo(Slo),
+    Slo(super::lab_pages::Slo),
     /// Reads a request.log: the slowest requests, times per type, requests at a time.
     #[command(alias = "rlog", after_help = "Example: tympan lab log -n 20 logs/request.log")]
     Log(Log),
@@ -54,6 +54,44 @@ pub(crate) enum Lab {
     UploadGoal(UploadGoal),
     #[command(flatten)]
     Proof(super::lab_proof::Proof),
+    /// Looks for the load at which a target breaks, in steps, and what breaks first.
+    #[command(
+        after_help = "Example: tympan lab breakpoint plan.toml --from 10 --step x1.5 --dwell 30s"
+    )]
+    Breakpoint(super::lab_phases::Breakpoint),
+    /// Keeps a load up for long, and tells whether the target gets worse meanwhile.
+    #[command(after_help = "Example: tympan lab endure plan.toml --rate 20/s --for 8h --pid 4711")]
+    Endure(super::lab_phases::Endure),
+    /// Tries the average, the peak and the launch, side by side against the same goals.
+    #[command(
+        after_help = "Example: tympan lab golive plan.toml --peak-from access.log --factor 3 --hold 30m --soft 10%"
+    )]
+    Golive(super::lab_phases::Golive),
+    /// Sends healthy traffic alone, and then the same with errors beside it.
+    #[command(
+        after_help = "Example: tympan lab errors plan.toml --errors errors.toml --rate 50/s --for 5m"
+    )]
+    Errors(super::lab_phases::Errors),
+    /// Tries single components, each alone, at their average and their peak.
+    #[command(
+        after_help = "Example: tympan lab component http://127.0.0.1:4503/content/site/en/_jcr_content/nav.html --avg 20/s --peak 80/s"
+    )]
+    Component(super::lab_phases::Component),
+    /// Fetches pages with everything that they make a browser fetch, and tells what each request takes.
+    #[command(
+        after_help = "Example: tympan lab page http://127.0.0.1:8080/content/site/en.html --visits 5"
+    )]
+    Page(super::lab_pages::Page),
+    /// Tells what each component of a page takes, as the server knows it.
+    #[command(
+        after_help = "Example: tympan lab components http://127.0.0.1:4503/content/site/en.html --login admin:..."
+    )]
+    Components(super::lab_pages::Components),
+    /// Uploads pictures at the rate of a working day's peak, and tells whether an author keeps up.
+    #[command(
+        after_help = "Example: tympan lab upload http://127.0.0.1:4502/content/dam/lab --assets 500/day --size 12 --renditions 4 --for 5m"
+    )]
+    Upload(super::lab_phases::Upload),
     /// Any other word: told to be missing.
     #[command(external_subcommand)]
     Other(Vec<String>),
@@ -254,8 +292,20 @@ pub(crate) struct Jmeter {
 
 #[derive(Debug, Args)]
 pub(crate) struct Run {
-    /// The plan.
+    /// The plan: .toml or .jmx.
     pub(crate) plan: PathBuf,
+    /// Another target than the plan's own, `http://host:port`; for plans in TOML.
+    #[arg(long, value_name = "URL")]
+    pub(crate) target: Option<String>,
+    /// Visits per second instead of the plan's own load, such as `50/s`, whether or not earlier ones are over.
+    #[arg(long, conflicts_with = "users")]
+    pub(crate) rate: Option<String>,
+    /// Users at a time, who wait for answers, instead of the plan's own load.
+    #[arg(long)]
+    pub(crate) users: Option<u64>,
+    /// How long a load of --rate or --users lasts.
+    #[arg(long = "for", value_name = "TIME", default_value = "1m")]
+    pub(crate) lasts: String,
     /// A property, `name=value`; may be repeated.
     #[arg(short = 'J', long = "property")]
     pub(crate) properties: Vec<String>,
@@ -301,22 +351,6 @@ pub(crate) struct ReportArguments {
     pub(crate) out: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) output: Output,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Slo {
-    /// The pages, asked in turn.
-    #[arg(required = true)]
-    pub(crate) urls: Vec<String>,
-    /// Requests in all.
-    #[arg(long, default_value_t = 100)]
-    pub(crate) samples: u64,
-    /// A header, `Name: value`; may be repeated.
-    #[arg(short = 'H', long = "header")]
-    pub(crate) headers: Vec<String>,
-    /// Prints JSON.
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]

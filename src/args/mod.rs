@@ -5,6 +5,8 @@ pub(crate) mod backup;
 mod blobs;
 mod jobs;
 pub(crate) mod lab;
+pub(crate) mod lab_pages;
+pub(crate) mod lab_phases;
 pub(crate) mod lab_proof;
 pub(crate) mod obnam;
 mod package;

@@ -28,6 +28,7 @@ mod farm;
 mod floors;
 mod history;
 mod interface;
+mod lab_phases;
 mod launches;
 mod ledger_kills;
 mod lost_flush;

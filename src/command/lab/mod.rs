@@ -3,12 +3,15 @@
 
 mod compare;
 mod journal;
+mod pages;
+mod phases;
 mod project;
 mod proof;
 mod read;
 mod send;
 mod site;
 mod tune;
+mod upload;
 
 use std::fs::File;
 use std::io::BufReader;
@@ -29,14 +32,6 @@ use crate::say;
 /// The commands that the design names and that do not exist.
 const MISSING: &[&str] = &[
     "tough",
-    "breakpoint",
-    "golive",
-    "errors",
-    "endure",
-    "component",
-    "components",
-    "page",
-    "upload",
     "convert",
     "backup-impact",
     "agent",
@@ -51,13 +46,21 @@ pub(crate) fn run(lab: Lab) -> Outcome {
         Lab::Jmeter(arguments) => send::jmeter(&arguments),
         Lab::Run(arguments) => send::run(&arguments),
         Lab::Check(arguments) => read::check(&arguments),
-        Lab::Slo(arguments) => send::slo(&arguments),
+        Lab::Slo(arguments) => pages::slo(&arguments),
         Lab::Report(arguments) => read::report(&arguments),
         Lab::Log(arguments) => read::log(&arguments),
         Lab::CacheRatio(arguments) => read::cache_ratio(&arguments),
         Lab::Users(arguments) => read::users(&arguments),
         Lab::UploadGoal(arguments) => read::upload_goal(&arguments),
         Lab::Proof(command) => proof::run(&command),
+        Lab::Breakpoint(arguments) => phases::breakpoint(&arguments),
+        Lab::Endure(arguments) => phases::endure(&arguments),
+        Lab::Golive(arguments) => phases::golive(&arguments),
+        Lab::Errors(arguments) => phases::errors(&arguments),
+        Lab::Component(arguments) => phases::component(&arguments),
+        Lab::Page(arguments) => pages::page(&arguments),
+        Lab::Components(arguments) => pages::components(&arguments),
+        Lab::Upload(arguments) => upload::upload(&arguments),
         Lab::Other(words) => {
             let word = words.first().map_or("", String::as_str);
             Err(Fault::usage(if MISSING.contains(&word) {

@@ -10,7 +10,7 @@ use tympan_lab::plan::{Plan, Run as PlanRun};
 use tympan_lab::{goal, honesty};
 
 use super::{Telling, conclude, duration, fault, goals, write};
-use crate::args::lab::{Ab, Arrivals, Get, Jmeter, Output, ReportArguments, Run, Slo};
+use crate::args::lab::{Ab, Arrivals, Get, Jmeter, Output, ReportArguments, Run};
 use crate::command::{Fault, Outcome};
 use crate::say;
 
@@ -150,21 +150,34 @@ pub(super) fn properties(texts: &[String]) -> Result<HashMap<String, String>, Fa
 }
 
 pub(super) fn run(arguments: &Run) -> Outcome {
+    let mut properties = properties(&arguments.properties)?;
+    if let Some(target) = &arguments.target {
+        let plan = arguments.plan.to_string_lossy();
+        properties.extend(super::phases::target_properties(target, &plan)?);
+    }
     let run = PlanRun {
-        properties: properties(&arguments.properties)?,
+        properties,
         detour: None,
         rows: arguments.jtl.clone(),
         workers: arguments.workers,
         seed: arguments.seed,
         without_listeners: arguments.without_listeners,
-        offer: None,
+        offer: match arguments.rate.is_some() || arguments.users.is_some() {
+            true => Some(super::phases::offer(
+                arguments.rate.as_deref(),
+                arguments.users,
+                ("--for", &arguments.lasts),
+            )?),
+            false => None,
+        },
     };
     play(&arguments.plan, &run, &arguments.output)
 }
 
 fn play(path: &Path, run: &PlanRun, output: &Output) -> Outcome {
-    let goals = goals(output.goals.as_deref())?;
+    let mut goals = goals(output.goals.as_deref())?;
     let plan = Plan::load(path).map_err(|error| fault(&error))?;
+    goals.extend(plan.goals.iter().cloned());
     let is_quiet = output.json;
     let mut tell = |line: &str| {
         if !is_quiet {
@@ -211,34 +224,4 @@ fn report_path(arguments: &Jmeter) -> Option<std::path::PathBuf> {
     }
     std::fs::create_dir_all(path).ok();
     Some(path.join("index.html"))
-}
-
-pub(super) fn slo(arguments: &Slo) -> Outcome {
-    let load = get::Get {
-        urls: arguments.urls.clone(),
-        headers: headers(&arguments.headers)?,
-        users: 1,
-        workers: 1,
-        requests: Some(arguments.samples),
-        ..get::Get::default()
-    };
-    let results = load.run().map_err(|error| fault(&error))?;
-    let output =
-        Output { goals: None, report: None, junit: None, markdown: None, json: arguments.json };
-    if !arguments.json {
-        say!(
-            "preconditions of the goal: one request at a time: yes; on publish, server-side time, not cached, complex"
-        );
-        say!(
-            "pages only, nothing else running: not known to the lab, so compare only with runs that were made alike"
-        );
-        if arguments.samples < 100 {
-            say!("fewer than 100 samples: the rows of 99 and 100 % cannot be judged");
-        }
-    }
-    let goals = goal::latency_goal();
-    conclude(
-        &results,
-        &Telling { title: "latency goal", goals: &goals, output: &output, is_own: true },
-    )
 }

@@ -70,6 +70,8 @@ pub(super) struct Finished {
     url: String,
 }
 
+/// How the message of a sample without an answer begins.
+const NO_ANSWER: &str = "Non HTTP response message: ";
 /// Most redirects, as JMeter follows them.
 const MOST_HOPS: usize = 20;
 /// Bytes of a body that are kept for extractors and assertions.
@@ -580,6 +582,10 @@ impl Actor {
             let reason = match (finished.is_ok, finished.failure.as_str()) {
                 (true, _) => None,
                 (false, "") if finished.status == 0 => Some(finished.message.as_str()),
+                // Where nothing was answered, that is the reason, and not what was expected of the answer.
+                (false, _) if finished.message.starts_with(NO_ANSWER) => {
+                    Some(finished.message.as_str())
+                }
                 (false, "") => Some("status"),
                 (false, failure) => Some(failure),
             };

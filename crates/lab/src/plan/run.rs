@@ -238,9 +238,7 @@ fn prepare<'a>(group: &'a Group, scope: &mut Scope) -> Result<Prepared<'a>, Stri
 fn put_offer(offer: &Offer, groups: &mut [Prepared<'_>]) {
     let weight = |prepared: &Prepared<'_>| match &prepared.arrivals {
         // Of visitors, the rate tells how much a group counts.
-        Some(arrivals) => {
-            Schedule::of(arrivals.process, &arrivals.stretches, 0).rate().ceil().max(1.0)
-        }
+        Some(arrivals) => Schedule::of(arrivals.process, &arrivals.stretches, 0).rate(),
         None => prepared.spans.len() as f64,
     };
     let mut main: Vec<&mut Prepared<'_>> =

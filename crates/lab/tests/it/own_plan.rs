@@ -196,6 +196,18 @@ extract = [{ name = "id", regex = "id=(\\d+)" }, { name = "other", regex = "x(y)
     assert!(total.reasons.keys().next().unwrap().contains("id="), "{:?}", total.reasons);
 }
 
+#[test]
+fn a_target_that_is_not_there_is_the_reason_whatever_was_expected() {
+    let text = format!(
+        "target = \"http://{}\"\n[load]\nusers = 1\nvisits = 1\n[[scenario]]\n[[scenario.step]]\npath = \"/\"\nexpect = {{ status = 200 }}\n",
+        tympan_testkit::origin::dead_addr()
+    );
+    let plan = Plan::parse(text.as_bytes(), "p.toml", PathBuf::new()).unwrap();
+    let total = plan.run(&Run::default(), &mut |_| {}).unwrap().results.total();
+    let reasons: Vec<&String> = total.reasons.keys().collect();
+    assert_eq!(reasons, ["Non HTTP response message: connection refused"]);
+}
+
 #[track_caller]
 fn refused(text: &str, expected: &[&str]) {
     let error = Plan::parse(text.as_bytes(), "p.toml", PathBuf::new()).unwrap_err().to_string();

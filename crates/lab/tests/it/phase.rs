@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use tympan_lab::calculate::Uploads;
 use tympan_lab::goal;
-use tympan_lab::phase::{Subject, breakpoint, component, endure, errors, golive};
+use tympan_lab::phase::{Subject, breakpoint, component, endure, errors, golive, upload};
 use tympan_lab::plan::{Amount, Offer, Plan, Run};
 use tympan_lab::report::sheet::Sheet;
 use tympan_testkit::origin::{Answer, Origin};
@@ -157,4 +158,84 @@ fn components_are_tried_at_their_average_and_their_peak() {
     let sheet = component::run(&trial, &Run::default(), &mut |_| {}).unwrap();
     assert_eq!(met(&sheet, "errors"), [true, true, false, false]);
     assert!(sheet.is_bad() && sheet.junit().contains("failure"));
+}
+
+fn proof(origin: &Origin) -> upload::Proof {
+    upload::Proof {
+        folder: format!("http://{}/content/dam/lab/", origin.addr()),
+        login: Some("admin:secret".to_owned()),
+        headers: Vec::new(),
+        // 20 a second.
+        goal: Uploads {
+            assets: 20.0,
+            size: 0.01,
+            renditions: 0.01,
+            window: Duration::from_secs(1),
+            peak: 1.0,
+        },
+        lasts: Duration::from_millis(500),
+        waits: true,
+        patience: Duration::from_secs(60),
+        picture: None,
+        seed: 7,
+    }
+}
+
+#[test]
+fn uploads_are_files_of_their_own_and_wait_for_their_renditions() {
+    let looks = std::sync::Mutex::new(std::collections::HashMap::new());
+    let origin = Origin::start(move |seen| {
+        if seen.method == "POST" {
+            return Answer::status(201);
+        }
+        // The first look comes too early.
+        let mut looks = looks.lock().unwrap();
+        let count: &mut u32 = looks.entry(seen.target.clone()).or_default();
+        *count += 1;
+        Answer::status(200).body(if *count == 1 {
+            "{}"
+        } else {
+            "{\"dam:assetState\":\"processed\"}"
+        })
+    });
+    let sheet = upload::run(&proof(&origin)).unwrap();
+    assert_eq!(
+        (&sheet.json["sent"], &sheet.json["processed"], &sheet.json["failed"]),
+        (&10.into(), &10.into(), &0.into()),
+        "{}",
+        sheet.plain()
+    );
+    let seen = origin.seen();
+    let posts: Vec<_> = seen.iter().filter(|seen| seen.method == "POST").collect();
+    assert_eq!((posts.len(), seen.len()), (10, 30));
+    assert!(posts.iter().all(|post| post.target == "/content/dam/lab" && post.header("authorization").is_some()));
+    let mut bodies: Vec<&[u8]> =
+        posts.iter().map(|post| &post.body[post.body.len() - 80..]).collect();
+    bodies.sort_unstable();
+    bodies.dedup();
+    assert_eq!(bodies.len(), 10, "no two files are equal");
+    assert!(
+        seen.iter()
+            .any(|seen| seen.target == "/content/dam/lab/lab-00000007-0.bmp/jcr:content.json")
+    );
+}
+
+#[test]
+fn an_author_that_refuses_or_fails_misses_the_goal() {
+    let refusing = Origin::always(Answer::status(507));
+    let sheet = upload::run(&proof(&refusing)).unwrap();
+    assert_eq!((&sheet.json["failed"], refusing.requests()), (&10.into(), 10));
+    assert!(sheet.is_bad() && sheet.plain().contains("status 507"), "{}", sheet.plain());
+    let failing = Origin::start(|seen| {
+        if seen.method == "POST" {
+            Answer::status(201)
+        } else {
+            Answer::status(200).body("{\"dam:assetState\":\"failed\"}")
+        }
+    });
+    let sheet =
+        upload::run(&upload::Proof { picture: Some(vec![0xFF, 0xD8, 0xFF]), ..proof(&failing) })
+            .unwrap();
+    assert_eq!((&sheet.json["processed"], &sheet.json["failed"]), (&0.into(), &10.into()));
+    assert!(failing.seen().iter().any(|seen| seen.target.ends_with(".jpg/jcr:content.json")));
 }

@@ -1,11 +1,14 @@
 //! What can be known of a plan before anything is sent: its data files, and that every variable is set by something.
 
 use std::fs::File;
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::Path;
 
 use super::Compiler;
 use super::table::{Source, nearest};
+
+/// Bytes of a first line that are read.
+const LONGEST_LINE: u64 = 1 << 20;
 
 /// Returns the columns of a data file's first line.
 ///
@@ -15,7 +18,7 @@ pub(super) fn first_line(path: &Path, delimiter: &str) -> Result<Vec<String>, St
     let lost = |error| format!("cannot read `{}`: {error}", path.display());
     let file = File::open(path).map_err(lost)?;
     let mut line = Vec::new();
-    BufReader::new(file).read_until(b'\n', &mut line).map_err(lost)?;
+    BufReader::new(file.take(LONGEST_LINE)).read_until(b'\n', &mut line).map_err(lost)?;
     let line = String::from_utf8_lossy(&line);
     let line = line.trim_start_matches('\u{feff}').trim_end();
     if line.is_empty() {

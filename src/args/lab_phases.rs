@@ -1,0 +1,219 @@
+//! The words of the tests of several phases: breakpoint, endure, golive, errors, component.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::lab::Output;
+
+/// A plan, and how to run it.
+#[derive(Debug, Args)]
+pub(crate) struct Subject {
+    /// A plan (.toml, .jmx) or the address of a page.
+    #[arg(value_name = "PLAN|URL")]
+    pub(crate) plan: String,
+    /// Another target than the plan's own, `http://host:port`; for plans in TOML.
+    #[arg(long, value_name = "URL")]
+    pub(crate) target: Option<String>,
+    /// A property, `name=value`; may be repeated.
+    #[arg(short = 'J', long = "property")]
+    pub(crate) properties: Vec<String>,
+    /// A process of this machine to watch beside the load: processors, memory, files, threads.
+    #[arg(long)]
+    pub(crate) pid: Option<u32>,
+    /// Threads that send; one per processor unless given.
+    #[arg(long, default_value_t = 0)]
+    pub(crate) workers: usize,
+    /// What random numbers derive from.
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Keeps plan, arguments, summary and report in a new folder `run-...` below this one.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) keep: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// One load.
+#[derive(Debug, Args)]
+pub(crate) struct Load {
+    /// Visits per second, such as `50/s` or `30/min`.
+    #[arg(long, conflicts_with = "users")]
+    pub(crate) rate: Option<String>,
+    /// Users at a time, who wait for answers.
+    #[arg(long)]
+    pub(crate) users: Option<u64>,
+    /// How long.
+    #[arg(long = "for", value_name = "TIME")]
+    pub(crate) lasts: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Breakpoint {
+    #[command(flatten)]
+    pub(crate) subject: Subject,
+    /// The first step: visits per second, or users with --users.
+    #[arg(long, default_value_t = 10.0)]
+    pub(crate) from: f64,
+    /// Steps are users who wait for answers, instead of visits per second.
+    #[arg(long)]
+    pub(crate) users: bool,
+    /// How steps follow each other: `x1.5` or `+10`.
+    #[arg(long, default_value = "x1.5")]
+    pub(crate) step: String,
+    /// Least time of a step; longer where 50 times the 99th percentile or 2,000 samples need it.
+    #[arg(long, default_value = "30s")]
+    pub(crate) dwell: String,
+    /// Steps last as long as --dwell says, however few their samples are.
+    #[arg(long)]
+    pub(crate) exact_dwell: bool,
+    /// Steps at most.
+    #[arg(long, default_value_t = 20)]
+    pub(crate) steps: usize,
+    /// No step above this load.
+    #[arg(long)]
+    pub(crate) to: Option<f64>,
+    /// Stops when 95 % of the answers take longer than that.
+    #[arg(long, value_name = "TIME")]
+    pub(crate) p95: Option<String>,
+    /// Does not look between the last good step and the first bad one.
+    #[arg(long)]
+    pub(crate) no_narrow: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Endure {
+    #[command(flatten)]
+    pub(crate) subject: Subject,
+    #[command(flatten)]
+    pub(crate) load: Load,
+    /// What is left out at the beginning; a tenth of the time, at most 5 minutes, unless given.
+    #[arg(long, value_name = "TIME")]
+    pub(crate) warm_up: Option<String>,
+    /// Change for the worse per hour that is allowed.
+    #[arg(long, default_value = "2%")]
+    pub(crate) trend: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Golive {
+    #[command(flatten)]
+    pub(crate) subject: Subject,
+    /// Visits per second on average.
+    #[arg(long, required_unless_present = "peak_from")]
+    pub(crate) avg: Option<String>,
+    /// Visits per second at the peak.
+    #[arg(long, required_unless_present = "peak_from")]
+    pub(crate) peak: Option<String>,
+    /// Takes the average and the busiest minute of an access.log, of a predecessor site for instance.
+    #[arg(long, value_name = "access.log", conflicts_with_all = ["avg", "peak"])]
+    pub(crate) peak_from: Option<PathBuf>,
+    /// How many times the peak the launch brings.
+    #[arg(long, default_value_t = 3.0)]
+    pub(crate) factor: f64,
+    /// How long each phase is held.
+    #[arg(long, default_value = "30m", value_name = "TIME")]
+    pub(crate) hold: String,
+    /// A soft launch before the launch, with this share of its load.
+    #[arg(long, value_name = "PERCENT")]
+    pub(crate) soft: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Errors {
+    #[command(flatten)]
+    pub(crate) subject: Subject,
+    #[command(flatten)]
+    pub(crate) load: Load,
+    /// A plan of errors; without it the usual mistakes are sent to the target.
+    #[arg(long, value_name = "PLAN.toml")]
+    pub(crate) errors: Option<PathBuf>,
+    /// Where the usual mistakes go, if the plan is no address: `http://host:port/page.html`.
+    #[arg(long, value_name = "URL", conflicts_with = "errors")]
+    pub(crate) site: Option<String>,
+    /// The path of the search, with `{}` for the term.
+    #[arg(long, value_name = "PATH", conflicts_with = "errors")]
+    pub(crate) search: Option<String>,
+    /// How many errors, as a share of the healthy visits.
+    #[arg(long, default_value = "20%")]
+    pub(crate) share: String,
+    /// Longest time in which 95 % of the errors are answered.
+    #[arg(long, default_value = "1s", value_name = "TIME")]
+    pub(crate) within: String,
+    /// How much slower healthy answers may become.
+    #[arg(long, default_value = "20%")]
+    pub(crate) delta: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Component {
+    /// Addresses that draw one component each, such as `http://host/content/site/en/_jcr_content/nav.html`.
+    #[arg(required = true)]
+    pub(crate) urls: Vec<String>,
+    /// Transactions per second on average.
+    #[arg(long)]
+    pub(crate) avg: String,
+    /// Transactions per second at the peak.
+    #[arg(long)]
+    pub(crate) peak: String,
+    /// How long each is held.
+    #[arg(long, default_value = "30s", value_name = "TIME")]
+    pub(crate) hold: String,
+    /// A process of this machine to watch.
+    #[arg(long)]
+    pub(crate) pid: Option<u32>,
+    /// Threads that send; one per processor unless given.
+    #[arg(long, default_value_t = 0)]
+    pub(crate) workers: usize,
+    /// Keeps arguments, summary and report in a new folder `run-...` below this one.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) keep: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Upload {
+    /// The folder of assets, such as `http://127.0.0.1:4502/content/dam/lab`.
+    pub(crate) folder: String,
+    /// The goal as a file in TOML: `assets`, `size`, `renditions`, `window`, `skew`, as `tympan lab upload-goal` takes them.
+    #[arg(long, value_name = "FILE.toml", required_unless_present = "assets")]
+    pub(crate) goal_from: Option<PathBuf>,
+    /// Assets per window; `500/day` reads as 500.
+    #[arg(long, requires = "size", conflicts_with = "goal_from")]
+    pub(crate) assets: Option<String>,
+    /// Megabytes of an original.
+    #[arg(long)]
+    pub(crate) size: Option<String>,
+    /// Megabytes of its renditions.
+    #[arg(long, default_value = "0")]
+    pub(crate) renditions: String,
+    /// The window, such as `8h`.
+    #[arg(long, default_value = "8h")]
+    pub(crate) window: String,
+    /// Share of the work and of the time in which it falls, in percent.
+    #[arg(long, default_value = "80/20")]
+    pub(crate) skew: String,
+    /// How long the peak is held.
+    #[arg(long = "for", value_name = "TIME", default_value = "5m")]
+    pub(crate) lasts: String,
+    /// A picture to upload, made different at its end each time; a bitmap of the goal's size is made without.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) file: Option<PathBuf>,
+    /// An upload is done when it is answered, without its renditions.
+    #[arg(long)]
+    pub(crate) no_renditions: bool,
+    /// Longest wait for the renditions of an asset.
+    #[arg(long, value_name = "TIME", default_value = "10m")]
+    pub(crate) patience: String,
+    /// What names and bytes derive from; another one uploads other files.
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+    #[command(flatten)]
+    pub(crate) asker: super::lab_pages::Asker,
+    /// Keeps arguments, summary and report in a new folder `run-...` below this one.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) keep: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}

@@ -1,0 +1,406 @@
+//! The tests of several phases: breakpoint, endure, golive, errors, component.
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::{Duration, SystemTime};
+
+use tympan_lab::goal::{self, Goal};
+use tympan_lab::phase::{self};
+use tympan_lab::phase::{breakpoint, component, endure, errors, golive};
+use tympan_lab::plan::{Amount, Offer, Plan, Run, parse_rate};
+use tympan_lab::report::sheet::Sheet;
+
+use super::{duration, fault, goals, open, write};
+use crate::args::lab::Output;
+use crate::args::lab_phases::{Breakpoint, Component, Endure, Errors, Golive, Load, Subject};
+use crate::command::{CHECK_FAILED, Fault, Outcome};
+use crate::say;
+
+pub(super) fn breakpoint(arguments: &Breakpoint) -> Outcome {
+    let growth = growth(&arguments.step)?;
+    if !(arguments.from.is_finite() && arguments.from > 0.0) {
+        return Err(Fault::usage("--from is a load above 0"));
+    }
+    let search = breakpoint::Search {
+        from: arguments.from,
+        by_users: arguments.users,
+        growth,
+        dwell: above_zero("--dwell", &arguments.dwell)?,
+        is_exact: arguments.exact_dwell,
+        most_steps: arguments.steps,
+        most: arguments.to,
+        p95_limit: arguments.p95.as_deref().map(duration).transpose()?,
+        narrows: !arguments.no_narrow,
+    };
+    with_subject(&arguments.subject, |subject, _, tell| {
+        breakpoint::run(subject, &search, tell).map_err(|error| fault(&error))
+    })
+}
+
+pub(super) fn endure(arguments: &Endure) -> Outcome {
+    let offer = offer_of(&arguments.load)?;
+    let warm_up = match &arguments.warm_up {
+        Some(text) => duration(text)?,
+        None => (offer.lasts / 10).min(Duration::from_secs(300)),
+    };
+    if warm_up >= offer.lasts {
+        return Err(Fault::usage("the warm-up is as long as the whole run"));
+    }
+    let trend = percent(&arguments.trend)?;
+    with_subject(&arguments.subject, |subject, goals, tell| {
+        tell(&format!("{} for {}", amount(&offer), goal::show(offer.lasts)));
+        let endurance = endure::Endurance { offer: offer.clone(), warm_up, trend, goals };
+        endure::run(subject, &endurance).map_err(|error| fault(&error))
+    })
+}
+
+pub(super) fn golive(arguments: &Golive) -> Outcome {
+    let expected = match (&arguments.peak_from, &arguments.avg, &arguments.peak) {
+        (Some(path), ..) => {
+            let name = path.display().to_string();
+            golive::expected_from(&mut open(path)?, &name).map_err(|error| fault(&error))?
+        }
+        (None, Some(average), Some(peak)) => {
+            golive::Expected { average: rate(average)?, peak: rate(peak)? }
+        }
+        _ => return Err(Fault::usage("give --avg and --peak, or --peak-from")),
+    };
+    if !(arguments.factor.is_finite() && arguments.factor > 0.0) {
+        return Err(Fault::usage("--factor is a number above 0"));
+    }
+    let hold = above_zero("--hold", &arguments.hold)?;
+    let soft = arguments.soft.as_deref().map(percent).transpose()?;
+    with_subject(&arguments.subject, |subject, goals, tell| {
+        let goals = if goals.is_empty() { golive::default_goals() } else { goals };
+        let launch = golive::Launch { expected, factor: arguments.factor, hold, soft, goals };
+        golive::run(subject, &launch, tell).map_err(|error| fault(&error))
+    })
+}
+
+pub(super) fn errors(arguments: &Errors) -> Outcome {
+    let healthy = offer_of(&arguments.load)?;
+    let trial = errors::Trial {
+        errors: errors::share_of(&healthy, percent(&arguments.share)?),
+        healthy,
+        within: duration(&arguments.within)?,
+        delta: percent(&arguments.delta)?,
+    };
+    let mistakes = match &arguments.errors {
+        Some(path) => Plan::load(path),
+        None => {
+            let site = arguments.site.as_ref().unwrap_or(&arguments.subject.plan);
+            if !is_url(site) {
+                return Err(Fault::usage(
+                    "name a plan of errors with --errors, or the site that the usual mistakes go to with --site",
+                ));
+            }
+            let (origin, page) = split_url(site);
+            errors::common_mistakes(origin, page, arguments.search.as_deref())
+        }
+    };
+    let mistakes = mistakes.map_err(|error| fault(&error))?;
+    with_subject(&arguments.subject, |subject, _, tell| {
+        errors::run(subject, &mistakes, &trial, tell).map_err(|error| fault(&error))
+    })
+}
+
+pub(super) fn component(arguments: &Component) -> Outcome {
+    let trial = component::Trial {
+        urls: arguments.urls.clone(),
+        average: rate(&arguments.avg)?,
+        peak: rate(&arguments.peak)?,
+        hold: above_zero("--hold", &arguments.hold)?,
+        goals: goals(arguments.output.goals.as_deref())?,
+        pid: arguments.pid,
+    };
+    let run = Run { workers: arguments.workers, ..Run::default() };
+    let sheet = component::run(&trial, &run, &mut teller(&arguments.output));
+    let sheet = sheet.map_err(|error| fault(&error))?;
+    finish(&sheet, &arguments.output, arguments.keep.as_deref(), None)
+}
+
+/// Loads the plan, runs a test over it, and tells what came out.
+fn with_subject(
+    arguments: &Subject,
+    test: impl FnOnce(&phase::Subject<'_>, Vec<Goal>, &mut dyn FnMut(&str)) -> Result<Sheet, Fault>,
+) -> Outcome {
+    let plan = load(&arguments.plan)?;
+    let mut properties = super::send::properties(&arguments.properties)?;
+    if let Some(target) = &arguments.target {
+        properties.extend(target_properties(target, &arguments.plan)?);
+    }
+    let mut goals = goals(arguments.output.goals.as_deref())?;
+    goals.extend(plan.goals.iter().cloned());
+    let run = Run {
+        properties,
+        workers: arguments.workers,
+        seed: arguments.seed,
+        without_listeners: true,
+        ..Run::default()
+    };
+    let subject = phase::Subject { plan: &plan, run, pid: arguments.pid };
+    let sheet = test(&subject, goals, &mut teller(&arguments.output))?;
+    let file = (!is_url(&arguments.plan)).then(|| Path::new(&arguments.plan));
+    finish(&sheet, &arguments.output, arguments.keep.as_deref(), file)
+}
+
+fn teller(output: &Output) -> impl FnMut(&str) + use<> {
+    let is_quiet = output.json;
+    move |line: &str| {
+        if !is_quiet {
+            say!("{line}");
+        }
+    }
+}
+
+fn is_url(text: &str) -> bool {
+    text.starts_with("http://") || text.starts_with("https://")
+}
+
+fn load(text: &str) -> Result<Plan, Fault> {
+    let plan = if is_url(text) { Plan::of_url(text) } else { Plan::load(Path::new(text)) };
+    plan.map_err(|error| fault(&error))
+}
+
+/// Returns `http://host:port` and the rest.
+fn split_url(url: &str) -> (&str, &str) {
+    let start = url.find("://").map_or(0, |at| at + 3);
+    let end = url.get(start..).and_then(|rest| rest.find('/')).map_or(url.len(), |at| start + at);
+    let (origin, page) = url.split_at(end);
+    (origin, if page.is_empty() { "/" } else { page })
+}
+
+/// Returns the properties by which a plan in TOML goes to another target.
+pub(super) fn target_properties(url: &str, plan: &str) -> Result<Vec<(String, String)>, Fault> {
+    if !plan.ends_with(".toml") {
+        return Err(Fault::usage(
+            "--target is for plans in TOML; plans of JMeter name theirs by -J",
+        ));
+    }
+    let (origin, page) = split_url(url);
+    let (protocol, host) = origin
+        .split_once("://")
+        .filter(|(protocol, host)| matches!(*protocol, "http" | "https") && !host.is_empty())
+        .ok_or_else(|| {
+            Fault::usage(format!("`{url}` is no address; expected `http://host[:port]`"))
+        })?;
+    if page != "/" {
+        return Err(Fault::usage("--target is an address without a path"));
+    }
+    let default = if protocol == "https" { "443" } else { "80" };
+    let (host, port) = match host.rsplit_once(':') {
+        Some((host, port)) if port.parse::<u16>().is_ok() => (host, port),
+        Some((_, port)) if !port.ends_with(']') => {
+            return Err(Fault::usage(format!("`{port}` is no port")));
+        }
+        _ => (host, default),
+    };
+    let pairs = [("protocol", protocol), ("host", host), ("port", port)];
+    Ok(pairs.map(|(part, value)| (format!("target.{part}"), value.to_owned())).into())
+}
+
+fn offer_of(load: &Load) -> Result<Offer, Fault> {
+    offer(load.rate.as_deref(), load.users, ("--for", &load.lasts))
+}
+
+/// Returns a load of visits per second, or of users; the time is an argument's name and its text.
+pub(super) fn offer(
+    per_second: Option<&str>,
+    users: Option<u64>,
+    (name, time): (&str, &str),
+) -> Result<Offer, Fault> {
+    let lasts = above_zero(name, time)?;
+    let amount = match (per_second, users) {
+        (Some(text), _) => Amount::Rate(rate(text)?),
+        (None, Some(users)) if users > 0 => Amount::Users(users),
+        _ => return Err(Fault::usage("give --rate (visits per second) or --users")),
+    };
+    Ok(Offer { amount, lasts, ramp: Duration::ZERO, is_random: true })
+}
+
+fn amount(offer: &Offer) -> String {
+    match offer.amount {
+        Amount::Rate(rate) => format!("{rate:.1}/s"),
+        Amount::Users(users) => format!("{users} users"),
+    }
+}
+
+fn rate(text: &str) -> Result<f64, Fault> {
+    parse_rate(text).ok_or_else(|| {
+        Fault::usage(format!("`{text}` is no rate; write it such as 50/s or 30/min"))
+    })
+}
+
+fn above_zero(name: &str, text: &str) -> Result<Duration, Fault> {
+    let time = duration(text)?;
+    if time.is_zero() { Err(Fault::usage(format!("{name} is a time above 0"))) } else { Ok(time) }
+}
+
+fn percent(text: &str) -> Result<f64, Fault> {
+    text.trim()
+        .trim_end_matches("/h")
+        .strip_suffix('%')
+        .and_then(|number| number.trim().parse::<f64>().ok())
+        .filter(|percent| percent.is_finite() && *percent >= 0.0)
+        .map(|percent| percent / 100.0)
+        .ok_or_else(|| Fault::usage(format!("`{text}` is no share; write it such as 20%")))
+}
+
+fn growth(text: &str) -> Result<breakpoint::Growth, Fault> {
+    let number = |text: &str| text.parse::<f64>().ok().filter(|number| number.is_finite());
+    let by_factor = text.strip_prefix('x').and_then(number).filter(|factor| *factor > 1.0);
+    let by_sum = text.strip_prefix('+').and_then(number).filter(|more| *more > 0.0);
+    match (by_factor, by_sum) {
+        (Some(factor), _) => Ok(breakpoint::Growth::Times(factor)),
+        (None, Some(more)) => Ok(breakpoint::Growth::Plus(more)),
+        (None, None) => Err(Fault::usage(format!(
+            "`{text}` is no step; write `x1.5` (a factor above 1) or `+10`"
+        ))),
+    }
+}
+
+/// Writes the reports and decides the exit code.
+pub(super) fn finish(
+    sheet: &Sheet,
+    output: &Output,
+    keep: Option<&Path>,
+    plan: Option<&Path>,
+) -> Outcome {
+    if let Some(path) = &output.report {
+        write(path, &sheet.html())?;
+    }
+    if let Some(path) = &output.markdown {
+        write(path, &sheet.markdown())?;
+    }
+    if let Some(path) = &output.junit {
+        write(path, &sheet.junit())?;
+    }
+    if let Some(folder) = keep {
+        keep_run(sheet, folder, plan)?;
+    }
+    if output.json {
+        say!("{}", sheet.to_json());
+    } else {
+        say!("{}", sheet.plain().trim_end());
+    }
+    Ok(if sheet.is_doubtful() {
+        ExitCode::from(3)
+    } else if sheet.is_bad() {
+        ExitCode::from(CHECK_FAILED)
+    } else {
+        ExitCode::SUCCESS
+    })
+}
+
+/// Keeps a run: what was asked, the plan, and what came out.
+fn keep_run(sheet: &Sheet, folder: &Path, plan: Option<&Path>) -> Result<(), Fault> {
+    let lost = |path: &Path, error: std::io::Error| {
+        Fault::cannot_run(format!("cannot write `{}`: {error}", path.display()))
+    };
+    std::fs::create_dir_all(folder).map_err(|error| lost(folder, error))?;
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let mut number = since.as_secs();
+    // Runs of the same second are told apart.
+    let run = loop {
+        let run = folder.join(format!("run-{number}"));
+        match std::fs::create_dir(&run) {
+            Ok(()) => break run,
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => number += 1,
+            Err(error) => return Err(lost(&run, error)),
+        }
+    };
+    let quoted = |text: &str| serde_json::Value::from(text).to_string();
+    let words: Vec<String> = hide(std::env::args()).iter().map(|word| quoted(word)).collect();
+    let asked = format!(
+        "started = {}\ncommand = [{}]\nversion = {}\nprocessors = {}\n",
+        number,
+        words.join(", "),
+        quoted(env!("CARGO_PKG_VERSION")),
+        std::thread::available_parallelism().map_or(1, usize::from),
+    );
+    write(&run.join("run.toml"), &asked)?;
+    write(&run.join("summary.json"), &format!("{}\n", sheet.to_json()))?;
+    write(&run.join("report.html"), &sheet.html())?;
+    if let Some(plan) = plan {
+        let extension = plan.extension().map_or_else(Default::default, |one| one.to_string_lossy());
+        let copy = run.join(format!("plan.{extension}"));
+        std::fs::copy(plan, &copy).map_err(|error| lost(&copy, error))?;
+    }
+    Ok(())
+}
+
+/// Returns the words of a command without values that may be secrets: of properties, headers and logins.
+fn hide(words: impl Iterator<Item = String>) -> Vec<String> {
+    const SECRET: [&str; 7] = ["-J", "--property", "-H", "--header", "--login", "-A", "-P"];
+    let mut is_secret = false;
+    words
+        .map(|word| {
+            let was_secret = std::mem::replace(&mut is_secret, SECRET.contains(&word.as_str()));
+            let long = word.split_once('=').filter(|(name, _)| {
+                SECRET.contains(name) || (name.starts_with("-J") && name.len() > 2)
+            });
+            match long {
+                _ if was_secret => "(hidden)".to_owned(),
+                Some((name, _)) => format!("{name}=(hidden)"),
+                None => word,
+            }
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_that_may_be_secret_are_not_kept() {
+        let words =
+            ["lab", "-Jpassword=x", "-H", "Authorization: y", "--property=z=1", "--rate", "5/s"];
+        let kept = hide(words.iter().map(|word| (*word).to_owned()));
+        assert_eq!(
+            kept,
+            [
+                "lab",
+                "-Jpassword=(hidden)",
+                "-H",
+                "(hidden)",
+                "--property=(hidden)",
+                "--rate",
+                "5/s"
+            ]
+        );
+    }
+
+    #[test]
+    fn targets_become_properties() {
+        let check = |url: &str, expected: [&str; 3]| {
+            let found = target_properties(url, "p.toml").unwrap();
+            assert_eq!(found.iter().map(|(_, value)| value.as_str()).collect::<Vec<_>>(), expected);
+        };
+        check("http://127.0.0.1:8080", ["http", "127.0.0.1", "8080"]);
+        check("https://example.com/", ["https", "example.com", "443"]);
+        check("http://[::1]", ["http", "[::1]", "80"]);
+        check("http://[::1]:81", ["http", "[::1]", "81"]);
+        for (url, plan) in [
+            ("http://a:b", "p.toml"),
+            ("ftp://a", "p.toml"),
+            ("a", "p.toml"),
+            ("http://a/x", "p.toml"),
+            ("http://a", "p.jmx"),
+        ] {
+            assert!(target_properties(url, plan).is_err(), "{url}");
+        }
+    }
+
+    #[test]
+    fn steps_shares_and_rates_are_read() {
+        assert_eq!(growth("x1.5").unwrap(), breakpoint::Growth::Times(1.5));
+        assert_eq!(growth("+10").unwrap(), breakpoint::Growth::Plus(10.0));
+        for text in ["x1", "x0.5", "+0", "2", "xNaN"] {
+            assert!(growth(text).is_err(), "{text}");
+        }
+        assert_eq!(percent("2%/h").unwrap(), 0.02);
+        assert!(percent("2").is_err() && percent("-1%").is_err());
+        assert_eq!(split_url("http://a:1/x?y"), ("http://a:1", "/x?y"));
+    }
+}

@@ -1,0 +1,152 @@
+//! `tympan lab`: plans in TOML, tests of several phases and pages, from words to exit codes.
+
+use std::path::Path;
+
+use tympan_testkit::origin::{Answer, Origin, dead_addr};
+
+use crate::program::{run, tympan};
+
+fn plan(folder: &Path, name: &str, more: &str) -> String {
+    let text = format!(
+        "name = \"p\"\ntarget = \"http://127.0.0.1:9\"\n[load]\nusers = 1\nvisits = 2\n[[scenario]]\nname = \"visit\"\n[[scenario.step]]\npath = \"/page.html\"\n{more}\n"
+    );
+    let path = folder.join(name);
+    std::fs::write(&path, text).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+fn site() -> Origin {
+    Origin::start(|seen| match seen.target.split('?').next().unwrap() {
+        "/page.html" => Answer::html("<img src=/gone.png>").header("Server-Timing", "render;dur=9"),
+        "/alone.html" => Answer::html("x"),
+        "/content/dam/lab" => Answer::status(403),
+        _ => Answer::status(404),
+    })
+}
+
+#[track_caller]
+fn check(arguments: &[&str], code: i32, expected: &str) -> String {
+    let output = run(&[&["lab"][..], arguments].concat());
+    let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}\n{text}");
+    assert!(text.contains(expected), "{arguments:?}: {expected}\n{text}");
+    text
+}
+
+#[test]
+fn plans_in_toml_are_checked_and_run() {
+    let dir = tempfile::tempdir().unwrap();
+    let origin = site();
+    let target = format!("http://{}", origin.addr());
+    let good = plan(dir.path(), "good.toml", "expect = { status = 200 }");
+    let bad = plan(dir.path(), "bad.toml", "expct = { status = 200 }");
+    let strict = plan(dir.path(), "strict.toml", "[goal.visit]\nmax = \"0us\"");
+    check(&["check", &good], 0, "can be run");
+    check(
+        &["check", &bad],
+        2,
+        "bad.toml:10:1: unknown key `expct` in `step`; did you mean `expect`?",
+    );
+    check(&["run", &bad, "--target", &target], 2, "nothing was run");
+    assert_eq!(origin.requests(), 0);
+    check(&["run", &good, "--target", &target], 0, "requests 2 in");
+    assert_eq!(origin.requests_for("/page.html"), 2);
+    check(&["run", &good, "--target", &target, "--rate", "10/s", "--for", "500ms"], 0, "service ");
+    check(&["run", &strict, "--target", &target], 1, "MISSED visit");
+    check(&["run", &good, "--target", &format!("http://{}", dead_addr())], 3, "2 errors");
+    check(&["run", &good, "--target", "http://a/b"], 2, "without a path");
+}
+
+#[test]
+fn tests_of_phases_end_with_their_codes_and_keep_their_runs() {
+    let dir = tempfile::tempdir().unwrap();
+    let origin = site();
+    let url = format!("http://{}/alone.html", origin.addr());
+    let kept = dir.path().join("runs");
+    let keep = kept.to_str().unwrap();
+    let good = plan(dir.path(), "good.toml", "");
+    let target = format!("http://{}", origin.addr());
+    let steps = ["--users", "--from", "1", "--steps", "1", "--dwell", "200ms", "--exact-dwell"];
+    let words = [
+        &["breakpoint", &good, "--target", &target, "--keep", keep, "-Jpassword=secret"][..],
+        &steps[..],
+    ]
+    .concat();
+    check(&words, 0, "did not break up to 1 users");
+    let runs: Vec<_> =
+        std::fs::read_dir(&kept).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert_eq!(runs.len(), 1);
+    let read = |name: &str| std::fs::read_to_string(runs[0].join(name)).unwrap();
+    assert!(
+        read("run.toml").contains("-Jpassword=(hidden)") && !read("run.toml").contains("secret")
+    );
+    assert!(read("run.toml").parse::<toml::Table>().is_ok());
+    assert!(read("plan.toml").contains("/page.html") && read("report.html").contains("<svg"));
+    assert!(
+        serde_json::from_str::<serde_json::Value>(&read("summary.json")).unwrap()["steps"]
+            .is_array()
+    );
+    let dead = format!("http://{}/", dead_addr());
+    check(&[&["breakpoint", &dead][..], &steps[..]].concat(), 3, "the target never answered");
+    check(&["golive", &url], 2, "--avg");
+    check(&["golive", &url, "--avg", "5/s", "--peak", "x"], 2, "is no rate");
+    check(&["endure", &url, "--rate", "5/s", "--for", "1s", "--warm-up", "2s"], 2, "the warm-up");
+    check(&["endure", &url, "--rate", "5/s", "--for", "1s"], 0, "too short for a trend");
+    check(&["errors", &good, "--rate", "5/s", "--for", "1s"], 2, "--errors");
+    let missing = format!("http://{}/missing.html", origin.addr());
+    let goals = dir.path().join("goals.toml");
+    std::fs::write(&goals, "[goal.\"*\"]\nerror_rate = \"0%\"\n").unwrap();
+    check(
+        &[
+            "component",
+            &missing,
+            "--avg",
+            "5/s",
+            "--peak",
+            "9/s",
+            "--hold",
+            "500ms",
+            "--goals",
+            goals.to_str().unwrap(),
+        ],
+        1,
+        "goals are missed",
+    );
+    let dam = format!("http://{}/content/dam/lab", origin.addr());
+    check(
+        &[
+            "upload", &dam, "--assets", "9", "--size", "0.001", "--window", "1s", "--skew", "1/1",
+            "--for", "300ms",
+        ],
+        1,
+        "status 403",
+    );
+}
+
+#[test]
+fn pages_and_the_latency_goal_have_their_codes() {
+    let origin = site();
+    let page = format!("http://{}/page.html", origin.addr());
+    let alone = format!("http://{}/alone.html", origin.addr());
+    check(&["page", &page, "--visits", "1"], 1, "gone.png (status 404)");
+    check(&["page", &alone, "--visits", "2"], 0, "whole");
+    check(&["components", &page], 0, "render");
+    check(&["slo", &page, "--samples", "3"], 0, "NOT COMPARABLE");
+    let dir = tempfile::tempdir().unwrap();
+    let list = dir.path().join("urls.txt");
+    std::fs::write(&list, format!("# pages\n{page}\n\n{alone}\n")).unwrap();
+    check(&["slo", list.to_str().unwrap(), "--samples", "4"], 0, &alone);
+    check(&["slo", &page, "--samples", "3", "--strict"], 3, "--strict");
+    check(&["slo", &page, "--samples", "3", "--watch", "--rounds", "1"], 0, "1 met: p70 9.0 ms");
+    // What a login is, no report tells.
+    let output = tympan()
+        .args(["lab", "slo", &page, "--samples", "1", "--json"])
+        .env("TYMPAN_LAB_LOGIN", "admin:secret")
+        .output()
+        .unwrap();
+    assert!(!String::from_utf8_lossy(&output.stdout).contains("secret"));
+    assert_eq!(
+        origin.seen().last().unwrap().header("authorization"),
+        Some("Basic YWRtaW46c2VjcmV0")
+    );
+}
