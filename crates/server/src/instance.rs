@@ -165,6 +165,8 @@ pub struct Instance {
     /// What `/health` shows beside the instance's own checks.
     pub(crate) checks: crate::health::Checks,
     pub(crate) mounts: std::sync::OnceLock<tympan_jobs::mount::Mounts>,
+    /// Answers that are given again at once.
+    pub(crate) hot: std::sync::OnceLock<crate::hot::HotAnswers>,
 }
 
 /// How long a request waits for a permit to work before it is told to come again.
@@ -227,6 +229,7 @@ impl Instance {
             receives: parking_lot::RwLock::default(),
             checks: crate::health::Checks::default(),
             mounts: std::sync::OnceLock::new(),
+            hot: std::sync::OnceLock::new(),
         };
         let instance = Arc::new(instance);
         crate::query::keep_indexes(&instance);

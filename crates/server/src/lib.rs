@@ -18,6 +18,7 @@ mod failure;
 mod follow;
 mod form;
 mod health;
+mod hot;
 mod image;
 mod instance;
 mod interface;

@@ -37,6 +37,8 @@ counters! {
     requests,
     /// Pages and other resources drawn or streamed; on publish a rise without visitors means a cold dispatcher.
     renders,
+    /// Pictures and files answered from memory without drawing anything, as content had not changed.
+    answered_at_once,
     /// Components that failed and left a placeholder; a rise means a broken template or content.
     failed_components,
     /// Answers with a status of 500 or above; someone must look.

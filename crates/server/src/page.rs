@@ -11,7 +11,7 @@ use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Redirect as HttpRedirect, Response};
 use http::request::Parts;
 use http::{HeaderMap, StatusCode, header};
-use tympan_content::{JCR_CONTENT, NodePath, Repository, Snapshot};
+use tympan_content::{ChunkId, JCR_CONTENT, NodePath, Repository, Snapshot};
 use tympan_render::ledger::{Look, Recorded};
 use tympan_render::url::Url;
 use tympan_render::{Body, Facts, Outcome, Recording, RenderRequest, RenderResponse};
@@ -20,13 +20,14 @@ use self::answer::to_http;
 use self::asked::Wishes;
 use crate::api::endpoint::on_branch;
 use crate::failure::{Failure, Result};
+use crate::hot::Remembered;
 use crate::metrics::count;
 use crate::surrogate::add_keys;
 use crate::{Instance, Role};
 
 pub(crate) use self::answer::{unkept, unshared};
-pub(crate) use self::asked::Asked;
-pub(crate) use self::blob::send_blob;
+pub(crate) use self::asked::{Asked, CAPABILITY};
+pub(crate) use self::blob::{send_blob, send_known};
 
 /// Answers GET and HEAD for everything that is content.
 pub(crate) async fn get(State(instance): State<Arc<Instance>>, request: Request) -> Response {
@@ -87,6 +88,11 @@ async fn serve(instance: &Arc<Instance>, parts: &Parts) -> Result<Response> {
     if instance.role == Role::Author && identity.is_none() {
         return Err(Failure::new(StatusCode::UNAUTHORIZED, "log in first"));
     }
+    if identity.is_none()
+        && let Some(response) = instance.answer_at_once(parts)
+    {
+        return Ok(response);
+    }
     let asked = Asked {
         is_edit: instance.role == Role::Author
             && query_value(parts.uri.query(), "wcmmode") == Some("edit"),
@@ -130,7 +136,7 @@ fn answer(instance: &Instance, asked: &Asked) -> Result<Response> {
         Ok(response)
     };
     let own = match asked.user.is_some() && instance.role == Role::Publish {
-        true => Some(draw(instance, &repository, (asked, wishes), Recording::Paths)?.0),
+        true => Some(draw(instance, &repository, (asked, wishes), Recording::Paths)?.answer),
         false => None,
     };
     // What uses the visitor says so itself, and nobody keeps it.
@@ -142,10 +148,26 @@ fn answer(instance: &Instance, asked: &Asked) -> Result<Response> {
     let (drawn, is_kept) = draw_noted(instance, &repository, (everyones, wishes))?;
     match own {
         // What this visitor alone may see must not come to others.
-        Some(own) if !is_same(&own, &drawn) => Ok(unshared(answer(asked, own)?)),
-        _ if is_kept => answer(everyones, drawn),
-        _ => Ok(unkept(answer(everyones, drawn)?)),
+        Some(own) if !is_same(&own, &drawn.answer) => Ok(unshared(answer(asked, own)?)),
+        None if is_kept => {
+            let Drawn { answer: drawn, look, root } = drawn;
+            let remembered = Remembered::of(instance, &drawn, root, look.as_ref());
+            let response = answer(everyones, drawn)?;
+            if let Some(remembered) = remembered.filter(|_| everyones.is_plain()) {
+                remembered.keep(instance, &everyones.path, &response);
+            }
+            Ok(response)
+        }
+        _ if is_kept => answer(everyones, drawn.answer),
+        _ => Ok(unkept(answer(everyones, drawn.answer)?)),
     }
+}
+
+/// A drawing, how it looks if the same can be drawn again, and of which state it is.
+struct Drawn {
+    answer: RenderResponse,
+    look: Option<Look>,
+    root: ChunkId,
 }
 
 /// Draws what everybody may get, and notes in the ledger what it was drawn from; tells whether that was possible.
@@ -153,20 +175,20 @@ fn draw_noted(
     instance: &Instance,
     repository: &Repository,
     (asked, wishes): (&Asked, Wishes),
-) -> Result<(RenderResponse, bool)> {
+) -> Result<(Drawn, bool)> {
     let Some(ledger) = &instance.ledger else {
-        return Ok((draw(instance, repository, (asked, wishes), Recording::Count)?.0, true));
+        return Ok((draw(instance, repository, (asked, wishes), Recording::Count)?, true));
     };
     for _ in 0..MAX_DRAWINGS {
         let ticket = ledger.ticket();
-        let (drawn, look) = draw(instance, repository, (asked, wishes), Recording::Paths)?;
-        match ledger.record_answer(ticket, &asked.path, &drawn, look) {
+        let drawn = draw(instance, repository, (asked, wishes), Recording::Paths)?;
+        match ledger.record_answer(ticket, &asked.path, &drawn.answer, drawn.look.clone()) {
             Recorded::Kept => return Ok((drawn, true)),
             Recorded::Outdated => {}
             Recorded::Lost | Recorded::Crowded => return Ok((drawn, false)),
         }
     }
-    Ok((draw(instance, repository, (asked, wishes), Recording::Count)?.0, false))
+    Ok((draw(instance, repository, (asked, wishes), Recording::Count)?, false))
 }
 
 /// Tells whether two drawings are the same for whoever gets them.
@@ -186,7 +208,7 @@ fn is_same(one: &RenderResponse, other: &RenderResponse) -> bool {
 /// Answers a form that a visitor sent to a page; nothing if no script of the page takes it.
 pub(crate) fn take_form(instance: &Instance, asked: &Asked) -> Result<Option<Response>> {
     let wishes = Wishes::default();
-    let (drawn, _) = draw(instance, &instance.repository, (asked, wishes), Recording::Count)?;
+    let drawn = draw(instance, &instance.repository, (asked, wishes), Recording::Count)?.answer;
     if matches!(drawn.outcome, Outcome::MethodNotAllowed) {
         return Ok(None);
     }
@@ -196,13 +218,13 @@ pub(crate) fn take_form(instance: &Instance, asked: &Asked) -> Result<Option<Res
 /// Drawings of one request that changes may overtake, before one is sent that nobody may keep.
 const MAX_DRAWINGS: usize = 3;
 
-/// Draws from the newest state; tells how it looks if the same can be drawn again.
+/// Draws from the newest state.
 fn draw(
     instance: &Instance,
     repository: &Repository,
     (asked, wishes): (&Asked, Wishes),
     recording: Recording,
-) -> Result<(RenderResponse, Option<Look>)> {
+) -> Result<Drawn> {
     let snapshot = repository.snapshot()?.seen_by(&asked.viewer);
     let ip = asked.peer.map(|peer| peer.addr.ip().to_string()).unwrap_or_default();
     let request = RenderRequest {
@@ -235,7 +257,7 @@ fn draw(
         Recording::Paths => Look::of(&drawn, &request),
         Recording::Count => None,
     };
-    Ok((drawn, look))
+    Ok(Drawn { answer: drawn, look, root: snapshot.root_id() })
 }
 
 impl Instance {

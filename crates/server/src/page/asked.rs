@@ -28,7 +28,7 @@ pub(crate) struct Asked {
 }
 
 /// By which caches in front say that they fill in includes (ESI 1.0, section 6).
-const CAPABILITY: &str = "surrogate-capability";
+pub(crate) const CAPABILITY: &str = "surrogate-capability";
 
 impl Asked {
     /// Takes a request of somebody, as it is for visitors.
@@ -63,6 +63,14 @@ impl Asked {
     /// Returns the same request by somebody without a login.
     pub(super) fn as_nobody(&self, instance: &Instance) -> Result<Self> {
         Ok(Self { viewer: instance.viewer_of(None)?, user: None, ..self.clone() })
+    }
+
+    /// Tells whether nothing was asked but a path, so that everybody who asks for it gets the same.
+    pub(super) fn is_plain(&self) -> bool {
+        self.user.is_none()
+            && self.query.is_empty()
+            && self.branch.is_none()
+            && !self.fills_includes()
     }
 
     /// Tells whether who asks fills in includes.

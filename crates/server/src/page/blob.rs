@@ -18,57 +18,100 @@ pub(crate) fn send_blob(
     asked: &HeaderMap,
     is_head: bool,
 ) -> Result<Response> {
-    let text = |name| asked.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
-    let conditions = Conditions {
-        if_none_match: text(header::IF_NONE_MATCH),
-        if_modified_since: text(header::IF_MODIFIED_SINCE),
-        range: text(header::RANGE),
-        if_range: text(header::IF_RANGE),
+    let part = Part::of(blob, asked);
+    let body = match part.is_without_body(is_head) {
+        true => None,
+        false => {
+            let missing = || {
+                Failure::new(
+                    StatusCode::INTERNAL_SERVER_ERROR,
+                    format!("the blob {} is missing", blob.id),
+                )
+            };
+            let content = repository.blobs().open(&blob.id);
+            let content = content.map_err(tympan_content::Error::from)?.ok_or_else(missing)?;
+            Some(part_of(content, part.start, part.count)?)
+        }
     };
-    let length = blob.id.length();
-    let plan = binary::plan(&conditions, length, &blob.etag, blob.last_modified);
-    let (status, start, count) = match plan {
-        Plan::Full => (StatusCode::OK, 0, length),
-        Plan::NotModified => (StatusCode::NOT_MODIFIED, 0, 0),
-        Plan::Partial { start, len } => (StatusCode::PARTIAL_CONTENT, start, len),
-        Plan::Unsatisfiable => (StatusCode::RANGE_NOT_SATISFIABLE, 0, 0),
+    Ok(part.answer(blob, body))
+}
+
+/// Does the same without waiting for anything; nothing if the bytes are not in memory.
+pub(crate) fn send_known(
+    repository: &Repository,
+    blob: &Blob,
+    asked: &HeaderMap,
+    is_head: bool,
+) -> Option<Response> {
+    let part = Part::of(blob, asked);
+    let body = match part.is_without_body(is_head) {
+        true => None,
+        false => {
+            let bytes = BlobContent::Bytes(repository.blobs().find_at_hand(&blob.id)?);
+            Some(part_of(bytes, part.start, part.count).ok()?)
+        }
     };
-    let mut response = if is_head || count == 0 {
-        status.into_response()
-    } else {
-        let missing = || {
-            Failure::new(
-                StatusCode::INTERNAL_SERVER_ERROR,
-                format!("the blob {} is missing", blob.id),
-            )
+    Some(part.answer(blob, body))
+}
+
+/// What of a blob was asked for.
+struct Part {
+    status: StatusCode,
+    start: u64,
+    count: u64,
+}
+
+impl Part {
+    fn of(blob: &Blob, asked: &HeaderMap) -> Self {
+        let text = |name| asked.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
+        let conditions = Conditions {
+            if_none_match: text(header::IF_NONE_MATCH),
+            if_modified_since: text(header::IF_MODIFIED_SINCE),
+            range: text(header::RANGE),
+            if_range: text(header::IF_RANGE),
         };
-        let content = repository
-            .blobs()
-            .open(&blob.id)
-            .map_err(tympan_content::Error::from)?
-            .ok_or_else(missing)?;
-        (status, part_of(content, start, count)?).into_response()
-    };
-    let headers = response.headers_mut();
-    if matches!(status, StatusCode::OK | StatusCode::PARTIAL_CONTENT) {
-        set(headers, header::CONTENT_LENGTH, &count.to_string());
+        let length = blob.id.length();
+        let (status, start, count) =
+            match binary::plan(&conditions, length, &blob.etag, blob.last_modified) {
+                Plan::Full => (StatusCode::OK, 0, length),
+                Plan::NotModified => (StatusCode::NOT_MODIFIED, 0, 0),
+                Plan::Partial { start, len } => (StatusCode::PARTIAL_CONTENT, start, len),
+                Plan::Unsatisfiable => (StatusCode::RANGE_NOT_SATISFIABLE, 0, 0),
+            };
+        Self { status, start, count }
     }
-    match status {
-        StatusCode::PARTIAL_CONTENT => {
-            let range = format!("bytes {start}-{}/{length}", start + count - 1);
-            set(headers, header::CONTENT_RANGE, &range);
+
+    fn is_without_body(&self, is_head: bool) -> bool {
+        is_head || self.count == 0
+    }
+
+    fn answer(&self, blob: &Blob, body: Option<HttpBody>) -> Response {
+        let (length, Self { status, start, count }) = (blob.id.length(), self);
+        let mut response = match body {
+            Some(body) => (*status, body).into_response(),
+            None => status.into_response(),
+        };
+        let headers = response.headers_mut();
+        if matches!(*status, StatusCode::OK | StatusCode::PARTIAL_CONTENT) {
+            headers.insert(header::CONTENT_LENGTH, HeaderValue::from(*count));
         }
-        StatusCode::RANGE_NOT_SATISFIABLE => {
-            set(headers, header::CONTENT_RANGE, &format!("bytes */{length}"))
+        match *status {
+            StatusCode::PARTIAL_CONTENT => {
+                let range = format!("bytes {start}-{}/{length}", start + count - 1);
+                set(headers, header::CONTENT_RANGE, &range);
+            }
+            StatusCode::RANGE_NOT_SATISFIABLE => {
+                set(headers, header::CONTENT_RANGE, &format!("bytes */{length}"))
+            }
+            _ => {}
         }
-        _ => {}
+        headers.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+        set(headers, header::ETAG, &blob.etag);
+        if let Some(modified) = blob.last_modified {
+            set(headers, header::LAST_MODIFIED, &httpdate::fmt_http_date(modified));
+        }
+        response
     }
-    set(headers, header::ACCEPT_RANGES, "bytes");
-    set(headers, header::ETAG, &blob.etag);
-    if let Some(modified) = blob.last_modified {
-        set(headers, header::LAST_MODIFIED, &httpdate::fmt_http_date(modified));
-    }
-    Ok(response)
 }
 
 /// Returns a body of some bytes of a blob.

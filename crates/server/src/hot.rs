@@ -1,0 +1,131 @@
+//! Answers of stored bytes that are given again without drawing anything: pictures and files, as visitors get them.
+//!
+//! In: a visitor's request. Out: the answer that the same request got, if content is in the same state and the bytes are
+//! in memory; nothing otherwise, and the request is drawn as any other.
+//!
+//! Invariants
+//! * Kept is only what used nothing of its request but the URL, and only what anybody may get.
+//! * An answer is given again only for the root that it was drawn from, and only after the ledger took it as if it had
+//!   been drawn anew: each change that concerns it is told to the caches that have it.
+//! * Nothing here waits for a disk or a database.
+//!
+//! Not here: the bytes (`tympan_blobs` keeps those that are asked for often).
+
+use std::sync::Arc;
+
+use axum::response::Response;
+use http::request::Parts;
+use http::{HeaderMap, Method, StatusCode, header};
+use quick_cache::sync::Cache;
+use tympan_content::ChunkId;
+use tympan_render::ledger::{Look, Recorded};
+use tympan_render::{Blob, Body, Dependencies, Facts, Outcome, RenderResponse};
+
+use crate::page::{CAPABILITY, send_known};
+use crate::{Instance, Role};
+
+/// Longer URLs are drawn each time.
+const MAX_PATH_BYTES: usize = 1024;
+
+/// Answers by their paths.
+#[derive(Debug)]
+pub(crate) struct HotAnswers(Cache<String, Arc<HotAnswer>>);
+
+/// What is known of an answer.
+#[derive(Debug)]
+struct HotAnswer {
+    /// The state that it was drawn from.
+    root: ChunkId,
+    blob: Blob,
+    /// What the ledger takes.
+    read: Dependencies,
+    look: Look,
+    /// The headers of all answers of this blob, whatever was asked of it.
+    headers: HeaderMap,
+}
+
+impl Instance {
+    /// Remembers so many answers of stored bytes, for as long as content stays as it is. For instances whose repository
+    /// tells its newest root without waiting, and whose scripts change with content alone.
+    pub fn remember_answers(&self, count: usize) {
+        self.hot.get_or_init(|| HotAnswers(Cache::new(count)));
+    }
+
+    /// Answers at once what was answered before; nothing if it has to be drawn.
+    pub(crate) fn answer_at_once(&self, parts: &Parts) -> Option<Response> {
+        let path = path_of(self, parts)?;
+        let known = self.hot.get()?.0.get(path)?;
+        let ledger = self.ledger.as_ref()?;
+        let ticket = ledger.ticket();
+        if self.repository.head().ok()? != known.root {
+            return None;
+        }
+        let is_head = parts.method == Method::HEAD;
+        let mut response = send_known(&self.repository, &known.blob, &parts.headers, is_head)?;
+        match ledger.record_look(ticket, path, &known.read, Some(known.look.clone())) {
+            Recorded::Kept => {}
+            Recorded::Outdated | Recorded::Lost | Recorded::Crowded => return None,
+        }
+        let headers = response.headers_mut();
+        known.headers.iter().for_each(|(name, value)| {
+            headers.insert(name, value.clone());
+        });
+        crate::metrics::count(&self.metrics.answered_at_once);
+        Some(response)
+    }
+}
+
+/// Returns the path of a request that may be answered as another one was; nothing if it may not.
+fn path_of<'a>(instance: &Instance, parts: &'a Parts) -> Option<&'a str> {
+    let path = parts.uri.path();
+    let is_plain = instance.role == Role::Publish
+        && matches!(parts.method, Method::GET | Method::HEAD)
+        && parts.uri.query().is_none()
+        && path.len() <= MAX_PATH_BYTES
+        && !path.contains(';')
+        && !parts.headers.contains_key(CAPABILITY)
+        && !instance.telling.header.includes(None);
+    is_plain.then_some(path)
+}
+
+/// What the drawing of an answer is remembered by: taken before the answer goes its way.
+pub(crate) struct Remembered {
+    root: ChunkId,
+    blob: Blob,
+    read: Dependencies,
+    look: Look,
+}
+
+impl Remembered {
+    /// Takes what has to be known of a drawing, if it may be given again.
+    pub(crate) fn of(
+        instance: &Instance,
+        drawn: &RenderResponse,
+        root: ChunkId,
+        look: Option<&Look>,
+    ) -> Option<Self> {
+        instance.hot.get()?;
+        let Body::Blob(blob) = &drawn.body else { return None };
+        let is_repeatable = drawn.outcome == Outcome::Ok
+            && drawn.failed_components == 0
+            && !drawn.reads.facts.has(Facts::HOST)
+            && !drawn.reads.facts.has(Facts::ACCOUNTS);
+        let look = look.filter(|_| is_repeatable)?.clone();
+        Some(Self { root, blob: blob.clone(), read: drawn.reads.dependencies(), look })
+    }
+
+    /// Remembers the answer that a visitor got.
+    pub(crate) fn keep(self, instance: &Instance, path: &str, response: &Response) {
+        let Some(hot) = instance.hot.get() else { return };
+        if response.status() != StatusCode::OK || path.len() > MAX_PATH_BYTES {
+            return;
+        }
+        let mut headers = response.headers().clone();
+        // Each answer has its own.
+        [header::CONTENT_LENGTH, header::CONTENT_RANGE].iter().for_each(|name| {
+            headers.remove(name);
+        });
+        let Self { root, blob, read, look } = self;
+        hot.0.insert(path.to_owned(), Arc::new(HotAnswer { root, blob, read, look, headers }));
+    }
+}
