@@ -9,6 +9,7 @@ use tympan_store::{
 };
 
 use crate::base::Overlaid;
+use crate::blobs::Membership;
 use crate::command::Fault;
 use crate::config::Config;
 use crate::home::chain;
@@ -59,13 +60,64 @@ pub(crate) fn choose_blobs(url: Option<&str>) {
     }
 }
 
-/// Returns where blobs lie, by the command line or the configuration.
-pub(crate) fn chosen_blobs(config: &Config) -> Blobs {
+/// Whether this process is an instance, rather than a command that looks after the home of one.
+static SERVES: OnceLock<()> = OnceLock::new();
+
+/// Says that this process is an instance: it decides where blobs lie, also for the commands that come after it.
+pub(crate) fn serve() {
+    SERVES.get_or_init(|| ());
+}
+
+/// The file with the place of blobs that the last instance was told on its command line.
+const BLOBS_FILE: &str = "blobs.url";
+
+/// Returns where the blobs of a home lie: by the command line; by that of its last instance; or by the configuration.
+///
+/// # Errors
+/// If the home's note cannot be read.
+pub(crate) fn chosen_blobs(dir: &Path, config: &Config) -> Result<Blobs, Fault> {
+    let url = match CHOSEN_BLOBS.get() {
+        Some(url) => Some(url.clone()),
+        // An instance that is told nothing goes by the configuration again.
+        None if SERVES.get().is_some() && config.blobs.names_a_place() => None,
+        None => noted_blobs(dir)?,
+    };
+    Ok(config.blobs.clone().at(url))
+}
+
+/// Returns where the blobs of the home of somebody else lie, whatever this command line says.
+///
+/// # Errors
+/// If the home's note cannot be read.
+pub(crate) fn blobs_of_other(dir: &Path, config: &Config) -> Result<Blobs, Fault> {
+    Ok(config.blobs.clone().at(noted_blobs(dir)?))
+}
+
+/// Notes where an instance has its blobs, so that no other command looks for them elsewhere, or stores them there.
+///
+/// # Errors
+/// If the note cannot be written.
+pub(crate) fn note_blobs(dir: &Path, config: &Config) -> Result<(), Fault> {
+    let noted = noted_blobs(dir)?;
+    let file = dir.join(BLOBS_FILE);
     match CHOSEN_BLOBS.get() {
-        Some(url) => {
-            Blobs { url: Some(url.clone()), path: config.blobs.path.clone(), ..Blobs::default() }
+        Some(url) if noted.as_ref() == Some(url) => Ok(()),
+        Some(url) => crate::base::write_durably(&file, &format!("{url}\n")),
+        None if noted.is_some() && SERVES.get().is_some() && config.blobs.names_a_place() => {
+            std::fs::remove_file(&file).map_err(|error| {
+                Fault::cannot_run(format!("cannot remove `{}`: {error}", file.display()))
+            })
         }
-        None => config.blobs.clone(),
+        None => Ok(()),
+    }
+}
+
+fn noted_blobs(dir: &Path) -> Result<Option<String>, Fault> {
+    let file = dir.join(BLOBS_FILE);
+    match std::fs::read_to_string(&file) {
+        Ok(url) => Ok(Some(url.trim().to_owned()).filter(|url| !url.is_empty())),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(Fault::cannot_run(format!("cannot read `{}`: {error}", file.display()))),
     }
 }
 
@@ -75,6 +127,11 @@ pub(crate) fn chosen_blobs(config: &Config) -> Blobs {
 /// If the configuration cannot be read.
 pub(crate) fn has_database(dir: &Path) -> Result<bool, Fault> {
     Ok(CHOSEN.get().is_some() || crate::config::read(dir)?.database.url.is_some())
+}
+
+/// Tells whether the repository of a home lies in a database, by the mark of its last instance.
+pub(crate) fn is_in_database(dir: &Path) -> bool {
+    dir.join("store").join(MARK).exists()
 }
 
 impl Backend {
@@ -129,8 +186,9 @@ impl Backend {
     /// As [`places::open`].
     pub(crate) fn open_blobs(&self, dir: &Path, config: &Config) -> Result<Opened, Fault> {
         let base = self.base.as_ref().map(|(_, below)| below);
-        let section = chosen_blobs(config);
-        places::open(dir, &section, self.chunks.clone(), base)
+        let section = chosen_blobs(dir, config)?;
+        let membership = Membership::of(dir, config);
+        places::open((dir, &section), &membership, self.chunks.clone(), base)
     }
 
     /// Opens the repository of a home that lies in a database, beside an instance that may run on the home.

@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 
 use serde::Deserialize;
 use tokio::sync::watch;
-use tympan_blobs::{FolderBlobs, ReadBlobs};
+use tympan_blobs::ReadBlobs;
 use tympan_replicate::{Credentials, RemoteStore};
 use tympan_store::{
     Base, Batch, ByteSize, ChunkId, ChunkStore, CompositeStore, Error, FollowedStore, Lease,
@@ -206,7 +206,7 @@ pub(crate) fn open(from: &str, access: &Access, home: &Path) -> Result<Opened, F
     let followed = followed.map_err(|error| {
         Fault::usage(format!("`{from}` is no home with packs to read: {}", chain(&error)))
     })?;
-    Ok((Arc::new(followed), Arc::new(FolderBlobs::new(&dir.join("blobs")))))
+    Ok((Arc::new(followed), crate::places::open_other(&dir, home)?))
 }
 
 /// Lays the packs of a clone over its base and renews the lease; nothing if the home is no clone. A running instance that

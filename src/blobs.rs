@@ -1,16 +1,19 @@
 //! The blobs of a home: who shares them, which of them it needs, and sweeping what nobody does.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
+use tokio::sync::watch;
 use tympan_blobs::collect::{
-    Identity, Kinship, MarkWriter, Member, SweepMode, SweepOptions, Swept, register, sweep,
+    Identity, Kinship, MarkWriter, Member, SharedBlobs, SweepMode, SweepOptions, Swept, register,
+    sweep,
 };
-use tympan_blobs::{BlobId, WriteBlobs};
+use tympan_blobs::{BlobId, ReadBlobs, WriteBlobs};
 use tympan_content::Repository;
 use tympan_store::{
     BlobVisitor, ChunkId, ChunkStore, CollectMode, CollectOptions, Collected, Progress, Retention,
@@ -18,56 +21,141 @@ use tympan_store::{
 
 use crate::backend;
 use crate::command::Fault;
+use crate::config::Config;
 use crate::home::{Home, chain, random_text};
 
 /// A place with the name that people know it by.
-pub(crate) type Place = (String, Arc<dyn WriteBlobs>);
+pub(crate) type Place = (String, Arc<SharedBlobs>);
+
+/// How long to wait before a bucket is asked again that could not be told of this home.
+const REGISTER_AGAIN: Duration = Duration::from_secs(15);
+/// How soon a thread that waits sees that the process ends.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// The pace of a walk through content.
 pub(crate) type Pace<'a> = &'a mut dyn FnMut(&Progress) -> ControlFlow<()>;
 
-/// What a home is among those who share its blobs.
-#[derive(Clone)]
-pub(crate) struct Sharing {
+/// Who a home is among those who share its blobs.
+#[derive(Debug, Clone)]
+pub(crate) struct Membership {
     dir: PathBuf,
-    places: Vec<Place>,
     /// The name of the repository, if it lies in a database: all homes on it are one repository.
     database: Option<String>,
-    has_buckets: bool,
+}
+
+impl Membership {
+    /// Returns who a home is.
+    pub(crate) fn of(dir: &Path, config: &Config) -> Self {
+        let database = backend::state_database(config);
+        let database = database.map(|(url, schema)| database_name(&url, &schema, &machine()));
+        Self { dir: dir.to_owned(), database }
+    }
+
+    /// Returns its name for programs and people. A home that has none gets one.
+    ///
+    /// # Errors
+    /// If the files of its name cannot be read or written.
+    pub(crate) fn member(&self) -> tympan_blobs::Result<Member> {
+        Ok(self.named(self.identity()?.as_ref()))
+    }
+
+    /// Returns what the home is; nothing if its repository lies in a database.
+    fn identity(&self) -> tympan_blobs::Result<Option<Identity>> {
+        if self.database.is_some() {
+            return Ok(None);
+        }
+        let fresh = short().map_err(|fault| {
+            tympan_blobs::Error::Source(std::io::Error::other(fault.message().to_owned()))
+        })?;
+        let identity = Identity::open(&self.dir, &machine(), &fresh)?;
+        say_if_copied(&identity);
+        Ok(Some(identity))
+    }
+
+    fn named(&self, identity: Option<&Identity>) -> Member {
+        match (identity, &self.database) {
+            (Some(identity), _) => Member { id: identity.id.clone(), name: place_name(&self.dir) },
+            (None, database) => {
+                Member { id: database.clone().unwrap_or_default(), name: "a database".to_owned() }
+            }
+        }
+    }
+}
+
+/// Names a folder so that people on other machines know which one it is.
+fn place_name(dir: &Path) -> String {
+    let dir = fs::canonicalize(dir).unwrap_or_else(|_| dir.to_owned());
+    let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    format!("{}:{}", host.trim(), dir.display())
+}
+
+/// What a home has to do with those who share its blobs.
+#[derive(Clone)]
+pub(crate) struct Sharing {
+    membership: Membership,
+    /// What the home writes to.
+    places: Vec<Place>,
+    /// Folders for notes to the owners of what the home only reads.
+    guest_of: Vec<(String, Arc<dyn WriteBlobs>)>,
+    /// Where those leave their notes who only read what the home writes to.
+    guests: Vec<Arc<dyn ReadBlobs>>,
+    /// The places that are reached over the network.
+    far: BTreeSet<String>,
 }
 
 impl Sharing {
     /// Returns what the home shares.
     pub(crate) fn of(home: &Home) -> Self {
-        let database = backend::state_database(&home.config);
-        let database = database.map(|(url, schema)| database_name(&url, &schema, &machine()));
-        let has_buckets = !home.blobs.buckets.is_empty();
-        Self { dir: home.dir.clone(), places: home.blobs.writable.clone(), database, has_buckets }
+        Self {
+            membership: Membership::of(&home.dir, &home.config),
+            places: home.blobs.writable.clone(),
+            guest_of: home.blobs.guest_of.clone(),
+            guests: home.blobs.guests.clone(),
+            far: home.blobs.buckets.iter().map(|(role, _)| role.clone()).collect(),
+        }
     }
 
-    /// Tells whether the home may sweep by itself: a database goes by its address alone, and two that sweep a bucket at
-    /// the same moment are in each other's way, so that people choose the time there.
+    /// Tells whether the home may sweep by itself: a database goes by its address alone, which another one may have, too,
+    /// so that people choose the time there.
     pub(crate) fn sweeps_by_itself(&self) -> bool {
-        self.database.is_none() && !self.has_buckets
+        self.membership.database.is_none()
     }
 
-    /// Registers the home wherever it stores blobs. It has to be, before it stores one.
+    /// Registers the home in its folders, at once, and in the folders where it is a guest. Whoever stores a blob is
+    /// registered before in any case; but what the home refers to may have come with it.
     ///
     /// # Errors
-    /// If a place fails.
+    /// If a folder fails.
     pub(crate) fn register(&self) -> Result<(), Fault> {
-        let member = self.member(self.identity()?.as_ref())?;
-        for (role, place) in &self.places {
-            match register(&**place, &member, SystemTime::now()) {
-                // It stores nothing either, and new blobs have a day of grace and a week in the trash.
-                Err(error) if error.is_transient() => {
-                    let reason = chain(&error);
-                    tracing::warn!(role, reason, "not registered with those who share the blobs");
-                }
-                done => done.map_err(|error| cannot(role, &error))?,
-            }
+        for (role, place) in self.places.iter().filter(|(role, _)| !self.far.contains(role)) {
+            place.register().map_err(|error| cannot(role, &error))?;
+        }
+        for (role, notes) in &self.guest_of {
+            let member = self.membership.member();
+            let done = member.and_then(|member| register(&**notes, &member, SystemTime::now()));
+            done.map_err(|error| cannot(role, &error))?;
         }
         Ok(())
+    }
+
+    /// Registers the home in its buckets, which may be away, without waiting for them. Returns what is in the way, if
+    /// something is.
+    pub(crate) fn register_far(
+        &self,
+        stopped: &watch::Receiver<bool>,
+    ) -> impl Fn() -> Option<String> + Send + Sync + use<> {
+        let faults = Arc::new(Mutex::new(BTreeMap::new()));
+        let far = self.places.iter().filter(|(role, _)| self.far.contains(role));
+        for (role, place) in far.cloned() {
+            let (faults, stopped) = (Arc::clone(&faults), stopped.clone());
+            // A thread of its own: the process does not wait for it when it ends.
+            std::thread::spawn(move || register_until((&role, &place), &faults, &stopped));
+        }
+        move || {
+            let faults = faults.lock();
+            let all: Vec<&str> = faults.values().map(String::as_str).collect();
+            (!all.is_empty()).then(|| all.join("; "))
+        }
     }
 
     /// States which blobs the repository needs, of all that is still there: kept revisions, leases, readers. Returns how
@@ -80,26 +168,28 @@ impl Sharing {
         repository: &Repository,
         pace: Pace<'_>,
     ) -> Result<Option<u64>, Fault> {
-        let mut identity = self.identity()?;
+        let cannot_run = |error: tympan_blobs::Error| Fault::cannot_run(chain(&error));
+        let mut identity = self.membership.identity().map_err(cannot_run)?;
         let turn = short()?;
+        let noted = self.noted();
         if let Some(identity) = &mut identity {
-            for (role, place) in &self.places {
+            for (role, place) in &noted {
                 let fresh = short()?;
                 let begun = identity.begin_turn(&**place, (&machine(), &fresh), &turn);
                 begun.map_err(|error| cannot(role, &error))?;
             }
             say_if_copied(identity);
         }
-        let member = self.member(identity.as_ref())?;
+        let member = self.membership.named(identity.as_ref());
         let scratch = self.scratch()?;
         let begun = SystemTime::now();
         let mut marks: Vec<MarkWriter> = Vec::new();
-        for (role, place) in &self.places {
+        for (role, place) in &noted {
             let done = register(&**place, &member, begun);
             done.map_err(|error| cannot(role, &error))?;
             marks.push(MarkWriter::begin(begun, &scratch));
         }
-        let places = self.places.clone();
+        let places = noted.clone();
         let marks = visit(repository, marks, pace, move |marks, id| {
             for (marks, (_, place)) in marks.iter_mut().zip(&places) {
                 if id.length() >= place.least_bytes() {
@@ -112,11 +202,20 @@ impl Sharing {
             return Ok(None);
         };
         let mut count = 0;
-        for (marks, (role, place)) in marks.into_iter().zip(&self.places) {
+        for (marks, (role, place)) in marks.into_iter().zip(&noted) {
             let done = marks.publish(&**place, &member, &turn);
             count = done.map_err(|error| cannot(role, &error))?;
         }
         Ok(Some(count))
+    }
+
+    /// Returns where the home leaves its marks.
+    fn noted(&self) -> Vec<(String, Arc<dyn WriteBlobs>)> {
+        let own = self
+            .places
+            .iter()
+            .map(|(role, place)| (role.clone(), place.clone() as Arc<dyn WriteBlobs>));
+        own.chain(self.guest_of.iter().cloned()).collect()
     }
 
     /// Sweeps every place that the home writes to; returns what became of each, by its name.
@@ -141,7 +240,13 @@ impl Sharing {
     /// # Errors
     /// If there is no folder for temporary files.
     pub(crate) fn sweep_options(&self, mode: SweepMode) -> Result<SweepOptions, Fault> {
-        Ok(SweepOptions { mode, ..SweepOptions::at(SystemTime::now(), self.scratch()?) })
+        // A home has one process at a time; a database has many.
+        let sweeper = match &self.membership.database {
+            Some(_) => None,
+            None => self.membership.member().ok().map(|member| member.id),
+        };
+        let options = SweepOptions::at(SystemTime::now(), self.scratch()?);
+        Ok(SweepOptions { mode, sweeper, guests: self.guests.clone(), ..options })
     }
 
     /// Returns a folder for temporary files.
@@ -149,36 +254,35 @@ impl Sharing {
     /// # Errors
     /// If it cannot be made.
     pub(crate) fn scratch(&self) -> Result<PathBuf, Fault> {
-        let dir = self.dir.join("spool");
+        let dir = self.membership.dir.join("spool");
         fs::create_dir_all(&dir).map_err(|error| {
             Fault::cannot_run(format!("cannot create `{}`: {error}", dir.display()))
         })?;
         Ok(dir)
     }
+}
 
-    /// Returns what the home is; nothing if its repository lies in a database.
-    fn identity(&self) -> Result<Option<Identity>, Fault> {
-        if self.database.is_some() {
-            return Ok(None);
+/// Registers in a bucket, however often that has to be tried.
+fn register_until(
+    (role, place): (&str, &SharedBlobs),
+    faults: &Mutex<BTreeMap<String, String>>,
+    stopped: &watch::Receiver<bool>,
+) {
+    while let Err(error) = place.register() {
+        let reason = chain(&error);
+        tracing::warn!(role, reason, "not registered with those who share the blobs");
+        let fault = format!("this home is not known to those who share `{role}`: {reason}");
+        faults.lock().insert(role.to_owned(), fault);
+        let mut waited = Duration::ZERO;
+        while waited < REGISTER_AGAIN {
+            if *stopped.borrow() || stopped.has_changed().is_err() {
+                return;
+            }
+            std::thread::sleep(LOOK_EVERY);
+            waited += LOOK_EVERY;
         }
-        let identity = Identity::open(&self.dir, &machine(), &short()?);
-        let identity = identity.map_err(|error| Fault::cannot_run(chain(&error)))?;
-        say_if_copied(&identity);
-        Ok(Some(identity))
     }
-
-    fn member(&self, identity: Option<&Identity>) -> Result<Member, Fault> {
-        if let Some(database) = &self.database {
-            return Ok(Member { id: database.clone(), name: "a database".to_owned() });
-        }
-        let id = identity.map(|identity| identity.id.clone());
-        let id = id
-            .ok_or_else(|| Fault::cannot_run("the home has no name among those who share blobs"))?;
-        let dir = fs::canonicalize(&self.dir).unwrap_or_else(|_| self.dir.clone());
-        let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-        let name = format!("{}:{}", host.trim(), dir.display());
-        Ok(Member { id, name })
-    }
+    faults.lock().remove(role);
 }
 
 /// Calls `see` with every blob that something in the repository refers to, some more than once; `context` goes through.

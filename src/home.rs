@@ -55,6 +55,7 @@ impl Home {
         fs::create_dir_all(dir).map_err(|error| failed(&error))?;
         let backend = Backend::open(dir, &config)?;
         let blobs = backend.open_blobs(dir, &config)?;
+        backend::note_blobs(dir, &config)?;
         let Backend { chunks, local, database, base, lock } = backend;
         let composite = base.map(|(composite, _)| composite);
         let hot = config.store.hot_blobs.map_or(HOT_BYTES, |size| size.0);

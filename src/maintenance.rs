@@ -198,6 +198,10 @@ impl Run {
         let Some(count) = marked.map_err(failed)? else { return Ok(()) };
         let options = self.sharing.sweep_options(SweepMode::Remove).map_err(failed)?;
         for (role, swept) in self.sharing.sweep(&options, &mut &go_on).map_err(failed)? {
+            if swept.others_until.is_some() {
+                tracing::info!(role, needed = count, "another process sweeps the blobs");
+                continue;
+            }
             let (discarded, purged) = (swept.discarded.blobs, swept.purged.blobs);
             if !swept.waits_for.is_empty() {
                 tracing::warn!(role, waits_for = ?swept.waits_for, "no blobs go before all have said what they need");

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
+use tympan_blobs::collect::{SharedBlobs, name_of, registered};
 use tympan_blobs::{
     BlobStore, Bucket, BucketOptions, Composite, Delegate, Folder, FolderBlobs, LocalBlobs,
     ReadBlobs, WriteBlobs, parse_connection_string, parse_profile,
@@ -18,15 +19,19 @@ use tympan_replicate::{Credentials, RemoteStore};
 use tympan_store::ChunkStore;
 use tympan_web::tls::Trust;
 
+use crate::backend;
 use crate::base::is_url;
+use crate::blobs::Membership;
 use crate::command::Fault;
-use crate::config::{ByteSize, Span};
+use crate::config::{self, ByteSize, Span};
 use crate::home::chain;
 
 /// The role of a home's only place.
 const OWN: &str = "own";
 /// The role of what a clone lies over.
 const BASE: &str = "base";
+/// The folder for copies of what lies in buckets, in a home.
+const CACHES: &str = "blob-cache";
 /// Bytes of blobs of a bucket that are kept on the local disk unless configured.
 const CACHE_BYTES: u64 = 16 << 30;
 
@@ -43,6 +48,9 @@ pub(crate) struct Blobs {
     pub(crate) path: Option<PathBuf>,
     /// The places. New blobs go to the first one that is not `readOnly`.
     pub(crate) delegates: Vec<Place>,
+    /// Folders in which others who only read these blobs leave their `marks`; what they name is not collected. A
+    /// collection ends with an error where one of them cannot be read.
+    pub(crate) guests: Vec<PathBuf>,
 }
 
 /// One place; the section is `[[blobs.delegates]]`.
@@ -58,6 +66,9 @@ pub(crate) struct Place {
     pub(crate) path: Option<PathBuf>,
     /// A bucket (`s3://`, `az://`) or, read-only, another instance (`https://`).
     pub(crate) url: Option<String>,
+    /// For what is read only: the folder in which this home says which blobs it needs, so that their owner, who names the
+    /// folder in `guests`, keeps them. Without it the owner knows nothing of this home.
+    pub(crate) marks: Option<PathBuf>,
     /// Accepted and checked, without effect: blobs below 16 KiB lie in the repository's packs.
     #[expect(dead_code, reason = "a key of Oak's that says nothing here")]
     pub(crate) min_record_length: Option<u64>,
@@ -193,7 +204,11 @@ pub(crate) struct Opened {
     /// What content stores blobs in.
     pub(crate) store: Arc<dyn BlobStore>,
     /// The places that are written to, with their roles.
-    pub(crate) writable: Vec<(String, Arc<dyn WriteBlobs>)>,
+    pub(crate) writable: Vec<(String, Arc<SharedBlobs>)>,
+    /// Folders for notes to the owners of places that are only read, with the roles of those.
+    pub(crate) guest_of: Vec<(String, Arc<dyn WriteBlobs>)>,
+    /// Where others leave their notes who only read what is written to.
+    pub(crate) guests: Vec<Arc<dyn ReadBlobs>>,
     /// All places, if there are several.
     pub(crate) composite: Option<Arc<Composite>>,
     /// The buckets among them, with their roles.
@@ -216,17 +231,19 @@ impl Opened {
 /// # Errors
 /// [`Fault::usage`] for delegates that make no sense together; otherwise if a place cannot be opened.
 pub(crate) fn open(
-    dir: &Path,
-    section: &Blobs,
+    (dir, section): (&Path, &Blobs),
+    membership: &Membership,
     small: Arc<dyn ChunkStore>,
     base: Option<&Arc<dyn ReadBlobs>>,
 ) -> Result<Opened, Fault> {
-    let mut opening =
-        Opening { dir, section, delegates: Vec::new(), writable: Vec::new(), buckets: Vec::new() };
+    let caches = section.path.clone().unwrap_or_else(|| CACHES.into());
+    let mut opening = Opening::new(dir, (dir, dir.join(caches)));
+    opening.membership = Some(membership.clone());
     for place in section.places()? {
         opening.open(&place)?;
     }
-    let Opening { mut delegates, writable, buckets, .. } = opening;
+    let guests = section.guests(dir)?;
+    let Opening { mut delegates, writable, guest_of, buckets, .. } = opening;
     if let Some(base) = base {
         delegates.push(Delegate::read_only(BASE, base.clone()));
     }
@@ -235,19 +252,92 @@ pub(crate) fn open(
         _ => None,
     };
     let composite = only.is_none().then(|| Arc::new(Composite::new(delegates)));
-    let large = match (&composite, only) {
+    let large: Arc<dyn WriteBlobs> = match (&composite, only) {
         (Some(composite), _) => composite.clone(),
         (None, Some(place)) => place,
         (None, None) => Arc::new(Composite::new(Vec::new())),
     };
     let store = Arc::new(LocalBlobs::over(large, small));
-    Ok(Opened { store, writable, composite, buckets })
+    Ok(Opened { store, writable, guest_of, guests, composite, buckets })
+}
+
+/// Opens the blobs of another home, wherever its configuration says that they lie, and writes nothing there. What has to
+/// be kept of buckets goes to `work`, a home of one's own.
+///
+/// # Errors
+/// As [`open`]; if the other home's configuration cannot be read.
+pub(crate) fn open_other(dir: &Path, work: &Path) -> Result<Arc<dyn ReadBlobs>, Fault> {
+    let section = backend::blobs_of_other(dir, &config::read(dir)?)?;
+    let mut opening = Opening::new(dir, (work, work.join(CACHES).join(BASE)));
+    for place in section.places()? {
+        let is_folder = place.bucket_url().is_none() && place.url.is_none();
+        match place.path.clone().filter(|_| is_folder && !place.read_only.0) {
+            // A folder of its own may be new, and hold nothing yet.
+            Some(path) => {
+                let folder = Arc::new(FolderBlobs::new(&dir.join(path)));
+                opening.delegates.push(Delegate::read_only(&*place.role, folder));
+            }
+            None => opening.open(&Place { read_only: Flag(true), marks: None, ..place })?,
+        }
+    }
+    Ok(Arc::new(Composite::new(opening.delegates)))
+}
+
+/// Opens the place that another home stores new blobs in, to add some to it.
+///
+/// # Errors
+/// As [`open_other`]; [`Fault::usage`] if others share the place, and it does not know of that home.
+pub(crate) fn open_other_to_write(dir: &Path, work: &Path) -> Result<Arc<dyn WriteBlobs>, Fault> {
+    let section = backend::blobs_of_other(dir, &config::read(dir)?)?;
+    let mut opening = Opening::new(dir, (work, work.join(CACHES).join("other")));
+    let first = section.places()?.into_iter().find(|place| !place.read_only.0);
+    // There is one, or the configuration would have been refused. It is uploaded when this is done.
+    let first = first.map(|place| Place { staging_split_percentage: None, ..place });
+    first.map_or(Ok(()), |place| opening.open(&place))?;
+    let place = opening.places.pop();
+    let place = place.ok_or_else(|| Fault::usage("the other home has no place for new blobs"))?;
+    let failed = |error: tympan_blobs::Error| Fault::cannot_run(chain(&error));
+    let members = registered(&*place).map_err(failed)?;
+    let name = name_of(dir).map_err(failed)?;
+    let is_known = members.iter().any(|one| Some(&one.member.id) == name.as_ref());
+    if !members.is_empty() && !is_known && !backend::is_in_database(dir) {
+        return Err(Fault::usage(format!(
+            "`{}` has not told those who share its blobs in `{place:?}` that it needs some; start its instance once",
+            dir.display()
+        )));
+    }
+    Ok(place)
 }
 
 impl Blobs {
-    /// Tells whether large blobs lie in the folder `blobs` of the home.
-    pub(crate) fn is_default(&self) -> bool {
-        self.url.is_none() && self.roles.0.is_empty() && self.delegates.is_empty()
+    /// Tells whether a place is configured.
+    pub(crate) fn names_a_place(&self) -> bool {
+        self.url.is_some() || !self.roles.0.is_empty() || !self.delegates.is_empty()
+    }
+
+    /// Puts everything into one bucket, if one is given.
+    pub(crate) fn at(self, url: Option<String>) -> Self {
+        match url {
+            Some(_) => Self { url, path: self.path, guests: self.guests, ..Self::default() },
+            None => self,
+        }
+    }
+
+    /// Opens the folders with the notes of those who only read.
+    fn guests(&self, home: &Path) -> Result<Vec<Arc<dyn ReadBlobs>>, Fault> {
+        let mut guests: Vec<Arc<dyn ReadBlobs>> = Vec::new();
+        for folder in &self.guests {
+            let folder = home.join(folder);
+            // One that is not there may hold marks.
+            if !folder.is_dir() {
+                return Err(Fault::usage(format!(
+                    "tympan.toml: [blobs]: guests: there is no folder `{}`; make it, or see whether its disk is mounted",
+                    folder.display()
+                )));
+            }
+            guests.push(Arc::new(FolderBlobs::new(&folder)));
+        }
+        Ok(guests)
     }
 
     /// Returns where new blobs of a home go.
@@ -308,6 +398,7 @@ impl Place {
             read_only: Flag(false),
             path: None,
             url: None,
+            marks: None,
             min_record_length: None,
             key: None,
             token: None,
@@ -339,29 +430,82 @@ impl Place {
 }
 
 struct Opening<'a> {
+    /// The home whose places they are.
     dir: &'a Path,
-    section: &'a Blobs,
+    /// The home that works on them: for files of its own.
+    work: &'a Path,
+    /// The folder for copies of what lies in buckets.
+    caches: PathBuf,
+    /// Who stores there; nobody if the home is that of somebody else.
+    membership: Option<Membership>,
     delegates: Vec<Delegate>,
-    writable: Vec<(String, Arc<dyn WriteBlobs>)>,
+    /// What is written to.
+    places: Vec<Arc<dyn WriteBlobs>>,
+    writable: Vec<(String, Arc<SharedBlobs>)>,
+    guest_of: Vec<(String, Arc<dyn WriteBlobs>)>,
     buckets: Vec<(String, Arc<Bucket>)>,
 }
 
-impl Opening<'_> {
-    fn open(&mut self, place: &Place) -> Result<(), Fault> {
-        match (&place.path, place.bucket_url(), &place.url) {
-            (Some(path), None, None) => self.open_folder(place, &self.dir.join(path)),
-            (None, Some(url), _) => self.open_bucket(place, url),
-            (None, None, Some(url)) => self.open_instance(place, url),
-            (None, None, None) => Err(place.wrong("give it a `path` or a `url`")),
-            (Some(_), ..) => {
-                Err(place.wrong("it has a `path` and a bucket or `url`; give it one of them"))
-            }
+impl<'a> Opening<'a> {
+    fn new(dir: &'a Path, (work, caches): (&'a Path, PathBuf)) -> Self {
+        Self {
+            dir,
+            work,
+            caches,
+            membership: None,
+            delegates: Vec::new(),
+            places: Vec::new(),
+            writable: Vec::new(),
+            guest_of: Vec::new(),
+            buckets: Vec::new(),
         }
     }
 
-    fn write_to(&mut self, place: &Place, to: Arc<dyn WriteBlobs>) {
-        self.delegates.push(Delegate::writable(&*place.role, to.clone()));
-        self.writable.push((place.role.clone(), to));
+    fn open(&mut self, place: &Place) -> Result<(), Fault> {
+        match (&place.path, place.bucket_url(), &place.url) {
+            (Some(path), None, None) => self.open_folder(place, &self.dir.join(path))?,
+            (None, Some(url), _) => self.open_bucket(place, url)?,
+            (None, None, Some(url)) => self.open_instance(place, url)?,
+            (None, None, None) => return Err(place.wrong("give it a `path` or a `url`")),
+            (Some(_), ..) => {
+                return Err(
+                    place.wrong("it has a `path` and a bucket or `url`; give it one of them")
+                );
+            }
+        }
+        match &place.marks {
+            Some(_) if !place.read_only.0 => Err(place.wrong(
+                "`marks` are for what is only read; where a home writes, it leaves them beside the blobs",
+            )),
+            Some(marks) => self.open_marks(place, &self.dir.join(marks)),
+            None => Ok(()),
+        }
+    }
+
+    /// Opens the folder in which the owner of a place looks for what is needed of it.
+    fn open_marks(&mut self, place: &Place, folder: &Path) -> Result<(), Fault> {
+        if !folder.is_dir() {
+            let what =
+                format!("`marks`: there is no folder `{}`; is its disk mounted?", folder.display());
+            return Err(place.wrong(&what));
+        }
+        let notes = Folder::open(folder).map_err(|error| place.failed(&error))?;
+        self.guest_of.push((place.role.clone(), Arc::new(notes)));
+        Ok(())
+    }
+
+    /// Takes a place to write to. `memory` is a file for who was registered there, where uploads come later.
+    fn write_to(&mut self, place: &Place, to: Arc<dyn WriteBlobs>, memory: Option<PathBuf>) {
+        self.places.push(to.clone());
+        let Some(membership) = self.membership.clone() else { return };
+        let shared = SharedBlobs::new(to, move || membership.member());
+        let shared = match memory {
+            Some(file) => shared.remembering(file),
+            None => shared,
+        };
+        let shared = Arc::new(shared);
+        self.delegates.push(Delegate::writable(&*place.role, shared.clone()));
+        self.writable.push((place.role.clone(), shared));
     }
 
     fn open_folder(&mut self, place: &Place, path: &Path) -> Result<(), Fault> {
@@ -375,13 +519,13 @@ impl Opening<'_> {
             return Ok(());
         }
         let folder = Folder::open(path).map_err(|error| place.failed(&error))?;
-        self.write_to(place, Arc::new(folder));
+        self.write_to(place, Arc::new(folder), None);
         Ok(())
     }
 
     fn open_bucket(&mut self, place: &Place, url: String) -> Result<(), Fault> {
-        let caches = self.section.path.clone().unwrap_or_else(|| "blob-cache".into());
-        let cache = self.dir.join(caches).join(file_name(&place.role));
+        let cache = self.caches.join(file_name(&place.role));
+        let memory = cache.join("registered");
         let size = place.cache_size.map_or(CACHE_BYTES, |size| size.0);
         let percentage = place.staging_split_percentage.unwrap_or(0);
         if percentage > 100 {
@@ -410,7 +554,7 @@ impl Opening<'_> {
         if place.read_only.0 {
             self.delegates.push(Delegate::read_only(&*place.role, bucket));
         } else {
-            self.write_to(place, bucket);
+            self.write_to(place, bucket, (percentage > 0).then_some(memory));
         }
         Ok(())
     }
@@ -435,7 +579,7 @@ impl Opening<'_> {
             }
         };
         let trust = Some(trust(place)?);
-        let store = RemoteStore::new(url, &credentials, trust, &self.dir.join("spool"));
+        let store = RemoteStore::new(url, &credentials, trust, &self.work.join("spool"));
         let store = store.map_err(|error| place.wrong(&chain(&error)))?;
         self.delegates.push(Delegate::read_only(&*place.role, Arc::new(store)));
         Ok(())

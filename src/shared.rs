@@ -91,7 +91,7 @@ pub(crate) async fn require_same_blobs(
 }
 
 fn whereabouts(home: &Path, config: &Config) -> Result<Whereabouts, Fault> {
-    chosen_blobs(config).whereabouts(home)
+    chosen_blobs(home, config)?.whereabouts(home)
 }
 
 fn read_name(folder: &Path) -> Result<Option<String>, Fault> {

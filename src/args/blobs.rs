@@ -67,6 +67,19 @@ pub(crate) enum Blobs {
         #[arg(long)]
         json: bool,
     },
+    /// Lists blobs, with the time of their last use, in no order.
+    #[command(after_help = "Example: tympan blobs list --trash --home /srv/author")]
+    List {
+        /// The home; its instance must not run.
+        #[arg(long, value_name = "DIR")]
+        home: PathBuf,
+        /// Those in the trash, with the time at which they went there.
+        #[arg(long)]
+        trash: bool,
+        /// Prints JSON, one object on each line.
+        #[arg(long)]
+        json: bool,
+    },
     /// Takes blobs back out of the trash.
     #[command(after_help = "Example: tympan blobs undelete --all --home /srv/author")]
     Undelete {

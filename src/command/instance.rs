@@ -48,6 +48,9 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Uploads and replication may be as large as this unless configured.
 const BODY_BYTES: u64 = 4 << 30;
 
+/// Pictures and files whose answers are remembered; each takes about 1 KiB, without its bytes.
+const REMEMBERED_ANSWERS: usize = 8_192;
+
 /// What an instance is started with.
 pub(crate) struct Plan<'a> {
     pub(crate) role: Role,
@@ -120,8 +123,9 @@ pub(crate) async fn start(plan: &Plan<'_>) -> Result<Running, Fault> {
     let config = &plan.home.config;
     let mut front = main_front(config, BODY_BYTES)?;
     front.limits.overflow = Overflow::Refuse;
-    // Before anything can be stored that another repository would take for garbage.
-    Sharing::of(plan.home).register()?;
+    // Before another repository could take for garbage what came with the home.
+    let sharing = Sharing::of(plan.home);
+    sharing.register()?;
     let state = plan.home.open_state().await?;
     let repository = plan.home.repository.clone();
     let queues = Queues::new(state.pool().clone());
@@ -179,6 +183,10 @@ pub(crate) async fn start(plan: &Plan<'_>) -> Result<Running, Fault> {
         instance.synchronize_with(mounts.clone());
     }
     instance.receive_below(received_paths(config)?);
+    // A database may have to be asked for the newest root, and scripts of a folder change by themselves.
+    if plan.home.local.is_some() && plan.site.is_none() {
+        instance.remember_answers(REMEMBERED_ANSWERS);
+    }
     if let Some(ledger) = &ledger {
         replicator.ask(Arc::new(Reached::new(ledger.clone(), &instance)));
         replicator.set_publisher(&crate::ledger::short_name(plan.home)?);
@@ -195,6 +203,7 @@ pub(crate) async fn start(plan: &Plan<'_>) -> Result<Running, Fault> {
         replicator.follow(SystemTime::now()).await.map_err(|error| failed(&error))?;
     }
     let (stop, stopped) = watch::channel(false);
+    instance.watch_health("blobs", sharing.register_far(&stopped));
     let mut tasks = JoinSet::new();
     tasks.spawn(listen(listener, router(instance.clone()), front, stopped.clone()));
     if exports {
@@ -549,6 +558,7 @@ fn admin_front(config: &Config) -> Front {
 pub(crate) fn run(role: Role, arguments: &args::Instance) -> Outcome {
     crate::backend::choose_database(arguments.database.as_deref());
     crate::backend::choose_blobs(arguments.blobs.as_deref());
+    crate::backend::serve();
     if arguments.role.is_some() && crate::backend::has_database(&arguments.home)? {
         shared::require_blobs(&arguments.home)?;
     }

@@ -74,7 +74,16 @@ impl Running {
 
     /// Starts the program; gives what it wrote if it ends before it is ready.
     pub(crate) fn try_start(arguments: &[&str]) -> Result<Self, String> {
+        Self::try_start_with(&[], arguments)
+    }
+
+    /// Does the same with more variables of the environment.
+    pub(crate) fn try_start_with(
+        variables: &[(&str, &str)],
+        arguments: &[&str],
+    ) -> Result<Self, String> {
         let mut command = tympan();
+        command.envs(variables.iter().copied());
         let mut child =
             command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();

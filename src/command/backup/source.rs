@@ -85,7 +85,7 @@ fn open_home(home: &Path) -> Result<Opened, Fault> {
         Some(origin) => Some(origin.open(home)?.1),
         None => None,
     };
-    let is_plain = below.is_none() && section.is_default();
+    let is_plain = below.is_none() && !section.names_a_place();
     let blobs: Arc<dyn ReadBlobs> = if is_plain {
         Arc::new(FolderBlobs::new(&home.join("blobs")))
     } else {

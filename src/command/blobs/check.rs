@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 use tympan_blobs::collect::{Sorter, missing};
-use tympan_blobs::{BlobId, id_of};
+use tympan_blobs::{BlobId, ReadBlobs, id_of};
 use tympan_content::{Depth, NodePath};
 
 use crate::blobs::{Sharing, cannot, visit};

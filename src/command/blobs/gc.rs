@@ -59,6 +59,10 @@ pub(super) fn run(home: &Path, mode: Mode, spans: [&str; 2], json: bool) -> Outc
 
 fn print(role: &str, swept: &Swept, mode: Mode) {
     let would = if mode == Mode::DryRun { "would " } else { "" };
+    if let Some(until) = swept.others_until {
+        say!("{role}: another process sweeps, at most until {}; come again then", time(until));
+        return;
+    }
     let Swept { live, young, discarded, restored, purged, in_trash, .. } = swept;
     say!("{role}: {} blobs, {} bytes are needed", live.blobs, live.bytes);
     say!("  {} blobs, {} bytes {would}go to the trash", discarded.blobs, discarded.bytes);
@@ -93,6 +97,7 @@ fn to_json(role: &str, swept: &Swept) -> Value {
         "purged": tally(swept.purged),
         "inTrash": tally(swept.in_trash),
         "waitsFor": swept.waits_for,
+        "othersUntil": swept.others_until.map(time),
         "oldest": swept.oldest.as_ref().map(|(name, begun)| json!({ "name": name, "begun": time(*begun) })),
     })
 }

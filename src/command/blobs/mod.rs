@@ -2,6 +2,7 @@
 
 mod check;
 mod gc;
+mod list;
 mod promote;
 
 use std::ops::ControlFlow;
@@ -10,8 +11,8 @@ use std::process::ExitCode;
 use std::time::SystemTime;
 
 use serde_json::{Value, json};
-use tympan_blobs::BlobId;
 use tympan_blobs::collect::{Registered, census, forget, registered};
+use tympan_blobs::{BlobId, WriteBlobs};
 use tympan_content::Date;
 
 use crate::args::{Blobs, BlobsArguments};
@@ -35,6 +36,7 @@ pub(crate) fn run(arguments: &BlobsArguments) -> Outcome {
             gc::run(home, mode, [grace, window], *json)
         }
         Blobs::Stats { home, json } => stats(home, *json),
+        Blobs::List { home, trash, json } => list::run(home, *trash, *json),
         Blobs::Undelete { blobs, all, home } => undelete(home, blobs, *all),
         Blobs::Forget { repository, home } => take_out(home, repository),
         Blobs::Promote(promotion) => promote::run(promotion),

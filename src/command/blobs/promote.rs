@@ -9,7 +9,7 @@ use http::{HeaderValue, Method, Request, StatusCode, header};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Empty};
 use serde_json::json;
-use tympan_blobs::{BlobId, Folder, SMALL_BYTES, WriteBlobs};
+use tympan_blobs::{BlobId, SMALL_BYTES};
 use tympan_content::{Depth, NodePath};
 use tympan_web::client::{Client, Options};
 use tympan_web::limit::limited;
@@ -20,6 +20,7 @@ use crate::base::is_url;
 use crate::command::package_remote::STALL;
 use crate::command::{Fault, Outcome, runtime};
 use crate::home::{Home, chain, require_home};
+use crate::places::open_other_to_write;
 use crate::say;
 
 const KEY_HEADER: &str = "x-tympan-replication-key";
@@ -35,7 +36,7 @@ struct Promoted {
     bytes: u64,
     /// Those that were there already.
     present: u64,
-    /// Small ones, which a folder of blobs does not take: they go with a package.
+    /// Small ones, which the place does not take: they go with a package.
     small: u64,
 }
 
@@ -82,17 +83,17 @@ fn chosen(home: &Home, paths: &[String]) -> Result<BTreeSet<BlobId>, Fault> {
 fn to_home(home: &Home, wanted: &BTreeSet<BlobId>, to: &Path) -> Result<Promoted, Fault> {
     require_home(to)?;
     let failed = |error: tympan_blobs::Error| Fault::cannot_run(chain(&error));
-    let folder = Folder::open(&to.join("blobs")).map_err(failed)?;
+    let place = open_other_to_write(to, &home.dir)?;
     let mut done = Promoted::default();
     for id in wanted {
         if id.length() < SMALL_BYTES as u64 {
             done.small += 1;
-        } else if folder.touch(id).map_err(failed)? {
+        } else if place.touch(id).map_err(failed)? {
             done.present += 1;
         } else {
             let content = home.repository.blobs().open(id).map_err(failed)?;
             let content = content.ok_or_else(|| missing(id))?;
-            folder.put_named(id, &mut content.into_reader()).map_err(failed)?;
+            place.put_named(id, &mut content.into_reader()).map_err(failed)?;
             done.blobs += 1;
             done.bytes += id.length();
         }

@@ -1,0 +1,234 @@
+//! Who stores blobs where: no command stores a blob in another place than the instance, or before its home is known to
+//! those who share it.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use crate::program::{Answer, Running, ask, basic, free_address, post, run, run_ok, tympan};
+
+/// A running author.
+struct Author {
+    running: Running,
+    address: SocketAddr,
+    password: String,
+}
+
+impl Author {
+    fn start(home: &Path) -> Self {
+        Self::start_with(home, &[], &[])
+    }
+
+    fn start_with(home: &Path, variables: &[(&str, &str)], more: &[&str]) -> Self {
+        let address = free_address();
+        let listen = address.to_string();
+        let arguments = ["author", "--home", text(home), "--listen", &listen];
+        let running = Running::try_start_with(variables, &[&arguments, more].concat()).unwrap();
+        let password = std::fs::read_to_string(home.join("initial-password")).unwrap_or_default();
+        Self { running, address, password: password.trim().to_owned() }
+    }
+
+    fn send(&self, method: &str, path: &str, body: &[u8]) -> Answer {
+        let headers = [("Authorization", basic("admin", &self.password))];
+        ask(self.address, method, path, &headers, body).unwrap()
+    }
+
+    /// Stores a file in a folder that is made for it.
+    fn store(&self, path: &str, bytes: &[u8]) -> u16 {
+        let folder = path.rsplit_once('/').unwrap().0;
+        post(self.address, &self.password, folder, "jcr:primaryType=sling:Folder");
+        self.send("PUT", path, bytes).status
+    }
+
+    /// Returns what `/health` says about blobs.
+    fn blob_fault(&self) -> Option<String> {
+        let answer = ask(self.address, "GET", "/health", &[], b"").unwrap();
+        let health: serde_json::Value = serde_json::from_slice(&answer.body).unwrap();
+        let checks = health["checks"].as_array().unwrap();
+        let blobs = checks.iter().find(|check| check["name"] == "blobs").unwrap();
+        blobs["reason"].as_str().map(str::to_owned)
+    }
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+/// Returns the names in a folder that begin with a word; none if it is not there.
+fn names(folder: &Path, word: &str) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten();
+    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    names.filter(|name| name.starts_with(word)).collect()
+}
+
+/// Counts the blobs below a folder.
+fn blobs(folder: &Path) -> usize {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().map(|entry| entry.unwrap());
+    entries
+        .map(|entry| match entry.path().is_dir() {
+            true => blobs(&entry.path()),
+            false => usize::from(entry.file_name().len() == 64),
+        })
+        .sum()
+}
+
+fn configure(home: &Path, path: &str) {
+    std::fs::create_dir_all(home).unwrap();
+    let text = format!(
+        "[blobs]\nroles = \"own\"\n[[blobs.delegates]]\nrole = \"own\"\npath = \"{path}\"\n"
+    );
+    std::fs::write(home.join("tympan.toml"), text).unwrap();
+}
+
+/// Makes a package of everything below `/content/f`.
+fn build_package(home: &Path, package: &Path) {
+    let filter = home.join("filter.xml");
+    let xml = "<workspaceFilter version=\"1.0\"><filter root=\"/content/f\"/></workspaceFilter>";
+    std::fs::write(&filter, xml).unwrap();
+    let files = ["-f", text(&filter), "-o", text(package), "--home", text(home)];
+    run_ok(&[&["package", "build"][..], &files].concat());
+}
+
+#[test]
+fn a_command_registers_its_home_before_it_stores_a_blob() {
+    let dir = tempfile::tempdir().unwrap();
+    let (first, second) = (dir.path().join("first"), dir.path().join("second"));
+    let author = Author::start(&first);
+    assert_eq!(author.store("/content/f/a.bin", &[1; 50_000]), 201);
+    assert!(author.running.stop());
+    let package = dir.path().join("f.zip");
+    build_package(&first, &package);
+    configure(&second, "../shared");
+    run_ok(&["package", "install", text(&package), "--home", text(&second)]);
+    let shared = dir.path().join("shared");
+    assert_eq!(blobs(&shared), 1);
+    let id = std::fs::read_to_string(second.join("blobs.id")).unwrap();
+    let id: serde_json::Value = serde_json::from_str(&id).unwrap();
+    let note = format!("repository-{}", id["id"].as_str().unwrap());
+    assert_eq!(names(&shared, "repository-"), [note], "no sweep of others takes it for garbage");
+}
+
+/// Answers everything with 403, as a bucket of somebody else does.
+fn forbidding_server() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let Ok(mut stream) = stream else { return };
+            std::thread::spawn(move || {
+                let mut request = [0; 4096];
+                stream.read(&mut request).ok();
+                stream
+                    .write_all(
+                        b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
+                    )
+                    .ok();
+            });
+        }
+    });
+    address
+}
+
+#[test]
+fn commands_look_for_blobs_where_the_instance_had_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let home = dir.path().join("home");
+    let endpoint = format!("http://{}", forbidding_server());
+    let variables = [
+        ("AWS_ENDPOINT_URL", endpoint.as_str()),
+        ("AWS_ALLOW_HTTP", "true"),
+        ("AWS_REGION", "us-east-1"),
+        ("AWS_ACCESS_KEY_ID", "a"),
+        ("AWS_SECRET_ACCESS_KEY", "b"),
+    ];
+    // A bucket that refuses does not keep the instance from starting; health says so.
+    let author = Author::start_with(&home, &variables, &["--blobs", "s3://site/p"]);
+    let begun = Instant::now();
+    while author.blob_fault().is_none() {
+        assert!(begun.elapsed() < Duration::from_secs(120), "nothing is said about the bucket");
+        std::thread::yield_now();
+    }
+    assert!(author.blob_fault().unwrap().contains("s3://site/p"));
+    assert!(author.store("/content/f/a.bin", &[1; 50_000]) >= 400);
+    assert!(author.running.stop());
+    let mark = ["blobs", "gc", "--mark-only", "--home", text(&home)];
+    let marked = tympan().args(mark).envs(variables).output().unwrap();
+    let said = String::from_utf8_lossy(&marked.stderr).into_owned();
+    assert!(!marked.status.success() && said.contains("s3://site/p"), "{said}");
+    assert_eq!(names(&home.join("blobs"), ""), [""; 0], "nothing is stored beside the home");
+    // The configuration counts again when an instance starts by it.
+    configure(&home, "blobs");
+    assert!(!tympan().args(mark).envs(variables).output().unwrap().status.success());
+    let author = Author::start(&home);
+    assert_eq!((author.blob_fault(), author.store("/content/f/a.bin", &[1; 50_000])), (None, 201));
+    assert!(author.running.stop());
+    run_ok(&mark);
+    assert_eq!(blobs(&home.join("blobs")), 1);
+}
+
+#[test]
+fn the_blobs_of_another_home_are_where_its_configuration_says() {
+    let dir = tempfile::tempdir().unwrap();
+    let [production, staging, copied, elsewhere] =
+        ["production", "staging", "copied", "elsewhere"].map(|name| dir.path().join(name));
+    configure(&production, text(&elsewhere));
+    let author = Author::start(&production);
+    assert_eq!(author.store("/content/f/a.bin", &[1; 50_000]), 201);
+    assert!(author.running.stop());
+    for (to, more) in [(&staging, &[][..]), (&copied, &["--full"])] {
+        let clone = ["repo", "clone", "--from", text(&production), "--to", text(to)];
+        run_ok(&[&clone[..], more].concat());
+        let mut author = Author::start(to);
+        author.password =
+            std::fs::read_to_string(production.join("initial-password")).unwrap().trim().to_owned();
+        assert!(author.send("GET", "/content/f/a.bin", b"").body == [1; 50_000], "{}", text(to));
+        assert_eq!(author.store("/content/f/b.bin", &[2; 50_000]), 201);
+        assert!(author.running.stop());
+    }
+    assert_eq!((blobs(&elsewhere), blobs(&copied.join("blobs"))), (1, 2));
+    let promote = ["blobs", "promote", "/content/f", "--to", text(&production), "--json"];
+    let done = run_ok(&[&promote[..], &["--home", text(&staging)]].concat());
+    let done: serde_json::Value = serde_json::from_str(&done).unwrap();
+    assert_eq!((&done["blobs"], &done["present"]), (&1.into(), &1.into()), "{done}");
+    assert_eq!((blobs(&elsewhere), blobs(&production.join("blobs"))), (2, 0));
+    let list = |more: &[&str]| {
+        run_ok(&[&["blobs", "list", "--home", text(&production)], more].concat()).lines().count()
+    };
+    assert_eq!([list(&[]), list(&["--json"]), list(&["--trash"])], [2, 2, 0]);
+}
+
+#[test]
+fn a_guest_says_what_it_needs_without_writing_to_the_owner() {
+    let dir = tempfile::tempdir().unwrap();
+    let [owner, guest, marks] = ["owner", "guest", "marks"].map(|name| dir.path().join(name));
+    let author = Author::start(&owner);
+    assert_eq!(author.store("/content/f/a.bin", &[1; 50_000]), 201);
+    assert!(author.running.stop());
+    std::fs::create_dir_all(&guest).unwrap();
+    let delegates = "[blobs]\nroles = \"own,owner\"\n[[blobs.delegates]]\nrole = \"owner\"\nreadOnly = true\n\
+                     path = \"../owner/blobs\"\nmarks = \"../marks\"\n[[blobs.delegates]]\nrole = \"own\"\npath = \"blobs\"\n";
+    std::fs::write(guest.join("tympan.toml"), delegates).unwrap();
+    std::fs::write(owner.join("tympan.toml"), "[blobs]\nguests = [\"../marks\"]\n").unwrap();
+    // A folder that is not there may hold marks.
+    for home in [&owner, &guest] {
+        let refused = run(&["author", "--home", text(home)]);
+        assert_eq!(refused.status.code(), Some(2));
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(said.contains("there is no folder"), "{said}");
+    }
+    std::fs::create_dir(&marks).unwrap();
+    assert!(Author::start(&guest).running.stop());
+    assert_eq!(names(&marks, "repository-").len(), 1, "it is known from its start on");
+    let gc = |home: &Path, more: &[&str]| {
+        let done = run_ok(&[&["blobs", "gc", "--json", "--home", text(home)], more].concat());
+        serde_json::from_str::<serde_json::Value>(&done).unwrap()
+    };
+    let waits = gc(&owner, &[]);
+    assert_eq!(waits["places"][0]["waitsFor"].as_array().unwrap().len(), 1, "{waits}");
+    gc(&guest, &["--mark-only"]);
+    assert_eq!(names(&marks, "marks-").len(), 1);
+    let swept = gc(&owner, &[]);
+    assert_eq!(swept["places"][0]["waitsFor"].as_array().unwrap().len(), 0, "{swept}");
+    assert_eq!(names(&owner.join("blobs"), "marks-").len(), 2, "the owner's own, and their part");
+}
